@@ -1,0 +1,172 @@
+package history
+
+import (
+	"crypto/md5"
+	"encoding/hex"
+	"hash/fnv"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Object is what was watched, read or heard: an id and a numeric business type
+// (1 video, 2 episode, 3 audio, 4 article; an open set). Type 0 is not a type.
+type Object struct {
+	ID   string
+	Type uint32
+}
+
+// String returns the object as stores and interfaces write it, "100_1": id,
+// underscore, type. It is also the column of the object in the archive.
+func (o Object) String() string {
+	return o.ID + "_" + strconv.FormatUint(uint64(o.Type), 10)
+}
+
+// ParseObject is the inverse of [Object.String]. The type follows the last
+// underscore, because an id may hold underscores too. It fails with [ErrInvalid].
+func ParseObject(s string) (Object, error) {
+	i := strings.LastIndexByte(s, '_')
+	if i < 0 {
+		return Object{}, Invalid("object", "want id_type")
+	}
+	typ, err := strconv.ParseUint(s[i+1:], 10, 32)
+	if err != nil || s[i+1:] != strconv.FormatUint(typ, 10) {
+		return Object{}, Invalid("object.type", "want a number from 1 to 4294967295")
+	}
+	o := Object{ID: s[:i], Type: uint32(typ)}
+	return o, o.Validate()
+}
+
+// Validate reports the first field of o that is not legal, as [ErrInvalid].
+func (o Object) Validate() error {
+	switch {
+	case len(o.ID) == 0 || len(o.ID) > MaxObjectID:
+		return Invalid("object.id", "want 1 to 128 bytes")
+	case !legal(o.ID, ":"):
+		return Invalid("object.id", "want only A-Z a-z 0-9 . _ ~ @ - :")
+	case o.Type == 0:
+		return Invalid("object.type", "want a number from 1 to 4294967295")
+	}
+	return nil
+}
+
+// Bounds of identifiers, in bytes.
+const (
+	MaxUID      = 64
+	MaxObjectID = 128
+)
+
+// Key names one record: a user and an object. The key without an object names the
+// user's own state.
+type Key struct {
+	UID    string
+	Object Object
+}
+
+// UserKey is the key of a user's own state.
+func UserKey(uid string) Key { return Key{UID: uid} }
+
+// IsUser reports whether k names a user's own state.
+func (k Key) IsUser() bool { return k.Object == Object{} }
+
+// Member returns the object as the ledger of dirty marks writes it: "100_1", or
+// "*" for the user's own state.
+func (k Key) Member() string {
+	if k.IsUser() {
+		return "*"
+	}
+	return k.Object.String()
+}
+
+// String returns "uid/100_1" or "uid/*".
+func (k Key) String() string { return k.UID + "/" + k.Member() }
+
+// ParseKey is the inverse of [Key.String]. It fails with [ErrInvalid].
+func ParseKey(s string) (Key, error) {
+	uid, member, ok := strings.Cut(s, "/")
+	if !ok {
+		return Key{}, Invalid("key", "want uid/object")
+	}
+	if err := ValidateUID(uid); err != nil {
+		return Key{}, err
+	}
+	if member == "*" {
+		return UserKey(uid), nil
+	}
+	o, err := ParseObject(member)
+	return Key{UID: uid, Object: o}, err
+}
+
+// ValidateUID reports whether uid is a legal user id, as [ErrInvalid] if not.
+func ValidateUID(uid string) error {
+	switch {
+	case len(uid) == 0 || len(uid) > MaxUID:
+		return Invalid("uid", "want 1 to 64 bytes")
+	case !legal(uid, ""):
+		return Invalid("uid", "want only A-Z a-z 0-9 . _ ~ @ -")
+	}
+	return nil
+}
+
+func legal(s, extra string) bool {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte("._~@-", c) >= 0, strings.IndexByte(extra, c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// Buckets is how many buckets users are divided into. It is part of the format of
+// every store and never changes.
+const Buckets = 1024
+
+// Bucket is a share of the users, 0 to [Buckets]-1.
+type Bucket uint16
+
+// BucketOf returns the bucket of a user: the 64-bit FNV-1a hash of the uid, modulo
+// [Buckets].
+func BucketOf(uid string) Bucket { return Bucket(hash(uid) % Buckets) }
+
+// ViewingOf returns the hash that stands for a session in completed plays.
+func ViewingOf(session string) uint64 { return hash(session) }
+
+func hash(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s)) // never fails, as hash.Hash documents
+	return h.Sum64()
+}
+
+// RowKey returns the user's row in the archive: the first two hexadecimal digits
+// of the MD5 of the uid, then the uid. The digits spread users over the regions.
+func RowKey(uid string) string {
+	sum := md5.Sum([]byte(uid))
+	return hex.EncodeToString(sum[:1]) + uid
+}
+
+// Version orders the writes of one key: time in milliseconds, then rank.
+type Version int64
+
+// Ranks order writes of one millisecond.
+const (
+	RankProgress = 0
+	RankStop     = 1
+	RankDelete   = 2
+)
+
+// MaxVersion is later than every version of an event.
+const MaxVersion Version = math.MaxInt64
+
+// VersionOf returns the version of a write at ms with the given rank.
+func VersionOf(ms int64, rank int) Version { return Version(ms<<2 | int64(rank)) }
+
+// Time returns the version's time in Unix milliseconds.
+func (v Version) Time() int64 { return int64(v) >> 2 }
+
+// Score returns the version as ms + rank/4, which a double holds exactly for the
+// next 71,000 years.
+func (v Version) Score() float64 { return float64(v) / 4 }

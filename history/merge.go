@@ -1,0 +1,186 @@
+package history
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Merge returns the fold of everything that a and b are folds of. It is
+// commutative, associative and idempotent within the bounds of [Record]; nil is
+// the fold of nothing. The result has no revision unless the other was nil.
+func Merge(a, b *Record) *Record {
+	if a == nil {
+		return b
+	}
+	if b == nil {
+		return a
+	}
+	reset := max(a.Reset, b.Reset)
+	latest, other := a.since(reset), b.since(reset) // at first, so that nothing forgotten counts against a bound
+	if compareLatest(a, b) < 0 {
+		latest, other = other, latest
+	}
+	m := *latest
+	m.Revision = 0
+	m.Partial = a.Partial && b.Partial
+	m.mergeDuration(other)
+	m.mergeMeta(other)
+	m.mergePeaks(other)
+	m.mergeCompletions(other)
+	return &m
+}
+
+// Same reports whether two records have the same content, whatever their
+// revisions.
+func Same(a, b *Record) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return compareLatest(a, b) == 0 && a.Partial == b.Partial && a.Reset == b.Reset &&
+		a.Duration == b.Duration && a.DurationVersion == b.DurationVersion &&
+		a.MetaVersion == b.MetaVersion && maps.Equal(a.Meta, b.Meta) &&
+		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
+		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions)
+}
+
+// compareLatest orders latest events by version. Two different events of one
+// version are ordered by content, so that every order of arrival picks the same.
+func compareLatest(a, b *Record) int {
+	if c := cmp.Compare(a.Version, b.Version); c != 0 {
+		return c
+	}
+	return cmp.Or(
+		cmp.Compare(a.Position, b.Position),
+		cmp.Compare(a.State, b.State),
+		strings.Compare(a.Session, b.Session),
+		strings.Compare(a.Device, b.Device),
+	)
+}
+
+func (r *Record) mergeDuration(o *Record) {
+	if o.DurationVersion > r.DurationVersion || o.DurationVersion == r.DurationVersion && o.Duration > r.Duration {
+		r.Duration, r.DurationVersion = o.Duration, o.DurationVersion
+	}
+}
+
+func (r *Record) mergeMeta(o *Record) {
+	if o.MetaVersion > r.MetaVersion || o.MetaVersion == r.MetaVersion && compareMeta(o.Meta, r.Meta) > 0 {
+		r.Meta, r.MetaVersion = o.Meta, o.MetaVersion
+	}
+}
+
+// compareMeta is any total order: it only has to pick the same of two everywhere.
+func compareMeta(a, b map[string]string) int {
+	if c := cmp.Compare(len(a), len(b)); c != 0 || maps.Equal(a, b) {
+		return c
+	}
+	return slices.Compare(flat(a), flat(b))
+}
+
+func flat(m map[string]string) []string {
+	keys := slices.Sorted(maps.Keys(m))
+	for _, k := range keys {
+		keys = append(keys, m[k])
+	}
+	return keys
+}
+
+// mergePeaks keeps, of all positions of both, those that no later one reached.
+func (r *Record) mergePeaks(o *Record) {
+	if o.Position <= r.Position && (len(o.Peaks) == 0 || slices.Equal(r.Peaks, o.Peaks)) {
+		return
+	}
+	all := slices.Concat(r.Peaks, o.Peaks, []Peak{{At: o.Version.Time(), Position: o.Position}})
+	slices.SortFunc(all, func(a, b Peak) int { // newest first
+		return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(b.Position, a.Position))
+	})
+	top, kept := r.Position, all[:0]
+	for _, p := range all {
+		if p.At > r.Reset && p.Position > top {
+			top, kept = p.Position, append(kept, p)
+		}
+	}
+	if n := len(kept); n > MaxPeaks { // the furthest and the newest stay
+		kept = append(kept[:MaxPeaks-1], kept[n-1])
+	}
+	slices.Reverse(kept)
+	r.Peaks = orNil(slices.Clip(kept))
+}
+
+// orNil makes sure that equal contents are equal to the last field.
+func orNil[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	return s
+}
+
+// mergeCompletions unites the completed viewings, each at its latest time, and
+// counts those that are beyond the bound.
+func (r *Record) mergeCompletions(o *Record) {
+	if o.PlaysBeforeAt > r.PlaysBeforeAt || o.PlaysBeforeAt == r.PlaysBeforeAt && o.PlaysBefore > r.PlaysBefore {
+		r.PlaysBefore, r.PlaysBeforeAt = o.PlaysBefore, o.PlaysBeforeAt
+	}
+	if len(o.Completions) > 0 && !slices.Equal(r.Completions, o.Completions) {
+		r.Completions = unite(r.Completions, o.Completions)
+	}
+	r.Completions = completionsAfter(r.Completions, r.PlaysBeforeAt)
+	if n := len(r.Completions) - MaxCompletions; n > 0 {
+		at, all := r.Completions[n-1].At, len(r.Completions)
+		r.Completions = completionsAfter(r.Completions, at) // with all of that time, which could not be told apart later
+		r.PlaysBefore, r.PlaysBeforeAt = r.PlaysBefore+uint64(all-len(r.Completions)), at
+	}
+}
+
+func unite(a, b []Completion) []Completion {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(x, y Completion) int { // one viewing together, its latest time first
+		return cmp.Or(cmp.Compare(x.Viewing, y.Viewing), cmp.Compare(y.At, x.At))
+	})
+	all = slices.CompactFunc(all, func(x, y Completion) bool { return x.Viewing == y.Viewing })
+	slices.SortFunc(all, func(x, y Completion) int {
+		return cmp.Or(cmp.Compare(x.At, y.At), cmp.Compare(x.Viewing, y.Viewing))
+	})
+	return all
+}
+
+// completionsAfter drops those at or before a time; cs is sorted by time.
+func completionsAfter(cs []Completion, at int64) []Completion {
+	i := 0
+	for i < len(cs) && cs[i].At <= at {
+		i++
+	}
+	return orNil(cs[i:])
+}
+
+// since returns r without what happened at or before a reset, but for its latest
+// event.
+func (r *Record) since(reset int64) *Record {
+	if reset <= r.Reset {
+		return r
+	}
+	m := *r
+	m.Reset = reset
+	m.forget()
+	return &m
+}
+
+// forget drops what happened at or before the reset.
+func (r *Record) forget() {
+	if r.DurationVersion.Time() <= r.Reset {
+		r.Duration, r.DurationVersion = 0, 0
+	}
+	if r.MetaVersion.Time() <= r.Reset {
+		r.Meta, r.MetaVersion = nil, 0
+	}
+	if r.PlaysBeforeAt <= r.Reset {
+		r.PlaysBefore, r.PlaysBeforeAt = 0, 0
+	}
+	for len(r.Peaks) > 0 && r.Peaks[0].At <= r.Reset { // furthest first is oldest first
+		r.Peaks = r.Peaks[1:]
+	}
+	r.Peaks = orNil(r.Peaks)
+	r.Completions = completionsAfter(r.Completions, r.Reset)
+}

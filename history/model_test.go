@@ -1,0 +1,203 @@
+package history_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+)
+
+// view is what readers see of a record.
+type view struct {
+	Version                                   history.Version
+	State                                     history.State
+	Session, Device, Meta                     string
+	Position, Duration, Furthest, CompletedAt int64
+	Plays                                     uint64
+	Reset                                     int64
+}
+
+func viewOf(r *history.Record) view {
+	return view{
+		Version: r.Version, State: r.State, Session: r.Session, Device: r.Device, Meta: fmt.Sprint(r.Meta),
+		Position: r.Position, Duration: r.Duration, Furthest: r.Furthest(), CompletedAt: r.CompletedAt(),
+		Plays: r.Plays(), Reset: r.Reset,
+	}
+}
+
+// model says from the plain list of events what their fold must show. It folds
+// nothing: each line of it looks at the whole list.
+func model(events []history.Event) view {
+	v := view{Meta: fmt.Sprint(map[string]string(nil))}
+	for _, e := range events {
+		if e.Kind == history.KindDelete {
+			v.Reset = max(v.Reset, e.At)
+		}
+	}
+	live := slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool { return e.At <= v.Reset })
+	latest := live
+	if len(live) == 0 {
+		latest = slices.DeleteFunc(slices.Clone(events), func(e history.Event) bool {
+			return e.At != v.Reset || e.Kind != history.KindDelete
+		})
+	}
+	v.latest(slices.MaxFunc(latest, compareEvents))
+	v.rest(live)
+	return v
+}
+
+// latest takes what the newest event alone decides.
+func (v *view) latest(e history.Event) {
+	v.Version = history.Version(e.At*4) + rankOf(e.Kind)
+	v.State, v.Session, v.Device, v.Position = stateOf(e.Kind), e.Session, e.Device, positionOf(e)
+}
+
+// rest takes what all events after the last delete decide together.
+func (v *view) rest(live []history.Event) {
+	viewings := make(map[[2]string]bool)
+	for _, e := range live {
+		v.Furthest = max(v.Furthest, e.Position)
+		if e.Kind == history.KindFinish || e.Duration > 0 && float64(e.Position) >= 0.9*float64(e.Duration) {
+			v.CompletedAt = max(v.CompletedAt, e.At)
+			viewings[viewingOf(e)] = true
+		}
+	}
+	v.Plays = uint64(len(viewings))
+	known := slices.DeleteFunc(slices.Clone(live), func(e history.Event) bool { return e.Duration == 0 })
+	if len(known) > 0 {
+		v.Duration = slices.MaxFunc(known, func(a, b history.Event) int {
+			return cmp.Or(compareVersions(a, b), cmp.Compare(a.Duration, b.Duration))
+		}).Duration
+	}
+	described := slices.DeleteFunc(slices.Clone(live), func(e history.Event) bool { return len(e.Meta) == 0 })
+	if len(described) > 0 {
+		v.Meta = fmt.Sprint(slices.MaxFunc(described, func(a, b history.Event) int {
+			return cmp.Or(compareVersions(a, b), cmp.Compare(len(a.Meta), len(b.Meta)), cmp.Compare(fmt.Sprint(a.Meta), fmt.Sprint(b.Meta)))
+		}).Meta)
+	}
+}
+
+// viewingOf tells viewings apart: by session, without one by device.
+func viewingOf(e history.Event) [2]string {
+	if e.Session != "" {
+		return [2]string{e.Session, ""}
+	}
+	return [2]string{"", e.Device}
+}
+
+func compareVersions(a, b history.Event) int {
+	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(rankOf(a.Kind), rankOf(b.Kind)))
+}
+
+func compareEvents(a, b history.Event) int {
+	return cmp.Or(compareVersions(a, b), cmp.Compare(positionOf(a), positionOf(b)), cmp.Compare(stateOf(a.Kind), stateOf(b.Kind)),
+		cmp.Compare(a.Session, b.Session), cmp.Compare(a.Device, b.Device))
+}
+
+// positionOf is where an event leaves the viewer: a delete at the start.
+func positionOf(e history.Event) int64 {
+	if e.Kind == history.KindDelete {
+		return 0
+	}
+	return e.Position
+}
+
+func rankOf(k history.Kind) history.Version {
+	return map[history.Kind]history.Version{history.KindStop: 1, history.KindFinish: 1, history.KindDelete: 2}[k]
+}
+
+func stateOf(k history.Kind) history.State {
+	return map[history.Kind]history.State{
+		history.KindStart: history.StatePlaying, history.KindProgress: history.StatePlaying, history.KindSeek: history.StatePlaying,
+		history.KindPause: history.StatePaused, history.KindStop: history.StateStopped, history.KindFinish: history.StateFinished,
+		history.KindDelete: history.StateDeleted,
+	}[k]
+}
+
+// epoch is where the times of the tests begin, in Unix milliseconds.
+const epoch = int64(1_790_000_000_000)
+
+// crowded are events of one key that meet in a few milliseconds. They have nine
+// positions, which can leave no more than eight peaks.
+func crowded() *rapid.Generator[history.Event] { return events(9) }
+
+// wide are events whose peaks may outgrow the bound of a record.
+func wide() *rapid.Generator[history.Event] { return events(1000) }
+
+// undeleted are wide events without deletes.
+func undeleted() *rapid.Generator[history.Event] {
+	return wide().Filter(func(e history.Event) bool { return e.Kind != history.KindDelete })
+}
+
+func events(positions int64) *rapid.Generator[history.Event] {
+	kinds := []history.Kind{
+		history.KindStart, history.KindProgress, history.KindProgress, history.KindProgress, history.KindPause,
+		history.KindSeek, history.KindStop, history.KindFinish, history.KindDelete,
+	}
+	metas := []map[string]string{nil, {}, {"a": "1"}, {"a": "2"}, {"b": "1"}, {"a": "1", "b": "1"}}
+	return rapid.Custom(func(t *rapid.T) history.Event {
+		return history.Event{
+			Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), At: epoch + rapid.Int64Range(0, 20).Draw(t, "at"),
+			Position: rapid.Int64Range(0, positions-1).Draw(t, "position"), Duration: rapid.SampledFrom([]int64{0, 5, 10}).Draw(t, "duration"),
+			Session: rapid.SampledFrom([]string{"", "s", "t", "u"}).Draw(t, "session"),
+			Device:  rapid.SampledFrom([]string{"", "tv", "phone"}).Draw(t, "device"),
+			Meta:    maps.Clone(rapid.SampledFrom(metas).Draw(t, "meta")),
+		}
+	})
+}
+
+// many draws lists of events.
+func many(e *rapid.Generator[history.Event], least, most int) *rapid.Generator[[]history.Event] {
+	return rapid.SliceOfN(e, least, most)
+}
+
+// fold merges the events in the order given; none is nil.
+func fold(events []history.Event) *history.Record {
+	var r *history.Record
+	for i := range events {
+		r = history.Merge(r, events[i].Record())
+	}
+	return r
+}
+
+func inOrder(events []history.Event) []history.Event {
+	return slices.SortedStableFunc(slices.Values(events), compareEvents)
+}
+
+// folded draws a record: the fold of some events in the order drawn.
+func folded(e *rapid.Generator[history.Event]) *rapid.Generator[*history.Record] {
+	return rapid.Map(many(e, 0, 12), fold)
+}
+
+func wantSame(t *rapid.T, what string, got, want *history.Record) {
+	t.Helper()
+	if !history.Same(got, want) {
+		t.Fatalf("%s:\ngot  %+v\nwant %+v", what, got, want)
+	}
+}
+
+// The model is code as well: hold it against a story told by hand.
+func TestModel(t *testing.T) {
+	at := func(ms int64, k history.Kind, position int64, session string) history.Event {
+		return history.Event{Kind: k, At: epoch + ms, Position: position, Duration: 10, Session: session}
+	}
+	story := []history.Event{
+		at(1, history.KindProgress, 10, "old"), at(2, history.KindDelete, 0, ""), at(3, history.KindProgress, 9, "s"),
+		at(4, history.KindStop, 10, "s"), at(5, history.KindFinish, 2, "t"), at(5, history.KindProgress, 7, "u"),
+	}
+	want := view{
+		Version: history.VersionOf(epoch+5, history.RankStop), State: history.StateFinished, Session: "t", Meta: "map[]",
+		Position: 2, Duration: 10, Furthest: 10, CompletedAt: epoch + 5, Plays: 2, Reset: epoch + 2,
+	}
+	if got := model(story); got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got := viewOf(fold(story)); got != want {
+		t.Errorf("folded:\ngot  %+v\nwant %+v", got, want)
+	}
+}

@@ -1,0 +1,125 @@
+package history_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+)
+
+func TestStates(t *testing.T) {
+	want := []string{"unknown", "playing", "paused", "stopped", "finished", "deleted", "unknown"}
+	for s, text := range want {
+		if got := history.State(s).String(); got != text {
+			t.Errorf("state %d: got %s, want %s", s, got, text)
+		}
+	}
+}
+
+func TestVisible(t *testing.T) {
+	video := history.Object{ID: "100", Type: 1}
+	seen := history.Event{Kind: history.KindProgress, At: epoch, Position: 7}
+	gone := history.Event{Kind: history.KindDelete, At: epoch}
+	tests := []struct {
+		name    string
+		record  *history.Record
+		cleared map[uint32]int64
+		want    bool
+	}{
+		{"nothing", nil, nil, false},
+		{"nothing, cleared", nil, map[uint32]int64{0: epoch}, false},
+		{"a record", seen.Record(), nil, true},
+		{"a tombstone", gone.Record(), nil, false},
+		{"cleared before it", seen.Record(), map[uint32]int64{0: epoch - 1}, true},
+		{"cleared at its time", seen.Record(), map[uint32]int64{0: epoch}, false},
+		{"its type cleared", seen.Record(), map[uint32]int64{1: epoch}, false},
+		{"another type cleared", seen.Record(), map[uint32]int64{2: epoch}, true},
+		{"its type cleared later than all", seen.Record(), map[uint32]int64{0: epoch - 9, 1: epoch + 9}, false},
+		{"all cleared later than its type", seen.Record(), map[uint32]int64{0: epoch + 9, 1: epoch - 9}, false},
+	}
+	for _, test := range tests {
+		if got := test.record.Visible(video, &history.User{Cleared: test.cleared}) != nil; got != test.want {
+			t.Errorf("%s: got visible %v, want %v", test.name, got, test.want)
+		}
+	}
+	if r := seen.Record(); r.Visible(video, nil) != r {
+		t.Error("without a user nothing is cleared")
+	}
+}
+
+func TestComplete(t *testing.T) {
+	for _, test := range []struct {
+		user history.User
+		want bool
+	}{
+		{history.User{}, false},
+		{history.User{Warm: true}, true},
+		{history.User{Warm: true, Floor: 1}, false},
+		{history.User{Floor: 1}, false},
+	} {
+		if got := test.user.Complete(); got != test.want {
+			t.Errorf("%+v: got %v, want %v", test.user, got, test.want)
+		}
+	}
+}
+
+func items() *rapid.Generator[history.Item] {
+	return rapid.Custom(func(t *rapid.T) history.Item {
+		return history.Item{
+			Object: history.Object{ID: rapid.SampledFrom([]string{"1", "10", "2", "a", "a:"}).Draw(t, "id"), Type: rapid.Uint32Range(1, 3).Draw(t, "type")},
+			Record: &history.Record{Version: history.VersionOf(epoch+rapid.Int64Range(0, 4).Draw(t, "at"), rapid.IntRange(0, 1).Draw(t, "rank"))},
+		}
+	})
+}
+
+// TestPages: pages cut at any item hold, together, each item once and in order.
+func TestPages(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		list := rapid.SliceOfNDistinct(items(), 1, 15, func(it history.Item) history.Object { return it.Object }).Draw(t, "list")
+		slices.SortFunc(list, history.NewestFirst)
+		at := rapid.IntRange(0, len(list)-1).Draw(t, "last of the page")
+		q := history.Query{After: history.Cursor{Version: list[at].Record.Version, Object: list[at].Object}}
+		for i, it := range list {
+			if got, want := q.Wants(it.Object, it.Record), i > at; got != want {
+				t.Fatalf("item %d of %v after item %d: got %v, want %v", i, list, at, got, want)
+			}
+			if i > 0 && list[i-1].Record.Version < it.Record.Version {
+				t.Fatalf("item %d of %v is newer than the one before", i, list)
+			}
+		}
+	})
+}
+
+func TestWants(t *testing.T) {
+	object, r := history.Object{ID: "100", Type: 1}, &history.Record{Version: history.VersionOf(epoch, history.RankStop)}
+	for _, test := range []struct {
+		query history.Query
+		want  bool
+	}{
+		{history.Query{}, true},
+		{history.Query{Type: 1}, true},
+		{history.Query{Type: 2}, false},
+		{history.Query{Since: epoch}, true},
+		{history.Query{Since: epoch + 1}, false},
+		{history.Query{Until: epoch}, true},
+		{history.Query{Until: epoch - 1}, false},
+		{history.Query{Type: 1, Since: epoch, Until: epoch}, true},
+		{history.Query{After: history.Cursor{Version: r.Version, Object: object}}, false},
+		{history.Query{After: history.Cursor{Version: r.Version, Object: history.Object{ID: "100", Type: 2}}}, true},
+		{history.Query{After: history.Cursor{Version: history.MaxVersion}}, true},
+	} {
+		if got := test.query.Wants(object, r); got != test.want {
+			t.Errorf("%+v: got %v, want %v", test.query, got, test.want)
+		}
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	err := history.Invalid("uid", "want one")
+	if got := err.Error(); got != "uid: want one" || !errors.Is(err, history.ErrInvalid) || errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("got %q, want an ErrInvalid that says uid: want one", got)
+	}
+}
