@@ -1,0 +1,61 @@
+// Package wire turns the domain's types into the bytes that the stores and the
+// queue hold, and back. Every adapter uses it, so that a record has one form
+// everywhere. The form is defined in proto/history/v1/record.proto.
+//
+// Every heartbeat encodes a record, so the code is written by hand: encoding takes a
+// fifth of the CPU of the generated code, which the tests hold both directions against.
+package wire
+
+import "errors"
+
+// ErrCorrupt means that the bytes are not what this package writes.
+var ErrCorrupt = errors.New("corrupt")
+
+// RevisionEnd is where the encoded revision of a record ends: bytes 1 to 8 hold it,
+// little endian, after its tag. A script that compares revisions reads no more.
+const RevisionEnd = 9
+
+// Wire types, as the three lowest bits of a tag.
+const (
+	wireInt   = 0
+	wireFixed = 1
+	wireBytes = 2
+)
+
+// The tags of a record, as the messages number the fields.
+const (
+	tagRevision        = 1<<3 | wireFixed
+	tagVersion         = 2<<3 | wireInt
+	tagState           = 3<<3 | wireInt
+	tagPosition        = 4<<3 | wireInt
+	tagDuration        = 5<<3 | wireInt
+	tagDurationVersion = 6<<3 | wireInt
+	tagSession         = 7<<3 | wireBytes
+	tagDevice          = 8<<3 | wireBytes
+	tagMeta            = 9<<3 | wireBytes
+	tagMetaVersion     = 10<<3 | wireInt
+	tagPeak            = 11<<3 | wireBytes
+	tagCompletion      = 12<<3 | wireBytes
+	tagPlaysBefore     = 13<<3 | wireInt
+	tagPlaysBeforeAt   = 14<<3 | wireInt
+	tagReset           = 15<<3 | wireInt
+	tagPartial         = 16<<3 | wireInt
+
+	tagMetaKey   = 1<<3 | wireBytes
+	tagMetaValue = 2<<3 | wireBytes
+
+	tagTime         = 1<<3 | wireInt // of a peak or a completion
+	tagPeakPosition = 2<<3 | wireInt
+	tagViewing      = 2<<3 | wireFixed
+)
+
+// The tags of a batch.
+const (
+	tagUser   = 1<<3 | wireBytes
+	tagUID    = 1<<3 | wireBytes
+	tagObject = 2<<3 | wireBytes
+	tagID     = 1<<3 | wireBytes
+	tagType   = 2<<3 | wireInt
+	tagMark   = 3<<3 | wireFixed
+	tagRecord = 4<<3 | wireBytes
+)

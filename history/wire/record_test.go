@@ -1,0 +1,124 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"reflect"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+func TestRecordRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := records().Draw(t, "record")
+		prefix := rapid.SliceOf(rapid.Byte()).Draw(t, "prefix")
+		b := wire.AppendRecord(bytes.Clone(prefix), want)
+		if !bytes.HasPrefix(b, prefix) {
+			t.Fatalf("appended to %x, got %x", prefix, b)
+		}
+		b = b[len(prefix):]
+		if got, err := wire.Record(b); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%x:\ngot  %+v, %v\nwant %+v", b, got, err, want)
+		}
+	})
+}
+
+func TestRecordIsWhatTheGeneratedCodeWrites(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := records().Draw(t, "record")
+		r.Revision = max(r.Revision, 1) // without one the generated code leaves the field out
+		want := marshal(message(r))
+		if got := wire.AppendRecord(nil, r); !bytes.Equal(got, want) {
+			t.Fatalf("%+v:\ngot  %x\nwant %x", r, got, want)
+		}
+	})
+}
+
+func TestRecordIsWhatTheGeneratedCodeReads(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := records().Draw(t, "record")
+		var m historyv1.Record
+		if err := proto.Unmarshal(wire.AppendRecord(nil, want), &m); err != nil {
+			t.Fatal(err)
+		}
+		if got := fromMessage(&m); !reflect.DeepEqual(got, want) {
+			t.Fatalf("got  %+v\nwant %+v", got, want)
+		}
+	})
+}
+
+// A script compares bytes 1 to 8 with a base, so they must hold the revision in
+// every record, and nothing else may be taken for one.
+func TestRevision(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := records().Draw(t, "record")
+		b := wire.AppendRecord(nil, r)
+		if got := binary.LittleEndian.Uint64(b[1:wire.RevisionEnd]); got != r.Revision {
+			t.Fatalf("bytes 1 to 8 of %x hold %d, want %d", b, got, r.Revision)
+		}
+		if got := wire.Revision(b); got != r.Revision {
+			t.Fatalf("revision of %x is %d, want %d", b, got, r.Revision)
+		}
+	})
+}
+
+func TestRevisionOfOtherBytes(t *testing.T) {
+	whole := wire.AppendRecord(nil, heartbeat())
+	withoutOne := protowire.AppendVarint([]byte{2 << 3}, 1<<60)
+	for n := range wire.RevisionEnd {
+		if got := wire.Revision(whole[:n]); got != 0 {
+			t.Errorf("revision of %d bytes is %d, want 0", n, got)
+		}
+	}
+	if got := wire.Revision(withoutOne); got != 0 {
+		t.Errorf("revision of a record without one is %d, want 0", got)
+	}
+}
+
+func TestRecordOfNothing(t *testing.T) {
+	for _, b := range [][]byte{nil, {}} {
+		if r, err := wire.Record(b); r != nil || err != nil {
+			t.Errorf("record of no bytes: got %v, %v, want neither", r, err)
+		}
+	}
+}
+
+// A state that a later release may write must not be taken for another.
+func TestRecordOfAnUnknownState(t *testing.T) {
+	b := protowire.AppendVarint([]byte{3 << 3}, 256+uint64(history.StateDeleted))
+	r, err := wire.Record(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Deleted() || r.State.String() != "unknown" {
+		t.Errorf("state %d beyond a byte is read as %s, want unknown", 256+int(history.StateDeleted), r.State)
+	}
+}
+
+func TestRecordCorrupt(t *testing.T) {
+	tests := map[string][]byte{
+		"cut short":             wire.AppendRecord(nil, heartbeat())[:20],
+		"no field 0":            {0 << 3, 1},
+		"field number too high": protowire.AppendVarint(protowire.AppendVarint(nil, 1<<32), 1),
+		"end of no group":       {3<<3 | 4},
+		"session not UTF-8":     {7<<3 | 2, 1, 0xff},
+		"meta cut short":        {9<<3 | 2, 2, 1<<3 | 2, 9},
+		"peak cut short":        {11<<3 | 2, 1, 1 << 3},
+		"completion cut short":  {12<<3 | 2, 2, 2<<3 | 1, 9},
+	}
+	for name, b := range tests {
+		t.Run(name, func(t *testing.T) {
+			if r, err := wire.Record(b); !errors.Is(err, wire.ErrCorrupt) || r != nil {
+				t.Errorf("%x: got %+v, %v, want ErrCorrupt", b, r, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package wire
+
+import (
+	"errors"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// scanner reads the fields of an encoded message one after another. Fields that
+// nobody knows, or that have another wire type than expected, are passed over, as
+// protobuf wants it.
+type scanner struct {
+	rest  []byte
+	tag   uint64 // number and wire type of the field at hand
+	num   uint64 // its value when that is a number
+	bytes []byte // its value when that is anything else
+	err   error
+}
+
+// next moves to the next field. It returns false at the end and after an error.
+func (s *scanner) next() bool {
+	if len(s.rest) == 0 || s.err != nil {
+		return false
+	}
+	var n int
+	if s.tag, n = protowire.ConsumeVarint(s.rest); n < 0 {
+		return s.fail(protowire.ParseError(n))
+	}
+	s.rest = s.rest[n:]
+	number, kind := s.tag>>3, protowire.Type(s.tag&7) //nolint:gosec // three bits
+	if number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
+		return s.fail(errNumber)
+	}
+	if n = s.value(protowire.Number(number), kind); n < 0 { //nolint:gosec // in bounds
+		return s.fail(protowire.ParseError(n))
+	}
+	s.rest = s.rest[n:]
+	return true
+}
+
+func (s *scanner) value(number protowire.Number, kind protowire.Type) (n int) {
+	switch kind {
+	case protowire.VarintType:
+		s.num, n = protowire.ConsumeVarint(s.rest)
+	case protowire.Fixed64Type:
+		s.num, n = protowire.ConsumeFixed64(s.rest)
+	case protowire.BytesType:
+		s.bytes, n = protowire.ConsumeBytes(s.rest)
+	default:
+		n = protowire.ConsumeFieldValue(number, kind, s.rest)
+	}
+	return n
+}
+
+func (s *scanner) fail(err error) bool {
+	s.err = err
+	return false
+}
+
+// text returns the bytes of the field as a string, which must be UTF-8.
+func (s *scanner) text() string {
+	if !utf8.Valid(s.bytes) {
+		s.err = errUTF8
+	}
+	return string(s.bytes)
+}
+
+var (
+	errNumber = errors.New("field number out of range")
+	errUTF8   = errors.New("text is not UTF-8")
+)
