@@ -1,0 +1,192 @@
+package historytest
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/playhead/playhead/history"
+)
+
+func applyFirst(c *cacheCase) {
+	k := key(c.user(), 1, 1)
+	r := c.event(history.Event{
+		Kind: history.KindFinish, At: c.start, Position: 9000, Duration: 9000,
+		Session: "s", Device: "tv", Meta: map[string]string{"title": "naïve"},
+	})
+	out := c.applied(history.Write{Key: k, Record: r})
+	if out.Mark != 0 || out.Err != nil {
+		c.Errorf("Apply without asking for a mark: got mark %d, error %v", out.Mark, out.Err)
+	}
+	c.holds(k, r)
+	c.lists(k.UID, history.Query{Limit: 10}, history.Item{Object: k.Object, Record: r})
+	c.marked(k.UID, nil)
+}
+
+func applyOnBase(c *cacheCase) {
+	k := key(c.user(), 1, 1)
+	first, second := c.put(k, c.record(0)), c.record(10)
+	c.applied(history.Write{Key: k, Record: second, Base: first.Revision})
+	c.holds(k, second)
+	c.lists(k.UID, history.Query{Limit: 10}, history.Item{Object: k.Object, Record: second})
+}
+
+func applyStale(c *cacheCase) {
+	k := key(c.user(), 1, 1)
+	first, second := c.put(k, c.record(0)), c.record(10)
+	mark := c.applied(history.Write{Key: k, Record: second, Base: first.Revision, Mark: true}).Mark
+	if err := c.Warm(c.Context(), k.UID, history.Warmth{Floor: 7, Cleared: map[uint32]int64{3: 5}}); err != nil {
+		c.Fatal(err)
+	}
+	now := c.conflicts(history.Write{Key: k, Record: c.record(20), Base: first.Revision, Mark: true})
+	c.same("current record", now.Record, second)
+	if !now.User.Warm || now.User.Floor != 7 {
+		c.Errorf("current user: got %+v, want warm with floor 7", now.User)
+	}
+	c.cleared(now.User, map[uint32]int64{3: 5})
+	c.holds(k, second)
+	c.lists(k.UID, history.Query{Limit: 10}, history.Item{Object: k.Object, Record: second})
+	c.marked(k.UID, map[history.Key]history.Mark{k: mark})
+}
+
+func applyGone(c *cacheCase) {
+	k := key(c.user(), 1, 1)
+	now := c.conflicts(history.Write{Key: k, Record: c.record(0), Base: 42, Mark: true})
+	c.same("current record", now.Record, nil)
+	c.holds(k, nil)
+	c.lists(k.UID, history.Query{Limit: 10})
+	c.marked(k.UID, nil)
+}
+
+func applyUnbased(c *cacheCase) {
+	k := key(c.user(), 1, 1)
+	first := c.put(k, c.record(0))
+	c.same("current record", c.conflicts(history.Write{Key: k, Record: c.record(10)}).Record, first)
+	c.holds(k, first)
+}
+
+func applyCleared(c *cacheCase) {
+	uid := c.user()
+	c.clear(uid, 0, 100)
+	c.clear(uid, 1, 200)
+	for _, test := range []struct {
+		typ  uint32
+		ms   int64
+		want history.WriteStatus
+	}{
+		{1, 200, history.Conflict},
+		{1, 201, history.Applied},
+		{2, 100, history.Conflict},
+		{2, 101, history.Applied},
+	} {
+		k := key(uid, test.typ, int(test.ms))
+		out := c.apply(history.Write{Key: k, Record: c.record(test.ms)})
+		if out.Status != test.want {
+			c.Errorf("Apply(%s) %d ms after the start: got status %d, want %d", k, test.ms, out.Status, test.want)
+		}
+		if out.Status == history.Conflict {
+			c.same("current record", out.Current.Record, nil)
+			c.cleared(out.Current.User, map[uint32]int64{0: c.start + 100, 1: c.start + 200})
+			c.holds(k, nil)
+		}
+	}
+	last := history.Event{Kind: history.KindStop, At: c.start + 200}
+	c.conflicts(history.Write{Key: key(uid, 1, 9), Record: c.event(last)})
+}
+
+// applyLate folds an event that does not become the latest: the content changes,
+// the place in the list does not.
+func applyLate(c *cacheCase) {
+	uid := c.user()
+	first := c.put(key(uid, 1, 1), c.record(50))
+	newer := c.put(key(uid, 1, 2), c.record(60))
+	play := history.Event{Kind: history.KindFinish, At: c.start + 10, Position: 9000, Duration: 9000, Session: "early"}
+	late := revise(history.Merge(first, play.Record()))
+	c.applied(history.Write{Key: key(uid, 1, 1), Record: late, Base: first.Revision})
+	c.lists(uid, history.Query{Limit: 10},
+		history.Item{Object: key(uid, 1, 2).Object, Record: newer}, history.Item{Object: key(uid, 1, 1).Object, Record: late})
+}
+
+// applyMany writes a thousand keys of many users in one call; every third write
+// has a base that never was.
+func applyMany(c *cacheCase) {
+	const users, objects = 200, 5
+	writes := make([]history.Write, 0, users*objects)
+	for range users {
+		uid := c.user()
+		for n := range objects {
+			writes = append(writes, history.Write{Key: key(uid, uint32(1+n%2), n), Record: c.record(int64(n)), Mark: n == 0})
+		}
+	}
+	for i := 0; i < len(writes); i += 3 {
+		writes[i].Base = 42
+	}
+	out := c.Apply(c.Context(), writes)
+	if len(out) != len(writes) {
+		c.Fatalf("Apply of %d writes: got %d outcomes", len(writes), len(out))
+	}
+	keys := make([]history.Key, len(writes))
+	for i, w := range writes {
+		keys[i] = w.Key
+		want := history.Applied
+		if i%3 == 0 {
+			want = history.Conflict
+		}
+		if out[i].Status != want || out[i].Err != nil || (out[i].Mark != 0) != (w.Mark && want == history.Applied) {
+			c.Errorf("write %d of %s: got status %d, mark %d, error %v; want status %d", i, w.Key, out[i].Status, out[i].Mark, out[i].Err, want)
+		}
+	}
+	for i, e := range c.Load(c.Context(), keys) {
+		want := writes[i].Record
+		if i%3 == 0 {
+			want = nil
+		}
+		c.same(fmt.Sprintf("key %d, %s", i, keys[i]), e.Record, want)
+	}
+}
+
+// applyConcurrently has several writers fold their events into one key, each from
+// what it last saw. Nothing may be lost.
+func applyConcurrently(c *cacheCase) {
+	const writers, events = 8, 25
+	k := key(c.user(), 1, 1)
+	var want *history.Record
+	var wg sync.WaitGroup
+	for w := range writers {
+		said := make([]*history.Record, events)
+		for i := range said {
+			e := history.Event{
+				Kind: history.KindFinish, At: c.start + int64(i*writers+w), Position: int64(6000 + (i*writers+w)%150),
+				Duration: 7000, Session: fmt.Sprintf("s%d", w), Device: fmt.Sprintf("d%d", w),
+			}
+			said[i] = e.Record()
+			want = history.Merge(want, said[i])
+		}
+		wg.Go(func() { c.foldAll(k, said) })
+	}
+	wg.Wait()
+	if got := c.load(k).Record; !history.Same(got, want) {
+		c.Errorf("after %d writers:\ngot  %+v\nwant %+v", writers, got, want)
+	}
+}
+
+func (c *cacheCase) foldAll(k history.Key, said []*history.Record) {
+	var seen *history.Record
+	for _, r := range said {
+		for {
+			w := history.Write{Key: k, Record: revise(history.Merge(seen, r))}
+			if seen != nil {
+				w.Base = seen.Revision
+			}
+			out := c.Apply(c.Context(), []history.Write{w})[0]
+			if out.Status == history.Unknown {
+				c.Errorf("Apply(%s): %v", k, out.Err)
+				return
+			}
+			if out.Status == history.Applied {
+				seen = w.Record
+				break
+			}
+			seen = out.Current.Record
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package historytest
+
+import (
+	"slices"
+
+	"github.com/playhead/playhead/history"
+)
+
+func (c *cacheCase) warm(uid string, w history.Warmth) {
+	c.Helper()
+	if err := c.Warm(c.Context(), uid, w); err != nil {
+		c.Fatalf("Warm(%s): %v", uid, err)
+	}
+}
+
+// archived returns an item as the archive would.
+func (c *cacheCase) archived(n int, r *history.Record) history.Item {
+	return history.Item{Object: key("", 1, n).Object, Record: r}
+}
+
+func warmCold(c *cacheCase) {
+	uid := c.user()
+	one, two, gone := c.archived(1, c.record(10)), c.archived(2, c.record(20)), c.archived(3, c.tombstone(30))
+	floor := history.VersionOf(c.start, 1)
+	c.warm(uid, history.Warmth{Items: []history.Item{one, two, gone}, Floor: floor, Cleared: map[uint32]int64{0: c.start, 4: c.start + 5}})
+	page := c.list(uid, history.Query{Limit: 10})
+	c.items("warmed", page.Items, []history.Item{
+		{Object: two.Object, Record: two.Record.After(c.start)}, {Object: one.Object, Record: one.Record.After(c.start)},
+	})
+	if !page.User.Warm || page.User.Floor != floor {
+		c.Errorf("user: got %+v, want warm with floor %d", page.User, floor)
+	}
+	c.cleared(page.User, map[uint32]int64{0: c.start, 4: c.start + 5})
+	c.holds(key(uid, 1, 3), gone.Record)
+	c.marked(uid, nil)
+	c.applied(history.Write{Key: key(uid, 1, 1), Record: c.record(40), Base: one.Record.Revision})
+}
+
+func warmEmpty(c *cacheCase) {
+	uid := c.user()
+	c.warm(uid, history.Warmth{})
+	if u := c.load(history.UserKey(uid)).User; !u.Complete() {
+		c.Errorf("user of whom the archive has nothing: got %+v, want complete", u)
+	}
+}
+
+func warmTwice(c *cacheCase) {
+	uid := c.user()
+	one := c.archived(1, c.record(10))
+	c.warm(uid, history.Warmth{Items: []history.Item{one}, Floor: 5, Cleared: map[uint32]int64{2: 7}})
+	c.warm(uid, history.Warmth{Items: []history.Item{c.archived(2, c.record(20))}, Floor: 3, Cleared: map[uint32]int64{2: 8, 3: 9}})
+	c.lists(uid, history.Query{Limit: 10}, one)
+	u := c.load(history.UserKey(uid)).User
+	if u.Floor != 5 {
+		c.Errorf("floor: got %d, want 5 from the first time", u.Floor)
+	}
+	c.cleared(u, map[uint32]int64{2: 7})
+}
+
+// warmWritten warms a user who was written to meanwhile: what the cache has stays,
+// with its mark.
+func warmWritten(c *cacheCase) {
+	uid := c.user()
+	k := key(uid, 1, 1)
+	r := c.record(50)
+	mark := c.mark(k, r)
+	old := c.archived(2, c.record(60))
+	c.warm(uid, history.Warmth{Items: []history.Item{c.archived(1, c.record(70)), old}})
+	c.lists(uid, history.Query{Limit: 10}, old, history.Item{Object: k.Object, Record: r})
+	c.marked(uid, map[history.Key]history.Mark{k: mark})
+}
+
+// warmCleared warms a user who was cleared meanwhile: of two marks the later one
+// holds, and what it covers does not come back.
+func warmCleared(c *cacheCase) {
+	uid := c.user()
+	c.clear(uid, 0, 100)
+	c.clear(uid, 3, 50)
+	covered, later := c.archived(1, c.record(100)), c.archived(2, c.record(101))
+	c.warm(uid, history.Warmth{
+		Items:   []history.Item{covered, later},
+		Cleared: map[uint32]int64{0: c.start + 60, 3: c.start + 90, 5: c.start + 120},
+	})
+	page := c.list(uid, history.Query{Limit: 10})
+	c.items("warmed", page.Items, []history.Item{{Object: later.Object, Record: later.Record.After(c.start + 100)}})
+	c.cleared(page.User, map[uint32]int64{0: c.start + 100, 3: c.start + 90, 5: c.start + 120})
+	if e := c.load(key(uid, 1, 1)); e.Record.Visible(covered.Object, &e.User) != nil {
+		c.Errorf("covered record: got %+v, want none visible", e.Record)
+	}
+}
+
+// warmLong warms a user with more records than fit into any one command.
+func warmLong(c *cacheCase) {
+	const n = 8_500
+	uid := c.user()
+	items := make([]history.Item, n)
+	for i := range items {
+		items[i] = c.archived(i, c.record(int64(i)))
+	}
+	c.warm(uid, history.Warmth{Items: items})
+	slices.Reverse(items)
+	page := c.list(uid, history.Query{Limit: 100, After: cursor(items[n/2])})
+	c.items("in the middle", page.Items, items[n/2+1:n/2+101])
+}

@@ -1,0 +1,134 @@
+package historytest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// patience is how long a test waits for a queue that may have to form a group
+// first. It only ends tests that have failed.
+const patience = time.Minute
+
+// dirtyAt returns a key under a mark; without an id it is the user's own state.
+func dirtyAt(uid, id string, mark int) history.Dirty {
+	k := history.UserKey(uid)
+	if id != "" {
+		k.Object = history.Object{ID: id, Type: 1}
+	}
+	return history.Dirty{Key: k, Mark: history.Mark(mark)}
+}
+
+// everyBucket returns two keys of one user in every bucket, and so some in every
+// partition: an object's and the user's own. Other marks make other keys.
+func everyBucket(mark int) []history.Dirty {
+	var keys []history.Dirty
+	seen := make([]bool, history.Buckets)
+	for i := 0; len(keys) < 2*history.Buckets; i++ {
+		uid := fmt.Sprintf("user%d", i)
+		if b := history.BucketOf(uid); !seen[b] {
+			seen[b] = true
+			keys = append(keys, dirtyAt(uid, "100", mark), dirtyAt(uid, "", mark))
+		}
+	}
+	return keys
+}
+
+func allBuckets() []history.Bucket {
+	b := make([]history.Bucket, history.Buckets)
+	for i := range b {
+		b[i] = history.Bucket(i)
+	}
+	return b
+}
+
+func (q queueCase) publish(keys []history.Dirty) {
+	q.Helper()
+	ctx, cancel := context.WithTimeout(q.Context(), patience)
+	defer cancel()
+	if unsent, err := q.Publish(ctx, keys); err != nil || len(unsent) != 0 {
+		q.Errorf("publish %d keys: %d unsent, %v", len(keys), len(unsent), err)
+	}
+}
+
+// generation runs handle as a job that leaves the group when handle returns. It
+// runs again when the group was divided anew under it.
+func (q queueCase) generation(handle func(context.Context, history.Claim) error) {
+	q.Helper()
+	ctx, cancel := context.WithTimeout(q.Context(), patience)
+	defer cancel()
+	if err := q.Consume(ctx, handle); err != nil {
+		q.Fatalf("consume: %v", err)
+	}
+	if ctx.Err() != nil {
+		q.Fatalf("consume: no end after %v", patience)
+	}
+}
+
+// fetchKeys fetches until n keys have come.
+func fetchKeys(ctx context.Context, claim history.Claim, n int) ([]history.Delivery, error) {
+	var got []history.Delivery
+	for n > 0 {
+		d, err := claim.Fetch(ctx)
+		if err != nil {
+			return got, err
+		}
+		got = append(got, d)
+		n -= len(d.Dirty)
+	}
+	return got, nil
+}
+
+// receive returns the next n keys, in one generation that commits them or does not.
+func (q queueCase) receive(n int, commit bool) []history.Dirty {
+	q.Helper()
+	var got []history.Delivery
+	q.generation(func(ctx context.Context, claim history.Claim) (err error) {
+		if got, err = fetchKeys(ctx, claim, n); err != nil || !commit {
+			return err
+		}
+		return claim.Commit(ctx, got[len(got)-1])
+	})
+	return deliveredKeys(got)
+}
+
+// nothingElse publishes once more into every partition and expects only that.
+func (q queueCase) nothingElse() {
+	q.Helper()
+	last := everyBucket(1_000_000)
+	q.publish(last)
+	q.same(q.receive(len(last), true), last)
+}
+
+func deliveredKeys(deliveries []history.Delivery) []history.Dirty {
+	var keys []history.Dirty
+	for _, d := range deliveries {
+		keys = append(keys, d.Dirty...)
+	}
+	return keys
+}
+
+// same compares keys without their order, which holds only within a partition.
+func (q queueCase) same(got, want []history.Dirty) {
+	q.Helper()
+	got, want = slices.Clone(got), slices.Clone(want)
+	slices.SortFunc(got, byKey)
+	slices.SortFunc(want, byKey)
+	if slices.Equal(got, want) {
+		return
+	}
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			q.Fatalf("got %d keys, want %d; the first difference is %v, want %v", len(got), len(want), got[i], want[i])
+		}
+	}
+	q.Fatalf("got %d keys, want %d", len(got), len(want))
+}
+
+func byKey(a, b history.Dirty) int {
+	return cmp.Or(cmp.Compare(a.Mark, b.Mark), cmp.Compare(a.Key.String(), b.Key.String()))
+}
