@@ -1,0 +1,96 @@
+package redis_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/redis"
+)
+
+// TestCorruptContent has contents that nobody but a person could have written. A
+// reader sees no record, the next writer puts one in its place.
+func TestCorruptContent(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		var log bytes.Buffer
+		config.Log = slog.New(slog.NewTextHandler(&log, nil))
+		c, client, ctx := open(t, config), raw(t, config), t.Context()
+		uid, at := user(t, c), hourAgo()
+		tag := fmt.Sprintf("{b%04d}:", history.BucketOf(uid))
+		good := key(uid, "good")
+		put(t, c, history.Write{Key: good, Record: record(at, 1)})
+		for i, value := range []string{
+			"x", "\x08\x01", "by hand", "\t12345678", "\t12345678\xff", strings.Repeat("\xff", 200), strings.Repeat("\x00", 20),
+		} {
+			k := key(uid, fmt.Sprint(i))
+			put(t, c, history.Write{Key: k, Record: record(at+1, 7)})
+			if err := client.Set(ctx, tag+"c:"+uid+":"+k.Object.String(), value, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			hidden(t, c, k, good)
+			heals(t, c, k, at)
+		}
+		if !strings.Contains(log.String(), "cannot be read") || !strings.Contains(log.String(), uid+"/2_1") {
+			t.Errorf("log: got %q, want a warning with the key", log.String())
+		}
+	})
+}
+
+// hidden checks that a list shows the next record instead.
+func hidden(t *testing.T, c *redis.Cache, k, next history.Key) {
+	t.Helper()
+	page, err := c.List(t.Context(), k.UID, history.Query{Limit: 1})
+	if err != nil || len(page.Items) != 1 || page.Items[0].Object != next.Object {
+		t.Errorf("List with %s: got %v, error %v; want %s", k, page.Items, err, next)
+	}
+}
+
+// heals checks that Load knows no visible record, and that a write on what it says
+// replaces the content. The write is older than anything else.
+func heals(t *testing.T, c *redis.Cache, k history.Key, at int64) {
+	t.Helper()
+	e := c.Load(t.Context(), []history.Key{k})[0]
+	if e.Err != nil || e.Record.Visible(k.Object, &e.User) != nil {
+		t.Errorf("Load(%s): got %+v, want no visible record and no error", k, e)
+	}
+	w := history.Write{Key: k, Record: history.Merge(e.Record, record(at-1, 0))}
+	if e.Record != nil {
+		w.Base = e.Record.Revision
+	}
+	if !w.Record.Partial {
+		t.Errorf("fold of %s: got %+v, want it partial, for the archive may know more", k, w.Record)
+	}
+	w.Record.Revision = 8
+	put(t, c, w)
+}
+
+// TestWrongType has a content that is not even a string. It spoils its own write
+// only.
+func TestWrongType(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		c, client, ctx := open(t, config), raw(t, config), t.Context()
+		uid, at := user(t, c), hourAgo()
+		tag := fmt.Sprintf("{b%04d}:", history.BucketOf(uid))
+		if err := client.RPush(ctx, tag+"c:"+uid+":2_1", "x").Err(); err != nil {
+			t.Fatal(err)
+		}
+		client.Expire(ctx, tag+"c:"+uid+":2_1", time.Minute)
+		var writes []history.Write
+		for n := range 5 {
+			writes = append(writes, history.Write{Key: key(uid, fmt.Sprint(n)), Record: record(at, 1)})
+		}
+		for n, out := range c.Apply(ctx, writes) {
+			if n == 2 && (out.Status != history.Unknown || !errors.Is(out.Err, history.ErrUnavailable)) {
+				t.Errorf("write %d: got status %d, error %v; want unknown, unavailable", n, out.Status, out.Err)
+			}
+			if n != 2 && out.Status != history.Applied {
+				t.Errorf("write %d: got status %d, error %v; want applied", n, out.Status, out.Err)
+			}
+		}
+	})
+}

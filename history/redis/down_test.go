@@ -1,0 +1,143 @@
+package redis_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/redis"
+)
+
+func TestOpenUnreachable(t *testing.T) {
+	gone := miniredis.RunT(t)
+	addr := gone.Addr()
+	gone.Close()
+	for _, config := range []redis.Config{{Addrs: []string{addr}}, {Addrs: []string{addr}, Cluster: true}} {
+		_, err := redis.Open(t.Context(), config)
+		if !errors.Is(err, history.ErrUnavailable) {
+			t.Fatalf("Open(%+v): got error %v, want unavailable", config, err)
+		}
+		if text := err.Error(); !strings.Contains(text, "open redis at "+addr) || !strings.Contains(text, "connection refused") || strings.Contains(text, "\n") {
+			t.Errorf("Open: got %q, want one line with the address and the reason", text)
+		}
+	}
+}
+
+func TestOpenChecksConfig(t *testing.T) {
+	for _, config := range []redis.Config{
+		{Addrs: []string{"a:1", "b:2"}},
+		{Keep: -1},
+		{TTL: time.Millisecond},
+		{Timeout: -1},
+	} {
+		if c, err := redis.Open(t.Context(), config); err == nil {
+			_ = c.Close()
+			t.Errorf("Open(%+v): got no error", config)
+		}
+	}
+}
+
+// TestOpenChecksServer has servers that say of themselves what they are.
+func TestOpenChecksServer(t *testing.T) {
+	for _, test := range []struct{ info, err, warning string }{
+		{info: "redis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n"},
+		{info: "redis_version:8.2.0\r\n"},
+		{info: "redis_version:6.2.14\r\n", err: "version 6.2.14, want 7.0 or later"},
+		{info: "redis_version:7.2.4\r\ncluster_enabled:1\r\n", err: "node of a cluster"},
+		{info: "maxmemory_policy:allkeys-lru\r\n", warning: "maxmemory_policy=allkeys-lru"},
+		{info: "aof_enabled:0\r\n", warning: "no append-only file"},
+	} {
+		var log bytes.Buffer
+		c, err := redis.Open(t.Context(), redis.Config{Addrs: []string{saying(t, test.info)}, Timeout: patience, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if err == nil {
+			_ = c.Close()
+		}
+		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("a server that says %q: got error %v, want %q", test.info, err, test.err)
+		}
+		if (log.Len() == 0) != (test.warning == "") || !strings.Contains(log.String(), test.warning) {
+			t.Errorf("a server that says %q: got log %q, want %q", test.info, log.String(), test.warning)
+		}
+	}
+}
+
+// saying returns the address of a server with such an answer to INFO.
+func saying(t *testing.T, info string) string {
+	fake := miniredis.RunT(t)
+	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		if cmd != "INFO" {
+			return false
+		}
+		c.WriteBulk(info)
+		return true
+	})
+	return fake.Addr()
+}
+
+// TestNodeDown has one of two nodes die: its own keys alone are unknown.
+func TestNodeDown(t *testing.T) {
+	config, nodes := fakeCluster(t)
+	c, at := open(t, config), hourAgo()
+	var writes []history.Write
+	var keys []history.Key
+	for n := range 100 {
+		k := key(fmt.Sprintf("u%d", n), "1")
+		keys, writes = append(keys, k), append(writes, history.Write{Key: k, Record: record(at, 1)})
+	}
+	put(t, c, writes...)
+	nodes[1].Close()
+	for i := range writes {
+		writes[i].Record, writes[i].Base = record(at+1, 2), 1
+	}
+	entries := c.Load(t.Context(), keys)
+	for i, out := range c.Apply(t.Context(), writes) {
+		up := nodes[0].Exists(fmt.Sprintf("{b%04d}:h:%s", history.BucketOf(keys[i].UID), keys[i].UID))
+		if up && (out.Status != history.Applied || entries[i].Record == nil) {
+			t.Errorf("%s on the node that is up: got %+v, entry %+v", keys[i], out, entries[i])
+		}
+		if !up && (out.Status != history.Unknown || !errors.Is(out.Err, history.ErrUnavailable) || !errors.Is(entries[i].Err, history.ErrUnavailable)) {
+			t.Errorf("%s on the node that is down: got %+v, entry %+v", keys[i], out, entries[i])
+		}
+	}
+	if err := c.Ping(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Ping: got %v, want unavailable", err)
+	}
+}
+
+// TestClosed calls everything after Close.
+func TestClosed(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		c, ctx := open(t, config), t.Context()
+		if err := c.Ping(ctx); err != nil {
+			t.Errorf("Ping before Close: %v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		k := key("u", "1")
+		_, clearErr := c.Clear(ctx, "u", 0, 1)
+		_, listErr := c.List(ctx, "u", history.Query{Limit: 1})
+		_, overdueErr := c.Overdue(ctx, []history.Bucket{1}, 0, 1)
+		for name, err := range map[string]error{
+			"Load":  c.Load(ctx, []history.Key{k})[0].Err,
+			"Apply": c.Apply(ctx, []history.Write{{Key: k, Record: record(1, 1)}})[0].Err,
+			"Clear": clearErr, "List": listErr, "Overdue": overdueErr,
+			"Warm":   c.Warm(ctx, "u", history.Warmth{}),
+			"Settle": c.Settle(ctx, []history.Dirty{{Key: k}}),
+			"Trim":   c.Trim(ctx, []string{"u"}),
+			"Ping":   c.Ping(ctx),
+		} {
+			if !errors.Is(err, history.ErrUnavailable) || !errors.Is(err, history.ErrClosed) {
+				t.Errorf("%s after Close: got %v, want unavailable and closed", name, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,45 @@
+package redis
+
+import (
+	"strconv"
+
+	"github.com/playhead/playhead/history"
+)
+
+// appendBucket appends what the keys of a bucket begin with, "{b0007}:". It has
+// always eight bytes: the scripts count on it.
+func appendBucket(dst []byte, b history.Bucket) []byte {
+	return append(dst, '{', 'b', '0'+byte(b/1000), '0'+byte(b/100%10), '0'+byte(b/10%10), '0'+byte(b%10), '}', ':')
+}
+
+func appendList(dst []byte, b history.Bucket, uid string) []byte {
+	return append(append(appendBucket(dst, b), "h:"...), uid...)
+}
+
+func appendContent(dst []byte, b history.Bucket, k history.Key) []byte {
+	dst = append(append(appendBucket(dst, b), "c:"...), k.UID...)
+	return appendObject(append(dst, ':'), k.Object)
+}
+
+// appendObject appends the text of [history.Object.String].
+func appendObject(dst []byte, o history.Object) []byte {
+	return strconv.AppendUint(append(append(dst, o.ID...), '_'), uint64(o.Type), 10)
+}
+
+// appendScore appends a version as ms + rank/4.
+func appendScore(dst []byte, v history.Version) []byte {
+	dst = strconv.AppendInt(dst, v.Time(), 10)
+	return append(dst, [...]string{"", ".25", ".5", ".75"}[v&3]...)
+}
+
+func listKey(uid string) string { return string(appendList(nil, history.BucketOf(uid), uid)) }
+
+func stateKey(uid string) string {
+	return string(append(append(appendBucket(nil, history.BucketOf(uid)), "u:"...), uid...))
+}
+
+func contentKey(k history.Key) string {
+	return string(appendContent(nil, history.BucketOf(k.UID), k))
+}
+
+func dirtyKey(b history.Bucket) string { return string(append(appendBucket(nil, b), "dirty"...)) }

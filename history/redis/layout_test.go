@@ -1,0 +1,124 @@
+package redis_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/redis"
+)
+
+// TestLayout checks names and forms of the keys, which never change: other
+// versions of the service, and people with redis-cli, read them.
+func TestLayout(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		config.TTL = time.Hour
+		c, client, ctx := open(t, config), raw(t, config), t.Context()
+		uid, at := user(t, c), hourAgo()
+		tag := fmt.Sprintf("{b%04d}:", history.BucketOf(uid))
+		k := history.Key{UID: uid, Object: history.Object{ID: "a:1", Type: 7}}
+		e := history.Event{Kind: history.KindStop, At: at}
+		r := e.Record()
+		r.Revision = 0x1122334455667788
+		mark := put(t, c, history.Write{Key: k, Record: r, Mark: true})[0]
+
+		content := tag + "c:" + uid + ":a:1_7"
+		value := client.Get(ctx, content).Val()
+		if len(value) < 9 || binary.LittleEndian.Uint64([]byte(value[1:9])) != r.Revision {
+			t.Errorf("GET %s: got %x, want revision %x in bytes 1 to 8", content, value, r.Revision)
+		}
+		if got, want := client.ZScore(ctx, tag+"h:"+uid, "a:1_7").Val(), float64(at)+0.25; got != want {
+			t.Errorf("score in the list: got %v, want %v", got, want)
+		}
+		if got := client.ZScore(ctx, tag+"dirty", uid+"/a:1_7").Val(); got != float64(mark) {
+			t.Errorf("score of the dirty mark: got %v, want %v", got, mark)
+		}
+		if early := time.Now().Add(-time.Minute).UnixMicro(); int64(mark) < early {
+			t.Errorf("mark: got %d, want microseconds of now, at least %d", mark, early)
+		}
+		lives(t, client.TTL(ctx, content).Val(), time.Hour)
+		lives(t, client.TTL(ctx, tag+"h:"+uid).Val(), 25*time.Hour)
+
+		if err := c.Warm(ctx, uid, history.Warmth{Floor: 9, Cleared: map[uint32]int64{0: 5, 7: 6}}); err != nil {
+			t.Fatal(err)
+		}
+		lives(t, client.TTL(ctx, tag+"u:"+uid).Val(), 25*time.Hour)
+		for field, want := range map[string]string{"floor": "9", "cleared": "5", "cleared:7": "6"} {
+			if got := client.HGet(ctx, tag+"u:"+uid, field).Val(); got != want {
+				t.Errorf("user's %s: got %q, want %q", field, got, want)
+			}
+		}
+		if _, err := c.Clear(ctx, uid, 7, at); err != nil {
+			t.Fatal(err)
+		}
+		if n := client.Exists(ctx, content, tag+"h:"+uid).Val(); n != 0 {
+			t.Errorf("after the clear %d keys are left, want none", n)
+		}
+		if err := client.ZScore(ctx, tag+"dirty", uid+"/*").Err(); err != nil {
+			t.Errorf("dirty mark of the user: %v", err)
+		}
+	})
+}
+
+func lives(t *testing.T, got, want time.Duration) {
+	t.Helper()
+	if got > want || got < want-time.Minute {
+		t.Errorf("TTL: got %s, want %s", got, want)
+	}
+}
+
+// TestStatesExpire checks that no way to make a user's keys makes them for ever.
+func TestStatesExpire(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		config.TTL, config.Keep = time.Hour, 1
+		c, client, ctx := open(t, config), raw(t, config), t.Context()
+		for name, call := range map[string]func(uid string) error{
+			"Warm":  func(uid string) error { return c.Warm(ctx, uid, history.Warmth{}) },
+			"Clear": func(uid string) error { _, err := c.Clear(ctx, uid, 0, 1<<42); return err },
+			"Trim":  func(uid string) error { return c.Trim(ctx, []string{uid}) },
+		} {
+			uid := user(t, c)
+			fill(t, c, uid, 2)
+			if err := call(uid); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if got := client.TTL(ctx, "{"+bucket(uid)+"}:u:"+uid).Val(); got <= 0 {
+				t.Errorf("TTL of the user's state after %s: got %s", name, got)
+			}
+			if got := client.TTL(ctx, "{"+bucket(uid)+"}:h:"+uid).Val(); name != "Clear" && got <= 0 {
+				t.Errorf("TTL of the list after %s: got %s", name, got)
+			}
+		}
+	})
+}
+
+// TestLifeIsRenewed writes now and then: lists and states must not end before
+// the contents do.
+func TestLifeIsRenewed(t *testing.T) {
+	const day = 24 * time.Hour
+	fake := miniredis.RunT(t)
+	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience, TTL: 10 * day})
+	uid := user(t, c)
+	if err := c.Warm(t.Context(), uid, history.Warmth{}); err != nil {
+		t.Fatal(err)
+	}
+	k, at := key(uid, "1"), hourAgo()
+	tag := fmt.Sprintf("{b%04d}:", history.BucketOf(uid))
+	for n := range uint64(10) {
+		put(t, c, history.Write{Key: k, Record: record(at, n+1), Base: n, Mark: true})
+		content := fake.TTL(tag + "c:" + uid + ":1_1")
+		if content != 10*day {
+			t.Errorf("write %d: content lives %s, want 10 days", n, content)
+		}
+		for _, key := range []string{tag + "h:" + uid, tag + "u:" + uid} {
+			if got := fake.TTL(key); got < content+day/2 || got > content+day {
+				t.Errorf("write %d: %s lives %s, want half a day to a day more than %s", n, key, got, content)
+			}
+		}
+		fake.FastForward(7 * time.Hour)
+	}
+}

@@ -1,0 +1,123 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed" // the scripts
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/playhead/playhead/history"
+)
+
+var (
+	//go:embed lua/apply.lua
+	applyLua string
+	//go:embed lua/load.lua
+	loadLua string
+	//go:embed lua/clear.lua
+	clearLua string
+	//go:embed lua/warm.lua
+	warmLua string
+	//go:embed lua/trim.lua
+	trimLua string
+	//go:embed lua/settle.lua
+	settleLua string
+	//go:embed lua/overdue.lua
+	overdueLua string
+)
+
+// script is a Lua program and the digest that servers know it by.
+type script struct{ text, digest string }
+
+func newScript(text string) script {
+	sum := sha1.Sum([]byte(text))
+	return script{text: text, digest: hex.EncodeToString(sum[:])}
+}
+
+type scripts struct {
+	apply, load, clear, warm, trim, settle, overdue script
+}
+
+func newScripts() scripts {
+	return scripts{
+		apply: newScript(applyLua), load: newScript(loadLua), clear: newScript(clearLua), warm: newScript(warmLua),
+		trim: newScript(trimLua), settle: newScript(settleLua), overdue: newScript(overdueLua),
+	}
+}
+
+// teach hands all scripts to all servers that take writes.
+func (c *Cache) teach(ctx context.Context) error {
+	s := c.scripts
+	return c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
+		pipe := node.Pipeline()
+		for _, script := range []script{s.apply, s.load, s.clear, s.warm, s.trim, s.settle, s.overdue} {
+			pipe.ScriptLoad(ctx, script.text)
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	})
+}
+
+// call is the call of a script. All of its keys belong to one slot, or the cache to
+// one server.
+func (s script) call(ctx context.Context, keys []string, args ...any) *goredis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, "evalsha", s.digest, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	return goredis.NewCmd(ctx, append(all, args...)...)
+}
+
+// exec sends commands in one pipeline, one exchange per node. Each command then has
+// its own answer or error. Scripts that a server has forgotten, because it was
+// restarted or flushed, are handed over again, and their calls alone repeated.
+func exec[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) {
+	pipeline(ctx, c, cmds)
+	for range 3 { // it may be flushed meanwhile
+		if cmds = forgotten(cmds); len(cmds) == 0 {
+			return
+		}
+		_ = c.teach(ctx) // a node that it did not reach answers the same again
+		pipeline(ctx, c, cmds)
+	}
+}
+
+func forgotten[C goredis.Cmder](cmds []C) []C {
+	var left []C
+	for _, cmd := range cmds {
+		if goredis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			left = append(left, cmd)
+		}
+	}
+	return left
+}
+
+func pipeline[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) {
+	pipe := c.client.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, cmd) // only queues it
+	}
+	_, _ = pipe.Exec(ctx) // the first of the errors that the commands have
+}
+
+// run calls one script.
+func (c *Cache) run(ctx context.Context, cmd *goredis.Cmd) error {
+	exec(ctx, c, []*goredis.Cmd{cmd})
+	return cmd.Err()
+}
+
+// unavailable wraps the error of an operation, nil stays nil.
+func unavailable(op string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, goredis.ErrClosed):
+		return fmt.Errorf("%s: %w: %w", op, history.ErrUnavailable, history.ErrClosed)
+	}
+	return fmt.Errorf("%s: %w: %w", op, history.ErrUnavailable, err)
+}
