@@ -1,0 +1,173 @@
+package hbase_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tsuna/gohbase"
+	"github.com/tsuna/gohbase/hrpc"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/hbase"
+)
+
+// fake answers batches with what answer says.
+type fake struct {
+	gohbase.Client
+	answer func(ctx context.Context, batch []hrpc.Call) []error
+
+	mu      sync.Mutex
+	batches [][]hrpc.Call
+}
+
+func (f *fake) SendBatch(ctx context.Context, batch []hrpc.Call) ([]hrpc.RPCResult, bool) {
+	f.mu.Lock()
+	f.batches = append(f.batches, batch)
+	f.mu.Unlock()
+	results, ok := make([]hrpc.RPCResult, len(batch)), true
+	for i, err := range f.answer(ctx, batch) {
+		results[i].Error = err
+		ok = ok && err == nil
+	}
+	return results, ok
+}
+
+func (f *fake) Close() {}
+
+// calls returns how many calls there were in all batches.
+func (f *fake) calls() int {
+	n := 0
+	for _, b := range f.batches {
+		n += len(b)
+	}
+	return n
+}
+
+func stored(_ context.Context, batch []hrpc.Call) []error { return make([]error, len(batch)) }
+
+// row returns the row of a call, and value what it puts.
+func row(call hrpc.Call) string { return string(call.Key()) }
+
+func value(call hrpc.Call) []byte {
+	for _, v := range call.(*hrpc.Mutate).Values()["info"] {
+		return v
+	}
+	return nil
+}
+
+// cells returns one cell for each of n users.
+func cells(n int) []history.Cell {
+	all := make([]history.Cell, n)
+	for i := range all {
+		all[i] = history.Cell{Key: history.Key{UID: fmt.Sprintf("u%d", i), Object: history.Object{ID: "a", Type: 1}}, Record: record(1000)}
+	}
+	return all
+}
+
+// TestPutOversize has HBase refuse all of a region's share for one cell of it.
+func TestPutOversize(t *testing.T) {
+	const limit = 1000
+	f := &fake{answer: func(_ context.Context, batch []hrpc.Call) []error {
+		errs, refused := make([]error, len(batch)), map[byte]bool{}
+		for _, call := range batch {
+			refused[row(call)[0]] = refused[row(call)[0]] || len(value(call)) > limit
+		}
+		for i, call := range batch {
+			if refused[row(call)[0]] {
+				errs[i] = java("org.apache.hadoop.hbase.DoNotRetryIOException", "exceeds limit")
+			}
+		}
+		return errs
+	}}
+	all := cells(500)
+	big := map[int]bool{7: true, 8: true, 300: true}
+	for i := range big {
+		all[i].Record = &history.Record{Revision: 1, Version: history.VersionOf(1000, 0), Device: strings.Repeat("x", limit)}
+	}
+	errs := hbase.NewWith(f, nil).Put(t.Context(), all)
+	for i, err := range errs {
+		if got := errors.Is(err, history.ErrPermanent); got != big[i] || (err != nil) != big[i] {
+			t.Errorf("cell %d: got %v, want refused %v", i, err, big[i])
+		}
+	}
+	if n := len(f.batches); n > 40 {
+		t.Errorf("%d batches to find %d cells of 500", n, len(big))
+	}
+}
+
+func TestPutHalfFails(t *testing.T) {
+	f := &fake{answer: func(_ context.Context, batch []hrpc.Call) []error {
+		errs := make([]error, len(batch))
+		for i := range errs {
+			if i%2 == 1 {
+				errs[i] = gohbase.NotExecutedError
+			}
+		}
+		return errs
+	}}
+	for i, err := range hbase.NewWith(f, nil).Put(t.Context(), cells(100)) {
+		if got, want := errors.Is(err, history.ErrUnavailable), i%2 == 1; got != want {
+			t.Errorf("cell %d: got %v, want failed %v", i, err, want)
+		}
+	}
+	if len(f.batches) != 1 {
+		t.Errorf("%d batches, want 1: who puts decides what to try again", len(f.batches))
+	}
+}
+
+func TestPutOneKeyOnce(t *testing.T) {
+	f := &fake{answer: stored}
+	all := cells(2)
+	all = append(all, all[0], all[0])
+	all[2].Record, all[3].Record = record(3000), record(2000)
+	if errs := hbase.NewWith(f, nil).Put(t.Context(), all); errs != nil {
+		t.Errorf("got %v", errs)
+	}
+	if f.calls() != 2 {
+		t.Errorf("%d calls, want 2: one for each key", f.calls())
+	}
+	f.answer = func(context.Context, []hrpc.Call) []error { return []error{gohbase.TableNotFound, nil} }
+	errs := hbase.NewWith(f, nil).Put(t.Context(), all)
+	var failed []bool
+	for _, err := range errs {
+		failed = append(failed, errors.Is(err, history.ErrUnavailable))
+	}
+	// Calls go in the order of the cells that remain: u1, then u0 of time 3000.
+	if want := "[false true false false]"; fmt.Sprint(failed) != want {
+		t.Errorf("failed %v, want %s", failed, want)
+	}
+}
+
+func TestPutIllegal(t *testing.T) {
+	f := &fake{answer: stored}
+	all := cells(6)
+	all[0].Key.UID = "a/b"
+	all[1].Key.Object.ID = "#cleared"
+	all[2].Record = nil
+	all[3].Record = record(0)
+	all[4].Key = history.UserKey("u")
+	errs := hbase.NewWith(f, nil).Put(t.Context(), all)
+	for i, err := range errs {
+		if got, want := errors.Is(err, history.ErrPermanent), i < 5; got != want {
+			t.Errorf("cell %d: got %v, want refused %v", i, err, want)
+		}
+	}
+	if f.calls() != 1 {
+		t.Errorf("%d calls, want 1", f.calls())
+	}
+}
+
+func TestPutInBatches(t *testing.T) {
+	f := &fake{answer: stored}
+	a := hbase.NewWith(f, nil)
+	if errs := a.Put(t.Context(), cells(1201)); errs != nil || len(f.batches) != 3 || f.calls() != 1201 {
+		t.Errorf("1201 cells: got %v in %d batches of %d calls in all, want 3 batches", errs, len(f.batches), f.calls())
+	}
+	if errs := a.Put(t.Context(), nil); errs != nil || len(f.batches) != 3 {
+		t.Errorf("no cells: got %v and %d more batches", errs, len(f.batches)-3)
+	}
+}

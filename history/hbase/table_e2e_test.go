@@ -1,0 +1,193 @@
+//go:build e2e
+
+package hbase_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tsuna/gohbase"
+	"github.com/tsuna/gohbase/hrpc"
+	"github.com/tsuna/gohbase/region"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/hbase"
+)
+
+// served is a region and the address of its server.
+type served struct {
+	hrpc.RegionInfo
+	addr string
+}
+
+// regionsOf returns the regions of a table by start key.
+func regionsOf(t *testing.T, table string) map[string]served {
+	t.Helper()
+	client := gohbase.NewClient(zooKeeper(t))
+	defer client.Close()
+	scan, err := hrpc.NewScanRangeStr(t.Context(), "hbase:meta", table+",,", table+"-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, rows := map[string]served{}, client.Scan(scan)
+	for {
+		row, err := rows.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatalf("scan hbase:meta: %v", err)
+		}
+		if r, addr, err := region.ParseRegionInfo(row); err == nil {
+			found[string(r.StartKey())] = served{r, addr}
+		}
+	}
+}
+
+// TestOpenMakesTheTable has several processes find no table at the same time.
+func TestOpenMakesTheTable(t *testing.T) {
+	c := hbase.Config{Table: tableOf(t), Regions: 5, Compression: "gz", ZooKeeper: zooKeeper(t)}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			a, err := hbase.Open(t.Context(), c)
+			if err != nil {
+				t.Errorf("open: %v", err)
+				return
+			}
+			defer a.Close()
+			if errs := a.Put(t.Context(), cells(1)); errs != nil {
+				t.Errorf("put: %v", errs)
+			}
+		})
+	}
+	wg.Wait()
+	got, err := hbase.DescribeTable(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"TTL": "7776000", "VERSIONS": "1", "BLOOMFILTER": "ROW", "COMPRESSION": "GZ"} {
+		if got[name] != want {
+			t.Errorf("%s: got %q, want %q", name, got[name], want)
+		}
+	}
+	starts := slices.Sorted(maps.Keys(regionsOf(t, c.Table)))
+	if want := []string{"", "33", "66", "99", "cc"}; !slices.Equal(starts, want) {
+		t.Errorf("regions start at %q, want %q", starts, want)
+	}
+}
+
+func createTable(t *testing.T, table string, families map[string]map[string]string, options ...func(*hrpc.CreateTable)) {
+	t.Helper()
+	call := hrpc.NewCreateTable(t.Context(), []byte(table), families, options...)
+	if err := gohbase.NewAdminClient(zooKeeper(t)).CreateTable(call); err != nil {
+		t.Fatalf("create %s: %v", table, err)
+	}
+}
+
+func TestOpenRefusesAnotherTable(t *testing.T) {
+	for name, test := range map[string]struct {
+		families map[string]map[string]string
+		want     string
+	}{
+		"life":   {map[string]map[string]string{"info": {"TTL": "3600"}}, `keeps cells for "3600" seconds: alter`},
+		"family": {map[string]map[string]string{"other": {}}, "NoSuchColumnFamilyException"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := hbase.Config{Table: tableOf(t), ZooKeeper: zooKeeper(t)}
+			createTable(t, c.Table, test.families)
+			a, err := hbase.Open(t.Context(), c)
+			if err == nil {
+				_ = a.Close()
+				t.Fatal("opened")
+			}
+			if text := err.Error(); !strings.Contains(text, test.want) || !strings.Contains(text, c.Table) || strings.Contains(text, "\n") {
+				t.Errorf("got %q, want one line with %q and %s", text, test.want, c.Table)
+			}
+		})
+	}
+}
+
+// TestOversizeCells puts cells that HBase refuses among those that it takes.
+func TestOversizeCells(t *testing.T) {
+	c := hbase.Config{Table: tableOf(t)}
+	createTable(t, c.Table, map[string]map[string]string{"info": {"TTL": "7776000", "VERSIONS": "1"}},
+		hrpc.SplitKeys(hbase.SplitKeys(4)), hrpc.TableAttributes(map[string]string{"hbase.server.keyvalue.maxsize": "1000"}))
+	a := open(t, c)
+	all, now := cells(600), time.Now().UnixMilli()
+	var keys []history.Key
+	for i := range all {
+		all[i].Record = record(now)
+		if i%199 == 0 {
+			all[i].Record = &history.Record{Revision: 1, Version: history.VersionOf(now, 0), Device: strings.Repeat("x", 1000)}
+		}
+		keys = append(keys, all[i].Key)
+	}
+	errs := a.Put(t.Context(), all)
+	got, err := a.Get(t.Context(), keys)
+	if err != nil || len(errs) != len(all) {
+		t.Fatalf("put: %d errors of %d, get: %v", len(errs), len(all), err)
+	}
+	for i := range all {
+		if big := i%199 == 0; errors.Is(errs[i], history.ErrPermanent) != big || (got[i] == nil) != big {
+			t.Errorf("cell %d, oversize %v: put: %v, get: %+v", i, big, errs[i], got[i])
+		}
+	}
+}
+
+func TestClose(t *testing.T) {
+	c := hbase.Config{Table: tableOf(t), Regions: 2, ZooKeeper: zooKeeper(t)}
+	open(t, c)
+	before := runtime.NumGoroutine()
+	a, err := hbase.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { putUntilClosed(t, a) })
+	}
+	_ = a.Close()
+	_ = a.Close()
+	wg.Wait()
+	if _, err := a.Row(t.Context(), "u"); !errors.Is(err, history.ErrClosed) {
+		t.Errorf("row: got %v, want %v", err, history.ErrClosed)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for runtime.NumGoroutine() > before && ctx.Err() == nil {
+		runtime.Gosched()
+	}
+	if n := runtime.NumGoroutine(); n > before {
+		buf := make([]byte, 1<<20)
+		t.Errorf("%d goroutines, want %d as before:\n%s", n, before, buf[:runtime.Stack(buf, true)])
+	}
+}
+
+func putUntilClosed(t *testing.T, a *hbase.Archive) {
+	for {
+		all := cells(100)
+		for i := range all {
+			all[i].Key.UID = fmt.Sprint(rand.Uint64())
+		}
+		for _, err := range a.Put(t.Context(), all) {
+			if errors.Is(err, history.ErrClosed) {
+				return
+			}
+			if err != nil && !errors.Is(err, history.ErrUnavailable) {
+				t.Errorf("put: %v", err)
+				return
+			}
+		}
+	}
+}
