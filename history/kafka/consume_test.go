@@ -1,0 +1,183 @@
+package kafka_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	driver "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/kafka"
+	"github.com/playhead/playhead/history/wire"
+)
+
+func TestConsumeHandsOverPoison(t *testing.T) {
+	cfg := fresh(t, cluster(t).ListenAddrs())
+	cfg.Partitions = 1
+	q := open(t, cfg)
+	keys, garbage := announced(20), []byte("not a batch")
+	for _, part := range [][]history.Dirty{keys[:10], nil, keys[10:]} {
+		if part != nil {
+			publish(t, q, part)
+			continue
+		}
+		w := driver.Writer{Addr: driver.TCP(cfg.Brokers...), Topic: cfg.Topic, BatchSize: 1, RequiredAcks: driver.RequireAll}
+		if err := w.WriteMessages(t.Context(), driver.Message{Value: garbage}); err != nil {
+			t.Fatal(err)
+		}
+		_ = w.Close()
+	}
+	got := receive(t, q, 21)
+	if len(got.Dirty) != 20 || len(got.Poison) != 1 || got.Messages != 3 {
+		t.Fatalf("%d keys, %d poison, %d messages, want 20, 1 and 3", len(got.Dirty), len(got.Poison), got.Messages)
+	}
+	if p := got.Poison[0]; !bytes.Equal(p.Payload, garbage) || p.Partition != 0 || p.Offset != 1 || !errors.Is(p.Err, wire.ErrCorrupt) {
+		t.Errorf("poison %+v, want %q at offset 1 with ErrCorrupt", p, garbage)
+	}
+	publish(t, q, keys[:1])
+	if got := receive(t, q, 1); len(got.Poison) != 0 {
+		t.Error("poison came again after its commit")
+	}
+}
+
+func TestConsumeGoesOnAfterAGap(t *testing.T) {
+	c := cluster(t)
+	cfg := fresh(t, c.ListenAddrs())
+	cfg.Partitions = 1
+	q := open(t, cfg)
+	keys := announced(5)
+	publish(t, q, keys[:1])
+	receive(t, q, 1) // committed: offset 1
+	for i := range keys[1:] {
+		publish(t, q, keys[i+1:i+2])
+	}
+	if err := c.DeleteRecords(cfg.Topic, 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, q, 2).Dirty; got[0] != keys[3] || got[1] != keys[4] {
+		t.Errorf("got %v, want the two that retention left", got)
+	}
+}
+
+// TestConsumeFromANewLog has the topic deleted and made anew under a job: the new
+// offsets are behind what it has committed, and are committed all the same.
+func TestConsumeFromANewLog(t *testing.T) {
+	c := cluster(t)
+	cfg := fresh(t, c.ListenAddrs())
+	cfg.Partitions = 1
+	q := open(t, cfg)
+	keys := announced(5)
+	err := q.Consume(t.Context(), func(ctx context.Context, claim history.Claim) error {
+		for _, rounds := range []int{2, 1} {
+			for range rounds {
+				publish(t, q, keys)
+			}
+			d, err := fetch(ctx, claim, rounds*len(keys))
+			if err != nil {
+				return err
+			}
+			if err := claim.Commit(ctx, d); err != nil {
+				return err
+			}
+			if rounds == 2 {
+				if err := errors.Join(c.DeleteTopic(cfg.Topic), c.CreateTopic(cfg.Topic, 1, nil)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, q, keys[:1])
+	if got := receive(t, q, 1); got.Offsets[0] != 2 {
+		t.Errorf("got the message before offset %d, want that before 2", got.Offsets[0])
+	}
+}
+
+func TestConsumeTriesUntilThereIsAGroup(t *testing.T) {
+	c := cluster(t)
+	q := open(t, fresh(t, c.ListenAddrs()))
+	missing := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.FindCoordinator}, TopLevel: true, Err: kerr.CoordinatorNotAvailable})
+	publish(t, q, announced(10))
+	receive(t, q, 10)
+	if missing.Hits() != 1 {
+		t.Errorf("%d refusals, want 1", missing.Hits())
+	}
+}
+
+// TestConsumeAfterAFailedCommit has the broker refuse a commit: the generation ends,
+// and the next one delivers again.
+func TestConsumeAfterAFailedCommit(t *testing.T) {
+	c := cluster(t)
+	q := open(t, fresh(t, c.ListenAddrs()))
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.IllegalGeneration})
+	publish(t, q, announced(10))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	generations := 0
+	err := q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
+		generations++
+		d, err := fetch(ctx, claim, 10)
+		if err != nil {
+			return err
+		}
+		if err = claim.Commit(ctx, d); err != nil {
+			<-ctx.Done()
+			if again := claim.Commit(context.WithoutCancel(ctx), d); again == nil {
+				t.Error("a commit succeeded after one had failed")
+			}
+		}
+		return err
+	})
+	if err != nil || generations != 2 {
+		t.Errorf("%d generations, %v, want 2 and no error", generations, err)
+	}
+}
+
+// TestConsumeWithoutPartitions has more members than partitions.
+func TestConsumeWithoutPartitions(t *testing.T) {
+	cfg := fresh(t, cluster(t).ListenAddrs())
+	cfg.Partitions, cfg.SessionTimeout = 1, time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	idle := make(chan struct{}, 2)
+	done := make(chan error, 2)
+	for range 2 {
+		q := open(t, cfg)
+		go func() {
+			done <- q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
+				if len(claim.Buckets()) == 0 {
+					idle <- struct{}{}
+				}
+				_, err := claim.Fetch(ctx)
+				return err
+			})
+		}()
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		t.Error("no member was left without partitions")
+	}
+	cancel()
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func publish(tb testing.TB, q *kafka.Queue, keys []history.Dirty) {
+	tb.Helper()
+	if unsent, err := q.Publish(tb.Context(), keys); err != nil || len(unsent) != 0 {
+		tb.Fatalf("publish: %d of %d unsent, %v", len(unsent), len(keys), err)
+	}
+}

@@ -1,0 +1,120 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// DeadLetters keeps what could not be archived in a topic of its own, one message
+// each. It implements [history.DeadLetters].
+type DeadLetters struct{ q *Queue }
+
+// errLetter makes every message of the topic arrive as it is.
+var errLetter = errors.New("a dead letter is no batch of keys")
+
+// OpenDead is [Open] for dead letters: the topic is history.dead and the group, of
+// those who drive letters again, history-redrive, unless the configuration has
+// others. A topic that must be created gets one partition.
+func OpenDead(ctx context.Context, cfg Config) (*DeadLetters, error) {
+	cfg.Topic = cmp.Or(cfg.Topic, "history.dead")
+	cfg.Group = cmp.Or(cfg.Group, "history-redrive")
+	cfg.Partitions = 1
+	q, err := Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	q.decode = func([]byte) ([]history.Dirty, error) { return nil, errLetter }
+	return &DeadLetters{q: q}, nil
+}
+
+// Bury implements [history.DeadLetters].
+func (d *DeadLetters) Bury(ctx context.Context, letters []history.Dead) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	for _, l := range letters {
+		m := wire.Message{Payload: wire.AppendDead(nil, l), Keys: []history.Dirty{{Key: l.Key}}}
+		if err := d.q.produce(ctx, m); err != nil {
+			return fmt.Errorf("bury: %w: %w", history.ErrUnavailable, err)
+		}
+	}
+	return nil
+}
+
+// Exhume hands over all letters that are there and were not handed over before, in
+// order, and returns how many. One whose handling fails stays, with those after it.
+func (d *DeadLetters) Exhume(ctx context.Context, use func(context.Context, history.Dead) error) (n int, err error) {
+	ends, err := d.ends(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("exhume: %w", err)
+	}
+	err = d.q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
+		for left := owed(claim, ends); left > 0; {
+			some, err := d.exhume(ctx, claim, use)
+			n += some
+			left -= int64(some)
+			if err != nil {
+				return fmt.Errorf("exhume: %w", err)
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
+// exhume hands over one delivery and commits it.
+func (d *DeadLetters) exhume(ctx context.Context, claim history.Claim, use func(context.Context, history.Dead) error) (int, error) {
+	delivery, err := claim.Fetch(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range delivery.Poison {
+		letter, err := wire.Dead(p.Payload)
+		if err == nil {
+			err = use(ctx, letter)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("letter %d of partition %d: %w", p.Offset, p.Partition, err)
+		}
+	}
+	return len(delivery.Poison), claim.Commit(ctx, delivery)
+}
+
+// ends returns the offset after the last letter, by partition.
+func (d *DeadLetters) ends(ctx context.Context) (map[int]int64, error) {
+	n, err := d.q.partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var requests []kafka.OffsetRequest
+	for p := range n {
+		requests = append(requests, kafka.LastOffsetOf(p), kafka.FirstOffsetOf(p))
+	}
+	res, err := d.q.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{d.q.cfg.Topic: requests}})
+	if err != nil {
+		return nil, err
+	}
+	ends := make(map[int]int64, n)
+	for _, p := range res.Topics[d.q.cfg.Topic] {
+		ends[p.Partition] = p.LastOffset
+	}
+	return ends, nil
+}
+
+// Close gives the connections back.
+func (d *DeadLetters) Close() error { return d.q.Close() }
+
+// owed returns how many letters before the ends the group has not seen.
+func owed(c history.Claim, ends map[int]int64) (n int64) {
+	mine, _ := c.(*claim) // what Consume hands to its function
+	for p, from := range mine.committed {
+		n += ends[p] - max(from, 0)
+	}
+	return n
+}

@@ -1,0 +1,66 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/kafka"
+)
+
+// TestDeadLetters buries letters and drives them again: each comes once, in order,
+// and one that cannot be handled stays, with those after it.
+func TestDeadLetters(t *testing.T) {
+	cfg := fresh(t, cluster(t).ListenAddrs())
+	dead, err := kafka.OpenDead(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	letters := []history.Dead{
+		{Key: history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}, Origin: "archive", Reason: "too large", At: 1},
+		{Payload: []byte{0xff, 0x00}, Origin: "partition 3 offset 17", Reason: "corrupt", At: 2},
+		{Key: history.UserKey("bob"), Origin: "archive", Reason: "no such family \xff", At: 3},
+	}
+	if n := exhumed(t, dead, nil); len(n) != 0 {
+		t.Errorf("before any was buried: %v", n)
+	}
+	if err := dead.Bury(t.Context(), letters[:2]); err != nil {
+		t.Fatal(err)
+	}
+	if got := exhumed(t, dead, nil); !slices.Equal(got, []int64{1, 2}) {
+		t.Errorf("got letters %v, want 1 2", got)
+	}
+	if err := dead.Bury(t.Context(), letters[2:]); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	if got := exhumed(t, dead, broken); !slices.Equal(got, []int64{3}) {
+		t.Errorf("got letters %v, want 3", got)
+	}
+	if got := exhumed(t, dead, nil); !slices.Equal(got, []int64{3}) {
+		t.Errorf("after a failure got letters %v, want 3 again", got)
+	}
+	if got := exhumed(t, dead, nil); len(got) != 0 {
+		t.Errorf("in the end got letters %v, want none", got)
+	}
+}
+
+// exhumed returns when the letters that are left were buried. Their handling fails
+// with the given error.
+func exhumed(t *testing.T, dead *kafka.DeadLetters, fail error) (at []int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := dead.Exhume(ctx, func(_ context.Context, d history.Dead) error {
+		at = append(at, d.At)
+		return fail
+	})
+	if !errors.Is(err, fail) || ctx.Err() != nil {
+		t.Errorf("exhume: got %v, want %v", err, fail)
+	}
+	return at
+}

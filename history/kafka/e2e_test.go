@@ -1,0 +1,60 @@
+//go:build e2e
+
+package kafka_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/historytest"
+)
+
+func brokers(tb testing.TB) []string {
+	tb.Helper()
+	const name = "PLAYHEAD_TEST_KAFKA"
+	addr := os.Getenv(name)
+	if addr == "" {
+		tb.Fatalf("%s is not set, want host:port of a Kafka broker", name)
+	}
+	return strings.Split(addr, ",")
+}
+
+func TestBrokersContract(t *testing.T) { historytest.Queue(t, topics(brokers(t))) }
+
+func TestBrokersGroupContract(t *testing.T) { historytest.QueueGroup(t, topics(brokers(t))) }
+
+func TestBrokersKilledMember(t *testing.T) { killMember(t, fresh(t, brokers(t))) }
+
+func TestBrokersTopicGrows(t *testing.T) { growTopic(t, fresh(t, brokers(t))) }
+
+func BenchmarkPublish(b *testing.B) {
+	q, keys := open(b, fresh(b, brokers(b))), announced(10_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		publish(b, q, keys)
+	}
+	messages, bytes := q.Stats()
+	b.ReportMetric(float64(b.N*len(keys))/b.Elapsed().Seconds(), "keys/s")
+	b.ReportMetric(float64(bytes)/float64(b.N*len(keys)), "bytes/key")
+	b.ReportMetric(float64(messages)/float64(b.N), "messages/op")
+}
+
+func BenchmarkConsume(b *testing.B) {
+	q, keys := open(b, fresh(b, brokers(b))), announced(10_000)
+	for range 100 {
+		publish(b, q, keys)
+	}
+	for b.Loop() { // each from the start: nothing is committed
+		err := q.Consume(b.Context(), func(ctx context.Context, claim history.Claim) error {
+			_, err := fetch(ctx, claim, 100*len(keys))
+			return err
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N*100*len(keys))/b.Elapsed().Seconds(), "keys/s")
+}

@@ -1,0 +1,103 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/kafka"
+	"github.com/playhead/playhead/history/wire"
+)
+
+func TestPublishReturnsWhatFailed(t *testing.T) {
+	c := cluster(t)
+	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 8})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Partitions: []int32{2, 5}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	keys := announced(2000)
+	unsent, err := q.Publish(t.Context(), keys)
+	if !errors.Is(err, history.ErrUnavailable) || len(err.Error()) > 250 {
+		t.Errorf("got %v, want one sentence and ErrUnavailable", err)
+	}
+	lost := map[history.Dirty]bool{}
+	for _, k := range unsent {
+		lost[k] = true
+	}
+	for _, k := range keys {
+		p := wire.PartitionOf(history.BucketOf(k.Key.UID), 8)
+		if got, want := lost[k], p == 2 || p == 5; got != want {
+			t.Errorf("key %v of partition %d: unsent %t, want %t", k.Key, p, got, want)
+		}
+	}
+	if messages, _ := q.Stats(); messages != 6 {
+		t.Errorf("%d messages counted, want the 6 that arrived", messages)
+	}
+}
+
+func TestPublishWhilePartitionsMove(t *testing.T) {
+	c := cluster(t)
+	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 4})
+	moving := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: 6})
+	keys := announced(1000)
+	if unsent, err := q.Publish(t.Context(), keys); err != nil || len(unsent) != 0 {
+		t.Errorf("%d unsent, %v, want all sent in the end", len(unsent), err)
+	}
+	if moving.Hits() != 6 {
+		t.Errorf("%d refusals, want 6", moving.Hits())
+	}
+	receive(t, q, len(keys))
+}
+
+// TestPublishUnanswered has the broker take messages and lose its answers.
+func TestPublishUnanswered(t *testing.T) {
+	c := cluster(t)
+	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 4})
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return nil, nil, true
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	keys := announced(1000)
+	unsent, err := q.Publish(ctx, keys)
+	if !errors.Is(err, history.ErrUnavailable) || len(unsent) != len(keys) {
+		t.Errorf("%d of %d unsent, %v, want all of them and ErrUnavailable", len(unsent), len(keys), err)
+	}
+}
+
+func TestPublishWithoutBrokers(t *testing.T) {
+	c := cluster(t)
+	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 4})
+	c.Close()
+	keys := announced(1000)
+	unsent, err := q.Publish(t.Context(), keys)
+	if !errors.Is(err, history.ErrUnavailable) || len(unsent) != len(keys) {
+		t.Errorf("%d of %d unsent, %v, want all of them and ErrUnavailable", len(unsent), len(keys), err)
+	}
+}
+
+func TestPublishDividesMessages(t *testing.T) {
+	c := cluster(t)
+	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 1, MaxBytes: 1024})
+	keys := announced(1000)
+	if _, err := q.Publish(t.Context(), keys); err != nil {
+		t.Fatal(err)
+	}
+	messages, bytes := q.Stats()
+	if messages < bytes/1024 || messages > bytes/256 {
+		t.Errorf("%d messages for %d bytes, want 256 to 1,024 bytes each", messages, bytes)
+	}
+	var want []history.Dirty
+	for _, m := range wire.Messages(keys, 1, 1024) {
+		want = append(want, m.Keys...)
+	}
+	if got := receive(t, q, len(keys)).Dirty; !slices.Equal(got, want) {
+		t.Error("the messages of a partition came out of order")
+	}
+}

@@ -1,0 +1,101 @@
+// Package kafka is the queue between services and jobs over Kafka: one topic whose
+// messages are batches of announced keys, and one group of jobs that divide its
+// partitions.
+//
+// A message is never one key: a flush becomes one message per partition. Keys are
+// hints that may come twice, so that every doubt ends in sending again: a publish
+// that timed out is unsent, a delivery that was not committed is delivered anew.
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// clientID is the name under which brokers log and throttle.
+const clientID = "playhead"
+
+// dialTimeout bounds one attempt to connect, with TLS and authentication.
+const dialTimeout = 5 * time.Second
+
+// metadataTTL is after how long at most the transport asks who leads the partitions,
+// and within what time it wants the answer.
+const metadataTTL = 3 * time.Second
+
+// maxInFlight bounds the produce requests that wait for brokers, and with them the
+// connections: each waits on a connection of its own.
+const maxInFlight = 16
+
+// Queue is a [history.Publisher] and a [history.Consumer]. Its methods may be
+// called from many goroutines; each Consume is one member of the group.
+type Queue struct {
+	cfg       Config
+	mechanism sasl.Mechanism
+	transport *kafka.Transport
+	client    *kafka.Client
+	slots     chan struct{} // holds a token per produce request in flight
+	decode    func([]byte) ([]history.Dirty, error)
+
+	messages, bytes atomic.Int64 // published
+}
+
+// Open connects to the brokers and creates the topic when it is missing. The caller
+// closes the queue.
+func Open(ctx context.Context, cfg Config) (*Queue, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("open kafka: %w", err)
+	}
+	mechanism, err := cfg.mechanism()
+	if err != nil {
+		return nil, fmt.Errorf("open kafka: %w", err)
+	}
+	q := newQueue(cfg, mechanism)
+	if err := q.prepare(ctx); err != nil {
+		q.transport.CloseIdleConnections()
+		return nil, fmt.Errorf("open kafka: %w", err)
+	}
+	return q, nil
+}
+
+func newQueue(cfg Config, mechanism sasl.Mechanism) *Queue {
+	t := &kafka.Transport{
+		ClientID:       clientID,
+		DialTimeout:    dialTimeout,
+		MetadataTTL:    metadataTTL,
+		MetadataTopics: []string{cfg.Topic},
+		TLS:            cfg.TLS,
+		SASL:           mechanism,
+	}
+	return &Queue{
+		cfg:       cfg,
+		mechanism: mechanism,
+		transport: t,
+		client:    &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Transport: t},
+		slots:     make(chan struct{}, maxInFlight),
+		decode:    wire.Batch,
+	}
+}
+
+// Close gives the connections back. No other method may be running or called.
+func (q *Queue) Close() error {
+	q.transport.CloseIdleConnections()
+	return nil
+}
+
+// Stats returns how many messages were published and acknowledged, and their bytes
+// before compression.
+func (q *Queue) Stats() (messages, bytes int64) {
+	return q.messages.Load(), q.bytes.Load()
+}
+
+func (q *Queue) brokers() string { return strings.Join(q.cfg.Brokers, ",") }

@@ -1,0 +1,106 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// openTimeout bounds how long Open waits for brokers and for a new topic.
+const openTimeout = 30 * time.Second
+
+// prepare makes sure that the brokers answer and that there is a topic.
+func (q *Queue) prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	_, err := q.partitions(ctx)
+	if errors.Is(err, kafka.UnknownTopicOrPartition) {
+		err = q.create(ctx)
+	}
+	return err
+}
+
+// partitions returns how many partitions the topic has. The transport answers from
+// what it asked the brokers within the last seconds, so that this costs nothing and
+// follows a topic that grows.
+func (q *Queue) partitions(ctx context.Context) (int, error) {
+	res, err := q.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{q.cfg.Topic}})
+	if err != nil {
+		return 0, fmt.Errorf("no broker answers at %s: %w; is Kafka running there, and are address, TLS and credentials right?", q.brokers(), err)
+	}
+	n, err := 0, error(kafka.UnknownTopicOrPartition)
+	for _, t := range res.Topics {
+		if t.Name == q.cfg.Topic {
+			n, err = len(t.Partitions), t.Error
+		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("topic %s: %w", q.cfg.Topic, err)
+	}
+	return n, nil
+}
+
+// countPartitions asks the brokers themselves, over a connection of its own.
+func (q *Queue) countPartitions(ctx context.Context) (n int, err error) {
+	for _, broker := range q.cfg.Brokers {
+		var all []kafka.Partition
+		if all, err = q.dialer().LookupPartitions(ctx, "tcp", broker, q.cfg.Topic); err == nil {
+			return len(all), nil
+		}
+	}
+	return 0, fmt.Errorf("count partitions of %s: %w", q.cfg.Topic, err)
+}
+
+func (q *Queue) dialer() *kafka.Dialer {
+	return &kafka.Dialer{ClientID: clientID, Timeout: dialTimeout, DualStack: true, TLS: q.cfg.TLS, SASLMechanism: q.mechanism}
+}
+
+func (q *Queue) create(ctx context.Context) error {
+	res, err := q.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{q.topic()}})
+	if err == nil {
+		err = res.Errors[q.cfg.Topic]
+	}
+	switch {
+	case err == nil:
+		q.cfg.Logger.Info("topic created", "topic", q.cfg.Topic, "partitions", q.cfg.Partitions)
+	case errors.Is(err, kafka.TopicAlreadyExists): // another process was quicker
+	default:
+		return fmt.Errorf("create topic %s with %d partitions: %w; if this user may not, create it by hand", q.cfg.Topic, q.cfg.Partitions, err)
+	}
+	return retry(ctx, func() error { return q.lead(ctx) })
+}
+
+// lead reports whether the leaders of all partitions answer: they are named a moment
+// before they know.
+func (q *Queue) lead(ctx context.Context) error {
+	n, err := q.partitions(ctx)
+	if err != nil {
+		return err
+	}
+	requests := make([]kafka.OffsetRequest, n)
+	for p := range requests {
+		requests[p] = kafka.LastOffsetOf(p)
+	}
+	res, err := q.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{q.cfg.Topic: requests}})
+	if err != nil {
+		return fmt.Errorf("topic %s: %w", q.cfg.Topic, err)
+	}
+	for _, p := range res.Topics[q.cfg.Topic] {
+		err = cmp.Or(err, p.Error)
+	}
+	return err
+}
+
+// topic is what Open creates. Where there are three replicas, an acknowledgement of
+// all of them means two at least.
+func (q *Queue) topic() kafka.TopicConfig {
+	t := kafka.TopicConfig{Topic: q.cfg.Topic, NumPartitions: q.cfg.Partitions, ReplicationFactor: q.cfg.Replication}
+	if q.cfg.Replication >= 3 {
+		t.ConfigEntries = []kafka.ConfigEntry{{ConfigName: "min.insync.replicas", ConfigValue: "2"}}
+	}
+	return t
+}
