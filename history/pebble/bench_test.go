@@ -1,0 +1,161 @@
+package pebble_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+const window = 200 // writes per call
+
+// BenchmarkApply overwrites the records of 20,000 viewers in windows, one write in
+// three with a new mark. An operation is a write.
+func BenchmarkApply(b *testing.B) {
+	for _, callers := range []int{1, 16} {
+		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
+			cache := open(b, b.TempDir(), pebble.Config{}).Cache()
+			shares := make([]*viewings, callers)
+			for i := range shares {
+				shares[i] = newViewings(i, 80_000/callers)
+			}
+			measured(b, "write", func() {
+				var left atomic.Int64
+				left.Store(int64(b.N))
+				var all sync.WaitGroup
+				for _, share := range shares {
+					all.Go(func() {
+						for left.Add(-window) > -window {
+							share.apply(b, cache)
+						}
+					})
+				}
+				all.Wait()
+			})
+		})
+	}
+}
+
+// BenchmarkArchivePut puts cells of new viewings in calls of 500. An operation is a
+// cell.
+func BenchmarkArchivePut(b *testing.B) {
+	archive := open(b, b.TempDir(), pebble.Config{}).Archive()
+	start := now()
+	measured(b, "write", func() {
+		for n := 0; n < b.N; n += 500 {
+			cells := make([]history.Cell, 500)
+			for i := range cells {
+				cells[i] = history.Cell{Key: viewing((n+i)%20_000, n+i), Record: beat(start + int64(n+i))}
+			}
+			for _, err := range archive.Put(b.Context(), cells) {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkList reads the newest 20 of users with 1,000 records each.
+func BenchmarkList(b *testing.B) {
+	const users, objects = 50, 1000
+	cache := open(b, b.TempDir(), pebble.Config{}).Cache()
+	start := now()
+	for n := range objects {
+		writes := make([]history.Write, users)
+		for u := range writes {
+			writes[u] = history.Write{Key: viewing(u, (n*7919)%objects), Record: beat(start + int64(n))}
+		}
+		mustApply(b, cache, writes)
+	}
+	measured(b, "read", func() {
+		for n := range b.N {
+			page, err := cache.List(b.Context(), viewing(n%users, 0).UID, history.Query{Limit: 20})
+			if err != nil || len(page.Items) != 20 {
+				b.Fatalf("got %d items, %v", len(page.Items), err)
+			}
+		}
+	})
+}
+
+// measured reports what run costs, the background work of the store included.
+func measured(b *testing.B, unit string, run func()) {
+	b.ReportAllocs()
+	b.ResetTimer()
+	before := cpu()
+	run()
+	b.StopTimer()
+	n := float64(b.N)
+	b.ReportMetric(n/b.Elapsed().Seconds(), unit+"s/s")
+	b.ReportMetric(float64((cpu()-before).Nanoseconds())/1000/n, "cpu-us/"+unit)
+}
+
+func cpu() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// viewings are the keys of one caller, who beats them in turn.
+type viewings struct {
+	keys      []history.Key
+	revisions []uint64
+	next      int
+	writes    []history.Write
+	at        int64
+}
+
+func newViewings(caller, n int) *viewings {
+	v := &viewings{
+		keys: make([]history.Key, n), revisions: make([]uint64, n),
+		writes: make([]history.Write, window), at: now(),
+	}
+	for i := range v.keys {
+		v.keys[i] = viewing(caller*n+i/4, i)
+	}
+	rand.Shuffle(n, func(i, j int) { v.keys[i], v.keys[j] = v.keys[j], v.keys[i] })
+	return v
+}
+
+func (v *viewings) apply(tb testing.TB, cache history.Cache) {
+	for i := range v.writes {
+		r := beat(v.at)
+		v.writes[i] = history.Write{Key: v.keys[v.next], Record: r, Base: v.revisions[v.next], Mark: i%3 == 0}
+		v.revisions[v.next] = r.Revision
+		v.next = (v.next + 1) % len(v.keys)
+		v.at++
+	}
+	mustApply(tb, cache, v.writes)
+}
+
+func mustApply(tb testing.TB, cache history.Cache, writes []history.Write) {
+	for i, o := range cache.Apply(tb.Context(), writes) {
+		if o.Status != history.Applied {
+			tb.Errorf("apply %s: got status %d, %v; want applied", writes[i].Key, o.Status, o.Err)
+		}
+	}
+}
+
+func viewing(user, object int) history.Key {
+	return history.Key{UID: fmt.Sprintf("viewer-%08d", user), Object: history.Object{ID: fmt.Sprintf("title-%07d", object), Type: 1}}
+}
+
+// beat returns a record of about 150 bytes.
+func beat(at int64) *history.Record {
+	e := history.Event{
+		Kind: history.KindProgress, At: at, Position: 1_234_567, Duration: 7_200_000,
+		Session: "0192f5c8-6f0e-7d5a-a6a7-3d3b5f1c2e4d", Device: "living-room-television-0042",
+		Meta: map[string]string{"title": "The Long Way", "series": "north"},
+	}
+	r := e.Record()
+	r.Revision = rand.Uint64() | 1
+	return r
+}
+
+func now() int64 { return time.Now().UnixMilli() }

@@ -1,0 +1,121 @@
+package pebble_test
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"maps"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/history/wire"
+)
+
+const legal = `[A-Za-z0-9._~@-]`
+
+func anyKey() *rapid.Generator[history.Key] {
+	return rapid.Custom(func(t *rapid.T) history.Key {
+		return history.Key{
+			UID:    rapid.StringMatching(legal+`{1,64}`).Draw(t, "uid"),
+			Object: history.Object{ID: rapid.StringMatching(`[A-Za-z0-9._~@:-]{1,128}`).Draw(t, "id"), Type: rapid.Uint32Min(1).Draw(t, "type")},
+		}
+	})
+}
+
+func TestKeys(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		k := anyKey().Draw(t, "key")
+		if got, err := pebble.ParseKey(pebble.AppendKey(nil, 'c', k)); err != nil || got != k {
+			t.Errorf("key %s: got %s, %v", k, got, err)
+		}
+		for _, k := range []history.Key{k, history.UserKey(k.UID)} {
+			want := history.Dirty{Key: k, Mark: history.Mark(rapid.Int64Min(0).Draw(t, "mark"))}
+			if got, err := pebble.ParseDirty(pebble.AppendDirty(nil, k, want.Mark)); err != nil || got != want {
+				t.Errorf("dirty %v: got %v, %v", want, got, err)
+			}
+		}
+	})
+}
+
+// TestKeyOrder keeps a user together, the user's state first, then the objects in
+// the order of their text, and marks in the order of time.
+func TestKeyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := anyKey().Draw(t, "a"), anyKey().Draw(t, "b")
+		if rapid.Bool().Draw(t, "same user") {
+			b.UID = a.UID
+		}
+		got := bytes.Compare(pebble.AppendKey(nil, 'c', a), pebble.AppendKey(nil, 'c', b))
+		want := cmp.Or(
+			cmp.Compare(history.BucketOf(a.UID), history.BucketOf(b.UID)),
+			cmp.Compare(a.UID, b.UID), cmp.Compare(a.Object.String(), b.Object.String()),
+		)
+		if got != want {
+			t.Errorf("order of %s and %s: got %d, want %d", a, b, got, want)
+		}
+		user := pebble.AppendKey(nil, 'c', history.UserKey(a.UID))
+		if !bytes.HasPrefix(pebble.AppendKey(nil, 'c', a), user) {
+			t.Errorf("%s does not stand behind its user", a)
+		}
+		early, late := history.Mark(rapid.Int64Range(0, 1<<60).Draw(t, "mark")), history.Mark(1<<61)
+		if bytes.Compare(pebble.AppendDirty(nil, a, early), pebble.AppendDirty(nil, b, late)) >= 0 {
+			t.Errorf("mark %d of %s does not stand before mark %d of %s", early, a, late, b)
+		}
+	})
+}
+
+func TestState(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := history.User{
+			Warm:    rapid.Bool().Draw(t, "warm"),
+			Floor:   history.Version(rapid.Int64().Draw(t, "floor")),
+			Cleared: rapid.MapOf(rapid.Uint32(), rapid.Int64()).Draw(t, "cleared"),
+		}
+		got, err := pebble.ParseState(pebble.AppendState(nil, want))
+		if err != nil || got.Warm != want.Warm || got.Floor != want.Floor || !maps.Equal(got.Cleared, want.Cleared) {
+			t.Errorf("state %+v: got %+v, %v", want, got, err)
+		}
+	})
+}
+
+func FuzzState(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(pebble.AppendState(nil, history.User{Warm: true, Floor: 5, Cleared: map[uint32]int64{1: 2}}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		u, err := pebble.ParseState(b)
+		if err != nil {
+			if !errors.Is(err, wire.ErrCorrupt) {
+				t.Errorf("state %x: got %v, want ErrCorrupt", b, err)
+			}
+			return
+		}
+		again, err := pebble.ParseState(pebble.AppendState(nil, u))
+		if err != nil || again.Warm != u.Warm || again.Floor != u.Floor || !maps.Equal(again.Cleared, u.Cleared) {
+			t.Errorf("state %x: got %+v, then %+v, %v", b, u, again, err)
+		}
+	})
+}
+
+// FuzzPeek reads the summary of whatever wire takes for a record as wire does, where
+// the fields are in the order in which wire writes them.
+func FuzzPeek(f *testing.F) {
+	for _, at := range []int64{1, 1 << 20, 1_760_000_000_000} {
+		f.Add(wire.AppendRecord(nil, beat(at)))
+	}
+	f.Add([]byte("no record"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := wire.Record(b)
+		if err != nil || r == nil || r.Revision == 0 {
+			pebble.Peek(b) // must not panic
+			return
+		}
+		b = wire.AppendRecord(nil, r)
+		version, state := pebble.Peek(b)
+		if version != r.Version || state != r.State {
+			t.Errorf("record %+v: got version %d, state %v", r, version, state)
+		}
+	})
+}

@@ -1,0 +1,144 @@
+package pebble_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+const (
+	crashWriters = 8
+	crashKeys    = 25 // of a writer
+)
+
+// TestKill9 kills a process that writes, again and again, and each time finds
+// every write that the process had been told is safe, with its mark.
+func TestKill9(t *testing.T) {
+	dir := t.TempDir()
+	acked := map[history.Key]int64{}
+	for round := range 6 {
+		kill(t, dir, 1+rand.IntN(2000), acked)
+		db := open(t, dir, pebble.Config{})
+		wantAcked(t, db, acked)
+		closed(t, db)
+		if t.Failed() {
+			t.Fatalf("after round %d", round)
+		}
+	}
+}
+
+// kill runs a writer until it has reported so many writes, and kills it.
+func kill(t *testing.T, dir string, after int, acked map[history.Key]int64) {
+	t.Helper()
+	cmd := start(t, "write", dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for n := 0; lines.Scan(); n++ {
+		var w, i int
+		var position int64
+		if _, err := fmt.Sscanf(lines.Text(), "%d %d %d.", &w, &i, &position); err != nil {
+			break // the last line may be torn
+		}
+		acked[viewing(w, i)] = position
+		if n == after {
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = cmd.Wait() // it was killed
+}
+
+func wantAcked(t *testing.T, db *pebble.DB, acked map[history.Key]int64) {
+	t.Helper()
+	keys := make([]history.Key, 0, len(acked))
+	marks := map[history.Key]history.Mark{}
+	for _, d := range allDirty(t, db) {
+		marks[d.Key] = d.Mark
+	}
+	for k := range acked {
+		keys = append(keys, k)
+	}
+	rows, err := db.Archive().Get(t.Context(), keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range db.Cache().Load(t.Context(), keys) {
+		k := keys[i]
+		if e.Err != nil || e.Record == nil || e.Record.Position < acked[k] {
+			t.Errorf("load %s: got %+v, %v; want position %d or later", k, e.Record, e.Err, acked[k])
+		}
+		if marks[k] == 0 {
+			t.Errorf("%s has no dirty mark", k)
+		}
+		if rows[i] == nil || rows[i].Position < acked[k] {
+			t.Errorf("get %s: got %+v, want position %d or later", k, rows[i], acked[k])
+		}
+	}
+}
+
+// childWrites writes and reports what is safe, until it is killed.
+func childWrites(dir string) int {
+	db, err := pebble.Open(dir, pebble.Config{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	var all sync.WaitGroup
+	for w := range crashWriters {
+		all.Go(func() { childWriter(db, w) })
+	}
+	for {
+		db.Checkpoint()
+	}
+}
+
+func childWriter(db *pebble.DB, w int) {
+	ctx := context.Background()
+	var bases [crashKeys]uint64
+	for position := now(); ; position++ {
+		writes, cells := childWindow(w, &bases, position)
+		for i, o := range db.Cache().Apply(ctx, writes) {
+			if o.Status == history.Conflict { // it is there from before
+				bases[i] = o.Current.Record.Revision
+			} else {
+				bases[i] = writes[i].Record.Revision
+			}
+		}
+		if errs := db.Archive().Put(ctx, cells); errs != nil {
+			panic(errs[0])
+		}
+		for i := range writes {
+			if bases[i] == writes[i].Record.Revision {
+				fmt.Printf("%d %d %d.\n", w, i, position)
+			}
+		}
+	}
+}
+
+// childWindow moves every key of a writer on. What moves is the position, so that
+// the time of the event can stay in the past.
+func childWindow(w int, bases *[crashKeys]uint64, position int64) ([]history.Write, []history.Cell) {
+	writes, cells := make([]history.Write, crashKeys), make([]history.Cell, crashKeys)
+	for i := range writes {
+		r := beat(now())
+		r.Position = position
+		writes[i] = history.Write{Key: viewing(w, i), Record: r, Base: bases[i], Mark: position%3 == 0 || bases[i] == 0}
+		cells[i] = history.Cell{Key: viewing(w, i), Record: r}
+	}
+	return writes, cells
+}

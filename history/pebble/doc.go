@@ -1,0 +1,18 @@
+// Package pebble keeps the cache and the archive in one directory on one machine,
+// over one Pebble store.
+//
+// It is the store of the all-in-one binary: an acknowledged write has reached the
+// disk, kill -9 loses nothing, and a directory belongs to one process.
+//
+// A heartbeat overwrites the one before it, so that most of what is written is
+// garbage within seconds. Pebble alone would carry each of them through a memtable,
+// a skip list of tens of megabytes, and most through a compaction. Here a journal,
+// of Pebble's own log format, makes every change durable, and records of the cache
+// wait in a map until a checkpoint moves the last of each to Pebble, in order. All
+// else goes to Pebble at once. A start replays the journal since the last
+// checkpoint.
+//
+// There is one journal, and what a crash takes of it is always its end. A change
+// that need not survive by itself is therefore not synced: when it is on disk,
+// everything before it is there too.
+package pebble

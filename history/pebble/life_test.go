@@ -1,0 +1,172 @@
+package pebble_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// life is one store with a clock of its own.
+type life struct {
+	*testing.T
+	db    *pebble.DB
+	clock time.Time
+}
+
+func newLife(t *testing.T, ttl time.Duration) *life {
+	l := &life{T: t, clock: time.UnixMilli(1_700_000_000_000)}
+	config := pebble.Config{TTL: ttl, Now: func() time.Time { return l.clock }}
+	l.db = open(t, "store", config.On(vfs.NewMem()))
+	return l
+}
+
+// write stores a record of this moment in both halves.
+func (l *life) write(k history.Key) *history.Record {
+	l.Helper()
+	r := beat(l.clock.UnixMilli())
+	mustApply(l, l.db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
+	if errs := l.db.Archive().Put(l.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
+		l.Fatal(errs[0])
+	}
+	return r
+}
+
+// want checks where a record is to be seen.
+func (l *life) want(k history.Key, inCache, inArchive bool) {
+	l.Helper()
+	page, err := l.db.Cache().List(l.Context(), k.UID, history.Query{Limit: 10})
+	if err != nil {
+		l.Fatal(err)
+	}
+	e := l.db.Cache().Load(l.Context(), []history.Key{k})[0]
+	if (e.Record != nil) != inCache || (len(page.Items) > 0) != inCache {
+		l.Errorf("%v: load got %+v, list %d items; want it in the cache: %v", l.clock, e.Record, len(page.Items), inCache)
+	}
+	got, err := l.db.Archive().Get(l.Context(), []history.Key{k})
+	row, err2 := l.db.Archive().Row(l.Context(), k.UID)
+	if err != nil || err2 != nil {
+		l.Fatal(err, err2)
+	}
+	if (got[0] != nil) != inArchive || (len(row.Items) > 0) != inArchive {
+		l.Errorf("%v: get got %+v, row %d items; want it in the archive: %v", l.clock, got[0], len(row.Items), inArchive)
+	}
+}
+
+// swept sweeps and checks how many records that took away.
+func (l *life) swept(want int) {
+	l.Helper()
+	l.db.Checkpoint()
+	got, err := l.db.Sweep(l.Context())
+	if err != nil || got != want {
+		l.Errorf("sweep at %v: got %d, %v; want %d", l.clock, got, err, want)
+	}
+}
+
+func TestLife(t *testing.T) {
+	l, k := newLife(t, 24*time.Hour), viewing(1, 1)
+	l.write(k)
+	l.clock = l.clock.Add(24 * time.Hour)
+	l.want(k, true, true)
+	l.swept(0)
+	l.clock = l.clock.Add(time.Millisecond)
+	l.want(k, false, true)
+	l.swept(1)
+	wantDirty(t, l.db, nil)
+	l.clock = l.clock.Add(89 * 24 * time.Hour)
+	l.want(k, false, false)
+	l.swept(1)
+	l.swept(0)
+}
+
+// TestSweepManyAndSpareTheLiving has more records than one step of the sweep, and
+// living ones among the dead.
+func TestSweepManyAndSpareTheLiving(t *testing.T) {
+	l := newLife(t, time.Hour)
+	writes := make([]history.Write, 5000)
+	for i := range writes {
+		at := l.clock.UnixMilli()
+		if i%10 == 0 {
+			at += 1000
+		}
+		writes[i] = history.Write{Key: viewing(i/7, i), Record: beat(at)}
+	}
+	mustApply(t, l.db.Cache(), writes)
+	l.clock = l.clock.Add(time.Hour + time.Millisecond)
+	l.swept(4500)
+	keys := make([]history.Key, len(writes))
+	for i, w := range writes {
+		keys[i] = w.Key
+	}
+	for i, e := range l.db.Cache().Load(t.Context(), keys) {
+		if (e.Record != nil) != (i%10 == 0) {
+			t.Errorf("record %d: got %+v", i, e.Record)
+		}
+	}
+}
+
+// TestExpiredIsNoBase takes writes for what has expired, before and after it was
+// swept: a conflict that shows no record would never end.
+func TestExpiredIsNoBase(t *testing.T) {
+	for _, checkpoint := range []bool{false, true} {
+		l, k := newLife(t, time.Hour), viewing(1, 1)
+		l.write(k)
+		if checkpoint {
+			l.db.Checkpoint()
+		}
+		l.clock = l.clock.Add(2 * time.Hour)
+		r := l.write(k)
+		l.want(k, true, true)
+		wantDirty(t, l.db, map[history.Key]history.Mark{k: history.Mark(l.clock.UnixMicro())})
+		l.swept(0)
+		if got := l.db.Cache().Load(t.Context(), []history.Key{k})[0].Record; got.Revision != r.Revision {
+			t.Errorf("after a checkpoint %v: got revision %x, want %x", checkpoint, got.Revision, r.Revision)
+		}
+	}
+}
+
+// TestShortLifeHasAFloor never calls a user complete whose older records have
+// expired here and not in the archive.
+func TestShortLifeHasAFloor(t *testing.T) {
+	l, k := newLife(t, time.Hour), viewing(1, 1)
+	if err := l.db.Cache().Warm(t.Context(), k.UID, history.Warmth{}); err != nil {
+		t.Fatal(err)
+	}
+	want := history.VersionOf(l.clock.Add(-time.Hour).UnixMilli(), 0)
+	page, err := l.db.Cache().List(t.Context(), k.UID, history.Query{Limit: 1})
+	if err != nil || page.User.Floor != want {
+		t.Errorf("list: got floor %d, %v; want %d", page.User.Floor, err, want)
+	}
+	if u := l.db.Cache().Load(t.Context(), []history.Key{k})[0].User; u.Floor != want || !u.Warm {
+		t.Errorf("load: got %+v, want warm with floor %d", u, want)
+	}
+	conflict := l.db.Cache().Apply(t.Context(), []history.Write{{Key: k, Record: beat(1), Base: 1}})[0]
+	if u := conflict.Current.User; u.Floor != want {
+		t.Errorf("conflict: got %+v, want floor %d", u, want)
+	}
+}
+
+// TestRunSweeps waits for the time of the sweep.
+func TestRunSweeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := pebble.Config{TTL: time.Second, SweepEvery: 10 * time.Second}
+		db := open(t, "store", config.On(vfs.NewMem()))
+		k := viewing(1, 1)
+		r := beat(now())
+		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r}})
+		db.Checkpoint()
+		go func() {
+			if err := db.Run(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(11 * time.Second)
+		if n, err := db.Sweep(t.Context()); n != 0 || err != nil {
+			t.Errorf("sweep after the run's own: got %d, %v; want 0", n, err)
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package pebble
+
+import (
+	"context"
+	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/playhead/playhead/history"
+)
+
+// load returns one entry for each key, all of one moment: a record that was trimmed
+// must not be missing under the floor of before, nor a cleared one be there without
+// its mark.
+func (h *half) load(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	if err := h.db.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer h.db.leave()
+	known, snapshot := h.moment(keys)
+	defer snapshot.Close()
+	entries := make([]history.Entry, len(keys))
+	l := loader{half: h, from: snapshot, oldest: h.oldest()}
+	for i, k := range keys {
+		entries[i] = l.load(k, &known[i])
+	}
+	return entries, nil
+}
+
+// known is what memory has of a key.
+type known struct {
+	waiting []byte // the record, nil when it does not wait
+	user    history.User
+	hasUser bool
+}
+
+// moment returns what memory has of the keys, and Pebble as it is at that moment.
+func (h *half) moment(keys []history.Key) ([]known, *pebble.Snapshot) {
+	all := make([]known, len(keys))
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	var key []byte
+	for i, k := range keys {
+		key = appendKey(key[:0], h.space, k)
+		all[i].waiting = h.memory.get(key)
+		all[i].user, all[i].hasUser = h.memory.users.get(k.UID)
+	}
+	return all, h.db.pebble.NewSnapshot()
+}
+
+// loader reads entries. It remembers the last user, because keys of one user mostly
+// stand together.
+type loader struct {
+	*half
+	from   pebble.Reader
+	oldest int64
+	key    []byte
+	uid    string
+	user   history.User
+}
+
+func (l *loader) load(k history.Key, m *known) (e history.Entry) {
+	if m.hasUser {
+		e.User = l.aged(m.user, l.oldest)
+	} else {
+		e.User, e.Err = l.userOf(k.UID)
+	}
+	if e.Err == nil && !k.IsUser() {
+		e.Record, e.Err = l.recordOf(k, m.waiting)
+	}
+	if e.Err != nil {
+		return history.Entry{Err: e.Err}
+	}
+	return e
+}
+
+func (l *loader) recordOf(k history.Key, waiting []byte) (r *history.Record, err error) {
+	if waiting != nil {
+		return l.record(waiting, l.oldest)
+	}
+	l.key = appendKey(l.key[:0], l.space, k)
+	err = get(l.from, l.key, func(v []byte) (err error) {
+		r, err = l.record(v, l.oldest)
+		return err
+	})
+	return r, err
+}
+
+func (l *loader) userOf(uid string) (history.User, error) {
+	if l.uid == uid {
+		return l.user, nil
+	}
+	l.uid, l.user = "", history.User{}
+	l.key = appendUser(l.key[:0], l.space, uid)
+	err := get(l.from, l.key, func(v []byte) (err error) {
+		l.user, err = l.state(v, l.oldest)
+		return err
+	})
+	if err != nil {
+		return history.User{}, err
+	}
+	l.uid = uid
+	return l.user, nil
+}
+
+// get calls use with the value of a key, nil when the key is absent. The value is
+// good until use returns.
+func get(r pebble.Reader, key []byte, use func(value []byte) error) error {
+	v, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return use(nil)
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	if v == nil { // an empty value is one
+		v = []byte{}
+	}
+	err = use(v)
+	if closing := closer.Close(); err == nil && closing != nil {
+		err = unavailable(closing)
+	}
+	return err
+}
+
+func set(b *pebble.Batch, key, value []byte) error {
+	if err := b.Set(key, value, nil); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+package pebble_test
+
+import (
+	"maps"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// TestPowerLoss takes the power away in random histories of calls and checkpoints,
+// with any part of what was not synced on disk. What comes back is the state after
+// one of the calls, and not before the last durable one.
+func TestPowerLoss(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := powered{fs: vfs.NewCrashableMem(), possible: []state{newState()}, start: now()}
+		m.open(t)
+		defer func() { _ = m.db.Close() }()
+		t.Repeat(map[string]func(*rapid.T){
+			"apply":      m.apply,
+			"settle":     m.settle,
+			"clear":      m.clear,
+			"put":        m.put,
+			"checkpoint": m.checkpoint,
+			"restart":    m.restart,
+			"crash":      m.crash,
+		})
+	})
+}
+
+// powered is a store and the states that it may come back with.
+type powered struct {
+	fs    *vfs.MemFS
+	db    *pebble.DB
+	start int64 // Unix milliseconds
+	// possible are the states after the last durable call and after every call
+	// since; the last of them is the present one.
+	possible []state
+}
+
+// state is all that a store holds.
+type state struct {
+	cache, archive map[history.Key]uint64 // revisions
+	dirty          map[history.Key]history.Mark
+	cleared        map[string]int64
+	times          map[uint64]int64 // of revisions
+}
+
+func newState() state {
+	return state{
+		map[history.Key]uint64{},
+		map[history.Key]uint64{},
+		map[history.Key]history.Mark{},
+		map[string]int64{},
+		map[uint64]int64{},
+	}
+}
+
+func (s state) clone() state {
+	return state{maps.Clone(s.cache), maps.Clone(s.archive), maps.Clone(s.dirty), maps.Clone(s.cleared), s.times}
+}
+
+func (s state) equal(o state) bool {
+	return maps.Equal(s.cache, o.cache) && maps.Equal(s.archive, o.archive) &&
+		maps.Equal(s.dirty, o.dirty) && maps.Equal(s.cleared, o.cleared)
+}
+
+func (m *powered) present() state { return m.possible[len(m.possible)-1] }
+
+// next says what the present state is after a call.
+func (m *powered) next(s state, durable bool) {
+	if durable {
+		m.possible = nil
+	}
+	m.possible = append(m.possible, s)
+}
+
+func drawKey(t *rapid.T) history.Key {
+	return viewing(rapid.IntRange(0, 1).Draw(t, "user"), rapid.IntRange(0, 3).Draw(t, "object"))
+}
+
+func (m *powered) drawTime(t *rapid.T) int64 {
+	return m.start + rapid.Int64Range(-1000, 0).Draw(t, "time")
+}
+
+func (m *powered) drawRecord(t *rapid.T) *history.Record {
+	r := beat(m.drawTime(t))
+	m.present().times[r.Revision] = r.Version.Time()
+	return r
+}
+
+func (m *powered) apply(t *rapid.T) {
+	s := m.present().clone()
+	w := history.Write{Key: drawKey(t), Record: m.drawRecord(t), Mark: rapid.Bool().Draw(t, "mark")}
+	w.Base = s.cache[w.Key]
+	o := m.db.Cache().Apply(t.Context(), []history.Write{w})[0]
+	want := history.Applied
+	if w.Base == 0 && w.Record.Version.Time() <= s.cleared[w.Key.UID] {
+		want = history.Conflict
+	}
+	if o.Status != want {
+		t.Fatalf("apply %s: got status %d, %v; want %d", w.Key, o.Status, o.Err, want)
+	}
+	if want == history.Conflict {
+		return
+	}
+	s.cache[w.Key] = w.Record.Revision
+	if w.Mark {
+		s.dirty[w.Key] = o.Mark
+	}
+	m.next(s, true)
+}
+
+func (m *powered) settle(t *rapid.T) {
+	s, k := m.present().clone(), drawKey(t)
+	if err := m.db.Cache().Settle(t.Context(), []history.Dirty{{Key: k, Mark: s.dirty[k]}}); err != nil {
+		t.Fatal(err)
+	}
+	delete(s.dirty, k)
+	m.next(s, false)
+}
+
+func (m *powered) clear(t *rapid.T) {
+	s, uid, until := m.present().clone(), drawKey(t).UID, m.drawTime(t)
+	mark, err := m.db.Cache().Clear(t.Context(), uid, 0, until)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cleared[uid] = max(s.cleared[uid], until)
+	s.dirty[history.UserKey(uid)] = mark
+	for k, revision := range s.cache {
+		if k.UID == uid && s.times[revision] <= s.cleared[uid] {
+			delete(s.cache, k)
+			delete(s.dirty, k)
+		}
+	}
+	m.next(s, true)
+}
+
+func (m *powered) put(t *rapid.T) {
+	s, cell := m.present().clone(), history.Cell{Key: drawKey(t), Record: m.drawRecord(t)}
+	if errs := m.db.Archive().Put(t.Context(), []history.Cell{cell}); errs != nil {
+		t.Fatal(errs[0])
+	}
+	if r := cell.Record; r.Version.Time() >= s.times[s.archive[cell.Key]] {
+		s.archive[cell.Key] = r.Revision
+		m.next(s, true)
+	}
+}
+
+func (m *powered) open(t *rapid.T) {
+	db, err := pebble.Open("store", pebble.Config{}.On(m.fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.db = db
+}
+
+func (m *powered) checkpoint(t *rapid.T) {
+	m.look(t)
+	m.db.Checkpoint()
+	m.look(t)
+}
+
+func (m *powered) restart(t *rapid.T) {
+	if err := m.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	m.open(t)
+	m.look(t)
+}
+
+func (m *powered) crash(t *rapid.T) {
+	seed := rapid.Uint64().Draw(t, "seed")
+	fs := m.fs.CrashClone(vfs.CrashCloneCfg{
+		UnsyncedDataPercent: rapid.IntRange(0, 100).Draw(t, "percent"),
+		RNG:                 rand.New(rand.NewPCG(seed, seed)),
+	})
+	_ = m.db.Close() // it is of another world
+	m.fs = fs
+	m.open(t)
+	got := m.read(t)
+	for _, s := range m.possible {
+		if s.equal(got) {
+			m.possible = []state{s}
+			return
+		}
+	}
+	t.Fatalf("after a crash: got\n%v, want one of\n%v", got, m.possible)
+}
+
+// look compares the present state with what readers see.
+func (m *powered) look(t *rapid.T) {
+	if got, want := m.read(t), m.present(); !got.equal(want) {
+		t.Fatalf("got\n%v, want\n%v", got, want)
+	}
+}
+
+func (m *powered) read(t *rapid.T) state {
+	s := newState()
+	for user := range 2 {
+		for object := range 4 {
+			m.readKey(t, s, viewing(user, object))
+		}
+	}
+	for _, d := range allDirty(t, m.db) {
+		s.dirty[d.Key] = d.Mark
+	}
+	return s
+}
+
+func (m *powered) readKey(t *rapid.T, s state, k history.Key) {
+	e := m.db.Cache().Load(t.Context(), []history.Key{k})[0]
+	stored, err := m.db.Archive().Get(t.Context(), []history.Key{k})
+	if err != nil || e.Err != nil {
+		t.Fatal(err, e.Err)
+	}
+	if e.Record != nil {
+		s.cache[k] = e.Record.Revision
+	}
+	if at := e.User.ClearedAt(k.Object.Type); at > 0 {
+		s.cleared[k.UID] = at
+	}
+	if stored[0] != nil {
+		s.archive[k] = stored[0].Revision
+	}
+}

@@ -1,0 +1,101 @@
+package pebble_test
+
+import (
+	"reflect"
+	"sync"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// TestEverythingAtOnce lets all kinds of calls at a few users, with checkpoints and
+// sweeps. Afterwards readers see what a fresh start sees, and every record has the
+// mark that its last write set.
+func TestEverythingAtOnce(t *testing.T) {
+	const users, objects, rounds = 3, 120, 20
+	dir := t.TempDir()
+	db := open(t, dir, pebble.Config{Keep: 100})
+	var all sync.WaitGroup
+	for object := range objects {
+		all.Go(func() {
+			for n := range rounds {
+				fold(t, db.Cache(), viewing(n%users, object))
+			}
+		})
+	}
+	for user := range users {
+		uid := viewing(user, 0).UID
+		all.Go(func() {
+			for range rounds {
+				_, err := db.Cache().List(t.Context(), uid, history.Query{Limit: 20})
+				must(t, err)
+				must(t, db.Cache().Trim(t.Context(), []string{uid}))
+				_, err = db.Cache().Clear(t.Context(), uid, 2, now()-1000)
+				must(t, err)
+				must(t, db.Cache().Warm(t.Context(), uid, history.Warmth{}))
+				_, err = db.Sweep(t.Context())
+				must(t, err)
+			}
+		})
+	}
+	all.Go(func() {
+		for range 10 {
+			db.Checkpoint()
+		}
+	})
+	all.Wait()
+
+	before := views(t, db, users)
+	closed(t, db)
+	db = open(t, dir, pebble.Config{})
+	if after := views(t, db, users); !reflect.DeepEqual(before, after) {
+		t.Errorf("before the start:\n%v\nafter it:\n%v", before, after)
+	}
+	if got := len(allDirty(t, db)); got != users*objects+users {
+		t.Errorf("got %d dirty marks, want one for each of %d records and %d users", got, users*objects, users)
+	}
+}
+
+// fold writes until no conflict is left.
+func fold(t *testing.T, cache history.Cache, k history.Key) {
+	w := history.Write{Key: k, Record: beat(now()), Mark: true}
+	for {
+		o := cache.Apply(t.Context(), []history.Write{w})[0]
+		if o.Status != history.Conflict {
+			must(t, o.Err)
+			return
+		}
+		w.Base = 0
+		if o.Current.Record != nil {
+			w.Base = o.Current.Record.Revision
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// view is what readers see of a user.
+type view struct {
+	page   history.Page
+	loaded []history.Entry
+}
+
+func views(t *testing.T, db *pebble.DB, users int) (all []view) {
+	t.Helper()
+	for user := range users {
+		page, err := db.Cache().List(t.Context(), viewing(user, 0).UID, history.Query{Limit: 50})
+		must(t, err)
+		keys := make([]history.Key, 0, 120)
+		for object := range cap(keys) {
+			keys = append(keys, viewing(user, object))
+		}
+		all = append(all, view{page, db.Cache().Load(t.Context(), keys)})
+	}
+	return all
+}

@@ -1,0 +1,123 @@
+package pebble_test
+
+import (
+	"context"
+	"maps"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// TestReopen finds everything again: what waited, and what was in Pebble.
+func TestReopen(t *testing.T) {
+	dir, ctx := t.TempDir(), t.Context()
+	db := open(t, dir, pebble.Config{})
+	old, oldMark := put(t, db.Cache(), viewing(1, 1))
+	db.Checkpoint()
+	young, youngMark := put(t, db.Cache(), viewing(1, 2))
+	if err := db.Cache().Warm(ctx, viewing(1, 0).UID, history.Warmth{Floor: 7, Cleared: map[uint32]int64{2: 9}}); err != nil {
+		t.Fatal(err)
+	}
+	if errs := db.Archive().Put(ctx, []history.Cell{{Key: viewing(2, 1), Record: old}}); errs != nil {
+		t.Fatal(errs)
+	}
+	if err := db.Archive().Clear(ctx, viewing(2, 0).UID, map[uint32]int64{3: 5}); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, db)
+
+	db = open(t, dir, pebble.Config{})
+	for k, want := range map[history.Key]*history.Record{viewing(1, 1): old, viewing(1, 2): young} {
+		e := db.Cache().Load(ctx, []history.Key{k})[0]
+		if e.Err != nil || !reflect.DeepEqual(e.Record, want) {
+			t.Errorf("load %s: got %+v, %v; want %+v", k, e.Record, e.Err, want)
+		}
+		if !e.User.Warm || e.User.Floor != 7 || !maps.Equal(e.User.Cleared, map[uint32]int64{2: 9}) {
+			t.Errorf("user of %s: got %+v, want warm, floor 7, type 2 cleared at 9", k, e.User)
+		}
+	}
+	wantDirty(t, db, map[history.Key]history.Mark{viewing(1, 1): oldMark, viewing(1, 2): youngMark})
+	row, err := db.Archive().Row(ctx, viewing(2, 0).UID)
+	if err != nil || len(row.Items) != 1 || !reflect.DeepEqual(row.Items[0].Record, old) || row.Cleared[3] != 5 {
+		t.Errorf("row: got %+v, %v; want the record and type 3 cleared at 5", row, err)
+	}
+}
+
+// wantDirty checks all dirty marks of a store.
+func wantDirty(tb testing.TB, db *pebble.DB, want map[history.Key]history.Mark) {
+	tb.Helper()
+	got := map[history.Key]history.Mark{}
+	for _, d := range allDirty(tb, db) {
+		got[d.Key] = d.Mark
+	}
+	if !maps.Equal(got, want) {
+		tb.Errorf("dirty: got %v, want %v", got, want)
+	}
+}
+
+// fataler is what tests and model checks have in common.
+type fataler interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
+}
+
+func allDirty(t fataler, db *pebble.DB) []history.Dirty {
+	t.Helper()
+	dirty, err := db.Cache().Overdue(t.Context(), everyBucket(), -time.Hour, math.MaxInt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dirty
+}
+
+func everyBucket() []history.Bucket {
+	buckets := make([]history.Bucket, history.Buckets)
+	for i := range buckets {
+		buckets[i] = history.Bucket(i)
+	}
+	return buckets
+}
+
+// TestMarksNeverRepeat takes the clock back at every start.
+func TestMarksNeverRepeat(t *testing.T) {
+	dir, last := t.TempDir(), history.Mark(0)
+	clock := time.Now()
+	for n := range 5 {
+		db := open(t, dir, pebble.Config{Now: func() time.Time { return clock }})
+		for i := range 3 {
+			k := viewing(n, i)
+			_, m := put(t, db.Cache(), k)
+			if m <= last {
+				t.Fatalf("start %d at %v: got mark %d after %d", n, clock, m, last)
+			}
+			if at := db.Opened().UnixMicro(); int64(m) < at || i == 0 && int64(last) >= at {
+				t.Errorf("start %d at %d by the marks: it is not between mark %d and mark %d", n, at, last, m)
+			}
+			last = m
+			// A settled mark is on no list that a start could read.
+			if err := db.Cache().Settle(t.Context(), []history.Dirty{{Key: k, Mark: m}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closed(t, db)
+		clock = clock.Add(-time.Hour)
+	}
+}
+
+// TestMarksFollowTheClock keeps marks at the time of the clock while it goes on.
+func TestMarksFollowTheClock(t *testing.T) {
+	clock := time.Now()
+	db := open(t, t.TempDir(), pebble.Config{Now: func() time.Time { return clock }})
+	for n := range 10 {
+		_, m := put(t, db.Cache(), viewing(1, n))
+		if got, want := m, history.Mark(clock.UnixMicro()); got != want {
+			t.Errorf("mark %d: got %d, want %d", n, got, want)
+		}
+		clock = clock.Add(700 * time.Millisecond)
+	}
+}

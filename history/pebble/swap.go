@@ -1,0 +1,134 @@
+package pebble
+
+import (
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// swap compares every base and makes the writes whose base stands visible. The lock
+// of the cache makes the two one step; it is not held for the fsync.
+func (c *Cache) swap(t *ticket, writes []history.Write, e *encoded, outcomes []history.Outcome) error {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	s := swapper{Cache: c, oldest: c.oldest()}
+	s.all = c.db.pebble.NewBatchWithSize(len(e.bytes) + len(e.bytes)/2)
+	defer s.all.Close()
+	s.part = c.db.pebble.NewBatch()
+	defer s.part.Close()
+	for i := range writes {
+		outcomes[i] = s.swap(&writes[i], e.at(i, writes[i].Key.UID))
+	}
+	if err := remark(s.part, s.moves...); err != nil {
+		return err
+	}
+	if err := s.all.Apply(s.part, nil); err != nil {
+		return unavailable(err)
+	}
+	return c.db.commit(change{all: s.all, part: s.part, ticket: t})
+}
+
+// swapper collects the writes of a call whose base stands.
+type swapper struct {
+	*Cache
+	all, part *pebble.Batch // as in a change; all gets the part at the end
+	oldest    int64
+	moves     []move
+}
+
+func (s *swapper) swap(w *history.Write, x item) history.Outcome {
+	if was, ok := s.follows(w, x); ok {
+		return s.set(w, x, was)
+	}
+	var was history.Mark
+	var current *history.Record
+	stands := false
+	err := s.get(x.key, func(v []byte) (err error) {
+		var record []byte
+		was, record = s.split(v)
+		if stands, err = s.stands(w, record); err == nil && !stands {
+			current, err = s.record(v, s.oldest)
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return history.Outcome{Err: err}
+	case !stands:
+		return s.conflict(w, current)
+	}
+	return s.set(w, x, was)
+}
+
+// follows returns the mark of the record that w is based on, if the memory has it.
+func (s *swapper) follows(w *history.Write, x item) (history.Mark, bool) {
+	if w.Base == 0 {
+		return 0, false
+	}
+	if v := s.memory.waiting.get(x.hash, x.key); v != nil {
+		was := stampOf(v)
+		return was.mark, was.revision == w.Base
+	}
+	was, ok := s.memory.stamps.get(x.hash)
+	return was.mark, ok && was.revision == w.Base
+}
+
+// stands reports whether the base of w is what the cache holds. What has outlived
+// its life is as good as absent, or a write without a base would never succeed.
+func (s *swapper) stands(w *history.Write, record []byte) (bool, error) {
+	if w.Base != 0 {
+		return wire.Revision(record) == w.Base, nil
+	}
+	if len(record) > 0 && peek(record).version.Time() >= s.oldest {
+		return false, nil
+	}
+	u, err := s.userOf(w.Key.UID)
+	return err == nil && w.Record.Version.Time() > u.ClearedAt(w.Key.Object.Type), err
+}
+
+func (s *swapper) conflict(w *history.Write, current *history.Record) history.Outcome {
+	u, err := s.userOf(w.Key.UID)
+	if err != nil {
+		return history.Outcome{Err: err}
+	}
+	return history.Outcome{Status: history.Conflict, Current: history.Entry{Record: current, User: u}}
+}
+
+// set adds a write. A new mark takes the place of the one before; a write without
+// one keeps it.
+func (s *swapper) set(w *history.Write, x item, was history.Mark) history.Outcome {
+	o, mark := history.Outcome{Status: history.Applied}, was
+	if w.Mark {
+		var err error
+		if mark, err = s.db.nextMark(s.part); err != nil {
+			return history.Outcome{Err: err}
+		}
+		o.Mark, s.moves = mark, append(s.moves, move{w.Key, was, mark})
+	}
+	binary.BigEndian.PutUint64(x.value, uint64(mark))
+	b := s.all
+	if !s.memory.waiting.put(x) {
+		b = s.part
+	}
+	s.memory.write(x.uid, x.object(), x.value[markSize:])
+	if err := set(b, x.key, x.value); err != nil {
+		return history.Outcome{Err: err}
+	}
+	return o
+}
+
+// userOf returns a user's state, which most first writes of a record ask for.
+func (s *swapper) userOf(uid string) (history.User, error) {
+	u, ok := s.memory.users.get(uid)
+	if !ok {
+		var err error
+		if u, _, err = s.stored(uid); err != nil {
+			return history.User{}, err
+		}
+		s.memory.users.put(uid, u)
+	}
+	return s.aged(u, s.oldest), nil
+}

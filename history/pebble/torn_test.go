@@ -1,0 +1,120 @@
+package pebble_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// TestTornJournal opens what a crash may leave of the end of the journal.
+func TestTornJournal(t *testing.T) {
+	garbage := make([]byte, 5000)
+	for i := range garbage {
+		garbage[i] = byte(rand.Uint32())
+	}
+	for _, test := range []struct {
+		name string
+		tear func(whole []byte) []byte
+		lost int // of the last writes
+	}{
+		{"nothing", func(b []byte) []byte { return b }, 0},
+		{"three bytes short", func(b []byte) []byte { return b[:len(b)-3] }, 1},
+		{"half of the last change", func(b []byte) []byte { return b[:len(b)-100] }, 1},
+		{"garbage after the end", func(b []byte) []byte { return append(b, garbage...) }, 0},
+		{"zeros after the end", func(b []byte) []byte { return append(b, make([]byte, 100_000)...) }, 0},
+		{"garbage in the last change", func(b []byte) []byte { return append(b[:len(b)-100], garbage...) }, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			keys := crashed(t, dir)
+			path := lastJournal(t, dir)
+			whole, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, test.tear(whole), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			wantFirst(t, open(t, dir, pebble.Config{}), keys, len(keys)-test.lost)
+		})
+	}
+}
+
+// TestDamagedJournal refuses to open when the middle of the journal is damaged:
+// what comes after it had been acknowledged.
+func TestDamagedJournal(t *testing.T) {
+	dir := t.TempDir()
+	crashed(t, dir)
+	path := lastJournal(t, dir)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole[200] ^= 1
+	if err := os.WriteFile(path, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = pebble.Open(dir, pebble.Config{})
+	if err == nil || !strings.Contains(err.Error(), path+" is damaged") || errors.Is(err, history.ErrLocked) {
+		t.Errorf("open: got %v, want an error that names %s", err, path)
+	}
+}
+
+// crashed leaves a directory as a crash after some writes does. They are of more
+// than one block of the journal.
+func crashed(t *testing.T, dir string) []history.Key {
+	t.Helper()
+	fs := vfs.NewCrashableMem()
+	db := open(t, "store", pebble.Config{}.On(fs))
+	var keys []history.Key
+	for n := range 300 {
+		keys = append(keys, viewing(1, n))
+		put(t, db.Cache(), keys[n])
+	}
+	from := fs.CrashClone(vfs.CrashCloneCfg{})
+	if ok, err := vfs.Clone(from, vfs.Default, abs(t, "store"), dir); err != nil || !ok {
+		t.Fatalf("clone: %v, %v", ok, err)
+	}
+	return keys
+}
+
+func abs(t *testing.T, path string) string {
+	t.Helper()
+	path, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func lastJournal(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "journal", "*.log"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("journals in %s: %v, %v", dir, files, err)
+	}
+	slices.Sort(files)
+	return files[len(files)-1]
+}
+
+// wantFirst checks that exactly the first n keys have records, and marks.
+func wantFirst(t *testing.T, db *pebble.DB, keys []history.Key, n int) {
+	t.Helper()
+	for i, e := range db.Cache().Load(t.Context(), keys) {
+		if e.Err != nil || (e.Record != nil) != (i < n) {
+			t.Errorf("write %d of %d: got %+v, %v; want the first %d", i, len(keys), e.Record, e.Err, n)
+		}
+	}
+	if got := len(allDirty(t, db)); got != n {
+		t.Errorf("got %d dirty marks, want %d", got, n)
+	}
+}

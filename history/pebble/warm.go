@@ -1,0 +1,56 @@
+package pebble
+
+import (
+	"context"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// Warm implements [history.Applier]. It is not synced: when it is lost, so is
+// everything that came after it, and the user is cold again.
+func (c *Cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
+	if err := c.db.enterWriting(ctx); err != nil {
+		return err
+	}
+	defer c.db.leave()
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	u, mark, err := c.stored(uid)
+	if err != nil || u.Warm {
+		return err
+	}
+	u.Warm = true
+	// A cold user has a floor too if it was trimmed: what was dropped may be newer
+	// than what the archive held when w was read.
+	u.Floor = max(u.Floor, w.Floor)
+	u.Cleared = mergeCleared(u.Cleared, w.Cleared)
+	b := c.db.pebble.NewBatch()
+	defer b.Close()
+	if err := c.store(b, uid, u, mark); err != nil {
+		return err
+	}
+	for _, item := range w.Items {
+		k, r := history.Key{UID: uid, Object: item.Object}, item.Record.After(u.ClearedAt(item.Object.Type))
+		if err := c.addMissing(b, k, r); err != nil {
+			return err
+		}
+	}
+	return c.db.commit(change{all: b, part: b})
+}
+
+// addMissing adds a record without a dirty mark unless there is one.
+func (c *Cache) addMissing(b *pebble.Batch, k history.Key, r *history.Record) error {
+	if r == nil {
+		return nil
+	}
+	key := appendKey(nil, c.space, k)
+	return c.get(key, func(v []byte) error {
+		if v != nil {
+			return nil
+		}
+		return set(b, key, wire.AppendRecord(make([]byte, markSize), r))
+	})
+}
