@@ -1,0 +1,159 @@
+// Package allinone composes the edge, the service and the job over the embedded
+// adapters: one process, one data directory, nothing to install. It swaps adapters
+// and never the path: a heartbeat goes through the same code as on many machines.
+package allinone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/bff/uplink"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/memqueue"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// Config says where a process keeps its data and listens. Zero values take the
+// defaults.
+type Config struct {
+	// Dir is the data directory, created when missing.
+	Dir string
+	// HTTP, RPC and Admin are the addresses of the API, the gRPC door, and of health,
+	// metrics and profiles (defaults 127.0.0.1:8080, :7070 and :7071).
+	HTTP, RPC, Admin string
+	// Secret signs tokens. Without one the process makes its own and keeps it in the
+	// data directory.
+	Secret []byte
+	// Audience is what tokens must be made out to; any by default.
+	Audience string
+	// Hold is how long a key of a running viewing is held (default 120 s).
+	Hold time.Duration
+	// Keep is how many records of a user the cache keeps (default 1,000).
+	Keep int
+	// Drain bounds the stop (default 20 s).
+	Drain    time.Duration
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+}
+
+func (c Config) withDefaults() Config {
+	c.HTTP = orDefault(c.HTTP, "127.0.0.1:8080")
+	c.RPC = orDefault(c.RPC, "127.0.0.1:7070")
+	c.Admin = orDefault(c.Admin, "127.0.0.1:7071")
+	c.Hold = orDefault(c.Hold, 120*time.Second)
+	c.Drain = orDefault(c.Drain, 20*time.Second)
+	c.Logger = orDefault(c.Logger, slog.New(slog.DiscardHandler))
+	c.Registry = orDefault(c.Registry, prometheus.NewRegistry())
+	return c
+}
+
+func orDefault[T comparable](v, def T) T {
+	var zero T
+	if v == zero {
+		return def
+	}
+	return v
+}
+
+// Process is an opened all-in-one. [Process.Run] serves.
+type Process struct {
+	cfg     Config
+	secret  []byte
+	db      *pebble.DB
+	queue   *memqueue.Queue
+	doors   map[string]net.Listener
+	service *rpc.Server
+	held    *aggregate.Aggregator
+	job     *job.Job
+	up      *uplink.Client
+}
+
+// Open opens the data directory, which no other process may have open, and the
+// ports. Run closes them.
+func Open(ctx context.Context, cfg Config) (*Process, error) {
+	cfg = cfg.withDefaults()
+	db, err := pebble.Open(cfg.Dir, pebble.Config{Keep: cfg.Keep, Logger: cfg.Logger})
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{cfg: cfg, db: db, queue: memqueue.New(memqueue.Config{}), doors: make(map[string]net.Listener)}
+	if err := p.open(ctx); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
+}
+
+func (p *Process) open(ctx context.Context) (err error) {
+	if p.secret, err = secret(p.cfg); err != nil {
+		return err
+	}
+	for flag, addr := range map[string]string{"rpc": p.cfg.RPC, "listen": p.cfg.HTTP, "admin": p.cfg.Admin} {
+		if p.doors[flag], err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
+			return fmt.Errorf("%w (choose another with --%s)", err, flag)
+		}
+	}
+	if p.up, err = uplink.Open(uplink.Config{Services: []string{p.RPC()}, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+		return err
+	}
+	return p.compose()
+}
+
+func (p *Process) compose() (err error) {
+	log, reg := p.cfg.Logger, p.cfg.Registry
+	p.held, err = aggregate.New(aggregate.Config{Publisher: p.queue, Hold: p.cfg.Hold, Logger: log, Registry: reg})
+	if err != nil {
+		return err
+	}
+	p.service, err = rpc.New(rpc.Config{
+		Cache: p.db.Cache(), Archive: p.db.Archive(), Aggregate: p.held, Queue: p.queue,
+		Keep: p.cfg.Keep, Logger: log, Registry: reg,
+	})
+	if err != nil {
+		return err
+	}
+	p.job, err = job.New(job.Config{
+		Cache: p.db.Cache(), Archive: p.db.Archive(), Consumer: p.queue,
+		Dead:       &graveyard{path: filepath.Join(p.cfg.Dir, deadFile)},
+		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, Since: p.db.Opened(), Logger: log, Registry: reg,
+	})
+	return err
+}
+
+// close gives back what was opened, where Run has not come to it.
+func (p *Process) close() error {
+	var errs []error
+	for _, lis := range p.doors {
+		if lis != nil {
+			errs = append(errs, lis.Close())
+		}
+	}
+	if p.up != nil {
+		errs = append(errs, p.up.Close())
+	}
+	return errors.Join(append(errs, p.db.Close())...)
+}
+
+// HTTP returns the address of the API, RPC that of the gRPC door.
+func (p *Process) HTTP() string { return p.doors["listen"].Addr().String() }
+
+// RPC returns the address of the gRPC door.
+func (p *Process) RPC() string { return p.doors["rpc"].Addr().String() }
+
+// Cache returns the embedded cache.
+func (p *Process) Cache() history.Cache { return p.db.Cache() }
+
+// Archive returns the embedded archive.
+func (p *Process) Archive() history.Archive { return p.db.Archive() }
+
+// Queued returns what the queue has carried: messages and their bytes.
+func (p *Process) Queued() (messages, bytes int64) { return p.queue.Stats() }

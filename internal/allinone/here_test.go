@@ -1,0 +1,82 @@
+package allinone_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/allinone"
+)
+
+// here is an all-in-one in the process of the test.
+type here struct {
+	*testing.T
+	*allinone.Process
+	token string
+	end   context.CancelFunc
+	done  chan error
+}
+
+func open(t *testing.T, dir string) *here {
+	t.Helper()
+	p, err := allinone.Open(t.Context(), config(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var greeting strings.Builder
+	p.Greet(&greeting, "demo")
+	_, token, _ := strings.Cut(greeting.String(), "export TOKEN=")
+	token, _, _ = strings.Cut(token, "\n")
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	h := &here{T: t, Process: p, token: token, end: end, done: make(chan error, 1)}
+	go func() { h.done <- p.Run(ctx) }()
+	t.Cleanup(h.stop)
+	return h
+}
+
+// stop ends it as a signal does. A second call does nothing.
+func (h *here) stop() {
+	h.Helper()
+	h.end()
+	if h.done == nil {
+		return
+	}
+	if err := <-h.done; err != nil {
+		h.Errorf("run: %v", err)
+	}
+	h.done = nil
+}
+
+// settled waits until everything is archived, for at most so long.
+func (h *here) settled(limit time.Duration) {
+	h.Helper()
+	ctx, cancel := context.WithTimeout(h.Context(), limit)
+	defer cancel()
+	for {
+		left, err := h.Cache().Overdue(h.Context(), buckets(), -24*time.Hour, 1)
+		if err != nil {
+			h.Fatal(err)
+		}
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			h.Fatalf("%s is still not archived after %v", left[0].Key, limit)
+		}
+	}
+}
+
+func buckets() []history.Bucket {
+	return slices.Collect(func(yield func(history.Bucket) bool) {
+		for b := range history.Bucket(history.Buckets) {
+			if !yield(b) {
+				return
+			}
+		}
+	})
+}

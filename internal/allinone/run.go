@@ -1,0 +1,48 @@
+package allinone
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/server"
+	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/internal/obs"
+	"github.com/playhead/playhead/internal/run"
+)
+
+// Run serves until ctx is done, then stops in the order in which data flows.
+func (p *Process) Run(ctx context.Context) error {
+	tokens, err := token.NewVerifier(p.secret, p.cfg.Audience)
+	if err != nil {
+		return errors.Join(err, p.close())
+	}
+	handler, err := api.New(api.Config{Service: p.up, Tokens: tokens, Logger: p.cfg.Logger, Registry: p.cfg.Registry})
+	if err != nil {
+		return errors.Join(err, p.close())
+	}
+	players := server.New(server.Config{Handler: handler, Listener: p.doors["listen"], Drain: p.cfg.Drain / 8, Logger: p.cfg.Logger})
+	admin := obs.NewAdmin(obs.AdminConfig{
+		Listener: p.doors["admin"], Metrics: p.cfg.Registry, Log: p.cfg.Logger,
+		Checks: map[string]func(context.Context) error{"service": p.up.Ready},
+	})
+	g := run.Group{Drain: p.cfg.Drain, Log: p.cfg.Logger}
+	g.Add("players", p.cfg.Drain/4, players.Run)
+	g.Add("uplink", time.Second, run.Closing(p.up.Close))
+	g.Add("rpc", p.cfg.Drain/4, func(ctx context.Context) error {
+		return p.service.Serve(ctx, p.doors["rpc"], nil, p.cfg.Drain/8)
+	})
+	g.Add("warm", time.Second, p.service.Run)
+	g.Add("aggregate", p.cfg.Drain/8, p.held.Run)
+	g.Add("job", p.cfg.Drain/8, p.job.Run)
+	g.Add("expiry", time.Second, p.db.Run)
+	g.Add("store", 0, run.Closing(p.db.Close))
+	g.Add("admin", 0, admin.Run)
+	return g.Run(ctx)
+}
+
+// Token returns a token for a user, for trying things.
+func (p *Process) Token(uid string, life time.Duration) (string, error) {
+	return token.Mint(p.secret, uid, life)
+}

@@ -1,0 +1,133 @@
+// Package connect holds the flags that say where the engines are, and opens the
+// adapters to them. history-service and history-job share it, so that one setting
+// has one name.
+package connect
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/kafka"
+	"github.com/playhead/playhead/history/redis"
+)
+
+// patience bounds how long a process waits for an engine before it gives up with a
+// line that says which.
+const patience = 10 * time.Second
+
+// Redis says where the cache is.
+type Redis struct {
+	Addrs    []string      `name:"redis" help:"Redis addresses, host:port; several for a cluster." default:"127.0.0.1:6379"`
+	Cluster  bool          `name:"redis-cluster" help:"The addresses are nodes of a Redis Cluster."`
+	Username string        `name:"redis-username" help:"Redis user."`
+	Password string        `name:"redis-password" help:"Redis password; better in a file or the environment."`
+	Secret   string        `name:"redis-password-file" help:"File with the Redis password."`
+	Peer     Peer          `embed:"" prefix:"redis-"`
+	Keep     int           `name:"keep" help:"Records of a user that the cache keeps." default:"1000"`
+	TTL      time.Duration `name:"redis-ttl" help:"Life of a record in the cache; never shorter than the longest outage to survive." default:"2160h"`
+}
+
+// Open connects to Redis.
+func (f *Redis) Open(ctx context.Context, log *slog.Logger) (*redis.Cache, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conf, err := f.Peer.Config()
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	password, err := secret(f.Password, f.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	c, err := redis.Open(ctx, redis.Config{
+		Addrs: f.Addrs, Cluster: f.Cluster, Username: f.Username, Password: password, TLS: conf,
+		Keep: f.Keep, TTL: f.TTL, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w (set --redis)", err)
+	}
+	return c, nil
+}
+
+// Kafka says where the queue is.
+type Kafka struct {
+	Brokers     []string `name:"kafka" help:"Kafka brokers, host:port." default:"127.0.0.1:9092"`
+	Topic       string   `name:"kafka-topic" help:"Topic of announced keys." default:"history.flush"`
+	Group       string   `name:"kafka-group" help:"Consumer group of the jobs." default:"history-job"`
+	Partitions  int      `name:"kafka-partitions" help:"Partitions of the topic when it must be created." default:"16"`
+	Replication int      `name:"kafka-replication" help:"Replicas of the topic when it must be created." default:"1"`
+	DeadTopic   string   `name:"kafka-dead-topic" help:"Topic of what could not be archived." default:"history.dead"`
+	Username    string   `name:"kafka-username" help:"SASL user."`
+	Password    string   `name:"kafka-password" help:"SASL password; better in a file or the environment."`
+	Secret      string   `name:"kafka-password-file" help:"File with the SASL password."`
+	Mechanism   string   `name:"kafka-mechanism" help:"plain, scram-sha-256 or scram-sha-512." default:"plain"`
+	Peer        Peer     `embed:"" prefix:"kafka-"`
+}
+
+// Open connects to Kafka.
+func (f *Kafka) Open(ctx context.Context, log *slog.Logger) (*kafka.Queue, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cfg, err := f.config(log)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	cfg.Topic, cfg.Group = f.Topic, f.Group
+	q, err := kafka.Open(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w (set --kafka)", err)
+	}
+	return q, nil
+}
+
+// OpenDead connects to the topic of dead letters.
+func (f *Kafka) OpenDead(ctx context.Context, log *slog.Logger) (*kafka.DeadLetters, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cfg, err := f.config(log)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	cfg.Topic, cfg.Group = f.DeadTopic, f.Group+"-redrive"
+	d, err := kafka.OpenDead(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w (set --kafka)", err)
+	}
+	return d, nil
+}
+
+func (f *Kafka) config(log *slog.Logger) (kafka.Config, error) {
+	conf, err := f.Peer.Config()
+	if err != nil {
+		return kafka.Config{}, err
+	}
+	password, err := secret(f.Password, f.Secret)
+	return kafka.Config{
+		Brokers: f.Brokers, Partitions: f.Partitions, Replication: f.Replication, TLS: conf,
+		Username: f.Username, Password: password, Mechanism: f.Mechanism, Logger: log,
+	}, err
+}
+
+// HBase says where the archive is.
+type HBase struct {
+	ZooKeeper   string `name:"hbase" help:"ZooKeeper quorum of HBase, host:port with commas between." default:"127.0.0.1:2181"`
+	Table       string `name:"hbase-table" help:"Table of the archive, created when missing." default:"history"`
+	Regions     int    `name:"hbase-regions" help:"Regions of the table when it must be created." default:"16"`
+	Compression string `name:"hbase-compression" help:"Compression of the table when it must be created." default:"none"`
+}
+
+// Open connects to HBase and makes sure of the table.
+func (f *HBase) Open(ctx context.Context, log *slog.Logger) (*hbase.Archive, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*patience) // creating 256 regions takes a while
+	defer cancel()
+	a, err := hbase.Open(ctx, hbase.Config{
+		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression, Logger: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w (set --hbase)", err)
+	}
+	return a, nil
+}

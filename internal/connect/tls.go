@@ -1,0 +1,96 @@
+package connect
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Peer says how to trust and be trusted by a server that speaks TLS.
+type Peer struct {
+	TLS  bool   `name:"tls" help:"Speak TLS."`
+	CA   string `name:"ca" help:"File with the authorities to trust, PEM; the system's by default. Means TLS."`
+	Cert string `name:"cert" help:"File with this client's certificate, PEM, where the server wants one."`
+	Key  string `name:"key" help:"File with the certificate's key, PEM."`
+}
+
+// Config returns what to dial with, nil for plain text.
+func (p Peer) Config() (*tls.Config, error) {
+	if !p.TLS && p.CA == "" && p.Cert == "" {
+		return nil, nil
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	var err error
+	if p.CA != "" {
+		if conf.RootCAs, err = pool(p.CA); err != nil {
+			return nil, err
+		}
+	}
+	if p.Cert != "" || p.Key != "" {
+		conf.Certificates, err = pair(p.Cert, p.Key)
+	}
+	return conf, err
+}
+
+// Door says how a server proves who it is, and whom it lets in.
+type Door struct {
+	Cert     string `name:"tls-cert" help:"File with the server's certificate, PEM; without it the door speaks plain text."`
+	Key      string `name:"tls-key" help:"File with the certificate's key, PEM."`
+	ClientCA string `name:"tls-client-ca" help:"File with the authorities whose clients are let in, PEM; without it any client is."`
+}
+
+// Config returns what to serve with, nil for plain text.
+func (d Door) Config() (*tls.Config, error) {
+	if d.Cert == "" && d.Key == "" {
+		if d.ClientCA != "" {
+			return nil, errors.New("--tls-client-ca needs --tls-cert and --tls-key")
+		}
+		return nil, nil
+	}
+	certs, err := pair(d.Cert, d.Key)
+	if err != nil {
+		return nil, err
+	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: certs}
+	if d.ClientCA != "" {
+		conf.ClientAuth = tls.RequireAndVerifyClientCert
+		conf.ClientCAs, err = pool(d.ClientCA)
+	}
+	return conf, err
+}
+
+func pair(cert, key string) ([]tls.Certificate, error) {
+	c, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %q with key %q: %w", cert, key, err)
+	}
+	return []tls.Certificate{c}, nil
+}
+
+func pool(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("authorities: %w", err)
+	}
+	p := x509.NewCertPool()
+	if !p.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("authorities: %s holds no certificate in PEM", file)
+	}
+	return p, nil
+}
+
+// secret returns the content of a file without the newline that editors add, or the
+// given value when there is no file.
+func secret(value, file string) (string, error) {
+	if file == "" {
+		return value, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("secret: %w", err)
+	}
+	return string(bytes.TrimSpace(text)), nil
+}

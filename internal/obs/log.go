@@ -1,0 +1,26 @@
+// Package obs is what an operator sees of a process: its log, its metrics, and the admin port with health, readiness
+// and profiles.
+package obs
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// NewLogger returns a logger that writes to out from level on. The level is debug, info, warn or error, in any case,
+// and "" is info; the format is text or json, and "" is text. Anything else is an error that names the choices.
+func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); level != "" && err != nil {
+		return nil, fmt.Errorf("log level %q is none of debug, info, warn, error", level)
+	}
+	options := &slog.HandlerOptions{Level: l}
+	switch format {
+	case "", "text":
+		return slog.New(slog.NewTextHandler(out, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(out, options)), nil
+	}
+	return nil, fmt.Errorf("log format %q is none of text, json", format)
+}

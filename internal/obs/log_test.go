@@ -1,0 +1,47 @@
+package obs_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/playhead/playhead/internal/obs"
+)
+
+func TestNewLogger(t *testing.T) {
+	tests := []struct{ level, format, want string }{ // want: the lowest line written, without its time
+		{"", "", "level=INFO msg=state part=edge"},
+		{"info", "text", "level=INFO msg=state part=edge"},
+		{"debug", "text", "level=DEBUG msg=state part=edge"},
+		{"WARN", "json", `"level":"WARN","msg":"state","part":"edge"}`},
+		{"error", "json", `"level":"ERROR","msg":"state","part":"edge"}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.level+" "+tt.format, func(t *testing.T) {
+			var out bytes.Buffer
+			log, err := obs.NewLogger(&out, tt.level, tt.format)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+				log.Log(t.Context(), l, "state", "part", "edge")
+			}
+			if first, _, _ := strings.Cut(out.String(), "\n"); !strings.HasSuffix(first, tt.want) {
+				t.Errorf("NewLogger(%q, %q) wrote %q first, want %q", tt.level, tt.format, first, tt.want)
+			}
+		})
+	}
+}
+
+func TestNewLoggerNamesTheChoices(t *testing.T) {
+	tests := []struct{ level, format, want string }{
+		{"loud", "text", `log level "loud" is none of debug, info, warn, error`},
+		{"info", "xml", `log format "xml" is none of text, json`},
+	}
+	for _, tt := range tests {
+		if _, err := obs.NewLogger(nil, tt.level, tt.format); err == nil || err.Error() != tt.want {
+			t.Errorf("NewLogger(%q, %q): %v, want %s", tt.level, tt.format, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+)
+
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = 30 * time.Second
+)
+
+// Restarting makes a part of a worker that has to come back by itself: when fn panics or returns an error, count is
+// called (give it a counter's Inc), one line is logged, and fn is called again after a pause. Pauses double from
+// 100 ms to 30 s, each shortened by up to half at random so that many workers do not come back at once, and begin
+// anew after a run of more than 30 s.
+//
+// It returns nil when fn does, and once ctx is done whatever fn's last run ended with.
+func Restarting(log *slog.Logger, name string, count func(), fn func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for pause := firstPause; ; pause = min(2*pause, longestPause) {
+			began := time.Now()
+			err := guard(ctx, fn)
+			if err == nil || ctx.Err() != nil {
+				return stopped(ctx, err)
+			}
+			if time.Since(began) > longestPause {
+				pause = firstPause
+			}
+			wait := pause/2 + rand.N(pause/2)
+			count()
+			log.LogAttrs(ctx, slog.LevelError, "worker failed", failure(name, wait, err)...)
+			if !sleep(ctx, wait) {
+				return nil
+			}
+		}
+	}
+}
+
+func failure(name string, wait time.Duration, err error) []slog.Attr {
+	attrs := []slog.Attr{slog.String("worker", name), slog.Duration("restart_in", wait), slog.Any("err", err)}
+	if p, ok := errors.AsType[*PanicError](err); ok {
+		attrs = append(attrs, slog.String("stack", string(p.Stack)))
+	}
+	return attrs
+}
+
+// sleep reports false when ctx was done first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
