@@ -1,0 +1,216 @@
+package aggregate_test
+
+import (
+	"bytes"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/aggregate"
+)
+
+func TestNew(t *testing.T) {
+	for name, cfg := range map[string]aggregate.Config{
+		"no publisher":      {},
+		"negative hold":     {Publisher: &queue{}, Hold: -1},
+		"negative tick":     {Publisher: &queue{}, Tick: -1},
+		"negative deadline": {Publisher: &queue{}, Deadline: -1},
+		"negative drain":    {Publisher: &queue{}, Drain: -1},
+		"negative size":     {Publisher: &queue{}, Size: -1},
+		"negative max":      {Publisher: &queue{}, Max: -1},
+	} {
+		if _, err := aggregate.New(cfg); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if a, err := aggregate.New(aggregate.Config{Publisher: &queue{}}); err != nil || a.Held() != 0 {
+		t.Errorf("only a publisher: got %v", err)
+	}
+}
+
+// TestPutBack: what the queue does not take is tried again at every tick.
+func TestPutBack(t *testing.T) {
+	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
+		w.wantMetrics(t, "at first", map[string]int{"announced_keys_total": 0, "failed_publishes_total": 0, "dropped_keys_total": 0})
+		ann, bob := w.write(key("ann", 1), true), w.write(key("bob", 1), true)
+		w.queue.set(false, func(d history.Dirty) bool { return d == bob })
+		pass(tick)
+		w.wantTaken(t, "the queue takes one of two", ann)
+		w.wantMetrics(t, "then", map[string]int{"announced_keys_total": 1, "failed_publishes_total": 1, "held_keys": 1})
+		again := w.write(bob.Key, true)
+		w.queue.set(false, all)
+		pass(3 * tick)
+		w.wantTaken(t, "the queue takes nothing")
+		w.wantMetrics(t, "then", map[string]int{"announced_keys_total": 1, "failed_publishes_total": 4, "held_keys": 2})
+		w.queue.set(false, nil)
+		pass(tick)
+		w.wantTaken(t, "the queue takes all", bob, again)
+		pass(hold)
+		w.wantTaken(t, "once is enough")
+		w.wantMetrics(t, "in the end", map[string]int{"announced_keys_total": 3, "dropped_keys_total": 0, "held_keys": 0})
+	})
+}
+
+// TestOutageIsQuiet: an outage is two lines in the log, and one publish a tick.
+func TestOutageIsQuiet(t *testing.T) {
+	var log bytes.Buffer
+	inBubble(t, aggregate.Config{Size: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, w *world) {
+		w.queue.set(false, all)
+		for i := range 10 {
+			w.write(key("ann", i), i == 0)
+			pass(tick)
+		}
+		if n := w.queue.calls; n != 11 { // one at once, since one key is enough
+			t.Errorf("%d publishes in ten ticks, want 11", n)
+		}
+		w.queue.set(false, nil)
+		pass(10 * tick)
+	})
+	if lines := strings.Count(log.String(), "\n"); lines != 2 || !strings.Contains(log.String(), errDown.Error()) {
+		t.Errorf("got %d lines, want one at the begin and one at the end of the outage:\n%s", lines, log.String())
+	}
+}
+
+// TestMax drops the oldest at once, not at the next tick. All keys are of one user,
+// whose share of Max is 3.
+func TestMax(t *testing.T) {
+	inBubble(t, aggregate.Config{Max: 3 * 64}, func(t *testing.T, w *world) {
+		var written []history.Dirty
+		for i := range 10 {
+			written = append(written, w.write(key("ann", i), i == 8))
+			if n := w.Held(); n > 3 {
+				t.Fatalf("%d keys are held after %d writes, want at most 3", n, i+1)
+			}
+			pass(time.Millisecond)
+		}
+		w.wantMetrics(t, "ten written", map[string]int{"dropped_keys_total": 7, "held_keys": 3})
+		w.stop()
+		w.wantTaken(t, "drained", written[7:]...)
+	})
+}
+
+// TestMaxSparesPins: the oldest key is pinned, so the next one goes.
+func TestMaxSparesPins(t *testing.T) {
+	inBubble(t, aggregate.Config{Max: 2 * 64}, func(t *testing.T, w *world) {
+		oldest := w.write(key("ann", 0), false)
+		p := w.Pin(oldest.Key)
+		w.write(key("ann", 1), false)
+		newest := w.write(key("ann", 2), false)
+		w.wantMetrics(t, "three written", map[string]int{"dropped_keys_total": 1, "held_keys": 2})
+		w.Release(p, aggregate.Result{Written: p.Record})
+		w.stop()
+		w.wantTaken(t, "drained", oldest, newest)
+	})
+}
+
+// TestMaxOfFewest: the smallest bound leaves one key to each share.
+func TestMaxOfFewest(t *testing.T) {
+	inBubble(t, aggregate.Config{Max: 1}, func(t *testing.T, w *world) {
+		d := w.write(key("ann", 0), false)
+		pass(hold)
+		w.wantTaken(t, "when the hold is over", d)
+	})
+}
+
+// TestOutageIsBounded: while the queue hangs and when it refuses, no more than Max
+// keys are held or waiting, and the oldest make room.
+func TestOutageIsBounded(t *testing.T) {
+	inBubble(t, aggregate.Config{Max: 3 * 64}, func(t *testing.T, w *world) {
+		w.queue.set(true, nil)
+		var written []history.Dirty
+		for i := range 40 {
+			written = append(written, w.write(key("ann", i), true))
+			if n := w.Held(); n > 3 {
+				t.Fatalf("%d keys are held or wait after %d writes, want at most 3", n, i+1)
+			}
+			pass(tick)
+		}
+		w.queue.set(false, all)
+		pass(20 * tick)
+		w.wantMetrics(t, "after the outage", map[string]int{"dropped_keys_total": 37, "held_keys": 3})
+		w.queue.set(false, nil)
+		pass(tick)
+		w.wantTaken(t, "after the outage", written[37:]...)
+	})
+}
+
+// TestOldestWaitingDropped: of keys that the queue did not take the oldest make
+// room, whatever their users are called.
+func TestOldestWaitingDropped(t *testing.T) {
+	inBubble(t, aggregate.Config{Max: 2 * 64}, func(t *testing.T, w *world) {
+		w.queue.set(false, all)
+		w.write(key("ann", 3), true)
+		second := w.write(key("ann", 2), true)
+		pass(tick)
+		third := history.Dirty{Key: history.UserKey("ann"), Mark: w.next()}
+		w.Announce(third)
+		w.queue.set(false, nil)
+		pass(tick)
+		w.wantTaken(t, "the newest two", second, third)
+	})
+}
+
+// TestAnnouncedIsLetGo: a key that was announced takes no memory, though older ones
+// are still held.
+func TestAnnouncedIsLetGo(t *testing.T) {
+	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
+		w.write(key("ann", 1), false)
+		record := new(history.Record)
+		w.Release(w.Pin(key("ann", 2)), aggregate.Result{Written: record, Mark: w.next(), Ended: true})
+		left := weak.Make(record)
+		pass(2 * tick)
+		runtime.GC()
+		if left.Value() != nil {
+			t.Error("the record of an announced key is still in memory")
+		}
+	})
+}
+
+func TestDrain(t *testing.T) {
+	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
+		held, ended := w.write(key("ann", 1), false), w.write(key("bob", 1), true)
+		waiting := history.Dirty{Key: history.UserKey("ann"), Mark: w.next()}
+		w.Announce(waiting)
+		w.stop()
+		w.wantTaken(t, "drained", held, ended, waiting)
+		w.wantMetrics(t, "drained", map[string]int{"announced_keys_total": 3, "held_keys": 0})
+	})
+}
+
+// TestDrainDeadline: a queue that hangs does not hold up the stop, whether it hung
+// before or not.
+func TestDrainDeadline(t *testing.T) {
+	for _, deadline := range []time.Duration{3 * time.Second, time.Minute} {
+		for _, busy := range []bool{false, true} {
+			inBubble(t, aggregate.Config{Drain: 5 * time.Second, Deadline: deadline}, func(t *testing.T, w *world) {
+				w.queue.set(true, nil)
+				w.write(key("ann", 1), busy)
+				pass(tick + tick/2)
+				begun := time.Now()
+				w.stop()
+				if got, want := time.Since(begun), min(deadline, 5*time.Second); got != want {
+					t.Errorf("deadline %v, publishing %v: the stop took %v, want %v", deadline, busy, got, want)
+				}
+				w.wantMetrics(t, "stopped", map[string]int{"announced_keys_total": 0, "dropped_keys_total": 0, "held_keys": 1})
+			})
+		}
+	}
+}
+
+// TestDeadline: a publish that hangs is given up, and counts as not taken.
+func TestDeadline(t *testing.T) {
+	inBubble(t, aggregate.Config{Deadline: 4 * time.Second}, func(t *testing.T, w *world) {
+		w.queue.set(true, nil)
+		d := w.write(key("ann", 1), true)
+		pass(tick + tick/2)
+		w.queue.set(false, nil)
+		w.wantTaken(t, "while it hangs")
+		pass(4 * time.Second)
+		w.wantTaken(t, "at the tick after the deadline", d)
+		w.wantMetrics(t, "then", map[string]int{"failed_publishes_total": 1, "announced_keys_total": 1})
+	})
+}

@@ -1,0 +1,185 @@
+package aggregate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/aggregate"
+)
+
+const (
+	hold = 120 * time.Second
+	tick = time.Second
+)
+
+var errDown = errors.New("queue down")
+
+// queue takes keys, or does not.
+type queue struct {
+	mu    sync.Mutex
+	taken []history.Dirty
+	calls int
+	// refuses says what the queue does not take; nil takes everything.
+	refuses func(history.Dirty) bool
+	hangs   bool
+}
+
+func (q *queue) Publish(ctx context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+	q.mu.Lock()
+	q.calls++
+	hangs, refuses := q.hangs, q.refuses
+	q.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return keys, ctx.Err()
+	}
+	var unsent []history.Dirty
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, d := range keys {
+		if refuses != nil && refuses(d) {
+			unsent = append(unsent, d)
+		} else {
+			q.taken = append(q.taken, d)
+		}
+	}
+	if len(unsent) > 0 {
+		return unsent, errDown
+	}
+	return nil, nil
+}
+
+func (q *queue) set(hangs bool, refuses func(history.Dirty) bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.hangs, q.refuses = hangs, refuses
+}
+
+func all(history.Dirty) bool { return true }
+
+// world is an aggregator that runs in a bubble of virtual time.
+type world struct {
+	*aggregate.Aggregator
+	queue *queue
+	reg   *prometheus.Registry
+	stop  func() // returns when Run has
+	mark  history.Mark
+}
+
+// inBubble runs a test in virtual time, with an aggregator of the given
+// configuration.
+func inBubble(t *testing.T, cfg aggregate.Config, test func(*testing.T, *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, cfg)
+		defer w.stop()
+		test(t, w)
+	})
+}
+
+// fataler is what tests and their random models have in common.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
+func newWorld(t fataler, cfg aggregate.Config) *world {
+	t.Helper()
+	w := &world{queue: &queue{}, reg: prometheus.NewRegistry()}
+	cfg.Registry = w.reg
+	if cfg.Publisher == nil {
+		cfg.Publisher = w.queue
+	}
+	var err error
+	if w.Aggregator, err = aggregate.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+	synctest.Wait() // the ticker stands: time begins
+	return w
+}
+
+// pass lets virtual time pass, and what is due then happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func key(uid string, n int) history.Key {
+	return history.Key{UID: uid, Object: history.Object{ID: fmt.Sprint(n), Type: 1}}
+}
+
+// next is what a store does for a write that asks for a mark.
+func (w *world) next() history.Mark {
+	w.mark++
+	return w.mark
+}
+
+// write pins a key, writes it, with a mark where the pin wants one, and releases it.
+func (w *world) write(k history.Key, ended bool) history.Dirty {
+	p := w.Pin(k)
+	r := aggregate.Result{Written: &history.Record{}, Ended: ended}
+	if p.Mark {
+		r.Mark = w.next()
+	}
+	w.Release(p, r)
+	return history.Dirty{Key: k, Mark: r.Mark}
+}
+
+// wantTaken checks what the queue has taken since the last check, in any order.
+func (w *world) wantTaken(t *testing.T, when string, want ...history.Dirty) {
+	t.Helper()
+	synctest.Wait()
+	w.queue.mu.Lock()
+	got := w.queue.taken
+	w.queue.taken = nil
+	w.queue.mu.Unlock()
+	slices.SortFunc(got, func(a, b history.Dirty) int { return int(a.Mark - b.Mark) })
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: the queue got %v, want %v", when, got, want)
+	}
+}
+
+// metric reads a counter or gauge.
+func (w *world) metric(t fataler, name string) int {
+	t.Helper()
+	families, err := w.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "playhead_aggregate_"+name {
+			m := f.GetMetric()[0]
+			return int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+func (w *world) wantMetrics(t *testing.T, when string, want map[string]int) {
+	t.Helper()
+	for name, n := range want {
+		if got := w.metric(t, name); got != n {
+			t.Errorf("%s: %s is %d, want %d", when, name, got, n)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+// Command history-service is the door to the history: it stores heartbeats in
+// Redis, announces them on Kafka when a viewing ends, and answers readers.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/internal/connect"
+	"github.com/playhead/playhead/internal/obs"
+	"github.com/playhead/playhead/internal/run"
+)
+
+type flags struct {
+	Listen    string        `help:"Address of the gRPC door." default:"127.0.0.1:7070"`
+	Admin     string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
+	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
+	Max       int           `help:"Keys held in memory at most." default:"1000000"`
+	Deadline  time.Duration `help:"Longest time a request may take; shorter than the hold." default:"5s"`
+	Drain     time.Duration `help:"Longest time the stop may take." default:"20s"`
+	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
+	LogFormat string        `help:"text or json." default:"text"`
+
+	connect.Door
+	connect.Redis
+	connect.Kafka
+	connect.HBase
+}
+
+func main() { run.Main(service) }
+
+func service(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f flags
+	if err := run.Parse("history-service", &f, args, getenv, out); err != nil {
+		return err
+	}
+	if f.Deadline >= f.Hold {
+		return fmt.Errorf("--deadline %v must be shorter than --hold %v", f.Deadline, f.Hold)
+	}
+	g, err := f.wire(ctx)
+	if err != nil {
+		return err
+	}
+	return g.Run(ctx)
+}
+
+// wire opens the engines and puts the parts together, in the order in which data
+// flows through them. A process that cannot reach an engine does not start.
+func (f *flags) wire(ctx context.Context) (*run.Group, error) {
+	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
+	if err != nil {
+		return nil, err
+	}
+	registry := obs.NewRegistry()
+	cache, err := f.Redis.Open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	queue, err := f.Kafka.Open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	registry.MustRegister(published(queue)...)
+	archive, err := f.HBase.Open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	held, err := aggregate.New(aggregate.Config{Publisher: queue, Hold: f.Hold, Max: f.Max, Logger: log, Registry: registry})
+	if err != nil {
+		return nil, err
+	}
+	server, err := rpc.New(rpc.Config{
+		Cache: cache, Archive: archive, Aggregate: held, Queue: queue, Deadline: f.Deadline, Keep: f.Keep, Logger: log, Registry: registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	lis, err := new(net.ListenConfig).Listen(ctx, "tcp", f.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for gRPC on %s: %w (choose another with --listen)", f.Listen, err)
+	}
+	conf, err := f.Config()
+	if err != nil {
+		return nil, err
+	}
+	log.Info("serving", "rpc", lis.Addr().String(), "admin", f.Admin)
+	g := &run.Group{Drain: f.Drain, Log: log}
+	g.Add("rpc", f.Drain/4, func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) })
+	g.Add("warm", time.Second, server.Run)
+	g.Add("aggregate", f.Drain/2, held.Run)
+	g.Add("queue", 0, run.Closing(queue.Close))
+	g.Add("cache", 0, run.Closing(cache.Close))
+	g.Add("archive", 0, run.Closing(archive.Close))
+	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{Addr: f.Admin, Metrics: registry, Log: log}).Run)
+	return g, nil
+}

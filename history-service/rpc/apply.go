@@ -1,0 +1,120 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/grpc"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// MaxBatch is how many heartbeats one request may carry.
+const MaxBatch = 1000
+
+// Apply stores a batch of heartbeats. See the protocol for what it answers.
+func (s *Server) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	resp, err := s.apply(ctx, req)
+	if err != nil {
+		return nil, status(err)
+	}
+	if n := len(resp.Statuses); n > 0 && count(resp.Statuses, historyv1.Status_STATUS_UNAVAILABLE) == n {
+		return nil, status(fmt.Errorf("apply: cache: %w", history.ErrUnavailable))
+	}
+	return resp, nil
+}
+
+// ApplyStream answers every batch of the stream in order. The next batch may be on
+// its way while one is being stored.
+func (s *Server) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]) error {
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		resp, err := s.apply(stream.Context(), req.GetBatch())
+		if err != nil {
+			return status(err)
+		}
+		if err := stream.Send(&historyv1.ApplyStreamResponse{Sequence: req.GetSequence(), Result: resp}); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	if n := len(req.GetHeartbeats()); n > MaxBatch {
+		return nil, history.Invalid("heartbeats", fmt.Sprintf("%d in one batch; want at most %d", n, MaxBatch))
+	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	resp := &historyv1.ApplyResponse{}
+	events, statuses := s.decode(req.GetHeartbeats(), resp)
+	b := s.newBatch(events, statuses)
+	s.write(ctx, b)
+	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
+		s.enqueue(ctx, b)
+	}
+	resp.Statuses = b.statuses
+	s.metrics.heartbeats(b.statuses)
+	if req.GetReturnRecords() {
+		resp.Records = b.items()
+	}
+	return resp, nil
+}
+
+// write stores the events of a batch: one read of what is not held, one write, and
+// as many more of both as other writers of the same keys make necessary.
+func (s *Server) write(ctx context.Context, b *batch) {
+	s.load(ctx, b)
+	for try := range maxTries {
+		writes, groups := b.writes()
+		if len(writes) == 0 {
+			break
+		}
+		for i, out := range s.cfg.Cache.Apply(ctx, writes) {
+			groups[i].outcome(writes[i], out)
+		}
+		if try > 0 {
+			s.metrics.conflicts.Add(float64(len(writes)))
+		}
+	}
+	b.release(s.cfg.Aggregate)
+}
+
+// maxTries bounds how often one key is tried against other writers. Each failed
+// try is another writer's success; so many in a row mean that something is wrong.
+const maxTries = 32
+
+// load fills in what the aggregator does not hold.
+func (s *Server) load(ctx context.Context, b *batch) {
+	keys, groups := b.missing()
+	if len(keys) == 0 {
+		return
+	}
+	for i, e := range s.cfg.Cache.Load(ctx, keys) {
+		if e.Err != nil {
+			groups[i].fail()
+			continue
+		}
+		groups[i].loaded(e)
+		if !e.User.Warm {
+			s.warm.want(keys[i].UID)
+		}
+	}
+}
+
+func count(statuses []historyv1.Status, s historyv1.Status) (n int) {
+	for _, got := range statuses {
+		if got == s {
+			n++
+		}
+	}
+	return n
+}

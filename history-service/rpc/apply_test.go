@@ -1,0 +1,225 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const (
+	stored      = historyv1.Status_STATUS_STORED
+	unchanged   = historyv1.Status_STATUS_UNCHANGED
+	stale       = historyv1.Status_STATUS_STALE
+	expired     = historyv1.Status_STATUS_EXPIRED
+	cleared     = historyv1.Status_STATUS_CLEARED
+	invalid     = historyv1.Status_STATUS_INVALID
+	unavailable = historyv1.Status_STATUS_UNAVAILABLE
+
+	begin    = historyv1.Kind_KIND_START
+	progress = historyv1.Kind_KIND_PROGRESS
+	stop     = historyv1.Kind_KIND_STOP
+)
+
+func TestStatuses(t *testing.T) {
+	s := newHouse(t).service(t)
+	failed := beat("ann/7", progress, 0, 90)
+	failed.Failed = true
+	steps := []struct {
+		name string
+		hb   *historyv1.Heartbeat
+		want historyv1.Status
+	}{
+		{"a first report", beat("ann/7", progress, 5000, 20), stored},
+		{"the same again", beat("ann/7", progress, 5000, 20), unchanged},
+		{"a newer one", beat("ann/7", progress, 4000, 30), stored},
+		{"an older one that got less far", beat("ann/7", progress, 6000, 10), stale},
+		{"an older one that got further", beat("ann/7", progress, 7000, 60), stored},
+		{"one from 91 days ago", beat("ann/7", progress, 91*24*3600*1000, 10), expired},
+		{"one from tomorrow, taken as now", beat("ann/7", stop, -24*3600*1000, 40), stored},
+		{"a failed playback", failed, unchanged},
+	}
+	for _, step := range steps {
+		if got := apply(t, s, step.hb); got[0] != step.want {
+			t.Errorf("%s: got %v, want %v", step.name, got[0], step.want)
+		}
+	}
+	it := point(t, s, "ann", "7")
+	if it.GetPositionMs() != 40_000 || it.GetFurthestMs() != 60_000 || it.GetEventTimeMs() != start {
+		t.Errorf("in the end: got %v, want position 40 s, furthest 60 s, at %d", it, start)
+	}
+}
+
+// TestBadInput sends one bad heartbeat of each kind between two good ones: it is
+// refused by name, and the good ones are stored.
+func TestBadInput(t *testing.T) {
+	s := newHouse(t).service(t)
+	cases := []struct {
+		name, field string
+		spoil       func(*historyv1.Heartbeat)
+	}{
+		{"type 0", "object.type", func(h *historyv1.Heartbeat) { h.ObjectType = 0 }},
+		{"no uid", "uid", func(h *historyv1.Heartbeat) { h.Uid = "" }},
+		{"slash in the uid", "uid", func(h *historyv1.Heartbeat) { h.Uid = "a/b" }},
+		{"long uid", "uid", func(h *historyv1.Heartbeat) { h.Uid = strings.Repeat("a", 65) }},
+		{"no object id", "object.id", func(h *historyv1.Heartbeat) { h.ObjectId = "" }},
+		{"space in the object id", "object.id", func(h *historyv1.Heartbeat) { h.ObjectId = "a b" }},
+		{"long object id", "object.id", func(h *historyv1.Heartbeat) { h.ObjectId = strings.Repeat("a", 129) }},
+		{"no kind", "kind", func(h *historyv1.Heartbeat) { h.Kind = 0 }},
+		{"a kind that does not exist", "kind", func(h *historyv1.Heartbeat) { h.Kind = 7 }},
+		{"kind 263, which is 7 in a byte", "kind", func(h *historyv1.Heartbeat) { h.Kind = 263 }},
+		{"a negative kind", "kind", func(h *historyv1.Heartbeat) { h.Kind = -250 }},
+		{"time in seconds", "event_time", func(h *historyv1.Heartbeat) { h.EventTimeMs /= 1000 }},
+		{"no time", "event_time", func(h *historyv1.Heartbeat) { h.EventTimeMs = 0 }},
+		{"negative position", "position_ms", func(h *historyv1.Heartbeat) { h.PositionMs = -1 }},
+		{"absurd position", "position_ms", func(h *historyv1.Heartbeat) { h.PositionMs = 1 << 50 }},
+		{"negative duration", "duration_ms", func(h *historyv1.Heartbeat) { h.DurationMs = -1 }},
+		{"absurd duration", "duration_ms", func(h *historyv1.Heartbeat) { h.DurationMs = 1 << 50 }},
+		{"long session", "session", func(h *historyv1.Heartbeat) { h.Session = strings.Repeat("s", 129) }},
+		{"invalid UTF-8 in the device", "device", func(h *historyv1.Heartbeat) { h.Device = "\xff" }},
+		{"17 meta keys", "meta", func(h *historyv1.Heartbeat) { h.Meta = metas(17, 1) }},
+		{"1,025 bytes of meta", "meta", func(h *historyv1.Heartbeat) { h.Meta = map[string]string{"k": strings.Repeat("v", 1024)} }},
+	}
+	for i, c := range cases {
+		before, after := beat("ann/"+fmt.Sprint("b", i), begin, 0, 0), beat("ann/"+fmt.Sprint("a", i), begin, 0, 0)
+		bad := beat("ann/bad", progress, 0, 1)
+		c.spoil(bad)
+		resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{before, bad, after}})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if got, want := resp.GetStatuses(), []historyv1.Status{stored, invalid, stored}; !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", c.name, got, want)
+		}
+		if r := resp.GetRefusals(); len(r) != 1 || r[0].GetIndex() != 1 || r[0].GetField() != c.field || r[0].GetReason() == "" {
+			t.Errorf("%s: got refusals %v, want one of %s at index 1", c.name, r, c.field)
+		}
+	}
+}
+
+func metas(keys, size int) map[string]string {
+	m := make(map[string]string)
+	for i := range keys {
+		m[fmt.Sprint("key", i)] = strings.Repeat("v", size)
+	}
+	return m
+}
+
+func TestBatchBound(t *testing.T) {
+	s := newHouse(t).service(t)
+	_, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: make([]*historyv1.Heartbeat, rpc.MaxBatch+1)})
+	wantCode(t, "1,001 heartbeats", err, codes.InvalidArgument)
+	if got := field(err); got != "heartbeats" {
+		t.Errorf("1,001 heartbeats: the error names %q, want heartbeats", got)
+	}
+}
+
+// TestClockCorrection takes an hour off the times of a device that is an hour ahead.
+func TestClockCorrection(t *testing.T) {
+	s := newHouse(t).service(t)
+	const hour = 3600 * 1000
+	hb := beat("ann/7", progress, 10_000-hour, 20)
+	hb.SentAtMs = start + hour
+	apply(t, s, hb)
+	if got, want := point(t, s, "ann", "7").GetEventTimeMs(), start-10_000; got != want {
+		t.Errorf("event time %d, want %d: 10 s before it was sent", got, want)
+	}
+}
+
+// TestTwoServices sends one user's events alternately through two services, which
+// both hold the key: the fold is exact all the same.
+func TestTwoServices(t *testing.T) {
+	h := newHouse(t)
+	services := []*rpc.Server{h.service(t), h.service(t)}
+	const viewings = 20
+	for v := range int64(viewings) {
+		for i, seconds := range []int64{0, 50, 95, 30} {
+			hb := beat("ann/7", progress, (viewings-v)*10_000-int64(i)*1000, seconds+v%5)
+			hb.Session = fmt.Sprint("s", v)
+			apply(t, services[i%2], hb)
+		}
+	}
+	it := point(t, services[0], "ann", "7")
+	if it.GetPlays() != viewings || it.GetFurthestMs() != 99_000 || it.GetPositionMs() != 34_000 {
+		t.Errorf("got %d plays, furthest %d, position %d; want %d, 99000, 34000",
+			it.GetPlays(), it.GetFurthestMs(), it.GetPositionMs(), viewings)
+	}
+}
+
+// TestConcurrentBatches races batches of one user through two services.
+func TestConcurrentBatches(t *testing.T) {
+	h := newHouse(t)
+	services := []*rpc.Server{h.service(t), h.service(t)}
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range int64(15) {
+				hb := beat("ann/7", progress, 100_000-i*1000-int64(g), 95)
+				hb.Session = fmt.Sprint(g, "/", i)
+				if got := apply(t, services[g%2], hb, beat("ann/"+fmt.Sprint(g), begin, i, 1)); slices.Contains(got, unavailable) {
+					t.Errorf("writer %d, event %d: %v", g, i, got)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := point(t, services[1], "ann", "7").GetPlays(); got != 120 {
+		t.Errorf("got %d completed plays, want 120", got)
+	}
+}
+
+// TestOneBatch has every case of one object in one request: they fold in order.
+func TestOneBatch(t *testing.T) {
+	s := newHouse(t).service(t)
+	got := apply(t, s, beat("ann/7", begin, 3000, 0), beat("bob/7", begin, 3000, 5), beat("ann/7", progress, 2000, 50),
+		beat("ann/7", progress, 2000, 50), beat("ann/7", stop, 1000, 60))
+	if want := []historyv1.Status{stored, stored, stored, unchanged, stored}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if a, b := point(t, s, "ann", "7").GetPositionMs(), point(t, s, "bob", "7").GetPositionMs(); a != 60_000 || b != 5_000 {
+		t.Errorf("ann is at %d and bob at %d, want 60000 and 5000", a, b)
+	}
+}
+
+// lost answers nothing to writes, though it may have applied them.
+type lost struct {
+	rpc.Cache
+	applied bool
+}
+
+func (l *lost) Apply(ctx context.Context, ws []history.Write) []history.Outcome {
+	if l.applied {
+		l.Cache.Apply(ctx, ws)
+	}
+	outs := make([]history.Outcome, len(ws))
+	for i := range outs {
+		outs[i].Err = errDown
+	}
+	return outs
+}
+
+// TestLostAnswer: whether or not the write happened, the caller is told that it did
+// not, and sending it again ends well.
+func TestLostAnswer(t *testing.T) {
+	for _, applied := range []bool{false, true} {
+		h := newHouse(t)
+		cache := &lost{Cache: h.db.Cache(), applied: applied}
+		s := h.service(t, func(c *rpc.Config) { c.Cache = cache })
+		_, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{beat("ann/7", begin, 0, 3)}})
+		wantCode(t, "a write without an answer", err, codes.Unavailable)
+		again := h.service(t)
+		want := map[bool]historyv1.Status{false: stored, true: unchanged}[applied]
+		if got := apply(t, again, beat("ann/7", begin, 0, 3)); got[0] != want {
+			t.Errorf("sent again (applied before: %v): got %v, want %v", applied, got[0], want)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package rpc
+
+import (
+	"math/rand/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/aggregate"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// batch is one request: its events by key, and a status for each.
+type batch struct {
+	events   []history.Event
+	statuses []historyv1.Status // of the events; anything but unspecified is decided
+	groups   []*group
+}
+
+// group is the events of one key on their way into one record.
+type group struct {
+	batch  *batch
+	key    history.Key
+	events []int // indexes into batch.events
+	pin    aggregate.Pin
+
+	base    *history.Record // what the cache holds
+	user    history.User
+	next    *history.Record // base and events, nil when there is nothing
+	mark    bool            // the next write must set a mark
+	done    bool            // stored, needless, or failed
+	failed  bool            // a store did not answer
+	visible bool            // the key had a record that readers saw
+
+	result aggregate.Result
+}
+
+// newBatch groups the events that are not yet decided and pins their keys.
+func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status) *batch {
+	b := &batch{events: events, statuses: statuses, groups: make([]*group, 0, len(events))}
+	byKey := make(map[history.Key]*group, len(events))
+	for i := range events {
+		if statuses[i] != historyv1.Status_STATUS_UNSPECIFIED {
+			continue
+		}
+		g := byKey[events[i].Key]
+		if g == nil {
+			g = &group{batch: b, key: events[i].Key}
+			byKey[g.key] = g
+			b.groups = append(b.groups, g)
+		}
+		g.events = append(g.events, i)
+	}
+	for _, g := range b.groups {
+		g.pin = s.cfg.Aggregate.Pin(g.key)
+		g.mark = g.pin.Mark
+		if g.pin.Record != nil {
+			g.base, g.next = g.pin.Record, g.pin.Record
+			g.fold()
+		}
+	}
+	return b
+}
+
+// missing returns the keys, and their groups, that must be loaded.
+func (b *batch) missing() (keys []history.Key, groups []*group) {
+	for _, g := range b.groups {
+		if g.pin.Record == nil {
+			keys = append(keys, g.key)
+			groups = append(groups, g)
+		}
+	}
+	return keys, groups
+}
+
+// writes returns what is still to be written, and the groups it belongs to.
+func (b *batch) writes() (writes []history.Write, groups []*group) {
+	for _, g := range b.groups {
+		if g.done {
+			continue
+		}
+		w := history.Write{Key: g.key, Record: g.revised(), Mark: g.mark}
+		if g.base != nil {
+			w.Base = g.base.Revision
+		}
+		writes = append(writes, w)
+		groups = append(groups, g)
+	}
+	return writes, groups
+}
+
+// revised returns the next record under a revision of its own. 63 random bits: a
+// repeat within one key is out of the question, and nothing needs coordinating.
+func (g *group) revised() *history.Record {
+	r := *g.next
+	r.Revision = rand.Uint64()>>1 + 1
+	return &r
+}
+
+// release gives the keys back to the aggregator.
+func (b *batch) release(a *aggregate.Aggregator) {
+	for _, g := range b.groups {
+		if !g.done { // other writers won every time
+			g.fail()
+		}
+		a.Release(g.pin, g.result)
+	}
+}
+
+// items returns the records as they now stand, one for each event.
+func (b *batch) items() []*historyv1.Item {
+	items := make([]*historyv1.Item, len(b.statuses))
+	for i := range items {
+		items[i] = &historyv1.Item{}
+	}
+	for _, g := range b.groups {
+		for _, i := range g.events {
+			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
+				items[i] = item(g.key.Object, r)
+			}
+		}
+	}
+	return items
+}
+
+// current is the record as the cache holds it after the batch.
+func (g *group) current() *history.Record {
+	if g.result.Written != nil {
+		return g.result.Written
+	}
+	return g.base
+}

@@ -1,0 +1,82 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Delete writes a tombstone for each object: a write like any other, that nothing
+// older can undo. An object without a record gets one too, since a device may
+// still upload what it saw of it.
+func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
+	events, err := s.deletions(req)
+	if err != nil {
+		return nil, status(err)
+	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	b := s.newBatch(events, make([]historyv1.Status, len(events)))
+	s.write(ctx, b)
+	resp := &historyv1.DeleteResponse{}
+	for _, g := range b.groups {
+		if b.statuses[g.events[0]] == historyv1.Status_STATUS_UNAVAILABLE {
+			return nil, status(fmt.Errorf("delete %s: cache: %w", g.key.Object, history.ErrUnavailable))
+		}
+		if g.visible && g.result.Written != nil {
+			resp.Deleted++
+		}
+	}
+	return resp, nil
+}
+
+func (s *Server) deletions(req *historyv1.DeleteRequest) ([]history.Event, error) {
+	if n := len(req.GetObjects()); n == 0 || n > MaxBatch {
+		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxBatch))
+	}
+	at, err := s.past("at", req.GetAtMs())
+	if err != nil {
+		return nil, err
+	}
+	events := make([]history.Event, len(req.GetObjects()))
+	for i, o := range req.GetObjects() {
+		events[i] = history.Event{Key: history.Key{UID: req.GetUid(), Object: object(o)}, Kind: history.KindDelete, At: at}
+		if err := events[i].Validate(); err != nil {
+			return nil, fmt.Errorf("objects[%d]: %w", i, err)
+		}
+	}
+	return events, nil
+}
+
+// past returns a given time, or now when there is none; nothing is later than now.
+func (s *Server) past(field string, ms int64) (int64, error) {
+	now := s.nowMS()
+	switch {
+	case ms < 0:
+		return 0, history.Invalid(field, "want Unix milliseconds")
+	case ms == 0:
+		return now, nil
+	}
+	return min(ms, now), nil
+}
+
+// Clear removes everything of one type, or of all, at or before a time.
+func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
+	if err := history.ValidateUID(req.GetUid()); err != nil {
+		return nil, status(err)
+	}
+	until, err := s.past("until", req.GetUntilMs())
+	if err != nil {
+		return nil, status(err)
+	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	mark, err := s.cfg.Cache.Clear(ctx, req.GetUid(), req.GetType(), until)
+	if err != nil {
+		return nil, status(fmt.Errorf("clear: %w", err))
+	}
+	s.cfg.Aggregate.Announce(history.Dirty{Key: history.UserKey(req.GetUid()), Mark: mark})
+	return &historyv1.ClearResponse{ClearedMs: until}, nil
+}

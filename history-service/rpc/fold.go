@@ -1,0 +1,81 @@
+package rpc
+
+import (
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// loaded takes what the cache answered for a key that was not held.
+func (g *group) loaded(e history.Entry) {
+	g.base, g.next, g.user = e.Record, e.Record, e.User
+	g.fold()
+}
+
+// outcome takes what became of a write.
+func (g *group) outcome(w history.Write, out history.Outcome) {
+	switch out.Status {
+	case history.Applied:
+		g.result.Written, g.result.Mark = w.Record, out.Mark
+		g.done = true
+	case history.Conflict:
+		g.conflict(out.Current)
+	default:
+		g.result.Lost = true
+		g.fail()
+	}
+}
+
+// conflict starts over from what the cache holds instead, and with a mark: the
+// chain of this hold is broken. What was held goes in again too, so that a cache
+// that came back with older content is healed by whoever still has the newer.
+func (g *group) conflict(current history.Entry) {
+	if current.Err != nil {
+		g.fail()
+		return
+	}
+	held := g.base.After(current.User.ClearedAt(g.key.Object.Type))
+	g.base, g.user, g.mark = current.Record, current.User, true
+	g.next = history.Merge(current.Record, held)
+	g.fold()
+}
+
+// fold adds the events to g.next and decides the status of each. When nothing has
+// changed, there is nothing to write.
+func (g *group) fold() {
+	g.visible = g.base.Visible(g.key.Object, &g.user) != nil
+	cleared := g.user.ClearedAt(g.key.Object.Type)
+	for _, i := range g.events {
+		g.batch.statuses[i] = g.add(&g.batch.events[i], cleared)
+	}
+	g.done = history.Same(g.next, g.base)
+}
+
+func (g *group) add(e *history.Event, cleared int64) historyv1.Status {
+	if e.At <= cleared {
+		return historyv1.Status_STATUS_CLEARED
+	}
+	said := e.Record()
+	if g.next == nil {
+		said.Partial = !g.user.Complete()
+	}
+	merged := history.Merge(g.next, said)
+	same, newer := history.Same(merged, g.next), g.next == nil || said.Version >= g.next.Version
+	g.next = merged
+	g.result.Ended = g.result.Ended || e.Kind.Ends()
+	switch {
+	case !same:
+		return historyv1.Status_STATUS_STORED
+	case newer:
+		return historyv1.Status_STATUS_UNCHANGED
+	default:
+		return historyv1.Status_STATUS_STALE
+	}
+}
+
+// fail decides every event of the group that a store did not answer for.
+func (g *group) fail() {
+	g.done, g.failed = true, true
+	for _, i := range g.events {
+		g.batch.statuses[i] = historyv1.Status_STATUS_UNAVAILABLE
+	}
+}

@@ -1,0 +1,98 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// MaxPoints is how many objects one request may ask for.
+const MaxPoints = 100
+
+// Points reads where a user stopped in some objects, from the cache alone. What a
+// warm user does not have there does not exist; a cold user is warmed first. A read
+// that fails is an error, never "no progress".
+func (s *Server) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
+	keys, err := points(req)
+	if err != nil {
+		return nil, status(err)
+	}
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	entries, err := s.known(ctx, keys)
+	if err != nil {
+		return nil, status(fmt.Errorf("points: %w", err))
+	}
+	resp := &historyv1.PointsResponse{Items: make([]*historyv1.Item, len(keys))}
+	for i, e := range entries {
+		resp.Items[i] = &historyv1.Item{}
+		if r := e.Record.Visible(keys[i].Object, &e.User); r != nil {
+			resp.Items[i] = item(keys[i].Object, r)
+		}
+	}
+	return resp, nil
+}
+
+// known loads keys of one user, who is warm afterwards where it matters.
+func (s *Server) known(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	entries, err := s.entries(ctx, keys)
+	if err != nil || !cold(entries) {
+		return entries, err
+	}
+	if err := s.warm.wait(ctx, keys[0].UID); err != nil {
+		return nil, err
+	}
+	return s.entries(ctx, keys)
+}
+
+// cold reports whether something is missing, or partial, that warming may bring.
+func cold(entries []history.Entry) bool {
+	for _, e := range entries {
+		if !e.User.Warm && (e.Record == nil || e.Record.Partial) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) entries(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	entries := s.cfg.Cache.Load(ctx, keys)
+	for i := range entries {
+		if err := entries[i].Err; err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+func points(req *historyv1.PointsRequest) ([]history.Key, error) {
+	if err := history.ValidateUID(req.GetUid()); err != nil {
+		return nil, err
+	}
+	if n := len(req.GetObjects()); n == 0 || n > MaxPoints {
+		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxPoints))
+	}
+	keys := make([]history.Key, len(req.GetObjects()))
+	for i, o := range req.GetObjects() {
+		keys[i] = history.Key{UID: req.GetUid(), Object: object(o)}
+		if err := keys[i].Object.Validate(); err != nil {
+			return nil, fmt.Errorf("objects[%d]: %w", i, err)
+		}
+	}
+	return keys, nil
+}
+
+func object(o *historyv1.Object) history.Object {
+	return history.Object{ID: o.GetId(), Type: o.GetType()}
+}
+
+func item(o history.Object, r *history.Record) *historyv1.Item {
+	return &historyv1.Item{
+		Object: &historyv1.Object{Id: o.ID, Type: o.Type}, State: historyv1.State(r.State),
+		EventTimeMs: r.Version.Time(), PositionMs: r.Position, DurationMs: r.Duration,
+		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(),
+		Session: r.Session, Device: r.Device, Meta: r.Meta, Revision: r.Revision,
+	}
+}

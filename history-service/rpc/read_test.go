@@ -1,0 +1,211 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// archive puts what the cache has of a user's objects into the archive, as the job does.
+func archive(t *testing.T, h *house, uid string, ids ...string) {
+	t.Helper()
+	keys := make([]history.Key, len(ids))
+	for i, id := range ids {
+		keys[i] = history.Key{UID: uid, Object: history.Object{ID: id, Type: 1}}
+	}
+	var cells []history.Cell
+	for i, e := range h.db.Cache().Load(t.Context(), keys) {
+		cells = append(cells, history.Cell{Key: keys[i], Record: e.Record})
+	}
+	for _, err := range h.db.Archive().Put(t.Context(), cells) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// settle removes all dirty marks, as the job does in the end.
+func settle(t *testing.T, h *house, uid string) {
+	t.Helper()
+	h.clock.Add(1000) // marks are younger than no age until the clock moves on
+	marks, err := h.db.Cache().Overdue(t.Context(), []history.Bucket{history.BucketOf(uid)}, 0, 10_000)
+	if err == nil {
+		err = h.db.Cache().Settle(t.Context(), marks)
+	}
+	if err == nil {
+		err = h.db.Cache().Trim(t.Context(), []string{uid})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fill stores n objects of ann, newest first "0" to n-1, in steps of so many milliseconds.
+func fill(t *testing.T, s *rpc.Server, n int, step int64) (ids []string) {
+	t.Helper()
+	var hbs []*historyv1.Heartbeat
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("%04d", n-i))
+		hbs = append(hbs, beat("ann/"+ids[i], begin, int64(i)*step, 1))
+	}
+	for part := range slices.Chunk(hbs, rpc.MaxBatch) {
+		apply(t, s, part...)
+	}
+	return ids
+}
+
+// TestSeam pages through a history of which the cache has only the newest part.
+func TestSeam(t *testing.T) {
+	const n = 1100 // the cache keeps 1,000
+	for _, step := range []int64{0, 1, 1000} {
+		h := newHouse(t)
+		s := h.service(t)
+		ids := fill(t, s, n, step)
+		waitWarm(t, h, "ann")
+		archive(t, h, "ann", ids...)
+		settle(t, h, "ann")
+		for _, limit := range []uint32{7, 100} {
+			if got := list(t, s, &historyv1.ListRequest{Uid: "ann", Limit: limit}); !slices.Equal(got, ids) {
+				t.Errorf("step %d ms, limit %d: got %d items, first difference at %d; want %d",
+					step, limit, len(got), difference(got, ids), len(ids))
+			}
+		}
+	}
+}
+
+func difference(a, b []string) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}
+
+// waitWarm waits until the service has warmed a user.
+func waitWarm(t *testing.T, h *house, uid string) {
+	t.Helper()
+	for range 2000 {
+		if h.db.Cache().Load(t.Context(), []history.Key{history.UserKey(uid)})[0].User.Warm {
+			return
+		}
+		if _, err := h.service(t).Points(t.Context(), &historyv1.PointsRequest{Uid: uid, Objects: []*historyv1.Object{{Id: "none", Type: 1}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Fatalf("%s stays cold", uid)
+}
+
+// gone is an archive that does not answer, or counts who asks.
+type gone struct {
+	history.Archive
+	down  atomic.Bool
+	asked atomic.Int64
+}
+
+func (g *gone) Row(ctx context.Context, uid string) (history.Row, error) {
+	g.asked.Add(1)
+	if g.down.Load() {
+		return history.Row{}, errDown
+	}
+	return g.Archive.Row(ctx, uid)
+}
+
+// TestArchiveAway: what the cache is sure of is answered, the rest is an error and
+// never an end.
+func TestArchiveAway(t *testing.T) {
+	h := newHouse(t)
+	a := &gone{Archive: h.db.Archive()}
+	s := h.service(t, func(c *rpc.Config) { c.Archive = a })
+	ids := fill(t, s, 1100, 1000)
+	waitWarm(t, h, "ann")
+	archive(t, h, "ann", ids...)
+	settle(t, h, "ann")
+	a.down.Store(true)
+	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 100})
+	if err != nil || len(resp.GetItems()) != 100 || !resp.GetHasMore() {
+		t.Fatalf("the newest 100: %d items, more %v, %v", len(resp.GetItems()), resp.GetHasMore(), err)
+	}
+	_, err = s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", UntilMs: start - 1050*1000})
+	wantCode(t, "a page below the floor", err, codes.Unavailable)
+	_, err = s.List(t.Context(), &historyv1.ListRequest{Uid: "bob"})
+	wantCode(t, "a page of a cold user", err, codes.Unavailable)
+	_, err = s.Points(t.Context(), &historyv1.PointsRequest{Uid: "bob", Objects: []*historyv1.Object{{Id: "7", Type: 1}}})
+	wantCode(t, "a point of a cold user", err, codes.Unavailable)
+}
+
+// TestWarmOnce: of a user whom the cache does not know, many readers at once cost
+// one row, and then see what the archive has.
+func TestWarmOnce(t *testing.T) {
+	h := newHouse(t)
+	cell := history.Cell{Key: history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}}
+	e := history.Event{Key: cell.Key, Kind: history.KindStop, At: start - 5000, Position: 30_000}
+	cell.Record = e.Record()
+	if errs := h.db.Archive().Put(t.Context(), []history.Cell{cell}); errs != nil && errs[0] != nil {
+		t.Fatal(errs)
+	}
+	a := &gone{Archive: h.db.Archive()}
+	s := h.service(t, func(c *rpc.Config) { c.Archive = a })
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if it := point(t, s, "ann", "7"); it.GetPositionMs() != 30_000 {
+				t.Errorf("got %v, want position 30000", it)
+			}
+		})
+	}
+	wg.Wait()
+	if n := a.asked.Load(); n != 1 {
+		t.Errorf("the archive was asked for %d rows, want 1", n)
+	}
+	if it := point(t, s, "ann", "8"); it != nil {
+		t.Errorf("an object that nobody watched: %v", it)
+	}
+}
+
+func TestReadRefusals(t *testing.T) {
+	s := newHouse(t).service(t)
+	for name, req := range map[string]*historyv1.ListRequest{
+		"no user":        {},
+		"limit 101":      {Uid: "ann", Limit: 101},
+		"cursor of junk": {Uid: "ann", Cursor: "%%%"},
+		"cursor of zero": {Uid: "ann", Cursor: "MC8x"},
+		"since -1":       {Uid: "ann", SinceMs: -1},
+	} {
+		_, err := s.List(t.Context(), req)
+		wantCode(t, name, err, codes.InvalidArgument)
+	}
+	for name, req := range map[string]*historyv1.PointsRequest{
+		"no user":     {Objects: []*historyv1.Object{{Id: "7", Type: 1}}},
+		"no objects":  {Uid: "ann"},
+		"101 objects": {Uid: "ann", Objects: make([]*historyv1.Object, 101)},
+		"type 0":      {Uid: "ann", Objects: []*historyv1.Object{{Id: "7"}}},
+	} {
+		_, err := s.Points(t.Context(), req)
+		wantCode(t, name, err, codes.InvalidArgument)
+	}
+}
+
+func TestFilters(t *testing.T) {
+	s := newHouse(t).service(t)
+	var hbs []*historyv1.Heartbeat
+	for i := range int64(30) {
+		hb := beat("ann/"+fmt.Sprint(i), begin, i*1000, 1)
+		hb.ObjectType = uint32(1 + i%3)
+		hbs = append(hbs, hb)
+	}
+	apply(t, s, hbs...)
+	got := list(t, s, &historyv1.ListRequest{Uid: "ann", Type: 2, SinceMs: start - 20_000, UntilMs: start - 5_000, Limit: 2})
+	if want := []string{"7", "10", "13", "16", "19"}; !slices.Equal(got, want) {
+		t.Errorf("type 2 from 20 s to 5 s ago: got %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,109 @@
+package rpc_test
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+func TestDelete(t *testing.T) {
+	h := newHouse(t)
+	s, other := h.service(t), h.service(t)
+	apply(t, s, beat("ann/7", progress, 5000, 20), beat("ann/8", progress, 5000, 20))
+	apply(t, other, beat("ann/7", progress, 4000, 30)) // so that both hold it
+	resp, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "7", Type: 1}, {Id: "9", Type: 1}}})
+	if err != nil || resp.GetDeleted() != 1 {
+		t.Fatalf("delete: got %v, %v; want 1 deleted: there never was a 9", resp, err)
+	}
+	if got := apply(t, other, beat("ann/7", progress, 3000, 40)); got[0] != stale {
+		t.Errorf("an event from before the delete through the other service: got %v, want stale", got[0])
+	}
+	if it := point(t, other, "ann", "7"); it != nil {
+		t.Errorf("deleted, and yet: %v", it)
+	}
+	if got := list(t, s, &historyv1.ListRequest{Uid: "ann"}); len(got) != 1 || got[0] != "8" {
+		t.Errorf("the list shows %v, want only 8", got)
+	}
+	h.clock.Add(1000)
+	late := beat("ann/7", progress, -1000, 10)
+	if got := apply(t, other, late); got[0] != stored {
+		t.Errorf("an event from after the delete: got %v, want stored", got[0])
+	}
+	if it := point(t, s, "ann", "7"); it.GetFurthestMs() != 10_000 {
+		t.Errorf("after the delete the furthest is %d, want 10000: nothing of before counts", it.GetFurthestMs())
+	}
+}
+
+// TestSameMillisecond puts, deletes and puts one object in one millisecond through
+// two services, in every order: the delete wins.
+func TestSameMillisecond(t *testing.T) {
+	orders := [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
+	for _, order := range orders {
+		for split := range 8 {
+			h := newHouse(t)
+			services := []*rpc.Server{h.service(t), h.service(t)}
+			for i, step := range order {
+				putOrDelete(t, services[split>>i&1], step)
+			}
+			if it := point(t, h.service(t), "ann", "7"); it != nil {
+				t.Errorf("order %v, split %03b: %v came back", order, split, it)
+			}
+		}
+	}
+}
+
+// putOrDelete does one of three things in the same millisecond.
+func putOrDelete(t *testing.T, s *rpc.Server, step int) {
+	t.Helper()
+	if step != 1 {
+		apply(t, s, beat("ann/7", progress, 0, int64(10+step)))
+		return
+	}
+	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "7", Type: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestClear(t *testing.T) {
+	h := newHouse(t)
+	s, other := h.service(t), h.service(t)
+	hbs := []*historyv1.Heartbeat{beat("ann/7", progress, 9000, 20), beat("ann/8", progress, 2000, 20), beat("ann/9", progress, 9000, 20)}
+	hbs[2].ObjectType = 2
+	apply(t, s, hbs...)
+	apply(t, other, beat("ann/7", progress, 8000, 30))
+	resp, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", Type: 1, UntilMs: start - 5000})
+	if err != nil || resp.GetClearedMs() != start-5000 {
+		t.Fatalf("clear: %v, %v", resp, err)
+	}
+	if got := list(t, s, &historyv1.ListRequest{Uid: "ann"}); fmt.Sprint(got) != "[8 9]" {
+		t.Errorf("after clearing type 1 until 5 s ago the list is %v, want [8 9]", got)
+	}
+	if got := apply(t, other, beat("ann/7", progress, 6000, 40)); got[0] != cleared {
+		t.Errorf("an event from before the mark, where the key is held: got %v, want cleared", got[0])
+	}
+	if got := apply(t, s, beat("ann/new", progress, 6000, 40)); got[0] != cleared {
+		t.Errorf("a new object from before the mark: got %v, want cleared", got[0])
+	}
+	if got := apply(t, s, beat("ann/7", progress, 1000, 40)); got[0] != stored {
+		t.Errorf("an event from after the mark: got %v, want stored", got[0])
+	}
+	if it := point(t, s, "ann", "7"); it.GetFurthestMs() != 40_000 {
+		t.Errorf("furthest %d, want 40000", it.GetFurthestMs())
+	}
+}
+
+func TestRemoveRefusals(t *testing.T) {
+	s := newHouse(t).service(t)
+	_, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann"})
+	wantCode(t, "delete nothing", err, codes.InvalidArgument)
+	_, err = s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "a b", Objects: []*historyv1.Object{{Id: "7", Type: 1}}})
+	wantCode(t, "delete of an illegal user", err, codes.InvalidArgument)
+	_, err = s.Clear(t.Context(), &historyv1.ClearRequest{Uid: ""})
+	wantCode(t, "clear nobody", err, codes.InvalidArgument)
+	_, err = s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: -1})
+	wantCode(t, "clear until before 1970", err, codes.InvalidArgument)
+}

@@ -1,0 +1,88 @@
+// Package rpc is the door of history-service: it validates heartbeats, folds them
+// into the records that the aggregator holds or the cache has, writes them back by
+// compare-and-set, and answers readers from the cache down to its floor and from
+// the archive below it.
+package rpc
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/aggregate"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Cache is what the service needs of a [history.Cache].
+type Cache interface {
+	history.Loader
+	history.Applier
+	history.Lister
+}
+
+// Config wires a server. Zero values take the defaults.
+type Config struct {
+	Cache     Cache
+	Archive   history.Archive
+	Aggregate *aggregate.Aggregator
+	// Queue takes the records that are to be acknowledged as queued.
+	Queue history.Publisher
+	// Deadline bounds a request whose caller set no earlier one (default 5 s). It
+	// must be shorter than the aggregator's hold.
+	Deadline time.Duration
+	// Keep is how many records of a user a warm-up puts into the cache (default
+	// 1,000), Warmers how many users are warmed at once (default 8).
+	Keep, Warmers int
+	// Now is the clock (default time.Now).
+	Now      func() time.Time
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Server implements historyv1.HistoryServiceServer.
+type Server struct {
+	historyv1.UnimplementedHistoryServiceServer
+
+	cfg     Config
+	metrics *metrics
+	warm    *warmer
+}
+
+// New checks the configuration. [Server.Run] serves what happens in the background.
+func New(cfg Config) (*Server, error) {
+	if cfg.Cache == nil || cfg.Archive == nil || cfg.Aggregate == nil || cfg.Queue == nil {
+		return nil, errors.New("rpc: cache, archive, aggregate and queue are needed")
+	}
+	if cfg.Deadline <= 0 {
+		cfg.Deadline = 5 * time.Second
+	}
+	if cfg.Keep <= 0 {
+		cfg.Keep = 1000
+	}
+	if cfg.Warmers <= 0 {
+		cfg.Warmers = 8
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registry)}
+	s.warm = newWarmer(cfg, s.metrics)
+	return s, nil
+}
+
+// Run warms cold users until ctx is done.
+func (s *Server) Run(ctx context.Context) error { return s.warm.run(ctx) }
+
+// bounded gives a request its deadline.
+func (s *Server) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.cfg.Deadline)
+}
+
+func (s *Server) nowMS() int64 { return s.cfg.Now().UnixMilli() }

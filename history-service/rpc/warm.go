@@ -1,0 +1,131 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/playhead/playhead/history"
+)
+
+// warmer fills cold users from the archive: one row read each, however many
+// requests want it, and only so many at once.
+type warmer struct {
+	cfg     Config
+	metrics *metrics
+	queue   chan string
+
+	mu      sync.Mutex
+	flights map[string]*flight
+}
+
+// flight is one warm-up that others may wait for.
+type flight struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// warmQueue bounds the users who wait to be warmed. One who finds it full stays
+// cold until the next touch: correct, only dearer.
+const warmQueue = 8192
+
+func newWarmer(cfg Config, m *metrics) *warmer {
+	return &warmer{cfg: cfg, metrics: m, queue: make(chan string, warmQueue), flights: make(map[string]*flight)}
+}
+
+func (w *warmer) run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	for range w.cfg.Warmers {
+		wg.Go(func() {
+			for {
+				select {
+				case uid := <-w.queue:
+					w.fly(ctx, uid)
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return nil
+}
+
+// want asks for a user to be warmed some time soon.
+func (w *warmer) want(uid string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.flights[uid] != nil {
+		return
+	}
+	select {
+	case w.queue <- uid:
+		w.flights[uid] = &flight{done: make(chan struct{})}
+	default:
+	}
+}
+
+// wait returns when the user is warm, or with the reason why not.
+func (w *warmer) wait(ctx context.Context, uid string) error {
+	w.want(uid)
+	w.mu.Lock()
+	f := w.flights[uid]
+	w.mu.Unlock()
+	if f == nil { // done in between, or the queue is full
+		return w.warm(ctx, uid)
+	}
+	select {
+	case <-f.done:
+		return f.err
+	case <-ctx.Done():
+		return fmt.Errorf("warm up: %w", ctx.Err())
+	}
+}
+
+func (w *warmer) fly(ctx context.Context, uid string) {
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Deadline)
+	defer cancel()
+	err := w.warm(ctx, uid)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := w.flights[uid]
+	f.err = err
+	close(f.done)
+	delete(w.flights, uid)
+}
+
+func (w *warmer) warm(ctx context.Context, uid string) error {
+	if err := w.fill(ctx, uid); err != nil {
+		w.metrics.warmsFailed.Inc()
+		return fmt.Errorf("warm up: %w", err)
+	}
+	return nil
+}
+
+// fill reads the row of a user who is still cold: one who was warmed between being
+// found cold and now costs nothing.
+func (w *warmer) fill(ctx context.Context, uid string) error {
+	e := w.cfg.Cache.Load(ctx, []history.Key{history.UserKey(uid)})[0]
+	if e.Err != nil || e.User.Warm {
+		return e.Err
+	}
+	row, err := w.cfg.Archive.Row(ctx, uid)
+	if err != nil {
+		return err
+	}
+	w.metrics.warmed.Inc()
+	return w.cfg.Cache.Warm(ctx, uid, warmth(row, w.cfg.Keep))
+}
+
+// warmth is what of a row the cache is to hold: the newest records, and the floor
+// above the others.
+func warmth(row history.Row, keep int) history.Warmth {
+	slices.SortFunc(row.Items, history.NewestFirst)
+	w := history.Warmth{Items: row.Items, Cleared: row.Cleared}
+	if len(row.Items) > keep {
+		w.Items = row.Items[:keep]
+		w.Floor = row.Items[keep].Record.Version + 1
+	}
+	return w
+}
