@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/internal/connect"
+	"github.com/playhead/playhead/internal/obs"
+	"github.com/playhead/playhead/internal/run"
+)
+
+type deadFlags struct {
+	LogLevel string `help:"debug, info, warn or error." default:"warn"`
+
+	connect.Redis
+	connect.Kafka
+}
+
+// dead drives again what could not be archived, from the topic of dead letters.
+func dead(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f deadFlags
+	if err := run.Parse("replay dead", &f, args, getenv, out); err != nil {
+		return err
+	}
+	log, err := obs.NewLogger(os.Stderr, f.LogLevel, "text")
+	if err != nil {
+		return err
+	}
+	letters, err := f.OpenDead(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer letters.Close()
+	cache, err := f.Redis.Open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer cache.Close()
+	queue, err := f.Kafka.Open(ctx, log)
+	if err != nil {
+		return err
+	}
+	defer queue.Close()
+	r := replay.Redriver{Cache: cache, Queue: queue}
+	n, err := letters.Exhume(ctx, func(ctx context.Context, d history.Dead) error {
+		tell(out, d)
+		return r.Drive(ctx, d)
+	})
+	fmt.Fprintf(out, "%d letters driven again\n", n)
+	return err
+}
+
+func tell(out io.Writer, d history.Dead) {
+	what := d.Key.String()
+	if len(d.Payload) > 0 {
+		what = fmt.Sprintf("a message of %d bytes", len(d.Payload))
+	}
+	fmt.Fprintf(out, "%s from %s: %s\n", what, d.Origin, d.Reason)
+}

@@ -1,0 +1,246 @@
+package job_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/internal/run"
+)
+
+// holdTime is how long the services of TestChaos hold a key. The job sweeps at twice
+// that.
+const holdTime = 2 * time.Minute
+
+// service writes as a service does, and forgets all that it holds when it crashes.
+type service struct {
+	*world
+	mu    sync.Mutex
+	rand  *rand.Rand
+	holds map[history.Key]hold
+	past  []history.Dirty                 // announced before
+	want  map[history.Key]*history.Record // the fold of what was acknowledged
+	clear map[string]int64                // by user
+}
+
+type hold struct {
+	history.Dirty
+	revision uint64
+	opened   time.Time
+}
+
+// TestChaos has stores and queue fail and panic at random, keys announced again at
+// any time, services and jobs crash, and other writes come at every step of the job.
+// Once all is quiet, cache and archive must equal the fold of what was written, and
+// no mark may be left.
+func TestChaos(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				s := &service{
+					world: w, rand: rand.New(rand.NewPCG(seed, 0)), holds: make(map[history.Key]hold),
+					want: make(map[history.Key]*history.Record), clear: make(map[string]int64),
+				}
+				for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "settle", "commit", "overdue", "trim"} {
+					w.on(step, func(context.Context) error { return s.trouble(0.2) })
+				}
+				w.cell = func(history.Cell) error { return s.trouble(0.3) }
+				for range 4 {
+					stop := s.runs()
+					for range 25 {
+						s.act()
+						s.wait(time.Duration(s.number(20)) * time.Second)
+					}
+					if err := stop(); err != nil {
+						t.Errorf("run: %v", err)
+					}
+				}
+				s.quiet()
+			})
+		})
+	}
+}
+
+func (s *service) runs() (stop func() error) {
+	cfg := s.config()
+	cfg.SweepEvery, cfg.SweepAge, cfg.Chunk, cfg.TrimOneIn = 10*time.Second, 2*holdTime, 2, 4
+	j, err := job.New(cfg)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return s.running(run.Restarting(slog.New(slog.DiscardHandler), "job", func() {}, j.Run))
+}
+
+// number draws a number below n.
+func (s *service) number(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rand.IntN(n)
+}
+
+// trouble fails now and then, and writes in the middle of what the job does.
+func (s *service) trouble(share float64) error {
+	if s.number(10) == 0 {
+		s.report()
+	}
+	switch n := s.number(1000); {
+	case n == 0:
+		panic("nil map")
+	case float64(n) < 1000*share:
+		return errDown
+	}
+	return nil
+}
+
+// act is one thing that may happen.
+func (s *service) act() {
+	switch s.number(12) {
+	case 0:
+		s.crash()
+	case 1:
+		s.clearUser()
+	case 2, 3, 4:
+		s.flush()
+	case 5:
+		s.again()
+	default:
+		s.report()
+	}
+}
+
+// report writes one event, late or not, of one of few objects.
+func (s *service) report() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := progress(s.rand.IntN(6), int64(s.rand.IntN(1000)))
+	e.Key.UID = strconv.Itoa(s.rand.IntN(2))
+	e.Kind = history.Kind(1 + s.rand.IntN(int(history.KindDelete)))
+	e.Position, e.Session = int64(s.rand.IntN(100_000)), strconv.Itoa(s.rand.IntN(4))
+	if e.At > s.clear[e.Key.UID] {
+		s.want[e.Key] = history.Merge(s.want[e.Key], e.Record())
+		s.apply(e)
+	}
+}
+
+// apply is the service's compare-and-set: a write without a mark is one that the
+// unbroken chain of its own hold covers.
+func (s *service) apply(e history.Event) {
+	for broken := false; ; broken = true {
+		old := s.entry(e.Key)
+		said := e.Record()
+		said.Partial = !old.User.Complete()
+		next := *history.Merge(old.Record, said)
+		next.Revision = rand.Uint64()>>1 + 1
+		write := history.Write{Key: e.Key, Record: &next}
+		if old.Record != nil {
+			write.Base = old.Record.Revision
+		}
+		h, held := s.holds[e.Key]
+		write.Mark = broken || !held || write.Base != h.revision || time.Since(h.opened) >= holdTime
+		out := s.cache.Apply(s.Context(), []history.Write{write})[0]
+		if out.Status != history.Applied {
+			continue
+		}
+		if write.Mark {
+			h = hold{Dirty: history.Dirty{Key: e.Key, Mark: out.Mark}, opened: time.Now()}
+		}
+		h.revision = next.Revision
+		s.holds[e.Key] = h
+		return
+	}
+}
+
+func (s *service) entry(k history.Key) history.Entry {
+	e := s.cache.Load(s.Context(), []history.Key{k})[0]
+	if e.Err != nil {
+		s.Fatalf("load %s: %v", k, e.Err)
+	}
+	return e
+}
+
+// flush announces some of what is held.
+func (s *service) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, h := range s.holds {
+		if s.rand.IntN(2) == 0 {
+			delete(s.holds, k)
+			s.past = append(s.past, h.Dirty)
+			s.announce(h.Dirty)
+		}
+	}
+}
+
+// again announces what was announced before.
+func (s *service) again() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.past); n > 0 {
+		s.announce(s.past[s.rand.IntN(n):]...)
+	}
+}
+
+func (s *service) crash() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.holds)
+}
+
+// clearUser clears a user and sometimes dies before it has announced that.
+func (s *service) clearUser() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uid, until := strconv.Itoa(s.rand.IntN(2)), int64(s.rand.IntN(1000))
+	mark := s.world.clear(uid, 0, until)
+	s.clear[uid] = max(s.clear[uid], start+until)
+	if s.rand.IntN(2) == 0 {
+		s.announce(mark)
+	}
+}
+
+// quiet ends all trouble, waits for the sweep and compares.
+func (s *service) quiet() {
+	s.crash()
+	clear(s.before)
+	s.cell = nil
+	stop := s.runs()
+	s.wait(4 * holdTime)
+	if err := stop(); err != nil {
+		s.Errorf("run: %v", err)
+	}
+	if left := s.marks(); len(left) > 0 {
+		s.Errorf("marks %v are left", left)
+	}
+	for k, want := range s.want {
+		want = want.After(s.clear[k.UID])
+		if diff := compare(s.archived(k), want); diff != "" {
+			s.Errorf("%s in the archive: %s", k, diff)
+		}
+	}
+}
+
+// compare tells how a record differs from the fold that it should be.
+func compare(got, want *history.Record) string {
+	if got == nil || want == nil {
+		if got == want {
+			return ""
+		}
+		return fmt.Sprintf("got %+v, want %+v", got, want)
+	}
+	g, w := *got, *want
+	g.Partial, w.Partial = false, false
+	g.Reset, w.Reset = 0, 0 // of a clear it says no more than the clear mark does
+	if history.Same(&g, &w) {
+		return ""
+	}
+	return fmt.Sprintf("\ngot  %+v\nwant %+v", g, w)
+}

@@ -1,0 +1,139 @@
+package job_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// TestComplete announces a record that was born without knowing what the archive
+// holds of the object.
+func TestComplete(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		archive []history.Event
+	}{
+		{"nothing in the archive", nil},
+		{"older", []history.Event{progress(1, -9000)}},
+		{"older, completed", []history.Event{completed(1, -9000, "a"), completed(1, -8000, "b")}},
+		{"newer", []history.Event{completed(1, -500, "a")}},
+		{"of the same time", []history.Event{completed(1, -1000, "a")}},
+		{"an older tombstone", []history.Event{completed(1, -9000, "a"), deleted(-8000)}},
+		{"a newer tombstone", []history.Event{completed(1, -9000, "a"), deleted(-500)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.put(object(1), record(tt.archive...))
+				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				e := progress(1, -1000)
+				w.announce(w.store(e, true, true))
+				synctest.Wait()
+				want := record(append(tt.archive, e)...)
+				if got := w.load(object(1)); !history.Same(got, want) {
+					t.Errorf("cache:\ngot  %+v\nwant %+v", got, want)
+				}
+				w.settled(object(1))
+				w.counted("completed_records_total", 1)
+				w.counted("not_given_back_records_total", 0)
+			})
+		})
+	}
+}
+
+// TestCompleteLoses has another writer come between the load and the giving back:
+// that writer's record stays as it is, partial, and comes with that writer's mark.
+func TestCompleteLoses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		old := completed(1, -9000, "a")
+		w.put(old.Key, record(old))
+		var late history.Dirty
+		w.on("apply", func(context.Context) error {
+			if late.Mark == 0 {
+				late = w.write(completed(1, 0, "b"))
+			}
+			return nil
+		})
+		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.announce(w.store(progress(1, -1000), true, true))
+		synctest.Wait()
+		w.marked(late)
+		w.counted("not_given_back_records_total", 1)
+		if got := w.archived(old.Key); got.Plays() != 1 || got.Version.Time() != start-1000 {
+			t.Errorf("archive: got %+v, want both that were known", got)
+		}
+	})
+}
+
+// TestCompleteUnanswered is a giving back without an answer: the archive is
+// complete all the same, and the cache with the next event.
+func TestCompleteUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		old := completed(1, -9000, "a")
+		w.put(old.Key, record(old))
+		w.fails("apply", 1)
+		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.announce(w.store(progress(1, -1000), true, true))
+		synctest.Wait()
+		want := record(old, progress(1, -1000))
+		if got := w.archived(old.Key); !history.Same(got, want) {
+			t.Errorf("archive:\ngot  %+v\nwant %+v", got, want)
+		}
+		if !w.load(old.Key).Partial {
+			t.Error("the cache has a complete record, want the partial one")
+		}
+		w.announce(w.store(progress(1, 0), true, true))
+		synctest.Wait()
+		w.settled(old.Key)
+	})
+}
+
+// TestCompleteOnlyPartial asks the archive for no record that is complete.
+func TestCompleteOnlyPartial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.fails("get", 2)
+		w.announce(w.write(progress(0, 0)), w.store(progress(1, 0), true, true), w.write(progress(2, 0)))
+		w.wait(time.Minute)
+		want := []string{"load 0 1 2", "get 1", "get 1", "get 1", "apply 1", "put 0 1 2", "commit 0 1 2"}
+		if got := w.did("load", "get", "apply", "put", "commit"); !slices.Equal(got, want) {
+			t.Errorf("the job did %q, want %q", got, want)
+		}
+		w.settled(object(0), object(1), object(2))
+	})
+}
+
+// TestCompleteUnreadable has a cell in the archive that can no longer be read. It is
+// replaced, and holds nobody up.
+func TestCompleteUnreadable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var keys []history.Dirty
+		for i := range 4 {
+			w.put(object(i), record(completed(i, -9000, "a")))
+			keys = append(keys, w.store(progress(i, 0), true, true))
+		}
+		w.unreadable = object(2)
+		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.announce(keys...)
+		synctest.Wait()
+		w.settled(object(0), object(1), object(2), object(3))
+		for i := range 4 {
+			want := 1
+			if i == 2 {
+				want = 0
+			}
+			if got := w.archived(object(i)).Plays(); got != uint64(want) {
+				t.Errorf("object %d: %d completed plays, want %d", i, got, want)
+			}
+		}
+		w.counted("refused_records_total", 1)
+	})
+}

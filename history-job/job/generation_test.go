@@ -1,0 +1,192 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/internal/run"
+)
+
+// TestGenerationEnds ends the generation in the middle of every step: nothing is
+// committed, that is no error, and the next generation does it again.
+func TestGenerationEnds(t *testing.T) {
+	for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "settle", "commit"} {
+		t.Run(step, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				at := make(chan struct{})
+				w.on(step, func(ctx context.Context) error {
+					close(at)
+					<-ctx.Done()
+					return ctx.Err()
+				})
+				w.announce(w.write(progress(1, 0)), w.store(progress(2, 0), true, true), w.clear("other", 0, 0))
+				stop := w.start(w.config())
+				<-at
+				if err := stop(); err != nil {
+					t.Errorf("run: %v", err)
+				}
+				if len(w.marks()) == 0 && step != "commit" {
+					t.Error("all marks were settled")
+				}
+				if got := w.did("commit"); len(got) > 0 && step != "commit" {
+					t.Errorf("the job did %q", got)
+				}
+				w.on(step, nil)
+				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				synctest.Wait()
+				if got, want := w.did("fetch", "commit"), []string{"fetch * 1 2", "commit * 1 2"}; !slices.Equal(got, want) {
+					t.Errorf("the next generation did %q, want %q", got, want)
+				}
+				w.settled(object(1), object(2))
+			})
+		})
+	}
+}
+
+// generations are a consumer whose generations end when told.
+type generations struct {
+	history.Consumer
+	end chan struct{}
+}
+
+func (g generations) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+	for ctx.Err() == nil {
+		err := g.Consumer.Consume(ctx, func(ctx context.Context, c history.Claim) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			go func() {
+				defer cancel()
+				select {
+				case <-g.end:
+				case <-ctx.Done():
+				}
+			}()
+			return handle(ctx, c)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestNextGeneration takes the queue away in an outage of the archive: the same job
+// goes on in its next generation.
+func TestNextGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		cfg := w.config()
+		end := make(chan struct{})
+		cfg.Consumer = generations{cfg.Consumer, end}
+		stop := w.start(cfg)
+		w.on("put", func(context.Context) error { return errDown })
+		w.announce(w.writes(1)...)
+		for range 3 {
+			w.wait(time.Minute)
+			end <- struct{}{}
+		}
+		w.on("put", nil)
+		w.wait(time.Minute)
+		want := []string{"fetch 0", "fetch 0", "fetch 0", "fetch 0", "settle 0", "commit 0"}
+		if got := w.did("fetch", "settle", "commit"); !slices.Equal(got, want) {
+			t.Errorf("the job did %q, want %q", got, want)
+		}
+		w.settled(object(0))
+		if err := stop(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// TestConsumerFails has the queue fail, or panic, while the generation lasts. The
+// cancellation of something else is a failure too: a job that ends in silence would
+// leave everything to the sweep of nobody.
+func TestConsumerFails(t *testing.T) {
+	errBroken := errors.New("broken")
+	for _, tt := range []struct {
+		step string
+		err  error
+	}{
+		{"fetch", errBroken},
+		{"commit", errBroken},
+		{"fetch", fmt.Errorf("fetch: %w", context.Canceled)},
+		{"commit", fmt.Errorf("commit: %w", context.DeadlineExceeded)},
+		{"overdue", fmt.Errorf("overdue: %w", history.ErrClosed)},
+	} {
+		t.Run(fmt.Sprint(tt.step, tt.err), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.announce(w.writes(1)...)
+				w.on(tt.step, func(context.Context) error { return tt.err })
+				if err := w.ends(); !errors.Is(err, tt.err) {
+					t.Errorf("run: got %v, want %v", err, tt.err)
+				}
+				w.counted("failures_total", 1)
+			})
+		})
+	}
+}
+
+// ends runs a job until it ends by itself.
+func (w *world) ends() error {
+	w.Helper()
+	j, err := job.New(w.config())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return j.Run(w.Context())
+}
+
+// TestPanic has every step panic: that is an error of the job, not the end of the
+// process.
+func TestPanic(t *testing.T) {
+	for _, step := range []string{"fetch", "load", "put", "settle", "commit", "overdue"} {
+		t.Run(step, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.announce(w.writes(1)...)
+				w.on(step, func(context.Context) error { panic("nil map") })
+				err := w.ends()
+				if p, ok := errors.AsType[*run.PanicError](err); !ok || p.Value != "nil map" {
+					t.Errorf("run: got %v, want the panic", err)
+				}
+				w.counted("failures_total", 1)
+				w.on(step, nil)
+				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				synctest.Wait()
+				w.settled(object(0))
+			})
+		})
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Consume(context.Context, func(context.Context, history.Claim) error) error {
+	if f.err == nil {
+		panic("nil map")
+	}
+	return f.err
+}
+
+func TestNoGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		for _, want := range []error{errDown, nil} {
+			cfg := w.config()
+			cfg.Consumer = failing{want}
+			err := w.start(cfg)()
+			if _, panicked := errors.AsType[*run.PanicError](err); want != nil && !errors.Is(err, want) || want == nil && !panicked {
+				t.Errorf("run: got %v, want %v or a panic", err, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,150 @@
+// Package job brings announced records into the archive: it fetches keys, re-reads
+// their records from the cache, puts them, settles their dirty marks, and only then
+// commits. Beside that it sweeps: keys whose marks have grown too old are archived
+// the same way, whoever was to announce them.
+//
+// Keys travel, not values, so everything here may happen twice: a record put again
+// is the same record, and a mark is removed only if it is still the one that was
+// announced.
+package job
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
+)
+
+// Cache is what the job needs of a [history.Cache].
+type Cache interface {
+	history.Loader
+	history.Applier
+	history.Ledger
+}
+
+// Config wires a job. Zero values take the defaults.
+type Config struct {
+	Cache    Cache
+	Archive  history.Archive
+	Consumer history.Consumer
+	// Dead keeps what can never be archived. Without it that is only logged.
+	Dead history.DeadLetters
+	// Workers is how many chunks are under way at once (default 4), Chunk how many
+	// keys each has (default 500).
+	Workers, Chunk int
+	// SweepEvery is how often overdue marks are looked for (default 30 s), SweepAge
+	// how old they are then (default 240 s). No younger mark is touched: it must be
+	// at least twice the hold of every service.
+	SweepEvery, SweepAge time.Duration
+	// Since is set where the services live in this process: no mark from before it, by
+	// the clock of the marks, belongs to a living hold, however young.
+	Since time.Time
+	// TrimOneIn is how seldom a user's list is trimmed, once in so many puts
+	// (default 16): a list may outgrow its bound by that much.
+	TrimOneIn int
+	// Deadline bounds each exchange with a store (default 10 s), Pause the wait
+	// before a failed one is tried again (default 200 ms, doubled up to 5 s).
+	Deadline, Pause time.Duration
+	Logger          *slog.Logger
+	Registry        prometheus.Registerer
+}
+
+// Job archives. One process runs one.
+type Job struct {
+	cfg     Config
+	metrics *metrics
+	turn    chan struct{} // held by whoever archives, see archive
+}
+
+// New checks the configuration.
+func New(cfg Config) (*Job, error) {
+	if cfg.Cache == nil || cfg.Archive == nil || cfg.Consumer == nil {
+		return nil, errors.New("job: cache, archive and consumer are needed")
+	}
+	cfg.Workers = positive(cfg.Workers, 4)
+	cfg.Chunk = positive(cfg.Chunk, 500)
+	cfg.SweepEvery = positive(cfg.SweepEvery, 30*time.Second)
+	cfg.SweepAge = positive(cfg.SweepAge, 240*time.Second)
+	cfg.TrimOneIn = positive(cfg.TrimOneIn, 16)
+	cfg.Deadline = positive(cfg.Deadline, 10*time.Second)
+	cfg.Pause = positive(cfg.Pause, 200*time.Millisecond)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), turn: make(chan struct{}, 1)}, nil
+}
+
+func positive[T int | time.Duration](v, def T) T {
+	if v <= 0 {
+		return def
+	}
+	return v
+}
+
+// Run works until ctx is done. What is fetched and not committed by then comes
+// again to whoever owns it next, and so it does after an error. A panic is an error
+// too, a [run.PanicError].
+func (j *Job) Run(ctx context.Context) error {
+	err := guard(func() error { return j.cfg.Consumer.Consume(ctx, j.generation) })
+	if err != nil {
+		j.metrics.failures.Inc()
+	}
+	return err
+}
+
+// generation works on what the job owns until ctx, which is the generation's, is
+// done. It returns nil only then: the end of a generation is no failure, whatever it
+// breaks off.
+func (j *Job) generation(ctx context.Context, claim history.Claim) error {
+	buckets := claim.Buckets()
+	j.metrics.buckets.Set(float64(len(buckets)))
+	defer j.metrics.buckets.Set(0)
+	g, both := errgroup.WithContext(ctx)
+	g.Go(func() error { return guard(func() error { return j.consume(both, claim) }) })
+	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
+	if err := g.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// guard turns a panic into an error: in a goroutine it would end the process.
+func guard(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &run.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+// consume is the job's heart: nothing is committed that is not archived and settled.
+func (j *Job) consume(ctx context.Context, claim history.Claim) error {
+	for {
+		d, err := claim.Fetch(ctx)
+		if err != nil {
+			return err
+		}
+		if err := j.poison(ctx, d.Poison); err != nil {
+			return err
+		}
+		keys, err := j.restored(ctx, d.Dirty)
+		if err != nil {
+			return err
+		}
+		if err := j.archive(ctx, keys); err != nil {
+			return err
+		}
+		if err := claim.Commit(ctx, d); err != nil {
+			return err
+		}
+		j.metrics.messages.Add(float64(d.Messages))
+	}
+}

@@ -1,0 +1,47 @@
+package job
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	messages, puts, clears, swept prometheus.Counter
+	missing, refused, poison      prometheus.Counter
+	failures                      prometheus.Counter
+	completed, notGivenBack       prometheus.Counter
+	restored                      prometheus.Counter
+	retries                       *prometheus.CounterVec
+	buckets                       prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		messages:     counter("messages_total", "Messages of the queue that were dealt with."),
+		puts:         counter("puts_total", "Records put into the archive."),
+		clears:       counter("clears_total", "Users whose clear marks were archived."),
+		swept:        counter("swept_keys_total", "Keys archived because their marks were overdue."),
+		missing:      counter("missing_records_total", "Announced records that the cache did not have."),
+		refused:      counter("refused_records_total", "Records and clear marks that the archive refused for good."),
+		poison:       counter("undecodable_messages_total", "Messages that could not be decoded."),
+		failures:     counter("failures_total", "Times that the job ended with an error or a panic."),
+		restored:     counter("restored_records_total", "Records that the cache had lost and the queue still had."),
+		completed:    counter("completed_records_total", "Partial records folded with the archive's."),
+		notGivenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "playhead_job_retries_total", Help: "Exchanges with a store tried again, by operation.",
+		}, []string{"operation"}),
+		buckets: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "playhead_job_owned_buckets", Help: "Buckets that this job owns.",
+		}),
+	}
+	for _, op := range []string{"load", "get", "put", "clear", "settle", "trim", "sweep", "restore", "bury"} {
+		m.retries.WithLabelValues(op)
+	}
+	if reg != nil {
+		reg.MustRegister(m.messages, m.puts, m.clears, m.swept, m.missing, m.refused, m.poison,
+			m.failures, m.completed, m.notGivenBack, m.restored, m.retries, m.buckets)
+	}
+	return m
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_job_" + name, Help: help})
+}

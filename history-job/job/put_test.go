@@ -1,0 +1,141 @@
+package job_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+func TestPutAgainWhatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		tries := make(map[history.Key]int)
+		w.cell = func(c history.Cell) error { // 0 works at once, 1 at the second try, 2 at the third
+			if tries[c.Key]++; object(tries[c.Key]-1) != c.Key {
+				return errDown
+			}
+			return nil
+		}
+		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.announce(w.writes(3)...)
+		w.wait(time.Minute)
+		want := []string{"put 0 1 2", "put 1 2", "put 2", "settle 0 1 2", "commit 0 1 2"}
+		if got := w.did("put", "settle", "commit"); !slices.Equal(got, want) {
+			t.Errorf("the job did %q, want %q", got, want)
+		}
+		w.settled(object(0), object(1), object(2))
+		w.counted("puts_total", 3)
+	})
+}
+
+// TestPutRefused has the archive refuse one cell for good: the others are not held
+// up, not even by a third one that fails for a while.
+func TestPutRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		failures := 2
+		w.cell = func(c history.Cell) error {
+			switch {
+			case c.Key == object(1):
+				return fmt.Errorf("cell of 11 MiB: %w", history.ErrPermanent)
+			case c.Key == object(2) && failures > 0:
+				failures--
+				return errDown
+			}
+			return nil
+		}
+		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.announce(w.writes(3)...)
+		w.wait(time.Minute)
+		want := []string{"put 0 1 2", "put 2", "put 2", "settle 0 1 2", "commit 0 1 2"}
+		if got := w.did("put", "settle", "commit"); !slices.Equal(got, want) {
+			t.Errorf("the job did %q, want %q", got, want)
+		}
+		w.settled(object(0), object(2))
+		w.counted("refused_records_total", 1)
+		w.counted("puts_total", 2)
+	})
+}
+
+// TestPutPauses counts the tries of an outage: they grow apart, are not all at once,
+// and each ends at its deadline.
+func TestPutPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		cfg := w.config()
+		cfg.Deadline, cfg.Pause = 10*time.Second, time.Second
+		w.on("put", func(ctx context.Context) error { // an archive that never answers
+			<-ctx.Done()
+			return errors.Join(history.ErrUnavailable, ctx.Err())
+		})
+		stop := w.start(cfg)
+		w.announce(w.writes(1)...)
+		w.wait(10 * time.Minute) // 10 s each, and pauses of 1, 2, 4 and then 5 s less up to half
+		if n := len(w.did("put")); n < 600/15-1 || n > 600/12 {
+			t.Errorf("%d tries in ten minutes, want 40 to 50", n)
+		}
+		if err := stop(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// TestShortestPause is a pause that cannot be halved.
+func TestShortestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		cfg := w.config()
+		cfg.Pause = 1
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.fails("put", 5)
+		w.announce(w.writes(1)...)
+		w.wait(time.Second)
+		w.settled(object(0))
+	})
+}
+
+// TestMissing announces what the cache no longer has: it is counted, and says
+// nothing about what the archive has.
+func TestMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		old := record(progress(1, -1000))
+		w.put(object(1), old)
+		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.announce(append(w.writes(1), history.Dirty{Key: object(1), Mark: 7}, history.Dirty{Key: object(2), Mark: 8})...)
+		synctest.Wait()
+		want := []string{"put 0", "settle 0 1 2", "commit 0 1 2"}
+		if got := w.did("put", "settle", "commit"); !slices.Equal(got, want) {
+			t.Errorf("the job did %q, want %q", got, want)
+		}
+		if got := w.archived(object(1)); !history.Same(got, old) {
+			t.Errorf("archive: got %+v, want it unchanged: %+v", got, old)
+		}
+		if got := w.archived(object(2)); got != nil {
+			t.Errorf("archive: got %+v of an object that was never seen", got)
+		}
+		w.counted("missing_records_total", 2)
+	})
+}
+
+// TestLosesAgainstNewer puts what a cache that came back with older content holds.
+func TestLosesAgainstNewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		newer := record(progress(1, 0))
+		w.put(object(1), newer)
+		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.announce(w.write(progress(1, -1000)))
+		synctest.Wait()
+		if got := w.archived(object(1)); !history.Same(got, newer) {
+			t.Errorf("archive: got %+v, want the newer %+v", got, newer)
+		}
+		w.settled()
+	})
+}

@@ -1,0 +1,100 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+
+	"github.com/playhead/playhead/history"
+)
+
+// restored deals with the keys of a delivery that carry their content: the cache
+// had it when it was announced, under a mark that someone else announces. Only what
+// the cache has lost since is given back to it, under a mark of its own. It returns
+// that and the other keys, which carry marks alone.
+func (j *Job) restored(ctx context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+	contents := make(map[history.Key]*history.Record)
+	marked := make([]history.Dirty, 0, len(keys))
+	for _, d := range keys {
+		if d.Record == nil {
+			marked = append(marked, d)
+			continue
+		}
+		contents[d.Key] = history.Merge(contents[d.Key], d.Record)
+	}
+	for len(contents) > 0 {
+		again, err := j.giveBackLost(ctx, contents)
+		if err != nil {
+			return nil, err
+		}
+		marked = append(marked, again...)
+	}
+	return marked, nil
+}
+
+// giveBackLost writes what the cache lacks of the contents, and returns it with its
+// marks. It removes from contents what is dealt with; what lost against another
+// writer stays.
+func (j *Job) giveBackLost(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Dirty, error) {
+	writes, err := j.lost(ctx, contents)
+	if err != nil || len(writes) == 0 {
+		return nil, err
+	}
+	var marked []history.Dirty
+	err = j.retry(ctx, "restore", func(ctx context.Context) error {
+		var errs []error
+		for i, out := range j.cfg.Cache.Apply(ctx, writes) {
+			errs = append(errs, out.Err)
+			if out.Status == history.Applied {
+				marked = append(marked, history.Dirty{Key: writes[i].Key, Mark: out.Mark})
+				delete(contents, writes[i].Key)
+			}
+		}
+		writes = unanswered(writes, errs)
+		return errors.Join(errs...)
+	})
+	j.metrics.restored.Add(float64(len(marked)))
+	return marked, err
+}
+
+func unanswered(writes []history.Write, errs []error) []history.Write {
+	left := writes[:0:0]
+	for i, err := range errs {
+		if err != nil {
+			left = append(left, writes[i])
+		}
+	}
+	return left
+}
+
+// lost returns a write for every content that says more than what the cache holds,
+// and removes the others from contents.
+func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Write, error) {
+	keys := make([]history.Dirty, 0, len(contents))
+	for k := range contents {
+		keys = append(keys, history.Dirty{Key: k})
+	}
+	entries, err := j.load(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	var writes []history.Write
+	for i, e := range entries {
+		k := keys[i].Key
+		whole := history.Merge(e.Record, contents[k]).After(e.User.ClearedAt(k.Object.Type))
+		if whole == nil || history.Same(whole, e.Record) {
+			delete(contents, k)
+			continue
+		}
+		w := history.Write{Key: k, Mark: true}
+		m := *whole
+		m.Revision = rand.Uint64()>>1 + 1
+		if w.Record = &m; e.Record != nil {
+			w.Base = e.Record.Revision
+		} else {
+			m.Partial = !e.User.Complete()
+		}
+		writes = append(writes, w)
+	}
+	return writes, nil
+}

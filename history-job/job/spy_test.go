@@ -1,0 +1,145 @@
+package job_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// spyCache, spyArchive and spyConsumer tell the world what the job asks of the
+// adapters below them.
+type (
+	spyCache struct {
+		history.Cache
+		w *world
+	}
+	spyArchive struct {
+		history.Archive
+		w *world
+	}
+	spyConsumer struct {
+		history.Consumer
+		w *world
+	}
+	spyClaim struct {
+		history.Claim
+		w *world
+	}
+)
+
+func (s spyCache) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	if err := s.w.step(ctx, "load", keys); err != nil {
+		entries := make([]history.Entry, len(keys))
+		entries[len(keys)-1].Err = err
+		return entries
+	}
+	return s.Cache.Load(ctx, keys)
+}
+
+func (s spyCache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	keys := make([]history.Key, len(writes))
+	for i := range writes {
+		keys[i] = writes[i].Key
+	}
+	if err := s.w.step(ctx, "apply", keys); err != nil {
+		outcomes := make([]history.Outcome, len(writes))
+		for i := range outcomes {
+			outcomes[i].Err = err
+		}
+		return outcomes
+	}
+	return s.Cache.Apply(ctx, writes)
+}
+
+func (s spyCache) Settle(ctx context.Context, marks []history.Dirty) error {
+	if err := s.w.step(ctx, "settle", keysOf(marks)); err != nil {
+		return err
+	}
+	return s.Cache.Settle(ctx, marks)
+}
+
+func (s spyCache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Dirty, error) {
+	if err := s.w.step(ctx, "overdue", nil); err != nil {
+		return nil, err
+	}
+	return s.Cache.Overdue(ctx, buckets, age, limit)
+}
+
+func (s spyCache) Trim(ctx context.Context, uids []string) error {
+	if err := s.w.step(ctx, "trim", nil); err != nil {
+		return err
+	}
+	return s.Cache.Trim(ctx, uids)
+}
+
+func (s spyArchive) Put(ctx context.Context, cells []history.Cell) []error {
+	keys := make([]history.Key, len(cells))
+	for i := range cells {
+		keys[i] = cells[i].Key
+	}
+	err := s.w.step(ctx, "put", keys)
+	errs := make([]error, len(cells))
+	var stored []history.Cell
+	var at []int
+	for i, cell := range cells {
+		if errs[i] = err; err == nil && s.w.cell != nil {
+			errs[i] = s.w.cell(cell)
+		}
+		if errs[i] == nil {
+			stored, at = append(stored, cell), append(at, i)
+		}
+	}
+	for i, err := range s.Archive.Put(ctx, stored) {
+		errs[at[i]] = err
+	}
+	return errs
+}
+
+func (s spyArchive) Get(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
+	if err := s.w.step(ctx, "get", keys); err != nil {
+		return nil, err
+	}
+	if slices.Contains(keys, s.w.unreadable) {
+		return nil, fmt.Errorf("get %s: %w", s.w.unreadable, history.ErrPermanent)
+	}
+	return s.Archive.Get(ctx, keys)
+}
+
+func (s spyArchive) Clear(ctx context.Context, uid string, cleared map[uint32]int64) error {
+	if err := s.w.step(ctx, "clear", []history.Key{history.UserKey(uid)}); err != nil {
+		return err
+	}
+	return s.Archive.Clear(ctx, uid, cleared)
+}
+
+func (s spyConsumer) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+	return s.Consumer.Consume(ctx, func(ctx context.Context, c history.Claim) error {
+		return handle(ctx, spyClaim{c, s.w})
+	})
+}
+
+func (s spyClaim) Fetch(ctx context.Context) (history.Delivery, error) {
+	d, err := s.Claim.Fetch(ctx)
+	if err != nil {
+		return d, err
+	}
+	return d, s.w.step(ctx, "fetch", keysOf(d.Dirty))
+}
+
+func (s spyClaim) Commit(ctx context.Context, d history.Delivery) error {
+	if err := s.w.step(ctx, "commit", keysOf(d.Dirty)); err != nil {
+		return err
+	}
+	return s.Claim.Commit(ctx, d)
+}
+
+func keysOf(marks []history.Dirty) []history.Key {
+	keys := make([]history.Key, len(marks))
+	for i := range marks {
+		keys[i] = marks[i].Key
+	}
+	return keys
+}

@@ -1,0 +1,85 @@
+// Command history-job archives what the services announce on Kafka: it re-reads
+// the records from Redis and puts them into HBase.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/internal/connect"
+	"github.com/playhead/playhead/internal/obs"
+	"github.com/playhead/playhead/internal/run"
+)
+
+type flags struct {
+	Admin      string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7072"`
+	Workers    int           `help:"Chunks of keys under way at once." default:"4"`
+	Chunk      int           `help:"Keys of a chunk." default:"500"`
+	SweepEvery time.Duration `help:"How often overdue marks are looked for." default:"30s"`
+	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of every service." default:"240s"`
+	Drain      time.Duration `help:"Longest time the stop may take." default:"20s"`
+	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
+	LogFormat  string        `help:"text or json." default:"text"`
+
+	connect.Redis
+	connect.Kafka
+	connect.HBase
+}
+
+func main() { run.Main(archive) }
+
+func archive(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f flags
+	if err := run.Parse("history-job", &f, args, getenv, out); err != nil {
+		return err
+	}
+	g, err := f.wire(ctx)
+	if err != nil {
+		return err
+	}
+	return g.Run(ctx)
+}
+
+// wire opens the engines and puts the parts together, in the order in which data
+// flows through them. A process that cannot reach an engine does not start.
+func (f *flags) wire(ctx context.Context) (*run.Group, error) {
+	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
+	if err != nil {
+		return nil, err
+	}
+	registry := obs.NewRegistry()
+	cache, err := f.Redis.Open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	queue, err := f.Kafka.Open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	dead, err := f.OpenDead(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	table, err := f.HBase.Open(ctx, log)
+	if err != nil {
+		return nil, err
+	}
+	j, err := job.New(job.Config{
+		Cache: cache, Archive: table, Consumer: queue, Dead: dead, Workers: f.Workers, Chunk: f.Chunk,
+		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Logger: log, Registry: registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	g := &run.Group{Drain: f.Drain, Log: log}
+	g.Add("job", f.Drain/2, j.Run)
+	g.Add("queue", 0, run.Closing(queue.Close))
+	g.Add("dead letters", 0, run.Closing(dead.Close))
+	g.Add("cache", 0, run.Closing(cache.Close))
+	g.Add("archive", 0, run.Closing(table.Close))
+	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{Addr: f.Admin, Metrics: registry, Log: log}).Run)
+	return g, nil
+}

@@ -1,0 +1,95 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// Redriver drives dead letters again, once their cause is mended. A record goes back
+// to the cache under the same version guard as every write, gets a new dirty mark,
+// and is announced: it takes the way of any other. What was deleted or cleared
+// meanwhile stays so.
+type Redriver struct {
+	Cache interface {
+		history.Loader
+		history.Applier
+	}
+	Queue history.Publisher
+}
+
+// Drive deals with one letter. It fails with [history.ErrUnavailable] when a store
+// does not answer, and with [wire.ErrCorrupt] when a message still cannot be decoded.
+func (r *Redriver) Drive(ctx context.Context, letter history.Dead) error {
+	keys, err := r.marked(ctx, letter)
+	if err != nil {
+		return fmt.Errorf("drive again: %w", err)
+	}
+	if _, err := r.Queue.Publish(ctx, keys); err != nil {
+		return fmt.Errorf("drive again: %w", err)
+	}
+	return nil
+}
+
+// marked returns the keys of a letter under marks that stand.
+func (r *Redriver) marked(ctx context.Context, l history.Dead) ([]history.Dirty, error) {
+	switch {
+	case len(l.Payload) > 0:
+		return wire.Batch(l.Payload)
+	case l.Key.IsUser():
+		return r.remarkUser(ctx, l.Key.UID)
+	default:
+		return r.remark(ctx, l)
+	}
+}
+
+// errBusy means that other writers of a key were quicker every time.
+var errBusy = errors.New("the key is written all the time")
+
+// remark writes the fold of the letter's record and the cache's, with a new mark.
+func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Dirty, error) {
+	for range 16 {
+		e := r.Cache.Load(ctx, []history.Key{l.Key})[0]
+		if e.Err != nil {
+			return nil, e.Err
+		}
+		whole := history.Merge(e.Record, l.Record).After(e.User.ClearedAt(l.Key.Object.Type))
+		if whole == nil {
+			return nil, nil // cleared since
+		}
+		next := *whole
+		next.Revision = rand.Uint64()>>1 + 1
+		w := history.Write{Key: l.Key, Record: &next, Mark: true}
+		if e.Record != nil {
+			w.Base = e.Record.Revision
+		} else {
+			next.Partial = !e.User.Complete()
+		}
+		switch out := r.Cache.Apply(ctx, []history.Write{w})[0]; out.Status {
+		case history.Applied:
+			return []history.Dirty{{Key: l.Key, Mark: out.Mark}}, nil
+		case history.Unknown:
+			return nil, out.Err
+		}
+	}
+	return nil, fmt.Errorf("%s: %w: %w", l.Key, history.ErrUnavailable, errBusy)
+}
+
+// remarkUser sets the user's clear marks once more, which marks them dirty.
+func (r *Redriver) remarkUser(ctx context.Context, uid string) ([]history.Dirty, error) {
+	key := history.UserKey(uid)
+	e := r.Cache.Load(ctx, []history.Key{key})[0]
+	var keys []history.Dirty
+	for typ, at := range e.User.Cleared {
+		mark, err := r.Cache.Clear(ctx, uid, typ, at)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys[:0], history.Dirty{Key: key, Mark: mark})
+	}
+	return keys, e.Err
+}

@@ -1,0 +1,75 @@
+package replay_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history/memqueue"
+	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// TestRedrive drives letters again and looks at what the cache then holds and marks.
+func TestRedrive(t *testing.T) {
+	const now = int64(1_790_000_000_000)
+	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
+	record := func(at int64, kind history.Kind) *history.Record {
+		e := history.Event{Key: k, Kind: kind, At: at, Position: 5000}
+		r := e.Record()
+		r.Revision = uint64(at) + uint64(kind)
+		return r
+	}
+	letter := history.Dead{Key: k, Record: record(now, history.KindStop), Reason: "was too large"}
+	for _, tt := range []struct {
+		name   string
+		cache  *history.Record
+		clear  int64
+		letter history.Dead
+		want   *history.Record // in the cache, marked; nil for nothing
+		err    error
+	}{
+		{"the cache has nothing", nil, 0, letter, letter.Record, nil},
+		{"the cache has the same", letter.Record, 0, letter, letter.Record, nil},
+		{"the cache has newer", record(now+1000, history.KindProgress), 0, letter, record(now+1000, history.KindProgress), nil},
+		{"deleted since", record(now+1000, history.KindDelete), 0, letter, record(now+1000, history.KindDelete), nil},
+		{"cleared since", nil, now + 1000, letter, nil, nil},
+		{"a message that decodes now", letter.Record, 0, history.Dead{Payload: wire.AppendBatch(nil, []history.Dirty{{Key: k, Mark: 5}})}, letter.Record, nil},
+		{"a message that does not", nil, 0, history.Dead{Payload: []byte{0xff}}, nil, wire.ErrCorrupt},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			db, err := pebble.Open(t.TempDir(), pebble.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			cache, queue := db.Cache(), memqueue.New(memqueue.Config{})
+			if tt.cache != nil {
+				cache.Apply(t.Context(), []history.Write{{Key: k, Record: tt.cache, Mark: true}})
+			}
+			if tt.clear > 0 {
+				if _, err := cache.Clear(t.Context(), k.UID, 0, tt.clear); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d := replay.Redriver{Cache: cache, Queue: queue}
+			if err := d.Drive(t.Context(), tt.letter); !errors.Is(err, tt.err) {
+				t.Fatalf("got %v, want %v", err, tt.err)
+			}
+			got := cache.Load(t.Context(), []history.Key{k})[0].Record
+			if tt.want == nil {
+				if got != nil {
+					t.Errorf("the cache has %+v, want nothing", got)
+				}
+				return
+			}
+			if got == nil || got.Version != tt.want.Version || got.Deleted() != tt.want.Deleted() {
+				t.Errorf("the cache has %+v, want %+v", got, tt.want)
+			}
+			if n, _ := queue.Stats(); n != 1 {
+				t.Errorf("%d messages were published, want 1", n)
+			}
+		})
+	}
+}

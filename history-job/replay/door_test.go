@@ -1,0 +1,222 @@
+package replay_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/memqueue"
+	"github.com/playhead/playhead/history/pebble"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// door is the real service on the embedded store behind a connection in memory. It
+// notes what arrives, and fails as a test wants.
+type door struct {
+	*testing.T
+	cache   history.Cache
+	archive history.Archive
+	lis     *bufconn.Listener
+
+	mu      sync.Mutex
+	arrived map[string][]history.Event // by user
+	batches int
+	conns   []net.Conn // of the service's side
+	// before and after are called around the storing of each batch, of which n came
+	// so far; an error ends the stream.
+	before, after func(ctx context.Context, n int) error
+}
+
+// open starts a door over service, or over the real one if that is nil.
+func open(t *testing.T, service historyv1.HistoryServiceServer) *door {
+	t.Helper()
+	d := &door{T: t, lis: bufconn.Listen(1 << 20), arrived: make(map[string][]history.Event)}
+	nothing := func(context.Context, int) error { return nil }
+	d.before, d.after = nothing, nothing
+	if service == nil {
+		service = d.service()
+	}
+	srv := grpc.NewServer(grpc.StreamInterceptor(d.intercept), grpc.WaitForHandlers(true))
+	historyv1.RegisterHistoryServiceServer(srv, service)
+	go func() { _ = srv.Serve(tracked{d.lis, d}) }() // ends with Stop
+	t.Cleanup(srv.Stop)
+	return d
+}
+
+func (d *door) service() *rpc.Server {
+	d.Helper()
+	db, err := pebble.Open(d.TempDir(), pebble.Config{})
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.Cleanup(func() { _ = db.Close() })
+	d.cache, d.archive = db.Cache(), db.Archive()
+	return d.serviceOver(d.cache)
+}
+
+// serviceOver is the real service on another cache.
+func (d *door) serviceOver(cache history.Cache) *rpc.Server {
+	d.Helper()
+	queue := memqueue.New(memqueue.Config{})
+	held, err := aggregate.New(aggregate.Config{Publisher: queue})
+	if err != nil {
+		d.Fatal(err)
+	}
+	s, err := rpc.New(rpc.Config{Cache: cache, Archive: d.archive, Aggregate: held, Queue: queue})
+	if err != nil {
+		d.Fatal(err)
+	}
+	return s
+}
+
+// driver returns a driver that sends small batches through the door.
+func (d *door) driver() *replay.Driver {
+	d.Helper()
+	conn, err := grpc.NewClient("passthrough:///door", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return d.lis.DialContext(ctx) }))
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.Cleanup(func() { _ = conn.Close() })
+	return &replay.Driver{Conn: conn, Streams: 3, Window: 10, Depth: 2}
+}
+
+// tracked remembers the connections, so that they can be cut.
+type tracked struct {
+	net.Listener
+	door *door
+}
+
+func (l tracked) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	l.door.mu.Lock()
+	defer l.door.mu.Unlock()
+	l.door.conns = append(l.door.conns, c)
+	return c, err
+}
+
+// cut breaks all connections.
+func (d *door) cut() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.conns {
+		_ = c.Close()
+	}
+	d.conns = nil
+}
+
+func (d *door) intercept(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return handle(srv, &hooked{ServerStream: s, door: d})
+}
+
+type hooked struct {
+	grpc.ServerStream
+	door *door
+	n    int
+}
+
+func (h *hooked) RecvMsg(m any) error {
+	if err := h.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	h.n = h.door.note(m.(*historyv1.ApplyStreamRequest).GetBatch().GetHeartbeats())
+	return h.door.before(h.Context(), h.n)
+}
+
+func (h *hooked) SendMsg(m any) error {
+	if err := h.door.after(h.Context(), h.n); err != nil {
+		return err
+	}
+	return h.ServerStream.SendMsg(m)
+}
+
+// pause lets some time pass in a stream, unless that ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (d *door) note(hbs []*historyv1.Heartbeat) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, hb := range hbs {
+		d.arrived[hb.GetUid()] = append(d.arrived[hb.GetUid()], history.Event{
+			Key:  history.Key{UID: hb.GetUid(), Object: history.Object{ID: hb.GetObjectId(), Type: hb.GetObjectType()}},
+			Kind: history.Kind(hb.GetKind()), At: hb.GetEventTimeMs(), Position: hb.GetPositionMs(), Duration: hb.GetDurationMs(),
+			Session: hb.GetSession(), Device: hb.GetDevice(),
+		})
+	}
+	d.batches++
+	return d.batches
+}
+
+// plan is some viewings each of eight users, which end now.
+func plan() *replay.Plan {
+	var vs []replay.Viewing
+	for i := range int64(40) {
+		vs = append(vs, viewing(fmt.Sprintf("%c/%c", 'a'+i%8, 'a'+i%5), noon+i*9000, i%7*11_000, 30_000))
+	}
+	p := replay.Expand(vs, 0)
+	p.EndAt(time.Now().UnixMilli())
+	return p
+}
+
+// complete expects every heartbeat to be acknowledged once and stored, and those of
+// a user to have come in order, whatever was sent again.
+func (d *door) complete(driver *replay.Driver, p *replay.Plan) {
+	d.Helper()
+	counted := int64(0)
+	for _, n := range driver.Statuses() {
+		counted += n
+	}
+	if n := int64(p.Len()); driver.Acked() != n || counted != n {
+		d.Errorf("%d heartbeats acknowledged, %d statuses, want %d", driver.Acked(), counted, n)
+	}
+	if d.cache != nil {
+		rep, err := replay.Check(d.Context(), replay.Model(p), map[string]replay.Reader{"cache": replay.FromCache(d.cache)})
+		if err != nil || !rep.OK() {
+			d.Errorf("check: %+v, %v", rep, err)
+		}
+	}
+	d.ordered(p)
+}
+
+func (d *door) ordered(p *replay.Plan) {
+	d.Helper()
+	sent := make(map[string][]history.Event)
+	for i := range p.Len() {
+		e := p.Event(i)
+		sent[e.Key.UID] = append(sent[e.Key.UID], e)
+	}
+	for uid, want := range sent {
+		next := 0
+		for _, got := range d.arrived[uid] {
+			if next < len(want) && same(got, want[next]) {
+				next++
+			}
+		}
+		if next < len(want) {
+			d.Errorf("user %s: %d heartbeats came in order, want %d", uid, next, len(want))
+		}
+	}
+}
+
+func same(a, b history.Event) bool {
+	return a.Key == b.Key && a.Kind == b.Kind && a.At == b.At && a.Position == b.Position &&
+		a.Duration == b.Duration && a.Session == b.Session && a.Device == b.Device
+}

@@ -1,0 +1,92 @@
+package replay_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history-job/replay"
+)
+
+// paced is a plan with an hour between two viewings of each of two users.
+func paced() *replay.Plan {
+	p := replay.Expand([]replay.Viewing{
+		viewing("a/1", noon, 40_000, 0), viewing("b/1", noon+1000, 40_000, 0),
+		viewing("a/2", noon+3_600_000, 40_000, 0), viewing("b/2", noon+3_605_000, 40_000, 0),
+	}, 0)
+	p.EndAt(time.Now().UnixMilli())
+	return p
+}
+
+// TestSpeed sends each heartbeat at its time, as many times faster as asked for.
+func TestSpeed(t *testing.T) {
+	for _, speed := range []float64{0.5, 1, 60} {
+		synctest.Test(t, func(t *testing.T) {
+			d, p := open(t, nil), paced()
+			began := time.Now()
+			due := make(map[int64][]time.Duration) // event times and when they are to arrive
+			for i := range p.Len() {
+				at := p.Event(i).At
+				due[at] = append(due[at], time.Duration(float64(at-p.Event(0).At)/speed)*time.Millisecond)
+			}
+			d.before = func(context.Context, int) error {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				for uid, events := range d.arrived {
+					for _, e := range events {
+						if late := time.Since(began) - due[e.At][0]; late < -time.Millisecond || late > time.Second {
+							t.Errorf("speed %v: %s at %d came %v late", speed, e.Key, e.At, late)
+						}
+					}
+					d.arrived[uid] = nil
+				}
+				return nil
+			}
+			driver := d.driver()
+			driver.Speed = speed
+			if err := driver.Run(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			if got := driver.Acked(); got != int64(p.Len()) {
+				t.Errorf("%d acknowledged, want %d", got, p.Len())
+			}
+		})
+	}
+}
+
+// TestQuietHours breaks the first call after an hour without heartbeats: that hour
+// is no reason to lose patience.
+func TestQuietHours(t *testing.T) {
+	for name, reopened := range map[string]bool{"in a stream": false, "before a stream is opened again": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d, p, began := open(t, nil), paced(), time.Now()
+				var mu sync.Mutex
+				failures := 0
+				d.before = func(context.Context, int) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if time.Since(began) > time.Hour && failures < 20 {
+						failures++
+						return errGone
+					}
+					return nil
+				}
+				if reopened {
+					time.AfterFunc(time.Minute, d.cut)
+				}
+				driver := d.driver()
+				driver.Speed, driver.Patience = 1, 30*time.Second
+				if err := driver.Run(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
+				if failures != 20 {
+					t.Errorf("%d failures, want 20", failures)
+				}
+				d.complete(driver, p)
+			})
+		})
+	}
+}
