@@ -1,0 +1,106 @@
+// Package api is the edge's HTTP: JSON in, JSON out, described by the OpenAPI
+// document that it serves. It authenticates, translates and bounds; it decides
+// nothing about history.
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/bff/token"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Service is history-service, over the wire or in the same process. Its errors
+// carry a gRPC status.
+type Service interface {
+	Apply(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error)
+	List(context.Context, *historyv1.ListRequest) (*historyv1.ListResponse, error)
+	Points(context.Context, *historyv1.PointsRequest) (*historyv1.PointsResponse, error)
+	Delete(context.Context, *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error)
+	Clear(context.Context, *historyv1.ClearRequest) (*historyv1.ClearResponse, error)
+}
+
+// Config wires the API. Zero values take the defaults; Service and Tokens have none.
+type Config struct {
+	Service Service
+	Tokens  *token.Verifier
+	// WriteDeadline bounds what a request writes (default 2 s), ReadDeadline what it
+	// reads, which for old pages is the archive (default 5 s). What takes longer is
+	// answered with 504.
+	WriteDeadline, ReadDeadline time.Duration
+	Logger                      *slog.Logger
+	Registry                    prometheus.Registerer
+}
+
+type api struct {
+	cfg     Config
+	metrics *metrics
+	bodies  sync.Pool // of *bytes.Buffer
+}
+
+// New returns the handler of everything that players and developers ask for.
+func New(cfg Config) (http.Handler, error) {
+	if cfg.Service == nil || cfg.Tokens == nil {
+		return nil, errors.New("api: service and tokens are needed")
+	}
+	if cfg.WriteDeadline <= 0 {
+		cfg.WriteDeadline = 2 * time.Second
+	}
+	if cfg.ReadDeadline <= 0 {
+		cfg.ReadDeadline = 5 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &api{cfg: cfg, metrics: newMetrics(cfg.Registry)}
+	a.bodies.New = func() any { return new(bytes.Buffer) }
+	return a.routes()
+}
+
+func (a *api) routes() (http.Handler, error) {
+	mux := http.NewServeMux()
+	h := humago.New(mux, a.config())
+	h.UseMiddleware(a.authenticate, a.checkURL)
+	a.register(h)
+	if err := describe(mux, h.OpenAPI()); err != nil {
+		return nil, err
+	}
+	e := &edge{api: a, mux: mux}
+	mux.HandleFunc(unrouted, e.nowhere)
+	return e, nil
+}
+
+// register lists the operations.
+func (a *api) register(h huma.API) {
+	handle(a, h, operation(http.MethodPost, "/v1/heartbeats", "Report what a player does", heartbeatsBody{}), a.heartbeats)
+	handle(a, h, operation(http.MethodGet, "/v1/history", "List a user's history, newest first", nil), a.list)
+	handle(a, h, operation(http.MethodGet, "/v1/history/{type}/{id}", "Where the user stopped in one object", nil), a.point)
+	handle(a, h, operation(http.MethodPost, "/v1/history/lookup", "Where the user stopped in up to 100 objects", lookupBody{}), a.lookup)
+	handle(a, h, operation(http.MethodDelete, "/v1/history/{type}/{id}", "Remove one object", nil), a.deleteOne)
+	handle(a, h, operation(http.MethodPost, "/v1/history/delete", "Remove up to 1,000 objects", deleteBody{}), a.deleteSome)
+	handle(a, h, operation(http.MethodDelete, "/v1/history", "Remove everything up to a time, of one type or of all", nil), a.deleteAll)
+}
+
+// handle registers a handler whose errors go through the one table of errors.
+func handle[I, O any](a *api, h huma.API, op huma.Operation, fn func(context.Context, *I) (*O, error)) {
+	a.metrics.route(op.Method + " " + op.Path)
+	huma.Register(h, op, func(ctx context.Context, in *I) (*reply[O], error) {
+		out, err := fn(ctx, in)
+		if err != nil {
+			return nil, a.problem(ctx, err)
+		}
+		return &reply[O]{Body: out}, nil
+	})
+}
+
+type reply[O any] struct{ Body *O }

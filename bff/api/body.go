@@ -1,0 +1,58 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/playhead/playhead/bff/codec"
+)
+
+// maxBody bounds the body of a request, in bytes.
+const maxBody = 1 << 20
+
+// upload is the input of an operation with a body. The operation reads it itself:
+// huma would decode it twice, mend what must be refused, and refuse a whole batch
+// for one field.
+type upload struct {
+	r *http.Request
+	w http.ResponseWriter
+}
+
+// Resolve is called by huma.
+func (u *upload) Resolve(ctx huma.Context) []error {
+	u.r, u.w = humago.Unwrap(ctx)
+	return nil
+}
+
+// read hands the body to fn, which keeps no part of it.
+func (a *api) read(u *upload, fn func(body []byte) error) error {
+	if err := checkMedia(u.r.Header.Get("Content-Type")); err != nil {
+		return err
+	}
+	buf := a.bodies.Get().(*bytes.Buffer)
+	defer a.bodies.Put(buf)
+	buf.Reset()
+	if _, err := buf.ReadFrom(http.MaxBytesReader(u.w, u.r.Body, maxBody)); err != nil {
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return fmt.Errorf("body: %w: want at most %d bytes", codec.ErrTooLarge, maxBody)
+		}
+		return fmt.Errorf("%w: %w", errBody, err)
+	}
+	return fn(buf.Bytes())
+}
+
+func checkMedia(contentType string) error {
+	if contentType == "" {
+		return nil
+	}
+	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
+		return fmt.Errorf("content type %.64q: %w", contentType, errMediaType)
+	}
+	return nil
+}

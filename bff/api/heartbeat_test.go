@@ -1,0 +1,171 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const beat = `{"object":{"id":"100","type":1},"kind":"stop","position_ms":61000,"event_time":"2026-03-01T20:15:00Z"}`
+
+func upload(beats ...string) string {
+	return `{"heartbeats":[` + strings.Join(beats, ",") + `]}`
+}
+
+// storing answers every heartbeat with stored.
+func storing() *service {
+	return &service{answer: func(_ context.Context, req any) (any, error) {
+		resp := &historyv1.ApplyResponse{}
+		for range req.(*historyv1.ApplyRequest).GetHeartbeats() {
+			resp.Statuses = append(resp.Statuses, historyv1.Status_STATUS_STORED)
+		}
+		return resp, nil
+	}}
+}
+
+func TestHeartbeats(t *testing.T) {
+	s := storing()
+	w := newEdge(t, s).do(t, "POST /v1/heartbeats", `{"sent_at":"2026-03-01T21:15:01+01:00","records":false,"heartbeats":[`+beat+`]}`)
+	if got, want := w.Body.String(), `{"results":[{"status":"stored"}]}`+"\n"; w.Code != http.StatusOK || got != want {
+		t.Errorf("got %d %s, want 200 %s", w.Code, got, want)
+	}
+	want := &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{{
+		Uid: "u1", ObjectId: "100", ObjectType: 1, Kind: historyv1.Kind_KIND_STOP,
+		PositionMs: 61000, EventTimeMs: 1772396100000, SentAtMs: 1772396101000,
+	}}}
+	if len(s.asked) != 1 || !proto.Equal(s.asked[0].(proto.Message), want) {
+		t.Errorf("asked %v, want %v", s.asked, want)
+	}
+}
+
+func TestHeartbeatsStoresTheGoodOnes(t *testing.T) {
+	s := storing()
+	w := newEdge(t, s).do(t, "POST /v1/heartbeats", upload(beat, `{"object":{"id":"100","type":1},"kind":"stop","position_ms":"x"}`, beat))
+	const want = `{"results":[{"status":"stored"},{"status":"invalid","error":{"field":"position_ms",` +
+		`"reason":"want a whole number of milliseconds, 0 to 2592000000 (30 days)"}},{"status":"stored"}]}` + "\n"
+	if got := w.Body.String(); w.Code != http.StatusOK || got != want {
+		t.Errorf("got %d %s, want 200 %s", w.Code, got, want)
+	}
+}
+
+func TestHeartbeatsWithNothingForTheService(t *testing.T) {
+	for _, tt := range []struct{ body, want string }{
+		{upload(), `{"results":[]}`},
+		{upload("null"), `{"results":[{"status":"invalid","error":{"field":"heartbeats","reason":"want an object"}}]}`},
+	} {
+		s := &service{}
+		w := newEdge(t, s).do(t, "POST /v1/heartbeats", tt.body)
+		if got := strings.TrimSpace(w.Body.String()); w.Code != http.StatusOK || got != tt.want || len(s.asked) > 0 {
+			t.Errorf("%s: got %d %s, want %s, and asked %v", tt.body, w.Code, got, tt.want, s.asked)
+		}
+	}
+}
+
+func TestHeartbeatsRefusesTheRequest(t *testing.T) {
+	tests := []struct {
+		name, body, media string
+		status            int
+		detail            string
+	}{
+		{"no JSON", "hello", "", 400, "malformed JSON at byte 0: want a value"},
+		{"no body", "", "", 400, "malformed JSON at byte 0: want a value"},
+		{"invalid UTF-8", upload(strings.Replace(beat, "100", "\xff", 1)), "", 400, "invalid UTF-8"},
+		{"half a surrogate", upload(strings.Replace(beat, "100", `\udfff`, 1)), "", 400, "illegal escape"},
+		{"uid in the body", `{"uid":"u2","heartbeats":[]}`, "", 422, "body.uid: unknown field"},
+		{"uid in a heartbeat", upload(strings.Replace(beat, "{", `{"uid":"u2",`, 1)), "", 422, "body.heartbeats[0].uid: unknown field"},
+		{"sent_at without offset", `{"sent_at":"2026-03-01T20:15:00","heartbeats":[]}`, "", 422, "body.sent_at: want RFC 3339"},
+		{"1,001 heartbeats", upload(slices.Repeat([]string{beat}, 1001)...), "", 413, "at most 1000"},
+		{"1 MiB and a byte", strings.Repeat(" ", 1<<20-len(upload())+1) + upload(), "", 413, "at most 1048576 bytes"},
+		{"a form", upload(), "application/x-www-form-urlencoded", 415, "want application/json"},
+		{"no media type", upload(), "json; ;", 415, "want application/json"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := storing()
+			r := request(t, "u1", "POST /v1/heartbeats", strings.NewReader(tt.body))
+			r.Header.Set("Content-Type", tt.media)
+			p := wantProblem(t, newEdge(t, s).send(r), tt.status)
+			if !strings.Contains(p.Detail, tt.detail) {
+				t.Errorf("detail %q, want it to say %q", p.Detail, tt.detail)
+			}
+			if len(s.asked) > 0 {
+				t.Errorf("the service was asked %v", s.asked)
+			}
+		})
+	}
+}
+
+func TestHeartbeatsOfOneMebibyte(t *testing.T) {
+	body := strings.Repeat(" ", 1<<20-len(upload(beat))) + upload(beat)
+	r := request(t, "u1", "POST /v1/heartbeats", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	if w := newEdge(t, storing()).send(r); w.Code != http.StatusOK {
+		t.Errorf("got %d %s, want 200", w.Code, w.Body)
+	}
+}
+
+type brokenBody struct{ err error }
+
+func (b brokenBody) Read([]byte) (int, error) { return 0, b.err }
+
+func TestHeartbeatsBodyThatDoesNotArrive(t *testing.T) {
+	for _, tt := range []struct {
+		err    error
+		status int
+	}{
+		{io.ErrUnexpectedEOF, 400},
+		{fmt.Errorf("read: %w", os.ErrDeadlineExceeded), 408},
+	} {
+		wantProblem(t, newEdge(t, storing()).send(request(t, "u1", "POST /v1/heartbeats", brokenBody{tt.err})), tt.status)
+	}
+}
+
+func TestHeartbeatsAnswerThatDoesNotFit(t *testing.T) {
+	e := newEdge(t, answering(&historyv1.ApplyResponse{}, nil))
+	wantProblem(t, e.do(t, "POST /v1/heartbeats", upload(beat)), 500)
+	if log := e.log.String(); !strings.Contains(log, "0 statuses") {
+		t.Errorf("log %q does not say why", log)
+	}
+}
+
+// The document and the decoder are written apart: whatever the one shows the other
+// must know, and nothing more.
+func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
+	schemas := fetchDocument(t).Components.Schemas
+	values := map[string]string{
+		"sent_at": `"2026-03-01T20:15:00Z"`, "ack": `"cached"`, "records": "false", "heartbeats": "[%s]",
+		"object": `{"id":"1","type":1}`, "kind": `"start"`, "position_ms": "0", "duration_ms": "1", "event_time": `"2026-03-01T20:15:00Z"`,
+		"session": `"s"`, "device": `"d"`, "failed": "true", "meta": `{"a":"b"}`, "objects": `[{"id":"1","type":1}]`,
+	}
+	write := func(schema string) string {
+		var fields []string
+		for name := range schemas[schema].Properties {
+			fields = append(fields, fmt.Sprintf("%q:%s", name, values[name]))
+		}
+		return "{" + strings.Join(fields, ",") + "}"
+	}
+	full := fmt.Sprintf(write("HeartbeatsBody"), write("Heartbeat"))
+	s := storing()
+	w := newEdge(t, s).do(t, "POST /v1/heartbeats", full)
+	var got struct{ Results []struct{ Status string } }
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Results) != 1 || got.Results[0].Status != "stored" {
+		t.Fatalf("%s: got %d %s", full, w.Code, w.Body)
+	}
+	points := answering(&historyv1.PointsResponse{Items: []*historyv1.Item{{}}}, nil)
+	if w := newEdge(t, points).do(t, "POST /v1/history/lookup", write("LookupBody")); w.Code != http.StatusOK {
+		t.Errorf("lookup: got %d %s", w.Code, w.Body)
+	}
+	if w := newEdge(t, &service{}).do(t, "POST /v1/history/delete", write("DeleteBody")); w.Code != http.StatusOK {
+		t.Errorf("delete: got %d %s", w.Code, w.Body)
+	}
+}

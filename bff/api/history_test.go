@@ -1,0 +1,172 @@
+package api_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+var item = &historyv1.Item{
+	Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_PAUSED,
+	EventTimeMs: 1772396100000, PositionMs: 61000, FurthestMs: 61000, Revision: 31,
+}
+
+const itemJSON = `{"object":{"id":"100","type":1},"position_ms":61000,"duration_ms":0,"furthest_ms":61000,"plays":0,` +
+	`"state":"paused","event_time":"2026-03-01T20:15:00.000Z","etag":"1f"}`
+
+// Each operation asks the service for what the request says, and answers with what
+// it gets.
+func TestOperations(t *testing.T) {
+	objects := []*historyv1.Object{{Id: "100", Type: 1}}
+	two := []*historyv1.Object{{Id: "100", Type: 1}, {Id: "a:b_c~@-.", Type: 4294967295}}
+	tests := []struct {
+		target, body string
+		ask          proto.Message
+		answer       any
+		want         string
+	}{
+		{
+			"GET /v1/history", "",
+			&historyv1.ListRequest{Uid: "u1", Limit: 20},
+			&historyv1.ListResponse{},
+			`{"items":[],"cursor":"","has_more":false}`,
+		},
+		{
+			"GET /v1/history?limit=100&cursor=abc&type=2&since=2026-03-01T21:15:00%2B01:00&until=2026-03-01T20:15:01.5Z", "",
+			&historyv1.ListRequest{Uid: "u1", Limit: 100, Cursor: "abc", Type: 2, SinceMs: 1772396100000, UntilMs: 1772396101500},
+			&historyv1.ListResponse{Items: []*historyv1.Item{item}, Cursor: "def", HasMore: true},
+			`{"items":[` + itemJSON + `],"cursor":"def","has_more":true}`,
+		},
+		{
+			"GET /v1/history/1/100", "",
+			&historyv1.PointsRequest{Uid: "u1", Objects: objects},
+			&historyv1.PointsResponse{Items: []*historyv1.Item{item}},
+			itemJSON,
+		},
+		{
+			"POST /v1/history/lookup", `{"objects":[{"id":"100","type":1},{"id":"a:b_c~@-.","type":4294967295}]}`,
+			&historyv1.PointsRequest{Uid: "u1", Objects: two},
+			&historyv1.PointsResponse{Items: []*historyv1.Item{item, {}}},
+			`{"items":[` + itemJSON + `,null]}`,
+		},
+		{
+			"DELETE /v1/history/4294967295/a:b_c~@-.", "",
+			&historyv1.DeleteRequest{Uid: "u1", Objects: two[1:]},
+			&historyv1.DeleteResponse{Deleted: 1},
+			`{"deleted":1}`,
+		},
+		{
+			"POST /v1/history/delete", `{"objects":[{"id":"100","type":1},{"id":"a:b_c~@-.","type":4294967295}]}`,
+			&historyv1.DeleteRequest{Uid: "u1", Objects: two},
+			&historyv1.DeleteResponse{},
+			`{"deleted":0}`,
+		},
+		{
+			"DELETE /v1/history", "",
+			&historyv1.ClearRequest{Uid: "u1"},
+			&historyv1.ClearResponse{ClearedMs: 1772396100000},
+			`{"until":"2026-03-01T20:15:00.000Z"}`,
+		},
+		{
+			"DELETE /v1/history?type=3&until=2026-03-01T20:15:00Z", "",
+			&historyv1.ClearRequest{Uid: "u1", Type: 3, UntilMs: 1772396100000},
+			&historyv1.ClearResponse{ClearedMs: 1772396100000},
+			`{"until":"2026-03-01T20:15:00.000Z"}`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.target, func(t *testing.T) {
+			s := answering(tt.answer, nil)
+			w := newEdge(t, s).do(t, tt.target, tt.body)
+			if got := strings.TrimSpace(w.Body.String()); w.Code != http.StatusOK || got != tt.want {
+				t.Errorf("got %d %s\nwant 200 %s", w.Code, got, tt.want)
+			}
+			if len(s.asked) != 1 || !proto.Equal(s.asked[0].(proto.Message), tt.ask) {
+				t.Errorf("asked %v, want %v", s.asked, tt.ask)
+			}
+		})
+	}
+}
+
+func TestParametersThatAreRefused(t *testing.T) {
+	const objects = `{"objects":[{"id":"100","type":1}]}`
+	tests := []struct {
+		target, body string
+		status       int
+		field        string
+	}{
+		{"GET /v1/history?limit=0", "", 422, "query.limit"},
+		{"GET /v1/history?limit=101", "", 422, "query.limit"},
+		{"GET /v1/history?limit=-1", "", 422, "query.limit"},
+		{"GET /v1/history?limit=4294967297", "", 422, "query.limit"},
+		{"GET /v1/history?limit=ten", "", 422, "query.limit"},
+		{"GET /v1/history?limit=", "", 422, "query.limit"},
+		{"GET /v1/history?limit=1&limit=2", "", 422, "query.limit"},
+		{"GET /v1/history?type=0", "", 422, "query.type"},
+		{"GET /v1/history?type=4294967296", "", 422, "query.type"},
+		{"GET /v1/history?since=1772396100000", "", 422, "query.since"},
+		{"GET /v1/history?since=2026-03-01T20:15:00", "", 422, "query.since"},
+		{"GET /v1/history?since=2026-03-01T20:15:00+01:00", "", 422, "query.since"}, // the + is a space
+		{"GET /v1/history?until=1969-03-01T20:15:00Z", "", 422, "query.until"},
+		{"GET /v1/history?cursor=%ff", "", 422, "query.cursor"},
+		{"GET /v1/history?cursor=" + strings.Repeat("a", 513), "", 422, "query.cursor"},
+		{"GET /v1/history?uid=u2", "", 422, "query.uid"},
+		{"GET /v1/history?limit=1%zz", "", 422, "query"},
+		{"GET /v1/history?limit=1;type=2", "", 422, "query"},
+		{"GET /v1/history/0/100", "", 422, "path.type"},
+		{"GET /v1/history/4294967297/100", "", 422, "path.type"},
+		{"GET /v1/history/video/100", "", 422, "path.type"},
+		{"GET /v1/history/1/a%2Fb", "", 422, "path.id"},
+		{"GET /v1/history/1/a%20b", "", 422, "path.id"},
+		{"GET /v1/history/1/%ff", "", 422, "path.id"},
+		{"GET /v1/history/1/" + strings.Repeat("a", 129), "", 422, "path.id"},
+		{"GET /v1/history/1/100?uid=u2", "", 422, "query.uid"},
+		{"DELETE /v1/history?until=1970-01-01T00:00:00Z", "", 422, "query.until"}, // 0, which is "now" to the service
+		{"DELETE /v1/history?until=", "", 422, "query.until"},
+		{"DELETE /v1/history?until&type=1", "", 422, "query.until"},
+		{"DELETE /v1/history?typ=1", "", 422, "query.typ"},
+		{"DELETE /v1/history?type=0", "", 422, "query.type"},
+		{"DELETE /v1/history/1/a%20b", "", 422, "path.id"},
+		{"POST /v1/history/lookup?type=1", objects, 422, "query.type"},
+		{"POST /v1/history/lookup", `{}`, 422, "body.objects"},
+		{"POST /v1/history/lookup", `{"objects":[{"id":"100","type":1,"uid":"u2"}]}`, 422, "body.objects[0].uid"},
+		{"POST /v1/history/lookup", `{"objects":[` + strings.Repeat(`{"id":"1","type":1},`, 100) + `{"id":"1","type":1}]}`, 413, ""},
+		{"POST /v1/history/lookup", `{"objects":`, 400, ""},
+		{"POST /v1/history/delete", `{"type":1}`, 422, "body.type"},
+		{"POST /v1/history/delete", `{"objects":[{"id":"100","type":"1"}]}`, 422, "body.objects[0].type"},
+		{"POST /v1/history/delete", `{"objects":[` + strings.Repeat(`{"id":"1","type":1},`, 1000) + `{"id":"1","type":1}]}`, 413, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.target, func(t *testing.T) {
+			s := &service{}
+			p := wantProblem(t, newEdge(t, s).do(t, tt.target, tt.body), tt.status)
+			if tt.field != "" && (len(p.Errors) != 1 || p.Errors[0].Field != tt.field || p.Errors[0].Reason == "") {
+				t.Errorf("errors %v, want one of %s", p.Errors, tt.field)
+			}
+			if len(s.asked) > 0 {
+				t.Errorf("the service was asked %v", s.asked)
+			}
+		})
+	}
+}
+
+func TestNoRecord(t *testing.T) {
+	e := newEdge(t, answering(&historyv1.PointsResponse{Items: []*historyv1.Item{{}}}, nil))
+	wantProblem(t, e.do(t, "GET /v1/history/1/100", ""), 404)
+}
+
+// An answer with too few points must not pass for "no progress".
+func TestAnswerThatDoesNotFit(t *testing.T) {
+	e := newEdge(t, &service{})
+	for _, w := range []*httptest.ResponseRecorder{
+		e.do(t, "GET /v1/history/1/100", ""),
+		e.do(t, "POST /v1/history/lookup", `{"objects":[{"id":"100","type":1}]}`),
+	} {
+		wantProblem(t, w, 500)
+	}
+}

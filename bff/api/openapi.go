@@ -1,0 +1,89 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// config leaves out what huma would serve of its own: schemas, a document in four
+// forms that is built without a lock, and pages that load scripts from elsewhere.
+func (a *api) config() huma.Config {
+	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	schemas.RegisterTypeAlias(reflect.TypeFor[huma.ErrorModel](), reflect.TypeFor[problem]())
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title: "Playhead", Version: "1",
+				Description: "What a user watched, read or heard, and where they stopped. " +
+					"The user is the bearer token's. Times are RFC 3339 with an offset; positions and durations are milliseconds. " +
+					"Every error is application/problem+json; 503 says in Retry-After when to try again.",
+			},
+			Components: &huma.Components{
+				Schemas: schemas,
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"bearer": {Type: "http", Scheme: "bearer", BearerFormat: "JWT"},
+				},
+			},
+			Security:       []map[string][]string{{"bearer": {}}},
+			OnAddOperation: []huma.AddOpFunc{document},
+		},
+		Formats:                      huma.DefaultFormats,
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+		Transformers:                 []huma.Transformer{a.transform},
+	}
+}
+
+// operation describes an operation. The body is an example of the type that it takes.
+func operation(method, path, summary string, body any) huma.Operation {
+	op := huma.Operation{
+		Method: method, Path: path, Summary: summary,
+		OperationID: strings.ToLower(method) + strings.NewReplacer("/v1", "", "/", "-", "{", "", "}", "").Replace(path),
+	}
+	if body != nil {
+		op.Metadata = map[string]any{"body": reflect.TypeOf(body)}
+	}
+	return op
+}
+
+// document adds the body that huma does not know of, because the operation reads it
+// itself.
+func document(oapi *huma.OpenAPI, op *huma.Operation) {
+	body, ok := op.Metadata["body"].(reflect.Type)
+	if !ok {
+		return
+	}
+	schema := oapi.Components.Schemas.Schema(body, true, "")
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+}
+
+// describe serves the document, and a page that shows it.
+func describe(mux *http.ServeMux, oapi *huma.OpenAPI) error {
+	items := oapi.Components.Schemas.Map()["Lookup"].Properties["items"]
+	items.Items = &huma.Schema{OneOf: []*huma.Schema{items.Items, {Type: "null"}}}
+	text, err := json.Marshal(oapi)
+	if err != nil {
+		return fmt.Errorf("encode OpenAPI document: %w", err)
+	}
+	page, err := docs(oapi)
+	if err != nil {
+		return fmt.Errorf("render docs: %w", err)
+	}
+	mux.HandleFunc("GET /openapi.json", static("application/json", text))
+	mux.HandleFunc("GET /docs", static("text/html; charset=utf-8", page))
+	return nil
+}
+
+func static(contentType string, content []byte) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+		_, _ = w.Write(content) // an error is the reader's
+	}
+}

@@ -1,0 +1,117 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+type schema struct {
+	Ref        string            `json:"$ref"`
+	Properties map[string]schema `json:"properties"`
+	Required   []string          `json:"required"`
+}
+
+type operation struct {
+	OperationID string
+	Parameters  []struct {
+		Name, In string
+		Required bool
+	}
+	RequestBody struct {
+		Content map[string]struct{ Schema schema }
+	}
+	Responses map[string]struct {
+		Content map[string]struct{ Schema schema }
+	}
+}
+
+type document struct {
+	OpenAPI    string
+	Paths      map[string]map[string]operation
+	Components struct{ Schemas map[string]schema }
+}
+
+func fetchDocument(t *testing.T) document {
+	t.Helper()
+	w := newEdge(t, &service{}).send(request(t, "u1", "GET /openapi.json", nil))
+	var d document
+	if err := json.Unmarshal(w.Body.Bytes(), &d); w.Code != http.StatusOK || err != nil {
+		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+	}
+	return d
+}
+
+// lines writes an operation as one line for each thing that clients rely on.
+func (o operation) lines(method, path string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %s\n", strings.ToUpper(method), path, o.OperationID)
+	for _, p := range o.Parameters {
+		fmt.Fprintf(&b, "  %s %s required=%v\n", p.In, p.Name, p.Required)
+	}
+	for media, content := range o.RequestBody.Content {
+		fmt.Fprintf(&b, "  body %s %s\n", media, content.Schema.Ref)
+	}
+	for _, status := range slices.Sorted(maps.Keys(o.Responses)) {
+		for media, content := range o.Responses[status].Content {
+			fmt.Fprintf(&b, "  %s %s %s\n", status, media, content.Schema.Ref)
+		}
+	}
+	return b.String()
+}
+
+func TestOpenAPIPaths(t *testing.T) {
+	d := fetchDocument(t)
+	got := "openapi " + d.OpenAPI + "\n"
+	for _, path := range slices.Sorted(maps.Keys(d.Paths)) {
+		for _, method := range slices.Sorted(maps.Keys(d.Paths[path])) {
+			got += d.Paths[path][method].lines(method, path)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Components.Schemas)) {
+		s := d.Components.Schemas[name]
+		slices.Sort(s.Required)
+		got += fmt.Sprintf("%s %v required %v\n", name, slices.Sorted(maps.Keys(s.Properties)), s.Required)
+	}
+	golden(t, "testdata/openapi.golden", []byte(got))
+}
+
+func golden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs; with -update it is rewritten. got:\n%s", path, got)
+	}
+}
+
+func TestDocs(t *testing.T) {
+	w := newEdge(t, &service{}).send(request(t, "u1", "GET /docs", nil))
+	page := w.Body.String()
+	for _, want := range []string{"POST /v1/heartbeats", "HeartbeatsBody", "list of Heartbeat", "Record or null", "position_ms"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+	for _, bad := range []string{"<script", "http://", "https://", "{{"} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page has %q", bad)
+		}
+	}
+}

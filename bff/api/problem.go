@@ -1,0 +1,92 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/history"
+)
+
+// problem is the answer to everything that goes wrong (RFC 9457). It is an error
+// that huma knows how to send.
+type problem struct {
+	Title     string             `json:"title" example:"Unprocessable Entity"`
+	Status    int                `json:"status" example:"422"`
+	Detail    string             `json:"detail"`
+	RequestID string             `json:"request_id" doc:"Names the request in the logs; the one of X-Request-Id if it came with one."`
+	Errors    []codec.FieldError `json:"errors,omitempty" nullable:"false"`
+}
+
+// problem turns an error into the answer. What it does not know stays in the log.
+func (a *api) problem(ctx context.Context, err error) *problem {
+	p := &problem{Status: statusOf(err), RequestID: requestID(ctx), Errors: fields(err)}
+	p.Title, p.Detail = http.StatusText(p.Status), err.Error()
+	switch p.Status {
+	case http.StatusServiceUnavailable:
+		p.Detail = "the history is unavailable at the moment"
+	case http.StatusGatewayTimeout:
+		p.Detail = "no answer in time; what was sent may or may not be stored"
+	case http.StatusInternalServerError:
+		p.Detail = "internal error"
+		a.cfg.Logger.ErrorContext(ctx, "request failed", "err", err, "request_id", p.RequestID)
+	default:
+		if len(p.Errors) > 0 {
+			p.Detail = p.Errors[0].Field + ": " + p.Errors[0].Reason
+		}
+	}
+	return p
+}
+
+// fields returns the fields that an error is about.
+func fields(err error) []codec.FieldError {
+	if field, ok := errors.AsType[*history.FieldError](err); ok {
+		return []codec.FieldError{codec.FieldError(*field)}
+	}
+	return violations(err)
+}
+
+// transform gives huma's own errors, those of parameters, the form of all others.
+func (a *api) transform(ctx huma.Context, _ string, v any) (any, error) {
+	m, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	p := &problem{Title: m.Title, Status: m.Status, Detail: m.Detail, RequestID: requestID(ctx.Context())}
+	for _, e := range m.Errors {
+		p.Errors = append(p.Errors, codec.FieldError{Field: e.Location, Reason: e.Message})
+	}
+	return p, nil
+}
+
+// serve answers where huma has no hand in it.
+func (p *problem) serve(w http.ResponseWriter) {
+	maps.Copy(w.Header(), p.GetHeaders())
+	w.Header().Set("Content-Type", p.ContentType("application/json"))
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // an error is the reader's
+}
+
+func (p *problem) Error() string { return p.Detail }
+
+func (p *problem) GetStatus() int { return p.Status }
+
+func (p *problem) ContentType(string) string { return "application/problem+json" }
+
+// GetHeaders spreads those who come back over some seconds.
+func (p *problem) GetHeaders() http.Header {
+	switch p.Status {
+	case http.StatusServiceUnavailable:
+		return http.Header{"Retry-After": {strconv.Itoa(1 + rand.N(3))}}
+	case http.StatusUnauthorized:
+		return http.Header{"Www-Authenticate": {"Bearer"}}
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package api
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/playhead/playhead/bff/codec"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const maxLookup = 100
+
+type listInput struct {
+	Limit  uint32 `query:"limit" minimum:"1" maximum:"100" default:"20"`
+	Cursor string `query:"cursor" maxLength:"512" doc:"From the page before."`
+	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" doc:"Only objects of this type."`
+	Since  string `query:"since" format:"date-time" doc:"Nothing before it. In a query a + is written as %2B."`
+	Until  string `query:"until" format:"date-time" doc:"Nothing after it."`
+}
+
+type objectInput struct {
+	Type uint32 `path:"type" minimum:"1" maximum:"4294967295"`
+	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
+}
+
+func (in *objectInput) objects() []*historyv1.Object {
+	return []*historyv1.Object{{Id: in.ID, Type: in.Type}}
+}
+
+func (a *api) list(ctx context.Context, in *listInput) (*page, error) {
+	req := &historyv1.ListRequest{Uid: uidOf(ctx), Limit: in.Limit, Cursor: in.Cursor, Type: in.Type}
+	var err error
+	if req.SinceMs, err = queryTime("query.since", in.Since); err != nil {
+		return nil, err
+	}
+	if req.UntilMs, err = queryTime("query.until", in.Until); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
+	defer cancel()
+	resp, err := a.cfg.Service.List(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &page{Items: codec.NewRecords(resp.Items), Cursor: resp.Cursor, HasMore: resp.HasMore}, nil
+}
+
+func (a *api) point(ctx context.Context, in *objectInput) (*codec.Record, error) {
+	records, err := a.points(ctx, in.objects())
+	if err != nil {
+		return nil, err
+	}
+	if records[0] == nil {
+		return nil, errNotFound
+	}
+	return records[0], nil
+}
+
+func (a *api) lookup(ctx context.Context, in *upload) (*lookup, error) {
+	objects, err := a.objects(in, maxLookup)
+	if err != nil {
+		return nil, err
+	}
+	records, err := a.points(ctx, objects)
+	if err != nil {
+		return nil, err
+	}
+	return &lookup{Items: records}, nil
+}
+
+// points returns one record for each object, nil where there is none.
+func (a *api) points(ctx context.Context, objects []*historyv1.Object) ([]*codec.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
+	defer cancel()
+	resp, err := a.cfg.Service.Points(ctx, &historyv1.PointsRequest{Uid: uidOf(ctx), Objects: objects})
+	if err != nil {
+		return nil, err
+	}
+	if len(resp.Items) != len(objects) { // never to be taken for "no record"
+		return nil, fmt.Errorf("%d points for %d objects", len(resp.Items), len(objects))
+	}
+	return codec.NewRecords(resp.Items), nil
+}
+
+func (a *api) objects(in *upload, limit int) (objects []*historyv1.Object, err error) {
+	err = a.read(in, func(body []byte) (err error) {
+		objects, err = codec.DecodeObjects(body, limit)
+		return err
+	})
+	return objects, err
+}
+
+func queryTime(field, text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	return codec.ParseTime(field, []byte(text))
+}

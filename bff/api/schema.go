@@ -1,0 +1,56 @@
+package api
+
+import "github.com/playhead/playhead/bff/codec"
+
+// The bodies of requests, as the document shows them. Package codec reads them.
+
+type heartbeatsBody struct {
+	SentAt     string      `json:"sent_at,omitempty" format:"date-time" doc:"The device's clock when it sent this, to correct that of the events. Without it the clock is trusted."`
+	Ack        string      `json:"ack,omitempty" enum:"cached,queued" default:"cached" doc:"What an answer promises: the cache holds it, or the queue does too."`
+	Records    bool        `json:"records,omitempty" default:"true" doc:"Whether results carry the records as they now stand."`
+	Heartbeats []heartbeat `json:"heartbeats" maxItems:"1000" nullable:"false"`
+}
+
+type heartbeat struct {
+	Object     codec.Object      `json:"object"`
+	Kind       string            `json:"kind" enum:"start,progress,pause,seek,stop,finish"`
+	PositionMS int64             `json:"position_ms" minimum:"0" maximum:"2592000000"`
+	DurationMS int64             `json:"duration_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"0 when the player does not know it."`
+	EventTime  string            `json:"event_time" format:"date-time"`
+	Session    string            `json:"session,omitempty" doc:"Names the viewing, at most 128 bytes; a completed play counts once per session."`
+	Device     string            `json:"device,omitempty" doc:"At most 128 bytes."`
+	Failed     bool              `json:"failed,omitempty" doc:"The playback failed: the position is not to be remembered."`
+	Meta       map[string]string `json:"meta,omitempty" maxProperties:"16" doc:"At most 1 KiB of keys and values."`
+}
+
+type lookupBody struct {
+	Objects []codec.Object `json:"objects" minItems:"1" maxItems:"100" nullable:"false"`
+}
+
+type deleteBody struct {
+	Objects []codec.Object `json:"objects" minItems:"1" maxItems:"1000" nullable:"false"`
+}
+
+// Answers.
+
+type results struct {
+	Results []codec.Result `json:"results" nullable:"false" doc:"One for each heartbeat, in order."`
+}
+
+type page struct {
+	Items   []*codec.Record `json:"items" nullable:"false"`
+	Cursor  string          `json:"cursor" doc:"Of the next page; empty on the last one."`
+	HasMore bool            `json:"has_more"`
+}
+
+type lookup struct {
+	Items []*codec.Record `json:"items" nullable:"false" doc:"One for each object, in order; null where there is no record."`
+}
+
+type deleted struct {
+	Deleted uint32 `json:"deleted" doc:"How many of the objects had a record."`
+}
+
+type cleared struct {
+	Until string `json:"until" format:"date-time" doc:"Everything at or before it is gone."`
+}

@@ -1,0 +1,78 @@
+package codec
+
+import (
+	"github.com/playhead/playhead/bff/scan"
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const wantKind = "want start, progress, pause, seek, stop or finish"
+
+func (d *batchDecoder) field(h *historyv1.Heartbeat, name []byte) {
+	switch string(name) {
+	case "object":
+		h.ObjectId, h.ObjectType = d.object("object.")
+	case "kind":
+		h.Kind = d.kind()
+	case "position_ms":
+		h.PositionMs, d.given = d.millis("position_ms")
+	case "duration_ms":
+		h.DurationMs, _ = d.millis("duration_ms")
+	case "event_time":
+		h.EventTimeMs = d.time("event_time")
+	case "session":
+		h.Session = d.text("session", d.last.GetSession())
+	case "device":
+		h.Device = d.text("device", d.last.GetDevice())
+	case "failed":
+		h.Failed = d.flag("failed")
+	case "meta":
+		h.Meta = d.meta()
+	default:
+		d.unknown("", name)
+	}
+}
+
+func (d *batchDecoder) kind() historyv1.Kind {
+	text, _ := d.in.Text()
+	switch string(text) {
+	case "start":
+		return historyv1.Kind_KIND_START
+	case "progress":
+		return historyv1.Kind_KIND_PROGRESS
+	case "pause":
+		return historyv1.Kind_KIND_PAUSE
+	case "seek":
+		return historyv1.Kind_KIND_SEEK
+	case "stop":
+		return historyv1.Kind_KIND_STOP
+	case "finish":
+		return historyv1.Kind_KIND_FINISH
+	}
+	d.refuse("kind", wantKind)
+	return historyv1.Kind_KIND_UNSPECIFIED
+}
+
+// meta keeps one entry more than is legal: enough for the service to refuse it.
+func (d *batchDecoder) meta() map[string]string {
+	if d.in.Null() {
+		return nil
+	}
+	if d.in.Kind() != scan.Object {
+		d.in.Skip()
+		d.refuse("meta", "want an object of strings")
+		return nil
+	}
+	meta := make(map[string]string)
+	for name := range d.in.Object() {
+		key := string(name)
+		text, ok := d.in.Text()
+		if !ok {
+			d.refuse("meta", "want an object of strings")
+		}
+		if len(meta) <= history.MaxMetaKeys {
+			meta[key] = string(text)
+		}
+	}
+	return meta
+}

@@ -1,0 +1,132 @@
+package codec
+
+import (
+	"github.com/playhead/playhead/bff/scan"
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// MaxHeartbeats is how many heartbeats one body may hold.
+const MaxHeartbeats = 1000
+
+// Batch is one upload of heartbeats.
+type Batch struct {
+	// Seq is the number that the player gave a message of a stream.
+	Seq uint64
+	// Heartbeats are those of the body that could be read, in order.
+	Heartbeats []*historyv1.Heartbeat
+	// Records is whether the answer shall carry them.
+	Records bool
+	// Ack is what the answer promises.
+	Ack historyv1.Ack
+
+	refused []*history.FieldError // one for each heartbeat of the body, nil if it was read
+}
+
+// DecodeBatch reads the body of an upload by uid. A heartbeat that cannot be read is
+// refused in [Batch.Results], beside the others. The whole body fails with
+// [scan.ErrSyntax], with [ErrTooLarge], and with [history.ErrInvalid] for an unknown
+// field anywhere or a wrong one outside the heartbeats.
+func DecodeBatch(uid string, body []byte) (*Batch, error) {
+	d := batchDecoder{decoder: newDecoder(body, "heartbeats"), uid: uid, batch: &Batch{Records: true}}
+	return d.batch, d.decode()
+}
+
+func (d *batchDecoder) decode() error {
+	if d.in.Kind() == scan.Object {
+		d.body()
+	} else {
+		d.noObject()
+	}
+	return d.in.End()
+}
+
+// Request is what the service is asked for the batch.
+func (b *Batch) Request() *historyv1.ApplyRequest {
+	return &historyv1.ApplyRequest{Heartbeats: b.Heartbeats, ReturnRecords: b.Records, Ack: b.Ack}
+}
+
+type batchDecoder struct {
+	*decoder
+	uid   string
+	seq   bool // the body has a number
+	batch *Batch
+	slab  []historyv1.Heartbeat
+	last  *historyv1.Heartbeat
+	given bool // the heartbeat has a position
+}
+
+func (d *batchDecoder) body() {
+	var sentAt int64
+	var listed bool
+	for name := range d.in.Object() {
+		switch string(name) {
+		case "heartbeats":
+			d.heartbeats()
+			listed = true
+		case "sent_at":
+			sentAt = d.time("sent_at")
+		case "ack":
+			d.ack()
+		case "records":
+			d.batch.Records = d.flag("records")
+		case "seq":
+			d.sequence()
+		default:
+			d.unknown("", name)
+		}
+		d.strict()
+	}
+	if !listed {
+		d.in.Fail(history.Invalid("body.heartbeats", "required"))
+	}
+	for _, h := range d.batch.Heartbeats {
+		h.SentAtMs = sentAt
+	}
+}
+
+func (d *batchDecoder) heartbeats() {
+	for range d.entries(MaxHeartbeats) {
+		h := d.next()
+		d.heartbeat(h)
+		d.batch.refused = append(d.batch.refused, d.wrong)
+		if d.wrong != nil {
+			h.Reset()
+			d.wrong = nil
+			continue
+		}
+		d.batch.Heartbeats, d.last = append(d.batch.Heartbeats, h), h
+		d.slab = d.slab[1:]
+	}
+}
+
+// next returns the heartbeat to fill, which stays the next one until it is taken.
+// Allocating as many again as there are costs a single one nothing.
+func (d *batchDecoder) next() *historyv1.Heartbeat {
+	if len(d.slab) == 0 {
+		d.slab = make([]historyv1.Heartbeat, min(len(d.batch.Heartbeats)+1, 128))
+	}
+	h := &d.slab[0]
+	h.Uid = d.uid
+	return h
+}
+
+func (d *batchDecoder) heartbeat(h *historyv1.Heartbeat) {
+	if d.in.Kind() != scan.Object {
+		d.in.Skip()
+		d.refuse("heartbeats", "want an object")
+		return
+	}
+	d.given = false
+	for name := range d.in.Object() {
+		d.field(h, name)
+	}
+	switch {
+	case h.Kind == 0:
+		d.refuse("kind", wantKind)
+	case h.EventTimeMs == 0:
+		d.refuse("event_time", wantTime)
+	case !d.given: // taken for 0 it would erase where the user stopped
+		d.refuse("position_ms", "required")
+	}
+}

@@ -1,0 +1,91 @@
+package codec
+
+import (
+	"fmt"
+	"strings"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Result is what became of one heartbeat.
+type Result struct {
+	Status string      `json:"status" enum:"stored,unchanged,stale,conflict,expired,cleared,paused,invalid,unavailable,unknown" doc:"Send it again only if it is unavailable."`
+	Record *Record     `json:"record,omitempty" doc:"The record as it now stands."`
+	Error  *FieldError `json:"error,omitempty"`
+}
+
+// FieldError says what is wrong with a field.
+type FieldError struct {
+	Field  string `json:"field" example:"position_ms"`
+	Reason string `json:"reason"`
+}
+
+// Results returns one result for each heartbeat of the body: what the service
+// answered to those that it was sent, and a refusal for the others. Without any
+// sent, the answer may be nil.
+func (b *Batch) Results(resp *historyv1.ApplyResponse) ([]Result, error) {
+	answers, err := b.answers(resp)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]Result, len(b.refused))
+	for i, e := range b.refused {
+		if e == nil {
+			results[i], answers = answers[0], answers[1:]
+			continue
+		}
+		results[i] = Result{Status: StatusName(historyv1.Status_STATUS_INVALID), Error: (*FieldError)(e)}
+	}
+	return results, nil
+}
+
+// Refused is how many heartbeats of the body could not be read.
+func (b *Batch) Refused() (n int) {
+	for _, e := range b.refused {
+		if e != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// answers returns one result for each heartbeat sent.
+func (b *Batch) answers(resp *historyv1.ApplyResponse) ([]Result, error) {
+	sent, statuses, records := len(b.Heartbeats), resp.GetStatuses(), resp.GetRecords()
+	if len(statuses) != sent || len(records) != 0 && len(records) != sent {
+		return nil, fmt.Errorf("%d statuses and %d records for %d heartbeats", len(statuses), len(records), sent)
+	}
+	results := make([]Result, sent)
+	for i, s := range statuses {
+		results[i].Status = StatusName(s)
+	}
+	for i, it := range records {
+		results[i].Record = NewRecord(it)
+	}
+	for _, r := range resp.GetRefusals() {
+		if int(r.Index) < sent {
+			results[r.Index].Error = &FieldError{Field: r.Field, Reason: r.Reason}
+		}
+	}
+	return results, nil
+}
+
+// StatusName is the protocol's own name in small letters. One that a newer service
+// sends, and this edge has no name for, is "unknown": to call it unavailable would
+// have the player send it for ever.
+func StatusName(s historyv1.Status) string {
+	name, ok := historyv1.Status_name[int32(s)]
+	if !ok || s == historyv1.Status_STATUS_UNSPECIFIED {
+		return "unknown"
+	}
+	return strings.ToLower(strings.TrimPrefix(name, "STATUS_"))
+}
+
+// Statuses returns every status that [Batch.Results] may give.
+func Statuses() []string {
+	names := make([]string, 0, len(historyv1.Status_name))
+	for n := range historyv1.Status_name {
+		names = append(names, StatusName(historyv1.Status(n)))
+	}
+	return names
+}

@@ -1,0 +1,102 @@
+// Command bff is the edge: it speaks HTTP and JSON to players, knows them by their
+// tokens, and passes what they report and ask to history-service.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/server"
+	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/bff/uplink"
+	"github.com/playhead/playhead/internal/obs"
+	"github.com/playhead/playhead/internal/run"
+)
+
+const secretVariable = "PLAYHEAD_TOKEN_SECRET"
+
+type flags struct {
+	Listen          string        `help:"Address for players." default:"127.0.0.1:8080"`
+	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:8081"`
+	Service         []string      `help:"Instances of history-service: host:port of each, or dns:///name:port for all addresses of a name." default:"127.0.0.1:7070"`
+	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more. Without it the secret is taken from $PLAYHEAD_TOKEN_SECRET; there is no flag for it, since flags are for all to see."`
+	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
+	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s"`
+	ReadDeadline    time.Duration `help:"Longest time a read may take, old pages included." default:"5s"`
+	MaxConnections  int           `help:"Connections of players at once; more wait." default:"10000"`
+	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`
+	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
+	LogFormat       string        `help:"text or json." default:"text"`
+}
+
+func main() { run.Main(edge) }
+
+func edge(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f flags
+	if err := run.Parse("bff", &f, args, getenv, out); err != nil {
+		return err
+	}
+	secret, err := f.secret(getenv)
+	if err != nil {
+		return err
+	}
+	tokens, err := token.NewVerifier(secret, f.Audience)
+	if err != nil {
+		return err
+	}
+	g, err := f.wire(tokens)
+	if err != nil {
+		return err
+	}
+	return g.Run(ctx)
+}
+
+func (f *flags) secret(getenv func(string) string) ([]byte, error) {
+	if f.TokenSecretFile == "" {
+		if s := getenv(secretVariable); s != "" {
+			return []byte(s), nil
+		}
+		return nil, errors.New("no token secret: set --token-secret-file or $" + secretVariable)
+	}
+	secret, err := os.ReadFile(f.TokenSecretFile)
+	if err != nil {
+		return nil, fmt.Errorf("token secret: %w", err)
+	}
+	return bytes.TrimSpace(secret), nil // an editor's newline is none of it
+}
+
+// wire puts the parts together in the order in which they stop.
+func (f *flags) wire(tokens *token.Verifier) (*run.Group, error) {
+	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
+	if err != nil {
+		return nil, err
+	}
+	registry := obs.NewRegistry()
+	up, err := uplink.Open(uplink.Config{Services: f.Service, Logger: log, Registry: registry})
+	if err != nil {
+		return nil, err
+	}
+	handler, err := api.New(api.Config{
+		Service: up, Tokens: tokens, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline, Logger: log, Registry: registry,
+	})
+	if err != nil {
+		return nil, errors.Join(err, up.Close())
+	}
+	players := server.New(server.Config{
+		Handler: handler, Addr: f.Listen, MaxConnections: f.MaxConnections, Drain: f.Drain / 2, Logger: log,
+	})
+	admin := obs.NewAdmin(obs.AdminConfig{
+		Addr: f.Admin, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready},
+	})
+	g := &run.Group{Drain: f.Drain, Log: log}
+	g.Add("players", f.Drain*3/4, players.Run)
+	g.Add("uplink", 0, run.Closing(up.Close))
+	g.Add("admin", 0, admin.Run)
+	return g, nil
+}

@@ -1,0 +1,150 @@
+package scan_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/playhead/playhead/bff/scan"
+)
+
+func TestSkip(t *testing.T) {
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	tests := []struct{ name, text, want string }{
+		{"values", ` {"a":[1,-2.5e+3,0,true,false,null,"x\u00e9\n"],"b":{}} `, ""},
+		{"surrogates", `"\ud83d\ude00"`, ""},
+		{"deep", deep(32), ""},
+		{"nothing", "", "want a value"},
+		{"space", " \n", "want a value"},
+		{"two values", "1 2", "want nothing more"},
+		{"byte order mark", "\ufeff1", "want a value"},
+		{"zero byte", "\x00", "want a value"},
+		{"half an object", `{"a":1`, "want , or }"},
+		{"half an array", `[1`, "want , or ]"},
+		{"comma at the end", `[1,]`, "want a value"},
+		{"comma at the end of an object", `{"a":1,}`, "want a name"},
+		{"comma alone", `[,]`, "want a value"},
+		{"no colon", `{"a" 1}`, "want :"},
+		{"no value", `{"a":}`, "want a value"},
+		{"name without quotes", `{a:1}`, "want a name"},
+		{"wrong bracket", `[1}`, "want , or ]"},
+		{"repeated name", `{"a":1,"b":2,"a":3}`, "repeated name"},
+		{"repeated name, escaped", `{"a":1,"\u0061":3}`, "repeated name"},
+		{"too deep", deep(33), "nested too deep"},
+		{"string without end", `"a`, "string without end"},
+		{"string without end, escaped", `"\n`, "string without end"},
+		{"line in a string", "\"a\nb\"", "control character"},
+		{"line in an escaped string", "\"\\ta\nb\"", "control character"},
+		{"unknown escape", `"\x41"`, "illegal escape"},
+		{"short escape", `"\u12"`, "illegal escape"},
+		{"sign in an escape", `"\u+123"`, "illegal escape"},
+		{"escape at the end", `"\`, "illegal escape"},
+		{"high surrogate alone", `"\ud83d"`, "illegal escape"},
+		{"low surrogate alone", `"\ude00"`, "illegal escape"},
+		{"two high surrogates", `"\ud83d\ud83d"`, "illegal escape"},
+		{"invalid UTF-8", "\"\xff\"", "invalid UTF-8"},
+		{"surrogate in UTF-8", "\"\xed\xa0\x80\"", "invalid UTF-8"},
+		{"zero in front", "01", "want nothing more"},
+		{"minus alone", "-", "want a digit"},
+		{"plus", "+1", "want a value"},
+		{"point at the end", "1.", "want a digit"},
+		{"exponent without digits", "1e", "want a digit"},
+		{"not a number", "NaN", "want a value"},
+		{"half a word", "tru", "want a value"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			in := scan.New([]byte(tt.text))
+			in.Skip()
+			err := in.End()
+			switch {
+			case tt.want == "" && err != nil:
+				t.Errorf("%q: %v, want nil", tt.text, err)
+			case tt.want != "" && (!errors.Is(err, scan.ErrSyntax) || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("%q: %v, want %v with %q", tt.text, err, scan.ErrSyntax, tt.want)
+			}
+		})
+	}
+}
+
+func TestInt(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want int64
+		ok   bool
+	}{
+		{"0", 0, true},
+		{"-0", 0, true},
+		{"9223372036854775807", 1<<63 - 1, true},
+		{"-9223372036854775808", -1 << 63, true},
+		{"9223372036854775808", 0, false},
+		{"1.0", 0, false},
+		{"1e3", 0, false},
+		{`"1"`, 0, false},
+		{"null", 0, false},
+		{"[1]", 0, false},
+	} {
+		in := scan.New([]byte(tt.text))
+		got, ok := in.Int()
+		if ok != tt.ok || ok && got != tt.want || in.End() != nil {
+			t.Errorf("%s: got %d, %v, %v, want %d, %v", tt.text, got, ok, in.End(), tt.want, tt.ok)
+		}
+	}
+}
+
+func TestWrongKindsAreSkipped(t *testing.T) {
+	in := scan.New([]byte(`[{"a":[1]},"t",2]`))
+	var read []string
+	for i := range in.Array() {
+		if _, ok := in.Bool(); ok {
+			t.Errorf("element %d is a bool", i)
+		}
+		read = append(read, string(in.Kind()))
+	}
+	if err := in.End(); err != nil || len(read) != 3 {
+		t.Errorf("got %d elements, %v, want 3, nil", len(read), err)
+	}
+}
+
+func TestFields(t *testing.T) {
+	in := scan.New([]byte(`{"n":null,"b":true,"\u0074":"a\"b\\\/\b\f\n\r\t\u20ac"}`))
+	var names []string
+	for name := range in.Object() {
+		names = append(names, string(name))
+		switch string(name) {
+		case "n":
+			if !in.Null() {
+				t.Error("n is not null")
+			}
+		case "b":
+			if b, ok := in.Bool(); in.Null() || !b || !ok {
+				t.Error("b is not true")
+			}
+		default:
+			if text, ok := in.Text(); !ok || string(text) != "a\"b\\/\b\f\n\r\t€" {
+				t.Errorf("text is %q, %v", text, ok)
+			}
+		}
+	}
+	if want := []string{"n", "b", "t"}; in.End() != nil || !slices.Equal(names, want) {
+		t.Errorf("got %q, %v, want %q", names, in.End(), want)
+	}
+}
+
+func TestTheFirstErrorSticks(t *testing.T) {
+	in := scan.New([]byte(`{"a":1,"b":2}`))
+	stop := errors.New("stop")
+	n := 0
+	for range in.Object() {
+		n++
+		in.Fail(stop)
+		in.Fail(errors.New("later"))
+		if _, ok := in.Int(); ok {
+			t.Error("a value after an error")
+		}
+	}
+	if err := in.End(); !errors.Is(err, stop) || n != 1 {
+		t.Errorf("got %v after %d names, want %v after 1", err, n, stop)
+	}
+}

@@ -1,0 +1,103 @@
+// Package server runs the edge's HTTP listener: every wait has a limit, and a stop
+// answers what is under way.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Config configures a [Server]. Zero values take the defaults.
+type Config struct {
+	Handler http.Handler
+	// Addr is where Run listens (default 127.0.0.1:8080).
+	Addr string
+	// Listener is used in place of Addr. Run closes it.
+	Listener net.Listener
+	// MaxConnections bounds the connections served at once; further ones wait to be
+	// accepted (default 10,000).
+	MaxConnections int
+	// Drain is how long a stop waits for requests under way (default 10 s). Then
+	// they are cut off.
+	Drain  time.Duration
+	Logger *slog.Logger
+}
+
+// Server is a part of a process.
+type Server struct{ cfg Config }
+
+// New returns a server that does nothing until Run.
+func New(cfg Config) *Server {
+	if cfg.Addr == "" {
+		cfg.Addr = "127.0.0.1:8080"
+	}
+	if cfg.MaxConnections <= 0 {
+		cfg.MaxConnections = 10_000
+	}
+	if cfg.Drain <= 0 {
+		cfg.Drain = 10 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Server{cfg: cfg}
+}
+
+// Run serves until ctx is done, and then what is under way. Requests that had to be
+// cut off are an error: their callers do not know what became of them.
+func (s *Server) Run(ctx context.Context) error {
+	l, err := s.listen(ctx)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	s.cfg.Logger.Info("edge listening", "addr", l.Addr().String())
+	srv, served := s.server(), make(chan error, 1)
+	go func() { served <- srv.Serve(netutil.LimitListener(l, s.cfg.MaxConnections)) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	return s.drain(ctx, srv, served)
+}
+
+func (s *Server) drain(ctx context.Context, srv *http.Server, served <-chan error) error {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Drain)
+	defer cancel()
+	err := srv.Shutdown(last)
+	if err != nil {
+		err = errors.Join(fmt.Errorf("requests cut off after %v: %w", s.cfg.Drain, err), srv.Close())
+	}
+	if got := <-served; !errors.Is(got, http.ErrServerClosed) {
+		err = errors.Join(err, got)
+	}
+	return err
+}
+
+func (s *Server) listen(ctx context.Context) (net.Listener, error) {
+	if s.cfg.Listener != nil {
+		return s.cfg.Listener, nil
+	}
+	return new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Addr)
+}
+
+// server bounds every wait for a client: a phone that lost its network in the
+// middle of a request must not keep a connection.
+func (s *Server) server() *http.Server {
+	return &http.Server{
+		Handler:           s.cfg.Handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       15 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
+	}
+}

@@ -1,0 +1,200 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/bff/server"
+)
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// slow is a handler that says when it has begun, and answers when it is let go.
+type slow struct{ begun, letGo chan struct{} }
+
+func newSlow() slow { return slow{make(chan struct{}, 30), make(chan struct{})} }
+
+func (s slow) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.begun <- struct{}{}
+	select {
+	case <-s.letGo:
+		_, _ = io.WriteString(w, "done")
+	case <-r.Context().Done():
+	}
+}
+
+func start(t *testing.T, cfg server.Config) (addr string, stop context.CancelFunc, ended <-chan error) {
+	t.Helper()
+	cfg.Listener = listen(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	done := make(chan error, 1)
+	go func() { done <- server.New(cfg).Run(ctx) }()
+	return cfg.Listener.Addr().String(), cancel, done
+}
+
+// get sends a request and returns the body of the answer, or the error, in time.
+func get(t *testing.T, addr string) <-chan string {
+	t.Helper()
+	answer := make(chan string, 1)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close = true
+	go func() {
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			answer <- "error: " + err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		answer <- string(text)
+	}()
+	return answer
+}
+
+func TestStopAnswersWhatIsUnderWay(t *testing.T) {
+	h := newSlow()
+	addr, stop, ended := start(t, server.Config{Handler: h})
+	answer := get(t, addr)
+	<-h.begun
+	stop()
+	waitClosed(t, addr)
+	select {
+	case err := <-ended:
+		t.Fatalf("Run returned %v before the answer", err)
+	default:
+	}
+	close(h.letGo)
+	if got := <-answer; got != "done" {
+		t.Errorf("answer %q, want done", got)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func waitClosed(t *testing.T, addr string) {
+	t.Helper()
+	for began := time.Now(); ; {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
+		if err != nil {
+			return
+		}
+		_ = conn.Close()
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("still listening")
+		}
+	}
+}
+
+func TestStopCutsOffWhatTakesTooLong(t *testing.T) {
+	h := newSlow()
+	addr, stop, ended := start(t, server.Config{Handler: h, Drain: time.Millisecond})
+	answer := get(t, addr)
+	<-h.begun
+	stop()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "cut off after 1ms") {
+		t.Errorf("Run: %v, want an error that says so", err)
+	}
+	if got := <-answer; !strings.HasPrefix(got, "error") {
+		t.Errorf("answer %q, want an error", got)
+	}
+}
+
+// counted is a listener that knows how many of its connections are open.
+type counted struct {
+	net.Listener
+	mu        sync.Mutex
+	open, top int
+}
+
+func (l *counted) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.add(1)
+	}
+	return countedConn{conn, l}, err
+}
+
+func (l *counted) add(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open += n
+	l.top = max(l.top, l.open)
+}
+
+type countedConn struct {
+	net.Conn
+	l *counted
+}
+
+func (c countedConn) Close() error {
+	c.l.add(-1)
+	return c.Conn.Close()
+}
+
+func TestMaxConnections(t *testing.T) {
+	h, l := newSlow(), &counted{Listener: listen(t)}
+	close(h.letGo)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.New(server.Config{Handler: h, Listener: l, MaxConnections: 2}).Run(ctx) }()
+	var answers []<-chan string
+	for range cap(h.begun) {
+		answers = append(answers, get(t, l.Addr().String()))
+	}
+	for _, answer := range answers {
+		if got := <-answer; got != "done" {
+			t.Errorf("answer %q, want done", got)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil || l.top > 2 {
+		t.Errorf("%d connections at once, %v, want 2 at most", l.top, err)
+	}
+}
+
+func TestHeadersAreBounded(t *testing.T) {
+	addr, _, _ := start(t, server.Config{Handler: http.NotFoundHandler()})
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: edge\r\nX: %s\r\n\r\n", strings.Repeat("x", 32<<10)) // cut off half way
+	line, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil || !strings.Contains(line, "431") {
+		t.Errorf("got %q, %v, want 431", line, err)
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	l := listen(t)
+	defer l.Close()
+	if err := server.New(server.Config{Addr: l.Addr().String()}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "listen") {
+		t.Errorf("Run: %v, want an error of listen", err)
+	}
+	closed := listen(t)
+	_ = closed.Close()
+	if err := server.New(server.Config{Listener: closed}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "serve") {
+		t.Errorf("Run: %v, want an error of serve", err)
+	}
+}

@@ -1,0 +1,129 @@
+package token_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/playhead/playhead/bff/token"
+)
+
+const secret = "0123456789abcdef0123456789abcdef"
+
+func verifier(t *testing.T, audience string) *token.Verifier {
+	t.Helper()
+	v, err := token.NewVerifier([]byte(secret), audience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
+	t.Helper()
+	text, err := jwt.NewWithClaims(method, claims).SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestVerifyRefuses(t *testing.T) {
+	soon, past := time.Now().Add(time.Hour).Unix(), time.Now().Add(-time.Second).Unix()
+	good := jwt.MapClaims{"sub": "u1", "exp": soon, "aud": "players"}
+	tests := []struct {
+		name string
+		text string
+	}{
+		{"nothing", ""},
+		{"no token", "u1"},
+		{"unsigned", sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, good)},
+		{"another secret", sign(t, jwt.SigningMethodHS256, []byte(strings.Repeat("x", 32)), good)},
+		{"another method", sign(t, jwt.SigningMethodHS512, []byte(secret), good)},
+		{"changed", change(sign(t, jwt.SigningMethodHS256, []byte(secret), good))},
+		{"expired", signed(t, jwt.MapClaims{"sub": "u1", "exp": past, "aud": "players"})},
+		{"no expiry", signed(t, jwt.MapClaims{"sub": "u1", "aud": "players"})},
+		{"not yet", signed(t, jwt.MapClaims{"sub": "u1", "exp": soon, "nbf": soon, "aud": "players"})},
+		{"no audience", signed(t, jwt.MapClaims{"sub": "u1", "exp": soon})},
+		{"another audience", signed(t, jwt.MapClaims{"sub": "u1", "exp": soon, "aud": "billing"})},
+		{"no subject", signed(t, jwt.MapClaims{"exp": soon, "aud": "players"})},
+		{"illegal subject", signed(t, jwt.MapClaims{"sub": "u/1", "exp": soon, "aud": "players"})},
+		{"long subject", signed(t, jwt.MapClaims{"sub": strings.Repeat("u", 65), "exp": soon, "aud": "players"})},
+		{"numeric subject", signed(t, jwt.MapClaims{"sub": 7, "exp": soon, "aud": "players"})},
+	}
+	v := verifier(t, "players")
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if uid, _, err := v.Verify(tt.text); !errors.Is(err, token.ErrInvalid) || uid != "" {
+				t.Errorf("Verify(%q): got %q, %v, want %v", tt.text, uid, err, token.ErrInvalid)
+			}
+		})
+	}
+	if uid, _, err := v.Verify(signed(t, good)); err != nil || uid != "u1" {
+		t.Errorf("Verify of a good one: got %q, %v", uid, err)
+	}
+}
+
+func signed(t *testing.T, claims jwt.MapClaims) string {
+	t.Helper()
+	return sign(t, jwt.SigningMethodHS256, []byte(secret), claims)
+}
+
+// change swaps the claims for others and keeps the signature.
+func change(text string) string {
+	part := strings.Split(text, ".")
+	part[1] = "eyJzdWIiOiJ1MiIsImV4cCI6OTk5OTk5OTk5OX0" // {"sub":"u2","exp":9999999999}
+	return strings.Join(part, ".")
+}
+
+func TestMint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := verifier(t, "")
+		text, err := token.Mint([]byte(secret), "a.b_c~d@e-F9", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if uid, until, err := v.Verify(text); err != nil || uid != "a.b_c~d@e-F9" || time.Until(until) != time.Minute {
+			t.Errorf("got %q until %v, %v, want the uid it was made for, for a minute", uid, until, err)
+		}
+		time.Sleep(time.Minute + time.Second)
+		if _, _, err := v.Verify(text); !errors.Is(err, jwt.ErrTokenExpired) {
+			t.Errorf("after its time: %v, want %v", err, jwt.ErrTokenExpired)
+		}
+	})
+}
+
+func TestMintRefuses(t *testing.T) {
+	for _, tt := range []struct{ name, secret, uid string }{
+		{"short secret", secret[1:], "u1"},
+		{"no secret", "", "u1"},
+		{"no uid", secret, ""},
+		{"illegal uid", secret, "u 1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if text, err := token.Mint([]byte(tt.secret), tt.uid, time.Hour); err == nil {
+				t.Errorf("got %q, want an error", text)
+			}
+		})
+	}
+	if _, err := token.NewVerifier([]byte(secret[1:]), ""); err == nil || strings.Contains(err.Error(), secret[1:]) {
+		t.Errorf("a verifier with a short secret: %v, want an error without it", err)
+	}
+}
+
+func TestBearer(t *testing.T) {
+	for header, want := range map[string]string{"Bearer a.b.c": "a.b.c", "bearer  a": "a", "Bearer": ""} {
+		if got, err := token.Bearer(header); err != nil || got != want {
+			t.Errorf("%q: got %q, %v, want %q", header, got, err, want)
+		}
+	}
+	for _, header := range []string{"", "Basic dTE6cGFzcw==", "a.b.c", "Bearera.b.c"} {
+		if got, err := token.Bearer(header); !errors.Is(err, token.ErrInvalid) {
+			t.Errorf("%q: got %q, %v, want %v", header, got, err, token.ErrInvalid)
+		}
+	}
+}

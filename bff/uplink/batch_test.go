@@ -1,0 +1,303 @@
+package uplink_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/playhead/playhead/bff/uplink"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// bubble runs fn with a client of one instance, in a time of its own.
+func bubble(t *testing.T, cfg uplink.Config, fn func(t *testing.T, i *instance, c *uplink.Client)) {
+	t.Helper()
+	bubbles(t, 1, cfg, func(t *testing.T, all []*instance, c *uplink.Client) { fn(t, all[0], c) })
+}
+
+// bubbles is bubble with n instances.
+func bubbles(t *testing.T, n int, cfg uplink.Config, fn func(t *testing.T, all []*instance, c *uplink.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var all []*instance
+		doors := map[string]*bufconn.Listener{}
+		for len(all) < n {
+			l := bufconn.Listen(1 << 16)
+			i := serveOn(t, l)
+			i.addr = fmt.Sprintf("10.0.0.%d:1", len(all))
+			doors[i.addr] = l
+			all = append(all, i)
+		}
+		cfg.Options = append(cfg.Options, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			return doors[addr].DialContext(ctx)
+		}))
+		var served []*instance
+		if len(cfg.Services) == 0 {
+			served = all
+		}
+		c := open(t, cfg, served...)
+		awaitUp(t, c, served...)
+		fn(t, all, c)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, i := range all {
+			i.server.Stop()
+		}
+	})
+}
+
+// each calls Apply at once for all requests, in their order, and returns the answers.
+func each(t *testing.T, c *uplink.Client, reqs ...*historyv1.ApplyRequest) []*historyv1.ApplyResponse {
+	t.Helper()
+	answers := make([]*historyv1.ApplyResponse, len(reqs))
+	var wg sync.WaitGroup
+	for n, req := range reqs {
+		wg.Go(func() {
+			var err error
+			if answers[n], err = c.Apply(t.Context(), req); err != nil {
+				t.Errorf("call %d: %v", n, err)
+			}
+		})
+		synctest.Wait() // it waits in the queue, or was answered
+	}
+	wg.Wait()
+	return answers
+}
+
+func TestOneHeartbeatLeavesAfterTheLinger(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		for range 3 {
+			began := time.Now()
+			each(t, c, beats("u1", 1))
+			if took := time.Since(began); took != 2*time.Millisecond {
+				t.Errorf("it took %v, want 2ms", took)
+			}
+		}
+		if got := i.sizes(); !slices.Equal(got, []int{1, 1, 1}) {
+			t.Errorf("batches of %v", got)
+		}
+	})
+}
+
+func TestCallsShareABatch(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		var reqs []*historyv1.ApplyRequest
+		for _, uid := range users(60) {
+			reqs = append(reqs, beats(uid, 1))
+		}
+		began := time.Now()
+		for n, a := range each(t, c, reqs...) {
+			if len(a.Statuses) != 1 || a.Statuses[0] != historyv1.Status_STATUS_STORED || len(a.Records) > 0 {
+				t.Errorf("call %d was answered %v", n, a)
+			}
+		}
+		if got, took := i.sizes(), time.Since(began); !slices.Equal(got, []int{60}) || took != 2*time.Millisecond {
+			t.Errorf("60 calls: batches of %v after %v, want one after 2ms", got, took)
+		}
+	})
+}
+
+func TestAFullBatchLeavesAtOnce(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		began := time.Now()
+		each(t, c, beats("u1", 40), beats("u2", 40), beats("u3", 40))
+		if took := time.Since(began); took != 0 {
+			t.Errorf("a full batch left after %v", took)
+		}
+		each(t, c, beats("u1", 1)) // the signal of the batch before is no signal for this one
+		if got := i.sizes(); !slices.Equal(got, []int{120, 1}) || time.Since(began) != 2*time.Millisecond {
+			t.Errorf("batches of %v after %v", got, time.Since(began))
+		}
+	})
+}
+
+func TestEachCallGetsItsOwn(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.answer = func(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+			resp := &historyv1.ApplyResponse{}
+			for n, h := range req.Heartbeats {
+				resp.Statuses = append(resp.Statuses, historyv1.Status(1+h.PositionMs))
+				if req.ReturnRecords {
+					resp.Records = append(resp.Records, &historyv1.Item{Session: h.Uid})
+				}
+				if h.PositionMs == 1 {
+					resp.Refusals = append(resp.Refusals, &historyv1.Refusal{Index: uint32(n), Field: h.Uid})
+				}
+			}
+			return resp
+		}
+		reqs := []*historyv1.ApplyRequest{beats("u0", 1), beats("u1", 3), beats("u2", 2), beats("u3", 2), beats("u4", 1), beats("u5", 1), beats("u6", 1)}
+		reqs[2].ReturnRecords, reqs[4].ReturnRecords = true, true
+		reqs[5].Ack, reqs[6].Ack = historyv1.Ack_ACK_QUEUED, historyv1.Ack_ACK_QUEUED
+		for n, a := range each(t, c, reqs...) {
+			want, uid := len(reqs[n].Heartbeats), reqs[n].Heartbeats[0].Uid
+			ok := len(a.Statuses) == want && len(a.Refusals) == min(want-1, 1) && len(a.Records) == 0
+			if reqs[n].ReturnRecords {
+				ok = len(a.Statuses) == want && len(a.Records) == want && a.Records[want-1].Session == uid
+			}
+			for k, s := range a.Statuses {
+				ok = ok && s == historyv1.Status(1+k)
+			}
+			for _, r := range a.Refusals {
+				ok = ok && r.Index == 1 && r.Field == uid
+			}
+			if !ok {
+				t.Errorf("%s with %d heartbeats was answered %v", uid, want, a)
+			}
+		}
+		if got := i.sizes(); !slices.Equal(slices.Sorted(slices.Values(got)), []int{2, 3, 6}) || i.queued != 2 {
+			t.Errorf("batches of %v, %d heartbeats to be queued; want one with records, one queued, and one of the others", got, i.queued)
+		}
+	})
+}
+
+func TestOrderIsKept(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		var reqs []*historyv1.ApplyRequest
+		for n := range 500 {
+			req := beats([]string{"u1", "u2", "u3"}[n%3], 1)
+			req.Heartbeats[0].PositionMs = int64(n)
+			reqs = append(reqs, req)
+		}
+		each(t, c, reqs...)
+		last := map[string]int64{}
+		for _, batch := range i.batches {
+			for _, h := range batch {
+				if was, ok := last[h.Uid]; ok && h.PositionMs <= was {
+					t.Fatalf("%s: %d after %d", h.Uid, h.PositionMs, was)
+				}
+				last[h.Uid] = h.PositionMs
+			}
+		}
+	})
+}
+
+// hold sends calls of 50 heartbeats to an instance that does not answer until let go.
+func hold(t *testing.T, i *instance, c *uplink.Client, calls int) (letGo func()) {
+	t.Helper()
+	i.hang = make(chan struct{})
+	var wg sync.WaitGroup
+	for range calls {
+		wg.Go(func() {
+			if _, err := c.Apply(t.Context(), beats("u1", 50)); err != nil {
+				t.Error(err)
+			}
+		})
+		time.Sleep(10 * time.Millisecond) // of the bubble: it is on its way, if it can be
+	}
+	return func() {
+		close(i.hang)
+		wg.Wait()
+	}
+}
+
+func TestABatchGrowsWhileOthersAreOnTheirWay(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		hold(t, i, c, 4+21)()
+		if got := i.sizes(); !slices.Equal(got, []int{50, 50, 50, 50, 1000, 50}) {
+			t.Errorf("batches of %v", got)
+		}
+	})
+}
+
+func TestAFullQueueRefusesAtOnce(t *testing.T) {
+	bubble(t, uplink.Config{Queue: 100}, func(t *testing.T, i *instance, c *uplink.Client) {
+		letGo := hold(t, i, c, 4+2)
+		began := time.Now()
+		if _, err := c.Apply(t.Context(), beats("u2", 1)); status.Code(err) != codes.Unavailable || time.Since(began) > 0 {
+			t.Errorf("got %v after %v, want %v at once", err, time.Since(began), codes.Unavailable)
+		}
+		letGo()
+		if got := i.sizes(); !slices.Equal(got, []int{50, 50, 50, 50, 100}) {
+			t.Errorf("batches of %v", got)
+		}
+	})
+}
+
+func TestWhoLeavesIsNotWaitedFor(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if _, err := c.Apply(ctx, beats("u1", 1)); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("got %v, want %v", err, codes.DeadlineExceeded)
+		}
+		each(t, c, beats("u2", 2))
+		if got := i.sizes(); !slices.Equal(got, []int{2}) {
+			t.Errorf("batches of %v: what nobody waits for was sent", got)
+		}
+	})
+}
+
+func TestALargeCallTravelsAlone(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		long := beats("u2", 1)
+		long.Heartbeats[0].Session = strings.Repeat("s", 100<<10)
+		each(t, c, beats("u1", 100), long, beats("u3", 99))
+		if got := i.sizes(); !slices.Equal(got, []int{99}) || !slices.Equal(i.alone, []int{100, 1}) {
+			t.Errorf("batches of %v, alone %v", got, i.alone)
+		}
+	})
+}
+
+// One caller's text that protobuf refuses would end the stream, and fail all others.
+func TestBadTextIsRefusedAlone(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		for field, req := range map[string]*historyv1.Heartbeat{
+			"uid": {Uid: "\xff"}, "object": {ObjectId: "\xff"}, "session": {Session: "\xff"}, "device": {Device: "\xff"},
+			"meta": {Meta: map[string]string{"a": "\xff"}},
+		} {
+			if _, err := c.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{req}}); status.Code(err) != codes.InvalidArgument {
+				t.Errorf("%s: %v, want %v", field, err, codes.InvalidArgument)
+			}
+		}
+		if len(i.sizes()) > 0 {
+			t.Error("it was sent")
+		}
+	})
+}
+
+func TestAStoreThatIsDown(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.answer = func(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+			resp := &historyv1.ApplyResponse{Statuses: make([]historyv1.Status, len(req.Heartbeats))}
+			for n, h := range req.Heartbeats {
+				if resp.Statuses[n] = historyv1.Status_STATUS_UNAVAILABLE; h.PositionMs > 0 {
+					resp.Statuses[n] = historyv1.Status_STATUS_STORED
+				}
+			}
+			return resp
+		}
+		if _, err := c.Apply(t.Context(), beats("u1", 1)); status.Code(err) != codes.Unavailable {
+			t.Errorf("none of it: %v, want %v", err, codes.Unavailable)
+		}
+		if resp, err := c.Apply(t.Context(), beats("u1", 2)); err != nil || resp.Statuses[0] != historyv1.Status_STATUS_UNAVAILABLE {
+			t.Errorf("half of it: %v, %v", resp, err)
+		}
+		if got := i.sizes(); !slices.Equal(got, []int{1, 2}) {
+			t.Errorf("batches of %v: an answer was asked for again", got)
+		}
+	})
+}
+
+func TestAnAnswerThatDoesNotFit(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.answer = func(*historyv1.ApplyRequest) *historyv1.ApplyResponse {
+			return &historyv1.ApplyResponse{Statuses: make([]historyv1.Status, 1)}
+		}
+		if _, err := c.Apply(t.Context(), beats("u1", 2)); status.Code(err) != codes.Internal {
+			t.Errorf("got %v, want %v", err, codes.Internal)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package uplink
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+var errClosed = status.Error(codes.Canceled, "the client is closed")
+
+// maxAttempts bounds how many instances one call is made to.
+const maxAttempts = 3
+
+// call makes one RPC for one user. One that reached nobody, or whose instance died or
+// could not answer, is made again to the next instance.
+func call[Q interface{ GetUid() string }, A any](
+	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
+) (resp *A, err error) {
+	err = c.attempt(ctx, history.BucketOf(req.GetUid()), func(l *link) (again bool, err error) {
+		resp, err = rpc(l.peer.rpc, ctx, req)
+		if err == nil {
+			c.budget.earn()
+		}
+		return status.Code(err) == codes.Unavailable && c.budget.spend(), err
+	})
+	return resp, err
+}
+
+// upload is a call of many heartbeats, which travels alone.
+type upload struct{ *historyv1.ApplyRequest }
+
+// GetUid returns whose they are.
+func (u upload) GetUid() string { return u.Heartbeats[0].GetUid() } //nolint:revive // the name that generated messages have
+
+func applyAlone(rpc historyv1.HistoryServiceClient, ctx context.Context, u upload, opts ...grpc.CallOption) (*historyv1.ApplyResponse, error) { //nolint:revive // what a method of the client looks like
+	return rpc.Apply(ctx, u.ApplyRequest, opts...)
+}
+
+// attempt has fn try the instances for a bucket, best first, until it says not again.
+func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (again bool, err error)) error {
+	var tried []*peer
+	for {
+		l, err := c.pick(ctx, b, tried)
+		if err != nil {
+			return err
+		}
+		again, err := fn(l)
+		switch {
+		case errors.Is(err, errRetired): // nothing was sent
+			continue
+		case !again || len(tried) == maxAttempts-1:
+			return err
+		}
+		c.metrics.retries.Inc()
+		if slices.Contains(tried, l.peer) || c.alone(l.peer) {
+			sleep(ctx, 10*time.Millisecond+rand.N(20*time.Millisecond))
+		}
+		tried = append(tried, l.peer)
+	}
+}
+
+// budget keeps an outage of what is behind the instances from tripling their load:
+// a call is made again only while fewer than one in ten have failed lately. It is what
+// gRPC calls retry throttling.
+type budget struct{ debt atomic.Int64 } // tenths of a failure
+
+const maxDebt = 1000 // a hundred failures
+
+func (b *budget) earn() {
+	if b.debt.Load() > 0 {
+		b.debt.Add(-1)
+	}
+}
+
+// spend notes a failure and reports whether the call may be made again.
+func (b *budget) spend() bool {
+	if b.debt.Load() < maxDebt {
+		b.debt.Add(10)
+	}
+	return b.debt.Load() < maxDebt/2
+}

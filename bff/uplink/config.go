@@ -1,0 +1,90 @@
+package uplink
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+)
+
+// Config says where history-service is and how to share its attention. Zero values
+// take the defaults; Services has none.
+type Config struct {
+	// Services are the instances: host:port each, or dns:///name:port for all the
+	// addresses that the name has at the time.
+	Services []string
+	// Batch is how many waiting heartbeats make a batch leave at once (default 100),
+	// Linger how long one waits for others at most (default 2 ms).
+	Batch  int
+	Linger time.Duration
+	// Queue bounds the heartbeats that wait for one instance (default 10,000). What
+	// comes beyond is answered with Unavailable at once.
+	Queue int
+	// Patience is how long an instance may take over a batch while there is another
+	// one (default 1 s). Then the batch goes there.
+	Patience time.Duration
+	// Refresh is how often names are looked up (default 5 s), and Lookup does it (by
+	// default the system's resolver).
+	Refresh time.Duration
+	Lookup  func(ctx context.Context, host string) ([]string, error)
+	// Options are added to those of every connection: credentials, a dialer.
+	Options  []grpc.DialOption
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
+}
+
+const (
+	// maxBatch and maxBytes bound a batch of several callers, by half of what the
+	// service takes in bytes; maxShare is from where on a call travels alone.
+	maxBatch = 1000
+	maxBytes = 512 << 10
+	maxShare = 64 << 10
+	// window is how many batches are on their way to an instance at once. The service
+	// stores them one after the other; meanwhile the next one grows.
+	window = 4
+)
+
+func (c Config) withDefaults() Config {
+	c.Batch = min(positive(c.Batch, 100), maxBatch)
+	c.Linger = positive(c.Linger, 2*time.Millisecond)
+	c.Queue = positive(c.Queue, 10_000)
+	c.Patience = positive(c.Patience, time.Second)
+	c.Refresh = positive(c.Refresh, 5*time.Second)
+	if c.Lookup == nil {
+		c.Lookup = net.DefaultResolver.LookupHost
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func positive[T cmp.Ordered](v, def T) T {
+	var zero T
+	if v <= zero {
+		return def
+	}
+	return v
+}
+
+// parse tells addresses from names that must be looked up.
+func parse(services []string) (addrs, names []string, err error) {
+	for _, s := range services {
+		name, isName := strings.CutPrefix(s, "dns:///")
+		if _, _, err := net.SplitHostPort(name); err != nil {
+			return nil, nil, fmt.Errorf("service %q: want host:port or dns:///name:port", s)
+		}
+		if isName {
+			names = append(names, name)
+		} else {
+			addrs = append(addrs, s)
+		}
+	}
+	return addrs, names, nil
+}

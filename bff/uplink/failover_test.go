@@ -1,0 +1,213 @@
+package uplink_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/playhead/playhead/bff/uplink"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// owned returns a user whom the first of all serves, and puts another one there.
+func owned(t *testing.T, c *uplink.Client, by *instance) string {
+	t.Helper()
+	for _, uid := range users(1000) {
+		if who, err := list(t.Context(), c, uid); err == nil && who == by.addr {
+			return uid
+		}
+	}
+	t.Fatalf("%s serves nobody", by.addr)
+	return ""
+}
+
+// apply1 starts a call and returns where its outcome will be.
+func apply1(t *testing.T, c *uplink.Client, uid string) <-chan error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { _, err := c.Apply(t.Context(), beats(uid, 1)); done <- err }() // ends with the client
+	return done
+}
+
+func TestWhatIsOnItsWayToTheDeadGoesToTheNext(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		all[0].hang = make(chan struct{})
+		uid := owned(t, c, all[0])
+		var calls []<-chan error
+		for range 10 {
+			calls = append(calls, apply1(t, c, uid))
+		}
+		<-all[0].asked
+		all[0].server.Stop()
+		for _, done := range calls {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if got := all[1].sizes(); !slices.Equal(got, []int{10}) {
+			t.Errorf("the next one got batches of %v, want one of 10", got)
+		}
+	})
+}
+
+// An instance that takes its leave answers what it has, and is sent nothing more.
+func TestDrain(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		all[0].hang = make(chan struct{})
+		uid := owned(t, c, all[0])
+		before := apply1(t, c, uid)
+		<-all[0].asked
+		all[0].health.Shutdown()
+		synctest.Wait()
+		if err := <-apply1(t, c, uid); err != nil {
+			t.Errorf("while the owner takes its leave: %v", err)
+		}
+		stopped := make(chan struct{})
+		go func() { all[0].server.GracefulStop(); close(stopped) }() // ends with the answer
+		close(all[0].hang)
+		if err := <-before; err != nil {
+			t.Errorf("what it had: %v", err)
+		}
+		<-stopped // the stream was ended
+		if a, b := all[0].sizes(), all[1].sizes(); !slices.Equal(a, []int{1}) || !slices.Equal(b, []int{1}) {
+			t.Errorf("batches of %v and %v, want one of 1 for each", a, b)
+		}
+	})
+}
+
+// A server that goes without a word of health says GOAWAY.
+func TestGoAway(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		uid := owned(t, c, all[0])
+		if err := <-apply1(t, c, uid); err != nil {
+			t.Fatal(err)
+		}
+		all[0].server.GracefulStop()
+		if err := <-apply1(t, c, uid); err != nil || len(all[1].sizes()) != 1 {
+			t.Errorf("got %v, batches of %v", err, all[1].sizes())
+		}
+	})
+}
+
+func TestAnInstanceThatStallsIsLeft(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		all[0].hang = make(chan struct{})
+		uid := owned(t, c, all[0])
+		began := time.Now()
+		if err := <-apply1(t, c, uid); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != time.Second+4*time.Millisecond { // and twice the linger
+			t.Errorf("it took %v", took)
+		}
+		if err := <-apply1(t, c, uid); err != nil || len(all[1].sizes()) != 2 { // in the pause
+			t.Errorf("the next call: %v, batches of %v", err, all[1].sizes())
+		}
+		close(all[0].hang)
+		time.Sleep(10 * time.Second) // of the bubble
+		if got := owned(t, c, all[0]); got != uid {
+			t.Errorf("it serves %s and not %s any more", got, uid)
+		}
+	})
+}
+
+func TestAStreamThatBreaks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		broken error
+		skew   uint64
+		want   codes.Code
+	}{
+		"the instance is at fault":      {broken: status.Error(codes.Internal, "bug"), want: codes.OK},
+		"it answers something else":     {skew: 1, want: codes.OK},
+		"all instances would say so":    {broken: status.Error(codes.Unimplemented, "what"), want: codes.Unimplemented},
+		"it ends without having failed": {broken: status.Error(codes.OK, ""), want: codes.OK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+				uid := owned(t, c, all[0])
+				all[0].broken, all[0].skew = tt.broken, tt.skew
+				if err := <-apply1(t, c, uid); status.Code(err) != tt.want {
+					t.Errorf("got %v, want %v", err, tt.want)
+				}
+				if _, err := list(t.Context(), c, uid); err != nil { // in the pause, elsewhere
+					t.Errorf("a read: %v", err)
+				}
+				all[0].broken, all[0].skew = nil, 0
+				time.Sleep(time.Second) // of the bubble
+				awaitUp(t, c, all[0])
+			})
+		})
+	}
+}
+
+// With nobody else to go to, slow is better than not at all.
+func TestTheOnlyInstanceMayBeSlow(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.hang = make(chan struct{})
+		time.AfterFunc(7*time.Second, func() { close(i.hang) })
+		if _, err := c.Apply(t.Context(), beats("u1", 1)); err != nil || len(i.sizes()) != 1 {
+			t.Errorf("%v, batches of %v", err, i.sizes())
+		}
+	})
+}
+
+// resolver answers look-ups from a list.
+type resolver struct {
+	mu    sync.Mutex
+	hosts []string
+	err   error
+}
+
+func (r *resolver) set(err error, hosts ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hosts, r.err = hosts, err
+}
+
+func (r *resolver) lookup(_ context.Context, host string) ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if host != "history" {
+		return nil, errors.New("no such host")
+	}
+	return r.hosts, r.err
+}
+
+func TestNamesAreLookedUpAgain(t *testing.T) {
+	r := &resolver{hosts: []string{"10.0.0.0", "10.0.0.1", "10.0.0.0"}}
+	cfg := uplink.Config{Services: []string{"dns:///history:1"}, Lookup: r.lookup}
+	bubbles(t, 3, cfg, func(t *testing.T, all []*instance, c *uplink.Client) {
+		awaitUp(t, c, all[:2]...)
+		r.set(nil, "10.0.0.2", "10.0.0.1")
+		time.Sleep(5 * time.Second) // of the bubble
+		awaitUp(t, c, all[1:]...)
+		before := all[0].lists.Load()
+		r.set(errors.New("resolver down"))
+		time.Sleep(5 * time.Second) // of the bubble
+		r.set(nil)
+		time.Sleep(5 * time.Second) // of the bubble
+		awaitUp(t, c, all[1:]...)
+		if all[0].lists.Load() != before {
+			t.Error("one that is gone was asked")
+		}
+	})
+}
+
+func TestANameThatIsUnknown(t *testing.T) {
+	r := &resolver{}
+	cfg := uplink.Config{Services: []string{"dns:///nowhere:1"}, Lookup: r.lookup}
+	bubbles(t, 0, cfg, func(t *testing.T, _ []*instance, c *uplink.Client) {
+		began := time.Now()
+		_, err := c.List(t.Context(), &historyv1.ListRequest{Uid: "u1"})
+		if status.Code(err) != codes.Unavailable || time.Since(began) > 0 {
+			t.Errorf("got %v after %v, want %v at once", err, time.Since(began), codes.Unavailable)
+		}
+	})
+}

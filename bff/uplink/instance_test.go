@@ -1,0 +1,205 @@
+package uplink_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/playhead/playhead/bff/uplink"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// instance is a history-service that remembers what it was sent.
+type instance struct {
+	historyv1.UnimplementedHistoryServiceServer
+
+	addr   string
+	server *grpc.Server
+	health *health.Server
+
+	lists   atomic.Int64
+	listErr error
+
+	asked chan struct{} // takes a token for each batch that arrives, up to its capacity
+	hang  chan struct{} // when set, answers to batches wait until it is closed
+
+	broken error  // what streams end with once a batch has come
+	skew   uint64 // what is added to the numbers of answers
+
+	mu      sync.Mutex
+	batches [][]*historyv1.Heartbeat // over streams
+	alone   []int                    // sizes of the others
+	queued  int                      // heartbeats to be acknowledged as queued
+	answer  func(*historyv1.ApplyRequest) *historyv1.ApplyResponse
+}
+
+func start(tb testing.TB) *instance {
+	tb.Helper()
+	return serveOn(tb, listen(tb, "127.0.0.1:0"))
+}
+
+func restart(tb testing.TB, i *instance) *instance {
+	tb.Helper()
+	return serveOn(tb, listen(tb, i.addr))
+}
+
+func listen(tb testing.TB, addr string) net.Listener {
+	tb.Helper()
+	l, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", addr)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return l
+}
+
+func serveOn(tb testing.TB, l net.Listener) *instance {
+	i := &instance{server: grpc.NewServer(), health: health.NewServer(), addr: l.Addr().String(), asked: make(chan struct{}, 1000)}
+	historyv1.RegisterHistoryServiceServer(i.server, i)
+	healthv1.RegisterHealthServer(i.server, i.health)
+	go func() { _ = i.server.Serve(l) }() // ends with Stop
+	tb.Cleanup(i.server.Stop)
+	return i
+}
+
+func open(tb testing.TB, cfg uplink.Config, instances ...*instance) *uplink.Client {
+	tb.Helper()
+	for _, i := range instances {
+		cfg.Services = append(cfg.Services, i.addr)
+	}
+	c, err := uplink.Open(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// awaitUp waits until each of the instances serves somebody.
+func awaitUp(tb testing.TB, c *uplink.Client, instances ...*instance) {
+	tb.Helper()
+	began := time.Now()
+	for _, i := range instances {
+		for n := 0; ; n++ {
+			if who, err := list(tb.Context(), c, fmt.Sprint("await", n)); err == nil && who == i.addr {
+				break
+			}
+			if time.Since(began) > 30*time.Second {
+				tb.Fatalf("%s serves nobody after 30 s", i.addr)
+			}
+		}
+	}
+}
+
+func (i *instance) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		i.mu.Lock()
+		i.batches = append(i.batches, req.Batch.Heartbeats)
+		if req.Batch.Ack == historyv1.Ack_ACK_QUEUED {
+			i.queued += len(req.Batch.Heartbeats)
+		}
+		i.mu.Unlock()
+		resp := i.store(stream.Context(), req.Batch)
+		if i.broken != nil {
+			return i.broken
+		}
+		if err := stream.Send(&historyv1.ApplyStreamResponse{Sequence: req.Sequence + i.skew, Result: resp}); err != nil {
+			return err
+		}
+	}
+}
+
+func (i *instance) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	i.mu.Lock()
+	i.alone = append(i.alone, len(req.Heartbeats))
+	i.mu.Unlock()
+	return i.store(ctx, req), nil
+}
+
+func (i *instance) store(ctx context.Context, req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+	select {
+	case i.asked <- struct{}{}:
+	default:
+	}
+	if i.hang != nil {
+		select {
+		case <-i.hang:
+		case <-ctx.Done():
+		}
+	}
+	if i.answer != nil {
+		return i.answer(req)
+	}
+	resp := &historyv1.ApplyResponse{}
+	for _, h := range req.Heartbeats {
+		resp.Statuses = append(resp.Statuses, historyv1.Status_STATUS_STORED)
+		if req.ReturnRecords {
+			resp.Records = append(resp.Records, &historyv1.Item{Session: h.Uid, PositionMs: h.PositionMs})
+		}
+	}
+	return resp
+}
+
+func (i *instance) List(context.Context, *historyv1.ListRequest) (*historyv1.ListResponse, error) {
+	i.lists.Add(1)
+	return &historyv1.ListResponse{Cursor: i.addr}, i.listErr
+}
+
+func (i *instance) Points(context.Context, *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
+	return &historyv1.PointsResponse{Items: []*historyv1.Item{{Session: "p"}}}, nil
+}
+
+func (i *instance) Delete(context.Context, *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
+	return &historyv1.DeleteResponse{Deleted: 7}, nil
+}
+
+func (i *instance) Clear(context.Context, *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
+	return &historyv1.ClearResponse{ClearedMs: 8}, nil
+}
+
+// sizes returns how many heartbeats each batch had that came over a stream.
+func (i *instance) sizes() (n []int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, b := range i.batches {
+		n = append(n, len(b))
+	}
+	return n
+}
+
+func users(n int) (uids []string) {
+	for i := range n {
+		uids = append(uids, fmt.Sprint("user", i))
+	}
+	return uids
+}
+
+// beats are n heartbeats of one user, at the positions 0 to n-1.
+func beats(uid string, n int) *historyv1.ApplyRequest {
+	req := &historyv1.ApplyRequest{}
+	for i := range n {
+		req.Heartbeats = append(req.Heartbeats, &historyv1.Heartbeat{
+			Uid: uid, ObjectId: "100", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS,
+			EventTimeMs: 1_790_000_000_000 + int64(i), PositionMs: int64(i), DurationMs: 600_000, Session: "s1", Device: "tv",
+		})
+	}
+	return req
+}
+
+func apply(ctx context.Context, c *uplink.Client, uid string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err := c.Apply(ctx, beats(uid, 1))
+	return err
+}

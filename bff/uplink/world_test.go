@@ -1,0 +1,164 @@
+package uplink_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/bff/uplink"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/memqueue"
+	"github.com/playhead/playhead/history/pebble"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// door is a listener whose connections can be cut, which is what the death of a
+// process looks like from outside.
+type door struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (d *door) Accept() (net.Conn, error) {
+	conn, err := d.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conns = append(d.conns, conn)
+	return conn, nil
+}
+
+func (d *door) cut() {
+	_ = d.Close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, conn := range d.conns {
+		_ = conn.Close()
+	}
+}
+
+// store is a cache that calls a function once it has stored so many batches.
+type store struct {
+	rpc.Cache
+	left atomic.Int64
+	then func()
+}
+
+func (s *store) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	out := s.Cache.Apply(ctx, writes)
+	if s.left.Add(-1) == 0 {
+		s.then()
+	}
+	return out
+}
+
+// newWorld returns the doors of n real services over one embedded store. Each has a
+// store of its own to be tampered with.
+func newWorld(tb testing.TB, n int) (doors []*door, stores []*store) {
+	tb.Helper()
+	db, err := pebble.Open(tb.TempDir(), pebble.Config{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = db.Close() })
+	for range n {
+		queue := memqueue.New(memqueue.Config{})
+		held, err := aggregate.New(aggregate.Config{Publisher: queue})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		cache := &store{Cache: db.Cache()}
+		s, err := rpc.New(rpc.Config{Cache: cache, Archive: db.Archive(), Aggregate: held, Queue: queue})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		doors, stores = append(doors, serve(tb, s)), append(stores, cache)
+	}
+	return doors, stores
+}
+
+// serve runs a service until the test ends.
+func serve(tb testing.TB, s *rpc.Server) *door {
+	d := &door{Listener: listen(tb, "127.0.0.1:0")}
+	ctx, cancel := context.WithCancel(tb.Context())
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = s.Serve(ctx, d, nil, time.Second) }) // ends with ctx, or its listener
+	parts.Go(func() { _ = s.Run(ctx) })
+	tb.Cleanup(func() { cancel(); parts.Wait() })
+	return d
+}
+
+// watch reports the positions 1 to n of one user, one after the other, and fails if
+// one is not stored.
+func watch(ctx context.Context, c *uplink.Client, uid string, n int64) error {
+	for position := range n {
+		req := beats(uid, 1)
+		req.Heartbeats[0].PositionMs, req.Heartbeats[0].EventTimeMs = position+1, time.Now().Add(-time.Hour).UnixMilli()+position
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		resp, err := c.Apply(ctx, req)
+		cancel()
+		if err != nil || resp.Statuses[0] != historyv1.Status_STATUS_STORED && resp.Statuses[0] != historyv1.Status_STATUS_UNCHANGED {
+			return fmt.Errorf("%s at %d: %v, %w", uid, position+1, resp.GetStatuses(), err)
+		}
+	}
+	return nil
+}
+
+// One of two services dies under load, with a batch stored and not yet acknowledged.
+// Every heartbeat is acknowledged, at most after going to the other one, and every
+// acknowledged one is there.
+func TestAServiceIsKilledUnderLoad(t *testing.T) {
+	const beats = 40
+	doors, stores := newWorld(t, 2)
+	stores[0].then = doors[0].cut
+	stores[0].left.Store(20)
+	registry := prometheus.NewRegistry()
+	c := open(t, uplink.Config{Services: []string{doors[0].Addr().String(), doors[1].Addr().String()}, Registry: registry})
+	viewers := users(100)
+	var watching sync.WaitGroup
+	for _, uid := range viewers {
+		watching.Go(func() {
+			if err := watch(t.Context(), c, uid, beats); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	watching.Wait()
+	for _, uid := range viewers {
+		resp, err := c.Points(t.Context(), &historyv1.PointsRequest{Uid: uid, Objects: []*historyv1.Object{{Id: "100", Type: 1}}})
+		if err != nil || resp.Items[0].GetPositionMs() != beats {
+			t.Errorf("%s stopped at %v, %v; want %d", uid, resp, err, beats)
+		}
+	}
+	batches, events := count(t, registry, "playhead_uplink_batches_total"), count(t, registry, "playhead_uplink_batched_heartbeats_total")
+	again := count(t, registry, "playhead_uplink_retries_total")
+	if again < 1 || events != float64(len(viewers)*beats)+again || events/batches < 4 {
+		t.Errorf("%v heartbeats in %v batches, %v of them sent again", events, batches, again)
+	}
+}
+
+func count(tb testing.TB, registry *prometheus.Registry, name string) float64 {
+	tb.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.Metric[0].Counter.GetValue()
+		}
+	}
+	tb.Fatalf("no metric %s", name)
+	return 0
+}
