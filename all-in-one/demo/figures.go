@@ -1,0 +1,149 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime/pprof"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/playhead/playhead/history-job/replay"
+)
+
+// figures is what the demo measured. The table and the JSON object show the same.
+type figures struct {
+	Heartbeats         int     `json:"heartbeats"`
+	Seconds            float64 `json:"seconds"` // until the last acknowledgement
+	HeartbeatsPerS     float64 `json:"heartbeats_per_s"`
+	ArchivedAfterS     float64 `json:"archived_after_s"` // the last acknowledgement
+	Viewings           int     `json:"viewings"`         // that reported anything
+	Puts               int64   `json:"puts"`
+	PutsPerViewing     float64 `json:"puts_per_viewing"`
+	QueueMessages      int64   `json:"queue_messages"`
+	QueueBytes         int64   `json:"queue_bytes"`
+	Records            int     `json:"records"`
+	Users              int     `json:"users"`
+	Missing            int     `json:"missing"`
+	Wrong              int     `json:"wrong"`
+	CPUMicrosPerBeat   float64 `json:"cpu_us_per_heartbeat"` // of the whole process, until all was archived
+	PeakResidentMemory int64   `json:"peak_rss_mib"`
+}
+
+// someUser is one of the trace, whose history is worth looking at.
+const someUser = "712"
+
+// meter takes the time and the CPU time of the whole process.
+type meter struct {
+	began, acked, done time.Time
+	cpu                time.Duration
+}
+
+func (m *meter) start() { m.began, m.cpu = time.Now(), cpuTime() }
+func (m *meter) sent()  { m.acked = time.Now() }
+
+func (m *meter) archived() { m.done, m.cpu = time.Now(), cpuTime()-m.cpu }
+
+func cpuTime() time.Duration {
+	u := usage()
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func usage() (u syscall.Rusage) {
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail with these arguments
+	return u
+}
+
+// profile starts a CPU profile, if one is asked for, and returns what ends it.
+func profile(path string) (func(), error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("write profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, fmt.Errorf("write profile: %w", err)
+	}
+	return func() { pprof.StopCPUProfile(); _ = f.Close() }, nil
+}
+
+func (s *show) figures(plan *replay.Plan, m *meter, r replay.Report) figures {
+	n, seconds := plan.Len(), m.acked.Sub(m.began).Seconds()
+	f := figures{
+		Heartbeats: n, Seconds: seconds, HeartbeatsPerS: float64(n) / seconds,
+		ArchivedAfterS: m.done.Sub(m.acked).Seconds(), Viewings: plan.Reported(), Puts: s.puts(),
+		Records: r.Records, Users: r.Users, Missing: r.Missing, Wrong: r.Wrong,
+		CPUMicrosPerBeat: float64(m.cpu.Microseconds()) / float64(n), PeakResidentMemory: usage().Maxrss / 1024,
+	}
+	f.PutsPerViewing = float64(f.Puts) / float64(f.Viewings)
+	f.QueueMessages, f.QueueBytes = s.process.Queued()
+	return f
+}
+
+// puts reads how many records the job has put from its counter.
+func (s *show) puts() int64 {
+	families, err := s.registry.Gather()
+	if err != nil {
+		return -1
+	}
+	for _, f := range families {
+		if f.GetName() == "playhead_job_puts_total" {
+			return int64(f.GetMetric()[0].GetCounter().GetValue())
+		}
+	}
+	return -1
+}
+
+func (s *show) finish(f figures, r replay.Report) error {
+	f.table(s.out)
+	for _, e := range r.Examples {
+		fmt.Fprintln(s.out, "  "+e)
+	}
+	if !s.flags.Exit {
+		fmt.Fprintln(s.out)
+		s.process.Greet(s.out, someUser)
+	}
+	if s.flags.JSON {
+		line, err := json.Marshal(f)
+		if err != nil {
+			return fmt.Errorf("print figures: %w", err)
+		}
+		fmt.Fprintln(s.out, string(line))
+	}
+	switch {
+	case !r.OK():
+		return fmt.Errorf("%d records missing and %d wrong of %d", r.Missing, r.Wrong, r.Records)
+	case s.flags.Exit:
+		return errShown
+	}
+	return nil
+}
+
+func (f figures) table(out io.Writer) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t"+format+"\t\n", append([]any{name}, args...)...)
+	}
+	fmt.Fprintln(w, strings.Repeat("-", 24)+"\t"+strings.Repeat("-", 14)+"\t")
+	row("heartbeats", "%d", f.Heartbeats)
+	row("seconds", "%.2f", f.Seconds)
+	row("heartbeats/s", "%.0f", f.HeartbeatsPerS)
+	row("archived after, s", "%.2f", f.ArchivedAfterS)
+	row("viewings", "%d", f.Viewings)
+	row("archive puts", "%d", f.Puts)
+	row("puts per viewing", "%.3f", f.PutsPerViewing)
+	row("queue messages", "%d", f.QueueMessages)
+	row("queue bytes", "%d", f.QueueBytes)
+	row("CPU us per heartbeat", "%.1f", f.CPUMicrosPerBeat)
+	row("peak memory, MiB", "%d", f.PeakResidentMemory)
+	row("records", "%d", f.Records)
+	row("users", "%d", f.Users)
+	row("missing", "%d", f.Missing)
+	row("wrong", "%d", f.Wrong)
+	_ = w.Flush() // as standard output goes, so does this
+}

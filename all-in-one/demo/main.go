@@ -1,0 +1,90 @@
+// Command demo shows the whole way in one process: it starts the all-in-one,
+// replays a trace of viewings through the door of the service, waits until every
+// record is archived, compares cache and archive with a plain merge in memory,
+// prints what it measured, and leaves the server running.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/playhead/playhead/internal/allinone"
+	"github.com/playhead/playhead/internal/obs"
+	"github.com/playhead/playhead/internal/run"
+)
+
+type flags struct {
+	Trace    string `help:"Trace to replay, CSV or gzip." default:"testdata/kuairand/watch_events.csv.gz"`
+	Limit    int    `help:"Replay at most this many heartbeats; 0 is all."`
+	Streams  int    `help:"gRPC streams side by side." default:"16"`
+	Data     string `help:"Data directory to use and keep; a temporary one otherwise."`
+	RPC      string `help:"Address of the gRPC door." default:"127.0.0.1:0"`
+	Listen   string `help:"Address of the HTTP API." default:"127.0.0.1:0"`
+	Exit     bool   `help:"End after the check: status 1 when anything is missing or wrong."`
+	JSON     bool   `name:"json" help:"Print the figures as one JSON object on the last line."`
+	Profile  string `help:"Write a CPU profile of the replay to this file."`
+	LogLevel string `help:"debug, info, warn or error." default:"warn"`
+}
+
+func main() { run.Main(demo) }
+
+func demo(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f flags
+	if err := run.Parse("demo", &f, args, getenv, out); err != nil {
+		return err
+	}
+	dir, cleanup, err := directory(f.Data)
+	if err != nil {
+		return err
+	}
+	defer cleanup()
+	log, err := obs.NewLogger(os.Stderr, f.LogLevel, "text")
+	if err != nil {
+		return err
+	}
+	registry := obs.NewRegistry()
+	p, err := allinone.Open(ctx, allinone.Config{
+		Dir: dir, HTTP: f.Listen, RPC: f.RPC, Admin: "127.0.0.1:0", Logger: log, Registry: registry,
+	})
+	if err != nil {
+		return err
+	}
+	return serve(ctx, p, func(ctx context.Context) error {
+		s := &show{flags: f, process: p, registry: registry, out: out}
+		return s.run(ctx)
+	})
+}
+
+var errShown = errors.New("the show is over")
+
+// serve runs the process and the show beside it. The end of the show ends the
+// process only with an error, [errShown] being the one that is not told.
+func serve(ctx context.Context, p *allinone.Process, show func(context.Context) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		if err := show(ctx); err != nil {
+			stop(err)
+		}
+	}()
+	err := p.Run(ctx)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errShown) && !errors.Is(cause, context.Canceled) {
+		err = errors.Join(cause, err)
+	}
+	return err
+}
+
+// directory returns the data directory and what to do with it in the end.
+func directory(data string) (string, func(), error) {
+	if data != "" {
+		return data, func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "playhead-demo-")
+	if err != nil {
+		return "", nil, fmt.Errorf("make a temporary directory: %w (name another with --data)", err)
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
+}

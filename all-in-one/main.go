@@ -1,0 +1,67 @@
+// Command all-in-one is Playhead in one process with one data directory: the HTTP
+// API, the gRPC door and the job over an embedded store. Nothing needs installing.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/playhead/playhead/internal/allinone"
+	"github.com/playhead/playhead/internal/obs"
+	"github.com/playhead/playhead/internal/run"
+)
+
+type flags struct {
+	Data            string        `help:"Data directory, created when missing." default:"playhead-data"`
+	Listen          string        `help:"Address of the HTTP API." default:"127.0.0.1:8080"`
+	RPC             string        `name:"rpc" help:"Address of the gRPC door." default:"127.0.0.1:7070"`
+	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
+	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more; otherwise the process makes its own."`
+	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
+	User            string        `help:"User to print a token for." default:"demo"`
+	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
+	Keep            int           `help:"Records of a user that the cache keeps." default:"1000"`
+	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`
+	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
+	LogFormat       string        `help:"text or json." default:"text"`
+}
+
+func main() { run.Main(serve) }
+
+func serve(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+	var f flags
+	if err := run.Parse("all-in-one", &f, args, getenv, out); err != nil {
+		return err
+	}
+	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
+	if err != nil {
+		return err
+	}
+	secret, err := f.secret()
+	if err != nil {
+		return err
+	}
+	p, err := allinone.Open(ctx, allinone.Config{
+		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience,
+		Hold: f.Hold, Keep: f.Keep, Drain: f.Drain, Logger: log, Registry: obs.NewRegistry(),
+	})
+	if err != nil {
+		return err
+	}
+	p.Greet(out, f.User)
+	return p.Run(ctx)
+}
+
+func (f *flags) secret() ([]byte, error) {
+	if f.TokenSecretFile == "" {
+		return nil, nil
+	}
+	secret, err := os.ReadFile(f.TokenSecretFile)
+	if err != nil {
+		return nil, fmt.Errorf("token secret: %w (name another file with --token-secret-file)", err)
+	}
+	return secret, nil
+}
