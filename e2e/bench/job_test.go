@@ -1,0 +1,146 @@
+//go:build e2e
+
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/e2e/pipeline"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/memqueue"
+	"github.com/playhead/playhead/history/redis"
+)
+
+// announcements is how many keys are archived in a round.
+const announcements = 100_000
+
+// BenchmarkJob archives announced keys: it loads, puts, settles and commits. In turns
+// with that, the same values go to HBase over the bare client, in batches of 500 from
+// four callers, which is what one region server takes best.
+func BenchmarkJob(b *testing.B) {
+	e := pipeline.FromEnv(b, false)
+	pipeline.Flush(b, e)
+	m := newMeter(b, map[string]string{"redis": e.Redis, "hbase": e.HBase})
+	l := &line{b: b, meter: m, cache: openCache(b, e.Redis), archive: openTable(b, e.HBase, "bench_job")}
+	openTable(b, e.HBase, "bench_bare")
+	bare := &bare{b: b, meter: m, client: openBare(b, e.HBase), table: "bench_bare"}
+	archive := func() figures { return l.round() }
+	put := func() figures { return bare.round(l.writes) }
+	_, _ = archive(), put() // new tables and cold servers
+	for b.Loop() {
+		ours, bare := 0, 1
+		f := turns(archive, put)
+		b.ReportMetric(f[ours].rate, "keys/s")
+		b.ReportMetric(f[bare].rate, "bare-puts/s")
+		b.ReportMetric(f[ours].rate/f[bare].rate, "of-bare")
+		for name, us := range f[ours].cpu {
+			b.ReportMetric(us, name+"-us/key")
+		}
+		b.ReportMetric(f[bare].cpu["hbase"], "bare-hbase-us/put")
+		b.ReportMetric(f[bare].cpu["all"], "bare-all-us/put")
+	}
+	b.ReportMetric(0, "ns/op")
+	pipeline.Flush(b, e)
+}
+
+// openTable opens the archive, and makes its table if need be.
+func openTable(b *testing.B, zk, table string) *hbase.Archive {
+	a, err := hbase.Open(b.Context(), hbase.Config{ZooKeeper: zk, Table: table})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = a.Close() })
+	return a
+}
+
+// line is a job between its stores.
+type line struct {
+	b       *testing.B
+	meter   *meter
+	cache   *redis.Cache
+	archive *hbase.Archive
+	rounds  int
+	writes  audience // of the last round
+}
+
+// round writes first heartbeats of new viewers, announces all keys and has a job
+// archive them. Only the last counts.
+func (l *line) round() figures {
+	l.rounds++
+	l.writes = newAudience(announcements, fmt.Sprintf("j%d.", l.rounds))
+	queue := memqueue.New(memqueue.Config{})
+	if _, err := queue.Publish(l.b.Context(), l.mark(l.writes)); err != nil {
+		l.b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(l.b.Context())
+	defer cancel()
+	j, err := job.New(job.Config{Cache: l.cache, Archive: l.archive, Consumer: until{queue, announcements, cancel}})
+	if err != nil {
+		l.b.Fatal(err)
+	}
+	f := l.meter.measure(l.b, announcements, func() time.Duration {
+		began := time.Now()
+		if err := j.Run(ctx); err != nil {
+			l.b.Fatal(err)
+		}
+		return time.Since(began)
+	})
+	if err := pipeline.Settled(l.b.Context(), l.cache); err != nil {
+		l.b.Errorf("the job has committed everything, but %v", err)
+	}
+	return f
+}
+
+// mark stores all heartbeats with marks and returns the keys under those.
+func (l *line) mark(all audience) []history.Dirty {
+	var keys []history.Dirty
+	for from := 0; from < len(all); from += batch {
+		part := all[from : from+batch]
+		for i := range part {
+			part[i].Mark = true
+		}
+		for i, out := range l.cache.Apply(l.b.Context(), part) {
+			if out.Status != history.Applied {
+				l.b.Fatalf("a write has status %d: %v", out.Status, out.Err)
+			}
+			keys = append(keys, history.Dirty{Key: part[i].Key, Mark: out.Mark})
+		}
+	}
+	return keys
+}
+
+// until is a consumer that stops the job when so many keys are committed.
+type until struct {
+	history.Consumer
+
+	keys int
+	stop func()
+}
+
+// Consume implements [history.Consumer].
+func (u until) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+	return u.Consumer.Consume(ctx, func(ctx context.Context, c history.Claim) error {
+		return handle(ctx, &countdown{Claim: c, left: u.keys, stop: u.stop})
+	})
+}
+
+type countdown struct {
+	history.Claim
+
+	left int
+	stop func()
+}
+
+// Commit implements [history.Claim].
+func (c *countdown) Commit(ctx context.Context, d history.Delivery) error {
+	err := c.Claim.Commit(ctx, d)
+	if c.left -= len(d.Dirty); c.left <= 0 {
+		c.stop()
+	}
+	return err
+}

@@ -1,0 +1,181 @@
+package bench_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/wire"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const trace = "../../testdata/kuairand/watch_events.csv.gz"
+
+// TestPutsPerViewing lives through the trace in virtual time, every heartbeat as long
+// after the one before as it was: a trace that is squeezed flatters whatever
+// coalesces. Quarters of days run side by side, because a fortnight has too many
+// ticks.
+func TestPutsPerViewing(t *testing.T) {
+	vs, err := replay.ReadFile(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sideBySide(vs)
+	plan := replay.Expand(vs, 0)
+	viewings := plan.Reported()
+	if viewings != 206_066 {
+		t.Fatalf("the trace has %d viewings, want 206066", viewings)
+	}
+	q := live(t, plan)
+	perViewing := float64(q.keys) / float64(viewings)
+	t.Logf("%d heartbeats of %d viewings: %d keys announced, %.3f per viewing, in %d messages of %d bytes",
+		plan.Len(), viewings, q.keys, perViewing, q.messages, q.bytes)
+	if perViewing > 1.10 {
+		t.Errorf("%.3f keys announced per viewing, want at most 1.10", perViewing)
+	}
+}
+
+// sideBySide moves every viewing to the first six hours. Those of different quarters
+// are made different objects, so that nothing is held together that was apart.
+func sideBySide(vs []replay.Viewing) {
+	const quarter = 6 * 3600 * 1000
+	for i := range vs {
+		n := (vs[i].At - vs[0].At) / quarter
+		vs[i].At -= n * quarter
+		vs[i].Object.ID += "." + strconv.FormatInt(n, 10)
+	}
+}
+
+// TestPutsOfLongViewings has viewers who stay: a start, twelve heartbeats, a stop.
+func TestPutsOfLongViewings(t *testing.T) {
+	plan := replay.Expand(replay.Synthetic(1000, 3, 14), 0)
+	q := live(t, plan)
+	removed := 1 - float64(q.keys)/float64(plan.Len())
+	t.Logf("%d heartbeats: %d keys announced, %.1f %% of the puts removed", plan.Len(), q.keys, 100*removed)
+	if removed < 0.85 {
+		t.Errorf("%.1f %% of the puts removed, want at least 85 %%", 100*removed)
+	}
+}
+
+// gather is how long heartbeats wait for others to come along. They are sent in the
+// middle of such a span, never together with a tick.
+const gather = 100 * time.Millisecond
+
+// live sends a plan through the real server and the real aggregator, each heartbeat
+// at its time, and returns what was announced. Every record is in memory.
+func live(t *testing.T, plan *replay.Plan) *announced {
+	q := &announced{t: t}
+	synctest.Test(t, func(t *testing.T) {
+		plan.EndAt(time.Now().Add(time.Second).UnixMilli() + plan.Event(plan.Len()-1).At - plan.Event(0).At)
+		held, err := aggregate.New(aggregate.Config{Publisher: q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache := &memory{records: make(map[history.Key]*history.Record)}
+		server, err := rpc.New(rpc.Config{Cache: cache, Archive: struct{ history.Archive }{}, Aggregate: held, Queue: q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = held.Run(ctx) }()
+		for from := 0; from < plan.Len(); {
+			time.Sleep(time.Until(time.UnixMilli(plan.Event(from).At).Truncate(gather).Add(gather * 3 / 2)))
+			from += beat(t, server, plan, from)
+		}
+		cancel()
+		synctest.Wait() // what is held is announced
+	})
+	return q
+}
+
+// beat sends the heartbeats that are due and returns how many.
+func beat(t *testing.T, server *rpc.Server, plan *replay.Plan, from int) int {
+	req := &historyv1.ApplyRequest{}
+	now := time.Now().UnixMilli()
+	for i := from; i < plan.Len() && i-from < rpc.MaxBatch; i++ {
+		e := plan.Event(i)
+		if e.At > now {
+			break
+		}
+		req.Heartbeats = append(req.Heartbeats, &historyv1.Heartbeat{
+			Uid: e.Key.UID, ObjectId: e.Key.Object.ID, ObjectType: e.Key.Object.Type,
+			Kind: historyv1.Kind(e.Kind), EventTimeMs: e.At, PositionMs: e.Position, DurationMs: e.Duration,
+			Session: e.Session, Device: e.Device,
+		})
+	}
+	if _, err := server.Apply(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	return len(req.Heartbeats)
+}
+
+// announced counts what a queue of 16 partitions would be sent.
+type announced struct {
+	t                     *testing.T
+	keys, messages, bytes int
+}
+
+// Publish implements [history.Publisher].
+func (a *announced) Publish(_ context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+	used := map[int]bool{}
+	for _, m := range wire.Messages(keys, 16, wire.MaxMessage) {
+		if used[m.Partition] {
+			a.t.Errorf("a flush of %d keys has two messages for partition %d", len(keys), m.Partition)
+		}
+		used[m.Partition] = true
+		a.keys += len(m.Keys)
+		a.messages++
+		a.bytes += len(m.Payload)
+	}
+	return nil, nil
+}
+
+// memory is a cache of users who are all warm and complete. One goroutine uses it,
+// and only to read and write records.
+type memory struct {
+	history.Cache // nil
+
+	records map[history.Key]*history.Record
+	marks   history.Mark
+}
+
+func (m *memory) entry(k history.Key) history.Entry {
+	return history.Entry{Record: m.records[k], User: history.User{Warm: true}}
+}
+
+// Load implements [history.Loader].
+func (m *memory) Load(_ context.Context, keys []history.Key) []history.Entry {
+	entries := make([]history.Entry, len(keys))
+	for i, k := range keys {
+		entries[i] = m.entry(k)
+	}
+	return entries
+}
+
+// Apply implements [history.Applier].
+func (m *memory) Apply(_ context.Context, writes []history.Write) []history.Outcome {
+	outcomes := make([]history.Outcome, len(writes))
+	for i, w := range writes {
+		outcomes[i] = m.apply(w)
+	}
+	return outcomes
+}
+
+func (m *memory) apply(w history.Write) history.Outcome {
+	if old := m.records[w.Key]; old != nil && old.Revision != w.Base || old == nil && w.Base != 0 {
+		return history.Outcome{Status: history.Conflict, Current: m.entry(w.Key)}
+	}
+	m.records[w.Key] = w.Record
+	if !w.Mark {
+		return history.Outcome{Status: history.Applied}
+	}
+	m.marks++
+	return history.Outcome{Status: history.Applied, Mark: m.marks}
+}

@@ -1,0 +1,91 @@
+//go:build e2e
+
+package bench_test
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history/redis"
+)
+
+// rounds is how often each side of a comparison has its turn.
+const rounds = 3
+
+// figures are what one side of a comparison measures in its turn.
+type figures struct {
+	rate float64            // per second
+	cpu  map[string]float64 // microseconds for each, by process
+}
+
+// turns runs the sides of a comparison one after the other, several rounds, and
+// returns the median figures of each: the machine's mood changes slowly enough to
+// strike all of a round.
+func turns(sides ...func() figures) []figures {
+	measured := make([][]figures, len(sides))
+	for range rounds {
+		for i, side := range sides {
+			measured[i] = append(measured[i], side())
+		}
+	}
+	medians := make([]figures, len(sides))
+	for i, all := range measured {
+		medians[i].rate = median(all, func(f figures) float64 { return f.rate })
+		medians[i].cpu = make(map[string]float64)
+		for name := range all[0].cpu {
+			medians[i].cpu[name] = median(all, func(f figures) float64 { return f.cpu[name] })
+		}
+	}
+	return medians
+}
+
+func median(all []figures, of func(figures) float64) float64 {
+	slices.SortFunc(all, func(a, b figures) int { return cmp.Compare(of(a), of(b)) })
+	return of(all[len(all)/2])
+}
+
+// measure does n things in the time that do returns.
+func (m *meter) measure(b *testing.B, n int, do func() time.Duration) figures {
+	m.start(b)
+	f := figures{rate: float64(n) / do().Seconds(), cpu: make(map[string]float64)}
+	for name, spent := range m.stop(b) {
+		each := float64(spent.Microseconds()) / float64(n)
+		f.cpu[name], f.cpu["all"] = each, f.cpu["all"]+each
+	}
+	return f
+}
+
+// introduce makes the viewers of a plan known to the cache, as users whom the
+// archive knows nothing of.
+func introduce(b *testing.B, cache *redis.Cache, plan *replay.Plan) {
+	b.Helper()
+	known := make(map[string]bool)
+	g, ctx := errgroup.WithContext(b.Context())
+	g.SetLimit(8)
+	for _, v := range plan.Viewings {
+		if !known[v.UID] {
+			known[v.UID] = true
+			g.Go(func() error { return cache.Warm(ctx, v.UID, history.Warmth{}) })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// openCache opens the adapter until the end of the benchmark.
+func openCache(b *testing.B, addr string) *redis.Cache {
+	b.Helper()
+	c, err := redis.Open(b.Context(), redis.Config{Addrs: []string{addr}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = c.Close() })
+	return c
+}

@@ -1,0 +1,43 @@
+package engine
+
+import "context"
+
+// What the tests of the package need beside its API.
+var (
+	Belongs         = belongs
+	Place           = place
+	WantPorts       = wantPorts
+	Lock            = lock
+	Until           = until
+	KafkaProperties = kafkaProperties
+	KafkaArgv       = kafkaArgv
+	KafkaReady      = kafkaReady
+	ClusterID       = clusterID
+	HBaseArgv       = hbaseArgv
+	HBaseSite       = hbaseSite
+	HBaseReady      = hbaseReady
+	RedisArgv       = redisClusterArgv
+	RedisDo         = redisDo
+	UpdateState     = updateState
+	Poms            = poms
+)
+
+// Spawn runs argv as the process of a node.
+func (n *Node) Spawn(argv []string, detach bool) error {
+	return n.spawn(context.Background(), argv, detach)
+}
+
+// LogTail is what errors quote.
+func (n Node) LogTail() string { return n.logTail() }
+
+// PortOffsets are all offsets from the port base of all engines.
+func PortOffsets() []int {
+	var all []int
+	for _, name := range Names() {
+		k, _ := kindOf(name)
+		for _, ports := range k.ports {
+			all = append(all, ports...)
+		}
+	}
+	return all
+}

@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+func hbaseKind() kind {
+	return kind{
+		name:    "hbase",
+		ports:   [][]int{{30, 31, 32}}, // ZooKeeper, master, region server
+		limit:   3 * time.Minute,
+		grace:   time.Minute, // a clean stop flushes and closes every region
+		install: hbaseInstall,
+		prepare: hbasePrepare,
+		argv:    hbaseArgv,
+		ready:   hbaseReady,
+	}
+}
+
+// hbaseInstall also checks the name under which HBase tells clients where a
+// region is: it cannot be told to use an address.
+func hbaseInstall(ctx context.Context, c Config) error {
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip4", "localhost")
+	if err != nil {
+		return fmt.Errorf("localhost must resolve to 127.0.0.1: %w", err)
+	}
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if !slices.ContainsFunc(ips, func(ip netip.Addr) bool { return ip.Unmap() == loopback }) {
+		return fmt.Errorf("localhost must resolve to 127.0.0.1, not to %v", ips)
+	}
+	return installJars(ctx, c, "hbase")
+}
+
+func hbaseArgv(c Config, n Node) []string {
+	conf := filepath.Join(n.Dir, "conf")
+	return javaArgv(n, 512,
+		"@"+filepath.Join(conf, "java.options"), "-cp", conf+":"+filepath.Join(c.Lib, "hbase", "*"),
+		"org.apache.hadoop.hbase.master.HMaster", "start")
+}
+
+// hbasePrepare writes the files that HBase reads from its class path.
+func hbasePrepare(_ context.Context, _ Config, n Node) error {
+	conf := filepath.Join(n.Dir, "conf")
+	if err := os.MkdirAll(conf, 0o755); err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(conf, "hbase-site.xml"), hbaseSite(n), 0o644),
+		os.WriteFile(filepath.Join(conf, "log4j.properties"), []byte(hbaseLogging), 0o644),
+		os.WriteFile(filepath.Join(conf, "java.options"), []byte(hbaseJavaOptions()), 0o644),
+	)
+}
+
+// hbaseReady trusts the log: the ports open long before tables can be used.
+func hbaseReady(_ context.Context, n Node) error {
+	ready, err := n.logged("Master has completed initialization")
+	if err == nil && !ready {
+		err = errors.New("master is still initializing")
+	}
+	return err
+}
+
+const hbaseLogging = `log4j.rootLogger=INFO,console
+log4j.logger.org.apache.zookeeper=WARN
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.target=System.err
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%d{ISO8601} %-5p [%t] %c{2}: %m%n
+`
+
+// hbaseJavaOptions opens what HBase and Netty reach into since Java 17.
+func hbaseJavaOptions() string {
+	var b strings.Builder
+	for _, pkg := range []string{
+		"java.lang", "java.lang.reflect", "java.io", "java.nio", "sun.nio.ch",
+		"java.util", "java.util.concurrent", "jdk.internal.ref",
+	} {
+		fmt.Fprintf(&b, "--add-opens=java.base/%s=ALL-UNNAMED\n", pkg)
+	}
+	b.WriteString(`--add-exports=java.base/jdk.internal.misc=ALL-UNNAMED
+--add-exports=java.security.jgss/sun.security.krb5=ALL-UNNAMED
+-Dorg.apache.hbase.thirdparty.io.netty.tryReflectionSetAccessible=true
+-Djava.net.preferIPv4Stack=true
+`)
+	return b.String()
+}

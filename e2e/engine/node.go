@@ -1,0 +1,88 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Node is one process of an engine.
+type Node struct {
+	PID     int       `json:"pid"`      // 0 when it was stopped on purpose
+	Ports   []int     `json:"ports"`    // on 127.0.0.1, the one for clients first
+	Dir     string    `json:"dir"`      // its data; absolute, and part of its command line
+	Log     string    `json:"log"`      // its output, appended to by every start
+	LogFrom int64     `json:"log_from"` // where in Log the last start begins, in bytes
+	Started time.Time `json:"started"`
+}
+
+// Addr is where clients reach the process, empty before its first start.
+func (n Node) Addr() string {
+	if len(n.Ports) == 0 {
+		return ""
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(n.Ports[0]))
+}
+
+// Alive reports whether the recorded process runs and is still ours: after a
+// reboot or a long time the number may belong to somebody else.
+func (n Node) Alive() bool { return n.PID > 0 && belongs(cmdline(n.PID), n.Dir) }
+
+// spawn runs argv in the data folder with its output appended to the log.
+func (n *Node) spawn(ctx context.Context, argv []string, detach bool) error {
+	out, err := os.OpenFile(n.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	end, err := out.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	// The engine must not end with the context that bounds its start.
+	c := exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)
+	c.Dir, c.Stdout, c.Stderr, c.SysProcAttr = n.Dir, out, out, procAttr(detach)
+	if err := run(c); err != nil {
+		return err
+	}
+	n.PID, n.LogFrom, n.Started = c.Process.Pid, end, time.Now().Round(time.Second)
+	n.shown(ctx)
+	return nil
+}
+
+// shown waits until the kernel shows the command line, which it does a moment after
+// the start has been reported: without one the process would pass for dead. One that
+// ended at once never gets one.
+func (n *Node) shown(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_ = until(ctx, func() (bool, error) { return cmdline(n.PID) != "", nil }) // too late is dead
+}
+
+// signal goes to the whole process group, of which the process is the leader.
+func (n Node) signal(sig syscall.Signal) error {
+	if !n.Alive() {
+		return nil
+	}
+	if err := syscall.Kill(-n.PID, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", n.PID, err)
+	}
+	return nil
+}
+
+// gone waits until the process has ended.
+func (n Node) gone(ctx context.Context) error {
+	return until(ctx, func() (bool, error) {
+		if n.Alive() {
+			return false, fmt.Errorf("process %d still runs", n.PID)
+		}
+		return true, nil
+	})
+}

@@ -1,0 +1,63 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/playhead/playhead/e2e/engine"
+)
+
+// engines are the real servers of one run. They die with this process.
+type engines map[string]*engine.Engine
+
+// openEngines opens Redis, Kafka and HBase in a folder of their own. Redis syncs its
+// file at every write: with everysec an acknowledged write may be lost with the
+// machine, and sometimes with the process.
+func openEngines(o Options) (engines, error) {
+	lib, err := filepath.Abs(o.Lib)
+	if err != nil {
+		return nil, fmt.Errorf("open engines: %w", err)
+	}
+	es := make(engines)
+	for _, name := range []string{"redis", "kafka", "hbase"} {
+		e, err := engine.Open(name, engine.Config{
+			Dir: filepath.Join(o.Dir, "engines"), Lib: lib, PortBase: o.PortBase,
+			Log: slog.New(slog.DiscardHandler), Redis: []string{"--appendfsync", "always"},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("open engines: %w", err)
+		}
+		es[name] = e
+	}
+	return es, nil
+}
+
+// start starts those that do not run and lets those that hang go on.
+func (es engines) start(ctx context.Context) error {
+	var wg sync.WaitGroup
+	errs := make(chan error, len(es))
+	for _, e := range es {
+		wg.Go(func() { errs <- errors.Join(e.Signal(syscall.SIGCONT), e.Start(ctx)) })
+	}
+	wg.Wait()
+	close(errs)
+	var all error
+	for err := range errs {
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+// kill ends all of them; their data is the run's own.
+func (es engines) kill() error {
+	var all error
+	for _, e := range es {
+		all = errors.Join(all, e.Kill())
+	}
+	return all
+}

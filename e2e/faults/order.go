@@ -1,0 +1,167 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/playhead/playhead/history"
+)
+
+// oneMoment puts, deletes and puts one object within a hold and a millisecond, in
+// every order, split over two services, one after the other and all at once.
+func oneMoment(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	orders := [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
+	var g errgroup.Group
+	g.SetLimit(workers)
+	for n := range 40 {
+		for i, order := range orders {
+			at := time.Now().UnixMilli() - 1000
+			k := history.Key{UID: fmt.Sprintf("c3-%d-%d", n, i), Object: history.Object{ID: "o", Type: 1}}
+			g.Go(func() error { return t.moment(ctx, k, at, order) })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := t.allAcked(); err != nil {
+		return err
+	}
+	return t.settle(ctx)
+}
+
+// moment does the three writes in an order; for every other user at once. The last
+// put is one millisecond later for every third user, and must then be seen.
+func (t *trial) moment(ctx context.Context, k history.Key, at int64, order [3]int) error {
+	later := int64(len(k.UID)+int(k.UID[3])) % 3 / 2
+	writes := []func(rpcDoor) error{
+		func(d rpcDoor) error { return t.put(ctx, d, k, history.KindProgress, at, 1000) },
+		func(d rpcDoor) error { return t.book.remove(ctx, d, []history.Key{k}, at) },
+		func(d rpcDoor) error { return t.put(ctx, d, k, history.KindStop, at+later, 2000) },
+	}
+	together := k.UID[len(k.UID)-1]%2 == 0
+	var wg sync.WaitGroup
+	errs := make([]error, len(order))
+	for i, w := range order {
+		do := func() { errs[i] = writes[w](t.stack.doors[i%2]) }
+		if together {
+			wg.Go(do)
+		} else {
+			do()
+		}
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put sends one event.
+func (t *trial) put(ctx context.Context, d rpcDoor, k history.Key, kind history.Kind, at, position int64) error { //nolint:revive // an event, spelled out
+	e := t.book.note(history.Event{Key: k, Kind: kind, At: at, Position: position, Duration: length, Session: "s", Device: "tv"})
+	_, err := t.book.send(ctx, d, []*event{e})
+	return err
+}
+
+// latePhone clears whole histories, then uploads what a phone saw in a week without
+// a network: nothing of the time before may come back, what came after may.
+func latePhone(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	const week, users = 7 * 24 * 3600 * 1000, 40
+	now := time.Now().UnixMilli()
+	if err := t.week(ctx, users, now-week, now-3600_000); err != nil {
+		return err
+	}
+	for n := range users {
+		uid, typ := fmt.Sprintf("c5-%d", n), uint32(n%4) //nolint:gosec // small
+		if err := t.book.clear(ctx, t.stack.doors[n%2], uid, typ, now-week/2); err != nil {
+			return err
+		}
+	}
+	if err := t.week(ctx, users, now-week, now); err != nil {
+		return err
+	}
+	if err := t.allAcked(); err != nil {
+		return err
+	}
+	return t.settle(ctx)
+}
+
+// week reports events of all users at random moments of a time.
+func (t *trial) week(ctx context.Context, users int, from, to int64) error {
+	for n := range users {
+		var events []*event
+		for range 60 {
+			o := t.rand.IntN(12)
+			k := history.Key{UID: fmt.Sprintf("c5-%d", n), Object: history.Object{ID: fmt.Sprintf("o_%d", o), Type: uint32(1 + o%3)}} //nolint:gosec // small
+			events = append(events, t.book.next(t.rand, k, from+t.rand.Int64N(to-from), false))
+		}
+		if _, err := t.book.send(ctx, t.stack.doors[n%2], events); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hundred puts 100 objects of one user in one batch, deletes half of them, and puts
+// some again.
+func hundred(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	at := time.Now().UnixMilli() - 1000
+	var events, again []*event
+	var gone []history.Key
+	for n := range 100 {
+		k := history.Key{UID: "c6", Object: history.Object{ID: fmt.Sprintf("o_%d", n), Type: uint32(1 + n%3)}} //nolint:gosec // small
+		events = append(events, t.book.next(t.rand, k, at, false))
+		if n%2 == 0 {
+			gone = append(gone, k)
+		}
+		if n%4 == 0 {
+			again = append(again, t.book.next(t.rand, k, at+2, false))
+		}
+	}
+	_, err := t.book.send(ctx, t.stack.doors[0], events)
+	if err == nil {
+		err = t.book.remove(ctx, t.stack.doors[1], gone, at+1)
+	}
+	if err == nil {
+		_, err = t.book.send(ctx, t.stack.doors[0], again)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	return t.columns(ctx, "c6", 100)
+}
+
+// columns checks how many cells a user's row has and how many messages it took.
+func (t *trial) columns(ctx context.Context, uid string, want int) error {
+	row, err := t.stack.archive.Row(ctx, uid)
+	if err != nil {
+		return err
+	}
+	messages, err := total(ctx, t.stack.jobs, "playhead_job_messages_total")
+	if err != nil {
+		return err
+	}
+	t.res.note("%d columns, announced by %.0f messages", len(row.Items), messages)
+	if len(row.Items) != want || messages > 10 {
+		return fmt.Errorf("got %d columns from %.0f messages, want %d from 10 at most", len(row.Items), messages, want)
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package faults
+
+import (
+	"fmt"
+	"time"
+)
+
+// scenarios lists all cases; the numbers are those under which the cases are known.
+func scenarios(o Options) []scenario {
+	const mixed, gentle = "heartbeats, deletes, clears", "heartbeats of running viewings"
+	kills := scenario{
+		name: "kill", load: mixed, fault: fmt.Sprintf("kill -9 of a random process or engine, %d times", o.Rounds),
+		engines: true, more: time.Duration(o.Rounds) * 5 * time.Second, run: kill(o.Rounds),
+	}
+	all := []scenario{
+		{name: "1", load: gentle, fault: "kill -9 of all services, their users never come back", run: forgetful},
+		{name: "2", load: mixed, fault: "SIGTERM, and twice, while Kafka hangs", run: farewell},
+		{name: "3", load: "put, delete, put in one millisecond", fault: "every order, two services", run: oneMoment},
+		{name: "4", load: mixed, fault: "late puts after deletes, compaction, second delivery", run: latePuts},
+		{name: "5", load: "clear, then a week of old reports", fault: "late upload", run: latePhone},
+		{name: "6", load: "100 objects in one batch", fault: "puts and deletes mixed", run: hundred},
+		{name: "7", load: mixed, fault: "jobs killed, stopped and frozen", run: rebalance},
+		{name: "8", load: mixed, fault: "undecodable messages in every partition", run: poison},
+		{name: "9", load: mixed, fault: "Redis refuses writes, forgets scripts", run: storm},
+		{name: "10", load: mixed, fault: "HBase down for 20 s", run: outage},
+		{name: "11", load: mixed, fault: "HBase refuses puts while regions close and open", run: refusals},
+		{name: "12", load: gentle, fault: "Redis evicts records before the job reads them", run: eviction},
+		{name: "13", load: mixed, fault: "Redis comes back with older content", run: rollback},
+		{name: "14", load: "two devices, rewinds, wrong clocks", fault: "none", run: devices},
+		{name: "15", load: mixed, fault: "Redis emptied, everybody reconnects", run: stampede},
+		{name: "16", load: gentle, fault: "two services by turns", run: alternating},
+		{name: "17", load: "viewings of 89 to 91 days ago", fault: "replay", run: oldRows},
+		{name: "net", load: mixed, fault: "the line to Redis is cut, stalls, is slow one way", run: network},
+	}
+	for i := range all {
+		all[i].engines = true
+	}
+	return append(append([]scenario{kills}, all...),
+		scenario{name: "alone", load: mixed, fault: "kill -9 of the all-in-one, 12 times", run: killAlone(false)},
+		scenario{name: "18-torn", load: mixed, fault: "the same, and half a write at the end of the log", run: killAlone(true)},
+		scenario{name: "18-two", load: mixed, fault: "a second process on the data directory", run: two},
+		scenario{name: "18-full", load: mixed, fault: "disk full under the embedded store", run: full},
+	)
+}

@@ -1,0 +1,106 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// patience bounds one request of the client.
+const patience = 4 * time.Second
+
+// errRefused means that the product refused what the client knows to be right.
+var errRefused = errors.New("refused")
+
+// door is one way into the product: a service's gRPC door or the edge's HTTP.
+type door interface {
+	// apply sends heartbeats and says of each whether it was acknowledged.
+	apply(ctx context.Context, events []*event) ([]bool, error)
+}
+
+// rpcDoor is the gRPC door of one service.
+type rpcDoor struct{ historyv1.HistoryServiceClient }
+
+func (d rpcDoor) apply(ctx context.Context, events []*event) ([]bool, error) {
+	resp, err := d.Apply(ctx, &historyv1.ApplyRequest{Heartbeats: heartbeats(events)})
+	if err != nil {
+		return nil, err
+	}
+	acked := make([]bool, len(events))
+	for i, s := range resp.GetStatuses() {
+		switch s {
+		case historyv1.Status_STATUS_UNAVAILABLE:
+		case historyv1.Status_STATUS_INVALID, historyv1.Status_STATUS_EXPIRED:
+			return nil, fmt.Errorf("%w: %s is %v", errRefused, events[i], s)
+		default:
+			acked[i] = true
+		}
+	}
+	return acked, nil
+}
+
+func heartbeats(events []*event) []*historyv1.Heartbeat {
+	hbs := make([]*historyv1.Heartbeat, len(events))
+	for i, e := range events {
+		hbs[i] = &historyv1.Heartbeat{
+			Uid: e.Key.UID, ObjectId: e.Key.Object.ID, ObjectType: e.Key.Object.Type,
+			Kind: historyv1.Kind(e.Kind), EventTimeMs: e.At, PositionMs: e.Position, DurationMs: e.Duration,
+			Session: e.Session, Device: e.Device,
+		}
+	}
+	return hbs
+}
+
+// send passes events through a door and returns those that were not acknowledged.
+func (b *book) send(ctx context.Context, d door, events []*event) (again []*event, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	acked, err := d.apply(ctx, events)
+	if err != nil {
+		return events, err
+	}
+	var done []*event
+	for i, e := range events {
+		if acked[i] {
+			done = append(done, e)
+		} else {
+			again = append(again, e)
+		}
+	}
+	b.ack(done...)
+	return again, nil
+}
+
+// remove deletes objects of one user at a time. What was not acknowledged may have
+// been deleted.
+func (b *book) remove(ctx context.Context, d rpcDoor, keys []history.Key, at int64) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req := &historyv1.DeleteRequest{Uid: keys[0].UID, AtMs: at}
+	events := make([]*event, len(keys))
+	for i, k := range keys {
+		req.Objects = append(req.Objects, &historyv1.Object{Id: k.Object.ID, Type: k.Object.Type})
+		events[i] = b.note(history.Event{Key: k, Kind: history.KindDelete, At: at})
+	}
+	if _, err := d.Delete(ctx, req); err != nil {
+		return err
+	}
+	b.ack(events...)
+	return nil
+}
+
+// clear removes everything of one type, or all (0), at or before a time.
+func (b *book) clear(ctx context.Context, d rpcDoor, uid string, typ uint32, until int64) error { //nolint:revive // what the request has, and a door
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c := b.noteClear(uid, typ, until)
+	if _, err := d.Clear(ctx, &historyv1.ClearRequest{Uid: uid, Type: typ, UntilMs: until}); err != nil {
+		return err
+	}
+	b.ackClear(c)
+	return nil
+}

@@ -1,0 +1,223 @@
+package faults
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+
+	"github.com/playhead/playhead/e2e/process"
+	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/redis"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// spec says what to start for a case. Zero values take the defaults.
+type spec struct {
+	services, jobs int // default 2 each
+	// hold and sweep are those of the services and jobs (default 2 s and 6 s). A
+	// request may take 1.5 s: hold + request + drift stay below the age of a sweep.
+	hold, sweep time.Duration
+	drain       time.Duration
+	redis       string // address for the services, when it is not the server's own
+}
+
+// withDefaults fills in what was left out.
+func (sp spec) withDefaults() spec {
+	sp.services, sp.jobs = cmp.Or(sp.services, 2), cmp.Or(sp.jobs, 2)
+	sp.hold, sp.sweep = cmp.Or(sp.hold, 2*time.Second), cmp.Or(sp.sweep, 6*time.Second)
+	sp.drain = cmp.Or(sp.drain, 8*time.Second)
+	return sp
+}
+
+// stack is the product as processes, with a topic, a group and a table of its own,
+// and the stores as the oracle reads them.
+type stack struct {
+	spec
+	name     string
+	opts     Options
+	es       engines
+	services []*unit
+	jobs     []*unit
+	bff      *unit
+	doors    []rpcDoor
+	edge     edgeDoor
+	cache    *redis.Cache
+	archive  *hbase.Archive
+
+	conns []*grpc.ClientConn
+	end   context.CancelFunc
+	wg    sync.WaitGroup
+}
+
+// open empties Redis and starts everything; close ends it, also after a failure.
+func (s *stack) open(ctx context.Context) error {
+	s.spec = s.withDefaults()
+	if err := s.flush(ctx); err != nil {
+		return err
+	}
+	var watch context.Context
+	watch, s.end = context.WithCancel(ctx)
+	for i := range s.spec.services {
+		if err := s.addService(ctx, watch, i); err != nil {
+			return err
+		}
+	}
+	for i := range s.spec.jobs {
+		if err := s.addJob(ctx, watch, i); err != nil {
+			return err
+		}
+	}
+	if err := s.addEdge(ctx, watch); err != nil {
+		return err
+	}
+	if err := s.awaitReady(ctx); err != nil {
+		return err
+	}
+	return s.openStores(ctx)
+}
+
+func (s *stack) awaitReady(ctx context.Context) error {
+	for _, u := range s.units() {
+		if err := u.awaitReady(ctx, 60*time.Second); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flush empties Redis, which is the run's own.
+func (s *stack) flush(ctx context.Context) error {
+	c := s.redisClient()
+	defer c.Close()
+	if err := c.FlushAll(ctx).Err(); err != nil {
+		return fmt.Errorf("empty redis: %w", err)
+	}
+	return nil
+}
+
+func (s *stack) redisClient() *goredis.Client {
+	return goredis.NewClient(&goredis.Options{Addr: s.es["redis"].Addr()})
+}
+
+func (s *stack) openStores(ctx context.Context) (err error) {
+	if s.cache, err = redis.Open(ctx, redis.Config{Addrs: []string{s.es["redis"].Addr()}}); err != nil {
+		return err
+	}
+	s.archive, err = hbase.Open(ctx, hbase.Config{ZooKeeper: s.es["hbase"].Addr(), Table: s.name})
+	return err
+}
+
+func (s *stack) addService(ctx, watch context.Context, i int) error {
+	addr, err := process.FreeAddr(ctx)
+	if err != nil {
+		return err
+	}
+	u, err := s.unit(ctx, fmt.Sprintf("history-service-%d", i), "--listen", addr,
+		"--hold", s.hold.String(), "--deadline", "1.5s", "--redis", cmp.Or(s.redis, s.es["redis"].Addr()))
+	if err != nil {
+		return err
+	}
+	conn, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	s.services, s.conns = append(s.services, u), append(s.conns, conn)
+	s.doors = append(s.doors, rpcDoor{historyv1.NewHistoryServiceClient(conn)})
+	s.wg.Go(func() { u.watch(watch) })
+	return nil
+}
+
+func (s *stack) addJob(ctx, watch context.Context, i int, more ...string) error {
+	more = append([]string{"--redis", s.es["redis"].Addr(), "--sweep-age", s.sweep.String(), "--sweep-every", "1s"}, more...)
+	u, err := s.unit(ctx, fmt.Sprintf("history-job-%d", i), more...)
+	if err != nil {
+		return err
+	}
+	s.jobs = append(s.jobs, u)
+	s.wg.Go(func() { u.watch(watch) })
+	return nil
+}
+
+func (s *stack) addEdge(ctx, watch context.Context) error {
+	secret := strings.Repeat("s", 32)
+	file := filepath.Join(s.opts.Dir, "secret")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		return err
+	}
+	listen, err := process.FreeAddr(ctx)
+	if err != nil {
+		return err
+	}
+	admin, err := process.FreeAddr(ctx)
+	if err != nil {
+		return err
+	}
+	s.edge = edgeDoor{addr: listen, secret: []byte(secret)}
+	var rpc []string
+	for _, c := range s.conns {
+		rpc = append(rpc, c.Target())
+	}
+	s.bff = newUnit(s.opts.Log, "bff", admin, filepath.Join(s.opts.Bin, "bff"), "--listen", listen, "--admin", admin,
+		"--service", strings.Join(rpc, ","), "--token-secret-file", file)
+	s.wg.Go(func() { s.bff.watch(watch) })
+	return nil
+}
+
+// unit makes a service or job, named by command and number.
+func (s *stack) unit(ctx context.Context, name string, more ...string) (*unit, error) {
+	admin, err := process.FreeAddr(ctx)
+	if err != nil {
+		return nil, err
+	}
+	command := name[:strings.LastIndexByte(name, '-')]
+	argv := append([]string{
+		filepath.Join(s.opts.Bin, command), "--admin", admin, "--drain", s.drain.String(),
+		"--kafka", s.es["kafka"].Addr(), "--hbase", s.es["hbase"].Addr(),
+		"--kafka-topic", s.name, "--kafka-group", s.name, "--kafka-partitions", "8", "--hbase-table", s.name, "--hbase-regions", "4",
+	}, more...)
+	return newUnit(s.opts.Log, name, admin, argv...), nil
+}
+
+func (s *stack) units() []*unit {
+	all := slices.Concat(s.services, s.jobs)
+	if s.bff != nil {
+		all = append(all, s.bff)
+	}
+	return all
+}
+
+// surprises lists the processes that ended without having been killed.
+func (s *stack) surprises() (all []string) {
+	for _, u := range s.units() {
+		all = append(all, u.surprises()...)
+	}
+	return all
+}
+
+func (s *stack) close() error {
+	if s.end != nil {
+		s.end()
+	}
+	s.wg.Wait()
+	var errs []error
+	for _, c := range s.conns {
+		errs = append(errs, c.Close())
+	}
+	if s.cache != nil {
+		errs = append(errs, s.cache.Close())
+	}
+	if s.archive != nil {
+		errs = append(errs, s.archive.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,163 @@
+package faults
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// event is one report, delete included, and whether it was acknowledged. One that
+// was not may have been stored all the same.
+type event struct {
+	history.Event
+	acked bool
+}
+
+// clearing is one clear of a user's history.
+type clearing struct {
+	typ   uint32
+	until int64
+	acked bool
+}
+
+// story is everything that was ever sent about one key.
+type story struct {
+	events   []*event
+	position int64 // where the viewer is, milliseconds
+	session  int
+}
+
+// book holds all stories. Its methods may be called from many goroutines.
+type book struct {
+	mu      sync.Mutex
+	stories map[history.Key]*story
+	clears  map[string][]*clearing
+	acked   int
+	last    time.Time // of an acknowledgement
+}
+
+func newBook() *book {
+	return &book{stories: make(map[history.Key]*story), clears: make(map[string][]*clearing)}
+}
+
+// note adds an event that is about to be sent.
+func (b *book) note(e history.Event) *event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := &event{Event: e}
+	s := b.story(e.Key)
+	s.events = append(s.events, n)
+	return n
+}
+
+// story returns that of a key. The caller holds b.mu.
+func (b *book) story(k history.Key) *story {
+	s := b.stories[k]
+	if s == nil {
+		s = &story{}
+		b.stories[k] = s
+	}
+	return s
+}
+
+func (b *book) noteClear(uid string, typ uint32, until int64) *clearing {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := &clearing{typ: typ, until: until}
+	b.clears[uid] = append(b.clears[uid], c)
+	return c
+}
+
+func (b *book) ack(events ...*event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range events {
+		e.acked = true
+	}
+	b.acked += len(events)
+	b.last = time.Now()
+}
+
+func (b *book) ackClear(c *clearing) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.acked = true
+	b.acked++
+	b.last = time.Now()
+}
+
+func (b *book) count() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.acked
+}
+
+// rank orders events of one millisecond, as DESIGN.md has it.
+func (e *event) rank() int {
+	switch e.Kind {
+	case history.KindDelete:
+		return 2
+	case history.KindStop, history.KindFinish:
+		return 1
+	}
+	return 0
+}
+
+// state is what a reader sees while e is the latest event.
+func (e *event) state() history.State {
+	switch e.Kind {
+	case history.KindPause:
+		return history.StatePaused
+	case history.KindStop:
+		return history.StateStopped
+	case history.KindFinish:
+		return history.StateFinished
+	case history.KindDelete:
+		return history.StateDeleted
+	}
+	return history.StatePlaying
+}
+
+func (e *event) completes() bool {
+	return e.Kind == history.KindFinish || e.Kind != history.KindDelete && e.Duration > 0 && e.Position*10 >= e.Duration*9
+}
+
+// compare orders two events by which is the latest of them.
+func compare(a, b *event) int {
+	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.Position, b.Position),
+		cmp.Compare(a.state(), b.state()), strings.Compare(a.Session, b.Session), strings.Compare(a.Device, b.Device))
+}
+
+// after returns the events later than a time, and of those the acknowledged.
+func (s *story) after(at int64) (all, acked []*event) {
+	for _, e := range s.events {
+		if e.At > at {
+			all = append(all, e)
+			if e.acked {
+				acked = append(acked, e)
+			}
+		}
+	}
+	return all, acked
+}
+
+// deleted returns when the key was last deleted for certain, 0 if never.
+func deleted(acked []*event) (at int64) {
+	for _, e := range acked {
+		if e.Kind == history.KindDelete {
+			at = max(at, e.At)
+		}
+	}
+	return at
+}
+
+func latest(events []*event) *event {
+	if len(events) == 0 {
+		return nil
+	}
+	return slices.MaxFunc(events, compare)
+}

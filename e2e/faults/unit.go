@@ -1,0 +1,164 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/playhead/playhead/e2e/process"
+)
+
+// restartPause is what a supervisor waits before it starts a process again.
+const restartPause = 200 * time.Millisecond
+
+// unit is one process of the product under a supervisor: when it ends, it is started
+// again, as systemd or a cluster would, until it is put down.
+type unit struct {
+	name, admin string
+	argv        []string
+	log         *slog.Logger
+
+	mu     sync.Mutex
+	p      *process.Process
+	killed bool // by us: its end is no surprise
+	down   bool
+	wake   chan struct{} // capacity 1: no longer down
+	ready  bool
+	ends   []string // surprising ones
+}
+
+// watch keeps the process running until ctx is done.
+func (u *unit) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		p := u.launch()
+		if p != nil {
+			u.await(ctx, p)
+		}
+		select {
+		case <-u.wake:
+		case <-time.After(restartPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// launch starts the process unless it is to be down.
+func (u *unit) launch() *process.Process {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.down {
+		return nil
+	}
+	p, err := process.Start(u.argv[0], u.argv[1:]...)
+	if err != nil {
+		u.ends = append(u.ends, err.Error())
+		return nil
+	}
+	u.p, u.killed, u.ready = p, false, false
+	return p
+}
+
+// await returns when the process has ended, and kills it when ctx is done.
+func (u *unit) await(ctx context.Context, p *process.Process) {
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		p.Kill()
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch log := p.Log(); {
+	case strings.Contains(log, "panic:") || strings.Contains(log, "fatal error:"):
+		u.ends = append(u.ends, u.name+" panicked: "+log)
+	case !u.killed && u.ready:
+		u.ends = append(u.ends, u.name+" ended by itself: "+lastLine(log))
+	case !u.killed:
+		u.log.Debug("does not start yet", "process", u.name, "says", lastLine(log))
+	}
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return lines[len(lines)-1]
+}
+
+// kill ends the process by SIGKILL; the supervisor brings it back.
+func (u *unit) kill() { u.signal(syscall.SIGKILL) }
+
+// signal sends a signal to the process as it runs now.
+func (u *unit) signal(sig syscall.Signal) *process.Process {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.p == nil {
+		return nil
+	}
+	u.killed = u.killed || sig == syscall.SIGKILL || sig == syscall.SIGTERM
+	u.p.Signal(sig)
+	return u.p
+}
+
+// crash ends the process by SIGKILL for good, until up.
+func (u *unit) crash() {
+	u.setDown(true)
+	if p := u.signal(syscall.SIGKILL); p != nil {
+		<-p.Done()
+	}
+}
+
+// setDown says whether the process is to stay down once it has ended.
+func (u *unit) setDown(down bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.down = down
+}
+
+// up takes a crash back.
+func (u *unit) up() {
+	u.setDown(false)
+	select {
+	case u.wake <- struct{}{}:
+	default:
+	}
+}
+
+// awaitReady waits until the process says that it is ready.
+func (u *unit) awaitReady(ctx context.Context, limit time.Duration) error {
+	return process.Await(ctx, limit, u.name+" to be ready", func(ctx context.Context) error {
+		u.mu.Lock()
+		p := u.p
+		u.mu.Unlock()
+		if p == nil {
+			return fmt.Errorf("not started")
+		}
+		select {
+		case <-p.Done():
+			return fmt.Errorf("ended: %s", lastLine(p.Log()))
+		default:
+		}
+		if err := p.Ready(ctx, u.admin); err != nil {
+			return err
+		}
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.ready = u.p == p
+		return nil
+	})
+}
+
+// surprises returns how the process ended when nobody had killed it.
+func (u *unit) surprises() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.ends
+}
+
+func newUnit(log *slog.Logger, name, admin string, argv ...string) *unit {
+	argv[0] = filepath.Clean(argv[0])
+	return &unit{name: name, admin: admin, argv: argv, log: log, wake: make(chan struct{}, 1)}
+}

@@ -1,0 +1,107 @@
+// Package process starts commands of the product, watches them and ends them, for
+// tests and for fault runs. It needs Linux.
+package process
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Process is one running command. It dies with the program that started it.
+type Process struct {
+	Path string
+
+	cmd  *exec.Cmd
+	log  tail
+	done chan struct{}
+}
+
+// Start starts a command in a process group of its own, so that a Ctrl-C meant for
+// the caller does not reach it.
+func Start(path string, args ...string) (*Process, error) {
+	p := &Process{Path: path, done: make(chan struct{})}
+	p.cmd = exec.Command(path, args...) //nolint:noctx // who ends it, and how, is what its user is about
+	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go p.run(started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", path, err)
+	}
+	return p, nil
+}
+
+// run holds the thread that forked until the process has ended: the kernel ties the
+// death signal to it.
+func (p *Process) run(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(p.done)
+	err := p.cmd.Start()
+	started <- err
+	if err == nil {
+		_ = p.cmd.Wait() // how it ended is in its state
+	}
+}
+
+// Done is closed once the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Signal sends a signal; to an ended process it does nothing.
+func (p *Process) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
+
+// Kill ends the process with SIGKILL, as a crash would, and waits for it.
+func (p *Process) Kill() {
+	p.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// Stop ends the process with SIGTERM. It fails when that takes longer than the
+// deadline, or when the process says that something was left undone.
+func (p *Process) Stop(deadline time.Duration) error {
+	p.Signal(syscall.SIGTERM)
+	late := time.NewTimer(deadline)
+	defer late.Stop()
+	select {
+	case <-p.done:
+	case <-late.C:
+		return fmt.Errorf("%s did not stop within %v", p.Path, deadline)
+	}
+	if !p.cmd.ProcessState.Success() {
+		return fmt.Errorf("%s: %v", p.Path, p.cmd.ProcessState)
+	}
+	return nil
+}
+
+// PID returns the number of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// CPU returns the processor time that the process used; it must have ended.
+func (p *Process) CPU() time.Duration {
+	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
+}
+
+// Log returns the end of what the process wrote.
+func (p *Process) Log() string { return p.log.String() }
+
+// Ready fails while the process does not say on its admin port that it is ready.
+func (p *Process) Ready(ctx context.Context, admin string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
+}
