@@ -1,0 +1,75 @@
+# Tools are pinned in tools/go.mod and built into .tools/bin, each when missing or older than its pin.
+BIN := $(CURDIR)/.tools/bin
+TOOLS := buf gci gofumpt golangci-lint protoc-gen-go protoc-gen-go-grpc
+MODULES := . e2e tools
+# The last release: what buf breaking compares with, once there is one.
+RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo run build test bench lint fmt proto generate-check tidy-check tools engines engines-stop e2e bench-engines faults clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
+
+demo: build ## replay a sample through everything in one process: make demo ARGS=--help
+	bin/demo $(ARGS)
+
+run: build ## start everything in one process, empty: make run ARGS=--help
+	bin/all-in-one $(ARGS)
+
+build: ## build every command into bin/
+	go build -o bin/ ./...
+
+test: ## run the tests that need no engine, with the race detector
+	go test -race -timeout 5m $(FLAGS) ./... ./e2e/...
+
+bench: ## run the Go benchmarks
+	go test -run '^$$' -bench . -benchmem $(FLAGS) ./...
+
+lint: $(BIN)/golangci-lint $(BIN)/buf ## lint the code and the protocol
+	$(BIN)/golangci-lint run --allow-parallel-runners ./... ./e2e/...
+	$(BIN)/buf lint
+	$(if $(RELEASE),$(BIN)/buf breaking --against '.git#ref=$(RELEASE)')
+
+fmt: $(BIN)/golangci-lint $(BIN)/buf ## format the code and the protocol
+	$(BIN)/golangci-lint fmt ./... ./e2e/...
+	$(BIN)/buf format -w
+
+PLUGINS := $(addprefix $(BIN)/,buf protoc-gen-go protoc-gen-go-grpc)
+proto: $(PLUGINS) ## regenerate the Go code beside the .proto files
+	$(BIN)/buf generate
+
+generate-check: $(PLUGINS) ## fail when the generated code is not what make proto writes
+	rm -rf .tools/gen
+	$(BIN)/buf generate -o .tools/gen
+	diff -r -x '*.proto' proto .tools/gen/proto
+
+tidy-check: ## fail when go mod tidy would change a module
+	@for m in $(MODULES); do (cd $$m && go mod tidy -diff) || { echo "$$m is not tidy"; bad=1; }; done; exit $$bad
+
+tools: $(addprefix $(BIN)/,$(TOOLS)) ## build the pinned tools, minutes when cold
+
+$(BIN)/%: tools/go.mod tools/go.sum
+	cd tools && GOWORK=off GOBIN=$(BIN) go install $$(GOWORK=off go list tool | grep '/$*$$')
+	@touch $@
+
+engines: ## start Redis, Kafka and HBase on the loopback interface
+	go run ./e2e/cmd/engines up
+
+engines-stop: ## stop them, their data stays
+	go run ./e2e/cmd/engines down
+
+# Packages with a test behind the tag e2e; one at a time, since they stop and break the same engines.
+E2E = $(shell grep -rlE --include='*_test.go' '^//go:build.*\be2e\b' * | xargs -r -n 1 dirname | sort -u | sed 's,^,./,')
+e2e: engines ## run the tests that need the engines
+	env $$(go run ./e2e/cmd/engines env) go test -tags e2e -count 1 -p 1 -timeout 20m $(FLAGS) $(E2E)
+
+bench-engines: engines ## run the benchmarks that need the engines, once each
+	env $$(go run ./e2e/cmd/engines env) go test -tags e2e -run '^$$' -bench . -benchtime 1x -timeout 20m $(FLAGS) ./e2e/bench
+
+faults: build ## break things under load and count what is lost: make faults CASE=7 ROUNDS=50 SEED=1 ARGS=--json
+	go build -o bin/ ./e2e/cmd/faults
+	bin/faults $(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+clean: ## remove what was built; tools and engines stay
+	rm -rf bin .tools/gen
