@@ -1,0 +1,56 @@
+package ws
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// expired is the status of a connection whose token is not valid any more.
+const expired websocket.StatusCode = 4401
+
+// tick looks after a silent connection: whether its token is still valid, and whether
+// the player is there.
+func (s *session) tick() {
+	cfg, now := &s.handler.cfg, time.Now()
+	switch silent := s.silent(now); {
+	case !now.Before(s.until):
+		s.leave(&farewell{expired, "the token has expired"})
+		return
+	case silent >= cfg.Idle:
+		s.leave(&farewell{websocket.StatusNormalClosure, fmt.Sprintf("no message for %v", cfg.Idle)})
+		return
+	case silent >= cfg.Ping && !s.ping(cfg.Ping):
+		_ = s.conn.CloseNow()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.clock.Reset(s.next())
+	}
+}
+
+func (s *session) silent(now time.Time) time.Duration {
+	return now.Sub(time.Unix(0, s.heard.Load()))
+}
+
+func (s *session) ping(patience time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return s.conn.Ping(ctx) == nil
+}
+
+// next is how long there is nothing to look after. A player who says something needs
+// no ping.
+func (s *session) next() time.Duration {
+	cfg, now := &s.handler.cfg, time.Now()
+	silent := s.silent(now)
+	wait := cfg.Ping
+	if silent < cfg.Ping {
+		wait -= silent
+	}
+	return max(min(wait, cfg.Idle-silent, s.until.Sub(now)), time.Millisecond)
+}

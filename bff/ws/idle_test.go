@@ -1,0 +1,80 @@
+package ws_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/bff/ws"
+)
+
+// An idle connection costs the edge little memory. What is measured are both ends, in
+// one process; the players' ends are bare sockets. The message of each before has
+// grown what a message makes grow.
+func TestIdleConnectionsAreSmall(t *testing.T) {
+	const players, limit = 2000, 40 << 10
+	tokens, err := token.NewVerifier([]byte(secret), audience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := ws.New(ws.Config{Service: &service{}, Tokens: tokens})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(upgrading(h))
+	t.Cleanup(server.Close)
+	before := memory()
+	for i := range players {
+		conn := bare(t, server.Listener.Addr().String(), fmt.Sprint("user", i))
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	got := (memory() - before) / players
+	t.Logf("%d bytes for each of %d idle connections", got, players)
+	if got > limit {
+		t.Errorf("%d bytes for each of %d idle connections, want at most %d", got, players, limit)
+	}
+}
+
+// memory is what the process uses in its heap and stacks.
+func memory() int {
+	runtime.GC()
+	runtime.GC() // the first one only empties pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc + m.StackInuse)
+}
+
+// bare connects without a client's buffers, sends a heartbeat, and awaits the answer.
+func bare(t *testing.T, addr, uid string) net.Conn {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := "GET /v1/stream HTTP/1.1\r\nHost: edge\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: " + inJSON + "\r\nAuthorization: Bearer " + mint(t, uid, time.Hour) + "\r\n\r\n"
+	body := message("1", strings.Replace(beat, `"2000-01-01T00:00:00Z"`, `"`+time.Now().UTC().Format(time.RFC3339)+`"`, 1))
+	frame := append([]byte{0x81, 0x80 | 126, byte(len(body) >> 8), byte(len(body)), 0, 0, 0, 0}, body...) // text, masked with zeros
+	if _, err := conn.Write(append([]byte(request), frame...)); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("got %v, %v", resp, err)
+	}
+	_ = resp.Body.Close()
+	answer := make([]byte, 2+len(`{"seq":1,"results":[{"status":"stored"}]}`))
+	if _, err := io.ReadFull(r, answer); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}

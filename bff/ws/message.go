@@ -1,0 +1,114 @@
+package ws
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/playhead/playhead/bff/codec"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// message deals with one message. A [farewell] ends the connection; after any other
+// error it has ended.
+func (s *session) message(typ websocket.MessageType, r io.Reader) error {
+	if typ != s.format.frame() {
+		return &farewell{websocket.StatusUnsupportedData, s.format.name() + " is " + s.format.kind()}
+	}
+	batch, broken, err := s.read(r)
+	switch {
+	case errors.Is(broken, websocket.ErrMessageTooBig): // which was said, but the rest must be read for that to arrive
+		return &farewell{websocket.StatusMessageTooBig, "too large"}
+	case broken != nil:
+		return broken
+	}
+	if bye := malformed(err); bye != nil {
+		return bye
+	}
+	text, err := s.answer(batch, err)
+	if err != nil {
+		return err
+	}
+	return s.send(text)
+}
+
+// read decodes a message. The connection may break meanwhile, or the message be wrong.
+func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
+	buf := s.handler.buffers.Get().(*bytes.Buffer)
+	defer s.handler.buffers.Put(buf)
+	buf.Reset()
+	if _, err := buf.ReadFrom(r); err != nil {
+		return nil, err, nil
+	}
+	batch, err = s.format.decode(s.uid, buf.Bytes())
+	return batch, nil, err
+}
+
+// answer stores a message that could be decoded, and returns what to say. It fails
+// only with a [farewell].
+func (s *session) answer(batch *codec.Batch, err error) (text []byte, _ error) {
+	if err == nil {
+		err = s.charge(batch)
+	}
+	var resp *historyv1.ApplyResponse
+	if err == nil {
+		resp, err = s.apply(batch)
+	}
+	if err == nil {
+		text, err = s.format.result(batch, resp)
+	}
+	if bye, ok := errors.AsType[*farewell](err); ok {
+		return nil, bye
+	}
+	if err != nil {
+		f := s.failure(err)
+		s.handler.metrics.messages.WithLabelValues(f.Code).Inc()
+		return s.format.failure(batch.Seq, f), nil
+	}
+	s.handler.metrics.stored(batch, resp)
+	return text, nil
+}
+
+// charge lets a message through as far as the user's rate allows. Who never waits as
+// told is cut off.
+func (s *session) charge(batch *codec.Batch) error {
+	cfg := &s.handler.cfg
+	cost := max(1, float64(len(batch.Heartbeats))/100)
+	wait, refused := s.user.take(cost, cfg)
+	switch {
+	case refused > int(cfg.Burst):
+		return &farewell{websocket.StatusPolicyViolation, hint("too many messages", wait)}
+	case wait > 0:
+		return &limited{wait}
+	}
+	return nil
+}
+
+func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
+	if len(batch.Heartbeats) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), s.handler.cfg.WriteDeadline)
+	defer cancel()
+	return s.handler.cfg.Service.Apply(ctx, batch.Request())
+}
+
+// send gives the player some time to take an answer, and then up: a reader that is
+// slower than the writer would have the edge keep what it does not read. One that
+// reads after all learns why.
+func (s *session) send(text []byte) error {
+	slow := time.AfterFunc(s.handler.cfg.Patience, func() {
+		s.leave(&farewell{websocket.StatusTryAgainLater, "slow reader"})
+		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error is the player's
+	})
+	defer slow.Stop()
+	if err := s.conn.Write(context.Background(), s.format.frame(), text); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package ws
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/coder/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/bff/codec"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// answered is what messages that were stored count as, beside the codes of failures.
+const answered = "answered"
+
+type metrics struct {
+	connections     prometheus.Gauge
+	messages, beats *prometheus.CounterVec
+	closed          *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "playhead_ws_connections", Help: "Connections that are open.",
+		}),
+		messages: counters("playhead_ws_messages_total", "Messages, by what was answered.", "answer"),
+		beats:    counters("playhead_ws_heartbeats_total", "Heartbeats answered, by what became of them.", "status"),
+		closed:   counters("playhead_ws_closed_connections_total", "Connections ended, by the status of the first who closed; 1006 is none.", "code"),
+	}
+	for _, answer := range []string{answered, invalid, tooLarge, rateLimited, unavailable, timeout, internal} {
+		m.messages.WithLabelValues(answer)
+	}
+	for _, status := range codec.Statuses() {
+		m.beats.WithLabelValues(status)
+	}
+	if reg != nil {
+		reg.MustRegister(m.connections, m.messages, m.beats, m.closed)
+	}
+	return m
+}
+
+func counters(name, help, label string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+}
+
+// stored counts a message that was answered with a result.
+func (m *metrics) stored(batch *codec.Batch, resp *historyv1.ApplyResponse) {
+	m.messages.WithLabelValues(answered).Inc()
+	for _, s := range resp.GetStatuses() {
+		m.beats.WithLabelValues(codec.StatusName(s)).Inc()
+	}
+	if n := batch.Refused(); n > 0 {
+		m.beats.WithLabelValues(codec.StatusName(historyv1.Status_STATUS_INVALID)).Add(float64(n))
+	}
+}
+
+// ended counts a connection by what ended it. Codes that players make up are one.
+func (m *metrics) ended(err error) {
+	code := websocket.CloseStatus(err)
+	if bye, ok := errors.AsType[*farewell](err); ok {
+		code = bye.code
+	}
+	label := "other"
+	switch {
+	case code < 0:
+		label = "1006"
+	case code < 3000, code == expired:
+		label = strconv.Itoa(int(code))
+	}
+	m.connections.Dec()
+	m.closed.WithLabelValues(label).Inc()
+}

@@ -1,0 +1,72 @@
+package ws
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/coder/websocket"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// errMalformed means that a frame holds no message.
+var errMalformed = errors.New("malformed protobuf")
+
+type protoFormat struct{}
+
+func (protoFormat) name() string { return "playhead.v1.proto" }
+
+func (protoFormat) frame() websocket.MessageType { return websocket.MessageBinary }
+
+func (protoFormat) kind() string { return "binary" }
+
+// decode refuses what it does not know, as the JSON decoder does: it would be lost in
+// silence.
+func (protoFormat) decode(uid string, body []byte) (*codec.Batch, error) {
+	var req historyv1.StreamRequest
+	if err := proto.Unmarshal(body, &req); err != nil {
+		return &codec.Batch{}, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	batch := &codec.Batch{Seq: req.Sequence, Heartbeats: req.Heartbeats, Records: req.ReturnRecords, Ack: req.Ack}
+	switch n := len(req.Heartbeats); {
+	case unknown(&req):
+		return batch, history.Invalid("message", "unknown field")
+	case req.Sequence == 0:
+		return batch, history.Invalid("sequence", "required")
+	case historyv1.Ack_name[int32(req.Ack)] == "":
+		return batch, history.Invalid("ack", "want cached or queued")
+	case n > codec.MaxHeartbeats:
+		return batch, fmt.Errorf("heartbeats: %w: want at most %d entries", codec.ErrTooLarge, codec.MaxHeartbeats)
+	}
+	for i, h := range req.Heartbeats {
+		if h.Uid != "" || unknown(h) {
+			return batch, history.Invalid(fmt.Sprintf("heartbeats[%d]", i), "unknown field, or a uid: the token says who")
+		}
+		h.Uid, h.SentAtMs = uid, req.SentAtMs
+	}
+	return batch, nil
+}
+
+func unknown(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
+
+func (protoFormat) result(batch *codec.Batch, resp *historyv1.ApplyResponse) ([]byte, error) {
+	if sent, got := len(batch.Heartbeats), len(resp.GetStatuses()); got != sent {
+		return nil, fmt.Errorf("%d statuses for %d heartbeats", got, sent)
+	}
+	if resp == nil {
+		resp = &historyv1.ApplyResponse{}
+	}
+	return proto.Marshal(&historyv1.StreamResponse{Sequence: batch.Seq, Result: resp})
+}
+
+func (protoFormat) failure(seq uint64, f *codec.Failure) []byte {
+	code := historyv1.StreamErrorCode_value["STREAM_ERROR_CODE_"+strings.ToUpper(f.Code)]
+	text, _ := proto.Marshal(&historyv1.StreamResponse{Sequence: seq, Error: &historyv1.StreamError{
+		Code: historyv1.StreamErrorCode(code), Detail: strings.ToValidUTF8(f.Detail, "?"), Field: f.Field, RetryAfterMs: f.RetryAfterMS,
+	}}) // strings of UTF-8 and numbers never fail
+	return text
+}

@@ -1,0 +1,119 @@
+package ws
+
+import (
+	"context"
+	"errors"
+	"net"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// session is one connection.
+type session struct {
+	handler *Handler
+	conn    *websocket.Conn
+	wire    net.Conn // below it
+	format  format
+	uid     string
+	user    *user
+	until   time.Time    // the token's end
+	heard   atomic.Int64 // when the last message came, Unix nanoseconds
+	clock   *time.Timer  // calls tick
+
+	mu    sync.Mutex
+	busy  bool      // at a message
+	bye   *farewell // to be said as soon as it is not
+	ended bool
+}
+
+// start serves the connection until it ends.
+func (s *session) start(conn *websocket.Conn, wire net.Conn) {
+	s.conn, s.wire = conn, wire
+	s.heard.Store(time.Now().UnixNano())
+	s.clock = time.AfterFunc(time.Hour, s.tick)
+	h := s.handler
+	h.mu.Lock()
+	h.sessions[s] = struct{}{}
+	draining := h.draining
+	h.mu.Unlock()
+	h.metrics.connections.Inc()
+	if draining {
+		go s.leave(goingAway(h.cfg.Spread))
+	}
+	s.clock.Reset(s.next())
+	go s.run() // not in the request's goroutine, which has grown and holds the request
+}
+
+func (s *session) run() {
+	var err error
+	defer func() { s.end(err, recover()) }()
+	for err == nil {
+		// Without a context: one costs allocations for each frame, and whoever wants the
+		// connection to end closes it.
+		typ, r, failed := s.conn.Reader(context.Background())
+		if err = failed; err == nil {
+			s.begin()
+			err = s.done(s.message(typ, r))
+		}
+	}
+}
+
+func (s *session) begin() {
+	s.heard.Store(time.Now().UnixNano())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = true
+}
+
+// done says that a message is dealt with. What ends the connection, the message or
+// somebody meanwhile, is said and returned.
+func (s *session) done(err error) error {
+	bye, _ := errors.AsType[*farewell](err)
+	s.mu.Lock()
+	s.busy = false
+	if s.bye == nil {
+		s.bye = bye
+	}
+	bye = s.bye
+	s.mu.Unlock()
+	if bye == nil {
+		return err
+	}
+	_ = s.conn.Close(bye.code, bye.reason) // an error is the player's, who is gone
+	return bye
+}
+
+// leave ends the connection, after the message that it is at.
+func (s *session) leave(bye *farewell) {
+	s.mu.Lock()
+	idle := s.bye == nil && !s.busy
+	if s.bye == nil {
+		s.bye = bye
+	}
+	s.mu.Unlock()
+	if idle {
+		_ = s.conn.Close(bye.code, bye.reason) // an error is the player's, who is gone
+	}
+}
+
+// end gives back what the session had.
+func (s *session) end(err error, panicked any) {
+	if panicked != nil {
+		s.handler.cfg.Logger.Error("session panicked", "panic", panicked, "stack", string(debug.Stack()))
+		err = s.done(&farewell{websocket.StatusInternalError, "internal error"})
+	}
+	_ = s.conn.CloseNow()
+	s.mu.Lock()
+	s.ended = true
+	s.clock.Stop()
+	if s.bye != nil {
+		err = s.bye
+	}
+	s.mu.Unlock()
+	s.handler.metrics.ended(err)
+	s.handler.leave(s)
+}

@@ -1,0 +1,300 @@
+package ws_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/bff/ws"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const (
+	secret    = "0123456789abcdef0123456789abcdef"
+	inJSON    = "playhead.v1.json"
+	inProto   = "playhead.v1.proto"
+	audience  = "players"
+	edgesHost = "edge.example"
+)
+
+// service stores everything, unless the test says otherwise.
+type service struct {
+	mu     sync.Mutex
+	asked  []*historyv1.ApplyRequest
+	answer func(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error)
+}
+
+func (s *service) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	s.mu.Lock()
+	s.asked = append(s.asked, req)
+	s.mu.Unlock()
+	if s.answer != nil {
+		return s.answer(ctx, req)
+	}
+	resp := &historyv1.ApplyResponse{}
+	for range req.Heartbeats {
+		resp.Statuses = append(resp.Statuses, historyv1.Status_STATUS_STORED)
+	}
+	return resp, nil
+}
+
+// world is an edge in a bubble of its own time.
+type world struct {
+	service  service
+	log      strings.Builder
+	registry *prometheus.Registry
+	handler  *ws.Handler
+	door     *door
+	client   *http.Client
+	stop     context.CancelFunc
+	stopped  chan struct{}
+}
+
+// bubble runs fn with a world that has a clock of its own.
+func bubble(t *testing.T, cfg ws.Config, fn func(*testing.T, *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, cfg)
+		fn(t, w)
+		w.stop()
+		<-w.stopped
+		if w.client != nil {
+			w.client.CloseIdleConnections()
+		}
+	})
+}
+
+// door is a listener in memory. Its connections hold nothing on the way: what one end
+// writes waits until the other one reads it.
+type door struct {
+	conns  chan net.Conn
+	closed context.Context
+	close  context.CancelFunc
+}
+
+func newDoor() *door {
+	d := &door{conns: make(chan net.Conn)}
+	d.closed, d.close = context.WithCancel(context.Background())
+	return d
+}
+
+func (d *door) Accept() (net.Conn, error) {
+	select {
+	case conn := <-d.conns:
+		return conn, nil
+	case <-d.closed.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (d *door) Close() error {
+	d.close()
+	return nil
+}
+
+func (d *door) Addr() net.Addr { return &net.UnixAddr{Name: "door"} }
+
+func (d *door) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case d.conns <- there:
+		return here, nil
+	case <-d.closed.Done():
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func newWorld(t *testing.T, cfg ws.Config) *world {
+	t.Helper()
+	tokens, err := token.NewVerifier([]byte(secret), audience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{registry: prometheus.NewRegistry(), door: newDoor(), stopped: make(chan struct{})}
+	cfg.Service, cfg.Tokens, cfg.Registry, cfg.Logger = &w.service, tokens, w.registry, slog.New(slog.NewTextHandler(&w.log, nil))
+	if w.handler, err = ws.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	w.client = &http.Client{Transport: &http.Transport{DialContext: w.door.dial}}
+	ctx, cancel := context.WithCancel(t.Context())
+	w.stop = cancel
+	server := &http.Server{Handler: upgrading(w.handler), ReadHeaderTimeout: time.Second}
+	go func() { _ = server.Serve(w.door) }() // ends with Close
+	go func() {
+		if err := w.handler.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		_ = server.Close()
+		close(w.stopped)
+	}()
+	t.Cleanup(cancel)
+	return w
+}
+
+func upgrading(h *ws.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := h.Upgrade(w, r)
+		refused, _ := errors.AsType[*ws.Refusal](err)
+		switch {
+		case refused != nil:
+			http.Error(w, refused.Error(), refused.HTTPStatus())
+		case errors.Is(err, token.ErrInvalid):
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+		case err != nil:
+			panic(err)
+		}
+	})
+}
+
+// mint returns a token made out to players.
+func mint(t *testing.T, uid string, life time.Duration) string {
+	t.Helper()
+	return sign(t, jwt.SigningMethodHS256, []byte(secret), jwt.MapClaims{"sub": uid, "aud": audience, "exp": time.Now().Add(life).Unix()})
+}
+
+func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
+	t.Helper()
+	text, err := jwt.NewWithClaims(method, claims).SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// answer is what a handshake was answered with.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// knock asks for a connection with the given headers, "Name: value" each.
+func (w *world) knock(t *testing.T, protocols []string, headers ...string) (*websocket.Conn, answer, error) {
+	t.Helper()
+	opts := &websocket.DialOptions{HTTPHeader: http.Header{}, Subprotocols: protocols}
+	for _, line := range headers {
+		name, value, _ := strings.Cut(line, ": ")
+		opts.HTTPHeader.Set(name, value)
+	}
+	return w.open(t, opts)
+}
+
+func (w *world) open(t *testing.T, opts *websocket.DialOptions) (*websocket.Conn, answer, error) {
+	t.Helper()
+	opts.HTTPClient = w.client
+	conn, resp, err := websocket.Dial(t.Context(), "ws://"+edgesHost+"/v1/stream", opts)
+	if resp == nil {
+		return conn, answer{}, err
+	}
+	if err == nil {
+		return conn, answer{status: resp.StatusCode, header: resp.Header}, nil
+	}
+	defer resp.Body.Close()
+	body, _ := io.ReadAll(resp.Body) // which is in memory
+	return conn, answer{resp.StatusCode, resp.Header, string(body)}, err
+}
+
+// dial connects as uid for an hour.
+func (w *world) dial(t *testing.T, uid, protocol string) *websocket.Conn {
+	t.Helper()
+	conn, _, err := w.knock(t, []string{protocol}, "Authorization: Bearer "+mint(t, uid, time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadLimit(-1)
+	t.Cleanup(func() { _ = conn.CloseNow() })
+	return conn
+}
+
+// deaf connects as uid and never answers a ping.
+func (w *world) deaf(t *testing.T, uid string) *websocket.Conn {
+	t.Helper()
+	conn, _, err := w.open(t, &websocket.DialOptions{
+		HTTPHeader:     http.Header{"Authorization": {"Bearer " + mint(t, uid, time.Hour)}},
+		Subprotocols:   []string{inJSON},
+		OnPingReceived: func(context.Context, []byte) bool { return false },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.CloseNow() })
+	return conn
+}
+
+func write(t *testing.T, conn *websocket.Conn, typ websocket.MessageType, body string) {
+	t.Helper()
+	if err := conn.Write(t.Context(), typ, []byte(body)); err != nil {
+		t.Fatalf("send %.100s: %v", body, err)
+	}
+}
+
+func read(t *testing.T, conn *websocket.Conn) string {
+	t.Helper()
+	_, body, err := conn.Read(t.Context())
+	if err != nil {
+		t.Fatalf("read: %v", err)
+	}
+	return string(body)
+}
+
+// say sends a JSON message and returns the answer.
+func say(t *testing.T, conn *websocket.Conn, body string) string {
+	t.Helper()
+	write(t, conn, websocket.MessageText, body)
+	return read(t, conn)
+}
+
+// closed reads until the connection ends, and returns how.
+func closed(t *testing.T, conn *websocket.Conn) websocket.CloseError {
+	t.Helper()
+	for {
+		_, _, err := conn.Read(t.Context())
+		if end, ok := errors.AsType[websocket.CloseError](err); ok {
+			return end
+		}
+		if err != nil {
+			return websocket.CloseError{Code: websocket.StatusAbnormalClosure, Reason: err.Error()}
+		}
+	}
+}
+
+// count returns a counter or gauge, by its name and the value of its only label.
+func (w *world) count(t *testing.T, name, label string) float64 {
+	t.Helper()
+	families, err := w.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == name && (label == "" || m.Label[0].GetValue() == label) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// since is the time that passed in the bubble, in milliseconds.
+func since(began time.Time) time.Duration { return time.Since(began).Truncate(time.Millisecond) }
+
+const beat = `{"object":{"id":"100","type":1},"kind":"progress","position_ms":61000,"duration_ms":600000,"event_time":"2000-01-01T00:00:00Z"}`
+
+func message(seq string, beats ...string) string {
+	return `{"seq":` + seq + `,"heartbeats":[` + strings.Join(beats, ",") + `]}`
+}
