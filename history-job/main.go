@@ -43,28 +43,32 @@ func archive(ctx context.Context, args []string, getenv func(string) string, out
 	return g.Run(ctx)
 }
 
-// wire opens the engines and puts the parts together, in the order in which data
-// flows through them. A process that cannot reach an engine does not start.
+// wire puts the parts together, in the order in which data flows through them. An
+// engine that does not answer is waited for: the job is ready once all have answered.
 func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return nil, err
 	}
 	registry := obs.NewRegistry()
-	cache, err := f.Redis.Open(ctx, log)
+	engines := &connect.Engines{Log: log}
+	cache, err := f.Redis.Connect(engines)
 	if err != nil {
 		return nil, err
 	}
-	queue, err := f.Kafka.Open(ctx, log)
+	queue, err := f.Kafka.Connect(engines)
 	if err != nil {
 		return nil, err
 	}
-	dead, err := f.OpenDead(ctx, log)
+	dead, err := f.ConnectDead(engines)
 	if err != nil {
 		return nil, err
 	}
-	table, err := f.HBase.Open(ctx, log)
+	table, err := f.HBase.Connect(engines)
 	if err != nil {
+		return nil, err
+	}
+	if err := engines.First(ctx); err != nil {
 		return nil, err
 	}
 	j, err := job.New(job.Config{
@@ -75,11 +79,14 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 		return nil, err
 	}
 	g := &run.Group{Drain: f.Drain, Log: log}
+	g.Add("engines", time.Second, engines.Run)
 	g.Add("job", f.Drain/2, j.Run)
 	g.Add("queue", 0, run.Closing(queue.Close))
 	g.Add("dead letters", 0, run.Closing(dead.Close))
 	g.Add("cache", 0, run.Closing(cache.Close))
 	g.Add("archive", 0, run.Closing(table.Close))
-	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{Addr: f.Admin, Metrics: registry, Log: log}).Run)
+	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
+		Addr: f.Admin, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
+	}).Run)
 	return g, nil
 }

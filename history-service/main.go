@@ -50,25 +50,30 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 	return g.Run(ctx)
 }
 
-// wire opens the engines and puts the parts together, in the order in which data
-// flows through them. A process that cannot reach an engine does not start.
+// wire puts the parts together, in the order in which data flows through them. An
+// engine that does not answer is waited for while the service does what it can
+// without it; it is ready once Redis has answered, for nothing is stored before.
 func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return nil, err
 	}
 	registry := obs.NewRegistry()
-	cache, err := f.Redis.Open(ctx, log)
+	engines := &connect.Engines{Log: log}
+	cache, err := f.Redis.Connect(engines)
 	if err != nil {
 		return nil, err
 	}
-	queue, err := f.Kafka.Open(ctx, log)
+	queue, err := f.Kafka.Connect(engines)
 	if err != nil {
 		return nil, err
 	}
 	registry.MustRegister(published(queue)...)
-	archive, err := f.HBase.Open(ctx, log)
+	archive, err := f.HBase.Connect(engines)
 	if err != nil {
+		return nil, err
+	}
+	if err := engines.First(ctx); err != nil {
 		return nil, err
 	}
 	held, err := aggregate.New(aggregate.Config{Publisher: queue, Hold: f.Hold, Max: f.Max, Logger: log, Registry: registry})
@@ -91,12 +96,13 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	}
 	log.Info("serving", "rpc", lis.Addr().String(), "admin", f.Admin)
 	g := &run.Group{Drain: f.Drain, Log: log}
+	g.Add("engines", time.Second, engines.Run)
 	g.Add("rpc", f.Drain/4, func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) })
 	g.Add("warm", time.Second, server.Run)
 	g.Add("aggregate", f.Drain/2, held.Run)
 	g.Add("queue", 0, run.Closing(queue.Close))
 	g.Add("cache", 0, run.Closing(cache.Close))
 	g.Add("archive", 0, run.Closing(archive.Close))
-	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{Addr: f.Admin, Metrics: registry, Log: log}).Run)
+	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{Addr: f.Admin, Metrics: registry, Log: log, Checks: engines.Checks("redis")}).Run)
 	return g, nil
 }

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-job/job"
-	"github.com/playhead/playhead/internal/run"
 )
 
 // TestGenerationEnds ends the generation in the middle of every step: nothing is
@@ -106,87 +104,80 @@ func TestNextGeneration(t *testing.T) {
 	})
 }
 
-// TestConsumerFails has the queue fail, or panic, while the generation lasts. The
-// cancellation of something else is a failure too: a job that ends in silence would
-// leave everything to the sweep of nobody.
-func TestConsumerFails(t *testing.T) {
+// TestJobComesBack has the queue or a store fail for good, or panic, while the
+// generation lasts. The cancellation of something else is a failure too: a job that
+// ends in silence would leave everything to the sweep of nobody. The job counts it and
+// begins anew, and once the cause is gone it has lost nothing.
+func TestJobComesBack(t *testing.T) {
 	errBroken := errors.New("broken")
 	for _, tt := range []struct {
 		step string
-		err  error
+		err  error // nil for a panic
 	}{
 		{"fetch", errBroken},
 		{"commit", errBroken},
 		{"fetch", fmt.Errorf("fetch: %w", context.Canceled)},
 		{"commit", fmt.Errorf("commit: %w", context.DeadlineExceeded)},
 		{"overdue", fmt.Errorf("overdue: %w", history.ErrClosed)},
+		{"fetch", nil},
+		{"load", nil},
+		{"put", nil},
+		{"settle", nil},
+		{"commit", nil},
+		{"overdue", nil},
 	} {
 		t.Run(fmt.Sprint(tt.step, tt.err), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.announce(w.writes(1)...)
-				w.on(tt.step, func(context.Context) error { return tt.err })
-				if err := w.ends(); !errors.Is(err, tt.err) {
-					t.Errorf("run: got %v, want %v", err, tt.err)
-				}
-				w.counted("failures_total", 1)
-			})
-		})
-	}
-}
-
-// ends runs a job until it ends by itself.
-func (w *world) ends() error {
-	w.Helper()
-	j, err := job.New(w.config())
-	if err != nil {
-		w.Fatal(err)
-	}
-	return j.Run(w.Context())
-}
-
-// TestPanic has every step panic: that is an error of the job, not the end of the
-// process.
-func TestPanic(t *testing.T) {
-	for _, step := range []string{"fetch", "load", "put", "settle", "commit", "overdue"} {
-		t.Run(step, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.announce(w.writes(1)...)
-				w.on(step, func(context.Context) error { panic("nil map") })
-				err := w.ends()
-				if p, ok := errors.AsType[*run.PanicError](err); !ok || p.Value != "nil map" {
-					t.Errorf("run: got %v, want the panic", err)
-				}
-				w.counted("failures_total", 1)
-				w.on(step, nil)
-				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
-				synctest.Wait()
+				failures := 0
+				w.on(tt.step, func(context.Context) error {
+					if failures++; failures > 3 {
+						return nil
+					}
+					if tt.err == nil {
+						panic("nil map")
+					}
+					return tt.err
+				})
+				stop := w.start(w.config())
+				w.wait(time.Minute)
+				w.counted("failures_total", 3)
 				w.settled(object(0))
+				if err := stop(); err != nil {
+					t.Errorf("run: %v", err)
+				}
 			})
 		})
 	}
 }
 
-type failing struct{ err error }
+// broken is a queue that has no group.
+type broken struct {
+	history.Consumer
+	errs []error // nil for a panic
+}
 
-func (f failing) Consume(context.Context, func(context.Context, history.Claim) error) error {
-	if f.err == nil {
+func (b *broken) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+	if len(b.errs) == 0 {
+		return b.Consumer.Consume(ctx, handle)
+	}
+	err := b.errs[0]
+	if b.errs = b.errs[1:]; err == nil {
 		panic("nil map")
 	}
-	return f.err
+	return err
 }
 
 func TestNoGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		for _, want := range []error{errDown, nil} {
-			cfg := w.config()
-			cfg.Consumer = failing{want}
-			err := w.start(cfg)()
-			if _, panicked := errors.AsType[*run.PanicError](err); want != nil && !errors.Is(err, want) || want == nil && !panicked {
-				t.Errorf("run: got %v, want %v or a panic", err, want)
-			}
-		}
+		w.announce(w.writes(1)...)
+		cfg := w.config()
+		cfg.Consumer = &broken{cfg.Consumer, []error{errDown, nil}}
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.wait(time.Minute)
+		w.counted("failures_total", 2)
+		w.settled(object(0))
 	})
 }

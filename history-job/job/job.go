@@ -89,14 +89,12 @@ func positive[T int | time.Duration](v, def T) T {
 }
 
 // Run works until ctx is done. What is fetched and not committed by then comes
-// again to whoever owns it next, and so it does after an error. A panic is an error
-// too, a [run.PanicError].
+// again to whoever owns it next. After an error or a panic the job counts it, waits a
+// moment and joins its group again.
 func (j *Job) Run(ctx context.Context) error {
-	err := guard(func() error { return j.cfg.Consumer.Consume(ctx, j.generation) })
-	if err != nil {
-		j.metrics.failures.Inc()
-	}
-	return err
+	return run.Restarting(j.cfg.Logger, "job", j.metrics.failures.Inc, func(ctx context.Context) error {
+		return j.cfg.Consumer.Consume(ctx, j.generation)
+	})(ctx)
 }
 
 // generation works on what the job owns until ctx, which is the generation's, is

@@ -21,7 +21,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		missing:      counter("missing_records_total", "Announced records that the cache did not have."),
 		refused:      counter("refused_records_total", "Records and clear marks that the archive refused for good."),
 		poison:       counter("undecodable_messages_total", "Messages that could not be decoded."),
-		failures:     counter("failures_total", "Times that the job ended with an error or a panic."),
+		failures:     counter("failures_total", "Errors and panics after which the job began anew."),
 		restored:     counter("restored_records_total", "Records that the cache had lost and the queue still had."),
 		completed:    counter("completed_records_total", "Partial records folded with the archive's."),
 		notGivenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),

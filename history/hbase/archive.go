@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/tsuna/gohbase"
@@ -41,6 +42,8 @@ type Config struct {
 
 // Archive is a [history.Archive] in HBase.
 type Archive struct {
+	config   Config
+	prepared atomic.Bool
 	client   gohbase.Client
 	dialer   *dialer
 	gate     *gate
@@ -53,20 +56,38 @@ type Archive struct {
 // from more, and each waits longer.
 const inFlight = 8
 
-// Open connects to the cluster, makes the table when it is missing and checks it
-// when it is there: an archive that keeps cells for another time than
-// [history.ArchiveLife] is refused. A cluster that does not answer is an error
+// Open is [New] and [Archive.Prepare]: a cluster that does not answer is an error
 // within the deadline. The caller closes the archive.
 func Open(ctx context.Context, c Config) (*Archive, error) {
+	a, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Prepare(ctx); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// New returns an archive that answers [history.ErrUnavailable] until it is prepared.
+// The caller closes it.
+func New(c Config) (*Archive, error) {
 	if err := c.normalize(); err != nil {
 		return nil, fmt.Errorf("open archive: %w", err)
 	}
-	a := newArchive(c)
-	if err := a.prepare(ctx, c); err != nil {
-		a.close()
-		return nil, fmt.Errorf("open archive: %w", err)
+	return newArchive(c), nil
+}
+
+// Prepare makes the table when it is missing and checks it when it is there: an
+// archive that keeps cells for another time than [history.ArchiveLife] is refused.
+// It fails with [history.ErrUnavailable] when another try may succeed.
+func (a *Archive) Prepare(ctx context.Context) error {
+	if err := a.prepare(ctx, a.config); err != nil {
+		return fmt.Errorf("open archive: %w", err)
 	}
-	return a, nil
+	a.prepared.Store(true)
+	return nil
 }
 
 func (c *Config) normalize() error {
@@ -90,7 +111,7 @@ func newArchive(c Config) *Archive {
 	silence()
 	d := &dialer{}
 	return &Archive{
-		client: gohbase.NewClient(c.ZooKeeper, d.options()...), dialer: d,
+		config: c, client: gohbase.NewClient(c.ZooKeeper, d.options()...), dialer: d,
 		gate: &gate{log: c.Logger, patience: min(time.Second, c.Deadline)}, slots: make(chan struct{}, inFlight),
 		table: []byte(c.Table), deadline: c.Deadline,
 	}

@@ -23,6 +23,9 @@ func (a *Archive) batch(ctx context.Context, calls []hrpc.Call) []hrpc.RPCResult
 	if len(calls) == 0 {
 		return nil
 	}
+	if !a.prepared.Load() {
+		return same(calls, fmt.Errorf("%w: hbase has not answered yet", history.ErrUnavailable))
+	}
 	if err := a.gate.enter(); err != nil {
 		return same(calls, err)
 	}

@@ -30,6 +30,7 @@ func NewWith(client gohbase.Client, log *slog.Logger) *Archive {
 	}
 	a := newArchive(c)
 	a.client = client
+	a.prepared.Store(true)
 	return a
 }
 

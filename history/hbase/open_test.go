@@ -53,6 +53,23 @@ func TestOpenNobodyThere(t *testing.T) {
 	}
 }
 
+// TestNotPrepared uses an archive that has not answered yet: it is unavailable, at once.
+func TestNotPrepared(t *testing.T) {
+	a, err := hbase.New(hbase.Config{ZooKeeper: listen(t).Addr().String(), Deadline: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if _, err := a.Row(t.Context(), "u"); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("row: got %v, want %v", err, history.ErrUnavailable)
+	}
+	for _, err := range a.Put(t.Context(), cells(1)) {
+		if !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("put: got %v, want %v", err, history.ErrUnavailable)
+		}
+	}
+}
+
 // TestOpenSilence finds a ZooKeeper that says nothing: the deadline ends it.
 func TestOpenSilence(t *testing.T) {
 	addr := listen(t).Addr().String()

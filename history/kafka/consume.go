@@ -68,8 +68,11 @@ func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle fu
 	if ctx.Err() != nil {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
+	if err != nil { // the brokers that formed the group are gone again, or one of them is
+		q.cfg.Logger.Warn("cannot begin a generation, will join again", "err", err)
+		gen.Start(func(context.Context) {}) // ends it
+		sleep(ctx, rejoin)
+		return true, nil
 	}
 	finished := make(chan struct{})
 	defer close(finished)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,6 +111,27 @@ func TestConsumeTriesUntilThereIsAGroup(t *testing.T) {
 	receive(t, q, 10)
 	if missing.Hits() != 1 {
 		t.Errorf("%d refusals, want 1", missing.Hits())
+	}
+}
+
+// TestConsumeTriesUntilThePartitionsAreCounted has the brokers not say how many
+// partitions there are when a generation begins.
+func TestConsumeTriesUntilThePartitionsAreCounted(t *testing.T) {
+	c := cluster(t)
+	q := open(t, fresh(t, c.ListenAddrs()))
+	var joined atomic.Bool
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SyncGroup}, Observe: true, Count: -1, When: func(kmsg.Request) bool {
+		joined.Store(true)
+		return true
+	}})
+	refused := c.Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.Metadata}, Err: kerr.LeaderNotAvailable, Count: 3,
+		When: func(kmsg.Request) bool { return joined.Load() },
+	})
+	publish(t, q, announced(10))
+	receive(t, q, 10)
+	if refused.Hits() != 3 {
+		t.Errorf("%d refusals, want 3", refused.Hits())
 	}
 }
 

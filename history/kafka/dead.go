@@ -19,20 +19,36 @@ type DeadLetters struct{ q *Queue }
 // errLetter makes every message of the topic arrive as it is.
 var errLetter = errors.New("a dead letter is no batch of keys")
 
-// OpenDead is [Open] for dead letters: the topic is history.dead and the group, of
+// OpenDead is [NewDead] and [DeadLetters.Prepare].
+func OpenDead(ctx context.Context, cfg Config) (*DeadLetters, error) {
+	d, err := NewDead(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Prepare(ctx); err != nil {
+		d.q.transport.CloseIdleConnections()
+		return nil, err
+	}
+	return d, nil
+}
+
+// NewDead is [New] for dead letters: the topic is history.dead and the group, of
 // those who drive letters again, history-redrive, unless the configuration has
 // others. A topic that must be created gets one partition.
-func OpenDead(ctx context.Context, cfg Config) (*DeadLetters, error) {
+func NewDead(cfg Config) (*DeadLetters, error) {
 	cfg.Topic = cmp.Or(cfg.Topic, "history.dead")
 	cfg.Group = cmp.Or(cfg.Group, "history-redrive")
 	cfg.Partitions = 1
-	q, err := Open(ctx, cfg)
+	q, err := New(cfg)
 	if err != nil {
 		return nil, err
 	}
 	q.decode = func([]byte) ([]history.Dirty, error) { return nil, errLetter }
 	return &DeadLetters{q: q}, nil
 }
+
+// Prepare is [Queue.Prepare].
+func (d *DeadLetters) Prepare(ctx context.Context) error { return d.q.Prepare(ctx) }
 
 // Bury implements [history.DeadLetters].
 func (d *DeadLetters) Bury(ctx context.Context, letters []history.Dead) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/kafka"
 )
 
@@ -30,7 +32,7 @@ func TestOpenUnreachable(t *testing.T) {
 	addr := l.Addr().String()
 	_ = l.Close() // nobody listens there any more
 	_, err := kafka.Open(t.Context(), kafka.Config{Brokers: []string{addr}})
-	if err == nil || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "is Kafka running") || strings.Contains(err.Error(), "\n") {
+	if !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "is Kafka running") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v, want one line with %s and what to look at", err, addr)
 	}
 }

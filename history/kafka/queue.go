@@ -9,6 +9,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -48,9 +49,22 @@ type Queue struct {
 	messages, bytes atomic.Int64 // published
 }
 
-// Open connects to the brokers and creates the topic when it is missing. The caller
-// closes the queue.
+// Open is [New] and [Queue.Prepare]. The caller closes the queue.
 func Open(ctx context.Context, cfg Config) (*Queue, error) {
+	q, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.Prepare(ctx); err != nil {
+		q.transport.CloseIdleConnections()
+		return nil, err
+	}
+	return q, nil
+}
+
+// New returns a queue over brokers that nobody has asked anything yet. The caller
+// closes it.
+func New(cfg Config) (*Queue, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("open kafka: %w", err)
@@ -59,12 +73,22 @@ func Open(ctx context.Context, cfg Config) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open kafka: %w", err)
 	}
-	q := newQueue(cfg, mechanism)
-	if err := q.prepare(ctx); err != nil {
-		q.transport.CloseIdleConnections()
-		return nil, fmt.Errorf("open kafka: %w", err)
+	return newQueue(cfg, mechanism), nil
+}
+
+// Prepare makes sure that the brokers answer, and creates the topic when it is
+// missing. It fails with [history.ErrUnavailable] when another try may succeed: not
+// for brokers that refuse this user or the topic.
+func (q *Queue) Prepare(ctx context.Context) error {
+	err := q.prepare(ctx)
+	switch e := kafka.Error(0); {
+	case err == nil:
+		return nil
+	case errors.As(err, &e) && !e.Temporary():
+		return fmt.Errorf("open kafka: %w", err)
+	default:
+		return fmt.Errorf("open kafka: %w: %w", history.ErrUnavailable, err)
 	}
-	return q, nil
 }
 
 func newQueue(cfg Config, mechanism sasl.Mechanism) *Queue {

@@ -31,6 +31,18 @@ func TestOpenUnreachable(t *testing.T) {
 	}
 }
 
+// TestOpenRefused is told apart from a server that is away: no waiting cures it.
+func TestOpenRefused(t *testing.T) {
+	locked := miniredis.RunT(t)
+	locked.RequireAuth("secret")
+	for _, password := range []string{"", "guess"} {
+		_, err := redis.Open(t.Context(), redis.Config{Addrs: []string{locked.Addr()}, Password: password})
+		if err == nil || errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), locked.Addr()) {
+			t.Errorf("Open with password %q = %v, want an error that no waiting cures", password, err)
+		}
+	}
+}
+
 func TestOpenChecksConfig(t *testing.T) {
 	for _, config := range []redis.Config{
 		{Addrs: []string{"a:1", "b:2"}},

@@ -23,24 +23,49 @@ type Cache struct {
 
 var _ history.Cache = (*Cache)(nil)
 
-// Open connects to the server or the cluster, checks that it is fit, logs a
-// warning for each setting that endangers records, and hands over the scripts. Its
-// error is one line. The caller closes the cache.
+// Open is [New] and [Cache.Prepare]. Its error is one line. The caller closes the
+// cache.
 func Open(ctx context.Context, config Config) (*Cache, error) {
+	c, err := New(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Prepare(ctx); err != nil {
+		_ = c.client.Close() // the reason to close it says more
+		return nil, err
+	}
+	return c, nil
+}
+
+// New returns a cache in a server or a cluster that nobody has asked anything yet. The
+// caller closes it.
+func New(config Config) (*Cache, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	seconds := int64(config.TTL.Seconds())
-	c := &Cache{
+	return &Cache{
 		config: config, client: config.client(), scripts: newScripts(),
 		ttl: strconv.FormatInt(seconds, 10), life: strconv.FormatInt(seconds+24*3600, 10),
+	}, nil
+}
+
+// Prepare checks that the server or the cluster is fit, logs a warning for each
+// setting that endangers records, and hands over the scripts. It fails with
+// [history.ErrUnavailable] when another try may succeed: not for a server that is
+// too old, of the other kind, or refuses this user.
+func (c *Cache) Prepare(ctx context.Context) error {
+	err := c.check(ctx)
+	if err == nil {
+		return nil
 	}
-	if err := c.check(ctx); err != nil {
-		_ = c.client.Close() // the reason to close it says more
-		return nil, fmt.Errorf("open redis at %s: %w", strings.Join(config.Addrs, ","), err)
+	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM"} {
+		if e, ok := errors.AsType[goredis.Error](err); ok && strings.HasPrefix(e.Error(), prefix) {
+			err = e
+		}
 	}
-	return c, nil
+	return fmt.Errorf("open redis at %s: %w", strings.Join(c.config.Addrs, ","), err)
 }
 
 // Close ends the connections. Calls after it fail with [history.ErrClosed].

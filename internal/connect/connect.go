@@ -4,7 +4,6 @@
 package connect
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -13,10 +12,6 @@ import (
 	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/history/redis"
 )
-
-// patience bounds how long a process waits for an engine before it gives up with a
-// line that says which.
-const patience = 10 * time.Second
 
 // Redis says where the cache is.
 type Redis struct {
@@ -30,10 +25,8 @@ type Redis struct {
 	TTL      time.Duration `name:"redis-ttl" help:"Life of a record in the cache; never shorter than the longest outage to survive." default:"2160h"`
 }
 
-// Open connects to Redis.
-func (f *Redis) Open(ctx context.Context, log *slog.Logger) (*redis.Cache, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+// Connect adds Redis to the engines of a process.
+func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 	conf, err := f.Peer.Config()
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
@@ -42,14 +35,14 @@ func (f *Redis) Open(ctx context.Context, log *slog.Logger) (*redis.Cache, error
 	if err != nil {
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	c, err := redis.Open(ctx, redis.Config{
+	c, err := redis.New(redis.Config{
 		Addrs: f.Addrs, Cluster: f.Cluster, Username: f.Username, Password: password, TLS: conf,
-		Keep: f.Keep, TTL: f.TTL, Log: log,
+		Keep: f.Keep, TTL: f.TTL, Log: e.Log,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%w (set --redis)", err)
+	if err == nil {
+		e.Add("redis", "--redis", c.Prepare)
 	}
-	return c, nil
+	return c, err
 }
 
 // Kafka says where the queue is.
@@ -67,36 +60,32 @@ type Kafka struct {
 	Peer        Peer     `embed:"" prefix:"kafka-"`
 }
 
-// Open connects to Kafka.
-func (f *Kafka) Open(ctx context.Context, log *slog.Logger) (*kafka.Queue, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	cfg, err := f.config(log)
+// Connect adds Kafka to the engines of a process.
+func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
+	cfg, err := f.config(e.Log)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	cfg.Topic, cfg.Group = f.Topic, f.Group
-	q, err := kafka.Open(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w (set --kafka)", err)
+	q, err := kafka.New(cfg)
+	if err == nil {
+		e.Add("kafka", "--kafka", q.Prepare)
 	}
-	return q, nil
+	return q, err
 }
 
-// OpenDead connects to the topic of dead letters.
-func (f *Kafka) OpenDead(ctx context.Context, log *slog.Logger) (*kafka.DeadLetters, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	cfg, err := f.config(log)
+// ConnectDead adds the topic of dead letters to the engines of a process.
+func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
+	cfg, err := f.config(e.Log)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	cfg.Topic, cfg.Group = f.DeadTopic, f.Group+"-redrive"
-	d, err := kafka.OpenDead(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("%w (set --kafka)", err)
+	d, err := kafka.NewDead(cfg)
+	if err == nil {
+		e.Add("dead letters", "--kafka", d.Prepare)
 	}
-	return d, nil
+	return d, err
 }
 
 func (f *Kafka) config(log *slog.Logger) (kafka.Config, error) {
@@ -119,15 +108,13 @@ type HBase struct {
 	Compression string `name:"hbase-compression" help:"Compression of the table when it must be created." default:"none"`
 }
 
-// Open connects to HBase and makes sure of the table.
-func (f *HBase) Open(ctx context.Context, log *slog.Logger) (*hbase.Archive, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*patience) // creating 256 regions takes a while
-	defer cancel()
-	a, err := hbase.Open(ctx, hbase.Config{
-		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression, Logger: log,
+// Connect adds HBase to the engines of a process.
+func (f *HBase) Connect(e *Engines) (*hbase.Archive, error) {
+	a, err := hbase.New(hbase.Config{
+		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression, Logger: e.Log,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%w (set --hbase)", err)
+	if err == nil {
+		e.Add("hbase", "--hbase", a.Prepare)
 	}
-	return a, nil
+	return a, err
 }

@@ -30,21 +30,25 @@ func dead(ctx context.Context, args []string, getenv func(string) string, out io
 	if err != nil {
 		return err
 	}
-	letters, err := f.OpenDead(ctx, log)
+	engines := &connect.Engines{Log: log}
+	letters, err := f.ConnectDead(engines)
 	if err != nil {
 		return err
 	}
 	defer letters.Close()
-	cache, err := f.Redis.Open(ctx, log)
+	cache, err := f.Redis.Connect(engines)
 	if err != nil {
 		return err
 	}
 	defer cache.Close()
-	queue, err := f.Kafka.Open(ctx, log)
+	queue, err := f.Kafka.Connect(engines)
 	if err != nil {
 		return err
 	}
 	defer queue.Close()
+	if err := engines.All(ctx); err != nil {
+		return err
+	}
 	r := replay.Redriver{Cache: cache, Queue: queue}
 	n, err := letters.Exhume(ctx, func(ctx context.Context, d history.Dead) error {
 		tell(out, d)

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+)
+
+// unused returns an address where nobody listens.
+func unused(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestStartsWithoutEngines starts while Kafka and HBase are away: the job is alive, not
+// ready, says what it waits for, and stops when it is told to.
+func TestStartsWithoutEngines(t *testing.T) {
+	admin := unused(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- archive(ctx, []string{
+			"--admin", admin, "--redis", miniredis.RunT(t).Addr(), "--kafka", unused(t), "--hbase", unused(t), "--drain", "2s",
+		}, func(string) string { return "" }, io.Discard)
+	}()
+	failing := missing(t, admin)
+	if want := []string{"dead letters", "hbase", "kafka"}; !slices.Equal(failing, want) {
+		t.Errorf("/readyz misses %q, want %q", failing, want)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("job: %v", err)
+	}
+}
+
+// missing returns what readiness misses, once there is an answer.
+func missing(t *testing.T, admin string) []string {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(30 * time.Second); ; {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+admin+"/readyz", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			defer resp.Body.Close()
+			var report struct{ Failing map[string]string }
+			if err := json.NewDecoder(resp.Body).Decode(&report); err != nil {
+				t.Fatal(err)
+			}
+			return slices.Sorted(maps.Keys(report.Failing))
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal("no answer within 30s")
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// unused returns an address where nobody listens.
+func unused(t *testing.T) string {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// await asks until there is an answer.
+func await[T any](t *testing.T, ask func() (T, error)) T {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(30 * time.Second); ; {
+		answer, err := ask()
+		if err == nil {
+			return answer
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatal(err)
+		}
+	}
+}
+
+func ready(t *testing.T, admin string) (int, string) {
+	t.Helper()
+	resp := await(t, func() (*http.Response, error) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+admin+"/readyz", nil)
+		if err != nil {
+			return nil, err
+		}
+		return http.DefaultClient.Do(req)
+	})
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// start runs a service whose Kafka and HBase are away, over the given Redis.
+func start(t *testing.T, redis string) (client historyv1.HistoryServiceClient, admin string) {
+	t.Helper()
+	listen, admin := unused(t), unused(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- service(ctx, []string{
+			"--listen", listen, "--admin", admin, "--redis", redis, "--kafka", unused(t), "--hbase", unused(t), "--drain", "2s",
+		}, func(string) string { return "" }, io.Discard)
+	}()
+	conn, err := grpc.NewClient(listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("service: %v", err)
+		}
+		_ = conn.Close()
+	})
+	return historyv1.NewHistoryServiceClient(conn), admin
+}
+
+// TestStartsWithoutArchiveAndQueue starts while HBase and Kafka are away: heartbeats
+// are stored and read, and who needs the archive is told that it is unavailable.
+func TestStartsWithoutArchiveAndQueue(t *testing.T) {
+	client, admin := start(t, miniredis.RunT(t).Addr())
+	if code, body := ready(t, admin); code != http.StatusOK {
+		t.Errorf("/readyz: %d %s, want it ready", code, body)
+	}
+	now := time.Now().UnixMilli()
+	beat := &historyv1.Heartbeat{Uid: "u", ObjectId: "o", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, EventTimeMs: now, PositionMs: 7, DurationMs: 100}
+	resp, err := client.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{beat}}, grpc.WaitForReady(true))
+	if err != nil || resp.GetStatuses()[0] != historyv1.Status_STATUS_STORED {
+		t.Errorf("apply: %v, %v, want it stored", resp, err)
+	}
+	_, err = client.List(t.Context(), &historyv1.ListRequest{Uid: "u"})
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("a page of a user whom only the archive knows: %v, want unavailable", err)
+	}
+}
+
+// TestStartsWithoutCache starts while everything is away: it is alive, not ready, and
+// says why; nothing is acknowledged.
+func TestStartsWithoutCache(t *testing.T) {
+	addr := unused(t)
+	client, admin := start(t, addr)
+	if code, body := ready(t, admin); code != http.StatusServiceUnavailable || !strings.Contains(body, addr) || !strings.Contains(body, "set --redis") {
+		t.Errorf("/readyz: %d %s, want it to say that nobody is at %s and how to help", code, body, addr)
+	}
+	now := time.Now().UnixMilli()
+	beat := &historyv1.Heartbeat{Uid: "u", ObjectId: "o", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, EventTimeMs: now, PositionMs: 7, DurationMs: 100}
+	_, err := client.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{beat}}, grpc.WaitForReady(true))
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("apply: %v, want unavailable", err)
+	}
+}
+
+// TestRefusedAtTheStart gives a password to a server that has none of that name: no
+// waiting cures that, so that the process ends with a line.
+func TestRefusedAtTheStart(t *testing.T) {
+	redis := miniredis.RunT(t)
+	redis.RequireAuth("secret")
+	err := service(t.Context(), []string{
+		"--listen", unused(t), "--admin", unused(t), "--redis", redis.Addr(), "--redis-password", "guess", "--kafka", unused(t), "--hbase", unused(t),
+	}, func(string) string { return "" }, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), redis.Addr()) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("service: %v, want one line that names %s", err, redis.Addr())
+	}
+}
