@@ -21,6 +21,7 @@ type flags struct {
 	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more; otherwise the process makes its own."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
+	Origins         []string      `name:"origin" help:"Sites whose pages may use the API, besides its own, such as https://app.example.com."`
 	User            string        `help:"User to print a token for." default:"demo"`
 	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000"`
@@ -45,7 +46,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 		return err
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
-		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience,
+		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Origins: f.Origins,
 		Hold: f.Hold, Keep: f.Keep, Drain: f.Drain, Logger: log, Registry: obs.NewRegistry(),
 	})
 	if err != nil {

@@ -1,4 +1,4 @@
-// Command bff is the edge: it speaks HTTP and JSON to players, knows them by their
+// Command bff is the edge: it speaks HTTP and WebSocket to players, knows them by their
 // tokens, and passes what they report and ask to history-service.
 package main
 
@@ -8,13 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/server"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/uplink"
+	"github.com/playhead/playhead/bff/ws"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
 )
@@ -26,10 +30,11 @@ type flags struct {
 	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:8081"`
 	Service         []string      `help:"Instances of history-service: host:port of each, or dns:///name:port for all addresses of a name." default:"127.0.0.1:7070"`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more. Without it the secret is taken from $PLAYHEAD_TOKEN_SECRET; there is no flag for it, since flags are for all to see."`
+	Origins         []string      `name:"origin" help:"Sites whose pages may use the edge, besides its own, such as https://app.example.com."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s"`
 	ReadDeadline    time.Duration `help:"Longest time a read may take, old pages included." default:"5s"`
-	MaxConnections  int           `help:"Connections of players at once; more wait." default:"10000"`
+	MaxConnections  int           `help:"Connections of players at once; more wait." default:"30000"`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
@@ -82,21 +87,45 @@ func (f *flags) wire(tokens *token.Verifier) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler, err := api.New(api.Config{
-		Service: up, Tokens: tokens, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline, Logger: log, Registry: registry,
-	})
+	players, streams, err := f.doors(parts{tokens, up, log, registry})
 	if err != nil {
 		return nil, errors.Join(err, up.Close())
 	}
-	players := server.New(server.Config{
-		Handler: handler, Addr: f.Listen, MaxConnections: f.MaxConnections, Drain: f.Drain / 2, Logger: log,
-	})
 	admin := obs.NewAdmin(obs.AdminConfig{
 		Addr: f.Admin, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready},
 	})
 	g := &run.Group{Drain: f.Drain, Log: log}
-	g.Add("players", f.Drain*3/4, players.Run)
+	g.Add("players", f.Drain/2, players.Run)
+	g.Add("streams", f.Drain/4, streams.Run)
 	g.Add("uplink", 0, run.Closing(up.Close))
 	g.Add("admin", 0, admin.Run)
 	return g, nil
+}
+
+// parts is what both doors for players are made of.
+type parts struct {
+	tokens   *token.Verifier
+	up       *uplink.Client
+	log      *slog.Logger
+	registry *prometheus.Registry
+}
+
+// doors returns the one for who comes with a request, and the one for who stays.
+func (f *flags) doors(p parts) (*server.Server, *ws.Handler, error) {
+	streams, err := ws.New(ws.Config{
+		Service: p.up, Tokens: p.tokens, Origins: f.Origins, WriteDeadline: f.WriteDeadline, Drain: f.Drain / 6, Logger: p.log, Registry: p.registry,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	handler, err := api.New(api.Config{
+		Service: p.up, Tokens: p.tokens, Stream: streams.Upgrade,
+		WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline, Logger: p.log, Registry: p.registry,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return server.New(server.Config{
+		Handler: handler, Addr: f.Listen, MaxConnections: f.MaxConnections, Drain: f.Drain / 3, Logger: p.log,
+	}), streams, nil
 }

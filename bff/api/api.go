@@ -34,6 +34,9 @@ type Service interface {
 type Config struct {
 	Service Service
 	Tokens  *token.Verifier
+	// Stream makes a WebSocket of a request. It answers those that it takes, and returns
+	// why it takes one not. Without it there is none.
+	Stream func(http.ResponseWriter, *http.Request) error
 	// WriteDeadline bounds what a request writes (default 2 s), ReadDeadline what it
 	// reads, which for old pages is the archive (default 5 s). What takes longer is
 	// answered with 504.
@@ -72,6 +75,7 @@ func (a *api) routes() (http.Handler, error) {
 	h := humago.New(mux, a.config())
 	h.UseMiddleware(a.authenticate, a.checkURL)
 	a.register(h)
+	a.streams(mux, h.OpenAPI())
 	if err := describe(mux, h.OpenAPI()); err != nil {
 		return nil, err
 	}

@@ -75,15 +75,22 @@ type edge struct {
 
 func newEdge(t *testing.T, s api.Service) *edge {
 	t.Helper()
+	return configured(t, api.Config{Service: s, Stream: func(w http.ResponseWriter, _ *http.Request) error {
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		return nil
+	}})
+}
+
+// configured gives the rest of a configuration.
+func configured(t *testing.T, cfg api.Config) *edge {
+	t.Helper()
 	tokens, err := token.NewVerifier([]byte(secret), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := &edge{registry: prometheus.NewRegistry()}
-	e.Handler, err = api.New(api.Config{
-		Service: s, Tokens: tokens, Registry: e.registry, Logger: slog.New(slog.NewTextHandler(&e.log, nil)),
-	})
-	if err != nil {
+	cfg.Tokens, cfg.Registry, cfg.Logger = tokens, e.registry, slog.New(slog.NewTextHandler(&e.log, nil))
+	if e.Handler, err = api.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	return e

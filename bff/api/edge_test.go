@@ -162,6 +162,7 @@ func TestWhatIsNotThere(t *testing.T) {
 		{"PUT /v1/history", 405, "GET, DELETE"},
 		{"POST /docs", 405, "GET"},
 		{"POST /v1/history/1/100", 405, "GET, DELETE"},
+		{"POST /v1/stream", 405, "GET"},
 	} {
 		w := e.do(t, tt.target, "")
 		wantProblem(t, w, tt.status)

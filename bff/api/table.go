@@ -49,6 +49,12 @@ func statusOf(err error) int {
 			return row.status
 		}
 	}
+	if own, ok := errors.AsType[interface {
+		error
+		HTTPStatus() int
+	}](err); ok {
+		return own.HTTPStatus()
+	}
 	return statusOfCode(status.Code(err))
 }
 

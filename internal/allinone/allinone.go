@@ -36,6 +36,8 @@ type Config struct {
 	Secret []byte
 	// Audience is what tokens must be made out to; any by default.
 	Audience string
+	// Origins are the sites whose pages may use the edge, besides its own.
+	Origins []string
 	// Hold is how long a key of a running viewing is held (default 120 s).
 	Hold time.Duration
 	// Keep is how many records of a user the cache keeps (default 1,000).

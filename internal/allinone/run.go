@@ -8,27 +8,24 @@ import (
 	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/server"
 	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/bff/ws"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
 )
 
 // Run serves until ctx is done, then stops in the order in which data flows.
 func (p *Process) Run(ctx context.Context) error {
-	tokens, err := token.NewVerifier(p.secret, p.cfg.Audience)
+	players, streams, err := p.edge()
 	if err != nil {
 		return errors.Join(err, p.close())
 	}
-	handler, err := api.New(api.Config{Service: p.up, Tokens: tokens, Logger: p.cfg.Logger, Registry: p.cfg.Registry})
-	if err != nil {
-		return errors.Join(err, p.close())
-	}
-	players := server.New(server.Config{Handler: handler, Listener: p.doors["listen"], Drain: p.cfg.Drain / 8, Logger: p.cfg.Logger})
 	admin := obs.NewAdmin(obs.AdminConfig{
 		Listener: p.doors["admin"], Metrics: p.cfg.Registry, Log: p.cfg.Logger,
 		Checks: map[string]func(context.Context) error{"service": p.up.Ready},
 	})
 	g := run.Group{Drain: p.cfg.Drain, Log: p.cfg.Logger}
-	g.Add("players", p.cfg.Drain/4, players.Run)
+	g.Add("players", p.cfg.Drain*3/16, players.Run)
+	g.Add("streams", p.cfg.Drain/8, streams.Run)
 	g.Add("uplink", time.Second, run.Closing(p.up.Close))
 	g.Add("rpc", p.cfg.Drain/4, func(ctx context.Context) error {
 		return p.service.Serve(ctx, p.doors["rpc"], nil, p.cfg.Drain/8)
@@ -40,6 +37,26 @@ func (p *Process) Run(ctx context.Context) error {
 	g.Add("store", 0, run.Closing(p.db.Close))
 	g.Add("admin", 0, admin.Run)
 	return g.Run(ctx)
+}
+
+// edge returns the two doors for players: who comes with a request, and who stays.
+func (p *Process) edge() (*server.Server, *ws.Handler, error) {
+	log, reg := p.cfg.Logger, p.cfg.Registry
+	tokens, err := token.NewVerifier(p.secret, p.cfg.Audience)
+	if err != nil {
+		return nil, nil, err
+	}
+	streams, err := ws.New(ws.Config{
+		Service: p.up, Tokens: tokens, Origins: p.cfg.Origins, Drain: p.cfg.Drain / 16, Logger: log, Registry: reg,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	handler, err := api.New(api.Config{Service: p.up, Tokens: tokens, Stream: streams.Upgrade, Logger: log, Registry: reg})
+	if err != nil {
+		return nil, nil, err
+	}
+	return server.New(server.Config{Handler: handler, Listener: p.doors["listen"], Drain: p.cfg.Drain / 8, Logger: log}), streams, nil
 }
 
 // Token returns a token for a user, for trying things.
