@@ -27,6 +27,10 @@ func call[Q interface{ GetUid() string }, A any](
 	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
 ) (resp *A, err error) {
 	err = c.attempt(ctx, history.BucketOf(req.GetUid()), func(l *link) (again bool, err error) {
+		if !l.enter() {
+			return true, errRetired
+		}
+		defer l.peer.links.Done()
 		resp, err = rpc(l.peer.rpc, ctx, req)
 		if err == nil {
 			c.budget.earn()

@@ -200,6 +200,27 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 	})
 }
 
+// A read that is with an instance when its name lets go of it is answered, and no
+// other is cut off on the way there.
+func TestAReadOutlivesTheName(t *testing.T) {
+	r := &resolver{hosts: []string{"10.0.0.0"}}
+	cfg := uplink.Config{Services: []string{"dns:///history:1"}, Lookup: r.lookup}
+	bubbles(t, 2, cfg, func(t *testing.T, all []*instance, c *uplink.Client) {
+		awaitUp(t, c, all[0])
+		all[0].hang = make(chan struct{})
+		done := make(chan error, 1)
+		go func() { _, err := c.Points(t.Context(), &historyv1.PointsRequest{}); done <- err }() // ends with hang
+		<-all[0].asked
+		r.set(nil, "10.0.0.1")
+		time.Sleep(6 * time.Second) // of the bubble
+		awaitUp(t, c, all[1])
+		close(all[0].hang)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestANameThatIsUnknown(t *testing.T) {
 	r := &resolver{}
 	cfg := uplink.Config{Services: []string{"dns:///nowhere:1"}, Lookup: r.lookup}

@@ -28,8 +28,8 @@ type instance struct {
 	lists   atomic.Int64
 	listErr error
 
-	asked chan struct{} // takes a token for each batch that arrives, up to its capacity
-	hang  chan struct{} // when set, answers to batches wait until it is closed
+	asked chan struct{} // takes a token for each batch or read of points that arrives, up to its capacity
+	hang  chan struct{} // when set, answers to these wait until it is closed
 
 	broken error  // what streams end with once a batch has come
 	skew   uint64 // what is added to the numbers of answers
@@ -127,7 +127,8 @@ func (i *instance) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*his
 	return i.store(ctx, req), nil
 }
 
-func (i *instance) store(ctx context.Context, req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+// wait says that a call has come, and holds it while the instance hangs.
+func (i *instance) wait(ctx context.Context) {
 	select {
 	case i.asked <- struct{}{}:
 	default:
@@ -138,6 +139,10 @@ func (i *instance) store(ctx context.Context, req *historyv1.ApplyRequest) *hist
 		case <-ctx.Done():
 		}
 	}
+}
+
+func (i *instance) store(ctx context.Context, req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+	i.wait(ctx)
 	if i.answer != nil {
 		return i.answer(req)
 	}
@@ -156,7 +161,8 @@ func (i *instance) List(context.Context, *historyv1.ListRequest) (*historyv1.Lis
 	return &historyv1.ListResponse{Cursor: i.addr}, i.listErr
 }
 
-func (i *instance) Points(context.Context, *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
+func (i *instance) Points(ctx context.Context, _ *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
+	i.wait(ctx)
 	return &historyv1.PointsResponse{Items: []*historyv1.Item{{Session: "p"}}}, nil
 }
 

@@ -14,6 +14,7 @@ type link struct {
 	cfg     *Config
 	lanes   [4]*lane // by what is asked for
 	worked  atomic.Bool
+	mu      sync.Mutex    // lets calls of their own enter, or the link retire
 	retired chan struct{} // closed when nothing is to be sent any more
 	failed  chan struct{} // closed when a stream broke
 	fail    func()        // closes it, once
@@ -43,6 +44,24 @@ func (l *link) lane(req *historyv1.ApplyRequest) *lane {
 	return l.lanes[i]
 }
 
+// enter keeps the connection open for a call that travels alone, until the caller says
+// that it is done, and reports false when nothing is to be sent any more.
+func (l *link) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.retired:
+		return false
+	default:
+		l.peer.links.Add(1)
+		return true
+	}
+}
+
 // retire lets what is on its way arrive, and sends nothing more. The table without
 // the link stands by then.
-func (l *link) retire() { close(l.retired) }
+func (l *link) retire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.retired)
+}

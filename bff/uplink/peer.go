@@ -34,7 +34,7 @@ type peer struct {
 	rpc    historyv1.HistoryServiceClient
 	ctx    context.Context // done when the instance is no longer one of ours
 	leave  context.CancelFunc
-	links  sync.WaitGroup // what runs on the connection
+	links  sync.WaitGroup // what runs on the connection, calls included
 
 	// Guarded by the client's mutex.
 	link  *link // nil unless the instance is up
@@ -82,9 +82,11 @@ func options() []grpc.DialOption {
 }
 
 // run follows the connection until the instance is no longer one of ours, and what
-// is on its way has arrived: it has a link while the connection is ready.
+// is on its way has arrived: it has a link while the connection is ready. The end of
+// the client cuts off what is on its way.
 func (p *peer) run() {
 	defer p.conn.Close()
+	defer context.AfterFunc(p.client.ctx, func() { _ = p.conn.Close() })()
 	for pause := firstPause; p.ctx.Err() == nil; {
 		s := p.conn.GetState()
 		switch s {
