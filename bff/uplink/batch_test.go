@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/playhead/playhead/bff/uplink"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -31,16 +30,16 @@ func bubbles(t *testing.T, n int, cfg uplink.Config, fn func(t *testing.T, all [
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var all []*instance
-		doors := map[string]*bufconn.Listener{}
+		doors := map[string]*pipes{}
 		for len(all) < n {
-			l := bufconn.Listen(1 << 16)
+			l := newPipes()
 			i := serveOn(t, l)
 			i.addr = fmt.Sprintf("10.0.0.%d:1", len(all))
 			doors[i.addr] = l
 			all = append(all, i)
 		}
 		cfg.Options = append(cfg.Options, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			return doors[addr].DialContext(ctx)
+			return doors[addr].dial(ctx)
 		}))
 		var served []*instance
 		if len(cfg.Services) == 0 {
