@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/playhead/playhead/e2e/process"
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -126,7 +127,7 @@ func (t *trial) kept(ctx context.Context, want map[history.Key]*history.Record) 
 }
 
 // rollback brings Redis back with its file of a while ago, dirty marks included. What
-// the archive has of the time since must stay.
+// the archive has of the time since must stay, and readers must see it.
 func rollback(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -146,36 +147,52 @@ func rollback(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(redis.Kill(), os.RemoveAll(aof), os.CopyFS(aof, os.DirFS(old)), redis.Start(ctx), t.stack.quiet(ctx, t.Limit))
+	repairs, err := total(ctx, t.stack.jobs, cacheRepairs)
 	if err != nil {
 		return err
 	}
-	return t.archiveOnly(ctx)
+	err = errors.Join(redis.Kill(), os.RemoveAll(aof), os.CopyFS(aof, os.DirFS(old)), redis.Start(ctx))
+	if err != nil {
+		return fmt.Errorf("bring the file of redis back: %w", err)
+	}
+	older, err := t.older(ctx)
+	if err != nil {
+		return err
+	}
+	t.res.note("%d of %d records are older in the cache than in the archive", older, len(t.book.stories))
+	began := time.Now()
+	err = process.Await(ctx, 30*time.Second, "a repair by each job", func(ctx context.Context) error {
+		now, err := total(ctx, t.stack.jobs, cacheRepairs)
+		if err == nil && now < repairs+float64(len(t.stack.jobs)) {
+			err = fmt.Errorf("%.0f repairs, of %.0f before", now, repairs)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	restored, err := total(ctx, t.stack.jobs, "playhead_job_restored_records_total")
+	t.res.note("%.0f given back to it, %v later", restored, time.Since(began).Round(100*time.Millisecond))
+	return errors.Join(err, t.settle(ctx))
 }
 
-// archiveOnly judges the archive and notes how much older the cache is.
-func (t *trial) archiveOnly(ctx context.Context) error {
-	t.res.QuietMS = time.Since(t.book.last).Milliseconds()
-	older := 0
+const cacheRepairs = "playhead_job_cache_repairs_total"
+
+// older returns of how many records the cache and the archive say different things.
+func (t *trial) older(ctx context.Context) (older int, err error) {
 	for keys := range slices.Chunk(slices.Collect(maps.Keys(t.book.stories)), checkBatch) {
 		archived, err := t.stack.archive.Get(ctx, keys)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		for i, e := range t.stack.cache.Load(ctx, keys) {
-			s := t.book.stories[keys[i]]
 			cleared := t.book.clearedFor(keys[i])
-			if f := s.judge(archived[i].After(cleared), cleared); f != nil {
-				t.res.count(keys[i], "archive", f)
-			}
 			if !same(e.Record.After(cleared), archived[i].After(cleared)) {
 				older++
 			}
 		}
 	}
-	t.res.Keys = len(t.book.stories)
-	t.res.note("%d of %d records are older in the cache than in the archive", older, t.res.Keys)
-	return nil
+	return older, nil
 }
 
 // clearedFor returns the time to which an object is certainly cleared.

@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"time"
 )
@@ -13,25 +14,37 @@ func Await(ctx context.Context, limit time.Duration, what string, condition func
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for {
+	for last := error(nil); ; {
 		err := condition(ctx)
 		if err == nil {
 			return nil
 		}
+		if ctx.Err() == nil || last == nil { // the answer that the end cut off says nothing
+			last = err
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("wait %v for %s: %w", limit, what, err)
+			return fmt.Errorf("wait %v for %s: %w", limit, what, last)
 		}
 	}
 }
 
-// FreeAddr returns a loopback address that nobody listens on.
-func FreeAddr(ctx context.Context) (string, error) {
-	lis, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+// Ports that the kernel gives to no outgoing connection: one of those could take the
+// address between here and the command that is to listen there, and keep it.
+const (
+	firstPort = 23000
+	lastPort  = 32000
+)
+
+// FreeAddr returns an address of the loopback interface where nobody listens.
+func FreeAddr(ctx context.Context) (addr string, err error) {
+	for range 100 {
+		addr = fmt.Sprintf("127.0.0.1:%d", firstPort+rand.N(lastPort-firstPort))
+		var lis net.Listener
+		if lis, err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err == nil {
+			return addr, lis.Close()
+		}
 	}
-	defer lis.Close()
-	return lis.Addr().String(), nil
+	return "", fmt.Errorf("find a free port: %w", err)
 }

@@ -28,9 +28,18 @@ func (j *Job) load(ctx context.Context, keys []history.Dirty) ([]history.Entry, 
 	return entries, err
 }
 
-// complete folds what the archive holds into records that were born without knowing
-// it, and gives the result back to the cache.
+// complete makes entries what is to be put, and remembers that.
 func (j *Job) complete(ctx context.Context, keys []history.Dirty, entries []history.Entry) ([]history.Entry, error) {
+	entries, err := j.folded(ctx, keys, entries)
+	if err == nil {
+		j.recent.add(keys, entries)
+	}
+	return entries, err
+}
+
+// folded folds what the archive holds into records that were born without knowing
+// it, and gives the result back to the cache.
+func (j *Job) folded(ctx context.Context, keys []history.Dirty, entries []history.Entry) ([]history.Entry, error) {
 	var partial []history.Key
 	var at []int
 	for i, e := range entries {

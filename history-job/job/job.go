@@ -46,6 +46,14 @@ type Config struct {
 	// Since is set where the services live in this process: no mark from before it, by
 	// the clock of the marks, belongs to a living hold, however young.
 	Since time.Time
+	// Life names the lives that the servers of the cache are in: another name means
+	// that one was restarted or replaced. Without it the cache is taken to be as
+	// durable as this process. WatchEvery is how often it is asked (default 1 s),
+	// Remember how many of the last archived keys are compared after a change (default
+	// 100,000, about 15 MB).
+	Life       func(context.Context) (string, error)
+	WatchEvery time.Duration
+	Remember   int
 	// TrimOneIn is how seldom a user's list is trimmed, once in so many puts
 	// (default 16): a list may outgrow its bound by that much.
 	TrimOneIn int
@@ -61,6 +69,7 @@ type Job struct {
 	cfg     Config
 	metrics *metrics
 	turn    chan struct{} // held by whoever archives, see archive
+	recent  *recent       // nil when nobody asks for the cache's life
 }
 
 // New checks the configuration.
@@ -72,13 +81,19 @@ func New(cfg Config) (*Job, error) {
 	cfg.Chunk = positive(cfg.Chunk, 500)
 	cfg.SweepEvery = positive(cfg.SweepEvery, 30*time.Second)
 	cfg.SweepAge = positive(cfg.SweepAge, 240*time.Second)
+	cfg.WatchEvery = positive(cfg.WatchEvery, time.Second)
+	cfg.Remember = positive(cfg.Remember, 100_000)
 	cfg.TrimOneIn = positive(cfg.TrimOneIn, 16)
 	cfg.Deadline = positive(cfg.Deadline, 10*time.Second)
 	cfg.Pause = positive(cfg.Pause, 200*time.Millisecond)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), turn: make(chan struct{}, 1)}, nil
+	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), turn: make(chan struct{}, 1)}
+	if cfg.Life != nil {
+		j.recent = &recent{max: cfg.Remember}
+	}
+	return j, nil
 }
 
 func positive[T int | time.Duration](v, def T) T {
@@ -92,9 +107,16 @@ func positive[T int | time.Duration](v, def T) T {
 // again to whoever owns it next. After an error or a panic the job counts it, waits a
 // moment and joins its group again.
 func (j *Job) Run(ctx context.Context) error {
-	return run.Restarting(j.cfg.Logger, "job", j.metrics.failures.Inc, func(ctx context.Context) error {
+	archive := run.Restarting(j.cfg.Logger, "job", j.metrics.failures.Inc, func(ctx context.Context) error {
 		return j.cfg.Consumer.Consume(ctx, j.generation)
-	})(ctx)
+	})
+	if j.cfg.Life == nil {
+		return archive(ctx)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return archive(ctx) })
+	g.Go(func() error { return run.Restarting(j.cfg.Logger, "watch", j.metrics.failures.Inc, j.watch)(ctx) })
+	return g.Wait()
 }
 
 // generation works on what the job owns until ctx, which is the generation's, is

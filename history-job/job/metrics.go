@@ -7,7 +7,7 @@ type metrics struct {
 	missing, refused, poison      prometheus.Counter
 	failures                      prometheus.Counter
 	completed, notGivenBack       prometheus.Counter
-	restored                      prometheus.Counter
+	restored, repairs             prometheus.Counter
 	retries                       *prometheus.CounterVec
 	buckets                       prometheus.Gauge
 }
@@ -22,7 +22,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		refused:      counter("refused_records_total", "Records and clear marks that the archive refused for good."),
 		poison:       counter("undecodable_messages_total", "Messages that could not be decoded."),
 		failures:     counter("failures_total", "Errors and panics after which the job began anew."),
-		restored:     counter("restored_records_total", "Records that the cache had lost and the queue still had."),
+		restored:     counter("restored_records_total", "Records and clear marks that the cache had lost and the queue or the archive still had."),
+		repairs:      counter("cache_repairs_total", "Restarts of the cache after which it was compared with the archive."),
 		completed:    counter("completed_records_total", "Partial records folded with the archive's."),
 		notGivenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -37,7 +38,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	if reg != nil {
 		reg.MustRegister(m.messages, m.puts, m.clears, m.swept, m.missing, m.refused, m.poison,
-			m.failures, m.completed, m.notGivenBack, m.restored, m.retries, m.buckets)
+			m.failures, m.completed, m.notGivenBack, m.restored, m.repairs, m.retries, m.buckets)
 	}
 	return m
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,6 +79,29 @@ func TestOpenChecksServer(t *testing.T) {
 		if (log.Len() == 0) != (test.warning == "") || !strings.Contains(log.String(), test.warning) {
 			t.Errorf("a server that says %q: got log %q, want %q", test.info, log.String(), test.warning)
 		}
+	}
+}
+
+// TestLife tells a restart, after which a server has another run id.
+func TestLife(t *testing.T) {
+	var lives atomic.Int64
+	fake := miniredis.RunT(t)
+	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		if cmd != "INFO" {
+			return false
+		}
+		c.WriteBulk(fmt.Sprintf("run_id:%d\r\n", lives.Add(1)))
+		return true
+	})
+	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
+	for _, want := range []string{"2", "3"} {
+		if got, err := c.Life(t.Context()); got != want || err != nil {
+			t.Errorf("Life = %q, %v, want %q", got, err, want)
+		}
+	}
+	fake.Close()
+	if got, err := c.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Life without a server = %q, %v, want unavailable", got, err)
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -76,6 +78,23 @@ func (c *Cache) Close() error { return c.client.Close() }
 func (c *Cache) Ping(ctx context.Context) error {
 	err := c.each(ctx, func(ctx context.Context, node *goredis.Client) error { return node.Ping(ctx).Err() })
 	return unavailable("ping", err)
+}
+
+// Life names the lives that the servers are in, of every master in a cluster: when one
+// was restarted, or its replica took over, the name is another. It fails with
+// [history.ErrUnavailable].
+func (c *Cache) Life(ctx context.Context) (string, error) {
+	var mu sync.Mutex
+	var lives []string
+	err := c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
+		info, err := node.Info(ctx, "server").Result()
+		mu.Lock()
+		defer mu.Unlock()
+		lives = append(lives, fields(info)["run_id"])
+		return err
+	})
+	slices.Sort(lives)
+	return strings.Join(lives, " "), unavailable("ask for its life", err)
 }
 
 func (c *Cache) check(ctx context.Context) error {

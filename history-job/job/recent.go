@@ -1,0 +1,67 @@
+package job
+
+import (
+	"sync"
+
+	"github.com/playhead/playhead/history"
+)
+
+// recent is what a job archived last, a bounded number of keys, so that a cache which
+// comes back with older content can be told what it has lost.
+type recent struct {
+	mu   sync.Mutex
+	all  []archived // a ring once it is full
+	next int
+	max  int
+}
+
+// archived is a content that the job has put, or is about to.
+type archived struct {
+	key      history.Key
+	version  history.Version // 0 for a user's own state
+	revision uint64
+}
+
+// add notes the contents of keys. It comes before the put: a restart of the cache
+// that is noticed while the put is under way must find them here.
+func (r *recent) add(keys []history.Dirty, entries []history.Entry) {
+	if r == nil { // nobody will ask
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, e := range entries {
+		a := archived{key: keys[i].Key}
+		if e.Record != nil {
+			a.version, a.revision = e.Record.Version, e.Record.Revision
+		}
+		if len(r.all) < r.max {
+			r.all = append(r.all, a)
+			continue
+		}
+		r.all[r.next] = a
+		r.next = (r.next + 1) % r.max
+	}
+}
+
+// contents returns each key once, with its newest content. A key with several
+// contents of that version has no revision: nobody can tell which is the latest.
+func (r *recent) contents() []archived {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := make(map[history.Key]int, len(r.all))
+	out := make([]archived, 0, len(r.all))
+	for _, a := range r.all {
+		i, again := at[a.key]
+		switch {
+		case !again:
+			at[a.key] = len(out)
+			out = append(out, a)
+		case a.version > out[i].version:
+			out[i] = a
+		case a.version == out[i].version && a.revision != out[i].revision:
+			out[i].revision = 0
+		}
+	}
+	return out
+}

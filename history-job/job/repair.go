@@ -1,0 +1,141 @@
+package job
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// watch asks the cache every now and then which lives its servers are in, and repairs
+// it after each restart: it may have come back without its last writes, or as a
+// replica that never had them, and what was settled by then nobody else would miss.
+func (j *Job) watch(ctx context.Context) error {
+	t := time.NewTicker(j.cfg.WatchEvery)
+	defer t.Stop()
+	for last := ""; ; {
+		now, err := j.life(ctx)
+		if err == nil && last != "" && now != last {
+			if err = j.repair(ctx); err == nil {
+				j.metrics.repairs.Inc()
+			}
+		}
+		if err == nil {
+			last = now
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (j *Job) life(ctx context.Context) (life string, err error) {
+	err = j.try(ctx, func(ctx context.Context) (err error) {
+		life, err = j.cfg.Life(ctx)
+		return err
+	})
+	return life, err
+}
+
+// repair compares with the archive what the cache holds of the keys that were
+// archived last, and gives back to it what it lacks. Nothing is archived meanwhile:
+// what was read before the restart has been put by then, and is among those keys.
+func (j *Job) repair(ctx context.Context) error {
+	select {
+	case j.turn <- struct{}{}:
+		defer func() { <-j.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	restored := 0
+	all := j.recent.contents()
+	for part := range slices.Chunk(all, j.cfg.Chunk) {
+		n, err := j.repairPart(ctx, part)
+		if restored += n; err != nil {
+			return err
+		}
+	}
+	j.cfg.Logger.Info("cache was restarted and is compared with the archive", "compared", len(all), "restored", restored)
+	return nil
+}
+
+func (j *Job) repairPart(ctx context.Context, part []archived) (restored int, err error) {
+	suspects, err := j.suspects(ctx, part)
+	if err != nil || len(suspects) == 0 {
+		return 0, err
+	}
+	var keys []history.Key
+	for _, k := range suspects {
+		if !k.IsUser() {
+			keys = append(keys, k)
+			continue
+		}
+		if err := j.repairUser(ctx, k); err != nil {
+			return 0, err
+		}
+	}
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	records, err := j.known(ctx, keys)
+	if err != nil {
+		return 0, err
+	}
+	contents := make([]history.Dirty, 0, len(keys))
+	for i, r := range records {
+		if r != nil {
+			contents = append(contents, history.Dirty{Key: keys[i], Record: r})
+		}
+	}
+	given, err := j.restored(ctx, contents)
+	if err != nil || len(given) == 0 {
+		return 0, err
+	}
+	return len(given), j.chunk(ctx, given) // their marks go as they came
+}
+
+// suspects returns the keys of which the cache does not hold what was archived. One
+// that lies below the user's floor was trimmed and is not missed.
+func (j *Job) suspects(ctx context.Context, part []archived) (keys []history.Key, err error) {
+	ask := make([]history.Dirty, len(part))
+	for i, a := range part {
+		ask[i].Key = a.key
+	}
+	entries, err := j.load(ctx, ask)
+	for i, e := range entries {
+		a := part[i]
+		same := e.Record != nil && a.revision != 0 && e.Record.Revision == a.revision
+		trimmed := e.Record == nil && e.User.Warm && a.version < e.User.Floor
+		if a.key.IsUser() || !same && !trimmed {
+			keys = append(keys, a.key)
+		}
+	}
+	return keys, err
+}
+
+// repairUser gives the clear marks back that the cache lacks of a user.
+func (j *Job) repairUser(ctx context.Context, k history.Key) error {
+	return j.retry(ctx, "restore", func(ctx context.Context) error {
+		row, err := j.cfg.Archive.Row(ctx, k.UID)
+		if err != nil {
+			return err
+		}
+		e := j.cfg.Cache.Load(ctx, []history.Key{k})[0]
+		if e.Err != nil {
+			return e.Err
+		}
+		for typ, until := range row.Cleared {
+			if e.User.Cleared[typ] >= until {
+				continue
+			}
+			if _, err := j.cfg.Cache.Clear(ctx, k.UID, typ, until); err != nil {
+				return err
+			}
+			j.metrics.restored.Inc()
+		}
+		return nil
+	})
+}

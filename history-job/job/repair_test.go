@@ -1,0 +1,284 @@
+package job_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// mortal is a cache that can come back with the content of a while ago.
+type mortal struct {
+	history.Cache
+	older history.Cache
+
+	mu    sync.Mutex
+	lives int
+	down  bool
+}
+
+// mortal gives the world a cache that is kept for later with keep, and goes back to
+// that with restart.
+func (w *world) mortal() (m *mortal, cfg job.Config) {
+	w.Helper()
+	db, err := pebble.Open(w.TempDir(), pebble.Config{Keep: keep})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = db.Close() })
+	m = &mortal{Cache: w.cache, older: db.Cache()}
+	w.cache = m
+	cfg = w.config()
+	cfg.Life = m.life
+	return m, cfg
+}
+
+func (m *mortal) life(context.Context) (string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return "", errDown
+	}
+	return string(rune('a' + m.lives)), nil
+}
+
+// remember copies what the cache has of keys to the older one, which knows the user.
+func (m *mortal) remember(w *world, mark bool, keys ...history.Key) {
+	w.Helper()
+	if err := m.older.Warm(w.Context(), uid, history.Warmth{}); err != nil {
+		w.Fatal(err)
+	}
+	for _, k := range keys {
+		if r := w.load(k); r != nil {
+			out := m.older.Apply(w.Context(), []history.Write{{Key: k, Record: r, Mark: mark}})[0]
+			if out.Status != history.Applied {
+				w.Fatalf("remember %s: %v", k, out.Err)
+			}
+		}
+	}
+}
+
+// restart brings the cache back, with the older content or what it had.
+func (m *mortal) restart(older bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lives++; older {
+		m.Cache = m.older
+	}
+}
+
+// TestRepair restarts a cache that comes back with older content: what was archived
+// since is in it again, and nothing else has changed.
+func TestRepair(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		before, since []history.Event
+		marked        bool // in the older content
+		restored      float64
+	}{
+		{"an older record", []history.Event{progress(1, -9000)}, []history.Event{progress(1, -5000)}, false, 1},
+		{"an older record, marked", []history.Event{progress(1, -9000)}, []history.Event{progress(1, -5000)}, true, 1},
+		{"no record", nil, []history.Event{progress(1, -5000)}, false, 1},
+		{"a deleted record", []history.Event{progress(1, -9000)}, []history.Event{deleted(-5000)}, false, 1},
+		{"another completed play of one time", []history.Event{completed(1, -5000, "b")}, []history.Event{completed(1, -9000, "a")}, false, 1},
+		{"nothing", []history.Event{progress(1, -9000)}, nil, false, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				m, cfg := w.mortal()
+				defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+				for _, e := range tt.before {
+					w.announce(w.write(e))
+				}
+				w.wait(time.Second)
+				m.remember(w, tt.marked, object(1))
+				for _, e := range tt.since {
+					w.announce(w.write(e))
+				}
+				w.wait(time.Second)
+				m.restart(true)
+				w.did()
+				w.wait(2 * time.Second)
+				want := record(append(tt.before, tt.since...)...)
+				if got := w.load(object(1)); !sameButPartial(got, want) {
+					t.Errorf("cache:\ngot  %+v\nwant %+v", got, want)
+				}
+				w.counted("cache_repairs_total", 1)
+				w.counted("restored_records_total", tt.restored)
+				if got := w.did("get"); tt.restored == 0 && len(got) > 0 {
+					t.Errorf("a cache that has lost nothing cost %q", got)
+				}
+				w.settled(object(1))
+			})
+		})
+	}
+}
+
+// TestRepairClear restarts a cache that has forgotten a clear.
+func TestRepairClear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, cfg := w.mortal()
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.announce(w.write(progress(1, -9000)))
+		w.wait(time.Second)
+		m.remember(w, false, object(1))
+		w.announce(w.clear(uid, 0, -5000))
+		w.wait(time.Second)
+		m.restart(true)
+		w.wait(2 * time.Second)
+		if got := w.load(object(1)); got != nil {
+			t.Errorf("cache: %+v came back", got)
+		}
+		w.counted("cache_repairs_total", 1)
+	})
+}
+
+// TestRepairLeavesNewer restarts a cache that has lost nothing, or got newer content
+// since: neither is touched.
+func TestRepairLeavesNewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, cfg := w.mortal()
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.announce(w.writes(3)...)
+		w.wait(time.Second)
+		newer := w.write(progress(1, 5000))
+		m.restart(false)
+		w.wait(2 * time.Second)
+		w.counted("cache_repairs_total", 1)
+		w.counted("restored_records_total", 0)
+		w.marked(newer)
+	})
+}
+
+// TestRepairLeavesTrimmed restarts a cache whose lists were trimmed: what it dropped
+// on purpose is not missed.
+func TestRepairLeavesTrimmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, cfg := w.mortal()
+		cfg.TrimOneIn = 1
+		if err := w.cache.Warm(t.Context(), uid, history.Warmth{}); err != nil {
+			t.Fatal(err)
+		}
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.announce(w.writes(keep + 3)...)
+		w.wait(time.Second)
+		m.restart(false)
+		w.wait(2 * time.Second)
+		w.counted("cache_repairs_total", 1)
+		w.counted("restored_records_total", 0)
+	})
+}
+
+// TestRepairInOutage restarts the cache while the archive is away, and while the cache
+// does not answer at first: the repair comes when it can.
+func TestRepairInOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, cfg := w.mortal()
+		stop := w.start(cfg)
+		w.announce(w.write(progress(1, -9000)))
+		w.wait(time.Second)
+		m.remember(w, false)
+		m.restart(true)
+		m.mu.Lock()
+		m.down = true
+		m.mu.Unlock()
+		w.on("get", func(context.Context) error { return errDown })
+		w.wait(time.Minute)
+		w.counted("cache_repairs_total", 0)
+		m.mu.Lock()
+		m.down = false
+		m.mu.Unlock()
+		w.wait(time.Minute)
+		w.counted("cache_repairs_total", 0)
+		w.on("get", nil)
+		w.wait(time.Minute)
+		w.counted("cache_repairs_total", 1)
+		if got := w.load(object(1)); got == nil {
+			t.Error("the cache lacks what was archived")
+		}
+		if err := stop(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+// TestRepairWaitsForPuts restarts the cache while a put is under way that was read
+// before: it is among what is repaired.
+func TestRepairWaitsForPuts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, cfg := w.mortal()
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.wait(time.Second)
+		m.remember(w, false)
+		release := make(chan struct{})
+		w.on("put", func(context.Context) error {
+			<-release
+			return nil
+		})
+		w.announce(w.write(progress(1, -9000)))
+		w.wait(time.Second)
+		m.restart(true)
+		w.wait(5 * time.Second)
+		close(release)
+		w.wait(5 * time.Second)
+		if got := w.load(object(1)); got == nil {
+			t.Error("the cache lacks what was put after its restart")
+		}
+	})
+}
+
+// TestRepairBound remembers so many keys and no more.
+func TestRepairBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, cfg := w.mortal()
+		cfg.Remember = 2
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		for _, d := range w.writes(4) {
+			w.announce(d)
+			w.wait(time.Second)
+		}
+		m.remember(w, false)
+		m.restart(true)
+		w.wait(2 * time.Second)
+		var back []int
+		for n := range 4 {
+			if w.load(object(n)) != nil {
+				back = append(back, n)
+			}
+		}
+		if want := []int{2, 3}; !slices.Equal(back, want) {
+			t.Errorf("objects %v came back, want %v", back, want)
+		}
+	})
+}
+
+// TestWatchPanics has asking for the cache's life panic: the job goes on.
+func TestWatchPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		cfg := w.config()
+		var once sync.Once
+		cfg.Life = func(context.Context) (string, error) {
+			once.Do(func() { panic("nil map") })
+			return "a", nil
+		}
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.announce(w.writes(1)...)
+		w.wait(time.Minute)
+		w.counted("failures_total", 1)
+		w.settled(object(0))
+	})
+}
