@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/ws"
+	"github.com/playhead/playhead/internal/memnet"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -57,7 +57,7 @@ type world struct {
 	log      strings.Builder
 	registry *prometheus.Registry
 	handler  *ws.Handler
-	door     *door
+	door     *memnet.Listener
 	client   *http.Client
 	stop     context.CancelFunc
 	stopped  chan struct{}
@@ -77,60 +77,18 @@ func bubble(t *testing.T, cfg ws.Config, fn func(*testing.T, *world)) {
 	})
 }
 
-// door is a listener in memory. Its connections hold nothing on the way: what one end
-// writes waits until the other one reads it.
-type door struct {
-	conns  chan net.Conn
-	closed context.Context
-	close  context.CancelFunc
-}
-
-func newDoor() *door {
-	d := &door{conns: make(chan net.Conn)}
-	d.closed, d.close = context.WithCancel(context.Background())
-	return d
-}
-
-func (d *door) Accept() (net.Conn, error) {
-	select {
-	case conn := <-d.conns:
-		return conn, nil
-	case <-d.closed.Done():
-		return nil, net.ErrClosed
-	}
-}
-
-func (d *door) Close() error {
-	d.close()
-	return nil
-}
-
-func (d *door) Addr() net.Addr { return &net.UnixAddr{Name: "door"} }
-
-func (d *door) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case d.conns <- there:
-		return here, nil
-	case <-d.closed.Done():
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 func newWorld(t *testing.T, cfg ws.Config) *world {
 	t.Helper()
 	tokens, err := token.NewVerifier([]byte(secret), audience)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{registry: prometheus.NewRegistry(), door: newDoor(), stopped: make(chan struct{})}
+	w := &world{registry: prometheus.NewRegistry(), door: memnet.Listen(), stopped: make(chan struct{})}
 	cfg.Service, cfg.Tokens, cfg.Registry, cfg.Logger = &w.service, tokens, w.registry, slog.New(slog.NewTextHandler(&w.log, nil))
 	if w.handler, err = ws.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	w.client = &http.Client{Transport: &http.Transport{DialContext: w.door.dial}}
+	w.client = &http.Client{Transport: &http.Transport{DialContext: w.door.Dial}}
 	ctx, cancel := context.WithCancel(t.Context())
 	w.stop = cancel
 	server := &http.Server{Handler: upgrading(w.handler), ReadHeaderTimeout: time.Second}

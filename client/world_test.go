@@ -1,0 +1,182 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/bff/ws"
+	"github.com/playhead/playhead/client"
+	"github.com/playhead/playhead/internal/memnet"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const secret = "0123456789abcdef0123456789abcdef"
+
+// world is an edge, the service behind it, and a client, in a bubble of its own time.
+type world struct {
+	*testing.T
+	client *client.Client
+	door   *memnet.Listener
+	stop   context.CancelFunc // the edge's
+	life   time.Duration      // of tokens
+	delay  time.Duration      // of the next answer of the service
+	fate   func([]*historyv1.Heartbeat) ([]historyv1.Status, error)
+
+	mu       sync.Mutex
+	edge     *ws.Handler
+	status   int                    // of handshakes, 0 for the edge's own
+	dials    []time.Time            // handshakes
+	stored   []*historyv1.Heartbeat // what the service was told
+	answered []string               // what the client was, "id status"
+}
+
+func bubble(t *testing.T, cfg client.Config, fn func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, life: time.Hour, door: memnet.Listen()}
+		w.open()
+		server := &http.Server{Handler: http.HandlerFunc(w.upgrade), ReadHeaderTimeout: time.Second}
+		go func() { _ = server.Serve(w.door) }() // ends with Close
+		cfg.URL, cfg.Token, cfg.Answered = "http://edge", w.token, w.hear
+		cfg.HTTP = &http.Client{Transport: &http.Transport{DialContext: w.door.Dial, DisableKeepAlives: true}}
+		var err error
+		if w.client, err = client.New(cfg); err != nil {
+			t.Fatal(err)
+		}
+		fn(w)
+		_ = server.Close()
+		w.stop()
+		time.Sleep(time.Minute) // of the bubble, for the edge to go
+	})
+}
+
+// open starts an edge. The one before must have stopped.
+func (w *world) open() {
+	w.Helper()
+	tokens, err := token.NewVerifier([]byte(secret), "")
+	if err != nil {
+		w.Fatal(err)
+	}
+	edge, err := ws.New(ws.Config{Service: w, Tokens: tokens})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.edge = edge
+	w.stop = func() {
+		ctx, cancel := context.WithCancel(w.Context())
+		cancel()
+		_ = edge.Run(ctx) // never fails
+	}
+}
+
+func (w *world) upgrade(rw http.ResponseWriter, r *http.Request) {
+	edge, status := w.dialled()
+	if status == http.StatusServiceUnavailable {
+		rw.Header().Set("Retry-After", "7")
+	}
+	if status != 0 {
+		rw.WriteHeader(status)
+		return
+	}
+	err := edge.Upgrade(rw, r)
+	if refused, ok := errors.AsType[*ws.Refusal](err); ok {
+		rw.WriteHeader(refused.HTTPStatus())
+	} else if err != nil {
+		rw.WriteHeader(http.StatusUnauthorized)
+	}
+}
+
+func (w *world) dialled() (*ws.Handler, int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.dials = append(w.dials, time.Now())
+	return w.edge, w.status
+}
+
+// connections is when somebody asked for one.
+func (w *world) connections() []time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.dials)
+}
+
+// refuse answers handshakes with a status, or takes them again with 0.
+func (w *world) refuse(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.status = status
+}
+
+func (w *world) token(context.Context) (string, error) {
+	return token.Mint([]byte(secret), "u1", w.life)
+}
+
+func (w *world) hear(h *historyv1.Heartbeat, status historyv1.Status) {
+	w.answered = append(w.answered, h.ObjectId+" "+status.String()[len("STATUS_"):])
+}
+
+// Apply is the service.
+func (w *world) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	statuses, delay, err := w.apply(req.Heartbeats)
+	time.Sleep(delay) // of the bubble
+	return &historyv1.ApplyResponse{Statuses: statuses}, err
+}
+
+func (w *world) apply(beats []*historyv1.Heartbeat) ([]historyv1.Status, time.Duration, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delay := w.delay
+	w.stored, w.delay = append(w.stored, beats...), 0
+	if w.fate != nil {
+		statuses, err := w.fate(beats)
+		return statuses, delay, err
+	}
+	return all(beats, historyv1.Status_STATUS_STORED), delay, nil
+}
+
+func all(beats []*historyv1.Heartbeat, status historyv1.Status) []historyv1.Status {
+	return slices.Repeat([]historyv1.Status{status}, len(beats))
+}
+
+// run runs the client until the test calls the function it returns.
+func (w *world) run() (stop func() error) {
+	ctx, cancel := context.WithCancel(w.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.client.Run(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
+}
+
+func (w *world) report(ids ...string) {
+	w.Helper()
+	for _, id := range ids {
+		if err := w.client.Report(beat(id)); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+func beat(id string) *historyv1.Heartbeat {
+	return &historyv1.Heartbeat{ObjectId: id, ObjectType: 1, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: time.Now().UnixMilli(), PositionMs: 1000}
+}
+
+// flush waits until all is answered, for at most so long of the bubble's time.
+func (w *world) flush(limit time.Duration) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), limit)
+	defer cancel()
+	if err := w.client.Flush(ctx); err != nil {
+		w.Fatalf("%v; answered %v", err, w.answered)
+	}
+}
