@@ -22,6 +22,8 @@ type flags struct {
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more; otherwise the process makes its own."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	Origins         []string      `name:"origin" help:"Sites whose pages may use the API, besides its own, such as https://app.example.com."`
+	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10"`
+	UserBurst       float64       `help:"How many of them at once." default:"60"`
 	User            string        `help:"User to print a token for." default:"demo"`
 	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000"`
@@ -46,7 +48,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 		return err
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
-		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Origins: f.Origins,
+		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		Hold: f.Hold, Keep: f.Keep, Drain: f.Drain, Logger: log, Registry: obs.NewRegistry(),
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/server"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/uplink"
@@ -34,6 +35,8 @@ type flags struct {
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s"`
 	ReadDeadline    time.Duration `help:"Longest time a read may take, old pages included." default:"5s"`
+	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10"`
+	UserBurst       float64       `help:"How many of them at once." default:"60"`
 	MaxConnections  int           `help:"Connections of players at once; more wait." default:"30000"`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
@@ -112,14 +115,16 @@ type parts struct {
 
 // doors returns the one for who comes with a request, and the one for who stays.
 func (f *flags) doors(p parts) (*server.Server, *ws.Handler, error) {
+	users := limit.New(f.UserRate, f.UserBurst) // one budget, whatever the door
 	streams, err := ws.New(ws.Config{
-		Service: p.up, Tokens: p.tokens, Origins: f.Origins, WriteDeadline: f.WriteDeadline, Drain: f.Drain / 6, Logger: p.log, Registry: p.registry,
+		Service: p.up, Tokens: p.tokens, Limit: users, Origins: f.Origins,
+		WriteDeadline: f.WriteDeadline, Drain: f.Drain / 6, Logger: p.log, Registry: p.registry,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	handler, err := api.New(api.Config{
-		Service: p.up, Tokens: p.tokens, Stream: streams.Upgrade,
+		Service: p.up, Tokens: p.tokens, Stream: streams.Upgrade, Limit: users, Origins: f.Origins,
 		WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline, Logger: p.log, Registry: p.registry,
 	})
 	if err != nil {

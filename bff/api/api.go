@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -37,6 +38,10 @@ type Config struct {
 	// Stream makes a WebSocket of a request. It answers those that it takes, and returns
 	// why it takes one not. Without it there is none.
 	Stream func(http.ResponseWriter, *http.Request) error
+	// Limit is what requests are taken from (default one of its own).
+	Limit *limit.Users
+	// Origins are the sites whose pages may use the API, such as https://app.example.com.
+	Origins []string
 	// WriteDeadline bounds what a request writes (default 2 s), ReadDeadline what it
 	// reads, which for old pages is the archive (default 5 s). What takes longer is
 	// answered with 504.
@@ -62,6 +67,9 @@ func New(cfg Config) (http.Handler, error) {
 	if cfg.ReadDeadline <= 0 {
 		cfg.ReadDeadline = 5 * time.Second
 	}
+	if cfg.Limit == nil {
+		cfg.Limit = limit.New(0, 0)
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -73,7 +81,7 @@ func New(cfg Config) (http.Handler, error) {
 func (a *api) routes() (http.Handler, error) {
 	mux := http.NewServeMux()
 	h := humago.New(mux, a.config())
-	h.UseMiddleware(a.authenticate, a.checkURL)
+	h.UseMiddleware(a.authenticate, a.charge, a.checkURL)
 	a.register(h)
 	a.streams(mux, h.OpenAPI())
 	if err := describe(mux, h.OpenAPI()); err != nil {

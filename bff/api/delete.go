@@ -19,7 +19,7 @@ func (a *api) deleteOne(ctx context.Context, in *objectInput) (*deleted, error) 
 }
 
 func (a *api) deleteSome(ctx context.Context, in *upload) (*deleted, error) {
-	objects, err := a.objects(in, maxDelete)
+	objects, err := a.objects(ctx, in, maxDelete)
 	if err != nil {
 		return nil, err
 	}

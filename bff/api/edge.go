@@ -31,9 +31,18 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
-	rec := &recorder{ResponseWriter: w}
-	defer e.finish(rec, r, time.Now())
-	e.route(rec, r)
+	w, end := squeeze(w, r)
+	e.answer(&recorder{ResponseWriter: w}, r)
+	end() // which an answer that is cut off does not come to
+}
+
+func (e *edge) answer(w *recorder, r *http.Request) {
+	defer e.finish(w, r, time.Now())
+	if e.share(w, r) {
+		r.Pattern = unrouted
+		return
+	}
+	e.route(w, r)
 }
 
 // route finds the operation. The mux would send an unclean path on to the clean one,

@@ -18,6 +18,7 @@ func (a *api) heartbeats(ctx context.Context, in *upload) (*results, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.spend(ctx, len(batch.Heartbeats))
 	resp, err := a.apply(ctx, batch)
 	if err != nil {
 		return nil, err

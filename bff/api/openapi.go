@@ -22,7 +22,7 @@ func (a *api) config() huma.Config {
 				Title: "Playhead", Version: "1",
 				Description: "What a user watched, read or heard, and where they stopped. " +
 					"The user is the bearer token's. Times are RFC 3339 with an offset; positions and durations are milliseconds. " +
-					"Every error is application/problem+json; 503 says in Retry-After when to try again.",
+					"Every error is application/problem+json; 503 and 429 say in Retry-After when to try again, and RateLimit-Remaining how many requests are left.",
 			},
 			Components: &huma.Components{
 				Schemas: schemas,

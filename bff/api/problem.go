@@ -8,10 +8,12 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/history"
 )
 
@@ -23,12 +25,17 @@ type problem struct {
 	Detail    string             `json:"detail"`
 	RequestID string             `json:"request_id" doc:"Names the request in the logs; the one of X-Request-Id if it came with one."`
 	Errors    []codec.FieldError `json:"errors,omitempty" nullable:"false"`
+
+	wait time.Duration // until it may succeed, 0 when nobody knows
 }
 
 // problem turns an error into the answer. What it does not know stays in the log.
 func (a *api) problem(ctx context.Context, err error) *problem {
 	p := &problem{Status: statusOf(err), RequestID: requestID(ctx), Errors: fields(err)}
 	p.Title, p.Detail = http.StatusText(p.Status), err.Error()
+	if e, ok := errors.AsType[*limit.Exceeded](err); ok {
+		p.wait, p.Detail = e.Wait, "too many requests"
+	}
 	switch p.Status {
 	case http.StatusServiceUnavailable:
 		p.Detail = "the history is unavailable at the moment"
@@ -80,10 +87,13 @@ func (p *problem) GetStatus() int { return p.Status }
 
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
-// GetHeaders spreads those who come back over some seconds.
+// GetHeaders spreads those who come back, and were not told when, over some seconds.
 func (p *problem) GetHeaders() http.Header {
+	if p.wait > 0 {
+		return http.Header{"Retry-After": {seconds(p.wait)}}
+	}
 	switch p.Status {
-	case http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
 		return http.Header{"Retry-After": {strconv.Itoa(1 + rand.N(3))}}
 	case http.StatusUnauthorized:
 		return http.Header{"Www-Authenticate": {"Bearer"}}

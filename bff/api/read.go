@@ -57,7 +57,7 @@ func (a *api) point(ctx context.Context, in *objectInput) (*codec.Record, error)
 }
 
 func (a *api) lookup(ctx context.Context, in *upload) (*lookup, error) {
-	objects, err := a.objects(in, maxLookup)
+	objects, err := a.objects(ctx, in, maxLookup)
 	if err != nil {
 		return nil, err
 	}
@@ -82,11 +82,12 @@ func (a *api) points(ctx context.Context, objects []*historyv1.Object) ([]*codec
 	return codec.NewRecords(resp.Items), nil
 }
 
-func (a *api) objects(in *upload, limit int) (objects []*historyv1.Object, err error) {
+func (a *api) objects(ctx context.Context, in *upload, limit int) (objects []*historyv1.Object, err error) {
 	err = a.read(in, func(body []byte) (err error) {
 		objects, err = codec.DecodeObjects(body, limit)
 		return err
 	})
+	a.spend(ctx, len(objects))
 	return objects, err
 }
 

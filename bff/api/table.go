@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/scan"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history"
@@ -54,6 +55,9 @@ func statusOf(err error) int {
 		HTTPStatus() int
 	}](err); ok {
 		return own.HTTPStatus()
+	}
+	if _, ok := errors.AsType[*limit.Exceeded](err); ok {
+		return http.StatusTooManyRequests
 	}
 	return statusOfCode(status.Code(err))
 }

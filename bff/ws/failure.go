@@ -3,14 +3,13 @@ package ws
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/history"
 )
 
@@ -24,19 +23,13 @@ const (
 	internal    = "internal"
 )
 
-// limited is an error for who sends too much.
-type limited struct{ wait time.Duration }
-
-// Error says so.
-func (e *limited) Error() string { return fmt.Sprintf("too many messages, wait %v", e.wait) }
-
 // failure is what a player is told of an error. What it does not know stays in the log.
 func (s *session) failure(err error) *codec.Failure {
 	if field, ok := errors.AsType[*history.FieldError](err); ok {
 		return &codec.Failure{Code: invalid, Field: field.Field, Detail: field.Reason}
 	}
-	if l, ok := errors.AsType[*limited](err); ok {
-		return &codec.Failure{Code: rateLimited, Detail: "too many messages", RetryAfterMS: l.wait.Milliseconds() + 1}
+	if l, ok := errors.AsType[*limit.Exceeded](err); ok {
+		return &codec.Failure{Code: rateLimited, Detail: "too many messages", RetryAfterMS: l.Wait.Milliseconds() + 1}
 	}
 	switch code := codeOf(err); code {
 	case codes.InvalidArgument, codes.OutOfRange:

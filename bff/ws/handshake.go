@@ -29,7 +29,8 @@ func (e *Refusal) Error() string { return e.reason }
 func (e *Refusal) HTTPStatus() int { return e.status }
 
 // Upgrade makes a WebSocket of a request, and returns; the connection lives on. It
-// fails, with nothing answered yet, with a [Refusal] or with [token.ErrInvalid].
+// fails, with nothing answered yet, with a [Refusal], a [limit.Exceeded] or with
+// [token.ErrInvalid].
 func (h *Handler) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	s, err := h.admit(w, r)
 	if err != nil {

@@ -14,13 +14,14 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/ws"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // Case B.18: who does not wait is told how long to, and others do not feel it.
 func TestTheRateOfAUser(t *testing.T) {
-	bubble(t, ws.Config{Rate: 2, Burst: 5}, func(t *testing.T, w *world) {
+	bubble(t, ws.Config{Limit: limit.New(2, 5)}, func(t *testing.T, w *world) {
 		conn := w.dial(t, "u1", inJSON) // takes one of the five
 		for n := range 4 {
 			if got := say(t, conn, message(strconv.Itoa(n+1), beat)); !strings.Contains(got, "stored") {
@@ -46,7 +47,7 @@ func TestTheRateOfAUser(t *testing.T) {
 }
 
 func TestALargeMessageCostsMore(t *testing.T) {
-	bubble(t, ws.Config{Rate: 1, Burst: 5}, func(t *testing.T, w *world) {
+	bubble(t, ws.Config{Limit: limit.New(1, 5)}, func(t *testing.T, w *world) {
 		conn := w.dial(t, "u1", inJSON)
 		many := make([]string, 600)
 		for i := range many {
@@ -68,7 +69,7 @@ func TestALargeMessageCostsMore(t *testing.T) {
 }
 
 func TestWhoNeverWaitsIsCutOff(t *testing.T) {
-	bubble(t, ws.Config{Rate: 1, Burst: 5}, func(t *testing.T, w *world) {
+	bubble(t, ws.Config{Limit: limit.New(1, 5)}, func(t *testing.T, w *world) {
 		conn := w.dial(t, "u1", inJSON)
 		go func() { // ends with the connection
 			for n := 1; conn.Write(t.Context(), websocket.MessageText, []byte(message(strconv.Itoa(n), beat))) == nil; n++ {

@@ -11,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/bff/limit"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -74,19 +75,19 @@ func (s *session) answer(batch *codec.Batch, err error) (text []byte, _ error) {
 	return text, nil
 }
 
-// charge lets a message through as far as the user's rate allows. Who never waits as
+// charge lets a message through as far as the user's budget allows. Who never waits as
 // told is cut off.
 func (s *session) charge(batch *codec.Batch) error {
-	cfg := &s.handler.cfg
-	cost := max(1, float64(len(batch.Heartbeats))/100)
-	wait, refused := s.user.take(cost, cfg)
-	switch {
-	case refused > int(cfg.Burst):
-		return &farewell{websocket.StatusPolicyViolation, hint("too many messages", wait)}
-	case wait > 0:
-		return &limited{wait}
+	_, err := s.handler.cfg.Limit.Take(s.uid, max(1, float64(len(batch.Heartbeats))/100))
+	e, exceeded := errors.AsType[*limit.Exceeded](err)
+	if !exceeded {
+		s.user.refused.Store(0)
+		return nil
 	}
-	return nil
+	if s.user.refused.Add(1) > int64(e.Limit) {
+		return &farewell{websocket.StatusPolicyViolation, hint("too many messages", e.Wait)}
+	}
+	return err
 }
 
 func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {

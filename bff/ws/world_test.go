@@ -16,6 +16,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/ws"
 	"github.com/playhead/playhead/internal/memnet"
@@ -113,10 +114,17 @@ func upgrading(h *ws.Handler) http.Handler {
 			http.Error(w, refused.Error(), refused.HTTPStatus())
 		case errors.Is(err, token.ErrInvalid):
 			http.Error(w, err.Error(), http.StatusUnauthorized)
+		case exceeded(err):
+			http.Error(w, err.Error(), http.StatusTooManyRequests)
 		case err != nil:
 			panic(err)
 		}
 	})
+}
+
+func exceeded(err error) bool {
+	_, ok := errors.AsType[*limit.Exceeded](err)
+	return ok
 }
 
 // mint returns a token made out to players.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -38,9 +39,9 @@ type Config struct {
 	MaxMessage int64
 	// PerUser bounds the connections of one user (default 16).
 	PerUser int
-	// Rate is how many messages of 100 heartbeats a user may send in a second (default
-	// 10), Burst how many at once (default 60).
-	Rate, Burst float64
+	// Limit is what messages of 100 heartbeats, and connections, are taken from (default
+	// one of its own).
+	Limit *limit.Users
 	// WriteDeadline bounds what a message writes (default 2 s).
 	WriteDeadline time.Duration
 	// Ping is after how long a silence a player is asked whether it is there, and how
@@ -77,10 +78,11 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Limit == nil {
+		cfg.Limit = limit.New(0, 0)
+	}
 	cfg.MaxMessage = positive(cfg.MaxMessage, 128<<10)
 	cfg.PerUser = positive(cfg.PerUser, 16)
-	cfg.Rate = positive(cfg.Rate, 10)
-	cfg.Burst = max(positive(cfg.Burst, 60), 1)
 	cfg.WriteDeadline = positive(cfg.WriteDeadline, 2*time.Second)
 	cfg.Ping = positive(cfg.Ping, 30*time.Second)
 	cfg.Idle = positive(cfg.Idle, 30*time.Minute)

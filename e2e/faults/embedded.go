@@ -47,7 +47,7 @@ func startAlone(ctx context.Context, t *trial, dir string) (*alone, error) {
 		return nil, err
 	}
 	a.unit = newUnit(t.Log, "all-in-one", addrs[2], filepath.Join(t.Bin, "all-in-one"), "--data", dir, "--hold", "2s", "--drain", "8s",
-		"--listen", addrs[0], "--rpc", addrs[1], "--admin", addrs[2], "--token-secret-file", file)
+		"--listen", addrs[0], "--rpc", addrs[1], "--admin", addrs[2], "--token-secret-file", file, "--user-rate", "1e6", "--user-burst", "1e6")
 	conn, err := dial(addrs[1])
 	if err != nil {
 		return nil, err

@@ -168,7 +168,7 @@ func (s *stack) addEdge(ctx, watch context.Context) error {
 		rpc = append(rpc, c.Target())
 	}
 	s.bff = newUnit(s.opts.Log, "bff", admin, filepath.Join(s.opts.Bin, "bff"), "--listen", listen, "--admin", admin,
-		"--service", strings.Join(rpc, ","), "--token-secret-file", file)
+		"--service", strings.Join(rpc, ","), "--token-secret-file", file, "--user-rate", "1e6", "--user-burst", "1e6")
 	s.wg.Go(func() { s.bff.watch(watch) })
 	return nil
 }

@@ -90,7 +90,7 @@ func (s *Stack) StartBFF(t testing.TB, secret string) string {
 	}
 	listen, admin := FreeAddr(t), FreeAddr(t)
 	p := Start(t, filepath.Join(s.bin, "bff"), "--listen", listen, "--admin", admin,
-		"--service", strings.Join(s.RPC, ","), "--token-secret-file", file)
+		"--service", strings.Join(s.RPC, ","), "--token-secret-file", file, "--user-rate", "1e6", "--user-burst", "1e6")
 	p.Ready(t, admin)
 	s.BFF = p
 	return listen

@@ -38,6 +38,9 @@ type Config struct {
 	Audience string
 	// Origins are the sites whose pages may use the edge, besides its own.
 	Origins []string
+	// UserRate is how many requests, messages and connections a user may come with in a
+	// second (default 10), UserBurst how many at once (default 60).
+	UserRate, UserBurst float64
 	// Hold is how long a key of a running viewing is held (default 120 s).
 	Hold time.Duration
 	// Keep is how many records of a user the cache keeps (default 1,000).

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/server"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/ws"
@@ -46,13 +47,16 @@ func (p *Process) edge() (*server.Server, *ws.Handler, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	users := limit.New(p.cfg.UserRate, p.cfg.UserBurst) // one budget, whatever the door
 	streams, err := ws.New(ws.Config{
-		Service: p.up, Tokens: tokens, Origins: p.cfg.Origins, Drain: p.cfg.Drain / 16, Logger: log, Registry: reg,
+		Service: p.up, Tokens: tokens, Limit: users, Origins: p.cfg.Origins, Drain: p.cfg.Drain / 16, Logger: log, Registry: reg,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	handler, err := api.New(api.Config{Service: p.up, Tokens: tokens, Stream: streams.Upgrade, Logger: log, Registry: reg})
+	handler, err := api.New(api.Config{
+		Service: p.up, Tokens: tokens, Stream: streams.Upgrade, Limit: users, Origins: p.cfg.Origins, Logger: log, Registry: reg,
+	})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,104 @@
+package api
+
+import (
+	"compress/gzip"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// worthwhile is from how many bytes on an answer is compressed. An answer is one write,
+// or a stream whose first write is large.
+const worthwhile = 1 << 10
+
+var compressors = sync.Pool{New: func() any {
+	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // which is a level
+	return z
+}}
+
+// squeezed compresses an answer that is worth it.
+type squeezed struct {
+	http.ResponseWriter
+	status  int // not written yet, 0 when there is none
+	decided bool
+	gzip    *gzip.Writer
+}
+
+// squeeze returns the writer to answer with, and what ends the answer.
+func squeeze(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
+	if !acceptsGzip(r.Header) || r.Method == http.MethodHead || r.Header.Get("Upgrade") != "" {
+		return w, func() {}
+	}
+	s := &squeezed{ResponseWriter: w}
+	return s, s.end
+}
+
+// acceptsGzip knows no order of preference: a player that can, does.
+func acceptsGzip(h http.Header) bool {
+	for _, line := range h.Values("Accept-Encoding") {
+		for coding := range strings.SplitSeq(line, ",") {
+			name, quality, _ := strings.Cut(strings.ReplaceAll(coding, " ", ""), ";")
+			if strings.EqualFold(name, "gzip") {
+				return strings.Trim(strings.TrimPrefix(quality, "q="), "0.") != "" || quality == ""
+			}
+		}
+	}
+	return false
+}
+
+// WriteHeader waits for the first write, which decides what is in the header.
+func (s *squeezed) WriteHeader(status int) {
+	if !s.decided && s.status == 0 {
+		s.status = status
+	}
+}
+
+func (s *squeezed) Write(b []byte) (int, error) {
+	s.decide(len(b) >= worthwhile)
+	if s.gzip == nil {
+		return s.ResponseWriter.Write(b)
+	}
+	return s.gzip.Write(b)
+}
+
+func (s *squeezed) decide(compress bool) {
+	if s.decided {
+		return
+	}
+	s.decided = true
+	s.Header().Add("Vary", "Accept-Encoding")
+	if compress {
+		s.Header().Set("Content-Encoding", "gzip")
+		s.Header().Del("Content-Length")
+		s.gzip = compressors.Get().(*gzip.Writer)
+		s.gzip.Reset(s.ResponseWriter)
+	}
+	if s.status != 0 {
+		s.ResponseWriter.WriteHeader(s.status)
+	}
+}
+
+// FlushError sends what was written so far.
+func (s *squeezed) FlushError() error {
+	s.decide(false)
+	if s.gzip != nil {
+		if err := s.gzip.Flush(); err != nil {
+			return err
+		}
+	}
+	return http.NewResponseController(s.ResponseWriter).Flush()
+}
+
+// end completes the answer. One that is cut off is never ended, so that it is not taken
+// for a whole one.
+func (s *squeezed) end() {
+	s.decide(false)
+	if s.gzip != nil {
+		_ = s.gzip.Close() // an error is the reader's
+		s.gzip.Reset(nil)
+		compressors.Put(s.gzip)
+	}
+}
+
+// Unwrap is for http.ResponseController.
+func (s *squeezed) Unwrap() http.ResponseWriter { return s.ResponseWriter }
