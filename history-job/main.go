@@ -16,7 +16,7 @@ import (
 
 type flags struct {
 	Admin      string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7072"`
-	Workers    int           `help:"Chunks of keys under way at once." default:"4"`
+	Workers    int           `help:"Chunks of keys under way at once." default:"16"`
 	Chunk      int           `help:"Keys of a chunk." default:"500"`
 	SweepEvery time.Duration `help:"How often overdue marks are looked for." default:"30s"`
 	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of every service." default:"240s"`

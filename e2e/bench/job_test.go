@@ -5,8 +5,12 @@ package bench_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/tsuna/gohbase"
+	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/e2e/pipeline"
 	"github.com/playhead/playhead/history"
@@ -20,11 +24,12 @@ import (
 const announcements = 100_000
 
 // BenchmarkJob archives announced keys: it loads, puts, settles and commits. In turns
-// with that, the same values go to HBase over the bare client, in batches of 500 from
-// four callers, which is what one region server takes best.
+// with that, the same values go to HBase over the bare client, in batches of as many
+// as the job's, from four callers, which is what one region server takes best.
 func BenchmarkJob(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)
+	keepLog(b, e.Redis)
 	m := newMeter(b, map[string]string{"redis": e.Redis, "hbase": e.HBase})
 	l := &line{b: b, meter: m, cache: openCache(b, e.Redis), archive: openTable(b, e.HBase, "bench_job")}
 	openTable(b, e.HBase, "bench_bare")
@@ -48,14 +53,30 @@ func BenchmarkJob(b *testing.B) {
 	pipeline.Flush(b, e)
 }
 
-// openTable opens the archive, and makes its table if need be.
+// openTable opens the archive with a table of its own, and drops that in the end:
+// HBase would go on compacting it under what is measured next.
 func openTable(b *testing.B, zk, table string) *hbase.Archive {
 	a, err := hbase.Open(b.Context(), hbase.Config{ZooKeeper: zk, Table: table})
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = a.Close() })
+	b.Cleanup(func() {
+		_ = a.Close()
+		dropTable(b, zk, table)
+	})
 	return a
+}
+
+func dropTable(b *testing.B, zk, table string) {
+	ctx := context.WithoutCancel(b.Context())
+	admin := gohbase.NewAdminClient(zk) // its Close panics
+	err := admin.DisableTable(hrpc.NewDisableTable(ctx, []byte(table)))
+	if err == nil {
+		err = admin.DeleteTable(hrpc.NewDeleteTable(ctx, []byte(table)))
+	}
+	if err != nil {
+		b.Errorf("drop table %s: %v", table, err)
+	}
 }
 
 // line is a job between its stores.
@@ -73,6 +94,7 @@ type line struct {
 func (l *line) round() figures {
 	l.rounds++
 	l.writes = newAudience(announcements, fmt.Sprintf("j%d.", l.rounds))
+	rand.Shuffle(len(l.writes), func(i, j int) { l.writes[i], l.writes[j] = l.writes[j], l.writes[i] }) // viewers come in no order
 	queue := memqueue.New(memqueue.Config{})
 	if _, err := queue.Publish(l.b.Context(), l.mark(l.writes)); err != nil {
 		l.b.Fatal(err)

@@ -27,6 +27,7 @@ const (
 func BenchmarkRedisStage(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)
+	keepLog(b, e.Redis)
 	s := &stage{b: b, meter: newMeter(b, map[string]string{"redis": e.Redis})}
 	cache, bare, bench := openCache(b, e.Redis), openPlain(b, e.Redis), floor{b, e.Redis}
 	safely, barely := newAudience(viewers, "a"), newAudience(viewers, "b")

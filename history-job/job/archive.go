@@ -23,7 +23,7 @@ func (j *Job) archive(ctx context.Context, keys []history.Dirty) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	keys = newest(keys)
+	keys = byBucket(newest(keys))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(j.cfg.Workers)
 	for len(keys) > 0 {
@@ -49,6 +49,25 @@ func newest(keys []history.Dirty) []history.Dirty {
 		case d.Mark > out[i].Mark:
 			out[i] = d
 		}
+	}
+	return out
+}
+
+// byBucket orders keys by their buckets, because the cache settles keys of one bucket
+// together.
+func byBucket(keys []history.Dirty) []history.Dirty {
+	var next [history.Buckets + 1]int // where the next key of a bucket goes
+	for _, d := range keys {
+		next[history.BucketOf(d.Key.UID)+1]++
+	}
+	for b := range history.Buckets {
+		next[b+1] += next[b]
+	}
+	out := make([]history.Dirty, len(keys))
+	for _, d := range keys {
+		b := history.BucketOf(d.Key.UID)
+		out[next[b]] = d
+		next[b]++
 	}
 	return out
 }

@@ -36,7 +36,7 @@ type Config struct {
 	Consumer history.Consumer
 	// Dead keeps what can never be archived. Without it that is only logged.
 	Dead history.DeadLetters
-	// Workers is how many chunks are under way at once (default 4), Chunk how many
+	// Workers is how many chunks are under way at once (default 16), Chunk how many
 	// keys each has (default 500).
 	Workers, Chunk int
 	// SweepEvery is how often overdue marks are looked for (default 30 s), SweepAge
@@ -77,7 +77,7 @@ func New(cfg Config) (*Job, error) {
 	if cfg.Cache == nil || cfg.Archive == nil || cfg.Consumer == nil {
 		return nil, errors.New("job: cache, archive and consumer are needed")
 	}
-	cfg.Workers = positive(cfg.Workers, 4)
+	cfg.Workers = positive(cfg.Workers, 16)
 	cfg.Chunk = positive(cfg.Chunk, 500)
 	cfg.SweepEvery = positive(cfg.SweepEvery, 30*time.Second)
 	cfg.SweepAge = positive(cfg.SweepAge, 240*time.Second)

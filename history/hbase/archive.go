@@ -33,6 +33,10 @@ type Config struct {
 	// Compression of a new table: "none", the default, or what the cluster has
 	// ("gz", "snappy", "lz4", "zstd").
 	Compression string
+	// Puts is how many batches of cells are under way at once, 3 by default. One
+	// region server takes most cells from about as many: with more it works longer
+	// on each.
+	Puts int
 	// Deadline bounds each call of the archive, 10 s by default. A write that HBase
 	// has received before may still be applied a little after it.
 	Deadline time.Duration
@@ -47,7 +51,8 @@ type Archive struct {
 	client   gohbase.Client
 	dialer   *dialer
 	gate     *gate
-	slots    chan struct{}
+	slots    chan struct{} // of all calls
+	puts     chan struct{} // of batches of cells
 	table    []byte
 	deadline time.Duration
 }
@@ -94,6 +99,7 @@ func (c *Config) normalize() error {
 	c.Table = cmp.Or(c.Table, "history")
 	c.Regions = cmp.Or(c.Regions, 16)
 	c.Compression = cmp.Or(c.Compression, "none")
+	c.Puts = cmp.Or(c.Puts, 3)
 	c.Deadline = cmp.Or(c.Deadline, 10*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	switch {
@@ -101,6 +107,8 @@ func (c *Config) normalize() error {
 		return history.Invalid("zookeeper", "want host:port, or several with commas between")
 	case c.Regions < 1 || c.Regions > maxRegions:
 		return history.Invalid("regions", "want 1 to 256")
+	case c.Puts < 0:
+		return history.Invalid("puts", "want more than 0")
 	case c.Deadline < 0:
 		return history.Invalid("deadline", "want more than 0")
 	}
@@ -113,7 +121,7 @@ func newArchive(c Config) *Archive {
 	return &Archive{
 		config: c, client: gohbase.NewClient(c.ZooKeeper, d.options()...), dialer: d,
 		gate: &gate{log: c.Logger, patience: min(time.Second, c.Deadline)}, slots: make(chan struct{}, inFlight),
-		table: []byte(c.Table), deadline: c.Deadline,
+		puts: make(chan struct{}, c.Puts), table: []byte(c.Table), deadline: c.Deadline,
 	}
 }
 

@@ -16,20 +16,28 @@ import (
 func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	errs, last := choose(cells)
-	var sent []outgoing
+	errs, chosen := choose(cells)
+	sent := make([]outgoing, 0, len(cells))
 	for i, c := range cells {
-		if errs[i] == nil && last[c.Key] == i {
+		if errs[i] == nil && chosen[i] == i {
 			sent = append(sent, a.outgoing(ctx, c, &errs[i]))
 		}
 	}
 	_ = parallel(len(sent), func(i int) int { return sent[i].size }, func(from, to int) error {
+		select {
+		case a.puts <- struct{}{}:
+			defer func() { <-a.puts }()
+		case <-ctx.Done(): // the batch will say so
+		}
 		a.send(ctx, sent[from:to])
 		return nil
 	})
-	for i, c := range cells {
+	for i, j := range chosen {
+		for j != chosen[j] {
+			j = chosen[j]
+		}
 		if errs[i] == nil {
-			errs[i] = errs[last[c.Key]]
+			errs[i] = errs[j]
 		}
 	}
 	if !slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
@@ -39,19 +47,29 @@ func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 }
 
 // choose refuses cells that are not legal and picks, of several cells of one key,
-// the one that would remain: batches overtake each other. The others share its fate.
-func choose(cells []history.Cell) (errs []error, last map[history.Key]int) {
-	errs, last = make([]error, len(cells)), make(map[history.Key]int, len(cells))
+// the one that would remain: batches overtake each other. The others share its fate:
+// for each cell it says which one stands for it, itself or one that may in turn have
+// given way to another.
+func choose(cells []history.Cell) (errs []error, chosen []int) {
+	errs, chosen = make([]error, len(cells)), make([]int, len(cells))
+	last := make(map[history.Key]int, len(cells))
 	for i, c := range cells {
+		chosen[i] = i
 		if err := check(c); err != nil {
 			errs[i] = fmt.Errorf("put %s: %w: %w", c.Key, history.ErrPermanent, err)
 			continue
 		}
-		if j, twice := last[c.Key]; !twice || cells[j].Record.Version.Time() <= c.Record.Version.Time() {
-			last[c.Key] = i
+		j, twice := last[c.Key]
+		switch {
+		case twice && cells[j].Record.Version.Time() > c.Record.Version.Time():
+			chosen[i] = j
+			continue
+		case twice:
+			chosen[j] = i
 		}
+		last[c.Key] = i
 	}
-	return errs, last
+	return errs, chosen
 }
 
 func check(c history.Cell) error {

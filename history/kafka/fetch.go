@@ -10,7 +10,7 @@ import (
 
 // A delivery ends at so many keys or bytes, give or take a message.
 const (
-	maxFetchKeys  = 8192
+	maxFetchKeys  = 32_768
 	maxFetchBytes = 4 << 20
 )
 

@@ -10,7 +10,7 @@ import (
 )
 
 // maxFetch is at how many keys a delivery ends, give or take a message.
-const maxFetch = 8192
+const maxFetch = 32_768
 
 var errOver = errors.New("generation is over")
 

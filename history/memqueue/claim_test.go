@@ -27,16 +27,16 @@ func consume(tb testing.TB, q *memqueue.Queue) history.Delivery {
 
 func TestFetchIsBounded(t *testing.T) {
 	q := memqueue.New(memqueue.Config{})
-	for range 3 {
+	for range 10 {
 		if _, err := q.Publish(t.Context(), announced(8000)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	total := 0
-	for total < 24_000 {
+	for total < 80_000 {
 		n := len(consume(t, q).Dirty)
-		if n > 9000 {
-			t.Errorf("%d keys in a delivery, want about 8,192", n)
+		if n > 40_000 {
+			t.Errorf("%d keys in a delivery, want about 32,768", n)
 		}
 		total += n
 	}

@@ -31,46 +31,14 @@ func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Out
 	return out
 }
 
-// texts holds the arguments of many calls in one piece of memory, because there
-// are six for each write.
-type texts struct {
-	buf  []byte
-	ends []int
-}
-
-func (t *texts) end(buf []byte) {
-	t.buf = buf
-	t.ends = append(t.ends, len(buf))
-}
-
-// args returns the arguments as pointers to strings, which take no memory of their
-// own as interface values.
-func (t *texts) args() []any {
-	all, strs, args := string(t.buf), make([]string, len(t.ends)), make([]any, len(t.ends))
-	from := 0
-	for i, end := range t.ends {
-		strs[i] = all[from:end]
-		args[i] = &strs[i]
-		from = end
-	}
-	return args
-}
-
 // calls makes one call of the script for each part.
 func (c *Cache) calls(ctx context.Context, parts [][]int, writes []history.Write, buckets []history.Bucket) []*goredis.Cmd {
-	t := texts{buf: make([]byte, 0, 320*len(writes)), ends: make([]int, 0, 6*len(writes)+6*len(parts))}
-	from := make([]int, 0, len(parts)+1)
+	t := newTexts(len(parts), 320*len(writes), 6*len(writes)+6*len(parts))
 	for _, part := range parts {
-		from = append(from, len(t.ends))
-		c.appendCall(&t, part, writes, buckets)
+		t.next()
+		c.appendCall(t, part, writes, buckets)
 	}
-	args := t.args()
-	from = append(from, len(args))
-	calls := make([]*goredis.Cmd, len(parts))
-	for i := range parts {
-		calls[i] = goredis.NewCmd(ctx, args[from[i]:from[i+1]:from[i+1]]...)
-	}
-	return calls
+	return t.commands(ctx)
 }
 
 // appendCall appends one call: see the script for the order of its arguments.

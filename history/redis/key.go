@@ -21,9 +21,21 @@ func appendContent(dst []byte, b history.Bucket, k history.Key) []byte {
 	return appendObject(append(dst, ':'), k.Object)
 }
 
+func appendState(dst []byte, b history.Bucket, uid string) []byte {
+	return append(append(appendBucket(dst, b), "u:"...), uid...)
+}
+
 // appendObject appends the text of [history.Object.String].
 func appendObject(dst []byte, o history.Object) []byte {
 	return strconv.AppendUint(append(append(dst, o.ID...), '_'), uint64(o.Type), 10)
+}
+
+// appendKey appends the text of [history.Key.String].
+func appendKey(dst []byte, k history.Key) []byte {
+	if k.IsUser() {
+		return append(dst, k.String()...)
+	}
+	return appendObject(append(append(dst, k.UID...), '/'), k.Object)
 }
 
 // appendScore appends a version as ms + rank/4.
@@ -34,12 +46,14 @@ func appendScore(dst []byte, v history.Version) []byte {
 
 func listKey(uid string) string { return string(appendList(nil, history.BucketOf(uid), uid)) }
 
-func stateKey(uid string) string {
-	return string(append(append(appendBucket(nil, history.BucketOf(uid)), "u:"...), uid...))
-}
+func stateKey(uid string) string { return string(appendState(nil, history.BucketOf(uid), uid)) }
 
 func contentKey(k history.Key) string {
 	return string(appendContent(nil, history.BucketOf(k.UID), k))
 }
 
-func dirtyKey(b history.Bucket) string { return string(append(appendBucket(nil, b), "dirty"...)) }
+func dirtyKey(b history.Bucket) string { return string(appendDirty(nil, b)) }
+
+func appendDirty(dst []byte, b history.Bucket) []byte {
+	return append(appendBucket(dst, b), "dirty"...)
+}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -62,23 +63,52 @@ func (c *Cache) dirty(reply []any) []history.Dirty {
 }
 
 // Settle removes marks as [history.Ledger] says. After an error some may be
-// removed.
+// removed. Marks of one bucket that stand together cost least.
 func (c *Cache) Settle(ctx context.Context, marks []history.Dirty) error {
 	buckets := make([]history.Bucket, len(marks))
 	for i, d := range marks {
 		buckets[i] = history.BucketOf(d.Key.UID)
 	}
-	var calls []*goredis.Cmd
-	for _, part := range c.split(buckets, nil) {
-		keys, args := make([]string, len(part)), make([]any, 0, 2*len(part))
-		for n, i := range part {
-			keys[n] = dirtyKey(buckets[i])
-			args = append(args, marks[i].Key.String(), int64(marks[i].Mark))
-		}
-		calls = append(calls, c.scripts.settle.call(ctx, keys, args...))
+	parts := c.split(buckets, nil)
+	t := newTexts(len(parts), 64*len(marks), 3*len(marks)+4*len(parts))
+	for _, part := range parts {
+		t.next()
+		c.appendSettle(t, marks, byBucket(buckets, part))
 	}
+	calls := t.commands(ctx)
 	exec(ctx, c, calls)
 	return unavailable("settle", firstErr(calls))
+}
+
+// byBucket divides a part into runs of one bucket.
+func byBucket(buckets []history.Bucket, part []int) (runs [][]int) {
+	for len(part) > 0 {
+		n := 1
+		for n < len(part) && buckets[part[n]] == buckets[part[0]] {
+			n++
+		}
+		runs, part = append(runs, part[:n]), part[n:]
+	}
+	return runs
+}
+
+// appendSettle appends one call: see the script for the order of its arguments.
+func (c *Cache) appendSettle(t *texts, marks []history.Dirty, runs [][]int) {
+	t.end(append(t.buf, "evalsha"...))
+	t.end(append(t.buf, c.scripts.settle.digest...))
+	t.end(strconv.AppendInt(t.buf, int64(len(runs)), 10))
+	for _, run := range runs {
+		t.end(appendDirty(t.buf, history.BucketOf(marks[run[0]].Key.UID)))
+	}
+	for _, run := range runs {
+		t.end(strconv.AppendInt(t.buf, int64(len(run)), 10))
+		for _, i := range run {
+			t.end(appendKey(t.buf, marks[i].Key))
+		}
+		for _, i := range run {
+			t.end(strconv.AppendInt(t.buf, int64(marks[i].Mark), 10))
+		}
+	}
 }
 
 // Trim drops old records as [history.Ledger] says. After an error some users may

@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"iter"
+	"strconv"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -18,10 +20,7 @@ func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 		buckets[i] = history.BucketOf(k.UID)
 	}
 	parts := c.split(buckets, nil)
-	calls := make([]*goredis.Cmd, len(parts))
-	for p, part := range parts {
-		calls[p] = c.loadCall(ctx, keys, part)
-	}
+	calls := c.loads(ctx, parts, keys, buckets)
 	exec(ctx, c, calls)
 	entries := make([]history.Entry, len(keys))
 	for p, part := range parts {
@@ -30,29 +29,48 @@ func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	return entries
 }
 
-// loadCall also asks for the content that a user's own key would have, which is
-// never there.
-func (c *Cache) loadCall(ctx context.Context, keys []history.Key, part []int) *goredis.Cmd {
-	names := make([]string, 0, 2*len(part))
-	for _, i := range part {
-		names = append(names, contentKey(keys[i]))
+// loads makes one call of the script for each part.
+func (c *Cache) loads(ctx context.Context, parts [][]int, keys []history.Key, buckets []history.Bucket) []*goredis.Cmd {
+	t := newTexts(len(parts), 100*len(keys), 2*len(keys)+4*len(parts))
+	for _, part := range parts {
+		t.next()
+		c.appendLoad(t, part, keys, buckets)
 	}
-	for _, uid := range users(keys, part) {
-		names = append(names, stateKey(uid))
-	}
-	return c.scripts.load.call(ctx, names, len(part))
+	return t.commands(ctx)
 }
 
-// users returns the users of a part, each once.
-func users(keys []history.Key, part []int) []string {
-	var uids []string
-	seen := make(map[string]bool, len(part))
+// appendLoad also asks for the content that a user's own key would have, which is
+// never there.
+func (c *Cache) appendLoad(t *texts, part []int, keys []history.Key, buckets []history.Bucket) {
+	users := 0
+	for range usersOf(keys, part) {
+		users++
+	}
+	t.end(append(t.buf, "evalsha"...))
+	t.end(append(t.buf, c.scripts.load.digest...))
+	t.end(strconv.AppendInt(t.buf, int64(len(part)+users), 10))
 	for _, i := range part {
-		if uid := keys[i].UID; !seen[uid] {
-			seen[uid], uids = true, append(uids, uid)
+		t.end(appendContent(t.buf, buckets[i], keys[i]))
+	}
+	for _, i := range usersOf(keys, part) {
+		t.end(appendState(t.buf, buckets[i], keys[i].UID))
+	}
+	t.end(strconv.AppendInt(t.buf, int64(len(part)), 10))
+}
+
+// usersOf yields the users of a part, those that stand together once: where each
+// begins in the part, and in the keys.
+func usersOf(keys []history.Key, part []int) iter.Seq2[int, int] {
+	return func(yield func(n, i int) bool) {
+		for n, i := range part {
+			if n > 0 && keys[part[n-1]].UID == keys[i].UID {
+				continue
+			}
+			if !yield(n, i) {
+				return
+			}
 		}
 	}
-	return uids
 }
 
 // loaded reads the answer to one call.
@@ -64,14 +82,18 @@ func (c *Cache) loaded(call *goredis.Cmd, keys []history.Key, part []int, entrie
 		}
 		return
 	}
-	states := map[string]history.User{}
-	for n, uid := range users(keys, part) {
-		states[uid] = parseUser(pairs(reply[n+1].([]any)))
-	}
-	values := reply[0].([]any)
+	values, states, place := reply[0].([]any), reply[1:], int64(0)
+	var user history.User
 	for n, i := range part {
+		if n == 0 || keys[part[n-1]].UID != keys[i].UID {
+			place++
+			user = history.User{}
+			if len(states) > 1 && states[0].(int64) == place {
+				user, states = parseUser(pairs(states[1].([]any))), states[2:]
+			}
+		}
 		value, _ := values[n].(string) // nil when there is none
-		entries[i] = history.Entry{Record: c.record(keys[i], value), User: states[keys[i].UID]}
+		entries[i] = history.Entry{Record: c.record(keys[i], value), User: user}
 	}
 }
 

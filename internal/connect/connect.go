@@ -106,12 +106,14 @@ type HBase struct {
 	Table       string `name:"hbase-table" help:"Table of the archive, created when missing." default:"history"`
 	Regions     int    `name:"hbase-regions" help:"Regions of the table when it must be created." default:"16"`
 	Compression string `name:"hbase-compression" help:"Compression of the table when it must be created." default:"none"`
+	Puts        int    `name:"hbase-puts" help:"Batches of puts under way at once, about three for each region server." default:"3"`
 }
 
 // Connect adds HBase to the engines of a process.
 func (f *HBase) Connect(e *Engines) (*hbase.Archive, error) {
 	a, err := hbase.New(hbase.Config{
-		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression, Logger: e.Log,
+		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression,
+		Puts: f.Puts, Logger: e.Log,
 	})
 	if err == nil {
 		e.Add("hbase", "--hbase", a.Prepare)
