@@ -72,8 +72,9 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	if err := engines.First(ctx); err != nil {
 		return nil, err
 	}
+	engines.Register(registry)
 	j, err := job.New(job.Config{
-		Cache: cache, Archive: table, Consumer: queue, Dead: dead, Workers: f.Workers, Chunk: f.Chunk,
+		Cache: engines.Cache(cache), Archive: engines.Archive(table), Consumer: queue, Dead: dead, Workers: f.Workers, Chunk: f.Chunk,
 		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Life: cache.Life, Remember: f.Remember, Logger: log, Registry: registry,
 	})
 	if err != nil {
@@ -81,6 +82,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	}
 	g := &run.Group{Drain: f.Drain, Log: log}
 	g.Add("engines", time.Second, engines.Run)
+	g.Add("watch", time.Second, engines.Watch)
 	g.Add("job", f.Drain/2, j.Run)
 	g.Add("queue", 0, run.Closing(queue.Close))
 	g.Add("dead letters", 0, run.Closing(dead.Close))

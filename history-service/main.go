@@ -76,12 +76,15 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	if err := engines.First(ctx); err != nil {
 		return nil, err
 	}
-	held, err := aggregate.New(aggregate.Config{Publisher: queue, Hold: f.Hold, Max: f.Max, Logger: log, Registry: registry})
+	engines.Register(registry)
+	publisher := engines.Publisher(queue)
+	held, err := aggregate.New(aggregate.Config{Publisher: publisher, Hold: f.Hold, Max: f.Max, Logger: log, Registry: registry})
 	if err != nil {
 		return nil, err
 	}
 	server, err := rpc.New(rpc.Config{
-		Cache: cache, Archive: archive, Aggregate: held, Queue: queue, Deadline: f.Deadline, Keep: f.Keep, Logger: log, Registry: registry,
+		Cache: engines.Cache(cache), Archive: engines.Archive(archive), Aggregate: held, Queue: publisher,
+		Deadline: f.Deadline, Keep: f.Keep, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return nil, err
@@ -97,12 +100,15 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	log.Info("serving", "rpc", lis.Addr().String(), "admin", f.Admin)
 	g := &run.Group{Drain: f.Drain, Log: log}
 	g.Add("engines", time.Second, engines.Run)
+	g.Add("watch", time.Second, engines.Watch)
 	g.Add("rpc", f.Drain/4, func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) })
 	g.Add("warm", time.Second, server.Run)
 	g.Add("aggregate", f.Drain/2, held.Run)
 	g.Add("queue", 0, run.Closing(queue.Close))
 	g.Add("cache", 0, run.Closing(cache.Close))
 	g.Add("archive", 0, run.Closing(archive.Close))
-	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{Addr: f.Admin, Metrics: registry, Log: log, Checks: engines.Checks("redis")}).Run)
+	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
+		Addr: f.Admin, Metrics: registry, Log: log, Checks: engines.Checks("redis"), Degraded: engines.Checks("kafka", "hbase"),
+	}).Run)
 	return g, nil
 }

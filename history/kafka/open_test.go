@@ -131,3 +131,21 @@ func TestOpenOverTLS(t *testing.T) {
 	}
 	receive(t, q, 10)
 }
+
+func TestPing(t *testing.T) {
+	c := cluster(t)
+	q, err := kafka.Open(t.Context(), kafka.Config{Brokers: c.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if err := q.Ping(t.Context()); err != nil {
+		t.Errorf("Ping = %v", err)
+	}
+	c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := q.Ping(ctx); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Ping of a broker that is gone = %v, want %v", err, history.ErrUnavailable)
+	}
+}

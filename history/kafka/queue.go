@@ -91,6 +91,15 @@ func (q *Queue) Prepare(ctx context.Context) error {
 	}
 }
 
+// Ping asks one broker for a sign of life. It fails with [history.ErrUnavailable].
+func (q *Queue) Ping(ctx context.Context) error {
+	// What the topic looks like is answered from memory, this is not.
+	if _, err := q.client.ApiVersions(ctx, &kafka.ApiVersionsRequest{}); err != nil {
+		return fmt.Errorf("ping: %w: %w", history.ErrUnavailable, err)
+	}
+	return nil
+}
+
 func newQueue(cfg Config, mechanism sasl.Mechanism) *Queue {
 	t := &kafka.Transport{
 		ClientID:       clientID,

@@ -41,6 +41,7 @@ func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 	})
 	if err == nil {
 		e.Add("redis", "--redis", c.Prepare)
+		e.Probe("redis", c.Ping)
 	}
 	return c, err
 }
@@ -70,6 +71,7 @@ func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
 	q, err := kafka.New(cfg)
 	if err == nil {
 		e.Add("kafka", "--kafka", q.Prepare)
+		e.Probe("kafka", q.Ping)
 	}
 	return q, err
 }
@@ -117,6 +119,7 @@ func (f *HBase) Connect(e *Engines) (*hbase.Archive, error) {
 	})
 	if err == nil {
 		e.Add("hbase", "--hbase", a.Prepare)
+		e.Probe("hbase", a.Prepare)
 	}
 	return a, err
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -40,9 +41,14 @@ type Engines struct {
 type engine struct {
 	name, flag string
 	prepare    func(context.Context) error
+	probe      func(context.Context) error // nil where nothing is watched
 
-	mu  sync.Mutex
-	err error // nil once it has answered
+	calls, failed atomic.Int64 // since the last look
+	last          atomic.Pointer[error]
+
+	mu    sync.Mutex
+	err   error // nil while it answers
+	ready bool  // it has answered once
 }
 
 // Add names an engine, the flag that says where it is, and what makes sure of it.
@@ -88,7 +94,8 @@ func (e *Engines) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Checks are what readiness asks of the named engines: that each has answered once.
+// Checks are what readiness asks of the named engines: that each has answered once,
+// and what [Engines.Watch] has seen since.
 func (e *Engines) Checks(names ...string) map[string]func(context.Context) error {
 	checks := make(map[string]func(context.Context) error)
 	for _, one := range e.all {
@@ -130,8 +137,15 @@ func (e *engine) try(ctx context.Context, limit time.Duration) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.err = err
+	e.err, e.ready = err, err == nil
 	return err
+}
+
+// answered reports whether it has, once.
+func (e *engine) answered() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ready
 }
 
 func (e *engine) state() error {

@@ -26,6 +26,8 @@ type AdminConfig struct {
 	// Checks are what /readyz asks, by name, all at once and 900 ms at most. A check honours its context, or each
 	// probe leaves a goroutine behind.
 	Checks map[string]func(context.Context) error
+	// Degraded is asked by /readyz like Checks, and only told: the process goes on without what fails there.
+	Degraded map[string]func(context.Context) error
 	// Drain is how long Run waits for open requests when it stops; zero means 2 s. Then they are cut off.
 	Drain time.Duration
 	// Log tells the address, changes of readiness and what the server complains of; nil means nowhere.
@@ -35,7 +37,8 @@ type AdminConfig struct {
 // Admin serves the port that is for operators and probes, never for players:
 //
 //	/healthz       200 while the process is alive
-//	/readyz        200, or 503 while a check fails; {"ready":false,"failing":{"redis":"dial tcp: connection refused"}}
+//	/readyz        200, or 503 while a check fails; {"ready":false,"failing":{"redis":"dial tcp: connection refused"}};
+//	               what the process goes on without is under "degraded", of the same form
 //	/metrics       Prometheus
 //	/debug/pprof/  profiles, without the command line, which may hold a secret
 type Admin struct {
@@ -60,7 +63,7 @@ func routes(cfg AdminConfig) *http.ServeMux {
 	errorLog := slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", alive)
-	mux.Handle("GET /readyz", &readiness{checks: cfg.Checks, log: cfg.Log})
+	mux.Handle("GET /readyz", &readiness{checks: cfg.Checks, degraded: cfg.Degraded, log: cfg.Log})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{ErrorLog: errorLog}))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

@@ -14,42 +14,45 @@ import (
 const checkTimeout = 900 * time.Millisecond
 
 type readiness struct {
-	checks map[string]func(context.Context) error
-	log    *slog.Logger
-	was    atomic.Bool
+	checks, degraded map[string]func(context.Context) error
+	log              *slog.Logger
+	was              atomic.Bool
 }
 
 // report is the body of /readyz.
 type report struct {
 	Ready   bool              `json:"ready"`
 	Failing map[string]string `json:"failing,omitempty"` // error texts by the name of the check
+	// Degraded is the same of what the process goes on without.
+	Degraded map[string]string `json:"degraded,omitempty"`
 }
 
 func (r *readiness) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	failing := r.failing(req.Context())
-	ready := len(failing) == 0
+	ctx, cancel := context.WithTimeout(req.Context(), checkTimeout)
+	defer cancel()
+	bad := failing(ctx, r.checks)
+	degraded := failing(ctx, r.degraded)
+	ready := len(bad) == 0
 	if req.Context().Err() == nil && r.was.Swap(ready) != ready { // a prober that hung up has seen nothing
-		r.log.Info("readiness changed", "ready", ready, "failing", failing)
+		r.log.Info("readiness changed", "ready", ready, "failing", bad)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	if !ready {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_ = json.NewEncoder(w).Encode(report{Ready: ready, Failing: failing})
+	_ = json.NewEncoder(w).Encode(report{Ready: ready, Failing: bad, Degraded: degraded})
 }
 
 // failing runs the checks side by side. One that has not answered in time has failed.
-func (r *readiness) failing(ctx context.Context) map[string]string {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
+func failing(ctx context.Context, checks map[string]func(context.Context) error) map[string]string {
 	failing := make(map[string]string)
-	answers := make(chan answer, len(r.checks)) // room for all: late ones go nowhere
-	for name, check := range r.checks {
+	answers := make(chan answer, len(checks)) // room for all: late ones go nowhere
+	for name, check := range checks {
 		failing[name] = fmt.Sprintf("no answer within %v", checkTimeout)
 		go func() { answers <- answer{name, ask(ctx, check)} }()
 	}
-	for range r.checks {
+	for range checks {
 		select {
 		case a := <-answers:
 			delete(failing, a.name)

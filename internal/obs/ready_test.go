@@ -129,3 +129,12 @@ func TestReadyLogsNothingForAProberThatHungUp(t *testing.T) {
 		t.Errorf("log %q, want nothing", out.String())
 	}
 }
+
+// What the process goes on without is told, and takes nothing from readiness.
+func TestDegraded(t *testing.T) {
+	a := obs.NewAdmin(obs.AdminConfig{Checks: checks{"redis": fine}, Degraded: checks{"kafka": refused, "hbase": fine}})
+	w := get(t, a, "/readyz")
+	if got, want := strings.TrimSpace(w.Body.String()), `{"ready":true,"degraded":{"kafka":"connection refused"}}`; w.Code != 200 || got != want {
+		t.Errorf("got %d %s, want 200 %s", w.Code, got, want)
+	}
+}

@@ -1,0 +1,141 @@
+package connect
+
+import (
+	"context"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Cache returns c, its calls watched as those of Redis.
+func (e *Engines) Cache(c history.Cache) history.Cache {
+	return &cache{Cache: c, redis: e.named("redis")}
+}
+
+// Archive returns a, its calls watched as those of HBase.
+func (e *Engines) Archive(a history.Archive) history.Archive {
+	return &archive{archive: a, hbase: e.named("hbase")}
+}
+
+// Publisher returns p, its calls watched as those of Kafka.
+func (e *Engines) Publisher(p history.Publisher) history.Publisher {
+	return &publisher{publisher: p, kafka: e.named("kafka")}
+}
+
+type cache struct {
+	history.Cache
+	redis *engine
+}
+
+// Load implements [history.Loader].
+func (c *cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	entries := c.Cache.Load(ctx, keys)
+	var err error
+	for i := range entries {
+		if err = entries[i].Err; err != nil {
+			break
+		}
+	}
+	c.redis.saw(err)
+	return entries
+}
+
+// Apply implements [history.Applier].
+func (c *cache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	out := c.Cache.Apply(ctx, writes)
+	var err error
+	for i := range out {
+		if err = out[i].Err; err != nil {
+			break
+		}
+	}
+	c.redis.saw(err)
+	return out
+}
+
+// Clear implements [history.Applier].
+func (c *cache) Clear(ctx context.Context, uid string, typ uint32, until int64) (history.Mark, error) {
+	m, err := c.Cache.Clear(ctx, uid, typ, until)
+	c.redis.saw(err)
+	return m, err
+}
+
+// Warm implements [history.Applier].
+func (c *cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
+	err := c.Cache.Warm(ctx, uid, w)
+	c.redis.saw(err)
+	return err
+}
+
+// List implements [history.Lister].
+func (c *cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	page, err := c.Cache.List(ctx, uid, q)
+	c.redis.saw(err)
+	return page, err
+}
+
+// Overdue implements [history.Ledger].
+func (c *cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Dirty, error) {
+	keys, err := c.Cache.Overdue(ctx, buckets, age, limit)
+	c.redis.saw(err)
+	return keys, err
+}
+
+// Settle implements [history.Ledger].
+func (c *cache) Settle(ctx context.Context, marks []history.Dirty) error {
+	err := c.Cache.Settle(ctx, marks)
+	c.redis.saw(err)
+	return err
+}
+
+type archive struct {
+	archive history.Archive
+	hbase   *engine
+}
+
+// Put implements [history.Archive].
+func (a *archive) Put(ctx context.Context, cells []history.Cell) []error {
+	errs := a.archive.Put(ctx, cells)
+	var first error
+	for _, err := range errs {
+		if err != nil {
+			first = err
+			break
+		}
+	}
+	a.hbase.saw(first)
+	return errs
+}
+
+// Get implements [history.Archive].
+func (a *archive) Get(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
+	records, err := a.archive.Get(ctx, keys)
+	a.hbase.saw(err)
+	return records, err
+}
+
+// Row implements [history.Archive].
+func (a *archive) Row(ctx context.Context, uid string) (history.Row, error) {
+	row, err := a.archive.Row(ctx, uid)
+	a.hbase.saw(err)
+	return row, err
+}
+
+// Clear implements [history.Archive].
+func (a *archive) Clear(ctx context.Context, uid string, cleared map[uint32]int64) error {
+	err := a.archive.Clear(ctx, uid, cleared)
+	a.hbase.saw(err)
+	return err
+}
+
+type publisher struct {
+	publisher history.Publisher
+	kafka     *engine
+}
+
+// Publish implements [history.Publisher].
+func (p *publisher) Publish(ctx context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+	unsent, err := p.publisher.Publish(ctx, keys)
+	p.kafka.saw(err)
+	return unsent, err
+}
