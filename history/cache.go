@@ -147,11 +147,20 @@ type Ledger interface {
 	// Overdue returns keys of the given buckets whose marks are older than age by
 	// the cache's clock, oldest first within a bucket, at most limit of them.
 	Overdue(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]Dirty, error)
+	// Backlog returns how many marks each of the given buckets has, in order, and the
+	// oldest of them. It is for those who watch, and may see some marks come and go.
+	Backlog(ctx context.Context, buckets []Bucket) ([]Backlog, error)
 	// Settle removes each mark that still stands as given. Others are left alone.
 	Settle(ctx context.Context, marks []Dirty) error
 	// Trim drops the oldest records without a dirty mark of each user who has more
 	// than the cache keeps, and raises the floor above them.
 	Trim(ctx context.Context, uids []string) error
+}
+
+// Backlog is how much of a bucket may be newer than the archive.
+type Backlog struct {
+	Marks  int
+	Oldest Mark // 0 without any
 }
 
 // Wants reports whether a visible record belongs to what the query asks for.

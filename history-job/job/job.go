@@ -129,6 +129,7 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	g, both := errgroup.WithContext(ctx)
 	g.Go(func() error { return guard(func() error { return j.consume(both, claim) }) })
 	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
+	g.Go(func() error { return guard(func() error { return j.measure(both, buckets) }) })
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
 	}

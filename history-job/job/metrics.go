@@ -10,6 +10,7 @@ type metrics struct {
 	restored, repairs             prometheus.Counter
 	retries                       *prometheus.CounterVec
 	buckets                       prometheus.Gauge
+	backlog                       backlog
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -33,12 +34,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "playhead_job_owned_buckets", Help: "Buckets that this job owns.",
 		}),
 	}
-	for _, op := range []string{"load", "get", "put", "clear", "settle", "trim", "sweep", "restore", "bury"} {
+	m.backlog = newBacklog()
+	for _, op := range []string{"backlog", "load", "get", "put", "clear", "settle", "trim", "sweep", "restore", "bury"} {
 		m.retries.WithLabelValues(op)
 	}
 	if reg != nil {
 		reg.MustRegister(m.messages, m.puts, m.clears, m.swept, m.missing, m.refused, m.poison,
-			m.failures, m.completed, m.notGivenBack, m.restored, m.repairs, m.retries, m.buckets)
+			m.failures, m.completed, m.notGivenBack, m.restored, m.repairs, m.retries, m.buckets, m.backlog.marks, m.backlog.age)
 	}
 	return m
 }

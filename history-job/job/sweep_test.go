@@ -192,3 +192,31 @@ func TestSweepBesideQueue(t *testing.T) {
 		w.settled(object(1))
 	})
 }
+
+// The backlog is told also while the archive is away and the sweep waits for it.
+func TestBacklogIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.write(progress(1, 0))
+		w.write(progress(2, 0))
+		began := time.Now()
+		w.on("put", func(context.Context) error {
+			if time.Since(began) < 10*time.Minute {
+				return errDown
+			}
+			return nil
+		})
+		stop := w.sweeping()
+		w.wait(9 * time.Minute)
+		w.counted("dirty_marks", 2)
+		if age := w.counter("oldest_mark_age_seconds"); age < 530 || age > 541 {
+			t.Errorf("after nine minutes the oldest mark is %v s old", age)
+		}
+		w.wait(2 * time.Minute)
+		w.counted("dirty_marks", 0)
+		w.counted("oldest_mark_age_seconds", 0)
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

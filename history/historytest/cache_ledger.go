@@ -33,6 +33,37 @@ func overdueAge(c *cacheCase) {
 	}
 }
 
+// backlog counts the marks of two buckets, one of them again after a settle. The store
+// may hold marks of others.
+func backlog(c *cacheCase) {
+	one, other := c.user(), c.user()
+	for history.BucketOf(other) == history.BucketOf(one) {
+		other = c.user()
+	}
+	buckets := []history.Bucket{history.BucketOf(other), history.BucketOf(one)}
+	look := func() []history.Backlog {
+		found, err := c.Backlog(c.Context(), buckets)
+		if err != nil || len(found) != len(buckets) {
+			c.Fatalf("Backlog: %v, %v; want one for each of %d buckets", found, err, len(buckets))
+		}
+		return found
+	}
+	before := look()
+	first := c.mark(key(one, 1, 1), c.record(0))
+	second := c.mark(key(one, 1, 2), c.record(0))
+	after := look()
+	if after[0] != before[0] || after[1].Marks != before[1].Marks+2 {
+		c.Errorf("after two marks in the second bucket: %v, before %v", after, before)
+	}
+	if want := before[1].Oldest; want == 0 && after[1].Oldest != first || want != 0 && after[1].Oldest != want {
+		c.Errorf("the oldest is %d, before %d, the first set is %d", after[1].Oldest, want, first)
+	}
+	c.settle(history.Dirty{Key: key(one, 1, 1), Mark: first}, history.Dirty{Key: key(one, 1, 2), Mark: second})
+	if last := look(); last[1] != before[1] {
+		c.Errorf("after both are settled: %v, want %v", last[1], before[1])
+	}
+}
+
 // overdueOrder marks keys of several users, asks for the buckets of some, and
 // expects theirs alone, oldest first in each bucket.
 func overdueOrder(c *cacheCase) {

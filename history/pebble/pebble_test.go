@@ -82,6 +82,11 @@ func (b before) Overdue(ctx context.Context, buckets []history.Bucket, age time.
 	return b.cache.Overdue(ctx, buckets, age, limit)
 }
 
+func (b before) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
+	b.do()
+	return b.cache.Backlog(ctx, buckets)
+}
+
 func (b before) Settle(ctx context.Context, marks []history.Dirty) error {
 	b.do()
 	return b.cache.Settle(ctx, marks)

@@ -81,6 +81,13 @@ func (c *cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.
 	return keys, err
 }
 
+// Backlog implements [history.Ledger].
+func (c *cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
+	found, err := c.Cache.Backlog(ctx, buckets)
+	c.redis.saw(err)
+	return found, err
+}
+
 // Settle implements [history.Ledger].
 func (c *cache) Settle(ctx context.Context, marks []history.Dirty) error {
 	err := c.Cache.Settle(ctx, marks)
