@@ -28,6 +28,7 @@ type Config struct {
 	Detach   bool         // true: processes outlive this one; false: they die with it
 	Log      *slog.Logger // nil is silent
 	Redis    []string     // more arguments of redis-server, such as --appendfsync always
+	HBase    [][2]string  // more properties of hbase-site.xml, each a name and a value
 }
 
 // Engine is one real engine: one process, or three for the Redis Cluster.

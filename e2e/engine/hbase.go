@@ -48,13 +48,13 @@ func hbaseArgv(c Config, n Node) []string {
 }
 
 // hbasePrepare writes the files that HBase reads from its class path.
-func hbasePrepare(_ context.Context, _ Config, n Node) error {
+func hbasePrepare(_ context.Context, c Config, n Node) error {
 	conf := filepath.Join(n.Dir, "conf")
 	if err := os.MkdirAll(conf, 0o755); err != nil {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(conf, "hbase-site.xml"), hbaseSite(n), 0o644),
+		os.WriteFile(filepath.Join(conf, "hbase-site.xml"), hbaseSite(n, c.HBase...), 0o644),
 		os.WriteFile(filepath.Join(conf, "log4j.properties"), []byte(hbaseLogging), 0o644),
 		os.WriteFile(filepath.Join(conf, "java.options"), []byte(hbaseJavaOptions()), 0o644),
 	)

@@ -9,11 +9,11 @@ import (
 	"strconv"
 )
 
-// hbaseSite renders hbase-site.xml.
-func hbaseSite(n Node) []byte {
+// hbaseSite renders hbase-site.xml, with more properties than the usual ones.
+func hbaseSite(n Node, more ...[2]string) []byte {
 	var b bytes.Buffer
 	b.WriteString("<configuration>\n")
-	for _, p := range hbaseProperties(n) {
+	for _, p := range append(hbaseProperties(n), more...) {
 		fmt.Fprintf(&b, "  <property><name>%s</name><value>", p[0])
 		_ = xml.EscapeText(&b, []byte(p[1])) // a Buffer takes every write
 		b.WriteString("</value></property>\n")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"time"
 )
 
 // wantPorts are the ports to try first: those of an explicit base, else those
@@ -38,6 +39,22 @@ func place(ctx context.Context, want []int) ([]int, error) {
 		ports[i] = p
 	}
 	return ports, nil
+}
+
+// released waits a moment for the ports of a process that was killed: the kernel
+// closes them after the process has ceased to be seen. What is held for longer is
+// somebody else's.
+func released(ctx context.Context, ports []int) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_ = until(ctx, func() (bool, error) {
+		for _, p := range ports {
+			if !free(ctx, p) {
+				return false, fmt.Errorf("port %d is held", p)
+			}
+		}
+		return true, nil
+	})
 }
 
 func free(ctx context.Context, port int) bool {

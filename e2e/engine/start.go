@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -87,7 +88,11 @@ func (e *Engine) launchNode(ctx context.Context, i int) error {
 			return err
 		}
 	}
-	ports, err := place(ctx, wantPorts(e.cfg.PortBase, n.Ports, e.kind.ports[i]))
+	want := wantPorts(e.cfg.PortBase, n.Ports, e.kind.ports[i])
+	if slices.Equal(want, n.Ports) {
+		released(ctx, want)
+	}
+	ports, err := place(ctx, want)
 	if err != nil {
 		return err
 	}

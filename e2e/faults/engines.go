@@ -19,22 +19,31 @@ type engines map[string]*engine.Engine
 // file at every write: with everysec an acknowledged write may be lost with the
 // machine, and sometimes with the process.
 func openEngines(o Options) (engines, error) {
-	lib, err := filepath.Abs(o.Lib)
-	if err != nil {
-		return nil, fmt.Errorf("open engines: %w", err)
-	}
 	es := make(engines)
 	for _, name := range []string{"redis", "kafka", "hbase"} {
-		e, err := engine.Open(name, engine.Config{
-			Dir: filepath.Join(o.Dir, "engines"), Lib: lib, PortBase: o.PortBase,
-			Log: slog.New(slog.DiscardHandler), Redis: []string{"--appendfsync", "always"},
-		})
+		e, err := o.engine(name)
 		if err != nil {
-			return nil, fmt.Errorf("open engines: %w", err)
+			return nil, err
 		}
 		es[name] = e
 	}
 	return es, nil
+}
+
+// engine opens one of the run's engines, HBase with more properties than the usual.
+func (o Options) engine(name string, hbase ...[2]string) (*engine.Engine, error) {
+	lib, err := filepath.Abs(o.Lib)
+	if err != nil {
+		return nil, fmt.Errorf("open engines: %w", err)
+	}
+	e, err := engine.Open(name, engine.Config{
+		Dir: filepath.Join(o.Dir, "engines"), Lib: lib, PortBase: o.PortBase,
+		Log: slog.New(slog.DiscardHandler), Redis: []string{"--appendfsync", "always"}, HBase: hbase,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open engines: %w", err)
+	}
+	return e, nil
 }
 
 // start starts those that do not run and lets those that hang go on.

@@ -2,13 +2,11 @@ package faults
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"syscall"
 	"time"
 
-	"github.com/segmentio/kafka-go"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -67,54 +65,5 @@ func (t *trial) watchOffsets(ctx context.Context) error {
 		_ = pause(ctx, 200*time.Millisecond)
 	}
 	t.res.note("committed offsets seen %d times, none went back", samples)
-	return nil
-}
-
-// poison puts messages on the topic that no job understands. Others flow.
-func poison(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
-		return err
-	}
-	const perPartition = 3
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		for range perPartition {
-			if err := errors.Join(t.stack.publishPoison(ctx, t), pause(ctx, time.Second)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := t.settle(ctx); err != nil {
-		return err
-	}
-	counted, err := total(ctx, t.stack.jobs, "playhead_job_undecodable_messages_total")
-	t.res.note("%d undecodable messages sent, %.0f counted", 8*perPartition, counted)
-	if err == nil && counted < 8*perPartition {
-		err = errors.New("not all undecodable messages were counted")
-	}
-	return err
-}
-
-// publishPoison writes one undecodable message to every partition, of any size.
-func (s *stack) publishPoison(ctx context.Context, t *trial) error {
-	c := &kafka.Client{Addr: kafka.TCP(s.es["kafka"].Addr()), Timeout: 5 * time.Second}
-	for p := range 8 {
-		payload := make([]byte, 1+t.rand.IntN(900_000))
-		_, _ = rand.Read(payload) // never fails
-		payload[0] = 0xff         // no field begins like this
-		resp, err := c.Produce(ctx, &kafka.ProduceRequest{
-			Topic: s.name, Partition: p, RequiredAcks: kafka.RequireAll,
-			Records: kafka.NewRecordReader(kafka.Record{Time: time.Now(), Value: kafka.NewBytes(payload)}),
-		})
-		if err == nil {
-			err = resp.Error
-		}
-		if err != nil {
-			return fmt.Errorf("publish poison: %w", err)
-		}
-	}
 	return nil
 }

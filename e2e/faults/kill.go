@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/playhead/playhead/e2e/engine"
+	"github.com/playhead/playhead/e2e/process"
 )
 
 // kill ends processes of the product and of the engines by SIGKILL at random
@@ -20,11 +20,11 @@ func kill(rounds int) func(context.Context, *trial) error {
 		if err := t.start(ctx, spec{}); err != nil {
 			return err
 		}
-		k := &killer{trial: t, busy: make(map[string]bool), killed: make(map[string]int)}
+		k := newKiller(t)
 		err := t.underLoad(ctx, func(ctx context.Context) error { return k.rounds(ctx, rounds) })
 		k.wg.Wait()
-		for _, name := range slices.Sorted(maps.Keys(k.killed)) {
-			t.res.note("killed %s %d times", name, k.killed[name])
+		for _, v := range k.victims {
+			t.res.note("killed %s %d times", v.name, v.killed)
 		}
 		if err := errors.Join(err, k.err); err != nil {
 			return err
@@ -33,26 +33,61 @@ func kill(rounds int) func(context.Context, *trial) error {
 	}
 }
 
-// killer kills in rounds.
+// victim is something that can be killed, and comes back.
+type victim struct {
+	name   string
+	kill   func(context.Context) error
+	alive  func() bool
+	killed int
+}
+
+// killer deals its rounds to the victims in turns, each turn in another order: all
+// are hit alike, and a seed gives the same ones at the same moments.
 type killer struct {
 	*trial
 
-	wg     sync.WaitGroup // restarts of engines
-	killed map[string]int
+	victims []*victim
+	wg      sync.WaitGroup // restarts of engines
 
 	mu   sync.Mutex
-	busy map[string]bool // engines that are starting
 	err  error
+	busy map[*engine.Engine]bool // that is coming back
 }
 
-// rounds kills at random moments. Every round has users of its own, so that the last
-// events of many are those around a kill.
+func newKiller(t *trial) *killer {
+	k := &killer{trial: t, busy: make(map[*engine.Engine]bool)}
+	for _, u := range t.stack.units() {
+		k.victims = append(k.victims, &victim{name: u.name, alive: u.alive, kill: func(context.Context) error {
+			u.kill()
+			return nil
+		}})
+	}
+	for _, name := range []string{"redis", "kafka", "hbase"} {
+		e := t.es[name]
+		down := func() time.Duration { return time.Duration(k.rand.IntN(1000)) * time.Millisecond }
+		k.victims = append(k.victims, &victim{
+			name:  name,
+			alive: func() bool { return k.up(e) },
+			kill:  func(ctx context.Context) error { return k.engine(ctx, e, down()) },
+		})
+	}
+	return k
+}
+
+// rounds kills at random moments. Every other round has users of its own, so that the
+// last events of many are those around a kill.
 func (k *killer) rounds(ctx context.Context, n int) error {
+	var deck []*victim
 	for i := range n {
-		if err := pause(ctx, time.Duration(200+k.rand.IntN(1000))*time.Millisecond); err != nil {
-			return err
+		if len(deck) == 0 {
+			deck = slices.Clone(k.victims)
+			k.rand.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
 		}
-		k.one(ctx)
+		v := deck[0]
+		deck = deck[1:]
+		if err := k.one(ctx, v); err != nil {
+			return fmt.Errorf("round %d: %w", i+1, err)
+		}
 		if i%2 == 0 {
 			k.load.epoch.Add(1)
 		}
@@ -60,46 +95,49 @@ func (k *killer) rounds(ctx context.Context, n int) error {
 	return nil
 }
 
-// one kills one process. The engines that take long to come back are chosen less,
-// and not at all until they are back.
-func (k *killer) one(ctx context.Context) {
-	units := k.stack.units()
-	names := []string{"redis", "redis", "kafka", "hbase"}
-	for ctx.Err() == nil {
-		n := k.rand.IntN(2*len(units) + len(names))
-		if n < 2*len(units) {
-			u := units[n/2]
-			k.Log.Info("kill", "process", u.name)
-			k.killed[u.name]++
-			u.kill()
-			return
+// one waits until a victim is up, and a random moment more.
+func (k *killer) one(ctx context.Context, v *victim) error {
+	moment := time.Duration(100+k.rand.IntN(900)) * time.Millisecond
+	for {
+		err := process.Await(ctx, 90*time.Second, v.name+" to come back", func(context.Context) error {
+			if !v.alive() {
+				return errors.New("it is down")
+			}
+			return nil
+		})
+		if err := errors.Join(err, pause(ctx, moment)); err != nil {
+			return err
 		}
-		if k.engine(ctx, k.es[names[n-2*len(units)]]) {
-			return
+		if v.alive() { // it may have died of another's absence
+			v.killed++
+			k.Log.Info("kill", "victim", v.name)
+			return v.kill(ctx)
 		}
 	}
 }
 
-// engine kills one engine and starts it again beside the next rounds. It reports
-// false for one that has not come back yet.
-func (k *killer) engine(ctx context.Context, e *engine.Engine) bool {
+func (k *killer) up(e *engine.Engine) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.busy[e.Name()] {
-		return false
+	return !k.busy[e]
+}
+
+// engine kills one engine and starts it again, beside the next rounds, after a while.
+func (k *killer) engine(ctx context.Context, e *engine.Engine, down time.Duration) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.busy[e] = true
+	if err := e.Kill(); err != nil {
+		return err
 	}
-	k.busy[e.Name()] = true
-	k.killed[e.Name()]++
-	k.Log.Info("kill", "engine", e.Name())
-	down := time.Duration(k.rand.IntN(1000)) * time.Millisecond
 	k.wg.Go(func() {
-		err := errors.Join(e.Kill(), pause(ctx, down), e.Start(ctx))
+		err := errors.Join(pause(ctx, down), e.Start(ctx))
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.busy[e.Name()] = false
+		k.busy[e] = false
 		if err != nil {
 			k.err = errors.Join(k.err, fmt.Errorf("restart: %w", err))
 		}
 	})
-	return true
+	return nil
 }

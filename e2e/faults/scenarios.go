@@ -20,7 +20,7 @@ func scenarios(o Options) []scenario {
 		{name: "5", load: "clear, then a week of old reports", fault: "late upload", run: latePhone},
 		{name: "6", load: "100 objects in one batch", fault: "puts and deletes mixed", run: hundred},
 		{name: "7", load: mixed, fault: "jobs killed, stopped and frozen", run: rebalance},
-		{name: "8", load: mixed, fault: "undecodable messages in every partition", run: poison},
+		{name: "8", load: mixed, fault: "undecodable messages, and records that HBase refuses for good; then driven again", run: poison},
 		{name: "9", load: mixed, fault: "Redis refuses writes, forgets scripts", run: storm},
 		{name: "10", load: mixed, fault: "HBase down for 20 s", run: outage},
 		{name: "11", load: mixed, fault: "HBase refuses puts while regions close and open", run: refusals},

@@ -183,10 +183,13 @@ func (s *stack) unit(ctx context.Context, name string, more ...string) (*unit, e
 	argv := append([]string{
 		filepath.Join(s.opts.Bin, command), "--admin", admin, "--drain", s.drain.String(),
 		"--kafka", s.es["kafka"].Addr(), "--hbase", s.es["hbase"].Addr(),
-		"--kafka-topic", s.name, "--kafka-group", s.name, "--kafka-partitions", "8", "--hbase-table", s.name, "--hbase-regions", "4",
+		"--kafka-topic", s.name, "--kafka-dead-topic", s.dead(), "--kafka-group", s.name, "--kafka-partitions", "8", "--hbase-table", s.name, "--hbase-regions", "4",
 	}, more...)
 	return newUnit(s.opts.Log, name, admin, argv...), nil
 }
+
+// dead is the topic of what could not be archived.
+func (s *stack) dead() string { return s.name + ".dead" }
 
 func (s *stack) units() []*unit {
 	all := slices.Concat(s.services, s.jobs)

@@ -89,7 +89,26 @@ func lastLine(s string) string {
 }
 
 // kill ends the process by SIGKILL; the supervisor brings it back.
-func (u *unit) kill() { u.signal(syscall.SIGKILL) }
+func (u *unit) kill() {
+	if p := u.signal(syscall.SIGKILL); p != nil {
+		<-p.Done()
+	}
+}
+
+// alive reports whether the process runs.
+func (u *unit) alive() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.p == nil {
+		return false
+	}
+	select {
+	case <-u.p.Done():
+		return false
+	default:
+		return true
+	}
+}
 
 // signal sends a signal to the process as it runs now.
 func (u *unit) signal(sig syscall.Signal) *process.Process {

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
@@ -50,11 +52,20 @@ func dead(ctx context.Context, args []string, getenv func(string) string, out io
 		return err
 	}
 	r := replay.Redriver{Cache: cache, Queue: queue}
-	n, err := letters.Exhume(ctx, func(ctx context.Context, d history.Dead) error {
+	driven, kept := 0, make(map[string]bool)
+	_, err = letters.Exhume(ctx, func(ctx context.Context, d history.Dead) error {
 		tell(out, d)
-		return r.Drive(ctx, d)
+		err := r.Drive(ctx, d)
+		if errors.Is(err, wire.ErrCorrupt) { // it goes to the end, where it holds nobody up
+			kept[string(d.Payload)] = true
+			return letters.Bury(ctx, []history.Dead{d})
+		}
+		if err == nil {
+			driven++
+		}
+		return err
 	})
-	fmt.Fprintf(out, "%d letters driven again\n", n)
+	fmt.Fprintf(out, "%d letters driven again, %d kept that still cannot be decoded\n", driven, len(kept))
 	return err
 }
 
