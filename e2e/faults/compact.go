@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/tsuna/gohbase"
@@ -14,6 +17,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/playhead/playhead/e2e/process"
 )
 
 // regionCall is a call of a region server's AdminService, of which the client knows
@@ -43,29 +48,62 @@ func (c regionCall) ToProto() proto.Message {
 func (c regionCall) NewResponse() proto.Message { return &emptypb.Empty{} }
 
 // compact flushes all regions of the table and makes HBase forget, by a major
-// compaction, what deletes have masked. It returns when that has begun.
+// compaction, what deletes have masked. It returns when the log says that each is done.
 func (s *stack) compact(ctx context.Context) error {
+	log := s.es["hbase"].Nodes[0].Log
+	before, err := os.Stat(log)
+	if err != nil {
+		return err
+	}
+	regions, err := s.compactRegions(ctx)
+	if err != nil {
+		return err
+	}
+	return process.Await(ctx, 60*time.Second, "a major compaction", func(context.Context) error {
+		f, err := os.Open(log) //nolint:gosec // the engine's own
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		said, err := io.ReadAll(io.NewSectionReader(f, before.Size(), 1<<30))
+		if err != nil {
+			return err
+		}
+		for _, r := range regions {
+			done := regexp.MustCompile("Completed major compaction .* in " + r + "/")
+			if !done.Match(said) {
+				return fmt.Errorf("region %s is not compacted", r)
+			}
+		}
+		return nil
+	})
+}
+
+// compactRegions begins it and returns the short names of the regions.
+func (s *stack) compactRegions(ctx context.Context) (regions []string, err error) {
 	client := gohbase.NewClient(s.es["hbase"].Addr())
 	defer client.Close()
 	scan, err := hrpc.NewScanRangeStr(ctx, "hbase:meta", s.name+",,", s.name+"-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for rows := client.Scan(scan); ; {
 		row, err := rows.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return regions, nil
 		}
 		if err != nil {
-			return fmt.Errorf("scan hbase:meta: %w", err)
+			return nil, fmt.Errorf("scan hbase:meta: %w", err)
 		}
 		r, addr, err := region.ParseRegionInfo(row)
 		if err != nil {
 			continue // a row of meta that is no region
 		}
 		if err := compactRegion(ctx, r, addr); err != nil {
-			return err
+			return nil, err
 		}
+		name := strings.TrimSuffix(string(r.Name()), ".")
+		regions = append(regions, name[strings.LastIndexByte(name, '.')+1:])
 	}
 }
 

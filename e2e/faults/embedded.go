@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/playhead/playhead/e2e/process"
 	"github.com/playhead/playhead/history/pebble"
@@ -64,16 +62,6 @@ func startAlone(ctx context.Context, t *trial, dir string) (*alone, error) {
 		return nil, errors.Join(err, a.close())
 	}
 	return a, nil
-}
-
-// dial connects to a service that may come back at any moment: it is tried again at
-// once, not after gRPC's minutes.
-func dial(addr string) (*grpc.ClientConn, error) {
-	retry := grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, MaxDelay: 500 * time.Millisecond},
-		MinConnectTimeout: time.Second,
-	}
-	return grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(retry))
 }
 
 func (a *alone) close() error {
@@ -143,153 +131,4 @@ func (a *alone) compare(ctx context.Context) (settled bool, err error) {
 		return false, nil
 	}
 	return true, errors.Join(a.unit.awaitReady(ctx, 30*time.Second), c.readers(ctx))
-}
-
-// killAlone kills the all-in-one in a loop under load. With a torn tail, every file
-// of its log ends in half a write when it comes back.
-func killAlone(torn bool) func(context.Context, *trial) error {
-	return func(ctx context.Context, t *trial) error {
-		a, err := startAlone(ctx, t, filepath.Join(t.Dir, "alone-"+t.res.Case))
-		if err != nil {
-			return err
-		}
-		err = t.underLoad(ctx, func(ctx context.Context) error {
-			for range 12 {
-				if err := pause(ctx, time.Duration(200+t.rand.IntN(1000))*time.Millisecond); err != nil {
-					return err
-				}
-				a.unit.crash()
-				if torn {
-					if err := a.tear(); err != nil {
-						return err
-					}
-				}
-				a.unit.up()
-				t.load.epoch.Add(1)
-				if err := a.unit.awaitReady(ctx, 20*time.Second); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		return errors.Join(err, a.settle(ctx), a.close())
-	}
-}
-
-// tear appends half a write to the newest log of the store.
-func (a *alone) tear() error {
-	logs, err := filepath.Glob(filepath.Join(a.dir, "*.log"))
-	if more, _ := filepath.Glob(filepath.Join(a.dir, "*", "*.log")); err == nil {
-		logs = append(logs, more...)
-	}
-	var newest string
-	var at time.Time
-	for _, path := range logs {
-		if st, err := os.Stat(path); err == nil && st.ModTime().After(at) {
-			newest, at = path, st.ModTime()
-		}
-	}
-	f, err := os.OpenFile(newest, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return fmt.Errorf("tear the log: %w", err)
-	}
-	garbage := make([]byte, 1+a.rand.IntN(300))
-	for i := range garbage {
-		garbage[i] = byte(a.rand.Uint32())
-	}
-	_, err = f.Write(garbage)
-	return errors.Join(err, f.Close())
-}
-
-// two starts a second process on the directory of the first: it must refuse and say
-// why, and the first one must not notice.
-func two(ctx context.Context, t *trial) error {
-	a, err := startAlone(ctx, t, filepath.Join(t.Dir, "alone-two"))
-	if err != nil {
-		return err
-	}
-	err = t.underLoad(ctx, func(ctx context.Context) error {
-		p, err := process.Start(filepath.Join(t.Bin, "all-in-one"), "--data", a.dir,
-			"--listen", "127.0.0.1:0", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		defer p.Kill()
-		select {
-		case <-p.Done():
-		case <-time.After(10 * time.Second):
-			return errors.New("a second process runs on the same directory")
-		}
-		t.res.note("the second process says: %s", lastLine(p.Log()))
-		if !strings.Contains(p.Log(), "in use") {
-			return fmt.Errorf("the second process says %q", p.Log())
-		}
-		return pause(ctx, time.Second)
-	})
-	return errors.Join(err, a.settle(ctx), a.close())
-}
-
-// full fills the file system under the store: what cannot be written is not
-// acknowledged, and once there is room again the process takes up its work, or does
-// after a restart.
-func full(ctx context.Context, t *trial) error {
-	dir := filepath.Join(t.Dir, "small")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=96m"); err != nil {
-		return fmt.Errorf("a small file system needs root: %w", err)
-	}
-	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }() // the folder goes with the run
-	a, err := startAlone(ctx, t, filepath.Join(dir, "data"))
-	if err != nil {
-		return err
-	}
-	err = t.underLoad(ctx, func(ctx context.Context) error { return a.fill(ctx, filepath.Join(dir, "ballast")) })
-	return errors.Join(err, a.settle(ctx), a.close())
-}
-
-// fill takes all room, waits until nothing is acknowledged any more, and gives it
-// back.
-func (a *alone) fill(ctx context.Context, ballast string) error {
-	if err := pause(ctx, 2*time.Second); err != nil {
-		return err
-	}
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(filepath.Dir(ballast), &st); err != nil {
-		return err
-	}
-	if err := os.WriteFile(ballast, make([]byte, int64(st.Bavail)*st.Bsize), 0o600); err != nil { //nolint:gosec // a small file system
-		return fmt.Errorf("fill the file system: %w", err)
-	}
-	stuck := func(ctx context.Context) error {
-		before := a.book.count()
-		if err := pause(ctx, 2*time.Second); err != nil {
-			return err
-		}
-		if n := a.book.count() - before; n > 0 {
-			return fmt.Errorf("%d more acknowledged", n)
-		}
-		return nil
-	}
-	if err := process.Await(ctx, 40*time.Second, "a full file system to be noticed", stuck); err != nil {
-		return err
-	}
-	before, began := a.book.count(), time.Now()
-	if err := os.Remove(ballast); err != nil {
-		return err
-	}
-	goes := func(context.Context) error {
-		if a.book.count() == before {
-			return errors.New("nothing is acknowledged")
-		}
-		return nil
-	}
-	if err := process.Await(ctx, 10*time.Second, "acknowledgements once there is room", goes); err != nil {
-		a.res.note("with room again it needs a restart: %v", err)
-		a.unit.kill()
-		return a.unit.awaitReady(ctx, 20*time.Second)
-	}
-	a.res.note("with room again it acknowledges after %v", time.Since(began).Round(100*time.Millisecond))
-	return nil
 }

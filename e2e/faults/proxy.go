@@ -13,6 +13,8 @@ import (
 // proxy passes TCP connections on to one address, and breaks them in ways that no
 // process can.
 type proxy struct {
+	ctx context.Context // the lines' own, done once the proxy is closed
+	end context.CancelFunc
 	lis net.Listener
 	to  string
 	wg  sync.WaitGroup
@@ -29,7 +31,8 @@ func openProxy(ctx context.Context, to string) (*proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open proxy: %w", err)
 	}
-	p := &proxy{lis: lis, to: to, conns: make(map[net.Conn]struct{}), gate: make(chan struct{})}
+	ctx, end := context.WithCancel(ctx)
+	p := &proxy{ctx: ctx, end: end, lis: lis, to: to, conns: make(map[net.Conn]struct{}), gate: make(chan struct{})}
 	close(p.gate)
 	p.wg.Go(func() { p.serve(ctx) })
 	return p, nil
@@ -87,7 +90,7 @@ func (p *proxy) wait(direction int) {
 	p.mu.Unlock()
 	<-gate
 	if delay > 0 {
-		time.Sleep(delay) // a slow line is a matter of time
+		_ = pause(p.ctx, delay) // slowness is the fault; a closed proxy is slow no more
 	}
 }
 
@@ -126,6 +129,7 @@ func (p *proxy) slow(direction int, by time.Duration) {
 }
 
 func (p *proxy) close() error {
+	p.end()
 	err := p.lis.Close()
 	p.cut()
 	p.wg.Wait()
@@ -133,47 +137,4 @@ func (p *proxy) close() error {
 		return nil
 	}
 	return err
-}
-
-// network puts a line between the services and Redis that is cut, stalls, and is
-// slow in one direction: writes without an answer, answers that come too late.
-func network(ctx context.Context, t *trial) error {
-	p, err := openProxy(ctx, t.es["redis"].Addr())
-	if err != nil {
-		return err
-	}
-	t.after = p.close
-	if err := t.start(ctx, spec{redis: p.addr()}); err != nil {
-		return err
-	}
-	err = t.underLoad(ctx, func(ctx context.Context) error { return t.disturb(ctx, p) })
-	return errors.Join(err, t.settle(ctx))
-}
-
-func (t *trial) disturb(ctx context.Context, p *proxy) error {
-	for n := range 16 {
-		if err := pause(ctx, time.Duration(200+t.rand.IntN(600))*time.Millisecond); err != nil {
-			return err
-		}
-		t.load.epoch.Add(1)
-		switch n % 4 {
-		case 0:
-			p.cut()
-		case 1: // longer than a request may take, then the writes arrive all the same
-			resume := p.stall()
-			err := pause(ctx, 2*time.Second)
-			resume()
-			if err != nil {
-				return err
-			}
-		default:
-			p.slow(n%2, 300*time.Millisecond)
-			err := pause(ctx, time.Second)
-			p.slow(n%2, 0)
-			if err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -16,12 +16,12 @@ func scenarios(o Options) []scenario {
 		{name: "1", load: gentle, fault: "kill -9 of all services, their users never come back", run: forgetful},
 		{name: "2", load: mixed, fault: "SIGTERM, and twice, while Kafka hangs", run: farewell},
 		{name: "3", load: "put, delete, put in one millisecond", fault: "every order, two services", run: oneMoment},
-		{name: "4", load: mixed, fault: "late puts after deletes, compaction, second delivery", run: latePuts},
+		{name: "4", load: mixed, fault: "puts land after deletes, after a compaction, by a second delivery", run: latePuts},
 		{name: "5", load: "clear, then a week of old reports", fault: "late upload", run: latePhone},
 		{name: "6", load: "100 objects in one batch", fault: "puts and deletes mixed", run: hundred},
 		{name: "7", load: mixed, fault: "jobs killed, stopped and frozen", run: rebalance},
 		{name: "8", load: mixed, fault: "undecodable messages, and records that HBase refuses for good; then driven again", run: poison},
-		{name: "9", load: mixed, fault: "Redis refuses writes, forgets scripts", run: storm},
+		{name: "9", load: mixed, fault: "Redis refuses writes, forgets scripts; a job's workers panic", run: storm},
 		{name: "10", load: mixed, fault: "HBase down for 20 s", run: outage},
 		{name: "11", load: mixed, fault: "HBase refuses puts while regions close and open", run: refusals},
 		{name: "12", load: gentle, fault: "Redis evicts records before the job reads them", run: eviction},
@@ -30,6 +30,7 @@ func scenarios(o Options) []scenario {
 		{name: "15", load: mixed, fault: "Redis emptied, everybody reconnects", run: stampede},
 		{name: "16", load: gentle, fault: "two services by turns", run: alternating},
 		{name: "17", load: "viewings of 89 to 91 days ago", fault: "replay", run: oldRows},
+		{name: "away", load: mixed, fault: "services and jobs killed while HBase, then Kafka, is away", run: away},
 		{name: "net", load: mixed, fault: "the line to Redis is cut, stalls, is slow one way", run: network},
 	}
 	for i := range all {

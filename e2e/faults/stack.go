@@ -5,31 +5,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 
-	"github.com/playhead/playhead/e2e/process"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/redis"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // spec says what to start for a case. Zero values take the defaults.
 type spec struct {
-	services, jobs int // default 2 each
+	services, jobs int // default 2 each; noJobs for jobs in this process
 	// hold and sweep are those of the services and jobs (default 2 s and 6 s). A
 	// request may take 1.5 s: hold + request + drift stay below the age of a sweep.
 	hold, sweep time.Duration
 	drain       time.Duration
 	redis       string // address for the services, when it is not the server's own
 }
+
+// noJobs leaves the jobs out.
+const noJobs = -1
 
 // withDefaults fills in what was left out.
 func (sp spec) withDefaults() spec {
@@ -116,80 +114,6 @@ func (s *stack) openStores(ctx context.Context) (err error) {
 	s.archive, err = hbase.Open(ctx, hbase.Config{ZooKeeper: s.es["hbase"].Addr(), Table: s.name})
 	return err
 }
-
-func (s *stack) addService(ctx, watch context.Context, i int) error {
-	addr, err := process.FreeAddr(ctx)
-	if err != nil {
-		return err
-	}
-	u, err := s.unit(ctx, fmt.Sprintf("history-service-%d", i), "--listen", addr,
-		"--hold", s.hold.String(), "--deadline", "1.5s", "--redis", cmp.Or(s.redis, s.es["redis"].Addr()))
-	if err != nil {
-		return err
-	}
-	conn, err := dial(addr)
-	if err != nil {
-		return err
-	}
-	s.services, s.conns = append(s.services, u), append(s.conns, conn)
-	s.doors = append(s.doors, rpcDoor{historyv1.NewHistoryServiceClient(conn)})
-	s.wg.Go(func() { u.watch(watch) })
-	return nil
-}
-
-func (s *stack) addJob(ctx, watch context.Context, i int, more ...string) error {
-	more = append([]string{"--redis", s.es["redis"].Addr(), "--sweep-age", s.sweep.String(), "--sweep-every", "1s"}, more...)
-	u, err := s.unit(ctx, fmt.Sprintf("history-job-%d", i), more...)
-	if err != nil {
-		return err
-	}
-	s.jobs = append(s.jobs, u)
-	s.wg.Go(func() { u.watch(watch) })
-	return nil
-}
-
-func (s *stack) addEdge(ctx, watch context.Context) error {
-	secret := strings.Repeat("s", 32)
-	file := filepath.Join(s.opts.Dir, "secret")
-	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
-		return err
-	}
-	listen, err := process.FreeAddr(ctx)
-	if err != nil {
-		return err
-	}
-	admin, err := process.FreeAddr(ctx)
-	if err != nil {
-		return err
-	}
-	s.edge = edgeDoor{addr: listen, secret: []byte(secret)}
-	var rpc []string
-	for _, c := range s.conns {
-		rpc = append(rpc, c.Target())
-	}
-	s.bff = newUnit(s.opts.Log, "bff", admin, filepath.Join(s.opts.Bin, "bff"), "--listen", listen, "--admin", admin,
-		"--service", strings.Join(rpc, ","), "--token-secret-file", file, "--user-rate", "1e6", "--user-burst", "1e6")
-	s.wg.Go(func() { s.bff.watch(watch) })
-	return nil
-}
-
-// unit makes a service or job, named by command and number.
-func (s *stack) unit(ctx context.Context, name string, more ...string) (*unit, error) {
-	admin, err := process.FreeAddr(ctx)
-	if err != nil {
-		return nil, err
-	}
-	command := name[:strings.LastIndexByte(name, '-')]
-	argv := append([]string{
-		filepath.Join(s.opts.Bin, command), "--admin", admin, "--drain", s.drain.String(),
-		"--kafka", s.es["kafka"].Addr(), "--hbase", s.es["hbase"].Addr(),
-		"--kafka-topic", s.name, "--kafka-dead-topic", s.dead(), "--kafka-group", s.name, "--kafka-partitions", "8", "--hbase-table", s.name, "--hbase-regions", "4",
-	}, more...)
-	return newUnit(s.opts.Log, name, admin, argv...), nil
-}
-
-// dead is the topic of what could not be archived.
-func (s *stack) dead() string { return s.name + ".dead" }
 
 func (s *stack) units() []*unit {
 	all := slices.Concat(s.services, s.jobs)
