@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"github.com/playhead/playhead/bff/codec"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -15,25 +16,69 @@ type clearInput struct {
 }
 
 func (a *api) deleteOne(ctx context.Context, in *objectInput) (*deleted, error) {
-	return a.delete(ctx, in.objects())
+	n, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: in.objects()})
+	return &deleted{Deleted: &n}, err
 }
 
+// deleteSome removes objects, or a range. One that has no beginning is a clear, which
+// also holds for what devices still come with.
 func (a *api) deleteSome(ctx context.Context, in *upload) (*deleted, error) {
-	objects, err := a.objects(ctx, in, maxDelete)
-	if err != nil {
+	var what *codec.Deletion
+	err := a.read(in, func(body []byte) (err error) {
+		what, err = codec.DecodeDeletion(body, maxDelete)
+		return err
+	})
+	switch {
+	case err != nil:
 		return nil, err
+	case len(what.Objects) == 0 && what.SinceMs == 0:
+		out, err := a.clear(ctx, what.Type, what.UntilMs)
+		return &deleted{Until: out}, err
+	case len(what.Objects) == 0:
+		n, err := a.deleteRange(ctx, what)
+		return &deleted{Deleted: &n}, err
 	}
-	return a.delete(ctx, objects)
+	a.spend(ctx, len(what.Objects))
+	n, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: what.Objects})
+	return &deleted{Deleted: &n}, err
 }
 
-func (a *api) delete(ctx context.Context, objects []*historyv1.Object) (*deleted, error) {
+// rangeDeadline bounds the removal of a range. Who is told that it passed asks again, and
+// it goes on where it was.
+const rangeDeadline = 20 * time.Second
+
+// deleteRange removes what was last reported in a range, as of the end of the range: what
+// is reported meanwhile stays.
+func (a *api) deleteRange(ctx context.Context, what *codec.Deletion) (n uint32, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rangeDeadline)
+	defer cancel()
+	req := &historyv1.ListRequest{Uid: uidOf(ctx), Limit: pageSize, Type: what.Type, SinceMs: what.SinceMs, UntilMs: what.UntilMs}
+	for items, err := range a.pages(ctx, req) {
+		if err != nil {
+			return n, err
+		}
+		objects := make([]*historyv1.Object, len(items))
+		for i, it := range items {
+			objects[i] = it.Object
+		}
+		if len(objects) == 0 {
+			continue
+		}
+		gone, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: objects, AtMs: what.UntilMs})
+		if err != nil {
+			return n, err
+		}
+		n += gone
+	}
+	return n, nil
+}
+
+func (a *api) delete(ctx context.Context, req *historyv1.DeleteRequest) (n uint32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.WriteDeadline)
 	defer cancel()
-	resp, err := a.cfg.Service.Delete(ctx, &historyv1.DeleteRequest{Uid: uidOf(ctx), Objects: objects})
-	if err != nil {
-		return nil, err
-	}
-	return &deleted{Deleted: resp.Deleted}, nil
+	req.Uid = uidOf(ctx)
+	resp, err := a.cfg.Service.Delete(ctx, req)
+	return resp.GetDeleted(), err
 }
 
 func (a *api) deleteAll(ctx context.Context, in *clearInput) (*cleared, error) {
@@ -41,11 +86,13 @@ func (a *api) deleteAll(ctx context.Context, in *clearInput) (*cleared, error) {
 	if err != nil {
 		return nil, err
 	}
+	out, err := a.clear(ctx, in.Type, until)
+	return &cleared{Until: out}, err
+}
+
+func (a *api) clear(ctx context.Context, typ uint32, until int64) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.WriteDeadline)
 	defer cancel()
-	resp, err := a.cfg.Service.Clear(ctx, &historyv1.ClearRequest{Uid: uidOf(ctx), Type: in.Type, UntilMs: until})
-	if err != nil {
-		return nil, err
-	}
-	return &cleared{Until: codec.FormatTime(resp.ClearedMs)}, nil
+	resp, err := a.cfg.Service.Clear(ctx, &historyv1.ClearRequest{Uid: uidOf(ctx), Type: typ, UntilMs: until})
+	return codec.FormatTime(resp.GetClearedMs()), err
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"path"
@@ -66,14 +67,16 @@ func requestID(ctx context.Context) string {
 // had begun is cut off, so that it is not taken for a whole one.
 func (e *edge) finish(w *recorder, r *http.Request, began time.Time) {
 	v, begun := recover(), w.status != 0
-	if v != nil {
+	err, _ := v.(error)
+	cut := errors.Is(err, http.ErrAbortHandler) // on purpose, and said where it was
+	if v != nil && !cut {
 		p := e.problem(r.Context(), fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
 		if !begun {
 			p.serve(w)
 		}
 	}
 	e.metrics.request(r.Pattern, w.status, time.Since(began))
-	if v != nil && begun {
+	if cut || v != nil && begun {
 		panic(http.ErrAbortHandler)
 	}
 }

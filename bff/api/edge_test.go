@@ -93,7 +93,7 @@ func TestErrorsOfTheService(t *testing.T) {
 	targets := map[string]string{
 		"POST /v1/heartbeats": upload(beat), "GET /v1/history": "", "GET /v1/history/1/100": "", "DELETE /v1/history/1/100": "",
 		"POST /v1/history/lookup": `{"objects":[{"id":"1","type":1}]}`, "POST /v1/history/delete": `{"objects":[{"id":"1","type":1}]}`,
-		"DELETE /v1/history": "",
+		"DELETE /v1/history": "", "GET /v1/continue": "", "GET /v1/export": "",
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -126,7 +126,11 @@ func TestDeadlines(t *testing.T) {
 		{"GET /v1/history", "", 5 * time.Second},
 		{"GET /v1/history/1/100", "", 5 * time.Second},
 		{"POST /v1/history/delete", `{"objects":[{"id":"1","type":1}]}`, 2 * time.Second},
+		{"POST /v1/history/delete", `{"type":1}`, 2 * time.Second},
+		{"POST /v1/history/delete", `{"since":"1999-01-01T00:00:00Z"}`, 5 * time.Second},
 		{"DELETE /v1/history", "", 2 * time.Second},
+		{"GET /v1/continue", "", 5 * time.Second},
+		{"GET /v1/export", "", 5 * time.Second},
 	} {
 		t.Run(tt.target, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -146,10 +146,14 @@ func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 		"sent_at": `"2026-03-01T20:15:00Z"`, "ack": `"cached"`, "records": "false", "heartbeats": "[%s]",
 		"object": `{"id":"1","type":1}`, "kind": `"start"`, "position_ms": "0", "duration_ms": "1", "event_time": `"2026-03-01T20:15:00Z"`,
 		"session": `"s"`, "device": `"d"`, "failed": "true", "meta": `{"a":"b"}`, "objects": `[{"id":"1","type":1}]`,
+		"type": "1", "since": `"2026-03-01T20:15:00Z"`, "until": `"2026-03-01T20:15:00Z"`,
 	}
-	write := func(schema string) string {
+	write := func(schema string, but ...string) string {
 		var fields []string
 		for name := range schemas[schema].Properties {
+			if slices.Contains(but, name) {
+				continue
+			}
 			fields = append(fields, fmt.Sprintf("%q:%s", name, values[name]))
 		}
 		return "{" + strings.Join(fields, ",") + "}"
@@ -165,7 +169,9 @@ func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 	if w := newEdge(t, points).do(t, "POST /v1/history/lookup", write("LookupBody")); w.Code != http.StatusOK {
 		t.Errorf("lookup: got %d %s", w.Code, w.Body)
 	}
-	if w := newEdge(t, &service{}).do(t, "POST /v1/history/delete", write("DeleteBody")); w.Code != http.StatusOK {
-		t.Errorf("delete: got %d %s", w.Code, w.Body)
+	for _, body := range []string{write("DeleteBody", "objects"), write("DeleteBody", "type", "since", "until")} { // either
+		if w := newEdge(t, &service{}).do(t, "POST /v1/history/delete", body); w.Code != http.StatusOK {
+			t.Errorf("delete %s: got %d %s", body, w.Code, w.Body)
+		}
 	}
 }

@@ -28,21 +28,28 @@ func (in *objectInput) objects() []*historyv1.Object {
 }
 
 func (a *api) list(ctx context.Context, in *listInput) (*page, error) {
-	req := &historyv1.ListRequest{Uid: uidOf(ctx), Limit: in.Limit, Cursor: in.Cursor, Type: in.Type}
-	var err error
-	if req.SinceMs, err = queryTime("query.since", in.Since); err != nil {
+	req, err := listRequest(ctx, in.Type, in.Since, in.Until)
+	if err != nil {
 		return nil, err
 	}
-	if req.UntilMs, err = queryTime("query.until", in.Until); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
-	defer cancel()
-	resp, err := a.cfg.Service.List(ctx, req)
+	req.Limit, req.Cursor = in.Limit, in.Cursor
+	resp, err := a.page(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	return &page{Items: codec.NewRecords(resp.Items), Cursor: resp.Cursor, HasMore: resp.HasMore}, nil
+}
+
+func listRequest(ctx context.Context, typ uint32, since, until string) (*historyv1.ListRequest, error) {
+	req := &historyv1.ListRequest{Uid: uidOf(ctx), Type: typ}
+	var err error
+	if req.SinceMs, err = queryTime("query.since", since); err != nil {
+		return nil, err
+	}
+	if req.UntilMs, err = queryTime("query.until", until); err != nil {
+		return nil, err
+	}
+	return req, nil
 }
 
 func (a *api) point(ctx context.Context, in *objectInput) (*codec.Record, error) {

@@ -28,7 +28,10 @@ type lookupBody struct {
 }
 
 type deleteBody struct {
-	Objects []codec.Object `json:"objects" minItems:"1" maxItems:"1000" nullable:"false"`
+	Objects []codec.Object `json:"objects,omitempty" minItems:"1" maxItems:"1000" nullable:"false" doc:"These; or else a range, of which at least one bound is given."`
+	Type    uint32         `json:"type,omitempty" minimum:"1" maximum:"4294967295" doc:"Only objects of this type."`
+	Since   string         `json:"since,omitempty" format:"date-time" doc:"Nothing that was last reported before it."`
+	Until   string         `json:"until,omitempty" format:"date-time" doc:"Nothing that was last reported after it; now by default."`
 }
 
 // Answers.
@@ -48,7 +51,12 @@ type lookup struct {
 }
 
 type deleted struct {
-	Deleted uint32 `json:"deleted" doc:"How many of the objects had a record."`
+	Deleted *uint32 `json:"deleted,omitempty" doc:"How many of the objects had a record."`
+	Until   string  `json:"until,omitempty" format:"date-time" doc:"Where no since was given: everything at or before it is gone."`
+}
+
+type shelf struct {
+	Items []*codec.Record `json:"items" nullable:"false" doc:"Of the newest 1,000 records."`
 }
 
 type cleared struct {
