@@ -21,7 +21,8 @@ import (
 // Config says how long and how much to hold. Zero values take the defaults.
 type Config struct {
 	Publisher history.Publisher
-	// Hold is the longest time a key waits for its viewing to end (default 120 s).
+	// Hold is the longest time a key waits for its viewing to end (default 120 s),
+	// give or take a tick or two.
 	// Jobs must sweep no mark younger than twice that.
 	Hold time.Duration
 	// Tick is how often keys are announced (default 1 s).
@@ -47,7 +48,10 @@ type Aggregator struct {
 	full    chan struct{} // capacity 1: enough keys are due
 	due     atomic.Int64  // keys whose viewing ended since the last flush
 	shard   [shards]shard
-	failing bool // the last publish failed; only the flusher touches it
+
+	// Only the flusher touches these.
+	failing bool // the last publish failed
+	probed  int  // the share that was offered last while it did
 }
 
 // New checks the configuration. [Aggregator.Run] announces.

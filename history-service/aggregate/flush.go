@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -21,23 +20,48 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		case <-t.C:
 		case <-a.full:
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.cfg.Drain)
-			defer cancel()
-			a.flush(last, 0) // what is left is marked: the sweep archives it
+			a.flush(context.WithoutCancel(ctx), a.cfg.Drain, 0) // what is left is marked: the sweep archives it
 			return nil
 		}
-		a.flush(ctx, a.cfg.Hold)
+		if !a.failing || a.probe(ctx) {
+			a.flush(ctx, a.cfg.Deadline, a.cfg.Hold)
+		}
 	}
 }
 
-// flush announces what was held for at least the given time. What the queue does
-// not take is put back for the next tick.
-func (a *Aggregator) flush(ctx context.Context, age time.Duration) {
-	keys := a.collect(time.Now().Add(-age))
-	if len(keys) == 0 {
-		return
+// probe offers the queue, which failed the last time, what it did not take of one
+// share: in an outage all keys would be taken up and put back at every tick, and a
+// viewing that goes on be announced again and again, all in vain. It reports whether
+// the queue took them, or none are left.
+func (a *Aggregator) probe(ctx context.Context) bool {
+	for range shards {
+		a.probed = (a.probed + 1) % shards
+		if keys := a.shard[a.probed].takeWaiting(); len(keys) > 0 {
+			return a.publish(ctx, a.cfg.Deadline, keys)
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Deadline)
+	return true
+}
+
+// flush announces what was held for at least the given time.
+func (a *Aggregator) flush(ctx context.Context, limit, age time.Duration) {
+	a.due.Store(0) // first: keys that become due meanwhile may count twice, but not never
+	opened := time.Now().Add(-age)
+	var keys []history.Dirty
+	for i := range a.shard {
+		keys = append(keys, a.shard[i].take(opened)...)
+	}
+	if len(keys) > 0 {
+		a.publish(ctx, limit, keys)
+	}
+}
+
+// publish announces keys, within the limit, and reports whether the queue took all.
+// What it does not take is put back for the next tick. A key that waits under an
+// older mark than the one it is due with again goes along: it settles nothing and
+// costs a few bytes.
+func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []history.Dirty) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	unsent, err := a.cfg.Publisher.Publish(ctx, keys)
 	a.metrics.announced.Add(float64(len(keys) - len(unsent)))
@@ -46,21 +70,7 @@ func (a *Aggregator) flush(ctx context.Context, age time.Duration) {
 	for _, d := range unsent {
 		a.Announce(d)
 	}
-}
-
-// collect takes the due keys of all shards and those that wait, ordered so that a
-// user's keys stand together. A key that waits under an older mark than the one it
-// is due with again goes along: it settles nothing and costs a few bytes.
-func (a *Aggregator) collect(opened time.Time) []history.Dirty {
-	a.due.Store(0) // first: keys that become due meanwhile may count twice, but not never
-	var keys []history.Dirty
-	for i := range a.shard {
-		keys = append(keys, a.shard[i].take(opened)...)
-	}
-	slices.SortFunc(keys, func(x, y history.Dirty) int {
-		return cmp.Or(strings.Compare(x.Key.UID, y.Key.UID), cmp.Compare(x.Mark, y.Mark))
-	})
-	return keys
+	return err == nil
 }
 
 // report logs when the queue goes away and when it is back, and no more than that.

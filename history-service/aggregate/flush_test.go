@@ -2,9 +2,11 @@ package aggregate_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"weak"
@@ -73,6 +75,58 @@ func TestOutageIsQuiet(t *testing.T) {
 	if lines := strings.Count(log.String(), "\n"); lines != 2 || !strings.Contains(log.String(), errDown.Error()) {
 		t.Errorf("got %d lines, want one at the begin and one at the end of the outage:\n%s", lines, log.String())
 	}
+}
+
+// TestOutageIsCheap: while the queue is down it is offered a share of the users at a
+// time, and all that is due in the tick in which it takes that.
+func TestOutageIsCheap(t *testing.T) {
+	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
+		var offered atomic.Int64
+		most := int64(0)
+		w.queue.set(false, func(history.Dirty) bool { offered.Add(1); return true })
+		for i := range 6400 {
+			w.write(key(fmt.Sprint("user", i), 1), true)
+		}
+		pass(tick)
+		for range 100 {
+			offered.Store(0)
+			pass(tick)
+			most = max(most, offered.Load())
+		}
+		if most == 0 || most > 200 {
+			t.Errorf("up to %d keys of 6,400 are offered at a tick of an outage, want about 100", most)
+		}
+		w.queue.set(false, nil)
+		pass(tick)
+		w.wantMetrics(t, "a tick after the outage", map[string]int{"announced_keys_total": 6400, "held_keys": 0})
+	})
+}
+
+// TestOutageIsOneAnnouncement: a viewing that goes on through an outage of several
+// holds is announced once after it.
+func TestOutageIsOneAnnouncement(t *testing.T) {
+	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
+		w.write(key("bob", 1), true) // whose share is offered at every tick
+		w.queue.set(false, all)
+		var last history.Dirty
+		for range 40 {
+			if d := w.write(key("ann", 1), false); d.Mark != 0 {
+				last = d
+			}
+			pass(15 * time.Second)
+		}
+		var taken atomic.Int64
+		w.queue.set(false, func(d history.Dirty) bool {
+			if d.Key == last.Key {
+				taken.Add(1)
+			}
+			return false
+		})
+		pass(2 * tick)
+		if n := taken.Load(); n != 1 {
+			t.Errorf("announced %d times, want once", n)
+		}
+	})
 }
 
 // TestMax drops the oldest at once, not at the next tick. All keys are of one user,
@@ -192,7 +246,7 @@ func TestDrainDeadline(t *testing.T) {
 				pass(tick + tick/2)
 				begun := time.Now()
 				w.stop()
-				if got, want := time.Since(begun), min(deadline, 5*time.Second); got != want {
+				if got, want := time.Since(begun), 5*time.Second; got != want {
 					t.Errorf("deadline %v, publishing %v: the stop took %v, want %v", deadline, busy, got, want)
 				}
 				w.wantMetrics(t, "stopped", map[string]int{"announced_keys_total": 0, "dropped_keys_total": 0, "held_keys": 1})

@@ -70,6 +70,7 @@ func (a *Aggregator) Release(p Pin, r Result) {
 	defer s.mu.Unlock()
 	e.pins--
 	e.lost = e.lost || r.Lost
+	over := e.mark != 0 && time.Since(e.opened) >= a.cfg.Hold
 	if r.Written != nil {
 		e.written(p, r)
 	}
@@ -80,7 +81,9 @@ func (a *Aggregator) Release(p Pin, r Result) {
 	if !e.ended && e.mark != 0 && r.Mark == e.mark {
 		s.line(&s.running, e)
 	}
-	if r.Ended && !e.ended {
+	// A heartbeat that comes between the end of the hold and the tick renews the mark.
+	// The key is due all the same: it would be with every hold, and never announced.
+	if (r.Ended || over) && !e.ended {
 		e.ended = true
 		s.line(&s.ended, e)
 		a.count()

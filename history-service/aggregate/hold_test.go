@@ -125,16 +125,26 @@ func TestRemark(t *testing.T) {
 	})
 }
 
-// TestRemarkRestarts: the hold that starts anew lasts as long as any.
-func TestRemarkRestarts(t *testing.T) {
-	inBubble(t, aggregate.Config{Tick: 50 * time.Second}, func(t *testing.T, w *world) {
-		w.write(key("ann", 1), false)
-		pass(130 * time.Second)
-		again := w.write(key("ann", 1), false)
-		pass(100 * time.Second)
-		w.wantTaken(t, "100 s after the second mark")
-		pass(20 * time.Second)
-		w.wantTaken(t, "at the first tick 120 s after the second mark", again)
+// TestCadence: a viewing whose heartbeats come just before the ticks, and one of them
+// when the hold is over, is announced at the next tick, under the mark of that one.
+func TestCadence(t *testing.T) {
+	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
+		k := key("ann", 1)
+		pass(tick - time.Millisecond)
+		for n := range 3 {
+			w.write(k, false)
+			for range 7 {
+				pass(15 * time.Second)
+				if w.write(k, false).Mark != 0 {
+					t.Fatalf("hold %d: a mark within it", n)
+				}
+			}
+			pass(15 * time.Second)
+			again := w.write(k, false)
+			w.wantTaken(t, "when the hold is over")
+			pass(15 * time.Second)
+			w.wantTaken(t, "at the next tick", again)
+		}
 	})
 }
 

@@ -147,6 +147,7 @@ func (m *machine) released(p modelPin, r aggregate.Result) {
 	h := p.hold
 	h.pins--
 	h.lost = h.lost || r.Lost
+	over := h.mark != 0 && time.Since(h.opened) >= modelledHold
 	if r.Written != nil {
 		known := h.record == p.Record
 		if h.record = nil; known {
@@ -156,7 +157,7 @@ func (m *machine) released(p modelPin, r aggregate.Result) {
 	if r.Mark != 0 {
 		m.marked(h, r.Mark)
 	}
-	if r.Ended && h.ended.IsZero() {
+	if (r.Ended || over) && h.ended.IsZero() {
 		h.ended = time.Now()
 	}
 	if h.pins == 0 && (h.lost || h.mark == 0) {

@@ -82,6 +82,15 @@ func (s *shard) take(opened time.Time) []history.Dirty {
 	return due
 }
 
+// takeWaiting removes and returns the keys that wait.
+func (s *shard) takeWaiting() []history.Dirty {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := s.waiting
+	s.waiting = nil
+	return waiting
+}
+
 func (s *shard) remove(due []history.Dirty, e *entry) []history.Dirty {
 	s.drop(e)
 	return append(due, history.Dirty{Key: e.key, Mark: e.mark})

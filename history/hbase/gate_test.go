@@ -126,8 +126,8 @@ func TestTurns(t *testing.T) {
 			g.mu.Unlock()
 			return make([]error, len(batch))
 		}
-		if errs := g.a.Put(t.Context(), cells(20*500)); errs != nil || most != 8 {
-			t.Errorf("20 batches: got %v, %d at once, want 8", errs, most)
+		if errs := g.a.Put(t.Context(), cells(20*500)); errs != nil || most != 3 {
+			t.Errorf("20 batches: got %v, %d at once, want 3", errs, most)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second+time.Millisecond)
 		defer cancel()

@@ -96,6 +96,27 @@ func TestStatesExpire(t *testing.T) {
 	})
 }
 
+// TestContentsExpire checks that no way to write a content makes it for ever, and
+// that its life starts anew with its mark.
+func TestContentsExpire(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		config.TTL = time.Hour
+		c, client, uid := open(t, config), raw(t, config), ""
+		content := func() string { return "{" + bucket(uid) + "}:c:" + uid + ":1_1" }
+		for _, mark := range []bool{true, false} {
+			uid = user(t, c)
+			k, at := key(uid, "1"), hourAgo()
+			put(t, c, history.Write{Key: k, Record: record(at, 1), Mark: mark})
+			lives(t, client.TTL(t.Context(), content()).Val(), time.Hour)
+			client.Expire(t.Context(), content(), time.Minute)
+			put(t, c, history.Write{Key: k, Record: record(at, 2), Base: 1})
+			lives(t, client.TTL(t.Context(), content()).Val(), time.Minute)
+			put(t, c, history.Write{Key: k, Record: record(at, 3), Base: 2, Mark: true})
+			lives(t, client.TTL(t.Context(), content()).Val(), time.Hour)
+		}
+	})
+}
+
 // TestLifeIsRenewed writes now and then: lists and states must not end before
 // the contents do.
 func TestLifeIsRenewed(t *testing.T) {

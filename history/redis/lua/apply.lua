@@ -69,10 +69,17 @@ end
 
 for n = 1, #KEYS / 2 do
   local list, j = KEYS[2 * n], 4 * n
-  local old = try('SET', KEYS[2 * n - 1], ARGV[j + 1], 'EX', ttl, 'GET')
+  -- A content's life starts anew with its mark: so much later than its last write
+  -- as a hold is long, and the server has less to do for each write.
+  local content, old = KEYS[2 * n - 1], nil
+  if n <= marked then
+    old = try('SET', content, ARGV[j + 1], 'EX', ttl, 'GET')
+  else
+    old = try('SET', content, ARGV[j + 1], 'KEEPTTL', 'GET')
+  end
   if type(old) == 'string' and sub(old, 2, 9) == ARGV[j] or settled(n, old) then
     call('ZADD', list, ARGV[j + 2], ARGV[j + 3])
-    if n <= marked then mark(n, list, ARGV[j + 3]) end
+    if n <= marked then mark(n, list, ARGV[j + 3]) elseif not old then call('EXPIRE', content, ttl) end
     if n <= marked or not old then renew(list) end
   end
 end
