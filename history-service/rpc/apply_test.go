@@ -223,3 +223,20 @@ func TestLostAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestLongHistoryNewestFirst: of one upload every completed viewing counts, in
+// whatever order they come, also beyond what a record remembers one by one.
+func TestLongHistoryNewestFirst(t *testing.T) {
+	const viewings = 2*history.MaxCompletions + 1
+	s := newHouse(t).service(t)
+	var hbs []*historyv1.Heartbeat
+	for i := range int64(viewings) {
+		h := beat("ann/7", historyv1.Kind_KIND_FINISH, i*3_600_000, 100)
+		h.Session = fmt.Sprint("s", i)
+		hbs = append(hbs, h)
+	}
+	apply(t, s, hbs...)
+	if got := point(t, s, "ann", "7").GetPlays(); got != viewings {
+		t.Errorf("%d plays, want %d", got, viewings)
+	}
+}

@@ -1,7 +1,9 @@
 package rpc
 
 import (
+	"cmp"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
@@ -50,6 +52,7 @@ func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status) *
 		g.events = append(g.events, i)
 	}
 	for _, g := range b.groups {
+		g.sort()
 		g.pin = s.cfg.Aggregate.Pin(g.key)
 		g.mark = g.pin.Mark
 		if g.pin.Record != nil {
@@ -58,6 +61,15 @@ func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status) *
 		}
 	}
 	return b
+}
+
+// sort orders the events by time. A record remembers a bounded number of completed
+// viewings and counts no older ones, so that a long history sent newest first would
+// lose plays.
+func (g *group) sort() {
+	slices.SortStableFunc(g.events, func(i, j int) int {
+		return cmp.Compare(g.batch.events[i].At, g.batch.events[j].At)
+	})
 }
 
 // missing returns the keys, and their groups, that must be loaded.
