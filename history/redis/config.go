@@ -24,8 +24,9 @@ type Config struct {
 
 	// Keep is how many records of a user Trim leaves. Default 1,000.
 	Keep int
-	// TTL is how long a record lives after its last write. Below the archive's life
-	// or the longest outage of the archive, records get lost. Default 90 days.
+	// TTL is how long a record lives after the write that set its last mark, which is
+	// its last write or at most a hold older. Below the archive's life or the longest
+	// outage of the archive, records get lost. Default 90 days.
 	TTL time.Duration
 	// Timeout bounds the wait for one answer; a context may bound it further.
 	// Default 2 s.
