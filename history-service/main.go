@@ -22,6 +22,7 @@ type flags struct {
 	Admin     string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Max       int           `help:"Keys held in memory at most." default:"1000000"`
+	WarmRate  int           `help:"Cold users filled from HBase in a second, at most." default:"1000"`
 	Deadline  time.Duration `help:"Longest time a request may take; shorter than the hold." default:"5s"`
 	Drain     time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
@@ -84,7 +85,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	}
 	server, err := rpc.New(rpc.Config{
 		Cache: engines.Cache(cache), Archive: engines.Archive(archive), Aggregate: held, Queue: publisher,
-		Deadline: f.Deadline, Keep: f.Keep, Logger: log, Registry: registry,
+		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return nil, err

@@ -108,6 +108,7 @@ func (s *Server) load(ctx context.Context, b *batch) {
 			s.warm.want(keys[i].UID)
 		}
 	}
+	s.base(ctx, groups)
 }
 
 func count(statuses []historyv1.Status, s historyv1.Status) (n int) {

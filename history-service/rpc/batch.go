@@ -24,13 +24,15 @@ type group struct {
 	events []int // indexes into batch.events
 	pin    aggregate.Pin
 
-	base    *history.Record // what the cache holds
-	user    history.User
-	next    *history.Record // base and events, nil when there is nothing
-	mark    bool            // the next write must set a mark
-	done    bool            // stored, needless, or failed
-	failed  bool            // a store did not answer
-	visible bool            // the key had a record that readers saw
+	base     *history.Record // what the cache holds
+	archived *history.Record // what the archive holds instead, where that was asked
+	complete bool            // nothing is lacking that the archive may hold
+	user     history.User
+	next     *history.Record // base and events, nil when there is nothing
+	mark     bool            // the next write must set a mark
+	done     bool            // stored, needless, or failed
+	failed   bool            // a store did not answer
+	visible  bool            // the key had a record that readers saw
 
 	result aggregate.Result
 }
@@ -99,13 +101,16 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 	return writes, groups
 }
 
-// revised returns the next record under a revision of its own. 63 random bits: a
-// repeat within one key is out of the question, and nothing needs coordinating.
+// revised returns the next record under a revision of its own.
 func (g *group) revised() *history.Record {
 	r := *g.next
-	r.Revision = rand.Uint64()>>1 + 1
+	r.Revision = revision()
 	return &r
 }
+
+// revision returns 63 random bits: a repeat within one key is out of the question,
+// and nothing needs coordinating.
+func revision() uint64 { return rand.Uint64()>>1 + 1 }
 
 // release gives the keys back to the aggregator.
 func (b *batch) release(a *aggregate.Aggregator) {
@@ -133,10 +138,18 @@ func (b *batch) items() []*historyv1.Item {
 	return items
 }
 
-// current is the record as the cache holds it after the batch.
+// current is the record as it stands after the batch.
 func (g *group) current() *history.Record {
 	if g.result.Written != nil {
 		return g.result.Written
 	}
-	return g.base
+	return g.before()
+}
+
+// before is the record as it stood before the batch.
+func (g *group) before() *history.Record {
+	if g.base != nil {
+		return g.base
+	}
+	return g.archived
 }

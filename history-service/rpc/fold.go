@@ -33,7 +33,7 @@ func (g *group) conflict(current history.Entry) {
 		g.fail()
 		return
 	}
-	held := g.base.After(current.User.ClearedAt(g.key.Object.Type))
+	held := g.before().After(current.User.ClearedAt(g.key.Object.Type))
 	g.base, g.user, g.mark = current.Record, current.User, true
 	g.next = history.Merge(current.Record, held)
 	g.fold()
@@ -42,12 +42,12 @@ func (g *group) conflict(current history.Entry) {
 // fold adds the events to g.next and decides the status of each. When nothing has
 // changed, there is nothing to write.
 func (g *group) fold() {
-	g.visible = g.base.Visible(g.key.Object, &g.user) != nil
+	g.visible = g.before().Visible(g.key.Object, &g.user) != nil
 	cleared := g.user.ClearedAt(g.key.Object.Type)
 	for _, i := range g.events {
 		g.batch.statuses[i] = g.add(&g.batch.events[i], cleared)
 	}
-	g.done = history.Same(g.next, g.base)
+	g.done = history.Same(g.next, g.before())
 }
 
 func (g *group) add(e *history.Event, cleared int64) historyv1.Status {
@@ -56,7 +56,7 @@ func (g *group) add(e *history.Event, cleared int64) historyv1.Status {
 	}
 	said := e.Record()
 	if g.next == nil {
-		said.Partial = !g.user.Complete()
+		said.Partial = !g.complete && !g.user.Complete()
 	}
 	merged := history.Merge(g.next, said)
 	same, newer := history.Same(merged, g.next), g.next == nil || said.Version >= g.next.Version

@@ -12,7 +12,7 @@ type metrics struct {
 	byStatus            []prometheus.Counter // by historyv1.Status
 	conflicts           prometheus.Counter
 	warmed, warmsFailed prometheus.Counter
-	notQueued           prometheus.Counter
+	notQueued, based    prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -23,6 +23,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		conflicts:   counter("playhead_rpc_conflicts_total", "Writes tried again because another writer was first."),
 		warmed:      counter("playhead_rpc_warmed_users_total", "Cold users filled from the archive."),
 		notQueued:   counter("playhead_rpc_not_queued_records_total", "Records to be acknowledged as queued that the queue did not take."),
+		based:       counter("playhead_rpc_archive_bases_total", "Records asked of the archive because an event was older than the user's floor."),
 		warmsFailed: counter("playhead_rpc_failed_warm_ups_total", "Warm-ups that a store did not answer."),
 	}
 	m.byStatus = make([]prometheus.Counter, len(historyv1.Status_name))
@@ -30,7 +31,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.byStatus[n] = beats.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "STATUS_")))
 	}
 	if reg != nil {
-		reg.MustRegister(beats, m.conflicts, m.warmed, m.warmsFailed, m.notQueued)
+		reg.MustRegister(beats, m.conflicts, m.warmed, m.warmsFailed, m.notQueued, m.based)
 	}
 	return m
 }

@@ -35,8 +35,9 @@ type Config struct {
 	// must be shorter than the aggregator's hold.
 	Deadline time.Duration
 	// Keep is how many records of a user a warm-up puts into the cache (default
-	// 1,000), Warmers how many users are warmed at once (default 8).
-	Keep, Warmers int
+	// 1,000), Warmers how many users are warmed at once (default 8), and WarmRate how
+	// many in a second (default 1,000).
+	Keep, Warmers, WarmRate int
 	// Now is the clock (default time.Now).
 	Now      func() time.Time
 	Logger   *slog.Logger
@@ -65,6 +66,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.Warmers <= 0 {
 		cfg.Warmers = 8
+	}
+	if cfg.WarmRate <= 0 {
+		cfg.WarmRate = 1000
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

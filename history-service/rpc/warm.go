@@ -5,16 +5,18 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/playhead/playhead/history"
 )
 
 // warmer fills cold users from the archive: one row read each, however many
-// requests want it, and only so many at once.
+// requests want it, and only so many at once and in a second.
 type warmer struct {
 	cfg     Config
 	metrics *metrics
 	queue   chan string
+	pace    pace
 
 	mu      sync.Mutex
 	flights map[string]*flight
@@ -31,7 +33,10 @@ type flight struct {
 const warmQueue = 8192
 
 func newWarmer(cfg Config, m *metrics) *warmer {
-	return &warmer{cfg: cfg, metrics: m, queue: make(chan string, warmQueue), flights: make(map[string]*flight)}
+	return &warmer{
+		cfg: cfg, metrics: m, queue: make(chan string, warmQueue), flights: make(map[string]*flight),
+		pace: pace{every: time.Second / time.Duration(cfg.WarmRate)},
+	}
 }
 
 func (w *warmer) run(ctx context.Context) error {
@@ -110,12 +115,18 @@ func (w *warmer) fill(ctx context.Context, uid string) error {
 	if e.Err != nil || e.User.Warm {
 		return e.Err
 	}
+	if err := w.pace.wait(ctx); err != nil {
+		return err
+	}
 	row, err := w.cfg.Archive.Row(ctx, uid)
 	if err != nil {
 		return err
 	}
+	if err := w.cfg.Cache.Warm(ctx, uid, warmth(row, w.cfg.Keep)); err != nil {
+		return err
+	}
 	w.metrics.warmed.Inc()
-	return w.cfg.Cache.Warm(ctx, uid, warmth(row, w.cfg.Keep))
+	return w.whole(ctx, uid, row)
 }
 
 // warmth is what of a row the cache is to hold: the newest records, and the floor

@@ -1,0 +1,137 @@
+package rpc_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+func (g *gone) Get(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
+	g.asked.Add(1)
+	if g.down.Load() {
+		return nil, errDown
+	}
+	return g.Archive.Get(ctx, keys)
+}
+
+const finish = historyv1.Kind_KIND_FINISH
+
+// viewing is a heartbeat of a viewing of its own.
+func viewing(session, key string, ago, seconds int64) *historyv1.Heartbeat {
+	hb := beat(key, finish, ago, seconds)
+	hb.Session = session
+	return hb
+}
+
+// want compares what a reader sees of ann's object with what is exact.
+func want(t *testing.T, s *rpc.Server, id string, position, furthest, plays int64) {
+	t.Helper()
+	it := point(t, s, "ann", id)
+	if it.GetPositionMs() != position*1000 || it.GetFurthestMs() != furthest*1000 || int64(it.GetPlays()) != plays {
+		t.Errorf("object %s: got %v, want position %d s, furthest %d s, %d plays", id, it, position, furthest, plays)
+	}
+}
+
+// trimmed is a service that holds nothing, with a thousand newer objects of ann in the cache, and
+// "old", at two places with a play each, only in the archive.
+func trimmed(t *testing.T) (*rpc.Server, *gone) {
+	t.Helper()
+	h := newHouse(t)
+	a := &gone{Archive: h.db.Archive()}
+	s := h.service(t, func(c *rpc.Config) { c.Archive = a })
+	ids := fill(t, s, 1000, 1000)
+	apply(t, s, viewing("s1", "ann/old", 3_000_000, 100), viewing("s2", "ann/old", 2_000_000, 99), beat("ann/old", begin, 1_900_000, 20))
+	waitWarm(t, h, "ann")
+	archive(t, h, "ann", append(ids, "old")...)
+	settle(t, h, "ann")
+	if it := point(t, s, "ann", "old"); it != nil {
+		t.Fatalf("the cache still has %v", it)
+	}
+	return h.service(t, func(c *rpc.Config) { c.Archive = a }), a
+}
+
+func TestOldUploadsAreBasedOnTheArchive(t *testing.T) {
+	s, a := trimmed(t)
+	steps := []struct {
+		name                      string
+		hb                        *historyv1.Heartbeat
+		want                      historyv1.Status
+		position, furthest, plays int64
+		asked                     int64
+	}{
+		{"one more play, of before", viewing("s3", "ann/old", 2_500_000, 98), stored, 20, 100, 3, 1},
+		{"the same again", viewing("s3", "ann/old", 2_500_000, 98), stale, 20, 100, 3, 0},
+		{"a newer one", beat("ann/old", stop, 1_800_000, 30), stored, 30, 100, 3, 0},
+	}
+	for _, step := range steps {
+		a.asked.Store(0)
+		if got := apply(t, s, step.hb); got[0] != step.want {
+			t.Errorf("%s: got %v, want %v", step.name, got[0], step.want)
+		}
+		if n := a.asked.Load(); n != step.asked {
+			t.Errorf("%s: the archive was asked %d times, want %d", step.name, n, step.asked)
+		}
+		want(t, s, "old", step.position, step.furthest, step.plays)
+	}
+}
+
+// What the archive has already said is no change, and is not written.
+func TestOldUploadThatSaysNothingNew(t *testing.T) {
+	s, _ := trimmed(t)
+	if got := apply(t, s, viewing("s1", "ann/old", 3_000_000, 100)); got[0] != stale {
+		t.Errorf("got %v, want %v", got[0], stale)
+	}
+	if it := point(t, s, "ann", "old"); it != nil {
+		t.Errorf("it was written: %v", it)
+	}
+}
+
+// Without the archive an old upload is refused and comes again; whatever is recent
+// goes on.
+func TestOldUploadsWithoutTheArchive(t *testing.T) {
+	s, a := trimmed(t)
+	a.down.Store(true)
+	got := apply(t, s, viewing("s3", "ann/old", 2_500_000, 98), beat("ann/new", progress, 0, 10), beat("ann/0500", progress, 0, 10))
+	if got[0] != unavailable || got[1] != stored || got[2] != stored {
+		t.Errorf("got %v, want the old one alone %v", got, unavailable)
+	}
+	a.down.Store(false)
+	if got := apply(t, s, viewing("s3", "ann/old", 2_500_000, 98)); got[0] != stored {
+		t.Errorf("again: got %v, want %v", got, stored)
+	}
+	want(t, s, "old", 20, 100, 3)
+}
+
+// An old upload of a user whom the cache does not know is folded with the row that
+// warms him.
+func TestOldUploadOfAColdUser(t *testing.T) {
+	h := newHouse(t)
+	key := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
+	e := history.Event{Key: key, Kind: history.KindStop, At: start - 5000, Position: 30_000, Duration: 100_000, Session: "s1"}
+	for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: key, Record: whole(e.Record())}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := h.service(t)
+	if got := apply(t, s, viewing("s2", "ann/7", 60_000, 99)); got[0] != stored {
+		t.Fatalf("got %v, want %v", got[0], stored)
+	}
+	waitWarm(t, h, "ann")
+	for began := time.Now(); h.db.Cache().Load(t.Context(), []history.Key{key})[0].Record.Partial; {
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("it stays partial in the cache")
+		}
+	}
+	want(t, s, "7", 30, 99, 1)
+}
+
+// whole is a record as the job archives it.
+func whole(r *history.Record) *history.Record {
+	r.Partial, r.Revision = false, 1
+	return r
+}
