@@ -82,6 +82,9 @@ func check(c history.Cell) error {
 	return c.Key.Object.Validate()
 }
 
+// usualSize is what most records fit into, in bytes.
+const usualSize = 192
+
 // outgoing is a cell on its way.
 type outgoing struct {
 	key  history.Key
@@ -91,7 +94,7 @@ type outgoing struct {
 }
 
 func (a *Archive) outgoing(ctx context.Context, c history.Cell, err *error) outgoing {
-	value := wire.AppendRecord(nil, c.Record)
+	value := wire.AppendRecord(make([]byte, 0, usualSize), c.Record)
 	column := map[string][]byte{c.Key.Object.String(): value}
 	return outgoing{c.Key, a.put(ctx, c.Key.UID, column, uint64(c.Record.Version.Time())), len(value), err}
 }

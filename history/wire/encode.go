@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -81,7 +80,12 @@ func appendMeta(dst []byte, meta map[string]string) []byte {
 	if len(meta) == 0 {
 		return dst
 	}
-	for _, k := range slices.Sorted(maps.Keys(meta)) {
+	keys := make([]string, 0, history.MaxMetaKeys)
+	for k := range meta {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
 		start := len(dst)
 		dst = protowire.AppendString(append(dst, tagMetaKey), k)
 		dst = protowire.AppendString(append(dst, tagMetaValue), meta[k])
