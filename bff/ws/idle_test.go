@@ -2,18 +2,22 @@ package ws_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/ws"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // An idle connection costs the edge little memory. What is measured are both ends, in
@@ -21,19 +25,10 @@ import (
 // grown what a message makes grow.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	const players, limit = 2000, 40 << 10
-	tokens, err := token.NewVerifier([]byte(secret), audience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := ws.New(ws.Config{Service: &service{}, Tokens: tokens})
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewServer(upgrading(h))
-	t.Cleanup(server.Close)
+	addr := listen(t)
 	before := memory()
 	for i := range players {
-		conn := bare(t, server.Listener.Addr().String(), fmt.Sprint("user", i))
+		conn := bare(t, addr, mint(t, fmt.Sprint("user", i), time.Hour))
 		t.Cleanup(func() { _ = conn.Close() })
 	}
 	got := (memory() - before) / players
@@ -41,6 +36,29 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 	if got > limit {
 		t.Errorf("%d bytes for each of %d idle connections, want at most %d", got, players, limit)
 	}
+}
+
+// listen opens an edge on a real socket, which bounds nobody.
+func listen(t testing.TB) (addr string) {
+	t.Helper()
+	tokens, err := token.NewVerifier([]byte(secret), audience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := ws.New(ws.Config{Service: storing{}, Tokens: tokens, Limit: limit.New(1e9, 1e9), PerUser: 1e6})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(upgrading(h))
+	t.Cleanup(server.Close)
+	return server.Listener.Addr().String()
+}
+
+// storing remembers nothing.
+type storing struct{}
+
+func (storing) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	return &historyv1.ApplyResponse{Statuses: slices.Repeat([]historyv1.Status{historyv1.Status_STATUS_STORED}, len(req.Heartbeats))}, nil
 }
 
 // memory is what the process uses in its heap and stacks.
@@ -52,18 +70,25 @@ func memory() int {
 	return int(m.HeapAlloc + m.StackInuse)
 }
 
+// frame is a heartbeat as a masked text frame, the mask being zeros.
+func frame() []byte {
+	body := message("1", strings.Replace(beat, `"2000-01-01T00:00:00Z"`, `"`+time.Now().UTC().Format(time.RFC3339)+`"`, 1))
+	return append([]byte{0x81, 0x80 | 126, byte(len(body) >> 8), byte(len(body)), 0, 0, 0, 0}, body...)
+}
+
+// answerSize is what is read of the answer to it: the text and a header of two bytes.
+const answerSize = 2 + len(`{"seq":1,"results":[{"status":"stored"}]}`)
+
 // bare connects without a client's buffers, sends a heartbeat, and awaits the answer.
-func bare(t *testing.T, addr, uid string) net.Conn {
+func bare(t testing.TB, addr, bearer string) net.Conn {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	request := "GET /v1/stream HTTP/1.1\r\nHost: edge\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
-		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: " + inJSON + "\r\nAuthorization: Bearer " + mint(t, uid, time.Hour) + "\r\n\r\n"
-	body := message("1", strings.Replace(beat, `"2000-01-01T00:00:00Z"`, `"`+time.Now().UTC().Format(time.RFC3339)+`"`, 1))
-	frame := append([]byte{0x81, 0x80 | 126, byte(len(body) >> 8), byte(len(body)), 0, 0, 0, 0}, body...) // text, masked with zeros
-	if _, err := conn.Write(append([]byte(request), frame...)); err != nil {
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: " + inJSON + "\r\nAuthorization: Bearer " + bearer + "\r\n\r\n"
+	if _, err := conn.Write(append([]byte(request), frame()...)); err != nil {
 		t.Fatal(err)
 	}
 	r := bufio.NewReader(conn)
@@ -72,8 +97,7 @@ func bare(t *testing.T, addr, uid string) net.Conn {
 		t.Fatalf("got %v, %v", resp, err)
 	}
 	_ = resp.Body.Close()
-	answer := make([]byte, 2+len(`{"seq":1,"results":[{"status":"stored"}]}`))
-	if _, err := io.ReadFull(r, answer); err != nil {
+	if _, err := io.ReadFull(r, make([]byte, answerSize)); err != nil {
 		t.Fatal(err)
 	}
 	return conn

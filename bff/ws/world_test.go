@@ -128,12 +128,12 @@ func exceeded(err error) bool {
 }
 
 // mint returns a token made out to players.
-func mint(t *testing.T, uid string, life time.Duration) string {
+func mint(t testing.TB, uid string, life time.Duration) string {
 	t.Helper()
 	return sign(t, jwt.SigningMethodHS256, []byte(secret), jwt.MapClaims{"sub": uid, "aud": audience, "exp": time.Now().Add(life).Unix()})
 }
 
-func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
+func sign(t testing.TB, method jwt.SigningMethod, key any, claims jwt.MapClaims) string {
 	t.Helper()
 	text, err := jwt.NewWithClaims(method, claims).SignedString(key)
 	if err != nil {
