@@ -79,6 +79,11 @@ func frame() []byte {
 // answerSize is what is read of the answer to it: the text and a header of two bytes.
 const answerSize = 2 + len(`{"seq":1,"results":[{"status":"stored"}]}`)
 
+func handshake(bearer string) string {
+	return "GET /v1/stream HTTP/1.1\r\nHost: edge\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: " + inJSON + "\r\nAuthorization: Bearer " + bearer + "\r\n\r\n"
+}
+
 // bare connects without a client's buffers, sends a heartbeat, and awaits the answer.
 func bare(t testing.TB, addr, bearer string) net.Conn {
 	t.Helper()
@@ -86,9 +91,7 @@ func bare(t testing.TB, addr, bearer string) net.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := "GET /v1/stream HTTP/1.1\r\nHost: edge\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
-		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: " + inJSON + "\r\nAuthorization: Bearer " + bearer + "\r\n\r\n"
-	if _, err := conn.Write(append([]byte(request), frame()...)); err != nil {
+	if _, err := conn.Write(append([]byte(handshake(bearer)), frame()...)); err != nil {
 		t.Fatal(err)
 	}
 	r := bufio.NewReader(conn)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -217,4 +218,29 @@ func TestASlowReader(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A message that never ends is none that the end of the token waits for.
+func TestTheTokenExpiresWithinAMessage(t *testing.T) {
+	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
+		conn, err := w.door.Dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, conn) }() // ends with the connection
+		began := time.Now()
+		first := append([]byte(handshake(mint(t, "u1", 20*time.Second))), 0x01, 0x80|1, 0, 0, 0, 0, '{') // text, to be continued
+		for _, err := conn.Write(first); err == nil; _, err = conn.Write([]byte{0x00, 0x80 | 1, 0, 0, 0, 0, ' '}) {
+			time.Sleep(time.Second) // of the bubble
+			if w.count(t, "playhead_ws_connections", "") == 0 {
+				break
+			}
+		}
+		if took := since(began); took > 26*time.Second { // with the time to say good-bye
+			t.Errorf("it was open for %v", took)
+		}
+		if n := w.count(t, "playhead_ws_closed_connections_total", "4401"); n != 1 {
+			t.Errorf("counted %v as expired", n)
+		}
+	})
 }

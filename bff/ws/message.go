@@ -28,6 +28,7 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 	case broken != nil:
 		return broken
 	}
+	s.begin()
 	if bye := malformed(err); bye != nil {
 		return bye
 	}

@@ -56,14 +56,15 @@ func (s *session) run() {
 		// connection to end closes it.
 		typ, r, failed := s.conn.Reader(context.Background())
 		if err = failed; err == nil {
-			s.begin()
+			s.heard.Store(time.Now().UnixNano())
 			err = s.done(s.message(typ, r))
 		}
 	}
 }
 
+// begin says that a message is there as a whole. One that is still on its way is nothing
+// that an end would wait for: it might never come.
 func (s *session) begin() {
-	s.heard.Store(time.Now().UnixNano())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy = true
