@@ -26,7 +26,7 @@ const (
 type load struct {
 	book  *book
 	doors []rpcDoor // taken in turns: no user sticks to one
-	edge  door      // nil for none; otherwise one worker's way
+	edge  door      // nil for none; otherwise one worker's way, or everyone's
 	name  string
 	seed  uint64
 	// epoch is part of the uids: with a new one the users of the last are never
@@ -34,6 +34,8 @@ type load struct {
 	epoch atomic.Int64
 	// gentle leaves deletes, clears and ends of viewings out.
 	gentle bool
+	// everyone comes through the edge.
+	everyone bool
 
 	stopped chan struct{}
 	wg      sync.WaitGroup
@@ -46,7 +48,7 @@ func (l *load) begin(ctx context.Context) {
 	l.stopped = make(chan struct{})
 	for i := range workers {
 		w := &worker{load: l, id: i, rand: rand.New(rand.NewPCG(l.seed, uint64(i)))} //nolint:gosec // repeatable
-		if i == 0 {
+		if i == 0 || l.everyone {
 			w.edge = l.edge
 		}
 		l.wg.Go(func() { l.fail(w.run(ctx)) })
