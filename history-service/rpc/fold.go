@@ -35,8 +35,21 @@ func (g *group) conflict(current history.Entry) {
 	}
 	held := g.before().After(current.User.ClearedAt(g.key.Object.Type))
 	g.base, g.user, g.mark = current.Record, current.User, true
-	g.next = history.Merge(current.Record, held)
+	g.archived, g.complete = nil, false
+	g.next = history.Merge(current.Record, outlived(held, &g.user))
 	g.fold()
+}
+
+// outlived is what was held before another writer was first. That one's record may
+// have been archived and dropped since: then the archive holds what this one lacks,
+// however complete it was.
+func outlived(held *history.Record, u *history.User) *history.Record {
+	if held == nil || u.Complete() {
+		return held
+	}
+	r := *held
+	r.Partial = true
+	return &r
 }
 
 // fold adds the events to g.next and decides the status of each. When nothing has
