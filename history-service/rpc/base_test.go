@@ -51,8 +51,8 @@ func trimmed(t *testing.T) (*rpc.Server, *gone) {
 	ids := fill(t, s, 1000, 1000)
 	apply(t, s, viewing("s1", "ann/old", 3_000_000, 100), viewing("s2", "ann/old", 2_000_000, 99), beat("ann/old", begin, 1_900_000, 20))
 	waitWarm(t, h)
-	archive(t, h, "ann", append(ids, "old")...)
-	settle(t, h, "ann")
+	archive(t, h, append(ids, "old")...)
+	settle(t, h)
 	if it := point(t, s, "ann", "old"); it != nil {
 		t.Fatalf("the cache still has %v", it)
 	}
@@ -151,8 +151,8 @@ func TestHeldOverATrimIsPartial(t *testing.T) {
 	apply(t, other, viewing("s2", "ann/old", 1_900_000, 99))
 	ids := fill(t, other, 1000, 1000)
 	waitWarm(t, h)
-	archive(t, h, "ann", append(ids, "old")...)
-	settle(t, h, "ann")
+	archive(t, h, append(ids, "old")...)
+	settle(t, h)
 	for _, ago := range []int64{1000, 1_950_000} {
 		apply(t, one, beat("ann/old", stop, ago, 30))
 		e := h.db.Cache().Load(t.Context(), []history.Key{{UID: "ann", Object: history.Object{ID: "old", Type: 1}}})[0]

@@ -15,12 +15,12 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// archive puts what the cache has of a user's objects into the archive, as the job does.
-func archive(t *testing.T, h *house, uid string, ids ...string) {
+// archive puts what the cache has of ann's objects into the archive, as the job does.
+func archive(t *testing.T, h *house, ids ...string) {
 	t.Helper()
 	keys := make([]history.Key, len(ids))
 	for i, id := range ids {
-		keys[i] = history.Key{UID: uid, Object: history.Object{ID: id, Type: 1}}
+		keys[i] = history.Key{UID: "ann", Object: history.Object{ID: id, Type: 1}}
 	}
 	var cells []history.Cell
 	for i, e := range h.db.Cache().Load(t.Context(), keys) {
@@ -34,15 +34,15 @@ func archive(t *testing.T, h *house, uid string, ids ...string) {
 }
 
 // settle removes all dirty marks, as the job does in the end.
-func settle(t *testing.T, h *house, uid string) {
+func settle(t *testing.T, h *house) {
 	t.Helper()
 	h.clock.Add(1000) // marks are younger than no age until the clock moves on
-	marks, err := h.db.Cache().Overdue(t.Context(), []history.Bucket{history.BucketOf(uid)}, 0, 10_000)
+	marks, err := h.db.Cache().Overdue(t.Context(), []history.Bucket{history.BucketOf("ann")}, 0, 10_000)
 	if err == nil {
 		err = h.db.Cache().Settle(t.Context(), marks)
 	}
 	if err == nil {
-		err = h.db.Cache().Trim(t.Context(), []string{uid})
+		err = h.db.Cache().Trim(t.Context(), []string{"ann"})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -71,8 +71,8 @@ func TestSeam(t *testing.T) {
 		s := h.service(t)
 		ids := fill(t, s, n, step)
 		waitWarm(t, h)
-		archive(t, h, "ann", ids...)
-		settle(t, h, "ann")
+		archive(t, h, ids...)
+		settle(t, h)
 		for _, limit := range []uint32{7, 100} {
 			if got := list(t, s, &historyv1.ListRequest{Uid: "ann", Limit: limit}); !slices.Equal(got, ids) {
 				t.Errorf("step %d ms, limit %d: got %d items, first difference at %d; want %d",
@@ -128,8 +128,8 @@ func TestArchiveAway(t *testing.T) {
 	s := h.service(t, func(c *rpc.Config) { c.Archive = a })
 	ids := fill(t, s, 1100, 1000)
 	waitWarm(t, h)
-	archive(t, h, "ann", ids...)
-	settle(t, h, "ann")
+	archive(t, h, ids...)
+	settle(t, h)
 	a.down.Store(true)
 	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 100})
 	if err != nil || len(resp.GetItems()) != 100 || !resp.GetHasMore() {
