@@ -28,7 +28,7 @@ const (
 // Serve answers gRPC on lis until ctx is done, and then what is already under way,
 // for at most drain. TLS is used when conf is not nil. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, drain time.Duration) error {
-	srv := grpc.NewServer(options(conf)...)
+	srv := grpc.NewServer(append(options(conf), newPanics(s).options()...)...)
 	healthy := health.NewServer()
 	healthv1.RegisterHealthServer(srv, healthy)
 	historyv1.RegisterHistoryServiceServer(srv, s)

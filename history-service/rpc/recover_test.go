@@ -1,0 +1,108 @@
+package rpc_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// broken is a cache whose first loads panic.
+type broken struct {
+	rpc.Cache
+	panics int
+}
+
+func (b *broken) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	if b.panics--; b.panics >= 0 {
+		panic("nil map")
+	}
+	return b.Cache.Load(ctx, keys)
+}
+
+// TestPanicsEndTheirRequestAlone has handlers panic, unary and of a stream: that is an
+// internal error without details, counted and logged with its stack, and the service
+// goes on.
+func TestPanicsEndTheirRequestAlone(t *testing.T) {
+	h, registry := newHouse(t), prometheus.NewRegistry()
+	var log bytes.Buffer
+	s := h.service(t, func(c *rpc.Config) {
+		c.Cache, c.Registry = &broken{c.Cache, 2}, registry
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	})
+	client, stop := served(t, s)
+	req := &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{beat("u/o", historyv1.Kind_KIND_PROGRESS, 0, 7)}}
+	_, err := client.Apply(t.Context(), req)
+	wantCode(t, "apply", err, codes.Internal)
+	stream, err := client.ApplyStream(t.Context())
+	if err == nil {
+		err = stream.Send(&historyv1.ApplyStreamRequest{Sequence: 1, Batch: req})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = stream.Recv()
+	wantCode(t, "stream", err, codes.Internal)
+	resp, err := client.Apply(t.Context(), req)
+	if err != nil || resp.GetStatuses()[0] != historyv1.Status_STATUS_STORED {
+		t.Errorf("apply after the panics: %v, %v, want it stored", resp, err)
+	}
+	stop()
+	if text := log.String(); strings.Count(text, "handler panicked") != 2 || !strings.Contains(text, "broken).Load") {
+		t.Errorf("log %q, want two lines with their stacks", text)
+	}
+	if got := gathered(t, registry, "playhead_rpc_panics_total"); got != 2 {
+		t.Errorf("counted %v panics, want 2", got)
+	}
+}
+
+// served serves a server on loopback until stop.
+func served(t *testing.T, s *rpc.Server) (client historyv1.HistoryServiceClient, stop func()) {
+	t.Helper()
+	lis, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, lis, nil, time.Second) }()
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return historyv1.NewHistoryServiceClient(conn), func() {
+		_ = conn.Close() // the service ends either way
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	}
+}
+
+func gathered(t *testing.T, registry *prometheus.Registry, name string) (sum float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
+}
