@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/playhead/playhead/e2e/engine"
 	"github.com/playhead/playhead/e2e/process"
 	"github.com/playhead/playhead/history"
 )
@@ -22,26 +24,15 @@ func rollback(ctx context.Context, t *trial) error {
 	}
 	t.load.edge = nil
 	watch := func(ctx context.Context) error { return pause(ctx, 2*time.Second) }
-	redis := t.es["redis"]
-	aof, old := filepath.Join(redis.Nodes[0].Dir, "appendonlydir"), filepath.Join(t.Dir, "older")
-	if err := t.underLoad(ctx, watch); err != nil {
-		return err
-	}
-	err := errors.Join(redis.Kill(), os.RemoveAll(old), os.CopyFS(old, os.DirFS(aof)), redis.Start(ctx))
-	if err != nil {
-		return fmt.Errorf("keep the file of redis: %w", err)
-	}
-	err = errors.Join(t.underLoad(ctx, watch), t.stack.quiet(ctx, t.Limit))
-	if err != nil {
+	if err := errors.Join(t.underLoad(ctx, watch), t.keepFile(ctx), t.underLoad(ctx, watch), t.stack.quiet(ctx, t.Limit)); err != nil {
 		return err
 	}
 	repairs, err := total(ctx, t.stack.jobs, cacheRepairs)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(redis.Kill(), os.RemoveAll(aof), os.CopyFS(aof, os.DirFS(old)), redis.Start(ctx))
-	if err != nil {
-		return fmt.Errorf("bring the file of redis back: %w", err)
+	if err := t.backToFile(ctx); err != nil {
+		return err
 	}
 	older, err := t.older(ctx)
 	if err != nil {
@@ -62,6 +53,61 @@ func rollback(ctx context.Context, t *trial) error {
 	restored, err := total(ctx, t.stack.jobs, "playhead_job_restored_records_total")
 	t.res.note("%.0f given back to it, %v later", restored, time.Since(began).Round(100*time.Millisecond))
 	return errors.Join(err, t.settle(ctx))
+}
+
+// rollbackHeld brings Redis back with its file of a while ago while nothing that was
+// written since has been archived: the services still hold all of it.
+func rollbackHeld(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{hold: 10 * time.Second, sweep: 22 * time.Second}); err != nil {
+		return err
+	}
+	t.load.gentle, t.load.edge = true, nil
+	watch := func(ctx context.Context) error { return pause(ctx, time.Second) }
+	if err := errors.Join(t.underLoad(ctx, watch), t.keepFile(ctx)); err != nil {
+		return err
+	}
+	t.load.epoch.Add(1)
+	if err := errors.Join(t.underLoad(ctx, watch), t.backToFile(ctx)); err != nil {
+		return err
+	}
+	const reclaimed = "compared with what is held"
+	for _, u := range t.stack.services {
+		err := process.Await(ctx, 20*time.Second, u.name+" to write again what it holds", func(context.Context) error {
+			if strings.Count(u.said(), reclaimed) < 2 { // the file was kept by a restart, too
+				return errors.New("it has not")
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		line := u.said()[strings.LastIndex(u.said(), reclaimed)+len(reclaimed)+1:]
+		t.res.note("%s, of what it holds: %s", u.name, strings.TrimSpace(strings.SplitN(line, "\n", 2)[0]))
+	}
+	return t.settle(ctx)
+}
+
+// keepFile keeps the file of Redis as it is now, by way of a restart.
+func (t *trial) keepFile(ctx context.Context) error {
+	redis, aof, old := t.redisFiles()
+	if err := errors.Join(redis.Kill(), os.RemoveAll(old), os.CopyFS(old, os.DirFS(aof)), redis.Start(ctx)); err != nil {
+		return fmt.Errorf("keep the file of redis: %w", err)
+	}
+	return nil
+}
+
+// backToFile restarts Redis with the file that was kept.
+func (t *trial) backToFile(ctx context.Context) error {
+	redis, aof, old := t.redisFiles()
+	if err := errors.Join(redis.Kill(), os.RemoveAll(aof), os.CopyFS(aof, os.DirFS(old)), redis.Start(ctx)); err != nil {
+		return fmt.Errorf("bring the file of redis back: %w", err)
+	}
+	return nil
+}
+
+func (t *trial) redisFiles() (redis *engine.Engine, aof, old string) {
+	redis = t.es["redis"]
+	return redis, filepath.Join(redis.Nodes[0].Dir, "appendonlydir"), filepath.Join(t.Dir, "older")
 }
 
 const cacheRepairs = "playhead_job_cache_repairs_total"

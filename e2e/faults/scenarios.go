@@ -26,6 +26,7 @@ func scenarios(o Options) []scenario {
 		{name: "11", load: mixed, fault: "HBase refuses puts while regions close and open", run: refusals},
 		{name: "12", load: gentle, fault: "Redis evicts records before the job reads them", run: eviction},
 		{name: "13", load: mixed, fault: "Redis comes back with older content", run: rollback},
+		{name: "13-held", load: gentle, fault: "the same, while services hold what is lost", run: rollbackHeld},
 		{name: "14", load: "two devices, rewinds, wrong clocks", fault: "none", run: devices},
 		{name: "15", load: mixed, fault: "Redis emptied, everybody reconnects", run: stampede},
 		{name: "16", load: gentle, fault: "two services by turns", run: alternating},

@@ -95,6 +95,16 @@ func (u *unit) kill() {
 	}
 }
 
+// said returns the end of what the process wrote.
+func (u *unit) said() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.p == nil {
+		return ""
+	}
+	return u.p.Log()
+}
+
 // alive reports whether the process runs.
 func (u *unit) alive() bool {
 	u.mu.Lock()

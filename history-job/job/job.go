@@ -81,7 +81,6 @@ func New(cfg Config) (*Job, error) {
 	cfg.Chunk = positive(cfg.Chunk, 500)
 	cfg.SweepEvery = positive(cfg.SweepEvery, 30*time.Second)
 	cfg.SweepAge = positive(cfg.SweepAge, 240*time.Second)
-	cfg.WatchEvery = positive(cfg.WatchEvery, time.Second)
 	cfg.Remember = positive(cfg.Remember, 100_000)
 	cfg.TrimOneIn = positive(cfg.TrimOneIn, 16)
 	cfg.Deadline = positive(cfg.Deadline, 10*time.Second)

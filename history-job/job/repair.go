@@ -3,33 +3,22 @@ package job
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // watch asks the cache every now and then which lives its servers are in, and repairs
 // it after each restart: it may have come back without its last writes, or as a
 // replica that never had them, and what was settled by then nobody else would miss.
 func (j *Job) watch(ctx context.Context) error {
-	t := time.NewTicker(j.cfg.WatchEvery)
-	defer t.Stop()
-	for last := ""; ; {
-		now, err := j.life(ctx)
-		if err == nil && last != "" && now != last {
-			if err = j.repair(ctx); err == nil {
-				j.metrics.repairs.Inc()
-			}
-		}
+	return run.OnChange(j.cfg.WatchEvery, j.life, func(ctx context.Context) error {
+		err := j.repair(ctx)
 		if err == nil {
-			last = now
+			j.metrics.repairs.Inc()
 		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return err
+	})(ctx)
 }
 
 func (j *Job) life(ctx context.Context) (life string, err error) {

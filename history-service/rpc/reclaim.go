@@ -1,0 +1,82 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Reclaim compares the records that the service holds with those in the cache, and
+// writes again what the cache has lost of them. It is for a cache that was restarted
+// without its last writes: most of what was acknowledged shortly before belongs to
+// viewings that are still held. It fails with [history.ErrUnavailable]; then it may be
+// called again.
+func (s *Server) Reclaim(ctx context.Context) error {
+	keys, reclaimed := s.cfg.Aggregate.Keys(), 0
+	for part := range slices.Chunk(keys, MaxBatch/2) {
+		n, err := s.reclaim(ctx, part)
+		if err != nil {
+			return err
+		}
+		reclaimed += n
+	}
+	s.cfg.Logger.Info("cache was restarted and is compared with what is held", "compared", len(keys), "written", reclaimed)
+	return nil
+}
+
+// reclaim returns how many records of the keys it wrote. It writes as heartbeats that
+// lost a race do: under a new mark, folded with what the cache has.
+func (s *Server) reclaim(ctx context.Context, keys []history.Key) (written int, err error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	b := s.pinned(keys)
+	defer b.release(s.cfg.Aggregate)
+	held := make([]history.Key, len(b.groups))
+	for i, g := range b.groups {
+		held[i] = g.key
+	}
+	for i, e := range s.cfg.Cache.Load(ctx, held) {
+		if err = errors.Join(err, e.Err); e.Err == nil {
+			b.groups[i].reclaim(e)
+		}
+	}
+	for range maxTries {
+		writes, groups := b.writes()
+		if err != nil || len(writes) == 0 {
+			break
+		}
+		for i, out := range s.cfg.Cache.Apply(ctx, writes) {
+			groups[i].outcome(writes[i], out)
+			err = errors.Join(err, out.Err)
+		}
+	}
+	for _, g := range b.groups {
+		if g.result.Written != nil {
+			written++
+		}
+	}
+	return written, err
+}
+
+// pinned returns a batch without events of those keys that are still held.
+func (s *Server) pinned(keys []history.Key) *batch {
+	b := &batch{groups: make([]*group, 0, len(keys))}
+	for _, k := range keys {
+		g := &group{batch: b, key: k, pin: s.cfg.Aggregate.Pin(k), done: true}
+		g.base, g.next = g.pin.Record, g.pin.Record
+		if b.groups = append(b.groups, g); g.base == nil { // announced in between
+			s.cfg.Aggregate.Release(g.pin, g.result)
+			b.groups = b.groups[:len(b.groups)-1]
+		}
+	}
+	return b
+}
+
+// reclaim starts over from what the cache holds, unless that is what was written last.
+func (g *group) reclaim(e history.Entry) {
+	if e.Record == nil || e.Record.Revision != g.base.Revision {
+		g.conflict(e)
+	}
+}

@@ -1,0 +1,138 @@
+package rpc_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/pebble"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// reborn is a cache that can come back as another one.
+type reborn struct{ rpc.Cache }
+
+// older opens a store for a cache to come back as.
+func (h *house) older(t *testing.T) *pebble.DB {
+	t.Helper()
+	db, err := pebble.Open(t.TempDir(), pebble.Config{Now: h.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// marked returns the objects that have a dirty mark.
+func marked(t *testing.T, c history.Ledger) map[string]bool {
+	t.Helper()
+	all := make([]history.Bucket, history.Buckets)
+	for i := range all {
+		all[i] = history.Bucket(i)
+	}
+	dirty, err := c.Overdue(t.Context(), all, -time.Hour, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids := make(map[string]bool)
+	for _, d := range dirty {
+		ids[d.Key.Object.ID] = true
+	}
+	return ids
+}
+
+// TestReclaim has the cache come back without some of what the service holds: it is
+// there again, under a mark; what the cache has newer or has cleared stays.
+func TestReclaim(t *testing.T) {
+	h := newHouse(t)
+	cache := &reborn{h.db.Cache()}
+	s := h.service(t, func(c *rpc.Config) { c.Cache = cache })
+	older := h.older(t)
+	another := h.service(t, func(c *rpc.Config) { c.Cache = older.Cache() })
+	progress := historyv1.Kind_KIND_PROGRESS
+	apply(t, s, beat("u/lost", progress, 0, 10), beat("u/older", progress, 0, 20), beat("u/newer", progress, 2000, 30), beat("v/cleared", progress, 9000, 40))
+	apply(t, another, beat("u/older", progress, 5000, 5), beat("u/newer", progress, 1000, 35))
+	if _, err := another.Clear(t.Context(), &historyv1.ClearRequest{Uid: "v", UntilMs: start - 5000}); err != nil {
+		t.Fatal(err)
+	}
+	point(t, s, "u", "none") // waits until the user is warm, so that nobody reads meanwhile
+	point(t, s, "v", "none")
+	cache.Cache = older.Cache()
+	if err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]int64{"lost": 10, "older": 20, "newer": 35} {
+		if it := point(t, s, "u", id); it.GetPositionMs() != want*1000 {
+			t.Errorf("%s is at %v, want %d s", id, it, want)
+		}
+	}
+	if it := point(t, s, "v", "cleared"); it != nil {
+		t.Errorf("what was cleared is %v", it)
+	}
+	if ids := marked(t, older.Cache()); !ids["lost"] || !ids["older"] {
+		t.Errorf("marks of %v, want those of lost and older", ids)
+	}
+	apply(t, s, beat("u/lost", progress, -1000, 11))
+	if it := point(t, s, "u", "lost"); it.GetPositionMs() != 11_000 {
+		t.Errorf("lost goes on at %v, want 11 s", it)
+	}
+}
+
+// TestReclaimLosesNothing finds everything as it was: nothing is written.
+func TestReclaimLosesNothing(t *testing.T) {
+	h := newHouse(t)
+	cache := &counting{Cache: h.db.Cache()}
+	s := h.service(t, func(c *rpc.Config) { c.Cache = cache })
+	apply(t, s, beat("u/a", historyv1.Kind_KIND_PROGRESS, 0, 10), beat("u/b", historyv1.Kind_KIND_STOP, 0, 20))
+	point(t, s, "u", "none")
+	before := cache.writes
+	if err := s.Reclaim(t.Context()); err != nil || cache.writes != before {
+		t.Errorf("Reclaim = %v, %d writes, want none", err, cache.writes-before)
+	}
+}
+
+// counting counts writes, and may be down.
+type counting struct {
+	rpc.Cache
+	writes int
+	down   bool
+}
+
+func (c *counting) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	c.writes += len(writes)
+	return c.Cache.Apply(ctx, writes)
+}
+
+func (c *counting) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	if !c.down {
+		return c.Cache.Load(ctx, keys)
+	}
+	entries := make([]history.Entry, len(keys))
+	for i := range entries {
+		entries[i].Err = errDown
+	}
+	return entries
+}
+
+// TestReclaimInOutage fails, holds everything all the same, and works when it is
+// called again.
+func TestReclaimInOutage(t *testing.T) {
+	h := newHouse(t)
+	cache := &counting{Cache: h.db.Cache()}
+	s := h.service(t, func(c *rpc.Config) { c.Cache = cache })
+	apply(t, s, beat("u/a", historyv1.Kind_KIND_PROGRESS, 0, 10))
+	point(t, s, "u", "none") // waits until the user is warm, so that nobody reads meanwhile
+	cache.Cache, cache.down = h.older(t).Cache(), true
+	if err := s.Reclaim(t.Context()); err == nil {
+		t.Error("Reclaim = nil, want an error")
+	}
+	cache.down = false
+	if err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if it := point(t, s, "u", "a"); it.GetPositionMs() != 10_000 {
+		t.Errorf("a is at %v, want 10 s", it)
+	}
+}
