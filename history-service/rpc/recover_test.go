@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,6 +66,38 @@ func TestPanicsEndTheirRequestAlone(t *testing.T) {
 	}
 	if got := gathered(t, registry, "playhead_rpc_panics_total"); got != 2 {
 		t.Errorf("counted %v panics, want 2", got)
+	}
+}
+
+// fragile is an archive whose first rows panic.
+type fragile struct {
+	history.Archive
+	panics atomic.Int64
+}
+
+func (f *fragile) Row(ctx context.Context, uid string) (history.Row, error) {
+	if f.panics.Add(-1) >= 0 {
+		panic("nil map")
+	}
+	return f.Archive.Row(ctx, uid)
+}
+
+// TestWarmerComesBack has warm-ups panic: who waits for one is told that it failed, and
+// the next try works.
+func TestWarmerComesBack(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t, func(c *rpc.Config) {
+		f := &fragile{Archive: c.Archive}
+		f.panics.Store(3)
+		c.Archive = f
+	})
+	req := &historyv1.PointsRequest{Uid: "u", Objects: []*historyv1.Object{{Id: "o", Type: 1}}}
+	for range 3 {
+		_, err := s.Points(t.Context(), req)
+		wantCode(t, "points", err, codes.Unavailable)
+	}
+	if it := point(t, s, "u", "o"); it != nil {
+		t.Errorf("points of a user without any: %v", it)
 	}
 }
 

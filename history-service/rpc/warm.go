@@ -7,7 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // warmer fills cold users from the archive: one row read each, however many
@@ -39,22 +42,24 @@ func newWarmer(cfg Config, m *metrics) *warmer {
 	}
 }
 
+// run has each of its workers come back when it panics: what it warmed then has failed.
 func (w *warmer) run(ctx context.Context) error {
-	var wg sync.WaitGroup
+	var g errgroup.Group
 	for range w.cfg.Warmers {
-		wg.Go(func() {
-			for {
-				select {
-				case uid := <-w.queue:
-					w.fly(ctx, uid)
-				case <-ctx.Done():
-					return
-				}
-			}
-		})
+		g.Go(func() error { return run.Restarting(w.cfg.Logger, "warmer", w.metrics.warmsFailed.Inc, w.work)(ctx) })
 	}
-	wg.Wait()
-	return nil
+	return g.Wait()
+}
+
+func (w *warmer) work(ctx context.Context) error {
+	for {
+		select {
+		case uid := <-w.queue:
+			w.fly(ctx, uid)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // want asks for a user to be warmed some time soon.
@@ -91,13 +96,16 @@ func (w *warmer) wait(ctx context.Context, uid string) error {
 func (w *warmer) fly(ctx context.Context, uid string) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Deadline)
 	defer cancel()
-	err := w.warm(ctx, uid)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	f := w.flights[uid]
-	f.err = err
-	close(f.done)
-	delete(w.flights, uid)
+	err := fmt.Errorf("warm up: %w: panic", history.ErrUnavailable)
+	defer func() { // also when it panics: others wait for it
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		f := w.flights[uid]
+		f.err = err
+		close(f.done)
+		delete(w.flights, uid)
+	}()
+	err = w.warm(ctx, uid)
 }
 
 func (w *warmer) warm(ctx context.Context, uid string) error {
