@@ -27,7 +27,7 @@ func (s *stack) addService(ctx, watch context.Context, i int) error {
 		return err
 	}
 	s.services, s.conns = append(s.services, u), append(s.conns, conn)
-	s.doors = append(s.doors, rpcDoor{historyv1.NewHistoryServiceClient(conn)})
+	s.doors = append(s.doors, rpcDoor{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)})
 	s.wg.Go(func() { u.watch(watch) })
 	return nil
 }

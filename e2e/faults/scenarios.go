@@ -31,6 +31,7 @@ func scenarios(o Options) []scenario {
 		{name: "15", load: mixed, fault: "Redis emptied, everybody reconnects", run: stampede},
 		{name: "16", load: gentle, fault: "two services by turns", run: alternating},
 		{name: "17", load: "viewings of 89 to 91 days ago", fault: "replay", run: oldRows},
+		{name: "queued", load: "heartbeats acknowledged as queued", fault: "all of Redis and all services are lost", run: queued},
 		{name: "away", load: mixed, fault: "services and jobs killed while HBase, then Kafka, is away", run: away},
 		{name: "rolling", load: gentle, fault: "every process restarted, one after the other", run: rolling},
 		{name: "net", load: mixed, fault: "the line to Redis is cut, stalls, is slow one way", run: network},

@@ -23,10 +23,14 @@ type door interface {
 }
 
 // rpcDoor is the gRPC door of one service.
-type rpcDoor struct{ historyv1.HistoryServiceClient }
+type rpcDoor struct {
+	historyv1.HistoryServiceClient
+
+	ack historyv1.Ack
+}
 
 func (d rpcDoor) apply(ctx context.Context, events []*event) ([]bool, error) {
-	resp, err := d.Apply(ctx, &historyv1.ApplyRequest{Heartbeats: heartbeats(events)})
+	resp, err := d.Apply(ctx, &historyv1.ApplyRequest{Heartbeats: heartbeats(events), Ack: d.ack})
 	if err != nil {
 		return nil, err
 	}
