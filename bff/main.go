@@ -31,6 +31,7 @@ type flags struct {
 	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:8081"`
 	Service         []string      `help:"Instances of history-service: host:port of each, or dns:///name:port for all addresses of a name." default:"127.0.0.1:7070"`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more. Without it the secret is taken from $PLAYHEAD_TOKEN_SECRET; there is no flag for it, since flags are for all to see."`
+	TokenKeysFile   string        `help:"File with the public keys of those who sign tokens, a JSON web key set; read again when it changes. The secret is not needed then."`
 	Origins         []string      `name:"origin" help:"Sites whose pages may use the edge, besides its own, such as https://app.example.com."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s"`
@@ -54,11 +55,15 @@ func edge(ctx context.Context, args []string, getenv func(string) string, out io
 	if err != nil {
 		return err
 	}
-	tokens, err := token.NewVerifier(secret, f.Audience)
+	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return err
 	}
-	g, err := f.wire(tokens)
+	tokens, err := token.Open(token.Config{Secret: secret, KeysFile: f.TokenKeysFile, Audience: f.Audience, Logger: log})
+	if err != nil {
+		return err
+	}
+	g, err := f.wire(tokens, log)
 	if err != nil {
 		return err
 	}
@@ -67,10 +72,11 @@ func edge(ctx context.Context, args []string, getenv func(string) string, out io
 
 func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 	if f.TokenSecretFile == "" {
-		if s := getenv(secretVariable); s != "" {
-			return []byte(s), nil
+		s := getenv(secretVariable)
+		if s == "" && f.TokenKeysFile == "" {
+			return nil, errors.New("no token secret: set --token-secret-file or $" + secretVariable + ", or --token-keys-file")
 		}
-		return nil, errors.New("no token secret: set --token-secret-file or $" + secretVariable)
+		return []byte(s), nil
 	}
 	secret, err := os.ReadFile(f.TokenSecretFile)
 	if err != nil {
@@ -80,11 +86,7 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 }
 
 // wire puts the parts together in the order in which they stop.
-func (f *flags) wire(tokens *token.Verifier) (*run.Group, error) {
-	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
-	if err != nil {
-		return nil, err
-	}
+func (f *flags) wire(tokens *token.Verifier, log *slog.Logger) (*run.Group, error) {
 	registry := obs.NewRegistry()
 	up, err := uplink.Open(uplink.Config{Services: f.Service, Logger: log, Registry: registry})
 	if err != nil {

@@ -30,6 +30,8 @@ func TestEdgeRefusesToStart(t *testing.T) {
 		{"", "short", "want at least 32"},
 		{"--token-secret-file=" + short, secret, "6 bytes; want at least 32"},
 		{"--token-secret-file=" + dir + "/none", secret, "no such file"},
+		{"--token-keys-file=" + short, "", "short: key set: "},
+		{"--token-keys-file=" + dir + "/none", secret, "token keys: "},
 		{"--log-format=xml", secret, "log format"},
 		{"--service=", secret, "no address of history-service"},
 		{"--listen=nowhere", secret, "players: listen: "},

@@ -1,10 +1,11 @@
-// Package token makes and verifies the bearer tokens of players: JSON web tokens
-// signed with HMAC-SHA-256, whose subject is the uid.
+// Package token makes and verifies the bearer tokens of players: JSON web tokens whose
+// subject is the uid, signed with a shared secret or with a key of a set.
 package token
 
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -20,31 +21,62 @@ const MinSecret = 32
 // ErrInvalid means that a token proves nothing.
 var ErrInvalid = errors.New("token not valid")
 
+// Config says which tokens are valid. One of Secret and KeysFile is needed; with both,
+// either will do.
+type Config struct {
+	// Secret is what tokens are signed with by HS256.
+	Secret []byte
+	// KeysFile holds the public keys of those who sign by RS256, ES256 or EdDSA, as a JSON
+	// web key set. It is read again when it has changed, within 10 s.
+	KeysFile string
+	// Audience is what tokens must be made out to; any by default.
+	Audience string
+	Logger   *slog.Logger
+}
+
 // Verifier tells who a token is for. Its methods may be called from many goroutines.
 type Verifier struct {
 	secret []byte
+	keys   *keys
 	parser *jwt.Parser
 }
 
 // NewVerifier takes the secret that tokens are signed with. With an audience, only
 // tokens made out to it are valid; without one ("") the audience is not looked at.
 func NewVerifier(secret []byte, audience string) (*Verifier, error) {
-	if err := checkSecret(secret); err != nil {
-		return nil, err
+	return Open(Config{Secret: secret, Audience: audience})
+}
+
+// Open reads the keys, if there are any.
+func Open(cfg Config) (v *Verifier, err error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	options := []jwt.ParserOption{
-		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), // not what the token's header asks for
-		jwt.WithExpirationRequired(),
+	v = &Verifier{secret: cfg.Secret}
+	var methods []string // not what the token's header asks for
+	if len(cfg.Secret) > 0 || cfg.KeysFile == "" {
+		if err := checkSecret(cfg.Secret); err != nil {
+			return nil, err
+		}
+		methods = append(methods, jwt.SigningMethodHS256.Alg())
 	}
-	if audience != "" {
-		options = append(options, jwt.WithAudience(audience))
+	if cfg.KeysFile != "" {
+		if v.keys, err = openKeys(cfg.KeysFile, cfg.Logger); err != nil {
+			return nil, err
+		}
+		methods = append(methods, jwt.SigningMethodRS256.Alg(), jwt.SigningMethodES256.Alg(), jwt.SigningMethodEdDSA.Alg())
 	}
-	return &Verifier{secret: secret, parser: jwt.NewParser(options...)}, nil
+	options := []jwt.ParserOption{jwt.WithValidMethods(methods), jwt.WithExpirationRequired()}
+	if cfg.Audience != "" {
+		options = append(options, jwt.WithAudience(cfg.Audience))
+	}
+	v.parser = jwt.NewParser(options...)
+	return v, nil
 }
 
 // Verify returns the uid of a token, and until when it is valid. It fails with
-// [ErrInvalid] unless the token is signed with the secret by HS256, has not expired,
-// and its subject is a legal uid.
+// [ErrInvalid] unless the token is signed with the secret or a key, has not expired, and
+// its subject is a legal uid.
 func (v *Verifier) Verify(text string) (uid string, until time.Time, err error) {
 	var claims jwt.RegisteredClaims
 	if _, err := v.parser.ParseWithClaims(text, &claims, v.key); err != nil {
@@ -65,7 +97,14 @@ func Bearer(authorization string) (text string, err error) {
 	return strings.TrimSpace(text), nil
 }
 
-func (v *Verifier) key(*jwt.Token) (any, error) { return v.secret, nil }
+// key never gives a public key to HS256, which would take it for a secret that all know.
+func (v *Verifier) key(t *jwt.Token) (any, error) {
+	if t.Method == jwt.SigningMethodHS256 {
+		return v.secret, nil
+	}
+	name, _ := t.Header["kid"].(string)
+	return v.keys.find(name)
+}
 
 // Mint returns a token for uid that expires after ttl. It has no audience.
 func Mint(secret []byte, uid string, ttl time.Duration) (string, error) {
