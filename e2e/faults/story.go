@@ -82,6 +82,14 @@ func (b *book) ack(events ...*event) {
 	b.last = time.Now()
 }
 
+// add counts acknowledgements of what is judged elsewhere.
+func (b *book) add(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.acked += n
+	b.last = time.Now()
+}
+
 func (b *book) ackClear(c *clearing) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
