@@ -84,6 +84,7 @@ func (a *api) routes() (http.Handler, error) {
 	h.UseMiddleware(a.authenticate, a.charge, a.checkURL)
 	a.register(h)
 	a.exports(h)
+	a.imports(h)
 	a.streams(mux, h.OpenAPI())
 	if err := describe(mux, h.OpenAPI()); err != nil {
 		return nil, err

@@ -32,27 +32,33 @@ func (u *upload) Resolve(ctx huma.Context) []error {
 
 // read hands the body to fn, which keeps no part of it.
 func (a *api) read(u *upload, fn func(body []byte) error) error {
-	if err := checkMedia(u.r.Header.Get("Content-Type")); err != nil {
+	if err := checkMedia(u.r, "application/json"); err != nil {
 		return err
 	}
 	buf := a.bodies.Get().(*bytes.Buffer)
 	defer a.bodies.Put(buf)
 	buf.Reset()
 	if _, err := buf.ReadFrom(http.MaxBytesReader(u.w, u.r.Body, maxBody)); err != nil {
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return fmt.Errorf("body: %w: want at most %d bytes", codec.ErrTooLarge, maxBody)
-		}
-		return fmt.Errorf("%w: %w", errBody, err)
+		return broken(err, maxBody)
 	}
 	return fn(buf.Bytes())
 }
 
-func checkMedia(contentType string) error {
+// broken says why a body could not be read to its end.
+func broken(err error, limit int) error {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return fmt.Errorf("body: %w: want at most %d bytes", codec.ErrTooLarge, limit)
+	}
+	return fmt.Errorf("%w: %w", errBody, err)
+}
+
+func checkMedia(r *http.Request, want string) error {
+	contentType := r.Header.Get("Content-Type")
 	if contentType == "" {
 		return nil
 	}
-	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != "application/json" {
-		return fmt.Errorf("content type %.64q: %w", contentType, errMediaType)
+	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != want {
+		return fmt.Errorf("content type %.64q: %w %s", contentType, errMediaType, want)
 	}
 	return nil
 }

@@ -59,8 +59,12 @@ func document(oapi *huma.OpenAPI, op *huma.Operation) {
 	if !ok {
 		return
 	}
+	media, ok := op.Metadata["media"].(string)
+	if !ok {
+		media = "application/json"
+	}
 	schema := oapi.Components.Schemas.Schema(body, true, "")
-	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{media: {Schema: schema}}}
 }
 
 // describe serves the document, and a page that shows it.

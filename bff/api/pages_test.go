@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/limit"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -101,7 +103,7 @@ func TestDeleteRange(t *testing.T) {
 }
 
 func TestExport(t *testing.T) {
-	e := newEdge(t, shelf(40, func(int, *historyv1.Item) {}))
+	e := configured(t, api.Config{Service: shelf(40, func(int, *historyv1.Item) {}), Limit: limit.New(0.001, 60)})
 	w := e.do(t, "GET /v1/export", "")
 	if got := ids(t, w.Body); w.Code != http.StatusOK || len(got) != 4000 || got[3999] != "3999" || w.Header().Get("Content-Type") != "application/x-ndjson" {
 		t.Errorf("%d %v, %d lines", w.Code, w.Header(), len(got))

@@ -62,3 +62,15 @@ type shelf struct {
 type cleared struct {
 	Until string `json:"until" format:"date-time" doc:"Everything at or before it is gone."`
 }
+
+type imported struct {
+	Rows     int            `json:"rows"`
+	Statuses map[string]int `json:"statuses" doc:"How many rows, by what became of them."`
+	Refused  []refusedRow   `json:"refused" nullable:"false" doc:"The rows that are wrong or too old, 1,000 at most."`
+}
+
+type refusedRow struct {
+	Line   int               `json:"line" minimum:"1"`
+	Status string            `json:"status" enum:"invalid,expired"`
+	Error  *codec.FieldError `json:"error,omitempty"`
+}

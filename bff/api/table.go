@@ -21,7 +21,7 @@ var (
 	errNotFound  = errors.New("no such record")
 	errNoRoute   = errors.New("no such resource")
 	errMethod    = errors.New("method not allowed")
-	errMediaType = errors.New("want application/json")
+	errMediaType = errors.New("want")
 	errBody      = errors.New("body cut off")
 )
 

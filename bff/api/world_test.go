@@ -83,6 +83,26 @@ func serve(t *testing.T, s *rpc.Server, l net.Listener) (stop func()) {
 // do asks as uid and returns the status and the answer.
 func (w *world) do(t *testing.T, uid, target, body string) (int, map[string]any) {
 	t.Helper()
+	status, text := w.ask(t, uid, target, body)
+	var answer map[string]any
+	if err := json.Unmarshal(text, &answer); err != nil {
+		t.Fatalf("%s: %d %s: %v", target, status, text, err)
+	}
+	return status, answer
+}
+
+// raw asks as uid and returns what is answered with 200.
+func (w *world) raw(t *testing.T, uid, target, body string) string {
+	t.Helper()
+	status, text := w.ask(t, uid, target, body)
+	if status != http.StatusOK {
+		t.Fatalf("%s: %d %s", target, status, text)
+	}
+	return string(text)
+}
+
+func (w *world) ask(t *testing.T, uid, target, body string) (int, []byte) {
+	t.Helper()
 	r := request(t, uid, target, strings.NewReader(body))
 	out, err := http.NewRequestWithContext(t.Context(), r.Method, w.url+r.URL.String(), r.Body)
 	if err != nil {
@@ -98,11 +118,7 @@ func (w *world) do(t *testing.T, uid, target, body string) (int, map[string]any)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var answer map[string]any
-	if err := json.Unmarshal(text, &answer); err != nil {
-		t.Fatalf("%s: %d %s: %v", target, resp.StatusCode, text, err)
-	}
-	return resp.StatusCode, answer
+	return resp.StatusCode, text
 }
 
 // get walks into an answer: get(a, "results", 0, "status").

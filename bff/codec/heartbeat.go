@@ -121,6 +121,10 @@ func (d *batchDecoder) heartbeat(h *historyv1.Heartbeat) {
 	for name := range d.in.Object() {
 		d.field(h, name)
 	}
+	d.required(h)
+}
+
+func (d *batchDecoder) required(h *historyv1.Heartbeat) {
 	switch {
 	case h.Kind == 0:
 		d.refuse("kind", wantKind)

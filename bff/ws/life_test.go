@@ -239,6 +239,7 @@ func TestTheTokenExpiresWithinAMessage(t *testing.T) {
 		if took := since(began); took > 26*time.Second { // with the time to say good-bye
 			t.Errorf("it was open for %v", took)
 		}
+		synctest.Wait()
 		if n := w.count(t, "playhead_ws_closed_connections_total", "4401"); n != 1 {
 			t.Errorf("counted %v as expired", n)
 		}

@@ -1,0 +1,153 @@
+package api
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const (
+	// maxImport bounds the body of an import, maxLine a line of it, in bytes.
+	maxImport = 32 << 20
+	maxLine   = 64 << 10
+	// maxRefused is how many rows a report names.
+	maxRefused = 1000
+)
+
+// imports registers the import, whose body is no JSON but lines of it.
+func (a *api) imports(h huma.API) {
+	op := operation(http.MethodPost, "/v1/import", "Take over records, one in each line, such as an export has them", codec.Record{})
+	op.Metadata["media"] = ndjson
+	op.Description = "A record is taken for the report that left it behind: what the history has newer stays, and rows that come twice count once. " +
+		"So an import that was cut off is sent again, whole. Plays and the furthest position are not taken over."
+	handle(a, h, op, a.importRows)
+}
+
+func (a *api) importRows(ctx context.Context, in *upload) (*imported, error) {
+	if err := checkMedia(in.r, ndjson); err != nil {
+		return nil, err
+	}
+	im := &importer{api: a, rc: http.NewResponseController(in.w), report: imported{Statuses: make(map[string]int), Refused: []refusedRow{}}}
+	body := bufio.NewReaderSize(http.MaxBytesReader(in.w, in.r.Body, maxImport), maxLine)
+	for {
+		more, err := im.batch(ctx, body)
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			return &im.report, nil
+		}
+	}
+}
+
+// importer takes rows over, a batch at a time.
+type importer struct {
+	*api
+	rc     *http.ResponseController
+	report imported
+	line   int
+
+	beats []*historyv1.Heartbeat
+	lines []int // of the beats
+}
+
+func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, err error) {
+	_ = im.rc.SetReadDeadline(time.Now().Add(pagePatience)) // a connection without deadlines needs none
+	_ = im.rc.SetWriteDeadline(time.Now().Add(2 * pagePatience))
+	im.beats, im.lines = nil, im.lines[:0] // the service may still have those beats
+	for more = true; more && len(im.beats) < codec.MaxHeartbeats; {
+		if more, err = im.read(uidOf(ctx), body); err != nil {
+			return false, err
+		}
+	}
+	return more, im.store(ctx)
+}
+
+// read takes a line. The last one may lack its end.
+func (im *importer) read(uid string, body *bufio.Reader) (more bool, err error) {
+	line, err := body.ReadSlice('\n')
+	im.line++
+	switch {
+	case errors.Is(err, bufio.ErrBufferFull):
+		im.refuse(im.line, &codec.FieldError{Field: "body", Reason: fmt.Sprintf("longer than %d bytes", maxLine)})
+		return skip(body)
+	case err == nil || errors.Is(err, io.EOF):
+		im.row(uid, line)
+		return err == nil, nil
+	}
+	return false, broken(err, maxImport)
+}
+
+// skip reads to the end of a line.
+func skip(body *bufio.Reader) (more bool, err error) {
+	for {
+		switch _, err := body.ReadSlice('\n'); {
+		case err == nil:
+			return true, nil
+		case errors.Is(err, io.EOF):
+			return false, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return false, broken(err, maxImport)
+		}
+	}
+}
+
+// row passes empty lines by.
+func (im *importer) row(uid string, line []byte) {
+	if len(bytes.TrimSpace(line)) == 0 {
+		return
+	}
+	beat, wrong := codec.DecodeRow(uid, line)
+	if wrong != nil {
+		im.refuse(im.line, wrong)
+		return
+	}
+	im.report.Rows++
+	im.beats, im.lines = append(im.beats, beat), append(im.lines, im.line)
+}
+
+func (im *importer) refuse(line int, wrong *codec.FieldError) {
+	im.report.Rows++
+	im.count(line, codec.StatusName(historyv1.Status_STATUS_INVALID), wrong)
+}
+
+func (im *importer) count(line int, status string, wrong *codec.FieldError) {
+	im.report.Statuses[status]++
+	im.metrics.beats.WithLabelValues(status).Inc()
+	if (status == "invalid" || status == "expired") && len(im.report.Refused) < maxRefused {
+		im.report.Refused = append(im.report.Refused, refusedRow{Line: line, Status: status, Error: wrong})
+	}
+}
+
+func (im *importer) store(ctx context.Context) error {
+	im.cfg.Limit.Spend(uidOf(ctx), float64(len(im.beats))/100)
+	resp, err := im.apply(ctx, &codec.Batch{Heartbeats: im.beats})
+	if err != nil {
+		return err
+	}
+	if got := len(resp.GetStatuses()); got != len(im.beats) {
+		return fmt.Errorf("%d statuses for %d heartbeats", got, len(im.beats))
+	}
+	refusals := make(map[int]*codec.FieldError)
+	for _, r := range resp.GetRefusals() {
+		refusals[int(r.Index)] = &codec.FieldError{Field: r.Field, Reason: r.Reason}
+	}
+	for i, status := range resp.GetStatuses() {
+		if status == historyv1.Status_STATUS_UNAVAILABLE {
+			return fmt.Errorf("import line %d: %w", im.lines[i], history.ErrUnavailable)
+		}
+		im.count(im.lines[i], codec.StatusName(status), refusals[i])
+	}
+	return nil
+}

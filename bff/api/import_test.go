@@ -1,0 +1,164 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/limit"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+type report struct {
+	Rows     int
+	Statuses map[string]int
+	Refused  []struct {
+		Line   int
+		Status string
+		Error  struct{ Field, Reason string }
+	}
+}
+
+func importing(t *testing.T, e *edge, body io.Reader) *httptest.ResponseRecorder {
+	t.Helper()
+	r := request(t, "u1", "POST /v1/import", body)
+	r.Header.Set("Content-Type", "application/x-ndjson")
+	return e.send(r)
+}
+
+func wantReport(t *testing.T, w *httptest.ResponseRecorder) (got report) {
+	t.Helper()
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+	}
+	return got
+}
+
+// Case B.19: what is wrong is told by its line, and all else is stored.
+func TestImport(t *testing.T) {
+	s := storing()
+	body := strings.Join([]string{
+		itemJSON,
+		`a,1,paused`,
+		strings.Replace(itemJSON, "position_ms", "position", 1),
+		"",
+		`{"object":{"id":"` + strings.Repeat("a", 200<<10) + `"}}`,
+		itemJSON + "\r",
+		"\xff\xfe{\x00",
+		itemJSON, itemJSON[:40], // cut off, without an end
+	}, "\n")
+	got := wantReport(t, importing(t, newEdge(t, s), strings.NewReader(body)))
+	if want := map[string]int{"stored": 3, "invalid": 5}; got.Rows != 8 || !maps.Equal(got.Statuses, want) {
+		t.Errorf("got %+v", got)
+	}
+	var lines []int
+	for _, r := range got.Refused {
+		if lines = append(lines, r.Line); r.Status != "invalid" || r.Error.Field == "" || r.Error.Reason == "" {
+			t.Errorf("refused %+v", r)
+		}
+	}
+	if !slices.Equal(lines, []int{2, 3, 5, 7, 9}) {
+		t.Errorf("refused lines %v", lines)
+	}
+	if n := len(s.asked); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+func TestImportWhatTheServiceRefuses(t *testing.T) {
+	s := answering(&historyv1.ApplyResponse{
+		Statuses: []historyv1.Status{historyv1.Status_STATUS_STALE, historyv1.Status_STATUS_INVALID, historyv1.Status_STATUS_EXPIRED},
+		Refusals: []*historyv1.Refusal{{Index: 1, Field: "position_ms", Reason: "too large"}},
+	}, nil)
+	got := wantReport(t, importing(t, newEdge(t, s), strings.NewReader("\n"+strings.Repeat(itemJSON+"\n", 3))))
+	if len(got.Refused) != 2 || got.Refused[0].Line != 3 || got.Refused[0].Error.Field != "position_ms" || got.Refused[1].Line != 4 || got.Refused[1].Status != "expired" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A large import goes in batches, and costs the user what it is worth.
+func TestImportInBatches(t *testing.T) {
+	s := storing()
+	e := configured(t, api.Config{Service: s, Limit: limit.New(0.001, 20)})
+	got := wantReport(t, importing(t, e, strings.NewReader(strings.Repeat(itemJSON+"\n", 2500))))
+	if got.Rows != 2500 || got.Statuses["stored"] != 2500 || len(s.asked) != 3 || len(s.asked[2].(*historyv1.ApplyRequest).Heartbeats) != 500 {
+		t.Errorf("got %+v after %d requests", got, len(s.asked))
+	}
+	wantProblem(t, importing(t, e, strings.NewReader(itemJSON)), 429)
+}
+
+func TestImportReportsAreBounded(t *testing.T) {
+	got := wantReport(t, importing(t, newEdge(t, storing()), strings.NewReader(strings.Repeat("x\n", 5000))))
+	if got.Rows != 5000 || got.Statuses["invalid"] != 5000 || len(got.Refused) != 1000 {
+		t.Errorf("%d rows, %v, %d named", got.Rows, got.Statuses, len(got.Refused))
+	}
+}
+
+func TestImportFails(t *testing.T) {
+	away := &service{answer: func(context.Context, any) (any, error) { return nil, status.Error(codes.Unavailable, "away") }}
+	some := answering(&historyv1.ApplyResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_UNAVAILABLE}}, nil)
+	for name, tt := range map[string]struct {
+		service *service
+		body    io.Reader
+		status  int
+	}{
+		"away":           {away, strings.NewReader(itemJSON), 503},
+		"away for one":   {some, strings.NewReader(itemJSON), 503},
+		"too few":        {answering(&historyv1.ApplyResponse{}, nil), strings.NewReader(itemJSON), 500},
+		"more than ever": {storing(), io.LimitReader(endless{}, 33<<20), 413},
+		"cut off":        {storing(), io.MultiReader(strings.NewReader(itemJSON), failing{}), 400},
+	} {
+		w := importing(t, newEdge(t, tt.service), tt.body)
+		if p := wantProblem(t, w, tt.status); tt.status == 503 && w.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: %v", name, p)
+		}
+	}
+	r := request(t, "u1", "POST /v1/import", strings.NewReader(itemJSON))
+	r.Header.Set("Content-Type", "text/csv")
+	if p := wantProblem(t, newEdge(t, storing()).send(r), 415); !strings.Contains(p.Detail, "want application/x-ndjson") {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// endless is one line.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// What one edge exports another one takes; again it changes nothing, and what is newer
+// stays.
+func TestExportAndImport(t *testing.T) {
+	w := newWorld(t)
+	for n := range 5 {
+		w.do(t, "u1", "POST /v1/heartbeats", upload(at(fmt.Sprint(n), "stop", time.Duration(n+1)*time.Hour, 1000*(n+1))))
+	}
+	lines := w.raw(t, "u1", "GET /v1/export", "")
+	w.do(t, "u2", "POST /v1/heartbeats", upload(at("3", "stop", time.Minute, 77)))
+	for _, want := range []map[string]any{{"stored": 5.0}, {"unchanged": 4.0, "stale": 1.0}} { // the one that is newer learns how far it once was
+		var got map[string]any
+		if err := json.Unmarshal([]byte(w.raw(t, "u2", "POST /v1/import", lines)), &got); err != nil || !maps.Equal(got["statuses"].(map[string]any), want) {
+			t.Errorf("got %v, %v; want %v", got, err, want)
+		}
+	}
+	for n, want := range []float64{1000, 2000, 3000, 77, 5000} {
+		if _, answer := w.do(t, "u2", fmt.Sprint("GET /v1/history/1/", n), ""); answer["position_ms"] != want {
+			t.Errorf("object %d: %v, want %v", n, answer, want)
+		}
+	}
+}
