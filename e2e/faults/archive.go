@@ -10,6 +10,8 @@ import (
 	"github.com/tsuna/gohbase/hrpc"
 )
 
+const outageFor = 40 * time.Second
+
 // outage takes HBase away under load: acknowledgements must go on, memory stays
 // bounded, and afterwards the backlog is archived.
 func outage(ctx context.Context, t *trial) error {
@@ -24,7 +26,7 @@ func outage(ctx context.Context, t *trial) error {
 			return err
 		}
 		before := t.book.count()
-		for range 20 {
+		for range int(outageFor.Seconds()) {
 			if err := pause(ctx, time.Second); err != nil {
 				return err
 			}
@@ -49,12 +51,15 @@ func outage(ctx context.Context, t *trial) error {
 		return err
 	}
 	began := time.Now()
-	if err := t.settle(ctx); err != nil {
+	if err := t.stack.quiet(ctx, t.Limit); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	t.res.note("20 s without HBase: %d acknowledged, largest process %d MiB; then %d keys archived in %v, %.0f/s",
-		acked, resident>>20, len(dirty), took.Round(100*time.Millisecond), float64(len(dirty))/took.Seconds())
+	t.res.note("%v without HBase: %d acknowledged, largest process %d MiB; then %d keys archived in %v, %.1f times as fast as they came",
+		outageFor, acked, resident>>20, len(dirty), took.Round(100*time.Millisecond), outageFor.Seconds()/took.Seconds())
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
 	if acked == 0 || resident > 512<<20 {
 		return fmt.Errorf("%d acknowledged, %d MiB, want some and at most 512 MiB", acked, resident>>20)
 	}

@@ -22,7 +22,7 @@ func scenarios(o Options) []scenario {
 		{name: "7", load: mixed, fault: "jobs killed, stopped and frozen", run: rebalance},
 		{name: "8", load: mixed, fault: "undecodable messages, and records that HBase refuses for good; then driven again", run: poison},
 		{name: "9", load: mixed, fault: "Redis refuses writes, forgets scripts; a job's workers panic", run: storm},
-		{name: "10", load: mixed, fault: "HBase down for 20 s", run: outage},
+		{name: "10", load: mixed, fault: fmt.Sprintf("HBase down for %v", outageFor), more: outageFor, run: outage},
 		{name: "11", load: mixed, fault: "HBase refuses puts while regions close and open", run: refusals},
 		{name: "12", load: gentle, fault: "Redis evicts records before the job reads them", run: eviction},
 		{name: "13", load: mixed, fault: "Redis comes back with older content", run: rollback},

@@ -77,3 +77,18 @@ func TestAwaitTellsWhy(t *testing.T) {
 		t.Errorf("Await = %v, want %q and what for", err, why)
 	}
 }
+
+func TestAwaitKeepsTheLastAnswer(t *testing.T) {
+	why, asked := errors.New("not yet"), false
+	err := process.Await(t.Context(), 100*time.Millisecond, "better times", func(ctx context.Context) error {
+		if !asked {
+			asked = true
+			return why
+		}
+		<-ctx.Done() // the end cuts this one off
+		return ctx.Err()
+	})
+	if !errors.Is(err, why) {
+		t.Errorf("Await = %v, want %q", err, why)
+	}
+}
