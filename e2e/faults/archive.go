@@ -8,9 +8,12 @@ import (
 
 	"github.com/tsuna/gohbase"
 	"github.com/tsuna/gohbase/hrpc"
+
+	"github.com/playhead/playhead/e2e/engine"
+	"github.com/playhead/playhead/e2e/process"
 )
 
-const outageFor = 40 * time.Second
+const outageFor = 20 * time.Second
 
 // outage takes HBase away under load: acknowledgements must go on, memory stays
 // bounded, and afterwards the backlog is archived.
@@ -47,16 +50,12 @@ func outage(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	if err := hbase.Start(ctx); err != nil {
+	noticed, took, err := t.catchUp(ctx, hbase)
+	if err != nil {
 		return err
 	}
-	began := time.Now()
-	if err := t.stack.quiet(ctx, t.Limit); err != nil {
-		return err
-	}
-	took := time.Since(began)
-	t.res.note("%v without HBase: %d acknowledged, largest process %d MiB; then %d keys archived in %v, %.1f times as fast as they came",
-		outageFor, acked, resident>>20, len(dirty), took.Round(100*time.Millisecond), outageFor.Seconds()/took.Seconds())
+	t.res.note("%v without HBase: %d acknowledged, largest process %d MiB; noticed %v after its return, then %d keys archived in %v, %.1f times as fast as they came",
+		outageFor, acked, resident>>20, noticed.Round(100*time.Millisecond), len(dirty), took.Round(100*time.Millisecond), outageFor.Seconds()/took.Seconds())
 	if err := t.settle(ctx); err != nil {
 		return err
 	}
@@ -64,6 +63,30 @@ func outage(ctx context.Context, t *trial) error {
 		return fmt.Errorf("%d acknowledged, %d MiB, want some and at most 512 MiB", acked, resident>>20)
 	}
 	return nil
+}
+
+// catchUp brings HBase back, and says how long it took until a job archived something,
+// and from then on until nothing was left.
+func (t *trial) catchUp(ctx context.Context, hbase *engine.Engine) (noticed, took time.Duration, err error) {
+	const puts = "playhead_job_puts_total"
+	before, err := total(ctx, t.stack.jobs, puts)
+	if err := errors.Join(err, hbase.Start(ctx)); err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	err = process.Await(ctx, t.Limit, "something to be archived", func(ctx context.Context) error {
+		now, err := total(ctx, t.stack.jobs, puts)
+		if err == nil && now == before {
+			err = fmt.Errorf("%.0f puts, as before", now)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	noticed = time.Since(began)
+	err = t.stack.quiet(ctx, t.Limit)
+	return noticed, time.Since(began) - noticed, err
 }
 
 // memory returns that of the largest process of the product, in bytes.
