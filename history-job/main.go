@@ -20,6 +20,7 @@ type flags struct {
 	Chunk      int           `help:"Keys of a chunk." default:"500"`
 	SweepEvery time.Duration `help:"How often overdue marks are looked for." default:"30s"`
 	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of every service." default:"240s"`
+	Unfolded   []uint32      `name:"unfolded-types" help:"Object types whose records are archived without folding in what the archive holds, when the cache did not know it: cheaper, but their furthest positions and plays may fall short."`
 	Remember   int           `help:"Keys archived last that are compared with the archive after Redis was restarted." default:"100000"`
 	Drain      time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
@@ -74,7 +75,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	}
 	engines.Register(registry)
 	j, err := job.New(job.Config{
-		Cache: engines.Cache(cache), Archive: engines.Archive(table), Consumer: queue, Dead: dead, Workers: f.Workers, Chunk: f.Chunk,
+		Cache: engines.Cache(cache), Archive: engines.Archive(table), Consumer: queue, Dead: dead, Workers: f.Workers, Chunk: f.Chunk, Unfolded: f.Unfolded,
 		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Life: cache.Life, Remember: f.Remember, Logger: log, Registry: registry,
 	})
 	if err != nil {

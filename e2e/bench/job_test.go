@@ -87,6 +87,9 @@ type line struct {
 	archive *hbase.Archive
 	rounds  int
 	writes  audience // of the last round
+
+	partial  bool     // the records know nothing of the archive's
+	unfolded []uint32 // types for which that stays so
 }
 
 // round writes first heartbeats of new viewers, announces all keys and has a job
@@ -101,7 +104,7 @@ func (l *line) round() figures {
 	}
 	ctx, cancel := context.WithCancel(l.b.Context())
 	defer cancel()
-	j, err := job.New(job.Config{Cache: l.cache, Archive: l.archive, Consumer: until{queue, announcements, cancel}})
+	j, err := job.New(job.Config{Unfolded: l.unfolded, Cache: l.cache, Archive: l.archive, Consumer: until{queue, announcements, cancel}})
 	if err != nil {
 		l.b.Fatal(err)
 	}
@@ -124,7 +127,7 @@ func (l *line) mark(all audience) []history.Dirty {
 	for from := 0; from < len(all); from += batch {
 		part := all[from : from+batch]
 		for i := range part {
-			part[i].Mark = true
+			part[i].Mark, part[i].Record.Partial = true, l.partial
 		}
 		for i, out := range l.cache.Apply(l.b.Context(), part) {
 			if out.Status != history.Applied {

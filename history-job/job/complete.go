@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 
 	"github.com/playhead/playhead/history"
 )
@@ -43,7 +45,13 @@ func (j *Job) folded(ctx context.Context, keys []history.Dirty, entries []histor
 	var partial []history.Key
 	var at []int
 	for i, e := range entries {
-		if e.Record != nil && e.Record.Partial {
+		switch {
+		case e.Record == nil || !e.Record.Partial:
+		case slices.Contains(j.cfg.Unfolded, keys[i].Key.Object.Type):
+			r := *e.Record
+			r.Partial = false
+			entries[i].Record = &r
+		default:
 			partial, at = append(partial, keys[i].Key), append(at, i)
 		}
 	}
@@ -60,7 +68,9 @@ func (j *Job) folded(ctx context.Context, keys []history.Dirty, entries []histor
 		writes[n] = history.Write{Key: partial[n], Base: e.Record.Revision, Record: whole(e.Record, old[n], &e.User, partial[n].Object)}
 		e.Record = writes[n].Record
 	}
-	j.metrics.completed.Add(float64(len(partial)))
+	for _, k := range partial {
+		j.metrics.completed.WithLabelValues(strconv.FormatUint(uint64(k.Object.Type), 10)).Inc()
+	}
 	j.giveBack(ctx, writes)
 	return entries, nil
 }

@@ -45,6 +45,31 @@ func TestComplete(t *testing.T) {
 	}
 }
 
+// TestUnfolded puts a record of a type that is not to be folded as it is, and asks
+// the archive nothing.
+func TestUnfolded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.put(object(1), record(completed(1, -9000, "a")))
+		w.on("get", func(context.Context) error {
+			t.Error("the archive was asked")
+			return nil
+		})
+		config := w.config()
+		config.Unfolded = []uint32{7, object(1).Object.Type}
+		defer w.start(config)() //nolint:errcheck // TestOrder looks at it
+		e := progress(1, -1000)
+		w.announce(w.store(e, true, true))
+		synctest.Wait()
+		if marks := w.marks(); len(marks) > 0 {
+			t.Errorf("marks are left: %v", marks)
+		}
+		if got := w.archived(object(1)); got == nil || got.Version != record(e).Version || got.Partial || got.Plays() != 0 {
+			t.Errorf("archive: got %+v, want the new record alone", got)
+		}
+	})
+}
+
 // TestCompleteLoses has another writer come between the load and the giving back:
 // that writer's record stays as it is, partial, and comes with that writer's mark.
 func TestCompleteLoses(t *testing.T) {

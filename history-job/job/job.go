@@ -54,6 +54,10 @@ type Config struct {
 	Life       func(context.Context) (string, error)
 	WatchEvery time.Duration
 	Remember   int
+	// Unfolded are the object types whose partial records are put as they are, without
+	// a look at what the archive holds of them: it costs a get each, and without it
+	// their furthest positions and plays may fall short.
+	Unfolded []uint32
 	// TrimOneIn is how seldom a user's list is trimmed, once in so many puts
 	// (default 16): a list may outgrow its bound by that much.
 	TrimOneIn int

@@ -6,7 +6,8 @@ type metrics struct {
 	messages, puts, clears, swept prometheus.Counter
 	missing, refused, poison      prometheus.Counter
 	failures                      prometheus.Counter
-	completed, notGivenBack       prometheus.Counter
+	notGivenBack                  prometheus.Counter
+	completed                     *prometheus.CounterVec // by object type
 	restored, repairs             prometheus.Counter
 	retries                       *prometheus.CounterVec
 	buckets                       prometheus.Gauge
@@ -25,11 +26,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		failures:     counter("failures_total", "Errors and panics after which the job began anew."),
 		restored:     counter("restored_records_total", "Records and clear marks that the cache had lost and the queue or the archive still had."),
 		repairs:      counter("cache_repairs_total", "Restarts of the cache after which it was compared with the archive."),
-		completed:    counter("completed_records_total", "Partial records folded with the archive's."),
 		notGivenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_job_retries_total", Help: "Exchanges with a store tried again, by operation.",
 		}, []string{"operation"}),
+		completed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "playhead_job_completed_records_total", Help: "Partial records folded with the archive's, a get each, by object type.",
+		}, []string{"type"}),
 		buckets: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "playhead_job_owned_buckets", Help: "Buckets that this job owns.",
 		}),

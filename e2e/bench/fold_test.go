@@ -1,0 +1,40 @@
+//go:build e2e
+
+package bench_test
+
+import (
+	"testing"
+
+	"github.com/playhead/playhead/e2e/pipeline"
+)
+
+// BenchmarkFold archives records that were born without knowing what the archive
+// holds, of a type that is folded and of one that is not, and in turns with that
+// records that lack nothing. The difference is a get for each record, and what is
+// given back to the cache.
+func BenchmarkFold(b *testing.B) {
+	e := pipeline.FromEnv(b, false)
+	pipeline.Flush(b, e)
+	keepLog(b, e.Redis)
+	m := newMeter(b, map[string]string{"redis": e.Redis, "hbase": e.HBase})
+	l := &line{b: b, meter: m, cache: openCache(b, e.Redis), archive: openTable(b, e.HBase, "bench_fold")}
+	of := func(partial bool, unfolded ...uint32) func() figures {
+		return func() figures {
+			l.partial, l.unfolded = partial, unfolded
+			return l.round()
+		}
+	}
+	of(false)()
+	for b.Loop() {
+		f := turns(of(false), of(true), of(true, 1))
+		whole, folded, unfolded := f[0], f[1], f[2]
+		b.ReportMetric(whole.rate, "keys/s")
+		b.ReportMetric(folded.rate/whole.rate, "folded-of-whole")
+		b.ReportMetric(unfolded.rate/whole.rate, "unfolded-of-whole")
+		b.ReportMetric(whole.cpu["all"], "us/key")
+		b.ReportMetric(folded.cpu["all"], "folded-us/key")
+		b.ReportMetric(folded.cpu["hbase"]-whole.cpu["hbase"], "fold-hbase-us/key")
+	}
+	b.ReportMetric(0, "ns/op")
+	pipeline.Flush(b, e)
+}
