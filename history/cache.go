@@ -47,7 +47,9 @@ type Applier interface {
 	Clear(ctx context.Context, uid string, typ uint32, until int64) (Mark, error)
 	// Warm fills a cold user with records from the archive: it adds those that the
 	// cache does not have, without dirty marks, merges the clear marks and sets the
-	// floor. A warm user is left alone.
+	// floor. A warm user is left alone. Of a user who was trimmed while cold it adds
+	// nothing from below that: a newer record may have been archived and dropped since
+	// w was read.
 	Warm(ctx context.Context, uid string, w Warmth) error
 }
 

@@ -89,10 +89,9 @@ func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record
 		w := history.Write{Key: k, Mark: true}
 		m := *whole
 		m.Revision = rand.Uint64()>>1 + 1
+		m.Partial = true // the content is from before the cache lost it: the archive may have more
 		if w.Record = &m; e.Record != nil {
 			w.Base = e.Record.Revision
-		} else {
-			m.Partial = !e.User.Complete()
 		}
 		writes = append(writes, w)
 	}

@@ -26,6 +26,13 @@ func TestRestore(t *testing.T) {
 		{"still there", []history.Event{said}, nil, 0, []history.Event{said}},
 		{"newer there", []history.Event{said, progress(1, -1000)}, nil, 0, []history.Event{said, progress(1, -1000)}},
 		{"deleted there", []history.Event{said, deleted(-1000)}, nil, 0, []history.Event{said, deleted(-1000)}},
+		{
+			"an older content came back, with the archive further",
+			[]history.Event{progress(1, -9000)},
+			[]history.Event{completed(1, -1000, "b")},
+			1,
+			[]history.Event{progress(1, -9000), said, completed(1, -1000, "b")},
+		},
 		{"an older content came back", []history.Event{progress(1, -9000)}, nil, 1, []history.Event{progress(1, -9000), said}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

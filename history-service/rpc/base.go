@@ -9,7 +9,8 @@ import (
 // base fetches from the archive what the cache has dropped of the groups with old
 // events: an upload from below the floor must not look newer than what the archive
 // holds, nor have plays of its own. When the archive does not answer, those groups
-// fail, and no others.
+// fail, and no others. The record stays partial: until it is written, another one may
+// be archived and dropped.
 func (s *Server) base(ctx context.Context, groups []*group) {
 	var keys []history.Key
 	var old []*group
@@ -28,9 +29,8 @@ func (s *Server) base(ctx context.Context, groups []*group) {
 			g.fail()
 			continue
 		}
-		g.archived = records[i].After(g.user.ClearedAt(g.key.Object.Type))
+		g.archived = outlived(records[i].After(g.user.ClearedAt(g.key.Object.Type)), &g.user)
 		g.next = g.archived
-		g.complete = true
 		g.fold()
 	}
 }

@@ -26,7 +26,6 @@ type group struct {
 
 	base     *history.Record // what the cache holds
 	archived *history.Record // what the archive holds instead, where that was asked
-	complete bool            // nothing is lacking that the archive may hold
 	user     history.User
 	next     *history.Record // base and events, nil when there is nothing
 	mark     bool            // the next write must set a mark

@@ -35,7 +35,7 @@ func (g *group) conflict(current history.Entry) {
 	}
 	held := g.before().After(current.User.ClearedAt(g.key.Object.Type))
 	g.base, g.user, g.mark = current.Record, current.User, true
-	g.archived, g.complete = nil, false
+	g.archived = nil
 	g.next = history.Merge(current.Record, outlived(held, &g.user))
 	g.fold()
 }
@@ -69,7 +69,7 @@ func (g *group) add(e *history.Event, cleared int64) historyv1.Status {
 	}
 	said := e.Record()
 	if g.next == nil {
-		said.Partial = !g.complete && !g.user.Complete()
+		said.Partial = !g.user.Complete()
 	}
 	merged := history.Merge(g.next, said)
 	same, newer := history.Same(merged, g.next), g.next == nil || said.Version >= g.next.Version

@@ -17,8 +17,7 @@ type found struct {
 // whole folds a row into the records that were born without it: events may have come
 // while the user was cold, and the warm-up leaves their records alone. An old upload
 // would look newer than what the archive holds. The writes need no marks: they bring
-// what the archive has, and the rest has its own. One that another writer was faster
-// than stays partial, and the job folds it.
+// what the archive has, and the rest has its own.
 func (w *warmer) whole(ctx context.Context, uid string, row history.Row) error {
 	partial, err := w.partial(ctx, uid, row)
 	if err != nil || len(partial) == 0 {
@@ -31,7 +30,7 @@ func (w *warmer) whole(ctx context.Context, uid string, row history.Row) error {
 			continue
 		}
 		r := *history.Merge(f.entry.Record, old)
-		r.Partial, r.Revision = false, revision()
+		r.Partial, r.Revision = true, revision() // the archive may have moved on since the row was read
 		writes = append(writes, history.Write{Key: f.key, Base: f.entry.Record.Revision, Record: &r})
 	}
 	for _, out := range w.cfg.Cache.Apply(ctx, writes) {

@@ -57,6 +57,7 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"WarmWritten", warmWritten},
 		{"WarmCleared", warmCleared},
 		{"WarmLong", warmLong},
+		{"WarmTrimmed", warmTrimmed},
 		{"Backlog", backlog},
 		{"OverdueByAge", overdueAge},
 		{"OverdueInOrder", overdueOrder},

@@ -89,6 +89,20 @@ func warmCleared(c *cacheCase) {
 	}
 }
 
+// warmTrimmed warms a user who was trimmed meanwhile. What was dropped then may be
+// newer than what the archive held when it was read, which does not come back.
+func warmTrimmed(c *cacheCase) {
+	uid := c.user()
+	items := c.fill(uid, 25)
+	c.trim(uid)
+	dropped := c.archived(900, c.record(-100))
+	c.warm(uid, history.Warmth{Items: []history.Item{dropped, c.archived(901, c.record(1000))}})
+	c.holds(history.Key{UID: uid, Object: dropped.Object}, nil)
+	if e := c.load(key(uid, 1, 901)); e.Record == nil || e.User.Floor <= items[0].Record.Version {
+		c.Errorf("got %+v, %+v; want the newer record, and a floor above what was dropped", e.Record, e.User)
+	}
+}
+
 // warmLong warms a user with more records than fit into any one command.
 func warmLong(c *cacheCase) {
 	const n = 8_500

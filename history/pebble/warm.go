@@ -23,6 +23,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
 		return err
 	}
 	u.Warm = true
+	trimmed := u.Floor
 	// A cold user has a floor too if it was trimmed: what was dropped may be newer
 	// than what the archive held when w was read.
 	u.Floor = max(u.Floor, w.Floor)
@@ -34,6 +35,9 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
 	}
 	for _, item := range w.Items {
 		k, r := history.Key{UID: uid, Object: item.Object}, item.Record.After(u.ClearedAt(item.Object.Type))
+		if r != nil && r.Version < trimmed {
+			continue // a newer one may have been archived and dropped since w was read
+		}
 		if err := c.addMissing(b, k, r); err != nil {
 			return err
 		}

@@ -42,7 +42,8 @@ for i = first, #ARGV, 3 do
   local member, score = ARGV[i], ARGV[i + 1]
   local at = math.floor(tonumber(score))
   local typ = 'cleared:' .. string.match(member, '%d+$')
-  if at > math.max(cleared.cleared or -1, cleared[typ] or -1) then
+  local dropped = trimmed and tonumber(score) * 4 < tonumber(trimmed) -- for all that one knows, a newer one
+  if not dropped and at > math.max(cleared.cleared or -1, cleared[typ] or -1) then
     if call('SET', contents .. member, ARGV[i + 2], 'EX', ttl, 'NX') then
       places[#places + 1] = score
       places[#places + 1] = member
