@@ -1,0 +1,200 @@
+package allinone_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/memqueue"
+	"github.com/playhead/playhead/history/pebble"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// machine drives services and jobs over one store at random, next to the folds that
+// the store must come to hold.
+type machine struct {
+	*stores
+	t        *rapid.T
+	services []*modelService
+	jobs     []func()
+
+	acked map[history.Key]*history.Record // the fold of what was acknowledged
+	sent  map[history.Key]*history.Record // and of what was not, and may have been stored
+	// cleared is the latest acknowledged clear of each user, tried the latest of all.
+	cleared, tried map[string]int64
+}
+
+const modelSteps = 130
+
+// TestModel takes random steps, at least ten thousand of them: events new and old,
+// deletes and clears through three services, announcements again, time that passes
+// over holds and sweeps, engines that fail or lose answers, services and jobs that
+// die. Once all is quiet the archive holds what was acknowledged and nothing that was
+// not sent, nothing deleted is seen, and no mark is left.
+func TestModel(t *testing.T) {
+	steps := 0
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // as it is, rapid asks t for its deadline, which a bubble has not
+			m := newMachine(t, filepath.Join(dir, strconv.Itoa(steps)))
+			defer m.stop()
+			for range modelSteps {
+				m.step()
+				steps++
+			}
+			m.quiet()
+		})
+	})
+	if steps < 10_000 && !t.Failed() {
+		t.Errorf("%d steps, want 10,000 at least", steps)
+	}
+}
+
+func newMachine(t *rapid.T, dir string) *machine {
+	seed := rapid.Uint64().Draw(t, "seed")
+	db, err := pebble.Open(dir, pebble.Config{Keep: modelKeep})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{
+		t: t,
+		stores: &stores{db: db, queue: memqueue.New(memqueue.Config{}), trouble: &trouble{
+			rand: rand.New(rand.NewPCG(seed, 0)), share: make(map[string]float64), //nolint:gosec // to be repeatable
+		}},
+		acked: make(map[history.Key]*history.Record), sent: make(map[history.Key]*history.Record),
+		cleared: make(map[string]int64), tried: make(map[string]int64),
+	}
+	for range 3 {
+		m.services = append(m.services, m.serve(t))
+	}
+	for range 2 {
+		m.jobs = append(m.jobs, m.archive(t))
+	}
+	return m
+}
+
+func (m *machine) stop() {
+	for _, s := range m.services {
+		s.kill()
+	}
+	for _, kill := range m.jobs {
+		kill()
+	}
+	_ = m.db.Close() // nothing is read from it any more
+}
+
+func (m *machine) step() {
+	switch rapid.SampledFrom([]string{
+		"events", "events", "events", "events", "events", "delete", "clear", "again", "pass", "pass", "trouble", "service", "job", "read",
+	}).Draw(m.t, "step") {
+	case "events":
+		m.events()
+	case "delete":
+		m.delete()
+	case "clear":
+		m.clear()
+	case "again":
+		m.again()
+	case "pass":
+		time.Sleep(rapid.SampledFrom([]time.Duration{0, time.Second, 20 * time.Second, modelHold, 2 * modelHold}).Draw(m.t, "time"))
+	case "trouble":
+		engine := rapid.SampledFrom([]string{"cache", "archive", "queue"}).Draw(m.t, "engine")
+		m.set(engine, rapid.SampledFrom([]float64{0, 0, 0.2, 1}).Draw(m.t, "share"))
+	case "service":
+		i := rapid.IntRange(0, len(m.services)-1).Draw(m.t, "service")
+		m.services[i].kill()
+		m.services[i] = m.serve(m.t)
+	case "job":
+		i := rapid.IntRange(0, len(m.jobs)-1).Draw(m.t, "job")
+		m.jobs[i]()
+		m.jobs[i] = m.archive(m.t)
+	case "read":
+		m.read()
+	}
+}
+
+func (m *machine) service() *modelService {
+	return m.services[rapid.IntRange(0, len(m.services)-1).Draw(m.t, "through")]
+}
+
+func (m *machine) uid() string {
+	return rapid.SampledFrom([]string{"ann", "bob"}).Draw(m.t, "uid")
+}
+
+func (m *machine) key() history.Key {
+	id := rapid.IntRange(0, 2*modelKeep).Draw(m.t, "object")
+	return history.Key{UID: m.uid(), Object: history.Object{ID: fmt.Sprint(id), Type: 1}}
+}
+
+// ago draws a time: most reports are of now, some come late.
+func (m *machine) ago() int64 {
+	late := rapid.SampledFrom([]time.Duration{0, 0, 0, time.Second, time.Minute, 10 * time.Minute, time.Hour}).Draw(m.t, "late")
+	return time.Now().Add(-late).UnixMilli() - rapid.Int64Range(0, 3).Draw(m.t, "ms")
+}
+
+// events uploads one to four events through one service.
+func (m *machine) events() {
+	req := &historyv1.ApplyRequest{}
+	var events []history.Event
+	for range rapid.IntRange(1, 4).Draw(m.t, "events") {
+		e := history.Event{
+			Key: m.key(), At: m.ago(), Duration: 8000, Device: "tv",
+			Kind:     history.Kind(rapid.IntRange(int(history.KindStart), int(history.KindFinish)).Draw(m.t, "kind")),
+			Position: 1000 * rapid.Int64Range(0, 8).Draw(m.t, "position"), // few enough for the peaks that a record keeps
+			Session:  rapid.SampledFrom([]string{"s1", "s2", "s3"}).Draw(m.t, "session"),
+		}
+		events = append(events, e)
+		req.Heartbeats = append(req.Heartbeats, &historyv1.Heartbeat{
+			Uid: e.Key.UID, ObjectId: e.Key.Object.ID, ObjectType: 1, Kind: historyv1.Kind(e.Kind), EventTimeMs: e.At,
+			PositionMs: e.Position, DurationMs: e.Duration, Session: e.Session, Device: e.Device,
+		})
+	}
+	if rapid.IntRange(0, 4).Draw(m.t, "queued") == 0 {
+		req.Ack = historyv1.Ack_ACK_QUEUED
+	}
+	resp, err := m.service().Apply(m.t.Context(), req)
+	for i := range events {
+		m.note(&events[i], err == nil && resp.Statuses[i] != historyv1.Status_STATUS_UNAVAILABLE)
+	}
+}
+
+// note adds an event to the folds.
+func (m *machine) note(e *history.Event, acked bool) {
+	m.sent[e.Key] = history.Merge(m.sent[e.Key], e.Record())
+	if acked {
+		m.acked[e.Key] = history.Merge(m.acked[e.Key], e.Record())
+	}
+}
+
+func (m *machine) delete() {
+	e := history.Event{Key: m.key(), Kind: history.KindDelete, At: m.ago()}
+	_, err := m.service().Delete(m.t.Context(), &historyv1.DeleteRequest{
+		Uid: e.Key.UID, AtMs: e.At, Objects: []*historyv1.Object{{Id: e.Key.Object.ID, Type: 1}},
+	})
+	m.note(&e, err == nil)
+}
+
+func (m *machine) clear() {
+	uid, until := m.uid(), m.ago()
+	m.tried[uid] = max(m.tried[uid], until)
+	if _, err := m.service().Clear(m.t.Context(), &historyv1.ClearRequest{Uid: uid, UntilMs: until}); err == nil {
+		m.cleared[uid] = max(m.cleared[uid], until)
+	}
+}
+
+// again has the queue deliver again what some service announced some time.
+func (m *machine) again() {
+	s := m.service()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.past) > 0 {
+		_, _ = m.queue.Publish(m.t.Context(), s.past[rapid.IntRange(0, len(s.past)-1).Draw(m.t, "from"):]) // a full queue leaves it to the sweep
+	}
+}

@@ -1,0 +1,207 @@
+package allinone_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/memqueue"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+const (
+	modelHold = 30 * time.Second
+	modelKeep = 4 // records of a user that the cache keeps, fewer than there are
+)
+
+var errModelled = errors.Join(history.ErrUnavailable, errors.New("as drawn"))
+
+// trouble decides which calls fail, and how.
+type trouble struct {
+	mu    sync.Mutex
+	rand  *rand.Rand
+	share map[string]float64 // of the calls that fail, by engine
+}
+
+func (t *trouble) strikes(engine string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.rand.Float64() < t.share[engine]
+}
+
+func (t *trouble) set(engine string, share float64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.share[engine] = share
+}
+
+// fault is the error of a call that fails.
+func (t *trouble) fault(engine string) error {
+	if t.strikes(engine) {
+		return errModelled
+	}
+	return nil
+}
+
+// flakyCache fails before or after it has done what it was asked.
+type flakyCache struct {
+	history.Cache
+	*trouble
+}
+
+func (c flakyCache) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	entries := c.Cache.Load(ctx, keys)
+	for i := range entries {
+		if err := c.fault("cache"); err != nil {
+			entries[i] = history.Entry{Err: err}
+		}
+	}
+	return entries
+}
+
+func (c flakyCache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	out := make([]history.Outcome, len(writes))
+	if c.strikes("cache") { // nothing arrives
+		for i := range out {
+			out[i].Err = errModelled
+		}
+		return out
+	}
+	out = c.Cache.Apply(ctx, writes)
+	for i := range out {
+		if c.strikes("cache") { // the answer is lost
+			out[i] = history.Outcome{Err: errModelled}
+		}
+	}
+	return out
+}
+
+func (c flakyCache) Clear(ctx context.Context, uid string, typ uint32, until int64) (history.Mark, error) {
+	if err := c.fault("cache"); err != nil {
+		return 0, err
+	}
+	mark, err := c.Cache.Clear(ctx, uid, typ, until)
+	return mark, errors.Join(err, c.fault("cache"))
+}
+
+func (c flakyCache) Settle(ctx context.Context, marks []history.Dirty) error {
+	if err := c.fault("cache"); err != nil {
+		return err
+	}
+	return errors.Join(c.Cache.Settle(ctx, marks), c.fault("cache"))
+}
+
+type flakyArchive struct {
+	history.Archive
+	*trouble
+}
+
+func (a flakyArchive) Put(ctx context.Context, cells []history.Cell) []error {
+	errs := make([]error, len(cells))
+	for i := range cells {
+		if errs[i] = a.fault("archive"); errs[i] == nil {
+			for _, err := range a.Archive.Put(ctx, cells[i:i+1]) {
+				errs[i] = errors.Join(err, a.fault("archive"))
+			}
+		}
+	}
+	return errs
+}
+
+func (a flakyArchive) Get(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
+	if err := a.fault("archive"); err != nil {
+		return nil, err
+	}
+	return a.Archive.Get(ctx, keys)
+}
+
+func (a flakyArchive) Row(ctx context.Context, uid string) (history.Row, error) {
+	if err := a.fault("archive"); err != nil {
+		return history.Row{}, err
+	}
+	return a.Archive.Row(ctx, uid)
+}
+
+// modelService is a service that can die: then its queue takes nothing more.
+type modelService struct {
+	*rpc.Server
+	*trouble
+	queue *memqueue.Queue
+	kill  func()
+
+	mu   sync.Mutex
+	dead bool
+	past []history.Dirty // announced before
+}
+
+func (s *modelService) Publish(ctx context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dead || s.strikes("queue") {
+		return keys, errModelled
+	}
+	unsent, err := s.queue.Publish(ctx, keys)
+	s.past = append(s.past, keys...)
+	if s.strikes("queue") { // the answer is lost
+		return keys, errModelled
+	}
+	return unsent, err
+}
+
+// stores are what the processes of a model share.
+type stores struct {
+	db    *pebble.DB
+	queue *memqueue.Queue
+	*trouble
+}
+
+// serve starts a service.
+func (w *stores) serve(t *rapid.T) *modelService {
+	s := &modelService{trouble: w.trouble, queue: w.queue}
+	held, err := aggregate.New(aggregate.Config{Publisher: s, Hold: modelHold})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Server, err = rpc.New(rpc.Config{
+		Cache: flakyCache{w.db.Cache(), w.trouble}, Archive: flakyArchive{w.db.Archive(), w.trouble},
+		Aggregate: held, Queue: s, Keep: modelKeep,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var parts sync.WaitGroup
+	parts.Go(func() { _ = s.Run(ctx) })    // ends with ctx
+	parts.Go(func() { _ = held.Run(ctx) }) // as well
+	s.kill = sync.OnceFunc(func() {
+		s.mu.Lock()
+		s.dead = true
+		s.mu.Unlock()
+		cancel()
+		parts.Wait()
+	})
+	return s
+}
+
+// archive starts a job.
+func (w *stores) archive(t *rapid.T) (kill func()) {
+	j, err := job.New(job.Config{
+		Cache: flakyCache{w.db.Cache(), w.trouble}, Archive: flakyArchive{w.db.Archive(), w.trouble}, Consumer: w.queue,
+		SweepEvery: modelHold, SweepAge: 2 * modelHold, Chunk: 3, TrimOneIn: 3,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = j.Run(ctx) }() // ends with ctx
+	return sync.OnceFunc(func() { cancel(); <-done })
+}
