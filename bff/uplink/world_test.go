@@ -143,7 +143,9 @@ func TestAServiceIsKilledUnderLoad(t *testing.T) {
 	}
 	batches, events := count(t, registry, "playhead_uplink_batches_total"), count(t, registry, "playhead_uplink_batched_heartbeats_total")
 	again := count(t, registry, "playhead_uplink_retries_total")
-	if again < 1 || events != float64(len(viewers)*beats)+again || events/batches < 4 {
+	all := float64(len(viewers) * beats)
+	// What waited for a batch when the service died is sent for the first time again.
+	if again < 1 || events < all || events > all+again || events/batches < 4 {
 		t.Errorf("%v heartbeats in %v batches, %v of them sent again", events, batches, again)
 	}
 }
