@@ -3,6 +3,7 @@ module github.com/playhead/playhead
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/coder/websocket v1.8.15
 	github.com/sirupsen/logrus v1.9.0
 	github.com/tsuna/gohbase v0.0.0-20240425232423-fa78846cafc9
