@@ -22,6 +22,7 @@ import (
 	"github.com/playhead/playhead/bff/ws"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trust"
 )
 
 const secretVariable = "PLAYHEAD_TOKEN_SECRET"
@@ -30,6 +31,7 @@ type flags struct {
 	Listen          string        `help:"Address for players." default:"127.0.0.1:8080"`
 	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:8081"`
 	Service         []string      `help:"Instances of history-service: host:port of each, or dns:///name:port for all addresses of a name." default:"127.0.0.1:7070"`
+	Upstream        trust.Peer    `embed:"" prefix:"service-"`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more. Without it the secret is taken from $PLAYHEAD_TOKEN_SECRET; there is no flag for it, since flags are for all to see."`
 	TokenKeysFile   string        `help:"File with the public keys of those who sign tokens, a JSON web key set; read again when it changes. The secret is not needed then."`
 	Origins         []string      `name:"origin" help:"Sites whose pages may use the edge, besides its own, such as https://app.example.com."`
@@ -88,7 +90,11 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 // wire puts the parts together in the order in which they stop.
 func (f *flags) wire(tokens *token.Verifier, log *slog.Logger) (*run.Group, error) {
 	registry := obs.NewRegistry()
-	up, err := uplink.Open(uplink.Config{Services: f.Service, Logger: log, Registry: registry})
+	conf, err := f.Upstream.Config()
+	if err != nil {
+		return nil, fmt.Errorf("service: %w", err)
+	}
+	up, err := uplink.Open(uplink.Config{Services: f.Service, TLS: conf, Logger: log, Registry: registry})
 	if err != nil {
 		return nil, err
 	}

@@ -10,15 +10,19 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trust"
 )
 
 type flags struct {
 	Listen    string        `help:"Address of the gRPC door." default:"127.0.0.1:7070"`
+	MaxConns  int           `name:"max-connections" help:"Connections of the gRPC door at once; more wait." default:"1024"`
 	Admin     string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Max       int           `help:"Keys held in memory at most." default:"1000000"`
@@ -28,7 +32,7 @@ type flags struct {
 	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat string        `help:"text or json." default:"text"`
 
-	connect.Door
+	trust.Door
 	connect.Redis
 	connect.Kafka
 	connect.HBase
@@ -43,6 +47,9 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 	}
 	if f.Deadline >= f.Hold {
 		return fmt.Errorf("--deadline %v must be shorter than --hold %v", f.Deadline, f.Hold)
+	}
+	if f.MaxConns < 1 {
+		return fmt.Errorf("--max-connections %d must be 1 or more", f.MaxConns)
 	}
 	g, err := f.wire(ctx)
 	if err != nil {
@@ -94,6 +101,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for gRPC on %s: %w (choose another with --listen)", f.Listen, err)
 	}
+	lis = netutil.LimitListener(lis, f.MaxConns)
 	conf, err := f.Config()
 	if err != nil {
 		return nil, err

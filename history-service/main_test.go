@@ -2,9 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -65,15 +72,15 @@ func ready(t *testing.T, admin string) (int, string) {
 }
 
 // start runs a service whose Kafka and HBase are away, over the given Redis.
-func start(t *testing.T, redis string) (client historyv1.HistoryServiceClient, admin string) {
+func start(t *testing.T, redis string, more ...string) (client historyv1.HistoryServiceClient, admin string) {
 	t.Helper()
 	listen, admin := unused(t), unused(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- service(ctx, []string{
+		done <- service(ctx, append(more,
 			"--listen", listen, "--admin", admin, "--redis", redis, "--kafka", unused(t), "--hbase", unused(t), "--drain", "2s",
-		}, func(string) string { return "" }, io.Discard)
+		), func(string) string { return "" }, io.Discard)
 	}()
 	conn, err := grpc.NewClient(listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -135,4 +142,69 @@ func TestRefusedAtTheStart(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), redis.Addr()) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("service: %v, want one line that names %s", err, redis.Addr())
 	}
+}
+
+// TestRedisOverTLS speaks TLS with a Redis that wants a password, which comes from a
+// file; without either nothing is acknowledged.
+func TestRedisOverTLS(t *testing.T) {
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS() // for its certificate
+	defer server.Close()
+	redis := miniredis.NewMiniRedis()
+	redis.RequireAuth("secret")
+	if err := redis.StartTLS(&tls.Config{Certificates: server.TLS.Certificates, MinVersion: tls.VersionTLS12}); err != nil {
+		t.Fatal(err)
+	}
+	defer redis.Close()
+	ca, password := filepath.Join(t.TempDir(), "ca"), filepath.Join(t.TempDir(), "password")
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := errors.Join(os.WriteFile(ca, cert, 0o600), os.WriteFile(password, []byte("secret\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, admin := start(t, redis.Addr(), "--redis-ca", ca, "--redis-password-file", password)
+	if code, body := ready(t, admin); code != http.StatusOK {
+		t.Errorf("/readyz: %d %s, want it ready", code, body)
+	}
+	_, admin = start(t, redis.Addr(), "--redis-password-file", password)
+	if code, body := ready(t, admin); code != http.StatusServiceUnavailable || strings.Contains(body, "secret") {
+		t.Errorf("/readyz in plain text: %d %s, want it not ready, and no password told", code, body)
+	}
+}
+
+// TestConnections has one more connection than the door takes: it waits until another
+// one is gone.
+func TestConnections(t *testing.T) {
+	client, admin := start(t, miniredis.RunT(t).Addr(), "--max-connections", "1")
+	ready(t, admin)
+	req := &historyv1.DeleteRequest{Uid: "u", Objects: []*historyv1.Object{{Id: "o", Type: 1}}}
+	if _, err := client.Delete(t.Context(), req, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	addr := peerOf(t, client, req)
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := historyv1.NewHistoryServiceClient(conn).Delete(ctx, req, grpc.WaitForReady(true)); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("over a second connection: %v, want it to wait", err)
+	}
+	if _, err := client.Delete(t.Context(), req); err != nil {
+		t.Errorf("over the first one: %v", err)
+	}
+	if err := service(t.Context(), []string{"--max-connections", "0"}, func(string) string { return "" }, io.Discard); err == nil {
+		t.Error("a door without connections was opened")
+	}
+}
+
+// peerOf is the address that a client calls.
+func peerOf(t *testing.T, client historyv1.HistoryServiceClient, req *historyv1.DeleteRequest) string {
+	t.Helper()
+	var p peer.Peer
+	if _, err := client.Delete(t.Context(), req, grpc.Peer(&p)); err != nil {
+		t.Fatal(err)
+	}
+	return p.Addr.String()
 }

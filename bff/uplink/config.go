@@ -3,6 +3,7 @@ package uplink
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -33,7 +34,9 @@ type Config struct {
 	// default the system's resolver).
 	Refresh time.Duration
 	Lookup  func(ctx context.Context, host string) ([]string, error)
-	// Options are added to those of every connection: credentials, a dialer.
+	// TLS is spoken with the instances, nil means plain text.
+	TLS *tls.Config
+	// Options are added to those of every connection: a dialer.
 	Options  []grpc.DialOption
 	Logger   *slog.Logger
 	Registry prometheus.Registerer

@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/health" // connections ask instances how they are through it
 	"google.golang.org/grpc/keepalive"
@@ -55,7 +57,7 @@ func (c *Client) join(addr string) error {
 	if c.peers[addr] != nil {
 		return nil
 	}
-	conn, err := grpc.NewClient("passthrough:///"+addr, append(options(), c.cfg.Options...)...)
+	conn, err := grpc.NewClient("passthrough:///"+addr, append(options(c.cfg.TLS), c.cfg.Options...)...)
 	if err != nil {
 		return fmt.Errorf("instance %s: %w", addr, err)
 	}
@@ -66,9 +68,13 @@ func (c *Client) join(addr string) error {
 	return nil
 }
 
-func options() []grpc.DialOption {
+func options(conf *tls.Config) []grpc.DialOption {
+	creds := insecure.NewCredentials()
+	if conf != nil {
+		creds = credentials.NewTLS(conf)
+	}
 	return []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultServiceConfig(policy),
 		grpc.WithDisableRetry(), // who is asked again is decided here
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),

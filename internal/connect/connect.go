@@ -11,6 +11,7 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/history/redis"
+	"github.com/playhead/playhead/internal/trust"
 )
 
 // Redis says where the cache is.
@@ -20,7 +21,7 @@ type Redis struct {
 	Username string        `name:"redis-username" help:"Redis user."`
 	Password string        `name:"redis-password" help:"Redis password; better in a file or the environment."`
 	Secret   string        `name:"redis-password-file" help:"File with the Redis password."`
-	Peer     Peer          `embed:"" prefix:"redis-"`
+	Peer     trust.Peer    `embed:"" prefix:"redis-"`
 	Keep     int           `name:"keep" help:"Records of a user that the cache keeps." default:"1000"`
 	TTL      time.Duration `name:"redis-ttl" help:"Life of a record in the cache; never shorter than the longest outage to survive." default:"2160h"`
 }
@@ -48,17 +49,17 @@ func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 
 // Kafka says where the queue is.
 type Kafka struct {
-	Brokers     []string `name:"kafka" help:"Kafka brokers, host:port." default:"127.0.0.1:9092"`
-	Topic       string   `name:"kafka-topic" help:"Topic of announced keys." default:"history.flush"`
-	Group       string   `name:"kafka-group" help:"Consumer group of the jobs." default:"history-job"`
-	Partitions  int      `name:"kafka-partitions" help:"Partitions of the topic when it must be created." default:"16"`
-	Replication int      `name:"kafka-replication" help:"Replicas of the topic when it must be created." default:"1"`
-	DeadTopic   string   `name:"kafka-dead-topic" help:"Topic of what could not be archived." default:"history.dead"`
-	Username    string   `name:"kafka-username" help:"SASL user."`
-	Password    string   `name:"kafka-password" help:"SASL password; better in a file or the environment."`
-	Secret      string   `name:"kafka-password-file" help:"File with the SASL password."`
-	Mechanism   string   `name:"kafka-mechanism" help:"plain, scram-sha-256 or scram-sha-512." default:"plain"`
-	Peer        Peer     `embed:"" prefix:"kafka-"`
+	Brokers     []string   `name:"kafka" help:"Kafka brokers, host:port." default:"127.0.0.1:9092"`
+	Topic       string     `name:"kafka-topic" help:"Topic of announced keys." default:"history.flush"`
+	Group       string     `name:"kafka-group" help:"Consumer group of the jobs." default:"history-job"`
+	Partitions  int        `name:"kafka-partitions" help:"Partitions of the topic when it must be created." default:"16"`
+	Replication int        `name:"kafka-replication" help:"Replicas of the topic when it must be created." default:"1"`
+	DeadTopic   string     `name:"kafka-dead-topic" help:"Topic of what could not be archived." default:"history.dead"`
+	Username    string     `name:"kafka-username" help:"SASL user."`
+	Password    string     `name:"kafka-password" help:"SASL password; better in a file or the environment."`
+	Secret      string     `name:"kafka-password-file" help:"File with the SASL password."`
+	Mechanism   string     `name:"kafka-mechanism" help:"plain, scram-sha-256 or scram-sha-512." default:"plain"`
+	Peer        trust.Peer `embed:"" prefix:"kafka-"`
 }
 
 // Connect adds Kafka to the engines of a process.

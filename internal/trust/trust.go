@@ -1,7 +1,7 @@
-package connect
+// Package trust holds the flags of TLS: whom a client trusts and whom a door lets in.
+package trust
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -80,17 +80,4 @@ func pool(file string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("authorities: %s holds no certificate in PEM", file)
 	}
 	return p, nil
-}
-
-// secret returns the content of a file without the newline that editors add, or the
-// given value when there is no file.
-func secret(value, file string) (string, error) {
-	if file == "" {
-		return value, nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("secret: %w", err)
-	}
-	return string(bytes.TrimSpace(text)), nil
 }
