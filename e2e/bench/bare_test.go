@@ -42,7 +42,8 @@ type cell struct {
 	value       []byte
 }
 
-func (s *bare) round(all audience) figures {
+// encode returns the cells of writes.
+func encode(all audience) []cell {
 	cells := make([]cell, len(all))
 	for i, w := range all {
 		cells[i] = cell{
@@ -50,7 +51,11 @@ func (s *bare) round(all audience) figures {
 			at: uint64(w.Record.Version.Time()), value: wire.AppendRecord(nil, w.Record),
 		}
 	}
-	return s.meter.measure(s.b, len(all), func() time.Duration {
+	return cells
+}
+
+func (s *bare) round(cells []cell) figures {
+	return s.meter.measure(s.b, len(cells), func() time.Duration {
 		began := time.Now()
 		var g errgroup.Group
 		g.SetLimit(bareCallers)

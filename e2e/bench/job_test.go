@@ -35,7 +35,7 @@ func BenchmarkJob(b *testing.B) {
 	openTable(b, e.HBase, "bench_bare")
 	bare := &bare{b: b, meter: m, client: openBare(b, e.HBase), table: "bench_bare"}
 	archive := func() figures { return l.round() }
-	put := func() figures { return bare.round(l.writes) }
+	put := func() figures { return bare.round(l.cells) }
 	_, _ = archive(), put() // new tables and cold servers
 	for b.Loop() {
 		ours, bare := 0, 1
@@ -86,7 +86,7 @@ type line struct {
 	cache   *redis.Cache
 	archive *hbase.Archive
 	rounds  int
-	writes  audience // of the last round
+	cells   []cell // what the last round put
 
 	partial  bool     // the records know nothing of the archive's
 	unfolded []uint32 // types for which that stays so
@@ -96,12 +96,13 @@ type line struct {
 // archive them. Only the last counts.
 func (l *line) round() figures {
 	l.rounds++
-	l.writes = newAudience(announcements, fmt.Sprintf("j%d.", l.rounds))
-	rand.Shuffle(len(l.writes), func(i, j int) { l.writes[i], l.writes[j] = l.writes[j], l.writes[i] }) // viewers come in no order
+	writes := newAudience(announcements, fmt.Sprintf("j%d.", l.rounds))
+	rand.Shuffle(len(writes), func(i, j int) { writes[i], writes[j] = writes[j], writes[i] }) // viewers come in no order
 	queue := memqueue.New(memqueue.Config{})
-	if _, err := queue.Publish(l.b.Context(), l.mark(l.writes)); err != nil {
+	if _, err := queue.Publish(l.b.Context(), l.mark(writes)); err != nil {
 		l.b.Fatal(err)
 	}
+	l.cells = encode(writes)
 	ctx, cancel := context.WithCancel(l.b.Context())
 	defer cancel()
 	j, err := job.New(job.Config{Unfolded: l.unfolded, Cache: l.cache, Archive: l.archive, Consumer: until{queue, announcements, cancel}})

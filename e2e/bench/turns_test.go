@@ -5,6 +5,7 @@ package bench_test
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -52,8 +53,10 @@ func median(all []figures, of func(figures) float64) float64 {
 	return of(all[len(all)/2])
 }
 
-// measure does n things in the time that do returns.
+// measure does n things in the time that do returns. What was left of the preparation
+// is collected before.
 func (m *meter) measure(b *testing.B, n int, do func() time.Duration) figures {
+	runtime.GC()
 	m.start(b)
 	f := figures{rate: float64(n) / do().Seconds(), cpu: make(map[string]float64)}
 	for name, spent := range m.stop(b) {

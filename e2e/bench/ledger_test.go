@@ -1,0 +1,77 @@
+//go:build e2e
+
+package bench_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/playhead/playhead/e2e/pipeline"
+	"github.com/playhead/playhead/history"
+)
+
+// BenchmarkLedger does what a job asks of Redis, and nothing else: it loads announced
+// records and settles their marks, in chunks of 500 keys of neighbouring buckets. What
+// remains of BenchmarkJob is the archive's and the job's own.
+func BenchmarkLedger(b *testing.B) {
+	e := pipeline.FromEnv(b, false)
+	keepLog(b, e.Redis)
+	m := newMeter(b, map[string]string{"redis": e.Redis})
+	l := &line{b: b, meter: m, cache: openCache(b, e.Redis)}
+	var keys []history.Dirty
+	load := func() figures {
+		pipeline.Flush(b, e)
+		l.rounds++
+		keys = l.mark(newAudience(announcements, fmt.Sprintf("l%d.", l.rounds)))
+		slices.SortFunc(keys, func(x, y history.Dirty) int {
+			return cmp.Compare(history.BucketOf(x.Key.UID), history.BucketOf(y.Key.UID))
+		})
+		return l.each(keys, l.load)
+	}
+	settle := func() figures { return l.each(keys, l.cache.Settle) }
+	for b.Loop() {
+		f := turns(load, settle)
+		for i, name := range []string{"load", "settle"} {
+			b.ReportMetric(f[i].rate, name+"-keys/s")
+			b.ReportMetric(f[i].cpu["redis"], name+"-redis-us/key")
+			b.ReportMetric(f[i].cpu["all"], name+"-us/key")
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	pipeline.Flush(b, e)
+}
+
+// each does something with all keys, chunk by chunk, eight at once.
+func (l *line) each(keys []history.Dirty, do func(context.Context, []history.Dirty) error) figures {
+	return l.meter.measure(l.b, len(keys), func() time.Duration {
+		began := time.Now()
+		var g errgroup.Group
+		g.SetLimit(8)
+		for part := range slices.Chunk(keys, 500) {
+			g.Go(func() error { return do(l.b.Context(), part) })
+		}
+		if err := g.Wait(); err != nil {
+			l.b.Fatal(err)
+		}
+		return time.Since(began)
+	})
+}
+
+func (l *line) load(ctx context.Context, keys []history.Dirty) error {
+	ask := make([]history.Key, len(keys))
+	for i, d := range keys {
+		ask[i] = d.Key
+	}
+	for _, e := range l.cache.Load(ctx, ask) {
+		if e.Err != nil {
+			return e.Err
+		}
+	}
+	return nil
+}
