@@ -105,9 +105,10 @@ func (v *viewer) events() []history.Event {
 		if rand.IntN(10) == 0 {
 			kind = history.KindStop
 		}
+		// Of eight different positions above 0 a record remembers every peak.
 		events[i] = history.Event{
 			Key:  history.Key{UID: v.uid, Object: history.Object{ID: fmt.Sprint(rand.IntN(50)), Type: 1}},
-			Kind: kind, At: time.Now().UnixMilli() - rand.Int64N(60_000), Position: rand.Int64N(100_000),
+			Kind: kind, At: time.Now().UnixMilli() - rand.Int64N(60_000), Position: rand.Int64N(history.MaxPeaks+1) * 100_000 / history.MaxPeaks,
 			Duration: 100_000, Session: fmt.Sprint(rand.IntN(5)),
 		}
 	}
