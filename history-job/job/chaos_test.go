@@ -124,7 +124,7 @@ func (s *service) report() {
 	e := progress(s.rand.IntN(6), int64(s.rand.IntN(1000)))
 	e.Key.UID = strconv.Itoa(s.rand.IntN(2))
 	e.Kind = history.Kind(1 + s.rand.IntN(int(history.KindDelete)))
-	e.Position, e.Session = int64(s.rand.IntN(100_000)), strconv.Itoa(s.rand.IntN(4))
+	e.Position, e.Session = int64(s.rand.IntN(history.MaxPeaks+1))*10_000, strconv.Itoa(s.rand.IntN(4))
 	if e.At > s.clear[e.Key.UID] {
 		s.want[e.Key] = history.Merge(s.want[e.Key], e.Record())
 		s.apply(e)
