@@ -76,7 +76,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	engines.Register(registry)
 	j, err := job.New(job.Config{
 		Cache: engines.Cache(cache), Archive: engines.Archive(table), Consumer: queue, Dead: dead, Workers: f.Workers, Chunk: f.Chunk, Unfolded: f.Unfolded,
-		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Life: cache.Life, Remember: f.Remember, Logger: log, Registry: registry,
+		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, LongestHold: cache.LongestHold, Life: cache.Life, Remember: f.Remember, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return nil, err

@@ -113,6 +113,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	g.Add("rpc", f.Drain/4, func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) })
 	g.Add("warm", time.Second, server.Run)
 	g.Add("reclaim", time.Second, run.OnChange(0, cache.Life, server.Reclaim))
+	g.Add("hold", time.Second, func(ctx context.Context) error { return cache.Holding(ctx, f.Hold) })
 	g.Add("aggregate", f.Drain/2, held.Run)
 	g.Add("queue", 0, run.Closing(queue.Close))
 	g.Add("cache", 0, run.Closing(cache.Close))

@@ -58,6 +58,9 @@ type Config struct {
 	// a look at what the archive holds of them: it costs a get each, and without it
 	// their furthest positions and plays may fall short.
 	Unfolded []uint32
+	// LongestHold asks the cache how long the services hold keys: no mark younger than
+	// twice that is swept, whatever SweepAge says. Nil when they are known to comply.
+	LongestHold func(context.Context) (time.Duration, error)
 	// TrimOneIn is how seldom a user's list is trimmed, once in so many puts
 	// (default 16): a list may outgrow its bound by that much.
 	TrimOneIn int
@@ -74,6 +77,7 @@ type Job struct {
 	metrics *metrics
 	turn    chan struct{} // held by whoever archives, see archive
 	recent  *recent       // nil when nobody asks for the cache's life
+	waits   bool          // the sweep waits longer than it was told; only the sweep touches it
 }
 
 // New checks the configuration.

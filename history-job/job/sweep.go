@@ -46,7 +46,10 @@ func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket) error {
 
 // overdue returns keys under marks that no living hold relies on.
 func (j *Job) overdue(ctx context.Context, buckets []history.Bucket) (keys []history.Dirty, err error) {
-	age := j.age()
+	age, err := j.age(ctx)
+	if err != nil {
+		return nil, err
+	}
 	err = j.retry(ctx, "sweep", func(ctx context.Context) (err error) {
 		keys, err = j.cfg.Cache.Overdue(ctx, buckets, age, sweepLimit)
 		return err
@@ -58,10 +61,23 @@ func (j *Job) overdue(ctx context.Context, buckets []history.Bucket) (keys []his
 	return keys, err
 }
 
-// age is how old a mark must be before no living hold relies on it.
-func (j *Job) age() time.Duration {
-	if j.cfg.Since.IsZero() {
-		return j.cfg.SweepAge
+// age is how old a mark must be before no living hold relies on it: twice the longest
+// hold at least, whatever was configured.
+func (j *Job) age(ctx context.Context) (time.Duration, error) {
+	switch {
+	case !j.cfg.Since.IsZero():
+		return min(j.cfg.SweepAge, time.Since(j.cfg.Since)), nil
+	case j.cfg.LongestHold == nil:
+		return j.cfg.SweepAge, nil
 	}
-	return min(j.cfg.SweepAge, time.Since(j.cfg.Since))
+	var hold time.Duration
+	err := j.retry(ctx, "sweep", func(ctx context.Context) (err error) {
+		hold, err = j.cfg.LongestHold(ctx)
+		return err
+	})
+	if long := 2*hold > j.cfg.SweepAge; long != j.waits {
+		j.cfg.Logger.Warn("the sweep waits for twice the longest hold of the services", "hold", hold, "sweep_age", j.cfg.SweepAge, "waits", long)
+		j.waits = long
+	}
+	return max(j.cfg.SweepAge, 2*hold), err
 }

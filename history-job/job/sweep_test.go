@@ -41,6 +41,23 @@ func TestSweepByAge(t *testing.T) {
 	})
 }
 
+// TestSweepWaitsForHolds: a service holds keys for longer than the job was told, so
+// that a mark of the configured age may still cover what comes.
+func TestSweepWaitsForHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.write(progress(1, 0))
+		cfg := w.config()
+		cfg.SweepEvery, cfg.SweepAge = 10*time.Second, 4*time.Minute
+		cfg.LongestHold = func(context.Context) (time.Duration, error) { return 5 * time.Minute, nil }
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.wait(10 * time.Minute)
+		w.counted("swept_keys_total", 0)
+		w.wait(11 * time.Second)
+		w.counted("swept_keys_total", 1)
+	})
+}
+
 // TestSweepMarkedAnew has a key marked anew between the look for overdue marks and
 // the settle.
 func TestSweepMarkedAnew(t *testing.T) {
