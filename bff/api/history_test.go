@@ -13,7 +13,7 @@ import (
 
 var item = &historyv1.Item{
 	Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_PAUSED,
-	EventTimeMs: 1772396100000, PositionMs: 61000, FurthestMs: 61000, Revision: 31,
+	EventTimeMs: 1772396100000, PositionMs: 61000, FurthestMs: 61000, Etag: 31,
 }
 
 const itemJSON = `{"object":{"id":"100","type":1},"position_ms":61000,"duration_ms":0,"furthest_ms":61000,"plays":0,` +

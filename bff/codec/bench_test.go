@@ -44,7 +44,7 @@ func BenchmarkResults(b *testing.B) {
 		resp.Records = append(resp.Records, &historyv1.Item{
 			Object: &historyv1.Object{Id: "1000", Type: 1}, State: 1, EventTimeMs: 1_772_000_000_000, PositionMs: 1,
 			DurationMs: 5_400_000, FurthestMs: 1, Session: "8f14e45f-ceea-467f-ab94-1e8b7d1c02aa",
-			Device: "tv-livingroom", Meta: map[string]string{"quality": "1080p", "subtitles": "en"}, Revision: 1 << 60,
+			Device: "tv-livingroom", Meta: map[string]string{"quality": "1080p", "subtitles": "en"}, Etag: 1 << 60,
 		})
 	}
 	b.ReportAllocs()

@@ -47,7 +47,7 @@ func NewRecord(it *historyv1.Item) *Record {
 		Session:     it.Session,
 		Device:      it.Device,
 		Meta:        it.Meta,
-		ETag:        strconv.FormatUint(it.Revision, 16),
+		ETag:        strconv.FormatUint(it.Etag, 16),
 	}
 }
 

@@ -21,7 +21,7 @@ func TestResults(t *testing.T) {
 			{
 				Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_STOPPED, EventTimeMs: 1772396100007,
 				PositionMs: 1, FurthestMs: 2, DurationMs: 3, Plays: 4, CompletedAtMs: 1772396100000,
-				Session: "s<", Device: "d", Meta: map[string]string{"k": "v"}, Revision: 255,
+				Session: "s<", Device: "d", Meta: map[string]string{"k": "v"}, Etag: 255,
 			},
 			{},
 			{},
@@ -56,7 +56,7 @@ func TestResultsOfAnAnswerThatDoesNotFit(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	got := codec.Statuses()
 	slices.Sort(got)
-	if want := []string{"cleared", "expired", "invalid", "stale", "stored", "unavailable", "unchanged", "unknown"}; !slices.Equal(got, want) {
+	if want := []string{"cleared", "conflict", "expired", "invalid", "paused", "stale", "stored", "unavailable", "unchanged", "unknown"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -93,6 +93,6 @@ func item(o history.Object, r *history.Record) *historyv1.Item {
 		Object: &historyv1.Object{Id: o.ID, Type: o.Type}, State: historyv1.State(r.State),
 		EventTimeMs: r.Version.Time(), PositionMs: r.Position, DurationMs: r.Duration,
 		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(),
-		Session: r.Session, Device: r.Device, Meta: r.Meta, Revision: r.Revision,
+		Session: r.Session, Device: r.Device, Meta: r.Meta, Etag: r.Revision,
 	}
 }

@@ -102,6 +102,10 @@ const (
 	Status_STATUS_INVALID Status = 6
 	// Not stored because a store did not answer; send it again.
 	Status_STATUS_UNAVAILABLE Status = 7
+	// The record is not the one that the device knows; nothing was stored.
+	Status_STATUS_CONFLICT Status = 8
+	// The user does not want to be recorded; nothing was stored.
+	Status_STATUS_PAUSED Status = 9
 )
 
 // Enum value maps for Status.
@@ -115,6 +119,8 @@ var (
 		5: "STATUS_CLEARED",
 		6: "STATUS_INVALID",
 		7: "STATUS_UNAVAILABLE",
+		8: "STATUS_CONFLICT",
+		9: "STATUS_PAUSED",
 	}
 	Status_value = map[string]int32{
 		"STATUS_UNSPECIFIED": 0,
@@ -125,6 +131,8 @@ var (
 		"STATUS_CLEARED":     5,
 		"STATUS_INVALID":     6,
 		"STATUS_UNAVAILABLE": 7,
+		"STATUS_CONFLICT":    8,
+		"STATUS_PAUSED":      9,
 	}
 )
 
@@ -229,7 +237,25 @@ type Heartbeat struct {
 	Failed bool `protobuf:"varint,11,opt,name=failed,proto3" json:"failed,omitempty"`
 	// The device's clock when it sent the report, so that the service can correct
 	// the event time; 0 when the clock is to be trusted.
-	SentAtMs      int64 `protobuf:"varint,12,opt,name=sent_at_ms,json=sentAtMs,proto3" json:"sent_at_ms,omitempty"`
+	SentAtMs int64 `protobuf:"varint,12,opt,name=sent_at_ms,json=sentAtMs,proto3" json:"sent_at_ms,omitempty"`
+	// When the session began, by the device's clock; 0 when the player does not say.
+	// A session's first seconds do not take a resume point back.
+	StartedAtMs int64 `protobuf:"varint,13,opt,name=started_at_ms,json=startedAtMs,proto3" json:"started_at_ms,omitempty"`
+	// How much was played in the session so far, in milliseconds of the object; pauses
+	// are none. It counts only with started_at_ms, and at most the time that has passed
+	// since then times the speed.
+	WatchedMs int64 `protobuf:"varint,14,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
+	// The fastest speed of the session in percent; 0 means 100.
+	SpeedPercent uint32 `protobuf:"varint,15,opt,name=speed_percent,json=speedPercent,proto3" json:"speed_percent,omitempty"`
+	// The etag of the record that the device knows; 0 when it does not care. When the
+	// record is another one, nothing is stored, and the status is conflict.
+	IfMatch uint64 `protobuf:"fixed64,16,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
+	// Nothing is to be kept of the session.
+	Incognito bool `protobuf:"varint,17,opt,name=incognito,proto3" json:"incognito,omitempty"`
+	// Names the connection that it came over, which is not told of its own changes.
+	Origin uint64 `protobuf:"fixed64,18,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Asks whether the user is seen for the first time on this day.
+	Day           *DayCheck `protobuf:"bytes,19,opt,name=day,proto3" json:"day,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -348,6 +374,175 @@ func (x *Heartbeat) GetSentAtMs() int64 {
 	return 0
 }
 
+func (x *Heartbeat) GetStartedAtMs() int64 {
+	if x != nil {
+		return x.StartedAtMs
+	}
+	return 0
+}
+
+func (x *Heartbeat) GetWatchedMs() int64 {
+	if x != nil {
+		return x.WatchedMs
+	}
+	return 0
+}
+
+func (x *Heartbeat) GetSpeedPercent() uint32 {
+	if x != nil {
+		return x.SpeedPercent
+	}
+	return 0
+}
+
+func (x *Heartbeat) GetIfMatch() uint64 {
+	if x != nil {
+		return x.IfMatch
+	}
+	return 0
+}
+
+func (x *Heartbeat) GetIncognito() bool {
+	if x != nil {
+		return x.Incognito
+	}
+	return false
+}
+
+func (x *Heartbeat) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
+}
+
+func (x *Heartbeat) GetDay() *DayCheck {
+	if x != nil {
+		return x.Day
+	}
+	return nil
+}
+
+// DayCheck asks whether a user is seen for the first time on a day.
+type DayCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The day that the device was told last, as 20261121; 0 when none. When it is today
+	// in the user's zone, there is nothing to look up and no answer.
+	Known uint32 `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
+	// The user's zone: of the IANA database, or an offset such as +02:00; UTC when empty.
+	Zone          string `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DayCheck) Reset() {
+	*x = DayCheck{}
+	mi := &file_history_v1_history_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DayCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DayCheck) ProtoMessage() {}
+
+func (x *DayCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DayCheck.ProtoReflect.Descriptor instead.
+func (*DayCheck) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DayCheck) GetKnown() uint32 {
+	if x != nil {
+		return x.Known
+	}
+	return 0
+}
+
+func (x *DayCheck) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+// DaySeen answers a DayCheck.
+type DaySeen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Index of the heartbeat in its batch.
+	Index uint32 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// Today in the user's zone, as 20261121.
+	Date uint32 `protobuf:"varint,2,opt,name=date,proto3" json:"date,omitempty"`
+	// This is the first time on that day.
+	First         bool `protobuf:"varint,3,opt,name=first,proto3" json:"first,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DaySeen) Reset() {
+	*x = DaySeen{}
+	mi := &file_history_v1_history_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DaySeen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DaySeen) ProtoMessage() {}
+
+func (x *DaySeen) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DaySeen.ProtoReflect.Descriptor instead.
+func (*DaySeen) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *DaySeen) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *DaySeen) GetDate() uint32 {
+	if x != nil {
+		return x.Date
+	}
+	return 0
+}
+
+func (x *DaySeen) GetFirst() bool {
+	if x != nil {
+		return x.First
+	}
+	return false
+}
+
 // Refusal says why one heartbeat of a batch was not stored.
 type Refusal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -361,7 +556,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_history_v1_history_proto_msgTypes[1]
+	mi := &file_history_v1_history_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +568,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[1]
+	mi := &file_history_v1_history_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +581,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{1}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -423,7 +618,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[2]
+	mi := &file_history_v1_history_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -435,7 +630,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[2]
+	mi := &file_history_v1_history_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -448,7 +643,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{2}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ApplyRequest) GetHeartbeats() []*Heartbeat {
@@ -477,15 +672,18 @@ type ApplyResponse struct {
 	// One for each heartbeat, in order.
 	Statuses []Status   `protobuf:"varint,1,rep,packed,name=statuses,proto3,enum=history.v1.Status" json:"statuses,omitempty"`
 	Refusals []*Refusal `protobuf:"bytes,2,rep,name=refusals,proto3" json:"refusals,omitempty"`
-	// One for each heartbeat where asked for; empty for those without a record.
-	Records       []*Item `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
+	// One for each heartbeat where asked for or where one is in conflict; empty for those
+	// without a record.
+	Records []*Item `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
+	// For heartbeats that asked, unless what they knew is right.
+	Days          []*DaySeen `protobuf:"bytes,4,rep,name=days,proto3" json:"days,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[3]
+	mi := &file_history_v1_history_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +695,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[3]
+	mi := &file_history_v1_history_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +708,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{3}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ApplyResponse) GetStatuses() []Status {
@@ -534,6 +732,13 @@ func (x *ApplyResponse) GetRecords() []*Item {
 	return nil
 }
 
+func (x *ApplyResponse) GetDays() []*DaySeen {
+	if x != nil {
+		return x.Days
+	}
+	return nil
+}
+
 type ApplyStreamRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -544,7 +749,7 @@ type ApplyStreamRequest struct {
 
 func (x *ApplyStreamRequest) Reset() {
 	*x = ApplyStreamRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[4]
+	mi := &file_history_v1_history_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -556,7 +761,7 @@ func (x *ApplyStreamRequest) String() string {
 func (*ApplyStreamRequest) ProtoMessage() {}
 
 func (x *ApplyStreamRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[4]
+	mi := &file_history_v1_history_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -569,7 +774,7 @@ func (x *ApplyStreamRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyStreamRequest.ProtoReflect.Descriptor instead.
 func (*ApplyStreamRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{4}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ApplyStreamRequest) GetSequence() uint64 {
@@ -596,7 +801,7 @@ type ApplyStreamResponse struct {
 
 func (x *ApplyStreamResponse) Reset() {
 	*x = ApplyStreamResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[5]
+	mi := &file_history_v1_history_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +813,7 @@ func (x *ApplyStreamResponse) String() string {
 func (*ApplyStreamResponse) ProtoMessage() {}
 
 func (x *ApplyStreamResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[5]
+	mi := &file_history_v1_history_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +826,7 @@ func (x *ApplyStreamResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyStreamResponse.ProtoReflect.Descriptor instead.
 func (*ApplyStreamResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{5}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ApplyStreamResponse) GetSequence() uint64 {
@@ -652,15 +857,17 @@ type Item struct {
 	Session       string                 `protobuf:"bytes,9,opt,name=session,proto3" json:"session,omitempty"`
 	Device        string                 `protobuf:"bytes,10,opt,name=device,proto3" json:"device,omitempty"`
 	Meta          map[string]string      `protobuf:"bytes,11,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Changes whenever the record does.
-	Revision      uint64 `protobuf:"fixed64,12,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Another one whenever anything else of the item is.
+	Etag uint64 `protobuf:"fixed64,12,opt,name=etag,proto3" json:"etag,omitempty"`
+	// Milliseconds of the object played, over all sessions that said so.
+	WatchedMs     int64 `protobuf:"varint,13,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_history_v1_history_proto_msgTypes[6]
+	mi := &file_history_v1_history_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -672,7 +879,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[6]
+	mi := &file_history_v1_history_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -685,7 +892,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{6}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Item) GetObject() *Object {
@@ -765,9 +972,16 @@ func (x *Item) GetMeta() map[string]string {
 	return nil
 }
 
-func (x *Item) GetRevision() uint64 {
+func (x *Item) GetEtag() uint64 {
 	if x != nil {
-		return x.Revision
+		return x.Etag
+	}
+	return 0
+}
+
+func (x *Item) GetWatchedMs() int64 {
+	if x != nil {
+		return x.WatchedMs
 	}
 	return 0
 }
@@ -790,7 +1004,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[7]
+	mi := &file_history_v1_history_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +1016,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[7]
+	mi := &file_history_v1_history_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +1029,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{7}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListRequest) GetUid() string {
@@ -871,7 +1085,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[8]
+	mi := &file_history_v1_history_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +1097,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[8]
+	mi := &file_history_v1_history_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +1110,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{8}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListResponse) GetItems() []*Item {
@@ -931,7 +1145,7 @@ type PointsRequest struct {
 
 func (x *PointsRequest) Reset() {
 	*x = PointsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[9]
+	mi := &file_history_v1_history_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -943,7 +1157,7 @@ func (x *PointsRequest) String() string {
 func (*PointsRequest) ProtoMessage() {}
 
 func (x *PointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[9]
+	mi := &file_history_v1_history_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -956,7 +1170,7 @@ func (x *PointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointsRequest.ProtoReflect.Descriptor instead.
 func (*PointsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{9}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PointsRequest) GetUid() string {
@@ -983,7 +1197,7 @@ type PointsResponse struct {
 
 func (x *PointsResponse) Reset() {
 	*x = PointsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[10]
+	mi := &file_history_v1_history_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -995,7 +1209,7 @@ func (x *PointsResponse) String() string {
 func (*PointsResponse) ProtoMessage() {}
 
 func (x *PointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[10]
+	mi := &file_history_v1_history_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1008,7 +1222,7 @@ func (x *PointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointsResponse.ProtoReflect.Descriptor instead.
 func (*PointsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{10}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PointsResponse) GetItems() []*Item {
@@ -1024,14 +1238,17 @@ type DeleteRequest struct {
 	// At most 1,000.
 	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
 	// 0 means now.
-	AtMs          int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	AtMs int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	// The etag of the record that the caller knows, for one object; 0 when it does not
+	// care. When the record is another one, the call fails with FAILED_PRECONDITION.
+	IfMatch       uint64 `protobuf:"fixed64,4,opt,name=if_match,json=ifMatch,proto3" json:"if_match,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[11]
+	mi := &file_history_v1_history_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1260,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[11]
+	mi := &file_history_v1_history_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1273,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{11}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteRequest) GetUid() string {
@@ -1080,6 +1297,13 @@ func (x *DeleteRequest) GetAtMs() int64 {
 	return 0
 }
 
+func (x *DeleteRequest) GetIfMatch() uint64 {
+	if x != nil {
+		return x.IfMatch
+	}
+	return 0
+}
+
 type DeleteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many of the objects had a visible record.
@@ -1090,7 +1314,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[12]
+	mi := &file_history_v1_history_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1326,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[12]
+	mi := &file_history_v1_history_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1339,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{12}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteResponse) GetDeleted() uint32 {
@@ -1138,7 +1362,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[13]
+	mi := &file_history_v1_history_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1374,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[13]
+	mi := &file_history_v1_history_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1387,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{13}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -1196,7 +1420,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1432,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1445,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -1231,12 +1455,600 @@ func (x *ClearResponse) GetClearedMs() int64 {
 	return 0
 }
 
+type ContinueRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// 1 to 100; 0 means 20.
+	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// 0 for all types.
+	Type uint32 `protobuf:"varint,3,opt,name=type,proto3" json:"type,omitempty"`
+	// The entry of the metadata that names what a record is a part of: of those with the
+	// same value only the newest is returned. Empty for all records.
+	Series        string `protobuf:"bytes,4,opt,name=series,proto3" json:"series,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContinueRequest) Reset() {
+	*x = ContinueRequest{}
+	mi := &file_history_v1_history_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContinueRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContinueRequest) ProtoMessage() {}
+
+func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
+func (*ContinueRequest) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ContinueRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ContinueRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ContinueRequest) GetType() uint32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
+func (x *ContinueRequest) GetSeries() string {
+	if x != nil {
+		return x.Series
+	}
+	return ""
+}
+
+type ContinueResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*Item                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContinueResponse) Reset() {
+	*x = ContinueResponse{}
+	mi := &file_history_v1_history_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContinueResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContinueResponse) ProtoMessage() {}
+
+func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
+func (*ContinueResponse) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ContinueResponse) GetItems() []*Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+// Settings is what a user has decided about the history.
+type Settings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether what players report is kept.
+	Recording bool `protobuf:"varint,1,opt,name=recording,proto3" json:"recording,omitempty"`
+	// Since when it is not; 0 when it is.
+	PausedMs      int64 `protobuf:"varint,2,opt,name=paused_ms,json=pausedMs,proto3" json:"paused_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Settings) Reset() {
+	*x = Settings{}
+	mi := &file_history_v1_history_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Settings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Settings) ProtoMessage() {}
+
+func (x *Settings) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Settings.ProtoReflect.Descriptor instead.
+func (*Settings) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Settings) GetRecording() bool {
+	if x != nil {
+		return x.Recording
+	}
+	return false
+}
+
+func (x *Settings) GetPausedMs() int64 {
+	if x != nil {
+		return x.PausedMs
+	}
+	return 0
+}
+
+type GetSettingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSettingsRequest) Reset() {
+	*x = GetSettingsRequest{}
+	mi := &file_history_v1_history_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSettingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSettingsRequest) ProtoMessage() {}
+
+func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
+func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GetSettingsRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+type GetSettingsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Settings      *Settings              `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSettingsResponse) Reset() {
+	*x = GetSettingsResponse{}
+	mi := &file_history_v1_history_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSettingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSettingsResponse) ProtoMessage() {}
+
+func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
+func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetSettingsResponse) GetSettings() *Settings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+type PutSettingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Recording     bool                   `protobuf:"varint,2,opt,name=recording,proto3" json:"recording,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutSettingsRequest) Reset() {
+	*x = PutSettingsRequest{}
+	mi := &file_history_v1_history_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutSettingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutSettingsRequest) ProtoMessage() {}
+
+func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
+func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PutSettingsRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *PutSettingsRequest) GetRecording() bool {
+	if x != nil {
+		return x.Recording
+	}
+	return false
+}
+
+type PutSettingsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Settings      *Settings              `protobuf:"bytes,1,opt,name=settings,proto3" json:"settings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutSettingsResponse) Reset() {
+	*x = PutSettingsResponse{}
+	mi := &file_history_v1_history_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutSettingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutSettingsResponse) ProtoMessage() {}
+
+func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
+func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *PutSettingsResponse) GetSettings() *Settings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+// WatchRequest says who wants to be told of changes, and who does not any more.
+type WatchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Added         []*Watcher             `protobuf:"bytes,1,rep,name=added,proto3" json:"added,omitempty"`
+	Removed       []*Watcher             `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_history_v1_history_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *WatchRequest) GetAdded() []*Watcher {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetRemoved() []*Watcher {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+// Watcher is a connection that wants to be told of changes of a user's history.
+type Watcher struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Names the connection, as Heartbeat.origin does.
+	Id            uint64 `protobuf:"fixed64,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Watcher) Reset() {
+	*x = Watcher{}
+	mi := &file_history_v1_history_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Watcher) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Watcher) ProtoMessage() {}
+
+func (x *Watcher) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
+func (*Watcher) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Watcher) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *Watcher) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type WatchResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changes       []*Change              `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_history_v1_history_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WatchResponse) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+// Change is what has become of a user's history.
+type Change struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Records as they now stand.
+	Items []*Item `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	// Objects that have none any more.
+	Removed []*Object `protobuf:"bytes,3,rep,name=removed,proto3" json:"removed,omitempty"`
+	// More has changed than is told, or may have: read again.
+	Resync bool `protobuf:"varint,4,opt,name=resync,proto3" json:"resync,omitempty"`
+	// The only connection whose doing all of it is, which is not to be told; 0 when there
+	// is no such one.
+	Origin        uint64 `protobuf:"fixed64,5,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Change) Reset() {
+	*x = Change{}
+	mi := &file_history_v1_history_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Change) ProtoMessage() {}
+
+func (x *Change) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Change.ProtoReflect.Descriptor instead.
+func (*Change) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Change) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *Change) GetItems() []*Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *Change) GetRemoved() []*Object {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *Change) GetResync() bool {
+	if x != nil {
+		return x.Resync
+	}
+	return false
+}
+
+func (x *Change) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
+}
+
 var File_history_v1_history_proto protoreflect.FileDescriptor
 
 const file_history_v1_history_proto_rawDesc = "" +
 	"\n" +
 	"\x18history/v1/history.proto\x12\n" +
-	"history.v1\x1a\x17history/v1/record.proto\"\xbd\x03\n" +
+	"history.v1\x1a\x17history/v1/record.proto\"\x9e\x05\n" +
 	"\tHeartbeat\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1b\n" +
 	"\tobject_id\x18\x02 \x01(\tR\bobjectId\x12\x1f\n" +
@@ -1254,10 +2066,25 @@ const file_history_v1_history_proto_rawDesc = "" +
 	" \x03(\v2\x1f.history.v1.Heartbeat.MetaEntryR\x04meta\x12\x16\n" +
 	"\x06failed\x18\v \x01(\bR\x06failed\x12\x1c\n" +
 	"\n" +
-	"sent_at_ms\x18\f \x01(\x03R\bsentAtMs\x1a7\n" +
+	"sent_at_ms\x18\f \x01(\x03R\bsentAtMs\x12\"\n" +
+	"\rstarted_at_ms\x18\r \x01(\x03R\vstartedAtMs\x12\x1d\n" +
+	"\n" +
+	"watched_ms\x18\x0e \x01(\x03R\twatchedMs\x12#\n" +
+	"\rspeed_percent\x18\x0f \x01(\rR\fspeedPercent\x12\x19\n" +
+	"\bif_match\x18\x10 \x01(\x06R\aifMatch\x12\x1c\n" +
+	"\tincognito\x18\x11 \x01(\bR\tincognito\x12\x16\n" +
+	"\x06origin\x18\x12 \x01(\x06R\x06origin\x12&\n" +
+	"\x03day\x18\x13 \x01(\v2\x14.history.v1.DayCheckR\x03day\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"M\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +
+	"\bDayCheck\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\rR\x05known\x12\x12\n" +
+	"\x04zone\x18\x02 \x01(\tR\x04zone\"I\n" +
+	"\aDaySeen\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n" +
+	"\x04date\x18\x02 \x01(\rR\x04date\x12\x14\n" +
+	"\x05first\x18\x03 \x01(\bR\x05first\"M\n" +
 	"\aRefusal\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x16\n" +
@@ -1267,17 +2094,18 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"heartbeats\x18\x01 \x03(\v2\x15.history.v1.HeartbeatR\n" +
 	"heartbeats\x12%\n" +
 	"\x0ereturn_records\x18\x02 \x01(\bR\rreturnRecords\x12!\n" +
-	"\x03ack\x18\x03 \x01(\x0e2\x0f.history.v1.AckR\x03ack\"\x9c\x01\n" +
+	"\x03ack\x18\x03 \x01(\x0e2\x0f.history.v1.AckR\x03ack\"\xc5\x01\n" +
 	"\rApplyResponse\x12.\n" +
 	"\bstatuses\x18\x01 \x03(\x0e2\x12.history.v1.StatusR\bstatuses\x12/\n" +
 	"\brefusals\x18\x02 \x03(\v2\x13.history.v1.RefusalR\brefusals\x12*\n" +
-	"\arecords\x18\x03 \x03(\v2\x10.history.v1.ItemR\arecords\"`\n" +
+	"\arecords\x18\x03 \x03(\v2\x10.history.v1.ItemR\arecords\x12'\n" +
+	"\x04days\x18\x04 \x03(\v2\x13.history.v1.DaySeenR\x04days\"`\n" +
 	"\x12ApplyStreamRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12.\n" +
 	"\x05batch\x18\x02 \x01(\v2\x18.history.v1.ApplyRequestR\x05batch\"d\n" +
 	"\x13ApplyStreamResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x121\n" +
-	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\"\xd7\x03\n" +
+	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\"\xee\x03\n" +
 	"\x04Item\x12*\n" +
 	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x12'\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\"\n" +
@@ -1293,8 +2121,10 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\asession\x18\t \x01(\tR\asession\x12\x16\n" +
 	"\x06device\x18\n" +
 	" \x01(\tR\x06device\x12.\n" +
-	"\x04meta\x18\v \x03(\v2\x1a.history.v1.Item.MetaEntryR\x04meta\x12\x1a\n" +
-	"\brevision\x18\f \x01(\x06R\brevision\x1a7\n" +
+	"\x04meta\x18\v \x03(\v2\x1a.history.v1.Item.MetaEntryR\x04meta\x12\x12\n" +
+	"\x04etag\x18\f \x01(\x06R\x04etag\x12\x1d\n" +
+	"\n" +
+	"watched_ms\x18\r \x01(\x03R\twatchedMs\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x01\n" +
@@ -1313,11 +2143,12 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
 	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\"8\n" +
 	"\x0ePointsResponse\x12&\n" +
-	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\"d\n" +
+	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\"\x7f\n" +
 	"\rDeleteRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
 	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\x12\x13\n" +
-	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\"*\n" +
+	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x19\n" +
+	"\bif_match\x18\x04 \x01(\x06R\aifMatch\"*\n" +
 	"\x0eDeleteResponse\x12\x18\n" +
 	"\adeleted\x18\x01 \x01(\rR\adeleted\"O\n" +
 	"\fClearRequest\x12\x10\n" +
@@ -1326,7 +2157,40 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\buntil_ms\x18\x03 \x01(\x03R\auntilMs\".\n" +
 	"\rClearResponse\x12\x1d\n" +
 	"\n" +
-	"cleared_ms\x18\x01 \x01(\x03R\tclearedMs*~\n" +
+	"cleared_ms\x18\x01 \x01(\x03R\tclearedMs\"e\n" +
+	"\x0fContinueRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\rR\x04type\x12\x16\n" +
+	"\x06series\x18\x04 \x01(\tR\x06series\":\n" +
+	"\x10ContinueResponse\x12&\n" +
+	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\"E\n" +
+	"\bSettings\x12\x1c\n" +
+	"\trecording\x18\x01 \x01(\bR\trecording\x12\x1b\n" +
+	"\tpaused_ms\x18\x02 \x01(\x03R\bpausedMs\"&\n" +
+	"\x12GetSettingsRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\"G\n" +
+	"\x13GetSettingsResponse\x120\n" +
+	"\bsettings\x18\x01 \x01(\v2\x14.history.v1.SettingsR\bsettings\"D\n" +
+	"\x12PutSettingsRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
+	"\trecording\x18\x02 \x01(\bR\trecording\"G\n" +
+	"\x13PutSettingsResponse\x120\n" +
+	"\bsettings\x18\x01 \x01(\v2\x14.history.v1.SettingsR\bsettings\"h\n" +
+	"\fWatchRequest\x12)\n" +
+	"\x05added\x18\x01 \x03(\v2\x13.history.v1.WatcherR\x05added\x12-\n" +
+	"\aremoved\x18\x02 \x03(\v2\x13.history.v1.WatcherR\aremoved\"+\n" +
+	"\aWatcher\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x06R\x02id\"=\n" +
+	"\rWatchResponse\x12,\n" +
+	"\achanges\x18\x01 \x03(\v2\x12.history.v1.ChangeR\achanges\"\xa0\x01\n" +
+	"\x06Change\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12&\n" +
+	"\x05items\x18\x02 \x03(\v2\x10.history.v1.ItemR\x05items\x12,\n" +
+	"\aremoved\x18\x03 \x03(\v2\x12.history.v1.ObjectR\aremoved\x12\x16\n" +
+	"\x06resync\x18\x04 \x01(\bR\x06resync\x12\x16\n" +
+	"\x06origin\x18\x05 \x01(\x06R\x06origin*~\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1336,7 +2200,7 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"KIND_PAUSE\x10\x03\x12\r\n" +
 	"\tKIND_SEEK\x10\x04\x12\r\n" +
 	"\tKIND_STOP\x10\x05\x12\x0f\n" +
-	"\vKIND_FINISH\x10\x06*\xaf\x01\n" +
+	"\vKIND_FINISH\x10\x06*\xd7\x01\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATUS_STORED\x10\x01\x12\x14\n" +
@@ -1345,20 +2209,26 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x0eSTATUS_EXPIRED\x10\x04\x12\x12\n" +
 	"\x0eSTATUS_CLEARED\x10\x05\x12\x12\n" +
 	"\x0eSTATUS_INVALID\x10\x06\x12\x16\n" +
-	"\x12STATUS_UNAVAILABLE\x10\a*:\n" +
+	"\x12STATUS_UNAVAILABLE\x10\a\x12\x13\n" +
+	"\x0fSTATUS_CONFLICT\x10\b\x12\x11\n" +
+	"\rSTATUS_PAUSED\x10\t*:\n" +
 	"\x03Ack\x12\x13\n" +
 	"\x0fACK_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"ACK_CACHED\x10\x01\x12\x0e\n" +
 	"\n" +
-	"ACK_QUEUED\x10\x022\x9d\x03\n" +
+	"ACK_QUEUED\x10\x022\xc6\x05\n" +
 	"\x0eHistoryService\x12<\n" +
 	"\x05Apply\x12\x18.history.v1.ApplyRequest\x1a\x19.history.v1.ApplyResponse\x12R\n" +
 	"\vApplyStream\x12\x1e.history.v1.ApplyStreamRequest\x1a\x1f.history.v1.ApplyStreamResponse(\x010\x01\x129\n" +
 	"\x04List\x12\x17.history.v1.ListRequest\x1a\x18.history.v1.ListResponse\x12?\n" +
 	"\x06Points\x12\x19.history.v1.PointsRequest\x1a\x1a.history.v1.PointsResponse\x12?\n" +
 	"\x06Delete\x12\x19.history.v1.DeleteRequest\x1a\x1a.history.v1.DeleteResponse\x12<\n" +
-	"\x05Clear\x12\x18.history.v1.ClearRequest\x1a\x19.history.v1.ClearResponseB9Z7github.com/playhead/playhead/proto/history/v1;historyv1b\x06proto3"
+	"\x05Clear\x12\x18.history.v1.ClearRequest\x1a\x19.history.v1.ClearResponse\x12E\n" +
+	"\bContinue\x12\x1b.history.v1.ContinueRequest\x1a\x1c.history.v1.ContinueResponse\x12N\n" +
+	"\vGetSettings\x12\x1e.history.v1.GetSettingsRequest\x1a\x1f.history.v1.GetSettingsResponse\x12N\n" +
+	"\vPutSettings\x12\x1e.history.v1.PutSettingsRequest\x1a\x1f.history.v1.PutSettingsResponse\x12@\n" +
+	"\x05Watch\x12\x18.history.v1.WatchRequest\x1a\x19.history.v1.WatchResponse(\x010\x01B9Z7github.com/playhead/playhead/proto/history/v1;historyv1b\x06proto3"
 
 var (
 	file_history_v1_history_proto_rawDescOnce sync.Once
@@ -1373,65 +2243,96 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
 	(Ack)(0),                    // 2: history.v1.Ack
 	(*Heartbeat)(nil),           // 3: history.v1.Heartbeat
-	(*Refusal)(nil),             // 4: history.v1.Refusal
-	(*ApplyRequest)(nil),        // 5: history.v1.ApplyRequest
-	(*ApplyResponse)(nil),       // 6: history.v1.ApplyResponse
-	(*ApplyStreamRequest)(nil),  // 7: history.v1.ApplyStreamRequest
-	(*ApplyStreamResponse)(nil), // 8: history.v1.ApplyStreamResponse
-	(*Item)(nil),                // 9: history.v1.Item
-	(*ListRequest)(nil),         // 10: history.v1.ListRequest
-	(*ListResponse)(nil),        // 11: history.v1.ListResponse
-	(*PointsRequest)(nil),       // 12: history.v1.PointsRequest
-	(*PointsResponse)(nil),      // 13: history.v1.PointsResponse
-	(*DeleteRequest)(nil),       // 14: history.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 15: history.v1.DeleteResponse
-	(*ClearRequest)(nil),        // 16: history.v1.ClearRequest
-	(*ClearResponse)(nil),       // 17: history.v1.ClearResponse
-	nil,                         // 18: history.v1.Heartbeat.MetaEntry
-	nil,                         // 19: history.v1.Item.MetaEntry
-	(*Object)(nil),              // 20: history.v1.Object
-	(State)(0),                  // 21: history.v1.State
+	(*DayCheck)(nil),            // 4: history.v1.DayCheck
+	(*DaySeen)(nil),             // 5: history.v1.DaySeen
+	(*Refusal)(nil),             // 6: history.v1.Refusal
+	(*ApplyRequest)(nil),        // 7: history.v1.ApplyRequest
+	(*ApplyResponse)(nil),       // 8: history.v1.ApplyResponse
+	(*ApplyStreamRequest)(nil),  // 9: history.v1.ApplyStreamRequest
+	(*ApplyStreamResponse)(nil), // 10: history.v1.ApplyStreamResponse
+	(*Item)(nil),                // 11: history.v1.Item
+	(*ListRequest)(nil),         // 12: history.v1.ListRequest
+	(*ListResponse)(nil),        // 13: history.v1.ListResponse
+	(*PointsRequest)(nil),       // 14: history.v1.PointsRequest
+	(*PointsResponse)(nil),      // 15: history.v1.PointsResponse
+	(*DeleteRequest)(nil),       // 16: history.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 17: history.v1.DeleteResponse
+	(*ClearRequest)(nil),        // 18: history.v1.ClearRequest
+	(*ClearResponse)(nil),       // 19: history.v1.ClearResponse
+	(*ContinueRequest)(nil),     // 20: history.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 21: history.v1.ContinueResponse
+	(*Settings)(nil),            // 22: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 23: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 24: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 25: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 26: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 27: history.v1.WatchRequest
+	(*Watcher)(nil),             // 28: history.v1.Watcher
+	(*WatchResponse)(nil),       // 29: history.v1.WatchResponse
+	(*Change)(nil),              // 30: history.v1.Change
+	nil,                         // 31: history.v1.Heartbeat.MetaEntry
+	nil,                         // 32: history.v1.Item.MetaEntry
+	(*Object)(nil),              // 33: history.v1.Object
+	(State)(0),                  // 34: history.v1.State
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	18, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
-	3,  // 2: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
-	2,  // 3: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
-	1,  // 4: history.v1.ApplyResponse.statuses:type_name -> history.v1.Status
-	4,  // 5: history.v1.ApplyResponse.refusals:type_name -> history.v1.Refusal
-	9,  // 6: history.v1.ApplyResponse.records:type_name -> history.v1.Item
-	5,  // 7: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
-	6,  // 8: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	20, // 9: history.v1.Item.object:type_name -> history.v1.Object
-	21, // 10: history.v1.Item.state:type_name -> history.v1.State
-	19, // 11: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
-	9,  // 12: history.v1.ListResponse.items:type_name -> history.v1.Item
-	20, // 13: history.v1.PointsRequest.objects:type_name -> history.v1.Object
-	9,  // 14: history.v1.PointsResponse.items:type_name -> history.v1.Item
-	20, // 15: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	5,  // 16: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	7,  // 17: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	10, // 18: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	12, // 19: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	14, // 20: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	16, // 21: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	6,  // 22: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	8,  // 23: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	11, // 24: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	13, // 25: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	15, // 26: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	17, // 27: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	22, // [22:28] is the sub-list for method output_type
-	16, // [16:22] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	31, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	4,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
+	3,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
+	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
+	1,  // 5: history.v1.ApplyResponse.statuses:type_name -> history.v1.Status
+	6,  // 6: history.v1.ApplyResponse.refusals:type_name -> history.v1.Refusal
+	11, // 7: history.v1.ApplyResponse.records:type_name -> history.v1.Item
+	5,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
+	7,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
+	8,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
+	33, // 11: history.v1.Item.object:type_name -> history.v1.Object
+	34, // 12: history.v1.Item.state:type_name -> history.v1.State
+	32, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	11, // 14: history.v1.ListResponse.items:type_name -> history.v1.Item
+	33, // 15: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	11, // 16: history.v1.PointsResponse.items:type_name -> history.v1.Item
+	33, // 17: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	11, // 18: history.v1.ContinueResponse.items:type_name -> history.v1.Item
+	22, // 19: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	22, // 20: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	28, // 21: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	28, // 22: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	30, // 23: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	11, // 24: history.v1.Change.items:type_name -> history.v1.Item
+	33, // 25: history.v1.Change.removed:type_name -> history.v1.Object
+	7,  // 26: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	9,  // 27: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	12, // 28: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	14, // 29: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	16, // 30: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	18, // 31: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	20, // 32: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	23, // 33: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	25, // 34: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	27, // 35: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	8,  // 36: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	10, // 37: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	13, // 38: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	15, // 39: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	17, // 40: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	19, // 41: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	21, // 42: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	24, // 43: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	26, // 44: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	29, // 45: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	36, // [36:46] is the sub-list for method output_type
+	26, // [26:36] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -1446,7 +2347,7 @@ func file_history_v1_history_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   17,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

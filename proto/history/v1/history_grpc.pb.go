@@ -25,6 +25,10 @@ const (
 	HistoryService_Points_FullMethodName      = "/history.v1.HistoryService/Points"
 	HistoryService_Delete_FullMethodName      = "/history.v1.HistoryService/Delete"
 	HistoryService_Clear_FullMethodName       = "/history.v1.HistoryService/Clear"
+	HistoryService_Continue_FullMethodName    = "/history.v1.HistoryService/Continue"
+	HistoryService_GetSettings_FullMethodName = "/history.v1.HistoryService/GetSettings"
+	HistoryService_PutSettings_FullMethodName = "/history.v1.HistoryService/PutSettings"
+	HistoryService_Watch_FullMethodName       = "/history.v1.HistoryService/Watch"
 )
 
 // HistoryServiceClient is the client API for HistoryService service.
@@ -48,6 +52,15 @@ type HistoryServiceClient interface {
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
 	// Clear removes everything at or before a time, of one type or of all.
 	Clear(ctx context.Context, in *ClearRequest, opts ...grpc.CallOption) (*ClearResponse, error)
+	// Continue reads what a user has begun and not finished, newest first.
+	Continue(ctx context.Context, in *ContinueRequest, opts ...grpc.CallOption) (*ContinueResponse, error)
+	// GetSettings reads what a user has decided about the history.
+	GetSettings(ctx context.Context, in *GetSettingsRequest, opts ...grpc.CallOption) (*GetSettingsResponse, error)
+	// PutSettings changes it.
+	PutSettings(ctx context.Context, in *PutSettingsRequest, opts ...grpc.CallOption) (*PutSettingsResponse, error)
+	// Watch tells what changes in the histories of some users, whoever changed it. The
+	// caller says which users, and may say others at any time.
+	Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchRequest, WatchResponse], error)
 }
 
 type historyServiceClient struct {
@@ -121,6 +134,49 @@ func (c *historyServiceClient) Clear(ctx context.Context, in *ClearRequest, opts
 	return out, nil
 }
 
+func (c *historyServiceClient) Continue(ctx context.Context, in *ContinueRequest, opts ...grpc.CallOption) (*ContinueResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ContinueResponse)
+	err := c.cc.Invoke(ctx, HistoryService_Continue_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *historyServiceClient) GetSettings(ctx context.Context, in *GetSettingsRequest, opts ...grpc.CallOption) (*GetSettingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetSettingsResponse)
+	err := c.cc.Invoke(ctx, HistoryService_GetSettings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *historyServiceClient) PutSettings(ctx context.Context, in *PutSettingsRequest, opts ...grpc.CallOption) (*PutSettingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PutSettingsResponse)
+	err := c.cc.Invoke(ctx, HistoryService_PutSettings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *historyServiceClient) Watch(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[WatchRequest, WatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &HistoryService_ServiceDesc.Streams[1], HistoryService_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, WatchResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type HistoryService_WatchClient = grpc.BidiStreamingClient[WatchRequest, WatchResponse]
+
 // HistoryServiceServer is the server API for HistoryService service.
 // All implementations must embed UnimplementedHistoryServiceServer
 // for forward compatibility.
@@ -142,6 +198,15 @@ type HistoryServiceServer interface {
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
 	// Clear removes everything at or before a time, of one type or of all.
 	Clear(context.Context, *ClearRequest) (*ClearResponse, error)
+	// Continue reads what a user has begun and not finished, newest first.
+	Continue(context.Context, *ContinueRequest) (*ContinueResponse, error)
+	// GetSettings reads what a user has decided about the history.
+	GetSettings(context.Context, *GetSettingsRequest) (*GetSettingsResponse, error)
+	// PutSettings changes it.
+	PutSettings(context.Context, *PutSettingsRequest) (*PutSettingsResponse, error)
+	// Watch tells what changes in the histories of some users, whoever changed it. The
+	// caller says which users, and may say others at any time.
+	Watch(grpc.BidiStreamingServer[WatchRequest, WatchResponse]) error
 	mustEmbedUnimplementedHistoryServiceServer()
 }
 
@@ -169,6 +234,18 @@ func (UnimplementedHistoryServiceServer) Delete(context.Context, *DeleteRequest)
 }
 func (UnimplementedHistoryServiceServer) Clear(context.Context, *ClearRequest) (*ClearResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Clear not implemented")
+}
+func (UnimplementedHistoryServiceServer) Continue(context.Context, *ContinueRequest) (*ContinueResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Continue not implemented")
+}
+func (UnimplementedHistoryServiceServer) GetSettings(context.Context, *GetSettingsRequest) (*GetSettingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSettings not implemented")
+}
+func (UnimplementedHistoryServiceServer) PutSettings(context.Context, *PutSettingsRequest) (*PutSettingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutSettings not implemented")
+}
+func (UnimplementedHistoryServiceServer) Watch(grpc.BidiStreamingServer[WatchRequest, WatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedHistoryServiceServer) mustEmbedUnimplementedHistoryServiceServer() {}
 func (UnimplementedHistoryServiceServer) testEmbeddedByValue()                        {}
@@ -288,6 +365,67 @@ func _HistoryService_Clear_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HistoryService_Continue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ContinueRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).Continue(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_Continue_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).Continue(ctx, req.(*ContinueRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HistoryService_GetSettings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSettingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).GetSettings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_GetSettings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).GetSettings(ctx, req.(*GetSettingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HistoryService_PutSettings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutSettingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).PutSettings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_PutSettings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).PutSettings(ctx, req.(*PutSettingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HistoryService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(HistoryServiceServer).Watch(&grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type HistoryService_WatchServer = grpc.BidiStreamingServer[WatchRequest, WatchResponse]
+
 // HistoryService_ServiceDesc is the grpc.ServiceDesc for HistoryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -315,11 +453,29 @@ var HistoryService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Clear",
 			Handler:    _HistoryService_Clear_Handler,
 		},
+		{
+			MethodName: "Continue",
+			Handler:    _HistoryService_Continue_Handler,
+		},
+		{
+			MethodName: "GetSettings",
+			Handler:    _HistoryService_GetSettings_Handler,
+		},
+		{
+			MethodName: "PutSettings",
+			Handler:    _HistoryService_PutSettings_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "ApplyStream",
 			Handler:       _HistoryService_ApplyStream_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Watch",
+			Handler:       _HistoryService_Watch_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

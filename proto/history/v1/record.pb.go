@@ -167,9 +167,19 @@ type Record struct {
 	// Nothing at or before this time contributes to the record.
 	ResetMs int64 `protobuf:"varint,15,opt,name=reset_ms,json=resetMs,proto3" json:"reset_ms,omitempty"`
 	// The record was born without knowing what the archive holds of it.
-	Partial       bool `protobuf:"varint,16,opt,name=partial,proto3" json:"partial,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Partial bool `protobuf:"varint,16,opt,name=partial,proto3" json:"partial,omitempty"`
+	// The latest event is from the first seconds of its session. Until a later event is
+	// not, the user is to resume where the latest one that was not left off.
+	Early          bool  `protobuf:"varint,17,opt,name=early,proto3" json:"early,omitempty"`
+	FirmVersion    int64 `protobuf:"varint,18,opt,name=firm_version,json=firmVersion,proto3" json:"firm_version,omitempty"`
+	FirmPositionMs int64 `protobuf:"varint,19,opt,name=firm_position_ms,json=firmPositionMs,proto3" json:"firm_position_ms,omitempty"`
+	// How much was played in the newest sessions that said so, oldest first.
+	Watched []*Watched `protobuf:"bytes,20,rep,name=watched,proto3" json:"watched,omitempty"`
+	// The sum over sessions older than those listed, and the newest time among them.
+	WatchedBeforeMs     int64 `protobuf:"varint,21,opt,name=watched_before_ms,json=watchedBeforeMs,proto3" json:"watched_before_ms,omitempty"`
+	WatchedBeforeTimeMs int64 `protobuf:"varint,22,opt,name=watched_before_time_ms,json=watchedBeforeTimeMs,proto3" json:"watched_before_time_ms,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Record) Reset() {
@@ -314,6 +324,109 @@ func (x *Record) GetPartial() bool {
 	return false
 }
 
+func (x *Record) GetEarly() bool {
+	if x != nil {
+		return x.Early
+	}
+	return false
+}
+
+func (x *Record) GetFirmVersion() int64 {
+	if x != nil {
+		return x.FirmVersion
+	}
+	return 0
+}
+
+func (x *Record) GetFirmPositionMs() int64 {
+	if x != nil {
+		return x.FirmPositionMs
+	}
+	return 0
+}
+
+func (x *Record) GetWatched() []*Watched {
+	if x != nil {
+		return x.Watched
+	}
+	return nil
+}
+
+func (x *Record) GetWatchedBeforeMs() int64 {
+	if x != nil {
+		return x.WatchedBeforeMs
+	}
+	return 0
+}
+
+func (x *Record) GetWatchedBeforeTimeMs() int64 {
+	if x != nil {
+		return x.WatchedBeforeTimeMs
+	}
+	return 0
+}
+
+// Watched is how much was played in one session, and when it last said so.
+type Watched struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TimeMs        int64                  `protobuf:"varint,1,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
+	Viewing       uint64                 `protobuf:"fixed64,2,opt,name=viewing,proto3" json:"viewing,omitempty"`
+	WatchedMs     int64                  `protobuf:"varint,3,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Watched) Reset() {
+	*x = Watched{}
+	mi := &file_history_v1_record_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Watched) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Watched) ProtoMessage() {}
+
+func (x *Watched) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_record_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Watched.ProtoReflect.Descriptor instead.
+func (*Watched) Descriptor() ([]byte, []int) {
+	return file_history_v1_record_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Watched) GetTimeMs() int64 {
+	if x != nil {
+		return x.TimeMs
+	}
+	return 0
+}
+
+func (x *Watched) GetViewing() uint64 {
+	if x != nil {
+		return x.Viewing
+	}
+	return 0
+}
+
+func (x *Watched) GetWatchedMs() int64 {
+	if x != nil {
+		return x.WatchedMs
+	}
+	return 0
+}
+
 // Peak is a position that no later event reached.
 type Peak struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -325,7 +438,7 @@ type Peak struct {
 
 func (x *Peak) Reset() {
 	*x = Peak{}
-	mi := &file_history_v1_record_proto_msgTypes[2]
+	mi := &file_history_v1_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -337,7 +450,7 @@ func (x *Peak) String() string {
 func (*Peak) ProtoMessage() {}
 
 func (x *Peak) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[2]
+	mi := &file_history_v1_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -350,7 +463,7 @@ func (x *Peak) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peak.ProtoReflect.Descriptor instead.
 func (*Peak) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{2}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Peak) GetTimeMs() int64 {
@@ -378,7 +491,7 @@ type Completion struct {
 
 func (x *Completion) Reset() {
 	*x = Completion{}
-	mi := &file_history_v1_record_proto_msgTypes[3]
+	mi := &file_history_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -390,7 +503,7 @@ func (x *Completion) String() string {
 func (*Completion) ProtoMessage() {}
 
 func (x *Completion) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[3]
+	mi := &file_history_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -403,7 +516,7 @@ func (x *Completion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completion.ProtoReflect.Descriptor instead.
 func (*Completion) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Completion) GetTimeMs() int64 {
@@ -424,14 +537,18 @@ func (x *Completion) GetViewing() uint64 {
 type UserState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Per object type, 0 for all of them: nothing at or before this time exists.
-	ClearedMs     map[uint32]int64 `protobuf:"bytes,1,rep,name=cleared_ms,json=clearedMs,proto3" json:"cleared_ms,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	ClearedMs map[uint32]int64 `protobuf:"bytes,1,rep,name=cleared_ms,json=clearedMs,proto3" json:"cleared_ms,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Nothing is recorded of what happened after paused_ms, and up to resumed_ms where
+	// that is later; 0 when recording was never switched off.
+	PausedMs      int64 `protobuf:"varint,2,opt,name=paused_ms,json=pausedMs,proto3" json:"paused_ms,omitempty"`
+	ResumedMs     int64 `protobuf:"varint,3,opt,name=resumed_ms,json=resumedMs,proto3" json:"resumed_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UserState) Reset() {
 	*x = UserState{}
-	mi := &file_history_v1_record_proto_msgTypes[4]
+	mi := &file_history_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +560,7 @@ func (x *UserState) String() string {
 func (*UserState) ProtoMessage() {}
 
 func (x *UserState) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[4]
+	mi := &file_history_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +573,7 @@ func (x *UserState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserState.ProtoReflect.Descriptor instead.
 func (*UserState) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UserState) GetClearedMs() map[uint32]int64 {
@@ -464,6 +581,20 @@ func (x *UserState) GetClearedMs() map[uint32]int64 {
 		return x.ClearedMs
 	}
 	return nil
+}
+
+func (x *UserState) GetPausedMs() int64 {
+	if x != nil {
+		return x.PausedMs
+	}
+	return 0
+}
+
+func (x *UserState) GetResumedMs() int64 {
+	if x != nil {
+		return x.ResumedMs
+	}
+	return 0
 }
 
 // FlushBatch announces keys whose records are newer than the archive.
@@ -476,7 +607,7 @@ type FlushBatch struct {
 
 func (x *FlushBatch) Reset() {
 	*x = FlushBatch{}
-	mi := &file_history_v1_record_proto_msgTypes[5]
+	mi := &file_history_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +619,7 @@ func (x *FlushBatch) String() string {
 func (*FlushBatch) ProtoMessage() {}
 
 func (x *FlushBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[5]
+	mi := &file_history_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +632,7 @@ func (x *FlushBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushBatch.ProtoReflect.Descriptor instead.
 func (*FlushBatch) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *FlushBatch) GetUsers() []*UserKeys {
@@ -522,7 +653,7 @@ type UserKeys struct {
 
 func (x *UserKeys) Reset() {
 	*x = UserKeys{}
-	mi := &file_history_v1_record_proto_msgTypes[6]
+	mi := &file_history_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -534,7 +665,7 @@ func (x *UserKeys) String() string {
 func (*UserKeys) ProtoMessage() {}
 
 func (x *UserKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[6]
+	mi := &file_history_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -547,7 +678,7 @@ func (x *UserKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserKeys.ProtoReflect.Descriptor instead.
 func (*UserKeys) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UserKeys) GetUid() string {
@@ -580,7 +711,7 @@ type MarkedObject struct {
 
 func (x *MarkedObject) Reset() {
 	*x = MarkedObject{}
-	mi := &file_history_v1_record_proto_msgTypes[7]
+	mi := &file_history_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +723,7 @@ func (x *MarkedObject) String() string {
 func (*MarkedObject) ProtoMessage() {}
 
 func (x *MarkedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[7]
+	mi := &file_history_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +736,7 @@ func (x *MarkedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkedObject.ProtoReflect.Descriptor instead.
 func (*MarkedObject) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MarkedObject) GetId() string {
@@ -655,7 +786,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_history_v1_record_proto_msgTypes[8]
+	mi := &file_history_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -667,7 +798,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[8]
+	mi := &file_history_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -680,7 +811,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeadLetter) GetUid() string {
@@ -732,6 +863,178 @@ func (x *DeadLetter) GetTimeMs() int64 {
 	return 0
 }
 
+// FirstOfDay announces that a user was seen for the first time on a day, in the user's
+// zone. It is announced once; after a failure perhaps again.
+type FirstOfDay struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// As 20261121.
+	Date uint32 `protobuf:"varint,2,opt,name=date,proto3" json:"date,omitempty"`
+	// When.
+	TimeMs        int64 `protobuf:"varint,3,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FirstOfDay) Reset() {
+	*x = FirstOfDay{}
+	mi := &file_history_v1_record_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FirstOfDay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FirstOfDay) ProtoMessage() {}
+
+func (x *FirstOfDay) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_record_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FirstOfDay.ProtoReflect.Descriptor instead.
+func (*FirstOfDay) Descriptor() ([]byte, []int) {
+	return file_history_v1_record_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *FirstOfDay) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *FirstOfDay) GetDate() uint32 {
+	if x != nil {
+		return x.Date
+	}
+	return 0
+}
+
+func (x *FirstOfDay) GetTimeMs() int64 {
+	if x != nil {
+		return x.TimeMs
+	}
+	return 0
+}
+
+// Changes tells services of one bucket which records others have changed.
+type Changes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Users         []*ChangedUser         `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Changes) Reset() {
+	*x = Changes{}
+	mi := &file_history_v1_record_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Changes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Changes) ProtoMessage() {}
+
+func (x *Changes) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_record_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Changes.ProtoReflect.Descriptor instead.
+func (*Changes) Descriptor() ([]byte, []int) {
+	return file_history_v1_record_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Changes) GetUsers() []*ChangedUser {
+	if x != nil {
+		return x.Users
+	}
+	return nil
+}
+
+// ChangedUser is what has changed of one user's history.
+type ChangedUser struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Without any, all of it.
+	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
+	// The only connection whose doing all of it is; 0 when there is no such one.
+	Origin        uint64 `protobuf:"fixed64,3,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangedUser) Reset() {
+	*x = ChangedUser{}
+	mi := &file_history_v1_record_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangedUser) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangedUser) ProtoMessage() {}
+
+func (x *ChangedUser) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_record_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangedUser.ProtoReflect.Descriptor instead.
+func (*ChangedUser) Descriptor() ([]byte, []int) {
+	return file_history_v1_record_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ChangedUser) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ChangedUser) GetObjects() []*Object {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *ChangedUser) GetOrigin() uint64 {
+	if x != nil {
+		return x.Origin
+	}
+	return 0
+}
+
 var File_history_v1_record_proto protoreflect.FileDescriptor
 
 const file_history_v1_record_proto_rawDesc = "" +
@@ -740,7 +1043,7 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"history.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\xf6\x04\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\xe9\x06\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x06R\brevision\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12'\n" +
@@ -760,10 +1063,21 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\fplays_before\x18\r \x01(\x04R\vplaysBefore\x12&\n" +
 	"\x0fplays_before_ms\x18\x0e \x01(\x03R\rplaysBeforeMs\x12\x19\n" +
 	"\breset_ms\x18\x0f \x01(\x03R\aresetMs\x12\x18\n" +
-	"\apartial\x18\x10 \x01(\bR\apartial\x1a7\n" +
+	"\apartial\x18\x10 \x01(\bR\apartial\x12\x14\n" +
+	"\x05early\x18\x11 \x01(\bR\x05early\x12!\n" +
+	"\ffirm_version\x18\x12 \x01(\x03R\vfirmVersion\x12(\n" +
+	"\x10firm_position_ms\x18\x13 \x01(\x03R\x0efirmPositionMs\x12-\n" +
+	"\awatched\x18\x14 \x03(\v2\x13.history.v1.WatchedR\awatched\x12*\n" +
+	"\x11watched_before_ms\x18\x15 \x01(\x03R\x0fwatchedBeforeMs\x123\n" +
+	"\x16watched_before_time_ms\x18\x16 \x01(\x03R\x13watchedBeforeTimeMs\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"@\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +
+	"\aWatched\x12\x17\n" +
+	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x18\n" +
+	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1d\n" +
+	"\n" +
+	"watched_ms\x18\x03 \x01(\x03R\twatchedMs\"@\n" +
 	"\x04Peak\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x1f\n" +
 	"\vposition_ms\x18\x02 \x01(\x03R\n" +
@@ -771,10 +1085,13 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"Completion\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x18\n" +
-	"\aviewing\x18\x02 \x01(\x06R\aviewing\"\x8e\x01\n" +
+	"\aviewing\x18\x02 \x01(\x06R\aviewing\"\xca\x01\n" +
 	"\tUserState\x12C\n" +
 	"\n" +
-	"cleared_ms\x18\x01 \x03(\v2$.history.v1.UserState.ClearedMsEntryR\tclearedMs\x1a<\n" +
+	"cleared_ms\x18\x01 \x03(\v2$.history.v1.UserState.ClearedMsEntryR\tclearedMs\x12\x1b\n" +
+	"\tpaused_ms\x18\x02 \x01(\x03R\bpausedMs\x12\x1d\n" +
+	"\n" +
+	"resumed_ms\x18\x03 \x01(\x03R\tresumedMs\x1a<\n" +
 	"\x0eClearedMsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"8\n" +
@@ -797,7 +1114,18 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\apayload\x18\x04 \x01(\fR\apayload\x12\x16\n" +
 	"\x06origin\x18\x05 \x01(\tR\x06origin\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x17\n" +
-	"\atime_ms\x18\a \x01(\x03R\x06timeMs*}\n" +
+	"\atime_ms\x18\a \x01(\x03R\x06timeMs\"K\n" +
+	"\n" +
+	"FirstOfDay\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x12\n" +
+	"\x04date\x18\x02 \x01(\rR\x04date\x12\x17\n" +
+	"\atime_ms\x18\x03 \x01(\x03R\x06timeMs\"8\n" +
+	"\aChanges\x12-\n" +
+	"\x05users\x18\x01 \x03(\v2\x17.history.v1.ChangedUserR\x05users\"e\n" +
+	"\vChangedUser\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
+	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\x12\x16\n" +
+	"\x06origin\x18\x03 \x01(\x06R\x06origin*}\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_PLAYING\x10\x01\x12\x10\n" +
@@ -819,35 +1147,42 @@ func file_history_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_history_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_history_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_history_v1_record_proto_goTypes = []any{
 	(State)(0),           // 0: history.v1.State
 	(*Object)(nil),       // 1: history.v1.Object
 	(*Record)(nil),       // 2: history.v1.Record
-	(*Peak)(nil),         // 3: history.v1.Peak
-	(*Completion)(nil),   // 4: history.v1.Completion
-	(*UserState)(nil),    // 5: history.v1.UserState
-	(*FlushBatch)(nil),   // 6: history.v1.FlushBatch
-	(*UserKeys)(nil),     // 7: history.v1.UserKeys
-	(*MarkedObject)(nil), // 8: history.v1.MarkedObject
-	(*DeadLetter)(nil),   // 9: history.v1.DeadLetter
-	nil,                  // 10: history.v1.Record.MetaEntry
-	nil,                  // 11: history.v1.UserState.ClearedMsEntry
+	(*Watched)(nil),      // 3: history.v1.Watched
+	(*Peak)(nil),         // 4: history.v1.Peak
+	(*Completion)(nil),   // 5: history.v1.Completion
+	(*UserState)(nil),    // 6: history.v1.UserState
+	(*FlushBatch)(nil),   // 7: history.v1.FlushBatch
+	(*UserKeys)(nil),     // 8: history.v1.UserKeys
+	(*MarkedObject)(nil), // 9: history.v1.MarkedObject
+	(*DeadLetter)(nil),   // 10: history.v1.DeadLetter
+	(*FirstOfDay)(nil),   // 11: history.v1.FirstOfDay
+	(*Changes)(nil),      // 12: history.v1.Changes
+	(*ChangedUser)(nil),  // 13: history.v1.ChangedUser
+	nil,                  // 14: history.v1.Record.MetaEntry
+	nil,                  // 15: history.v1.UserState.ClearedMsEntry
 }
 var file_history_v1_record_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Record.state:type_name -> history.v1.State
-	10, // 1: history.v1.Record.meta:type_name -> history.v1.Record.MetaEntry
-	3,  // 2: history.v1.Record.peaks:type_name -> history.v1.Peak
-	4,  // 3: history.v1.Record.completions:type_name -> history.v1.Completion
-	11, // 4: history.v1.UserState.cleared_ms:type_name -> history.v1.UserState.ClearedMsEntry
-	7,  // 5: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
-	8,  // 6: history.v1.UserKeys.objects:type_name -> history.v1.MarkedObject
-	1,  // 7: history.v1.DeadLetter.object:type_name -> history.v1.Object
-	8,  // [8:8] is the sub-list for method output_type
-	8,  // [8:8] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	14, // 1: history.v1.Record.meta:type_name -> history.v1.Record.MetaEntry
+	4,  // 2: history.v1.Record.peaks:type_name -> history.v1.Peak
+	5,  // 3: history.v1.Record.completions:type_name -> history.v1.Completion
+	3,  // 4: history.v1.Record.watched:type_name -> history.v1.Watched
+	15, // 5: history.v1.UserState.cleared_ms:type_name -> history.v1.UserState.ClearedMsEntry
+	8,  // 6: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
+	9,  // 7: history.v1.UserKeys.objects:type_name -> history.v1.MarkedObject
+	1,  // 8: history.v1.DeadLetter.object:type_name -> history.v1.Object
+	13, // 9: history.v1.Changes.users:type_name -> history.v1.ChangedUser
+	1,  // 10: history.v1.ChangedUser.objects:type_name -> history.v1.Object
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_record_proto_init() }
@@ -861,7 +1196,7 @@ func file_history_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_record_proto_rawDesc), len(file_history_v1_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -103,6 +103,8 @@ type StreamRequest struct {
 	// The answer carries the records as they now stand.
 	ReturnRecords bool `protobuf:"varint,4,opt,name=return_records,json=returnRecords,proto3" json:"return_records,omitempty"`
 	Ack           Ack  `protobuf:"varint,5,opt,name=ack,proto3,enum=history.v1.Ack" json:"ack,omitempty"`
+	// Asks whether the user is seen for the first time on this day.
+	Day           *DayCheck `protobuf:"bytes,6,opt,name=day,proto3" json:"day,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -172,14 +174,26 @@ func (x *StreamRequest) GetAck() Ack {
 	return Ack_ACK_UNSPECIFIED
 }
 
+func (x *StreamRequest) GetDay() *DayCheck {
+	if x != nil {
+		return x.Day
+	}
+	return nil
+}
+
 // StreamResponse is the answer to a StreamRequest: a result, or an error when none of
 // its heartbeats was stored for certain.
+//
+// On a connection that asked for it in its address, /v1/stream?push=true, there are also
+// changes that answer nothing.
 type StreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 when the error is about a message whose sequence could not be read.
-	Sequence      uint64         `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Result        *ApplyResponse `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	Error         *StreamError   `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Sequence uint64         `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Result   *ApplyResponse `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	Error    *StreamError   `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// What others have changed in the user's history, without uid and origin.
+	Push          *Change `protobuf:"bytes,4,opt,name=push,proto3" json:"push,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +245,13 @@ func (x *StreamResponse) GetResult() *ApplyResponse {
 func (x *StreamResponse) GetError() *StreamError {
 	if x != nil {
 		return x.Error
+	}
+	return nil
+}
+
+func (x *StreamResponse) GetPush() *Change {
+	if x != nil {
+		return x.Push
 	}
 	return nil
 }
@@ -311,7 +332,7 @@ var File_history_v1_stream_proto protoreflect.FileDescriptor
 const file_history_v1_stream_proto_rawDesc = "" +
 	"\n" +
 	"\x17history/v1/stream.proto\x12\n" +
-	"history.v1\x1a\x18history/v1/history.proto\"\xca\x01\n" +
+	"history.v1\x1a\x18history/v1/history.proto\"\xf2\x01\n" +
 	"\rStreamRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1c\n" +
 	"\n" +
@@ -320,11 +341,13 @@ const file_history_v1_stream_proto_rawDesc = "" +
 	"heartbeats\x18\x03 \x03(\v2\x15.history.v1.HeartbeatR\n" +
 	"heartbeats\x12%\n" +
 	"\x0ereturn_records\x18\x04 \x01(\bR\rreturnRecords\x12!\n" +
-	"\x03ack\x18\x05 \x01(\x0e2\x0f.history.v1.AckR\x03ack\"\x8e\x01\n" +
+	"\x03ack\x18\x05 \x01(\x0e2\x0f.history.v1.AckR\x03ack\x12&\n" +
+	"\x03day\x18\x06 \x01(\v2\x14.history.v1.DayCheckR\x03day\"\xb6\x01\n" +
 	"\x0eStreamResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x121\n" +
 	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\x12-\n" +
-	"\x05error\x18\x03 \x01(\v2\x17.history.v1.StreamErrorR\x05error\"\x92\x01\n" +
+	"\x05error\x18\x03 \x01(\v2\x17.history.v1.StreamErrorR\x05error\x12&\n" +
+	"\x04push\x18\x04 \x01(\v2\x12.history.v1.ChangeR\x04push\"\x92\x01\n" +
 	"\vStreamError\x12/\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1b.history.v1.StreamErrorCodeR\x04code\x12\x16\n" +
 	"\x06detail\x18\x02 \x01(\tR\x06detail\x12\x14\n" +
@@ -360,19 +383,23 @@ var file_history_v1_stream_proto_goTypes = []any{
 	(*StreamError)(nil),    // 3: history.v1.StreamError
 	(*Heartbeat)(nil),      // 4: history.v1.Heartbeat
 	(Ack)(0),               // 5: history.v1.Ack
-	(*ApplyResponse)(nil),  // 6: history.v1.ApplyResponse
+	(*DayCheck)(nil),       // 6: history.v1.DayCheck
+	(*ApplyResponse)(nil),  // 7: history.v1.ApplyResponse
+	(*Change)(nil),         // 8: history.v1.Change
 }
 var file_history_v1_stream_proto_depIdxs = []int32{
 	4, // 0: history.v1.StreamRequest.heartbeats:type_name -> history.v1.Heartbeat
 	5, // 1: history.v1.StreamRequest.ack:type_name -> history.v1.Ack
-	6, // 2: history.v1.StreamResponse.result:type_name -> history.v1.ApplyResponse
-	3, // 3: history.v1.StreamResponse.error:type_name -> history.v1.StreamError
-	0, // 4: history.v1.StreamError.code:type_name -> history.v1.StreamErrorCode
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	6, // 2: history.v1.StreamRequest.day:type_name -> history.v1.DayCheck
+	7, // 3: history.v1.StreamResponse.result:type_name -> history.v1.ApplyResponse
+	3, // 4: history.v1.StreamResponse.error:type_name -> history.v1.StreamError
+	8, // 5: history.v1.StreamResponse.push:type_name -> history.v1.Change
+	0, // 6: history.v1.StreamError.code:type_name -> history.v1.StreamErrorCode
+	7, // [7:7] is the sub-list for method output_type
+	7, // [7:7] is the sub-list for method input_type
+	7, // [7:7] is the sub-list for extension type_name
+	7, // [7:7] is the sub-list for extension extendee
+	0, // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_stream_proto_init() }
