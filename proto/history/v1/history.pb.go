@@ -1973,7 +1973,10 @@ type Change struct {
 	Resync bool `protobuf:"varint,4,opt,name=resync,proto3" json:"resync,omitempty"`
 	// The only connection whose doing all of it is, which is not to be told; 0 when there
 	// is no such one.
-	Origin        uint64 `protobuf:"fixed64,5,opt,name=origin,proto3" json:"origin,omitempty"`
+	Origin uint64 `protobuf:"fixed64,5,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Connections of which nothing is missed from now on: what they have read before may
+	// be old.
+	Added         []uint64 `protobuf:"fixed64,6,rep,packed,name=added,proto3" json:"added,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2041,6 +2044,13 @@ func (x *Change) GetOrigin() uint64 {
 		return x.Origin
 	}
 	return 0
+}
+
+func (x *Change) GetAdded() []uint64 {
+	if x != nil {
+		return x.Added
+	}
+	return nil
 }
 
 var File_history_v1_history_proto protoreflect.FileDescriptor
@@ -2184,13 +2194,14 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x06R\x02id\"=\n" +
 	"\rWatchResponse\x12,\n" +
-	"\achanges\x18\x01 \x03(\v2\x12.history.v1.ChangeR\achanges\"\xa0\x01\n" +
+	"\achanges\x18\x01 \x03(\v2\x12.history.v1.ChangeR\achanges\"\xb6\x01\n" +
 	"\x06Change\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12&\n" +
 	"\x05items\x18\x02 \x03(\v2\x10.history.v1.ItemR\x05items\x12,\n" +
 	"\aremoved\x18\x03 \x03(\v2\x12.history.v1.ObjectR\aremoved\x12\x16\n" +
 	"\x06resync\x18\x04 \x01(\bR\x06resync\x12\x16\n" +
-	"\x06origin\x18\x05 \x01(\x06R\x06origin*~\n" +
+	"\x06origin\x18\x05 \x01(\x06R\x06origin\x12\x14\n" +
+	"\x05added\x18\x06 \x03(\x06R\x05added*~\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +

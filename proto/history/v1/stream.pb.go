@@ -185,14 +185,15 @@ func (x *StreamRequest) GetDay() *DayCheck {
 // its heartbeats was stored for certain.
 //
 // On a connection that asked for it in its address, /v1/stream?push=true, there are also
-// changes that answer nothing.
+// changes that answer nothing. The first one says resync, as soon as nothing can be missed
+// any more: what was read before it may be old.
 type StreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 when the error is about a message whose sequence could not be read.
 	Sequence uint64         `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Result   *ApplyResponse `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	Error    *StreamError   `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	// What others have changed in the user's history, without uid and origin.
+	// What others have changed in the user's history, without uid, origin and added.
 	Push          *Change `protobuf:"bytes,4,opt,name=push,proto3" json:"push,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
