@@ -67,8 +67,8 @@ func (m *meter) read(b *testing.B) map[string]time.Duration {
 	return used
 }
 
-// metric reads a counter of a process, the sum of its series.
-func metric(b *testing.B, p *pipeline.Process, name string) float64 {
+// metric reads a counter of a process, the sum of its series that have the labels.
+func metric(b *testing.B, p *pipeline.Process, name string, labels ...string) float64 {
 	b.Helper()
 	resp, err := get(b, "http://"+p.Admin+"/metrics")
 	if err != nil {
@@ -77,8 +77,9 @@ func metric(b *testing.B, p *pipeline.Process, name string) float64 {
 	defer resp.Body.Close()
 	sum, found := 0.0, false
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		series, value, _ := strings.Cut(lines.Text(), " ")
-		if family, _, _ := strings.Cut(series, "{"); family != name {
+		cut := strings.LastIndexByte(lines.Text(), ' ') + 1
+		series, value := lines.Text()[:cut], lines.Text()[cut:]
+		if family, _, _ := strings.Cut(strings.TrimSpace(series), "{"); family != name || !has(series, labels) {
 			continue
 		}
 		v, err := strconv.ParseFloat(value, 64)
@@ -91,6 +92,10 @@ func metric(b *testing.B, p *pipeline.Process, name string) float64 {
 		b.Fatalf("no metric %s", name)
 	}
 	return sum
+}
+
+func has(series string, labels []string) bool {
+	return !slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(series, l) })
 }
 
 func get(b *testing.B, url string) (*http.Response, error) {

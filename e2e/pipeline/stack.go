@@ -50,6 +50,7 @@ type Stack struct {
 	Name     string   // of topic, group and table
 
 	bin string
+	bff []string // the edge's own flags
 }
 
 // NewStack starts so many services and jobs and waits until they are ready.
@@ -88,12 +89,17 @@ func (s *Stack) StartBFF(t testing.TB, secret string) string {
 	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	listen, admin := FreeAddr(t), FreeAddr(t)
-	p := Start(t, filepath.Join(s.bin, "bff"), "--listen", listen, "--admin", admin,
-		"--service", strings.Join(s.RPC, ","), "--token-secret-file", file, "--user-rate", "1e6", "--user-burst", "1e6")
-	p.Ready(t, admin)
-	s.BFF = p
-	return listen
+	s.bff = []string{"--listen", FreeAddr(t), "--token-secret-file", file, "--user-rate", "1e6", "--user-burst", "1e6"}
+	s.RestartBFF(t)
+	return s.bff[1]
+}
+
+// RestartBFF starts an edge as before, where the last one has ended.
+func (s *Stack) RestartBFF(t testing.TB) {
+	t.Helper()
+	admin := FreeAddr(t)
+	s.BFF = Start(t, filepath.Join(s.bin, "bff"), append([]string{"--admin", admin, "--service", strings.Join(s.RPC, ",")}, s.bff...)...)
+	s.BFF.Ready(t, admin)
 }
 
 func (s *Stack) start(t testing.TB, name string, more ...string) *Process {

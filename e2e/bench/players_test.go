@@ -1,0 +1,144 @@
+//go:build e2e
+
+package bench_test
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/playhead/playhead/bff/token"
+)
+
+const secret = "an edge's secret of 32 bytes or more"
+
+// player reports one heartbeat at a time over a connection that stays, each a
+// millisecond after the one before. It is written to cost the machine next to nothing.
+type player struct {
+	conn   net.Conn
+	in     *bufio.Reader
+	text   []byte // a message, in which next changes what changes
+	next   func(text []byte, beat int)
+	beat   int
+	answer func(*player) error
+}
+
+const (
+	positions = 10_000_000 // so that all have eight digits
+	timeForm  = "2006-01-02T15:04:05.000Z"
+	session   = "5f2b7c1e-9d0a-4f6b-8e3c-1a2b3c4d5e6f"
+)
+
+// stored is what an answer has to say.
+const stored = `"results":[{"status":"stored"`
+
+// heartbeat is the body of an upload up to its end, behind its beginning.
+var heartbeat = fmt.Sprintf(`"heartbeats":[{"object":{"id":"1000000","type":1},"kind":"progress","position_ms":%d,"event_time":"%s","session":"%s"}]}`,
+	positions, timeForm, session)
+
+func newPlayer(b *testing.B, addr string) *player {
+	b.Helper()
+	conn, err := new(net.Dialer).DialContext(b.Context(), "tcp", addr)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = conn.Close() })
+	return &player{conn: conn, in: bufio.NewReader(conn)}
+}
+
+// report sends the next heartbeat and waits until it is stored.
+func (p *player) report() error {
+	p.beat++
+	p.next(p.text, p.beat)
+	if _, err := p.conn.Write(p.text); err != nil {
+		return err
+	}
+	return p.answer(p)
+}
+
+// say is what a player says in JSON behind a beginning.
+func (p *player) say(before []byte) {
+	p.text = append(before, heartbeat...)
+	position, at := bytes.Index(p.text, strconv.AppendInt(nil, positions, 10)), bytes.Index(p.text, []byte(timeForm))
+	began, scratch := time.Now().Add(-time.Hour).UTC(), make([]byte, 0, 64)
+	p.next = func(text []byte, beat int) {
+		strconv.AppendInt(text[:position], int64(positions+beat), 10)
+		copy(text[at:], began.Add(time.Duration(beat)*time.Millisecond).AppendFormat(scratch, timeForm))
+	}
+}
+
+// overRequests is a player who comes with a request each time.
+func overRequests(b *testing.B, addr, uid string) *player {
+	b.Helper()
+	p := newPlayer(b, addr)
+	p.say(fmt.Appendf(nil, "POST /v1/heartbeats HTTP/1.1\r\nHost: edge\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n{",
+		bearer(b, uid), 1+len(heartbeat)))
+	p.answer = readResponse
+	return p
+}
+
+// readResponse takes a response whose body is its last line.
+func readResponse(p *player) error {
+	in, length := p.in, 0
+	for {
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if text, ok := strings.CutPrefix(string(line), "Content-Length: "); ok {
+			if length, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
+				return err
+			}
+		}
+		if len(line) == 2 {
+			break
+		}
+	}
+	text, err := in.Peek(length)
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(text), stored) {
+		return fmt.Errorf("answer %q", text)
+	}
+	_, err = in.Discard(length)
+	return err
+}
+
+func bearer(b *testing.B, uid string) string {
+	b.Helper()
+	text, err := token.Mint([]byte(secret), uid, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return text
+}
+
+// crowd is players side by side, each of another user.
+func crowd(b *testing.B, join func(b *testing.B, addr, uid string) *player, addr, name string) []*player {
+	b.Helper()
+	all := make([]*player, players)
+	for i := range all {
+		all[i] = join(b, addr, name+strconv.Itoa(i))
+	}
+	return all
+}
+
+// each has every player do something.
+func each(b *testing.B, all []*player, do func(i int, p *player) error) {
+	b.Helper()
+	var g errgroup.Group
+	for i, p := range all {
+		g.Go(func() error { return do(i, p) })
+	}
+	if err := g.Wait(); err != nil {
+		b.Fatal(err)
+	}
+}
