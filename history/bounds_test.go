@@ -13,9 +13,8 @@ import (
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := fold(many(wide(), 1, 200).Draw(t, "events"))
-		if len(r.Peaks) > history.MaxPeaks || len(r.Completions) > history.MaxCompletions {
-			t.Fatalf("%d peaks and %d completions, want at most %d and %d",
-				len(r.Peaks), len(r.Completions), history.MaxPeaks, history.MaxCompletions)
+		if len(r.Peaks) > history.MaxPeaks || len(r.Completions) > history.MaxCompletions || len(r.Watches) > history.MaxWatches {
+			t.Fatalf("%d peaks, %d completions and %d watches", len(r.Peaks), len(r.Completions), len(r.Watches))
 		}
 	})
 }
@@ -46,6 +45,32 @@ func TestPlaysBeyondTheBound(t *testing.T) {
 				if got, want := r.Plays(), uint64(len(reported)); got != want {
 					t.Fatalf("after %d viewings: got %d plays", want, got)
 				}
+			}
+			repeat := rapid.SampledFrom(reported).Draw(t, "repeat")
+			wantSame(t, "idempotent", history.Merge(r, r), r)
+			wantSame(t, "a repeat", history.Merge(r, repeat.Record()), r)
+		}
+	})
+}
+
+// TestWatchedBeyondTheBound has more sessions play than a record lists, in order, each
+// of them with several reports.
+func TestWatchedBeyondTheBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r *history.Record
+		var reported []history.Event
+		at, want := epoch, int64(0)
+		for i := range rapid.IntRange(100, 300).Draw(t, "sessions") {
+			played := rapid.SliceOfN(rapid.Int64Range(1, 1000), 1, 3).Draw(t, "played")
+			total := int64(0)
+			for _, ms := range played {
+				at, total = at+rapid.Int64Range(1, 5).Draw(t, "later"), total+ms
+				e := history.Event{Kind: history.KindProgress, At: at, Session: fmt.Sprint(i), StartedAt: epoch - 1, Watched: total}
+				reported = append(reported, e)
+				r = history.Merge(r, e.Record())
+			}
+			if want += total; r.Watched() != want || len(r.Watches) > history.MaxWatches {
+				t.Fatalf("after %d sessions: got %d in %d watches, want %d", i+1, r.Watched(), len(r.Watches), want)
 			}
 			repeat := rapid.SampledFrom(reported).Draw(t, "repeat")
 			wantSame(t, "idempotent", history.Merge(r, r), r)

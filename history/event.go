@@ -1,6 +1,9 @@
 package history
 
-import "unicode/utf8"
+import (
+	"cmp"
+	"unicode/utf8"
+)
 
 // Kind is what a player reports.
 type Kind uint8
@@ -56,6 +59,13 @@ type Event struct {
 	Session  string
 	Device   string
 	Meta     map[string]string
+	// StartedAt is when the session began, 0 when the player does not say.
+	StartedAt int64
+	// Watched is how much of the object the session has played, in milliseconds; it
+	// counts only with StartedAt. Speed is the fastest of the session in percent; 0
+	// means 100.
+	Watched int64
+	Speed   int64
 }
 
 // Bounds of an event.
@@ -64,6 +74,8 @@ const (
 	MaxMetaKeys  = 16
 	MaxMetaBytes = 1024 // of all keys and values
 	MaxLabel     = 128  // bytes of a session or device
+	MinSpeed     = 25   // percent
+	MaxSpeed     = 400
 	minTime      = 100_000_000_000
 	maxTime      = 1 << 43
 )
@@ -79,10 +91,8 @@ func (e *Event) Validate() error {
 	switch {
 	case e.Kind < KindStart || e.Kind > KindDelete:
 		return Invalid("kind", "want start, progress, pause, seek, stop or finish")
-	case e.At > 0 && e.At < minTime:
-		return Invalid("event_time", "looks like seconds; want Unix milliseconds")
-	case e.At <= 0 || e.At >= maxTime:
-		return Invalid("event_time", "want Unix milliseconds")
+	case e.At <= 0:
+		return Invalid("event_time", wantTime)
 	case e.Position < 0 || e.Position > MaxPosition:
 		return Invalid("position_ms", "want 0 to 2592000000 milliseconds (30 days)")
 	case e.Duration < 0 || e.Duration > MaxPosition:
@@ -92,7 +102,29 @@ func (e *Event) Validate() error {
 	case len(e.Device) > MaxLabel || !utf8.ValidString(e.Device):
 		return Invalid("device", "want at most 128 bytes of UTF-8")
 	}
-	return validateMeta(e.Meta)
+	return cmp.Or(validateTime("event_time", e.At), validateTime("started_at", e.StartedAt), e.validateWatched(), validateMeta(e.Meta))
+}
+
+const wantTime = "want Unix milliseconds"
+
+func validateTime(field string, at int64) error {
+	switch {
+	case at > 0 && at < minTime:
+		return Invalid(field, "looks like seconds; want Unix milliseconds")
+	case at < 0 || at >= maxTime:
+		return Invalid(field, wantTime)
+	}
+	return nil
+}
+
+func (e *Event) validateWatched() error {
+	switch {
+	case e.Watched < 0 || e.Watched > MaxPosition:
+		return Invalid("watched_ms", "want 0 to 2592000000 milliseconds (30 days)")
+	case e.Speed != 0 && (e.Speed < MinSpeed || e.Speed > MaxSpeed):
+		return Invalid("speed", "want 0.25 to 4")
+	}
+	return nil
 }
 
 func validateMeta(meta map[string]string) error {
@@ -112,45 +144,28 @@ func validateMeta(meta map[string]string) error {
 	return nil
 }
 
-// Clamp moves a position past a known duration back to it: players report loops
-// and rounding that way.
+// Clamp brings what cannot be to the nearest that can: players report positions past a
+// known duration for loops and rounding, sessions cannot begin after they report, and
+// cannot have played more than has passed since, times the speed.
 func (e *Event) Clamp() {
 	if e.Duration > 0 {
 		e.Position = min(e.Position, e.Duration)
 	}
+	if e.StartedAt == 0 {
+		e.Watched = 0
+		return
+	}
+	e.StartedAt = min(e.StartedAt, e.At)
+	e.Watched = min(e.Watched, (e.At-e.StartedAt)*cmp.Or(e.Speed, 100)/100)
 }
 
-// Completes reports whether the event says that the viewing reached the end: it
-// finished, or got at least nine tenths of a known duration behind it.
-func (e *Event) Completes() bool {
-	return e.Kind == KindFinish ||
-		e.Kind != KindDelete && e.Duration > 0 && e.Position*10 >= e.Duration*9
-}
+// Record returns what the event alone says under the standard [Rules]. It is partial: it
+// knows nothing of what came before.
+func (e *Event) Record() *Record { return standard.Record(e) }
 
-// Record returns what the event alone says. It is partial: it knows nothing of
-// what came before.
-func (e *Event) Record() *Record {
-	r := &Record{Version: VersionOf(e.At, e.Kind.rank()), State: e.Kind.state(), Session: e.Session, Device: e.Device, Partial: true}
-	if e.Kind == KindDelete {
-		r.Reset = e.At
-		return r
-	}
-	r.Position = e.Position
-	if e.Duration > 0 {
-		r.Duration, r.DurationVersion = e.Duration, r.Version
-	}
-	if len(e.Meta) > 0 {
-		r.Meta, r.MetaVersion = e.Meta, r.Version
-	}
-	if e.Completes() {
-		r.Completions = []Completion{{At: e.At, Viewing: viewing(e)}}
-	}
-	return r
-}
-
-// viewing tells viewings apart by session; a player without sessions has one
-// viewing per device.
-func viewing(e *Event) uint64 {
+// Viewing tells viewings apart by session; a player without sessions has one viewing
+// per device.
+func (e *Event) Viewing() uint64 {
 	if e.Session != "" {
 		return ViewingOf(e.Session)
 	}

@@ -76,6 +76,15 @@ func TestValidate(t *testing.T) {
 		{"metadata without a key", "meta", func(e *history.Event) { e.Meta = map[string]string{"": "v"} }},
 		{"metadata without a value", "", func(e *history.Event) { e.Meta = map[string]string{"k": ""} }},
 		{"a key that is not UTF-8", "meta", func(e *history.Event) { e.Meta = map[string]string{"\xff": "v"} }},
+		{"a start in seconds", "started_at", func(e *history.Event) { e.StartedAt = epoch / 1000 }},
+		{"a negative start", "started_at", func(e *history.Event) { e.StartedAt = -1 }},
+		{"a start later than the event", "", func(e *history.Event) { e.StartedAt = epoch + 1 }},
+		{"a negative time watched", "watched_ms", func(e *history.Event) { e.Watched = -1 }},
+		{"a time watched beyond the longest", "watched_ms", func(e *history.Event) { e.Watched = history.MaxPosition + 1 }},
+		{"the least speed", "", func(e *history.Event) { e.Speed = history.MinSpeed }},
+		{"below the least speed", "speed", func(e *history.Event) { e.Speed = history.MinSpeed - 1 }},
+		{"the greatest speed", "", func(e *history.Event) { e.Speed = history.MaxSpeed }},
+		{"beyond the greatest speed", "speed", func(e *history.Event) { e.Speed = history.MaxSpeed + 1 }},
 		{"a value that is not UTF-8", "meta", func(e *history.Event) { e.Meta = map[string]string{"k": "\xff"} }},
 	}
 	for _, test := range tests {
@@ -113,6 +122,28 @@ func TestClamp(t *testing.T) {
 	}
 }
 
+// TestClampWatched: no more than the time that has passed, times the speed.
+func TestClampWatched(t *testing.T) {
+	for _, test := range []struct{ ago, watched, speed, want int64 }{
+		{1000, 500, 0, 500},
+		{1000, 1000, 0, 1000},
+		{1000, 1001, 0, 1000},
+		{1000, 3000, 200, 2000},
+		{1000, 3000, 25, 250},
+		{0, 5, 0, 0},
+		{-1000, 5, 0, 0},
+	} {
+		e := history.Event{At: epoch, StartedAt: epoch - test.ago, Watched: test.watched, Speed: test.speed}
+		if e.Clamp(); e.Watched != test.want || e.StartedAt > e.At {
+			t.Errorf("%+v: got %d, started at %d", test, e.Watched, e.StartedAt)
+		}
+	}
+	e := history.Event{At: epoch, Watched: 5}
+	if e.Clamp(); e.Watched != 0 {
+		t.Errorf("without a start: got %d", e.Watched)
+	}
+}
+
 func TestCompletes(t *testing.T) {
 	for _, test := range []struct {
 		kind               history.Kind
@@ -134,7 +165,7 @@ func TestCompletes(t *testing.T) {
 		{history.KindProgress, 0, history.MaxPosition, false},
 	} {
 		e := history.Event{Kind: test.kind, Position: test.position, Duration: test.duration}
-		if got := e.Completes(); got != test.want {
+		if got := new(history.Rulebook).Of(1).Completes(&e); got != test.want {
 			t.Errorf("kind %d at %d of %d: got %v, want %v", test.kind, test.position, test.duration, got, test.want)
 		}
 	}

@@ -29,6 +29,8 @@ func Merge(a, b *Record) *Record {
 	m.mergeMeta(other)
 	m.mergePeaks(other)
 	m.mergeCompletions(other)
+	m.mergeWatches(other)
+	m.mergeFirm(other)
 	return &m
 }
 
@@ -42,7 +44,8 @@ func Same(a, b *Record) bool {
 		a.Duration == b.Duration && a.DurationVersion == b.DurationVersion &&
 		a.MetaVersion == b.MetaVersion && maps.Equal(a.Meta, b.Meta) &&
 		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
-		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions)
+		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.Firm == b.Firm &&
+		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches)
 }
 
 // compareLatest orders latest events by version. Two different events of one
@@ -56,7 +59,40 @@ func compareLatest(a, b *Record) int {
 		cmp.Compare(a.State, b.State),
 		strings.Compare(a.Session, b.Session),
 		strings.Compare(a.Device, b.Device),
+		firmLater(a.Early, b.Early),
 	)
+}
+
+func firmLater(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// mergeFirm keeps the latest firm event of both beside an early one.
+func (r *Record) mergeFirm(o *Record) {
+	if !r.Early {
+		return // and has none
+	}
+	if f := o.firm(); f.Version > r.Firm.Version || f.Version == r.Firm.Version && f.Position > r.Firm.Position {
+		r.Firm = f
+	}
+}
+
+// firm returns the latest event of r that was not early, the zero one when there is none
+// after the reset.
+func (r *Record) firm() Firm {
+	switch {
+	case r.Early:
+		return r.Firm
+	case r.Version.Time() <= r.Reset:
+		return Firm{}
+	}
+	return Firm{Version: r.Version, Position: r.Position}
 }
 
 func (r *Record) mergeDuration(o *Record) {
@@ -117,44 +153,6 @@ func orNil[T any](s []T) []T {
 	return s
 }
 
-// mergeCompletions unites the completed viewings, each at its latest time, and
-// counts those that are beyond the bound.
-func (r *Record) mergeCompletions(o *Record) {
-	if o.PlaysBeforeAt > r.PlaysBeforeAt || o.PlaysBeforeAt == r.PlaysBeforeAt && o.PlaysBefore > r.PlaysBefore {
-		r.PlaysBefore, r.PlaysBeforeAt = o.PlaysBefore, o.PlaysBeforeAt
-	}
-	if len(o.Completions) > 0 && !slices.Equal(r.Completions, o.Completions) {
-		r.Completions = unite(r.Completions, o.Completions)
-	}
-	r.Completions = completionsAfter(r.Completions, r.PlaysBeforeAt)
-	if n := len(r.Completions) - MaxCompletions; n > 0 {
-		at, all := r.Completions[n-1].At, len(r.Completions)
-		r.Completions = completionsAfter(r.Completions, at) // with all of that time, which could not be told apart later
-		r.PlaysBefore, r.PlaysBeforeAt = r.PlaysBefore+uint64(all-len(r.Completions)), at
-	}
-}
-
-func unite(a, b []Completion) []Completion {
-	all := slices.Concat(a, b)
-	slices.SortFunc(all, func(x, y Completion) int { // one viewing together, its latest time first
-		return cmp.Or(cmp.Compare(x.Viewing, y.Viewing), cmp.Compare(y.At, x.At))
-	})
-	all = slices.CompactFunc(all, func(x, y Completion) bool { return x.Viewing == y.Viewing })
-	slices.SortFunc(all, func(x, y Completion) int {
-		return cmp.Or(cmp.Compare(x.At, y.At), cmp.Compare(x.Viewing, y.Viewing))
-	})
-	return all
-}
-
-// completionsAfter drops those at or before a time; cs is sorted by time.
-func completionsAfter(cs []Completion, at int64) []Completion {
-	i := 0
-	for i < len(cs) && cs[i].At <= at {
-		i++
-	}
-	return orNil(cs[i:])
-}
-
 // since returns r without what happened at or before a reset, but for its latest
 // event.
 func (r *Record) since(reset int64) *Record {
@@ -182,5 +180,12 @@ func (r *Record) forget() {
 		r.Peaks = r.Peaks[1:]
 	}
 	r.Peaks = orNil(r.Peaks)
-	r.Completions = completionsAfter(r.Completions, r.Reset)
+	if r.WatchedBeforeAt <= r.Reset {
+		r.WatchedBefore, r.WatchedBeforeAt = 0, 0
+	}
+	if r.Firm.Version.Time() <= r.Reset {
+		r.Firm = Firm{}
+	}
+	r.Completions = after(r.Completions, r.Reset)
+	r.Watches = after(r.Watches, r.Reset)
 }

@@ -117,6 +117,7 @@ func TestRecordsNeverChange(t *testing.T) {
 func deepCopy(r *history.Record) *history.Record {
 	c := *r
 	c.Peaks, c.Completions = slices.Clone(r.Peaks), slices.Clone(r.Completions)
+	c.Watches = slices.Clone(r.Watches)
 	c.Meta = maps.Clone(r.Meta)
 	return &c
 }

@@ -19,14 +19,14 @@ type view struct {
 	Session, Device, Meta                     string
 	Position, Duration, Furthest, CompletedAt int64
 	Plays                                     uint64
-	Reset                                     int64
+	Reset, Resume, Watched                    int64
 }
 
 func viewOf(r *history.Record) view {
 	return view{
 		Version: r.Version, State: r.State, Session: r.Session, Device: r.Device, Meta: fmt.Sprint(r.Meta),
 		Position: r.Position, Duration: r.Duration, Furthest: r.Furthest(), CompletedAt: r.CompletedAt(),
-		Plays: r.Plays(), Reset: r.Reset,
+		Plays: r.Plays(), Reset: r.Reset, Resume: r.Resume(), Watched: r.Watched(),
 	}
 }
 
@@ -48,7 +48,40 @@ func model(events []history.Event) view {
 	}
 	v.latest(slices.MaxFunc(latest, compareEvents))
 	v.rest(live)
+	v.resume(live)
+	v.watched(live)
 	return v
+}
+
+// resume is where the latest event that is not early left off, and of a record without
+// one the latest of all.
+func (v *view) resume(live []history.Event) {
+	v.Resume = v.Position
+	firm := slices.DeleteFunc(slices.Clone(live), early)
+	if len(firm) > 0 {
+		v.Resume = slices.MaxFunc(firm, compareEvents).Position
+	}
+}
+
+func early(e history.Event) bool {
+	switch {
+	case e.Kind == history.KindSeek || e.Kind == history.KindFinish:
+		return false
+	case e.StartedAt == 0:
+		return e.Kind == history.KindStart || e.Position < 10_000
+	}
+	return e.Kind == history.KindStart || e.At < e.StartedAt+10_000
+}
+
+// watched sums over viewings what each says most.
+func (v *view) watched(live []history.Event) {
+	most := make(map[[2]string]int64)
+	for _, e := range live {
+		most[viewingOf(e)] = max(most[viewingOf(e)], e.Watched)
+	}
+	for _, ms := range most {
+		v.Watched += ms
+	}
 }
 
 // latest takes what the newest event alone decides.
@@ -96,7 +129,14 @@ func compareVersions(a, b history.Event) int {
 
 func compareEvents(a, b history.Event) int {
 	return cmp.Or(compareVersions(a, b), cmp.Compare(positionOf(a), positionOf(b)), cmp.Compare(stateOf(a.Kind), stateOf(b.Kind)),
-		cmp.Compare(a.Session, b.Session), cmp.Compare(a.Device, b.Device))
+		cmp.Compare(a.Session, b.Session), cmp.Compare(a.Device, b.Device), cmp.Compare(firmness(a), firmness(b)))
+}
+
+func firmness(e history.Event) int {
+	if early(e) {
+		return 0
+	}
+	return 1
 }
 
 // positionOf is where an event leaves the viewer: a delete at the start.
@@ -141,9 +181,12 @@ func events(positions int64) *rapid.Generator[history.Event] {
 	}
 	metas := []map[string]string{nil, {}, {"a": "1"}, {"a": "2"}, {"b": "1"}, {"a": "1", "b": "1"}}
 	return rapid.Custom(func(t *rapid.T) history.Event {
+		at := epoch + rapid.Int64Range(0, 20).Draw(t, "at")
 		return history.Event{
-			Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), At: epoch + rapid.Int64Range(0, 20).Draw(t, "at"),
-			Position: rapid.Int64Range(0, positions-1).Draw(t, "position"), Duration: rapid.SampledFrom([]int64{0, 5, 10}).Draw(t, "duration"),
+			Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), At: at,
+			StartedAt: rapid.SampledFrom([]int64{0, at - 1, at - 9_999, at - 10_000, at - 20_000}).Draw(t, "started at"),
+			Watched:   rapid.Int64Range(0, 6).Draw(t, "watched"),
+			Position:  rapid.Int64Range(0, positions-1).Draw(t, "position"), Duration: rapid.SampledFrom([]int64{0, 5, 10}).Draw(t, "duration"),
 			Session: rapid.SampledFrom([]string{"", "s", "t", "u"}).Draw(t, "session"),
 			Device:  rapid.SampledFrom([]string{"", "tv", "phone"}).Draw(t, "device"),
 			Meta:    maps.Clone(rapid.SampledFrom(metas).Draw(t, "meta")),
@@ -184,20 +227,29 @@ func wantSame(t *rapid.T, what string, got, want *history.Record) {
 // The model is code as well: hold it against a story told by hand.
 func TestModel(t *testing.T) {
 	at := func(ms int64, k history.Kind, position int64, session string) history.Event {
-		return history.Event{Kind: k, At: epoch + ms, Position: position, Duration: 10, Session: session}
+		return history.Event{Kind: k, At: epoch + ms, Position: position, Duration: 10, Session: session, StartedAt: epoch - 10_000, Watched: position}
 	}
+	mistake := at(6, history.KindStart, 0, "v")
 	story := []history.Event{
 		at(1, history.KindProgress, 10, "old"), at(2, history.KindDelete, 0, ""), at(3, history.KindProgress, 9, "s"),
 		at(4, history.KindStop, 10, "s"), at(5, history.KindFinish, 2, "t"), at(5, history.KindProgress, 7, "u"),
 	}
 	want := view{
 		Version: history.VersionOf(epoch+5, history.RankStop), State: history.StateFinished, Session: "t", Meta: "map[]",
-		Position: 2, Duration: 10, Furthest: 10, CompletedAt: epoch + 5, Plays: 2, Reset: epoch + 2,
+		Position: 2, Duration: 10, Furthest: 10, CompletedAt: epoch + 5, Plays: 2, Reset: epoch + 2, Resume: 2, Watched: 19,
 	}
 	if got := model(story); got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	if got := viewOf(fold(story)); got != want {
 		t.Errorf("folded:\ngot  %+v\nwant %+v", got, want)
+	}
+	story = append(story, mistake)
+	want.Version, want.State, want.Session, want.Position = history.VersionOf(epoch+6, history.RankProgress), history.StatePlaying, "v", 0
+	if got := model(story); got != want {
+		t.Errorf("after a start:\ngot  %+v\nwant %+v", got, want)
+	}
+	if got := viewOf(fold(story)); got != want {
+		t.Errorf("folded after a start:\ngot  %+v\nwant %+v", got, want)
 	}
 }

@@ -37,12 +37,17 @@ type Record struct {
 	// random; 0 is no content.
 	Revision uint64
 
-	// The latest event.
+	// The latest event. Early means that it is of the first seconds of its session: a
+	// start by mistake must not take away where the user stopped.
 	Version  Version
 	State    State
+	Early    bool
 	Position int64 // milliseconds
 	Session  string
 	Device   string
+	// Firm is the latest event that was not early, beside an early one. There may be
+	// none.
+	Firm Firm
 
 	// The latest event that knew the duration (milliseconds) or gave metadata.
 	Duration        int64
@@ -61,6 +66,13 @@ type Record struct {
 	PlaysBefore   uint64
 	PlaysBeforeAt int64
 
+	// Watches are the newest viewings that said how much they have played, oldest
+	// first. WatchedBefore is the sum of those before, the newest of them at
+	// WatchedBeforeAt, in milliseconds.
+	Watches         []Watch
+	WatchedBefore   int64
+	WatchedBeforeAt int64
+
 	// Reset is the time of the latest delete: nothing at or before it contributes.
 	Reset int64
 
@@ -73,9 +85,11 @@ type Record struct {
 // older than those listed stays uncounted, and a viewing that reports its end again
 // after so many others counts twice. Plays that come in the order of their times
 // are exact nevertheless, and so is the furthest position where nothing is deleted.
+// What was played is bounded as plays are.
 const (
 	MaxPeaks       = 8
 	MaxCompletions = 128
+	MaxWatches     = 128
 )
 
 // Peak is a position and when it was reported.
@@ -84,14 +98,23 @@ type Peak struct {
 	Position int64
 }
 
-// Completion is a viewing that reached the end, and when it last reported so.
-type Completion struct {
-	At      int64
-	Viewing uint64
+// Firm is an event that is not early: its version, and where it left the user.
+type Firm struct {
+	Version  Version
+	Position int64
 }
 
 // Deleted reports whether the record is a tombstone.
 func (r *Record) Deleted() bool { return r.State == StateDeleted }
+
+// Resume returns where the user is to go on, in milliseconds: where the latest event
+// left off, or, as long as that is early, the latest that was not.
+func (r *Record) Resume() int64 {
+	if r.Early && r.Firm.Version != 0 {
+		return r.Firm.Position
+	}
+	return r.Position
+}
 
 // Furthest returns the furthest position ever reported, in milliseconds.
 func (r *Record) Furthest() int64 {
@@ -111,6 +134,10 @@ func (r *Record) CompletedAt() int64 {
 	}
 	return r.PlaysBeforeAt
 }
+
+// Watched returns how much was played in all sessions that said so, in milliseconds of
+// the object.
+func (r *Record) Watched() int64 { return r.WatchedBefore + sum(r.Watches) }
 
 // After returns what is left of r when nothing at or before the given time exists,
 // nil when that is nothing. A nil record stays nil.

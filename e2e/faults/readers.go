@@ -89,7 +89,7 @@ func (c *checker) item(k history.Key, it *historyv1.Item, where string) {
 	case want == nil && it.GetObject() == nil:
 	case want == nil:
 		c.res.count(k, where, risen("shows %v", it))
-	case it.GetObject() == nil || it.GetEventTimeMs() != want.Version.Time() || it.GetPositionMs() != want.Position:
+	case it.GetObject() == nil || it.GetEventTimeMs() != want.Version.Time() || it.GetPositionMs() != want.Resume():
 		c.res.count(k, where, lost("shows %v, want %+v", it, *want))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 )
@@ -56,15 +57,20 @@ func decode(r *history.Record, b []byte) error {
 		case tagMeta:
 			s.entry(&r.Meta)
 		case tagPeak:
-			at, position := s.pair(tagTime, tagPeakPosition)
-			r.Peaks = append(r.Peaks, history.Peak{At: int64(at), Position: int64(position)})
+			n := s.numbers(tagTime, tagPeakPosition)
+			r.Peaks = append(r.Peaks, history.Peak{At: int64(n[0]), Position: int64(n[1])})
 		case tagCompletion:
-			at, viewing := s.pair(tagTime, tagViewing)
-			r.Completions = append(r.Completions, history.Completion{At: int64(at), Viewing: viewing})
+			n := s.numbers(tagTime, tagViewing)
+			r.Completions = append(r.Completions, history.Completion{At: int64(n[0]), Viewing: n[1]})
+		case tagWatch:
+			n := s.numbers(tagTime, tagViewing, tagWatched)
+			r.Watches = append(r.Watches, history.Watch{At: int64(n[0]), Viewing: n[1], Watched: int64(n[2])})
 		case tagPlaysBefore:
 			r.PlaysBefore = s.num
 		case tagPartial:
 			r.Partial = s.num != 0
+		case tagEarly:
+			r.Early = s.num != 0
 		default:
 			if p := number(r, s.tag); p != nil {
 				*p = int64(s.num)
@@ -92,23 +98,28 @@ func number(r *history.Record, tag uint64) *int64 {
 		return &r.PlaysBeforeAt
 	case tagReset:
 		return &r.Reset
+	case tagFirmVersion:
+		return (*int64)(&r.Firm.Version)
+	case tagFirmPosition:
+		return &r.Firm.Position
+	case tagWatchedBefore:
+		return &r.WatchedBefore
+	case tagWatchedBeforeAt:
+		return &r.WatchedBeforeAt
 	}
 	return nil
 }
 
-// pair reads a message of two numbers.
-func (s *scanner) pair(tagA, tagB uint64) (a, b uint64) {
+// numbers reads a message of up to three numbers, in the order of the given tags.
+func (s *scanner) numbers(tags ...uint64) (values [3]uint64) {
 	in := scanner{rest: s.bytes}
 	for in.next() {
-		switch in.tag {
-		case tagA:
-			a = in.num
-		case tagB:
-			b = in.num
+		if i := slices.Index(tags, in.tag); i >= 0 {
+			values[i] = in.num
 		}
 	}
 	s.err = in.err
-	return a, b
+	return values
 }
 
 // entry reads one entry of a map. Of two with one key the later one stands.

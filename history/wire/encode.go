@@ -31,10 +31,15 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = appendInt(dst, tagPlaysBefore, int64(r.PlaysBefore))
 	dst = appendInt(dst, tagPlaysBeforeAt, r.PlaysBeforeAt)
 	dst = appendInt(dst, tagReset, r.Reset)
-	if r.Partial {
-		dst = appendInt(dst, tagPartial, 1)
+	dst = appendFlag(dst, tagPartial, r.Partial)
+	dst = appendFlag(dst, tagEarly, r.Early)
+	dst = appendInt(dst, tagFirmVersion, int64(r.Firm.Version))
+	dst = appendInt(dst, tagFirmPosition, r.Firm.Position)
+	for _, w := range r.Watches {
+		dst = appendWatch(dst, w)
 	}
-	return dst
+	dst = appendInt(dst, tagWatchedBefore, r.WatchedBefore)
+	return appendInt(dst, tagWatchedBeforeAt, r.WatchedBeforeAt)
 }
 
 // relative writes a version that equals the record's own as 0, the usual case.
@@ -43,6 +48,13 @@ func relative(v, own history.Version) int64 {
 		return 0
 	}
 	return int64(v)
+}
+
+func appendFlag(dst []byte, tag uint64, set bool) []byte {
+	if !set {
+		return dst
+	}
+	return appendInt(dst, tag, 1)
 }
 
 func appendInt(dst []byte, tag uint64, v int64) []byte {
@@ -69,9 +81,9 @@ func appendFixed(dst []byte, tag byte, v uint64) []byte {
 // framed makes one field of what was appended since start: it moves that aside for
 // a tag and a length. The messages are short, and so nobody has to know their sizes
 // before.
-func framed(dst []byte, start int, tag byte) []byte {
-	var head [1 + 10]byte // a tag and the longest varint
-	return slices.Insert(dst, start, protowire.AppendVarint(append(head[:0], tag), uint64(len(dst)-start))...)
+func framed(dst []byte, start int, tag uint64) []byte {
+	var head [2 * 10]byte // two varints of the longest
+	return slices.Insert(dst, start, protowire.AppendVarint(protowire.AppendVarint(head[:0], tag), uint64(len(dst)-start))...)
 }
 
 // appendMeta writes the entries in the order of their keys, so that one record has
@@ -104,4 +116,11 @@ func appendCompletion(dst []byte, c history.Completion) []byte {
 	start := len(dst)
 	dst = appendFixed(appendInt(dst, tagTime, c.At), tagViewing, c.Viewing)
 	return framed(dst, start, tagCompletion)
+}
+
+func appendWatch(dst []byte, w history.Watch) []byte {
+	start := len(dst)
+	dst = appendFixed(appendInt(dst, tagTime, w.At), tagViewing, w.Viewing)
+	dst = appendInt(dst, tagWatched, w.Watched)
+	return framed(dst, start, tagWatch)
 }

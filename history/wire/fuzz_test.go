@@ -18,6 +18,7 @@ func FuzzRecord(f *testing.F) {
 	r := heartbeat()
 	f.Add(wire.AppendRecord(nil, r))
 	f.Add(wire.AppendRecord(nil, everything()))
+	f.Add(wire.AppendRecord(nil, watched()))
 	f.Add([]byte{2 << 3, 7, 6 << 3, 7}) // the version of a duration that is not there
 	f.Add([]byte{2<<3 | 2, 1, 7})       // a number sent as text
 	f.Add([]byte{9<<3 | 5, 0, 0, 0, 0}) // metadata sent as a number

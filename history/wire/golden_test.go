@@ -25,6 +25,17 @@ func everything() *history.Record {
 	}
 }
 
+// watched is a record of viewings that say how much they have played, after a start.
+func watched() *history.Record {
+	v := history.VersionOf(1_760_000_000_123, history.RankProgress)
+	return &history.Record{
+		Revision: 2, Version: v, State: history.StatePlaying, Position: 1000, Session: "s-2", Early: true,
+		Firm:          history.Firm{Version: v - 4000, Position: 70_000},
+		Watches:       []history.Watch{{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000}, {At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000}},
+		WatchedBefore: 3_600_000, WatchedBeforeAt: 1_740_000_000_000,
+	}
+}
+
 // golden reads bytes that stores and queues already hold: they never change.
 func golden(t *testing.T, name string) []byte {
 	t.Helper()
@@ -43,7 +54,7 @@ func TestGoldenRecords(t *testing.T) {
 	tombstone := &history.Event{Kind: history.KindDelete, At: 1_760_000_000_000, Device: "tv"}
 	deleted := tombstone.Record()
 	deleted.Revision = 1
-	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted}
+	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched()}
 	for name, r := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := golden(t, name)

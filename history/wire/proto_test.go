@@ -18,6 +18,11 @@ func message(r *history.Record) *historyv1.Record {
 		PositionMs: r.Position, DurationMs: r.Duration, DurationVersion: relative(r.DurationVersion, r.Version),
 		Session: r.Session, Device: r.Device, Meta: r.Meta, MetaVersion: relative(r.MetaVersion, r.Version),
 		PlaysBefore: r.PlaysBefore, PlaysBeforeMs: r.PlaysBeforeAt, ResetMs: r.Reset, Partial: r.Partial,
+		Early: r.Early, FirmVersion: int64(r.Firm.Version), FirmPositionMs: r.Firm.Position,
+		WatchedBeforeMs: r.WatchedBefore, WatchedBeforeTimeMs: r.WatchedBeforeAt,
+	}
+	for _, w := range r.Watches {
+		m.Watched = append(m.Watched, &historyv1.Watched{TimeMs: w.At, Viewing: w.Viewing, WatchedMs: w.Watched})
 	}
 	for _, p := range r.Peaks {
 		m.Peaks = append(m.Peaks, &historyv1.Peak{TimeMs: p.At, PositionMs: p.Position})
@@ -42,6 +47,11 @@ func fromMessage(m *historyv1.Record) *history.Record {
 		Position: m.PositionMs, Duration: m.DurationMs, DurationVersion: absolute(m.DurationVersion, m.Version, m.DurationMs != 0),
 		Session: m.Session, Device: m.Device, Meta: m.Meta, MetaVersion: absolute(m.MetaVersion, m.Version, len(m.Meta) > 0),
 		PlaysBefore: m.PlaysBefore, PlaysBeforeAt: m.PlaysBeforeMs, Reset: m.ResetMs, Partial: m.Partial,
+		Early: m.Early, Firm: history.Firm{Version: history.Version(m.FirmVersion), Position: m.FirmPositionMs},
+		WatchedBefore: m.WatchedBeforeMs, WatchedBeforeAt: m.WatchedBeforeTimeMs,
+	}
+	for _, w := range m.Watched {
+		r.Watches = append(r.Watches, history.Watch{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs})
 	}
 	if len(r.Meta) == 0 { // the generated code may leave an empty map
 		r.Meta = nil
@@ -126,6 +136,12 @@ func records() *rapid.Generator[*history.Record] {
 			Partial:       rapid.Bool().Draw(t, "partial"),
 			Peaks:         list(t, "peaks", history.Peak{}),
 			Completions:   list(t, "completions", history.Completion{}),
+
+			Early:           rapid.Bool().Draw(t, "early"),
+			Firm:            rapid.Make[history.Firm]().Draw(t, "firm"),
+			Watches:         list(t, "watches", history.Watch{}),
+			WatchedBefore:   rapid.Int64().Draw(t, "watched before"),
+			WatchedBeforeAt: rapid.Int64().Draw(t, "watched before at"),
 		}
 		if rapid.Bool().Draw(t, "knows the duration") {
 			r.Duration = rapid.Int64Min(1).Draw(t, "duration")

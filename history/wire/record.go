@@ -40,13 +40,20 @@ const (
 	tagPlaysBeforeAt   = 14<<3 | wireInt
 	tagReset           = 15<<3 | wireInt
 	tagPartial         = 16<<3 | wireInt
+	tagEarly           = 17<<3 | wireInt
+	tagFirmVersion     = 18<<3 | wireInt
+	tagFirmPosition    = 19<<3 | wireInt
+	tagWatch           = 20<<3 | wireBytes
+	tagWatchedBefore   = 21<<3 | wireInt
+	tagWatchedBeforeAt = 22<<3 | wireInt
 
 	tagMetaKey   = 1<<3 | wireBytes
 	tagMetaValue = 2<<3 | wireBytes
 
-	tagTime         = 1<<3 | wireInt // of a peak or a completion
+	tagTime         = 1<<3 | wireInt // of a peak, a completion or a watch
 	tagPeakPosition = 2<<3 | wireInt
 	tagViewing      = 2<<3 | wireFixed
+	tagWatched      = 3<<3 | wireInt
 )
 
 // The tags of a batch.

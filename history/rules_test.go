@@ -1,0 +1,135 @@
+package history_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+)
+
+// TestEarly: what is of the first seconds of a session, and what is not.
+func TestEarly(t *testing.T) {
+	tests := []struct {
+		name          string
+		kind          history.Kind
+		age, position int64 // milliseconds; an age of -1 is not told
+		grace         string
+		want          bool
+	}{
+		{"the first seconds", history.KindProgress, 9_999, 60_000, "", true},
+		{"after the first seconds", history.KindProgress, 10_000, 3000, "", false},
+		{"a start", history.KindStart, 0, 60_000, "", true},
+		{"a start that comes late", history.KindStart, 60_000, 60_000, "", true},
+		{"a pause at once", history.KindPause, 500, 500, "", true},
+		{"a stop at once", history.KindStop, 1000, 1000, "", true},
+		{"a seek at once", history.KindSeek, 1000, 1000, "", false},
+		{"a finish at once", history.KindFinish, 1000, 1000, "", false},
+		{"near the beginning of the object", history.KindProgress, -1, 9_999, "", true},
+		{"not near the beginning", history.KindProgress, -1, 10_000, "", false},
+		{"a start of which nobody knows when", history.KindStart, -1, 60_000, "", true},
+		{"a seek to the beginning", history.KindSeek, -1, 0, "", false},
+		{"a shorter grace", history.KindProgress, 5000, 0, "grace=5s", false},
+		{"a longer grace of the type", history.KindProgress, 59_999, 0, "1:grace=1m", true},
+		{"no grace", history.KindProgress, 0, 0, "grace=0s", false},
+		{"another type's grace", history.KindProgress, 5000, 0, "2:grace=5s", true},
+	}
+	for _, test := range tests {
+		book, err := history.ParseRules(strings.Fields(test.grace))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := history.Event{Kind: test.kind, At: epoch, Position: test.position}
+		if test.age >= 0 {
+			e.StartedAt = epoch - test.age
+		}
+		if got := book.Of(1).Record(&e).Early; got != test.want {
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestParseRules(t *testing.T) {
+	standard := history.Rules{Begun: 5, Done: 90, Short: 300_000, Grace: 10_000}
+	tests := []struct {
+		texts []string
+		typ   uint32
+		want  history.Rules
+	}{
+		{nil, 1, standard},
+		{[]string{"3:done=95,grace=5s"}, 1, standard},
+		{[]string{"3:done=95,grace=5s"}, 3, history.Rules{Begun: 5, Done: 95, Short: 300_000, Grace: 5000}},
+		{[]string{"3:done=95", "begun=1,short=1m"}, 3, history.Rules{Begun: 1, Done: 95, Short: 60_000, Grace: 10_000}},
+		{[]string{"3:done=95", "begun=1,short=1m"}, 4, history.Rules{Begun: 1, Done: 90, Short: 60_000, Grace: 10_000}},
+		{[]string{"3:done=95", "3:begun=1"}, 3, history.Rules{Begun: 1, Done: 95, Short: 300_000, Grace: 10_000}},
+	}
+	for _, test := range tests {
+		book, err := history.ParseRules(test.texts)
+		if err != nil || book.Of(test.typ) != test.want {
+			t.Errorf("%q of type %d: got %+v, %v; want %+v", test.texts, test.typ, book.Of(test.typ), err, test.want)
+		}
+	}
+	var none *history.Rulebook
+	if got := none.Of(1); got != standard {
+		t.Errorf("no rules: got %+v", got)
+	}
+	for _, text := range []string{
+		"", "3:", ":done=1", "x:done=1", "-1:done=1", "4294967296:done=1", "done", "done=", "done=101", "done=-1", "done=x",
+		"grace=5", "grace=-5s", "short=x", "color=red", "done=95,", "begun=90", "3:done=5",
+	} {
+		if book, err := history.ParseRules([]string{text}); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%q: got %+v, %v; want an error that names it", text, book, err)
+		}
+	}
+}
+
+func TestUnfinished(t *testing.T) {
+	tests := []struct {
+		name               string
+		kind               history.Kind
+		position, duration int64 // seconds
+		rules              string
+		want               bool
+	}{
+		{"in the middle", history.KindStop, 300, 600, "", true},
+		{"running", history.KindProgress, 300, 600, "", true},
+		{"at the beginning", history.KindSeek, 0, 600, "", false},
+		{"hardly begun", history.KindStop, 29, 600, "", false},
+		{"just begun", history.KindStop, 30, 600, "", true},
+		{"nearly done", history.KindStop, 539, 600, "", true},
+		{"done", history.KindStop, 540, 600, "", false},
+		{"finished", history.KindFinish, 300, 600, "", false},
+		{"short", history.KindStop, 150, 299, "", false},
+		{"just not short", history.KindStop, 150, 300, "", true},
+		{"short for others", history.KindStop, 30, 60, "1:short=1m", true},
+		{"done later", history.KindStop, 540, 600, "1:done=95", true},
+		{"begun earlier", history.KindStop, 12, 600, "begun=2", true},
+		{"of unknown duration", history.KindStop, 30, 0, "", true},
+		{"of unknown duration, at the beginning", history.KindSeek, 0, 0, "", false},
+	}
+	for _, test := range tests {
+		book, err := history.ParseRules(strings.Fields(test.rules))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := history.Event{Kind: test.kind, At: epoch, Position: test.position * 1000, Duration: test.duration * 1000}
+		if got := book.Of(1).Unfinished(book.Of(1).Record(&e)); got != test.want {
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestUnfinishedAfterAMistake: a start of one second leaves a film where it was.
+func TestUnfinishedAfterAMistake(t *testing.T) {
+	for _, test := range []struct {
+		position int64
+		want     bool
+	}{{300_000, true}, {590_000, false}} {
+		r := fold([]history.Event{
+			{Kind: history.KindStop, At: epoch, Position: test.position, Duration: 600_000},
+			{Kind: history.KindStop, At: epoch + 1, Position: 1000, Duration: 600_000},
+		})
+		if got := new(history.Rulebook).Of(1).Unfinished(r); got != test.want || r.Resume() != test.position {
+			t.Errorf("stopped at %d: got %v, resumed at %d", test.position, got, r.Resume())
+		}
+	}
+}
