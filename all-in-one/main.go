@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/allinone"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
@@ -28,6 +29,7 @@ type flags struct {
 	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000"`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`
+	Rules           []string      `sep:";" placeholder:"RULES" help:"What counts as what: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one."`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
 }
@@ -47,9 +49,13 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return err
 	}
+	rules, err := history.ParseRules(f.Rules)
+	if err != nil {
+		return fmt.Errorf("--rules: %w", err)
+	}
 	p, err := allinone.Open(ctx, allinone.Config{
 		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		Hold: f.Hold, Keep: f.Keep, Drain: f.Drain, Logger: log, Registry: obs.NewRegistry(),
+		Hold: f.Hold, Keep: f.Keep, Rules: rules, Drain: f.Drain, Logger: log, Registry: obs.NewRegistry(),
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/internal/connect"
@@ -29,6 +30,7 @@ type flags struct {
 	WarmRate  int           `help:"Cold users filled from HBase in a second, at most." default:"1000"`
 	Deadline  time.Duration `help:"Longest time a request may take; shorter than the hold." default:"5s"`
 	Drain     time.Duration `help:"Longest time the stop may take." default:"20s"`
+	Rules     []string      `sep:";" placeholder:"RULES" help:"What counts as what: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one."`
 	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat string        `help:"text or json." default:"text"`
 
@@ -51,7 +53,11 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 	if f.MaxConns < 1 {
 		return fmt.Errorf("--max-connections %d must be 1 or more", f.MaxConns)
 	}
-	g, err := f.wire(ctx)
+	rules, err := history.ParseRules(f.Rules)
+	if err != nil {
+		return fmt.Errorf("--rules: %w", err)
+	}
+	g, err := f.wire(ctx, rules)
 	if err != nil {
 		return err
 	}
@@ -61,7 +67,7 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 // wire puts the parts together, in the order in which data flows through them. An
 // engine that does not answer is waited for while the service does what it can
 // without it; it is ready once Redis has answered, for nothing is stored before.
-func (f *flags) wire(ctx context.Context) (*run.Group, error) {
+func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, error) {
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return nil, err
@@ -92,7 +98,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	}
 	server, err := rpc.New(rpc.Config{
 		Cache: engines.Cache(cache), Archive: engines.Archive(archive), Aggregate: held, Queue: publisher,
-		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Logger: log, Registry: registry,
+		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: rules, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return nil, err

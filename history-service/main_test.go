@@ -208,3 +208,13 @@ func peerOf(t *testing.T, client historyv1.HistoryServiceClient, req *historyv1.
 	}
 	return p.Addr.String()
 }
+
+// TestWrongRules: rules that cannot be are told before anything is opened.
+func TestWrongRules(t *testing.T) {
+	for _, rules := range []string{"done=101", "3:done=4", "1:grace=5s;2:color=red"} {
+		err := service(t.Context(), []string{"--rules", rules}, func(string) string { return "" }, io.Discard)
+		if err == nil || !strings.HasPrefix(err.Error(), "--rules: ") {
+			t.Errorf("%s: got %v, want it to name the flag", rules, err)
+		}
+	}
+}

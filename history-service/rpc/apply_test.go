@@ -25,6 +25,7 @@ const (
 	unavailable = historyv1.Status_STATUS_UNAVAILABLE
 
 	begin    = historyv1.Kind_KIND_START
+	pause    = historyv1.Kind_KIND_PAUSE
 	progress = historyv1.Kind_KIND_PROGRESS
 	stop     = historyv1.Kind_KIND_STOP
 )

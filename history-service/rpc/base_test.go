@@ -49,7 +49,7 @@ func trimmed(t *testing.T) (*rpc.Server, *gone) {
 	a := &gone{Archive: h.db.Archive()}
 	s := h.service(t, func(c *rpc.Config) { c.Archive = a })
 	ids := fill(t, s, 1000, 1000)
-	apply(t, s, viewing("s1", "ann/old", 3_000_000, 100), viewing("s2", "ann/old", 2_000_000, 99), beat("ann/old", begin, 1_900_000, 20))
+	apply(t, s, viewing("s1", "ann/old", 3_000_000, 100), viewing("s2", "ann/old", 2_000_000, 99), beat("ann/old", progress, 1_900_000, 20))
 	waitWarm(t, h)
 	archive(t, h, append(ids, "old")...)
 	settle(t, h)

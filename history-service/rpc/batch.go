@@ -12,6 +12,7 @@ import (
 
 // batch is one request: its events by key, and a status for each.
 type batch struct {
+	rules    *history.Rulebook
 	events   []history.Event
 	statuses []historyv1.Status // of the events; anything but unspecified is decided
 	groups   []*group
@@ -38,7 +39,7 @@ type group struct {
 
 // newBatch groups the events that are not yet decided and pins their keys.
 func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status) *batch {
-	b := &batch{events: events, statuses: statuses, groups: make([]*group, 0, len(events))}
+	b := &batch{rules: s.cfg.Rules, events: events, statuses: statuses, groups: make([]*group, 0, len(events))}
 	byKey := make(map[history.Key]*group, len(events))
 	for i := range events {
 		if statuses[i] != historyv1.Status_STATUS_UNSPECIFIED {

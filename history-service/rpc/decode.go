@@ -42,10 +42,15 @@ func (s *Server) admit(e *history.Event, hb *historyv1.Heartbeat) error {
 func normalise(e *history.Event, hb *historyv1.Heartbeat, now int64) historyv1.Status {
 	if skew := now - hb.GetSentAtMs(); hb.GetSentAtMs() > 0 && (skew > maxSkew || skew < -maxSkew) {
 		e.At += skew
+		if e.StartedAt > 0 {
+			e.StartedAt = max(e.StartedAt+skew, 1)
+		}
 	}
 	e.At = min(e.At, now)
 	e.Clamp()
 	switch {
+	case hb.GetIncognito():
+		return historyv1.Status_STATUS_PAUSED
 	case e.At <= now-history.ArchiveLife:
 		return historyv1.Status_STATUS_EXPIRED
 	case hb.GetFailed(): // where a broken playback stood is not worth resuming
@@ -63,6 +68,7 @@ func event(hb *historyv1.Heartbeat) history.Event {
 		Kind: history.Kind(hb.GetKind()), At: hb.GetEventTimeMs(), //nolint:gosec // admit has the bound
 		Position: hb.GetPositionMs(), Duration: hb.GetDurationMs(),
 		Session: hb.GetSession(), Device: hb.GetDevice(), Meta: hb.GetMeta(),
+		StartedAt: hb.GetStartedAtMs(), Watched: hb.GetWatchedMs(), Speed: int64(hb.GetSpeedPercent()),
 	}
 }
 

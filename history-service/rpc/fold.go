@@ -67,7 +67,7 @@ func (g *group) add(e *history.Event, cleared int64) historyv1.Status {
 	if e.At <= cleared {
 		return historyv1.Status_STATUS_CLEARED
 	}
-	said := e.Record()
+	said := g.batch.rules.Of(g.key.Object.Type).Record(e)
 	if g.next == nil {
 		said.Partial = !g.user.Complete()
 	}

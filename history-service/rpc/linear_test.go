@@ -62,7 +62,7 @@ func sees(r *history.Record, it *historyv1.Item) bool {
 	if r == nil || r.Deleted() {
 		return it.GetObject() == nil
 	}
-	return it.GetPositionMs() == r.Position && it.GetEventTimeMs() == r.Version.Time() &&
+	return it.GetPositionMs() == r.Resume() && it.GetEventTimeMs() == r.Version.Time() &&
 		it.GetFurthestMs() == r.Furthest() && int64(it.GetPlays()) == int64(r.Plays())
 }
 

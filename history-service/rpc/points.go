@@ -87,12 +87,3 @@ func points(req *historyv1.PointsRequest) ([]history.Key, error) {
 func object(o *historyv1.Object) history.Object {
 	return history.Object{ID: o.GetId(), Type: o.GetType()}
 }
-
-func item(o history.Object, r *history.Record) *historyv1.Item {
-	return &historyv1.Item{
-		Object: &historyv1.Object{Id: o.ID, Type: o.Type}, State: historyv1.State(r.State),
-		EventTimeMs: r.Version.Time(), PositionMs: r.Position, DurationMs: r.Duration,
-		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(),
-		Session: r.Session, Device: r.Device, Meta: r.Meta, Etag: r.Revision,
-	}
-}

@@ -38,6 +38,8 @@ type Config struct {
 	// 1,000), Warmers how many users are warmed at once (default 8), and WarmRate how
 	// many in a second (default 1,000).
 	Keep, Warmers, WarmRate int
+	// Rules say what counts as what, by type of object (default the standard ones).
+	Rules *history.Rulebook
 	// Now is the clock (default time.Now).
 	Now      func() time.Time
 	Logger   *slog.Logger

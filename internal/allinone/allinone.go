@@ -45,6 +45,8 @@ type Config struct {
 	Hold time.Duration
 	// Keep is how many records of a user the cache keeps (default 1,000).
 	Keep int
+	// Rules say what counts as what, by type of object (default the standard ones).
+	Rules *history.Rulebook
 	// Drain bounds the stop (default 20 s).
 	Drain    time.Duration
 	Logger   *slog.Logger
@@ -121,7 +123,7 @@ func (p *Process) compose() (err error) {
 	}
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.db.Archive(), Aggregate: p.held, Queue: p.queue,
-		Keep: p.cfg.Keep, Logger: log, Registry: reg,
+		Keep: p.cfg.Keep, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
 	if err != nil {
 		return err
