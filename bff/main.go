@@ -41,6 +41,7 @@ type flags struct {
 	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10"`
 	UserBurst       float64       `help:"How many of them at once." default:"60"`
 	MaxConnections  int           `help:"Connections of players at once; more wait." default:"30000"`
+	PerAddress      int           `name:"max-connections-per-address" help:"Of them from one address, more are closed; 0 is no bound, as it must be behind a proxy."`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
@@ -139,6 +140,7 @@ func (f *flags) doors(p parts) (*server.Server, *ws.Handler, error) {
 		return nil, nil, err
 	}
 	return server.New(server.Config{
-		Handler: handler, Addr: f.Listen, MaxConnections: f.MaxConnections, Drain: f.Drain / 3, Logger: p.log,
+		Handler: handler, Addr: f.Listen, MaxConnections: f.MaxConnections, PerAddress: f.PerAddress, Drain: f.Drain / 3,
+		Logger: p.log, Registry: p.registry,
 	}), streams, nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 )
 
@@ -24,14 +25,21 @@ type Config struct {
 	// MaxConnections bounds the connections served at once; further ones wait to be
 	// accepted (default 10,000).
 	MaxConnections int
+	// PerAddress bounds those of one address; further ones are closed. 0 is no bound,
+	// which is right behind a proxy.
+	PerAddress int
 	// Drain is how long a stop waits for requests under way (default 10 s). Then
 	// they are cut off.
-	Drain  time.Duration
-	Logger *slog.Logger
+	Drain    time.Duration
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
 }
 
 // Server is a part of a process.
-type Server struct{ cfg Config }
+type Server struct {
+	cfg     Config
+	metrics *metrics
+}
 
 // New returns a server that does nothing until Run.
 func New(cfg Config) *Server {
@@ -47,7 +55,7 @@ func New(cfg Config) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{cfg: cfg}
+	return &Server{cfg: cfg, metrics: newMetrics(cfg.Registry)}
 }
 
 // Run serves until ctx is done, and then what is under way. Requests that had to be
@@ -58,8 +66,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	s.cfg.Logger.Info("edge listening", "addr", l.Addr().String())
+	d := &door{Listener: netutil.LimitListener(l, s.cfg.MaxConnections), limit: s.cfg.PerAddress, metrics: s.metrics, open: make(map[string]int)}
 	srv, served := s.server(), make(chan error, 1)
-	go func() { served <- srv.Serve(netutil.LimitListener(l, s.cfg.MaxConnections)) }()
+	go func() { served <- srv.Serve(d) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve: %w", err)
@@ -92,7 +101,9 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 // middle of a request must not keep a connection.
 func (s *Server) server() *http.Server {
 	return &http.Server{
-		Handler:           s.cfg.Handler,
+		Handler:           hearing(s.cfg.Handler),
+		ConnContext:       remember,
+		ConnState:         s.metrics.state,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      30 * time.Second,

@@ -10,9 +10,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/playhead/playhead/bff/server"
+	"github.com/playhead/playhead/internal/memnet"
 )
 
 func listen(t *testing.T) net.Listener {
@@ -197,4 +201,88 @@ func TestAddressInUse(t *testing.T) {
 	if err := server.New(server.Config{Listener: closed}).Run(t.Context()); err == nil || !strings.Contains(err.Error(), "serve") {
 		t.Errorf("Run: %v, want an error of serve", err)
 	}
+}
+
+func dial(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func TestAFloodFromOneAddress(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	addr, _, _ := start(t, server.Config{Handler: http.NotFoundHandler(), PerAddress: 3, Registry: reg})
+	const hello = "GET / HTTP/1.1\r\nHost: edge\r\n\r\n"
+	var inside []net.Conn
+	for range 3 {
+		conn := dial(t, addr)
+		_, _ = io.WriteString(conn, hello)
+		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "404") {
+			t.Fatalf("got %q, %v, want 404", line, err)
+		}
+		inside = append(inside, conn)
+	}
+	for range 20 {
+		if n, err := dial(t, addr).Read(make([]byte, 1)); n > 0 || err == nil {
+			t.Fatalf("the fourth connection read %d bytes, %v, want it closed", n, err)
+		}
+	}
+	if got := value(t, reg, "playhead_edge_refused_connections_total"); got != 20 {
+		t.Errorf("%v connections refused, want 20", got)
+	}
+	_ = inside[0].Close()
+	for answer := ""; answer != "404 page not found\n"; { // once the server has seen it
+		answer = <-get(t, addr)
+	}
+}
+
+// A connection that says nothing, or not in time, or no HTTP, is ended and counted; one that asks is not.
+func TestConnectionsThatAreNotHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg, l := prometheus.NewRegistry(), memnet.Listen()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- server.New(server.Config{Handler: http.NotFoundHandler(), Listener: l, Registry: reg}).Run(ctx)
+		}()
+		for _, said := range []string{"", "GET / HTTP/1.1\r\nHost: ed", "\x16\x03\x01 no HTTP\r\n\r\n", "GET / HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n\r\n"} {
+			conn, err := l.Dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.WriteString(conn, said) }()
+			began := time.Now()
+			text, _ := io.ReadAll(conn)
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("%q: answered %q after %v, want the end within 10 s", said, text, took)
+			}
+		}
+		synctest.Wait()
+		if got := value(t, reg, "playhead_edge_unheard_connections_total"); got != 3 {
+			t.Errorf("%v connections unheard, want 3", got)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func value(t *testing.T, reg *prometheus.Registry, name string) float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
 }

@@ -60,7 +60,7 @@ func (p *Process) edge() (*server.Server, *ws.Handler, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return server.New(server.Config{Handler: handler, Listener: p.doors["listen"], Drain: p.cfg.Drain / 8, Logger: log}), streams, nil
+	return server.New(server.Config{Handler: handler, Listener: p.doors["listen"], Drain: p.cfg.Drain / 8, Logger: log, Registry: reg}), streams, nil
 }
 
 // Token returns a token for a user, for trying things.
