@@ -19,11 +19,11 @@ type Archive interface {
 	// marks are applied.
 	Get(ctx context.Context, keys []Key) ([]*Record, error)
 	// Row returns all that the archive holds of a user, tombstones included, in the
-	// order of the objects' text. Clear marks are applied, and returned.
+	// order of the objects' text. Clear marks are applied, and returned, and so is the pause.
 	Row(ctx context.Context, uid string) (Row, error)
-	// Clear stores a user's clear marks (by type, 0 for all), each unless a later
-	// one stands, and drops what they cover.
-	Clear(ctx context.Context, uid string, cleared map[uint32]int64) error
+	// PutUser stores a user's clear marks and pause, each unless a later one stands,
+	// and drops what the marks cover. The pause has no end of life.
+	PutUser(ctx context.Context, uid string, u User) error
 }
 
 // Cell is a record with its key.
@@ -36,4 +36,5 @@ type Cell struct {
 type Row struct {
 	Items   []Item
 	Cleared map[uint32]int64
+	Pause   Pause
 }

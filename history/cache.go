@@ -45,9 +45,14 @@ type Applier interface {
 	// and marks the user's own state dirty, in one atomic step. Records after it
 	// stay: readers drop what they fold of the time before.
 	Clear(ctx context.Context, uid string, typ uint32, until int64) (Mark, error)
+	// Pause switches recording off or on at a time, see [Pause.Switched], and marks the
+	// user's own state dirty, in one atomic step. Each of the user's records gets another
+	// revision in that step: whoever holds one without looking at the user's state finds
+	// out with the next write. The state of a user does not expire while recording is off.
+	Pause(ctx context.Context, uid string, recording bool, at int64) (Pause, Mark, error)
 	// Warm fills a cold user with records from the archive: it adds those that the
-	// cache does not have, without dirty marks, merges the clear marks and sets the
-	// floor. A warm user is left alone. Of a user who was trimmed while cold it adds
+	// cache does not have, without dirty marks, merges the clear marks and the pause, and
+	// sets the floor. Where the pause is news, it does as Pause does. A warm user is left alone. Of a user who was trimmed while cold it adds
 	// nothing from below that: a newer record may have been archived and dropped since
 	// w was read.
 	Warm(ctx context.Context, uid string, w Warmth) error
@@ -58,7 +63,8 @@ type Write struct {
 	Key    Key
 	Record *Record // its revision is new; never nil
 	// Base is the revision that Record was made from, 0 when there was none. A
-	// write without a base also fails when a clear mark covers its record.
+	// write without a base also fails when a clear mark covers its record, or a pause
+	// does and it is no tombstone.
 	Base uint64
 	// Mark asks for a new dirty mark, which replaces any other of the key.
 	Mark bool
@@ -91,6 +97,7 @@ type Warmth struct {
 	Items   []Item
 	Floor   Version
 	Cleared map[uint32]int64
+	Pause   Pause
 }
 
 // Item is a record with its object.

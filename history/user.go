@@ -11,6 +11,8 @@ type User struct {
 	// Cleared holds the clear marks by object type, 0 for all types: nothing at or
 	// before that time exists.
 	Cleared map[uint32]int64
+	// Pause is when the user did not want to be recorded.
+	Pause Pause
 }
 
 // ClearedAt returns the time at or before which nothing of the given type exists,

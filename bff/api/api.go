@@ -29,6 +29,8 @@ type Service interface {
 	Points(context.Context, *historyv1.PointsRequest) (*historyv1.PointsResponse, error)
 	Delete(context.Context, *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error)
 	Clear(context.Context, *historyv1.ClearRequest) (*historyv1.ClearResponse, error)
+	GetSettings(context.Context, *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error)
+	PutSettings(context.Context, *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error)
 }
 
 // Config wires the API. Zero values take the defaults; Service and Tokens have none.
@@ -104,6 +106,8 @@ func (a *api) register(h huma.API) {
 	handle(a, h, operation(http.MethodDelete, "/v1/history/{type}/{id}", "Remove one object", nil), a.deleteOne)
 	handle(a, h, operation(http.MethodPost, "/v1/history/delete", "Remove up to 1,000 objects, or a range", deleteBody{}), a.deleteSome)
 	handle(a, h, operation(http.MethodDelete, "/v1/history", "Remove everything up to a time, of one type or of all", nil), a.deleteAll)
+	handle(a, h, operation(http.MethodGet, "/v1/settings", "What the user has decided about the history", nil), a.getSettings)
+	handle(a, h, operation(http.MethodPut, "/v1/settings", "Switch recording off or on", settingsBody{}), a.putSettings)
 }
 
 // handle registers a handler whose errors go through the one table of errors.

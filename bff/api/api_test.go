@@ -62,6 +62,14 @@ func (s *service) Clear(ctx context.Context, req *historyv1.ClearRequest) (*hist
 	return ask[historyv1.ClearResponse](ctx, s, req)
 }
 
+func (s *service) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
+	return ask[historyv1.GetSettingsResponse](ctx, s, req)
+}
+
+func (s *service) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
+	return ask[historyv1.PutSettingsResponse](ctx, s, req)
+}
+
 func answering(answer any, err error) *service {
 	return &service{answer: func(context.Context, any) (any, error) { return answer, err }}
 }

@@ -87,7 +87,7 @@ const unrouted = "/"
 // nowhere answers it.
 func (e *edge) nowhere(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		other := *r
 		other.Method = method
 		if _, pattern := e.mux.Handler(&other); pattern != unrouted {

@@ -8,7 +8,7 @@ import (
 
 // What pages of other sites may send, and what of an answer they may read.
 const (
-	allowMethods  = "GET, POST, DELETE"
+	allowMethods  = "GET, POST, PUT, DELETE"
 	allowHeaders  = "Authorization, Content-Type, X-Request-Id"
 	exposeHeaders = "Retry-After, X-Request-Id, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset"
 )

@@ -34,6 +34,10 @@ type deleteBody struct {
 	Until   string         `json:"until,omitempty" format:"date-time" doc:"Nothing that was last reported after it; now by default."`
 }
 
+type settingsBody struct {
+	Recording bool `json:"recording" doc:"Whether what players report is kept. Nothing that happens while it is not comes into the history, whenever it is reported."`
+}
+
 // Answers.
 
 type results struct {
@@ -61,6 +65,11 @@ type shelf struct {
 
 type cleared struct {
 	Until string `json:"until" format:"date-time" doc:"Everything at or before it is gone."`
+}
+
+type settings struct {
+	Recording bool   `json:"recording"`
+	PausedAt  string `json:"paused_at,omitempty" format:"date-time" doc:"Since when nothing is recorded; absent when it is."`
 }
 
 type imported struct {

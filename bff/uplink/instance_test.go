@@ -174,6 +174,14 @@ func (i *instance) Clear(context.Context, *historyv1.ClearRequest) (*historyv1.C
 	return &historyv1.ClearResponse{ClearedMs: 8}, nil
 }
 
+func (i *instance) GetSettings(context.Context, *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
+	return &historyv1.GetSettingsResponse{Settings: &historyv1.Settings{PausedMs: 9}}, nil
+}
+
+func (i *instance) PutSettings(_ context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
+	return &historyv1.PutSettingsResponse{Settings: &historyv1.Settings{Recording: req.Recording}}, nil
+}
+
 // sizes returns how many heartbeats each batch had that came over a stream.
 func (i *instance) sizes() (n []int) {
 	i.mu.Lock()

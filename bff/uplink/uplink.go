@@ -103,6 +103,16 @@ func (c *Client) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Points)
 }
 
+// GetSettings reads what a user has decided.
+func (c *Client) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
+	return call(ctx, c, req, historyv1.HistoryServiceClient.GetSettings)
+}
+
+// PutSettings changes it.
+func (c *Client) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
+	return call(ctx, c, req, historyv1.HistoryServiceClient.PutSettings)
+}
+
 // Delete removes some objects from a user's history.
 func (c *Client) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Delete)

@@ -144,6 +144,12 @@ func TestMethods(t *testing.T) {
 	if resp, err := c.Delete(t.Context(), &historyv1.DeleteRequest{}); err != nil || resp.Deleted != 7 {
 		t.Errorf("Delete: %v, %v", resp, err)
 	}
+	if resp, err := c.GetSettings(t.Context(), &historyv1.GetSettingsRequest{}); err != nil || resp.Settings.PausedMs != 9 {
+		t.Errorf("get settings: got %v, %v", resp, err)
+	}
+	if resp, err := c.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Recording: true}); err != nil || !resp.Settings.Recording {
+		t.Errorf("put settings: got %v, %v", resp, err)
+	}
 	if resp, err := c.Clear(t.Context(), &historyv1.ClearRequest{}); err != nil || resp.ClearedMs != 8 {
 		t.Errorf("Clear: %v, %v", resp, err)
 	}

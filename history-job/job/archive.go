@@ -82,7 +82,7 @@ func (j *Job) chunk(ctx context.Context, keys []history.Dirty) error {
 	if entries, err = j.complete(ctx, keys, entries); err != nil {
 		return err
 	}
-	if err := j.clearUsers(ctx, keys, entries); err != nil {
+	if err := j.putUsers(ctx, keys, entries); err != nil {
 		return err
 	}
 	if err := j.put(ctx, j.cells(keys, entries)); err != nil {
@@ -115,15 +115,15 @@ func (j *Job) cells(keys []history.Dirty, entries []history.Entry) []history.Cel
 	return cells
 }
 
-// clearUsers brings the clear marks of users into the archive. A user whose marks it
+// putUsers brings the clear marks and pauses of users into the archive. A user whom it
 // refuses for good is buried and holds nobody up.
-func (j *Job) clearUsers(ctx context.Context, keys []history.Dirty, entries []history.Entry) error {
+func (j *Job) putUsers(ctx context.Context, keys []history.Dirty, entries []history.Entry) error {
 	for i, e := range entries {
-		if !keys[i].Key.IsUser() || len(e.User.Cleared) == 0 {
+		if !keys[i].Key.IsUser() || len(e.User.Cleared) == 0 && e.User.Pause.Since == 0 {
 			continue
 		}
-		err := j.retry(ctx, "clear", func(ctx context.Context) error {
-			return j.cfg.Archive.Clear(ctx, keys[i].Key.UID, e.User.Cleared)
+		err := j.retry(ctx, "user", func(ctx context.Context) error {
+			return j.cfg.Archive.PutUser(ctx, keys[i].Key.UID, e.User)
 		})
 		switch {
 		case errors.Is(err, history.ErrPermanent):

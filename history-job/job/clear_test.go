@@ -47,7 +47,7 @@ func TestClearBeforePut(t *testing.T) {
 				w.on("put", func(ctx context.Context) error {
 					cleared = w.clear(uid, 0, 0)
 					if first {
-						return w.archive.Clear(ctx, uid, map[uint32]int64{0: start})
+						return w.archive.PutUser(ctx, uid, history.User{Cleared: map[uint32]int64{0: start}})
 					}
 					return nil
 				})

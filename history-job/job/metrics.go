@@ -18,7 +18,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		messages:     counter("messages_total", "Messages of the queue that were dealt with."),
 		puts:         counter("puts_total", "Records put into the archive."),
-		clears:       counter("clears_total", "Users whose clear marks were archived."),
+		clears:       counter("clears_total", "Users whose clear marks or pauses were archived."),
 		swept:        counter("swept_keys_total", "Keys archived because their marks were overdue."),
 		missing:      counter("missing_records_total", "Announced records that the cache did not have."),
 		refused:      counter("refused_records_total", "Records and clear marks that the archive refused for good."),
@@ -38,7 +38,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	m.backlog = newBacklog()
-	for _, op := range []string{"backlog", "load", "get", "put", "clear", "settle", "trim", "sweep", "restore", "bury"} {
+	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "bury"} {
 		m.retries.WithLabelValues(op)
 	}
 	if reg != nil {

@@ -67,6 +67,12 @@ func unanswered(writes []history.Write, errs []error) []history.Write {
 	return left
 }
 
+// unwanted reports whether a record without a base falls into a pause of its user, as
+// where clocks differ: the cache would not take it.
+func unwanted(r *history.Record, e *history.Entry) bool {
+	return e.Record == nil && !r.Deleted() && e.User.Pause.Covers(r.Version.Time())
+}
+
 // lost returns a write for every content that says more than what the cache holds,
 // and removes the others from contents.
 func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Write, error) {
@@ -82,7 +88,7 @@ func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record
 	for i, e := range entries {
 		k := keys[i].Key
 		whole := history.Merge(e.Record, contents[k]).After(e.User.ClearedAt(k.Object.Type))
-		if whole == nil || history.Same(whole, e.Record) {
+		if whole == nil || history.Same(whole, e.Record) || unwanted(whole, &e) {
 			delete(contents, k)
 			continue
 		}

@@ -108,11 +108,11 @@ func (s spyArchive) Get(ctx context.Context, keys []history.Key) ([]*history.Rec
 	return s.Archive.Get(ctx, keys)
 }
 
-func (s spyArchive) Clear(ctx context.Context, uid string, cleared map[uint32]int64) error {
+func (s spyArchive) PutUser(ctx context.Context, uid string, u history.User) error {
 	if err := s.w.step(ctx, "clear", []history.Key{history.UserKey(uid)}); err != nil {
 		return err
 	}
-	return s.Archive.Clear(ctx, uid, cleared)
+	return s.Archive.PutUser(ctx, uid, u)
 }
 
 func (s spyConsumer) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {

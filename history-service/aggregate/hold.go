@@ -13,6 +13,7 @@ type entry struct {
 	// record is what the cache holds as far as this service wrote or read it in an
 	// unbroken chain of compare-and-sets; nil when the chain broke.
 	record *history.Record
+	pause  history.Pause // of the user; a change of it breaks the chain
 	mark   history.Mark  // 0 until the first write
 	opened time.Time     // when mark was set
 	place  *list.Element // in a line of the shard; nil before the first write or end
@@ -27,6 +28,8 @@ type entry struct {
 type Pin struct {
 	// Record is what the cache holds, nil when that must be loaded.
 	Record *history.Record
+	// Pause is that of the user, where there is a record.
+	Pause history.Pause
 	// Mark says that the next write must set a new dirty mark.
 	Mark bool
 
@@ -37,6 +40,8 @@ type Pin struct {
 type Result struct {
 	// Written is the record that the cache now holds, nil when nothing was written.
 	Written *history.Record
+	// Pause is that of the user when it was written.
+	Pause history.Pause
 	// Mark is the mark that the write set, 0 when the hold's own covers it.
 	Mark history.Mark
 	// Ended makes the key due at the next tick.
@@ -59,7 +64,7 @@ func (a *Aggregator) Pin(k history.Key) Pin {
 	}
 	e.pins++
 	a.trim(s)
-	return Pin{Record: e.record, Mark: e.record == nil || time.Since(e.opened) >= a.cfg.Hold, entry: e}
+	return Pin{Record: e.record, Pause: e.pause, Mark: e.record == nil || time.Since(e.opened) >= a.cfg.Hold, entry: e}
 }
 
 // Release gives a pinned key back with what became of it.
@@ -95,7 +100,7 @@ func (a *Aggregator) Release(p Pin, r Result) {
 // order of the two in the cache is unknown, and the record with it.
 func (e *entry) written(p Pin, r Result) {
 	if e.record == p.Record {
-		e.record = r.Written
+		e.record, e.pause = r.Written, r.Pause
 	} else {
 		e.record = nil
 	}

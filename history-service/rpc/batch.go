@@ -56,13 +56,23 @@ func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status) *
 	for _, g := range b.groups {
 		g.sort()
 		g.pin = s.cfg.Aggregate.Pin(g.key)
-		g.mark = g.pin.Mark
-		if g.pin.Record != nil {
-			g.base, g.next = g.pin.Record, g.pin.Record
+		g.mark = true
+		if g.held() {
+			g.base, g.next, g.mark = g.pin.Record, g.pin.Record, g.pin.Mark
+			g.user.Pause = g.pin.Pause
 			g.fold()
 		}
 	}
 	return b
+}
+
+// held reports whether what is held is enough to decide about the events. That the user
+// does not want one recorded may have changed since: a write would find out, but none is
+// made of an event that is refused.
+func (g *group) held() bool {
+	return g.pin.Record != nil && !slices.ContainsFunc(g.events, func(i int) bool {
+		return g.pin.Pause.Covers(g.batch.events[i].At)
+	})
 }
 
 // sort orders the events by time. A record remembers a bounded number of completed
@@ -77,7 +87,7 @@ func (g *group) sort() {
 // missing returns the keys, and their groups, that must be loaded.
 func (b *batch) missing() (keys []history.Key, groups []*group) {
 	for _, g := range b.groups {
-		if g.pin.Record == nil {
+		if g.base == nil {
 			keys = append(keys, g.key)
 			groups = append(groups, g)
 		}

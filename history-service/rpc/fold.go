@@ -15,7 +15,7 @@ func (g *group) loaded(e history.Entry) {
 func (g *group) outcome(w history.Write, out history.Outcome) {
 	switch out.Status {
 	case history.Applied:
-		g.result.Written, g.result.Mark = w.Record, out.Mark
+		g.result.Written, g.result.Mark, g.result.Pause = w.Record, out.Mark, g.user.Pause
 		g.done = true
 	case history.Conflict:
 		g.conflict(out.Current)
@@ -66,6 +66,9 @@ func (g *group) fold() {
 func (g *group) add(e *history.Event, cleared int64) historyv1.Status {
 	if e.At <= cleared {
 		return historyv1.Status_STATUS_CLEARED
+	}
+	if e.Kind != history.KindDelete && g.user.Pause.Covers(e.At) {
+		return historyv1.Status_STATUS_PAUSED
 	}
 	said := g.batch.rules.Of(g.key.Object.Type).Record(e)
 	if g.next == nil {

@@ -141,7 +141,7 @@ func (w *warmer) fill(ctx context.Context, uid string) error {
 // above the others.
 func warmth(row history.Row, keep int) history.Warmth {
 	slices.SortFunc(row.Items, history.NewestFirst)
-	w := history.Warmth{Items: row.Items, Cleared: row.Cleared}
+	w := history.Warmth{Items: row.Items, Cleared: row.Cleared, Pause: row.Pause}
 	if len(row.Items) > keep {
 		w.Items = row.Items[:keep]
 		w.Floor = row.Items[keep].Record.Version + 1

@@ -3,8 +3,8 @@
 //
 // The row is [history.RowKey], the family "info", the column [history.Object.String].
 // HBase itself then keeps the newest of the cells that race for a column, and drops
-// a cell when its life is over. Two kinds of columns begin with "#", which no object
-// does: the clear marks "#cleared" and "#cleared:<type>".
+// a cell when its life is over. Some columns begin with "#", which no object does: the
+// clear marks "#cleared" and "#cleared:<type>", and "#paused".
 package hbase
 
 import (

@@ -9,20 +9,27 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Clear implements [history.Archive]. The marks are stored first: from then on
+// PutUser implements [history.Archive]. The marks are stored first: from then on
 // nothing that they cover is visible, also what is put late, and also once HBase has
 // forgotten the deletes, which a major compaction makes it do.
-func (a *Archive) Clear(ctx context.Context, uid string, cleared map[uint32]int64) error {
+func (a *Archive) PutUser(ctx context.Context, uid string, u history.User) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	if err := a.clear(ctx, uid, cleared); err != nil {
-		return fmt.Errorf("clear %s: %w", uid, err)
+	if err := a.putUser(ctx, uid, u.Cleared, a.pausing(ctx, uid, u.Pause)); err != nil {
+		return fmt.Errorf("put user %s: %w", uid, err)
 	}
 	return nil
 }
 
-func (a *Archive) clear(ctx context.Context, uid string, cleared map[uint32]int64) error {
-	var marks []hrpc.Call
+// pausing returns the put of a pause, none without one.
+func (a *Archive) pausing(ctx context.Context, uid string, p history.Pause) []hrpc.Call {
+	if p.Since == 0 {
+		return nil
+	}
+	return []hrpc.Call{a.put(ctx, uid, map[string][]byte{pauseColumn: pauseValue(p)}, pauseTime(p))}
+}
+
+func (a *Archive) putUser(ctx context.Context, uid string, cleared map[uint32]int64, marks []hrpc.Call) error {
 	byType := false
 	for typ, at := range cleared {
 		if at > 0 { // the cell time says it all, the value is empty

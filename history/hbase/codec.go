@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	family     = "info"
-	markAll    = "#cleared"
-	markPrefix = markAll + ":"
-	maxRegions = 256
+	family      = "info"
+	markAll     = "#cleared"
+	markPrefix  = markAll + ":"
+	pauseColumn = "#paused"
+	maxRegions  = 256
 )
 
 // splitKeys returns the n-1 keys that divide the two hexadecimal digits which begin
@@ -40,6 +41,26 @@ func markColumn(typ uint32) string {
 // so that the delete of everything up to that time leaves the mark.
 func markTime(at int64) uint64 { return uint64(at) + 1 }
 
+// pauseAhead is how far in the future the cell of a pause is, in milliseconds: a
+// hundred years. However long the user stays away, the table does not forget it.
+const pauseAhead = 100 * 365 * 24 * 3600 * 1000
+
+// pauseTime is the cell time of a pause: the one that was changed last stays.
+func pauseTime(p history.Pause) uint64 { return uint64(p.Changed() + pauseAhead) }
+
+func pauseValue(p history.Pause) []byte {
+	return strconv.AppendInt(append(strconv.AppendInt(nil, p.Since, 10), ' '), p.Until, 10)
+}
+
+// parsePause is the inverse of pauseValue.
+func parsePause(value []byte) (p history.Pause, err error) {
+	since, until, _ := strings.Cut(string(value), " ")
+	if p.Since, err = strconv.ParseInt(since, 10, 64); err == nil {
+		p.Until, err = strconv.ParseInt(until, 10, 64)
+	}
+	return p, err
+}
+
 // parseMark is the inverse of markColumn.
 func parseMark(column string) (typ uint32, ok bool) {
 	if column == markAll {
@@ -58,7 +79,13 @@ func parseMark(column string) (typ uint32, ok bool) {
 func add(row *history.Row, uid string, cells []*hrpc.Cell) error {
 	for _, c := range cells {
 		column := string(c.Qualifier)
-		if typ, ok := parseMark(column); ok {
+		if column == pauseColumn {
+			p, err := parsePause(c.Value)
+			if err != nil {
+				return fmt.Errorf("%s, pause: %w: %w", uid, history.ErrPermanent, err)
+			}
+			row.Pause = p
+		} else if typ, ok := parseMark(column); ok {
 			if row.Cleared == nil {
 				row.Cleared = map[uint32]int64{}
 			}

@@ -76,14 +76,14 @@ func TestDecode(t *testing.T) {
 	row, err := hbase.Decode("u", []*hrpc.Cell{
 		cell("#cleared", hbase.MarkTime(10), nil), cell("#cleared:2", hbase.MarkTime(20), nil), cell("#later", 99, nil),
 		cell("a_1", 10, value(10)), cell("a_2", 20, value(20)), cell("b_1", 11, value(11)), cell("b_2", 21, value(21)),
-		cell("not an object", 99, []byte("?")),
+		cell("not an object", 99, []byte("?")), cell("#paused", 1<<42, []byte("30 40")),
 	})
 	want := history.Row{
 		Items: []history.Item{
 			{Object: history.Object{ID: "b", Type: 1}, Record: record(11).After(10)},
 			{Object: history.Object{ID: "b", Type: 2}, Record: record(21).After(20)},
 		},
-		Cleared: map[uint32]int64{0: 10, 2: 20},
+		Cleared: map[uint32]int64{0: 10, 2: 20}, Pause: history.Pause{Since: 30, Until: 40},
 	}
 	if err != nil || !reflect.DeepEqual(row, want) {
 		t.Errorf("got %+v, %v, want %+v", row, err, want)
@@ -94,6 +94,14 @@ func TestDecodeCorrupt(t *testing.T) {
 	_, err := hbase.Decode("u", []*hrpc.Cell{cell("a_1", 1, []byte("\xff\xff"))})
 	if !errors.Is(err, wire.ErrCorrupt) || !errors.Is(err, history.ErrPermanent) || !strings.Contains(err.Error(), "u/a_1") {
 		t.Errorf("got %v, want a permanent corrupt error that names u/a_1", err)
+	}
+}
+
+func TestDecodeCorruptPause(t *testing.T) {
+	for _, value := range []string{"", "1", "1 2 3", "x 2"} {
+		if row, err := hbase.Decode("u", []*hrpc.Cell{cell("#paused", 1, []byte(value))}); !errors.Is(err, history.ErrPermanent) {
+			t.Errorf("pause %q: got %+v, %v, want a permanent error", value, row, err)
+		}
 	}
 }
 
@@ -122,6 +130,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("#cleared:7", []byte(nil))
 	f.Add("a_1", wire.AppendRecord(nil, record(10)))
 	f.Add("a_b_1", []byte("\xff"))
+	f.Add("#paused", []byte("1 2"))
 	f.Fuzz(func(t *testing.T, column string, value []byte) {
 		row, err := hbase.Decode("u", []*hrpc.Cell{cell(column, 11, value)})
 		for typ := range row.Cleared {

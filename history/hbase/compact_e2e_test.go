@@ -108,7 +108,7 @@ func TestLatePutsAfterCompaction(t *testing.T) {
 	put(t, a, now, append(all, deleted)...)
 	mustPut(t, a, history.Cell{Key: deleted, Record: grave})
 	for uid, typ := range map[string]uint32{"all": 0, "one": 1} {
-		if err := a.Clear(t.Context(), uid, map[uint32]int64{typ: now}); err != nil {
+		if err := a.PutUser(t.Context(), uid, history.User{Cleared: map[uint32]int64{typ: now}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,6 +37,8 @@ func Archive(t *testing.T, open func(t *testing.T) history.Archive) {
 		{"ClearThenLatePut", archive.clearThenLatePut},
 		{"ClearCutsTheFold", archive.clearCutsTheFold},
 		{"ClearLongRow", archive.clearLongRow},
+		{"Pauses", archive.pauses},
+		{"PauseForever", archive.pauseForever},
 		{"Concurrent", archive.concurrent},
 		{"ConcurrentClear", archive.concurrentClear},
 	} {
@@ -85,7 +87,7 @@ func (a archive) row(uid string) history.Row {
 
 func (a archive) clear(uid string, cleared map[uint32]int64) {
 	a.t.Helper()
-	if err := a.store.Clear(a.t.Context(), uid, maps.Clone(cleared)); err != nil {
+	if err := a.store.PutUser(a.t.Context(), uid, history.User{Cleared: maps.Clone(cleared)}); err != nil {
 		a.t.Fatalf("clear %v of %s: %v", cleared, uid, err)
 	}
 }

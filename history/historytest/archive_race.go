@@ -60,7 +60,7 @@ func (a archive) concurrentClear() {
 	for _, typ := range []uint32{0, 2} {
 		wg.Go(func() {
 			for r := int64(rounds); r >= 0; r-- {
-				if err := a.store.Clear(a.t.Context(), uid, map[uint32]int64{typ: cleared[typ] - r}); err != nil {
+				if err := a.store.PutUser(a.t.Context(), uid, history.User{Cleared: map[uint32]int64{typ: cleared[typ] - r}}); err != nil {
 					a.t.Errorf("clear %s: %v", uid, err)
 				}
 			}

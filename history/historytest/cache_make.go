@@ -23,6 +23,9 @@ func (c *cacheCase) user() string {
 func (c *cacheCase) forget(uid string) {
 	ctx := context.WithoutCancel(c.Context())
 	c.Cleanup(func() {
+		if _, _, err := c.Pause(ctx, uid, true, 1<<43); err != nil { // a pause has no end of life
+			c.Errorf("Pause(%s) after the test: %v", uid, err)
+		}
 		mark, err := c.Clear(ctx, uid, 0, 1<<43)
 		if err != nil {
 			c.Errorf("Clear(%s) after the test: %v", uid, err)

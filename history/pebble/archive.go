@@ -54,7 +54,7 @@ func (a *Archive) rowOf(uid string, oldest int64) (row history.Row, err error) {
 	for text, v := range r.all(&err) {
 		if len(text) == 0 {
 			u, err = a.state(v, oldest)
-			row.Cleared = u.Cleared
+			row.Cleared, row.Pause = u.Cleared, u.Pause
 		} else {
 			err = a.add(&row, text, v, oldest)
 		}

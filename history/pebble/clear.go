@@ -46,20 +46,20 @@ func (c *Cache) clear(t *ticket, uid string, cleared map[uint32]int64) (history.
 	return mark, c.db.commit(change{all: b, part: b, ticket: t})
 }
 
-// Clear implements [history.Archive]. It is durable when it returns.
-func (a *Archive) Clear(ctx context.Context, uid string, cleared map[uint32]int64) error {
+// PutUser implements [history.Archive]. It is durable when it returns.
+func (a *Archive) PutUser(ctx context.Context, uid string, u history.User) error {
 	if err := a.db.enterWriting(ctx); err != nil {
 		return err
 	}
 	defer a.db.leave()
 	var t ticket
-	if err := a.clear(&t, uid, cleared); err != nil {
+	if err := a.putUser(&t, uid, u); err != nil {
 		return err
 	}
 	return a.db.wait(&t)
 }
 
-func (a *Archive) clear(t *ticket, uid string, cleared map[uint32]int64) error {
+func (a *Archive) putUser(t *ticket, uid string, put history.User) error {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	b := a.db.pebble.NewBatch()
@@ -68,7 +68,7 @@ func (a *Archive) clear(t *ticket, uid string, cleared map[uint32]int64) error {
 	if err != nil {
 		return err
 	}
-	u.Cleared = mergeCleared(u.Cleared, cleared)
+	u.Cleared, u.Pause = mergeCleared(u.Cleared, put.Cleared), u.Pause.Newer(put.Pause)
 	if err := a.store(b, uid, u, 0); err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func refuses(t *testing.T, db *pebble.DB, why string) {
 	}
 	_, clearing := db.Cache().Clear(ctx, k.UID, 0, 1)
 	errs := map[string]error{
-		"apply": o.Err, "clear": clearing, "clear archive": db.Archive().Clear(ctx, k.UID, map[uint32]int64{0: 1}),
+		"apply": o.Err, "clear": clearing, "clear archive": db.Archive().PutUser(ctx, k.UID, history.User{Cleared: map[uint32]int64{0: 1}}),
 		"warm":   db.Cache().Warm(ctx, k.UID, history.Warmth{}),
 		"settle": db.Cache().Settle(ctx, []history.Dirty{{Key: k, Mark: 1}}),
 		"put":    errors.Join(db.Archive().Put(ctx, []history.Cell{{Key: k, Record: beat(now())}})...),

@@ -143,7 +143,7 @@ func TestCloseThenCall(t *testing.T) {
 		"put":           db.Archive().Put(ctx, []history.Cell{{Key: k, Record: beat(1)}})[0],
 		"get":           getting,
 		"row":           row,
-		"clear archive": db.Archive().Clear(ctx, k.UID, nil),
+		"clear archive": db.Archive().PutUser(ctx, k.UID, history.User{}),
 		"sweep":         sweeping,
 	} {
 		if !errors.Is(err, history.ErrClosed) || !errors.Is(err, history.ErrUnavailable) {

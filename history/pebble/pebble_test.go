@@ -67,6 +67,11 @@ func (b before) Clear(ctx context.Context, uid string, typ uint32, until int64) 
 	return b.cache.Clear(ctx, uid, typ, until)
 }
 
+func (b before) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, history.Mark, error) {
+	b.do()
+	return b.cache.Pause(ctx, uid, recording, at)
+}
+
 func (b before) Warm(ctx context.Context, uid string, w history.Warmth) error {
 	b.do()
 	return b.cache.Warm(ctx, uid, w)

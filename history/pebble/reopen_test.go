@@ -25,7 +25,7 @@ func TestReopen(t *testing.T) {
 	if errs := db.Archive().Put(ctx, []history.Cell{{Key: viewing(2, 1), Record: old}}); errs != nil {
 		t.Fatal(errs)
 	}
-	if err := db.Archive().Clear(ctx, viewing(2, 0).UID, map[uint32]int64{3: 5}); err != nil {
+	if err := db.Archive().PutUser(ctx, viewing(2, 0).UID, history.User{Cleared: map[uint32]int64{3: 5}}); err != nil {
 		t.Fatal(err)
 	}
 	closed(t, db)

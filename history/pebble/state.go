@@ -9,14 +9,27 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// appendState appends a user's state: whether the cache knows the user, the floor,
-// and the clear marks. The archive has clear marks only.
+// What the first byte of a state says.
+const (
+	stateWarm   = 1 << iota // the cache knows the user
+	statePaused             // there is a pause
+)
+
+// appendState appends a user's state: the floor, the pause if there is one, and the
+// clear marks. The archive has no floors.
 func appendState(dst []byte, u history.User) []byte {
-	warm := byte(0)
+	flags := byte(0)
 	if u.Warm {
-		warm = 1
+		flags |= stateWarm
 	}
-	dst = binary.AppendUvarint(append(dst, warm), uint64(u.Floor))
+	if u.Pause != (history.Pause{}) {
+		flags |= statePaused
+	}
+	dst = binary.AppendUvarint(append(dst, flags), uint64(u.Floor))
+	if flags&statePaused != 0 {
+		dst = binary.AppendUvarint(dst, uint64(u.Pause.Since))
+		dst = binary.AppendUvarint(dst, uint64(u.Pause.Until))
+	}
 	for typ, at := range u.Cleared {
 		dst = binary.AppendUvarint(dst, uint64(typ))
 		dst = binary.AppendUvarint(dst, uint64(at))
@@ -31,10 +44,15 @@ func parseState(b []byte) (u history.User, err error) {
 		return u, nil
 	}
 	numbers, err := uvarints(b[1:])
-	if err != nil || len(numbers)%2 == 0 || b[0] > 1 {
+	paused := b[0]&statePaused != 0
+	if err != nil || len(numbers)%2 == 0 || b[0] > stateWarm|statePaused || paused && len(numbers) < 3 {
 		return u, fmt.Errorf("user state of %d bytes: %w", len(b), wire.ErrCorrupt)
 	}
-	u.Warm, u.Floor = b[0] == 1, history.Version(numbers[0])
+	u.Warm, u.Floor = b[0]&stateWarm != 0, history.Version(numbers[0])
+	if paused {
+		u.Pause = history.Pause{Since: int64(numbers[1]), Until: int64(numbers[2])}
+		numbers = numbers[2:]
+	}
 	for i := 1; i < len(numbers); i += 2 {
 		if u.Cleared == nil {
 			u.Cleared = map[uint32]int64{}

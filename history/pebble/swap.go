@@ -86,7 +86,8 @@ func (s *swapper) stands(w *history.Write, record []byte) (bool, error) {
 		return false, nil
 	}
 	u, err := s.userOf(w.Key.UID)
-	return err == nil && w.Record.Version.Time() > u.ClearedAt(w.Key.Object.Type), err
+	at := w.Record.Version.Time()
+	return err == nil && at > u.ClearedAt(w.Key.Object.Type) && (w.Record.Deleted() || !u.Pause.Covers(at)), err
 }
 
 func (s *swapper) conflict(w *history.Write, current *history.Record) history.Outcome {

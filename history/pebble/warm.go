@@ -30,6 +30,12 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
 	u.Cleared = mergeCleared(u.Cleared, w.Cleared)
 	b := c.db.pebble.NewBatch()
 	defer b.Close()
+	if pause := u.Pause.Newer(w.Pause); pause != u.Pause {
+		u.Pause = pause
+		if _, err := c.renumber(b, uid); err != nil {
+			return err
+		}
+	}
 	if err := c.store(b, uid, u, mark); err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package redis_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -91,6 +93,66 @@ func TestStatesExpire(t *testing.T) {
 			}
 			if got := client.TTL(ctx, "{"+bucket(uid)+"}:h:"+uid).Val(); name != "Clear" && got <= 0 {
 				t.Errorf("TTL of the list after %s: got %s", name, got)
+			}
+		}
+	})
+}
+
+// TestPausedStatesStay checks that nothing gives the state of a user a life again while
+// recording is off, and that the first that happens after that does.
+func TestPausedStatesStay(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		config.TTL, config.Keep = time.Hour, 1
+		c, client, ctx, uid := open(t, config), raw(t, config), t.Context(), ""
+		switched := func(recording bool) error { _, _, err := c.Pause(ctx, uid, recording, hourAgo()); return err }
+		cleared := func() error { _, err := c.Clear(ctx, uid, 0, 1); return err }
+		for name, call := range map[string]func() error{
+			"Pause": func() error { return nil },
+			"Warm":  func() error { return c.Warm(ctx, uid, history.Warmth{}) },
+			"Clear": cleared,
+			"Trim":  func() error { return c.Trim(ctx, []string{uid}) },
+			"Apply": func() error {
+				return c.Apply(ctx, []history.Write{{Key: key(uid, "9"), Record: record(hourAgo()-1000, 1), Mark: true}})[0].Err
+			},
+		} {
+			uid = user(t, c)
+			fill(t, c, uid, 2)
+			client.Expire(ctx, "{"+bucket(uid)+"}:h:"+uid, time.Minute) // so that it is time to renew it
+			if err := errors.Join(cleared(), switched(false), call()); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if got := client.TTL(ctx, "{"+bucket(uid)+"}:u:"+uid).Val(); got != -1 {
+				t.Errorf("TTL of a paused user's state after %s: got %s, want none", name, got)
+			}
+			if err := switched(true); err != nil {
+				t.Fatal(err)
+			}
+			lives(t, client.TTL(ctx, "{"+bucket(uid)+"}:u:"+uid).Val(), 25*time.Hour)
+		}
+	})
+}
+
+// TestPauseInTheHash looks at what is kept under which names.
+func TestPauseInTheHash(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		c, client, uid, at := open(t, config), raw(t, config), "", hourAgo()
+		uid = user(t, c)
+		for _, tt := range []struct {
+			recording bool
+			at        int64
+			want      map[string]string
+		}{
+			{true, at, map[string]string{}},
+			{false, at, map[string]string{"paused": fmt.Sprint(at)}},
+			{true, at + 5, map[string]string{"paused": fmt.Sprint(at), "resumed": fmt.Sprint(at + 5)}},
+			{false, at + 9, map[string]string{"paused": fmt.Sprint(at + 9)}},
+			{true, at + 10, map[string]string{"paused": fmt.Sprint(at + 9), "resumed": fmt.Sprint(at + 10)}},
+		} {
+			if _, _, err := c.Pause(t.Context(), uid, tt.recording, tt.at); err != nil {
+				t.Fatal(err)
+			}
+			if got := client.HGetAll(t.Context(), "{"+bucket(uid)+"}:u:"+uid).Val(); !maps.Equal(got, tt.want) {
+				t.Errorf("recording %t at %d: got %v, want %v", tt.recording, tt.at, got, tt.want)
 			}
 		}
 	})

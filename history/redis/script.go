@@ -14,12 +14,16 @@ import (
 )
 
 var (
+	//go:embed lua/user.lua
+	userLua string
 	//go:embed lua/apply.lua
 	applyLua string
 	//go:embed lua/load.lua
 	loadLua string
 	//go:embed lua/clear.lua
 	clearLua string
+	//go:embed lua/pause.lua
+	pauseLua string
 	//go:embed lua/warm.lua
 	warmLua string
 	//go:embed lua/trim.lua
@@ -39,13 +43,14 @@ func newScript(text string) script {
 }
 
 type scripts struct {
-	apply, load, clear, warm, trim, settle, overdue script
+	apply, load, clear, pause, warm, trim, settle, overdue script
 }
 
 func newScripts() scripts {
 	return scripts{
-		apply: newScript(applyLua), load: newScript(loadLua), clear: newScript(clearLua), warm: newScript(warmLua),
-		trim: newScript(trimLua), settle: newScript(settleLua), overdue: newScript(overdueLua),
+		apply: newScript(userLua + applyLua), load: newScript(loadLua), clear: newScript(userLua + clearLua),
+		pause: newScript(userLua + pauseLua), warm: newScript(userLua + warmLua), trim: newScript(userLua + trimLua),
+		settle: newScript(settleLua), overdue: newScript(overdueLua),
 	}
 }
 
@@ -54,7 +59,7 @@ func (c *Cache) teach(ctx context.Context) error {
 	s := c.scripts
 	return c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
 		pipe := node.Pipeline()
-		for _, script := range []script{s.apply, s.load, s.clear, s.warm, s.trim, s.settle, s.overdue} {
+		for _, script := range []script{s.apply, s.load, s.clear, s.pause, s.warm, s.trim, s.settle, s.overdue} {
 			pipe.ScriptLoad(ctx, script.text)
 		}
 		_, err := pipe.Exec(ctx)

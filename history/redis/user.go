@@ -16,9 +16,13 @@ func parseUser(fields map[string]string) history.User {
 		if err != nil {
 			continue
 		}
-		if field == "floor" {
+		switch field {
+		case "floor":
 			u.Warm, u.Floor = true, history.Version(n)
-			continue
+		case "paused":
+			u.Pause.Since = n
+		case "resumed":
+			u.Pause.Until = n
 		}
 		if typ, ok := clearedType(field); ok {
 			if u.Cleared == nil {

@@ -52,6 +52,9 @@ func (m *machine) compare(uid string) {
 	if cleared < m.cleared[uid] || cleared > m.tried[uid] {
 		m.t.Fatalf("%s is cleared until %d in the archive; acknowledged %d, tried %d", uid, cleared, m.cleared[uid], m.tried[uid])
 	}
+	if p := m.pause(uid); row.Pause != p {
+		m.t.Fatalf("%s is paused as %+v in the archive, and as %+v in the cache", uid, row.Pause, p)
+	}
 	got, visible := map[history.Object]*history.Record{}, 0
 	for _, it := range row.Items {
 		got[it.Object] = it.Record

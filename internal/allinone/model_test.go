@@ -27,6 +27,8 @@ type machine struct {
 
 	acked map[history.Key]*history.Record // the fold of what was acknowledged
 	sent  map[history.Key]*history.Record // and of what was not, and may have been stored
+	// paused is when users did not want to be recorded, as far as that is certain.
+	paused map[string]history.Pause
 	// cleared is the latest acknowledged clear of each user, tried the latest of all.
 	cleared, tried map[string]int64
 }
@@ -34,7 +36,7 @@ type machine struct {
 const modelSteps = 130
 
 // TestModel takes random steps, at least ten thousand of them: events new and old,
-// deletes and clears through three services, announcements again, time that passes
+// deletes, clears and pauses through three services, announcements again, time that passes
 // over holds and sweeps, engines that fail or lose answers, services and jobs that
 // die. Once all is quiet the archive holds what was acknowledged and nothing that was
 // not sent, nothing deleted is seen, and no mark is left.
@@ -69,7 +71,7 @@ func newMachine(t *rapid.T, dir string) *machine {
 			rand: rand.New(rand.NewPCG(seed, 0)), share: make(map[string]float64), //nolint:gosec // to be repeatable
 		}},
 		acked: make(map[history.Key]*history.Record), sent: make(map[history.Key]*history.Record),
-		cleared: make(map[string]int64), tried: make(map[string]int64),
+		cleared: make(map[string]int64), tried: make(map[string]int64), paused: make(map[string]history.Pause),
 	}
 	for range 3 {
 		m.services = append(m.services, m.serve(t))
@@ -92,7 +94,7 @@ func (m *machine) stop() {
 
 func (m *machine) step() {
 	switch rapid.SampledFrom([]string{
-		"events", "events", "events", "events", "events", "delete", "clear", "again", "pass", "pass", "trouble", "service", "job", "read",
+		"events", "events", "events", "events", "events", "delete", "clear", "switch", "again", "pass", "pass", "trouble", "service", "job", "read",
 	}).Draw(m.t, "step") {
 	case "events":
 		m.events()
@@ -100,6 +102,8 @@ func (m *machine) step() {
 		m.delete()
 	case "clear":
 		m.clear()
+	case "switch":
+		m.switched()
 	case "again":
 		m.again()
 	case "pass":
@@ -161,7 +165,13 @@ func (m *machine) events() {
 	}
 	resp, err := m.service().Apply(m.t.Context(), req)
 	for i := range events {
-		m.note(&events[i], err == nil && resp.Statuses[i] != historyv1.Status_STATUS_UNAVAILABLE)
+		status := historyv1.Status_STATUS_UNAVAILABLE
+		if err == nil {
+			status = resp.Statuses[i]
+		}
+		if m.obeyed(&events[i], status); status != historyv1.Status_STATUS_PAUSED {
+			m.note(&events[i], status != historyv1.Status_STATUS_UNAVAILABLE)
+		}
 	}
 }
 

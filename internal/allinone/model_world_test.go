@@ -92,6 +92,14 @@ func (c flakyCache) Clear(ctx context.Context, uid string, typ uint32, until int
 	return mark, errors.Join(err, c.fault("cache"))
 }
 
+func (c flakyCache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, history.Mark, error) {
+	if err := c.fault("cache"); err != nil {
+		return history.Pause{}, 0, err
+	}
+	pause, mark, err := c.Cache.Pause(ctx, uid, recording, at)
+	return pause, mark, errors.Join(err, c.fault("cache"))
+}
+
 func (c flakyCache) Settle(ctx context.Context, marks []history.Dirty) error {
 	if err := c.fault("cache"); err != nil {
 		return err

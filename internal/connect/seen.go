@@ -60,6 +60,13 @@ func (c *cache) Clear(ctx context.Context, uid string, typ uint32, until int64) 
 	return m, err
 }
 
+// Pause implements [history.Applier].
+func (c *cache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, history.Mark, error) {
+	p, m, err := c.Cache.Pause(ctx, uid, recording, at)
+	c.redis.saw(err)
+	return p, m, err
+}
+
 // Warm implements [history.Applier].
 func (c *cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
 	err := c.Cache.Warm(ctx, uid, w)
@@ -128,9 +135,9 @@ func (a *archive) Row(ctx context.Context, uid string) (history.Row, error) {
 	return row, err
 }
 
-// Clear implements [history.Archive].
-func (a *archive) Clear(ctx context.Context, uid string, cleared map[uint32]int64) error {
-	err := a.archive.Clear(ctx, uid, cleared)
+// PutUser implements [history.Archive].
+func (a *archive) PutUser(ctx context.Context, uid string, u history.User) error {
+	err := a.archive.PutUser(ctx, uid, u)
 	a.hbase.saw(err)
 	return err
 }

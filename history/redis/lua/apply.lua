@@ -25,10 +25,14 @@ local function state(list)
   return sub(list, 1, 8) .. 'u' .. sub(list, 10)
 end
 
+-- A delete, whose score ends in .5, is never refused for a pause.
 local function covered(list, score, member)
-  local at = math.floor(tonumber(score))
-  local marks = call('HMGET', state(list), 'cleared', 'cleared:' .. string.match(member, '%d+$'))
-  return marks[1] and at <= tonumber(marks[1]) or marks[2] and at <= tonumber(marks[2])
+  local at, rank = math.modf(tonumber(score))
+  local of = state(list)
+  local marks = call('HMGET', of, 'cleared', 'cleared:' .. string.match(member, '%d+$'))
+  if marks[1] and at <= tonumber(marks[1]) or marks[2] and at <= tonumber(marks[2]) then return true end
+  local since, till = pause(of)
+  return rank ~= 0.5 and since > 0 and at > since and (since > till or at <= till)
 end
 
 -- Decides about a write that did not find its base. The value is in place already,
@@ -53,7 +57,7 @@ end
 local function renew(list)
   if call('TTL', list) < refresh then
     call('EXPIRE', list, life)
-    call('EXPIRE', state(list), life)
+    keep(state(list), life)
   end
 end
 

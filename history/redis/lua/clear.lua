@@ -41,13 +41,6 @@ for _, m in ipairs(call('ZRANGEBYSCORE', list, '-inf', before)) do
 end
 remove()
 
-local t = call('TIME')
-local mark = t[1] * 1000000 + t[2]
-local key = uid .. '/*'
-if call('ZADD', dirty, 'GT', 'CH', string.format('%.0f', mark), key) == 0 then
-  mark = call('ZSCORE', dirty, key) + 1
-  call('ZADD', dirty, string.format('%.0f', mark), key)
-end
 call('EXPIRE', list, life)
-call('EXPIRE', state, life)
-return mark
+keep(state, life)
+return markuser(dirty, uid)

@@ -6,7 +6,7 @@
 --
 -- Returns whether there is more to drop: a call handles a portion of each list.
 local call, sub = redis.call, string.sub
-local keep, life = tonumber(ARGV[1]), ARGV[2]
+local most, life = tonumber(ARGV[1]), ARGV[2]
 local portion = 1000
 
 -- A cold user has no floor yet: it is remembered for the day there is one.
@@ -15,14 +15,14 @@ local function raise(state, floor)
   local stands = call('HGET', state, field)
   if not stands or tonumber(stands) < floor then
     call('HSET', state, field, string.format('%.0f', floor))
-    call('EXPIRE', state, life)
+    keep(state, life)
   end
 end
 
 local function trim(list)
-  if call('ZCARD', list) <= keep then return false end
+  if call('ZCARD', list) <= most then return false end
   local bucket, uid = sub(list, 1, 8), sub(list, 11)
-  local edge = call('ZREVRANGE', list, keep - 1, keep - 1, 'WITHSCORES')[2]
+  local edge = call('ZREVRANGE', list, most - 1, most - 1, 'WITHSCORES')[2]
   local old = call('ZRANGEBYSCORE', list, '-inf', '(' .. edge, 'WITHSCORES', 'LIMIT', 0, portion)
   if #old == 0 then return false end
   local marks, members, contents, last = {}, {}, {}, 0

@@ -2,7 +2,8 @@
 --
 -- KEYS: the list, the user's state.
 -- ARGV: seconds that contents live; seconds that lists and users' states live; the
--- floor; how many clear marks; a type and a time for each; then the member, the
+-- floor; between when nothing is recorded, zeros for never; the eight bytes of a new
+-- revision; how many clear marks; a type and a time for each; then the member, the
 -- score and the value of each record.
 --
 -- Returns whether the user was cold.
@@ -21,14 +22,21 @@ call('HDEL', state, 'trimmed')
 local cleared = {}
 local flat = call('HGETALL', state)
 for i = 1, #flat, 2 do cleared[flat[i]] = tonumber(flat[i + 1]) end
-local first = 5 + 2 * ARGV[4]
-for i = 5, first - 1, 2 do
+local first = 8 + 2 * ARGV[7]
+for i = 8, first - 1, 2 do
   local field = ARGV[i] == '0' and 'cleared' or 'cleared:' .. ARGV[i]
   local at = tonumber(ARGV[i + 1])
   if not cleared[field] or cleared[field] < at then
     cleared[field] = at
     call('HSET', state, field, ARGV[i + 1])
   end
+end
+
+-- Of two pauses the one that was changed last is the newer.
+local since, till = pause(state)
+if math.max(ARGV[4], ARGV[5]) > math.max(since, till) then
+  call('HSET', state, 'paused', ARGV[4], 'resumed', ARGV[5])
+  renumber(list, ARGV[6])
 end
 
 -- Places are added in portions: a call takes some thousand arguments.
@@ -53,5 +61,5 @@ for i = first, #ARGV, 3 do
 end
 add()
 call('EXPIRE', list, life)
-call('EXPIRE', state, life)
+keep(state, life)
 return 1

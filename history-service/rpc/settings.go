@@ -1,0 +1,56 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// GetSettings reads what a user has decided. A cold user is warmed first; a read that
+// fails is an error, never "recording".
+func (s *Server) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	u, err := s.user(ctx, req.GetUid())
+	if err != nil {
+		return nil, status(fmt.Errorf("get settings: %w", err))
+	}
+	return &historyv1.GetSettingsResponse{Settings: settings(u.Pause)}, nil
+}
+
+// PutSettings switches recording off or on. A cold user is warmed first, because what
+// the archive knows of a pause would otherwise come after this and undo it.
+func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
+	ctx, cancel := s.bounded(ctx)
+	defer cancel()
+	if _, err := s.user(ctx, req.GetUid()); err != nil {
+		return nil, status(fmt.Errorf("put settings: %w", err))
+	}
+	pause, mark, err := s.cfg.Cache.Pause(ctx, req.GetUid(), req.GetRecording(), s.nowMS())
+	if err != nil {
+		return nil, status(fmt.Errorf("put settings: %w", err))
+	}
+	s.cfg.Aggregate.Announce(history.Dirty{Key: history.UserKey(req.GetUid()), Mark: mark})
+	return &historyv1.PutSettingsResponse{Settings: settings(pause)}, nil
+}
+
+// user returns the state of a user who is warm.
+func (s *Server) user(ctx context.Context, uid string) (history.User, error) {
+	if err := history.ValidateUID(uid); err != nil {
+		return history.User{}, err
+	}
+	entries, err := s.known(ctx, []history.Key{history.UserKey(uid)})
+	if err != nil {
+		return history.User{}, err
+	}
+	return entries[0].User, nil
+}
+
+func settings(p history.Pause) *historyv1.Settings {
+	if p.On() {
+		return &historyv1.Settings{PausedMs: p.Since}
+	}
+	return &historyv1.Settings{Recording: true}
+}

@@ -1,0 +1,148 @@
+package rpc_test
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const paused = historyv1.Status_STATUS_PAUSED
+
+// record switches recording and checks the answer, and what is read then: paused since a
+// time, or recording for 0.
+func record(t *testing.T, s *rpc.Server, uid string, since int64) {
+	t.Helper()
+	recording := since == 0
+	put, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: uid, Recording: recording})
+	if err != nil {
+		t.Fatalf("put settings: %v", err)
+	}
+	get, err := s.GetSettings(t.Context(), &historyv1.GetSettingsRequest{Uid: uid})
+	if err != nil {
+		t.Fatalf("get settings: %v", err)
+	}
+	for _, got := range []*historyv1.Settings{put.GetSettings(), get.GetSettings()} {
+		if got.GetRecording() != recording || got.GetPausedMs() != since {
+			t.Errorf("%s: got %v, want recording %t, paused at %d", uid, got, recording, since)
+		}
+	}
+}
+
+func wantStatuses(t *testing.T, what string, got []historyv1.Status, want ...historyv1.Status) {
+	t.Helper()
+	for i := range want {
+		if i >= len(got) || got[i] != want[i] {
+			t.Errorf("%s: got %v, want %v", what, got, want)
+			return
+		}
+	}
+}
+
+// TestPausedThroughAnother switches recording off through one service while another one
+// holds the viewing, and has reports come late.
+func TestPausedThroughAnother(t *testing.T) {
+	h := newHouse(t)
+	a, b := h.service(t), h.service(t)
+	apply(t, a, beat("ann/1", historyv1.Kind_KIND_PROGRESS, 5000, 10), beat("ann/2", historyv1.Kind_KIND_STOP, 5000, 10), beat("bob/1", historyv1.Kind_KIND_PROGRESS, 5000, 10))
+	record(t, b, "ann", start)
+	h.clock.Store(start + 20_000)
+	record(t, b, "ann", start)
+	for name, s := range map[string]*rpc.Server{"holds": a, "does not hold": b} {
+		wantStatuses(t, name, apply(t, s,
+			beat("ann/1", historyv1.Kind_KIND_PROGRESS, -10_000, 20), beat("ann/3", historyv1.Kind_KIND_PROGRESS, -10_000, 20), beat("ann/2", historyv1.Kind_KIND_STOP, -10_000, 20),
+		), paused, paused, paused)
+		if got := apply(t, s, beat("bob/1", historyv1.Kind_KIND_PROGRESS, -10_000, 20)); got[0] == paused {
+			t.Errorf("%s: another user is paused too", name)
+		}
+	}
+	wantStatuses(t, "from before the pause, late", apply(t, a, beat("ann/1", historyv1.Kind_KIND_PROGRESS, 1000, 15), beat("ann/4", historyv1.Kind_KIND_PROGRESS, 0, 15)), stored, stored)
+	if it := point(t, a, "ann", "1"); it.GetPositionMs() != 15_000 {
+		t.Errorf("record while paused: got %v, want 15 s", it)
+	}
+	if it := point(t, a, "ann", "3"); it != nil {
+		t.Errorf("record of a paused viewing: got %v, want none", it)
+	}
+	h.clock.Store(start + 60_000)
+	record(t, b, "ann", 0)
+	h.clock.Store(start + 61_000)
+	apply(t, a, beat("ann/4", historyv1.Kind_KIND_PROGRESS, -60_500, 16)) // which is held from then on
+	wantStatuses(t, "late, from the pause, of what is held", apply(t, a, beat("ann/4", historyv1.Kind_KIND_STOP, -30_000, 17)), paused)
+	wantStatuses(t, "late, from the pause, the end of it, and since", apply(t, a,
+		beat("ann/1", historyv1.Kind_KIND_PROGRESS, -30_000, 30), beat("ann/3", historyv1.Kind_KIND_STOP, -60_000, 30), beat("ann/1", historyv1.Kind_KIND_PROGRESS, -60_001, 40),
+	), paused, paused, stored)
+	if it := point(t, b, "ann", "1"); it.GetPositionMs() != 40_000 || it.GetFurthestMs() != 40_000 {
+		t.Errorf("record after the pause: got %v, want 40 s", it)
+	}
+}
+
+// TestPausedDeletes deletes and clears while nothing is recorded.
+func TestPausedDeletes(t *testing.T) {
+	h := newHouse(t)
+	a, b := h.service(t), h.service(t)
+	apply(t, a, beat("ann/1", historyv1.Kind_KIND_PROGRESS, 5000, 10), beat("ann/2", historyv1.Kind_KIND_PROGRESS, 5000, 10))
+	record(t, b, "ann", start)
+	h.clock.Store(start + 1000)
+	resp, err := a.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 1}, {Id: "9", Type: 1}}})
+	if err != nil || resp.GetDeleted() != 1 || point(t, b, "ann", "1") != nil {
+		t.Errorf("delete: got %v, %v; want one deleted", resp, err)
+	}
+	wantStatuses(t, "seen before the delete", apply(t, b, beat("ann/9", historyv1.Kind_KIND_STOP, 100, 10)), historyv1.Status_STATUS_STALE)
+	if _, err := a.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil || point(t, b, "ann", "2") != nil {
+		t.Errorf("clear: %v", err)
+	}
+	record(t, a, "ann", start)
+}
+
+// TestSettingsOfAColdUser keeps what the archive knows: who is paused there stays so,
+// and whoever switches after that has the last word.
+func TestSettingsOfAColdUser(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	for _, uid := range []string{"ann", "bob", "cid"} {
+		if err := h.db.Archive().PutUser(t.Context(), uid, history.User{Pause: history.Pause{Since: start - 1000}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	record(t, s, "ann", start-1000)
+	record(t, s, "bob", 0)
+	wantStatuses(t, "from the pause", apply(t, s, beat("ann/1", historyv1.Kind_KIND_STOP, 500, 1), beat("bob/1", historyv1.Kind_KIND_STOP, 500, 1)), paused, paused)
+	get, err := s.GetSettings(t.Context(), &historyv1.GetSettingsRequest{Uid: "cid"})
+	if err != nil || get.GetSettings().GetPausedMs() != start-1000 {
+		t.Errorf("settings of a cold user: got %v, %v", get, err)
+	}
+}
+
+// TestSettingsInOutage never takes silence for "recording".
+func TestSettingsInOutage(t *testing.T) {
+	h := newHouse(t)
+	for name, wrap := range map[string]func(*rpc.Config){
+		"archive": func(c *rpc.Config) { c.Archive = noArchive{c.Archive} },
+		"cache":   func(c *rpc.Config) { c.Cache = noPause{c.Cache} },
+	} {
+		s := h.service(t, wrap)
+		_, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "ann"})
+		wantCode(t, "put settings without the "+name, err, codes.Unavailable)
+		if name == "archive" {
+			_, err = s.GetSettings(t.Context(), &historyv1.GetSettingsRequest{Uid: "ann"})
+			wantCode(t, "get settings without the "+name, err, codes.Unavailable)
+		}
+		_, err = s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "a b"})
+		wantCode(t, "put settings of nobody", err, codes.InvalidArgument)
+	}
+}
+
+type (
+	noArchive struct{ history.Archive }
+	noPause   struct{ rpc.Cache }
+)
+
+func (noArchive) Row(context.Context, string) (history.Row, error) { return history.Row{}, errDown }
+
+func (noPause) Pause(context.Context, string, bool, int64) (history.Pause, history.Mark, error) {
+	return history.Pause{}, 0, errDown
+}
