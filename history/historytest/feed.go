@@ -1,0 +1,239 @@
+package historytest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// OpenFeed opens a feed. The function that it returns opens an end of it for one
+// process; whatever was opened is closed by t.Cleanup. Others may use the feed too.
+type OpenFeed func(t *testing.T) (end func(t *testing.T) history.Feed)
+
+// Feed is what every [history.Feed] does.
+func Feed(t *testing.T, open OpenFeed) {
+	tests := map[string]func(feedCase){
+		"everyone who follows hears":           feedCase.everyone,
+		"a change keeps its parts":             feedCase.parts,
+		"others hear nothing":                  feedCase.others,
+		"who follows no more hears nothing":    feedCase.unfollowed,
+		"who follows again hears":              feedCase.again,
+		"every bucket can be followed":         feedCase.everyBucket,
+		"a subscription that is closed is one": feedCase.closed,
+		"nothing to announce":                  feedCase.nothing,
+		"many goroutines":                      feedCase.concurrent,
+	}
+	for name, run := range tests {
+		t.Run(name, func(t *testing.T) { run(feedCase{t, open(t)}) })
+	}
+}
+
+type feedCase struct {
+	*testing.T
+	end func(*testing.T) history.Feed
+}
+
+// ear is a subscription and what it has heard of one test's users.
+type ear struct {
+	*testing.T
+	history.Subscription
+
+	mu      sync.Mutex
+	changes []history.Change
+	since   map[history.Bucket]int
+}
+
+func (c feedCase) ear(f history.Feed, buckets ...history.Bucket) *ear {
+	e := &ear{T: c.T, since: make(map[history.Bucket]int)}
+	e.Subscription = f.Subscribe(e.hear)
+	c.Cleanup(func() { _ = e.Close() })
+	for _, b := range buckets {
+		e.Follow(b)
+	}
+	for _, b := range buckets {
+		e.await(fmt.Sprint("the start of bucket ", b), func() bool { return e.since[b] > 0 })
+	}
+	return e
+}
+
+func (e *ear) hear(n history.News) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.changes = append(e.changes, n.Changes...)
+	for _, b := range n.Since {
+		e.since[b]++
+	}
+}
+
+func (e *ear) await(what string, done func() bool) {
+	e.Helper()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		e.mu.Lock()
+		ok := done()
+		e.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Since(began) > 20*time.Second {
+			e.Fatalf("%s did not come; heard %v", what, e.changes)
+		}
+	}
+}
+
+// hears waits for all of the changes.
+func (e *ear) hears(changes ...history.Change) {
+	e.Helper()
+	e.await(fmt.Sprint(changes), func() bool {
+		return !slices.ContainsFunc(changes, func(c history.Change) bool { return !slices.Contains(e.changes, c) })
+	})
+}
+
+// heard reports whether anything came of a user.
+func (e *ear) heard(uid string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.ContainsFunc(e.changes, func(c history.Change) bool { return c.Key.UID == uid })
+}
+
+func (c feedCase) announce(f history.Feed, changes ...history.Change) {
+	c.Helper()
+	if err := f.Announce(c.Context(), changes); err != nil {
+		c.Fatalf("Announce(%v): %v", changes, err)
+	}
+}
+
+// someone is a change of a user nobody knows.
+func someone() history.Change {
+	return history.Change{Key: history.Key{UID: fmt.Sprintf("u%x", rand.Uint64()), Object: history.Object{ID: "1", Type: 1}}}
+}
+
+func bucketOf(c history.Change) history.Bucket { return history.BucketOf(c.Key.UID) }
+
+func (c feedCase) everyone() {
+	here, there, change := c.end(c.T), c.end(c.T), someone()
+	a, b := c.ear(here, bucketOf(change)), c.ear(there, bucketOf(change))
+	c.announce(here, change)
+	a.hears(change)
+	b.hears(change)
+}
+
+func (c feedCase) parts() {
+	f, one := c.end(c.T), someone()
+	one.Origin = 1 << 63
+	other := history.Change{Key: history.Key{UID: one.Key.UID, Object: history.Object{ID: "a:b_c", Type: 1<<32 - 1}}}
+	all := history.Change{Key: history.UserKey(someone().Key.UID), Origin: 7}
+	e := c.ear(f, bucketOf(one), bucketOf(all))
+	c.announce(f, one, other, all)
+	e.hears(one, other, all)
+}
+
+func (c feedCase) others() {
+	f, change, other := c.end(c.T), someone(), someone()
+	for bucketOf(other) == bucketOf(change) {
+		other = someone()
+	}
+	e := c.ear(f, bucketOf(change))
+	c.announce(f, other)
+	c.announce(f, change)
+	e.hears(change)
+	if e.heard(other.Key.UID) {
+		c.Errorf("heard %v, which is of another bucket", other)
+	}
+}
+
+func (c feedCase) unfollowed() {
+	f, change, last := c.end(c.T), someone(), someone()
+	e := c.ear(f, bucketOf(change))
+	e.Unfollow(bucketOf(change))
+	for bucketOf(last) == bucketOf(change) {
+		last = someone()
+	}
+	e.Follow(bucketOf(last))
+	e.await("the start of another bucket", func() bool { return e.since[bucketOf(last)] > 0 })
+	time.Sleep(100 * time.Millisecond) // what ends on another connection has no order with that
+	c.announce(f, change, last)
+	e.hears(last)
+	if e.heard(change.Key.UID) {
+		c.Errorf("heard %v, which is not followed any more", change)
+	}
+}
+
+func (c feedCase) again() {
+	f, change := c.end(c.T), someone()
+	b := bucketOf(change)
+	e := c.ear(f, b)
+	e.mu.Lock()
+	began := e.since[b]
+	e.mu.Unlock()
+	for range 10 {
+		e.Unfollow(b)
+		e.Follow(b)
+	}
+	e.await("the new start", func() bool { return e.since[b] > began })
+	c.announce(f, change)
+	e.hears(change)
+}
+
+func (c feedCase) everyBucket() {
+	f := c.end(c.T)
+	e := c.ear(f, buckets(history.Buckets)...)
+	changes := make([]history.Change, history.Buckets)
+	for i := range changes {
+		for changes[i] = someone(); bucketOf(changes[i]) != history.Bucket(i); {
+			changes[i] = someone()
+		}
+	}
+	c.announce(f, changes...)
+	e.hears(changes...)
+}
+
+func buckets(n int) []history.Bucket {
+	all := make([]history.Bucket, n)
+	for i := range all {
+		all[i] = history.Bucket(i)
+	}
+	return all
+}
+
+func (c feedCase) closed() {
+	f, change := c.end(c.T), someone()
+	e, left := c.ear(f, bucketOf(change)), c.ear(f, bucketOf(change))
+	if err := e.Close(); err != nil {
+		c.Fatal(err)
+	}
+	e.Follow(bucketOf(someone()))
+	c.announce(f, change)
+	left.hears(change)
+	if e.heard(change.Key.UID) {
+		c.Errorf("heard %v after Close", change)
+	}
+}
+
+func (c feedCase) nothing() { c.announce(c.end(c.T)) }
+
+func (c feedCase) concurrent() {
+	f, change := c.end(c.T), someone()
+	e := c.ear(f, bucketOf(change))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			b := bucketOf(someone())
+			for b == bucketOf(change) {
+				b = bucketOf(someone())
+			}
+			for range 50 {
+				e.Follow(b)
+				_ = f.Announce(c.Context(), []history.Change{someone(), change}) // the one below tells of errors
+				e.Unfollow(b)
+			}
+		})
+	}
+	all.Wait()
+	c.announce(f, change)
+	e.hears(change)
+}

@@ -1,0 +1,45 @@
+package wire_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+func TestChangesRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var want []history.Change
+		for _, d := range batches().Draw(t, "keys") {
+			want = append(want, history.Change{Key: d.Key, Origin: rapid.SampledFrom([]uint64{0, 1, 1 << 63}).Draw(t, "origin")})
+		}
+		b := wire.AppendChanges(nil, want)
+		got, err := wire.Changes(b)
+		want = slices.CompactFunc(want, func(a, b history.Change) bool { return a == b && a.Key.IsUser() }) // said once
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("%x:\ngot  %v, %v\nwant %v", b, got, err, want)
+		}
+	})
+}
+
+func TestChangesCorrupt(t *testing.T) {
+	user := func(uid string, objects ...*historyv1.Object) []byte {
+		return marshal(&historyv1.Changes{Users: []*historyv1.ChangedUser{{Uid: uid, Objects: objects}}})
+	}
+	for name, b := range map[string][]byte{
+		"cut short":         user("u", &historyv1.Object{Id: "1", Type: 1})[:4],
+		"no uid":            user(""),
+		"uid of a row":      user("a/b"),
+		"object of no type": user("u", &historyv1.Object{Id: "1"}),
+		"object not legal":  user("u", &historyv1.Object{Id: "#", Type: 1}),
+	} {
+		if got, err := wire.Changes(b); !errors.Is(err, wire.ErrCorrupt) || got != nil {
+			t.Errorf("%s: got %v, %v, want ErrCorrupt", name, got, err)
+		}
+	}
+}
