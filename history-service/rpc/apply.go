@@ -58,6 +58,7 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	events, statuses := s.decode(req.GetHeartbeats(), resp)
 	b := s.newBatch(events, statuses)
 	s.write(ctx, b)
+	s.news.note(b.changes(req.GetHeartbeats())...)
 	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
 		s.enqueue(ctx, b)
 	}

@@ -52,12 +52,9 @@ func (s *Server) reclaim(ctx context.Context, keys []history.Key) (written int, 
 			err = errors.Join(err, out.Err)
 		}
 	}
-	for _, g := range b.groups {
-		if g.result.Written != nil {
-			written++
-		}
-	}
-	return written, err
+	changes := b.changes(nil)
+	s.news.note(changes...)
+	return len(changes), err
 }
 
 // pinned returns a batch without events of those keys that are still held.

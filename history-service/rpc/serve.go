@@ -41,6 +41,9 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, 
 	case <-ctx.Done():
 	}
 	healthy.Shutdown() // callers that watch health go elsewhere
+	if s.hub != nil {
+		s.hub.leave()
+	}
 	stop := time.AfterFunc(drain, srv.Stop)
 	defer stop.Stop()
 	srv.GracefulStop()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
@@ -31,6 +32,9 @@ type Config struct {
 	Aggregate *aggregate.Aggregator
 	// Queue takes the records that are to be acknowledged as queued.
 	Queue history.Publisher
+	// Feed tells other services what this one has changed, and this one what they have;
+	// without one nobody can watch.
+	Feed history.Feed
 	// Deadline bounds a request whose caller set no earlier one (default 5 s). It
 	// must be shorter than the aggregator's hold.
 	Deadline time.Duration
@@ -53,6 +57,8 @@ type Server struct {
 	cfg     Config
 	metrics *metrics
 	warm    *warmer
+	news    *announcer
+	hub     *hub // nil without a feed
 }
 
 // New checks the configuration. [Server.Run] serves what happens in the background.
@@ -80,11 +86,24 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registry)}
 	s.warm = newWarmer(cfg, s.metrics)
+	s.news = newAnnouncer(cfg)
+	if cfg.Feed != nil {
+		s.hub = newHub(cfg)
+	}
 	return s, nil
 }
 
-// Run warms cold users until ctx is done.
-func (s *Server) Run(ctx context.Context) error { return s.warm.run(ctx) }
+// Run warms cold users, and tells of changes, until ctx is done. It ends after
+// [Server.Serve], so that the last change is told too.
+func (s *Server) Run(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() error { return s.warm.run(ctx) })
+	if s.hub != nil {
+		g.Go(func() error { return s.news.run(ctx) })
+		g.Go(func() error { return s.hub.run(ctx) })
+	}
+	return g.Wait()
+}
 
 // bounded gives a request its deadline.
 func (s *Server) bounded(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -1,0 +1,270 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/memfeed"
+	"github.com/playhead/playhead/internal/memnet"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const second = time.Second
+
+func pass(d time.Duration) { time.Sleep(d) } // of the bubble
+
+// Case B.16: every way of writing reaches the user's other devices, whichever service
+// does it, within a second.
+func TestEveryWriteIsTold(t *testing.T) {
+	bubble(t, func(f *fed) {
+		other := f.another()
+		v := watch(f.T, other, "u#1", "u#2")
+		apply(f.T, f.Server, by(1, "u/film", 5000, 30))
+		v.hears("u: film@30 by 1")
+		apply(f.T, f.Server, by(0, "u/film", 4000, 40))
+		v.hears("u: film@40")
+		if _, err := f.Delete(f.Context(), &historyv1.DeleteRequest{Uid: "u", Objects: []*historyv1.Object{{Id: "film", Type: 1}}}); err != nil {
+			f.Fatal(err)
+		}
+		v.hears("u: -film")
+		if _, err := f.Clear(f.Context(), &historyv1.ClearRequest{Uid: "u"}); err != nil {
+			f.Fatal(err)
+		}
+		v.hears("u: resync")
+		apply(f.T, f.Server, by(0, "u/film", 5000, 30), by(0, "v/film", 5000, 30)) // cleared, and another user
+		v.hears()
+	})
+}
+
+func TestWhatChangesNothingIsNotTold(t *testing.T) {
+	bubble(t, func(f *fed) {
+		v := watch(f.T, f.Server, "u#1", "u#2")
+		apply(f.T, f.Server, by(1, "u/film", 5000, 30))
+		v.hears("u: film@30 by 1")
+		apply(f.T, f.Server, by(1, "u/film", 5000, 30))
+		v.hears()
+	})
+}
+
+// Most users have one device, which needs not be told what it does.
+func TestTheOnlyWatcherIsNotToldOfItsOwn(t *testing.T) {
+	bubble(t, func(f *fed) {
+		alone := watch(f.T, f.Server, "u#1")
+		elsewhere := watch(f.T, f.Server, "u#2")
+		apply(f.T, f.Server, by(1, "u/film", 5000, 30))
+		alone.hears()
+		elsewhere.hears("u: film@30 by 1")
+	})
+}
+
+func TestChangesOfAWindow(t *testing.T) {
+	bubble(t, func(f *fed) {
+		v := watch(f.T, f.Server, "u#1", "u#2", "u#3")
+		for n := range int64(5) {
+			apply(f.T, f.Server, by(1, "u/film", 5000-n, 30+n))
+		}
+		v.hears("u: film@34 by 1")
+		apply(f.T, f.Server, by(1, "u/film", 4000, 50))
+		apply(f.T, f.Server, by(2, "u/film", 3000, 60))
+		apply(f.T, f.Server, by(2, "u/book", 3000, 70))
+		v.rest()
+		got := v.take()
+		slices.Sort(got)
+		if want := []string{"u: book@70 by 2", "u: film@60"}; !slices.Equal(got, want) {
+			v.Errorf("told %q, want %q", got, want)
+		}
+	})
+}
+
+// A stream that is not read keeps what is due to it small, and is told in the end.
+func TestASlowStream(t *testing.T) {
+	bubble(t, func(f *fed) {
+		v := watch(f.T, f.Server, "u#1", "v#1")
+		v.mu.Lock()
+		v.slow = make(chan struct{})
+		v.mu.Unlock()
+		apply(f.T, f.Server, by(0, "u/0", 9000, 10))
+		v.rest()
+		for n := range 40 {
+			apply(f.T, f.Server, by(0, fmt.Sprint("u/", n), 5000, 30), by(0, "v/film", int64(5000-n), int64(n)))
+			v.rest()
+		}
+		close(v.slow)
+		v.rest()
+		got := v.take()
+		slices.Sort(got)
+		if want := []string{"u: 0@10", "u: resync", "v: film@39"}; !slices.Equal(got, want) {
+			v.Errorf("told %q, want %q", got, want)
+		}
+	})
+}
+
+// Whoever begins to watch is told as soon as nothing is missed any more.
+func TestTheBeginning(t *testing.T) {
+	bubble(t, func(f *fed) {
+		v := watch(f.T, f.Server)
+		v.asks <- &historyv1.WatchRequest{Added: watchers([]string{"u#1"})}
+		v.hears("u: resync")
+		v.asks <- &historyv1.WatchRequest{Added: watchers([]string{"u#2"})}
+		v.hears("u: +2")
+		v.asks <- &historyv1.WatchRequest{Removed: watchers([]string{"u#1", "u#9", "x#1"})}
+		apply(f.T, f.Server, by(2, "u/film", 5000, 30))
+		v.hears()
+		v.asks <- &historyv1.WatchRequest{Added: watchers([]string{"u#3"}), Removed: watchers([]string{"u#2", "u#3"})}
+		apply(f.T, f.Server, by(0, "u/film", 4000, 40))
+		v.rest()
+		if got := v.take(); slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "film@40") }) {
+			v.Errorf("told %q, and nobody watches", got)
+		}
+		close(v.asks)
+		if err := <-v.ended; err != nil {
+			v.Errorf("the stream ended with %v", err)
+		}
+	})
+}
+
+// interrupted is a feed whose subscriptions can be made to say that they were.
+type interrupted struct {
+	history.Feed
+	hear func(history.News)
+}
+
+func (i *interrupted) Subscribe(hear func(history.News)) history.Subscription {
+	i.hear = hear
+	return i.Feed.Subscribe(hear)
+}
+
+// After an interruption all read again, not all at once.
+func TestAnInterruption(t *testing.T) {
+	gap := &interrupted{}
+	bubble(t, func(f *fed) {
+		var who []string
+		var all []history.Bucket
+		for n := range 1000 {
+			who = append(who, fmt.Sprintf("u%d#1", n))
+		}
+		for b := range history.Bucket(history.Buckets) {
+			all = append(all, b)
+		}
+		v := watch(f.T, f.Server, who...)
+		gap.hear(history.News{Since: all})
+		pass(second / 2)
+		synctest.Wait()
+		early := len(v.take())
+		pass(second)
+		synctest.Wait()
+		if late := len(v.take()); early < 200 || early > 500 || early+late != 1000 {
+			v.Errorf("%d were told in half a second, and %d in one more, of 1,000", early, late)
+		}
+	}, func(cfg *rpc.Config) {
+		gap.Feed = cfg.Feed
+		cfg.Feed = gap
+	})
+}
+
+func TestAnAnnouncementThatFails(t *testing.T) {
+	bubble(t, func(f *fed) {
+		v := watch(f.T, f.Server, "u#1", "u#2")
+		apply(f.T, f.Server, by(1, "u/film", 5000, 30))
+		v.hears()
+		pass(3 * second)
+		v.hears("u: film@30 by 1")
+	}, func(cfg *rpc.Config) { cfg.Feed = &failing{cfg.Feed, 3} })
+}
+
+// mute is a cache that may be away.
+type mute struct {
+	rpc.Cache
+	away atomic.Bool
+}
+
+func (l *mute) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	entries := l.Cache.Load(ctx, keys)
+	for i := range entries {
+		if l.away.Load() {
+			entries[i] = history.Entry{Err: errDown}
+		}
+	}
+	return entries
+}
+
+// A cache that does not answer has the user read again.
+func TestARecordThatCannotBeRead(t *testing.T) {
+	var cache *mute
+	bubble(t, func(f *fed) {
+		v := watch(f.T, f.Server, "u#1")
+		apply(f.T, f.Server, by(0, "u/film", 5000, 30))
+		cache.away.Store(true)
+		v.hears("u: resync")
+		cache.away.Store(false)
+		apply(f.T, f.Server, by(0, "u/film", 4000, 40))
+		v.hears("u: film@40")
+	}, func(cfg *rpc.Config) {
+		cache = &mute{Cache: cfg.Cache}
+		cfg.Cache = cache
+	})
+}
+
+func TestTheServiceStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newHouse(t).service(t)
+		wantCode(t, "without a feed", s.Watch(&viewer{ctx: t.Context()}), codes.Unimplemented)
+	})
+	bubble(t, func(f *fed) {
+		v, bad := watch(f.T, f.Server, "u#1"), watch(f.T, f.Server)
+		bad.asks <- &historyv1.WatchRequest{Added: watchers([]string{"u"})}
+		wantCode(f.T, "without a connection", <-bad.ended, codes.InvalidArgument)
+		ctx, stop := context.WithCancel(f.Context())
+		served := make(chan error, 1)
+		go func() { served <- f.Serve(ctx, memnet.Listen(), nil, second) }()
+		synctest.Wait()
+		stop()
+		wantCode(f.T, "at the end", <-v.ended, codes.Unavailable)
+		if err := <-served; err != nil {
+			f.Error(err)
+		}
+	})
+}
+
+// Streams come and go while others write, and what is left of the hub is nothing.
+func TestManyWatchersAtOnce(t *testing.T) {
+	f := &fed{T: t, house: newHouse(t), feed: new(memfeed.Feed)}
+	f.Server = f.another()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				f.visit()
+			}
+		})
+	}
+	all.Wait()
+}
+
+func (f *fed) visit() {
+	v := &viewer{T: f.T, asks: make(chan *historyv1.WatchRequest, 10), ended: make(chan error, 1), ctx: f.Context()}
+	for range 5 {
+		v.asks <- &historyv1.WatchRequest{Added: watchers([]string{someone(), someone()}), Removed: watchers([]string{someone()})}
+	}
+	close(v.asks)
+	go func() { v.ended <- f.Watch(v) }()
+	uid, _, _ := strings.Cut(someone(), "#")
+	f.feed.Announce(f.Context(), []history.Change{{Key: history.UserKey(uid)}}) //nolint:errcheck // never fails
+	if err := <-v.ended; err != nil {
+		f.Errorf("the stream ended with %v", err)
+	}
+}
+
+func someone() string { return fmt.Sprintf("u%d#%d", rand.IntN(5), 1+rand.IntN(3)) }
