@@ -34,6 +34,8 @@ type instance struct {
 	broken error  // what streams end with once a batch has come
 	skew   uint64 // what is added to the numbers of answers
 
+	desk desk // of those who watch
+
 	mu      sync.Mutex
 	batches [][]*historyv1.Heartbeat // over streams
 	alone   []int                    // sizes of the others

@@ -26,6 +26,8 @@ type Client struct {
 	budget  budget
 	table   atomic.Pointer[table]
 
+	watching *watching
+
 	mu      sync.Mutex // guards what the table is made of
 	sources map[string][]string
 	unknown map[string]bool // names that were never looked up
@@ -50,6 +52,7 @@ func Open(cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, sources: make(map[string][]string), unknown: make(map[string]bool), peers: make(map[string]*peer)}
 	c.table.Store(&table{pending: true, changed: make(chan struct{})})
 	c.metrics = newMetrics(cfg.Registry, c)
+	c.watching = newWatching(c, cfg.Registry)
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	for _, name := range names {
 		c.unknown[name] = true
@@ -57,6 +60,7 @@ func Open(cfg Config) (*Client, error) {
 	if err := c.assign("", addrs); err != nil {
 		return nil, errors.Join(fmt.Errorf("uplink: %w", err), c.Close())
 	}
+	c.parts.Go(c.watching.follow)
 	for _, name := range names {
 		c.parts.Go(func() { c.discover(name) })
 	}
