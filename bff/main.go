@@ -126,7 +126,7 @@ type parts struct {
 func (f *flags) doors(p parts) (*server.Server, *ws.Handler, error) {
 	users := limit.New(f.UserRate, f.UserBurst) // one budget, whatever the door
 	streams, err := ws.New(ws.Config{
-		Service: p.up, Tokens: p.tokens, Limit: users, Origins: f.Origins,
+		Service: p.up, Changes: p.up, Tokens: p.tokens, Limit: users, Origins: f.Origins,
 		WriteDeadline: f.WriteDeadline, Drain: f.Drain / 6, Logger: p.log, Registry: p.registry,
 	})
 	if err != nil {

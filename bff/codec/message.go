@@ -30,11 +30,12 @@ func (d *batchDecoder) sequence() {
 	d.batch.Seq = uint64(n)
 }
 
-// Reply is the answer to a message of a stream.
+// Reply is the answer to a message of a stream, or a push, which answers none.
 type Reply struct {
 	Seq     uint64   `json:"seq,omitzero"`
 	Results []Result `json:"results,omitzero"`
 	Error   *Failure `json:"error,omitzero"`
+	Push    *Push    `json:"push,omitzero"`
 }
 
 // Failure says why a message was not stored.

@@ -23,6 +23,8 @@ type format interface {
 	result(batch *codec.Batch, resp *historyv1.ApplyResponse) ([]byte, error)
 	// failure answers a message that was not stored.
 	failure(seq uint64, f *codec.Failure) []byte
+	// push tells of a change, which has no uid and no origin.
+	push(c *historyv1.Change) ([]byte, error)
 }
 
 type jsonFormat struct{}
@@ -48,4 +50,8 @@ func (jsonFormat) result(batch *codec.Batch, resp *historyv1.ApplyResponse) ([]b
 func (jsonFormat) failure(seq uint64, f *codec.Failure) []byte {
 	text, _ := json.Marshal(codec.Reply{Seq: seq, Error: f}) // strings and numbers never fail
 	return text
+}
+
+func (jsonFormat) push(c *historyv1.Change) ([]byte, error) {
+	return json.Marshal(codec.Reply{Push: codec.NewPush(c)})
 }

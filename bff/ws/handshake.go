@@ -68,6 +68,9 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*session, error
 		return nil, err
 	}
 	s := &session{handler: h}
+	if h.cfg.Changes != nil && r.URL.Query().Get("push") == "true" {
+		s.id = identity()
+	}
 	if s.uid, s.until, err = h.cfg.Tokens.Verify(text); err != nil {
 		return nil, err
 	}

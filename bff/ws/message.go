@@ -95,6 +95,9 @@ func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 	if len(batch.Heartbeats) == 0 {
 		return nil, nil
 	}
+	for _, h := range batch.Heartbeats {
+		h.Origin = s.id // whatever the player says
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.handler.cfg.WriteDeadline)
 	defer cancel()
 	return s.handler.cfg.Service.Apply(ctx, batch.Request())

@@ -18,6 +18,8 @@ type metrics struct {
 	connections     prometheus.Gauge
 	messages, beats *prometheus.CounterVec
 	closed          *prometheus.CounterVec
+
+	pushes, resyncs, coalesced prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -29,6 +31,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		beats:    counters("playhead_ws_heartbeats_total", "Heartbeats answered, by what became of them.", "status"),
 		closed:   counters("playhead_ws_closed_connections_total", "Connections ended, by the status of the first who closed; 1006 is none.", "code"),
 	}
+	m.pushes = counter("playhead_ws_pushes_total", "Changes that players took.")
+	m.resyncs = counter("playhead_ws_pushed_resyncs_total", "Of them, those that say to read again.")
+	m.coalesced = counter("playhead_ws_coalesced_changes_total", "Changes that joined others on a connection which had not taken these yet.")
 	for _, answer := range []string{answered, invalid, tooLarge, rateLimited, unavailable, timeout, internal} {
 		m.messages.WithLabelValues(answer)
 	}
@@ -36,13 +41,25 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.beats.WithLabelValues(status)
 	}
 	if reg != nil {
-		reg.MustRegister(m.connections, m.messages, m.beats, m.closed)
+		reg.MustRegister(m.connections, m.messages, m.beats, m.closed, m.pushes, m.resyncs, m.coalesced)
 	}
 	return m
 }
 
 func counters(name, help, label string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+// pushed counts a change that a player took.
+func (m *metrics) pushed(c *historyv1.Change) {
+	m.pushes.Inc()
+	if c.GetResync() {
+		m.resyncs.Inc()
+	}
 }
 
 // stored counts a message that was answered with a result.

@@ -70,3 +70,7 @@ func (protoFormat) failure(seq uint64, f *codec.Failure) []byte {
 	}}) // strings of UTF-8 and numbers never fail
 	return text
 }
+
+func (protoFormat) push(c *historyv1.Change) ([]byte, error) {
+	return proto.Marshal(&historyv1.StreamResponse{Push: c})
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // session is one connection.
@@ -21,6 +23,7 @@ type session struct {
 	uid     string
 	user    *user
 	until   time.Time    // the token's end
+	id      uint64       // names it where it is told of changes, else 0
 	heard   atomic.Int64 // when the last message came, Unix nanoseconds
 	clock   *time.Timer  // calls tick
 
@@ -28,6 +31,9 @@ type session struct {
 	busy  bool      // at a message
 	bye   *farewell // to be said as soon as it is not
 	ended bool
+
+	due     *historyv1.Change // what the player has not been told, nil for nothing
+	telling bool              // push runs
 }
 
 // start serves the connection until it ends.
@@ -45,6 +51,9 @@ func (s *session) start(conn *websocket.Conn, wire net.Conn) {
 		go s.leave(goingAway(h.cfg.Spread))
 	}
 	s.clock.Reset(s.next())
+	if s.id != 0 {
+		h.cfg.Changes.Watch(s.uid, s.id, s.tell)
+	}
 	go s.run() // not in the request's goroutine, which has grown and holds the request
 }
 
@@ -108,6 +117,9 @@ func (s *session) end(err error, panicked any) {
 		err = s.done(&farewell{websocket.StatusInternalError, "internal error"})
 	}
 	_ = s.conn.CloseNow()
+	if s.id != 0 {
+		s.handler.cfg.Changes.Unwatch(s.uid, s.id)
+	}
 	s.mu.Lock()
 	s.ended = true
 	s.clock.Stop()

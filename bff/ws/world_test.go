@@ -60,6 +60,7 @@ type world struct {
 	handler  *ws.Handler
 	door     *memnet.Listener
 	client   *http.Client
+	query    string // of the next handshakes
 	stop     context.CancelFunc
 	stopped  chan struct{}
 }
@@ -163,7 +164,7 @@ func (w *world) knock(t *testing.T, protocols []string, headers ...string) (*web
 func (w *world) open(t *testing.T, opts *websocket.DialOptions) (*websocket.Conn, answer, error) {
 	t.Helper()
 	opts.HTTPClient = w.client
-	conn, resp, err := websocket.Dial(t.Context(), "ws://"+edgesHost+"/v1/stream", opts)
+	conn, resp, err := websocket.Dial(t.Context(), "ws://"+edgesHost+"/v1/stream"+w.query, opts)
 	if resp == nil {
 		return conn, answer{}, err
 	}

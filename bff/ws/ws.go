@@ -32,6 +32,9 @@ type Service interface {
 type Config struct {
 	Service Service
 	Tokens  *token.Verifier
+	// Changes tells those of what changes who asked for it with ?push=true; without it
+	// nobody is.
+	Changes Changes
 	// Origins are the sites besides the edge's own whose pages may connect, such as
 	// https://app.example.com.
 	Origins []string

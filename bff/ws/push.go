@@ -1,0 +1,104 @@
+package ws
+
+import (
+	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Changes tells of what changes in a user's history, as the uplink's client does.
+type Changes interface {
+	Watch(uid string, id uint64, tell func(*historyv1.Change))
+	Unwatch(uid string, id uint64)
+}
+
+// maxDue is how many objects wait to be told of on one connection. Of more the player is
+// told to read again.
+const maxDue = 32
+
+// identity names a connection that wants to be told of changes.
+func identity() uint64 { return rand.Uint64()>>1 + 1 }
+
+// tell has the player told of a change, as soon as it has taken what came before. It
+// waits for nothing.
+func (s *session) tell(c *historyv1.Change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.ended || s.bye != nil:
+		return
+	case s.due == nil:
+		s.due = &historyv1.Change{}
+	default:
+		s.handler.metrics.coalesced.Inc()
+	}
+	join(s.due, c)
+	if !s.telling {
+		s.telling = true
+		s.handler.running.Add(1) // the session has not ended: it counts, too
+		go s.push()
+	}
+}
+
+// join adds a change to what is due: of each object the newest, and nothing but to read
+// again where that is needed.
+func join(due, c *historyv1.Change) {
+	due.Resync = due.Resync || c.GetResync()
+	for _, it := range c.GetItems() {
+		forget(due, it.GetObject())
+		due.Items = append(due.Items, it)
+	}
+	for _, o := range c.GetRemoved() {
+		forget(due, o)
+		due.Removed = append(due.Removed, o)
+	}
+	if due.Resync || len(due.Items)+len(due.Removed) > maxDue {
+		due.Items, due.Removed, due.Resync = nil, nil, true
+	}
+}
+
+func forget(due *historyv1.Change, o *historyv1.Object) {
+	same := func(other *historyv1.Object) bool {
+		return other.GetId() == o.GetId() && other.GetType() == o.GetType()
+	}
+	due.Items = slices.DeleteFunc(due.Items, func(it *historyv1.Item) bool { return same(it.GetObject()) })
+	due.Removed = slices.DeleteFunc(due.Removed, same)
+}
+
+// push tells the player what is due, between answers, until there is no more. Who does
+// not take it in time is cut off, as with answers.
+func (s *session) push() {
+	defer s.handler.running.Done()
+	defer func() {
+		if v := recover(); v != nil {
+			s.handler.cfg.Logger.Error("push panicked", "panic", v, "stack", string(debug.Stack()))
+			_ = s.conn.CloseNow()
+		}
+	}()
+	for c := s.undue(); c != nil; c = s.undue() {
+		text, err := s.format.push(c)
+		if err != nil {
+			s.handler.cfg.Logger.Error("push failed", "err", err)
+			text, _ = s.format.push(&historyv1.Change{Resync: true}) // which never fails
+		}
+		if s.send(text) != nil { // the connection is over
+			return
+		}
+		s.handler.metrics.pushed(c)
+	}
+}
+
+// undue returns what is to be told now, nil when there is nothing.
+func (s *session) undue() *historyv1.Change {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.due
+	s.due = nil
+	if c == nil || s.ended {
+		s.telling = false
+		return nil
+	}
+	return c
+}
