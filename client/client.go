@@ -25,6 +25,10 @@ type Config struct {
 	// Answered is told what became of a heartbeat, once, from the goroutine of Run. Its
 	// status is never unavailable: those are sent again.
 	Answered func(*historyv1.Heartbeat, historyv1.Status)
+	// Changed, when set, is told what others change in the user's history, from a
+	// goroutine of Run that reads answers too. On each connection the first change says
+	// resync, as soon as nothing can be missed any more: what was read before may be old.
+	Changed func(*historyv1.Change)
 	// Queue is how many heartbeats are kept at most (default 1,000, never less than 200).
 	Queue int
 	// Patience is how long the edge may take to connect or to answer (default 10 s).

@@ -73,7 +73,11 @@ func (c *Client) dial(ctx context.Context) (*websocket.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token: %w", err)
 	}
-	conn, resp, err := websocket.Dial(ctx, strings.TrimSuffix(c.cfg.URL, "/")+"/v1/stream", &websocket.DialOptions{ //nolint:bodyclose // it is in memory
+	url := strings.TrimSuffix(c.cfg.URL, "/") + "/v1/stream"
+	if c.cfg.Changed != nil {
+		url += "?push=true"
+	}
+	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // it is in memory
 		HTTPClient:   c.cfg.HTTP,
 		HTTPHeader:   http.Header{"Authorization": {"Bearer " + token}},
 		Subprotocols: []string{"playhead.v1.proto"},

@@ -63,6 +63,12 @@ func (s *session) read(life context.Context) error {
 		if err := proto.Unmarshal(text, answer); err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
+		if answer.Push != nil {
+			if s.cfg.Changed != nil {
+				s.cfg.Changed(answer.Push)
+			}
+			continue
+		}
 		select {
 		case s.answers <- answer:
 		case <-life.Done():

@@ -35,6 +35,7 @@ type world struct {
 	dials    []time.Time            // handshakes
 	stored   []*historyv1.Heartbeat // what the service was told
 	answered []string               // what the client was, "id status"
+	tells    map[uint64]func(*historyv1.Change)
 }
 
 func bubble(t *testing.T, cfg client.Config, fn func(*world)) {
@@ -64,7 +65,7 @@ func (w *world) open() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	edge, err := ws.New(ws.Config{Service: w, Tokens: tokens})
+	edge, err := ws.New(ws.Config{Service: w, Tokens: tokens, Changes: w})
 	if err != nil {
 		w.Fatal(err)
 	}
