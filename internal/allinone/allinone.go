@@ -19,6 +19,7 @@ import (
 	"github.com/playhead/playhead/history-job/job"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/memfeed"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
 )
@@ -122,7 +123,7 @@ func (p *Process) compose() (err error) {
 		return err
 	}
 	p.service, err = rpc.New(rpc.Config{
-		Cache: p.db.Cache(), Archive: p.db.Archive(), Aggregate: p.held, Queue: p.queue,
+		Cache: p.db.Cache(), Archive: p.db.Archive(), Aggregate: p.held, Queue: p.queue, Feed: new(memfeed.Feed),
 		Keep: p.cfg.Keep, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
 	if err != nil {

@@ -49,7 +49,7 @@ func (p *Process) edge() (*server.Server, *ws.Handler, error) {
 	}
 	users := limit.New(p.cfg.UserRate, p.cfg.UserBurst) // one budget, whatever the door
 	streams, err := ws.New(ws.Config{
-		Service: p.up, Tokens: tokens, Limit: users, Origins: p.cfg.Origins, Drain: p.cfg.Drain / 16, Logger: log, Registry: reg,
+		Service: p.up, Changes: p.up, Tokens: tokens, Limit: users, Origins: p.cfg.Origins, Drain: p.cfg.Drain / 16, Logger: log, Registry: reg,
 	})
 	if err != nil {
 		return nil, nil, err

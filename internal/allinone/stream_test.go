@@ -44,9 +44,11 @@ func TestStream(t *testing.T) {
 }
 
 // dial connects as a browser does, which cannot set a header.
-func (h *here) dial(ctx context.Context) *websocket.Conn {
+func (h *here) dial(ctx context.Context) *websocket.Conn { return h.dialQuery(ctx, "") }
+
+func (h *here) dialQuery(ctx context.Context, query string) *websocket.Conn {
 	h.Helper()
-	conn, _, err := websocket.Dial(ctx, "ws://"+h.HTTP()+"/v1/stream", &websocket.DialOptions{ //nolint:bodyclose // there is none
+	conn, _, err := websocket.Dial(ctx, "ws://"+h.HTTP()+"/v1/stream"+query, &websocket.DialOptions{ //nolint:bodyclose // there is none
 		Subprotocols: []string{"playhead.v1.json", "bearer." + h.token},
 	})
 	if err != nil {

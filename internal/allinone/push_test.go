@@ -1,0 +1,137 @@
+package allinone_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// listener is a device that is told of changes.
+type listener struct {
+	*here
+	conn *websocket.Conn
+	told chan string // pushes and answers, as they come
+}
+
+// listen connects, and waits until nothing is missed.
+func (h *here) listen(ctx context.Context) *listener {
+	h.Helper()
+	l := &listener{here: h, conn: h.dialQuery(ctx, "?push=true"), told: make(chan string, 1000)}
+	go func() {
+		for {
+			_, text, err := l.conn.Read(ctx)
+			if err != nil {
+				close(l.told)
+				return
+			}
+			l.told <- string(text)
+		}
+	}()
+	l.hears(`{"push":{"resync":true}}`, 5*time.Second)
+	return l
+}
+
+// hears waits for something that contains the text, and refuses anything else.
+func (l *listener) hears(part string, within time.Duration) {
+	l.Helper()
+	select {
+	case got, open := <-l.told:
+		if !open || !strings.Contains(got, part) {
+			l.Fatalf("told %s, want %s", got, part)
+		}
+	case <-time.After(within):
+		l.Fatalf("%s did not come within %v", part, within)
+	}
+}
+
+// hearsNothing is for after others have heard.
+func (l *listener) hearsNothing() {
+	l.Helper()
+	select {
+	case got := <-l.told:
+		l.Errorf("told %s, want nothing", got)
+	case <-time.After(300 * time.Millisecond):
+	}
+}
+
+func (l *listener) report(ctx context.Context, id string, position int) {
+	l.Helper()
+	text := fmt.Sprintf(`{"seq":1,"heartbeats":[%s]}`, heartbeat(id, position))
+	if err := l.conn.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
+		l.Fatal(err)
+	}
+	l.hears(`"results":[{"status":"stored"}]`, 5*time.Second)
+}
+
+func heartbeat(id string, position int) string {
+	return fmt.Sprintf(`{"object":{"id":%q,"type":1},"kind":"pause","position_ms":%d,"duration_ms":600000,"event_time":%q}`,
+		id, position, time.Now().UTC().Format(time.RFC3339Nano))
+}
+
+func (h *here) send(ctx context.Context, method, path, contentType, body string) string {
+	h.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+h.HTTP()+path, strings.NewReader(body))
+	if err != nil {
+		h.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+h.token)
+	r.Header.Set("Content-Type", contentType)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(resp.Body); err != nil || resp.StatusCode >= 300 {
+		h.Fatalf("%s %s: %s: %s, %v", method, path, resp.Status, &text, err)
+	}
+	return text.String()
+}
+
+// Case B.16: every way of writing reaches the user's other devices within a second, and
+// what a device does itself does not come back to it.
+func TestPush(t *testing.T) {
+	h := open(t, t.TempDir())
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	tv, phone := h.listen(ctx), h.listen(ctx)
+
+	tv.report(ctx, "film", 61000)
+	phone.hears(`"object":{"id":"film","type":1},"position_ms":61000`, time.Second)
+	phone.report(ctx, "film", 62000)
+	tv.hears(`"position_ms":62000`, time.Second)
+	tv.hearsNothing()
+	phone.hearsNothing()
+
+	both := func(part string) {
+		t.Helper()
+		tv.hears(part, time.Second)
+		phone.hears(part, time.Second)
+	}
+	h.send(ctx, http.MethodPost, "/v1/heartbeats", "application/json", `{"heartbeats":[`+heartbeat("book", 5000)+`]}`)
+	both(`"object":{"id":"book","type":1},"position_ms":5000`)
+	h.send(ctx, http.MethodDelete, "/v1/history/1/film", "", "")
+	both(`"removed":[{"id":"film","type":1}]`)
+	var row map[string]any
+	if err := json.Unmarshal([]byte(h.send(ctx, http.MethodGet, "/v1/export", "", "")), &row); err != nil {
+		t.Fatal(err)
+	}
+	row["object"].(map[string]any)["id"] = "taken-over"
+	text, err := json.Marshal(row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.send(ctx, http.MethodPost, "/v1/import", "application/x-ndjson", string(text)+"\n")
+	both(`"object":{"id":"taken-over","type":1}`)
+	h.send(ctx, http.MethodDelete, "/v1/history", "", "")
+	both(`{"push":{"resync":true}}`)
+	tv.hearsNothing()
+	phone.hearsNothing()
+}
