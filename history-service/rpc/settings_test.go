@@ -119,12 +119,11 @@ func TestSettingsOfAColdUser(t *testing.T) {
 
 // TestSettingsInOutage never takes silence for "recording".
 func TestSettingsInOutage(t *testing.T) {
-	h := newHouse(t)
 	for name, wrap := range map[string]func(*rpc.Config){
 		"archive": func(c *rpc.Config) { c.Archive = noArchive{c.Archive} },
 		"cache":   func(c *rpc.Config) { c.Cache = noPause{c.Cache} },
 	} {
-		s := h.service(t, wrap)
+		s := newHouse(t).service(t, wrap)
 		_, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "ann"})
 		wantCode(t, "put settings without the "+name, err, codes.Unavailable)
 		if name == "archive" {

@@ -43,6 +43,10 @@ func TestEveryWriteIsTold(t *testing.T) {
 			f.Fatal(err)
 		}
 		v.hears("u: resync")
+		if _, err := f.PutSettings(f.Context(), &historyv1.PutSettingsRequest{Uid: "u", Recording: true}); err != nil {
+			f.Fatal(err)
+		}
+		v.hears("u: resync")
 		apply(f.T, f.Server, by(0, "u/film", 5000, 30), by(0, "v/film", 5000, 30)) // cleared, and another user
 		v.hears()
 	})
