@@ -51,12 +51,12 @@ func (b *board) all(c *historyv1.Change) {
 	}
 }
 
-// listen connects as uid and asks to be told.
-func (w *world) listen(t *testing.T, uid, protocol string) *websocket.Conn {
+// listen connects as u1 and asks to be told.
+func (w *world) listen(t *testing.T, protocol string) *websocket.Conn {
 	t.Helper()
 	w.query = "?push=true"
 	defer func() { w.query = "" }()
-	conn := w.dial(t, uid, protocol)
+	conn := w.dial(t, "u1", protocol)
 	synctest.Wait()
 	return conn
 }
@@ -92,7 +92,7 @@ func pushed(t *testing.T, conn *websocket.Conn) string {
 func TestPush(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
-		inText, inBytes := w.listen(t, "u1", inJSON), w.listen(t, "u1", inProto)
+		inText, inBytes := w.listen(t, inJSON), w.listen(t, inProto)
 		if len(b.tell) != 2 || slices.Contains(keys(b.uids), 0) || b.uids[keys(b.uids)[0]] != "u1" {
 			t.Fatalf("watched: %v", b.uids)
 		}
@@ -133,7 +133,7 @@ func keys(m map[uint64]string) (ids []uint64) {
 func TestTheOriginOfHeartbeats(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
-		told, other := w.listen(t, "u1", inJSON), w.dial(t, "u1", inProto)
+		told, other := w.listen(t, inJSON), w.dial(t, "u1", inProto)
 		say(t, told, message("1", beat))
 		made := &historyv1.StreamRequest{Sequence: 1, Heartbeats: []*historyv1.Heartbeat{{ObjectId: "100", ObjectType: 1, Kind: 1, Origin: 9}}}
 		text, err := proto.Marshal(made)
@@ -155,7 +155,7 @@ func TestTheOriginOfHeartbeats(t *testing.T) {
 func TestChangesWaitAsOne(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
-		conn := w.listen(t, "u1", inJSON)
+		conn := w.listen(t, inJSON)
 		b.all(film(1)) // on its way
 		synctest.Wait()
 		for n := range int64(100) {
@@ -185,7 +185,7 @@ func TestChangesWaitAsOne(t *testing.T) {
 func TestALaggingPlayer(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
-		conn := w.listen(t, "u1", inJSON)
+		conn := w.listen(t, inJSON)
 		b.all(film(1))
 		synctest.Wait()
 		for n := range 1000 {
@@ -210,7 +210,7 @@ func TestALaggingPlayer(t *testing.T) {
 func TestAPlayerThatTakesNoPush(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
-		w.listen(t, "u1", inJSON)
+		w.listen(t, inJSON)
 		b.all(film(1))
 		time.Sleep(20 * time.Second) // of the bubble
 		b.all(film(2))
@@ -224,7 +224,7 @@ func TestAPlayerThatTakesNoPush(t *testing.T) {
 func TestPushesBetweenAnswers(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
-		conn := w.listen(t, "u1", inJSON)
+		conn := w.listen(t, inJSON)
 		const n = 50
 		go func() {
 			for range n {
@@ -264,6 +264,6 @@ func TestNoPush(t *testing.T) {
 		}
 	})
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
-		w.listen(t, "u1", inJSON) // from an edge that tells nobody
+		w.listen(t, inJSON) // from an edge that tells nobody
 	})
 }

@@ -75,14 +75,19 @@ func heartbeat(id string, position int) string {
 		id, position, time.Now().UTC().Format(time.RFC3339Nano))
 }
 
-func (h *here) send(ctx context.Context, method, path, contentType, body string) string {
+// send makes a call, "POST /v1/heartbeats", of a body of one or more lines of JSON.
+func (h *here) send(ctx context.Context, call, body string) string {
 	h.Helper()
+	method, path, _ := strings.Cut(call, " ")
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+h.HTTP()+path, strings.NewReader(body))
 	if err != nil {
 		h.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+h.token)
-	r.Header.Set("Content-Type", contentType)
+	r.Header.Set("Content-Type", "application/json")
+	if strings.HasSuffix(body, "\n") {
+		r.Header.Set("Content-Type", "application/x-ndjson")
+	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		h.Fatal(err)
@@ -90,7 +95,7 @@ func (h *here) send(ctx context.Context, method, path, contentType, body string)
 	defer resp.Body.Close()
 	var text bytes.Buffer
 	if _, err := text.ReadFrom(resp.Body); err != nil || resp.StatusCode >= 300 {
-		h.Fatalf("%s %s: %s: %s, %v", method, path, resp.Status, &text, err)
+		h.Fatalf("%s: %s: %s, %v", call, resp.Status, &text, err)
 	}
 	return text.String()
 }
@@ -115,12 +120,12 @@ func TestPush(t *testing.T) {
 		tv.hears(part, time.Second)
 		phone.hears(part, time.Second)
 	}
-	h.send(ctx, http.MethodPost, "/v1/heartbeats", "application/json", `{"heartbeats":[`+heartbeat("book", 5000)+`]}`)
+	h.send(ctx, "POST /v1/heartbeats", `{"heartbeats":[`+heartbeat("book", 5000)+`]}`)
 	both(`"object":{"id":"book","type":1},"position_ms":5000`)
-	h.send(ctx, http.MethodDelete, "/v1/history/1/film", "", "")
+	h.send(ctx, "DELETE /v1/history/1/film", "")
 	both(`"removed":[{"id":"film","type":1}]`)
 	var row map[string]any
-	if err := json.Unmarshal([]byte(h.send(ctx, http.MethodGet, "/v1/export", "", "")), &row); err != nil {
+	if err := json.Unmarshal([]byte(h.send(ctx, "GET /v1/export", "")), &row); err != nil {
 		t.Fatal(err)
 	}
 	row["object"].(map[string]any)["id"] = "taken-over"
@@ -128,9 +133,9 @@ func TestPush(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.send(ctx, http.MethodPost, "/v1/import", "application/x-ndjson", string(text)+"\n")
+	h.send(ctx, "POST /v1/import", string(text)+"\n")
 	both(`"object":{"id":"taken-over","type":1}`)
-	h.send(ctx, http.MethodDelete, "/v1/history", "", "")
+	h.send(ctx, "DELETE /v1/history", "")
 	both(`{"push":{"resync":true}}`)
 	tv.hearsNothing()
 	phone.hearsNothing()
