@@ -1,6 +1,8 @@
 package codec
 
 import (
+	"math"
+
 	"github.com/playhead/playhead/bff/scan"
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -24,8 +26,18 @@ func (d *batchDecoder) field(h *historyv1.Heartbeat, name []byte) {
 		h.Session = d.text("session", d.last.GetSession())
 	case "device":
 		h.Device = d.text("device", d.last.GetDevice())
+	case "started_at":
+		h.StartedAtMs = d.time("started_at")
+	case "watched_ms":
+		h.WatchedMs, _ = d.millis("watched_ms")
+	case "speed":
+		h.SpeedPercent = d.speed()
+	case "if_match":
+		h.IfMatch = d.etag("if_match")
 	case "failed":
 		h.Failed = d.flag("failed")
+	case "incognito":
+		h.Incognito = d.flag("incognito")
 	case "meta":
 		h.Meta = d.meta()
 	default:
@@ -51,6 +63,19 @@ func (d *batchDecoder) kind() historyv1.Kind {
 	}
 	d.refuse("kind", wantKind)
 	return historyv1.Kind_KIND_UNSPECIFIED
+}
+
+// speed returns percents, 0 for null.
+func (d *batchDecoder) speed() uint32 {
+	if d.in.Null() {
+		return 0
+	}
+	f, ok := d.in.Float()
+	if !ok || f*100 < history.MinSpeed || f*100 > history.MaxSpeed {
+		d.refuse("speed", "want a number from 0.25 to 4")
+		return 0
+	}
+	return uint32(math.Round(f * 100))
 }
 
 // meta keeps one entry more than is legal: enough for the service to refuse it.

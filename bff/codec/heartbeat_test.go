@@ -25,7 +25,8 @@ func body(beats ...string) []byte {
 func TestDecodeBatch(t *testing.T) {
 	got, err := codec.DecodeBatch("u1", []byte(`{"heartbeats":[
 		{"object":{"id":"a:b_c","type":4294967295},"kind":"start","position_ms":0,"duration_ms":null,"event_time":"2026-03-01T20:15:00.25+01:00",
-		 "session":"s\u20ac","device":"tv","failed":true,"meta":{"k":"v","":""}},`+beat+`],
+		 "session":"s\u20ac","device":"tv","failed":true,"incognito":true,
+		 "started_at":"2026-03-01T20:14:00+01:00","watched_ms":7,"speed":1.505e0,"if_match":"Ff","meta":{"k":"v","":""}},`+beat+`],
 		"sent_at":"2026-03-01T19:15:01Z","ack":"cached","records":false}`))
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +35,8 @@ func TestDecodeBatch(t *testing.T) {
 		{
 			Uid: "u1", ObjectId: "a:b_c", ObjectType: 4294967295, Kind: historyv1.Kind_KIND_START,
 			EventTimeMs: 1772392500250, SentAtMs: 1772392501000,
-			Session: "s€", Device: "tv", Failed: true, Meta: map[string]string{"k": "v", "": ""},
+			Session: "s€", Device: "tv", Failed: true, Incognito: true,
+			StartedAtMs: 1772392440000, WatchedMs: 7, SpeedPercent: 151, IfMatch: 255, Meta: map[string]string{"k": "v", "": ""},
 		},
 		{
 			Uid: "u1", ObjectId: "100", ObjectType: 1, Kind: historyv1.Kind_KIND_STOP,
@@ -102,6 +104,20 @@ func TestDecodeBatchRefusesOne(t *testing.T) {
 		{"before 1970", with("2026", "1969"), "event_time", "RFC 3339"},
 		{"session as a number", add(`"session":1`), "session", "want a string"},
 		{"device as a list", add(`"device":[]`), "device", "want a string"},
+		{"start in milliseconds", add(`"started_at":1772396100000`), "started_at", "RFC 3339"},
+		{"watched as a string", add(`"watched_ms":"1"`), "watched_ms", "whole number of milliseconds"},
+		{"speed as a string", add(`"speed":"1"`), "speed", "want a number from 0.25 to 4"},
+		{"speed 0", add(`"speed":0`), "speed", "want a number from 0.25 to 4"},
+		{"speed 0.249", add(`"speed":0.249`), "speed", "want a number from 0.25 to 4"},
+		{"speed -1", add(`"speed":-1`), "speed", "want a number from 0.25 to 4"},
+		{"speed 4.001", add(`"speed":4.001`), "speed", "want a number from 0.25 to 4"},
+		{"speed beyond all bounds", add(`"speed":1e999`), "speed", "want a number from 0.25 to 4"},
+		{"etag as a number", add(`"if_match":12`), "if_match", "want the etag"},
+		{"etag in quotes", add(`"if_match":"\"1f\""`), "if_match", "want the etag"},
+		{"no etag", add(`"if_match":""`), "if_match", "want the etag"},
+		{"etag 0", add(`"if_match":"0"`), "if_match", "want the etag"},
+		{"etag of 65 bits", add(`"if_match":"1ffffffffffffffff"`), "if_match", "want the etag"},
+		{"incognito as a number", add(`"incognito":1`), "incognito", "want true or false"},
 		{"failed as a string", add(`"failed":"yes"`), "failed", "want true or false"},
 		{"meta as a list", add(`"meta":["a"]`), "meta", "want an object of strings"},
 		{"meta of numbers", add(`"meta":{"a":1}`), "meta", "want an object of strings"},
@@ -211,6 +227,7 @@ func TestDecodeBatchKeepsNothingOfTheBody(t *testing.T) {
 func FuzzDecodeBatch(f *testing.F) {
 	f.Add(upload(2))
 	f.Add(body(beat, `{"object":7}`, "null"))
+	f.Add(body(strings.Replace(beat, "{", `{"speed":1.5,"watched_ms":7,"started_at":"2026-03-01T20:14:00Z","if_match":"1f","incognito":true,`, 1)))
 	f.Add([]byte(`{"sent_at":"2026-03-01T20:15:00Z","heartbeats":[{"meta":{"a":"b"}}],"ack":"queued"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b, err := codec.DecodeBatch("u1", bytes.Clone(data))
@@ -222,7 +239,7 @@ func FuzzDecodeBatch(f *testing.F) {
 			t.Errorf("%q: %d results, %v", data, len(results), err)
 		}
 		for i, h := range b.Heartbeats {
-			if _, err := proto.Marshal(h); err != nil || h.Uid != "u1" || h.Kind == 0 || h.EventTimeMs <= 0 {
+			if _, err := proto.Marshal(h); err != nil || h.Uid != "u1" || h.Kind == 0 || h.EventTimeMs <= 0 || h.SpeedPercent != 0 && (h.SpeedPercent < 25 || h.SpeedPercent > 400) {
 				t.Errorf("%q: heartbeat %d is %v: %v", data, i, h, err)
 			}
 		}

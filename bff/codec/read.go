@@ -56,6 +56,19 @@ func (d *decoder) flag(field string) bool {
 	return b
 }
 
+// etag reads the text that [FormatETag] writes.
+func (d *decoder) etag(field string) uint64 {
+	if d.in.Null() {
+		return 0
+	}
+	text, _ := d.in.Text()
+	tag, ok := ParseETag(string(text))
+	if !ok {
+		d.refuse(field, "want the etag of a record")
+	}
+	return tag
+}
+
 // object reads {"id","type"}. What is missing stays zero, which is not legal.
 func (d *decoder) object(prefix string) (id string, typ uint32) {
 	if d.in.Kind() != scan.Object {

@@ -26,7 +26,8 @@ type Record struct {
 	Session     string            `json:"session,omitempty"`
 	Device      string            `json:"device,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
-	ETag        string            `json:"etag" doc:"Changes whenever the record does."`
+	WatchedMS   int64             `json:"watched_ms,omitempty" doc:"Milliseconds of the object that were played, over all sessions that said so."`
+	ETag        string            `json:"etag" doc:"Another one whenever anything else of the record is."`
 }
 
 // NewRecord returns an item of the service's, nil for one without an object: there
@@ -47,8 +48,18 @@ func NewRecord(it *historyv1.Item) *Record {
 		Session:     it.Session,
 		Device:      it.Device,
 		Meta:        it.Meta,
-		ETag:        strconv.FormatUint(it.Etag, 16),
+		WatchedMS:   it.WatchedMs,
+		ETag:        FormatETag(it.Etag),
 	}
+}
+
+// FormatETag returns an etag as records show it.
+func FormatETag(tag uint64) string { return strconv.FormatUint(tag, 16) }
+
+// ParseETag is the inverse.
+func ParseETag(text string) (tag uint64, ok bool) {
+	tag, err := strconv.ParseUint(text, 16, 64)
+	return tag, err == nil && tag != 0
 }
 
 // NewRecords returns one record for each item.

@@ -21,7 +21,7 @@ func TestResults(t *testing.T) {
 			{
 				Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_STOPPED, EventTimeMs: 1772396100007,
 				PositionMs: 1, FurthestMs: 2, DurationMs: 3, Plays: 4, CompletedAtMs: 1772396100000,
-				Session: "s<", Device: "d", Meta: map[string]string{"k": "v"}, Etag: 255,
+				Session: "s<", Device: "d", Meta: map[string]string{"k": "v"}, WatchedMs: 5, Etag: 255,
 			},
 			{},
 			{},
@@ -32,7 +32,7 @@ func TestResults(t *testing.T) {
 	}
 	const want = `[{"status":"stored","record":{"object":{"id":"100","type":1},"position_ms":1,"duration_ms":3,"furthest_ms":2,"plays":4,` +
 		`"state":"stopped","event_time":"2026-03-01T20:15:00.007Z","completed_at":"2026-03-01T20:15:00.000Z",` +
-		`"session":"s\u003c","device":"d","meta":{"k":"v"},"etag":"ff"}},` +
+		`"session":"s\u003c","device":"d","meta":{"k":"v"},"watched_ms":5,"etag":"ff"}},` +
 		`{"status":"invalid","error":{"field":"kind","reason":"want start, progress, pause, seek, stop or finish"}},` +
 		`{"status":"invalid","error":{"field":"position_ms","reason":"too far"}},` +
 		`{"status":"unknown"}]`

@@ -93,6 +93,22 @@ func TestInt(t *testing.T) {
 	}
 }
 
+func TestFloat(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want float64
+		ok   bool
+	}{
+		{"0", 0, true}, {"-1.5e-1", -0.15, true}, {"1E2", 100, true}, {"1e999", 0, false}, {`"1"`, 0, false}, {"[1]", 0, false},
+	} {
+		in := scan.New([]byte(tt.text))
+		got, ok := in.Float()
+		if ok != tt.ok || ok && got != tt.want || in.End() != nil {
+			t.Errorf("%s: got %g, %v, %v, want %g, %v", tt.text, got, ok, in.End(), tt.want, tt.ok)
+		}
+	}
+}
+
 func TestWrongKindsAreSkipped(t *testing.T) {
 	in := scan.New([]byte(`[{"a":[1]},"t",2]`))
 	var read []string

@@ -27,6 +27,16 @@ func (in *Input) Int() (n int64, ok bool) {
 	return n, err == nil
 }
 
+// Float returns the next value, a number. Any other value is skipped and not ok.
+func (in *Input) Float() (f float64, ok bool) {
+	if in.Kind() != Number {
+		in.Skip()
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(in.number()), 64)
+	return f, err == nil
+}
+
 // Bool returns the next value, true or false. Any other value is skipped and not ok.
 func (in *Input) Bool() (b, ok bool) {
 	if in.Kind() != Bool {
