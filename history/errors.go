@@ -10,6 +10,8 @@ import (
 var (
 	// ErrInvalid means that the request can never succeed as it is.
 	ErrInvalid = errors.New("invalid")
+	// ErrConflict means that a record is not the one that the caller knows.
+	ErrConflict = errors.New("conflict")
 	// ErrUnavailable means that a store did not answer: nothing is known, try again.
 	ErrUnavailable = errors.New("unavailable")
 	// ErrPermanent means that a store refused one entry for good.

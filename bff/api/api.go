@@ -101,7 +101,7 @@ func (a *api) register(h huma.API) {
 	handle(a, h, operation(http.MethodPost, "/v1/heartbeats", "Report what a player does", heartbeatsBody{}), a.heartbeats)
 	handle(a, h, operation(http.MethodGet, "/v1/history", "List a user's history, newest first", nil), a.list)
 	handle(a, h, operation(http.MethodGet, "/v1/continue", "List what is not finished, newest first", nil), a.unfinished)
-	handle(a, h, operation(http.MethodGet, "/v1/history/{type}/{id}", "Where the user stopped in one object", nil), a.point)
+	tagged(a, h, operation(http.MethodGet, "/v1/history/{type}/{id}", "Where the user stopped in one object", nil), a.point)
 	handle(a, h, operation(http.MethodPost, "/v1/history/lookup", "Where the user stopped in up to 100 objects", lookupBody{}), a.lookup)
 	handle(a, h, operation(http.MethodDelete, "/v1/history/{type}/{id}", "Remove one object", nil), a.deleteOne)
 	handle(a, h, operation(http.MethodPost, "/v1/history/delete", "Remove up to 1,000 objects, or a range", deleteBody{}), a.deleteSome)

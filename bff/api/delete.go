@@ -15,8 +15,12 @@ type clearInput struct {
 	Until string `query:"until" format:"date-time" doc:"Nothing after it; now by default. In a query a + is written as %2B."`
 }
 
-func (a *api) deleteOne(ctx context.Context, in *objectInput) (*deleted, error) {
-	n, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: in.objects()})
+func (a *api) deleteOne(ctx context.Context, in *deleteInput) (*deleted, error) {
+	tag, err := in.tag()
+	if err != nil {
+		return nil, err
+	}
+	n, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: []*historyv1.Object{{Id: in.ID, Type: in.Type}}, IfMatch: tag})
 	return &deleted{Deleted: &n}, err
 }
 

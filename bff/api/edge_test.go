@@ -83,6 +83,7 @@ func TestErrorsOfTheService(t *testing.T) {
 		{"deadline", status.Error(codes.DeadlineExceeded, secretText), 504, "no answer in time"},
 		{"cancelled", status.Error(codes.Canceled, secretText), 503, "the history is unavailable"},
 		{"too large", status.Error(codes.ResourceExhausted, "message larger than max"), 413, "larger than max"},
+		{"conflict", status.Error(codes.FailedPrecondition, secretText), 412, "another one"},
 		{"internal", status.Error(codes.Internal, secretText), 500, "internal error"},
 		{"not implemented", status.Error(codes.Unimplemented, secretText), 500, "internal error"},
 		{"no status", errors.New(secretText), 500, "internal error"},

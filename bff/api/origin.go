@@ -9,8 +9,8 @@ import (
 // What pages of other sites may send, and what of an answer they may read.
 const (
 	allowMethods  = "GET, POST, PUT, DELETE"
-	allowHeaders  = "Authorization, Content-Type, X-Request-Id"
-	exposeHeaders = "Retry-After, X-Request-Id, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset"
+	allowHeaders  = "Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id"
+	exposeHeaders = "ETag, Retry-After, X-Request-Id, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset"
 )
 
 // share lets pages of the listed sites use the edge. It reports whether that was all

@@ -41,6 +41,8 @@ func (a *api) problem(ctx context.Context, err error) *problem {
 		p.Detail = "the history is unavailable at the moment"
 	case http.StatusGatewayTimeout:
 		p.Detail = "no answer in time; what was sent may or may not be stored"
+	case http.StatusPreconditionFailed:
+		p.Detail = "the record is another one, or gone"
 	case http.StatusInternalServerError:
 		p.Detail = "internal error"
 		a.cfg.Logger.ErrorContext(ctx, "request failed", "err", err, "request_id", p.RequestID)

@@ -18,15 +18,6 @@ type listInput struct {
 	Until  string `query:"until" format:"date-time" doc:"Nothing after it."`
 }
 
-type objectInput struct {
-	Type uint32 `path:"type" minimum:"1" maximum:"4294967295"`
-	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
-}
-
-func (in *objectInput) objects() []*historyv1.Object {
-	return []*historyv1.Object{{Id: in.ID, Type: in.Type}}
-}
-
 func (a *api) list(ctx context.Context, in *listInput) (*page, error) {
 	req, err := listRequest(ctx, in.Type, in.Since, in.Until)
 	if err != nil {
@@ -52,8 +43,8 @@ func listRequest(ctx context.Context, typ uint32, since, until string) (*history
 	return req, nil
 }
 
-func (a *api) point(ctx context.Context, in *objectInput) (*codec.Record, error) {
-	records, err := a.points(ctx, in.objects())
+func (a *api) point(ctx context.Context, in *pointInput) (*codec.Record, error) {
+	records, err := a.points(ctx, []*historyv1.Object{{Id: in.ID, Type: in.Type}})
 	if err != nil {
 		return nil, err
 	}

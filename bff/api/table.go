@@ -42,6 +42,7 @@ func statusOf(err error) int {
 		{codec.ErrTooLarge, http.StatusRequestEntityTooLarge},
 		{errMediaType, http.StatusUnsupportedMediaType},
 		{history.ErrInvalid, http.StatusUnprocessableEntity},
+		{history.ErrConflict, http.StatusPreconditionFailed},
 		{history.ErrUnavailable, http.StatusServiceUnavailable},
 		{context.DeadlineExceeded, http.StatusGatewayTimeout},
 		{context.Canceled, http.StatusServiceUnavailable},
@@ -66,6 +67,8 @@ func statusOfCode(code codes.Code) int {
 	switch code {
 	case codes.InvalidArgument, codes.OutOfRange:
 		return http.StatusUnprocessableEntity
+	case codes.FailedPrecondition:
+		return http.StatusPreconditionFailed
 	case codes.NotFound:
 		return http.StatusNotFound
 	case codes.ResourceExhausted: // a message beyond the size that the service takes

@@ -103,7 +103,11 @@ func (w *world) raw(t *testing.T, uid, target, body string) string {
 
 func (w *world) ask(t *testing.T, uid, target, body string) (int, []byte) {
 	t.Helper()
-	r := request(t, uid, target, strings.NewReader(body))
+	return w.send(t, request(t, uid, target, strings.NewReader(body)))
+}
+
+func (w *world) send(t *testing.T, r *http.Request) (int, []byte) {
+	t.Helper()
 	out, err := http.NewRequestWithContext(t.Context(), r.Method, w.url+r.URL.String(), r.Body)
 	if err != nil {
 		t.Fatal(err)

@@ -162,6 +162,32 @@ func TestEachCallGetsItsOwn(t *testing.T) {
 	})
 }
 
+// TestAConflictIsItsOwnersAlone: who shares a batch with it, and asked for no records,
+// gets none.
+func TestAConflictIsItsOwnersAlone(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.answer = func(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+			resp := &historyv1.ApplyResponse{}
+			for _, h := range req.Heartbeats {
+				s, it := historyv1.Status_STATUS_STORED, &historyv1.Item{}
+				if h.Uid == "u1" {
+					s, it = historyv1.Status_STATUS_CONFLICT, &historyv1.Item{Object: &historyv1.Object{Id: h.ObjectId, Type: 1}}
+				}
+				resp.Statuses, resp.Records = append(resp.Statuses, s), append(resp.Records, it)
+			}
+			return resp
+		}
+		for n, a := range each(t, c, beats("u0", 2), beats("u1", 2), beats("u2", 1)) {
+			if want := map[int]int{1: 2}[n]; len(a.Records) != want {
+				t.Errorf("call %d was answered %v, want %d records", n, a, want)
+			}
+		}
+		if got := i.sizes(); !slices.Equal(got, []int{5}) {
+			t.Errorf("batches of %v, want one", got)
+		}
+	})
+}
+
 func TestOrderIsKept(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		var reqs []*historyv1.ApplyRequest

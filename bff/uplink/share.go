@@ -73,7 +73,11 @@ func deliver(calls []*pending, resp *historyv1.ApplyResponse) {
 	from := 0
 	for _, p := range calls {
 		to := from + len(p.req.Heartbeats)
-		p.done <- part(resp, from, to)
+		own := part(resp, from, to)
+		if own.err == nil && !p.req.GetReturnRecords() && !slices.ContainsFunc(own.resp.GetRecords(), isThere) {
+			own.resp.Records = nil // those of others are in conflict
+		}
+		p.done <- own
 		from = to
 	}
 }
@@ -96,6 +100,8 @@ func part(resp *historyv1.ApplyResponse, from, to int) answer {
 	}
 	return answer{resp: own}
 }
+
+func isThere(it *historyv1.Item) bool { return it.GetObject() != nil }
 
 // size returns how many bytes heartbeats take on their way, or a little less than it
 // says. A text that protobuf would refuse is refused here, because there it would

@@ -56,7 +56,7 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	defer cancel()
 	resp := &historyv1.ApplyResponse{}
 	events, statuses := s.decode(req.GetHeartbeats(), resp)
-	b := s.newBatch(events, statuses)
+	b := s.newBatch(events, statuses, matches(req.GetHeartbeats()))
 	s.write(ctx, b)
 	s.news.note(b.changes(req.GetHeartbeats())...)
 	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
@@ -64,8 +64,8 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	}
 	resp.Statuses = b.statuses
 	s.metrics.heartbeats(b.statuses)
-	if req.GetReturnRecords() {
-		resp.Records = b.items()
+	if all := req.GetReturnRecords(); all || count(b.statuses, historyv1.Status_STATUS_CONFLICT) > 0 {
+		resp.Records = b.items(all)
 	}
 	return resp, nil
 }

@@ -9,7 +9,8 @@ import (
 // base fetches from the archive what the cache has dropped of the groups with old
 // events: an upload from below the floor must not look newer than what the archive
 // holds, nor have plays of its own. When the archive does not answer, those groups
-// fail, and no others. The record stays partial: until it is written, another one may
+// fail, and no others. So it is with events that name the record which their device
+// knows. The record stays partial: until it is written, another one may
 // be archived and dropped.
 func (s *Server) base(ctx context.Context, groups []*group) {
 	var keys []history.Key
@@ -39,7 +40,13 @@ func (s *Server) base(ctx context.Context, groups []*group) {
 // events, which the cache has dropped. Of a cold user nobody knows: the warm-up sees
 // to that.
 func (g *group) below() bool {
-	if g.failed || g.base != nil || !g.user.Warm {
+	if g.failed || g.base != nil || g.pin.Record != nil {
+		return false
+	}
+	if g.matched() && !g.user.Complete() {
+		return true
+	}
+	if !g.user.Warm {
 		return false
 	}
 	for _, i := range g.events {

@@ -15,6 +15,7 @@ type batch struct {
 	rules    *history.Rulebook
 	events   []history.Event
 	statuses []historyv1.Status // of the events; anything but unspecified is decided
+	matches  []uint64           // the etags that the events name, 0 for none; nil when none does
 	groups   []*group
 }
 
@@ -33,13 +34,14 @@ type group struct {
 	done     bool            // stored, needless, or failed
 	failed   bool            // a store did not answer
 	visible  bool            // the key had a record that readers saw
+	granted  grant           // what an event of the batch has matched
 
 	result aggregate.Result
 }
 
 // newBatch groups the events that are not yet decided and pins their keys.
-func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status) *batch {
-	b := &batch{rules: s.cfg.Rules, events: events, statuses: statuses, groups: make([]*group, 0, len(events))}
+func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status, matches []uint64) *batch {
+	b := &batch{rules: s.cfg.Rules, events: events, statuses: statuses, matches: matches, groups: make([]*group, 0, len(events))}
 	byKey := make(map[history.Key]*group, len(events))
 	for i := range events {
 		if statuses[i] != historyv1.Status_STATUS_UNSPECIFIED {
@@ -67,10 +69,11 @@ func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status) *
 }
 
 // held reports whether what is held is enough to decide about the events. That the user
-// does not want one recorded may have changed since: a write would find out, but none is
-// made of an event that is refused.
+// does not want one recorded may have changed since, and so may the record that the
+// device of one knows: a write would find out, but none is made of an event that is
+// refused.
 func (g *group) held() bool {
-	return g.pin.Record != nil && !slices.ContainsFunc(g.events, func(i int) bool {
+	return g.pin.Record != nil && !g.matched() && !slices.ContainsFunc(g.events, func(i int) bool {
 		return g.pin.Pause.Covers(g.batch.events[i].At)
 	})
 }
@@ -132,14 +135,18 @@ func (b *batch) release(a *aggregate.Aggregator) {
 	}
 }
 
-// items returns the records as they now stand, one for each event.
-func (b *batch) items() []*historyv1.Item {
+// items returns the records as they now stand, one for each event, or only for those in
+// conflict.
+func (b *batch) items(all bool) []*historyv1.Item {
 	items := make([]*historyv1.Item, len(b.statuses))
 	for i := range items {
 		items[i] = &historyv1.Item{}
 	}
 	for _, g := range b.groups {
 		for _, i := range g.events {
+			if !all && b.statuses[i] != historyv1.Status_STATUS_CONFLICT {
+				continue
+			}
 			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
 				items[i] = item(g.key.Object, r)
 			}

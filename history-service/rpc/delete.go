@@ -10,7 +10,8 @@ import (
 
 // Delete writes a tombstone for each object: a write like any other, that nothing
 // older can undo. An object without a record gets one too, since a device may
-// still upload what it saw of it.
+// still upload what it saw of it. A caller that says which record it knows, and is wrong,
+// fails with [history.ErrConflict].
 func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
 	events, err := s.deletions(req)
 	if err != nil {
@@ -18,13 +19,17 @@ func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	b := s.newBatch(events, make([]historyv1.Status, len(events)))
+	var matches []uint64
+	if tag := req.GetIfMatch(); tag != 0 {
+		matches = []uint64{tag}
+	}
+	b := s.newBatch(events, make([]historyv1.Status, len(events)), matches)
 	s.write(ctx, b)
 	s.news.note(b.changes(nil)...)
 	resp := &historyv1.DeleteResponse{}
 	for _, g := range b.groups {
-		if b.statuses[g.events[0]] == historyv1.Status_STATUS_UNAVAILABLE {
-			return nil, status(fmt.Errorf("delete %s: cache: %w", g.key.Object, history.ErrUnavailable))
+		if err := g.deleted(); err != nil {
+			return nil, status(fmt.Errorf("delete %s: %w", g.key.Object, err))
 		}
 		if g.visible && g.result.Written != nil {
 			resp.Deleted++
@@ -33,9 +38,22 @@ func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	return resp, nil
 }
 
+// deleted returns why a key was not deleted.
+func (g *group) deleted() error {
+	switch s := g.batch.statuses[g.events[0]]; {
+	case s == historyv1.Status_STATUS_UNAVAILABLE:
+		return fmt.Errorf("cache: %w", history.ErrUnavailable)
+	case s == historyv1.Status_STATUS_CONFLICT, s == historyv1.Status_STATUS_CLEARED && g.matched():
+		return fmt.Errorf("%w: the record is another one", history.ErrConflict)
+	}
+	return nil
+}
+
 func (s *Server) deletions(req *historyv1.DeleteRequest) ([]history.Event, error) {
 	if n := len(req.GetObjects()); n == 0 || n > MaxBatch {
 		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxBatch))
+	} else if req.GetIfMatch() != 0 && n > 1 {
+		return nil, history.Invalid("if_match", "want it for one object")
 	}
 	at, err := s.past("at", req.GetAtMs())
 	if err != nil {

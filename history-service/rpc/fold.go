@@ -5,8 +5,14 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// loaded takes what the cache answered for a key that was not held.
+// loaded takes what the cache answered for a key that was not held, or that another
+// service may have written since.
 func (g *group) loaded(e history.Entry) {
+	if held := g.pin.Record; held != nil && (e.Record == nil || e.Record.Revision != held.Revision) {
+		g.base = held
+		g.conflict(e)
+		return
+	}
 	g.base, g.next, g.user = e.Record, e.Record, e.User
 	g.fold()
 }
@@ -56,14 +62,16 @@ func outlived(held *history.Record, u *history.User) *history.Record {
 // changed, there is nothing to write.
 func (g *group) fold() {
 	g.visible = g.before().Visible(g.key.Object, &g.user) != nil
+	g.granted = grant{}
 	cleared := g.user.ClearedAt(g.key.Object.Type)
 	for _, i := range g.events {
-		g.batch.statuses[i] = g.add(&g.batch.events[i], cleared)
+		g.batch.statuses[i] = g.add(i, cleared)
 	}
 	g.done = history.Same(g.next, g.before())
 }
 
-func (g *group) add(e *history.Event, cleared int64) historyv1.Status {
+func (g *group) add(i int, cleared int64) historyv1.Status {
+	e := &g.batch.events[i]
 	if e.At <= cleared {
 		return historyv1.Status_STATUS_CLEARED
 	}
@@ -76,6 +84,12 @@ func (g *group) add(e *history.Event, cleared int64) historyv1.Status {
 	}
 	merged := history.Merge(g.next, said)
 	same, newer := history.Same(merged, g.next), g.next == nil || said.Version >= g.next.Version
+	switch {
+	case same:
+		g.again(i, said)
+	case !g.allows(i):
+		return historyv1.Status_STATUS_CONFLICT
+	}
 	g.next = merged
 	g.result.Ended = g.result.Ended || e.Kind.Ends()
 	switch {

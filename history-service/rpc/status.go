@@ -20,6 +20,7 @@ var table = []struct {
 	{history.ErrInvalid, codes.InvalidArgument},
 	{context.DeadlineExceeded, codes.DeadlineExceeded},
 	{context.Canceled, codes.Canceled},
+	{history.ErrConflict, codes.FailedPrecondition},
 	{history.ErrUnavailable, codes.Unavailable},
 	{history.ErrClosed, codes.Unavailable},
 }

@@ -1,0 +1,68 @@
+package rpc
+
+import (
+	"slices"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// An event may say which record its device knows, by the etag, and then contributes only
+// to that one. In a batch, the events of a key are looked at one after another in the
+// order of their times. The later ones of a viewing that name the same etag follow the
+// first: what it has changed is no surprise to its own device. So do those behind an event
+// that is stored already and still the latest, so that an upload may be sent again with
+// more in it. What contributes nothing is never in conflict.
+
+// grant is an etag that was the record's, and the viewing that knew it.
+type grant struct{ etag, viewing uint64 }
+
+// match is the etag that an event names, 0 when it does not care.
+func (b *batch) match(i int) uint64 {
+	if b.matches == nil {
+		return 0
+	}
+	return b.matches[i]
+}
+
+// allows reports whether an event may change the record as it is by now.
+func (g *group) allows(i int) bool {
+	want := g.batch.match(i)
+	own := grant{want, g.batch.events[i].Viewing()}
+	if want == 0 || g.granted == own {
+		return true
+	}
+	r := g.next.Visible(g.key.Object, &g.user)
+	if r == nil || etag(item(g.key.Object, r)) != want {
+		return false
+	}
+	g.granted = own
+	return true
+}
+
+// again takes note of an event that the record had already.
+func (g *group) again(i int, said *history.Record) {
+	n := g.next
+	if n.Version == said.Version && n.Position == said.Position && n.Session == said.Session && n.Device == said.Device {
+		g.granted = grant{g.batch.match(i), g.batch.events[i].Viewing()}
+	}
+}
+
+// matched reports whether any of the events says which record it knows.
+func (g *group) matched() bool {
+	return slices.ContainsFunc(g.events, func(i int) bool { return g.batch.match(i) != 0 })
+}
+
+// matches returns what the heartbeats name, nil when none does.
+func matches(hbs []*historyv1.Heartbeat) []uint64 {
+	var tags []uint64
+	for i, hb := range hbs {
+		if hb.GetIfMatch() != 0 {
+			if tags == nil {
+				tags = make([]uint64, len(hbs))
+			}
+			tags[i] = hb.GetIfMatch()
+		}
+	}
+	return tags
+}

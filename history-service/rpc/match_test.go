@@ -1,0 +1,249 @@
+package rpc_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const conflict = historyv1.Status_STATUS_CONFLICT
+
+// knowing is a heartbeat of a session that knows a record by its etag.
+func knowing(hb *historyv1.Heartbeat, session string, etag uint64) *historyv1.Heartbeat {
+	hb.Session, hb.IfMatch = session, etag
+	return hb
+}
+
+func tag(t *testing.T, s *rpc.Server, id string) uint64 {
+	t.Helper()
+	return point(t, s, "ann", id).GetEtag()
+}
+
+// TestWakingDevice: a device that slept while another one went on does not overwrite
+// anything, and is told where the user is.
+func TestWakingDevice(t *testing.T) {
+	s := newHouse(t).service(t)
+	apply(t, s, beat("ann/7", pause, 90_000, 20))
+	old := tag(t, s, "7")
+	apply(t, s, viewing("phone", "ann/7", 60_000, 70), beat("ann/8", stop, 60_000, 70))
+	before := point(t, s, "ann", "7")
+	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{
+		beat("ann/8", stop, 50_000, 80), knowing(beat("ann/7", stop, 1000, 95), "tv", old), beat("ann/9", stop, 50_000, 90),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := resp.GetStatuses(), []historyv1.Status{stored, conflict, stored}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	items := resp.GetRecords()
+	if len(items) != 3 || items[0].GetObject() != nil || items[2].GetObject() != nil || items[1].GetEtag() != before.GetEtag() || items[1].GetPositionMs() != 70_000 {
+		t.Errorf("got records %v, want that of 7 alone", items)
+	}
+	if after := point(t, s, "ann", "7"); after.GetEtag() != before.GetEtag() || after.GetFurthestMs() != 70_000 || after.GetPlays() != 1 {
+		t.Errorf("the record is now %v", after)
+	}
+	again := knowing(beat("ann/7", progress, 500, 71), "tv", before.GetEtag())
+	if got := apply(t, s, again); got[0] != stored {
+		t.Errorf("with the etag that it was told: got %v", got)
+	}
+	if got := apply(t, s, again); got[0] != unchanged {
+		t.Errorf("sent again: got %v", got)
+	}
+}
+
+// TestMatchesInABatch tells what becomes of the later events of one batch.
+func TestMatchesInABatch(t *testing.T) {
+	const right, wrong = 0, 1
+	h := newHouse(t)
+	tests := []struct {
+		name string
+		hbs  func(tags [2]uint64, id string) []*historyv1.Heartbeat
+		want []historyv1.Status
+	}{
+		{"one viewing", func(tags [2]uint64, id string) []*historyv1.Heartbeat {
+			return []*historyv1.Heartbeat{
+				knowing(beat(id, progress, 5000, 30), "s2", tags[right]), knowing(beat(id, progress, 4000, 31), "s2", tags[right]), knowing(beat(id, stop, 3000, 32), "s2", tags[right]),
+			}
+		}, []historyv1.Status{stored, stored, stored}},
+		{"another viewing later", func(tags [2]uint64, id string) []*historyv1.Heartbeat {
+			return []*historyv1.Heartbeat{knowing(beat(id, progress, 4000, 30), "s3", tags[right]), knowing(beat(id, progress, 5000, 31), "s2", tags[right])}
+		}, []historyv1.Status{conflict, stored}},
+		{"an old etag twice", func(tags [2]uint64, id string) []*historyv1.Heartbeat {
+			return []*historyv1.Heartbeat{knowing(beat(id, progress, 5000, 30), "s2", tags[wrong]), knowing(beat(id, progress, 4000, 31), "s2", tags[wrong])}
+		}, []historyv1.Status{conflict, conflict}},
+		{"an old etag beside one who does not care", func(tags [2]uint64, id string) []*historyv1.Heartbeat {
+			return []*historyv1.Heartbeat{knowing(beat(id, progress, 5000, 30), "s2", tags[wrong]), knowing(beat(id, progress, 4000, 31), "s3", 0)}
+		}, []historyv1.Status{conflict, stored}},
+		{"older than what is there", func(tags [2]uint64, id string) []*historyv1.Heartbeat {
+			return []*historyv1.Heartbeat{knowing(beat(id, progress, 95_000, 5), "s2", tags[wrong]), knowing(beat(id, progress, 4000, 31), "s2", tags[wrong])}
+		}, []historyv1.Status{stale, conflict}},
+	}
+	s, other := h.service(t), h.service(t)
+	for i, test := range tests {
+		for name, service := range map[string]*rpc.Server{"held": s, "elsewhere": other} {
+			id := fmt.Sprint(name, i)
+			apply(t, s, beat("ann/"+id, progress, 90_000, 10))
+			old := tag(t, s, id)
+			apply(t, s, beat("ann/"+id, progress, 80_000, 20))
+			if got := apply(t, service, test.hbs([2]uint64{tag(t, s, id), old}, "ann/"+id)...); !slices.Equal(got, test.want) {
+				t.Errorf("%s, %s: got %v, want %v", test.name, name, got, test.want)
+			}
+		}
+	}
+}
+
+// TestUploadThatGrew is sent again, after an answer that was lost, with one more.
+func TestUploadThatGrew(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	apply(t, s, beat("ann/7", progress, 90_000, 10))
+	known := tag(t, s, "7")
+	upload := []*historyv1.Heartbeat{knowing(beat("ann/7", progress, 5000, 30), "s2", known), knowing(beat("ann/7", progress, 4000, 31), "s2", known)}
+	if got := apply(t, s, upload...); got[0] != stored || got[1] != stored {
+		t.Fatalf("got %v", got)
+	}
+	upload = append(upload, knowing(beat("ann/7", stop, 3000, 32), "s2", known))
+	if got, want := apply(t, h.service(t), upload...), []historyv1.Status{stale, unchanged, stored}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestMatchOfWhatIsGone: a record that was deleted or cleared is another one, and there
+// is none to be told.
+func TestMatchOfWhatIsGone(t *testing.T) {
+	h := newHouse(t)
+	s, other := h.service(t), h.service(t)
+	for id, remove := range map[string]func() error{
+		"deleted": func() error {
+			_, err := other.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", AtMs: start - 50_000, Objects: []*historyv1.Object{{Id: "deleted", Type: 1}}})
+			return err
+		},
+		"cleared": func() error {
+			_, err := other.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 50_000})
+			return err
+		},
+		"never": func() error { return nil },
+	} {
+		known := uint64(7)
+		if id != "never" {
+			apply(t, s, beat("ann/"+id, progress, 90_000, 20))
+			known = tag(t, s, id)
+		}
+		if err := remove(); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{knowing(beat("ann/"+id, progress, 4000, 31), "s1", known)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.GetStatuses()[0] != conflict || len(resp.GetRecords()) != 1 || resp.GetRecords()[0].GetObject() != nil {
+			t.Errorf("%s: got %v", id, resp)
+		}
+		if it := point(t, s, "ann", id); it != nil {
+			t.Errorf("%s: it is back: %v", id, it)
+		}
+	}
+}
+
+// TestMatchOverTwoServices: what a service holds may be older than what another one has
+// written, and is not what an etag is compared with.
+func TestMatchOverTwoServices(t *testing.T) {
+	h := newHouse(t)
+	one, other := h.service(t), h.service(t)
+	apply(t, one, beat("ann/7", progress, 90_000, 20))
+	old := tag(t, one, "7")
+	apply(t, other, beat("ann/7", progress, 80_000, 30))
+	if got := apply(t, one, knowing(beat("ann/7", progress, 70_000, 40), "s2", old)); got[0] != conflict {
+		t.Errorf("the etag of what is held: got %v, want %v", got, conflict)
+	}
+	if got := apply(t, one, knowing(beat("ann/7", progress, 70_000, 40), "s2", tag(t, other, "7"))); got[0] != stored {
+		t.Errorf("the etag of what is there: got %v, want %v", got, stored)
+	}
+}
+
+// TestMatchOfOne has many devices that know the same record write at once through two
+// services: one of them does.
+func TestMatchOfOne(t *testing.T) {
+	h := newHouse(t)
+	services := []*rpc.Server{h.service(t), h.service(t)}
+	for round := range 20 {
+		id := fmt.Sprint(round)
+		apply(t, services[round%2], beat("ann/"+id, progress, 90_000, 20))
+		known := tag(t, services[0], id)
+		statuses := make([]historyv1.Status, 8)
+		var all sync.WaitGroup
+		for i := range statuses {
+			all.Go(func() {
+				hb := knowing(beat("ann/"+id, progress, 5000-int64(i), 38-int64(i)), fmt.Sprint(i), known)
+				statuses[i] = apply(t, services[i%2], hb)[0]
+			})
+		}
+		all.Wait()
+		n := 0
+		for _, got := range statuses {
+			if got == stored {
+				n++
+			} else if got != conflict {
+				t.Errorf("got %v", got)
+			}
+		}
+		if n != 1 {
+			t.Errorf("round %d: got %v, want one stored", round, statuses)
+		}
+	}
+}
+
+// TestMatchOfAColdUser: the record that a device knows may be in the archive alone.
+func TestMatchOfAColdUser(t *testing.T) {
+	s, a := trimmed(t)
+	known := uint64(7)
+	if got := apply(t, s, knowing(beat("ann/old", progress, 1000, 30), "s9", known)); got[0] != conflict {
+		t.Errorf("got %v, want %v", got, conflict)
+	}
+	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{knowing(beat("ann/old", progress, 1000, 30), "s9", known)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known = resp.GetRecords()[0].GetEtag()
+	a.down.Store(true)
+	if _, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{knowing(beat("ann/old", progress, 1000, 30), "s9", known)}}); err == nil {
+		t.Error("without the archive it was decided")
+	}
+	a.down.Store(false)
+	if got := apply(t, s, knowing(beat("ann/old", progress, 1000, 30), "s9", known)); got[0] != stored {
+		t.Errorf("got %v, want %v", got, stored)
+	}
+	want(t, s, "old", exact{30, 100, 2})
+}
+
+func TestDeleteOfWhatIsKnown(t *testing.T) {
+	h := newHouse(t)
+	s, other := h.service(t), h.service(t)
+	apply(t, s, beat("ann/7", progress, 90_000, 20))
+	old := tag(t, s, "7")
+	apply(t, other, beat("ann/7", progress, 80_000, 30))
+	req := &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "7", Type: 1}}, IfMatch: old}
+	_, err := s.Delete(t.Context(), req)
+	wantCode(t, "another record", err, codes.FailedPrecondition)
+	req.IfMatch = tag(t, s, "7")
+	resp, err := s.Delete(t.Context(), req)
+	if err != nil || resp.GetDeleted() != 1 || point(t, s, "ann", "7") != nil {
+		t.Errorf("the record: got %v, %v", resp, err)
+	}
+	h.clock.Add(1000)
+	_, err = s.Delete(t.Context(), req)
+	wantCode(t, "a record that is gone", err, codes.FailedPrecondition)
+	req.Objects = append(req.Objects, &historyv1.Object{Id: "8", Type: 1})
+	_, err = s.Delete(t.Context(), req)
+	wantCode(t, "two objects", err, codes.InvalidArgument)
+	if got := field(err); got != "if_match" {
+		t.Errorf("two objects: the error names %q", got)
+	}
+}
