@@ -27,6 +27,7 @@ type Service interface {
 	Apply(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error)
 	List(context.Context, *historyv1.ListRequest) (*historyv1.ListResponse, error)
 	Points(context.Context, *historyv1.PointsRequest) (*historyv1.PointsResponse, error)
+	Continue(context.Context, *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error)
 	Delete(context.Context, *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error)
 	Clear(context.Context, *historyv1.ClearRequest) (*historyv1.ClearResponse, error)
 	GetSettings(context.Context, *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error)

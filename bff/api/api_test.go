@@ -54,6 +54,10 @@ func (s *service) Points(ctx context.Context, req *historyv1.PointsRequest) (*hi
 	return ask[historyv1.PointsResponse](ctx, s, req)
 }
 
+func (s *service) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
+	return ask[historyv1.ContinueResponse](ctx, s, req)
+}
+
 func (s *service) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
 	return ask[historyv1.DeleteResponse](ctx, s, req)
 }

@@ -80,15 +80,15 @@ func TestOperations(t *testing.T) {
 		},
 		{
 			"GET /v1/continue", "",
-			&historyv1.ListRequest{Uid: "u1", Limit: 100},
-			&historyv1.ListResponse{},
+			&historyv1.ContinueRequest{Uid: "u1", Limit: 20, Series: "series"},
+			&historyv1.ContinueResponse{},
 			`{"items":[]}`,
 		},
 		{
-			"GET /v1/continue?limit=1&type=2", "",
-			&historyv1.ListRequest{Uid: "u1", Limit: 100, Type: 2},
-			&historyv1.ListResponse{Items: []*historyv1.Item{item, item}, HasMore: true, Cursor: "abc"},
-			`{"items":[` + itemJSON + `]}`,
+			"GET /v1/continue?limit=1&type=2&series=show", "",
+			&historyv1.ContinueRequest{Uid: "u1", Limit: 1, Type: 2, Series: "show"},
+			&historyv1.ContinueResponse{Items: []*historyv1.Item{item, item}},
+			`{"items":[` + itemJSON + `,` + itemJSON + `]}`,
 		},
 		{
 			"GET /v1/export?type=2&since=2026-03-01T20:15:00Z&until=2026-03-01T20:15:01Z", "",

@@ -53,12 +53,23 @@ func TestRanges(t *testing.T) {
 
 func TestContinueWatching(t *testing.T) {
 	w := newWorld(t)
-	w.do(t, "u1", "POST /v1/heartbeats", upload(
-		at("middle", "stop", 3*time.Hour, 50_000), at("end", "stop", 2*time.Hour, 95_000), at("finished", "finish", time.Hour, 100_000),
-		at("again", "stop", 5*time.Hour, 99_000), strings.Replace(at("again", "progress", time.Minute, 10_000), `"s1"`, `"s2"`, 1),
-		at("opened", "start", time.Minute, 0)))
-	code, answer := w.do(t, "u1", "GET /v1/continue", "")
-	if code != 200 || len(get(answer, "items").([]any)) != 2 || get(answer, "items", 0, "object", "id") != "again" || get(answer, "items", 1, "object", "id") != "middle" {
-		t.Errorf("%d %v, want again and middle", code, answer)
+	beats := upload(
+		at("middle", "stop", 3*time.Hour, 1_000_000), at("end", "stop", 2*time.Hour, 3_500_000), at("finished", "finish", time.Hour, 3_600_000),
+		at("again", "stop", 5*time.Hour, 3_500_000), strings.Replace(at("again", "progress", time.Minute, 600_000), `"s1"`, `"s2"`, 1),
+		at("opened", "start", time.Minute, 0), episode("e1", 7*time.Hour), episode("e2", 6*time.Hour))
+	w.do(t, "u1", "POST /v1/heartbeats", strings.ReplaceAll(beats, `"duration_ms":100000`, `"duration_ms":3600000`))
+	for query, want := range map[string]string{"": "again middle e2", "?series=other": "again middle e2 e1", "?series=show&limit=2": "again middle", "?type=2": ""} {
+		code, answer := w.do(t, "u1", "GET /v1/continue"+query, "")
+		var ids []string
+		for i := range get(answer, "items").([]any) {
+			ids = append(ids, get(answer, "items", i, "object", "id").(string))
+		}
+		if got := strings.Join(ids, " "); code != 200 || got != want {
+			t.Errorf("%s: %d %s, want %s", query, code, got, want)
+		}
 	}
+}
+
+func episode(id string, ago time.Duration) string {
+	return strings.Replace(at(id, "stop", ago, 1_000_000), "{", `{"meta":{"series":"s","show":"t"},`, 1)
 }

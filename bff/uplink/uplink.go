@@ -107,6 +107,11 @@ func (c *Client) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Points)
 }
 
+// Continue reads what a user has begun and not finished.
+func (c *Client) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
+	return call(ctx, c, req, historyv1.HistoryServiceClient.Continue)
+}
+
 // GetSettings reads what a user has decided.
 func (c *Client) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return call(ctx, c, req, historyv1.HistoryServiceClient.GetSettings)
