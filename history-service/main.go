@@ -97,7 +97,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 		return nil, err
 	}
 	server, err := rpc.New(rpc.Config{
-		Cache: engines.Cache(cache), Archive: engines.Archive(archive), Aggregate: held, Queue: publisher,
+		Cache: engines.Cache(cache), Archive: engines.Archive(archive), Aggregate: held, Queue: publisher, Feed: cache,
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: rules, Logger: log, Registry: registry,
 	})
 	if err != nil {
