@@ -59,6 +59,7 @@ func TestChanges(t *testing.T) {
 		w.report("1", "2")
 		w.change("b")
 		w.flush(time.Second)
+		synctest.Wait() // for what was told to arrive
 		w.door.Cut()
 		time.Sleep(time.Second) // of the bubble
 		w.change("c")
