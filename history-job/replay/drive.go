@@ -3,15 +3,12 @@ package replay
 import (
 	"context"
 	"errors"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
 	"github.com/playhead/playhead/history"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // Driver sends a plan through the door of history-service. Zero values take the
@@ -32,31 +29,11 @@ type Driver struct {
 	// sent again.
 	Patience time.Duration
 
-	acked    atomic.Int64
-	statuses [16]atomic.Int64
+	answers
 }
 
 // ErrRefused means that the service found a heartbeat invalid.
 var ErrRefused = errors.New("refused by the service")
-
-// Acked returns how many heartbeats were acknowledged so far.
-func (d *Driver) Acked() int64 { return d.acked.Load() }
-
-// Statuses returns how many heartbeats were answered with each status.
-func (d *Driver) Statuses() map[historyv1.Status]int64 {
-	m := make(map[historyv1.Status]int64)
-	for i := range d.statuses {
-		if n := d.statuses[i].Load(); n > 0 {
-			m[historyv1.Status(i)] = n //nolint:gosec // a small constant range
-		}
-	}
-	return m
-}
-
-// StatusName returns a status as interfaces write it: "stored".
-func StatusName(s historyv1.Status) string {
-	return strings.ToLower(strings.TrimPrefix(s.String(), "STATUS_"))
-}
 
 // Run sends the whole plan and returns when every heartbeat is acknowledged.
 func (d *Driver) Run(ctx context.Context, p *Plan) error {

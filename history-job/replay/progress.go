@@ -12,7 +12,7 @@ import (
 
 // Progress shows how far d has come with total heartbeats, until the returned
 // function is called: a bar on a terminal, a line every few seconds elsewhere.
-func Progress(out *os.File, total int, d *Driver) (done func()) {
+func Progress(out *os.File, total int, d interface{ Acked() int64 }) (done func()) {
 	show, every := lines(out, total), 5*time.Second
 	if term.IsTerminal(int(out.Fd())) { //nolint:gosec // a file descriptor
 		show, every = bar(out, total), 100*time.Millisecond

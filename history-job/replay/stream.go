@@ -126,14 +126,13 @@ func (d *Driver) note(r *historyv1.ApplyResponse, n int) error {
 		switch {
 		case s == historyv1.Status_STATUS_UNAVAILABLE:
 			return errAgain
-		case s <= 0 || int(s) >= len(d.statuses):
+		case !d.known(s):
 			return fmt.Errorf("%w: status %d", errGarbled, s)
 		}
 	}
 	for _, s := range r.GetStatuses() {
-		d.statuses[s].Add(1)
+		d.answers.note(s)
 	}
-	d.acked.Add(int64(n))
 	return nil
 }
 
@@ -151,13 +150,18 @@ func newRequest(window int) *request {
 func (r *request) fill(seq uint64, p *Plan, beats []int32) *historyv1.ApplyStreamRequest {
 	batch := &historyv1.ApplyRequest{Heartbeats: make([]*historyv1.Heartbeat, len(beats))}
 	for i, b := range beats {
-		e, hb := p.Event(int(b)), &r.beats[i]
-		hb.Uid, hb.ObjectId, hb.ObjectType = e.Key.UID, e.Key.Object.ID, e.Key.Object.Type
-		hb.Kind, hb.EventTimeMs = historyv1.Kind(e.Kind), e.At
-		hb.PositionMs, hb.DurationMs = e.Position, e.Duration
-		hb.Session, hb.Device = e.Session, e.Device
-		batch.Heartbeats[i] = hb
+		p.heartbeat(int(b), &r.beats[i])
+		batch.Heartbeats[i] = &r.beats[i]
 	}
 	r.msg.Sequence, r.msg.Batch = seq, batch
 	return &r.msg
+}
+
+// heartbeat fills in heartbeat i.
+func (p *Plan) heartbeat(i int, hb *historyv1.Heartbeat) {
+	e := p.Event(i)
+	hb.Uid, hb.ObjectId, hb.ObjectType = e.Key.UID, e.Key.Object.ID, e.Key.Object.Type
+	hb.Kind, hb.EventTimeMs = historyv1.Kind(e.Kind), e.At
+	hb.PositionMs, hb.DurationMs = e.Position, e.Duration
+	hb.Session, hb.Device = e.Session, e.Device
 }

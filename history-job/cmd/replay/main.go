@@ -1,10 +1,12 @@
-// Command replay brings a trace of viewings in through the door of history-service,
-// as the heartbeats that players would have sent. `replay dead` drives again what
+// Command replay brings a trace of viewings in through the door of history-service, or
+// through an edge, as the heartbeats that players would have sent. `replay dead` drives again what
 // could not be archived.
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,19 +17,24 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/internal/run"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 type flags struct {
 	Trace    string        `arg:"" help:"CSV file, gzip if it ends in .gz, with the columns user_id, video_id, time_ms, play_time_ms, duration_ms."`
 	Service  string        `help:"Address of history-service." default:"127.0.0.1:7070"`
+	Edge     string        `help:"Address of an edge, such as http://127.0.0.1:8080: go through it as the players would, over a WebSocket of each user. --speed, --streams and --window are for the service only."`
+	Secret   string        `name:"token-secret-file" help:"File with the secret that the edge's tokens are signed with." type:"existingfile"`
+	Users    int           `help:"Users side by side at the edge." default:"64"`
 	Shift    bool          `help:"Move the trace so that its last heartbeat is now." default:"true" negatable:""`
 	Speed    float64       `help:"So many times faster than the trace's own time; 0 is as fast as the service takes it."`
 	Limit    int           `help:"Send at most this many heartbeats, of whole viewings; 0 is all."`
 	Streams  int           `help:"gRPC streams side by side." default:"16"`
 	Window   int           `help:"Heartbeats of a batch, at most 1000." default:"200"`
-	Patience time.Duration `help:"How long to go on when the service does not answer, or not for a batch." default:"60s"`
+	Patience time.Duration `help:"How long to go on when nothing is answered." default:"60s"`
 }
 
 func main() { run.Main(replayed) }
@@ -52,12 +59,11 @@ func send(ctx context.Context, args []string, getenv func(string) string, out io
 	if f.Shift {
 		plan.EndAt(time.Now().UnixMilli())
 	}
-	conn, err := grpc.NewClient(f.Service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	d, closing, err := f.driver()
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", f.Service, err)
+		return err
 	}
-	defer conn.Close()
-	d := &replay.Driver{Conn: conn, Streams: f.Streams, Window: f.Window, Speed: f.Speed, Patience: f.Patience}
+	defer closing()
 	began := time.Now()
 	done := replay.Progress(os.Stderr, plan.Len(), d)
 	err = d.Run(ctx, plan)
@@ -69,7 +75,42 @@ func send(ctx context.Context, args []string, getenv func(string) string, out io
 	return nil
 }
 
-func report(out io.Writer, d *replay.Driver, took time.Duration) {
+// driver is one of the two doors.
+type driver interface {
+	Run(ctx context.Context, p *replay.Plan) error
+	Acked() int64
+	Statuses() map[historyv1.Status]int64
+}
+
+func (f *flags) driver() (d driver, closing func(), err error) {
+	if f.Edge != "" {
+		d, err = f.edge()
+		return d, func() {}, err
+	}
+	conn, err := grpc.NewClient(f.Service, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to %s: %w", f.Service, err)
+	}
+	return &replay.Driver{Conn: conn, Streams: f.Streams, Window: f.Window, Speed: f.Speed, Patience: f.Patience}, func() { _ = conn.Close() }, nil
+}
+
+func (f *flags) edge() (driver, error) {
+	if f.Secret == "" {
+		return nil, errors.New("--edge needs --token-secret-file")
+	}
+	text, err := os.ReadFile(f.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("token secret: %w", err)
+	}
+	secret := bytes.TrimSpace(text) // an editor's newline is none of it
+	mint := func(uid string) (string, error) { return token.Mint(secret, uid, time.Hour) }
+	if _, err := mint("replay"); err != nil { // now, and not for each user again and again
+		return nil, err
+	}
+	return &replay.Edge{URL: f.Edge, Token: mint, Users: f.Users, Patience: f.Patience}, nil
+}
+
+func report(out io.Writer, d driver, took time.Duration) {
 	fmt.Fprintf(out, "%d heartbeats acknowledged in %.2f s, %.0f/s\n", d.Acked(), took.Seconds(), float64(d.Acked())/took.Seconds())
 	statuses := d.Statuses()
 	for _, s := range slices.Sorted(maps.Keys(statuses)) {

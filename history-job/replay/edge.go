@@ -1,0 +1,117 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/playhead/playhead/client"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Edge sends a plan through the edge, as the players of its users would: over a
+// WebSocket of each user, with a token of theirs and within their budgets.
+type Edge struct {
+	// URL is the edge's, such as https://edge.example.com.
+	URL string
+	// Token returns a token of a user.
+	Token func(uid string) (string, error)
+	// Users is how many are connected at once (default 64).
+	Users int
+	// Patience is how long to go on while nothing is answered (default 60 s).
+	Patience time.Duration
+	Logger   *slog.Logger
+
+	answers
+}
+
+// Run sends the whole plan, a user at a time on each connection, and returns when every
+// heartbeat is answered. It fails with [ErrRefused] when the service found heartbeats invalid, which the others do not
+// suffer from.
+func (e *Edge) Run(ctx context.Context, p *Plan) error {
+	byUser, uids := make(map[string][]int), []string(nil)
+	for i := range p.beats {
+		uid := p.Viewings[p.beats[i].viewing].UID
+		if byUser[uid] == nil {
+			uids = append(uids, uid)
+		}
+		byUser[uid] = append(byUser[uid], i)
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go e.watch(ctx, end)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(orDefault(e.Users, 64))
+	for _, uid := range uids {
+		g.Go(func() error {
+			if err := e.user(ctx, uid, p, byUser[uid]); err != nil {
+				return fmt.Errorf("replay %s: %w", uid, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if n := e.Statuses()[historyv1.Status_STATUS_INVALID]; n > 0 {
+		return fmt.Errorf("%w: %d heartbeats", ErrRefused, n)
+	}
+	return nil
+}
+
+// watch ends a run of which nothing is answered any more.
+func (e *Edge) watch(ctx context.Context, end context.CancelCauseFunc) {
+	patience := orDefault(e.Patience, 60*time.Second)
+	tick := time.NewTicker(patience)
+	defer tick.Stop()
+	for last := int64(-1); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if e.Acked() == last {
+			end(fmt.Errorf("the edge at %s has answered nothing for %v: is it there, and is the secret its own?", e.URL, patience))
+			return
+		}
+		last = e.Acked()
+	}
+}
+
+// user reports all of a user's heartbeats, in the order of their times.
+func (e *Edge) user(ctx context.Context, uid string, p *Plan, beats []int) error {
+	player, err := client.New(client.Config{
+		URL: e.URL, Token: func(context.Context) (string, error) { return e.Token(uid) },
+		Answered: func(_ *historyv1.Heartbeat, s historyv1.Status) { e.note(s) },
+		Queue:    len(beats), Logger: e.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	for _, i := range beats {
+		hb := &historyv1.Heartbeat{}
+		p.heartbeat(i, hb)
+		if err := player.Report(hb); err != nil {
+			return err
+		}
+	}
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	ended := make(chan error, 1)
+	go func() { ended <- player.Run(ctx) }()
+	flushed := make(chan error, 1)
+	go func() { flushed <- player.Flush(ctx) }()
+	select {
+	case err := <-ended: // refused for good, or interrupted
+		return cmp.Or(err, context.Cause(ctx))
+	case err := <-flushed:
+		cause := context.Cause(ctx)
+		done()
+		_ = <-ended // which done has ended
+		return cmp.Or(cause, err)
+	}
+}
