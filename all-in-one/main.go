@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"time"
+	_ "time/tzdata" // not every machine has the zones
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/allinone"

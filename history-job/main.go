@@ -66,6 +66,10 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	firsts, err := f.ConnectFirst(engines)
+	if err != nil {
+		return nil, err
+	}
 	table, err := f.HBase.Connect(engines)
 	if err != nil {
 		return nil, err
@@ -75,7 +79,8 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	}
 	engines.Register(registry)
 	j, err := job.New(job.Config{
-		Cache: engines.Cache(cache), Archive: engines.Archive(table), Consumer: queue, Dead: dead, Workers: f.Workers, Chunk: f.Chunk, Unfolded: f.Unfolded,
+		Cache: engines.Cache(cache), Archive: engines.Archive(table), Consumer: queue, Dead: dead,
+		Days: engines.Days(cache), Announcer: engines.Announcer(firsts), Workers: f.Workers, Chunk: f.Chunk, Unfolded: f.Unfolded,
 		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, LongestHold: cache.LongestHold, Life: cache.Life, Remember: f.Remember, Logger: log, Registry: registry,
 	})
 	if err != nil {
@@ -86,6 +91,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	g.Add("watch", time.Second, engines.Watch)
 	g.Add("job", f.Drain/2, j.Run)
 	g.Add("queue", 0, run.Closing(queue.Close))
+	g.Add("first of day", 0, run.Closing(firsts.Close))
 	g.Add("dead letters", 0, run.Closing(dead.Close))
 	g.Add("cache", 0, run.Closing(cache.Close))
 	g.Add("archive", 0, run.Closing(table.Close))

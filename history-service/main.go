@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"time"
+	_ "time/tzdata" // images have no zones of their own
 
 	"golang.org/x/net/netutil"
 
@@ -83,6 +84,10 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 		return nil, err
 	}
 	registry.MustRegister(published(queue)...)
+	firsts, err := f.ConnectFirst(engines)
+	if err != nil {
+		return nil, err
+	}
 	archive, err := f.HBase.Connect(engines)
 	if err != nil {
 		return nil, err
@@ -98,6 +103,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	}
 	server, err := rpc.New(rpc.Config{
 		Cache: engines.Cache(cache), Archive: engines.Archive(archive), Aggregate: held, Queue: publisher, Feed: cache,
+		Days: engines.Days(cache), Announcer: engines.Announcer(firsts),
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: rules, Logger: log, Registry: registry,
 	})
 	if err != nil {
@@ -122,6 +128,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	g.Add("hold", time.Second, func(ctx context.Context) error { return cache.Holding(ctx, f.Hold) })
 	g.Add("aggregate", f.Drain/2, held.Run)
 	g.Add("queue", 0, run.Closing(queue.Close))
+	g.Add("first of day", 0, run.Closing(firsts.Close))
 	g.Add("cache", 0, run.Closing(cache.Close))
 	g.Add("archive", 0, run.Closing(archive.Close))
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{

@@ -36,6 +36,10 @@ type Config struct {
 	Consumer history.Consumer
 	// Dead keeps what can never be archived. Without it that is only logged.
 	Dead history.DeadLetters
+	// Days and Announcer tell who was seen for the first time on a day where a service
+	// did not. Without both nobody does.
+	Days      history.Days
+	Announcer history.Announcer
 	// Workers is how many chunks are under way at once (default 16), Chunk how many
 	// keys each has (default 500).
 	Workers, Chunk int
@@ -84,6 +88,9 @@ type Job struct {
 func New(cfg Config) (*Job, error) {
 	if cfg.Cache == nil || cfg.Archive == nil || cfg.Consumer == nil {
 		return nil, errors.New("job: cache, archive and consumer are needed")
+	}
+	if (cfg.Days == nil) != (cfg.Announcer == nil) {
+		return nil, errors.New("job: days and announcer are of no use without each other")
 	}
 	cfg.Workers = positive(cfg.Workers, 16)
 	cfg.Chunk = positive(cfg.Chunk, 500)
@@ -137,6 +144,7 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	g.Go(func() error { return guard(func() error { return j.consume(both, claim) }) })
 	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.measure(both, buckets) }) })
+	g.Go(func() error { return guard(func() error { return j.announce(both, buckets) }) })
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
 	}

@@ -8,7 +8,7 @@ type metrics struct {
 	failures                      prometheus.Counter
 	notGivenBack                  prometheus.Counter
 	completed                     *prometheus.CounterVec // by object type
-	restored, repairs             prometheus.Counter
+	restored, repairs, announced  prometheus.Counter
 	retries                       *prometheus.CounterVec
 	buckets                       prometheus.Gauge
 	backlog                       backlog
@@ -26,6 +26,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		failures:     counter("failures_total", "Errors and panics after which the job began anew."),
 		restored:     counter("restored_records_total", "Records and clear marks that the cache had lost and the queue or the archive still had."),
 		repairs:      counter("cache_repairs_total", "Restarts of the cache after which it was compared with the archive."),
+		announced:    counter("announced_firsts_total", "Users seen for the first time on a day, announced where no service had."),
 		notGivenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_job_retries_total", Help: "Exchanges with a store tried again, by operation.",
@@ -38,12 +39,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	m.backlog = newBacklog()
-	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "bury"} {
+	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "bury", "announce"} {
 		m.retries.WithLabelValues(op)
 	}
 	if reg != nil {
 		reg.MustRegister(m.messages, m.puts, m.clears, m.swept, m.missing, m.refused, m.poison,
-			m.failures, m.completed, m.notGivenBack, m.restored, m.repairs, m.retries, m.buckets, m.backlog.marks, m.backlog.age)
+			m.failures, m.completed, m.notGivenBack, m.restored, m.repairs, m.announced, m.retries, m.buckets, m.backlog.marks, m.backlog.age)
 	}
 	return m
 }

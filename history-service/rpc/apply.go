@@ -57,12 +57,14 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	resp := &historyv1.ApplyResponse{}
 	events, statuses := s.decode(req.GetHeartbeats(), resp)
 	b := s.newBatch(events, statuses, matches(req.GetHeartbeats()))
-	s.write(ctx, b)
+	s.load(ctx, b)
+	look := s.days.look(ctx, req.GetHeartbeats(), b.statuses)
+	s.store(ctx, b)
 	s.news.note(b.changes(req.GetHeartbeats())...)
 	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
 		s.enqueue(ctx, b)
 	}
-	resp.Statuses = b.statuses
+	resp.Statuses, resp.Days = b.statuses, look.answers()
 	s.metrics.heartbeats(b.statuses)
 	if all := req.GetReturnRecords(); all || count(b.statuses, historyv1.Status_STATUS_CONFLICT) > 0 {
 		resp.Records = b.items(all)
@@ -74,6 +76,11 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 // as many more of both as other writers of the same keys make necessary.
 func (s *Server) write(ctx context.Context, b *batch) {
 	s.load(ctx, b)
+	s.store(ctx, b)
+}
+
+// store writes what is loaded.
+func (s *Server) store(ctx context.Context, b *batch) {
 	for try := range maxTries {
 		writes, groups := b.writes()
 		if len(writes) == 0 {

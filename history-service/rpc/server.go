@@ -15,6 +15,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -35,6 +36,10 @@ type Config struct {
 	// Feed tells other services what this one has changed, and this one what they have;
 	// without one nobody can watch.
 	Feed history.Feed
+	// Days remembers who was seen on which day, and Announcer tells of first sightings.
+	// Without both nobody is told what day it is.
+	Days      history.Days
+	Announcer history.Announcer
 	// Deadline bounds a request whose caller set no earlier one (default 5 s). It
 	// must be shorter than the aggregator's hold.
 	Deadline time.Duration
@@ -59,12 +64,16 @@ type Server struct {
 	warm    *warmer
 	news    *announcer
 	hub     *hub // nil without a feed
+	days    *days
 }
 
 // New checks the configuration. [Server.Run] serves what happens in the background.
 func New(cfg Config) (*Server, error) {
 	if cfg.Cache == nil || cfg.Archive == nil || cfg.Aggregate == nil || cfg.Queue == nil {
 		return nil, errors.New("rpc: cache, archive, aggregate and queue are needed")
+	}
+	if (cfg.Days == nil) != (cfg.Announcer == nil) {
+		return nil, errors.New("rpc: days and announcer are of no use without each other")
 	}
 	if cfg.Deadline <= 0 {
 		cfg.Deadline = 5 * time.Second
@@ -85,7 +94,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registry)}
-	s.warm = newWarmer(cfg, s.metrics)
+	s.warm, s.days = newWarmer(cfg, s.metrics), newDays(cfg, s.metrics)
 	s.news = newAnnouncer(cfg)
 	if cfg.Feed != nil {
 		s.hub = newHub(cfg)
@@ -93,14 +102,19 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Run warms cold users, and tells of changes, until ctx is done. It ends after
-// [Server.Serve], so that the last change is told too.
+// Run warms cold users, tells of changes and of who is seen for the first time on a day,
+// until ctx is done. It ends after [Server.Serve], so that the last change is told too.
 func (s *Server) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return s.warm.run(ctx) })
 	if s.hub != nil {
 		g.Go(func() error { return s.news.run(ctx) })
 		g.Go(func() error { return s.hub.run(ctx) })
+	}
+	if s.cfg.Days != nil {
+		g.Go(func() error {
+			return run.Restarting(s.cfg.Logger, "herald", s.metrics.notAnnounced.Inc, s.days.herald.run)(ctx)
+		})
 	}
 	return g.Wait()
 }

@@ -28,6 +28,8 @@ func TestBrokersGroupContract(t *testing.T) { historytest.QueueGroup(t, topics(b
 
 func TestBrokersKilledMember(t *testing.T) { killMember(t, fresh(t, brokers(t))) }
 
+func TestBrokersFirstOfDay(t *testing.T) { announceFirsts(t, fresh(t, brokers(t))) }
+
 func TestBrokersTopicGrows(t *testing.T) { growTopic(t, fresh(t, brokers(t))) }
 
 func BenchmarkPublish(b *testing.B) {

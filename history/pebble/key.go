@@ -17,12 +17,16 @@ import (
 //	d mark uid/member       dirty mark, no value
 //	j                       the first file of the journal that is needed
 //	m                       the bound below which every mark lies
+//	o time number uid       a first sighting that is not announced, no value
+//	s bucket uid 0          the days on which a user was seen
 const (
 	spaceArchive = 'a'
 	spaceCache   = 'c'
 	spaceDirty   = 'd'
 	spaceJournal = 'j'
 	spaceMarks   = 'm'
+	spaceOwed    = 'o'
+	spaceSeen    = 's'
 )
 
 // The end of a uid, which sorts before every legal byte.

@@ -50,6 +50,9 @@ func (d *DB) Sweep(ctx context.Context) (int, error) {
 	if err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep archive: %w", err)
 	}
+	if _, err := d.Days().sweep(ctx); err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep days: %w", err)
+	}
 	return inCache + inArchive, nil
 }
 

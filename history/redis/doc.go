@@ -6,10 +6,13 @@
 //
 //	{b0007}:c:<uid>:100_1  string  the record, as package wire encodes it
 //	{b0007}:h:<uid>        zset    the list: members "100_1", scores ms + rank/4
-//	{b0007}:u:<uid>        hash    floor, cleared, cleared:<type>; trimmed of a cold user
+//	{b0007}:u:<uid>        hash    floor, cleared, cleared:<type>, paused, resumed, seen; trimmed
+//	                               of a cold user
 //	{b0007}:dirty          zset    members "<uid>/100_1" and "<uid>/*", scores microseconds
+//	{b0007}:firsts         zset    members "<uid>/20261121" that are not announced, scores microseconds
 //
 // Contents expire after the configured life, lists and users' states a day later:
+// a state only while recording is on:
 // every write starts the former anew, a new dirty mark the latter when half of that
 // day is over. A content that expired before its place in the list leaves a hole,
 // which readers skip.

@@ -10,56 +10,66 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Overdue finds old marks as [history.Ledger] says. It asks for some buckets at a
-// time, until it has enough.
+// Overdue finds old marks as [history.Ledger] says.
 func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Dirty, error) {
 	var found []history.Dirty
-	for len(buckets) > 0 && len(found) < limit {
-		n := min(portion, len(buckets))
-		some, err := c.overdue(ctx, buckets[:n], age, limit-len(found))
+	err := c.older(ctx, buckets, query{dirtyKey, age, limit}, func(member string, at int64) {
+		key, err := history.ParseKey(member)
 		if err != nil {
-			return nil, unavailable("overdue", err)
+			c.config.Log.Warn("redis holds a dirty mark that cannot be read", "member", member, "error", err)
+			return
 		}
-		found, buckets = append(found, some...), buckets[n:]
-	}
-	return found[:min(limit, len(found))], nil
+		found = append(found, history.Dirty{Key: key, Mark: history.Mark(at)})
+	})
+	return found, unavailable("overdue", err)
 }
 
-func (c *Cache) overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Dirty, error) {
+// query asks the sorted set of each bucket for members that are older than an age.
+type query struct {
+	key   func(history.Bucket) string
+	age   time.Duration
+	limit int
+}
+
+// older uses members with their times, in microseconds. It asks for some buckets at a
+// time, until it has enough.
+func (c *Cache) older(ctx context.Context, buckets []history.Bucket, q query, use func(member string, at int64)) error {
+	for len(buckets) > 0 && q.limit > 0 {
+		n := min(portion, len(buckets))
+		replies, err := c.ask(ctx, buckets[:n], q)
+		if err != nil {
+			return err
+		}
+		for ; len(replies) > 1 && q.limit > 0; q.limit-- {
+			member, _ := replies[0].(string)
+			at, _ := replies[1].(int64)
+			use(member, at)
+			replies = replies[2:]
+		}
+		buckets = buckets[n:]
+	}
+	return nil
+}
+
+// ask returns members and times in turn.
+func (c *Cache) ask(ctx context.Context, buckets []history.Bucket, q query) (replies []any, err error) {
 	var calls []*goredis.Cmd
 	for _, part := range c.split(buckets, nil) {
 		keys := make([]string, len(part))
 		for n, i := range part {
-			keys[n] = dirtyKey(buckets[i])
+			keys[n] = q.key(buckets[i])
 		}
-		calls = append(calls, c.scripts.overdue.call(ctx, keys, age.Microseconds(), limit))
+		calls = append(calls, c.scripts.overdue.call(ctx, keys, q.age.Microseconds(), q.limit))
 	}
 	exec(ctx, c, calls)
-	var found []history.Dirty
 	for _, call := range calls {
 		reply, err := call.Slice()
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, c.dirty(reply)...)
+		replies = append(replies, reply...)
 	}
-	return found, nil
-}
-
-// dirty reads members and marks in turn.
-func (c *Cache) dirty(reply []any) []history.Dirty {
-	found := make([]history.Dirty, 0, len(reply)/2)
-	for i := 0; i+1 < len(reply); i += 2 {
-		member, _ := reply[i].(string)
-		mark, _ := reply[i+1].(int64)
-		key, err := history.ParseKey(member)
-		if err != nil {
-			c.config.Log.Warn("redis holds a dirty mark that cannot be read", "member", member, "error", err)
-			continue
-		}
-		found = append(found, history.Dirty{Key: key, Mark: history.Mark(mark)})
-	}
-	return found
+	return replies, nil
 }
 
 // Settle removes marks as [history.Ledger] says. After an error some may be

@@ -30,6 +30,8 @@ var (
 	trimLua string
 	//go:embed lua/settle.lua
 	settleLua string
+	//go:embed lua/see.lua
+	seeLua string
 	//go:embed lua/overdue.lua
 	overdueLua string
 )
@@ -43,14 +45,14 @@ func newScript(text string) script {
 }
 
 type scripts struct {
-	apply, load, clear, pause, warm, trim, settle, overdue script
+	apply, load, clear, pause, warm, trim, settle, overdue, see script
 }
 
 func newScripts() scripts {
 	return scripts{
 		apply: newScript(userLua + applyLua), load: newScript(loadLua), clear: newScript(userLua + clearLua),
 		pause: newScript(userLua + pauseLua), warm: newScript(userLua + warmLua), trim: newScript(userLua + trimLua),
-		settle: newScript(settleLua), overdue: newScript(overdueLua),
+		settle: newScript(settleLua), overdue: newScript(overdueLua), see: newScript(userLua + seeLua),
 	}
 }
 
@@ -59,7 +61,7 @@ func (c *Cache) teach(ctx context.Context) error {
 	s := c.scripts
 	return c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
 		pipe := node.Pipeline()
-		for _, script := range []script{s.apply, s.load, s.clear, s.pause, s.warm, s.trim, s.settle, s.overdue} {
+		for _, script := range []script{s.apply, s.load, s.clear, s.pause, s.warm, s.trim, s.settle, s.overdue, s.see} {
 			pipe.ScriptLoad(ctx, script.text)
 		}
 		_, err := pipe.Exec(ctx)

@@ -124,6 +124,7 @@ func (p *Process) compose() (err error) {
 	}
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.db.Archive(), Aggregate: p.held, Queue: p.queue, Feed: new(memfeed.Feed),
+		Days: p.db.Days(), Announcer: herald{log},
 		Keep: p.cfg.Keep, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
 	if err != nil {
@@ -131,6 +132,7 @@ func (p *Process) compose() (err error) {
 	}
 	p.job, err = job.New(job.Config{
 		Cache: p.db.Cache(), Archive: p.db.Archive(), Consumer: p.queue,
+		Days: p.db.Days(), Announcer: herald{log},
 		Dead:       &graveyard{path: filepath.Join(p.cfg.Dir, deadFile)},
 		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, Since: p.db.Opened(), Logger: log, Registry: reg,
 	})

@@ -55,6 +55,7 @@ type Kafka struct {
 	Partitions  int        `name:"kafka-partitions" help:"Partitions of the topic when it must be created." default:"16"`
 	Replication int        `name:"kafka-replication" help:"Replicas of the topic when it must be created." default:"1"`
 	DeadTopic   string     `name:"kafka-dead-topic" help:"Topic of what could not be archived." default:"history.dead"`
+	FirstTopic  string     `name:"kafka-first-of-day-topic" help:"Topic of users who were seen for the first time on a day." default:"history.first-of-day"`
 	Username    string     `name:"kafka-username" help:"SASL user."`
 	Password    string     `name:"kafka-password" help:"SASL password; better in a file or the environment."`
 	Secret      string     `name:"kafka-password-file" help:"File with the SASL password."`
@@ -87,6 +88,20 @@ func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
 	d, err := kafka.NewDead(cfg)
 	if err == nil {
 		e.Add("dead letters", "--kafka", d.Prepare)
+	}
+	return d, err
+}
+
+// ConnectFirst adds the topic of first sightings to the engines of a process.
+func (f *Kafka) ConnectFirst(e *Engines) (*kafka.FirstOfDay, error) {
+	cfg, err := f.config(e.Log)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	cfg.Topic = f.FirstTopic
+	d, err := kafka.NewFirstOfDay(cfg)
+	if err == nil {
+		e.Add("first of day", "--kafka", d.Prepare)
 	}
 	return d, err
 }

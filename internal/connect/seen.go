@@ -153,3 +153,41 @@ func (p *publisher) Publish(ctx context.Context, keys []history.Dirty) ([]histor
 	p.kafka.saw(err)
 	return unsent, err
 }
+
+// Days returns d, its look-ups watched as calls of Redis.
+func (e *Engines) Days(d history.Days) history.Days { return &days{d, e.named("redis")} }
+
+type days struct {
+	history.Days
+	redis *engine
+}
+
+// See implements [history.Days].
+func (d *days) See(ctx context.Context, sightings []history.Sighting) []history.Seen {
+	seen := d.Days.See(ctx, sightings)
+	var err error
+	for i := range seen {
+		if err = seen[i].Err; err != nil {
+			break
+		}
+	}
+	d.redis.saw(err)
+	return seen
+}
+
+// Announcer returns a, its calls watched as those of Kafka.
+func (e *Engines) Announcer(a history.Announcer) history.Announcer {
+	return &announcer{a, e.named("kafka")}
+}
+
+type announcer struct {
+	announcer history.Announcer
+	kafka     *engine
+}
+
+// Announce implements [history.Announcer].
+func (a *announcer) Announce(ctx context.Context, firsts []history.First) error {
+	err := a.announcer.Announce(ctx, firsts)
+	a.kafka.saw(err)
+	return err
+}

@@ -1,0 +1,118 @@
+package job_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// herald hears what a job announces, and may fail.
+type herald struct {
+	mu    sync.Mutex
+	away  bool
+	heard []string
+}
+
+func (h *herald) Announce(_ context.Context, firsts []history.First) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.away {
+		return errDown
+	}
+	for _, f := range firsts {
+		h.heard = append(h.heard, f.UID)
+	}
+	slices.Sort(h.heard)
+	return nil
+}
+
+func (h *herald) set(away bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.away = away
+}
+
+func (h *herald) wants(t *testing.T, what string, want ...string) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Equal(h.heard, want) {
+		t.Errorf("%s: announced %v, want %v", what, h.heard, want)
+	}
+}
+
+// sees notes users as a service does that dies before it announces them.
+func sees(t *testing.T, d history.Days, uids ...string) {
+	t.Helper()
+	for _, uid := range uids {
+		if s := d.See(t.Context(), []history.Sighting{{UID: uid, Day: 20_778}})[0]; s.Err != nil || !s.First {
+			t.Fatalf("see %s: %+v", uid, s)
+		}
+	}
+}
+
+// heralded starts a job that announces what services did not.
+func heralded(t *testing.T) (*world, *herald, history.Days, func() error) {
+	w, h := newWorld(t), &herald{}
+	db, err := pebble.Open(t.TempDir(), pebble.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	cfg := w.config()
+	cfg.Days, cfg.Announcer, cfg.SweepEvery = db.Days(), h, 10*time.Second
+	return w, h, db.Days(), w.start(cfg)
+}
+
+// TestFirstsOfTheDead has services die between noting and announcing.
+func TestFirstsOfTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, h, days, stop := heralded(t)
+		defer stop() //nolint:errcheck // TestOrder looks at it
+		sees(t, days, "ann", "bob")
+		w.wait(25 * time.Second)
+		h.wants(t, "while a service may still do it")
+		sees(t, days, "cid")
+		w.wait(20 * time.Second)
+		h.wants(t, "after that", "ann", "bob")
+		w.wait(time.Hour)
+		h.wants(t, "in the end", "ann", "bob", "cid")
+		w.counted("announced_firsts_total", 3)
+	})
+}
+
+// TestFirstsInOutage has nobody to tell for a while.
+func TestFirstsInOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, h, days, stop := heralded(t)
+		h.set(true)
+		sees(t, days, "ann")
+		w.wait(time.Hour)
+		mark := w.write(progress(1, 0))
+		w.announce(mark)
+		synctest.Wait()
+		w.settled(object(1)) // archiving goes on
+		h.set(false)
+		w.wait(time.Minute)
+		h.wants(t, "after the outage", "ann")
+		if err := stop(); err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+func TestFirstsNeedAnAnnouncer(t *testing.T) {
+	w := newWorld(t)
+	cfg := w.config()
+	cfg.Announcer = &herald{}
+	if _, err := job.New(cfg); err == nil {
+		t.Error("a job with nothing to announce was made")
+	}
+}

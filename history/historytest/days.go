@@ -1,0 +1,211 @@
+package historytest
+
+import (
+	"context"
+	"crypto/rand"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Days tests every sentence of the contract of [history.Days]. The function open returns
+// a store and closes it in a cleanup of its own t. The stores may share their data: the
+// suite makes its own users and leaves nothing owed behind.
+func Days(t *testing.T, open func(t *testing.T) history.Days) {
+	for _, part := range []struct {
+		name string
+		test func(*daysCase)
+	}{
+		{"FirstOnce", firstOnce},
+		{"FirstOfManyDays", firstOfDays},
+		{"FirstOfManyUsers", firstOfUsers},
+		{"FirstOfManyCallers", firstOfCallers},
+		{"Owed", owed},
+		{"OwedByAge", owedAge},
+		{"OwedLimit", owedLimit},
+		{"Nothing", nothing},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			part.test(&daysCase{T: t, Days: open(t), today: history.DayOf(time.Now().UTC())})
+		})
+	}
+}
+
+type daysCase struct {
+	*testing.T
+	history.Days
+	today history.Day
+}
+
+// user returns a user nobody has seen, who owes nothing after the test.
+func (c *daysCase) user() string {
+	uid := "d" + rand.Text()
+	ctx := context.WithoutCancel(c.Context())
+	c.Cleanup(func() {
+		if err := c.Announced(ctx, c.owed(ctx, uid)); err != nil {
+			c.Errorf("Announced(%s) after the test: %v", uid, err)
+		}
+	})
+	return uid
+}
+
+// see notes days of a user and checks which of them come out as first.
+func (c *daysCase) see(uid string, want []bool, days ...history.Day) []history.First {
+	c.Helper()
+	sightings := make([]history.Sighting, len(days))
+	for i, d := range days {
+		sightings[i] = history.Sighting{UID: uid, Day: d}
+	}
+	var firsts []history.First
+	seen := c.See(c.Context(), sightings)
+	if len(seen) != len(days) {
+		c.Fatalf("See of %d: got %d", len(days), len(seen))
+	}
+	for i, s := range seen {
+		if s.Err != nil || s.First != want[i] {
+			c.Errorf("%s on day %d: got %+v, want first %t", uid, days[i], s, want[i])
+		}
+		if age := time.Since(time.UnixMilli(s.At)); age < -time.Minute || age > time.Minute {
+			c.Errorf("%s was seen at %d, want now", uid, s.At)
+		}
+		if s.First {
+			firsts = append(firsts, history.First{Sighting: sightings[i], At: s.At})
+		}
+	}
+	return firsts
+}
+
+// owed returns what is owed of a user. The age is below zero to take in this very moment.
+func (c *daysCase) owed(ctx context.Context, uid string) []history.First {
+	c.Helper()
+	all, err := c.Owed(ctx, []history.Bucket{history.BucketOf(uid)}, -time.Hour, math.MaxInt32)
+	if err != nil {
+		c.Fatalf("Owed: %v", err)
+	}
+	return slices.DeleteFunc(all, func(f history.First) bool { return f.UID != uid })
+}
+
+func firstOnce(c *daysCase) {
+	uid := c.user()
+	c.see(uid, []bool{true}, c.today)
+	c.see(uid, []bool{false, false}, c.today, c.today)
+	c.see(c.user(), []bool{true, false}, c.today, c.today)
+}
+
+// firstOfDays has devices in zones where it is another day, and a user who comes back
+// after a while.
+func firstOfDays(c *daysCase) {
+	uid, d := c.user(), c.today
+	c.see(uid, []bool{true, true, true}, d, d+1, d-1)
+	c.see(uid, []bool{false, false, false}, d-1, d, d+1)
+	c.see(uid, []bool{true, false, true, false}, d+2, d+1, d+3, d+2)
+	c.see(uid, []bool{false}, d) // long over
+	c.see(uid, []bool{true, true, false, false}, d+90, d+89, d+90, d+3)
+}
+
+func firstOfUsers(c *daysCase) {
+	sightings := make([]history.Sighting, 200)
+	for i := range sightings {
+		sightings[i] = history.Sighting{UID: c.user(), Day: c.today}
+	}
+	for _, want := range []bool{true, false} {
+		for i, s := range c.See(c.Context(), sightings) {
+			if s.Err != nil || s.First != want {
+				c.Errorf("%s: got %+v, want first %t", sightings[i].UID, s, want)
+			}
+		}
+	}
+}
+
+func firstOfCallers(c *daysCase) {
+	uid := c.user()
+	var told atomic.Int32
+	var callers sync.WaitGroup
+	for n := range 8 {
+		callers.Go(func() {
+			for i := range 20 {
+				for _, s := range c.See(c.Context(), []history.Sighting{{UID: uid, Day: c.today + history.Day((n+i)%2)}}) {
+					if s.Err != nil {
+						c.Errorf("See: %v", s.Err)
+					}
+					if s.First {
+						told.Add(1)
+					}
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if got := told.Load(); got != 2 {
+		c.Errorf("of two days %d callers were told that it was the first time, want one each", got)
+	}
+	if got := c.owed(c.Context(), uid); len(got) != 2 {
+		c.Errorf("owed: %+v, want two", got)
+	}
+}
+
+// owed goes through the life of what is owed.
+func owed(c *daysCase) {
+	uid := c.user()
+	firsts := c.see(uid, []bool{true, true, false}, c.today, c.today+1, c.today)
+	got := c.owed(c.Context(), uid)
+	slices.SortFunc(got, func(a, b history.First) int { return int(a.Day - b.Day) })
+	if !slices.Equal(got, firsts) {
+		c.Errorf("owed: got %+v, want %+v", got, firsts)
+	}
+	for range 2 {
+		if err := c.Announced(c.Context(), firsts[:1]); err != nil {
+			c.Fatal(err)
+		}
+		if got := c.owed(c.Context(), uid); !slices.Equal(got, firsts[1:]) {
+			c.Errorf("owed after one was announced: got %+v, want %+v", got, firsts[1:])
+		}
+	}
+	c.see(uid, []bool{false, false}, c.today, c.today+1)
+	if got := c.owed(c.Context(), uid); !slices.Equal(got, firsts[1:]) {
+		c.Errorf("owed after they were seen again: got %+v, want %+v", got, firsts[1:])
+	}
+}
+
+func owedAge(c *daysCase) {
+	uid := c.user()
+	c.see(uid, []bool{true}, c.today)
+	late, err := c.Owed(c.Context(), []history.Bucket{history.BucketOf(uid)}, time.Hour, math.MaxInt32)
+	if err != nil || slices.ContainsFunc(late, func(f history.First) bool { return f.UID == uid }) {
+		c.Errorf("owed for an hour: got %+v, %v", late, err)
+	}
+	other := (history.BucketOf(uid) + 1) % history.Buckets
+	all, err := c.Owed(c.Context(), []history.Bucket{other}, -time.Hour, math.MaxInt32)
+	if err != nil || slices.ContainsFunc(all, func(f history.First) bool { return f.UID == uid }) {
+		c.Errorf("owed of another bucket: got %+v, %v", all, err)
+	}
+}
+
+func owedLimit(c *daysCase) {
+	uid, other := c.user(), c.user()
+	c.see(uid, []bool{true, true, true}, c.today, c.today-1, c.today-2)
+	c.see(other, []bool{true}, c.today)
+	buckets := []history.Bucket{history.BucketOf(uid), history.BucketOf(other)}
+	for limit := range 4 {
+		if got, err := c.Owed(c.Context(), buckets, -time.Hour, limit); err != nil || len(got) != limit {
+			c.Errorf("owed, at most %d: got %+v, %v", limit, got, err)
+		}
+	}
+}
+
+func nothing(c *daysCase) {
+	if got := c.See(c.Context(), nil); len(got) != 0 {
+		c.Errorf("See of nobody: got %+v", got)
+	}
+	if err := c.Announced(c.Context(), nil); err != nil {
+		c.Errorf("Announced of nothing: %v", err)
+	}
+	if got, err := c.Owed(c.Context(), nil, 0, 10); err != nil || len(got) != 0 {
+		c.Errorf("Owed of no buckets: got %+v, %v", got, err)
+	}
+}

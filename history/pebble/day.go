@@ -1,0 +1,142 @@
+package pebble
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Days implements [history.Days] beside the cache, under its lock.
+type Days struct{ db *DB }
+
+var _ history.Days = (*Days)(nil)
+
+// Days returns what remembers who was seen on which days.
+func (d *DB) Days() *Days { return &Days{d} }
+
+// See implements [history.Days]. It is durable when it returns.
+func (d *Days) See(ctx context.Context, sightings []history.Sighting) []history.Seen {
+	seen := make([]history.Seen, len(sightings))
+	if err := d.see(ctx, sightings, seen); err != nil {
+		for i := range seen {
+			seen[i] = history.Seen{Err: err}
+		}
+	}
+	return seen
+}
+
+func (d *Days) see(ctx context.Context, sightings []history.Sighting, seen []history.Seen) error {
+	if err := d.db.enterWriting(ctx); err != nil {
+		return err
+	}
+	defer d.db.leave()
+	var t ticket
+	if err := d.note(&t, sightings, seen); err != nil {
+		return err
+	}
+	return d.db.wait(&t)
+}
+
+func (d *Days) note(t *ticket, sightings []history.Sighting, seen []history.Seen) error {
+	d.db.cache.Lock()
+	defer d.db.cache.Unlock()
+	b := d.db.pebble.NewIndexedBatch() // users may come twice
+	defer b.Close()
+	at := d.db.config.Now()
+	for i, s := range sightings {
+		key := appendUser(nil, spaceSeen, s.UID)
+		days, err := seenDays(b, key)
+		if err != nil {
+			return err
+		}
+		days, seen[i].First = days.With(s.Day)
+		if seen[i].At = at.UnixMilli(); !seen[i].First {
+			continue
+		}
+		if err := set(b, key, binary.BigEndian.AppendUint64(nil, uint64(days))); err != nil { //nolint:gosec // never negative
+			return err
+		}
+		if err := set(b, appendOwed(nil, history.First{Sighting: s, At: at.UnixMilli()}), nil); err != nil {
+			return err
+		}
+	}
+	return d.db.commit(change{all: b, part: b, ticket: t})
+}
+
+// seenDays reads the days of a user, none when the value is not one.
+func seenDays(r pebble.Reader, key []byte) (days history.SeenDays, err error) {
+	err = get(r, key, func(v []byte) error {
+		if len(v) == markSize {
+			days = history.SeenDays(binary.BigEndian.Uint64(v)) //nolint:gosec // as it was written
+		}
+		return nil
+	})
+	return days, err
+}
+
+// Owed implements [history.Days], oldest first. It reads no more than it returns when
+// all buckets are asked for.
+func (d *Days) Owed(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) (firsts []history.First, err error) {
+	if err := d.db.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer d.db.leave()
+	var asked [history.Buckets]bool
+	for _, b := range buckets {
+		asked[b] = true
+	}
+	before := d.db.config.Now().Add(-age).UnixMilli()
+	for key := range d.db.each([]byte{spaceOwed}, appendOwedTime(nil, before), &err) {
+		if len(firsts) >= limit {
+			break
+		}
+		if f, ok := parseOwed(key); ok && asked[history.BucketOf(f.UID)] {
+			firsts = append(firsts, f)
+		}
+	}
+	return firsts, err
+}
+
+// Announced implements [history.Days]. It is not synced: what comes back is announced
+// again.
+func (d *Days) Announced(ctx context.Context, firsts []history.First) error {
+	if err := d.db.enterWriting(ctx); err != nil {
+		return err
+	}
+	defer d.db.leave()
+	b := d.db.pebble.NewBatch()
+	defer b.Close()
+	for _, f := range firsts {
+		if err := b.Delete(appendOwed(nil, f), nil); err != nil {
+			return unavailable(err)
+		}
+	}
+	return d.db.commit(change{all: b, part: b})
+}
+
+// appendOwed appends the key of what is owed.
+func appendOwed(dst []byte, f history.First) []byte {
+	dst = binary.BigEndian.AppendUint32(appendOwedTime(dst, f.At), f.Day.Number())
+	return append(dst, f.UID...)
+}
+
+// appendOwedTime appends the key before which all that is older stands.
+func appendOwedTime(dst []byte, at int64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, spaceOwed), uint64(max(at, 0)))
+}
+
+// owedPrefix is how many bytes stand before the uid.
+const owedPrefix = 1 + 8 + 4
+
+func parseOwed(key []byte) (history.First, bool) {
+	if len(key) <= owedPrefix {
+		return history.First{}, false
+	}
+	day, ok := history.NumberedDay(binary.BigEndian.Uint32(key[9:]))
+	at := int64(binary.BigEndian.Uint64(key[1:])) //nolint:gosec // as it was written
+	return history.First{Sighting: history.Sighting{UID: string(key[owedPrefix:]), Day: day}, At: at}, ok
+}
