@@ -28,7 +28,8 @@ func (a *api) heartbeats(ctx context.Context, in *upload) (*results, error) {
 		return nil, err
 	}
 	a.metrics.heartbeats(list)
-	return &results{Results: list}, nil
+	flag, first := batch.Today(resp)
+	return &results{Results: list, FirstFlag: flag, FirstOfDay: first}, nil
 }
 
 func (a *api) apply(ctx context.Context, batch *codec.Batch) (*historyv1.ApplyResponse, error) {

@@ -36,12 +36,12 @@ func storing() *service {
 func TestHeartbeats(t *testing.T) {
 	s := storing()
 	w := newEdge(t, s).do(t, "POST /v1/heartbeats", `{"sent_at":"2026-03-01T21:15:01+01:00","records":false,"heartbeats":[`+beat+`]}`)
-	if got, want := w.Body.String(), `{"results":[{"status":"stored"}]}`+"\n"; w.Code != http.StatusOK || got != want {
+	if got, want := w.Body.String(), `{"results":[{"status":"stored"}],"first_of_day":false}`+"\n"; w.Code != http.StatusOK || got != want {
 		t.Errorf("got %d %s, want 200 %s", w.Code, got, want)
 	}
 	want := &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{{
 		Uid: "u1", ObjectId: "100", ObjectType: 1, Kind: historyv1.Kind_KIND_STOP,
-		PositionMs: 61000, EventTimeMs: 1772396100000, SentAtMs: 1772396101000,
+		PositionMs: 61000, EventTimeMs: 1772396100000, SentAtMs: 1772396101000, Day: &historyv1.DayCheck{Zone: "+01:00"},
 	}}}
 	if len(s.asked) != 1 || !proto.Equal(s.asked[0].(proto.Message), want) {
 		t.Errorf("asked %v, want %v", s.asked, want)
@@ -52,7 +52,7 @@ func TestHeartbeatsStoresTheGoodOnes(t *testing.T) {
 	s := storing()
 	w := newEdge(t, s).do(t, "POST /v1/heartbeats", upload(beat, `{"object":{"id":"100","type":1},"kind":"stop","position_ms":"x"}`, beat))
 	const want = `{"results":[{"status":"stored"},{"status":"invalid","error":{"field":"position_ms",` +
-		`"reason":"want a whole number of milliseconds, 0 to 2592000000 (30 days)"}},{"status":"stored"}]}` + "\n"
+		`"reason":"want a whole number of milliseconds, 0 to 2592000000 (30 days)"}},{"status":"stored"}],"first_of_day":false}` + "\n"
 	if got := w.Body.String(); w.Code != http.StatusOK || got != want {
 		t.Errorf("got %d %s, want 200 %s", w.Code, got, want)
 	}
@@ -60,8 +60,8 @@ func TestHeartbeatsStoresTheGoodOnes(t *testing.T) {
 
 func TestHeartbeatsWithNothingForTheService(t *testing.T) {
 	for _, tt := range []struct{ body, want string }{
-		{upload(), `{"results":[]}`},
-		{upload("null"), `{"results":[{"status":"invalid","error":{"field":"heartbeats","reason":"want an object"}}]}`},
+		{upload(), `{"results":[],"first_of_day":false}`},
+		{upload("null"), `{"results":[{"status":"invalid","error":{"field":"heartbeats","reason":"want an object"}}],"first_of_day":false}`},
 	} {
 		s := &service{}
 		w := newEdge(t, s).do(t, "POST /v1/heartbeats", tt.body)
@@ -147,7 +147,7 @@ func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 		"object": `{"id":"1","type":1}`, "kind": `"start"`, "position_ms": "0", "duration_ms": "1", "event_time": `"2026-03-01T20:15:00Z"`,
 		"session": `"s"`, "device": `"d"`, "failed": "true", "started_at": `"2026-03-01T20:14:00Z"`,
 		"watched_ms": "1", "speed": "1.5", "if_match": `"1f"`, "incognito": "true", "meta": `{"a":"b"}`, "objects": `[{"id":"1","type":1}]`,
-		"type": "1", "since": `"2026-03-01T20:15:00Z"`, "until": `"2026-03-01T20:15:00Z"`,
+		"first_flag": `"2026-03-01"`, "time_zone": `"Europe/Berlin"`, "type": "1", "since": `"2026-03-01T20:15:00Z"`, "until": `"2026-03-01T20:15:00Z"`,
 	}
 	write := func(schema string, but ...string) string {
 		var fields []string

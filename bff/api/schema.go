@@ -6,6 +6,8 @@ import "github.com/playhead/playhead/bff/codec"
 
 type heartbeatsBody struct {
 	SentAt     string      `json:"sent_at,omitempty" format:"date-time" doc:"The device's clock when it sent this, to correct that of the events. Without it the clock is trusted."`
+	FirstFlag  string      `json:"first_flag,omitempty" format:"date" doc:"What the last answer said. With today's date nothing is looked up."`
+	TimeZone   string      `json:"time_zone,omitempty" maxLength:"64" doc:"Where the user's day begins: a zone such as Europe/Berlin, or an offset such as +02:00. By default the offset of sent_at, or else UTC."`
 	Ack        string      `json:"ack,omitempty" enum:"cached,queued" default:"cached" doc:"What an answer promises: the cache holds it, or the queue does too."`
 	Records    bool        `json:"records,omitempty" default:"true" doc:"Whether results carry the records as they now stand."`
 	Heartbeats []heartbeat `json:"heartbeats" maxItems:"1000" nullable:"false"`
@@ -46,7 +48,9 @@ type settingsBody struct {
 // Answers.
 
 type results struct {
-	Results []codec.Result `json:"results" nullable:"false" doc:"One for each heartbeat, in order."`
+	Results    []codec.Result `json:"results" nullable:"false" doc:"One for each heartbeat, in order."`
+	FirstFlag  string         `json:"first_flag,omitempty" format:"date" doc:"Today, where the user is; to be sent back."`
+	FirstOfDay bool           `json:"first_of_day" doc:"The user comes for the first time today."`
 }
 
 type page struct {

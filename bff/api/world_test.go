@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/bff/uplink"
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history/memqueue"
@@ -54,12 +55,17 @@ func newService(t *testing.T) *rpc.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := rpc.New(rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Aggregate: held, Queue: queue})
+	s, err := rpc.New(rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Aggregate: held, Queue: queue, Days: db.Days(), Announcer: nobody{}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
+
+// nobody hears who comes for the first time on a day.
+type nobody struct{}
+
+func (nobody) Announce(context.Context, []history.First) error { return nil }
 
 // serve runs the service until the test ends, or stop is called.
 func serve(t *testing.T, s *rpc.Server, l net.Listener) (stop func()) {

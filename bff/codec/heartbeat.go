@@ -19,6 +19,8 @@ type Batch struct {
 	Records bool
 	// Ack is what the answer promises.
 	Ack historyv1.Ack
+	// Day is what the player knows of the day, nil when it does not ask.
+	Day *historyv1.DayCheck
 
 	refused []*history.FieldError // one for each heartbeat of the body, nil if it was read
 }
@@ -43,6 +45,9 @@ func (d *batchDecoder) decode() error {
 
 // Request is what the service is asked for the batch.
 func (b *Batch) Request() *historyv1.ApplyRequest {
+	if len(b.Heartbeats) > 0 {
+		b.Heartbeats[0].Day = b.Day
+	}
 	return &historyv1.ApplyRequest{Heartbeats: b.Heartbeats, ReturnRecords: b.Records, Ack: b.Ack}
 }
 
@@ -58,6 +63,8 @@ type batchDecoder struct {
 
 func (d *batchDecoder) body() {
 	var sentAt int64
+	var offset string
+	d.batch.Day = &historyv1.DayCheck{}
 	var listed bool
 	for name := range d.in.Object() {
 		switch string(name) {
@@ -65,7 +72,11 @@ func (d *batchDecoder) body() {
 			d.heartbeats()
 			listed = true
 		case "sent_at":
-			sentAt = d.time("sent_at")
+			sentAt, offset = d.sentAt()
+		case "first_flag":
+			d.batch.Day.Known = d.firstFlag()
+		case "time_zone":
+			d.batch.Day.Zone = d.timeZone()
 		case "ack":
 			d.ack()
 		case "records":
@@ -79,6 +90,9 @@ func (d *batchDecoder) body() {
 	}
 	if !listed {
 		d.in.Fail(history.Invalid("body.heartbeats", "required"))
+	}
+	if d.batch.Day.Zone == "" {
+		d.batch.Day.Zone = offset
 	}
 	for _, h := range d.batch.Heartbeats {
 		h.SentAtMs = sentAt

@@ -36,6 +36,10 @@ type Reply struct {
 	Results []Result `json:"results,omitzero"`
 	Error   *Failure `json:"error,omitzero"`
 	Push    *Push    `json:"push,omitzero"`
+	// FirstFlag is today, to be sent back, and FirstOfDay says that the user comes for the
+	// first time on it.
+	FirstFlag  string `json:"first_flag,omitzero"`
+	FirstOfDay bool   `json:"first_of_day,omitzero"`
 }
 
 // Failure says why a message was not stored.

@@ -134,11 +134,18 @@ func TestEachCallGetsItsOwn(t *testing.T) {
 				if h.PositionMs == 1 {
 					resp.Refusals = append(resp.Refusals, &historyv1.Refusal{Index: uint32(n), Field: h.Uid})
 				}
+				if h.Day != nil {
+					resp.Days = append(resp.Days, &historyv1.DaySeen{Index: uint32(n), Date: h.Day.Known, First: h.PositionMs == 0})
+				}
 			}
 			return resp
 		}
 		reqs := []*historyv1.ApplyRequest{beats("u0", 1), beats("u1", 3), beats("u2", 2), beats("u3", 2), beats("u4", 1), beats("u5", 1), beats("u6", 1)}
 		reqs[2].ReturnRecords, reqs[4].ReturnRecords = true, true
+		for n, req := range reqs[:4] {
+			last := req.Heartbeats[len(req.Heartbeats)-1]
+			last.Day = &historyv1.DayCheck{Known: uint32(n + 1)}
+		}
 		reqs[5].Ack, reqs[6].Ack = historyv1.Ack_ACK_QUEUED, historyv1.Ack_ACK_QUEUED
 		for n, a := range each(t, c, reqs...) {
 			want, uid := len(reqs[n].Heartbeats), reqs[n].Heartbeats[0].Uid
@@ -151,6 +158,10 @@ func TestEachCallGetsItsOwn(t *testing.T) {
 			}
 			for _, r := range a.Refusals {
 				ok = ok && r.Index == 1 && r.Field == uid
+			}
+			ok = ok && len(a.Days) == min(max(4-n, 0), 1)
+			for _, d := range a.Days {
+				ok = ok && int(d.Index) == want-1 && int(d.Date) == n+1 && d.First == (want == 1)
 			}
 			if !ok {
 				t.Errorf("%s with %d heartbeats was answered %v", uid, want, a)

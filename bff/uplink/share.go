@@ -98,6 +98,11 @@ func part(resp *historyv1.ApplyResponse, from, to int) answer {
 			own.Refusals = append(own.Refusals, &historyv1.Refusal{Index: uint32(i - from), Field: r.Field, Reason: r.Reason}) //nolint:gosec // below 1,000
 		}
 	}
+	for _, d := range resp.GetDays() {
+		if i := int(d.GetIndex()); from <= i && i < to {
+			own.Days = append(own.Days, &historyv1.DaySeen{Index: uint32(i - from), Date: d.Date, First: d.First}) //nolint:gosec // below 1,000
+		}
+	}
 	return answer{resp: own}
 }
 
@@ -109,9 +114,9 @@ func isThere(it *historyv1.Item) bool { return it.GetObject() != nil }
 func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 	const fixed = 64
 	for _, h := range hs {
-		bytes += fixed + len(h.GetUid()) + len(h.GetObjectId()) + len(h.GetSession()) + len(h.GetDevice())
+		bytes += fixed + len(h.GetUid()) + len(h.GetObjectId()) + len(h.GetSession()) + len(h.GetDevice()) + len(h.GetDay().GetZone())
 		ok := utf8.ValidString(h.GetUid()) && utf8.ValidString(h.GetObjectId()) &&
-			utf8.ValidString(h.GetSession()) && utf8.ValidString(h.GetDevice())
+			utf8.ValidString(h.GetSession()) && utf8.ValidString(h.GetDevice()) && utf8.ValidString(h.GetDay().GetZone())
 		for k, v := range h.GetMeta() {
 			bytes += fixed/4 + len(k) + len(v)
 			ok = ok && utf8.ValidString(k) && utf8.ValidString(v)

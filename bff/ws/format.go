@@ -44,7 +44,9 @@ func (jsonFormat) result(batch *codec.Batch, resp *historyv1.ApplyResponse) ([]b
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(codec.Reply{Seq: batch.Seq, Results: results})
+	reply := codec.Reply{Seq: batch.Seq, Results: results}
+	reply.FirstFlag, reply.FirstOfDay = batch.Today(resp)
+	return json.Marshal(reply)
 }
 
 func (jsonFormat) failure(seq uint64, f *codec.Failure) []byte {

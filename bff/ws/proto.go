@@ -31,7 +31,7 @@ func (protoFormat) decode(uid string, body []byte) (*codec.Batch, error) {
 	if err := proto.Unmarshal(body, &req); err != nil {
 		return &codec.Batch{}, fmt.Errorf("%w: %w", errMalformed, err)
 	}
-	batch := &codec.Batch{Seq: req.Sequence, Heartbeats: req.Heartbeats, Records: req.ReturnRecords, Ack: req.Ack}
+	batch := &codec.Batch{Seq: req.Sequence, Heartbeats: req.Heartbeats, Records: req.ReturnRecords, Ack: req.Ack, Day: req.Day}
 	switch n := len(req.Heartbeats); {
 	case unknown(&req):
 		return batch, history.Invalid("message", "unknown field")
@@ -46,7 +46,7 @@ func (protoFormat) decode(uid string, body []byte) (*codec.Batch, error) {
 		if h.Uid != "" || unknown(h) {
 			return batch, history.Invalid(fmt.Sprintf("heartbeats[%d]", i), "unknown field, or a uid: the token says who")
 		}
-		h.Uid, h.SentAtMs = uid, req.SentAtMs
+		h.Uid, h.SentAtMs, h.Day = uid, req.SentAtMs, nil
 	}
 	return batch, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -80,22 +81,24 @@ func (d *days) questions(hbs []*historyv1.Heartbeat) (all []question) {
 	return all
 }
 
-// present leaves the questions of users with a heartbeat in the batch that counts.
+// present leaves the questions of users with a heartbeat in the batch that counts, which
+// mostly is the one that asks.
 func present(questions []question, hbs []*historyv1.Heartbeat, statuses []historyv1.Status) []question {
-	there := make(map[string]bool, 1)
-	for i, s := range statuses {
-		switch s {
-		case historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED, historyv1.Status_STATUS_STALE:
-			there[hbs[i].GetUid()] = true
+	return slices.DeleteFunc(questions, func(q question) bool {
+		if counts(statuses[q.index]) {
+			return false
 		}
-	}
-	kept := questions[:0]
-	for _, q := range questions {
-		if there[q.sighting.UID] {
-			kept = append(kept, q)
+		for i, hb := range hbs {
+			if counts(statuses[i]) && hb.GetUid() == q.sighting.UID {
+				return false
+			}
 		}
-	}
-	return kept
+		return true
+	})
+}
+
+func counts(s historyv1.Status) bool {
+	return s == historyv1.Status_STATUS_STORED || s == historyv1.Status_STATUS_UNCHANGED || s == historyv1.Status_STATUS_STALE
 }
 
 func (l *look) run(ctx context.Context) {
@@ -123,8 +126,8 @@ func (l *look) answers() []*historyv1.DaySeen {
 		return nil
 	}
 	<-l.done
-	first, failed := make(map[history.Sighting]bool, len(l.seen)), make(map[history.Sighting]bool)
 	var firsts []history.First
+	first, failed := map[history.Sighting]bool{}, map[history.Sighting]bool{}
 	for i, s := range l.seen {
 		switch {
 		case s.Err != nil:

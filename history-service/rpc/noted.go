@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/playhead/playhead/history"
@@ -30,14 +31,25 @@ func (n *noted) add(s history.Sighting) {
 func (n *noted) unknown(questions []question) (unknown []history.Sighting) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	asked := make(map[history.Sighting]bool, len(questions))
 	for _, q := range questions {
-		_, young := n.young[q.sighting]
-		_, old := n.old[q.sighting]
-		if !young && !old && !asked[q.sighting] {
-			asked[q.sighting] = true
+		if _, young := n.young[q.sighting]; young {
+			continue
+		}
+		if _, old := n.old[q.sighting]; !old {
 			unknown = append(unknown, q.sighting)
 		}
 	}
-	return unknown
+	return once(unknown)
+}
+
+func once(all []history.Sighting) []history.Sighting {
+	if len(all) < 2 {
+		return all
+	}
+	seen := make(map[history.Sighting]bool, len(all))
+	return slices.DeleteFunc(all, func(s history.Sighting) bool {
+		again := seen[s]
+		seen[s] = true
+		return again
+	})
 }
