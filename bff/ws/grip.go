@@ -28,9 +28,13 @@ func (g *grip) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	g.conn = conn
 	early, _ := rw.Peek(rw.Reader.Buffered()) // which is what there is
+	w := bufio.NewWriterSize(conn, bufferSize)
+	if len(early) == 0 {
+		return conn, bufio.NewReadWriter(bufio.NewReaderSize(conn, bufferSize), w), nil
+	}
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(early), conn), max(bufferSize, len(early)))
 	if _, err := r.Peek(len(early)); err != nil { // which is where it will be looked for
 		return nil, nil, err
 	}
-	return conn, bufio.NewReadWriter(r, bufio.NewWriterSize(conn, bufferSize)), nil
+	return conn, bufio.NewReadWriter(r, w), nil
 }

@@ -36,7 +36,10 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return s.send(text)
+	if s.slow == nil { // which idle connections have no use for
+		s.slow = s.slowly()
+	}
+	return s.send(text, s.slow)
 }
 
 // read decodes a message. The connection may break meanwhile, or the message be wrong.
@@ -105,15 +108,22 @@ func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 
 // send gives the player some time to take an answer, and then up: a reader that is
 // slower than the writer would have the edge keep what it does not read. One that
-// reads after all learns why.
-func (s *session) send(text []byte) error {
-	slow := time.AfterFunc(s.handler.cfg.Patience, func() {
-		s.leave(&farewell{websocket.StatusTryAgainLater, "slow reader"})
-		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error is the player's
-	})
+// reads after all learns why. The timer is one that nobody else uses meanwhile.
+func (s *session) send(text []byte, slow *time.Timer) error {
+	slow.Reset(s.handler.cfg.Patience)
 	defer slow.Stop()
 	if err := s.conn.Write(context.Background(), s.format.frame(), text); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
 	return nil
+}
+
+// slowly returns a stopped timer for [session.send].
+func (s *session) slowly() *time.Timer {
+	t := time.AfterFunc(time.Hour, func() {
+		s.leave(&farewell{websocket.StatusTryAgainLater, "slow reader"})
+		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error is the player's
+	})
+	t.Stop()
+	return t
 }

@@ -18,6 +18,8 @@ type metrics struct {
 	connections     prometheus.Gauge
 	messages, beats *prometheus.CounterVec
 	closed          *prometheus.CounterVec
+	answered        prometheus.Counter   // of messages
+	byStatus        []prometheus.Counter // of beats, by historyv1.Status
 
 	pushes, resyncs, coalesced prometheus.Counter
 }
@@ -34,11 +36,13 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.pushes = counter("playhead_ws_pushes_total", "Changes that players took.")
 	m.resyncs = counter("playhead_ws_pushed_resyncs_total", "Of them, those that say to read again.")
 	m.coalesced = counter("playhead_ws_coalesced_changes_total", "Changes that joined others on a connection which had not taken these yet.")
-	for _, answer := range []string{answered, invalid, tooLarge, rateLimited, unavailable, timeout, internal} {
+	for _, answer := range []string{invalid, tooLarge, rateLimited, unavailable, timeout, internal} {
 		m.messages.WithLabelValues(answer)
 	}
-	for _, status := range codec.Statuses() {
-		m.beats.WithLabelValues(status)
+	m.answered = m.messages.WithLabelValues(answered)
+	m.byStatus = make([]prometheus.Counter, len(historyv1.Status_name))
+	for i := range m.byStatus {
+		m.byStatus[i] = m.beats.WithLabelValues(codec.StatusName(historyv1.Status(i))) //nolint:gosec // a small constant range
 	}
 	if reg != nil {
 		reg.MustRegister(m.connections, m.messages, m.beats, m.closed, m.pushes, m.resyncs, m.coalesced)
@@ -64,12 +68,15 @@ func (m *metrics) pushed(c *historyv1.Change) {
 
 // stored counts a message that was answered with a result.
 func (m *metrics) stored(batch *codec.Batch, resp *historyv1.ApplyResponse) {
-	m.messages.WithLabelValues(answered).Inc()
+	m.answered.Inc()
 	for _, s := range resp.GetStatuses() {
-		m.beats.WithLabelValues(codec.StatusName(s)).Inc()
+		if s < 0 || int(s) >= len(m.byStatus) { // a newer service's
+			s = historyv1.Status_STATUS_UNSPECIFIED
+		}
+		m.byStatus[s].Inc()
 	}
 	if n := batch.Refused(); n > 0 {
-		m.beats.WithLabelValues(codec.StatusName(historyv1.Status_STATUS_INVALID)).Add(float64(n))
+		m.byStatus[historyv1.Status_STATUS_INVALID].Add(float64(n))
 	}
 }
 

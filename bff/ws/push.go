@@ -77,13 +77,14 @@ func (s *session) push() {
 			_ = s.conn.CloseNow()
 		}
 	}()
+	slow := s.slowly()
 	for c := s.undue(); c != nil; c = s.undue() {
 		text, err := s.format.push(c)
 		if err != nil {
 			s.handler.cfg.Logger.Error("push failed", "err", err)
 			text, _ = s.format.push(&historyv1.Change{Resync: true}) // which never fails
 		}
-		if s.send(text) != nil { // the connection is over
+		if s.send(text, slow) != nil { // the connection is over
 			return
 		}
 		s.handler.metrics.pushed(c)

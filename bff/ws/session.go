@@ -26,6 +26,7 @@ type session struct {
 	id      uint64       // names it where it is told of changes, else 0
 	heard   atomic.Int64 // when the last message came, Unix nanoseconds
 	clock   *time.Timer  // calls tick
+	slow    *time.Timer  // for answers, once there was one
 
 	mu    sync.Mutex
 	busy  bool      // at a message

@@ -17,26 +17,34 @@ import (
 const (
 	players   = 500
 	perPlayer = 200 // heartbeats of a round
+	paced     = 60  // heartbeats at a pace: not so many that others seem to have left
 )
 
 // BenchmarkEdge is one heartbeat at a time from each of 500 players, acknowledged after
-// Redis: over streams and in batches upward, in either format, and as most teams write it
-// first. Edge and service are processes on all sides. The CPU is that of edge, service
-// and Redis; that of the players is told apart.
+// Redis: over streams and in batches upward, in either format; with a request and an RPC
+// each to the same service ("unary"); and as most teams write it first, where Redis takes
+// what comes and nothing is compared, marked or archived ("naive"). Edge and service are
+// processes on all sides. The CPU is that of edge, service and Redis; that of the players
+// is told apart.
 func BenchmarkEdge(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)
 	keepLog(b, e.Redis)
-	json, binary := newOurs(b, e)
-	naive := newNaive(b, e)
+	all, names := sides(b, e), []string{"json", "proto", "unary", "naive"}
 	for b.Loop() {
-		f := turns(json.round(b), binary.round(b), naive.round(b))
-		for i, name := range []string{"json", "proto", "naive"} {
+		var rounds []func() figures
+		for _, s := range all {
+			rounds = append(rounds, s.round(b))
+		}
+		f := turns(rounds...)
+		for i, name := range names {
 			f[i].tell(b, name)
 		}
-		for i, name := range []string{"json", "proto"} {
-			b.ReportMetric(f[i].rate/f[2].rate, name+"-x-naive")
-			b.ReportMetric(f[i].path()/f[2].path(), name+"-cpu-x-naive")
+		for i, name := range names[:2] {
+			for j, other := range names[2:] {
+				b.ReportMetric(f[i].rate/f[2+j].rate, name+"-x-"+other)
+				b.ReportMetric(f[i].path()/f[2+j].path(), name+"-cpu-x-"+other)
+			}
 		}
 	}
 	b.ReportMetric(0, "ns/op")
@@ -59,29 +67,39 @@ type side struct {
 	all   []*player
 }
 
-// newOurs returns the same way for players who speak JSON and for those who speak
-// protobuf.
-func newOurs(b *testing.B, e pipeline.Engines) (json, binary *side) {
+// sides returns the ways: over streams in JSON and in protobuf, unary, and naive.
+func sides(b *testing.B, e pipeline.Engines) []*side {
+	b.Setenv("PLAYHEAD_TOKEN_SECRET", secret)
 	stack := pipeline.NewStack(b, e, 1, 0)
-	addr := stack.StartBFF(b, secret)
-	m := newMeter(b, map[string]string{"redis": e.Redis})
-	m.pids["edge"], m.pids["service"] = stack.BFF.PID(), stack.Services[0].PID()
-	return &side{m, crowd(b, overStream, addr, "json")}, &side{m, crowd(b, overBinary, addr, "proto")}
+	front, service := stack.StartBFF(b, secret), stack.Services[0].PID()
+	naive := command(b)
+	unary, plain, back := pipeline.FreeAddr(b), pipeline.FreeAddr(b), pipeline.FreeAddr(b)
+	backs := pipeline.Start(b, naive, "--listen", back, "--redis", e.Redis).PID()
+	unarys := pipeline.Start(b, naive, "--listen", unary, "--service", stack.RPC[0]).PID()
+	plains := pipeline.Start(b, naive, "--listen", plain, "--service", back).PID()
+	pipeline.Await(b, 10*time.Second, "the naive edges", listening(unary, plain, back))
+	return []*side{
+		{meterOf(b, e, stack.BFF.PID(), service), crowd(b, overStream, front, "json")},
+		{meterOf(b, e, stack.BFF.PID(), service), crowd(b, overBinary, front, "proto")},
+		{meterOf(b, e, unarys, service), crowd(b, overRequests, unary, "unary")},
+		{meterOf(b, e, plains, backs), crowd(b, overRequests, plain, "naive")},
+	}
 }
 
-func newNaive(b *testing.B, e pipeline.Engines) *side {
+func meterOf(b *testing.B, e pipeline.Engines, edge, service int) *meter {
+	m := newMeter(b, map[string]string{"redis": e.Redis})
+	m.pids["edge"], m.pids["service"] = edge, service
+	return m
+}
+
+// command builds what most teams write first.
+func command(b *testing.B) string {
 	path := filepath.Join(b.TempDir(), "naive")
-	if out, err := exec.CommandContext(b.Context(), "go", "build", "-o", path, "github.com/playhead/playhead/e2e/cmd/naive").CombinedOutput(); err != nil {
+	out, err := exec.CommandContext(b.Context(), "go", "build", "-o", path, "github.com/playhead/playhead/e2e/cmd/naive").CombinedOutput()
+	if err != nil {
 		b.Fatalf("go build: %v\n%s", err, out)
 	}
-	b.Setenv("PLAYHEAD_TOKEN_SECRET", secret)
-	front, back := pipeline.FreeAddr(b), pipeline.FreeAddr(b)
-	service := pipeline.Start(b, path, "--listen", back, "--redis", e.Redis)
-	edge := pipeline.Start(b, path, "--listen", front, "--service", back)
-	pipeline.Await(b, 10*time.Second, "the naive edge", listening(front, back))
-	s := &side{meter: newMeter(b, map[string]string{"redis": e.Redis}), all: crowd(b, overRequests, front, "naive")}
-	s.meter.pids["edge"], s.meter.pids["service"] = edge.PID(), service.PID()
-	return s
+	return path
 }
 
 // round has every player report so often.
@@ -102,16 +120,15 @@ func (s *side) round(b *testing.B) func() figures {
 	}
 }
 
-// BenchmarkEdgeDelay is the time to an answer at 4,000 heartbeats a second: over streams
-// and in batches upward, and as most teams write it first.
+// BenchmarkEdgeDelay is the time to an answer at 4,000 heartbeats a second, in the same
+// ways.
 func BenchmarkEdgeDelay(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)
-	json, binary := newOurs(b, e)
-	naive := newNaive(b, e)
+	all := sides(b, e)
 	for b.Loop() {
-		for name, s := range map[string]*side{"json": json, "proto": binary, "naive": naive} {
-			took := s.pace(b)
+		for i, name := range []string{"json", "proto", "unary", "naive"} {
+			took := all[i].pace(b)
 			b.ReportMetric(took[len(took)/2], name+"-ms-p50")
 			b.ReportMetric(took[len(took)*99/100], name+"-ms-p99")
 		}
@@ -126,7 +143,7 @@ func (s *side) pace(b *testing.B) []float64 {
 	took := make([][]float64, len(s.all))
 	each(b, s.all, func(i int, p *player) error {
 		next := time.Now().Add(period * time.Duration(i) / players)
-		for range perPlayer {
+		for range paced {
 			time.Sleep(time.Until(next))
 			began := time.Now()
 			if err := p.report(); err != nil {
