@@ -37,8 +37,9 @@ func overStream(b *testing.B, addr, uid string) *player {
 	b.Helper()
 	p := newPlayer(b, addr)
 	p.stay(b, uid, "playhead.v1.json")
-	body := len(`{"seq":1,`) + len(heartbeat)
-	p.say(fmt.Appendf([]byte{0x81, 0x80 | 126, byte(body >> 8), byte(body), 0, 0, 0, 0}, `{"seq":1,`)) // the mask is zeros
+	begin := fmt.Sprintf(`{"seq":1,"first_flag":%q,`, time.Now().UTC().Format(time.DateOnly)) // as a player who was here today
+	body := len(begin) + len(heartbeat)
+	p.say(append([]byte{0x81, 0x80 | 126, byte(body >> 8), byte(body), 0, 0, 0, 0}, begin...)) // the mask is zeros
 	p.answer = readText
 	return p
 }
