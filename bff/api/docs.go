@@ -31,7 +31,7 @@ func docs(oapi *huma.OpenAPI) ([]byte, error) {
 // operations returns all of them by path, readers first.
 func operations(oapi *huma.OpenAPI) (all []*huma.Operation) {
 	for _, item := range oapi.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post, item.Delete} {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
 			if op != nil {
 				all = append(all, op)
 			}
