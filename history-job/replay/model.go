@@ -20,6 +20,8 @@ type Expected struct {
 	CompletedAt int64
 
 	known    moment // when Duration was
+	firm     moment // when the latest event was that is not of a viewing's first seconds
+	firmAt   int64  // and its position
 	sessions map[string]struct{}
 }
 
@@ -43,6 +45,17 @@ func (m moment) compare(o moment) int {
 
 // Plays returns how many viewings reached the end.
 func (e *Expected) Plays() uint64 { return uint64(len(e.sessions)) }
+
+// Resume returns where the user is to go on.
+func (e *Expected) Resume() int64 {
+	if e.firm == (moment{}) {
+		return e.Position
+	}
+	return e.firmAt
+}
+
+// grace is for how long, in milliseconds, a viewing does not take back a position.
+const grace = 10_000
 
 // Model merges the plan in memory.
 func Model(p *Plan) map[history.Key]*Expected {
@@ -71,6 +84,9 @@ func (e *Expected) add(ev *history.Event) {
 		}
 	}
 	e.Furthest = max(e.Furthest, position)
+	if ev.Kind != history.KindStart && position >= grace && cmp.Or(now.compare(e.firm), cmp.Compare(position, e.firmAt)) > 0 {
+		e.firm, e.firmAt = now, position
+	}
 	if cmp.Or(now.compare(momentOf(e.At, e.Kind)), cmp.Compare(position, e.Position), cmp.Compare(ev.Session, e.Session)) > 0 {
 		e.At, e.Kind, e.Position, e.Session = ev.At, ev.Kind, position, ev.Session
 	}
@@ -91,7 +107,7 @@ func (e *Expected) Matches(r *history.Record) bool {
 	if e.Kind == history.KindStop {
 		state = history.StateStopped
 	}
-	return r != nil && r.Version.Time() == e.At && r.State == state && r.Position == e.Position &&
+	return r != nil && r.Version.Time() == e.At && r.State == state && r.Position == e.Position && r.Resume() == e.Resume() &&
 		r.Session == e.Session && r.Duration == e.Duration && r.Furthest() == e.Furthest &&
 		r.Plays() == e.Plays() && r.CompletedAt() == e.CompletedAt
 }

@@ -63,10 +63,13 @@ func TestMatches(t *testing.T) {
 		t.Error("a missing record matches")
 	}
 	for name, change := range map[string]func(r *history.Record){
-		"time":              func(r *history.Record) { r.Version += 4 },
-		"state":             func(r *history.Record) { r.State = history.StatePlaying },
-		"deleted":           func(r *history.Record) { r.State = history.StateDeleted },
-		"position":          func(r *history.Record) { r.Position-- },
+		"time":     func(r *history.Record) { r.Version += 4 },
+		"state":    func(r *history.Record) { r.State = history.StatePlaying },
+		"deleted":  func(r *history.Record) { r.State = history.StateDeleted },
+		"position": func(r *history.Record) { r.Position-- },
+		"place to go on": func(r *history.Record) {
+			r.Early, r.Firm = true, history.Firm{Version: r.Version - 4, Position: 11_000}
+		},
 		"session":           func(r *history.Record) { r.Session = "other" },
 		"duration":          func(r *history.Record) { r.Duration++ },
 		"duration unknown":  func(r *history.Record) { r.Duration = 0 },
