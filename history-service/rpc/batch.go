@@ -59,23 +59,23 @@ func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status, m
 		g.sort()
 		g.pin = s.cfg.Aggregate.Pin(g.key)
 		g.mark = true
-		if g.held() {
-			g.base, g.next, g.mark = g.pin.Record, g.pin.Record, g.pin.Mark
-			g.user.Pause = g.pin.Pause
-			g.fold()
+		if g.pin.Record != nil {
+			g.hold()
 		}
 	}
 	return b
 }
 
-// held reports whether what is held is enough to decide about the events. That the user
-// does not want one recorded may have changed since, and so may the record that the
-// device of one knows: a write would find out, but none is made of an event that is
-// refused.
-func (g *group) held() bool {
-	return g.pin.Record != nil && !g.matched() && !slices.ContainsFunc(g.events, func(i int) bool {
-		return g.pin.Pause.Covers(g.batch.events[i].At)
-	})
+// hold decides about the events by what is held. The user may have cleared the history
+// since, or wants nothing recorded any more, and another service may have written the
+// record: a write finds out. Where none is to be made, the cache is asked.
+func (g *group) hold() {
+	g.base, g.next, g.mark = g.pin.Record, g.pin.Record, g.pin.Mark
+	g.user.Pause = g.pin.Pause
+	g.fold()
+	if g.done {
+		g.base, g.done, g.mark = nil, false, true
+	}
 }
 
 // sort orders the events by time. A record remembers a bounded number of completed

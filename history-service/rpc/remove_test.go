@@ -107,3 +107,28 @@ func TestRemoveRefusals(t *testing.T) {
 	_, err = s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: -1})
 	wantCode(t, "clear until before 1970", err, codes.InvalidArgument)
 }
+
+// TestHeldOverAClear: a service that still holds what was cleared does not show it to who
+// sends an old heartbeat again.
+func TestHeldOverAClear(t *testing.T) {
+	h := newHouse(t)
+	for name, clearer := range map[string]*rpc.Server{"another": h.service(t), "the same": nil} {
+		s, hb := h.service(t), beat("ann/7", stop, 5000, 50)
+		if clearer == nil {
+			clearer = s
+		}
+		hb.ObjectId = name[:3]
+		apply(t, s, hb)
+		if _, err := clearer.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 4000}); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{hb}, ReturnRecords: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := resp.GetStatuses()[0]; got != historyv1.Status_STATUS_CLEARED || resp.GetRecords()[0].GetObject() != nil {
+			t.Errorf("cleared through %s service: got %v, want it cleared", name, resp)
+		}
+		h.clock.Add(1)
+	}
+}
