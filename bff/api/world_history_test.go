@@ -178,7 +178,7 @@ func TestServiceGone(t *testing.T) {
 	w.do(t, "u1", "POST /v1/heartbeats", upload(at("100", "stop", 0, 1)))
 	w.stop()
 	for target, body := range map[string]string{
-		"GET /v1/history": "", "GET /v1/history/1/100": "", "POST /v1/heartbeats": upload(at("100", "stop", 0, 2)), "DELETE /v1/history": "",
+		"GET /v1/history": "", "GET /v1/history/1/100": "", "GET /v1/continue": "", "POST /v1/heartbeats": upload(at("100", "stop", 0, 2)), "DELETE /v1/history": "",
 	} {
 		if code, answer := w.do(t, "u1", target, body); code != 503 {
 			t.Errorf("%s: %d %v, want 503", target, code, answer)

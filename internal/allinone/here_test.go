@@ -22,7 +22,14 @@ type here struct {
 
 func open(t *testing.T, dir string) *here {
 	t.Helper()
-	p, err := allinone.Open(t.Context(), config(dir))
+	return openWith(t, func(c *allinone.Config) { c.Dir = dir })
+}
+
+func openWith(t *testing.T, change func(*allinone.Config)) *here {
+	t.Helper()
+	cfg := config("")
+	change(&cfg)
+	p, err := allinone.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

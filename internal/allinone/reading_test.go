@@ -1,0 +1,165 @@
+package allinone_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// numbered is a heartbeat about film n, at a time.
+func numbered(n int, when time.Time) beat {
+	b := at(0, "stop", minutes(20))
+	b.Object.ID, b.EventTime = fmt.Sprint(n), stamp(when)
+	return b
+}
+
+// fill reports films from one number to before another, each at its time.
+func (p *player) fill(from, to int, when func(n int) time.Time) {
+	p.Helper()
+	for ; from < to; from += 1000 {
+		var beats []beat
+		for n := from; n < min(to, from+1000); n++ {
+			beats = append(beats, numbered(n, when(n)))
+		}
+		p.send(strings.TrimSpace(strings.Repeat("stored ", len(beats))), beats...)
+	}
+}
+
+// page reads one page.
+func (p *player) page(query string) (ids []string, cursor string) {
+	p.Helper()
+	status, text := p.ask("GET /v1/history?"+query, "")
+	var page struct {
+		Items   []seen
+		Cursor  string
+		HasMore bool `json:"has_more"`
+	}
+	if err := json.Unmarshal([]byte(text), &page); err != nil || status != http.StatusOK || page.HasMore != (page.Cursor != "") {
+		p.Fatalf("%s: %d %s: %v", query, status, text, err)
+	}
+	for _, it := range page.Items {
+		ids = append(ids, it.Object.ID)
+	}
+	return ids, page.Cursor
+}
+
+// walk reads all pages, each of which must be full while there are more.
+func (p *player) walk(limit int, between func(page int, ids []string)) (all []string) {
+	p.Helper()
+	for n, cursor := 0, ""; n == 0 || cursor != ""; n++ {
+		var ids []string
+		query := fmt.Sprint("limit=", limit)
+		if cursor != "" {
+			query += "&cursor=" + cursor
+		}
+		ids, cursor = p.page(query)
+		if cursor != "" && len(ids) != limit {
+			p.Fatalf("page %d has %d items, and there are more", n, len(ids))
+		}
+		all = append(all, ids...)
+		between(n, ids)
+	}
+	return all
+}
+
+// TestPagesWhileTheyChange is B11: 500 rows of one millisecond, and between any two pages
+// one is added before them, one is removed that was read, and one that was not.
+func TestPagesWhileTheyChange(t *testing.T) {
+	p := stage(t).player(t, "ann", "http")
+	then := time.Now().Add(-time.Hour)
+	p.fill(0, 500, func(int) time.Time { return then })
+	removed := map[string]bool{}
+	got := p.walk(7, func(page int, ids []string) {
+		p.send("stored", numbered(1000+page, time.Now()))
+		ahead, _ := p.page("limit=100")
+		unread := fmt.Sprint(499 - page) // somewhere
+		if page%2 == 0 && !slices.Contains(ids, unread) {
+			unread = fmt.Sprint(page)
+		}
+		for _, id := range []string{ids[0], unread, ahead[len(ahead)-1]} {
+			removed[id] = true
+			if status, text := p.ask("DELETE /v1/history/1/"+id, ""); status != http.StatusOK {
+				t.Fatalf("delete %s: %d %s", id, status, text)
+			}
+		}
+	})
+	times := map[string]int{}
+	for _, id := range got {
+		if times[id]++; times[id] > 1 {
+			t.Errorf("%s is there again", id)
+		}
+	}
+	for n := range 500 {
+		if id := fmt.Sprint(n); times[id] == 0 && !removed[id] {
+			t.Errorf("%s is skipped", id)
+		}
+	}
+}
+
+// TestManyRows is B13: pages of ten thousand rows, half of them of one day, take no
+// longer than those of a thousand, and the last one is found.
+func TestManyRows(t *testing.T) {
+	h := stage(t)
+	now := time.Now()
+	few, many := h.player(t, "few", "http"), h.player(t, "many", "http")
+	spread := func(n int) time.Time {
+		if n < 5000 {
+			return now.Add(-time.Duration(n+1) * 10 * time.Second)
+		}
+		return now.Add(-time.Duration(n) * 10 * time.Minute)
+	}
+	few.fill(0, 1000, spread)
+	many.fill(0, 10_000, spread)
+	h.settled(3 * time.Minute)
+	median := func(p *player) time.Duration {
+		var took []time.Duration
+		for range 21 {
+			began := time.Now()
+			if ids, _ := p.page("limit=20"); len(ids) != 20 || ids[0] != "0" {
+				t.Fatalf("got %v", ids)
+			}
+			took = append(took, time.Since(began))
+		}
+		slices.Sort(took)
+		return took[len(took)/2]
+	}
+	small, large := median(few), median(many)
+	t.Logf("newest 20 of 1,000: %v, of 10,000: %v", small, large)
+	if large > 10*small+10*time.Millisecond {
+		t.Errorf("newest 20 of 10,000 take %v, of 1,000 %v", large, small)
+	}
+	began, n := time.Now(), 0
+	all := many.walk(100, func(int, []string) { n++ })
+	t.Logf("%d pages of 100: %v each", n, time.Since(began)/time.Duration(n))
+	if len(all) != 10_000 || all[9999] != "9999" || !slices.IsSortedFunc(all, func(a, b string) int { return len(a) - len(b) }) {
+		t.Errorf("got %d rows, the last is %s", len(all), all[len(all)-1])
+	}
+}
+
+// TestUsersInABatch is B12: many users report at once, so that the edge makes one batch
+// of them, and each is answered with what is theirs.
+func TestUsersInABatch(t *testing.T) {
+	h := stage(t)
+	var all sync.WaitGroup
+	for n := range 50 {
+		p, position := h.player(t, fmt.Sprint("user", n), "http"), minutes(float64(n+1))
+		all.Go(func() {
+			r := p.send("stored stored", at(time.Minute, "stop", position), numbered(100+n, time.Now()))
+			if r[0].Record.Position != position || r[1].Record.Object.ID != fmt.Sprint(100+n) {
+				t.Errorf("user %d was told %+v, %+v", n, r[0].Record, r[1].Record)
+			}
+		})
+	}
+	all.Wait()
+	for n := range 50 {
+		p := h.player(t, fmt.Sprint("user", n), "http")
+		if ids, _ := p.page("limit=10"); p.sees().Position != minutes(float64(n+1)) || !slices.Equal(ids, []string{fmt.Sprint(100 + n), "7"}) {
+			t.Errorf("user %d sees %+v and %v", n, p.sees(), ids)
+		}
+	}
+}
