@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/limit"
+	"github.com/playhead/playhead/bff/pages"
 	"github.com/playhead/playhead/bff/server"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/uplink"
@@ -34,6 +36,7 @@ type flags struct {
 	Upstream        trust.Peer    `embed:"" prefix:"service-"`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more. Without it the secret is taken from $PLAYHEAD_TOKEN_SECRET; there is no flag for it, since flags are for all to see."`
 	TokenKeysFile   string        `help:"File with the public keys of those who sign tokens, a JSON web key set; read again when it changes. The secret is not needed then."`
+	Pages           bool          `help:"Serve the history and the player page." default:"true" negatable:""`
 	Origins         []string      `name:"origin" help:"Sites whose pages may use the edge, besides its own, such as https://app.example.com."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s"`
@@ -122,6 +125,13 @@ type parts struct {
 	registry *prometheus.Registry
 }
 
+func (f *flags) pages() (map[string]http.Handler, error) {
+	if !f.Pages {
+		return nil, nil
+	}
+	return pages.Routes()
+}
+
 // doors returns the one for who comes with a request, and the one for who stays.
 func (f *flags) doors(p parts) (*server.Server, *ws.Handler, error) {
 	users := limit.New(f.UserRate, f.UserBurst) // one budget, whatever the door
@@ -132,8 +142,12 @@ func (f *flags) doors(p parts) (*server.Server, *ws.Handler, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	looks, err := f.pages()
+	if err != nil {
+		return nil, nil, err
+	}
 	handler, err := api.New(api.Config{
-		Service: p.up, Tokens: p.tokens, Stream: streams.Upgrade, Limit: users, Origins: f.Origins,
+		Service: p.up, Tokens: p.tokens, Stream: streams.Upgrade, Pages: looks, Limit: users, Origins: f.Origins,
 		WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline, Logger: p.log, Registry: p.registry,
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,6 +42,8 @@ type Config struct {
 	// Stream makes a WebSocket of a request. It answers those that it takes, and returns
 	// why it takes one not. Without it there is none.
 	Stream func(http.ResponseWriter, *http.Request) error
+	// Pages are what a person looks at, by path. Without them there are none.
+	Pages map[string]http.Handler
 	// Limit is what requests are taken from (default one of its own).
 	Limit *limit.Users
 	// Origins are the sites whose pages may use the API, such as https://app.example.com.
@@ -92,9 +95,20 @@ func (a *api) routes() (http.Handler, error) {
 	if err := describe(mux, h.OpenAPI()); err != nil {
 		return nil, err
 	}
+	for path, page := range a.cfg.Pages {
+		mux.Handle("GET "+exactly(path), page)
+	}
 	e := &edge{api: a, mux: mux}
 	mux.HandleFunc(unrouted, e.nowhere)
 	return e, nil
+}
+
+// exactly is the pattern of a path and not of what is below it.
+func exactly(path string) string {
+	if strings.HasSuffix(path, "/") {
+		return path + "{$}"
+	}
+	return path
 }
 
 // register lists the operations.

@@ -26,7 +26,8 @@ type squeezed struct {
 
 // squeeze returns the writer to answer with, and what ends the answer.
 func squeeze(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
-	if !acceptsGzip(r.Header) || r.Method == http.MethodHead || r.Header.Get("Upgrade") != "" {
+	whole := r.Method != http.MethodHead && r.Header.Get("Range") == "" && r.Header.Get("Upgrade") == ""
+	if !whole || !acceptsGzip(r.Header) {
 		return w, func() {}
 	}
 	s := &squeezed{ResponseWriter: w}

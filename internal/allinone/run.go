@@ -7,6 +7,7 @@ import (
 
 	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/limit"
+	"github.com/playhead/playhead/bff/pages"
 	"github.com/playhead/playhead/bff/server"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/ws"
@@ -54,8 +55,12 @@ func (p *Process) edge() (*server.Server, *ws.Handler, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	looks, err := pages.Routes()
+	if err != nil {
+		return nil, nil, err
+	}
 	handler, err := api.New(api.Config{
-		Service: p.up, Tokens: tokens, Stream: streams.Upgrade, Limit: users, Origins: p.cfg.Origins, Logger: log, Registry: reg,
+		Service: p.up, Tokens: tokens, Stream: streams.Upgrade, Pages: looks, Limit: users, Origins: p.cfg.Origins, Logger: log, Registry: reg,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -1,0 +1,98 @@
+// @ts-check
+import { el, find, write } from './dom.js';
+import { typeName } from './format.js';
+
+/**
+ * The search and the type filter.
+ * @param {import('./shelf.js').Shelf} shelf
+ * @param {{searched(): void, filtered(): void}} does
+ */
+export function filters(shelf, does) {
+  const search = find('#search', HTMLInputElement);
+  const type = find('#type', HTMLSelectElement);
+  for (const n of [1, 2, 3, 4]) type.append(el('option', { value: String(n) }, typeName(n)));
+  search.oninput = () => {
+    shelf.words = search.value.trim();
+    does.searched();
+  };
+  type.onchange = () => {
+    shelf.type = Number(type.value);
+    does.filtered();
+  };
+  addEventListener('keydown', (e) => {
+    const typing = e.target instanceof HTMLElement && e.target.matches('input, select, textarea');
+    if (e.key !== '/' || typing || e.ctrlKey || e.metaKey || e.altKey) return;
+    e.preventDefault();
+    search.focus();
+  });
+}
+
+/**
+ * Lets the keys work on the entries: Delete removes the one that has the focus, the arrows go
+ * to the next one.
+ * @param {HTMLElement} list @param {(key: string) => void} remove
+ */
+export function keys(list, remove) {
+  const rowOf = (/** @type {Event} */ e) => /** @type {HTMLElement | null} */ (e.target instanceof Element ? e.target.closest('.row') : null);
+  list.addEventListener('keydown', (e) => {
+    const row = rowOf(e);
+    if (!row) return;
+    if (e.key === 'Delete') remove(String(row.dataset.key));
+    else if (e.key === 'ArrowDown') focus(row.nextElementSibling);
+    else if (e.key === 'ArrowUp') focus(row.previousElementSibling);
+    else return;
+    e.preventDefault();
+  });
+  list.addEventListener('click', (e) => {
+    const row = rowOf(e);
+    if (row && e.target instanceof Element && e.target.closest('.delete')) remove(String(row.dataset.key));
+  });
+}
+
+/** Puts the focus on an entry, or else on the search. @param {Element | null | undefined} row */
+export function focus(row) {
+  const link = row?.querySelector('a');
+  (link ?? find('#search', HTMLInputElement)).focus();
+}
+
+/**
+ * Asks before everything is cleared.
+ * @param {import('./shelf.js').Shelf} shelf @param {() => void} clear
+ */
+export function clearing(shelf, clear) {
+  const dialog = find('#clear-dialog', HTMLDialogElement);
+  find('#clear', HTMLButtonElement).onclick = () => {
+    const what = shelf.type ? `every entry of the type ${typeName(shelf.type)}` : 'the whole history';
+    write(find('#clear-what', HTMLElement), `This deletes ${what}, on all devices. It cannot be taken back.`);
+    dialog.returnValue = '';
+    dialog.showModal();
+  };
+  find('#clear-no', HTMLButtonElement).onclick = () => dialog.close();
+  find('#clear-yes', HTMLButtonElement).onclick = () => {
+    dialog.close();
+    clear();
+  };
+}
+
+/**
+ * The switch that pauses recording. An edge without it has no settings, and the page no switch.
+ * @param {import('./api.js').Api} api @param {import('./problems.js').Problems} problems
+ */
+export function recording(api, problems) {
+  const toggle = find('#recording', HTMLButtonElement);
+  const show = (/** @type {{recording: boolean, paused_at?: string}} */ settings) => {
+    toggle.hidden = false;
+    toggle.setAttribute('aria-checked', String(settings.recording));
+    find('#paused', HTMLElement).hidden = settings.recording;
+  };
+  const read = () => problems.attempt('The settings could not be read', read, async () => {
+    const settings = await api.get('/v1/settings').catch((e) => {
+      if (e.status !== 404) throw e;
+    });
+    if (settings) show(settings);
+  });
+  toggle.onclick = () => problems.attempt('The setting could not be changed', read, async () => {
+    show(await api.put('/v1/settings', { recording: toggle.getAttribute('aria-checked') !== 'true' }));
+  });
+  return read;
+}

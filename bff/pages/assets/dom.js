@@ -1,0 +1,37 @@
+// @ts-check
+
+/**
+ * Makes an element. What it is given is text and never markup.
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {Record<string, any>} [props] properties where the element has such a one, else attributes;
+ *   false, null and undefined are left out
+ * @param {...(Node | string)} children
+ */
+export function el(tag, props = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(props)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name in node) /** @type {any} */ (node)[name] = value;
+    else node.setAttribute(name, value);
+  }
+  node.append(...children);
+  return node;
+}
+
+/**
+ * The element of the page that a selector means, which must be there.
+ * @template {Element} T
+ * @param {string} selector @param {new () => T} kind @param {ParentNode} [within]
+ * @returns {T}
+ */
+export function find(selector, kind, within = document) {
+  const node = within.querySelector(selector);
+  if (!(node instanceof kind)) throw new Error(`no ${selector}`);
+  return node;
+}
+
+/** Writes a text only where it is another one, since a screen reader says it again. @param {Element} node @param {string} text */
+export function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}

@@ -1,0 +1,74 @@
+// @ts-check
+
+/** 75000 as 1:15, 3600000 as 1:00:00. @param {number} ms */
+export function clock(ms) {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  const [h, m, s] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
+  const two = (/** @type {number} */ n) => String(n).padStart(2, '0');
+  return h > 0 ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
+}
+
+/** 75000 as "1 minute 15 seconds", for those who listen. @param {number} ms */
+export function spoken(ms) {
+  const seconds = Math.max(0, Math.floor(ms / 1000));
+  const parts = [
+    [Math.floor(seconds / 3600), 'hour'],
+    [Math.floor(seconds / 60) % 60, 'minute'],
+    [seconds % 60, 'second'],
+  ].filter(([n]) => Number(n) > 0);
+  return parts.map(([n, unit]) => `${n} ${unit}${n === 1 ? '' : 's'}`).join(' ') || '0 seconds';
+}
+
+const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto' });
+const steps = /** @type {[number, Intl.RelativeTimeFormatUnit][]} */ ([[60, 'second'], [60, 'minute'], [24, 'hour'], [7, 'day']]);
+
+/** "3 minutes ago"; a date for what is older than a week. @param {Date} time */
+export function ago(time, now = Date.now()) {
+  let n = (time.getTime() - now) / 1000;
+  if (n > -45) return 'just now';
+  for (const [size, unit] of steps) {
+    if (Math.abs(n) < size) return relative.format(Math.round(n), unit);
+    n /= size;
+  }
+  return time.toLocaleDateString('en', { day: 'numeric', month: 'short', year: 'numeric' });
+}
+
+/** The heading of a day: "Today", "Yesterday", or the date. @param {Date} time */
+export function day(time) {
+  const midnight = (/** @type {Date} */ t) => new Date(t.getFullYear(), t.getMonth(), t.getDate()).getTime();
+  const days = Math.round((midnight(new Date()) - midnight(time)) / 86_400_000);
+  if (days <= 0) return 'Today';
+  if (days === 1) return 'Yesterday';
+  if (days < 7) return time.toLocaleDateString('en', { weekday: 'long' });
+  return time.toLocaleDateString('en', { day: 'numeric', month: 'long', year: 'numeric' });
+}
+
+const types = ['', 'Video', 'Episode', 'Audio', 'Article'];
+
+/** @param {number} type */
+export function typeName(type) {
+  return types[type] ?? `Type ${type}`;
+}
+
+/** What a person calls it. @param {any} record */
+export function title(record) {
+  return record.meta?.title || record.object.id;
+}
+
+/** How far, from 0 to 1; 0 when nobody knows. @param {any} record */
+export function part(record) {
+  if (record.state === 'finished') return 1;
+  return record.duration_ms > 0 ? Math.min(1, record.position_ms / record.duration_ms) : 0;
+}
+
+/** Whether the newest viewing reached the end. @param {any} record */
+export function completed(record) {
+  return record.state === 'finished' || Date.parse(record.completed_at ?? '') >= Date.parse(record.event_time);
+}
+
+/** Where the user is, in words. @param {any} record */
+export function progress(record) {
+  if (completed(record)) return record.plays > 1 ? `Completed ${record.plays} times` : 'Completed';
+  const at = clock(record.position_ms);
+  return record.duration_ms > 0 ? `${at} of ${clock(record.duration_ms)}` : `at ${at}`;
+}

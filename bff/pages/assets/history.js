@@ -1,0 +1,153 @@
+// @ts-check
+import { Api } from './api.js';
+import { clearing, filters, focus, keys, recording } from './controls.js';
+import { find, write } from './dom.js';
+import { key } from './outbox.js';
+import { Playhead } from './playhead.js';
+import { Problems } from './problems.js';
+import { Reader } from './reader.js';
+import { Rows, card, entry } from './rows.js';
+import { refuse, signIn, user } from './session.js';
+import { Shelf } from './shelf.js';
+import { follow } from './status.js';
+import { Undo } from './undo.js';
+
+const token = await signIn();
+const api = new Api(token);
+const client = new Playhead({ token: () => token });
+const shelf = new Shelf();
+const problems = new Problems();
+const reader = new Reader(api, shelf, problems, readerChanged);
+const list = find('#list', HTMLElement);
+const rows = new Rows(list, entry);
+const cards = new Rows(find('#cards', HTMLElement), card);
+const more = find('#more', HTMLButtonElement);
+/** @type {any[]} */
+let unfinished = [];
+
+const end = find('#end', HTMLElement);
+const near = new IntersectionObserver(([seen]) => {
+  if (seen.isIntersecting && shelf.words === '') reader.older();
+}, { rootMargin: '400px' });
+
+function readerChanged() {
+  render();
+  near.disconnect();
+  if (!reader.busy) near.observe(end); // which looks at once
+}
+
+function render() {
+  const shown = shelf.visible();
+  rows.show(shown);
+  mark();
+  const row = unfinished.filter((record) => !shelf.hidden.has(key(record)));
+  cards.show(row);
+  find('#continue', HTMLElement).hidden = row.length === 0 || shelf.words !== '' || shelf.type !== 0;
+  find('#clear', HTMLButtonElement).disabled = shown.length === 0;
+  more.hidden = !shelf.more || reader.failed || shelf.size === 0;
+  more.disabled = reader.busy;
+  write(more, shelf.words ? 'Search older entries' : 'Show older entries');
+  write(find('#note', HTMLElement), note(shown.length));
+}
+
+/** Writes the day above the first entry of each. */
+function mark() {
+  let last;
+  for (const node of /** @type {HTMLElement[]} */ ([...list.children])) {
+    const { of } = node.dataset;
+    if (of === last) delete node.dataset.day;
+    else node.dataset.day = of;
+    last = of;
+  }
+}
+
+/** What there is to say about the list. An error is said elsewhere. @param {number} shown */
+function note(shown) {
+  if (reader.failed) return '';
+  if (reader.busy && shelf.size === 0) return 'Reading…';
+  if (shelf.words) return shown === 0 ? `None of the ${shelf.size} newest entries matches.` : `${shown} of the ${shelf.size} newest entries.`;
+  if (shown > 0 || shelf.more) return '';
+  return shelf.type ? 'Nothing of this type yet.' : 'Nothing here yet. What you play shows up by itself.';
+}
+
+/** @returns {Promise<boolean>} */
+async function goOn() {
+  const ok = await problems.attempt('What to go on with could not be read', goOn, async () => {
+    unfinished = (await api.get('/v1/continue', { limit: 12 })).items;
+  });
+  render();
+  return ok;
+}
+
+let soon = 0;
+/** Reads on a little later what many changes at once would have read again and again. */
+function goOnSoon() {
+  clearTimeout(soon);
+  soon = setTimeout(goOn, 1000 + Math.random() * 1000);
+}
+
+/** @param {{items: any[], removed: any[]}} push */
+function changed({ items, removed }) {
+  shelf.change({ items, removed });
+  const moved = new Map(items.map((record) => [key(record), record]));
+  const known = unfinished.filter((record) => moved.has(key(record))).length;
+  unfinished = unfinished.map((record) => moved.get(key(record)) ?? record);
+  if (known < items.length || removed.length > 0 || items.some((r) => r.state === 'finished')) goOnSoon();
+  render();
+}
+
+const undo = new Undo({
+  hide: (key) => {
+    shelf.hidden.add(key);
+    render();
+  },
+  show: (keys) => {
+    for (const key of keys) shelf.hidden.delete(key);
+    render();
+  },
+  send: (records) => remove(records),
+});
+
+/** @param {any[]} records */
+async function remove(records) {
+  const objects = records.map((record) => record.object);
+  const ok = await problems.attempt('The entries are still there, they could not be deleted', () => remove(records), () => api.remove(objects));
+  if (ok) shelf.change({ items: [], removed: objects });
+  if (ok) unfinished = unfinished.filter((record) => !objects.includes(record.object));
+  for (const record of records) shelf.hidden.delete(key(record));
+  render();
+}
+
+async function clear() {
+  await undo.send();
+  const ok = await problems.attempt('The history could not be cleared', clear, () => api.delete('/v1/history', { type: shelf.type }));
+  if (!ok) return;
+  shelf.clear();
+  await Promise.all([reader.refresh(), goOn()]);
+}
+
+filters(shelf, {
+  searched: render,
+  filtered: () => {
+    shelf.clear();
+    reader.refresh();
+  },
+});
+keys(list, (name) => {
+  const record = shelf.visible().find((r) => key(r) === name);
+  const row = list.querySelector(`[data-key="${CSS.escape(name)}"]`);
+  const next = row?.nextElementSibling ?? row?.previousElementSibling;
+  if (record) undo.delete(record);
+  focus(next);
+});
+clearing(shelf, clear);
+more.onclick = () => reader.older();
+
+write(find('#user', HTMLElement), user(token));
+follow(client);
+client.addEventListener('push', (e) => changed(/** @type {CustomEvent} */ (e).detail));
+client.addEventListener('resync', () => Promise.all([reader.refresh(), goOn()]));
+client.addEventListener('unauthorized', () => refuse('The token was refused, or has expired.'));
+client.connect();
+setInterval(render, 30_000); // "3 minutes ago"
+await Promise.all([reader.refresh(), goOn(), recording(api, problems)()]);

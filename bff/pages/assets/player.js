@@ -1,0 +1,144 @@
+// @ts-check
+import { Api, Problem } from './api.js';
+import { find, write } from './dom.js';
+import { ago, clock, completed } from './format.js';
+import { key } from './outbox.js';
+import { Playhead } from './playhead.js';
+import { Problems } from './problems.js';
+import { Reporter } from './reporter.js';
+import { refuse, signIn, user } from './session.js';
+import { draw } from './stage.js';
+import { follow } from './status.js';
+import { enable, transport } from './transport.js';
+
+const query = new URLSearchParams(location.search);
+const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ?? 1) };
+const name = query.get('title') ?? (query.has('id') ? object.id : 'Sample clip');
+const device = deviceName();
+
+const token = await signIn();
+const uid = user(token);
+const api = new Api(token);
+const problems = new Problems();
+const client = new Playhead({ token: () => token, storage: sessionStorage, key: `playhead.outbox.${uid}` });
+const media = find('#clip', HTMLAudioElement);
+const reporter = new Reporter(client, media, { object, device, meta: { title: name } });
+
+write(find('#title', HTMLElement), name);
+document.title = `${name} · Playhead`;
+write(find('#user', HTMLElement), uid);
+write(find('#device', HTMLElement), device);
+
+/** Begins where the user stopped. As long as nobody knows where that is, there is no play. */
+async function begin() {
+  const point = { record: /** @type {any} */ (null) };
+  const read = await problems.attempt('Where you stopped could not be read', begin, async () => {
+    point.record = await api.point(object);
+  });
+  if (!read) return;
+  if (point.record) client.seen(point.record);
+  load(client.newest(point.record, object));
+}
+
+/** @param {any} record of the user, if there is one */
+function load(record) {
+  const seconds = record?.duration_ms > 0 ? Math.ceil(record.duration_ms / 1000) : 600;
+  const resumes = record && !completed(record) && record.position_ms > 0;
+  media.src = `/assets/clip.wav?seconds=${seconds}`;
+  media.addEventListener('loadedmetadata', () => {
+    if (resumes) go(record.position_ms);
+    enable();
+  }, { once: true });
+  if (resumes) offer('#resumed', `You stopped at ${clock(record.position_ms)}, ${ago(new Date(record.event_time))}.`);
+}
+
+/** @param {number} ms */
+function go(ms) {
+  media.currentTime = ms / 1000;
+}
+
+/** @param {string} place @param {string} text */
+function offer(place, text) {
+  find(place, HTMLElement).hidden = text === '';
+  write(find(`${place}-text`, HTMLElement), text);
+}
+
+/** What another device does with the same object. @param {any} record */
+function elsewhere(record) {
+  const who = record.device || 'another device';
+  const state = record.state === 'playing' ? 'is playing this at' : 'left this at';
+  offer('#elsewhere', `${who} ${state} ${clock(record.position_ms)}.`);
+  find('#follow', HTMLButtonElement).onclick = () => {
+    offer('#elsewhere', '');
+    go(record.position_ms);
+  };
+}
+
+/** Another device was here while this one slept. @param {any} record */
+function conflict(record) {
+  reporter.hold();
+  const decide = (/** @type {boolean} */ here) => {
+    offer('#conflict', '');
+    reporter.release(here);
+    if (!here) go(record.position_ms);
+  };
+  offer('#conflict', `You went on to ${clock(record.position_ms)} on ${record.device || 'another device'}, ${ago(new Date(record.event_time))}.`);
+  find('#jump', HTMLButtonElement).onclick = () => decide(false);
+  find('#stay', HTMLButtonElement).onclick = () => decide(true);
+}
+
+/** Names this window, so that the others know it: the same over reloads. */
+function deviceName() {
+  const kept = sessionStorage.getItem('playhead.device');
+  const browser = /Firefox|Edg|Chrome|Safari/.exec(navigator.userAgent)?.[0] ?? 'Browser';
+  const made = kept ?? `${browser} window ${crypto.getRandomValues(new Uint16Array(1))[0].toString(36)}`;
+  sessionStorage.setItem('playhead.device', made);
+  return made;
+}
+
+/** @template T @param {string} type @param {(detail: any) => T} act */
+function on(type, act) {
+  client.addEventListener(type, (e) => act(/** @type {CustomEvent} */ (e).detail));
+}
+
+/** @param {{heartbeat: any, result: any}} answer */
+function answered({ heartbeat, result }) {
+  const safe = { stored: true, unchanged: true, stale: true };
+  const text = result.status in safe ? `${clock(heartbeat.position_ms)} (${heartbeat.kind})` : `${result.status}: nothing was kept`;
+  write(find('#safe', HTMLElement), text);
+}
+
+/** @param {{items: any[]}} push */
+function pushed({ items }) {
+  const here = items.find((record) => key(record) === key({ object }));
+  if (here && here.device !== device) elsewhere(here);
+}
+
+/** Asks what was missed. */
+async function missed() {
+  const record = await api.point(object).catch(() => null); // the next report finds out, too
+  if (record && record.device !== device) elsewhere(record);
+}
+
+on('answered', answered);
+on('conflict', ({ record }) => conflict(record));
+on('push', pushed);
+on('resync', missed);
+on('unauthorized', () => refuse('The token was refused, or has expired.'));
+find('#over', HTMLButtonElement).onclick = () => {
+  offer('#resumed', '');
+  go(0);
+};
+find('#incognito', HTMLInputElement).onchange = (e) => (reporter.incognito = /** @type {HTMLInputElement} */ (e.target).checked);
+media.addEventListener('error', () => problems.attempt('The clip cannot be played', begin, async () => {
+  throw new Problem(0, media.error?.message || 'unknown');
+}));
+setInterval(() => {
+  write(find('#waiting', HTMLElement), String(client.waiting));
+  write(find('#watched', HTMLElement), clock(reporter.watched));
+}, 500);
+draw(find('#stage', HTMLCanvasElement), media);
+transport(media);
+follow(client);
+client.connect();
+await begin();

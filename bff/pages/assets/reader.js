@@ -1,0 +1,68 @@
+// @ts-check
+
+const pageSize = 40;
+const what = 'The history could not be read';
+
+/** Reads the history into the shelf, a page at a time. */
+export class Reader {
+  busy = false;
+  #api;
+  #shelf;
+  #problems;
+  #changed;
+  #newest = 0; // names the newest read of all
+
+  /**
+   * @param {import('./api.js').Api} api @param {import('./shelf.js').Shelf} shelf
+   * @param {import('./problems.js').Problems} problems @param {() => void} changed
+   */
+  constructor(api, shelf, problems, changed) {
+    this.#api = api;
+    this.#shelf = shelf;
+    this.#problems = problems;
+    this.#changed = changed;
+  }
+
+  get failed() {
+    return this.#problems.has(what);
+  }
+
+  /** Reads as much again as there is, or the first page. What was shown stays until then. */
+  refresh() {
+    const wanted = Math.max(this.#shelf.size, pageSize);
+    return this.#read(++this.#newest, async (current) => {
+      const records = [];
+      let page = { items: [], cursor: '', has_more: true };
+      while (page.has_more && records.length < wanted && current()) {
+        page = await this.#page(page.cursor, wanted - records.length);
+        records.push(...page.items);
+      }
+      if (current()) this.#shelf.replace(records, page);
+    });
+  }
+
+  /** Reads the next page. */
+  async older() {
+    if (this.busy || this.failed || !this.#shelf.more) return;
+    await this.#read(this.#newest, async (current) => {
+      const page = await this.#page(this.#shelf.cursor, pageSize);
+      if (current()) this.#shelf.append(page.items, page);
+    });
+  }
+
+  /** @param {number} mine @param {(current: () => boolean) => Promise<void>} act */
+  async #read(mine, act) {
+    const current = () => mine === this.#newest;
+    this.busy = true;
+    this.#changed();
+    await this.#problems.attempt(what, () => this.refresh(), () => act(current));
+    if (!current()) return;
+    this.busy = false;
+    this.#changed();
+  }
+
+  /** @param {string} cursor @param {number} limit */
+  #page(cursor, limit) {
+    return this.#api.get('/v1/history', { limit: Math.min(limit, 100), cursor, type: this.#shelf.type });
+  }
+}

@@ -1,0 +1,97 @@
+// @ts-check
+
+const every = 5000; // milliseconds between two reports of progress
+
+/**
+ * Reports what a media element does: start, progress, pause, seek, stop and finish. A viewing
+ * begins with the first play and is over at the end, or when the page goes away.
+ */
+export class Reporter {
+  /** Milliseconds of the object played in this viewing; pauses are none. */
+  watched = 0;
+  /** Whether the viewing is to leave no trace. */
+  incognito = false;
+  /** While the user has not said where to go on, nothing is said. */
+  #held = false;
+  #client;
+  #media;
+  #about;
+  #session = '';
+  #began = '';
+  #fastest = 1;
+  /** @type {number | null} */
+  #last = null; // seconds, while it plays on
+
+  /**
+   * @param {import('./playhead.js').Playhead} client @param {HTMLMediaElement} media
+   * @param {{object: {id: string, type: number}, device?: string, meta?: Record<string, string>}} about
+   */
+  constructor(client, media, about) {
+    this.#client = client;
+    this.#media = media;
+    this.#about = about;
+    const on = (/** @type {string} */ type, /** @type {() => void} */ act) => media.addEventListener(type, act);
+    on('play', () => (this.#session ? this.#report('progress') : this.#begin()));
+    on('pause', () => media.ended || this.#report('pause'));
+    on('seeking', () => (this.#last = null));
+    on('seeked', () => this.#report('seek'));
+    on('timeupdate', () => this.#watch());
+    on('ended', () => this.#end('finish'));
+    setInterval(() => media.paused || this.#report('progress'), every);
+    addEventListener('pagehide', () => this.#end('stop'), { capture: true }); // before the client leaves
+  }
+
+  get session() {
+    return this.#session;
+  }
+
+  /** Says nothing until the user has decided. */
+  hold() {
+    this.#held = true;
+  }
+
+  /** Goes on. @param {boolean} here whether where it is now is what counts */
+  release(here) {
+    this.#held = false;
+    if (here) this.#report('seek');
+  }
+
+  #begin() {
+    this.#session = Array.from(crypto.getRandomValues(new Uint8Array(8)), (n) => n.toString(16).padStart(2, '0')).join('');
+    this.#began = new Date().toISOString();
+    this.watched = 0;
+    this.#fastest = this.#media.playbackRate;
+    this.#report('start');
+  }
+
+  /** @param {'stop' | 'finish'} kind */
+  #end(kind) {
+    this.#watch();
+    this.#report(kind);
+    this.#session = '';
+    this.#last = null;
+  }
+
+  /** Adds what was played since the last time. */
+  #watch() {
+    const { currentTime, playbackRate, paused, seeking } = this.#media;
+    this.#fastest = Math.max(this.#fastest, playbackRate);
+    const played = this.#last === null ? 0 : (currentTime - this.#last) * 1000;
+    if (played > 0) this.watched += played;
+    this.#last = seeking || (paused && !this.#media.ended) ? null : currentTime;
+  }
+
+  /** @param {string} kind */
+  #report(kind) {
+    if (!this.#session || this.#held) return;
+    const { currentTime, duration } = this.#media;
+    this.#client.report({
+      ...this.#about,
+      kind,
+      position_ms: Math.round(currentTime * 1000),
+      duration_ms: Number.isFinite(duration) ? Math.round(duration * 1000) : 0,
+      event_time: new Date().toISOString(),
+      session: this.#session,
+    });
+  }
+}

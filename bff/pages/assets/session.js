@@ -1,0 +1,84 @@
+// @ts-check
+import { find } from './dom.js';
+
+const place = 'playhead.token';
+const channel = new BroadcastChannel('playhead.token');
+
+/**
+ * Returns the token to work with. One that came in the address, after the #, is moved out of
+ * sight; another window of these pages is asked for its own. Without any there is a form, and
+ * the promise stays open: the form loads the page again.
+ * @returns {Promise<string>}
+ */
+export async function signIn() {
+  take();
+  addEventListener('hashchange', () => take() && location.reload());
+  channel.addEventListener('message', ({ data }) => {
+    const token = sessionStorage.getItem(place);
+    if (data === 'wanted' && token) channel.postMessage({ token });
+  });
+  const token = sessionStorage.getItem(place) ?? (await askOthers());
+  if (token && expired(token)) return refuse('This token has expired.');
+  if (token) {
+    sessionStorage.setItem(place, token);
+    return token;
+  }
+  return refuse('');
+}
+
+/**
+ * Forgets the token and asks for another one.
+ * @param {string} why @returns {Promise<never>}
+ */
+export function refuse(why) {
+  sessionStorage.removeItem(place);
+  const form = find('#sign-in', HTMLFormElement);
+  const input = find('#token', HTMLInputElement);
+  find('#sign-in-problem', HTMLElement).textContent = why;
+  document.body.classList.add('signed-out');
+  form.onsubmit = (e) => {
+    e.preventDefault();
+    sessionStorage.setItem(place, input.value.trim());
+    location.reload();
+  };
+  input.focus();
+  return new Promise(() => {});
+}
+
+/** Who the token says the user is: for display and for keys, the edge decides. @param {string} token */
+export function user(token) {
+  return String(claims(token).sub ?? '');
+}
+
+/** Takes a token out of the address. */
+function take() {
+  const token = new URLSearchParams(location.hash.slice(1)).get('token');
+  if (!token) return false;
+  sessionStorage.setItem(place, token);
+  history.replaceState(null, '', location.pathname + location.search);
+  return true;
+}
+
+/** @returns {Promise<string | null>} */
+function askOthers() {
+  return new Promise((resolve) => {
+    channel.addEventListener('message', ({ data }) => data?.token && resolve(data.token), { once: false });
+    channel.postMessage('wanted');
+    setTimeout(() => resolve(null), 300);
+  });
+}
+
+/** @param {string} token */
+function expired(token) {
+  return claims(token).exp * 1000 < Date.now();
+}
+
+/** @param {string} token @returns {any} */
+function claims(token) {
+  try {
+    const text = atob(token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/'));
+    return JSON.parse(new TextDecoder().decode(Uint8Array.from(text, (c) => c.charCodeAt(0))));
+  } catch {
+    return {}; // the edge will refuse it
+  }
+}

@@ -1,0 +1,38 @@
+// @ts-check
+import { find, write } from './dom.js';
+import { clock, spoken } from './format.js';
+
+/** The buttons and the slider of a media element. @param {HTMLMediaElement} media */
+export function transport(media) {
+  const play = find('#play', HTMLButtonElement);
+  const slider = find('#position', HTMLInputElement);
+  const speed = find('#speed', HTMLSelectElement);
+  const muted = find('#muted', HTMLInputElement);
+  const show = () => {
+    const ms = media.currentTime * 1000;
+    write(play, media.paused ? 'Play' : 'Pause');
+    write(find('#at', HTMLElement), clock(ms));
+    slider.value = String(Math.round(media.currentTime));
+    slider.setAttribute('aria-valuetext', `${spoken(ms)} of ${spoken(media.duration * 1000 || 0)}`);
+  };
+  const skip = (/** @type {number} */ seconds) => () => {
+    media.currentTime = Math.max(0, Math.min(media.duration || 0, media.currentTime + seconds));
+  };
+  play.onclick = () => (media.paused ? media.play() : media.pause());
+  find('#back', HTMLButtonElement).onclick = skip(-10);
+  find('#ahead', HTMLButtonElement).onclick = skip(10);
+  slider.onchange = () => (media.currentTime = Number(slider.value));
+  speed.onchange = () => (media.playbackRate = Number(speed.value));
+  muted.onchange = () => (media.muted = muted.checked);
+  media.addEventListener('loadedmetadata', () => {
+    slider.max = String(Math.floor(media.duration));
+    write(find('#length', HTMLElement), clock(media.duration * 1000));
+  });
+  for (const type of ['timeupdate', 'seeked', 'play', 'pause', 'ended', 'loadedmetadata']) media.addEventListener(type, show);
+}
+
+/** Lets the user begin. */
+export function enable() {
+  for (const name of ['#play', '#back', '#ahead']) find(name, HTMLButtonElement).disabled = false;
+  find('#position', HTMLInputElement).disabled = false;
+}

@@ -1,0 +1,70 @@
+// @ts-check
+import { find, write } from './dom.js';
+import { title } from './format.js';
+import { key } from './outbox.js';
+
+const grace = 6000; // milliseconds to think again
+
+/**
+ * Deletes later than it says: what is deleted disappears at once, and is only asked for when
+ * nobody took it back in time. Who points at the message, or has the focus on it, stops the
+ * clock. A page that goes away does not wait.
+ */
+export class Undo {
+  /** @type {Map<string, any>} */
+  #waiting = new Map();
+  #timer = 0;
+  #toast = find('#toast', HTMLElement);
+  #does;
+
+  /** @param {{hide(key: string): void, show(keys: string[]): void, send(records: any[]): Promise<any>}} does */
+  constructor(does) {
+    this.#does = does;
+    find('#undo', HTMLButtonElement).onclick = () => this.undo();
+    for (const type of ['pointerenter', 'focusin']) this.#toast.addEventListener(type, () => clearTimeout(this.#timer));
+    for (const type of ['pointerleave', 'focusout']) this.#toast.addEventListener(type, () => this.#wait());
+    addEventListener('pagehide', () => this.send());
+  }
+
+  /** @param {any} record */
+  delete(record) {
+    this.#waiting.set(key(record), record);
+    this.#does.hide(key(record));
+    this.#say(this.#waiting.size === 1 ? `Deleted “${title(record)}”.` : `Deleted ${this.#waiting.size} entries.`);
+    this.#wait();
+  }
+
+  undo() {
+    const keys = [...this.#waiting.keys()];
+    this.#end();
+    this.#does.show(keys);
+  }
+
+  /** Deletes for good. */
+  async send() {
+    const records = [...this.#waiting.values()];
+    this.#end();
+    if (records.length > 0) await this.#does.send(records);
+  }
+
+  #wait() {
+    clearTimeout(this.#timer);
+    if (this.#waiting.size > 0) this.#timer = setTimeout(() => this.send(), grace);
+  }
+
+  #end() {
+    clearTimeout(this.#timer);
+    this.#waiting.clear();
+    this.#toast.classList.remove('shown');
+    this.#toast.inert = true;
+    this.#say('');
+  }
+
+  /** @param {string} text */
+  #say(text) {
+    write(find('#toast-text', HTMLElement), text);
+    if (!text) return;
+    this.#toast.classList.add('shown');
+    this.#toast.inert = false;
+  }
+}

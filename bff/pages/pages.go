@@ -1,0 +1,92 @@
+// Package pages is what a person looks at: the history, and a player that reports like any
+// other. They are files without a build step, which use the edge's public API alone and
+// load nothing from elsewhere.
+package pages
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"io/fs"
+	"mime"
+	"net/http"
+	"path"
+	"time"
+)
+
+//go:embed *.html assets
+var files embed.FS
+
+// policy lets a page run the edge's own scripts and talk to the edge. Text never becomes
+// markup: the browser refuses the very calls that would do it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; media-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// Routes returns what answers each path: the pages "/" and "/player", and the files of
+// "/assets/". There is nothing else, and so no path to be looked up.
+func Routes() (map[string]http.Handler, error) {
+	routes := map[string]http.Handler{"/assets/clip.wav": secured(http.HandlerFunc(clip))}
+	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := files.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		routes[address(name)] = secured(file(name, content))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pages: %w", err)
+	}
+	return routes, nil
+}
+
+// address is where a file is served.
+func address(name string) string {
+	switch name {
+	case "history.html":
+		return "/"
+	case "player.html":
+		return "/player"
+	}
+	return "/" + name
+}
+
+// kinds are those of the files, which do not depend on the machine.
+var kinds = map[string]string{
+	".html": "text/html; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".js":   "text/javascript; charset=utf-8",
+	".svg":  "image/svg+xml",
+}
+
+// file answers with a file. A browser keeps it, and asks each time whether it is still
+// the one. The tag is weak, since the answer may be compressed.
+func file(name string, content []byte) http.Handler {
+	kind, ok := kinds[path.Ext(name)]
+	if !ok {
+		kind = mime.TypeByExtension(path.Ext(name))
+	}
+	tag := fmt.Sprintf(`W/"%.12x"`, sha256.Sum256(content))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		w.Header().Set("ETag", tag)
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	})
+}
+
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-cache")
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,88 @@
+package pages_test
+
+import (
+	"encoding/binary"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/playhead/playhead/bff/pages"
+)
+
+func get(t *testing.T, target, ranged string) *httptest.ResponseRecorder {
+	t.Helper()
+	routes, err := pages.Routes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, _, _ := strings.Cut(target, "?")
+	r, w := httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil), httptest.NewRecorder()
+	if ranged != "" {
+		r.Header.Set("Range", "bytes="+ranged)
+	}
+	if routes[at] == nil {
+		t.Fatalf("nothing at %s", at)
+	}
+	routes[at].ServeHTTP(w, r)
+	return w
+}
+
+var (
+	address = regexp.MustCompile(`(?:src|href)="([^"#]+)"|from '([^']+)'`)
+	inline  = regexp.MustCompile(`(?i)<style|<script[^>]*>[^<]|\son[a-z]+=|\sstyle=|innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|https?://[^w]`)
+)
+
+// TestFiles looks into each file: it has a kind, what it names is there, and nothing is
+// inline or from elsewhere.
+func TestFiles(t *testing.T) {
+	routes, err := pages.Routes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := range routes {
+		w := get(t, at, "")
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") == "" || w.Header().Get("ETag") == "" {
+			t.Errorf("%s: %d, %v", at, w.Code, w.Header())
+		}
+		if strings.HasSuffix(at, ".wav") {
+			continue
+		}
+		text := w.Body.String()
+		if found := inline.FindString(text); found != "" {
+			t.Errorf("%s has %q", at, found)
+		}
+		for _, found := range address.FindAllStringSubmatch(text, -1) {
+			named := path.Join(path.Dir(at), found[2])
+			if found[1] != "" {
+				named = found[1]
+			}
+			if routes[named] == nil && named != "/docs" {
+				t.Errorf("%s names %s, which is not there", at, named)
+			}
+		}
+	}
+}
+
+// TestClip is as long as it is asked for, and the same wherever it is read from.
+func TestClip(t *testing.T) {
+	for query, seconds := range map[string]int{"": 600, "?seconds=3": 3, "?seconds=x": 600, "?seconds=-1": 1, "?seconds=30": 30} {
+		w := get(t, "/assets/clip.wav"+query, "")
+		sound := w.Body.Bytes()
+		if len(sound) != 44+4000*seconds || string(sound[:4]) != "RIFF" || w.Header().Get("Content-Type") != "audio/wav" {
+			t.Fatalf("%q: %d bytes, %v", query, len(sound), w.Header())
+		}
+		if n := binary.LittleEndian.Uint32(sound[40:]); int(n) != 4000*seconds {
+			t.Errorf("%q: the header says %d bytes", query, n)
+		}
+	}
+	whole := get(t, "/assets/clip.wav?seconds=40", "").Body.String()
+	for ranged, want := range map[string]string{"0-9": whole[:10], "40-50": whole[40:51], "100000-150000": whole[100000:150001], "159000-": whole[159000:]} {
+		w := get(t, "/assets/clip.wav?seconds=40", ranged)
+		if w.Code != http.StatusPartialContent || w.Body.String() != want {
+			t.Errorf("%s: %d, %d bytes", ranged, w.Code, w.Body.Len())
+		}
+	}
+}

@@ -1,0 +1,171 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+var library = []entry{
+	{id: "100", title: "Low Tide", position: 4 * time.Minute, age: time.Minute},
+	{id: "101", title: "Winter Roads", typ: 2, position: length, age: 2 * time.Minute},
+	{id: "102", title: "On Maps", typ: 3, position: time.Minute, age: 26 * time.Hour},
+	{id: "plain.id", position: 30 * time.Second, age: 100 * 24 * time.Hour / 2},
+}
+
+func TestListAndSearch(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.says("#list li:nth-child(1)", "4:00 of 10:00")
+	v.says("#list li:nth-child(1)", "1 minute ago")
+	v.says("#list li:nth-child(2)", "Completed")
+	v.until("location.hash === '' && sessionStorage.length > 0")
+	v.until("document.querySelector('#list progress').value === 0.4")
+	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'Low Tide|On Maps|plain.id'")
+	v.press("/")
+	v.until("document.activeElement.id === 'search'")
+	v.press(kb.Escape) // a browser in a test types the key that was dealt with
+	v.press("ROADS")
+	v.lists("Winter Roads")
+	v.says("#note", "1 of the 4 newest entries")
+	v.until("!document.querySelector('#continue').checkVisibility()")
+	v.press(" nothing")
+	v.says("#note", "None of the 4 newest entries matches")
+	v.press(kb.Escape)
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.press("plain")
+	v.lists("plain.id")
+}
+
+func TestTypeFilter(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	for typ, titles := range map[string][]string{"2": {"Winter Roads"}, "3": {"On Maps"}, "4": nil, "": {"Low Tide", "Winter Roads", "On Maps", "plain.id"}} {
+		v.choose("#type", typ)
+		v.lists(titles...)
+	}
+	v.choose("#type", "4")
+	v.says("#note", "Nothing of this type yet")
+}
+
+// TestLongHistory is read on as somebody scrolls.
+func TestLongHistory(t *testing.T) {
+	w := newWorld(t)
+	var entries []entry
+	for i := range 130 {
+		entries = append(entries, entry{id: fmt.Sprint(i), position: time.Minute, age: time.Duration(i) * time.Hour})
+	}
+	w.report(entries...)
+	v := w.open(w.signedIn("/"))
+	for _, n := range []int{40, 80, 120, 130} {
+		v.until(fmt.Sprintf("document.querySelectorAll('#list .row').length >= %d", n))
+		v.do(chromedp.Evaluate[chromedp.Void]("scrollTo(0, document.body.scrollHeight)"))
+	}
+	v.until("new Set([...document.querySelectorAll('#list .title')].map((a) => a.textContent)).size === 130")
+	v.until("!document.querySelector('#more').checkVisibility()")
+}
+
+func TestDeleteAndUndo(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.click("#list li:nth-child(2) .delete")
+	v.lists("Low Tide", "On Maps", "plain.id")
+	v.says("#toast", "Deleted “Winter Roads”")
+	v.click("#undo")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#list li:nth-child(2) .delete")
+	v.click("#list li:nth-child(1) .delete")
+	v.says("#toast", "Deleted 2 entries")
+	if got := len(w.ids()); got != 4 {
+		t.Errorf("%d entries before the time is up", got)
+	}
+	w.eventually("both are deleted", func() bool { return slices.Equal(w.ids(), []string{"102", "plain.id"}) })
+	v.lists("On Maps", "plain.id")
+	v.click("#list li:nth-child(1) .delete")
+	v.lists("plain.id")
+	v.do(chromedp.Navigate(w.at("/docs"))) // who goes away has decided
+	w.eventually("the third one is deleted", func() bool { return slices.Equal(w.ids(), []string{"plain.id"}) })
+}
+
+func TestClear(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.click("#clear")
+	v.says("#clear-dialog", "the whole history")
+	v.until("document.activeElement.id === 'clear-no'")
+	v.press(kb.Escape)
+	v.until("!document.querySelector('#clear-dialog').open")
+	v.choose("#type", "2")
+	v.lists("Winter Roads")
+	v.click("#clear")
+	v.says("#clear-dialog", "type Episode")
+	v.click("#clear-yes")
+	v.says("#note", "Nothing of this type yet")
+	v.choose("#type", "")
+	v.lists("Low Tide", "On Maps", "plain.id")
+	v.click("#clear")
+	v.click("#clear-yes")
+	v.says("#note", "Nothing here yet")
+	v.until("!document.querySelector('#continue').checkVisibility()")
+	if ids := w.ids(); len(ids) != 0 {
+		t.Errorf("left: %v", ids)
+	}
+}
+
+// TestHostileTitles are shown and never run.
+func TestHostileTitles(t *testing.T) {
+	titles := []string{
+		`<script>document.title="run"</script>`, `"><img src=x onerror='document.title="run"'>`, `</a></li><h1>big</h1>`,
+		"\u202egnp.exe", "&lt;b&gt; &amp;", `javascript:document.title="run"`, "${document.title='run'}",
+	}
+	w := newWorld(t)
+	for i, title := range titles {
+		w.report(entry{id: fmt.Sprint(i), title: title, position: time.Minute, age: time.Duration(i+1) * time.Minute})
+	}
+	v := w.open(w.signedIn("/"))
+	v.lists(titles...)
+	v.until("document.querySelectorAll('main h1').length === 1 && document.querySelectorAll('main img, main script').length === 0")
+	v.click("#list li:nth-child(2) .title")
+	v.until(fmt.Sprintf("location.pathname === '/player' && document.querySelector('#title').textContent === %q", titles[1]))
+	v.until("!document.querySelector('main img') && document.title.endsWith('Playhead')")
+}
+
+// TestErrorsAreNoEmptyHistory says what is wrong, and tries again.
+func TestErrorsAreNoEmptyHistory(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.live()
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.expects("ERR_CONNECTION_REFUSED")
+	w.stop()
+	v.says("#connection", "Reconnecting")
+	v.choose("#type", "1")
+	v.says("#problem", "The history could not be read: no connection")
+	if note := v.text("#note"); note != "" {
+		t.Errorf("it says %q besides", note)
+	}
+	w.start()
+	v.click("#again")
+	v.lists("Low Tide", "plain.id")
+	v.until("!document.querySelector('#problem').checkVisibility()")
+}
+
+// choose takes an option of a list.
+func (v *window) choose(selector, option string) {
+	v.Helper()
+	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
+		"{const s = document.querySelector(%q); s.value = %q; s.dispatchEvent(new Event('change'))}", selector, option)))
+}

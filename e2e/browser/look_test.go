@@ -1,0 +1,184 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// TestKeyboard does everything without a mouse, and sees where it is.
+func TestKeyboard(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	stops := v.walk("#list li:nth-child(2) .delete")
+	for _, want := range []string{"skip", "brand", "search", "type", "clear", "title", "delete"} {
+		if !slices.ContainsFunc(stops, func(s string) bool { return strings.Contains(s, want) }) {
+			t.Errorf("the walk missed %q: %v", want, stops)
+		}
+	}
+	for _, stop := range stops {
+		if !strings.HasSuffix(stop, " visible") {
+			t.Errorf("the focus cannot be seen on %s", stop)
+		}
+	}
+	v.press(kb.ArrowUp)
+	v.until("document.activeElement.textContent === 'Low Tide'")
+	v.press(kb.Delete)
+	v.lists("Winter Roads", "On Maps", "plain.id")
+	v.until("document.activeElement.textContent === 'Winter Roads'")
+	v.walk("#undo")
+	v.press(kb.Enter)
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.press("/")
+	v.until("document.activeElement.id === 'search'")
+	v.walk("#list li:nth-child(1) .title")
+	v.press(kb.Enter)
+	v.until("location.pathname === '/player' && !document.querySelector('#play').disabled")
+	v.walk("#play")
+	v.press(" ")
+	v.until("!document.querySelector('#clip').paused")
+}
+
+// walk presses Tab until the focus is on an element, and returns where it was.
+func (v *window) walk(selector string) (stops []string) {
+	v.Helper()
+	for range 60 {
+		v.press(kb.Tab)
+		stop, err := value[string](v, "{const a = document.activeElement; const s = getComputedStyle(a);"+
+			"`${a.id} ${a.className} ${s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2 ? 'visible' : 'unseen'}`}")
+		if err != nil {
+			v.Fatal(err)
+		}
+		stops = append(stops, stop)
+		there, err := value[bool](v, fmt.Sprintf("document.activeElement.matches(%q)", selector))
+		if err != nil {
+			v.Fatal(err)
+		}
+		if there {
+			return stops
+		}
+	}
+	v.Fatalf("Tab does not come to %s: %v", selector, stops)
+	return nil
+}
+
+// TestNames looks at what a screen reader is told.
+func TestNames(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.live()
+	v.hasNames(
+		"searchbox Search in the history", "combobox Type", "button Clear…", "link Low Tide", "button Delete Low Tide",
+		"progressbar Progress of Low Tide", "heading History", "heading Continue watching", "navigation Pages", "region Continue watching",
+	)
+	v.do(chromedp.Navigate(w.at(clip)))
+	v.until("!document.querySelector('#play').disabled")
+	v.hasNames(
+		"heading Low Tide", "slider Position", "button Play", "button Back 10 seconds", "button Ahead 10 seconds", "combobox Speed", "checkbox Mute",
+		"image The time of the clip, drawn large",
+	)
+}
+
+// hasNames wants these roles and names, and no control without a name.
+func (v *window) hasNames(want ...string) {
+	v.Helper()
+	tree, err := chromedp.Call(v.ctx, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{})
+	if err != nil {
+		v.Fatal(err)
+	}
+	var names []string
+	for _, node := range tree.Nodes {
+		if node.Ignored || node.Role == nil || node.Name == nil {
+			continue
+		}
+		role, name := text(node.Role), text(node.Name)
+		names = append(names, role+" "+name)
+		control := slices.Contains([]string{"button", "link", "searchbox", "combobox", "slider", "checkbox", "switch", "progressbar", "textbox"}, role)
+		if control && name == "" {
+			v.Errorf("a %s has no name", role)
+		}
+	}
+	for _, name := range want {
+		if !slices.Contains(names, name) {
+			v.Errorf("no %q among %q", name, names)
+		}
+	}
+}
+
+func text(value *accessibility.Value) (s string) {
+	_ = json.Unmarshal(value.Value, &s) // it is a text or of no interest
+	return s
+}
+
+// TestDark shows other colours to who wants it dark, and enough contrast to everybody.
+func TestDark(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	grounds := make(map[string]bool)
+	for _, scheme := range []string{"light", "dark"} {
+		media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+		if _, err := chromedp.Call(v.ctx, emulation.SetEmulatedMedia, media); err != nil {
+			t.Fatal(err)
+		}
+		v.until(fmt.Sprintf("matchMedia('(prefers-color-scheme: %s)').matches", scheme))
+		ground, err := value[string](v, "getComputedStyle(document.body).backgroundColor")
+		if err != nil {
+			t.Fatal(err)
+		}
+		grounds[ground] = true
+		for _, selector := range []string{"h1", "#list .title", "#list .about", "#list time", "#list .at", ".row:nth-child(2) .at", "nav a", ".who"} {
+			if ratio, err := value[float64](v, fmt.Sprintf(contrast, selector)); err != nil || ratio < 4.5 {
+				t.Errorf("%s: %s has a contrast of %.1f, %v", scheme, selector, ratio, err)
+			}
+		}
+	}
+	if len(grounds) != 2 {
+		t.Errorf("the grounds are %v", grounds)
+	}
+}
+
+// contrast is that of a text with the page (WCAG 2, section 1.4.3).
+const contrast = `{
+	const light = (color) => {
+		const [r, g, b] = color.match(/[\d.]+/g).map(Number).map((n) => n / 255).map((n) => n <= 0.04045 ? n / 12.92 : ((n + 0.055) / 1.055) ** 2.4);
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05;
+	};
+	const pair = [light(getComputedStyle(document.querySelector(%q)).color), light(getComputedStyle(document.body).backgroundColor)];
+	Math.max(...pair) / Math.min(...pair);
+}`
+
+// TestNarrow fits both pages into the width of a small telephone.
+func TestNarrow(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	w.report(entry{id: "long", title: strings.Repeat("Donaudampfschifffahrt", 12), position: length, age: 0})
+	v := w.open(w.signedIn("/"))
+	screen := emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 740, DeviceScaleFactor: 2, Mobile: true}
+	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
+		t.Fatal(err)
+	}
+	v.until("document.querySelectorAll('#list .row').length === 5 && innerWidth === 360")
+	v.until("document.documentElement.scrollWidth <= 360")
+	v.click("#list li:nth-child(1) .delete")
+	v.says("#toast", "Deleted")
+	v.until("document.documentElement.scrollWidth <= 360 && document.querySelector('#undo').getBoundingClientRect().right <= 360")
+	v.click("#undo")
+	v.do(chromedp.Navigate(w.at("/player?id=long&title=" + strings.Repeat("Donaudampfschifffahrt", 12))))
+	v.until("!document.querySelector('#play').disabled")
+	v.until("document.documentElement.scrollWidth <= 360")
+}

@@ -1,0 +1,54 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestRestart takes the edge away from under a player. What it could not report waits, and
+// arrives when the edge is back on the same port.
+func TestRestart(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.live()
+	v.click("#play")
+	v.seek(100)
+	w.reaches("100", "playing", 100*time.Second)
+	v.expects("ERR_CONNECTION_REFUSED")
+	v.expects("WebSocket connection to")
+	w.stop()
+	v.says("#connection", "Reconnecting")
+	v.seek(300)
+	v.click("#play")
+	v.until("Number(document.querySelector('#waiting').textContent) >= 2")
+	w.start()
+	v.live()
+	w.reaches("100", "paused", 300*time.Second)
+	v.until("document.querySelector('#waiting').textContent === '0'")
+	v.says("#safe", "(pause)")
+}
+
+// TestReportsSurviveReload loads the page again while the edge is away... which it is only
+// for reports, or there would be no page.
+func TestReportsSurviveReload(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.live()
+	v.expects("WebSocket connection to")
+	v.expects("ERR_CONNECTION_REFUSED")
+	v.click("#play")
+	v.until("document.querySelector('#clip').currentTime > 0.5")
+	w.stop()
+	v.says("#connection", "Reconnecting")
+	v.seek(350)
+	v.click("#play")
+	v.until("JSON.parse(sessionStorage.getItem('playhead.outbox.demo')).length >= 2")
+	w.start()
+	v.until(fmt.Sprintf("fetch(%q).then((r) => r.ok, () => false)", w.at("/docs")))
+	v.until("(location.reload(), true)")
+	v.says("#resumed", "You stopped at 5:5")
+	w.reaches("100", "paused", 350*time.Second)
+}

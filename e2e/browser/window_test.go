@@ -1,0 +1,201 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// chromium is the browser of all tests.
+var chromium context.Context
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.DisableGPU, chromedp.NoSandbox,
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("mute-audio", true), chromedp.WindowSize(1200, 900))
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	defer stop()
+	ctx, cancel := chromedp.NewContext(ctx)
+	defer cancel()
+	if err := chromedp.Do(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "chromium:", err)
+		return 1
+	}
+	chromium = ctx
+	return m.Run()
+}
+
+// window is a tab. What its page asks for elsewhere, and what it complains about, fails
+// the test.
+type window struct {
+	*testing.T
+	ctx  context.Context
+	home string
+
+	mu       sync.Mutex
+	expected []string // in complaints
+}
+
+// open opens a window on a page of the world, as somebody whom the browser does not know.
+func (w *world) open(address string) *window {
+	w.Helper()
+	return w.window(chromium, chromedp.WithNewBrowserContext(), address)
+}
+
+// beside opens another window of the same person.
+func (v *window) beside(w *world, address string) *window {
+	w.Helper()
+	id := chromedp.FromContext(v.ctx).BrowserContextID
+	return w.window(chromium, chromedp.WithExistingBrowserContext(id), address)
+}
+
+func (w *world) window(parent context.Context, option chromedp.ContextOption, address string) *window {
+	w.Helper()
+	v := &window{T: w.T, home: w.cfg.HTTP, expected: []string{"/v1/settings"}}
+	ctx, cancel := chromedp.NewContext(parent, option, chromedp.WithListener(v.hear))
+	w.Cleanup(cancel)
+	v.ctx = ctx
+	if err := chromedp.Do(ctx); err != nil { // the tab is there as long as this context is
+		w.Fatal(err)
+	}
+	if _, err := chromedp.Call(ctx, log.Enable, cdp.Empty{}); err != nil {
+		w.Fatal(err)
+	}
+	v.do(chromedp.Navigate(address))
+	return v
+}
+
+// expects lets the page complain about something that the test brings about.
+func (v *window) expects(complaint string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.expected = append(v.expected, complaint)
+}
+
+func (v *window) hear(ev any) {
+	switch e := ev.(type) {
+	case *network.EventRequestWillBeSent:
+		v.stays(e.Request.URL)
+	case *network.EventWebSocketCreated:
+		v.stays(e.URL)
+	case *runtime.EventExceptionThrown:
+		v.complaint(e.ExceptionDetails.Text + " " + e.ExceptionDetails.Exception.Description)
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+			v.complaint(e.Entry.Text + " " + e.Entry.URL)
+		}
+	}
+}
+
+func (v *window) stays(address string) {
+	_, rest, _ := strings.Cut(address, "://")
+	if rest != v.home && !strings.HasPrefix(rest, v.home+"/") && !strings.HasPrefix(address, "about:") {
+		v.Errorf("the page asked for %s", address)
+	}
+}
+
+func (v *window) complaint(text string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, expected := range v.expected {
+		if strings.Contains(text, expected) {
+			return
+		}
+	}
+	v.Errorf("the page complained: %s", text)
+}
+
+// do acts, with patience.
+func (v *window) do(steps ...chromedp.Action[chromedp.Void]) {
+	v.Helper()
+	ctx, cancel := context.WithTimeout(v.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		v.Fatalf("%v; the page says: %s", err, v.text("body"))
+	}
+}
+
+// value is that of an expression in the page.
+func value[T any](v *window, expression string) (T, error) {
+	ctx, cancel := context.WithTimeout(v.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// until waits for an expression to be true; while the page is loading it is not.
+func (v *window) until(expression string) {
+	v.Helper()
+	var last error
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(40 * time.Millisecond) {
+		var holds bool
+		if holds, last = value[bool](v, "Boolean("+expression+")"); holds {
+			return
+		}
+	}
+	v.Fatalf("not within %v: %s (%v); the page says: %s", patience, expression, last, v.text("body"))
+}
+
+// text is what an element shows.
+func (v *window) text(selector string) string {
+	text, err := value[string](v, fmt.Sprintf("document.querySelector(%q)?.innerText ?? ''", selector))
+	if err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+// says waits until an element shows a text.
+func (v *window) says(selector, text string) {
+	v.Helper()
+	v.until(fmt.Sprintf("document.querySelector(%q)?.checkVisibility() && document.querySelector(%[1]q).innerText.includes(%q)", selector, text))
+}
+
+// lists waits until the list shows these titles.
+func (v *window) lists(titles ...string) {
+	v.Helper()
+	v.until(fmt.Sprintf("[...document.querySelectorAll('#list .title')].map((a) => a.textContent).join('|') === %q", strings.Join(titles, "|")))
+}
+
+// click clicks with the mouse as soon as the element can be seen, and stands still.
+func (v *window) click(selector string) {
+	v.Helper()
+	v.until(fmt.Sprintf("document.querySelector(%q)?.checkVisibility() && !document.querySelector(%[1]q).disabled && document.getAnimations().length === 0", selector))
+	v.do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// press presses keys, one by one.
+func (v *window) press(keys string, options ...chromedp.KeyOption) {
+	v.Helper()
+	v.do(chromedp.KeyEvent(keys, options...))
+}
+
+// live waits until the page is connected.
+func (v *window) live() {
+	v.Helper()
+	v.says("#connection", "Live")
+}
+
+// blocked keeps the page from these paths, and from no others.
+func (v *window) blocked(paths ...string) {
+	v.Helper()
+	var patterns []*network.BlockPattern
+	for _, path := range paths {
+		patterns = append(patterns, &network.BlockPattern{URLPattern: "http://" + v.home + path, Block: true})
+	}
+	if _, err := chromedp.Call(v.ctx, network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: patterns}); err != nil {
+		v.Fatal(err)
+	}
+}

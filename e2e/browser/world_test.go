@@ -1,0 +1,177 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/internal/allinone"
+)
+
+// world is an all-in-one, which may be restarted where it was.
+type world struct {
+	*testing.T
+	cfg   allinone.Config
+	token string
+	end   context.CancelFunc
+	done  chan error
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, cfg: allinone.Config{
+		Dir: t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Drain: 8 * time.Second,
+		UserRate: 1000, UserBurst: 1000, // the test asks much
+	}}
+	w.start()
+	t.Cleanup(w.stop)
+	return w
+}
+
+func (w *world) start() {
+	w.Helper()
+	p, err := allinone.Open(w.Context(), w.cfg)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.cfg.HTTP = p.HTTP() // also the next time
+	if w.token, err = p.Token("demo", time.Hour); err != nil {
+		w.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.WithoutCancel(w.Context()))
+	w.end, w.done = end, make(chan error, 1)
+	go func() { w.done <- p.Run(ctx) }()
+}
+
+// stop ends it as a signal does. A second call does nothing.
+func (w *world) stop() {
+	w.Helper()
+	if w.end == nil {
+		return
+	}
+	w.end()
+	w.end = nil
+	if err := <-w.done; err != nil {
+		w.Errorf("run: %v", err)
+	}
+}
+
+// at is an address of the edge's.
+func (w *world) at(path string) string { return "http://" + w.cfg.HTTP + path }
+
+// signedIn is the address of a page with the token.
+func (w *world) signedIn(path string) string { return w.at(path) + "#token=" + w.token }
+
+// entry is a heartbeat to begin with.
+type entry struct {
+	id, title string
+	typ       int
+	position  time.Duration // of 10 minutes; all of it is a finish
+	age       time.Duration
+}
+
+const length = 10 * time.Minute
+
+func (e entry) beat() map[string]any {
+	kind := "stop"
+	if e.position == length {
+		kind = "finish"
+	}
+	beat := map[string]any{
+		"object": map[string]any{"id": e.id, "type": max(1, e.typ)}, "kind": kind, "device": "Living room",
+		"position_ms": e.position.Milliseconds(), "duration_ms": length.Milliseconds(),
+		"event_time": time.Now().Add(-e.age).UTC().Format(time.RFC3339Nano),
+	}
+	if e.title != "" {
+		beat["meta"] = map[string]string{"title": e.title}
+	}
+	return beat
+}
+
+// report stores entries as another device would.
+func (w *world) report(entries ...entry) {
+	w.Helper()
+	beats := make([]map[string]any, len(entries))
+	for i, e := range entries {
+		beats[i] = e.beat()
+	}
+	body, err := json.Marshal(map[string]any{"heartbeats": beats})
+	if err != nil {
+		w.Fatal(err)
+	}
+	var answer struct{ Results []struct{ Status string } }
+	w.ask(http.MethodPost, "/v1/heartbeats", body, &answer)
+	for i, r := range answer.Results {
+		if r.Status != "stored" {
+			w.Fatalf("%v: %s", entries[i], r.Status)
+		}
+	}
+}
+
+// record is what the API says of an object.
+type record struct {
+	PositionMS int64 `json:"position_ms"`
+	State      string
+	Session    string
+	Device     string
+}
+
+// ids are those of the whole history, newest first.
+func (w *world) ids() (ids []string) {
+	w.Helper()
+	var page struct{ Items []struct{ Object struct{ ID string } } }
+	w.ask(http.MethodGet, "/v1/history?limit=100", nil, &page)
+	for _, it := range page.Items {
+		ids = append(ids, it.Object.ID)
+	}
+	return ids
+}
+
+// point returns nil where there is no record.
+func (w *world) point(id string) *record {
+	w.Helper()
+	var found struct{ Items []*record }
+	w.ask(http.MethodPost, "/v1/history/lookup", fmt.Appendf(nil, `{"objects":[{"id":%q,"type":1}]}`, id), &found)
+	return found.Items[0]
+}
+
+func (w *world) ask(method, path string, body []byte, answer any) {
+	w.Helper()
+	r, err := http.NewRequestWithContext(w.Context(), method, w.at(path), bytes.NewReader(body))
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+w.token)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil || resp.StatusCode != http.StatusOK {
+		w.Fatalf("%s %s: %d, %v", method, path, resp.StatusCode, err)
+	}
+}
+
+// eventually waits until it holds; without an end to that it says what it waited for.
+func (w *world) eventually(what string, holds func() bool) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	for !holds() {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			w.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// patience is for a machine that has other things to do.
+const patience = 40 * time.Second
