@@ -6,7 +6,7 @@ MODULES := . e2e tools
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test bench lint fmt proto generate-check tidy-check tools engines engines-stop e2e bench-engines faults clean
+.PHONY: help demo run build test bench lint fmt proto generate-check tidy-check tools engines engines-stop e2e browser bench-engines faults clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
@@ -63,6 +63,12 @@ engines-stop: ## stop them, their data stays
 E2E = $(shell grep -rlE --include='*_test.go' '^//go:build.*\be2e\b' * | xargs -r -n 1 dirname | sort -u | sed 's,^,./,')
 e2e: engines ## run the tests that need the engines
 	env $$(go run ./e2e/cmd/engines env) go test -tags e2e -count 1 -p 1 -timeout 20m $(FLAGS) $(E2E)
+
+# Chromium from the system's packages, where there is none.
+browser: ## run the pages in headless Chromium
+	command -v chromium chromium-browser google-chrome >/dev/null || \
+		{ s=$$([ $$(id -u) = 0 ] || echo sudo -n); $$s apt-get -q update && $$s apt-get -q -y install --no-install-recommends chromium; }
+	go test -tags browser -count 1 -timeout 10m $(FLAGS) ./e2e/browser
 
 bench-engines: engines ## run the benchmarks that need the engines, once each
 	env $$(go run ./e2e/cmd/engines env) go test -tags e2e -run '^$$' -bench . -benchtime 1x -timeout 20m $(FLAGS) ./e2e/bench

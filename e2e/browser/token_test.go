@@ -18,6 +18,7 @@ func TestNoToken(t *testing.T) {
 	w.report(library...)
 	v := w.open(w.at("/"))
 	v.expects("401")
+	v.expects("HTTP Authentication failed")
 	v.says("#sign-in", "Whose history?")
 	v.until("!document.querySelector('main').checkVisibility() && document.activeElement.id === 'token'")
 	v.press("not a token")

@@ -64,7 +64,7 @@ func (v *window) beside(w *world, address string) *window {
 
 func (w *world) window(parent context.Context, option chromedp.ContextOption, address string) *window {
 	w.Helper()
-	v := &window{T: w.T, home: w.cfg.HTTP, expected: []string{"/v1/settings"}}
+	v := &window{T: w.T, home: w.cfg.HTTP}
 	ctx, cancel := chromedp.NewContext(parent, option, chromedp.WithListener(v.hear))
 	w.Cleanup(cancel)
 	v.ctx = ctx

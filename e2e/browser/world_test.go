@@ -125,7 +125,9 @@ type record struct {
 // ids are those of the whole history, newest first.
 func (w *world) ids() (ids []string) {
 	w.Helper()
-	var page struct{ Items []struct{ Object struct{ ID string } } }
+	var page struct {
+		Items []struct{ Object struct{ ID string } }
+	}
 	w.ask(http.MethodGet, "/v1/history?limit=100", nil, &page)
 	for _, it := range page.Items {
 		ids = append(ids, it.Object.ID)

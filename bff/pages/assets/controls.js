@@ -75,7 +75,7 @@ export function clearing(shelf, clear) {
 }
 
 /**
- * The switch that pauses recording. An edge without it has no settings, and the page no switch.
+ * The switch that pauses recording. It is there as soon as it is known how it stands.
  * @param {import('./api.js').Api} api @param {import('./problems.js').Problems} problems
  */
 export function recording(api, problems) {
@@ -86,10 +86,7 @@ export function recording(api, problems) {
     find('#paused', HTMLElement).hidden = settings.recording;
   };
   const read = () => problems.attempt('The settings could not be read', read, async () => {
-    const settings = await api.get('/v1/settings').catch((e) => {
-      if (e.status !== 404) throw e;
-    });
-    if (settings) show(settings);
+    show(await api.get('/v1/settings'));
   });
   toggle.onclick = () => problems.attempt('The setting could not be changed', read, async () => {
     show(await api.put('/v1/settings', { recording: toggle.getAttribute('aria-checked') !== 'true' }));

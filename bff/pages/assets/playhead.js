@@ -45,7 +45,7 @@ export class Playhead extends EventTarget {
    */
   constructor(config) {
     super();
-    this.#config = { url: location.origin, push: false, queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000, ...config };
+    this.#config = { url: location.origin, push: true, queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000, ...config };
     this.#outbox = new Outbox(this.#config.queue, config.storage, config.key);
     this.#link = new Link(this.#config, {
       opened: () => this.#opened(),
@@ -80,12 +80,16 @@ export class Playhead extends EventTarget {
   report(beat) {
     this.#look();
     const object = key(beat);
-    const doubtful = false && this.#doubted.delete(object) && this.#known.has(object);
+    const doubtful = this.#doubted.delete(object) && this.#known.has(object);
     this.#outbox.push(doubtful ? { ...beat, if_match: '' } : { ...beat }); // the etag is that of when it is sent
     this.#send();
   }
 
-  /** Takes note of a record that was read, to know later whether it is still the one. @param {any} record */
+  /**
+   * Takes note of the record that the player goes on from, to find out later whether it is
+   * still the one. What is pushed is not: the player may be elsewhere.
+   * @param {any} record
+   */
   seen(record) {
     this.#known.set(key(record), record.etag);
   }
@@ -106,7 +110,7 @@ export class Playhead extends EventTarget {
     document.addEventListener('visibilitychange', () => document.hidden || this.#look());
     addEventListener('offline', () => this.#link.drop('offline'));
     addEventListener('online', () => this.connect());
-    addEventListener('pagehide', () => this.leave()); // who reports a stop then listens with capture
+    addEventListener('pagehide', () => this.leave());
     addEventListener('pageshow', (e) => e.persisted && this.connect());
   }
 
@@ -176,7 +180,6 @@ export class Playhead extends EventTarget {
 
   /** @param {{items?: any[], removed?: any[], resync?: boolean}} push */
   #pushed({ items = [], removed = [], resync }) {
-    for (const record of items) this.seen(record);
     if (items.length + removed.length > 0) this.#emit('push', { items, removed });
     if (resync) this.#resync();
   }

@@ -19,6 +19,7 @@ export class Reporter {
   #session = '';
   #began = '';
   #fastest = 1;
+  #at = 0; // of the last report
   /** @type {number | null} */
   #last = null; // seconds, while it plays on
 
@@ -34,11 +35,14 @@ export class Reporter {
     on('play', () => (this.#session ? this.#report('progress') : this.#begin()));
     on('pause', () => media.ended || this.#report('pause'));
     on('seeking', () => (this.#last = null));
-    on('seeked', () => this.#report('seek'));
+    on('seeked', () => this.#sought());
     on('timeupdate', () => this.#watch());
     on('ended', () => this.#end('finish'));
     setInterval(() => media.paused || this.#report('progress'), every);
-    addEventListener('pagehide', () => this.#end('stop'), { capture: true }); // before the client leaves
+    addEventListener('pagehide', () => {
+      this.#end('stop');
+      client.leave(); // which may have left before that
+    });
   }
 
   get session() {
@@ -53,7 +57,13 @@ export class Reporter {
   /** Goes on. @param {boolean} here whether where it is now is what counts */
   release(here) {
     this.#held = false;
-    if (here) this.#report('seek');
+    if (here) this.#sought();
+  }
+
+  /** A seek plays on, except where it does not. */
+  #sought() {
+    this.#report('seek');
+    if (this.#media.paused) this.#report('pause');
   }
 
   #begin() {
@@ -85,13 +95,18 @@ export class Reporter {
   #report(kind) {
     if (!this.#session || this.#held) return;
     const { currentTime, duration } = this.#media;
+    this.#at = Math.max(Date.now(), this.#at + 1); // no two at the same time
     this.#client.report({
       ...this.#about,
       kind,
       position_ms: Math.round(currentTime * 1000),
       duration_ms: Number.isFinite(duration) ? Math.round(duration * 1000) : 0,
-      event_time: new Date().toISOString(),
+      event_time: new Date(this.#at).toISOString(),
       session: this.#session,
+      started_at: this.#began,
+      watched_ms: Math.round(this.watched),
+      speed: this.#fastest,
+      ...(this.incognito && { incognito: true }),
     });
   }
 }

@@ -31,6 +31,8 @@ export async function signIn() {
  * @param {string} why @returns {Promise<never>}
  */
 export function refuse(why) {
+  const never = new Promise(() => {});
+  if (document.body.classList.contains('signed-out')) return never; // it was refused already
   sessionStorage.removeItem(place);
   const form = find('#sign-in', HTMLFormElement);
   const input = find('#token', HTMLInputElement);
@@ -42,7 +44,7 @@ export function refuse(why) {
     location.reload();
   };
   input.focus();
-  return new Promise(() => {});
+  return never;
 }
 
 /** Who the token says the user is: for display and for keys, the edge decides. @param {string} token */

@@ -1,0 +1,141 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestTwoWindows plays in one and watches in the other, and then the other way round.
+func TestTwoWindows(t *testing.T) {
+	w := newWorld(t)
+	w.report(library[1:]...)
+	history := w.open(w.signedIn("/"))
+	history.live()
+	history.lists("Winter Roads", "On Maps", "plain.id")
+	player := history.beside(w, w.signedIn(clip))
+	player.live()
+	player.click("#play")
+	history.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	player.seek(300)
+	history.says("#list li:nth-child(1)", "5:0")
+	history.says("#cards", "Low Tide")
+	player.click("#play")
+	history.says("#list li:nth-child(1)", "just now")
+	history.click("#list li:nth-child(2) .delete")
+	third := history.beside(w, w.signedIn("/"))
+	third.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	third.live()
+	third.lists("Low Tide", "On Maps", "plain.id") // as soon as nobody took it back
+	third.click("#clear")
+	third.click("#clear-yes")
+	history.says("#note", "Nothing here yet")
+}
+
+// TestTwoPlayers tells each of them where the other one is.
+func TestTwoPlayers(t *testing.T) {
+	w := newWorld(t)
+	first := w.open(w.signedIn(clip))
+	second := first.beside(w, w.signedIn(clip))
+	first.live()
+	second.live()
+	first.click("#play")
+	first.seek(200)
+	second.says("#elsewhere", "is playing this at 3:2")
+	second.click("#follow")
+	second.until("document.querySelector('#clip').currentTime >= 200")
+	second.click("#play")
+	first.says("#elsewhere", "is playing this at 3:2")
+}
+
+// TestConflict asks somebody who heard nothing for a while where to go on, and overwrites
+// nothing until then.
+func TestConflict(t *testing.T) {
+	for choice, want := range map[string]time.Duration{"#jump": 480 * time.Second, "#stay": 100 * time.Second} {
+		w := newWorld(t)
+		v := w.open(w.signedIn(clip))
+		v.live()
+		v.click("#play")
+		v.seek(100)
+		v.click("#play")
+		w.reaches("100", "paused", 100*time.Second)
+		v.until("document.querySelector('#waiting').textContent === '0'")
+		v.deaf()
+		w.report(entry{id: "100", title: "Low Tide", position: 480 * time.Second})
+		v.hears()
+		v.click("#play")
+		v.says("#conflict", "You went on to 8:00 on Living room")
+		if r := w.point("100"); r.PositionMS != 480_000 || r.State != "stopped" {
+			t.Errorf("the old position was stored: %+v", r)
+		}
+		v.click(choice)
+		v.until("!document.querySelector('#conflict').checkVisibility()")
+		w.reaches("100", "playing", want)
+		if r := w.point("100"); r.PositionMS > (want + 100*time.Second).Milliseconds() {
+			t.Errorf("%s: it is at %d", choice, r.PositionMS)
+		}
+	}
+}
+
+// deaf takes the page's connection away, as a network does.
+func (v *window) deaf() {
+	v.Helper()
+	v.expects("/v1/nowhere")
+	v.do(chromedp.Evaluate[chromedp.Void](`{
+		const Socket = WebSocket;
+		window.deaf = true;
+		WebSocket = class extends Socket {
+			constructor(address, protocols) {
+				if (window.deaf) address.pathname = '/v1/nowhere';
+				super(address, protocols);
+			}
+		};
+		dispatchEvent(new Event('offline'));
+	}`))
+	v.says("#connection", "Reconnecting")
+}
+
+// hears gives it back.
+func (v *window) hears() {
+	v.Helper()
+	v.do(chromedp.Evaluate[chromedp.Void]("window.deaf = false; dispatchEvent(new Event('online'))"))
+	v.live()
+}
+
+// TestPause switches recording off and on.
+func TestPause(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	history := w.open(w.signedIn("/"))
+	history.click("#recording")
+	history.says("#paused", "Recording is paused")
+	history.until("document.querySelector('#recording').getAttribute('aria-checked') === 'false'")
+	player := history.beside(w, w.signedIn("/player?id=new"))
+	player.click("#play")
+	player.says("#safe", "paused: nothing was kept")
+	if w.point("new") != nil {
+		t.Error("it was recorded")
+	}
+	history.do(chromedp.Reload())
+	history.says("#paused", "Recording is paused")
+	history.click("#recording")
+	history.until("document.querySelector('#recording').getAttribute('aria-checked') === 'true'")
+	history.until("!document.querySelector('#paused').checkVisibility()")
+	player.seek(100)
+	w.reaches("new", "playing", 100*time.Second)
+}
+
+// TestIncognito leaves no trace of a viewing.
+func TestIncognito(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.click("#incognito")
+	v.click("#play")
+	v.until("document.querySelector('#safe').textContent.includes('nothing was kept')")
+	if r := w.point("100"); r != nil {
+		t.Errorf("it was recorded: %+v", r)
+	}
+}
