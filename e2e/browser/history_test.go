@@ -51,10 +51,10 @@ func TestTypeFilter(t *testing.T) {
 	v := w.open(w.signedIn("/"))
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	for typ, titles := range map[string][]string{"2": {"Winter Roads"}, "3": {"On Maps"}, "4": nil, "": {"Low Tide", "Winter Roads", "On Maps", "plain.id"}} {
-		v.choose("#type", typ)
+		v.only(typ)
 		v.lists(titles...)
 	}
-	v.choose("#type", "4")
+	v.only("4")
 	v.says("#note", "Nothing of this type yet")
 }
 
@@ -107,13 +107,13 @@ func TestClear(t *testing.T) {
 	v.until("document.activeElement.id === 'clear-no'")
 	v.press(kb.Escape)
 	v.until("!document.querySelector('#clear-dialog').open")
-	v.choose("#type", "2")
+	v.only("2")
 	v.lists("Winter Roads")
 	v.click("#clear")
 	v.says("#clear-dialog", "type Episode")
 	v.click("#clear-yes")
 	v.says("#note", "Nothing of this type yet")
-	v.choose("#type", "")
+	v.only("")
 	v.lists("Low Tide", "On Maps", "plain.id")
 	v.click("#clear")
 	v.click("#clear-yes")
@@ -152,7 +152,7 @@ func TestErrorsAreNoEmptyHistory(t *testing.T) {
 	v.expects("ERR_CONNECTION_REFUSED")
 	w.stop()
 	v.says("#connection", "Reconnecting")
-	v.choose("#type", "1")
+	v.only("1")
 	v.says("#problem", "The history could not be read: no connection")
 	if note := v.text("#note"); note != "" {
 		t.Errorf("it says %q besides", note)
@@ -163,9 +163,9 @@ func TestErrorsAreNoEmptyHistory(t *testing.T) {
 	v.until("!document.querySelector('#problem').checkVisibility()")
 }
 
-// choose takes an option of a list.
-func (v *window) choose(selector, option string) {
+// only filters by a type, "" for none.
+func (v *window) only(typ string) {
 	v.Helper()
 	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
-		"{const s = document.querySelector(%q); s.value = %q; s.dispatchEvent(new Event('change'))}", selector, option)))
+		"{const s = document.querySelector('#type'); s.value = %q; s.dispatchEvent(new Event('change'))}", typ)))
 }

@@ -26,15 +26,15 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 func run(m *testing.M) int {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.DisableGPU, chromedp.NoSandbox,
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("mute-audio", true), chromedp.WindowSize(1200, 900))
-	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	start, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	defer stop()
-	ctx, cancel := chromedp.NewContext(ctx)
-	defer cancel()
-	if err := chromedp.Do(ctx); err != nil {
+	var end context.CancelFunc
+	chromium, end = chromedp.NewContext(start) //nolint:fatcontext // it is the first and the last
+	defer end()
+	if err := chromedp.Do(chromium); err != nil {
 		fmt.Fprintln(os.Stderr, "chromium:", err)
 		return 1
 	}
-	chromium = ctx
 	return m.Run()
 }
 
@@ -177,9 +177,9 @@ func (v *window) click(selector string) {
 }
 
 // press presses keys, one by one.
-func (v *window) press(keys string, options ...chromedp.KeyOption) {
+func (v *window) press(keys string) {
 	v.Helper()
-	v.do(chromedp.KeyEvent(keys, options...))
+	v.do(chromedp.KeyEvent(keys))
 }
 
 // live waits until the page is connected.
