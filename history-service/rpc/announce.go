@@ -2,8 +2,10 @@ package rpc
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +29,8 @@ type announcer struct {
 	log           *slog.Logger
 	announced     prometheus.Counter
 	failed, unfit prometheus.Counter
-	wake          chan struct{} // of capacity 1: something waits
+	wake          chan struct{}          // of capacity 1: something waits
+	taken         map[history.Key]uint64 // empty, or what is being announced
 
 	mu      sync.Mutex
 	waiting map[history.Key]uint64 // by key, its origin
@@ -35,7 +38,7 @@ type announcer struct {
 
 func newAnnouncer(cfg Config) *announcer {
 	a := &announcer{
-		feed: cfg.Feed, log: cfg.Logger, wake: make(chan struct{}, 1), waiting: make(map[history.Key]uint64),
+		feed: cfg.Feed, log: cfg.Logger, wake: make(chan struct{}, 1), waiting: make(map[history.Key]uint64), taken: make(map[history.Key]uint64),
 		announced: counter("playhead_rpc_announced_changes_total", "Changes told to the services, several of one record in 200 ms as one."),
 		failed:    counter("playhead_rpc_failed_announcements_total", "Announcements of changes that the feed did not take, and that were made again."),
 		unfit:     counter("playhead_rpc_unannounced_changes_total", "Changes that too many others waited before, and that nobody is told."),
@@ -46,20 +49,27 @@ func newAnnouncer(cfg Config) *announcer {
 	return a
 }
 
-// note has changes told soon. The cost is that of an entry in a map.
-func (a *announcer) note(changes ...history.Change) {
-	if a.feed == nil || len(changes) == 0 {
+// note has changes told soon. The cost of each is that of an entry in a map.
+func (a *announcer) note(changes iter.Seq[history.Change]) {
+	if a.feed == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, c := range changes {
+	for c := range changes {
 		a.add(c)
 	}
-	select {
-	case a.wake <- struct{}{}:
-	default:
+	if len(a.waiting) > 0 {
+		select {
+		case a.wake <- struct{}{}:
+		default:
+		}
 	}
+}
+
+// all notes that anything of a user's history may have changed.
+func (a *announcer) all(uid string) {
+	a.note(slices.Values([]history.Change{{Key: history.UserKey(uid)}}))
 }
 
 func (a *announcer) add(c history.Change) {
@@ -120,21 +130,23 @@ func (a *announcer) flush(ctx context.Context) (ok bool) {
 	if err := a.feed.Announce(within, changes); err != nil {
 		a.failed.Inc()
 		a.log.Debug("changes were not announced", "changes", len(changes), "err", err)
-		a.note(changes...)
+		a.note(slices.Values(changes))
 		return false
 	}
 	a.announced.Add(float64(len(changes)))
 	return true
 }
 
-// take returns what waits, and forgets it.
+// take returns what waits, and forgets it. Who notes something waits for no more than
+// the exchange of the maps.
 func (a *announcer) take() []history.Change {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	changes := make([]history.Change, 0, len(a.waiting))
-	for k, origin := range a.waiting {
+	a.waiting, a.taken = a.taken, a.waiting
+	a.mu.Unlock()
+	changes := make([]history.Change, 0, len(a.taken))
+	for k, origin := range a.taken {
 		changes = append(changes, history.Change{Key: k, Origin: origin})
 	}
-	clear(a.waiting)
+	clear(a.taken)
 	return changes
 }

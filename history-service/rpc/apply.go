@@ -60,7 +60,7 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	s.load(ctx, b)
 	look := s.days.look(ctx, req.GetHeartbeats(), b.statuses)
 	s.store(ctx, b)
-	s.news.note(b.changes(req.GetHeartbeats())...)
+	s.news.note(b.changes(req.GetHeartbeats()))
 	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
 		s.enqueue(ctx, b)
 	}

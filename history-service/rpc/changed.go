@@ -1,20 +1,22 @@
 package rpc
 
 import (
+	"iter"
+
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // changes are the records that a batch has written. The heartbeats are those that its
 // events were made of, nil where no connection is to be spared.
-func (b *batch) changes(hbs []*historyv1.Heartbeat) []history.Change {
-	changes := make([]history.Change, 0, len(b.groups))
-	for _, g := range b.groups {
-		if g.result.Written != nil {
-			changes = append(changes, history.Change{Key: g.key, Origin: g.origin(hbs)})
+func (b *batch) changes(hbs []*historyv1.Heartbeat) iter.Seq[history.Change] {
+	return func(yield func(history.Change) bool) {
+		for _, g := range b.groups {
+			if g.result.Written != nil && !yield(history.Change{Key: g.key, Origin: g.origin(hbs)}) {
+				return
+			}
 		}
 	}
-	return changes
 }
 
 // origin is the connection that all of the group's events came over, 0 when there is no

@@ -25,7 +25,7 @@ func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	}
 	b := s.newBatch(events, make([]historyv1.Status, len(events)), matches)
 	s.write(ctx, b)
-	s.news.note(b.changes(nil)...)
+	s.news.note(b.changes(nil))
 	resp := &historyv1.DeleteResponse{}
 	for _, g := range b.groups {
 		if err := g.deleted(); err != nil {
@@ -97,6 +97,6 @@ func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 		return nil, status(fmt.Errorf("clear: %w", err))
 	}
 	s.cfg.Aggregate.Announce(history.Dirty{Key: history.UserKey(req.GetUid()), Mark: mark})
-	s.news.note(history.Change{Key: history.UserKey(req.GetUid())})
+	s.news.all(req.GetUid())
 	return &historyv1.ClearResponse{ClearedMs: until}, nil
 }

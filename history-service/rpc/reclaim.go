@@ -52,9 +52,11 @@ func (s *Server) reclaim(ctx context.Context, keys []history.Key) (written int, 
 			err = errors.Join(err, out.Err)
 		}
 	}
-	changes := b.changes(nil)
-	s.news.note(changes...)
-	return len(changes), err
+	s.news.note(b.changes(nil))
+	for range b.changes(nil) {
+		written++
+	}
+	return written, err
 }
 
 // pinned returns a batch without events of those keys that are still held.

@@ -33,7 +33,7 @@ func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequ
 		return nil, status(fmt.Errorf("put settings: %w", err))
 	}
 	s.cfg.Aggregate.Announce(history.Dirty{Key: history.UserKey(req.GetUid()), Mark: mark})
-	s.news.note(history.Change{Key: history.UserKey(req.GetUid())})
+	s.news.all(req.GetUid())
 	return &historyv1.PutSettingsResponse{Settings: settings(pause)}, nil
 }
 

@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -30,19 +32,50 @@ func bucketOf(channel string) (b history.Bucket, ok bool) {
 
 // Announce implements [history.Feed], in one exchange per node.
 func (c *Cache) Announce(ctx context.Context, changes []history.Change) error {
-	buckets := make(map[history.Bucket][]history.Change)
-	for _, change := range changes {
-		b := history.BucketOf(change.Key.UID)
-		buckets[b] = append(buckets[b], change)
-	}
-	cmds := make([]*goredis.IntCmd, 0, len(buckets))
-	for b, changes := range buckets {
-		cmds = append(cmds, goredis.NewIntCmd(ctx, "spublish", channel(b), wire.AppendChanges(nil, changes)))
+	var cmds []*goredis.IntCmd
+	sorted, ends := grouped(changes)
+	begin := 0
+	for b, end := range ends {
+		if begin < end {
+			payload := wire.AppendChanges(nil, sorted[begin:end])
+			cmds = append(cmds, goredis.NewIntCmd(ctx, "spublish", channel(history.Bucket(b)), payload)) //nolint:gosec // there are as many
+		}
+		begin = end
 	}
 	if len(cmds) > 0 {
 		pipeline(ctx, c, cmds)
 	}
 	return unavailable("announce changes", firstErr(cmds))
+}
+
+// grouped returns the changes by bucket, those of one user together, and where each
+// bucket ends.
+func grouped(changes []history.Change) (sorted []history.Change, ends []int) {
+	ends = make([]int, history.Buckets)
+	for _, c := range changes {
+		ends[history.BucketOf(c.Key.UID)]++
+	}
+	next, end := make([]int, history.Buckets), 0
+	for b, n := range ends {
+		next[b], end = end, end+n
+		ends[b] = end
+	}
+	sorted = make([]history.Change, len(changes))
+	for _, c := range changes {
+		b := history.BucketOf(c.Key.UID)
+		sorted[next[b]] = c
+		next[b]++
+	}
+	begin := 0
+	for _, end := range ends {
+		slices.SortFunc(sorted[begin:end], byUser)
+		begin = end
+	}
+	return sorted, ends
+}
+
+func byUser(a, b history.Change) int {
+	return cmp.Or(strings.Compare(a.Key.UID, b.Key.UID), cmp.Compare(a.Origin, b.Origin))
 }
 
 // Subscribe implements [history.Feed]. It does no I/O before a bucket is followed.

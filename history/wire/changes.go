@@ -3,60 +3,86 @@ package wire
 import (
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/playhead/playhead/history"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // AppendChanges appends encoded names of changes to dst. Those of one user and origin
 // that stand together share both.
 func AppendChanges(dst []byte, changes []history.Change) []byte {
-	var m historyv1.Changes
-	for i, c := range changes {
-		if i == 0 || changes[i-1].Key.UID != c.Key.UID || changes[i-1].Origin != c.Origin || changes[i-1].Key.IsUser() != c.Key.IsUser() {
-			m.Users = append(m.Users, &historyv1.ChangedUser{Uid: c.Key.UID, Origin: c.Origin})
+	for len(changes) > 0 {
+		start, first := len(dst), changes[0]
+		dst = appendText(dst, tagUID, first.Key.UID)
+		for len(changes) > 0 && together(changes[0], first) {
+			if o := changes[0].Key.Object; !first.Key.IsUser() {
+				object := len(dst)
+				dst = framed(appendInt(appendText(dst, tagID, o.ID), tagType, int64(o.Type)), object, tagObject)
+			}
+			changes = changes[1:]
 		}
-		if o := c.Key.Object; !c.Key.IsUser() {
-			u := m.Users[len(m.Users)-1]
-			u.Objects = append(u.Objects, &historyv1.Object{Id: o.ID, Type: o.Type})
-		}
-	}
-	dst, err := proto.MarshalOptions{}.MarshalAppend(dst, &m)
-	if err != nil { // only for invalid UTF-8, which validation has refused in the keys
-		panic(fmt.Sprintf("encode changes: %v", err))
+		dst = framed(appendFixed(dst, tagOrigin, first.Origin), start, tagUser)
 	}
 	return dst
+}
+
+func together(a, b history.Change) bool {
+	return a.Key.UID == b.Key.UID && a.Origin == b.Origin && a.Key.IsUser() == b.Key.IsUser()
 }
 
 // Changes decodes names of changes. It fails with [ErrCorrupt], also when a key in it is
 // not legal.
 func Changes(b []byte) (changes []history.Change, err error) {
-	var m historyv1.Changes
-	if err := proto.Unmarshal(b, &m); err != nil {
-		return nil, fmt.Errorf("changes of %d bytes: %w: %w", len(b), ErrCorrupt, err)
-	}
-	for _, u := range m.GetUsers() {
-		if changes, err = appendChanges(changes, u); err != nil {
-			return nil, fmt.Errorf("changes of %d bytes: %w: %w", len(b), ErrCorrupt, err)
+	s := scanner{rest: b}
+	for s.next() {
+		if s.tag == tagUser {
+			changes, s.err = appendChanged(changes, s.bytes)
 		}
+	}
+	if s.err != nil {
+		return nil, fmt.Errorf("changes of %d bytes: %w: %w", len(b), ErrCorrupt, s.err)
 	}
 	return changes, nil
 }
 
-func appendChanges(dst []history.Change, u *historyv1.ChangedUser) ([]history.Change, error) {
-	if err := history.ValidateUID(u.GetUid()); err != nil {
-		return nil, err
-	}
-	if len(u.GetObjects()) == 0 {
-		return append(dst, history.Change{Key: history.UserKey(u.GetUid()), Origin: u.GetOrigin()}), nil
-	}
-	for _, o := range u.GetObjects() {
-		k := history.Key{UID: u.GetUid(), Object: history.Object{ID: o.GetId(), Type: o.GetType()}}
-		if err := k.Object.Validate(); err != nil {
-			return nil, err
+// appendChanged decodes what has changed of one user: all of it where no object is named.
+func appendChanged(changes []history.Change, b []byte) ([]history.Change, error) {
+	uid, origin, first := "", uint64(0), len(changes)
+	s := scanner{rest: b}
+	for s.next() {
+		switch s.tag {
+		case tagUID:
+			uid = s.text()
+		case tagObject:
+			var c history.Change
+			c.Key.Object, s.err = changed(s.bytes)
+			changes = append(changes, c)
+		case tagOrigin:
+			origin = s.num
 		}
-		dst = append(dst, history.Change{Key: k, Origin: u.GetOrigin()})
 	}
-	return dst, nil
+	if len(changes) == first {
+		changes = append(changes, history.Change{})
+	}
+	for i := first; i < len(changes); i++ {
+		changes[i].Key.UID, changes[i].Origin = uid, origin
+	}
+	if s.err == nil {
+		s.err = history.ValidateUID(uid)
+	}
+	return changes, s.err
+}
+
+func changed(b []byte) (o history.Object, err error) {
+	s := scanner{rest: b}
+	for s.next() {
+		switch s.tag {
+		case tagID:
+			o.ID = s.text()
+		case tagType:
+			o.Type = uint32(s.num)
+		}
+	}
+	if s.err == nil {
+		s.err = o.Validate()
+	}
+	return o, s.err
 }

@@ -1,6 +1,7 @@
 package wire_test
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"testing"
@@ -25,6 +26,23 @@ func TestChangesRoundTrip(t *testing.T) {
 			t.Fatalf("%x:\ngot  %v, %v\nwant %v", b, got, err, want)
 		}
 	})
+}
+
+func TestChangesAreWhatTheGeneratedCodeWrites(t *testing.T) {
+	object := &historyv1.Object{Id: "a:b_c", Type: 1 << 31}
+	want := marshal(&historyv1.Changes{Users: []*historyv1.ChangedUser{
+		{Uid: "u", Objects: []*historyv1.Object{object, {Id: "2", Type: 1}}, Origin: 1 << 63},
+		{Uid: "u", Objects: []*historyv1.Object{object}},
+		{Uid: "v", Origin: 7},
+	}})
+	one := history.Key{UID: "u", Object: history.Object{ID: "a:b_c", Type: 1 << 31}}
+	other := history.Key{UID: "u", Object: history.Object{ID: "2", Type: 1}}
+	got := wire.AppendChanges(nil, []history.Change{
+		{Key: one, Origin: 1 << 63}, {Key: other, Origin: 1 << 63}, {Key: one}, {Key: history.UserKey("v"), Origin: 7},
+	})
+	if !bytes.Equal(got, want) {
+		t.Errorf("got  %x\nwant %x", got, want)
+	}
 }
 
 func TestChangesCorrupt(t *testing.T) {

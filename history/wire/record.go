@@ -65,4 +65,5 @@ const (
 	tagType   = 2<<3 | wireInt
 	tagMark   = 3<<3 | wireFixed
 	tagRecord = 4<<3 | wireBytes
+	tagOrigin = 3<<3 | wireFixed // of a changed user, otherwise as one of a batch
 )
