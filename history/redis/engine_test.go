@@ -24,7 +24,9 @@ const patience = time.Minute
 func everywhere(t *testing.T, test func(t *testing.T, config redis.Config)) {
 	engines := map[string]func(testing.TB) redis.Config{
 		"Fake": func(t testing.TB) redis.Config {
-			return redis.Config{Addrs: []string{miniredis.RunT(t).Addr()}, Timeout: patience}
+			fake := miniredis.RunT(t)
+			sharded(fake, nil)
+			return redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience}
 		},
 		"FakeCluster": func(t testing.TB) redis.Config {
 			config, _ := fakeCluster(t)
@@ -62,7 +64,7 @@ func fakeCluster(t testing.TB) (redis.Config, []*miniredis.Miniredis) {
 		return true
 	}
 	for _, n := range nodes {
-		n.Server().SetPreHook(slots)
+		sharded(n, slots)
 	}
 	return redis.Config{Addrs: addrs, Cluster: true, Timeout: patience}, nodes
 }

@@ -13,14 +13,14 @@ import (
 
 // here is an all-in-one in the process of the test.
 type here struct {
-	*testing.T
+	testing.TB
 	*allinone.Process
 	token string
 	end   context.CancelFunc
 	done  chan error
 }
 
-func open(t *testing.T, dir string) *here {
+func open(t testing.TB, dir string) *here {
 	t.Helper()
 	return openWith(t, func(c *allinone.Config) { c.Dir = dir })
 }
@@ -38,7 +38,7 @@ func openWith(t *testing.T, change func(*allinone.Config)) *here {
 	_, token, _ := strings.Cut(greeting.String(), "export TOKEN=")
 	token, _, _ = strings.Cut(token, "\n")
 	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
-	h := &here{T: t, Process: p, token: token, end: end, done: make(chan error, 1)}
+	h := &here{TB: t, Process: p, token: token, end: end, done: make(chan error, 1)}
 	go func() { h.done <- p.Run(ctx) }()
 	t.Cleanup(h.stop)
 	return h

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,4 +140,23 @@ func TestPush(t *testing.T) {
 	both(`{"push":{"resync":true}}`)
 	tv.hearsNothing()
 	phone.hearsNothing()
+}
+
+// BenchmarkPush is from a heartbeat of one device to another one's being told, most of
+// which is the wait for other changes.
+func BenchmarkPush(b *testing.B) {
+	h := open(b, b.TempDir())
+	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
+	defer cancel()
+	tv, phone := h.listen(ctx), h.listen(ctx)
+	var took []time.Duration
+	for n := 0; b.Loop(); n++ {
+		began := time.Now()
+		tv.report(ctx, "film", n)
+		phone.hears(fmt.Sprintf(`"position_ms":%d,`, n), time.Second)
+		took = append(took, time.Since(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "median-ms")
+	b.ReportMetric(float64(took[len(took)-1].Microseconds())/1000, "worst-ms")
 }
