@@ -25,7 +25,7 @@ func open(t testing.TB, dir string) *here {
 	return openWith(t, func(c *allinone.Config) { c.Dir = dir })
 }
 
-func openWith(t *testing.T, change func(*allinone.Config)) *here {
+func openWith(t testing.TB, change func(*allinone.Config)) *here {
 	t.Helper()
 	cfg := config("")
 	change(&cfg)
