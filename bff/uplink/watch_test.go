@@ -3,6 +3,7 @@ package uplink_test
 import (
 	"fmt"
 	"reflect"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -142,6 +143,37 @@ func TestManyWatchersComeInParts(t *testing.T) {
 			t.Errorf("%d after a second, %d after three, %d at once", early, late, i.desk.largest)
 		}
 	})
+}
+
+// A device that is told of changes costs the edge a few hundred bytes more than another.
+func TestWatchersAreSmall(t *testing.T) {
+	const n, limit = 20_000, 600
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		uids := users(n)
+		before := memory()
+		for k, uid := range uids {
+			c.Watch(uid, uint64(k+1), func(*historyv1.Change) {})
+		}
+		time.Sleep(5 * time.Second) // of the bubble
+		i.desk.mu.Lock()
+		known := len(i.desk.users)
+		i.desk.users = nil // which are the instance's
+		i.desk.mu.Unlock()
+		got := (memory() - before) / n
+		t.Logf("%d bytes for each of %d users who are watched", got, known)
+		if got > limit || known != n {
+			t.Errorf("%d bytes for each of %d users, want at most %d", got, known, limit)
+		}
+		runtime.KeepAlive(uids)
+	})
+}
+
+func memory() int {
+	runtime.GC()
+	runtime.GC() // the first one only empties pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc + m.StackInuse)
 }
 
 func TestWatchersAtOnce(t *testing.T) {

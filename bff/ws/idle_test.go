@@ -25,16 +25,20 @@ import (
 // grown what a message makes grow.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	const players, limit = 2000, 40 << 10
-	addr := listen(t)
-	before := memory()
-	for i := range players {
-		conn := bare(t, addr, mint(t, fmt.Sprint("user", i), time.Hour))
-		t.Cleanup(func() { _ = conn.Close() })
-	}
-	got := (memory() - before) / players
-	t.Logf("%d bytes for each of %d idle connections", got, players)
-	if got > limit {
-		t.Errorf("%d bytes for each of %d idle connections, want at most %d", got, players, limit)
+	for _, query := range []string{"", "?push=true"} {
+		t.Run("stream"+query, func(t *testing.T) {
+			addr := listen(t)
+			before := memory()
+			for i := range players {
+				conn := ask(t, addr, query, mint(t, fmt.Sprint("user", i), time.Hour))
+				t.Cleanup(func() { _ = conn.Close() })
+			}
+			got := (memory() - before) / players
+			t.Logf("%d bytes for each of %d idle connections", got, players)
+			if got > limit {
+				t.Errorf("%d bytes for each of %d idle connections, want at most %d", got, players, limit)
+			}
+		})
 	}
 }
 
@@ -45,7 +49,7 @@ func listen(t testing.TB) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := ws.New(ws.Config{Service: storing{}, Tokens: tokens, Limit: limit.New(1e9, 1e9), PerUser: 1e6})
+	h, err := ws.New(ws.Config{Service: storing{}, Tokens: tokens, Changes: newBoard(), Limit: limit.New(1e9, 1e9), PerUser: 1e6})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +91,17 @@ func handshake(bearer string) string {
 // bare connects without a client's buffers, sends a heartbeat, and awaits the answer.
 func bare(t testing.TB, addr, bearer string) net.Conn {
 	t.Helper()
+	return ask(t, addr, "", bearer)
+}
+
+// ask is bare with a query.
+func ask(t testing.TB, addr, query, bearer string) net.Conn {
+	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Write(append([]byte(handshake(bearer)), frame()...)); err != nil {
+	if _, err := conn.Write(append([]byte(strings.Replace(handshake(bearer), " HTTP", query+" HTTP", 1)), frame()...)); err != nil {
 		t.Fatal(err)
 	}
 	r := bufio.NewReader(conn)
