@@ -2,19 +2,15 @@ package api
 
 import (
 	"bufio"
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
+	"encoding/json"
 	"net/http"
-	"time"
+	"reflect"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/playhead/playhead/bff/codec"
-	"github.com/playhead/playhead/history"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 const (
@@ -30,124 +26,66 @@ func (a *api) imports(h huma.API) {
 	op := operation(http.MethodPost, "/v1/import", "Take over records, one in each line, such as an export has them", codec.Record{})
 	op.Metadata["media"] = ndjson
 	op.Description = "A record is taken for the report that left it behind: what the history has newer stays, and rows that come twice count once. " +
-		"So an import that was cut off is sent again, whole. Plays and the furthest position are not taken over."
-	handle(a, h, op, a.importRows)
-}
-
-func (a *api) importRows(ctx context.Context, in *upload) (*imported, error) {
-	if err := checkMedia(in.r, ndjson); err != nil {
-		return nil, err
-	}
-	im := &importer{api: a, rc: http.NewResponseController(in.w), report: imported{Statuses: make(map[string]int), Refused: []refusedRow{}}}
-	body := bufio.NewReaderSize(http.MaxBytesReader(in.w, in.r.Body, maxImport), maxLine)
-	for {
-		more, err := im.batch(ctx, body)
+		"So an import that was cut off is sent again, whole. Plays and the furthest position are not taken over. " +
+		"Who accepts " + ndjson + " is told of each row while more are sent, {\"line\",\"status\",\"error\"}, and at the end {\"rows\",\"statuses\"}, " +
+		"or {\"problem\"} where it had to stop; who does so reads while sending."
+	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[imported](), true, "")
+	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
+		"application/json": {Schema: schema}, ndjson: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[toldRow](), true, "")},
+	}}}
+	a.metrics.route(op.Method + " " + op.Path)
+	huma.Register(h, op, func(ctx context.Context, in *upload) (*huma.StreamResponse, error) {
+		im, more, err := a.begin(ctx, in)
 		if err != nil {
-			return nil, err
+			return nil, a.problem(ctx, err)
 		}
-		if !more {
-			return &im.report, nil
-		}
+		return &huma.StreamResponse{Body: func(huma.Context) { im.tell(ctx, in.w, more) }}, nil
+	})
+}
+
+// begin takes the first rows over, or all where only the whole is told of: until it
+// returns, an error can be said.
+func (a *api) begin(ctx context.Context, in *upload) (im *importer, more bool, err error) {
+	if err := checkMedia(in.r, ndjson); err != nil {
+		return nil, false, err
 	}
-}
-
-// importer takes rows over, a batch at a time.
-type importer struct {
-	*api
-	rc     *http.ResponseController
-	report imported
-	line   int
-
-	beats []*historyv1.Heartbeat
-	lines []int // of the beats
-}
-
-func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, err error) {
-	_ = im.rc.SetReadDeadline(time.Now().Add(pagePatience)) // a connection without deadlines needs none
-	_ = im.rc.SetWriteDeadline(time.Now().Add(2 * pagePatience))
-	im.beats, im.lines = nil, im.lines[:0] // the service may still have those beats
-	for more = true; more && len(im.beats) < codec.MaxHeartbeats; {
-		if more, err = im.read(uidOf(ctx), body); err != nil {
-			return false, err
+	im = &importer{
+		api: a, rc: http.NewResponseController(in.w), live: strings.Contains(in.r.Header.Get("Accept"), ndjson),
+		body:   bufio.NewReaderSize(http.MaxBytesReader(in.w, in.r.Body, maxImport), maxLine),
+		report: imported{Statuses: make(map[string]int), Refused: []refusedRow{}},
+	}
+	for more = true; more; {
+		if more, err = im.batch(ctx, im.body); err != nil || im.live {
+			break
 		}
 	}
-	return more, im.store(ctx)
+	return im, more, err
 }
 
-// read takes a line. The last one may lack its end.
-func (im *importer) read(uid string, body *bufio.Reader) (more bool, err error) {
-	line, err := body.ReadSlice('\n')
-	im.line++
-	switch {
-	case errors.Is(err, bufio.ErrBufferFull):
-		im.refuse(im.line, &codec.FieldError{Field: "body", Reason: fmt.Sprintf("longer than %d bytes", maxLine)})
-		return skip(body)
-	case err == nil || errors.Is(err, io.EOF):
-		im.row(uid, line)
-		return err == nil, nil
-	}
-	return false, broken(err, maxImport)
-}
-
-// skip reads to the end of a line.
-func skip(body *bufio.Reader) (more bool, err error) {
-	for {
-		switch _, err := body.ReadSlice('\n'); {
-		case err == nil:
-			return true, nil
-		case errors.Is(err, io.EOF):
-			return false, nil
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return false, broken(err, maxImport)
-		}
-	}
-}
-
-// row passes empty lines by.
-func (im *importer) row(uid string, line []byte) {
-	if len(bytes.TrimSpace(line)) == 0 {
+// tell answers: with the whole, or with each row while more are taken over.
+func (im *importer) tell(ctx context.Context, w http.ResponseWriter, more bool) {
+	if !im.live {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(im.report) // an error is the reader's
 		return
 	}
-	beat, wrong := codec.DecodeRow(uid, line)
-	if wrong != nil {
-		im.refuse(im.line, wrong)
-		return
+	w.Header().Set("Content-Type", ndjson)
+	_ = im.rc.EnableFullDuplex() // others have no more than that already
+	var err error
+	for im.send(w) && more && err == nil {
+		more, err = im.batch(ctx, im.body)
 	}
-	im.report.Rows++
-	im.beats, im.lines = append(im.beats, beat), append(im.lines, im.line)
-}
-
-func (im *importer) refuse(line int, wrong *codec.FieldError) {
-	im.report.Rows++
-	im.count(line, codec.StatusName(historyv1.Status_STATUS_INVALID), wrong)
-}
-
-func (im *importer) count(line int, status string, wrong *codec.FieldError) {
-	im.report.Statuses[status]++
-	im.metrics.beats.WithLabelValues(status).Inc()
-	if (status == "invalid" || status == "expired") && len(im.report.Refused) < maxRefused {
-		im.report.Refused = append(im.report.Refused, refusedRow{Line: line, Status: status, Error: wrong})
-	}
-}
-
-func (im *importer) store(ctx context.Context) error {
-	im.cfg.Limit.Spend(uidOf(ctx), float64(len(im.beats))/100)
-	resp, err := im.apply(ctx, &codec.Batch{Heartbeats: im.beats})
+	last := toldRow{Rows: im.report.Rows, Statuses: im.report.Statuses}
 	if err != nil {
-		return err
+		last.Problem = im.problem(ctx, err)
 	}
-	if got := len(resp.GetStatuses()); got != len(im.beats) {
-		return fmt.Errorf("%d statuses for %d heartbeats", got, len(im.beats))
-	}
-	refusals := make(map[int]*codec.FieldError)
-	for _, r := range resp.GetRefusals() {
-		refusals[int(r.Index)] = &codec.FieldError{Field: r.Field, Reason: r.Reason}
-	}
-	for i, status := range resp.GetStatuses() {
-		if status == historyv1.Status_STATUS_UNAVAILABLE {
-			return fmt.Errorf("import line %d: %w", im.lines[i], history.ErrUnavailable)
-		}
-		im.count(im.lines[i], codec.StatusName(status), refusals[i])
-	}
-	return nil
+	_ = json.NewEncoder(&im.told).Encode(last) // never fails
+	im.send(w)
+}
+
+// send reports whether the reader still takes what it is told.
+func (im *importer) send(w http.ResponseWriter) bool {
+	defer im.told.Reset()
+	_, err := w.Write(im.told.Bytes())
+	return err == nil && im.rc.Flush() == nil
 }

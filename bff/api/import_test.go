@@ -132,6 +132,43 @@ func TestImportFails(t *testing.T) {
 	}
 }
 
+// Who accepts lines is told of each row while the import goes on, and last of the whole, or
+// of what stopped it.
+func TestImportTellsOfEachRow(t *testing.T) {
+	some := 0
+	dying, whole := storing(), storing().answer
+	dying.answer = func(ctx context.Context, req any) (any, error) {
+		if some++; some > 1 {
+			return nil, status.Error(codes.Unavailable, "away")
+		}
+		return whole(ctx, req)
+	}
+	for name, tt := range map[string]struct {
+		service *service
+		rows    int
+		last    string
+	}{
+		"whole":   {storing(), 1500, `{"rows":1501,"statuses":{"invalid":1,"stored":1500}}`},
+		"cut off": {dying, 1000, `"status":503`},
+	} {
+		body := "wrong\n" + strings.Repeat(itemJSON+"\n", 1500)
+		r := request(t, "u1", "POST /v1/import", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/x-ndjson")
+		r.Header.Set("Accept", "application/x-ndjson")
+		w := newEdge(t, tt.service).send(r)
+		lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n")
+		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/x-ndjson" || len(lines) != tt.rows+2 {
+			t.Fatalf("%s: %d %s, %d lines", name, w.Code, w.Header(), len(lines))
+		}
+		if !strings.Contains(lines[0], `{"line":1,"status":"invalid","error":{`) || lines[1] != `{"line":2,"status":"stored"}` {
+			t.Errorf("%s: begins with %s", name, lines[:2])
+		}
+		if last := lines[len(lines)-1]; !strings.Contains(last, tt.last) {
+			t.Errorf("%s: ends with %s, want %s", name, last, tt.last)
+		}
+	}
+}
+
 // endless is one line.
 type endless struct{}
 

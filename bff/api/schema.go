@@ -87,6 +87,15 @@ type imported struct {
 	Refused  []refusedRow   `json:"refused" nullable:"false" doc:"The rows that are wrong or too old, 1,000 at most."`
 }
 
+type toldRow struct {
+	Line     int               `json:"line,omitempty" minimum:"1"`
+	Status   string            `json:"status,omitempty"`
+	Error    *codec.FieldError `json:"error,omitempty"`
+	Rows     int               `json:"rows,omitempty" doc:"At the end."`
+	Statuses map[string]int    `json:"statuses,omitempty" doc:"At the end."`
+	Problem  *problem          `json:"problem,omitempty" doc:"At the end, where it had to stop."`
+}
+
 type refusedRow struct {
 	Line   int               `json:"line" minimum:"1"`
 	Status string            `json:"status" enum:"invalid,expired"`
