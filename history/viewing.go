@@ -23,35 +23,38 @@ func (c Completion) watch() Watch { return Watch{At: c.At, Viewing: c.Viewing} }
 
 func (w Watch) watch() Watch { return w }
 
-// reports are what viewings report, oldest first. Of one viewing those stay that say
-// more than every later one: one of them, unless a player counts backwards. All of
-// these are kept for the sake of a late delete, as peaks are.
+// report is what a viewing tells of itself.
 type report interface{ watch() Watch }
 
+// unite returns the reports of both, oldest first. Of one viewing those stay that say
+// more than every later one: a single one, unless a player counts backwards. All of
+// these are kept for the sake of a late delete, as peaks are.
 func unite[R report](a, b []R) []R {
-	if len(a) == 0 {
-		return b
+	if len(a) < len(b) {
+		a, b = b, a
 	}
-	if len(b) == 0 || slices.EqualFunc(a, b, func(x, y R) bool { return x.watch() == y.watch() }) {
-		return a
-	}
-	all := slices.Concat(a, b)
-	slices.SortFunc(all, func(a, b R) int { // one viewing together, its latest report first
-		x, y := a.watch(), b.watch()
-		return cmp.Or(cmp.Compare(x.Viewing, y.Viewing), cmp.Compare(y.At, x.At), cmp.Compare(y.Watched, x.Watched))
-	})
-	kept := all[:1]
-	for _, r := range all[1:] {
-		top, w := kept[len(kept)-1].watch(), r.watch()
-		if w.Viewing != top.Viewing || w.Watched > top.Watched {
-			kept = append(kept, r)
+	own := false
+	for _, r := range b {
+		w := r.watch()
+		if slices.ContainsFunc(a, func(r R) bool { return w.within(r.watch()) }) {
+			continue
 		}
+		if !own { // records are shared
+			a, own = append(make([]R, 0, len(a)+len(b)), a...), true
+		}
+		a = slices.DeleteFunc(a, func(r R) bool { return r.watch().within(w) })
+		i, _ := slices.BinarySearchFunc(a, w, func(r R, w Watch) int {
+			o := r.watch()
+			return cmp.Or(cmp.Compare(o.At, w.At), cmp.Compare(o.Viewing, w.Viewing))
+		})
+		a = slices.Insert(a, i, r)
 	}
-	slices.SortFunc(kept, func(a, b R) int {
-		x, y := a.watch(), b.watch()
-		return cmp.Or(cmp.Compare(x.At, y.At), cmp.Compare(x.Viewing, y.Viewing), cmp.Compare(y.Watched, x.Watched))
-	})
-	return kept
+	return a
+}
+
+// within reports whether a report says nothing beyond another one.
+func (w Watch) within(o Watch) bool {
+	return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched
 }
 
 // after drops those at or before a time.
