@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -139,8 +140,8 @@ func (j *Job) putUsers(ctx context.Context, keys []history.Dirty, entries []hist
 	return nil
 }
 
-// trim shortens the lists of some of the users. It is housekeeping: what fails is
-// tried another time.
+// trim shortens the lists of some of the users, each once, however many of the keys are
+// theirs. It is housekeeping: what fails is tried another time.
 func (j *Job) trim(ctx context.Context, keys []history.Dirty) {
 	var uids []string
 	for _, d := range keys {
@@ -151,6 +152,8 @@ func (j *Job) trim(ctx context.Context, keys []history.Dirty) {
 	if len(uids) == 0 {
 		return
 	}
+	slices.Sort(uids)
+	uids = slices.Compact(uids)
 	err := j.try(ctx, func(ctx context.Context) error { return j.cfg.Cache.Trim(ctx, uids) })
 	if err != nil && ctx.Err() == nil {
 		j.metrics.retries.WithLabelValues("trim").Inc()

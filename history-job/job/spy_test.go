@@ -69,7 +69,11 @@ func (s spyCache) Overdue(ctx context.Context, buckets []history.Bucket, age tim
 }
 
 func (s spyCache) Trim(ctx context.Context, uids []string) error {
-	if err := s.w.step(ctx, "trim", nil); err != nil {
+	users := make([]history.Key, len(uids))
+	for i, uid := range uids {
+		users[i] = history.UserKey(uid)
+	}
+	if err := s.w.step(ctx, "trim", users); err != nil {
 		return err
 	}
 	return s.Cache.Trim(ctx, uids)
