@@ -84,7 +84,7 @@ func TestEdge(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		args := []string{"--listen", players, "--admin", admin, "--service", l.Addr().String(), "--token-secret-file", file}
+		args := []string{"--listen", players, "--admin", admin, "--service", l.Addr().String(), "--token-secret-file", file, "--pages=false"}
 		ended <- edge(ctx, args, func(string) string { return "" }, io.Discard)
 	}()
 	text, err := token.Mint([]byte(secret), "u1", time.Hour)
@@ -93,6 +93,7 @@ func TestEdge(t *testing.T) {
 	}
 	eventually(t, "http://"+admin+"/readyz", text, `{"ready":true}`)
 	eventually(t, "http://"+players+"/v1/history", text, `"cursor":"of u1"`)
+	eventually(t, "http://"+players+"/", text, `"title":"Not Found"`)
 	eventually(t, "http://"+admin+"/metrics", text, `playhead_api_requests_total{route="GET /v1/history",status="200"} 1`)
 	stop()
 	if err := <-ended; err != nil {

@@ -56,6 +56,10 @@ func TestTypeFilter(t *testing.T) {
 	}
 	v.only("4")
 	v.says("#note", "Nothing of this type yet")
+	w.report(entry{id: "book", typ: 77, position: time.Minute})
+	v.only("")
+	v.lists("book", "Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.until("[...document.querySelectorAll('#type option')].at(-1).textContent === 'Type 77'")
 }
 
 // TestLongHistory is read on as somebody scrolls.

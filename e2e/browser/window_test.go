@@ -47,6 +47,7 @@ type window struct {
 
 	mu       sync.Mutex
 	expected []string // in complaints
+	said     []string // messages of the page's WebSockets
 }
 
 // open opens a window on a page of the world, as somebody whom the browser does not know.
@@ -91,6 +92,10 @@ func (v *window) hear(ev any) {
 		v.stays(e.Request.URL)
 	case *network.EventWebSocketCreated:
 		v.stays(e.URL)
+	case *network.EventWebSocketFrameSent:
+		v.mu.Lock()
+		v.said = append(v.said, string(e.Response.PayloadData))
+		v.mu.Unlock()
 	case *runtime.EventExceptionThrown:
 		v.complaint(e.ExceptionDetails.Text + " " + e.ExceptionDetails.Exception.Description)
 	case *log.EventEntryAdded:

@@ -27,6 +27,15 @@ export function filters(shelf, does) {
   });
 }
 
+/** Lets the user choose every type that was seen, beside those with a name. @param {any[]} records */
+export function offerTypes(records) {
+  const type = find('#type', HTMLSelectElement);
+  const known = new Set([...type.options].map((option) => Number(option.value)));
+  for (const n of new Set(records.map((record) => record.object.type))) {
+    if (!known.has(n)) type.append(el('option', { value: String(n) }, typeName(n)));
+  }
+}
+
 /**
  * Lets the keys work on the entries: Delete removes the one that has the focus, the arrows go
  * to the next one.

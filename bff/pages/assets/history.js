@@ -1,6 +1,6 @@
 // @ts-check
 import { Api } from './api.js';
-import { clearing, filters, focus, keys, recording } from './controls.js';
+import { clearing, filters, focus, keys, offerTypes, recording } from './controls.js';
 import { find, write } from './dom.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
@@ -39,6 +39,7 @@ function readerChanged() {
 function render() {
   const shown = shelf.visible();
   rows.show(shown);
+  offerTypes(shown);
   mark();
   const row = unfinished.filter((record) => !shelf.hidden.has(key(record)));
   cards.show(row);

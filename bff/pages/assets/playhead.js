@@ -5,6 +5,7 @@ import { Outbox, key, viewing } from './outbox.js';
 /** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
 
 const slept = 90_000; // milliseconds without a tick
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
 /**
  * A player's side of Playhead's stream. What is reported is kept until the edge has answered
@@ -163,7 +164,7 @@ export class Playhead extends EventTarget {
   /** @param {Heartbeat[]} beats */
   #message(beats) {
     const heartbeats = beats.map((b) => (b.if_match === undefined ? b : { ...b, if_match: this.#known.get(key(b)) }));
-    return { sent_at: new Date().toISOString(), heartbeats };
+    return { sent_at: new Date().toISOString(), first_flag: this.#day || undefined, time_zone: zone, heartbeats };
   }
 
   /** @param {any} message */
@@ -172,7 +173,8 @@ export class Playhead extends EventTarget {
     if (seq !== this.#sent?.seq) return this.#link.drop('an answer to nothing');
     const beats = this.#sent?.beats ?? [];
     this.#forget();
-    if (date && date !== this.#day) this.#emit('day', { date: (this.#day = date), first });
+    if (date && (first || date !== this.#day)) this.#emit('day', { date, first: Boolean(first) });
+    this.#day = date ?? this.#day;
     if (error) this.#failed(error, beats);
     else this.#settle(beats, results);
     this.#send();
