@@ -26,9 +26,7 @@ type flags struct {
 	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat  string        `help:"text or json." default:"text"`
 
-	connect.Redis
-	connect.Kafka
-	connect.HBase
+	connect.Flags
 }
 
 func main() { run.Main(archive) }
@@ -54,34 +52,20 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	}
 	registry := obs.NewRegistry()
 	engines := &connect.Engines{Log: log}
-	cache, err := f.Redis.Connect(engines)
-	if err != nil {
-		return nil, err
-	}
-	queue, err := f.Kafka.Connect(engines)
-	if err != nil {
-		return nil, err
-	}
 	dead, err := f.ConnectDead(engines)
 	if err != nil {
 		return nil, err
 	}
-	firsts, err := f.ConnectFirst(engines)
+	s, err := f.Connect(ctx, engines)
 	if err != nil {
-		return nil, err
-	}
-	table, err := f.HBase.Connect(engines)
-	if err != nil {
-		return nil, err
-	}
-	if err := engines.First(ctx); err != nil {
 		return nil, err
 	}
 	engines.Register(registry)
 	j, err := job.New(job.Config{
-		Cache: engines.Cache(cache), Archive: engines.Archive(table), Consumer: queue, Dead: dead,
-		Days: engines.Days(cache), Announcer: engines.Announcer(firsts), Workers: f.Workers, Chunk: f.Chunk, Unfolded: f.Unfolded,
-		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, LongestHold: cache.LongestHold, Life: cache.Life, Remember: f.Remember, Logger: log, Registry: registry,
+		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Consumer: s.Kafka, Dead: dead,
+		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Chunk: f.Chunk, Unfolded: f.Unfolded,
+		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, LongestHold: s.Redis.LongestHold, Life: s.Redis.Life, Remember: f.Remember,
+		Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return nil, err
@@ -90,11 +74,8 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	g.Add("engines", time.Second, engines.Run)
 	g.Add("watch", time.Second, engines.Watch)
 	g.Add("job", f.Drain/2, j.Run)
-	g.Add("queue", 0, run.Closing(queue.Close))
-	g.Add("first of day", 0, run.Closing(firsts.Close))
 	g.Add("dead letters", 0, run.Closing(dead.Close))
-	g.Add("cache", 0, run.Closing(cache.Close))
-	g.Add("archive", 0, run.Closing(table.Close))
+	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
 		Addr: f.Admin, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
 	}).Run)

@@ -6,11 +6,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"time"
 	_ "time/tzdata" // images have no zones of their own
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
 
 	"github.com/playhead/playhead/history"
@@ -36,9 +38,7 @@ type flags struct {
 	LogFormat string        `help:"text or json." default:"text"`
 
 	trust.Door
-	connect.Redis
-	connect.Kafka
-	connect.HBase
+	connect.Flags
 }
 
 func main() { run.Main(service) }
@@ -73,39 +73,62 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	if err != nil {
 		return nil, err
 	}
-	registry := obs.NewRegistry()
-	engines := &connect.Engines{Log: log}
-	cache, err := f.Redis.Connect(engines)
+	p := parts{log: log, registry: obs.NewRegistry(), rules: rules}
+	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log}); err != nil {
+		return nil, err
+	}
+	p.stores.Register(p.registry)
+	p.registry.MustRegister(published(p.stores.Kafka)...)
+	held, server, err := f.door(p)
 	if err != nil {
 		return nil, err
 	}
-	queue, err := f.Kafka.Connect(engines)
+	serve, err := f.listen(ctx, server, log)
 	if err != nil {
 		return nil, err
 	}
-	registry.MustRegister(published(queue)...)
-	firsts, err := f.ConnectFirst(engines)
+	g := &run.Group{Drain: f.Drain, Log: log}
+	g.Add("engines", time.Second, p.stores.Run)
+	g.Add("watch", time.Second, p.stores.Watch)
+	g.Add("rpc", f.Drain/4, serve)
+	g.Add("warm", time.Second, server.Run)
+	g.Add("reclaim", time.Second, run.OnChange(0, p.stores.Redis.Life, server.Reclaim))
+	g.Add("hold", time.Second, func(ctx context.Context) error { return p.stores.Redis.Holding(ctx, f.Hold) })
+	g.Add("aggregate", f.Drain/2, held.Run)
+	p.stores.Closing(g)
+	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
+		Addr: f.Admin, Metrics: p.registry, Log: log, Checks: p.stores.Checks("redis"), Degraded: p.stores.Checks("kafka", "hbase"),
+	}).Run)
+	return g, nil
+}
+
+// parts is what the door is made of.
+type parts struct {
+	stores   *connect.Stores
+	rules    *history.Rulebook
+	log      *slog.Logger
+	registry *prometheus.Registry
+}
+
+// door returns who holds keys, and who serves.
+func (f *flags) door(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
+	s := p.stores
+	publisher := s.Publisher(s.Kafka)
+	held, err := aggregate.New(aggregate.Config{Publisher: publisher, Hold: f.Hold, Max: f.Max, Logger: p.log, Registry: p.registry})
 	if err != nil {
-		return nil, err
-	}
-	archive, err := f.HBase.Connect(engines)
-	if err != nil {
-		return nil, err
-	}
-	if err := engines.First(ctx); err != nil {
-		return nil, err
-	}
-	engines.Register(registry)
-	publisher := engines.Publisher(queue)
-	held, err := aggregate.New(aggregate.Config{Publisher: publisher, Hold: f.Hold, Max: f.Max, Logger: log, Registry: registry})
-	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	server, err := rpc.New(rpc.Config{
-		Cache: engines.Cache(cache), Archive: engines.Archive(archive), Aggregate: held, Queue: publisher, Feed: cache,
-		Days: engines.Days(cache), Announcer: engines.Announcer(firsts),
-		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: rules, Logger: log, Registry: registry,
+		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Aggregate: held, Queue: publisher, Feed: s.Redis,
+		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay),
+		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Logger: p.log, Registry: p.registry,
 	})
+	return held, server, err
+}
+
+// listen returns what serves at the door.
+func (f *flags) listen(ctx context.Context, server *rpc.Server, log *slog.Logger) (serve func(context.Context) error, err error) {
+	conf, err := f.Config()
 	if err != nil {
 		return nil, err
 	}
@@ -114,25 +137,6 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 		return nil, fmt.Errorf("listen for gRPC on %s: %w (choose another with --listen)", f.Listen, err)
 	}
 	lis = netutil.LimitListener(lis, f.MaxConns)
-	conf, err := f.Config()
-	if err != nil {
-		return nil, err
-	}
 	log.Info("serving", "rpc", lis.Addr().String(), "admin", f.Admin)
-	g := &run.Group{Drain: f.Drain, Log: log}
-	g.Add("engines", time.Second, engines.Run)
-	g.Add("watch", time.Second, engines.Watch)
-	g.Add("rpc", f.Drain/4, func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) })
-	g.Add("warm", time.Second, server.Run)
-	g.Add("reclaim", time.Second, run.OnChange(0, cache.Life, server.Reclaim))
-	g.Add("hold", time.Second, func(ctx context.Context) error { return cache.Holding(ctx, f.Hold) })
-	g.Add("aggregate", f.Drain/2, held.Run)
-	g.Add("queue", 0, run.Closing(queue.Close))
-	g.Add("first of day", 0, run.Closing(firsts.Close))
-	g.Add("cache", 0, run.Closing(cache.Close))
-	g.Add("archive", 0, run.Closing(archive.Close))
-	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
-		Addr: f.Admin, Metrics: registry, Log: log, Checks: engines.Checks("redis"), Degraded: engines.Checks("kafka", "hbase"),
-	}).Run)
-	return g, nil
+	return func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) }, nil
 }
