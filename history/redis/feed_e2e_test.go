@@ -3,9 +3,13 @@
 package redis_test
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/redis"
@@ -44,6 +48,119 @@ func killListeners(t *testing.T, config redis.Config) {
 		node := raw(t, redis.Config{Addrs: []string{addr}})
 		if err := node.Do(t.Context(), "client", "kill", "type", "pubsub").Err(); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// TestFeedSlotMoves gives a slot without keys to another master, and back. Its bucket is
+// followed at the new one, and the others do not notice.
+func TestFeedSlotMoves(t *testing.T) {
+	config := cluster(t)
+	nodes := masters(t, config)
+	bucket, slot := emptySlot(t, nodes)
+	f, c := open(t, config), newCount()
+	s := f.Subscribe(c.hear)
+	defer s.Close()
+	for b := range history.Bucket(history.Buckets) {
+		s.Follow(b)
+	}
+	c.await(t, "the start", c.all(1))
+	from := owner(t, nodes, slot)
+	to := (from + 1) % len(nodes)
+	t.Cleanup(func() { give(t, nodes, slot, from) })
+	for n, at := range []int{to, from} {
+		give(t, nodes, slot, at)
+		c.await(t, "the start at the new master", func() bool { return c.since[bucket] >= n+2 })
+		uid := someoneIn(bucket)
+		if err := f.Announce(t.Context(), []history.Change{{Key: history.UserKey(uid)}}); err != nil {
+			t.Fatal(err)
+		}
+		c.await(t, "a change there", func() bool { return c.changes[uid] >= 1 })
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	again := 0
+	for b, n := range c.since {
+		if b != bucket && n > 1 {
+			again++
+		}
+	}
+	if again > 0 {
+		t.Errorf("%d other buckets were followed anew", again)
+	}
+}
+
+// master is one of a cluster.
+type master struct {
+	*goredis.Client
+	id string
+}
+
+func masters(t *testing.T, config redis.Config) (all []master) {
+	t.Helper()
+	for _, addr := range config.Addrs {
+		node := goredis.NewClient(&goredis.Options{Addr: addr, Protocol: 2})
+		t.Cleanup(func() { _ = node.Close() })
+		id, err := node.ClusterMyID(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, master{node, id})
+	}
+	return all
+}
+
+// owner is the index of the master that has a slot.
+func owner(t *testing.T, nodes []master, slot int) int {
+	t.Helper()
+	ranges, err := nodes[0].ClusterSlots(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range ranges {
+		if r.Start <= slot && slot <= r.End {
+			return slices.IndexFunc(nodes, func(m master) bool { return m.id == r.Nodes[0].ID })
+		}
+	}
+	t.Fatalf("nobody has slot %d", slot)
+	return 0
+}
+
+// emptySlot returns a bucket without keys, and its slot.
+func emptySlot(t *testing.T, nodes []master) (history.Bucket, int) {
+	t.Helper()
+	for b := range history.Bucket(history.Buckets) {
+		slot, err := nodes[0].ClusterKeySlot(t.Context(), fmt.Sprintf("{b%04d}", b)).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := nodes[owner(t, nodes, int(slot))].ClusterCountKeysInSlot(t.Context(), int(slot)).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			return b, int(slot)
+		}
+	}
+	t.Fatal("every bucket has keys")
+	return 0, 0
+}
+
+// give makes a master the owner of a slot without keys.
+func give(t *testing.T, nodes []master, slot, to int) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	for _, n := range append([]master{nodes[to]}, nodes...) {
+		if err := n.Do(ctx, "cluster", "setslot", slot, "node", nodes[to].id).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func someoneIn(b history.Bucket) string {
+	for n := time.Now().UnixNano(); ; n++ {
+		if uid := fmt.Sprint("u", n); history.BucketOf(uid) == b {
+			return uid
 		}
 	}
 }

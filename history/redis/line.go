@@ -117,6 +117,10 @@ func (l *line) listen() {
 				continue
 			}
 		}
+		if goredis.HasErrorPrefix(err, "MOVED") {
+			l.subscription.refused(l)
+			continue
+		}
 		if err == nil {
 			asked = false
 			err = l.subscription.said(l, said)
@@ -124,6 +128,20 @@ func (l *line) listen() {
 		if err != nil {
 			l.subscription.lost(l, err)
 			return
+		}
+	}
+}
+
+// refused is a server's word that it does not have a bucket, without saying which. Those
+// that it did have and had not confirmed are joined once more, which does no harm.
+func (s *subscription) refused(l *line) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moved = true
+	for b, at := range s.seats {
+		if at.line == l && at.state == joining {
+			delete(s.seats, b)
+			s.look(b)
 		}
 	}
 }
