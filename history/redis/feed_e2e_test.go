@@ -113,13 +113,15 @@ func masters(t *testing.T, config redis.Config) (all []master) {
 // owner is the index of the master that has a slot.
 func owner(t *testing.T, nodes []master, slot int) int {
 	t.Helper()
-	ranges, err := nodes[0].ClusterSlots(t.Context()).Result()
+	shards, err := nodes[0].ClusterShards(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range ranges {
-		if r.Start <= slot && slot <= r.End {
-			return slices.IndexFunc(nodes, func(m master) bool { return m.id == r.Nodes[0].ID })
+	for _, s := range shards {
+		if slices.ContainsFunc(s.Slots, func(r goredis.SlotRange) bool { return int(r.Start) <= slot && slot <= int(r.End) }) {
+			return slices.IndexFunc(nodes, func(m master) bool {
+				return slices.ContainsFunc(s.Nodes, func(n goredis.Node) bool { return n.ID == m.id })
+			})
 		}
 	}
 	t.Fatalf("nobody has slot %d", slot)
