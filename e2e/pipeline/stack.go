@@ -107,7 +107,7 @@ func (s *Stack) start(t testing.TB, name string, more ...string) *Process {
 	admin := FreeAddr(t)
 	args := append([]string{
 		"--admin", admin, "--redis", s.Engines.Redis, "--kafka", s.Engines.Kafka, "--hbase", s.Engines.HBase,
-		"--kafka-topic", s.Name, "--kafka-group", s.Name, "--hbase-table", s.Name, "--kafka-partitions", "8",
+		"--kafka-topic", s.Name, "--kafka-group", s.Name, "--kafka-first-of-day-topic", s.Name + "_first", "--hbase-table", s.Name, "--kafka-partitions", "8",
 	}, more...)
 	if s.Engines.Cluster {
 		args = append(args, "--redis-cluster")
