@@ -22,7 +22,10 @@ func TestStream(t *testing.T) {
 	conn := h.dial(ctx)
 	beat := fmt.Sprintf(`{"object":{"id":"100","type":1},"kind":"stop","position_ms":90000,"duration_ms":600000,"event_time":%q}`,
 		time.Now().UTC().Format(time.RFC3339Nano))
-	for _, want := range []string{`{"seq":1,"results":[{"status":"stored"}]}`, `{"seq":1,"results":[{"status":"unchanged"}]}`} { // sent again
+	for _, want := range []string{
+		`{"seq":1,"results":[{"status":"stored"}],"first_flag":"` + today() + `","first_of_day":true}`,
+		`{"seq":1,"results":[{"status":"unchanged"}],"first_flag":"` + today() + `"}`, // sent again
+	} {
 		if err := conn.Write(ctx, websocket.MessageText, []byte(`{"seq":1,"heartbeats":[`+beat+`]}`)); err != nil {
 			t.Fatal(err)
 		}
@@ -41,6 +44,15 @@ func TestStream(t *testing.T) {
 	if bye, ok := errors.AsType[websocket.CloseError](err); !ok || bye.Code != websocket.StatusGoingAway || !strings.Contains(bye.Reason, "; retry_after_ms=") {
 		t.Errorf("at the end: %v", err)
 	}
+}
+
+// today is the day in UTC, which a test must not see change.
+func today() string {
+	now := time.Now().UTC()
+	if left := now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now); left < 5*time.Second {
+		time.Sleep(left)
+	}
+	return time.Now().UTC().Format(time.DateOnly)
 }
 
 // dial connects as a browser does, which cannot set a header.
