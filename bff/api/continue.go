@@ -9,7 +9,7 @@ import (
 
 type continueInput struct {
 	Limit  uint32 `query:"limit" minimum:"1" maximum:"100" default:"20"`
-	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" doc:"Only objects of this type."`
+	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
 	Series string `query:"series" maxLength:"1024" default:"series" doc:"The entry of meta that names what an object is a part of: of those with the same value only the newest is listed."`
 }
 

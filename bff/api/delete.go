@@ -11,7 +11,7 @@ import (
 const maxDelete = 1000
 
 type clearInput struct {
-	Type  uint32 `query:"type" minimum:"1" maximum:"4294967295" doc:"Only objects of this type."`
+	Type  uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
 	Until string `query:"until" format:"date-time" doc:"Nothing after it; now by default. In a query a + is written as %2B."`
 }
 

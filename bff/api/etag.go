@@ -12,14 +12,14 @@ import (
 )
 
 type pointInput struct {
-	Type uint32 `path:"type" minimum:"1" maximum:"4294967295"`
+	Type uint32 `path:"type" minimum:"1" maximum:"4294967295" format:"int64"`
 	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
 
 	IfNoneMatch string `header:"If-None-Match" doc:"Etags, in quotes, of records that need not be sent again: then the answer is 304."`
 }
 
 type deleteInput struct {
-	Type uint32 `path:"type" minimum:"1" maximum:"4294967295"`
+	Type uint32 `path:"type" minimum:"1" maximum:"4294967295" format:"int64"`
 	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
 
 	IfMatch string `header:"If-Match" doc:"The etag, in quotes, of the only record that is to be removed: for another one, or none, the answer is 412."`
@@ -68,6 +68,7 @@ type taggedReply struct {
 // when the caller has it.
 func tagged(a *api, h huma.API, op huma.Operation, fn func(context.Context, *pointInput) (*codec.Record, error)) {
 	a.metrics.route(op.Method + " " + op.Path)
+	op.Responses = map[string]*huma.Response{"304": {Description: "The caller has the record already"}, "default": failed()}
 	huma.Register(h, op, func(ctx context.Context, in *pointInput) (*taggedReply, error) {
 		r, err := fn(ctx, in)
 		if err != nil {

@@ -22,7 +22,7 @@ const pagePatience = 30 * time.Second
 const ndjson = "application/x-ndjson"
 
 type exportInput struct {
-	Type  uint32 `query:"type" minimum:"1" maximum:"4294967295" doc:"Only objects of this type."`
+	Type  uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
 	Since string `query:"since" format:"date-time" doc:"Nothing before it. In a query a + is written as %2B."`
 	Until string `query:"until" format:"date-time" doc:"Nothing after it."`
 }

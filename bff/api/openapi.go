@@ -67,10 +67,23 @@ func document(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{media: {Schema: schema}}}
 }
 
+// failed describes the answer to what goes wrong.
+func failed() *huma.Response {
+	return &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
+		"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}},
+	}}
+}
+
 // describe serves the document, and a page that shows it.
 func describe(mux *http.ServeMux, oapi *huma.OpenAPI) error {
-	items := oapi.Components.Schemas.Map()["Lookup"].Properties["items"]
+	schemas := oapi.Components.Schemas.Map()
+	items := schemas["Lookup"].Properties["items"]
 	items.Items = &huma.Schema{OneOf: []*huma.Schema{items.Items, {Type: "null"}}}
+	for name, schema := range schemas {
+		if !strings.HasSuffix(name, "Body") && name != "Heartbeat" { // answers may have more some day
+			schema.AdditionalProperties = nil
+		}
+	}
 	text, err := json.Marshal(oapi)
 	if err != nil {
 		return fmt.Errorf("encode OpenAPI document: %w", err)

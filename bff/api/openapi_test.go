@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -83,6 +84,48 @@ func TestOpenAPIPaths(t *testing.T) {
 		got += fmt.Sprintf("%s %v required %v\n", name, slices.Sorted(maps.Keys(s.Properties)), s.Required)
 	}
 	golden(t, "testdata/openapi.golden", []byte(got))
+}
+
+// TestOpenAPIForGenerators looks for what generated clients stumble over: numbers that
+// their type cannot hold, fields that are always there since they have a default, and
+// answers that may never have one more field.
+func TestOpenAPIForGenerators(t *testing.T) {
+	w := newEdge(t, &service{}).send(request(t, "u1", "GET /openapi.json", nil))
+	var d map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
+		t.Fatal(err)
+	}
+	for name, schema := range get(d, "components", "schemas").(map[string]any) {
+		open := get(schema, "additionalProperties") == nil
+		if body := strings.HasSuffix(name, "Body") || name == "Heartbeat"; open == body {
+			t.Errorf("%s: open %v", name, open)
+		}
+		properties, _ := get(schema, "properties").(map[string]any)
+		for field, property := range properties {
+			if get(property, "default") != nil {
+				t.Errorf("%s.%s has a default", name, field)
+			}
+		}
+	}
+	numbers(t, "document", d)
+}
+
+// numbers finds every schema of a number.
+func numbers(t *testing.T, path string, v any) {
+	t.Helper()
+	switch v := v.(type) {
+	case []any:
+		for i, e := range v {
+			numbers(t, fmt.Sprint(path, "/", i), e)
+		}
+	case map[string]any:
+		if most, ok := v["maximum"].(float64); ok && most > math.MaxInt32 && v["type"] == "integer" && v["format"] != "int64" {
+			t.Errorf("%s: up to %.0f as %v", path, most, v["format"])
+		}
+		for name, e := range v {
+			numbers(t, path+"/"+name, e)
+		}
+	}
 }
 
 func golden(t *testing.T, path string, got []byte) {

@@ -2,14 +2,15 @@ package api
 
 import "github.com/playhead/playhead/bff/codec"
 
-// The bodies of requests, as the document shows them. Package codec reads them.
+// The bodies of requests, as the document shows them. Package codec reads them. Defaults
+// are told in words: generators take a field that has one for one that is always there.
 
 type heartbeatsBody struct {
 	SentAt     string      `json:"sent_at,omitempty" format:"date-time" doc:"The device's clock when it sent this, to correct that of the events. Without it the clock is trusted."`
 	FirstFlag  string      `json:"first_flag,omitempty" format:"date" doc:"What the last answer said. With today's date nothing is looked up."`
 	TimeZone   string      `json:"time_zone,omitempty" maxLength:"64" doc:"Where the user's day begins: a zone such as Europe/Berlin, or an offset such as +02:00. By default the offset of sent_at, or else UTC."`
-	Ack        string      `json:"ack,omitempty" enum:"cached,queued" default:"cached" doc:"What an answer promises: the cache holds it, or the queue does too."`
-	Records    bool        `json:"records,omitempty" default:"true" doc:"Whether results carry the records as they now stand."`
+	Ack        string      `json:"ack,omitempty" enum:"cached,queued" doc:"What an answer promises: the cache holds it (this by default), or the queue does too."`
+	Records    bool        `json:"records,omitempty" doc:"Whether results carry the records as they now stand; true by default."`
 	Heartbeats []heartbeat `json:"heartbeats" maxItems:"1000" nullable:"false"`
 }
 
@@ -21,7 +22,7 @@ type heartbeat struct {
 	EventTime  string            `json:"event_time" format:"date-time"`
 	StartedAt  string            `json:"started_at,omitempty" format:"date-time" doc:"When the session began. Its first seconds do not take away where the user stopped before."`
 	WatchedMS  int64             `json:"watched_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Milliseconds of the object that the session has played so far. It counts only with started_at, and at most the time since then times the speed."`
-	Speed      float64           `json:"speed,omitempty" minimum:"0.25" maximum:"4" default:"1" doc:"The fastest of the session; 1 is normal."`
+	Speed      float64           `json:"speed,omitempty" minimum:"0.25" maximum:"4" doc:"The fastest of the session; 1, the normal one, by default."`
 	IfMatch    string            `json:"if_match,omitempty" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"The etag of the record that the device knows. When the record is another one, nothing is stored, the status is conflict, and the result carries the record. Meant for the first report after a pause; later ones do without."`
 	Session    string            `json:"session,omitempty" doc:"Names the viewing, at most 128 bytes; a completed play counts once per session."`
 	Device     string            `json:"device,omitempty" doc:"At most 128 bytes."`
@@ -36,7 +37,7 @@ type lookupBody struct {
 
 type deleteBody struct {
 	Objects []codec.Object `json:"objects,omitempty" minItems:"1" maxItems:"1000" nullable:"false" doc:"These; or else a range, of which at least one bound is given."`
-	Type    uint32         `json:"type,omitempty" minimum:"1" maximum:"4294967295" doc:"Only objects of this type."`
+	Type    uint32         `json:"type,omitempty" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
 	Since   string         `json:"since,omitempty" format:"date-time" doc:"Nothing that was last reported before it."`
 	Until   string         `json:"until,omitempty" format:"date-time" doc:"Nothing that was last reported after it; now by default."`
 }

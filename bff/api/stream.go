@@ -26,10 +26,8 @@ func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) {
 		Name: "push", In: "query", Description: "Whether to be told what others change.", Schema: &huma.Schema{Type: huma.TypeBoolean},
 	}}
 	op.Responses = map[string]*huma.Response{
-		"101": {Description: "The connection is a WebSocket from here on"},
-		"default": {Description: "Error", Content: map[string]*huma.MediaType{
-			"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}},
-		}},
+		"101":     {Description: "The connection is a WebSocket from here on"},
+		"default": failed(),
 	}
 	oapi.AddOperation(&op)
 	a.metrics.route(op.Method + " " + op.Path)
