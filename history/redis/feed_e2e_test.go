@@ -5,6 +5,7 @@ package redis_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -52,12 +53,12 @@ func killListeners(t *testing.T, config redis.Config) {
 	}
 }
 
-// TestFeedSlotMoves gives a slot without keys to another master, and back. Its bucket is
+// TestFeedSlotMoves gives a slot to another master, and back. Its bucket is
 // followed at the new one, and the others do not notice.
 func TestFeedSlotMoves(t *testing.T) {
 	config := cluster(t)
 	nodes := masters(t, config)
-	bucket, slot := emptySlot(t, nodes)
+	bucket, slot := smallest(t, nodes)
 	f, c := open(t, config), newCount()
 	s := f.Subscribe(c.hear)
 	defer s.Close()
@@ -113,7 +114,7 @@ func masters(t *testing.T, config redis.Config) (all []master) {
 // owner is the index of the master that has a slot.
 func owner(t *testing.T, nodes []master, slot int) int {
 	t.Helper()
-	shards, err := nodes[0].ClusterShards(t.Context()).Result()
+	shards, err := nodes[0].ClusterShards(context.WithoutCancel(t.Context())).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,34 +129,56 @@ func owner(t *testing.T, nodes []master, slot int) int {
 	return 0
 }
 
-// emptySlot returns a bucket without keys, and its slot.
-func emptySlot(t *testing.T, nodes []master) (history.Bucket, int) {
+// smallest returns the bucket with the fewest keys, and its slot.
+func smallest(t *testing.T, nodes []master) (bucket history.Bucket, slot int) {
 	t.Helper()
+	fewest := int64(1) << 60
 	for b := range history.Bucket(history.Buckets) {
-		slot, err := nodes[0].ClusterKeySlot(t.Context(), fmt.Sprintf("{b%04d}", b)).Result()
+		at, err := nodes[0].ClusterKeySlot(t.Context(), fmt.Sprintf("{b%04d}", b)).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, err := nodes[owner(t, nodes, int(slot))].ClusterCountKeysInSlot(t.Context(), int(slot)).Result()
-		if err != nil {
-			t.Fatal(err)
+		n := int64(0)
+		for _, m := range nodes { // but one of them has none
+			n += m.ClusterCountKeysInSlot(t.Context(), int(at)).Val()
 		}
-		if n == 0 {
-			return b, int(slot)
+		if n < fewest {
+			bucket, slot, fewest = b, int(at), n
 		}
 	}
-	t.Fatal("every bucket has keys")
-	return 0, 0
+	return bucket, slot
 }
 
-// give makes a master the owner of a slot without keys.
+// give makes another master the owner of a slot and its keys.
 func give(t *testing.T, nodes []master, slot, to int) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	for _, n := range append([]master{nodes[to]}, nodes...) {
-		if err := n.Do(ctx, "cluster", "setslot", slot, "node", nodes[to].id).Err(); err != nil {
-			t.Error(err)
+	from := owner(t, nodes, slot)
+	if from == to {
+		return
+	}
+	do := func(n master, args ...any) {
+		t.Helper()
+		if err := n.Do(ctx, args...).Err(); err != nil {
+			t.Errorf("%v: %v", args, err)
 		}
+	}
+	do(nodes[to], "cluster", "setslot", slot, "importing", nodes[from].id)
+	do(nodes[from], "cluster", "setslot", slot, "migrating", nodes[to].id)
+	host, port, _ := net.SplitHostPort(nodes[to].Options().Addr)
+	for range 1000 {
+		keys := nodes[from].ClusterGetKeysInSlot(ctx, slot, 100).Val()
+		if len(keys) == 0 {
+			break
+		}
+		args := []any{"migrate", host, port, "", 0, 5000, "keys"}
+		for _, k := range keys {
+			args = append(args, k)
+		}
+		do(nodes[from], args...)
+	}
+	for _, n := range append([]master{nodes[to], nodes[from]}, nodes...) {
+		do(n, "cluster", "setslot", slot, "node", nodes[to].id)
 	}
 }
 
