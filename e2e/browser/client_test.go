@@ -3,9 +3,12 @@
 package browser_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/chromedp/chromedp"
 )
 
 // TestDay sends back what the edge said of the day, so that it need not look again.
@@ -26,6 +29,49 @@ func TestDay(t *testing.T) {
 	}
 	if !strings.Contains(last, `"first_flag":"20`) {
 		t.Errorf("the last message is %s", last)
+	}
+}
+
+// TestSleep reads again what is shown, and asks whether the connection lives.
+func TestSleep(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.live()
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	const reads = "performance.getEntriesByType('resource').filter((r) => r.name.includes('/v1/history')).length"
+	v.until(reads + " === 1")
+	v.do(chromedp.Evaluate[chromedp.Void](
+		"{const now = Date.now; Date.now = () => now() + 1e6; document.dispatchEvent(new Event('visibilitychange'))}"))
+	v.until(reads + " === 2")
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.said) != 1 || !strings.Contains(v.said[0], `"heartbeats":[]`) {
+		t.Errorf("it said %q", v.said)
+	}
+}
+
+// TestTokens are asked for each connection, from whoever makes them.
+func TestTokens(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.at("/"))
+	for tokens, want := range map[string]string{
+		fmt.Sprintf("[() => Promise.reject('away'), () => %q]", w.token): "close no token, open",
+		fmt.Sprintf("[() => 'with a space', () => %q]", w.token):         "unauthorized",
+	} {
+		script := fmt.Sprintf(`(async (tokens) => {
+			const { Playhead } = await import('/assets/playhead.js');
+			const client = new Playhead({ token: () => tokens.shift()(), minWait: 10 });
+			return new Promise((resolve) => {
+				const seen = [];
+				client.addEventListener('close', ({ detail }) => seen.push('close ' + detail.reason));
+				for (const end of ['open', 'unauthorized']) client.addEventListener(end, () => resolve(seen.concat(end).join(', ')));
+				client.connect();
+			});
+		})(%s)`, tokens)
+		if got, err := value[string](v, script); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", tokens, got, err, want)
+		}
 	}
 }
 

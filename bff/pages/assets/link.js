@@ -1,5 +1,7 @@
 // @ts-check
 
+const fits = /^[\w.~+-]+$/; // into the name of a subprotocol
+
 /**
  * One WebSocket, made again whenever it breaks: after as long as the edge asked for, or
  * after a random part of what doubles with every failure, so that those who lost the same
@@ -41,10 +43,11 @@ export class Link {
     if (this.#socket || this.#connecting) return;
     clearTimeout(this.#timer);
     this.#connecting = true;
-    const token = await this.#config.token();
+    this.token = await Promise.resolve().then(() => this.#config.token()).catch(() => '');
     this.#connecting = false;
-    if (token === this.#refused) this.#listener.unauthorized();
-    else this.#open((this.token = token));
+    if (!this.token) this.#retry({ code: 1006, reason: 'no token' });
+    else if (this.token === this.#refused || !fits.test(this.token)) this.#listener.unauthorized();
+    else this.#open(this.token);
   }
 
   /** Gives the connection up, and makes another one. @param {string} reason */

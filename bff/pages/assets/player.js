@@ -124,7 +124,10 @@ on('answered', answered);
 on('conflict', ({ record }) => conflict(record));
 on('push', pushed);
 on('resync', missed);
-on('unauthorized', () => refuse('The token was refused, or has expired.'));
+on('unauthorized', () => {
+  media.pause();
+  return refuse('The token was refused, or has expired.');
+});
 find('#over', HTMLButtonElement).onclick = () => {
   offer('#resumed', '');
   go(0);
