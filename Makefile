@@ -66,7 +66,7 @@ e2e: engines ## run the tests that need the engines
 
 # Chromium from the system's packages, where there is none.
 browser: ## run the pages in headless Chromium
-	command -v chromium chromium-browser google-chrome >/dev/null || \
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
 		{ s=$$([ $$(id -u) = 0 ] || echo sudo -n); $$s apt-get -q update && $$s apt-get -q -y install --no-install-recommends chromium; }
 	go test -tags browser -count 1 -timeout 10m $(FLAGS) ./e2e/browser
 
