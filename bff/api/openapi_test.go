@@ -63,8 +63,9 @@ func (o operation) lines(method, path string) string {
 		fmt.Fprintf(&b, "  body %s %s\n", media, content.Schema.Ref)
 	}
 	for _, status := range slices.Sorted(maps.Keys(o.Responses)) {
-		for media, content := range o.Responses[status].Content {
-			fmt.Fprintf(&b, "  %s %s %s\n", status, media, content.Schema.Ref)
+		content := o.Responses[status].Content
+		for _, media := range slices.Sorted(maps.Keys(content)) {
+			fmt.Fprintf(&b, "  %s %s %s\n", status, media, content[media].Schema.Ref)
 		}
 	}
 	return b.String()
