@@ -2,6 +2,7 @@ package historytest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -182,12 +183,12 @@ func (c feedCase) again() {
 func (c feedCase) everyBucket() {
 	f := c.end(c.T)
 	e := c.ear(f, buckets(history.Buckets)...)
-	changes := make([]history.Change, history.Buckets)
-	for i := range changes {
-		for changes[i] = someone(); bucketOf(changes[i]) != history.Bucket(i); {
-			changes[i] = someone()
-		}
+	one := make(map[history.Bucket]history.Change)
+	for len(one) < history.Buckets {
+		change := someone()
+		one[bucketOf(change)] = change
 	}
+	changes := slices.Collect(maps.Values(one))
 	c.announce(f, changes...)
 	e.hears(changes...)
 }
