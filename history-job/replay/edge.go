@@ -111,7 +111,7 @@ func (e *Edge) user(ctx context.Context, uid string, p *Plan, beats []int) error
 	case err := <-flushed:
 		cause := context.Cause(ctx)
 		done()
-		_ = <-ended // which done has ended
+		<-ended //nolint:errcheck // it was ended by done
 		return cmp.Or(cause, err)
 	}
 }
