@@ -25,10 +25,10 @@ func TestTwoWindows(t *testing.T) {
 	history.says("#cards", "Low Tide")
 	player.click("#play")
 	history.says("#list li:nth-child(1)", "just now")
-	history.click("#list li:nth-child(2) .delete")
 	third := history.beside(w, w.signedIn("/"))
 	third.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	third.live()
+	history.click("#list li:nth-child(2) .delete")
 	third.lists("Low Tide", "On Maps", "plain.id") // as soon as nobody took it back
 	third.click("#clear")
 	third.click("#clear-yes")
