@@ -40,7 +40,7 @@ func (s *Server) base(ctx context.Context, groups []*group) {
 // events, which the cache has dropped. Of a cold user nobody knows: the warm-up sees
 // to that.
 func (g *group) below() bool {
-	if g.failed || g.base != nil || g.pin.Record != nil {
+	if g.failed || g.base != nil {
 		return false
 	}
 	if g.matched() && !g.user.Complete() {

@@ -6,9 +6,10 @@ import (
 )
 
 // loaded takes what the cache answered for a key that was not held, or that another
-// service may have written since.
+// service may have written since. What is held of a key that the cache does not have is
+// left out: another service may have deleted it, and the cache dropped it since.
 func (g *group) loaded(e history.Entry) {
-	if held := g.pin.Record; held != nil && (e.Record == nil || e.Record.Revision != held.Revision) {
+	if held := g.pin.Record; held != nil && e.Record != nil && e.Record.Revision != held.Revision {
 		g.base = held
 		g.conflict(e)
 		return
