@@ -84,11 +84,16 @@ func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record
 	if err != nil {
 		return nil, err
 	}
+	dropped, err := j.dropped(ctx, keys, entries)
+	if err != nil {
+		return nil, err
+	}
 	var writes []history.Write
 	for i, e := range entries {
 		k := keys[i].Key
-		whole := history.Merge(e.Record, contents[k]).After(e.User.ClearedAt(k.Object.Type))
-		if whole == nil || history.Same(whole, e.Record) || unwanted(whole, &e) {
+		there := history.Merge(e.Record, dropped[k])
+		whole := history.Merge(there, contents[k]).After(e.User.ClearedAt(k.Object.Type))
+		if whole == nil || history.Same(whole, there) || unwanted(whole, &e) {
 			delete(contents, k)
 			continue
 		}
@@ -102,4 +107,32 @@ func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record
 		writes = append(writes, w)
 	}
 	return writes, nil
+}
+
+// dropped returns what the archive holds of the keys that the cache has not, but may have
+// dropped: a tombstone, perhaps, of what is to be given back. Of a cold user nobody knows;
+// a warm-up brings it.
+func (j *Job) dropped(ctx context.Context, keys []history.Dirty, entries []history.Entry) (map[history.Key]*history.Record, error) {
+	var asked []history.Key
+	for i, e := range entries {
+		if e.Record == nil && e.User.Warm && !e.User.Complete() {
+			asked = append(asked, keys[i].Key)
+		}
+	}
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	records, err := j.known(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	dropped := make(map[history.Key]*history.Record, len(asked))
+	for i, k := range asked {
+		if r := records[i]; r != nil {
+			m := *r
+			m.Partial = true // another one may be archived until this is written
+			dropped[k] = &m
+		}
+	}
+	return dropped, nil
 }

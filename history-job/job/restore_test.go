@@ -113,3 +113,26 @@ func TestRestoreAfterClear(t *testing.T) {
 		w.archiveLacks(object(1))
 	})
 }
+
+// What was deleted since, archived and dropped from the cache does not come back, not even
+// until the archive's tombstone is folded in.
+func TestRestoreOfWhatTheCacheHasDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		if err := w.cache.Warm(t.Context(), uid, history.Warmth{Floor: history.VersionOf(start, 0)}); err != nil {
+			t.Fatal(err)
+		}
+		said := completed(1, -5000, "a")
+		w.put(object(1), record(said, deleted(-1000)))
+		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.announce(history.Dirty{Key: object(1), Record: said.Record()})
+		synctest.Wait()
+		if got := w.load(object(1)); got != nil {
+			t.Errorf("the cache has %+v again", got)
+		}
+		if got := w.did("apply"); len(got) != 0 {
+			t.Errorf("the job did %q, want nothing written", got)
+		}
+		w.counted("restored_records_total", 0)
+	})
+}

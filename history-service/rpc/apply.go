@@ -86,9 +86,13 @@ func (s *Server) store(ctx context.Context, b *batch) {
 		if len(writes) == 0 {
 			break
 		}
+		var late []*group
 		for i, out := range s.cfg.Cache.Apply(ctx, writes) {
-			groups[i].outcome(writes[i], out)
+			if groups[i].outcome(writes[i], out); out.Status == history.Conflict {
+				late = append(late, groups[i])
+			}
 		}
+		s.base(ctx, late)
 		if try > 0 {
 			s.metrics.conflicts.Add(float64(len(writes)))
 		}

@@ -28,6 +28,7 @@ type group struct {
 
 	base     *history.Record // what the cache holds
 	archived *history.Record // what the archive holds instead, where that was asked
+	held     *history.Record // what was held when another writer was first
 	user     history.User
 	next     *history.Record // base and events, nil when there is nothing
 	mark     bool            // the next write must set a mark

@@ -42,8 +42,8 @@ func (g *group) conflict(current history.Entry) {
 	}
 	held := g.before().After(current.User.ClearedAt(g.key.Object.Type))
 	g.base, g.user, g.mark = current.Record, current.User, true
-	g.archived = nil
-	g.next = history.Merge(current.Record, outlived(held, &g.user))
+	g.archived, g.held = nil, outlived(held, &g.user)
+	g.next = history.Merge(current.Record, g.held)
 	g.fold()
 }
 

@@ -42,6 +42,9 @@ func (s *Server) reclaim(ctx context.Context, keys []history.Key) (written int, 
 			b.groups[i].reclaim(e)
 		}
 	}
+	// Without an answer what is held is written as it is: better seen again although it was
+	// deleted, until the archive is back, than lost.
+	_ = s.archived(ctx, based(b.groups))
 	for range maxTries {
 		writes, groups := b.writes()
 		if err != nil || len(writes) == 0 {
