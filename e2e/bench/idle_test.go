@@ -22,7 +22,8 @@ import (
 // BenchmarkIdle connects 20,000 devices to one edge, or as many as a process may have
 // files open, lets them be silent, and tells what each costs the edge in memory. Then the
 // edge is killed and started again, and all of them come back at once, each with a
-// heartbeat: it tells when the last one was answered, and how many were refused.
+// heartbeat: it tells how long after the kill the last one was answered, and how many were
+// refused.
 func BenchmarkIdle(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	pipeline.Flush(b, e)
@@ -35,10 +36,8 @@ func BenchmarkIdle(b *testing.B) {
 		stack.BFF.Kill()
 		began := time.Now()
 		stack.RestartBFF(b)
-		up := time.Now()
 		c.report(b)
-		b.ReportMetric(up.Sub(began).Seconds(), "s-down")
-		b.ReportMetric(time.Since(up).Seconds(), "s-until-all-answered")
+		b.ReportMetric(time.Since(began).Seconds(), "s-until-all-answered")
 		b.ReportMetric(refused(b, stack.BFF), "refused")
 		b.ReportMetric(float64(len(c.all)), "connections")
 		c.stop()
