@@ -19,9 +19,10 @@ const (
 	// gather is how long what is due on a stream waits for more, so that one load and
 	// one message serve many.
 	gather = 10 * time.Millisecond
-	// maxTold is how many users one message tells of at most; their records are loaded
-	// at once.
-	maxTold = 128
+	// maxTold is how many users one message tells of at most, and maxChanged of about how
+	// many records, which are loaded at once: none is larger than 2 KiB, and an edge takes
+	// 4 MiB.
+	maxTold, maxChanged = 128, 1000
 	// maxWatched bounds the users whom one stream watches.
 	maxWatched = 200_000
 )
@@ -116,12 +117,13 @@ func (w *watch) ready(p *post) {
 	}
 }
 
-// take returns what is due on a stream, of at most so many users.
+// take returns what is due on a stream, of at most so many users and records.
 func (h *hub) take(w *watch) (dues []owed) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for len(w.queue) > 0 && len(dues) < maxTold {
+	for n := 0; len(w.queue) > 0 && len(dues) < maxTold && n < maxChanged; {
 		p := w.queue[0]
+		n += len(p.due.changes)
 		w.queue = w.queue[1:]
 		dues = append(dues, owed{p.uid, p.due})
 		p.due = nil

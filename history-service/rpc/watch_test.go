@@ -272,3 +272,32 @@ func (f *fed) visit() {
 }
 
 func someone() string { return fmt.Sprintf("u%d#%d", rand.IntN(5), 1+rand.IntN(3)) }
+
+// A message must not be larger than what edges take, which is 4 MiB, or it would end the
+// stream that all of an edge's users are watched over.
+func TestManyLargeRecords(t *testing.T) {
+	bubble(t, func(f *fed) {
+		const users, objects = 128, 32
+		var who []string
+		for u := range users {
+			who = append(who, fmt.Sprintf("u%d#1", u), fmt.Sprintf("u%d#2", u))
+		}
+		v := watch(f.T, f.Server, who...)
+		for u := range users {
+			var hbs []*historyv1.Heartbeat
+			for o := range objects {
+				hb := by(1, fmt.Sprintf("u%d/%d", u, o), 5000, 30)
+				hb.Meta = map[string]string{"title": strings.Repeat("x", 1000)}
+				hbs = append(hbs, hb)
+			}
+			apply(f.T, f.Server, hbs...)
+		}
+		v.rest()
+		if got := len(v.take()); got != users {
+			v.Errorf("told %d changes, want %d", got, users)
+		}
+		if v.most > 3<<20 {
+			v.Errorf("a message of %d bytes", v.most)
+		}
+	})
+}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
@@ -55,6 +56,7 @@ type viewer struct {
 	mu    sync.Mutex
 	slow  chan struct{} // when set, nothing is taken until it is closed
 	heard []string
+	most  int // bytes of a message
 }
 
 // watch opens a stream that watches "user#connection" each, and forgets what it is told
@@ -135,6 +137,7 @@ func (v *viewer) Send(resp *historyv1.WatchResponse) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.most = max(v.most, proto.Size(resp))
 	for _, c := range resp.GetChanges() {
 		v.heard = append(v.heard, say(c))
 	}
