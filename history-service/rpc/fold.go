@@ -83,12 +83,15 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if g.next == nil {
 		said.Partial = !g.user.Complete()
 	}
+	if g.gone(i, said) {
+		return historyv1.Status_STATUS_UNCHANGED
+	}
 	merged := history.Merge(g.next, said)
 	same, newer := history.Same(merged, g.next), g.next == nil || said.Version >= g.next.Version
 	switch {
 	case same:
 		g.again(i, said)
-	case !g.allows(i):
+	case !g.allows(i, said):
 		return historyv1.Status_STATUS_CONFLICT
 	}
 	g.next = merged

@@ -12,7 +12,8 @@ import (
 // order of their times. The later ones of a viewing that name the same etag follow the
 // first: what it has changed is no surprise to its own device. So do those behind an event
 // that is stored already and still the latest, so that an upload may be sent again with
-// more in it. What contributes nothing is never in conflict.
+// more in it. What contributes nothing is never in conflict, and neither is what was done
+// already, if at another time: an answer may have been lost.
 
 // grant is an etag that was the record's, and the viewing that knew it.
 type grant struct{ etag, viewing uint64 }
@@ -26,18 +27,32 @@ func (b *batch) match(i int) uint64 {
 }
 
 // allows reports whether an event may change the record as it is by now.
-func (g *group) allows(i int) bool {
+func (g *group) allows(i int, said *history.Record) bool {
 	want := g.batch.match(i)
 	own := grant{want, g.batch.events[i].Viewing()}
 	if want == 0 || g.granted == own {
 		return true
 	}
 	r := g.next.Visible(g.key.Object, &g.user)
-	if r == nil || etag(item(g.key.Object, r)) != want {
+	if r == nil || etag(item(g.key.Object, r)) != want && !repeats(r, said) {
 		return false
 	}
 	g.granted = own
 	return true
+}
+
+// repeats reports whether a session says of itself what it has said. The times of a clock
+// that is wrong are corrected by when an upload comes, so that sent again it has others.
+func repeats(r, said *history.Record) bool {
+	return said.Session != "" && r.Session == said.Session && r.Device == said.Device &&
+		r.State == said.State && r.Position == said.Position
+}
+
+// gone reports whether an event is to delete the record that it names, which somebody has
+// done: most likely the same call, whose answer was lost. Later than that it must not
+// delete, for it would take away what came in between.
+func (g *group) gone(i int, said *history.Record) bool {
+	return g.batch.match(i) != 0 && said.Deleted() && g.next != nil && g.next.Deleted()
 }
 
 // again takes note of an event that the record had already.

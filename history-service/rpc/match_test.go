@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history-service/rpc"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -238,12 +239,45 @@ func TestDeleteOfWhatIsKnown(t *testing.T) {
 		t.Errorf("the record: got %v, %v", resp, err)
 	}
 	h.clock.Add(1000)
+	resp, err = other.Delete(t.Context(), req)
+	if err != nil || resp.GetDeleted() != 0 {
+		t.Errorf("asked again, as after an answer that was lost: got %v, %v", resp, err)
+	}
+	if got := apply(t, s, beat("ann/7", progress, -500, 40)); got[0] != stored || point(t, s, "ann", "7") == nil {
+		t.Errorf("reported between the delete and its repeat: got %v, want %v", got, stored)
+	}
 	_, err = s.Delete(t.Context(), req)
-	wantCode(t, "a record that is gone", err, codes.FailedPrecondition)
+	wantCode(t, "a record that came after it", err, codes.FailedPrecondition)
+	never := &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "never", Type: 1}}, IfMatch: old}
+	_, err = s.Delete(t.Context(), never)
+	wantCode(t, "a record that never was", err, codes.FailedPrecondition)
 	req.Objects = append(req.Objects, &historyv1.Object{Id: "8", Type: 1})
 	_, err = s.Delete(t.Context(), req)
 	wantCode(t, "two objects", err, codes.InvalidArgument)
 	if got := field(err); got != "if_match" {
 		t.Errorf("two objects: the error names %q", got)
+	}
+}
+
+// TestWakingDeviceWithAWrongClock sends again what was stored and not answered. Its times
+// are corrected by when it comes, so that they are others.
+func TestWakingDeviceWithAWrongClock(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	apply(t, s, beat("ann/7", pause, 90_000, 20))
+	hb := knowing(beat("ann/7", progress, 1000, 30), "s2", tag(t, s, "7"))
+	hb.SentAtMs, hb.EventTimeMs = h.clock.Load()-60_000, hb.EventTimeMs-60_000
+	later := proto.CloneOf(hb)
+	later.PositionMs = 45_000
+	if got := apply(t, s, hb); got[0] != stored {
+		t.Fatalf("got %v, want %v", got, stored)
+	}
+	h.clock.Add(1000)
+	if got := apply(t, s, hb); got[0] != stored {
+		t.Errorf("sent again: got %v, want %v", got, stored)
+	}
+	h.clock.Add(1000)
+	if got := apply(t, s, later); got[0] != conflict {
+		t.Errorf("something else: got %v, want %v", got, conflict)
 	}
 }
