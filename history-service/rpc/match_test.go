@@ -119,25 +119,25 @@ func TestUploadThatGrew(t *testing.T) {
 // TestMatchOfWhatIsGone: a record that was deleted or cleared is another one, and there
 // is none to be told.
 func TestMatchOfWhatIsGone(t *testing.T) {
-	h := newHouse(t)
-	s, other := h.service(t), h.service(t)
-	for id, remove := range map[string]func() error{
-		"deleted": func() error {
+	for id, remove := range map[string]func(other *rpc.Server) error{
+		"deleted": func(other *rpc.Server) error {
 			_, err := other.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", AtMs: start - 50_000, Objects: []*historyv1.Object{{Id: "deleted", Type: 1}}})
 			return err
 		},
-		"cleared": func() error {
+		"cleared": func(other *rpc.Server) error {
 			_, err := other.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 50_000})
 			return err
 		},
-		"never": func() error { return nil },
+		"never": func(*rpc.Server) error { return nil },
 	} {
+		h := newHouse(t)
+		s, other := h.service(t), h.service(t)
 		known := uint64(7)
 		if id != "never" {
 			apply(t, s, beat("ann/"+id, progress, 90_000, 20))
 			known = tag(t, s, id)
 		}
-		if err := remove(); err != nil {
+		if err := remove(other); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{knowing(beat("ann/"+id, progress, 4000, 31), "s1", known)}})
