@@ -16,7 +16,14 @@ func (s *Server) below(ctx context.Context, uid string, q history.Query, page hi
 		return history.Page{}, err
 	}
 	old := candidates(row, page.User, q)
-	items := uncleared(page.Items, row.Cleared)
+	items, err := uncleared(&page, row.Cleared, func(after history.Cursor) (history.Page, error) {
+		q := q
+		q.After = after
+		return s.cfg.Cache.List(ctx, uid, q)
+	})
+	if err != nil {
+		return history.Page{}, err
+	}
 	room := len(items) + q.Limit + 1
 	for len(old) > 0 && len(items) < room {
 		n := min(len(old), q.Limit+1)
@@ -32,11 +39,24 @@ func (s *Server) below(ctx context.Context, uid string, q history.Query, page hi
 	return page, nil
 }
 
-// uncleared leaves out what a clear mark of the archive covers: a cache that lost
-// its own marks may have got back records from before them.
-func uncleared(items []history.Item, cleared map[uint32]int64) []history.Item {
+// uncleared leaves out what a clear mark of the archive covers: a cache that lost its own
+// marks may have got back records from before them, and of a cold user it knows none. What
+// follows in the cache takes their place, or else the page could end before it.
+func uncleared(page *history.Page, cleared map[uint32]int64, next func(history.Cursor) (history.Page, error)) ([]history.Item, error) {
+	kept, full := visible(page.Items, cleared), len(page.Items)
+	for last := page.Items; page.More && len(kept) < full; {
+		end := last[len(last)-1]
+		more, err := next(history.Cursor{Version: end.Record.Version, Object: end.Object})
+		if err != nil {
+			return nil, err
+		}
+		kept, last, page.More = append(kept, visible(more.Items, cleared)...), more.Items, more.More
+	}
+	return kept, nil
+}
+
+func visible(items []history.Item, cleared map[uint32]int64) (kept []history.Item) {
 	u := history.User{Cleared: cleared}
-	kept := items[:0]
 	for _, it := range items {
 		if it.Record = it.Record.Visible(it.Object, &u); it.Record != nil {
 			kept = append(kept, it)

@@ -209,3 +209,38 @@ func TestFilters(t *testing.T) {
 		t.Errorf("type 2 from 20 s to 5 s ago: got %v, want %v", got, want)
 	}
 }
+
+// TestListOfWhatTheArchiveHasCleared: the cache has records of a cold user from before a
+// clear that only the archive knows, more of them than a page has.
+func TestListOfWhatTheArchiveHasCleared(t *testing.T) {
+	h := newHouse(t)
+	uncertain := func(uid string, typ uint32, n int) {
+		var writes []history.Write
+		for i := range n {
+			k := history.Key{UID: uid, Object: history.Object{ID: fmt.Sprint(typ, ".", i), Type: typ}}
+			e := history.Event{Key: k, Kind: history.KindStop, At: start - int64(typ)*1000 - int64(i), Position: 1000}
+			r := e.Record()
+			r.Revision = uint64(i + 1)
+			writes = append(writes, history.Write{Key: k, Record: r})
+		}
+		for _, out := range h.db.Cache().Apply(t.Context(), writes) {
+			if out.Status != history.Applied {
+				t.Fatal(out)
+			}
+		}
+	}
+	for uid, typ := range map[string]uint32{"all": 0, "some": 2} {
+		uncertain(uid, 1, 2)
+		uncertain(uid, 2, 30)
+		uncertain(uid, 3, 2)
+		if err := h.db.Archive().PutUser(t.Context(), uid, history.User{Cleared: map[uint32]int64{typ: start}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	away := h.service(t, func(cfg *rpc.Config) { cfg.WarmRate = 1 })
+	for uid, want := range map[string][]string{"all": nil, "some": {"1.0", "1.1", "3.0", "3.1"}} {
+		if got := list(t, away, &historyv1.ListRequest{Uid: uid, Limit: 5}); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", uid, got, want)
+		}
+	}
+}
