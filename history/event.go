@@ -105,7 +105,7 @@ func (e *Event) Validate() error {
 	return cmp.Or(validateTime("event_time", e.At), validateTime("started_at", e.StartedAt), e.validateWatched(), validateMeta(e.Meta))
 }
 
-const wantTime = "want Unix milliseconds"
+const wantTime = "want a time from 1973 to 2248"
 
 func validateTime(field string, at int64) error {
 	switch {
