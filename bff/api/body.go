@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -53,6 +54,9 @@ func broken(err error, limit int) error {
 }
 
 func checkMedia(r *http.Request, want string) error {
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return fmt.Errorf("content encoding %.64q: %w none", coding, errMediaType)
+	}
 	contentType := r.Header.Get("Content-Type")
 	if contentType == "" {
 		return nil

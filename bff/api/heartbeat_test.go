@@ -105,6 +105,20 @@ func TestHeartbeatsRefusesTheRequest(t *testing.T) {
 	}
 }
 
+// TestCompressedUploads are refused by their coding, not for bytes that are no JSON.
+func TestCompressedUploads(t *testing.T) {
+	for path, media := range map[string]string{"heartbeats": "application/json", "import": "application/x-ndjson"} {
+		for coding, status := range map[string]int{"gzip": 415, "br": 415, "Identity": 200} {
+			r := request(t, "u1", "POST /v1/"+path, strings.NewReader(upload(beat)))
+			r.Header.Set("Content-Type", media)
+			r.Header.Set("Content-Encoding", coding)
+			if w := newEdge(t, storing()).send(r); w.Code != status {
+				t.Errorf("%s of %s: got %d %s, want %d", path, coding, w.Code, w.Body, status)
+			}
+		}
+	}
+}
+
 func TestHeartbeatsOfOneMebibyte(t *testing.T) {
 	body := strings.Repeat(" ", 1<<20-len(upload(beat))) + upload(beat)
 	r := request(t, "u1", "POST /v1/heartbeats", strings.NewReader(body))
