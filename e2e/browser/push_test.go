@@ -3,6 +3,7 @@
 package browser_test
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -78,6 +79,24 @@ func TestConflict(t *testing.T) {
 			t.Errorf("%s: it is at %d", choice, r.PositionMS)
 		}
 	}
+}
+
+// TestRemovedMeanwhile goes on without a question: there is nowhere else to go to.
+func TestRemovedMeanwhile(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.live()
+	v.click("#play")
+	v.seek(100)
+	v.click("#play")
+	w.reaches("100", "paused", 100*time.Second)
+	v.until("document.querySelector('#waiting').textContent === '0'")
+	v.deaf()
+	w.ask(http.MethodDelete, "/v1/history/1/100", nil, &struct{}{})
+	v.hears()
+	v.click("#play")
+	w.reaches("100", "playing", 100*time.Second)
+	v.until("!document.querySelector('#conflict').checkVisibility()")
 }
 
 // deaf takes the page's connection away, as a network does.

@@ -210,7 +210,8 @@ export class Playhead extends EventTarget {
     beats.forEach((beat, i) => {
       const { status, record } = results[i];
       if (record) this.seen(record);
-      const own = status === 'conflict' && viewing(record) === viewing(beat); // an answer was lost
+      // An answer was lost, or the record is gone: there is nothing else to go to.
+      const own = status === 'conflict' && (!record || viewing(record) === viewing(beat));
       if (own) delete beat.if_match;
       else if (status === 'conflict') lost.add(viewing(beat));
       if (!own && status !== 'unavailable') done.set(beat, results[i]);
