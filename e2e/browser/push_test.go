@@ -81,6 +81,26 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// TestConflictAfterOldReport asks, too, where a report from before comes late: its answer
+// tells of the record that the other device left, but nobody has gone on from that here.
+func TestConflictAfterOldReport(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.live()
+	v.click("#play")
+	v.seek(100)
+	w.reaches("100", "playing", 100*time.Second)
+	v.until("document.querySelector('#waiting').textContent === '0'")
+	v.deaf()
+	v.click("#play")
+	v.until("document.querySelector('#waiting').textContent !== '0'")
+	w.report(entry{id: "100", title: "Low Tide", position: 480 * time.Second})
+	v.hears()
+	v.until("document.querySelector('#waiting').textContent === '0'")
+	v.click("#play")
+	v.says("#conflict", "You went on to 8:00 on Living room")
+}
+
 // TestRemovedMeanwhile goes on without a question: there is nowhere else to go to.
 func TestRemovedMeanwhile(t *testing.T) {
 	w := newWorld(t)

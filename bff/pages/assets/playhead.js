@@ -209,7 +209,8 @@ export class Playhead extends EventTarget {
     const lost = new Set(); // viewings in conflict, of which nothing else is sent either
     beats.forEach((beat, i) => {
       const { status, record } = results[i];
-      if (record) this.seen(record);
+      // What another device has left since is not what this one goes on from.
+      if (record && (viewing(record) === viewing(beat) || Date.parse(record.event_time) <= Date.parse(beat.event_time))) this.seen(record);
       // An answer was lost, or the record is gone: there is nothing else to go to.
       const own = status === 'conflict' && (!record || viewing(record) === viewing(beat));
       if (own) delete beat.if_match;
