@@ -80,10 +80,15 @@ func (s *shard) every(fn func(channel string, c *server.Peer)) {
 	}
 }
 
-// move has the channels leave, as when their slots are another server's, or come back.
+// move has the channels leave, as when their slots are another server's, or come back: all
+// in one step, so that nobody who comes back at once is forgotten.
 func (s *shard) move(away bool) {
-	s.every(func(channel string, c *server.Peer) { tell(c, "sunsubscribe", channel, "") })
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for channel, peers := range s.peers {
+		for _, p := range peers {
+			tell(p, "sunsubscribe", channel, "")
+		}
+	}
 	s.peers, s.moved = make(map[string][]*server.Peer), away
 }
