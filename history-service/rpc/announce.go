@@ -110,14 +110,8 @@ func (a *announcer) due(ctx context.Context, pause time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	sleep(ctx, pause)
+	return ctx.Err() == nil
 }
 
 func (a *announcer) flush(ctx context.Context) (ok bool) {

@@ -57,16 +57,16 @@ func (s *Server) archived(ctx context.Context, groups []*group) error {
 // events, which the cache has dropped, or a delete of what was held. Of a cold user nobody
 // knows: the warm-up sees to that.
 func (g *group) below() bool {
-	if g.failed || g.base != nil {
+	if g.failed || g.base != nil || g.user.Complete() {
 		return false
 	}
-	if g.matched() && !g.user.Complete() {
+	if g.matched() {
 		return true
 	}
 	if !g.user.Warm {
 		return false
 	}
-	if g.held != nil && g.next.Reset < g.held.Version.Time() && !g.user.Complete() {
+	if g.held != nil && g.next.Reset < g.held.Version.Time() {
 		return true
 	}
 	for _, i := range g.events {
