@@ -148,7 +148,10 @@ write(find('#user', HTMLElement), user(token));
 follow(client);
 client.addEventListener('push', (e) => changed(/** @type {CustomEvent} */ (e).detail));
 client.addEventListener('resync', () => Promise.all([reader.refresh(), goOn()]));
-client.addEventListener('unauthorized', () => refuse('The token was refused, or has expired.'));
+client.addEventListener('unauthorized', () => {
+  client.leave();
+  refuse('The token was refused, or has expired.');
+});
 client.connect();
 setInterval(render, 30_000); // "3 minutes ago"
 await Promise.all([reader.refresh(), goOn(), recording(api, problems)()]);

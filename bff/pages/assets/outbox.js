@@ -1,117 +1,411 @@
 // @ts-check
 
 /**
- * Reports that the edge has not answered yet, oldest first. At most `limit` of them are
- * kept: a full outbox gives up a progress that a later report of the same viewing makes
- * superfluous, or else the oldest. With a storage they survive a reload of the page.
- *
  * @typedef {{object: {id: string, type: number}, kind: string, position_ms: number,
- *   event_time: string, session?: string, [more: string]: any}} Heartbeat
+ *   event_time: string, session?: string, if_match?: string, [more: string]: any}} Heartbeat
+ * @typedef {{status: string, record?: any, error?: any}} Result
+ * @typedef {{heartbeat: Heartbeat, result: Result}} Told what became of a report
+ * @typedef {{beat: Heartbeat, text: string, object: string, viewing: string, bytes: number, tries: number}} Item
+ */
+
+const most = { reports: 100, bytes: 64 << 10, report: 16 << 10 };
+const beginning = 16 << 10; // bytes of the first message
+const envelope = 300; // bytes of a message beside its reports
+const nothing = 'ffffffffffffffff'; // the etag of no record
+const patientTries = 3; // of a report alone, before others go first
+
+/**
+ * The reports that the edge has not answered, oldest first, and what to do with them: a
+ * machine without timers, connection or storage. Each event is a method; what it returns
+ * is to be told, and next() says what to send. `docs/clients.md` has the rules. Times are
+ * milliseconds of a clock that only goes forward.
  */
 export class Outbox {
-  /** How many reports found no room. */
-  dropped = 0;
-  /** How many of the oldest are on their way. @type {number} */
-  sent = 0;
-  #items;
-  #limit;
-  #storage;
-  #key;
+  /** Whether the reports are others than those that were stored. */
+  changed = false;
+  #config;
+  /** @type {Item[]} */
+  #items = [];
+  /** @type {{items: Item[], bytes: number, at: number, doubt: number} | null} */
+  #sent = null;
+  #open = false;
+  #live = false; // what happens elsewhere is told
+  #room = beginning;
+  #ceiling = most.bytes;
+  #rest = 0; // until then nothing is sent
+  #idle = 0; // messages in a row that settled nothing
+  /** The etag that the player goes on from, by object. @type {Map<string, string>} */
+  #known = new Map();
+  /** When the doubt about an object began. @type {Map<string, number>} */
+  #doubted = new Map();
+  #doubts = 0; // counts when doubt began
 
-  /**
-   * @param {number} limit
-   * @param {{getItem(key: string): string | null, setItem(key: string, text: string): void}} [storage]
-   * @param {string} [key] under which they are stored; another one for each user.
-   */
-  constructor(limit, storage, key = 'playhead.outbox') {
-    this.#limit = limit;
-    this.#storage = storage;
-    this.#key = key;
-    this.#items = this.#load();
+  /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number}} config */
+  constructor(config) {
+    this.#config = config;
   }
 
   get length() {
     return this.#items.length;
   }
 
-  /** @param {Heartbeat} beat */
-  push(beat) {
-    if (this.#items.length >= this.#limit) this.#shed();
-    this.#items.push(beat);
-    this.#save();
+  /** All reports as JSON. */
+  get text() {
+    return `[${this.#items.map(({ text }) => text).join()}]`;
+  }
+
+  /** Whether a message is on its way. */
+  get busy() {
+    return this.#sent !== null;
+  }
+
+  // The player's events.
+
+  /** @param {Heartbeat} beat @returns {Told[]} */
+  report(beat) {
+    const { item, wrong } = parse(beat);
+    if (!item) return [refusal(beat, wrong ?? '')];
+    const guard = item.beat.if_match ?? this.#guard(item.object);
+    if (guard) item.beat.if_match = guard;
+    write(item);
+    const told = this.#add([...this.#items, item]);
+    if (!this.#live) this.#unknown(item.object);
+    return told;
+  }
+
+  /** Takes over what another page left, except what waits here too. @param {Heartbeat[]} beats @returns {Told[]} */
+  adopt(beats) {
+    const here = new Set(this.#items.map(({ text }) => text));
+    const parsed = beats.map(parse);
+    const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
+    const items = parsed.flatMap(({ item }) => (item && !here.has(item.text) ? [item] : []));
+    return [...refused, ...this.#add([...items, ...this.#items])];
+  }
+
+  /** Takes note of the record that the player goes on from. @param {any} record */
+  seen(record) {
+    this.#known.set(key(record), record.etag);
+    if (this.#live) this.#doubted.delete(key(record));
+    else this.#doubted.set(key(record), this.#doubts);
+  }
+
+  /** The device's clock was set: the times of all reports are off by so much. @param {number} ms */
+  shift(ms) {
+    for (const item of this.#items) {
+      const { beat } = item;
+      for (const name of ['event_time', 'started_at']) {
+        const at = Date.parse(beat[name]) + ms;
+        if (Math.abs(at) < 8.64e15) beat[name] = new Date(at).toISOString();
+      }
+      write(item);
+    }
+    this.changed = true;
+  }
+
+  // The connection's events.
+
+  /** @param {boolean} live whether what happens elsewhere is told on it */
+  opened(live) {
+    this.#open = true;
+    this.#live = live;
   }
 
   /**
-   * The reports of the next message. One that asks for a match with what the device knows
-   * is the first of its object there, so that the match is with what came before.
-   * @param {number} most
+   * The connection ended, with the code of a close frame. A message that was on its way may
+   * have arrived or not.
+   * @param {number} code @param {string} reason @param {number} now @returns {Told[]}
    */
-  head(most) {
-    const objects = new Set();
+  closed(code, reason, now) {
+    const told = !this.#sent ? [] : code === 1007 || code === 1009 ? this.refused(code === 1009, reason, now) : this.failed(now, true);
+    this.left();
+    this.doubt();
+    return told;
+  }
+
+  /** The connection ended as the page wanted. Doubt begins when it says so. */
+  left() {
+    this.#open = this.#live = false;
+    this.#sent = null;
+  }
+
+  /** What happens elsewhere may have been missed. */
+  doubt() {
+    this.#doubts++;
+    for (const { object } of this.#items) this.#unknown(object);
+    for (const object of this.#known.keys()) this.#doubted.set(object, this.#doubts);
+  }
+
+  // Messages and what becomes of them.
+
+  /** The reports of the next message, if it is time for one. @param {number} now @param {boolean} [even] one of none */
+  next(now, even = false) {
+    if (this.#sent || now < this.#rest) return null;
+    const items = this.#head();
+    if (items.length === 0 && !even) return null;
+    this.#sent = { items, bytes: size(items), at: now, doubt: this.#doubts };
+    return items.map(({ beat }) => beat);
+  }
+
+  /** When there is something to do, if nothing happens. */
+  wake() {
+    if (this.#sent) return this.#sent.at + this.#patience(this.#sent);
+    return this.#open && this.#items.length > 0 ? this.#rest : Infinity;
+  }
+
+  /** Whether the answer is late, and the connection to be given up. @param {number} now */
+  late(now) {
+    return this.#sent !== null && now >= this.wake();
+  }
+
+  /** @param {Result[]} results @param {number} now @returns {Told[]} */
+  answered(results, now) {
+    const sent = this.#sent;
+    if (!sent) return [];
+    if (results.length !== sent.items.length || !results.every((result) => result?.status)) return this.failed(now);
+    this.#sent = null;
+    if (now - sent.at <= this.#config.patience / 4) this.#room = Math.min(this.#ceiling, Math.max(this.#room, 2 * sent.bytes));
+    const told = sent.items.flatMap((item, i) => this.#settle(item, results[i], sent.doubt));
+    if (sent.items.length > 0 && told.length === 0) this.#pause(now);
+    else this.#idle = 0;
+    return told;
+  }
+
+  /** The message was not answered, or by an error that may pass. @param {number} now @param {boolean} [gone] the connection is @returns {Told[]} */
+  failed(now, gone = false) {
+    const items = this.#halve();
+    if (items.length === 1 && ++items[0].tries >= patientTries) this.#putBack(items[0]);
+    if (!gone) this.#pause(now); // else it takes a while until there is another one
+    return [];
+  }
+
+  /** The message will never be taken as it is. @param {boolean} large @param {string} reason @param {number} now @returns {Told[]} */
+  refused(large, reason, now) {
+    const items = this.#halve();
+    if (large) this.#ceiling = this.#room;
+    if (items.length > 1) return [];
+    this.#room = beginning;
+    this.#ceiling = most.bytes;
+    if (items.length === 0) this.#pause(now);
+    return items.flatMap((item) => this.#tell(item, { status: 'invalid', error: { field: '', reason } }));
+  }
+
+  /** The edge asks to wait. @param {number} ms @param {number} now @returns {Told[]} */
+  postponed(ms, now) {
+    this.#sent = null;
+    this.#rest = now + ms + this.#config.random() * this.#config.minWait;
+    return [];
+  }
+
+  // What a page asks for.
+
+  /**
+   * The newest reports that fit, for a page that goes away.
+   * @param {number} bytes @param {(beat: Heartbeat) => boolean} wanted
+   */
+  newest(bytes, wanted) {
+    const tags = new Map();
     const beats = [];
-    for (const beat of this.#items.slice(0, most)) {
-      const object = key(beat);
-      if (beat.if_match !== undefined && objects.has(object)) break;
-      objects.add(object);
-      beats.push(beat);
+    for (const item of [...this.#items].reverse()) {
+      if (!wanted(item.beat) || !joins(tags, item)) continue;
+      if ((bytes -= item.bytes + 1) < 0) break;
+      beats.unshift(item.beat);
     }
-    this.sent = beats.length;
     return beats;
   }
 
   /** The newest report of an object that waits, if any does. @param {{id: string, type: number}} object */
   last(object) {
-    return this.#items.findLast((beat) => key(beat) === key({ object }));
+    return this.#items.findLast((item) => item.object === key({ object }))?.beat;
   }
 
-  /** Removes those for which `done` says so. @param {(beat: Heartbeat) => boolean} done */
-  settle(done) {
-    this.#items = this.#items.filter((beat) => !done(beat));
-    this.sent = 0;
-    this.#save();
+  // Inside.
+
+  /** @param {Item[]} items @returns {Told[]} */
+  #add(items) {
+    this.#items = items;
+    this.changed = true;
+    const told = [];
+    while (this.#items.length > this.#config.queue) told.push(...this.#shed());
+    return told;
   }
 
+  /** The etag that a report of an object made now must find. @param {string} object */
+  #guard(object) {
+    const before = this.#items.findLast((item) => item.object === object && item.beat.if_match)?.beat.if_match;
+    return before || this.#doubted.has(object) ? (this.#known.get(object) ?? before) : undefined;
+  }
+
+  /** No record is known of what was reported and never answered. @param {string} object */
+  #unknown(object) {
+    if (this.#known.has(object)) return;
+    this.#known.set(object, nothing);
+    this.#doubted.set(object, this.#doubts);
+  }
+
+  /** Gives one up. @returns {Told[]} */
   #shed() {
     const furthest = new Map(); // of the later reports of a viewing
-    let victim = this.sent;
-    let superfluous = false;
-    for (let i = this.#items.length - 1; i >= this.sent; i--) {
-      const beat = this.#items[i];
-      const later = furthest.get(viewing(beat)) ?? -1;
-      if (beat.kind === 'progress' && beat.position_ms <= later) {
-        victim = i;
-        superfluous = true;
-      }
-      furthest.set(viewing(beat), Math.max(later, beat.position_ms));
+    const sent = new Set(this.#sent?.items);
+    const free = this.#items.filter((item) => !sent.has(item));
+    let victim = free[0] ?? this.#items[0];
+    let status = 'dropped';
+    for (const item of [...free].reverse()) {
+      const later = furthest.get(item.viewing) ?? -1;
+      if (item.beat.kind === 'progress' && item.beat.position_ms <= later) [victim, status] = [item, 'superseded'];
+      furthest.set(item.viewing, Math.max(later, item.beat.position_ms));
     }
-    this.#items.splice(victim, 1);
-    if (!superfluous) this.dropped++;
+    return this.#tell(victim, { status });
   }
 
-  /** @returns {Heartbeat[]} */
-  #load() {
-    try {
-      return JSON.parse(this.#storage?.getItem(this.#key) ?? '[]');
-    } catch {
-      return []; // somebody else's, or no access
+  #head() {
+    const tags = new Map();
+    const items = [];
+    let bytes = envelope;
+    for (const item of this.#items.slice(0, most.reports)) {
+      bytes += item.bytes + 1;
+      if ((items.length > 0 && bytes > this.#room) || !joins(tags, item)) break;
+      items.push(item);
+    }
+    return items;
+  }
+
+  /** How long an answer may take. @param {{items: Item[], bytes: number}} message */
+  #patience({ items, bytes }) {
+    return this.#config.patience + (items.length === 1 ? bytes : 0); // as long as 1 KB/s takes
+  }
+
+  /** Has the next message half the bytes of the one that was on its way. @returns {Item[]} its reports */
+  #halve() {
+    const { items, bytes } = this.#sent ?? { items: [], bytes: 0 };
+    if (items.length > 0) this.#room = Math.min(this.#room, Math.ceil(bytes / 2));
+    this.#sent = null;
+    return items;
+  }
+
+  /** Waits longer and longer. @param {number} now */
+  #pause(now) {
+    const { minWait, maxWait, random } = this.#config;
+    this.#rest = now + (0.5 + random() / 2) * Math.min(minWait * 2 ** Math.min(this.#idle++, 16), maxWait);
+  }
+
+  /** @param {Item} item */
+  #putBack(item) {
+    item.tries = 0;
+    this.#items = [...this.#items.filter((other) => other !== item), item];
+  }
+
+  /** @param {Item} item @param {Result} result @param {number} doubt of when it was sent @returns {Told[]} */
+  #settle(item, result, doubt) {
+    const { status, record } = result;
+    if (status === 'unavailable') {
+      this.#putBack(item);
+      return [];
+    }
+    const own = record && viewing(record) === item.viewing && (record.device ?? '') === (item.beat.device ?? '');
+    if (status === 'conflict') return this.#conflict(item, result, own);
+    const first = this.#known.get(item.object) === nothing && record && notLater(record, item.beat);
+    if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, doubt);
+    else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat)) this.#known.set(item.object, record.etag);
+    return this.#tell(item, result);
+  }
+
+  /** The record is what this device has left. @param {Item} item @param {any} record @param {number} doubt */
+  #goesOn(item, record, doubt) {
+    const before = [item.beat.if_match, this.#known.get(item.object)];
+    const last = viewing(record);
+    this.#renew(record.etag, (other) => other.object === item.object && (other.viewing === last || before.includes(other.beat.if_match)));
+    this.#known.set(item.object, record.etag);
+    const since = this.#doubted.get(item.object) ?? 0;
+    if (this.#live && since <= doubt) this.#doubted.delete(item.object);
+    else this.#doubted.set(item.object, since); // also where it was not known before
+  }
+
+  /** @param {Item} item @param {Result} result @param {boolean} own @returns {Told[]} */
+  #conflict(item, result, own) {
+    const { record } = result;
+    if (own || !record) { // an answer was lost, or there is nothing else to go to
+      this.#renew(record?.etag, (other) => other.object === item.object && (!record || other.viewing === item.viewing));
+      if (record) this.#known.set(item.object, record.etag);
+      else this.#known.delete(item.object);
+      return [];
+    }
+    const mates = this.#items.filter(({ viewing, beat }) => viewing === item.viewing && beat.if_match && beat.if_match !== record.etag);
+    this.seen(record);
+    return mates.flatMap((mate) => this.#tell(mate, result));
+  }
+
+  /** Gives other guards to guarded reports. @param {string | undefined} etag none takes it away @param {(item: Item) => boolean} which */
+  #renew(etag, which) {
+    for (const item of this.#items) if (item.beat.if_match && which(item)) {
+      if (etag) item.beat.if_match = etag;
+      else delete item.beat.if_match;
+      write(item);
+      this.changed = true;
     }
   }
 
-  #save() {
-    try {
-      this.#storage?.setItem(this.#key, JSON.stringify(this.#items));
-    } catch {
-      // It is full, or forbidden: they are still in memory.
-    }
+  /** Removes a report that was told of. @param {Item} item @param {Result} result @returns {Told[]} */
+  #tell(item, result) {
+    const left = this.#items.filter((other) => other !== item);
+    if (left.length === this.#items.length) return []; // it was before
+    this.#items = left;
+    this.changed = true;
+    return [{ heartbeat: item.beat, result }];
   }
 }
 
 /** Names the object of a report or of a record. @param {{object: {id: string, type: number}}} of */
 export function key({ object }) {
-  return `${object.type}/${object.id}`;
+  return `${object?.type}/${object?.id}`;
 }
 
 /** Names the viewing of a report or of a record. @param {{object: {id: string, type: number}, session?: string}} of */
 export function viewing(of) {
   return `${key(of)} ${of.session ?? ''}`;
+}
+
+/** Whether a report may be in a message with others of its object: one guard, one viewing. @param {Map<string, string>} tags @param {Item} item */
+function joins(tags, { object, viewing, beat }) {
+  const tag = beat.if_match ? `${viewing} ${beat.if_match}` : '';
+  if (!tags.has(object)) tags.set(object, tag);
+  return tags.get(object) === tag;
+}
+
+/** @param {any} record @param {Heartbeat} beat */
+function notLater(record, beat) {
+  return Date.parse(record.event_time) <= Date.parse(beat.event_time);
+}
+
+/** Writes the text of a report that was changed. @param {Item} item */
+function write(item) {
+  item.text = JSON.stringify(item.beat);
+}
+
+/** @param {Item[]} items */
+function size(items) {
+  return items.reduce((sum, item) => sum + item.bytes + 1, envelope);
+}
+
+/** @param {Heartbeat} heartbeat @param {string} reason @returns {Told} */
+function refusal(heartbeat, reason) {
+  return { heartbeat, result: { status: 'invalid', error: { field: '', reason } } };
+}
+
+/**
+ * Makes a copy in which each half of a surrogate pair is U+FFFD. JSON writes such a half as
+ * an escape.
+ * @param {Heartbeat} beat @returns {{item?: Item, wrong?: string}}
+ */
+function parse(beat) {
+  try {
+    const text = JSON.stringify(beat).replace(/\\(?:u(d[89a-f]..)|.)/g, (all, half) => (half ? '\ufffd' : all));
+    const copy = JSON.parse(text);
+    if (typeof copy.object !== 'object' || copy.object === null) return { wrong: 'want an object' };
+    const item = { beat: copy, text: JSON.stringify(copy), object: key(copy), viewing: viewing(copy), bytes: 0, tries: 0 };
+    item.bytes = new TextEncoder().encode(item.text).length + 40; // for a guard
+    if (item.bytes > most.report) return { wrong: `want at most ${most.report} bytes` };
+    return { item };
+  } catch (e) {
+    return { wrong: `want JSON: ${e}` };
+  }
 }

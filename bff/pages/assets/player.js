@@ -104,6 +104,7 @@ function on(type, act) {
 /** @param {{heartbeat: any, result: any}} answer */
 function answered({ heartbeat, result }) {
   const safe = { stored: true, unchanged: true, stale: true };
+  if (result.status === 'superseded') return; // a later one tells
   const text = result.status in safe ? `${clock(heartbeat.position_ms)} (${heartbeat.kind})` : `${result.status}: nothing was kept`;
   write(find('#safe', HTMLElement), text);
 }
@@ -126,6 +127,7 @@ on('push', pushed);
 on('resync', missed);
 on('unauthorized', () => {
   media.pause();
+  client.leave();
   return refuse('The token was refused, or has expired.');
 });
 find('#over', HTMLButtonElement).onclick = () => {

@@ -1,59 +1,82 @@
 // @ts-check
+import { browser } from './browser.js';
 import { Link } from './link.js';
-import { Outbox, key, viewing } from './outbox.js';
+import { Outbox } from './outbox.js';
+import { Store } from './store.js';
 
 /** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
 
-const slept = 90_000; // milliseconds without a tick
-const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const every = 15_000; // milliseconds between two looks at the clocks
+const settling = 20_000; // milliseconds after a sleep, until all tabs have said that they are there
+const slept = 90_000; // milliseconds without one
+const silence = 30_000; // milliseconds after which the edge is asked whether it is there
+const setBack = 5_000; // milliseconds
+const setForward = 90 * 86_400_000; // milliseconds: no sleep, and too long for a report
+const lastWords = 1_000; // milliseconds in which a page that leaves knows what it knew
+const parting = 60 << 10; // bytes that a page which goes away can send
 
 /**
  * A player's side of Playhead's stream. What is reported is kept until the edge has answered
  * it, over connections that break; what was not answered is sent again, which counts once.
- * One message is on its way at a time.
+ * What to send when is for the [Outbox] to say; this joins it to a connection, a storage and
+ * the page's clocks.
  *
  * Events, with their `detail`:
  * - `open`; `close` {code, reason, wait}: it tries again in so many milliseconds
- * - `answered` {heartbeat, result}: what became of a report, once
- * - `conflict` {heartbeat, record}: the first report after a sleep or a lost connection did
- *   not know this newer record; it was not stored. Ask the user where to go on.
+ * - `answered` {heartbeat, result}: what became of a report, once; beside what the edge says
+ *   the status may be `superseded` or `dropped`: the queue was full
+ * - `conflict` {heartbeat, record}: a report made when the device could not know of this
+ *   newer record; it was not stored. Ask the user where to go on.
  * - `push` {items, removed}: other devices have changed these
  * - `resync`: more may have changed, read again what you show
  * - `day` {date, first}: today in the user's zone, and whether nobody saw the user on it before
- * - `unauthorized`: the token was refused; call connect() when there is a better one
+ * - `unauthorized`: the token was refused; it is tried again, and by connect() at once
  */
 export class Playhead extends EventTarget {
   #config;
+  #page;
   #outbox;
+  #store;
   #link;
-  /** @type {{seq: number, beats: Heartbeat[], timer: number} | null} */
-  #sent = null;
   #seq = 0;
   #connections = 0;
-  #alone = 0; // heartbeats that go alone, because one of them spoils a message
-  #rests = false;
-  #known = new Map(); // etag by object
-  #doubted = new Set(); // objects that may have changed unseen
-  #tick = Date.now();
   #day = '';
+  #left = false;
+  /** @type {Set<Heartbeat>} */
+  #parted = new Set(); // reports that were sent on the way out
+  #spent = 0; // bytes of them
+  #tick;
+  #steady = -settling; // since when the clocks go on as they should
+  #offset; // of the device's clock to the one that only goes forward
+  #stopWaking = () => {};
+  #stopDoubt = () => {};
+  #stopResync = () => {};
 
   /**
    * @param {{token: () => string | Promise<string>, url?: string, push?: boolean, queue?: number,
-   *   storage?: Storage, key?: string, patience?: number, minWait?: number, maxWait?: number}} config
+   *   storage?: Storage, key?: string, patience?: number, minWait?: number, maxWait?: number,
+   *   page?: typeof browser}} config
    *   `url` is the edge's, by default the page's own; `push` asks for what other devices do;
-   *   `storage` keeps the queue over a reload,
+   *   `storage` keeps the queue over a reload, and may be that of several tabs,
    *   under `key`, which names the user; times are milliseconds.
    */
   constructor(config) {
     super();
-    this.#config = { url: location.origin, push: true, queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000, ...config };
-    this.#outbox = new Outbox(this.#config.queue, config.storage, config.key);
+    this.#page = config.page ?? browser;
+    const { random } = this.#page;
+    const defaults = { url: globalThis.location?.origin, push: true, queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000 };
+    this.#config = { ...defaults, ...config, random };
+    this.#outbox = new Outbox(this.#config);
+    this.#store = new Store(config.storage, config.key ?? 'playhead.outbox', random().toString(36).slice(2));
     this.#link = new Link(this.#config, {
       opened: () => this.#opened(),
       heard: (message) => this.#heard(message),
       closed: (detail) => this.#closed(detail),
       unauthorized: () => this.#emit('unauthorized'),
-    });
+    }, this.#page);
+    this.#tick = this.#page.now();
+    this.#offset = this.#tick - this.#page.elapsed();
+    this.#adopt();
     this.#follow();
   }
 
@@ -74,15 +97,19 @@ export class Playhead extends EventTarget {
   }
 
   connect() {
+    if (this.#left) this.#outbox.doubt();
+    this.#stopDoubt();
+    this.#left = false;
+    this.#parted.clear();
+    this.#spent = 0;
+    this.#keep(); // what is in memory of a page that comes back may have been adopted
     return this.#link.connect();
   }
 
   /** Reports what the player does; it is sent as soon as it can be. @param {Heartbeat} beat */
   report(beat) {
     this.#look();
-    const object = key(beat);
-    const doubtful = this.#doubted.delete(object) && this.#known.has(object);
-    this.#outbox.push(doubtful ? { ...beat, if_match: '' } : { ...beat }); // the etag is that of when it is sent
+    this.#tell(this.#outbox.report(beat));
     this.#send();
   }
 
@@ -92,91 +119,140 @@ export class Playhead extends EventTarget {
    * @param {any} record
    */
   seen(record) {
-    this.#known.set(key(record), record.etag);
+    this.#outbox.seen(record);
   }
 
   /** Ends the connection, and sends what waits as far as a page that goes away still can. */
   leave() {
-    const beats = this.#outbox.head(100);
-    const headers = { Authorization: `Bearer ${this.#link.token}`, 'Content-Type': 'application/json' };
+    this.#watchClock();
+    const beats = this.#outbox.newest(parting - this.#spent, (beat) => !this.#parted.has(beat));
+    this.#left = true;
     this.#link.leave();
-    this.#forget();
-    if (beats.length === 0) return;
+    this.#outbox.left();
+    this.#stopDoubt();
+    this.#stopDoubt = this.#page.after(lastWords, () => this.#outbox.doubt());
+    this.#wakeLater();
+    this.#keep();
+    if (beats.length > 0 && this.#link.token) this.#part(beats);
+  }
+
+  /** @param {Heartbeat[]} beats */
+  #part(beats) {
+    const headers = { Authorization: `Bearer ${this.#link.token}`, 'Content-Type': 'application/json' };
     const body = JSON.stringify(this.#message(beats));
-    fetch(new URL('/v1/heartbeats', this.#config.url), { method: 'POST', keepalive: true, headers, body }).catch(() => {}); // they are kept
+    for (const beat of beats) this.#parted.add(beat);
+    this.#spent += new TextEncoder().encode(body).length;
+    this.#page.fetch(new URL('/v1/heartbeats', this.#config.url), { method: 'POST', keepalive: true, headers, body }).catch(() => {}); // they are kept
   }
 
   #follow() {
-    setInterval(() => this.#look(), 15_000);
-    document.addEventListener('visibilitychange', () => document.hidden || this.#look());
-    addEventListener('offline', () => this.#link.drop('offline'));
-    addEventListener('online', () => this.connect());
-    addEventListener('pagehide', () => this.leave());
-    addEventListener('pageshow', (e) => e.persisted && this.connect());
+    const { on, visible } = this.#page;
+    on('visibilitychange', () => visible() && this.#look());
+    on('offline', () => this.#left || this.#link.drop('offline'));
+    on('online', () => this.#left || this.#link.hurry());
+    on('pagehide', () => this.leave());
+    on('pageshow', (e) => e.persisted && this.connect());
+    const tick = () => {
+      this.#look();
+      this.#adopt();
+      this.#page.after(every, tick);
+    };
+    this.#page.after(every, tick);
   }
 
-  /** Looks whether the device slept. */
+  /** Looks whether the device's clock was set. */
+  #watchClock() {
+    const elapsed = this.#page.elapsed();
+    const jump = this.#page.now() - elapsed - this.#offset;
+    if (jump < -setBack || jump > setForward) this.#outbox.shift(jump);
+    if (Math.abs(jump) > setBack) this.#steady = elapsed;
+    this.#offset += jump;
+  }
+
+  /** Looks whether the clock was set, the device slept, and the edge is there. */
   #look() {
-    const passed = Date.now() - this.#tick;
-    this.#tick = Date.now();
-    if (passed < slept) return;
-    this.#missed();
-    this.#send(true); // whether somebody answers
+    this.#watchClock();
+    const now = this.#page.now();
+    const elapsed = this.#page.elapsed();
+    const sleep = now - this.#tick >= slept;
+    this.#tick = now;
+    if (sleep) {
+      this.#steady = elapsed;
+      this.#missed();
+    }
+    if (sleep || (elapsed - this.#link.heardAt > silence && this.#page.visible())) this.#send(this.#link.live);
+  }
+
+  /** Takes over what tabs that are gone have left. */
+  #adopt() {
+    if (this.#left) return;
+    const found = this.#page.elapsed() - this.#steady >= settling ? this.#store.adopt(this.#page.now()) : [];
+    const told = this.#outbox.adopt(found);
+    this.#keep();
+    if (told.length > 0) this.#page.after(0, () => this.#tell(told)); // to those who listen by then
+    this.#send();
+  }
+
+  #keep() {
+    this.#store.save(this.#outbox.length > 0 ? this.#outbox.text : '', this.#page.now(), this.#left);
+    this.#outbox.changed = false;
   }
 
   #missed() {
-    for (const object of this.#known.keys()) this.#doubted.add(object);
+    this.#outbox.doubt();
     this.#resync();
   }
 
   #resync() {
-    setTimeout(() => this.#emit('resync'), Math.random() * 1000); // not everybody at once
+    this.#stopResync();
+    this.#stopResync = this.#page.after(this.#page.random() * 1000, () => this.#emit('resync')); // not everybody at once
   }
 
   #opened() {
+    this.#outbox.opened(this.#link.live);
     this.#emit('open');
-    if (this.#connections++ > 0) this.#missed();
+    if (this.#connections++ > 0) this.#resync();
     this.#send();
   }
 
-  /** @param {any} detail */
+  /** @param {{code: number, reason: string, wait: number}} detail */
   #closed(detail) {
-    this.#forget();
+    this.#tell(this.#outbox.closed(detail.code, detail.reason, this.#page.elapsed()));
+    this.#wakeLater();
     this.#emit('close', detail);
-  }
-
-  #forget() {
-    clearTimeout(this.#sent?.timer);
-    this.#sent = null;
   }
 
   /** Sends what waits, or even a message of nothing. @param {boolean} [even] */
   #send(even = false) {
-    if (!this.#link.open || this.#sent || this.#rests) return;
-    const beats = this.#outbox.head(this.#alone > 0 ? 1 : 100);
-    if (beats.length === 0 && !even) return;
-    this.#alone = Math.max(0, this.#alone - 1);
-    const timer = setTimeout(() => this.#link.drop('no answer in time'), this.#config.patience);
-    this.#sent = { seq: ++this.#seq, beats, timer };
-    this.#link.send({ seq: this.#seq, records: true, ...this.#message(beats) });
+    this.#watchClock();
+    const beats = this.#link.open ? this.#outbox.next(this.#page.elapsed(), even) : null;
+    if (beats) this.#link.send({ seq: ++this.#seq, records: true, ...this.#message(beats) });
+    this.#wakeLater();
   }
 
-  /** @param {Heartbeat[]} beats */
-  #message(beats) {
-    const heartbeats = beats.map((b) => (b.if_match === undefined ? b : { ...b, if_match: this.#known.get(key(b)) }));
-    return { sent_at: new Date().toISOString(), first_flag: this.#day || undefined, time_zone: zone, heartbeats };
+  #wakeLater() {
+    this.#stopWaking();
+    const at = this.#link.open ? this.#outbox.wake() : Infinity;
+    if (at < Infinity) this.#stopWaking = this.#page.after(Math.max(0, Math.ceil(at - this.#page.elapsed())), () => this.#wake());
+  }
+
+  #wake() {
+    if (this.#outbox.late(this.#page.elapsed())) this.#link.drop('no answer in time');
+    else this.#send();
+  }
+
+  /** @param {Heartbeat[]} heartbeats */
+  #message(heartbeats) {
+    return { sent_at: new Date(this.#page.now()).toISOString(), first_flag: this.#day || undefined, time_zone: this.#page.zone(), heartbeats };
   }
 
   /** @param {any} message */
-  #heard({ seq, results, error, push, first_flag: date, first_of_day: first }) {
+  #heard({ seq, results = [], error, push, first_flag: date, first_of_day: first }) {
     if (push) return this.#pushed(push);
-    if (seq !== this.#sent?.seq) return this.#link.drop('an answer to nothing');
-    const beats = this.#sent?.beats ?? [];
-    this.#forget();
+    if (seq !== this.#seq || !this.#outbox.busy) return this.#link.drop('an answer to nothing');
     if (date && (first || date !== this.#day)) this.#emit('day', { date, first: Boolean(first) });
     this.#day = date ?? this.#day;
-    if (error) this.#failed(error, beats);
-    else this.#settle(beats, results);
+    this.#tell(error ? this.#failed(error) : this.#outbox.answered(results, this.#page.elapsed()));
     this.#send();
   }
 
@@ -186,46 +262,24 @@ export class Playhead extends EventTarget {
     if (resync) this.#resync();
   }
 
-  /** @param {{code: string, detail: string, retry_after_ms?: number}} error @param {Heartbeat[]} beats */
-  #failed(error, beats) {
-    if (error.retry_after_ms) return this.#rest(error.retry_after_ms);
-    if (error.code !== 'invalid' && error.code !== 'too_large') return this.#link.drop(error.detail);
-    if (beats.length > 1) this.#alone = beats.length;
-    else this.#settle(beats, beats.map(() => ({ status: 'invalid', error })));
+  /** @param {{code: string, detail: string, retry_after_ms?: number}} error */
+  #failed({ code, detail, retry_after_ms: wait }) {
+    const now = this.#page.elapsed();
+    if (wait) return this.#outbox.postponed(wait, now);
+    if (code === 'invalid' || code === 'too_large') return this.#outbox.refused(code === 'too_large', detail, now);
+    return this.#outbox.failed(now);
   }
 
-  /** @param {number} ms */
-  #rest(ms) {
-    this.#rests = true;
-    setTimeout(() => {
-      this.#rests = false;
-      this.#send();
-    }, Math.min(ms, this.#config.maxWait) + Math.random() * this.#config.minWait);
-  }
-
-  /** @param {Heartbeat[]} beats @param {any[]} results */
-  #settle(beats, results) {
-    const done = new Map();
-    const lost = new Set(); // viewings in conflict, of which nothing else is sent either
-    beats.forEach((beat, i) => {
-      const { status, record } = results[i];
-      // What another device has left since is not what this one goes on from.
-      if (record && (viewing(record) === viewing(beat) || Date.parse(record.event_time) <= Date.parse(beat.event_time))) this.seen(record);
-      // An answer was lost, or the record is gone: there is nothing else to go to.
-      const own = status === 'conflict' && (!record || viewing(record) === viewing(beat));
-      if (own) delete beat.if_match;
-      else if (status === 'conflict') lost.add(viewing(beat));
-      if (!own && status !== 'unavailable') done.set(beat, results[i]);
-    });
-    this.#outbox.settle((beat) => done.has(beat) || lost.has(viewing(beat)));
-    if (done.size < beats.length) this.#rest(this.#config.minWait);
-    for (const [heartbeat, result] of done) this.#tell(heartbeat, result);
-  }
-
-  /** @param {Heartbeat} heartbeat @param {any} result */
-  #tell(heartbeat, result) {
-    this.#emit('answered', { heartbeat, result });
-    if (result.status === 'conflict') this.#emit('conflict', { heartbeat, record: result.record });
+  /** @param {import('./outbox.js').Told[]} told */
+  #tell(told) {
+    if (this.#outbox.changed) this.#keep();
+    const asked = new Set();
+    for (const { heartbeat, result } of told) {
+      this.#emit('answered', { heartbeat, result });
+      if (result.status !== 'conflict' || asked.has(result)) continue;
+      asked.add(result);
+      this.#emit('conflict', { heartbeat, record: result.record });
+    }
   }
 
   /** @param {string} type @param {any} [detail] */

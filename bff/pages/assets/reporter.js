@@ -32,17 +32,18 @@ export class Reporter {
     this.#media = media;
     this.#about = about;
     const on = (/** @type {string} */ type, /** @type {() => void} */ act) => media.addEventListener(type, act);
-    on('play', () => (this.#session ? this.#report('progress') : this.#begin()));
+    on('play', () => this.#goOn());
     on('pause', () => media.ended || this.#report('pause'));
     on('seeking', () => (this.#last = null));
     on('seeked', () => this.#sought());
     on('timeupdate', () => this.#watch());
     on('ended', () => this.#end('finish'));
-    setInterval(() => media.paused || this.#report('progress'), every);
+    setInterval(() => media.paused || this.#goOn(), every);
     addEventListener('pagehide', () => {
       this.#end('stop');
       client.leave(); // which may have left before that
     });
+    addEventListener('pageshow', (e) => e.persisted && !media.paused && this.#goOn());
   }
 
   get session() {
@@ -64,6 +65,11 @@ export class Reporter {
   #sought() {
     this.#report('seek');
     if (this.#media.paused) this.#report('pause');
+  }
+
+  #goOn() {
+    if (this.#session) this.#report('progress');
+    else this.#begin();
   }
 
   #begin() {
@@ -95,7 +101,8 @@ export class Reporter {
   #report(kind) {
     if (!this.#session || this.#held) return;
     const { currentTime, duration } = this.#media;
-    this.#at = Math.max(Date.now(), this.#at + 1); // no two at the same time
+    const now = Date.now();
+    this.#at = now > this.#at || now < this.#at - 1000 ? now : this.#at + 1; // no two at the same time
     this.#client.report({
       ...this.#about,
       kind,

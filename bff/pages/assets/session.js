@@ -2,6 +2,7 @@
 import { find } from './dom.js';
 
 const place = 'playhead.token';
+const leeway = 30_000; // milliseconds that the edge takes a token beyond its end
 const channel = new BroadcastChannel('playhead.token');
 
 /**
@@ -70,9 +71,9 @@ function askOthers() {
   });
 }
 
-/** @param {string} token */
+/** Whether the edge will take it no more. @param {string} token */
 function expired(token) {
-  return claims(token).exp * 1000 < Date.now();
+  return claims(token).exp * 1000 + leeway < Date.now();
 }
 
 /** @param {string} token @returns {any} */

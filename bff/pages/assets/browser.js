@@ -1,0 +1,22 @@
+// @ts-check
+
+/** What a client needs of the page that it is in; tests have another one. */
+export const browser = {
+  now: () => Date.now(),
+  /** A clock that only goes forward, in milliseconds. */
+  elapsed: () => performance.now(),
+  random: () => Math.random(),
+  /** @param {number} ms @param {() => void} act @returns {() => void} what calls it off */
+  after: (ms, act) => {
+    const timer = setTimeout(act, Math.min(ms, 2 ** 31 - 1));
+    return () => clearTimeout(timer);
+  },
+  /** @param {URL} address @param {string[]} protocols */
+  socket: (address, protocols) => new WebSocket(address, protocols),
+  /** @param {URL} address @param {RequestInit} request */
+  fetch: (address, request) => fetch(address, request),
+  /** @param {string} type of an event of the page @param {(e: any) => void} act */
+  on: (type, act) => (type === 'visibilitychange' ? document : globalThis).addEventListener(type, act),
+  visible: () => !document.hidden,
+  zone: () => Intl.DateTimeFormat().resolvedOptions().timeZone,
+};

@@ -1,0 +1,97 @@
+// @ts-check
+
+const lease = 180_000; // milliseconds that a tab may say nothing; a hidden one does once a minute
+
+/** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
+
+/**
+ * Keeps the reports of a tab over a reload. Tabs share the storage, and each has a key of its
+ * own in it: none overwrites what another one keeps. What a tab that is gone has left is
+ * adopted by another one, or by the next page. A storage whose keys cannot be listed serves
+ * one tab.
+ */
+export class Store {
+  #storage;
+  #key;
+  #slot;
+  #loaded = false;
+  /** @type {{name: string, text: string}[]} */
+  #adopted = []; // and not kept under the own key yet
+
+  /** @param {Storage | undefined} storage @param {string} key @param {string} tab names it among all */
+  constructor(storage, key, tab) {
+    this.#storage = storage;
+    this.#key = key;
+    this.#slot = storage && 'length' in storage ? `${key}#${tab}` : key;
+  }
+
+  /** Takes what those who are gone have left. @param {number} now Unix milliseconds @returns {Heartbeat[]} */
+  adopt(now) {
+    try {
+      return this.#names().flatMap((name) => this.#take(name, now));
+    } catch {
+      return []; // no access
+    } finally {
+      this.#loaded = true;
+    }
+  }
+
+  /** Keeps the reports. A tab that leaves may be followed at once. @param {string} heartbeats as JSON, '' for none @param {number} now @param {boolean} left */
+  save(heartbeats, now, left) {
+    try {
+      if (heartbeats) this.#storage?.setItem(this.#slot, `{"alive":${left ? null : now},"of":${JSON.stringify(this.#key)},"heartbeats":${heartbeats}}`);
+      else this.#remove(this.#slot);
+      for (const { name, text } of this.#adopted) if (this.#storage?.getItem(name) === text) this.#remove(name);
+      this.#adopted = [];
+    } catch {
+      // It is full, or forbidden: they are still in memory.
+    }
+  }
+
+  #names() {
+    if (this.#slot === this.#key) return this.#loaded ? [] : [this.#key];
+    const { length } = /** @type {Storage} */ (this.#storage);
+    const names = Array.from({ length }, (_, i) => this.#storage?.key(i) ?? '');
+    return names.filter((name) => name === this.#key || (name.startsWith(`${this.#key}#`) && name !== this.#slot));
+  }
+
+  /** @param {string} name @param {number} now @returns {Heartbeat[]} */
+  #take(name, now) {
+    const text = this.#storage?.getItem(name);
+    if (!text || this.#adopted.some((other) => other.name === name)) return [];
+    if (name !== this.#slot && Math.abs(now - alive(text)) < lease) return [];
+    const slot = parse(text);
+    if (slot?.of !== undefined && slot.of !== this.#key) return []; // another user's
+    const found = slot?.heartbeats.filter(sound) ?? [];
+    if (found.length !== slot?.heartbeats.length) this.#storage?.setItem(`${this.#key}.damaged`, text);
+    if (name !== this.#slot) this.#adopted.push({ name, text });
+    return found;
+  }
+
+  /** @param {string} name */
+  #remove(name) {
+    if (this.#storage?.removeItem) this.#storage.removeItem(name);
+    else this.#storage?.setItem(name, '');
+  }
+}
+
+/** When the tab of a text was there, NaN for one that left. @param {string} text */
+function alive(text) {
+  return Number(/^{"alive":(-?\d+),/.exec(text)?.[1]);
+}
+
+/** @param {string} text @returns {{of?: string, heartbeats: any[]} | null} null for what is damaged */
+function parse(text) {
+  try {
+    const slot = JSON.parse(text);
+    if (Array.isArray(slot)) return { heartbeats: slot };
+    return Array.isArray(slot.heartbeats) ? slot : null;
+  } catch {
+    return null;
+  }
+}
+
+/** @param {any} beat */
+function sound(beat) {
+  return typeof beat?.object === 'object' && beat.object !== null;
+}

@@ -1,0 +1,27 @@
+package pages_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestClient runs playhead.js in Node: what it does case by case, and a model that breaks
+// everything at random from a seed of its own. SEED and ROUNDS in the environment repeat one, or
+// go on for longer.
+func TestClient(t *testing.T) {
+	files, err := filepath.Glob("test/*.test.mjs")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("found %q, %v", files, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			out, err := exec.CommandContext(t.Context(), "node", "--test", file).CombinedOutput()
+			t.Logf("%s", out)
+			if err != nil {
+				t.Errorf("%v; it needs Node 18 or later (.ci/install nodejs node)", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,557 @@
+// What the client does, case by case: node --test
+import test from 'node:test';
+import assert from 'node:assert/strict';
+import { Device, Tab, World } from './world.mjs';
+
+/** A page of a device of a new world, connected unless it shall not be. */
+async function page(config = {}, connects = true) {
+  const device = new Device(new World(), 'tv');
+  const tab = new Tab(device, config);
+  if (connects) tab.client.connect();
+  await device.world.pass(1000);
+  return { tab, client: tab.client, device, world: device.world, edge: device.world.edge };
+}
+
+let n = 0;
+
+/** A report of a page. */
+function beat(tab, more = {}) {
+  const { world, device } = tab;
+  return {
+    object: { id: '100', type: 1 }, kind: 'progress', position_ms: 1000 * ++n, duration_ms: 6e6, session: 's1', device: device.name,
+    event_time: new Date(world.now + device.skew).toISOString(), meta: { n: String(n) }, ...more,
+  };
+}
+
+const elsewhere = { object: { id: '100', type: 1 }, kind: 'stop', position_ms: 3e6, session: 'other', device: 'phone' };
+
+/** Reports of so many bytes each, of objects of their own. */
+function pile(tab, count, pad) {
+  for (let i = 0; i < count; i++) tab.client.report(beat(tab, { object: { id: `p${i}`, type: 1 }, meta: { n: String(++n), pad: 'x'.repeat(pad) } }));
+}
+
+const messages = (tab) => tab.sockets.flatMap((socket) => socket.sent).filter((message) => message.heartbeats.length > 0);
+
+test('half an emoji is mended on the way in', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab, { meta: { 'a\ude00': 'A tiny happy film 😀'.slice(0, 19), whole: '😀', slash: '\\ud83d' } }));
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+  assert.deepEqual(edge.stored[0].beat.meta, { 'a\ufffd': 'A tiny happy film \ufffd', whole: '😀', slash: '\\ud83d' });
+});
+
+test('what is no report is refused at once', async () => {
+  const { tab, client } = await page();
+  const loop = beat(tab);
+  loop.self = loop;
+  for (const wrong of [undefined, {}, { object: null }, loop, beat(tab, { at: 1n }), beat(tab, { meta: { a: 'x'.repeat(17000) } })]) client.report(wrong);
+  assert.deepEqual(tab.statuses(), Array(6).fill('invalid'));
+  assert.equal(client.waiting, 0);
+});
+
+for (const [what, wrong] of Object.entries({ 1007: { close: [1007, 'bad'] }, 1009: { close: [1009, 'large'] }, invalid: { error: { code: 'invalid', detail: 'bad' } } })) {
+  test(`${what} is halved down to the guilty report`, async () => {
+    const { tab, client, world, edge } = await page();
+    edge.fault = ({ heartbeats }) => (heartbeats.some(({ meta }) => meta.bad) ? wrong : null);
+    client.leave();
+    for (let i = 0; i < 30; i++) client.report(beat(tab, { object: { id: `o${i}`, type: 1 }, meta: { n: String(++n), ...(i === 17 && { bad: 'yes' }) } }));
+    client.connect();
+    await world.pass(60_000);
+    assert.equal(client.waiting, 0);
+    assert.equal(tab.statuses().filter((status) => status === 'stored').length, 29);
+    const [guilty] = tab.told.filter(({ result }) => result.status === 'invalid');
+    assert.equal(guilty.heartbeat.object.id, 'o17');
+  });
+}
+
+test('what a proxy takes is found out', async () => {
+  const { tab, client, world, edge } = await page();
+  edge.most = 6000;
+  client.leave();
+  pile(tab, 100, 1000);
+  const before = tab.sockets.length;
+  client.connect();
+  await world.pass(60_000);
+  assert.equal(client.waiting, 0);
+  assert.ok(tab.sockets.length - before < 6, `${tab.sockets.length - before} connections`);
+});
+
+test('a legal queue of large reports gets through', async () => {
+  const { tab, client, world } = await page({}, false);
+  pile(tab, 120, 1300);
+  client.connect();
+  await world.pass(5000);
+  assert.equal(client.waiting, 0);
+  for (const message of messages(tab)) assert.ok(JSON.stringify(message).length <= 64 << 10);
+});
+
+for (const [rate, seconds] of [[1, 320], [4, 80]]) {
+  test(`${rate} KB/s is enough`, async () => {
+    const { tab, client, world, device } = await page({}, false);
+    device.rate = rate;
+    pile(tab, 300, 400);
+    client.connect();
+    await world.pass(seconds * 1000);
+    assert.equal(client.waiting, 0, `${tab.sockets.length} connections`);
+    assert.ok(tab.sockets.length <= 3, `${tab.sockets.length} connections`);
+  });
+}
+
+test('one large report is given the time that it takes', async () => {
+  const { tab, client, world, device } = await page({}, false);
+  device.rate = 1;
+  pile(tab, 1, 13_000);
+  client.connect();
+  await world.pass(30_000);
+  assert.equal(client.waiting, 0);
+});
+
+test('what is unavailable does not hold up the others', async () => {
+  const { tab, client, world, edge } = await page({}, false);
+  edge.fault = () => ({ unavailable: (report) => report.object.id.startsWith('p') });
+  pile(tab, 150, 10);
+  client.report(beat(tab));
+  client.connect();
+  await world.pass(10_000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+  assert.ok(messages(tab).length < 20, `${messages(tab).length} messages in 10 s`);
+  edge.fault = () => null;
+  await world.pass(40_000);
+  assert.equal(client.waiting, 0);
+});
+
+test('a full queue tells what it gives up', async () => {
+  const { tab, client } = await page({ queue: 3 }, false);
+  const [start, first, second, third] = [['start', 0], ['progress', 5], ['progress', 10], ['progress', 15]].map(([kind, position_ms]) => beat(tab, { kind, position_ms }));
+  for (const one of [start, first, second, third]) client.report(one);
+  assert.deepEqual(tab.told.map(({ heartbeat, result }) => [heartbeat.position_ms, result.status]), [[5, 'superseded']]);
+  for (const kind of ['pause', 'stop']) client.report(beat(tab, { kind, session: 's2' }));
+  client.report(beat(tab, { kind: 'start', session: 's3' }));
+  assert.deepEqual(tab.statuses().slice(1), ['superseded', 'dropped', 'dropped']);
+});
+
+test('a report made while there is no connection overwrites nothing', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  tab.socket.end(1006, '');
+  client.report(beat(tab));
+  client.report(beat(tab));
+  edge.put(elsewhere);
+  world.now += 10;
+  client.report(beat(tab));
+  await world.pass(5000);
+  assert.equal(edge.records.get('1/100').session, 'other');
+  assert.equal(tab.count('conflict'), 1);
+  assert.equal(client.waiting, 0);
+  client.report(beat(tab)); // the user stays
+  await world.pass(1000);
+  assert.equal(edge.records.get('1/100').session, 's1');
+});
+
+test('a queue made offline follows itself, over several messages', async () => {
+  const { tab, client, world, device } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  device.up = false;
+  tab.fire('offline');
+  for (let i = 0; i < 250; i++) {
+    client.report(beat(tab, { session: i < 150 ? 's1' : 's2' }));
+    world.now += 1000;
+  }
+  device.up = true;
+  tab.fire('online');
+  await world.pass(5000);
+  assert.equal(client.waiting, 0);
+  assert.deepEqual(new Set(tab.statuses()), new Set(['stored']));
+  assert.equal(tab.count('conflict'), 0);
+});
+
+test('a guard is inherited until it is answered', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  edge.fault = () => ({ silent: true });
+  client.report(beat(tab)); // without a guard
+  await world.pass(1000);
+  tab.socket.end(1006, '');
+  const between = world.now;
+  world.now += 10;
+  client.report(beat(tab)); // with one, which waits for the answer to the other
+  edge.fault = ({ heartbeats }) => {
+    if (!heartbeats[0].if_match) return null;
+    edge.fault = () => null;
+    edge.put(elsewhere, between + 1);
+    world.now += 10;
+    client.report(beat(tab)); // there is no doubt any more, but it follows one
+    return null;
+  };
+  await world.pass(5000);
+  assert.equal(edge.records.get('1/100').session, 'other');
+  assert.deepEqual(tab.statuses(), ['stored', 'stored', 'conflict', 'conflict']);
+  assert.equal(tab.count('conflict'), 1);
+});
+
+test('an answer that was lost is no conflict', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  tab.socket.end(1006, '');
+  edge.fault = () => ({ close: [1006, ''], after: true });
+  client.report(beat(tab));
+  await world.pass(2000);
+  edge.fault = () => null;
+  client.report(beat(tab));
+  await world.pass(60_000);
+  assert.equal(client.waiting, 0);
+  assert.equal(tab.count('conflict'), 0);
+});
+
+test('a guard survives a reload', async () => {
+  const { tab, client, world, edge, device } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  tab.socket.end(1006, '');
+  client.report(beat(tab));
+  tab.fire('pagehide');
+  tab.kill();
+  edge.records.delete('1/100');
+  edge.put(elsewhere, world.now - 1); // instead of what the page could send
+  const next = new Tab(device);
+  assert.equal(next.client.waiting, 1);
+  next.client.seen(edge.records.get('1/100'));
+  next.client.connect();
+  await world.pass(2000);
+  assert.deepEqual(next.statuses(), ['conflict']);
+  assert.equal(edge.records.get('1/100').session, 'other');
+});
+
+test('a guard is not shed', async () => {
+  const { tab, client, world, edge } = await page({ queue: 3 });
+  client.report(beat(tab));
+  await world.pass(1000);
+  tab.socket.end(1006, '');
+  for (let i = 0; i < 6; i++) client.report(beat(tab));
+  edge.put(elsewhere);
+  world.now += 10;
+  for (let i = 0; i < 6; i++) client.report(beat(tab));
+  await world.pass(5000);
+  assert.equal(edge.records.get('1/100').session, 'other');
+  assert.equal(tab.count('conflict'), 1);
+});
+
+test('an old report\'s answer does not hide a conflict', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  edge.fault = () => ({ silent: true });
+  client.report(beat(tab, { kind: 'pause' })); // no doubt yet
+  await world.pass(1000);
+  edge.put(elsewhere);
+  edge.fault = () => null;
+  tab.socket.end(1006, '');
+  await world.pass(3000);
+  assert.equal(client.waiting, 0);
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.equal(tab.count('conflict'), 1);
+});
+
+test('a connection that ends before the first answer leaves a doubt', async () => {
+  const { tab, client, world, edge } = await page();
+  edge.fault = () => ({ silent: true });
+  client.report(beat(tab, { kind: 'start' }));
+  await world.pass(1000);
+  tab.socket.end(1006, '');
+  edge.fault = () => null;
+  edge.put(elsewhere);
+  world.now += 10;
+  await world.pass(3000);
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stale', 'conflict']);
+  assert.equal(tab.count('conflict'), 1);
+});
+
+test('what was begun without a connection leaves a doubt', async () => {
+  const { tab, client, world, edge } = await page({}, false);
+  client.report(beat(tab, { kind: 'start' }));
+  edge.put(elsewhere, world.now + 5);
+  world.now += 10;
+  client.connect();
+  await world.pass(1000);
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stale', 'conflict']);
+});
+
+test('what begins without a connection is no conflict with what was before', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  edge.put(elsewhere);
+  world.now += 10;
+  device.up = false;
+  client.connect();
+  client.report(beat(tab, { kind: 'start' }));
+  await world.pass(30_000);
+  client.report(beat(tab));
+  device.up = true;
+  await world.pass(60_000);
+  assert.deepEqual(tab.statuses(), ['stored', 'stored']);
+});
+
+test('what was removed is reported again', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  tab.socket.end(1006, '');
+  edge.records.clear();
+  client.report(beat(tab));
+  await world.pass(3000);
+  assert.deepEqual(tab.statuses(), ['stored', 'stored']);
+});
+
+test('a sleep is noticed', async () => {
+  const { tab, client, world, edge, device } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  await device.sleep(600_000);
+  edge.put(elsewhere);
+  world.now += 10;
+  client.report(beat(tab));
+  await world.pass(2000);
+  assert.equal(tab.count('conflict'), 1);
+  assert.ok(tab.count('resync') > 0);
+});
+
+test('a clock that is set takes the reports that wait along', async () => {
+  for (const [skew, jump, off] of [[0, -3_600_000, 0], [-Date.UTC(2026, 10, 22), Date.UTC(2026, 10, 22), 0], [0, 3_600_000, -3_600_000]]) {
+    const device = new Device(new World(), 'tv');
+    const { world } = device;
+    device.skew = skew;
+    const tab = new Tab(device);
+    tab.client.report(beat(tab, { started_at: new Date(world.now + skew - 5000).toISOString() }));
+    const made = world.now;
+    await world.pass(20_000);
+    device.skew += jump;
+    await world.pass(20_000);
+    tab.client.connect();
+    await world.pass(1000);
+    const [{ at, beat: stored }] = world.edge.stored;
+    assert.ok(Math.abs(at - made - off) < 100, `${jump}: ${at - made} ms off`);
+    assert.ok(Math.abs(Date.parse(stored.event_time) - Date.parse(stored.started_at) - 5000) < 10, 'the start of the session stays behind');
+  }
+});
+
+test('a refused token is told once and tried again', async () => {
+  const { tab, world, edge } = await page({}, false);
+  edge.refused.add('good');
+  tab.client.connect();
+  await world.pass(4000);
+  edge.refused.clear();
+  await world.pass(10_000);
+  assert.equal(tab.count('unauthorized'), 1);
+  assert.equal(tab.count('open'), 1);
+});
+
+test('connect() tries a refused token at once', async () => {
+  const { tab, world, edge } = await page({}, false);
+  edge.refused.add('good');
+  tab.client.connect();
+  await world.pass(1000);
+  edge.refused.clear();
+  tab.client.connect();
+  await world.pass(1000);
+  assert.equal(tab.count('open'), 1);
+});
+
+test('a token() that never settles has a limit', async () => {
+  let asked = 0;
+  const { tab, world } = await page({ token: () => (asked++ === 0 ? new Promise(() => {}) : 'good') }, false);
+  tab.client.connect();
+  await world.pass(12_000);
+  assert.equal(tab.count('open'), 1);
+});
+
+test('leave() ends an attempt', async () => {
+  for (const ms of [0, 10, 50, 100]) {
+    const { tab, world, edge } = await page({ token: () => new Promise((resolve) => setImmediate(() => resolve('good'))) }, false);
+    if (ms === 100) edge.refused.add('good');
+    tab.client.connect();
+    await world.pass(ms);
+    tab.client.leave();
+    await world.pass(60_000);
+    assert.equal(tab.client.waiting, 0);
+    assert.ok(tab.sockets.every((socket) => socket.readyState === 3), `after ${ms} ms: a socket is open`);
+    assert.ok(tab.sockets.length <= 1, `after ${ms} ms: ${tab.sockets.length} attempts`);
+  }
+});
+
+test('damaged storage is put aside', async () => {
+  for (const [text, waits] of [['null', 0], ['{"a":1}', 0], ['[1]', 0], ['no JSON', 0], ['[1,{"object":{"id":"1","type":1},"kind":"start"}]', 1]]) {
+    const device = new Device(new World(), 'tv');
+    device.storage.setItem('k', text);
+    const tab = new Tab(device);
+    assert.equal(tab.client.waiting, waits, text);
+    assert.equal(device.storage.getItem('k.damaged'), text);
+    assert.equal(device.storage.getItem('k'), null);
+  }
+});
+
+test('a storage that fails, or lists nothing, is no harm', async () => {
+  const fails = { getItem: () => { throw new Error('no access'); }, setItem: () => { throw new Error('full'); } };
+  const plain = new Map();
+  const simple = { getItem: (key) => plain.get(key) ?? null, setItem: (key, text) => plain.set(key, text) };
+  for (const [storage, waits] of [[fails, 1], [simple, 2]]) {
+    const device = new Device(new World(), 'tv');
+    for (const want of [1, waits]) {
+      const tab = new Tab(device, { storage });
+      tab.client.report(beat(tab));
+      assert.equal(tab.client.waiting, want);
+      tab.kill();
+    }
+  }
+});
+
+test('tabs share a storage', async () => {
+  const device = new Device(new World(), 'tv');
+  const { world } = device;
+  const [first, second] = [new Tab(device), new Tab(device)];
+  pile(first, 5, 1);
+  pile(second, 1, 1);
+  assert.deepEqual([first.client.waiting, second.client.waiting], [5, 1]);
+  first.kill();
+  await world.pass(170_000);
+  assert.equal(second.client.waiting, 1, 'it may be alive');
+  await world.pass(40_000);
+  assert.equal(second.client.waiting, 6);
+  second.fire('pagehide');
+  second.kill();
+  assert.equal(new Tab(device).client.waiting, 6);
+  assert.equal(new Tab(device, { key: 'k#a' }).client.waiting, 0, 'another user');
+});
+
+test('a closing page sends the newest that fits', async () => {
+  const { tab, client, world, edge, device } = await page();
+  edge.fault = (_, socket) => socket && { silent: true };
+  pile(tab, 90, 1000);
+  tab.client.report(beat(tab));
+  tab.fire('pagehide');
+  world.now++;
+  client.report(beat(tab, { kind: 'stop' })); // as the Reporter does, after that
+  client.leave();
+  tab.kill();
+  await world.pass(1000);
+  const sizes = edge.posts.map((body) => JSON.stringify(body).length);
+  assert.equal(edge.posts.length, 2);
+  assert.ok(sizes[0] > 50_000 && sizes[0] + sizes[1] < 64 << 10, String(sizes));
+  assert.equal(edge.records.get('1/100').kind, 'stop');
+  assert.equal(new Tab(device).client.waiting, 92);
+});
+
+test('what the edge asks for is obeyed', async () => {
+  for (const [code, reason] of [[1001, 'the edge is stopping; retry_after_ms=120000'], [1008, 'too many messages; retry_after_ms=120000']]) {
+    const { tab, world } = await page();
+    tab.socket.end(code, reason);
+    await world.pass(1000);
+    tab.fire('online');
+    await world.pass(118_000);
+    assert.equal(tab.count('open'), 1);
+    await world.pass(5000);
+    assert.equal(tab.count('open'), 2);
+  }
+  const { tab, client, world, edge } = await page();
+  edge.fault = () => ({ error: { code: 'rate_limited', detail: '', retry_after_ms: 60_000 } });
+  client.report(beat(tab));
+  await world.pass(59_000);
+  assert.equal(messages(tab).length, 1);
+  edge.fault = () => null;
+  await world.pass(2000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('a page that only listens notices a dead connection', async () => {
+  const { tab, world, device } = await page();
+  await world.pass(600_000);
+  assert.equal(tab.sockets.length, 1);
+  device.up = false;
+  const since = world.now;
+  await world.pass(120_000, () => tab.count('close') > 0);
+  assert.ok(world.now - since < 60_000, `after ${world.now - since} ms`);
+});
+
+test('a hidden page asks nothing until it is seen', async () => {
+  const { tab, world } = await page();
+  tab.visible = false;
+  await world.pass(600_000);
+  assert.equal(tab.socket.sent.length, 0);
+  tab.visible = true;
+  tab.fire('visibilitychange');
+  assert.equal(tab.socket.sent.length, 1);
+});
+
+test('pushes begin the back-off anew', async () => {
+  const { tab, world, edge, device } = await page();
+  device.sockets = true;
+  for (let i = 0; i < 12; i++) {
+    tab.socket.say('{"push":{"resync":true}}');
+    await world.pass(100);
+    tab.socket.end(1006, '');
+    await world.pass(700);
+    assert.equal(tab.socket.readyState, 1, `at ${i}`);
+  }
+  assert.equal(edge.posts.length, 0);
+});
+
+test('a blocked WebSocket gives way to POST, and comes back', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  client.report(beat(tab));
+  await world.pass(10_000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+  assert.equal(edge.posts.length, 1);
+  edge.fault = ({ heartbeats }) => (heartbeats.some(({ meta }) => meta.bad) ? { error: { code: 'invalid' } } : null);
+  client.report(beat(tab, { meta: { n: String(++n), bad: 'yes' } }));
+  client.report(beat(tab));
+  await world.pass(10_000);
+  assert.deepEqual(tab.statuses().sort(), ['invalid', 'stored', 'stored']);
+  device.sockets = true;
+  await world.pass(90_000);
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.equal(tab.socket.readyState, 1);
+  assert.equal(messages(tab).length, 1);
+});
+
+test('a page that comes back from the browser\'s memory reports again', async () => {
+  const { tab, client, world } = await page();
+  tab.fire('pagehide');
+  await world.pass(10_000);
+  assert.ok(tab.sockets.every((socket) => socket.readyState === 3));
+  tab.fire('pageshow', { persisted: true });
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('garbage ends the connection, not the client', async () => {
+  for (const text of ['', 'null', '[]', '7', '{"seq":99,"results":[]}', '{"results":7}', '{"seq":1,"results":[null]}', '{"seq":1}']) {
+    const { tab, client, world, edge } = await page();
+    edge.fault = () => ({ silent: true });
+    client.report(beat(tab));
+    await world.pass(100);
+    tab.socket.say(text);
+    edge.fault = () => null;
+    await world.pass(15_000);
+    assert.deepEqual(tab.statuses(), ['stored'], text);
+  }
+});
+
+test('newest() knows what waits', async () => {
+  const { tab, client } = await page({}, false);
+  const report = beat(tab);
+  client.report(report);
+  assert.equal(client.newest(null, report.object).position_ms, report.position_ms);
+  assert.equal(client.newest({ event_time: '2999-01-01T00:00:00Z', position_ms: 7 }, report.object).position_ms, 7);
+  assert.equal(client.newest(null, { id: 'none', type: 1 }), null);
+});

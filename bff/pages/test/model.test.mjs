@@ -1,0 +1,262 @@
+// Breaks everything at random, and looks whether the promises of docs/clients.md hold:
+// SEED=7 ROUNDS=1 node --test model.test.mjs
+import test from 'node:test';
+import assert from 'node:assert/strict';
+import { Device, Tab, World, dice, number } from './world.mjs';
+
+const first = Number(process.env.SEED ?? 1);
+const rounds = Number(process.env.ROUNDS ?? 8);
+
+test(`model, from seed ${first} on`, async (t) => {
+  for (let seed = first; seed < first + rounds; seed++) {
+    const round = new Round(seed);
+    try {
+      await round.run();
+    } catch (e) {
+      t.diagnostic(`SEED=${seed} ROUNDS=1: ${round.log.slice(-12).join(' | ')}`);
+      throw new Error(`seed ${seed}: ${e.message}`, { cause: e });
+    }
+  }
+});
+
+const codes = [1000, 1001, 1002, 1003, 1005, 1006, 1007, 1008, 1009, 1011, 1012, 1013, 4401, 4999];
+
+class Round {
+  log = [];
+  reports = []; // by number: {beat, at, tab, since, canGuard, poison}
+  tabs = [];
+  forward = false; // whether a clock was set forward by hours, which looks like sleep
+
+  constructor(seed) {
+    this.dice = dice(seed);
+    this.world = new World(seed + 1e7);
+    this.devices = [new Device(this.world, 'a'), new Device(this.world, 'b')];
+    if (this.one(0.2)) this.devices[0].skew = -this.world.now + 60_000; // it begins in 1970
+    this.slow = this.one(0.3);
+    this.queue = this.one(0.2) ? 130 : 500;
+  }
+
+  one(chance) { return this.dice() < chance; }
+  pick(list) { return list[Math.floor(this.dice() * list.length)]; }
+  between(a, b) { return a + Math.floor(this.dice() * (b - a)); }
+
+  async run() {
+    for (const device of this.devices) this.open(device);
+    const steps = this.between(20, 120);
+    for (let i = 0; i < steps; i++) await this.step();
+    await this.calm();
+    this.check();
+  }
+
+  open(device) {
+    const tab = new Tab(device, { token: () => this.token(), queue: this.queue });
+    tab.since = new Map(); // object: when the device lost sight of it, null for not
+    tab.hears = (object, since) => tab.since.set(object, since);
+    tab.client.addEventListener('close', () => this.lost(tab));
+    tab.client.addEventListener('answered', ({ detail: { heartbeat, result } }) => this.answered(tab, heartbeat, result));
+    this.tabs.push(tab);
+    tab.client.connect();
+    return tab;
+  }
+
+  token() {
+    if (this.chaos && this.one(0.05)) return new Promise(() => {});
+    return this.chaos && this.one(0.05) ? '' : 'good';
+  }
+
+  lost(tab) {
+    for (const [object, since] of tab.since) if (since === null) tab.since.set(object, this.world.now);
+  }
+
+  answered(tab, beat, { record, status }) {
+    const own = record && record.session === beat.session;
+    if (record && (own || status === 'conflict' || (status === 'stored' && beat.if_match))) tab.since.set(record.object.id, null);
+  }
+
+  get live() { return this.tabs.filter((tab) => tab.alive); }
+
+  async step() {
+    this.chaos = this.one(0.7);
+    this.world.edge.fault = (message) => this.fault(message);
+    const [name, act] = this.pick(this.acts);
+    this.log.push(name);
+    await act();
+    await this.world.pass(this.pick([0, 10, 300, 3000, 20_000, 100_000]));
+  }
+
+  acts = [
+    ['report', () => this.report(this.between(1, 6))],
+    ['report', () => this.report(this.between(1, 6))],
+    ['report', () => this.report(this.between(1, 6))],
+    ['report', () => this.report(this.between(10, 150))],
+    ['other', () => this.other()],
+    ['removed', () => void this.world.edge.records.delete(`1/${this.pick(['x', 'y'])}`)],
+    ['seen', () => this.seen()],
+    ['close', () => this.pick(this.live).socket?.end(this.pick(codes), this.one(0.5) ? '; retry_after_ms=3000' : '')],
+    ['offline', () => this.offline()],
+    ['silence', () => void (this.pick(this.devices).up = false)],
+    ['back', () => this.back()],
+    ['blocked', () => this.blocked()],
+    ['rate', () => void (this.pick(this.devices).rate = this.slow ? this.pick([1, 4, Infinity]) : Infinity)],
+    ['reload', () => this.reload()],
+    ['crash', () => this.crash()],
+    ['tab', () => void (this.live.length < 4 && this.open(this.pick(this.devices)))],
+    ['bfcache', () => this.bfcache()],
+    ['sleep', () => this.pick(this.devices).sleep(this.between(1000, 10_000_000))],
+    ['clock', () => this.clock()],
+    ['token', () => void (this.one(0.5) ? this.world.edge.refused.add('good') : this.world.edge.refused.clear())],
+  ];
+
+  fault({ heartbeats }) {
+    const poison = heartbeats.find((beat) => beat.meta.poison)?.meta.poison;
+    if (poison) return poison === 'error' ? { error: { code: 'invalid', detail: 'poison' } } : { close: [Number(poison), 'poison'] };
+    if (!this.chaos || this.one(0.6)) return null;
+    return this.pick([
+      { close: [this.pick(codes), ''] },
+      { close: [this.pick(codes), ''], after: true },
+      { silent: true }, { lost: true }, { half: true },
+      { error: { code: 'rate_limited', detail: '', retry_after_ms: this.between(1, 60_000) } },
+      { error: { code: 'unavailable', detail: '', retry_after_ms: 1000 } },
+      { error: { code: 'internal', detail: '' } },
+      { unavailable: () => this.one(0.3) },
+    ]);
+  }
+
+  report(n) {
+    const tab = this.pick(this.live);
+    const id = this.pick(['x', 'y']);
+    tab.session ??= `s${this.tabs.length}${this.between(0, 1e9)}`;
+    if (this.one(0.1)) tab.session = `s${this.between(0, 1e9)}`;
+    for (let i = 0; i < n; i++) {
+      const poison = this.one(0.01) ? this.pick(['1007', '1009', 'error']) : undefined;
+      const beat = {
+        object: { id, type: 1 }, session: tab.session, device: tab.device.name, kind: this.pick(['progress', 'progress', 'pause', 'seek']),
+        position_ms: this.reports.length * 1000, duration_ms: 1e9, event_time: new Date(this.world.now + tab.device.skew).toISOString(),
+        meta: { n: String(this.reports.length), title: 'half an emoji \ud83d', pad: 'x'.repeat(this.pick([0, 300, 1200])), ...(poison && { poison }) },
+      };
+      this.reports.push({ at: this.world.now, tab, poison, since: tab.since.get(id) });
+      tab.client.report(beat);
+      this.world.now += 7;
+    }
+  }
+
+  other() {
+    this.world.edge.put({ object: { id: this.pick(['x', 'y']), type: 1 }, session: 'other', device: 'other', kind: 'stop', position_ms: 5 });
+    this.world.now += 7;
+  }
+
+  seen() {
+    const tab = this.pick(this.live);
+    const record = this.world.edge.records.get(`1/${this.pick(['x', 'y'])}`);
+    if (!record) return;
+    tab.client.seen(record);
+    tab.since.set(record.object.id, tab.client.waiting >= 0 && tab.socket?.readyState === 1 ? null : this.world.now);
+  }
+
+  offline() {
+    const device = this.pick(this.devices);
+    device.up = false;
+    for (const tab of this.live) if (tab.device === device) tab.fire('offline');
+  }
+
+  back() {
+    for (const device of this.devices) {
+      device.up = device.sockets = true;
+      for (const tab of this.live) if (tab.device === device) tab.fire('online');
+    }
+  }
+
+  blocked() {
+    const device = this.pick(this.devices);
+    device.sockets = false;
+    for (const tab of this.live) if (tab.device === device) tab.socket?.end(1006, '');
+  }
+
+  reload() {
+    const tab = this.pick(this.live);
+    tab.fire('pagehide');
+    tab.kill();
+    this.open(tab.device);
+  }
+
+  crash() {
+    const tab = this.pick(this.live);
+    tab.kill();
+    if (!this.live.some((other) => other.device === tab.device)) this.open(tab.device);
+  }
+
+  async bfcache() {
+    const tab = this.pick(this.live);
+    tab.fire('pagehide');
+    this.lost(tab);
+    await this.world.pass(this.between(0, 100_000));
+    tab.returned = true;
+    tab.fire('pageshow', { persisted: true });
+  }
+
+  async clock() {
+    const device = this.pick(this.devices);
+    const jump = this.pick([-3_600_000, -60_000, 3_600_000, -device.skew]);
+    if (jump > 0 && jump < 90 * 86_400_000) this.forward = true;
+    device.skew += jump;
+    this.set = true;
+    await this.world.pass(16_000); // until each page has looked at it
+  }
+
+  /** Everything works again, if slowly: all must be told, within what the bytes take. */
+  async calm() {
+    this.chaos = false;
+    const { edge } = this.world;
+    edge.refused.clear();
+    for (const device of this.devices) {
+      device.up = true;
+      device.sockets = this.one(0.8);
+      device.rate = this.pick([1, 4, Infinity]);
+    }
+    const open = () => this.live.reduce((sum, tab) => sum + tab.client.waiting, 0);
+    const stored = () => this.devices.flatMap((device) => device.storage.entries().filter(([name]) => name.startsWith('k#')));
+    const bytes = this.devices.reduce((sum, device) => sum + device.storage.entries().reduce((n, [, text]) => n + text.length, 0), 0);
+    const began = this.world.now;
+    await this.world.pass(600_000 + 6 * bytes, () => open() === 0 && stored().length === 0);
+    assert.equal(open(), 0, `${open()} of ${this.reports.length} wait after ${(this.world.now - began) / 1000} s`);
+    assert.equal(stored().length, 0, 'nobody took over what a page left');
+  }
+
+  check() {
+    const told = new Set();
+    for (const tab of this.tabs) {
+      const here = new Set();
+      for (const { heartbeat, result } of tab.told) this.answer(tab, number(heartbeat), result, here, told);
+    }
+    this.reports.forEach((_, n) => assert.ok(told.has(n), `report ${n} was lost`));
+    for (const change of this.world.edge.stored) this.change(change);
+  }
+
+  answer(tab, n, { status, record }, here, told) {
+    const { edge } = this.world;
+    const returned = tab.returned || this.set; // another tab may have taken over, and left again
+    const again = here.has(n) && !returned && this.reports[n].tab === tab;
+    assert.ok(!again, `report ${n} was told twice in a page`);
+    here.add(n);
+    told.add(n);
+    const itself = status === 'conflict' && this.reports[n].tab === tab && this.reports[number(record)]?.tab === tab;
+    assert.ok(!itself || returned, `report ${n} is in conflict with report ${number(record)} of its own page`);
+    if (status === 'invalid') assert.ok(edge.blamed.has(n), `report ${n} is invalid, and nobody said so`);
+    if (status === 'dropped' || status === 'superseded') assert.ok(this.reports.length > this.queue, `report ${n} was ${status} with a queue of ${this.queue}`);
+  }
+
+  change({ beat, at, before, tab }) {
+    const report = this.reports[number(beat)];
+    assert.ok(!beat.meta.title.includes('\ud83d'), 'half a pair of surrogates');
+    if (!this.forward && tab === report.tab) this.inTime(number(beat), at, before && this.reports[number(before)]);
+    if (before?.device !== 'other' || !report.since) return;
+    const unseen = before.at > report.since && before.at < report.at;
+    assert.ok(!unseen, `report ${number(beat)} overwrote what happened elsewhere ${report.at - before.at} ms before`);
+  }
+  /** A page that lives corrects what its device's clock did; nobody does for one that is gone. */
+  inTime(n, at, before) {
+    const report = this.reports[n];
+    assert.ok(Math.abs(at - report.at) < 100_000, `report ${n} is ${at - report.at} ms off`);
+    if (before?.tab === report.tab) assert.ok(before.at < report.at + 100_000, `report ${n} went back`);
+  }
+}
