@@ -4,16 +4,14 @@ TOOLS := buf gci gofumpt golangci-lint protoc-gen-go protoc-gen-go-grpc
 MODULES := . e2e tools
 # The last release: what buf breaking compares with, once there is one.
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
-
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test bench lint fmt proto generate-check tidy-check tools engines engines-stop e2e browser bench-engines faults clean
+.PHONY: help demo run build test stress bench lint fmt proto generate-check tidy-check tools engines engines-stop e2e browser bench-engines faults sim mutants clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
 
 demo: build ## replay a sample through everything in one process: make demo ARGS=--help
 	bin/demo $(ARGS)
-
 run: build ## start everything in one process, empty: make run ARGS=--help
 	bin/all-in-one $(ARGS)
 
@@ -21,7 +19,11 @@ build: ## build every command into bin/
 	go build -o bin/ ./...
 
 test: ## run the tests that need no engine, with the race detector
+	@.ci/install nodejs node
 	go test -race -timeout 5m $(FLAGS) ./... ./e2e/...
+
+stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=./client
+	COUNT=$(COUNT) LOOPS=$(LOOPS) .ci/stress go test -race -count 1 -timeout 15m $(FLAGS) $(or $(PKG),./... ./e2e/...)
 
 bench: ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem $(FLAGS) ./...
@@ -48,14 +50,12 @@ tidy-check: ## fail when go mod tidy would change a module
 	@for m in $(MODULES); do (cd $$m && go mod tidy -diff) || { echo "$$m is not tidy"; bad=1; }; done; exit $$bad
 
 tools: $(addprefix $(BIN)/,$(TOOLS)) ## build the pinned tools, minutes when cold
-
 $(BIN)/%: tools/go.mod tools/go.sum
 	cd tools && GOWORK=off GOBIN=$(BIN) go install $$(GOWORK=off go list tool | grep '/$*$$')
 	@touch $@
 
 engines: ## start Redis, Kafka and HBase on the loopback interface
 	go run ./e2e/cmd/engines up
-
 engines-stop: ## stop them, their data stays
 	go run ./e2e/cmd/engines down
 
@@ -64,10 +64,8 @@ E2E = $(shell grep -rlE --include='*_test.go' '^//go:build.*\be2e\b' * | xargs -
 e2e: engines ## run the tests that need the engines
 	env $$(go run ./e2e/cmd/engines env) go test -tags e2e -count 1 -p 1 -timeout 20m $(FLAGS) $(E2E)
 
-# Chromium from the system's packages, where there is none.
 browser: ## run the pages in headless Chromium
-	@command -v chromium chromium-browser google-chrome >/dev/null || \
-		{ s=$$([ $$(id -u) = 0 ] || echo sudo -n); $$s apt-get -q update && $$s apt-get -q -y install --no-install-recommends chromium; }
+	@.ci/install chromium chromium chromium-browser google-chrome
 	go test -tags browser -count 1 -timeout 10m $(FLAGS) ./e2e/browser
 
 bench-engines: engines ## run the benchmarks that need the engines, once each
@@ -76,6 +74,13 @@ bench-engines: engines ## run the benchmarks that need the engines, once each
 faults: build ## break things under load and count what is lost: make faults CASE=7 ROUNDS=50 SEED=1 ARGS=--json
 	go build -o bin/ ./e2e/cmd/faults
 	bin/faults $(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+sim: ## look for violations of the guarantee: make sim SEED=7 STEPS=1000000
+	GOMAXPROCS=1 go test ./internal/sim -run '^TestSim$$' -count 1 -v -timeout 60m -sim.seeds 1000000000 -sim.steps 10000 \
+		-sim.seed $(or $(SEED),1) -sim.total $(or $(STEPS),1000000)
+
+mutants: ## break one rule at a time and have the simulator find out: make mutants ARGS='-only peaks'
+	go run ./internal/sim/mutants -out docs/mutants.md $(ARGS)
 
 clean: ## remove what was built; tools and engines stay
 	rm -rf bin .tools/gen

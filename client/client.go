@@ -1,6 +1,10 @@
-// Package client reports what a player does over the edge's WebSocket. It keeps every
-// heartbeat until the edge has answered it, and so survives connections that break and
-// an edge that is away: what was not answered is sent again, which counts once.
+// Package client reports what a player does to Playhead's edge. It keeps every heartbeat
+// until the edge has answered it, and so survives connections that break and an edge that
+// is away: what was not answered is sent again, which counts once.
+//
+// The outbox decides what to send and what an answer means; it knows no network and no
+// time. Around it [Client.Run] keeps a connection: a WebSocket, or requests where a proxy
+// lets none through.
 package client
 
 import (
@@ -9,6 +13,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -17,37 +23,84 @@ import (
 )
 
 // Config configures a [Client]. Zero values take the defaults; URL and Token have none.
+// The functions may call the client's methods, except Run.
 type Config struct {
 	// URL is the edge's, such as https://edge.example.com.
 	URL string
-	// Token returns a token that is valid now. It is asked for every connection.
+	// Token returns a token that is valid now. It is asked for every connection, one call
+	// at a time, and may take as long as Patience.
 	Token func(context.Context) (string, error)
-	// Answered is told what became of a heartbeat, once, from the goroutine of Run. Its
-	// status is never unavailable: those are sent again.
-	Answered func(*historyv1.Heartbeat, historyv1.Status)
+	// Unauthorized, when set, is told that the edge refused a token, from the goroutine of
+	// Run. The client asks for another token some seconds later.
+	Unauthorized func(error)
+	// Answered is told what became of a heartbeat, once: from the goroutine of Run, or from
+	// that of Report where the queue is full.
+	Answered func(Answer)
 	// Changed, when set, is told what others change in the user's history, from a
 	// goroutine of Run that reads answers too. On each connection the first change says
 	// resync, as soon as nothing can be missed any more: what was read before may be old.
 	Changed func(*historyv1.Change)
+	// Day, when set, is told what day it is for the user, as 20261121, whenever that is
+	// another one than before, and whether the user is seen for the first time on it.
+	Day func(*historyv1.DaySeen)
+	// Zone is the user's time zone: of the IANA database, such as Europe/Berlin, or an
+	// offset, such as +02:00 (default the device's offset).
+	Zone string
+	// NoRecords leaves the records out of the answers, which are then smaller. Reports are
+	// guarded then only where the caller says what it knows, with IfMatch or Seen.
+	NoRecords bool
 	// Queue is how many heartbeats are kept at most (default 1,000, never less than 200).
 	Queue int
 	// Patience is how long the edge may take to connect or to answer (default 10 s).
 	Patience time.Duration
 	// MinWait and MaxWait bound the time until the next attempt, which doubles with every
-	// one that fails and of which a random part is waited (defaults 500 ms and 30 s).
+	// one that fails and of which a random part is waited (defaults 500 ms and 30 s). Where
+	// the edge says when to come back, that holds, up to an hour.
 	MinWait, MaxWait time.Duration
-	HTTP             *http.Client
-	Logger           *slog.Logger
+	// Clock, when set, replaces the device's clocks. It returns the time that the device
+	// shows, and the time since some moment, which goes on while the device sleeps and
+	// does not change when somebody sets the clock.
+	Clock  func() (shown time.Time, elapsed time.Duration)
+	HTTP   *http.Client
+	Logger *slog.Logger
 }
 
-// ErrRefused means that the edge will never take this client's connections.
-var ErrRefused = errors.New("refused for good")
+// Answer is what became of a heartbeat.
+type Answer struct {
+	// Heartbeat is what was reported. It has an IfMatch if it was guarded.
+	Heartbeat *historyv1.Heartbeat
+	// Status is the edge's, and never unavailable: those are sent again. It is stale also
+	// for a progress that gave its place in a full queue to a later report of the same
+	// viewing, and unspecified for another report that a full queue had no room for.
+	Status historyv1.Status
+	// Record is the record as it now stands; nil where there is none, or it is not known.
+	Record *historyv1.Item
+	// Refusal says why a heartbeat is invalid, nil for any other.
+	Refusal *historyv1.Refusal
+}
 
-// Client sends heartbeats in the order of their reports. Its methods may be called from
-// many goroutines.
+var (
+	// ErrRefused means that the edge will never take this client's connections.
+	ErrRefused = errors.New("refused for good")
+	// ErrUnauthorized means that the edge refused a token.
+	ErrUnauthorized = errors.New("token refused")
+)
+
+// Client sends heartbeats in the order of their reports; one that the edge fails on goes
+// after the others. Its methods may be called from many goroutines.
 type Client struct {
-	cfg   Config
-	queue *queue
+	cfg  Config
+	wake chan struct{} // capacity 1: there is something to send
+
+	// Of the goroutine of Run.
+	token chan granted // the answer of a call of Token that is under way, nil for none
+	mute  int          // WebSockets in a row on which nothing was heard
+	day   uint32       // today in the user's zone, as 20261121, 0 when not known
+
+	mu     sync.Mutex
+	outbox *outbox
+	empty  chan struct{} // closed while the outbox is
+	tick   time.Duration // elapsed when the client last looked whether the device slept
 }
 
 // New returns a client that keeps what is reported until [Client.Run] sends it.
@@ -55,19 +108,45 @@ func New(cfg Config) (*Client, error) {
 	if cfg.URL == "" || cfg.Token == nil {
 		return nil, errors.New("client: URL and token are needed")
 	}
+	if len(cfg.Zone) > maxZone || strings.Trim(cfg.Zone, zoneLetters) != "" {
+		return nil, fmt.Errorf("client: zone %.64q: want one such as Europe/Berlin, or an offset such as +02:00", cfg.Zone)
+	}
+	cfg.defaults()
+	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), empty: make(chan struct{})}
+	close(c.empty)
+	c.outbox = newOutbox(max(cfg.Queue, 2*maxBatch), cfg.Patience)
+	return c, nil
+}
+
+// What the edge takes for a time zone.
+const (
+	maxZone     = 64 // bytes
+	zoneLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/+-:"
+)
+
+func (cfg *Config) defaults() {
 	if cfg.Answered == nil {
-		cfg.Answered = func(*historyv1.Heartbeat, historyv1.Status) {}
+		cfg.Answered = func(Answer) {}
+	}
+	if cfg.Unauthorized == nil {
+		cfg.Unauthorized = func(error) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Clock == nil {
+		cfg.Clock = deviceClock()
+	}
+	if cfg.HTTP == nil {
+		cfg.HTTP = http.DefaultClient
+	}
 	if cfg.Queue == 0 {
 		cfg.Queue = 1000
 	}
+	cfg.URL = strings.TrimSuffix(cfg.URL, "/")
 	cfg.Patience = positive(cfg.Patience, 10*time.Second)
 	cfg.MinWait = positive(cfg.MinWait, 500*time.Millisecond)
 	cfg.MaxWait = positive(cfg.MaxWait, 30*time.Second)
-	return &Client{cfg: cfg, queue: newQueue(max(cfg.Queue, 2*maxBatch))}, nil
 }
 
 func positive(d, def time.Duration) time.Duration {
@@ -80,13 +159,21 @@ func positive(d, def time.Duration) time.Duration {
 // maxHeartbeat bounds a heartbeat, in bytes. It is more than any that the service takes.
 const maxHeartbeat = 4 << 10
 
-// Report puts a heartbeat into the queue; the caller does not change it any more. Its
-// uid is the token's, and what it says of one is not sent. It fails for what cannot be
-// sent at all. A full queue drops the oldest report that a later one of the same viewing
-// makes superfluous, or else the oldest.
+// Report puts a heartbeat into the queue, with its event time as the device's clock shows
+// it. Its uid is the token's, and what it says of one is not sent. Report fails for what
+// cannot be sent at all: more than 4 KiB, or texts that are not UTF-8, other than those of
+// the metadata, which are mended. A full queue drops the oldest progress that a later
+// report of the same viewing makes superfluous, or else the oldest report.
+//
+// A report is guarded when others may have changed the record since the device last knew
+// it: after a lost connection, a sleep, or a conflict. A guarded report is not stored over
+// a record that is not the known one; it is answered with a conflict.
 func (c *Client) Report(h *historyv1.Heartbeat) error {
 	h = proto.CloneOf(h)
-	h.Uid, h.SentAtMs = "", 0
+	h.Uid, h.SentAtMs, h.Origin, h.Day = "", 0, 0, nil
+	for key, text := range h.Meta {
+		h.Meta[key] = strings.ToValidUTF8(text, "\uFFFD")
+	}
 	text, err := proto.Marshal(h)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
@@ -94,14 +181,64 @@ func (c *Client) Report(h *historyv1.Heartbeat) error {
 	if len(text) > maxHeartbeat {
 		return fmt.Errorf("report: %d bytes, want at most %d", len(text), maxHeartbeat)
 	}
-	c.queue.push(item{h, len(text)})
+	c.tell(c.push(h, len(text)))
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
 	return nil
+}
+
+// push puts a heartbeat into the outbox and returns what it had to drop.
+func (c *Client) push(h *historyv1.Heartbeat, size int) []Answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	shown, elapsed := c.cfg.Clock()
+	c.slept(elapsed)
+	if closed(c.empty) {
+		c.empty = make(chan struct{})
+	}
+	return c.outbox.report(&item{Heartbeat: h, size: size + overhead, zero: shown.Add(-elapsed)})
+}
+
+// maxTick is how much time passes at most between two looks of a device that is awake.
+const maxTick = 90 * time.Second
+
+// slept looks whether the device slept since the last look, and may have missed changes.
+// The caller holds the lock.
+func (c *Client) slept(elapsed time.Duration) bool {
+	passed := elapsed - c.tick
+	c.tick = elapsed
+	if passed > maxTick {
+		c.outbox.doubt()
+	}
+	return passed > maxTick
+}
+
+func (c *Client) tell(answers []Answer) {
+	for _, a := range answers {
+		c.cfg.Answered(a)
+	}
+}
+
+// Seen takes note of the record that the player goes on from, such as one that was read
+// before the first report, or the one of a conflict after the user has decided. Later
+// reports of its object are guarded by it. Records of the player's own viewings are noted
+// by themselves. After a conflict all reports of the object are in conflict until the
+// record is seen.
+func (c *Client) Seen(record *historyv1.Item) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.outbox.seen(record)
 }
 
 // Flush waits until every heartbeat is answered.
 func (c *Client) Flush(ctx context.Context) error {
+	c.mu.Lock()
+	empty := c.empty
+	c.mu.Unlock()
 	select {
-	case <-c.queue.emptied():
+	case <-empty:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("flush: %d heartbeats wait: %w", c.Waiting(), ctx.Err())
@@ -109,7 +246,16 @@ func (c *Client) Flush(ctx context.Context) error {
 }
 
 // Waiting is how many heartbeats are not answered yet.
-func (c *Client) Waiting() int { return c.queue.len() }
+func (c *Client) Waiting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.outbox.items)
+}
 
-// Dropped is how many the queue had no room for.
-func (c *Client) Dropped() int { return c.queue.lost() }
+// Dropped is how many heartbeats the queue had no room for, without those that a later one
+// made superfluous.
+func (c *Client) Dropped() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.outbox.dropped
+}

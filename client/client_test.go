@@ -148,7 +148,7 @@ func TestTokensExpire(t *testing.T) {
 			w.report("1")
 			w.flush(time.Second)
 		}
-		if len(w.connections()) != 3 && len(w.connections()) != 4 {
+		if n := len(w.connections()); n != 2 && n != 3 { // the edge leaves an old token 30 s
 			w.Errorf("%d connections in three minutes", len(w.connections()))
 		}
 		_ = stop()
@@ -277,6 +277,9 @@ func TestTheQueueIsBounded(t *testing.T) {
 		w.report("last")
 		stop := w.run()
 		w.flush(time.Minute)
+		if len(w.answers) != 1+300+199+1 { // those that were dropped, too
+			w.Errorf("told of %d", len(w.answers))
+		}
 		if len(w.stored) != 200 || w.client.Dropped() != 2 || w.stored[199].ObjectId != "last" || w.stored[0].ObjectId != "0" {
 			w.Errorf("stored %d, from %v to %v, dropped %d", len(w.stored), w.stored[0], w.stored[199], w.client.Dropped())
 		}

@@ -3,9 +3,11 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,14 +29,21 @@ type world struct {
 	stop   context.CancelFunc // the edge's
 	life   time.Duration      // of tokens
 	delay  time.Duration      // of the next answer of the service
+	post   http.HandlerFunc   // answers requests, nil as handshakes
+	shelf  *shelf             // is the service, where there is one
 	fate   func([]*historyv1.Heartbeat) ([]historyv1.Status, error)
 
 	mu       sync.Mutex
 	edge     *ws.Handler
-	status   int                    // of handshakes, 0 for the edge's own
+	status   int              // of handshakes, 0 for the edge's own
+	front    http.HandlerFunc // answers everything, nil for the edge
+	wrap     func(net.Conn) net.Conn
 	dials    []time.Time            // handshakes
 	stored   []*historyv1.Heartbeat // what the service was told
+	ahead    atomic.Int64           // of the device's clock, nanoseconds
+	asleep   atomic.Int64           // how long the device slept, nanoseconds
 	answered []string               // what the client was, "id status"
+	answers  []client.Answer
 	tells    map[uint64]func(*historyv1.Change)
 }
 
@@ -45,8 +54,11 @@ func bubble(t *testing.T, cfg client.Config, fn func(*world)) {
 		w.open()
 		server := &http.Server{Handler: http.HandlerFunc(w.upgrade), ReadHeaderTimeout: time.Second}
 		go func() { _ = server.Serve(w.door) }() // ends with Close
-		cfg.URL, cfg.Token, cfg.Answered = "http://edge", w.token, w.hear
-		cfg.HTTP = &http.Client{Transport: &http.Transport{DialContext: w.door.Dial, DisableKeepAlives: true}}
+		cfg.URL, cfg.Answered, cfg.Clock = "http://edge", w.hear, w.clock()
+		if cfg.Token == nil {
+			cfg.Token = w.token
+		}
+		cfg.HTTP = &http.Client{Transport: &http.Transport{DialContext: w.dial, DisableKeepAlives: true}}
 		var err error
 		if w.client, err = client.New(cfg); err != nil {
 			t.Fatal(err)
@@ -79,8 +91,42 @@ func (w *world) open() {
 	}
 }
 
+func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := w.door.Dial(ctx, network, addr)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil && w.wrap != nil {
+		conn = w.wrap(conn)
+	}
+	return conn, err
+}
+
+// behind puts something between the client and the edge: what answers everything, and what
+// connections go through, nil for none.
+func (w *world) behind(front http.HandlerFunc, wrap func(net.Conn) net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.front, w.wrap = front, wrap
+}
+
+// clock is the device's: that of the bubble, and as much as the test has set it ahead.
+func (w *world) clock() func() (time.Time, time.Duration) {
+	began := time.Now()
+	return func() (time.Time, time.Duration) {
+		return time.Now().Add(time.Duration(w.ahead.Load())), time.Since(began) + time.Duration(w.asleep.Load())
+	}
+}
+
 func (w *world) upgrade(rw http.ResponseWriter, r *http.Request) {
-	edge, status := w.dialled()
+	edge, status, front := w.dialled(r)
+	switch {
+	case front != nil:
+		front(rw, r)
+		return
+	case r.Method == http.MethodPost && w.post != nil:
+		w.post(rw, r)
+		return
+	}
 	if status == http.StatusServiceUnavailable {
 		rw.Header().Set("Retry-After", "7")
 	}
@@ -96,11 +142,13 @@ func (w *world) upgrade(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (w *world) dialled() (*ws.Handler, int) {
+func (w *world) dialled(r *http.Request) (*ws.Handler, int, http.HandlerFunc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.dials = append(w.dials, time.Now())
-	return w.edge, w.status
+	if r.URL.Path == "/v1/stream" {
+		w.dials = append(w.dials, time.Now())
+	}
+	return w.edge, w.status, w.front
 }
 
 // connections is when somebody asked for one.
@@ -121,12 +169,16 @@ func (w *world) token(context.Context) (string, error) {
 	return token.Mint([]byte(secret), "u1", w.life)
 }
 
-func (w *world) hear(h *historyv1.Heartbeat, status historyv1.Status) {
-	w.answered = append(w.answered, h.ObjectId+" "+status.String()[len("STATUS_"):])
+func (w *world) hear(a client.Answer) {
+	w.answered = append(w.answered, a.Heartbeat.ObjectId+" "+a.Status.String()[len("STATUS_"):])
+	w.answers = append(w.answers, a)
 }
 
 // Apply is the service.
 func (w *world) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	if w.shelf != nil {
+		return w.shelf.apply(req), nil
+	}
 	statuses, delay, err := w.apply(req.Heartbeats)
 	time.Sleep(delay) // of the bubble
 	return &historyv1.ApplyResponse{Statuses: statuses}, err

@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/playhead/playhead/history-job/job"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
@@ -19,8 +21,7 @@ type flags struct {
 	Workers    int           `help:"Chunks of keys under way at once." default:"16"`
 	Chunk      int           `help:"Keys of a chunk." default:"500"`
 	SweepEvery time.Duration `help:"How often overdue marks are looked for." default:"30s"`
-	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of every service." default:"240s"`
-	Unfolded   []uint32      `name:"unfolded-types" help:"Object types whose records are archived without folding in what the archive holds, when the cache did not know it: cheaper, but their furthest positions and plays may fall short."`
+	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of the services, or what they hold is archived more often than it need be." default:"240s"`
 	Remember   int           `help:"Keys archived last that are compared with the archive after Redis was restarted." default:"100000"`
 	Drain      time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
@@ -61,10 +62,13 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 		return nil, err
 	}
 	engines.Register(registry)
+	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "playhead_job_skipped_messages_total", Help: "Messages that were gone from Kafka before a job had read them: their keys are left to the sweep.",
+	}, func() float64 { return float64(s.Kafka.Skipped()) }))
 	j, err := job.New(job.Config{
 		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Consumer: s.Kafka, Dead: dead,
-		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Chunk: f.Chunk, Unfolded: f.Unfolded,
-		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, LongestHold: s.Redis.LongestHold, Life: s.Redis.Life, Remember: f.Remember,
+		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Chunk: f.Chunk,
+		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Life: s.Redis.Life, Reread: s.Kafka, Remember: f.Remember,
 		Logger: log, Registry: registry,
 	})
 	if err != nil {

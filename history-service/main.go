@@ -18,6 +18,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/internal/clock"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
@@ -31,7 +32,7 @@ type flags struct {
 	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Max       int           `help:"Keys held in memory at most." default:"1000000"`
 	WarmRate  int           `help:"Cold users filled from HBase in a second, at most." default:"1000"`
-	Deadline  time.Duration `help:"Longest time a request may take; shorter than the hold." default:"5s"`
+	Deadline  time.Duration `help:"Longest time a request may take." default:"5s"`
 	Drain     time.Duration `help:"Longest time the stop may take." default:"20s"`
 	Rules     []string      `sep:";" placeholder:"RULES" help:"What counts as what: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one."`
 	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
@@ -47,9 +48,6 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 	var f flags
 	if err := run.Parse("history-service", &f, args, getenv, out); err != nil {
 		return err
-	}
-	if f.Deadline >= f.Hold {
-		return fmt.Errorf("--deadline %v must be shorter than --hold %v", f.Deadline, f.Hold)
 	}
 	if f.MaxConns < 1 {
 		return fmt.Errorf("--max-connections %d must be 1 or more", f.MaxConns)
@@ -78,6 +76,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 		return nil, err
 	}
 	p.stores.Register(p.registry)
+	p.clock = clock.New(clock.Config{Reference: p.stores.Redis.Time, Logger: log, Registry: p.registry})
 	p.registry.MustRegister(published(p.stores.Kafka)...)
 	held, server, err := f.door(p)
 	if err != nil {
@@ -90,14 +89,15 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	g := &run.Group{Drain: f.Drain, Log: log}
 	g.Add("engines", time.Second, p.stores.Run)
 	g.Add("watch", time.Second, p.stores.Watch)
+	g.Add("clock", time.Second, p.clock.Run)
 	g.Add("rpc", f.Drain/4, serve)
 	g.Add("warm", time.Second, server.Run)
-	g.Add("reclaim", time.Second, run.OnChange(0, p.stores.Redis.Life, server.Reclaim))
-	g.Add("hold", time.Second, func(ctx context.Context) error { return p.stores.Redis.Holding(ctx, f.Hold) })
 	g.Add("aggregate", f.Drain/2, held.Run)
 	p.stores.Closing(g)
+	checks := p.stores.Checks("redis")
+	checks["clock"] = p.clock.Check
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
-		Addr: f.Admin, Metrics: p.registry, Log: log, Checks: p.stores.Checks("redis"), Degraded: p.stores.Checks("kafka", "hbase"),
+		Addr: f.Admin, Metrics: p.registry, Log: log, Checks: checks, Degraded: p.stores.Checks("kafka", "hbase"),
 	}).Run)
 	return g, nil
 }
@@ -106,6 +106,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 type parts struct {
 	stores   *connect.Stores
 	rules    *history.Rulebook
+	clock    *clock.Clock
 	log      *slog.Logger
 	registry *prometheus.Registry
 }
@@ -114,12 +115,16 @@ type parts struct {
 func (f *flags) door(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	s := p.stores
 	publisher := s.Publisher(s.Kafka)
-	held, err := aggregate.New(aggregate.Config{Publisher: publisher, Hold: f.Hold, Max: f.Max, Logger: p.log, Registry: p.registry})
+	var server *rpc.Server
+	held, err := aggregate.New(aggregate.Config{
+		Publisher: publisher, Confirm: func(ctx context.Context) error { return server.Confirm(ctx) },
+		Hold: f.Hold, Max: f.Max, Logger: p.log, Registry: p.registry,
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	server, err := rpc.New(rpc.Config{
-		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Aggregate: held, Queue: publisher, Feed: s.Redis,
+	server, err = rpc.New(rpc.Config{
+		Now: p.clock.Now, Timeless: p.clock.Err, Life: s.Redis.Life, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Aggregate: held, Queue: publisher, Feed: s.Redis,
 		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay),
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Logger: p.log, Registry: p.registry,
 	})

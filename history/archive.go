@@ -1,28 +1,39 @@
 package history
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // ArchiveLife is how long the archive keeps a record after its event.
 const ArchiveLife = 90 * 24 * 3600 * 1000 // milliseconds
 
-// Archive is the store of record: a row per user, a cell per object, cell time =
-// event time, and a life of [ArchiveLife]. Its methods may be called from many
+// Archive is the store of record: a row per user, a cell per object under the record's
+// cell time, and a life of [ArchiveLife]. Its methods may be called from many
 // goroutines.
 type Archive interface {
 	// Put stores each cell unless a newer one stands: of two cells of one key the
-	// one with the later event time remains, of two with the same time the one that
-	// came later. It returns one error for each cell, in order, or nil when all
-	// were stored. An error wraps [ErrPermanent] when trying again is no use,
-	// otherwise [ErrUnavailable]: then the cell may have been stored all the same.
+	// one with the later [Record.CellTime] remains, whenever they come. It returns one
+	// error for each cell, in order, or nil when all were stored. An error wraps
+	// [ErrPermanent] when trying again is no use, otherwise [ErrUnavailable]: then the
+	// cell may have been stored all the same.
 	Put(ctx context.Context, cells []Cell) []error
-	// Get returns one record for each key, in order, nil where there is none. Clear
-	// marks are applied.
-	Get(ctx context.Context, keys []Key) ([]*Record, error)
+	// Get returns one entry for each key, in order. Its record is what the archive holds
+	// of the key after the user's clear marks, nil where there is none; its user has the
+	// marks that apply to the key, and as [User.CutTime] the cell time of what they hide of
+	// it. A cell that can never be read again is an entry whose Err is a [DamageError],
+	// and its cell time the CutTime; the others are served. When the archive does not
+	// answer, all of Get fails.
+	Get(ctx context.Context, keys []Key) ([]Entry, error)
 	// Row returns all that the archive holds of a user, tombstones included, in the
-	// order of the objects' text. Clear marks are applied, and returned, and so is the pause.
+	// order of the objects' text. Clear marks are applied, and returned, and so are the
+	// cut time of what they hide and the pause. Cells that can never be read again are left
+	// out, named in Damaged, and logged; the cut time takes them in.
 	Row(ctx context.Context, uid string) (Row, error)
 	// PutUser stores a user's clear marks and pause, each unless a later one stands,
-	// and drops what the marks cover. The pause has no end of life.
+	// and drops what the marks cover. Marks and pause have no end of life: a mark is
+	// needed for as long as a record holds something from before it, which may be one
+	// of much later.
 	PutUser(ctx context.Context, uid string, u User) error
 }
 
@@ -36,5 +47,29 @@ type Cell struct {
 type Row struct {
 	Items   []Item
 	Cleared map[uint32]int64
+	CutTime int64 // see [User.CutTime]
 	Pause   Pause
+	Damaged []Damage
 }
+
+// Damage is a cell that cannot be read. Without an object it is one of the user's own.
+type Damage struct {
+	Object Object
+	Bytes  []byte
+	Err    error // wraps [ErrPermanent]
+}
+
+// DamageError is the [ErrPermanent] of a cell that can never be read again.
+type DamageError struct {
+	Key   Key
+	Bytes []byte // what the cell holds
+	Cause error
+}
+
+// Error names the key.
+func (e *DamageError) Error() string {
+	return fmt.Sprintf("%s: cell of %d bytes: %v: %v", e.Key, len(e.Bytes), ErrPermanent, e.Cause)
+}
+
+// Unwrap returns [ErrPermanent] and the cause.
+func (e *DamageError) Unwrap() []error { return []error{ErrPermanent, e.Cause} }

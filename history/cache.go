@@ -39,20 +39,25 @@ type Applier interface {
 	// and its dirty mark, in one atomic step per key. It returns one outcome for
 	// each write, in order. No two writes of one call may have the same key. A write
 	// that is [Applied] is as durable as the store is configured to be.
+	//
+	// After a write the key has a dirty mark: a new one where the write asks for it,
+	// has no base, or has a settled one; otherwise the one that it had.
 	Apply(ctx context.Context, writes []Write) []Outcome
-	// Clear sets the user's clear mark for one type (0 for all) to until, unless a
+	// Clear sets the user's clear mark for one type (0 for all) to c, unless a
 	// later one stands, removes the records at or before it with their dirty marks,
-	// and marks the user's own state dirty, in one atomic step. Records after it
-	// stay: readers drop what they fold of the time before.
-	Clear(ctx context.Context, uid string, typ uint32, until int64) (Mark, error)
+	// keeps the latest of their cell times (see [User.CutTime]), and marks the user's
+	// own state dirty, under a new revision, in one atomic step. Records after it stay:
+	// readers drop what they fold of the time before. It returns up to when it cleared.
+	Clear(ctx context.Context, uid string, c Clear) (until int64, err error)
 	// Pause switches recording off or on at a time, see [Pause.Switched], and marks the
-	// user's own state dirty, in one atomic step. Each of the user's records gets another
-	// revision in that step: whoever holds one without looking at the user's state finds
-	// out with the next write. The state of a user does not expire while recording is off.
-	Pause(ctx context.Context, uid string, recording bool, at int64) (Pause, Mark, error)
+	// user's own state dirty, under a new revision, in one atomic step. Each of the user's
+	// records gets another revision in that step, a settled one a settled one: whoever
+	// holds one without looking at the user's state finds out with the next write. The
+	// state of a user does not expire while recording is off.
+	Pause(ctx context.Context, uid string, recording bool, at int64) (Pause, error)
 	// Warm fills a cold user with records from the archive: it adds those that the
-	// cache does not have, without dirty marks, merges the clear marks and the pause, and
-	// sets the floor. Where the pause is news, it does as Pause does. A warm user is left alone. Of a user who was trimmed while cold it adds
+	// cache does not have, as settled ones, merges the clear marks, the cut time and the
+	// pause, and sets the floor. Where the pause is news, it does as Pause does. A warm user is left alone. Of a user who was trimmed while cold it adds
 	// nothing from below that: a newer record may have been archived and dropped since
 	// w was read.
 	Warm(ctx context.Context, uid string, w Warmth) error
@@ -66,16 +71,27 @@ type Write struct {
 	// write without a base also fails when a clear mark covers its record, or a pause
 	// does and it is no tombstone.
 	Base uint64
-	// Mark asks for a new dirty mark, which replaces any other of the key.
+	// Mark asks for a new dirty mark, which replaces any other of the key, because a
+	// new hold begins. Whether the key has a mark does not depend on it.
 	Mark bool
+}
+
+// Clear is what of a user's history is to be removed.
+type Clear struct {
+	Type uint32 // 0 for all
+	// Until is the time up to which, inclusive, in Unix milliseconds.
+	Until int64
+	// All raises that time beyond every record of the type that the cache has, whatever
+	// the clocks of those who wrote them.
+	All bool
 }
 
 // Outcome is what became of a write.
 type Outcome struct {
 	Status WriteStatus
-	// Mark is the new dirty mark of an applied write that asked for one.
-	Mark Mark
-	// Current is what the cache holds instead, after a conflict.
+	// Current is what the cache holds instead, after a conflict. It is for another try, and
+	// may not be on disk yet, so that writers of one key do not wait for each other: an
+	// answer that relies on it alone asks [Loader.Load].
 	Current Entry
 	// Err wraps [ErrUnavailable] when the status is Unknown: the write may or may
 	// not have been, or may still be, applied.
@@ -97,6 +113,7 @@ type Warmth struct {
 	Items   []Item
 	Floor   Version
 	Cleared map[uint32]int64
+	CutTime int64 // see [User.CutTime]
 	Pause   Pause
 }
 
@@ -138,31 +155,35 @@ type Page struct {
 	User User
 }
 
-// Mark is the identity of one dirty mark of a key: microseconds of the cache's
-// clock. No two marks of a key are the same.
+// Mark is when a dirty mark was set, in microseconds of the cache's clock. It says when
+// a key is to be archived at the latest, and nothing else.
 type Mark int64
 
-// Dirty is a key whose record may be newer than the archive, under a mark.
-type Dirty struct {
-	Key  Key
-	Mark Mark
-	// Record is set where the queue is to hold the content too. Such a key has no
-	// mark: the hold that covers the record goes on, and its mark must stand.
-	Record *Record
+// Content names one content of a key in the cache: the revision of its record, or of the
+// user's own state; 0 for none.
+type Content struct {
+	Key      Key
+	Revision uint64
 }
 
 // Ledger keeps the dirty marks.
 type Ledger interface {
-	// Overdue returns keys of the given buckets whose marks are older than age by
-	// the cache's clock, oldest first within a bucket, at most limit of them.
-	Overdue(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]Dirty, error)
+	// Overdue returns keys of the given buckets whose marks are at least as old as age by
+	// the cache's clock, oldest first within a bucket, at most limit of them. An age of 0
+	// is every mark, also one that the clock has not reached. Nobody knows the age of such
+	// a mark, which is there once the clock was set back: any age may find it.
+	Overdue(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]Key, error)
 	// Backlog returns how many marks each of the given buckets has, in order, and the
 	// oldest of them. It is for those who watch, and may see some marks come and go.
 	Backlog(ctx context.Context, buckets []Bucket) ([]Backlog, error)
-	// Settle removes each mark that still stands as given. Others are left alone.
-	Settle(ctx context.Context, marks []Dirty) error
-	// Trim drops the oldest records without a dirty mark of each user who has more
-	// than the cache keeps, and raises the floor above them.
+	// Settle says that the archive has these contents. Where the cache still holds the
+	// content, it sets [SettledBit] in the revision of the record and removes the dirty
+	// mark, in one atomic step; otherwise it does nothing. So every write that was made from
+	// the content before it was settled fails its compare.
+	Settle(ctx context.Context, contents []Content) error
+	// Trim drops the oldest settled records of each user who has more
+	// than the cache keeps, and raises the floor above them. Tombstones are bounded
+	// apart from the others, by the same number.
 	Trim(ctx context.Context, uids []string) error
 }
 

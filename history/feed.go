@@ -10,6 +10,9 @@ type Feed interface {
 	// Announce tells whoever follows the buckets of the changed users. After an error
 	// some may have been told; telling them again does no harm.
 	Announce(ctx context.Context, changes []Change) error
+	// Interrupt tells whoever follows the buckets that something of each may have been
+	// missed, as a lost connection does. After an error some may have been told.
+	Interrupt(ctx context.Context, buckets []Bucket) error
 	// Subscribe returns a subscription that follows no bucket yet. It has hear told what
 	// comes, from several goroutines and never from within a call of the subscription's.
 	// hear returns soon: what it does not take in time may be lost, and then it is told

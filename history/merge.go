@@ -23,7 +23,7 @@ func Merge(a, b *Record) *Record {
 		latest, other = other, latest
 	}
 	m := *latest
-	m.Revision = 0
+	m.Revision, m.CellTime = 0, max(a.CellTime, b.CellTime)
 	m.Partial = a.Partial && b.Partial
 	m.mergeDuration(other)
 	m.mergeMeta(other)
@@ -31,11 +31,12 @@ func Merge(a, b *Record) *Record {
 	m.mergeCompletions(other)
 	m.mergeWatches(other)
 	m.mergeFirm(other)
+	m.mergeUnknown(other)
 	return &m
 }
 
 // Same reports whether two records have the same content, whatever their
-// revisions.
+// revisions and cell times.
 func Same(a, b *Record) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -45,7 +46,8 @@ func Same(a, b *Record) bool {
 		a.MetaVersion == b.MetaVersion && maps.Equal(a.Meta, b.Meta) &&
 		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
 		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.Firm == b.Firm &&
-		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches)
+		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches) &&
+		a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
 }
 
 // compareLatest orders latest events by version. Two different events of one
@@ -104,6 +106,12 @@ func (r *Record) mergeDuration(o *Record) {
 func (r *Record) mergeMeta(o *Record) {
 	if o.MetaVersion > r.MetaVersion || o.MetaVersion == r.MetaVersion && compareMeta(o.Meta, r.Meta) > 0 {
 		r.Meta, r.MetaVersion = o.Meta, o.MetaVersion
+	}
+}
+
+func (r *Record) mergeUnknown(o *Record) {
+	if o.UnknownVersion > r.UnknownVersion || o.UnknownVersion == r.UnknownVersion && o.Unknown > r.Unknown {
+		r.Unknown, r.UnknownVersion = o.Unknown, o.UnknownVersion
 	}
 }
 
@@ -172,6 +180,9 @@ func (r *Record) forget() {
 	}
 	if r.MetaVersion.Time() <= r.Reset {
 		r.Meta, r.MetaVersion = nil, 0
+	}
+	if r.UnknownVersion.Time() <= r.Reset {
+		r.Unknown, r.UnknownVersion = "", 0
 	}
 	if r.PlaysBeforeAt <= r.Reset {
 		r.PlaysBefore, r.PlaysBeforeAt = 0, 0

@@ -1,6 +1,16 @@
 package history
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// Announcement is a key whose record may be newer than the archive.
+type Announcement struct {
+	Key Key
+	// Record is set where the queue is to hold the content too.
+	Record *Record
+}
 
 // Publisher announces dirty keys to the jobs. Its methods may be called from many
 // goroutines.
@@ -8,7 +18,7 @@ type Publisher interface {
 	// Publish sends the keys in one message per partition, or several where one
 	// would be too large. It returns the keys of which it does not know that they
 	// arrived, with the reason; sending those again does no harm.
-	Publish(ctx context.Context, keys []Dirty) (unsent []Dirty, err error)
+	Publish(ctx context.Context, keys []Announcement) (unsent []Announcement, err error)
 }
 
 // Consumer hands announced keys to one job.
@@ -33,9 +43,21 @@ type Claim interface {
 	Commit(ctx context.Context, d Delivery) error
 }
 
+// Rereader is a queue that still has what was delivered and committed. Its methods may
+// be called from many goroutines.
+type Rereader interface {
+	// Reread hands to use, one call after the other, what was announced of the given
+	// buckets at or after a time and until now, that of each user in order; the time is
+	// that of the publishers' clocks, and a little of what is older may come too. Nothing
+	// changes for those who consume. Messages that cannot be decoded are passed over: they
+	// were delivered as poison. It returns the first error of use, or wraps
+	// [ErrUnavailable] when it could not read everything; then it has read what it could.
+	Reread(ctx context.Context, buckets []Bucket, since time.Time, use func(context.Context, []Announcement) error) error
+}
+
 // Delivery is one or more messages of the queue.
 type Delivery struct {
-	Dirty []Dirty
+	Keys []Announcement
 	// Poison are messages that cannot be decoded.
 	Poison   []Poison
 	Messages int
@@ -52,12 +74,14 @@ type Poison struct {
 	Err       error
 }
 
-// Dead is what could not be archived: a key that the archive refused for good, with
-// its record, or a message that could not be decoded.
+// Dead is what could not be archived, or read from the archive: a key that the archive
+// refused for good, with its record; a key whose cell is damaged, with the bytes of the
+// cell, before another takes its place; or a message that could not be decoded.
 type Dead struct {
 	Key     Key     // zero for a message
-	Record  *Record // nil for a message and for a user's own state
+	Record  *Record // nil for a message, for a user's own state, and where only the cell is known
 	Payload []byte  // of a message
+	Cell    []byte  // of a damaged cell, see [DamageError]
 	Origin  string  // "archive", or partition and offset of the message
 	Reason  string
 	At      int64 // Unix milliseconds

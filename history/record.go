@@ -1,5 +1,7 @@
 package history
 
+import "math/rand/v2"
+
 // State is what the newest event left behind.
 type State uint8
 
@@ -33,15 +35,24 @@ func (s State) String() string {
 // goroutines and never changed: [Merge] and [Record.After] return new ones.
 type Record struct {
 	// Revision names this content in the cache. The version cannot: a late event
-	// may add a completed play without becoming the latest. Its writer draws it at
-	// random; 0 is no content.
+	// may add a completed play without becoming the latest. Its writer draws it with
+	// [NewRevision]; 0 is no content. The cache sets [SettledBit] in it once the
+	// archive has the content.
 	Revision uint64
+	// CellTime orders the contents of one key in the archive, in Unix milliseconds: of
+	// two puts the one with the later cell time stays, whatever their order. It is the
+	// event time, or later where that would not be later than the cell time of every
+	// content that this one was made from; see [Record.Successor].
+	CellTime int64
+
+	// Partial means that the archive may hold something that this fold lacks.
+	Partial bool
 
 	// The latest event. Early means that it is of the first seconds of its session: a
 	// start by mistake must not take away where the user stopped.
-	Version  Version
-	State    State
+	State    State // beside the flags, or every record would be larger
 	Early    bool
+	Version  Version
 	Position int64 // milliseconds
 	Session  string
 	Device   string
@@ -76,8 +87,11 @@ type Record struct {
 	// Reset is the time of the latest delete: nothing at or before it contributes.
 	Reset int64
 
-	// Partial means that the archive may hold something that this fold lacks.
-	Partial bool
+	// Unknown are the encoded fields that a newer version of Playhead has written and this
+	// one does not know, and the version of the latest event when it did. They are kept as
+	// metadata is, so that a newer process finds them again.
+	Unknown        string
+	UnknownVersion Version
 }
 
 // Bounds of a record. Beyond them the fold is no longer exact: a late delete may
@@ -102,6 +116,33 @@ type Peak struct {
 type Firm struct {
 	Version  Version
 	Position int64
+}
+
+// SettledBit is set in the revision of a content that the archive has. A content
+// without it has a dirty mark.
+const SettledBit uint64 = 1 << 63
+
+// NewRevision returns 63 random bits: a repeat within one key is out of the question,
+// and nothing needs coordinating.
+func NewRevision() uint64 { return max(rand.Uint64()>>1, 1) }
+
+// Settled reports whether the archive has this content.
+func (r *Record) Settled() bool { return r != nil && r.Revision&SettledBit != 0 }
+
+// SameContent reports whether two revisions name one content, settled or not.
+func SameContent(a, b uint64) bool { return a&^SettledBit == b&^SettledBit }
+
+// Successor returns r as a new content of its key: under a revision of its own and
+// with a cell time after those of the contents that it is the fold of, and after what
+// the user's clear marks have removed (see [User.CutTime]).
+func (r *Record) Successor(u *User) *Record {
+	m := *r
+	m.Revision = NewRevision()
+	m.CellTime = max(m.Version.Time(), m.CellTime+1)
+	if u != nil {
+		m.CellTime = max(m.CellTime, u.CutTime+1)
+	}
+	return &m
 }
 
 // Deleted reports whether the record is a tombstone.

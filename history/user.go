@@ -11,8 +11,14 @@ type User struct {
 	// Cleared holds the clear marks by object type, 0 for all types: nothing at or
 	// before that time exists.
 	Cleared map[uint32]int64
+	// CutTime is the latest cell time among the contents that clear marks removed, 0
+	// without any: a content that is made from none of them must come after it.
+	CutTime int64
 	// Pause is when the user did not want to be recorded.
 	Pause Pause
+	// Revision names the clear marks and the pause in the cache, 0 where there never
+	// were any: [Applier.Clear] and [Applier.Pause] draw a new one.
+	Revision uint64
 }
 
 // ClearedAt returns the time at or before which nothing of the given type exists,
@@ -22,6 +28,16 @@ func (u *User) ClearedAt(typ uint32) int64 {
 		return 0
 	}
 	return max(u.Cleared[0], u.Cleared[typ])
+}
+
+// Cut returns what the clear marks leave of a record of a type. Of one that they remove it
+// notes the cell time in CutTime, so that what is made without it comes after it.
+func (u *User) Cut(r *Record, typ uint32) *Record {
+	left := r.After(u.ClearedAt(typ))
+	if r != nil && left == nil {
+		u.CutTime = max(u.CutTime, r.CellTime)
+	}
+	return left
 }
 
 // Complete reports whether the cache holds everything that exists of the user, so

@@ -92,6 +92,6 @@ func (s *show) settled(ctx context.Context) error {
 
 func (s *show) check(ctx context.Context, plan *replay.Plan) (replay.Report, error) {
 	return replay.Check(ctx, replay.Model(plan), map[string]replay.Reader{
-		"cache": replay.FromCache(s.process.Cache()), "archive": s.process.Archive().Get,
+		"cache": replay.FromCache(s.process.Cache()), "archive": replay.FromArchive(s.process.Archive()),
 	})
 }

@@ -51,11 +51,27 @@ func (a *api) deleteSome(ctx context.Context, in *upload) (*deleted, error) {
 // it goes on where it was.
 const rangeDeadline = 20 * time.Second
 
+// maxPasses bounds how often a range is looked through again.
+const maxPasses = 8
+
 // deleteRange removes what was last reported in a range, as of the end of the range: what
-// is reported meanwhile stays.
+// is reported meanwhile stays. A late report may move a record past the page at hand, still
+// within the range; so it looks again until it finds nothing more.
 func (a *api) deleteRange(ctx context.Context, what *codec.Deletion) (n uint32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, rangeDeadline)
 	defer cancel()
+	for range maxPasses {
+		gone, err := a.deletePages(ctx, what)
+		if n += gone; err != nil || gone == 0 {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// deletePages removes what it finds of a range, from the newest on, and returns how much
+// that was.
+func (a *api) deletePages(ctx context.Context, what *codec.Deletion) (n uint32, err error) {
 	req := &historyv1.ListRequest{Uid: uidOf(ctx), Limit: pageSize, Type: what.Type, SinceMs: what.SinceMs, UntilMs: what.UntilMs}
 	for items, err := range a.pages(ctx, req) {
 		if err != nil {

@@ -13,21 +13,22 @@ const (
 	maxZone  = 64 // bytes
 )
 
-// sentAt returns the time and its offset, "" for none.
+// sentAt returns the time and its offset, "" for none. A clock that starts in 1970 may say
+// an earlier time than the first that there is: then it is that one.
 func (d *decoder) sentAt() (ms int64, offset string) {
 	if d.in.Null() {
 		return 0, ""
 	}
 	text, _ := d.in.Text()
-	ms, err := ParseTime("sent_at", text)
-	if err != nil {
+	var t time.Time
+	if err := t.UnmarshalText(text); err != nil {
 		d.refuse("sent_at", wantTime)
 		return 0, ""
 	}
 	if at := len(text) - len("+02:00"); text[at] == '+' || text[at] == '-' {
 		offset = string(text[at:])
 	}
-	return ms, offset
+	return max(t.UnixMilli(), 1), offset
 }
 
 // firstFlag reads what the player was told before, as 20261121; 0 when nothing.

@@ -77,6 +77,18 @@ func TestDayCheckRefused(t *testing.T) {
 	}
 }
 
+// TestSentAt is what the device's clock says, which may begin before all that there is.
+func TestSentAt(t *testing.T) {
+	for text, want := range map[string]int64{
+		"2026-11-21T20:00:00Z": 1795291200000, "1970-01-01T00:10:00Z": 600_000, "1970-01-01T00:00:00Z": 1, "1969-12-31T21:00:00Z": 1,
+	} {
+		b, err := codec.DecodeBatch("ann", []byte(`{"sent_at":"`+text+`",`+oneBeat+`}`))
+		if err != nil || len(b.Heartbeats) != 1 || b.Heartbeats[0].SentAtMs != want {
+			t.Errorf("%s: got %v, %v, want %d", text, b, err, want)
+		}
+	}
+}
+
 func TestToday(t *testing.T) {
 	said := func(known, date uint32, first bool) (string, bool) {
 		b := &codec.Batch{Day: &historyv1.DayCheck{Known: known}}

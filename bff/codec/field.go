@@ -2,6 +2,7 @@ package codec
 
 import (
 	"math"
+	"unicode/utf8"
 
 	"github.com/playhead/playhead/bff/scan"
 	"github.com/playhead/playhead/history"
@@ -92,8 +93,8 @@ func (d *batchDecoder) meta() map[string]string {
 	for name := range d.in.Object() {
 		key := string(name)
 		text, ok := d.in.Text()
-		if !ok {
-			d.refuse("meta", "want an object of strings")
+		if !ok || !utf8.ValidString(key) {
+			d.refuse("meta", "want an object of strings of whole characters")
 		}
 		if len(meta) <= history.MaxMetaKeys {
 			meta[key] = string(text)

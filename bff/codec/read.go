@@ -8,13 +8,16 @@ import (
 )
 
 // text returns "" for null, like all readers of fields: not given.
+const wantText = "want a string of whole characters"
+
 func (d *decoder) text(field, known string) string {
 	if d.in.Null() {
 		return ""
 	}
 	text, ok := d.in.Text()
 	if !ok {
-		d.refuse(field, "want a string")
+		d.refuse(field, wantText)
+		return known
 	}
 	if string(text) == known { // most entries of a body share it, and then its memory
 		return known

@@ -27,7 +27,8 @@ type Record struct {
 	Device      string            `json:"device,omitempty"`
 	Meta        map[string]string `json:"meta,omitempty"`
 	WatchedMS   int64             `json:"watched_ms,omitempty" doc:"Milliseconds of the object that were played, over all sessions that said so."`
-	ETag        string            `json:"etag" doc:"Another one whenever anything else of the record is."`
+	Incomplete  bool              `json:"incomplete,omitempty" doc:"There may be an older part that could not be read in time: plays, the furthest position and others may be less than they are."`
+	ETag        string            `json:"etag" doc:"Another one whenever anything else of the record is, but incomplete."`
 }
 
 // NewRecord returns an item of the service's, nil for one without an object: there
@@ -49,6 +50,7 @@ func NewRecord(it *historyv1.Item) *Record {
 		Device:      it.Device,
 		Meta:        it.Meta,
 		WatchedMS:   it.WatchedMs,
+		Incomplete:  it.Incomplete,
 		ETag:        FormatETag(it.Etag),
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // DecodeRow reads a record, as [Record] writes it, as the report that left it behind. What
 // a report cannot carry over is passed by: the furthest position, plays, what was played,
-// and the etag.
+// whether that is all, and the etag.
 // The error is one of [FieldError], for the row alone.
 func DecodeRow(uid string, line []byte) (*historyv1.Heartbeat, *FieldError) {
 	d := batchDecoder{decoder: newDecoder(line, "rows"), uid: uid, batch: &Batch{}}
@@ -36,7 +36,7 @@ func (d *batchDecoder) row(h *historyv1.Heartbeat) {
 		switch string(name) {
 		case "state":
 			h.Kind = d.state()
-		case "furthest_ms", "plays", "completed_at", "watched_ms", "etag":
+		case "furthest_ms", "plays", "completed_at", "watched_ms", "incomplete", "etag":
 			d.in.Skip()
 		default:
 			d.field(h, name)

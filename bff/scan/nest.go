@@ -10,7 +10,8 @@ const maxNames = 24
 
 // Object returns the names of the next value, which must be an object. The caller
 // reads or skips the value of each before asking for the next, and does not break
-// off. A name is valid until its value is read.
+// off. A name is valid until its value is read. One with half a pair of surrogates is
+// no UTF-8.
 func (in *Input) Object() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var seen [maxNames][]byte

@@ -1,6 +1,7 @@
 // Package scan reads JSON from front to back without building values of its own,
 // several times faster than encoding/json, and stricter: it refuses invalid UTF-8,
-// lone surrogates and repeated names, all of which encoding/json mends in silence.
+// lone surrogates and repeated names, all of which encoding/json mends in silence. A
+// lone surrogate spoils its own string only.
 package scan
 
 import (
@@ -37,6 +38,7 @@ type Input struct {
 	depth   int
 	buf     []byte // the last string that had escapes
 	escaped bool   // the last string was one of them
+	lone    bool   // and had a surrogate without its other half
 	err     error
 }
 

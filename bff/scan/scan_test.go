@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/playhead/playhead/bff/scan"
 )
@@ -40,9 +41,7 @@ func TestSkip(t *testing.T) {
 		{"short escape", `"\u12"`, "illegal escape"},
 		{"sign in an escape", `"\u+123"`, "illegal escape"},
 		{"escape at the end", `"\`, "illegal escape"},
-		{"high surrogate alone", `"\ud83d"`, "illegal escape"},
-		{"low surrogate alone", `"\ude00"`, "illegal escape"},
-		{"two high surrogates", `"\ud83d\ud83d"`, "illegal escape"},
+		{"surrogate and a broken escape", `"\ud83d\u12"`, "illegal escape"},
 		{"invalid UTF-8", "\"\xff\"", "invalid UTF-8"},
 		{"surrogate in UTF-8", "\"\xed\xa0\x80\"", "invalid UTF-8"},
 		{"zero in front", "01", "want nothing more"},
@@ -65,6 +64,31 @@ func TestSkip(t *testing.T) {
 				t.Errorf("%q: %v, want %v with %q", tt.text, err, scan.ErrSyntax, tt.want)
 			}
 		})
+	}
+}
+
+// TestHalfAPair refuses a string with half a pair of surrogates, and reads on behind it.
+func TestHalfAPair(t *testing.T) {
+	for _, text := range []string{`"\ud83d"`, `"\ude00"`, `"\ud83d\ud83d"`, `"a\ude00\ud83d"`, `"\ud83d\u0061"`, `"\ud83dx"`} {
+		in := scan.New([]byte("[" + text + `,"whole \ud83d\ude00",{` + text + `:1}]`))
+		var read []string
+		for i := range in.Array() {
+			if i == 2 {
+				for name := range in.Object() {
+					if utf8.Valid(name) {
+						t.Errorf("the name %s is %q", text, name)
+					}
+					in.Skip()
+				}
+				continue
+			}
+			if got, ok := in.Text(); ok {
+				read = append(read, string(got))
+			}
+		}
+		if err := in.End(); err != nil || !slices.Equal(read, []string{"whole 😀"}) {
+			t.Errorf("%s: read %q, %v", text, read, err)
+		}
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // text reads a string from its opening quote on. One without escapes is a part of
 // the data, any other is put together in the buffer.
 func (in *Input) text() []byte {
-	in.escaped = false
+	in.escaped, in.lone = false, false
 	start := in.pos + 1
 	for i := start; i < len(in.data); i++ {
 		switch c := in.data[i]; {
@@ -67,6 +67,11 @@ func (in *Input) escape(s []byte) int {
 	}
 	if s[1] == 'u' {
 		r, n := codePoint(s)
+		if utf16.IsSurrogate(r) {
+			in.lone = true
+			in.buf = append(in.buf, 0xe0|byte(r>>12), 0x80|byte(r>>6&0x3f), 0x80|byte(r&0x3f))
+			return n
+		}
 		in.buf = utf8.AppendRune(in.buf, r)
 		return n
 	}
@@ -79,7 +84,8 @@ func (in *Input) escape(s []byte) int {
 }
 
 // codePoint decodes \u0000, or two of them that are a pair of surrogates. It returns
-// the length of what it decoded, 0 if that is illegal.
+// the length of what it decoded, 0 if that is illegal. A surrogate alone is returned
+// as it is.
 func codePoint(s []byte) (r rune, n int) {
 	r = unit(s)
 	switch {
@@ -88,10 +94,10 @@ func codePoint(s []byte) (r rune, n int) {
 	case !utf16.IsSurrogate(r):
 		return r, 6
 	}
-	if r = utf16.DecodeRune(r, unit(s[6:])); r == unicode.ReplacementChar {
-		return 0, 0
+	if pair := utf16.DecodeRune(r, unit(s[6:])); pair != unicode.ReplacementChar {
+		return pair, 12
 	}
-	return r, 12
+	return r, 6
 }
 
 // unit returns -1 for what is no escape of four hexadecimal digits.

@@ -6,14 +6,15 @@ import (
 )
 
 // Text returns the next value, a string without its quotes and escapes, valid until
-// the next one is read. Any other value is skipped and not ok.
+// the next one is read. Any other value is skipped and not ok, and so is a string with
+// half a pair of surrogates.
 func (in *Input) Text() (text []byte, ok bool) {
 	if in.Kind() != Text {
 		in.Skip()
 		return nil, false
 	}
 	text = in.text()
-	return text, in.err == nil
+	return text, in.err == nil && !in.lone
 }
 
 // Int returns the next value, a number without fraction and exponent that fits.

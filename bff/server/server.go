@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -100,15 +101,48 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 // server bounds every wait for a client: a phone that lost its network in the
 // middle of a request must not keep a connection.
 func (s *Server) server() *http.Server {
-	return &http.Server{
+	silent := &silent{conns: make(map[net.Conn]struct{})}
+	srv := &http.Server{
 		Handler:           hearing(s.cfg.Handler),
 		ConnContext:       remember,
-		ConnState:         s.metrics.state,
+		ConnState:         func(conn net.Conn, state http.ConnState) { silent.state(conn, state); s.metrics.state(conn, state) },
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
+	}
+	srv.RegisterOnShutdown(silent.close)
+	return srv
+}
+
+// silent are the connections on which nothing was said yet, such as browsers open ahead of
+// need. A stop closes them at once: [http.Server.Shutdown] waits five seconds for them.
+type silent struct {
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	closed bool
+}
+
+func (s *silent) state(conn net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case state != http.StateNew:
+		delete(s.conns, conn)
+	case s.closed:
+		_ = conn.Close() // there is nothing to lose
+	default:
+		s.conns[conn] = struct{}{}
+	}
+}
+
+func (s *silent) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for conn := range s.conns {
+		_ = conn.Close() // there is nothing to lose
 	}
 }

@@ -109,6 +109,30 @@ func waitClosed(t *testing.T, addr string) {
 	}
 }
 
+// A browser opens connections ahead of need. One on which nothing was said is not under way,
+// and does not hold up the end.
+func TestStopDoesNotWaitForSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := memnet.Listen()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- server.New(server.Config{Handler: newSlow(), Listener: l, Drain: time.Second}).Run(ctx)
+		}()
+		conn, err := l.Dial(ctx, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		synctest.Wait()
+		stop()
+		began := time.Now()
+		if err := <-ended; err != nil || time.Since(began) > 100*time.Millisecond {
+			t.Errorf("Run: %v, after %v", err, time.Since(began))
+		}
+	})
+}
+
 func TestStopCutsOffWhatTakesTooLong(t *testing.T) {
 	h := newSlow()
 	addr, stop, ended := start(t, server.Config{Handler: h, Drain: time.Millisecond})

@@ -18,6 +18,10 @@ import (
 // one is what guessing would look for (RFC 7518, section 3.2).
 const MinSecret = 32
 
+// Leeway is how far the clocks of those who sign tokens may be off: a token is valid so
+// much earlier and later than it says.
+const Leeway = 30 * time.Second
+
 // ErrInvalid means that a token proves nothing.
 var ErrInvalid = errors.New("token not valid")
 
@@ -66,7 +70,7 @@ func Open(cfg Config) (v *Verifier, err error) {
 		}
 		methods = append(methods, jwt.SigningMethodRS256.Alg(), jwt.SigningMethodES256.Alg(), jwt.SigningMethodEdDSA.Alg())
 	}
-	options := []jwt.ParserOption{jwt.WithValidMethods(methods), jwt.WithExpirationRequired()}
+	options := []jwt.ParserOption{jwt.WithValidMethods(methods), jwt.WithExpirationRequired(), jwt.WithLeeway(Leeway)}
 	if cfg.Audience != "" {
 		options = append(options, jwt.WithAudience(cfg.Audience))
 	}
@@ -74,7 +78,8 @@ func Open(cfg Config) (v *Verifier, err error) {
 	return v, nil
 }
 
-// Verify returns the uid of a token, and until when it is valid. It fails with
+// Verify returns the uid of a token, and until when it is taken, which is [Leeway] after
+// its own end. It fails with
 // [ErrInvalid] unless the token is signed with the secret or a key, has not expired, and
 // its subject is a legal uid.
 func (v *Verifier) Verify(text string) (uid string, until time.Time, err error) {
@@ -85,7 +90,7 @@ func (v *Verifier) Verify(text string) (uid string, until time.Time, err error) 
 	if err := history.ValidateUID(claims.Subject); err != nil {
 		return "", time.Time{}, fmt.Errorf("%w: subject is no uid", ErrInvalid)
 	}
-	return claims.Subject, claims.ExpiresAt.Time, nil
+	return claims.Subject, claims.ExpiresAt.Add(Leeway), nil
 }
 
 // Bearer returns the token of an Authorization header. It fails with [ErrInvalid].

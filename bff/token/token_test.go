@@ -33,7 +33,7 @@ func sign(t *testing.T, method jwt.SigningMethod, key any, claims jwt.MapClaims)
 }
 
 func TestVerifyRefuses(t *testing.T) {
-	soon, past := time.Now().Add(time.Hour).Unix(), time.Now().Add(-time.Second).Unix()
+	soon, past := time.Now().Add(time.Hour).Unix(), time.Now().Add(-token.Leeway-time.Second).Unix()
 	good := jwt.MapClaims{"sub": "u1", "exp": soon, "aud": "players"}
 	tests := []struct {
 		name string
@@ -87,12 +87,36 @@ func TestMint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if uid, until, err := v.Verify(text); err != nil || uid != "a.b_c~d@e-F9" || time.Until(until) != time.Minute {
-			t.Errorf("got %q until %v, %v, want the uid it was made for, for a minute", uid, until, err)
+		if uid, until, err := v.Verify(text); err != nil || uid != "a.b_c~d@e-F9" || time.Until(until) != time.Minute+token.Leeway {
+			t.Errorf("got %q until %v, %v, want the uid it was made for, for a minute and the leeway", uid, until, err)
 		}
-		time.Sleep(time.Minute + time.Second)
+		time.Sleep(time.Minute + token.Leeway)
 		if _, _, err := v.Verify(text); !errors.Is(err, jwt.ErrTokenExpired) {
 			t.Errorf("after its time: %v, want %v", err, jwt.ErrTokenExpired)
+		}
+	})
+}
+
+// TestLeeway takes a token whose signer's clock is a little fast or slow.
+func TestLeeway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, now := verifier(t, ""), time.Now()
+		at := func(d time.Duration) int64 { return now.Add(d).Unix() }
+		for _, tt := range []struct {
+			name     string
+			nbf, exp time.Duration
+			want     bool
+		}{
+			{"as it says", -time.Minute, time.Minute, true},
+			{"a fast clock", token.Leeway - time.Second, time.Hour, true},
+			{"a clock that is too fast", token.Leeway + time.Second, time.Hour, false},
+			{"a slow clock", -time.Hour, -token.Leeway + time.Second, true},
+			{"a clock that is too slow", -time.Hour, -token.Leeway - time.Second, false},
+		} {
+			_, _, err := v.Verify(signed(t, jwt.MapClaims{"sub": "u1", "nbf": at(tt.nbf), "exp": at(tt.exp)}))
+			if (err == nil) != tt.want {
+				t.Errorf("%s: %v", tt.name, err)
+			}
 		}
 	})
 }

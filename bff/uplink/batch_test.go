@@ -220,18 +220,19 @@ func TestOrderIsKept(t *testing.T) {
 	})
 }
 
-// hold sends calls of 50 heartbeats to an instance that does not answer until let go.
+// hold sends calls of 50 heartbeats, of a user each, to an instance that does not answer
+// until let go.
 func hold(t *testing.T, i *instance, c *uplink.Client, calls int) (letGo func()) {
 	t.Helper()
 	i.hang = make(chan struct{})
 	var wg sync.WaitGroup
-	for range calls {
+	for k := range calls {
 		wg.Go(func() {
-			if _, err := c.Apply(t.Context(), beats("u1", 50)); err != nil {
+			if _, err := c.Apply(t.Context(), beats(fmt.Sprint("held", k), 50)); err != nil {
 				t.Error(err)
 			}
 		})
-		time.Sleep(10 * time.Millisecond) // of the bubble: it is on its way, if it can be
+		time.Sleep(3 * time.Millisecond) // of the bubble: it is on its way, if it can be
 	}
 	return func() {
 		close(i.hang)

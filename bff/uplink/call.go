@@ -16,7 +16,10 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-var errClosed = status.Error(codes.Canceled, "the client is closed")
+var (
+	errClosed = status.Error(codes.Canceled, "the client is closed")
+	errShed   = status.Error(codes.Unavailable, "reads wait until what was reported is written")
+)
 
 // maxAttempts bounds how many instances one call is made to.
 const maxAttempts = 3
@@ -34,10 +37,23 @@ func call[Q interface{ GetUid() string }, A any](
 		resp, err = rpc(l.peer.rpc, ctx, req)
 		if err == nil {
 			c.budget.earn()
+			l.alive()
 		}
 		return status.Code(err) == codes.Unavailable && c.budget.spend(), err
 	})
 	return resp, err
+}
+
+// read is call for what can wait when more comes than is written: those who read again,
+// because of a change that they may have missed, must not keep others from reporting.
+func read[Q interface{ GetUid() string }, A any](
+	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
+) (*A, error) {
+	if l := c.table.Load().owners[history.BucketOf(req.GetUid())]; l != nil && l.crowded() {
+		c.metrics.refused.Inc()
+		return nil, errShed
+	}
+	return call(ctx, c, req, rpc)
 }
 
 // upload is a call of many heartbeats, which travels alone.
@@ -73,12 +89,14 @@ func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (
 	}
 }
 
-// budget keeps an outage of what is behind the instances from tripling their load:
-// a call is made again only while fewer than one in ten have failed lately. It is what
-// gRPC calls retry throttling.
+// budget keeps an outage of what is behind the instances from multiplying their load:
+// whatever is sent again, or to a second instance, is sent only while fewer than one in
+// ten have failed lately. It is what gRPC calls retry throttling.
 type budget struct{ debt atomic.Int64 } // tenths of a failure
 
-const maxDebt = 1000 // a hundred failures
+// maxDebt is two thousand failures. The first thousand are the calls that may be on their
+// way to an instance that dies.
+const maxDebt = 20_000
 
 func (b *budget) earn() {
 	if b.debt.Load() > 0 {

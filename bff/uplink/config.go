@@ -27,8 +27,9 @@ type Config struct {
 	// Queue bounds the heartbeats that wait for one instance (default 10,000). What
 	// comes beyond is answered with Unavailable at once.
 	Queue int
-	// Patience is how long an instance may take over a batch while there is another
-	// one (default 1 s). Then the batch goes there.
+	// Patience is how long an instance may answer nothing while there is another one
+	// (default 1 s). Then that one is asked as well, unless it takes long, too; and an
+	// instance that is overtaken so is left.
 	Patience time.Duration
 	// Refresh is how often names are looked up (default 5 s), and Lookup does it (by
 	// default the system's resolver).
@@ -48,9 +49,6 @@ const (
 	maxBatch = 1000
 	maxBytes = 512 << 10
 	maxShare = 64 << 10
-	// window is how many batches are on their way to an instance at once. The service
-	// stores them one after the other; meanwhile the next one grows.
-	window = 4
 )
 
 func (c Config) withDefaults() Config {

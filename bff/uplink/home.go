@@ -16,6 +16,9 @@ const (
 	// perEdit spreads those who are watched anew, and have all to read again, over some
 	// seconds: 10,000 in each.
 	perEdit = 100 * time.Microsecond
+	// maxMoves and perMove do so for those who come from another instance, which may be in
+	// trouble: 2,000 in each second.
+	maxMoves, perMove = 100, 500 * time.Microsecond
 )
 
 // home is a stream over which an instance tells of users, opened again as often as it
@@ -32,6 +35,7 @@ type edit struct {
 	uid   string
 	id    uint64
 	begin bool
+	moved bool // from another instance
 }
 
 type watchStream = grpc.BidiStreamingClient[historyv1.WatchRequest, historyv1.WatchResponse]
@@ -100,11 +104,11 @@ func (h *home) serve(ctx context.Context) (worked bool, err error) {
 		heard <- worked
 	}()
 	for h.waits(ctx) {
-		req := h.take()
+		req, pause := h.take()
 		if err := stream.Send(req); err != nil {
 			break // hear knows why
 		}
-		sleep(ctx, perEdit*time.Duration(len(req.Added)))
+		sleep(ctx, pause)
 	}
 	return <-heard, context.Cause(ctx)
 }
@@ -119,7 +123,7 @@ func (h *home) anew() {
 			continue
 		}
 		for _, l := range u.listeners {
-			h.edit(edit{uid, l.id, true})
+			h.edit(edit{uid: uid, id: l.id, begin: true})
 		}
 	}
 }
@@ -147,19 +151,25 @@ func (h *home) waits(ctx context.Context) bool {
 	}
 }
 
-// take returns the next message. What begins in it does so before anything ends.
-func (h *home) take() *historyv1.WatchRequest {
+// take returns the next message, and how long to wait after it. What begins in it does so
+// before anything ends.
+func (h *home) take() (_ *historyv1.WatchRequest, pause time.Duration) {
 	h.watching.mu.Lock()
 	defer h.watching.mu.Unlock()
-	req, n := &historyv1.WatchRequest{}, 0
+	req, n, moves := &historyv1.WatchRequest{}, 0, 0
 	for _, e := range h.edits {
-		if n == maxEdits || e.begin && len(req.Removed) > 0 {
+		if n == maxEdits || moves == maxMoves || e.begin && len(req.Removed) > 0 {
 			set(h.wake)
 			break
 		}
 		n++
 		if who := (&historyv1.Watcher{Uid: e.uid, Id: e.id}); e.begin {
 			req.Added = append(req.Added, who)
+			pause += perEdit
+			if e.moved {
+				moves++
+				pause += perMove - perEdit
+			}
 		} else {
 			req.Removed = append(req.Removed, who)
 		}
@@ -167,5 +177,5 @@ func (h *home) take() *historyv1.WatchRequest {
 	if h.edits = h.edits[n:]; len(h.edits) == 0 {
 		h.edits = nil
 	}
-	return req
+	return req, pause
 }

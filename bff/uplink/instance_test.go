@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,12 +35,16 @@ type instance struct {
 	broken error  // what streams end with once a batch has come
 	skew   uint64 // what is added to the numbers of answers
 
-	desk desk // of those who watch
+	desk    desk          // of those who watch
+	sending chan struct{} // holds one: a mutex would stop the time of a bubble
+
+	serve func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) // when set, answers batches side by side
 
 	mu      sync.Mutex
 	batches [][]*historyv1.Heartbeat // over streams
 	alone   []int                    // sizes of the others
 	queued  int                      // heartbeats to be acknowledged as queued
+	still   chan struct{}            // closed when the instance goes on; nil while it runs
 	answer  func(*historyv1.ApplyRequest) *historyv1.ApplyResponse
 }
 
@@ -63,7 +68,8 @@ func listen(tb testing.TB, addr string) net.Listener {
 }
 
 func serveOn(tb testing.TB, l net.Listener) *instance {
-	i := &instance{server: grpc.NewServer(), health: health.NewServer(), addr: l.Addr().String(), asked: make(chan struct{}, 1000)}
+	i := &instance{health: health.NewServer(), addr: l.Addr().String(), asked: make(chan struct{}, 1000), sending: make(chan struct{}, 1)}
+	i.server = grpc.NewServer(grpc.UnaryInterceptor(i.unary), grpc.StreamInterceptor(i.stream))
 	historyv1.RegisterHistoryServiceServer(i.server, i)
 	healthv1.RegisterHealthServer(i.server, i.health)
 	go func() { _ = i.server.Serve(l) }() // ends with Stop
@@ -82,6 +88,56 @@ func open(tb testing.TB, cfg uplink.Config, instances ...*instance) *uplink.Clie
 	}
 	tb.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// stop has the instance answer nothing at all until resume, with its connections open.
+func (i *instance) stop() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.still = make(chan struct{})
+}
+
+func (i *instance) resume() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	close(i.still)
+	i.still = nil
+}
+
+// runs waits until the instance does not stand still.
+func (i *instance) runs(ctx context.Context) {
+	i.mu.Lock()
+	still := i.still
+	i.mu.Unlock()
+	if still != nil {
+		select {
+		case <-still:
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (i *instance) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if i.runs(ctx); ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return handle(ctx, req)
+}
+
+func (i *instance) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	i.runs(stream.Context())
+	return handle(srv, running{stream, i})
+}
+
+// running is a stream of an instance that may stand still.
+type running struct {
+	grpc.ServerStream
+	instance *instance
+}
+
+func (r running) SendMsg(m any) error {
+	r.instance.runs(r.Context())
+	return r.ServerStream.SendMsg(m)
 }
 
 // awaitUp waits until each of the instances serves somebody.
@@ -111,7 +167,12 @@ func (i *instance) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplySt
 		if req.Batch.Ack == historyv1.Ack_ACK_QUEUED {
 			i.queued += len(req.Batch.Heartbeats)
 		}
+		serve := i.serve
 		i.mu.Unlock()
+		if serve != nil {
+			go serve(req, func(resp *historyv1.ApplyStreamResponse) { i.send(stream, resp) }) // ends by itself
+			continue
+		}
 		resp := i.store(stream.Context(), req.Batch)
 		if i.broken != nil {
 			return i.broken
@@ -120,6 +181,27 @@ func (i *instance) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplySt
 			return err
 		}
 	}
+}
+
+func (i *instance) send(stream grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse], resp *historyv1.ApplyStreamResponse) {
+	i.sending <- struct{}{}
+	_ = stream.Send(resp) // the test misses it
+	<-i.sending
+}
+
+// serving has batches answered side by side from now on.
+func (i *instance) serving(fn func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse))) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.serve = fn
+}
+
+// whole is the answer that all of a batch is stored.
+func whole(req *historyv1.ApplyStreamRequest) *historyv1.ApplyStreamResponse {
+	n := len(req.Batch.Heartbeats)
+	return &historyv1.ApplyStreamResponse{Sequence: req.Sequence, Result: &historyv1.ApplyResponse{
+		Statuses: slices.Repeat([]historyv1.Status{historyv1.Status_STATUS_STORED}, n),
+	}}
 }
 
 func (i *instance) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {

@@ -17,53 +17,119 @@ var (
 	errRetired = status.Error(codes.Unavailable, "the instance is not up any more")
 )
 
-// lane gathers calls and sends them in batches over one stream, in their order.
+// maxRefused bounds the users of whom a lane remembers that they were refused.
+const maxRefused = 1 << 16
+
+// lane gathers calls and sends them in batches over one stream. A user's calls keep their
+// order: one leaves when those before it are answered, or together with them.
 type lane struct {
-	link *link
+	link   *link
+	stream *stream
 
 	mu      sync.Mutex
-	waiting []*pending
-	events  int       // heartbeats in waiting
-	since   time.Time // when the first of waiting came
+	waiting []*pending       // may leave, oldest first
+	events  int              // heartbeats in waiting
+	held    int              // heartbeats that wait for the answer to their user's last ones
+	users   map[string]*user // with calls that wait or are on their way
+	calm    time.Time        // when nothing waited that could have left
+	refused map[string]int   // users, how often one after the other
 	retired bool
 
 	wake chan struct{} // capacity 1: something waits
 	full chan struct{} // capacity 1: a whole batch waits
 }
 
+// user is whose calls a lane has. The lane's mutex guards it.
+type user struct {
+	uid    string
+	calls  int        // that wait or are on their way
+	flying int        // of those, the ones on their way
+	batch  *batch     // which has them
+	held   []*pending // that wait for their answer
+}
+
 func newLane(l *link) *lane {
-	return &lane{link: l, wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
+	lane := &lane{link: l, users: make(map[string]*user), refused: make(map[string]int), wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
+	lane.stream = newStream(lane)
+	return lane
 }
 
-// apply waits for the answer to p, until the caller's context is done.
-func (l *lane) apply(p *pending) (*historyv1.ApplyResponse, error) {
-	if err := l.add(p); err != nil {
-		return nil, err
-	}
-	select {
-	case a := <-p.done:
-		return a.resp, a.err
-	case <-p.ctx.Done():
-		return nil, status.FromContextError(p.ctx.Err()).Err()
-	}
-}
-
+// add has a call leave soon, or refuses it.
 func (l *lane) add(p *pending) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	p.came = time.Now()
+	u := l.users[p.uid()]
 	switch {
 	case l.retired:
 		return errRetired
-	case l.events+len(p.req.Heartbeats) > l.link.cfg.Queue:
+	case l.events+l.held+len(p.req.Heartbeats) > l.link.cfg.Queue, l.sheds(p, u != nil):
 		return errFull
 	}
-	if len(l.waiting) == 0 {
-		l.since = time.Now()
+	if u == nil {
+		u = &p.first
+		u.uid = p.uid()
+		l.users[u.uid] = u
+	}
+	u.calls++
+	p.user = u
+	if u.flying > 0 {
+		l.hold(p)
+	} else {
+		l.queue(p, p.came)
+	}
+	l.notify()
+	return nil
+}
+
+// queue lets a call leave. The caller holds l.mu.
+func (l *lane) queue(p *pending, now time.Time) {
+	if p.ready = now; len(l.waiting) == 0 {
+		l.calm = now
 	}
 	l.waiting = append(l.waiting, p)
 	l.events += len(p.req.Heartbeats)
-	l.notify()
-	return nil
+}
+
+// hold has a call wait for the answer to its user's last one. The caller holds l.mu.
+func (l *lane) hold(p *pending) {
+	p.user.held = append(p.user.held, p)
+	l.held += len(p.req.Heartbeats)
+}
+
+// sheds reports whether a call is to be refused because it would be answered too late: when
+// the oldest one has waited for long. A moment's wait is nothing, but with more work than is
+// done it would never end, and is kept short; who was refused before is refused last. Where
+// answers take long nobody has two calls. The caller holds l.mu.
+func (l *lane) sheds(p *pending, another bool) bool {
+	if another && l.link.slow() {
+		return true
+	}
+	if len(l.waiting) == 0 {
+		return false
+	}
+	limit, waits := l.link.cfg.Patience, p.came.Sub(l.waiting[0].ready)
+	if waits <= limit/4 && len(l.refused) == 0 { // as nearly always
+		return false
+	}
+	times := l.refused[p.uid()]
+	if l.crowded(p.came, limit) {
+		limit = limit / 16 * time.Duration(4+min(times, 4))
+	}
+	if waits <= limit {
+		delete(l.refused, p.uid())
+		return false
+	}
+	if len(l.refused) < maxRefused {
+		l.refused[p.uid()] = times + 1
+	}
+	return true
+}
+
+// crowded reports whether more has come than could leave, for a while. The caller holds
+// l.mu.
+func (l *lane) crowded(now time.Time, while time.Duration) bool {
+	return len(l.waiting) > 0 && now.Sub(l.calm) > while
 }
 
 // notify says what there is. The caller holds l.mu.
@@ -85,25 +151,26 @@ func set(c chan struct{}) {
 
 // run sends until the lane is retired. What is left then goes elsewhere.
 func (l *lane) run() {
-	s := newStream(l.link)
-	for l.due(s.room) {
-		if calls := l.take(); len(calls) > 0 {
-			s.send(calls)
-		} else {
-			<-s.room
+	for l.due() {
+		if b := l.take(l.stream.room()); b != nil {
+			l.stream.send(b)
 		}
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.retired = true
-	fail(l.waiting, errRetired)
-	l.waiting = nil
-	s.end()
+	left := l.waiting
+	for _, u := range l.users {
+		left = append(left, u.held...)
+	}
+	l.waiting, l.users = nil, nil
+	l.mu.Unlock()
+	fail(left, errRetired)
+	l.stream.end()
 }
 
 // due waits until a batch shall leave and has a place on the stream, and reports false
 // when the lane is retired.
-func (l *lane) due(room chan<- struct{}) bool {
+func (l *lane) due() bool {
 	select {
 	case <-l.wake:
 	case <-l.link.retired:
@@ -117,11 +184,18 @@ func (l *lane) due(room chan<- struct{}) bool {
 	case <-l.link.retired:
 		return false
 	}
-	select {
-	case room <- struct{}{}:
-		return true
-	case <-l.link.retired:
-		return false
+	for {
+		wait := l.stream.wait(time.Now())
+		if wait <= 0 {
+			return true
+		}
+		t.Reset(wait)
+		select {
+		case <-l.stream.freed:
+		case <-t.C:
+		case <-l.link.retired:
+			return false
+		}
 	}
 }
 
@@ -129,31 +203,88 @@ func (l *lane) due(room chan<- struct{}) bool {
 func (l *lane) left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Until(l.since.Add(l.link.cfg.Linger))
+	if len(l.waiting) == 0 {
+		return 0
+	}
+	return time.Until(l.waiting[0].ready.Add(l.link.cfg.Linger))
 }
 
-// take returns the calls of the next batch, without those whose callers have left.
-func (l *lane) take() (calls []*pending) {
+// take returns the next batch of at most so many heartbeats, or of one call, without those
+// whose callers have left; nil when there is none.
+func (l *lane) take(room int) *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	events, bytes, taken := 0, 0, 0
+	b, taken := &batch{}, 0
 	for _, p := range l.waiting {
-		if len(calls) > 0 && (events+len(p.req.Heartbeats) > maxBatch || bytes+p.bytes > maxBytes) {
+		n := len(p.req.Heartbeats)
+		if len(b.calls) > 0 && (b.events+n > room || b.bytes+p.bytes > maxBytes) {
 			break
 		}
 		taken++
-		l.events -= len(p.req.Heartbeats)
-		if p.ctx.Err() == nil {
-			calls = append(calls, p)
-			events += len(p.req.Heartbeats)
-			bytes += p.bytes
+		l.events -= n
+		switch {
+		case p.ctx.Err() != nil:
+			l.forget(p)
+		case p.user.flying > 0 && p.user.batch != b:
+			l.hold(p)
+		default:
+			p.user.flying++
+			p.user.batch = b
+			b.add(p)
 		}
 	}
 	l.waiting = slices.Delete(l.waiting, 0, taken)
+	if len(l.waiting) == 0 {
+		l.calm = time.Now()
+		clear(l.refused)
+	}
 	select { // a signal for what is taken now
 	case <-l.full:
 	default:
 	}
 	l.notify()
-	return calls
+	if len(b.calls) == 0 {
+		return nil
+	}
+	return b
+}
+
+// forget is the end of a call. The caller holds l.mu.
+func (l *lane) forget(p *pending) {
+	if p.user.calls--; p.user.calls == 0 && l.users != nil {
+		delete(l.users, p.user.uid)
+	}
+}
+
+// arrived takes calls that are answered: what their users sent next may leave.
+func (l *lane) arrived(calls []*pending, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range calls {
+		u := p.user
+		u.flying--
+		l.forget(p)
+		if u.flying > 0 || len(u.held) == 0 || l.retired {
+			continue
+		}
+		for _, next := range u.held {
+			l.held -= len(next.req.Heartbeats)
+			l.queue(next, now)
+		}
+		u.held = nil
+		l.notify()
+	}
+}
+
+// lane returns the one for requests that ask for the same: who wants neither records
+// nor more safety shall not pay for the neighbours'.
+func (l *link) lane(req *historyv1.ApplyRequest) *lane {
+	i := 0
+	if req.GetReturnRecords() {
+		i |= 1
+	}
+	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
+		i |= 2
+	}
+	return l.lanes[i]
 }

@@ -10,11 +10,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/health" // connections ask instances how they are through it
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -93,11 +96,16 @@ func options(conf *tls.Config) []grpc.DialOption {
 func (p *peer) run() {
 	defer p.conn.Close()
 	defer context.AfterFunc(p.client.ctx, func() { _ = p.conn.Close() })()
-	for pause := firstPause; p.ctx.Err() == nil; {
+	for pause, failed := firstPause, false; p.ctx.Err() == nil; {
 		s := p.conn.GetState()
 		switch s {
 		case connectivity.Ready:
-			pause = p.serve(pause)
+			if failed && !p.answers() { // it is connected, and stands still
+				p.set(nil, down)
+				sleep(p.ctx, firstPause)
+				continue
+			}
+			pause, failed = p.serve(pause)
 			continue
 		case connectivity.TransientFailure:
 			p.set(nil, down)
@@ -117,8 +125,8 @@ const (
 
 // serve has a link up until the connection is no longer ready, or an answer on it
 // failed. In that case it pauses: an instance that connects but does not answer is
-// given ever more time. It returns the next such pause.
-func (p *peer) serve(pause time.Duration) time.Duration {
+// given ever more time. It returns the next such pause, and whether an answer failed.
+func (p *peer) serve(pause time.Duration) (next time.Duration, failed bool) {
 	ready, stop := context.WithCancel(p.ctx)
 	defer stop()
 	l := p.open()
@@ -131,7 +139,7 @@ func (p *peer) serve(pause time.Duration) time.Duration {
 	case <-ready.Done():
 		p.set(nil, connecting)
 		l.retire()
-		return firstPause
+		return firstPause, false
 	case <-l.failed:
 	}
 	if l.worked.Load() {
@@ -145,7 +153,15 @@ func (p *peer) serve(pause time.Duration) time.Duration {
 	l.retire()
 	p.client.cfg.Logger.Warn("instance failed", "addr", p.addr, "pause", pause)
 	sleep(p.ctx, pause/2+rand.N(pause/2))
-	return min(2*pause, longestPause)
+	return min(2*pause, longestPause), true
+}
+
+// answers asks the instance whether it is well.
+func (p *peer) answers() bool {
+	ctx, cancel := context.WithTimeout(p.ctx, p.client.cfg.Patience)
+	defer cancel()
+	_, err := healthv1.NewHealthClient(p.conn).Check(ctx, &healthv1.HealthCheckRequest{})
+	return err == nil || status.Code(err) == codes.Unimplemented
 }
 
 // set publishes what the instance is now.

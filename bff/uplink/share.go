@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
@@ -19,25 +20,42 @@ type pending struct {
 	ctx   context.Context // the caller's
 	req   *historyv1.ApplyRequest
 	bytes int
-	done  chan answer // of capacity 1: who answers does not wait for who has left
+	came  time.Time   // when it came
+	ready time.Time   // when it was free to leave
+	user  *user       // whose it is, where it waits
+	first user        // which is used when the user has no other call there
+	done  chan answer // of capacity 2, a warning and the answer: who answers does not wait for who has left
 }
+
+func newPending(ctx context.Context, req *historyv1.ApplyRequest, bytes int) *pending {
+	return &pending{ctx: ctx, req: req, bytes: bytes, done: make(chan answer, 2)}
+}
+
+func (p *pending) uid() string { return p.req.Heartbeats[0].GetUid() }
 
 type answer struct {
 	resp *historyv1.ApplyResponse
-	err  error
+	err  error // errLate when there is none yet
 }
+
+// errLate is a warning: the instance answers nothing.
+var errLate = errors.New("late")
 
 // share sends a call in the company of others, and again to another instance when
 // the one that had it died: what it stored, it will be found to have stored.
 func (c *Client) share(p *pending) (resp *historyv1.ApplyResponse, err error) {
-	uid := p.req.Heartbeats[0].GetUid()
-	err = c.attempt(p.ctx, history.BucketOf(uid), func(l *link) (again bool, err error) {
-		resp, err = l.lane(p.req).apply(p)
-		if errors.Is(err, errFull) {
+	err = c.attempt(p.ctx, history.BucketOf(p.uid()), func(l *link) (again bool, err error) {
+		resp, err = c.ask(l, p)
+		switch {
+		case errors.Is(err, errRetired): // nothing was sent
+			return true, err
+		case errors.Is(err, errFull):
 			c.metrics.refused.Inc()
 			return false, err
+		case err == nil:
+			c.budget.earn()
 		}
-		return status.Code(err) == codes.Unavailable, err
+		return status.Code(err) == codes.Unavailable && c.budget.spend(), err
 	})
 	if err == nil && unavailable(resp.Statuses) { // as the service answers a call of its own
 		return nil, status.Error(codes.Unavailable, "apply: the cache is unavailable")
@@ -45,41 +63,162 @@ func (c *Client) share(p *pending) (resp *historyv1.ApplyResponse, err error) {
 	return resp, err
 }
 
+// ask waits for an instance's answer to p, until the caller's context is done. When it is
+// late, and another instance is not, that one is asked too, and the first answer counts.
+func (c *Client) ask(l *link, p *pending) (*historyv1.ApplyResponse, error) {
+	if err := l.lane(p.req).add(p); err != nil {
+		return nil, err
+	}
+	select { // nearly always there is no more to it
+	case a := <-p.done:
+		if a.err != errLate { //nolint:errorlint // which nobody wraps
+			return a.resp, a.err
+		}
+	case <-p.ctx.Done():
+		return nil, status.FromContextError(p.ctx.Err()).Err()
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	defer cancel()
+	return c.hedge(ctx, l, p)
+}
+
+func (c *Client) hedge(ctx context.Context, l *link, p *pending) (*historyv1.ApplyResponse, error) {
+	first, second := p.done, c.second(ctx, l, p)
+	for {
+		select {
+		case a := <-first:
+			if a.err == nil || second == nil {
+				return a.resp, a.err
+			}
+			first = nil
+		case a := <-second:
+			switch {
+			case a.err == errLate: //nolint:errorlint // which nobody wraps
+			case a.err == nil:
+				l.overtaken(p)
+				return a.resp, nil
+			case first == nil:
+				return nil, a.err
+			default:
+				second = nil
+			}
+		case <-p.ctx.Done():
+			return nil, status.FromContextError(p.ctx.Err()).Err()
+		}
+	}
+}
+
+// second asks another instance as well, if there is one that is not late and the budget
+// allows. It returns where the answer will be, nil when it does not ask.
+func (c *Client) second(ctx context.Context, l *link, p *pending) <-chan answer {
+	other := c.table.Load().next(history.BucketOf(p.uid()), []*peer{l.peer})
+	if other == nil || other.late(time.Now()) || !c.budget.spend() {
+		return nil
+	}
+	again := newPending(ctx, p.req, p.bytes)
+	if other.lane(p.req).add(again) != nil {
+		return nil
+	}
+	c.metrics.hedges.Inc()
+	return again.done
+}
+
 func unavailable(statuses []historyv1.Status) bool {
 	return !slices.ContainsFunc(statuses, func(s historyv1.Status) bool { return s != historyv1.Status_STATUS_UNAVAILABLE })
 }
 
-// merge returns one request for all the calls, which ask for the same.
-func merge(calls []*pending) *historyv1.ApplyRequest {
-	if len(calls) == 1 {
-		return calls[0].req
+// batch is what leaves together.
+type batch struct {
+	calls         []*pending // nil in place of each that is answered
+	starts        []int      // the index of the first heartbeat of each
+	events, bytes int
+	oldest        *pending
+	sent          time.Time
+	left          int  // calls that are not answered
+	heard         bool // some are
+	warned        bool
+}
+
+func (b *batch) add(p *pending) {
+	if b.oldest == nil || p.came.Before(b.oldest.came) {
+		b.oldest = p
 	}
-	n := 0
-	for _, p := range calls {
-		n += len(p.req.Heartbeats)
+	b.calls = append(b.calls, p)
+	b.starts = append(b.starts, b.events)
+	b.events += len(p.req.Heartbeats)
+	b.bytes += p.bytes
+	b.left++
+}
+
+// merge returns one request for all the calls, which ask for the same.
+func (b *batch) merge() *historyv1.ApplyRequest {
+	if len(b.calls) == 1 {
+		return b.calls[0].req
 	}
 	all := &historyv1.ApplyRequest{
-		Heartbeats:    make([]*historyv1.Heartbeat, 0, n),
-		ReturnRecords: calls[0].req.ReturnRecords, Ack: calls[0].req.Ack,
+		Heartbeats:    make([]*historyv1.Heartbeat, 0, b.events),
+		ReturnRecords: b.calls[0].req.ReturnRecords, Ack: b.calls[0].req.Ack,
 	}
-	for _, p := range calls {
+	for _, p := range b.calls {
 		all.Heartbeats = append(all.Heartbeats, p.req.Heartbeats...)
 	}
 	return all
 }
 
-// deliver gives each call its part of the response to all.
-func deliver(calls []*pending, resp *historyv1.ApplyResponse) {
-	from := 0
-	for _, p := range calls {
-		to := from + len(p.req.Heartbeats)
-		own := part(resp, from, to)
-		if own.err == nil && !p.req.GetReturnRecords() && !slices.ContainsFunc(own.resp.GetRecords(), isThere) {
-			own.resp.Records = nil // those of others are in conflict
-		}
-		p.done <- own
-		from = to
+// answered returns the calls that a response answers, and where in it the heartbeats of each
+// begin.
+func (b *batch) answered(resp *historyv1.ApplyStreamResponse) (calls []*pending, starts []int) {
+	indexes := resp.GetIndexes()
+	if len(indexes) == 0 && b.left == len(b.calls) {
+		b.left = 0
+		return b.calls, b.starts
 	}
+	if len(indexes) == 0 {
+		for i := range b.events {
+			indexes = append(indexes, uint32(i)) //nolint:gosec // at most maxBatch
+		}
+	}
+	return b.partly(indexes)
+}
+
+// partly is answered for a response about some of the heartbeats. Those of one call are
+// always answered together.
+func (b *batch) partly(indexes []uint32) (calls []*pending, starts []int) {
+	for at, index := range indexes {
+		i, ok := slices.BinarySearch(b.starts, int(index))
+		if !ok || b.calls[i] == nil {
+			continue
+		}
+		calls, starts = append(calls, b.calls[i]), append(starts, at)
+		b.calls[i] = nil
+		b.left--
+	}
+	return calls, starts
+}
+
+// rest returns the calls that are not answered.
+func (b *batch) rest() []*pending {
+	return slices.DeleteFunc(slices.Clone(b.calls), func(p *pending) bool { return p == nil })
+}
+
+// warn tells the callers that the instance answers nothing.
+func (b *batch) warn() {
+	if b.warned || b.heard {
+		return
+	}
+	b.warned = true
+	for _, p := range b.calls {
+		p.done <- answer{err: errLate}
+	}
+}
+
+// own is what a response says of a call whose heartbeats begin at an index.
+func own(p *pending, resp *historyv1.ApplyResponse, from int) answer {
+	a := part(resp, from, from+len(p.req.Heartbeats))
+	if a.err == nil && !p.req.GetReturnRecords() && !slices.ContainsFunc(a.resp.GetRecords(), isThere) {
+		a.resp.Records = nil // those of others are in conflict
+	}
+	return a
 }
 
 // part cuts out what became of the heartbeats from one index to before another.

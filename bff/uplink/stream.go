@@ -12,34 +12,72 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// stream carries the batches of a lane, a few at a time. The service answers them in
-// their order.
+const (
+	// window is how many batches of a lane are on their way without an answer while the
+	// instance is quick. The next one grows meanwhile.
+	window = 4
+	// slowWindow is how many there are when it is not.
+	slowWindow = 64
+)
+
+// stream carries the batches of a lane, several at a time. The service answers them in any
+// order, and in parts where a part of it is slow.
 type stream struct {
+	lane   *lane
 	link   *link
 	ctx    context.Context
 	cancel context.CancelFunc
 	rpc    grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse] // nil until it is needed
-	room   chan struct{}                                                                         // one for each batch on its way
-	sent   uint64
+	freed  chan struct{}                                                                         // capacity 1: there is room
 
 	mu     sync.Mutex
-	flying [][]*pending // sent and not answered, oldest first
-	broken error        // why no answer comes any more
-	ended  bool         // nothing more is sent
-	watch  *time.Timer  // runs while an answer is due
+	sent   uint64
+	last   time.Time         // when the last one was
+	flying map[uint64]*batch // sent, and not answered as a whole
+	places int               // of those, the ones without any answer
+	pace   pace
+	broken error       // why no answer comes any more
+	ended  time.Time   // since when nothing more is sent
+	watch  *time.Timer // runs while an answer is due
 }
 
-func newStream(l *link) *stream {
-	s := &stream{link: l, room: make(chan struct{}, window)}
-	s.ctx, s.cancel = context.WithCancel(l.peer.client.ctx)
+func newStream(l *lane) *stream {
+	s := &stream{
+		lane: l, link: l.link, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch),
+		pace: newPace(l.link.cfg),
+	}
+	s.ctx, s.cancel = context.WithCancel(l.link.peer.client.ctx)
 	s.watch = time.AfterFunc(time.Hour, s.late)
 	s.watch.Stop()
 	return s
 }
 
+// wait returns how long the next batch has to wait for room, zero when there is some. A
+// quick instance is given one after an answer, a slow one also without every now and then.
+func (s *stream) wait(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.broken != nil, s.pace.room() > 0 && s.places < window:
+		return 0
+	case s.pace.room() > 0 && s.places < slowWindow:
+		return s.last.Add(s.link.cfg.Patience / 10).Sub(now)
+	}
+	s.pace.limited = true
+	return s.link.cfg.Patience
+}
+
+// room is how many heartbeats the next batch may have.
+func (s *stream) room() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return min(max(s.pace.room(), 1), maxBatch)
+}
+
 // send sends a batch. Whatever goes wrong, its calls are answered.
-func (s *stream) send(calls []*pending) {
-	if !s.depart(calls) {
+func (s *stream) send(b *batch) {
+	sequence, ok := s.depart(b)
+	if !ok {
 		return
 	}
 	if s.rpc == nil {
@@ -51,100 +89,175 @@ func (s *stream) send(calls []*pending) {
 		s.rpc = rpc
 		s.link.peer.links.Go(s.receive)
 	}
-	s.sent++
-	s.link.peer.client.metrics.batch(calls)
-	if err := s.rpc.Send(&historyv1.ApplyStreamRequest{Sequence: s.sent, Batch: merge(calls)}); err != nil {
+	s.link.peer.client.metrics.batch(b)
+	if err := s.rpc.Send(&historyv1.ApplyStreamRequest{Sequence: sequence, Batch: b.merge(), Concurrent: true}); err != nil {
 		s.cancel() // if it was not over; receive knows why
 	}
 }
 
 func (s *stream) receive() {
-	for n := uint64(1); ; n++ {
+	for {
 		resp, err := s.rpc.Recv()
+		if err == nil {
+			err = s.arrive(resp)
+		}
 		if err != nil {
 			s.abort(err)
 			return
 		}
-		calls := s.arrive()
-		if resp.GetSequence() != n || calls == nil {
-			s.abort(status.Errorf(codes.Internal, "answer %d came for batch %d", resp.GetSequence(), n))
-			fail(calls, s.broken)
-			return
-		}
-		deliver(calls, resp.GetResult())
 		s.link.worked.Store(true)
-		<-s.room
 	}
 }
 
 // depart notes that a batch is on its way, unless the stream is broken.
-func (s *stream) depart(calls []*pending) bool {
+func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.broken != nil {
-		fail(calls, s.broken)
-		<-s.room
-		return false
+	broken := s.broken
+	if broken == nil {
+		b.sent = time.Now()
+		s.last = b.sent
+		s.sent++
+		s.flying[s.sent] = b
+		s.places++
+		s.pace.flying += b.events
+		if len(s.flying) == 1 {
+			s.watch.Reset(s.link.cfg.Patience)
+		}
 	}
-	if s.flying = append(s.flying, calls); len(s.flying) == 1 {
-		s.watch.Reset(s.link.cfg.Patience)
+	sequence = s.sent
+	s.mu.Unlock()
+	if broken != nil {
+		s.lane.arrived(b.calls, time.Now())
+		fail(b.calls, broken)
 	}
-	return true
+	return sequence, broken == nil
 }
 
-// arrive returns the batch that an answer is for, nil when there is none.
-func (s *stream) arrive() []*pending {
+// arrive delivers an answer to a batch, or to a part of one.
+func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
+	now := time.Now()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.flying) == 0 {
-		return nil
+	b := s.flying[resp.GetSequence()]
+	if b == nil {
+		s.mu.Unlock()
+		return status.Errorf(codes.Internal, "an answer to batch %d, which is not on its way", resp.GetSequence())
 	}
-	calls := s.flying[0]
-	s.flying = s.flying[1:]
-	if len(s.flying) > 0 || s.ended {
-		s.watch.Reset(s.link.cfg.Patience)
-	} else {
+	s.link.heard(now, now.Sub(b.sent))
+	calls, starts := b.answered(resp)
+	if !b.heard {
+		b.heard = true
+		s.leave(b, now)
+	}
+	if b.left == 0 {
+		delete(s.flying, resp.GetSequence())
+	}
+	if len(s.flying) == 0 && s.ended.IsZero() {
 		s.watch.Stop()
 	}
-	return calls
+	s.mu.Unlock()
+	s.lane.arrived(calls, now)
+	for i, p := range calls {
+		p.done <- own(p, resp.GetResult(), starts[i])
+	}
+	return nil
+}
+
+// leave makes room for the next batch. What is still to come of this one the service
+// bounds. The caller holds s.mu.
+func (s *stream) leave(b *batch, now time.Time) {
+	s.places--
+	s.pace.answered(b, now)
+	set(s.freed)
 }
 
 // end says that nothing more is sent, and waits for nothing.
 func (s *stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = true
+	s.ended = time.Now()
 	if s.rpc == nil || s.rpc.CloseSend() != nil {
 		s.cancel()
 	}
 	s.watch.Reset(s.link.cfg.Patience)
 }
 
-// late gives an answer up that another instance could give sooner, and one that
-// nobody waits for.
+// late tells the callers of batches that are on their way for long when the instance
+// answers nothing at all: another one may be quicker. What is with an instance that has no
+// link any more is given up then.
 func (s *stream) late() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.link.peer
-	if len(s.flying) > 0 && p.ctx.Err() == nil && p.client.alone(p) {
-		s.watch.Reset(s.link.cfg.Patience)
+	p, now, patience := s.link.peer, time.Now(), s.link.cfg.Patience
+	if len(s.flying) == 0 {
+		if !s.ended.IsZero() {
+			s.cancel()
+		}
 		return
 	}
-	s.cancel()
+	quiet := s.link.quiet(now)
+	if !s.ended.IsZero() {
+		quiet = min(quiet, now.Sub(s.ended))
+	}
+	switch {
+	case quiet < patience:
+		s.watch.Reset(patience - quiet)
+	case p.ctx.Err() == nil && p.client.alone(p):
+		s.watch.Reset(patience)
+	case !s.ended.IsZero():
+		s.cancel()
+	default:
+		s.watch.Reset(s.warn(now))
+	}
+}
+
+// warn tells the callers of all batches that are late, and returns when the next one will
+// be. The caller holds s.mu.
+func (s *stream) warn(now time.Time) (next time.Duration) {
+	next = s.link.cfg.Patience
+	for _, b := range s.flying {
+		if left := s.link.cfg.Patience - now.Sub(b.sent); left > 0 {
+			next = min(next, left)
+		} else {
+			b.warn()
+		}
+	}
+	return next
+}
+
+// age is how long the oldest batch without any answer is on its way.
+func (s *stream) age(now time.Time) (oldest time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.flying {
+		if !b.heard {
+			oldest = max(oldest, now.Sub(b.sent))
+		}
+	}
+	return oldest
+}
+
+// cut is how long ago there were too many heartbeats on their way.
+func (s *stream) cut(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Sub(s.pace.cut)
 }
 
 // abort answers all calls on their way with what ended the stream.
 func (s *stream) abort(err error) {
 	s.cancel()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.watch.Stop()
 	s.broken = moved(err)
-	for _, calls := range s.flying {
-		fail(calls, s.broken)
-		<-s.room
+	var calls []*pending
+	for _, b := range s.flying {
+		calls = append(calls, b.rest()...)
 	}
 	s.flying = nil
+	s.mu.Unlock()
+	s.lane.arrived(calls, time.Now())
+	fail(calls, s.broken)
+	set(s.freed)
 	s.link.fail()
 }
 

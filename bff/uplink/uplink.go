@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -22,6 +23,7 @@ import (
 // context alone.
 type Client struct {
 	cfg     Config
+	born    time.Time
 	metrics *metrics
 	budget  budget
 	table   atomic.Pointer[table]
@@ -49,7 +51,7 @@ func Open(cfg Config) (*Client, error) {
 	if len(addrs)+len(names) == 0 {
 		return nil, errors.New("uplink: no address of history-service")
 	}
-	c := &Client{cfg: cfg, sources: make(map[string][]string), unknown: make(map[string]bool), peers: make(map[string]*peer)}
+	c := &Client{cfg: cfg, born: time.Now(), sources: make(map[string][]string), unknown: make(map[string]bool), peers: make(map[string]*peer)}
 	c.table.Store(&table{pending: true, changed: make(chan struct{})})
 	c.metrics = newMetrics(cfg.Registry, c)
 	c.watching = newWatching(c, cfg.Registry)
@@ -94,27 +96,27 @@ func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	case len(req.GetHeartbeats()) >= c.cfg.Batch, bytes > maxShare: // it needs no company, and shall not delay any
 		return call(ctx, c, upload{req}, applyAlone)
 	}
-	return c.share(&pending{ctx: ctx, req: req, bytes: bytes, done: make(chan answer, 1)})
+	return c.share(newPending(ctx, req, bytes))
 }
 
 // List reads a page of a user's records.
 func (c *Client) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
-	return call(ctx, c, req, historyv1.HistoryServiceClient.List)
+	return read(ctx, c, req, historyv1.HistoryServiceClient.List)
 }
 
 // Points reads where a user stopped in some objects.
 func (c *Client) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
-	return call(ctx, c, req, historyv1.HistoryServiceClient.Points)
+	return read(ctx, c, req, historyv1.HistoryServiceClient.Points)
 }
 
 // Continue reads what a user has begun and not finished.
 func (c *Client) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
-	return call(ctx, c, req, historyv1.HistoryServiceClient.Continue)
+	return read(ctx, c, req, historyv1.HistoryServiceClient.Continue)
 }
 
 // GetSettings reads what a user has decided.
 func (c *Client) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
-	return call(ctx, c, req, historyv1.HistoryServiceClient.GetSettings)
+	return read(ctx, c, req, historyv1.HistoryServiceClient.GetSettings)
 }
 
 // PutSettings changes it.

@@ -61,7 +61,7 @@ func (c *Client) Watch(uid string, id uint64, tell func(*historyv1.Change)) {
 		w.users[uid] = u
 	}
 	u.listeners = append(slices.Clip(u.listeners), listener{id, tell})
-	u.home.edit(edit{uid, id, true})
+	u.home.edit(edit{uid: uid, id: id, begin: true})
 }
 
 // Unwatch ends that.
@@ -74,7 +74,7 @@ func (c *Client) Unwatch(uid string, id uint64) {
 		return
 	}
 	u.listeners = slices.DeleteFunc(slices.Clone(u.listeners), func(l listener) bool { return l.id == id })
-	u.home.edit(edit{uid, id, false})
+	u.home.edit(edit{uid: uid, id: id})
 	if len(u.listeners) == 0 {
 		delete(w.users, uid)
 	}
@@ -106,8 +106,8 @@ func (w *watching) settle(t *table) {
 		old := u.home
 		u.home = w.homeOf(owner)
 		for _, l := range u.listeners {
-			u.home.edit(edit{uid, l.id, true})
-			old.edit(edit{uid, l.id, false})
+			u.home.edit(edit{uid: uid, id: l.id, begin: true, moved: old != nil})
+			old.edit(edit{uid: uid, id: l.id})
 		}
 	}
 }

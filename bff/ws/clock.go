@@ -15,7 +15,7 @@ const expired websocket.StatusCode = 4401
 // the player is there.
 func (s *session) tick() {
 	cfg, now := &s.handler.cfg, time.Now()
-	switch silent := s.silent(now); {
+	switch silent := s.silent(); {
 	case !now.Before(s.until):
 		s.leave(&farewell{expired, "the token has expired"})
 		return
@@ -33,9 +33,11 @@ func (s *session) tick() {
 	}
 }
 
-func (s *session) silent(now time.Time) time.Duration {
-	return now.Sub(time.Unix(0, s.heard.Load()))
-}
+// life is how long there is a handler. It goes on evenly whatever becomes of the wall clock:
+// one that is set half an hour ahead must not make all connections look idle.
+func (h *Handler) life() time.Duration { return time.Since(h.born) }
+
+func (s *session) silent() time.Duration { return s.handler.life() - time.Duration(s.heard.Load()) }
 
 func (s *session) ping(patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -47,7 +49,7 @@ func (s *session) ping(patience time.Duration) bool {
 // no ping.
 func (s *session) next() time.Duration {
 	cfg, now := &s.handler.cfg, time.Now()
-	silent := s.silent(now)
+	silent := s.silent()
 	wait := cfg.Ping
 	if silent < cfg.Ping {
 		wait -= silent

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -71,9 +72,11 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*session, error
 	if h.cfg.Changes != nil && r.URL.Query().Get("push") == "true" {
 		s.id = identity()
 	}
-	if s.uid, s.until, err = h.cfg.Tokens.Verify(text); err != nil {
+	uid, until, err := h.cfg.Tokens.Verify(text)
+	if err != nil {
 		return nil, err
 	}
+	s.uid, s.until = uid, time.Now().Add(time.Until(until))
 	for _, f := range []format{protoFormat{}, jsonFormat{}} {
 		if slices.Contains(offered, f.name()) {
 			s.format = f

@@ -10,12 +10,13 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/ws"
 )
 
 func TestWhoMayConnect(t *testing.T) {
 	bubble(t, ws.Config{Origins: []string{"https://app.example"}}, func(t *testing.T, w *world) {
-		good, expired := mint(t, "u1", time.Hour), mint(t, "u1", -time.Second)
+		good, expired := mint(t, "u1", time.Hour), mint(t, "u1", -token.Leeway-time.Second)
 		header := "Authorization: Bearer " + good
 		claims := jwt.MapClaims{"sub": "u1", "aud": audience, "exp": time.Now().Add(time.Hour).Unix()}
 		unsigned := sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, claims)

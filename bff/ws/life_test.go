@@ -16,6 +16,7 @@ import (
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/limit"
+	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/ws"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -93,7 +94,7 @@ func TestWhoNeverWaitsIsCutOff(t *testing.T) {
 func TestTheTokenExpires(t *testing.T) {
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 		began := time.Now()
-		conn, _, err := w.knock(t, []string{inJSON}, "Authorization: Bearer "+mint(t, "u1", time.Minute))
+		conn, _, err := w.knock(t, []string{inJSON}, "Authorization: Bearer "+mint(t, "u1", time.Minute-token.Leeway))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,6 +108,37 @@ func TestTheTokenExpires(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second) // of the bubble, for the writer to notice
 	})
+}
+
+// A wall clock that is set an hour ahead makes nobody idle, and no token expire. The time of a
+// bubble has no monotonic clock, so this is in real time: a ping is only sent to who is not
+// idle.
+func TestTheWallClockIsSetAhead(t *testing.T) {
+	w := newWorld(t, ws.Config{Ping: 10 * time.Millisecond, Idle: 30 * time.Minute})
+	if !w.handler.SetWallClock(time.Hour) {
+		t.Error("the handler knows the wall clock alone")
+	}
+	pinged := make(chan struct{}, 1000)
+	header := http.Header{"Authorization": {"Bearer " + mint(t, "u1", 30*time.Minute)}}
+	conn, _, err := w.open(t, &websocket.DialOptions{
+		Subprotocols: []string{inJSON}, HTTPHeader: header,
+		OnPingReceived: func(context.Context, []byte) bool { pinged <- struct{}{}; return true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, conn, message("1", beat))
+	if !w.handler.Monotonic() {
+		t.Error("the token expires by the wall clock")
+	}
+	ended := conn.CloseRead(t.Context())
+	for range 3 {
+		select {
+		case <-pinged:
+		case <-ended.Done():
+			t.Fatal("the connection has ended")
+		}
+	}
 }
 
 func TestWhoIsThereMayBeSilentForAWhile(t *testing.T) {
@@ -229,7 +261,7 @@ func TestTheTokenExpiresWithinAMessage(t *testing.T) {
 		}
 		go func() { _, _ = io.Copy(io.Discard, conn) }() // ends with the connection
 		began := time.Now()
-		first := append([]byte(handshake(mint(t, "u1", 20*time.Second))), 0x01, 0x80|1, 0, 0, 0, 0, '{') // text, to be continued
+		first := append([]byte(handshake(mint(t, "u1", 20*time.Second-token.Leeway))), 0x01, 0x80|1, 0, 0, 0, 0, '{') // text, to be continued
 		for _, err := conn.Write(first); err == nil; _, err = conn.Write([]byte{0x00, 0x80 | 1, 0, 0, 0, 0, ' '}) {
 			time.Sleep(time.Second) // of the bubble
 			if w.count(t, "playhead_ws_connections", "") == 0 {

@@ -22,9 +22,9 @@ type session struct {
 	format  format
 	uid     string
 	user    *user
-	until   time.Time    // the token's end
+	until   time.Time    // the token's end, by the monotonic clock from the handshake on
 	id      uint64       // names it where it is told of changes, else 0
-	heard   atomic.Int64 // when the last message came, Unix nanoseconds
+	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's life
 	clock   *time.Timer  // calls tick
 	slow    *time.Timer  // for answers, once there was one
 
@@ -40,7 +40,7 @@ type session struct {
 // start serves the connection until it ends.
 func (s *session) start(conn *websocket.Conn, wire net.Conn) {
 	s.conn, s.wire = conn, wire
-	s.heard.Store(time.Now().UnixNano())
+	s.heard.Store(int64(s.handler.life()))
 	s.clock = time.AfterFunc(time.Hour, s.tick)
 	h := s.handler
 	h.mu.Lock()
@@ -66,7 +66,7 @@ func (s *session) run() {
 		// connection to end closes it.
 		typ, r, failed := s.conn.Reader(context.Background())
 		if err = failed; err == nil {
-			s.heard.Store(time.Now().UnixNano())
+			s.heard.Store(int64(s.handler.life()))
 			err = s.done(s.message(typ, r))
 		}
 	}

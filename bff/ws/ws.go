@@ -63,6 +63,7 @@ type Config struct {
 // Handler makes and serves connections.
 type Handler struct {
 	cfg     Config
+	born    time.Time // with its monotonic reading
 	metrics *metrics
 	buffers sync.Pool // of *bytes.Buffer
 
@@ -92,7 +93,7 @@ func New(cfg Config) (*Handler, error) {
 	cfg.Patience = positive(cfg.Patience, 5*time.Second)
 	cfg.Drain = positive(cfg.Drain, 5*time.Second)
 	cfg.Spread = positive(cfg.Spread, 5*time.Second)
-	h := &Handler{cfg: cfg, sessions: make(map[*session]struct{}), users: make(map[string]*user)}
+	h := &Handler{cfg: cfg, born: time.Now(), sessions: make(map[*session]struct{}), users: make(map[string]*user)}
 	h.metrics = newMetrics(cfg.Registry)
 	h.buffers.New = func() any { return new(bytes.Buffer) }
 	return h, nil

@@ -9,8 +9,7 @@ import (
 )
 
 // BenchmarkFold archives records that were born without knowing what the archive
-// holds, of a type that is folded and of one that is not, and in turns with that
-// records that lack nothing. The difference is a get for each record, and what is
+// holds, and in turns with that records that lack nothing. The difference is a get for each record, and what is
 // given back to the cache.
 func BenchmarkFold(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
@@ -18,19 +17,18 @@ func BenchmarkFold(b *testing.B) {
 	keepLog(b, e.Redis)
 	m := newMeter(b, map[string]string{"redis": e.Redis, "hbase": e.HBase})
 	l := &line{b: b, meter: m, cache: openCache(b, e.Redis), archive: openTable(b, e.HBase, "bench_fold")}
-	of := func(partial bool, unfolded ...uint32) func() figures {
+	of := func(partial bool) func() figures {
 		return func() figures {
-			l.partial, l.unfolded = partial, unfolded
+			l.partial = partial
 			return l.round()
 		}
 	}
 	of(false)()
 	for b.Loop() {
-		f := turns(of(false), of(true), of(true, 1))
-		whole, folded, unfolded := f[0], f[1], f[2]
+		f := turns(of(false), of(true))
+		whole, folded := f[0], f[1]
 		b.ReportMetric(whole.rate, "keys/s")
 		b.ReportMetric(folded.rate/whole.rate, "folded-of-whole")
-		b.ReportMetric(unfolded.rate/whole.rate, "unfolded-of-whole")
 		b.ReportMetric(whole.cpu["all"], "us/key")
 		b.ReportMetric(folded.cpu["all"], "folded-us/key")
 		b.ReportMetric(folded.cpu["hbase"]-whole.cpu["hbase"], "fold-hbase-us/key")

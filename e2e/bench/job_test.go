@@ -88,8 +88,7 @@ type line struct {
 	rounds  int
 	cells   []cell // what the last round put
 
-	partial  bool     // the records know nothing of the archive's
-	unfolded []uint32 // types for which that stays so
+	partial bool // the records know nothing of the archive's
 }
 
 // round writes first heartbeats of new viewers, announces all keys and has a job
@@ -99,13 +98,14 @@ func (l *line) round() figures {
 	writes := newAudience(announcements, fmt.Sprintf("j%d.", l.rounds))
 	rand.Shuffle(len(writes), func(i, j int) { writes[i], writes[j] = writes[j], writes[i] }) // viewers come in no order
 	queue := memqueue.New(memqueue.Config{})
-	if _, err := queue.Publish(l.b.Context(), l.mark(writes)); err != nil {
+	l.mark(writes)
+	if _, err := queue.Publish(l.b.Context(), announce(writes)); err != nil {
 		l.b.Fatal(err)
 	}
 	l.cells = encode(writes)
 	ctx, cancel := context.WithCancel(l.b.Context())
 	defer cancel()
-	j, err := job.New(job.Config{Unfolded: l.unfolded, Cache: l.cache, Archive: l.archive, Consumer: until{queue, announcements, cancel}})
+	j, err := job.New(job.Config{Cache: l.cache, Archive: l.archive, Consumer: until{queue, announcements, cancel}})
 	if err != nil {
 		l.b.Fatal(err)
 	}
@@ -122,22 +122,28 @@ func (l *line) round() figures {
 	return f
 }
 
-// mark stores all heartbeats with marks and returns the keys under those.
-func (l *line) mark(all audience) []history.Dirty {
-	var keys []history.Dirty
+// announce names the keys of all heartbeats.
+func announce(all audience) []history.Announcement {
+	keys := make([]history.Announcement, len(all))
+	for i := range all {
+		keys[i].Key = all[i].Key
+	}
+	return keys
+}
+
+// mark stores all heartbeats, each under a mark.
+func (l *line) mark(all audience) {
 	for from := 0; from < len(all); from += batch {
 		part := all[from : from+batch]
 		for i := range part {
 			part[i].Mark, part[i].Record.Partial = true, l.partial
 		}
-		for i, out := range l.cache.Apply(l.b.Context(), part) {
+		for _, out := range l.cache.Apply(l.b.Context(), part) {
 			if out.Status != history.Applied {
 				l.b.Fatalf("a write has status %d: %v", out.Status, out.Err)
 			}
-			keys = append(keys, history.Dirty{Key: part[i].Key, Mark: out.Mark})
 		}
 	}
-	return keys
 }
 
 // until is a consumer that stops the job when so many keys are committed.
@@ -165,7 +171,7 @@ type countdown struct {
 // Commit implements [history.Claim].
 func (c *countdown) Commit(ctx context.Context, d history.Delivery) error {
 	err := c.Claim.Commit(ctx, d)
-	if c.left -= len(d.Dirty); c.left <= 0 {
+	if c.left -= len(d.Keys); c.left <= 0 {
 		c.stop()
 	}
 	return err

@@ -17,24 +17,29 @@ import (
 )
 
 // BenchmarkLedger does what a job asks of Redis, and nothing else: it loads announced
-// records and settles their marks, in chunks of 500 keys of neighbouring buckets. What
+// records and settles them, in chunks of 500 keys of neighbouring buckets. What
 // remains of BenchmarkJob is the archive's and the job's own.
 func BenchmarkLedger(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	keepLog(b, e.Redis)
 	m := newMeter(b, map[string]string{"redis": e.Redis})
 	l := &line{b: b, meter: m, cache: openCache(b, e.Redis)}
-	var keys []history.Dirty
+	var held []history.Content
 	load := func() figures {
 		pipeline.Flush(b, e)
 		l.rounds++
-		keys = l.mark(newAudience(announcements, fmt.Sprintf("l%d.", l.rounds)))
-		slices.SortFunc(keys, func(x, y history.Dirty) int {
+		written := newAudience(announcements, fmt.Sprintf("l%d.", l.rounds))
+		l.mark(written)
+		held = held[:0]
+		for _, w := range written {
+			held = append(held, history.Content{Key: w.Key, Revision: w.Record.Revision})
+		}
+		slices.SortFunc(held, func(x, y history.Content) int {
 			return cmp.Compare(history.BucketOf(x.Key.UID), history.BucketOf(y.Key.UID))
 		})
-		return l.each(keys, l.load)
+		return l.each(held, l.load)
 	}
-	settle := func() figures { return l.each(keys, l.cache.Settle) }
+	settle := func() figures { return l.each(held, l.cache.Settle) }
 	for b.Loop() {
 		f := turns(load, settle)
 		for i, name := range []string{"load", "settle"} {
@@ -48,7 +53,7 @@ func BenchmarkLedger(b *testing.B) {
 }
 
 // each does something with all keys, chunk by chunk, eight at once.
-func (l *line) each(keys []history.Dirty, do func(context.Context, []history.Dirty) error) figures {
+func (l *line) each(keys []history.Content, do func(context.Context, []history.Content) error) figures {
 	return l.meter.measure(l.b, len(keys), func() time.Duration {
 		began := time.Now()
 		var g errgroup.Group
@@ -63,7 +68,7 @@ func (l *line) each(keys []history.Dirty, do func(context.Context, []history.Dir
 	})
 }
 
-func (l *line) load(ctx context.Context, keys []history.Dirty) error {
+func (l *line) load(ctx context.Context, keys []history.Content) error {
 	ask := make([]history.Key, len(keys))
 	for i, d := range keys {
 		ask[i] = d.Key

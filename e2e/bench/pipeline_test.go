@@ -107,7 +107,7 @@ func (c *course) verify(b *testing.B) {
 	}
 	defer archive.Close()
 	rep, err := replay.Check(b.Context(), replay.Model(c.plan), map[string]replay.Reader{
-		"redis": replay.FromCache(c.cache), "hbase": archive.Get,
+		"redis": replay.FromCache(c.cache), "hbase": replay.FromArchive(archive),
 	})
 	if err != nil {
 		b.Fatal(err)

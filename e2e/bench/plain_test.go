@@ -52,18 +52,10 @@ func (p *plain) Apply(ctx context.Context, writes []history.Write) []history.Out
 	for i := range outcomes {
 		outcomes[i] = history.Outcome{Status: history.Unknown, Err: err}
 		if err == nil {
-			outcomes[i] = history.Outcome{Status: history.Applied, Mark: fakeMark(writes[i])}
+			outcomes[i] = history.Outcome{Status: history.Applied}
 		}
 	}
 	return outcomes
-}
-
-// fakeMark gives the service a number where it asked for a mark.
-func fakeMark(w history.Write) history.Mark {
-	if !w.Mark {
-		return 0
-	}
-	return history.Mark(time.Now().UnixMicro())
 }
 
 // floorCommands is how many of each command redis-benchmark sends.

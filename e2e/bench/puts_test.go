@@ -123,7 +123,7 @@ type announced struct {
 }
 
 // Publish implements [history.Publisher].
-func (a *announced) Publish(_ context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+func (a *announced) Publish(_ context.Context, keys []history.Announcement) ([]history.Announcement, error) {
 	used := map[int]bool{}
 	for _, m := range wire.Messages(keys, 16, wire.MaxMessage) {
 		if used[m.Partition] {
@@ -143,7 +143,6 @@ type memory struct {
 	history.Cache // nil
 
 	records map[history.Key]*history.Record
-	marks   history.Mark
 }
 
 func (m *memory) entry(k history.Key) history.Entry {
@@ -173,9 +172,5 @@ func (m *memory) apply(w history.Write) history.Outcome {
 		return history.Outcome{Status: history.Conflict, Current: m.entry(w.Key)}
 	}
 	m.records[w.Key] = w.Record
-	if !w.Mark {
-		return history.Outcome{Status: history.Applied}
-	}
-	m.marks++
-	return history.Outcome{Status: history.Applied, Mark: m.marks}
+	return history.Outcome{Status: history.Applied}
 }

@@ -78,29 +78,88 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestOutbox is bounded, gives up first what is superfluous, and is there after a reload.
-func TestOutbox(t *testing.T) {
+// TestTabs has two tabs share a storage, of which one goes away.
+func TestTabs(t *testing.T) {
 	w := newWorld(t)
-	v := w.open(w.at("/"))
-	for reports, want := range map[string]string{
-		"3, [['start', 0], ['progress', 5], ['progress', 10], ['progress', 15]]": "start:0 progress:10 progress:15 0",
-		"3, [['start', 0], ['progress', 50], ['seek', 10], ['progress', 15]]":    "progress:50 seek:10 progress:15 1",
-		"2, [['pause', 1], ['stop', 2], ['start', 3]]":                           "stop:2 start:3 1",
-	} {
-		if got, err := value[string](v, outbox+"("+reports+")"); err != nil || got != want {
-			t.Errorf("%s: %q, %v, want %q", reports, got, err, want)
-		}
+	first := w.open(w.at("/"))
+	second := first.beside(w, w.at("/"))
+	for i, v := range []*window{first, second} {
+		v.client(w, fmt.Sprintf("for (let i = 0; i <= %d; i++) client.report(beat('tab%d' + i))", 4*i, i))
+	}
+	second.until("client.waiting === 5")
+	first.do(chromedp.Navigate("about:blank"))
+	second.until("client.waiting === 6") // when it looks the next time
+	second.until("(client.connect(), client.waiting === 0)")
+	if got := w.ids(); len(got) != 6 {
+		t.Errorf("the history has %q", got)
 	}
 }
 
-// outbox puts reports into one of a size, and says what is left after a reload, and how many
-// of them were lost.
-const outbox = `(async (limit, reports) => {
-	const { Outbox } = await import('/assets/outbox.js');
-	const kept = new Map();
-	const storage = { getItem: (key) => kept.get(key) ?? null, setItem: (key, text) => kept.set(key, text) };
-	const box = new Outbox(limit, storage, 'k');
-	for (const [kind, position_ms] of reports) box.push({ object: { id: '1', type: 1 }, session: 's', kind, position_ms });
-	const left = new Outbox(limit, storage, 'k').head(100);
-	return left.map((beat) => beat.kind + ':' + beat.position_ms).concat(String(box.dropped)).join(' ');
-})`
+// TestClosingTab sends the newest of what waits when the page goes away, as much as a browser
+// lets it, and the rest from the next page.
+func TestClosingTab(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.at("/"))
+	v.client(w, `await client.connect();
+		await new Promise((resolve) => client.addEventListener('open', resolve));
+		client.leave();
+		for (let i = 0; i < 120; i++) client.report(beat('o' + i, { meta: { title: 'x'.repeat(900) } }))`)
+	v.do(chromedp.Navigate(w.at("/docs")))
+	w.eventually("the newest is there", func() bool { return w.point("o119") != nil })
+	if w.point("o0") != nil {
+		t.Error("all of it was sent")
+	}
+	v.do(chromedp.Navigate(w.at("/")))
+	v.client(w, "client.connect()")
+	v.until("client.waiting === 0")
+	if w.point("o0") == nil {
+		t.Error("the oldest is lost")
+	}
+}
+
+// TestHalfAnEmoji reports a title that was cut.
+func TestHalfAnEmoji(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.at("/"))
+	v.client(w, `client.connect();
+		client.report(beat('cut', { meta: { title: 'A tiny happy film \u{1F600}'.slice(0, 19) } }))`)
+	v.until("client.waiting === 0")
+	if w.point("cut") == nil {
+		t.Error("it was not stored")
+	}
+}
+
+// TestBack goes to another page and back, which the browser has kept as it was.
+func TestBack(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.live()
+	v.click("#play")
+	v.seek(100)
+	w.reaches("100", "playing", 100*time.Second)
+	v.until("(window.before = true, addEventListener('pageshow', (e) => (window.kept = e.persisted)), true)")
+	v.until(fmt.Sprintf("(location.href = %q, true)", w.at("/docs")))
+	w.reaches("100", "stopped", 100*time.Second)
+	v.until("location.pathname === '/docs'")
+	v.until("(history.back(), true)")
+	v.until("window.before && window.kept")
+	v.live()
+	v.until("document.querySelector('#clip').paused ? (document.querySelector('#play').click(), false) : true")
+	w.reaches("100", "playing", 100*time.Second)
+}
+
+// client makes one in the page, under the name client, and acts with it.
+func (v *window) client(w *world, act string) {
+	v.Helper()
+	script := fmt.Sprintf(`(async () => {
+		const { Playhead } = await import('/assets/playhead.js');
+		const beat = (id, more) => ({ object: { id, type: 1 }, kind: 'stop', position_ms: 5000, duration_ms: 600000,
+			event_time: new Date().toISOString(), ...more });
+		const client = window.client = new Playhead({ token: () => %q, storage: localStorage, key: 'test', minWait: 10 });
+		%s;
+		return true;
+	})()`, w.token, act)
+	if ok, err := value[bool](v, script); err != nil || !ok {
+		v.Fatalf("%s: %v", act, err)
+	}
+}

@@ -80,6 +80,8 @@ func TestNames(t *testing.T) {
 	w.report(library...)
 	v := w.open(w.signedIn("/"))
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.says("#cards", "Low Tide") // which is read beside the list, as is the switch
+	v.until("document.querySelector('#recording').checkVisibility()")
 	v.live()
 	v.hasNames(
 		"searchbox Search in the history", "combobox Type", "button Clear…", "switch Recording", "link Low Tide", "button Delete Low Tide",

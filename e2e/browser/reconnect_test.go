@@ -47,7 +47,7 @@ func TestReportsSurviveReload(t *testing.T) {
 	v.says("#connection", "Reconnecting")
 	v.seek(20)
 	v.click("#play")
-	v.until("JSON.parse(sessionStorage.getItem('playhead.outbox.demo')).length >= 2")
+	v.until("Number(document.querySelector('#waiting').textContent) >= 2")
 	w.start()
 	v.until(fmt.Sprintf("fetch(%q).then((r) => r.ok, () => false)", w.at("/docs")))
 	v.until("(location.reload(), true)")

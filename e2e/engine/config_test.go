@@ -123,8 +123,8 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(e.Nodes) != 3 || e.Running() || e.Addr() != "" {
-		t.Errorf("new cluster has %d nodes, running %t, address %q; want 3, false, none", len(e.Nodes), e.Running(), e.Addr())
+	if len(e.Nodes) != 4 || e.Running() || e.Addr() != "" {
+		t.Errorf("new cluster has %d nodes, running %t, address %q; want 4, false, none", len(e.Nodes), e.Running(), e.Addr())
 	}
 	if want := filepath.Join(dir, "data", "redis_cluster-2"); e.Nodes[2].Dir != want {
 		t.Errorf("third node works in %s, want %s", e.Nodes[2].Dir, want)

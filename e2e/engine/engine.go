@@ -28,10 +28,11 @@ type Config struct {
 	Detach   bool         // true: processes outlive this one; false: they die with it
 	Log      *slog.Logger // nil is silent
 	Redis    []string     // more arguments of redis-server, such as --appendfsync always
+	RedisEnv []string     // more of redis-server's environment, such as LD_PRELOAD=...
 	HBase    [][2]string  // more properties of hbase-site.xml, each a name and a value
 }
 
-// Engine is one real engine: one process, or three for the Redis Cluster.
+// Engine is one real engine: one process, or four for the Redis Cluster.
 // Its methods must not be called concurrently on the same value; two values
 // and two programs on the same folder exclude each other while starting.
 type Engine struct {
@@ -81,7 +82,7 @@ func (c Config) complete() (Config, error) {
 // Name is the name Open was given.
 func (e *Engine) Name() string { return e.kind.name }
 
-// Addr is where clients connect: host:port, for the Redis Cluster three of
+// Addr is where clients connect: host:port, for the Redis Cluster four of
 // them with commas between, for HBase the ZooKeeper quorum.
 func (e *Engine) Addr() string { return strings.Join(addrs(e.Nodes), ",") }
 

@@ -22,11 +22,11 @@ func redisKind() kind {
 	}
 }
 
-// redisClusterKind is three masters without replicas; each also has a port
-// for the bus between them.
+// redisClusterKind is four masters without replicas; each also has a port
+// for the bus between them. A master that is away takes its slots with it, and no more.
 func redisClusterKind() kind {
 	k := redisKind()
-	k.name, k.ports = "redis_cluster", [][]int{{1, 11}, {2, 12}, {3, 13}}
+	k.name, k.ports = "redis_cluster", [][]int{{1, 11}, {2, 12}, {3, 13}, {4, 14}}
 	k.argv, k.join = redisClusterArgv, redisJoin
 	return k
 }
@@ -35,16 +35,21 @@ func redisClusterKind() kind {
 // line that tells the process is ours. The log file may lose what the last
 // second brought if the machine dies; the death of the process loses nothing.
 func redisArgv(c Config, n Node) []string {
-	return append([]string{
-		redisServer(c), "--dir", n.Dir, "--set-proc-title", "no",
+	argv := []string{redisServer(c)}
+	if len(c.RedisEnv) > 0 {
+		argv = append(append([]string{"env"}, c.RedisEnv...), argv...)
+	}
+	return append(append(argv,
+		"--dir", n.Dir, "--set-proc-title", "no",
 		"--port", strconv.Itoa(n.Ports[0]), "--bind", "127.0.0.1",
 		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
-	}, c.Redis...) // the later of two settings counts
+	), c.Redis...) // the later of two settings counts
 }
 
 func redisClusterArgv(c Config, n Node) []string {
 	return append(redisArgv(c, n),
-		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(n.Ports[1]), "--cluster-node-timeout", "2000")
+		"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(n.Ports[1]), "--cluster-node-timeout", "2000",
+		"--cluster-require-full-coverage", "no")
 }
 
 // redisReady is false while the server loads its data.

@@ -17,6 +17,8 @@ type checker struct {
 	archive history.Archive
 	doors   []rpcDoor
 	res     *Result
+	// pagesOnly leaves points out: there are none of what the cache has dropped.
+	pagesOnly bool
 
 	visible map[string]map[history.Object]*history.Record // by user
 }
@@ -53,7 +55,7 @@ func (c *checker) stores(ctx context.Context, keys []history.Key) error {
 		if e.Err != nil {
 			return fmt.Errorf("read cache: %w", e.Err)
 		}
-		c.key(keys[i], e, archived[i])
+		c.key(keys[i], e, archived[i].Record)
 	}
 	return nil
 }
@@ -68,20 +70,35 @@ func (c *checker) key(k history.Key, e history.Entry, archived *history.Record) 
 		return
 	}
 	cached, archived := e.Record.After(cleared), archived.After(cleared)
-	inCache, inArchive := s.judge(cached, cleared), s.judge(archived, cleared)
+	if cached == nil && archived != nil && !e.User.Complete() {
+		cached = archived // the cache has dropped it
+	}
+	c.compare(k, s.judge(cached, cleared), s.judge(archived, cleared), cached, archived)
+	c.show(k, visible(cached))
+}
+
+// compare counts what is wrong with a key in one store, or between the two.
+func (c *checker) compare(k history.Key, inCache, inArchive *fault, cached, archived *history.Record) { //nolint:revive // both of both
 	switch {
 	case inCache != nil:
 		c.res.count(k, "cache", inCache)
 	case inArchive != nil:
 		c.res.count(k, "archive", inArchive)
-	case !same(cached, archived):
+	case same(cached, archived):
+	case archived == nil:
+		c.res.count(k, "archive", lost("has nothing, the cache has %+v", *cached))
+	case cached == nil:
+		c.res.count(k, "cache", lost("has nothing, the archive has %+v", *archived))
+	default:
 		c.res.count(k, "archive", lost("is %+v, the cache has %+v", *archived, *cached))
 	}
-	if r := e.Record.Visible(k.Object, &e.User); r != nil {
-		c.show(k, r)
-	} else {
-		c.show(k, nil)
+}
+
+func visible(r *history.Record) *history.Record {
+	if r == nil || r.Deleted() {
+		return nil
 	}
+	return r
 }
 
 // clears judges the time to which an object was cleared.

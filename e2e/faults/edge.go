@@ -31,6 +31,10 @@ type uploadHeartbeat struct {
 	EventTime  time.Time    `json:"event_time"`
 	Session    string       `json:"session"`
 	Device     string       `json:"device"`
+
+	StartedAt *time.Time        `json:"started_at,omitempty"`
+	WatchedMS int64             `json:"watched_ms,omitempty"`
+	Meta      map[string]string `json:"meta,omitempty"`
 }
 
 type uploadObject struct {
@@ -44,6 +48,7 @@ func (d edgeDoor) apply(ctx context.Context, events []*event) ([]bool, error) {
 		body.Heartbeats = append(body.Heartbeats, uploadHeartbeat{
 			Object: uploadObject(e.Key.Object), Kind: kindName(e.Kind), PositionMS: e.Position, DurationMS: e.Duration,
 			EventTime: time.UnixMilli(e.At), Session: e.Session, Device: e.Device,
+			StartedAt: beginning(e), WatchedMS: e.Watched, Meta: e.Meta,
 		})
 	}
 	var answer struct {
@@ -94,6 +99,15 @@ func (d edgeDoor) post(ctx context.Context, uid string, body, answer any) error 
 		return fmt.Errorf("%w: status %d", errRefused, resp.StatusCode)
 	}
 	return json.NewDecoder(resp.Body).Decode(answer)
+}
+
+// beginning returns when the session of an event began, nil where nobody says.
+func beginning(e *event) *time.Time {
+	if e.StartedAt == 0 {
+		return nil
+	}
+	at := time.UnixMilli(e.StartedAt)
+	return &at
 }
 
 func kindName(k history.Kind) string {

@@ -52,7 +52,7 @@ func startAlone(ctx context.Context, t *trial, dir string) (*alone, error) {
 	}
 	a.conn = conn
 	t.load = &load{
-		book: t.book, doors: []rpcDoor{{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)}}, name: "c" + t.res.Case, seed: t.Seed,
+		book: t.book, doors: []rpcDoor{{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)}}, name: "c" + t.res.Case, seed: t.Seed, res: t.res,
 		edge: edgeDoor{addr: addrs[0], secret: []byte(secret)},
 	}
 	watch, end := context.WithCancel(ctx)

@@ -15,12 +15,12 @@ import (
 // engines are the real servers of one run. They die with this process.
 type engines map[string]*engine.Engine
 
-// openEngines opens Redis, Kafka and HBase in a folder of their own. Redis syncs its
+// openEngines opens Redis, a cluster of it, Kafka and HBase in a folder of their own. Redis syncs its
 // file at every write: with everysec an acknowledged write may be lost with the
 // machine, and sometimes with the process.
 func openEngines(o Options) (engines, error) {
 	es := make(engines)
-	for _, name := range []string{"redis", "kafka", "hbase"} {
+	for _, name := range []string{"redis", "redis_cluster", "kafka", "hbase"} {
 		e, err := o.engine(name)
 		if err != nil {
 			return nil, err
@@ -32,13 +32,24 @@ func openEngines(o Options) (engines, error) {
 
 // engine opens one of the run's engines, HBase with more properties than the usual.
 func (o Options) engine(name string, hbase ...[2]string) (*engine.Engine, error) {
+	return o.engineWith(engineConfig{name: name, hbase: hbase})
+}
+
+// engineConfig is how an engine differs from the usual.
+type engineConfig struct {
+	name  string
+	env   []string    // of Redis
+	hbase [][2]string // properties
+}
+
+func (o Options) engineWith(c engineConfig) (*engine.Engine, error) {
 	lib, err := filepath.Abs(o.Lib)
 	if err != nil {
 		return nil, fmt.Errorf("open engines: %w", err)
 	}
-	e, err := engine.Open(name, engine.Config{
+	e, err := engine.Open(c.name, engine.Config{
 		Dir: filepath.Join(o.Dir, "engines"), Lib: lib, PortBase: o.PortBase,
-		Log: slog.New(slog.DiscardHandler), Redis: []string{"--appendfsync", "always"}, HBase: hbase,
+		Log: slog.New(slog.DiscardHandler), Redis: []string{"--appendfsync", "always"}, RedisEnv: c.env, HBase: c.hbase,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open engines: %w", err)

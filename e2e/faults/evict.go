@@ -17,7 +17,7 @@ func eviction(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
 	}
-	t.load.gentle, t.load.edge = true, nil
+	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
 	watch := func(ctx context.Context) error { return pause(ctx, 2*time.Second) }
 	if err := errors.Join(t.underLoad(ctx, watch), t.stack.quiet(ctx, t.Limit)); err != nil {
 		return err
@@ -56,18 +56,18 @@ func (t *trial) evict(ctx context.Context) (map[history.Key]*history.Record, err
 	c := t.stack.redisClient()
 	defer c.Close()
 	evicted := make(map[history.Key]*history.Record)
-	for _, d := range dirty[:len(dirty)/3] {
-		content := fmt.Sprintf("{b%04d}:c:%s:%s", history.BucketOf(d.Key.UID), d.Key.UID, d.Key.Object)
+	for _, k := range dirty[:len(dirty)/3] {
+		content := fmt.Sprintf("{b%04d}:c:%s:%s", history.BucketOf(k.UID), k.UID, k.Object)
 		n, err := c.Del(ctx, content).Result()
 		if err != nil || n != 1 {
 			return nil, fmt.Errorf("evict %s: %d deleted: %w", content, n, err)
 		}
-		old, err := t.stack.archive.Get(ctx, []history.Key{d.Key})
+		old, err := t.stack.archive.Get(ctx, []history.Key{k})
 		if err != nil {
 			return nil, err
 		}
-		evicted[d.Key] = old[0]
-		delete(t.book.stories, d.Key)
+		evicted[k] = old[0].Record
+		delete(t.book.stories, k)
 	}
 	return evicted, nil
 }
@@ -80,8 +80,8 @@ func (t *trial) kept(ctx context.Context, want map[history.Key]*history.Record) 
 		return err
 	}
 	for i, k := range keys {
-		if !same(got[i], want[k]) {
-			t.res.count(k, "archive", lost("has %+v, want as before %+v", got[i], want[k]))
+		if !same(got[i].Record, want[k]) {
+			t.res.count(k, "archive", lost("has %+v, want as before %+v", got[i].Record, want[k]))
 		}
 	}
 	return nil

@@ -2,8 +2,10 @@ package faults
 
 import (
 	"context"
+	"time"
 
 	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // Sent is an event and whether it was acknowledged.
@@ -14,11 +16,44 @@ type Sent struct {
 
 // Judge judges a record of one key.
 func Judge(sent []Sent, r *history.Record, cleared int64) (verdict string) {
-	s := &story{}
-	for _, e := range sent {
-		s.events = append(s.events, &event{Event: e.Event, acked: e.Acked})
+	return verdictOf(storyOf(sent).judge(r, cleared))
+}
+
+// JudgeRead judges what a reader is shown of a key when so many of the events had been
+// acknowledged, in their order.
+func JudgeRead(sent []Sent, since int, r *history.Record) (verdict string) {
+	b, k := newBook(), history.Key{UID: "u", Object: history.Object{ID: "o", Type: 1}}
+	b.stories[k] = storyOf(sent)
+	return verdictOf(b.judgeRead(k, itemOf(r), since))
+}
+
+// Compare compares what the stores have of a key of which one event was acknowledged.
+func Compare(e Sent, cached, archived *history.Record) Result {
+	c, s := &checker{res: &Result{}}, storyOf([]Sent{e})
+	c.compare(history.Key{}, s.judge(cached, 0), s.judge(archived, 0), cached, archived)
+	return *c.res
+}
+
+func itemOf(r *history.Record) *historyv1.Item {
+	if r == nil {
+		return &historyv1.Item{}
 	}
-	switch f := s.judge(r, cleared); {
+	return &historyv1.Item{
+		Object: &historyv1.Object{Id: "o", Type: 1}, State: historyv1.State(r.State), EventTimeMs: r.Version.Time(), PositionMs: r.Resume(),
+		FurthestMs: r.Furthest(), Plays: r.Plays(), WatchedMs: r.Watched(), Session: r.Session, Device: r.Device, Meta: r.Meta,
+	}
+}
+
+func storyOf(sent []Sent) *story {
+	s := &story{}
+	for i, e := range sent {
+		s.events = append(s.events, &event{Event: e.Event, acked: e.Acked, turn: i + 1})
+	}
+	return s
+}
+
+func verdictOf(f *fault) string {
+	switch {
 	case f == nil:
 		return ""
 	case f.resurrected:
@@ -34,4 +69,13 @@ func Proxy(ctx context.Context, to string) (addr string, cut func(), stall func(
 		return "", nil, nil, nil, err
 	}
 	return p.addr(), p.cut, p.stall, p.close, nil
+}
+
+// Lag opens a line that is slow, and returns its address and what sets by how much and closes it.
+func Lag(ctx context.Context, to string) (addr string, set func(time.Duration), end func() error, err error) {
+	l, err := openLag(ctx, to)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	return l.addr(), l.set, l.close, nil
 }

@@ -116,7 +116,7 @@ func (t *trial) sent(ctx context.Context, plans []*replay.Plan) (most int64, err
 
 // compare counts what of the plans is missing or wrong in either store.
 func (t *trial) compare(ctx context.Context, plans []*replay.Plan) error {
-	stores := map[string]replay.Reader{"redis": replay.FromCache(t.stack.cache), "hbase": t.stack.archive.Get}
+	stores := map[string]replay.Reader{"redis": replay.FromCache(t.stack.cache), "hbase": replay.FromArchive(t.stack.archive)}
 	for _, p := range plans {
 		rep, err := replay.Check(ctx, replay.Model(p), stores)
 		if err != nil {

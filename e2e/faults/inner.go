@@ -24,7 +24,7 @@ type innerJob struct {
 
 // startInner starts a job of a group. Its stores are closed with it, by stop.
 func (s *stack) startInner(ctx context.Context, group string, spoil spoiler, archive func(history.Archive) history.Archive) (*innerJob, error) {
-	cache, err := redis.Open(ctx, redis.Config{Addrs: []string{s.es["redis"].Addr()}})
+	cache, err := redis.Open(ctx, s.cacheConfig())
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,14 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // fault is what is wrong with a record.
@@ -17,6 +21,38 @@ func lost(format string, args ...any) *fault { return &fault{why: fmt.Sprintf(fo
 
 func risen(format string, args ...any) *fault {
 	return &fault{resurrected: true, why: fmt.Sprintf(format, args...)}
+}
+
+// view is what a store or a reader shows of a key.
+type view struct {
+	at              int64
+	state           history.State
+	session, device string
+	resume          int64 // where the user is to go on
+	furthest        int64
+	watched         int64
+	plays           int
+	meta            map[string]string
+}
+
+func viewOf(r *history.Record) view {
+	return view{
+		at: r.Version.Time(), state: r.State, session: r.Session, device: r.Device, resume: r.Resume(),
+		furthest: r.Furthest(), watched: r.Watched(), plays: int(r.Plays()), meta: r.Meta, //nolint:gosec // few
+	}
+}
+
+func viewOfItem(it *historyv1.Item) view {
+	return view{
+		at: it.GetEventTimeMs(), state: history.State(it.GetState()), session: it.GetSession(), device: it.GetDevice(), resume: it.GetPositionMs(), //nolint:gosec // an enum
+		furthest: it.GetFurthestMs(), watched: it.GetWatchedMs(), plays: int(it.GetPlays()), meta: it.GetMeta(), //nolint:gosec // few
+	}
+}
+
+func (v view) equal(o view) bool {
+	same := maps.Equal(v.meta, o.meta)
+	v.meta, o.meta = nil, nil
+	return same && reflect.DeepEqual(v, o)
 }
 
 // judge compares what a store holds of a key, of a user cleared at the given time,
@@ -37,58 +73,141 @@ func (s *story) judge(r *history.Record, cleared int64) *fault {
 	case r.Reset < removed:
 		return risen("does not know of the delete at %d", removed)
 	}
-	if f := s.latest(r, max(r.Reset, cleared)); f != nil {
-		return f
-	}
-	return s.sums(r, max(r.Reset, cleared))
-}
-
-func (s *story) has(match func(*event) bool) bool { return slices.ContainsFunc(s.events, match) }
-
-// latest judges the part of a record that is its latest event; nothing at or before
-// floor may be it.
-func (s *story) latest(r *history.Record, floor int64) *fault {
-	_, acked := s.after(floor)
-	want := latest(acked)
+	floor := max(r.Reset, cleared)
+	all, sure := s.after(floor)
 	if r.State == history.StateDeleted {
-		if r.Version.Time() != r.Reset || want != nil {
+		if want := latest(sure); r.Version.Time() != r.Reset || want != nil {
 			return lost("a tombstone at %d, want %s", r.Version.Time(), want)
 		}
 		return nil
 	}
-	var got *event
+	v := viewOf(r)
+	got, f := s.shown(v, floor, latest(sure))
+	if f != nil {
+		return f
+	}
+	if !s.has(func(e *event) bool { return e.shows(v) && e.Position == r.Position }) {
+		return lost("shows a position of %d, which nobody sent", r.Position)
+	}
+	return cmp.Or(v.sums(all, sure, floor), v.details(got, all, sure), viewings(r, all, sure, floor))
+}
+
+func (s *story) has(match func(*event) bool) bool { return slices.ContainsFunc(s.events, match) }
+
+// shown returns the event that a view shows as the latest; nothing at or before floor may be
+// it, and nothing older than what is wanted, nil for none.
+func (s *story) shown(v view, floor int64, want *event) (got *event, f *fault) {
 	for _, e := range s.events {
-		if e.shows(r) {
+		if e.shows(v) && (got == nil || compare(e, got) > 0) {
 			got = e
 		}
 	}
 	switch {
 	case got == nil:
-		return lost("shows what nobody sent: %+v, want at least %s", *r, want)
+		return nil, lost("shows what nobody sent: %+v, want at least %s", v, want)
 	case got.At <= floor:
-		return risen("shows %s, deleted at %d", got, floor)
+		return nil, risen("shows %s, deleted at %d", got, floor)
 	case want != nil && compare(got, want) < 0:
-		return lost("shows %s, want %s", got, want)
+		return nil, lost("shows %s, want %s", got, want)
+	}
+	return got, nil
+}
+
+// shows reports whether the latest event of a view may be e.
+func (e *event) shows(v view) bool {
+	return e.At == v.at && e.state() == v.state && e.Session == v.session && e.Device == v.device
+}
+
+// sums judges the furthest position, the plays and the watched time: all that is sure is in
+// them, and nothing beyond what was sent since the floor.
+func (v view) sums(all, sure []*event, floor int64) *fault {
+	low, high := totals(sure), totals(all)
+	switch {
+	case v.furthest < low.furthest:
+		return lost("furthest is %d, want %d", v.furthest, low.furthest)
+	case v.furthest > high.furthest:
+		return risen("furthest is %d, want at most %d", v.furthest, high.furthest)
+	case v.plays < len(low.completed):
+		return lost("%d completed plays, want %d", v.plays, len(low.completed))
+	case v.plays > len(high.completed):
+		return risen("%d completed plays after %d, want at most %d", v.plays, floor, len(high.completed))
+	case v.watched < low.watched():
+		return lost("%d ms watched, want %d", v.watched, low.watched())
+	case v.watched > high.watched():
+		return risen("%d ms watched after %d, want at most %d", v.watched, floor, high.watched())
 	}
 	return nil
 }
 
-// shows reports whether the latest event of a record is e.
-func (e *event) shows(r *history.Record) bool {
-	return e.At == r.Version.Time() && e.state() == r.State && e.Position == r.Position &&
-		e.Session == r.Session && e.Device == r.Device
+// sum is what events add up to.
+type sum struct {
+	furthest  int64
+	completed map[string]bool  // sessions
+	played    map[string]int64 // milliseconds by session
 }
 
-// sums judges the furthest position and the completed viewings.
-func (s *story) sums(r *history.Record, floor int64) *fault {
-	all, acked := s.after(floor)
-	low, must := sums(acked)
-	high, may := sums(all)
-	switch got := r.Furthest(); {
-	case got < low:
-		return lost("furthest is %d, want %d", got, low)
-	case got > high:
-		return risen("furthest is %d, want at most %d", got, high)
+func totals(events []*event) sum {
+	s := sum{completed: make(map[string]bool), played: make(map[string]int64)}
+	for _, e := range events {
+		if e.Kind == history.KindDelete {
+			continue
+		}
+		s.furthest = max(s.furthest, e.Position)
+		s.played[e.Session] = max(s.played[e.Session], e.Watched)
+		if e.completes() {
+			s.completed[e.Session] = true
+		}
+	}
+	return s
+}
+
+func (s sum) watched() (all int64) {
+	for _, n := range s.played {
+		all += n
+	}
+	return all
+}
+
+// details judges the resume point and the metadata beside a latest event.
+func (v view) details(got *event, all, sure []*event) *fault {
+	if f := v.point(got, all, sure); f != nil {
+		return f
+	}
+	named := func(e *event) bool { return len(e.Meta) > 0 }
+	want := latest(only(sure, named))
+	if want == nil && v.meta == nil {
+		return nil
+	}
+	if !slices.ContainsFunc(only(all, named), func(e *event) bool {
+		return maps.Equal(e.Meta, v.meta) && (want == nil || compareVersion(e, want) >= 0)
+	}) {
+		return lost("has metadata %v, want %+v", v.meta, want)
+	}
+	return nil
+}
+
+// point judges where the user is to go on: at the latest event, or, while that is early, at
+// the latest that was not.
+func (v view) point(got *event, all, sure []*event) *fault {
+	firm := func(e *event) bool { return !e.early() && e.Kind != history.KindDelete }
+	want := latest(only(sure, firm))
+	if slices.ContainsFunc(all, func(e *event) bool {
+		return e.Position == v.resume && compareVersion(e, got) <= 0 &&
+			(firm(e) && (want == nil || compareVersion(e, want) >= 0) || want == nil && compareVersion(e, got) == 0)
+	}) {
+		return nil
+	}
+	return lost("goes on at %d, want %s, or %s as long as it is early", v.resume, got, want)
+}
+
+// viewings judges which viewings a record counts as completed.
+func viewings(r *history.Record, all, sure []*event, floor int64) *fault {
+	may, must := make(map[uint64]bool), make(map[uint64]bool)
+	for session := range totals(all).completed {
+		may[history.ViewingOf(session)] = true
+	}
+	for session := range totals(sure).completed {
+		must[history.ViewingOf(session)] = true
 	}
 	for _, c := range r.Completions {
 		if !may[c.Viewing] {
@@ -102,18 +221,13 @@ func (s *story) sums(r *history.Record, floor int64) *fault {
 	return nil
 }
 
-func sums(events []*event) (furthest int64, viewings map[uint64]bool) {
-	viewings = make(map[uint64]bool)
+func only(events []*event, match func(*event) bool) (some []*event) {
 	for _, e := range events {
-		if e.Kind == history.KindDelete {
-			continue
-		}
-		furthest = max(furthest, e.Position)
-		if e.completes() {
-			viewings[history.ViewingOf(e.Session)] = true
+		if match(e) {
+			some = append(some, e)
 		}
 	}
-	return furthest, viewings
+	return some
 }
 
 // String tells of an event in one line.

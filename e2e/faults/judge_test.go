@@ -29,6 +29,12 @@ func TestJudge(t *testing.T) {
 	maybe := sent(history.KindProgress, 3, 300, false)
 	remove, perhaps := sent(history.KindDelete, 2, 0, true), sent(history.KindDelete, 2, 0, false)
 	after := sent(history.KindStop, 4, 200, true)
+	named, renamed := sent(history.KindProgress, 5, 300, true), sent(history.KindProgress, 6, 300, true)
+	named.Meta, renamed.Meta = map[string]string{"title": "one"}, map[string]string{"title": "two"}
+	played, firm := sent(history.KindProgress, 7, 300, true), sent(history.KindProgress, 8, 20_000, true)
+	played.StartedAt, played.Watched = base-60_000, 30_000
+	firm.StartedAt, firm.Session = base-60_000, "firm"
+	mistake := sent(history.KindStart, 9, 0, true)
 	tests := []struct {
 		name    string
 		sent    []faults.Sent
@@ -62,6 +68,15 @@ func TestJudge(t *testing.T) {
 			r.Completions = fold(first).Completions
 			return &r
 		}(), 0, "resurrected"},
+		{"the metadata", []faults.Sent{named, renamed}, fold(named, renamed), 0, ""},
+		{"older metadata", []faults.Sent{named, renamed}, changed(fold(named, renamed), func(r *history.Record) { r.Meta = named.Meta }), 0, "lost"},
+		{"the watched time", []faults.Sent{played, firm}, fold(played, firm), 0, ""},
+		{"the watched time is missing", []faults.Sent{played, firm}, changed(fold(played, firm), func(r *history.Record) { r.Watches = nil }), 0, "lost"},
+		{"too much watched time", []faults.Sent{firm}, changed(fold(firm), func(r *history.Record) {
+			r.Watches = []history.Watch{{At: base, Viewing: 1, Watched: 99_000}}
+		}), 0, "resurrected"},
+		{"started by mistake", []faults.Sent{firm, mistake}, fold(firm, mistake), 0, ""},
+		{"the resume point is missing", []faults.Sent{firm, mistake}, changed(fold(firm, mistake), func(r *history.Record) { r.Firm = history.Firm{} }), 0, "lost"},
 		{"cleared", []faults.Sent{first, second}, nil, base + 2, ""},
 		{"cleared in part", []faults.Sent{first, after}, fold(first, after).After(base + 1), base + 1, ""},
 		{"shown though cleared", []faults.Sent{first}, fold(first), base + 1, "resurrected"},
@@ -72,5 +87,69 @@ func TestJudge(t *testing.T) {
 				t.Errorf("judge %+v, cleared to %d: got %q, want %q", tt.record, tt.cleared, got, tt.want)
 			}
 		})
+	}
+}
+
+func changed(r *history.Record, change func(*history.Record)) *history.Record {
+	c := *r
+	change(&c)
+	return &c
+}
+
+// TestJudgeRead has a reader see what it may and may not, where the first two events were
+// acknowledged before it read and the others after or never.
+func TestJudgeRead(t *testing.T) {
+	first, second := sent(history.KindProgress, 1, 20_000, true), sent(history.KindProgress, 2, 30_000, true)
+	later, never := sent(history.KindProgress, 4, 40_000, true), sent(history.KindStop, 5, 50_000, false)
+	remove, perhaps := sent(history.KindDelete, 3, 0, true), sent(history.KindDelete, 3, 0, false)
+	tests := []struct {
+		name  string
+		sent  []faults.Sent
+		since int
+		shown *history.Record
+		want  string
+	}{
+		{"all", []faults.Sent{first, second, later, never}, 2, fold(first, second, later, never), ""},
+		{"what was there before", []faults.Sent{first, second, later, never}, 2, fold(first, second), ""},
+		{"less", []faults.Sent{first, second, later}, 2, fold(first), "lost"},
+		{"nothing", []faults.Sent{first, second}, 2, nil, "lost"},
+		{"nothing was acknowledged", []faults.Sent{later}, 0, nil, ""},
+		{"a furthest position of nobody", []faults.Sent{first, second}, 2, changed(fold(first, second), func(r *history.Record) {
+			r.Peaks = []history.Peak{{At: base + 1, Position: 90_000}}
+		}), "resurrected"},
+		{"deleted before", []faults.Sent{first, second, remove}, 3, nil, ""},
+		{"shown though deleted before", []faults.Sent{first, second, remove}, 3, fold(first, second), "resurrected"},
+		{"deleted since", []faults.Sent{first, second, remove}, 2, nil, ""},
+		{"perhaps deleted", []faults.Sent{first, second, perhaps}, 2, nil, ""},
+		{"perhaps not", []faults.Sent{first, second, perhaps}, 2, fold(first, second), ""},
+		{"what nobody sent", []faults.Sent{first}, 1, fold(first, never), "lost"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := faults.JudgeRead(tt.sent, tt.since, tt.shown); got != tt.want {
+				t.Errorf("shown %+v: got %q, want %q", tt.shown, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestCompareStores has keys that one store lacks, which is a verdict.
+func TestCompareStores(t *testing.T) {
+	e := sent(history.KindProgress, 1, 20_000, true)
+	r := fold(e)
+	for _, tt := range []struct {
+		name             string
+		cached, archived *history.Record
+		want             int
+	}{
+		{"both", r, r, 0},
+		{"neither", nil, nil, 1},
+		{"the cache alone", r, nil, 1},
+		{"the archive alone", nil, r, 1},
+		{"not the same", r, changed(r, func(r *history.Record) { r.Duration = 2000 }), 1},
+	} {
+		if got := faults.Compare(e, tt.cached, tt.archived); got.Lost != tt.want || len(got.Examples) != tt.want {
+			t.Errorf("%s: got %+v, want %d lost", tt.name, got, tt.want)
+		}
 	}
 }

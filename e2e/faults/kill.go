@@ -15,13 +15,19 @@ import (
 // kill ends processes of the product and of the engines by SIGKILL at random
 // moments of a random load, restarts them, and compares in the end. What is killed
 // comes back while the next one is being killed.
-func kill(rounds int) func(context.Context, *trial) error {
+//
+// Redis is one server, or a cluster whose slots move meanwhile.
+func kill(rounds int, cluster bool) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
-		if err := t.start(ctx, spec{}); err != nil {
+		if err := t.start(ctx, spec{cluster: cluster}); err != nil {
 			return err
 		}
 		k := newKiller(t)
-		err := t.underLoad(ctx, func(ctx context.Context) error { return k.rounds(ctx, rounds) })
+		run := t.underLoad
+		if cluster {
+			run = t.moving
+		}
+		err := run(ctx, func(ctx context.Context) error { return k.rounds(ctx, rounds) })
 		k.wg.Wait()
 		for _, v := range k.victims {
 			t.res.note("killed %s %d times", v.name, v.killed)
@@ -62,14 +68,18 @@ func newKiller(t *trial) *killer {
 			return nil
 		}})
 	}
-	for _, name := range []string{"redis", "kafka", "hbase"} {
-		e := t.es[name]
-		down := func() time.Duration { return time.Duration(k.rand.IntN(1000)) * time.Millisecond }
-		k.victims = append(k.victims, &victim{
-			name:  name,
-			alive: func() bool { return k.up(e) },
-			kill:  func(ctx context.Context) error { return k.engine(ctx, e, down()) },
-		})
+	for _, e := range []*engine.Engine{t.stack.store(), t.es["kafka"], t.es["hbase"]} {
+		for i := range e.Nodes {
+			name := e.Name()
+			if len(e.Nodes) > 1 {
+				name = fmt.Sprintf("%s-%d", name, i)
+			}
+			k.victims = append(k.victims, &victim{
+				name:  name,
+				alive: func() bool { return k.up(e) },
+				kill:  func(ctx context.Context) error { return k.engine(ctx, e, i) },
+			})
+		}
 	}
 	return k
 }
@@ -122,12 +132,14 @@ func (k *killer) up(e *engine.Engine) bool {
 	return !k.busy[e]
 }
 
-// engine kills one engine and starts it again, beside the next rounds, after a while.
-func (k *killer) engine(ctx context.Context, e *engine.Engine, down time.Duration) error {
+// engine kills one process of an engine and starts it again, beside the next rounds, after
+// a while.
+func (k *killer) engine(ctx context.Context, e *engine.Engine, node int) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.busy[e] = true
-	if err := e.Kill(); err != nil {
+	down := time.Duration(k.rand.IntN(1000)) * time.Millisecond
+	if err := e.Kill(node); err != nil {
 		return err
 	}
 	k.wg.Go(func() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,10 +17,14 @@ import (
 const (
 	workers    = 4
 	batchSize  = 25
+	users      = 20     // of a worker
 	perUser    = 6      // objects
 	length     = 600000 // of an object, milliseconds
 	sessions   = 5
 	loadPeriod = 25 * time.Millisecond // between two batches of a worker
+	// lag is how long ago the newest event is, in milliseconds. What is later than a
+	// service's clock, which follows the cache's, would get another time.
+	lag = 800
 )
 
 // load is viewers who watch, rewind, stop, delete and clear, until it is stopped.
@@ -36,6 +41,13 @@ type load struct {
 	gentle bool
 	// everyone comes through the edge.
 	everyone bool
+	// buckets are those that all users are of, nil for any.
+	buckets []history.Bucket
+	// readers read meanwhile, and count what they are shown less of than was acknowledged.
+	// Where the cache itself is lost, they must wait until the end.
+	blind bool
+	pages bool // are all that is read
+	res   *Result
 
 	stopped chan struct{}
 	wg      sync.WaitGroup
@@ -47,11 +59,17 @@ type load struct {
 func (l *load) begin(ctx context.Context) {
 	l.stopped = make(chan struct{})
 	for i := range workers {
-		w := &worker{load: l, id: i, rand: rand.New(rand.NewPCG(l.seed, uint64(i)))} //nolint:gosec // repeatable
+		w := &worker{load: l, id: i, uids: make(map[string]string), rand: rand.New(rand.NewPCG(l.seed, uint64(i)))} //nolint:gosec // repeatable
 		if i == 0 || l.everyone {
 			w.edge = l.edge
 		}
 		l.wg.Go(func() { l.fail(w.run(ctx)) })
+	}
+	for i := range readers {
+		r := rand.New(rand.NewPCG(l.seed, uint64(workers+i))) //nolint:gosec // repeatable
+		if !l.blind {
+			l.wg.Go(func() { l.read(ctx, r) })
+		}
 	}
 }
 
@@ -71,6 +89,7 @@ func (l *load) end() error {
 // worker is one client. Its users are its own.
 type worker struct {
 	load  *load
+	uids  map[string]string
 	id    int
 	rand  *rand.Rand
 	edge  door // nil for the services' own doors
@@ -138,17 +157,32 @@ func (w *worker) door() door {
 func (w *worker) service() rpcDoor { return w.load.doors[w.turn%len(w.load.doors)] }
 
 func (w *worker) uid() string {
-	return fmt.Sprintf("%s-%d-%d-%d", w.load.name, w.load.epoch.Load(), w.id, w.rand.IntN(20))
+	name := fmt.Sprintf("%s-%d-%d-%d", w.load.name, w.load.epoch.Load(), w.id, w.rand.IntN(users))
+	if len(w.load.buckets) == 0 {
+		return name
+	}
+	if w.uids[name] == "" {
+		w.uids[name] = inBuckets(name, w.load.buckets)
+	}
+	return w.uids[name]
+}
+
+// inBuckets appends to a name what puts the user into one of the buckets.
+func inBuckets(name string, buckets []history.Bucket) string {
+	for n := 0; ; n++ {
+		if uid := fmt.Sprintf("%s.%d", name, n); slices.Contains(buckets, history.BucketOf(uid)) {
+			return uid
+		}
+	}
 }
 
 func (w *worker) key(uid string) history.Key {
-	n := w.rand.IntN(perUser)
-	return history.Key{UID: uid, Object: history.Object{ID: fmt.Sprintf("o_%d", n), Type: uint32(1 + n%3)}} //nolint:gosec // small
+	return history.Key{UID: uid, Object: objectOf(w.rand.IntN(perUser))}
 }
 
-// past is now, and once in so many times up to five seconds ago.
+// past is just now, and once in so many times up to five seconds ago.
 func (w *worker) past(oneIn int) int64 {
-	now := time.Now().UnixMilli()
+	now := time.Now().UnixMilli() - lag
 	if w.rand.IntN(oneIn) == 0 {
 		return now - w.rand.Int64N(5000)
 	}
@@ -162,10 +196,17 @@ func (b *book) next(r *rand.Rand, k history.Key, at int64, gentle bool) *event {
 	s.position += r.Int64N(60_000)
 	if s.position > length || r.IntN(40) == 0 {
 		s.position, s.session = r.Int64N(10_000), (s.session+1)%sessions
+		s.started = []int64{0, at, at - 60_000}[r.IntN(3)]
 	}
 	e := history.Event{
 		Key: k, Kind: history.KindProgress, At: at, Position: s.position, Duration: length,
 		Session: fmt.Sprintf("s%d", s.session), Device: "tv",
+	}
+	if played := at - s.started; s.started > 0 && played > 0 {
+		e.StartedAt, e.Watched = s.started, r.Int64N(played)
+	}
+	if r.IntN(8) == 0 {
+		e.Meta = map[string]string{"title": fmt.Sprintf("t%d", r.IntN(1000))}
 	}
 	b.mu.Unlock()
 	if kinds := []history.Kind{history.KindStop, history.KindPause, history.KindSeek, history.KindFinish}; !gentle && r.IntN(10) == 0 {

@@ -1,11 +1,11 @@
 package faults
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/playhead/playhead/e2e/process"
@@ -17,8 +17,11 @@ func (s *stack) addService(ctx, watch context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	u, err := s.unit(ctx, fmt.Sprintf("history-service-%d", i), "--listen", addr,
-		"--hold", s.hold.String(), "--deadline", "1.5s", "--redis", cmp.Or(s.redis, s.es["redis"].Addr()))
+	flags := s.cacheFlags()
+	if i < len(s.redis) {
+		flags = []string{"--redis", s.redis[i]}
+	}
+	u, err := s.unit(ctx, fmt.Sprintf("history-service-%d", i), append(flags, "--listen", addr, "--hold", s.hold.String(), "--deadline", "1.5s")...)
 	if err != nil {
 		return err
 	}
@@ -33,7 +36,7 @@ func (s *stack) addService(ctx, watch context.Context, i int) error {
 }
 
 func (s *stack) addJob(ctx, watch context.Context, i int, more ...string) error {
-	more = append([]string{"--redis", s.es["redis"].Addr(), "--sweep-age", s.sweep.String(), "--sweep-every", "1s"}, more...)
+	more = slices.Concat(s.cacheFlags(), []string{"--sweep-age", s.sweep.String(), "--sweep-every", "1s"}, more)
 	u, err := s.unit(ctx, fmt.Sprintf("history-job-%d", i), more...)
 	if err != nil {
 		return err

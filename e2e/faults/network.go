@@ -14,7 +14,7 @@ func network(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.after = p.close
-	if err := t.start(ctx, spec{redis: p.addr()}); err != nil {
+	if err := t.start(ctx, spec{redis: []string{p.addr(), p.addr()}}); err != nil {
 		return err
 	}
 	err = t.underLoad(ctx, func(ctx context.Context) error { return t.disturb(ctx, p) })

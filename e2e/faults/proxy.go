@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -20,6 +22,7 @@ type proxy struct {
 	wg  sync.WaitGroup
 
 	mu    sync.Mutex
+	shift time.Duration // of what Redis says to be the time
 	conns map[net.Conn]struct{}
 	delay [2]time.Duration // of every piece, there and back
 	gate  chan struct{}    // closed while bytes flow
@@ -46,7 +49,7 @@ func (p *proxy) serve(ctx context.Context) {
 		if err != nil {
 			return // closed
 		}
-		out, err := new(net.Dialer).DialContext(ctx, "tcp", p.to)
+		out, err := new(net.Dialer).DialContext(ctx, "tcp", p.target())
 		if err != nil {
 			_ = in.Close() // as the far end would
 			continue
@@ -73,7 +76,7 @@ func (p *proxy) pass(to, from net.Conn, direction int) {
 		n, err := from.Read(buf)
 		if n > 0 {
 			p.wait(direction)
-			if _, err := to.Write(buf[:n]); err != nil {
+			if _, err := to.Write(p.shifted(direction, buf[:n])); err != nil {
 				return
 			}
 		}
@@ -126,6 +129,46 @@ func (p *proxy) slow(direction int, by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.delay[direction] = by
+}
+
+func (p *proxy) target() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.to
+}
+
+// redirect cuts all connections; new ones go to another address.
+func (p *proxy) redirect(to string) {
+	p.mu.Lock()
+	p.to = to
+	p.mu.Unlock()
+	p.cut()
+}
+
+// clock lets Redis say another time than it has: whoever asks through the proxy is as far
+// away from the others as a machine whose clock is wrong.
+func (p *proxy) clock(shift time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shift = shift
+}
+
+// timeAnswer is what Redis answers to TIME: seconds and microseconds.
+var timeAnswer = regexp.MustCompile(`^\*2\r\n\$10\r\n(\d{10})\r\n\$\d\r\n(\d{1,6})\r\n$`)
+
+func (p *proxy) shifted(direction int, piece []byte) []byte {
+	p.mu.Lock()
+	shift := p.shift
+	p.mu.Unlock()
+	m := timeAnswer.FindSubmatch(piece)
+	if m == nil || direction == 0 || shift == 0 {
+		return piece
+	}
+	seconds, _ := strconv.ParseInt(string(m[1]), 10, 64) // digits
+	micros, _ := strconv.ParseInt(string(m[2]), 10, 64)
+	at := seconds*1_000_000 + micros + shift.Microseconds()
+	micro := strconv.FormatInt(at%1_000_000, 10)
+	return fmt.Appendf(nil, "*2\r\n$10\r\n%d\r\n$%d\r\n%s\r\n", at/1_000_000, len(micro), micro)
 }
 
 func (p *proxy) close() error {

@@ -16,7 +16,7 @@ func queued(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{hold: 20 * time.Second, sweep: 42 * time.Second}); err != nil {
 		return err
 	}
-	t.load.gentle, t.load.edge = true, nil
+	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
 	for i := range t.load.doors {
 		t.load.doors[i].ack = historyv1.Ack_ACK_QUEUED
 	}

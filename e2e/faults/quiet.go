@@ -27,17 +27,17 @@ func (s *stack) quiet(ctx context.Context, limit time.Duration) error {
 func (s *stack) settled(ctx context.Context) error {
 	left, err := s.overdue(ctx)
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("%d keys are marked, such as %s", len(left), left[0].Key)
+		err = fmt.Errorf("%d keys are marked, such as %s", len(left), left[0])
 	}
 	return err
 }
 
 // overdue returns all keys with a dirty mark.
-func (s *stack) overdue(ctx context.Context) ([]history.Dirty, error) {
+func (s *stack) overdue(ctx context.Context) ([]history.Key, error) {
 	return marks(ctx, s.cache)
 }
 
-func marks(ctx context.Context, c history.Ledger) ([]history.Dirty, error) {
+func marks(ctx context.Context, c history.Ledger) ([]history.Key, error) {
 	all := make([]history.Bucket, history.Buckets)
 	for b := range all {
 		all[b] = history.Bucket(b) //nolint:gosec // 1,024 of them

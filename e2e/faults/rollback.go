@@ -22,7 +22,7 @@ func rollback(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
 	}
-	t.load.edge = nil
+	t.load.blind, t.load.edge = true, nil
 	watch := func(ctx context.Context) error { return pause(ctx, 2*time.Second) }
 	if err := errors.Join(t.underLoad(ctx, watch), t.keepFile(ctx), t.underLoad(ctx, watch), t.stack.quiet(ctx, t.Limit)); err != nil {
 		return err
@@ -61,7 +61,7 @@ func rollbackHeld(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{hold: 10 * time.Second, sweep: 22 * time.Second}); err != nil {
 		return err
 	}
-	t.load.gentle, t.load.edge = true, nil
+	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
 	watch := func(ctx context.Context) error { return pause(ctx, time.Second) }
 	if err := errors.Join(t.underLoad(ctx, watch), t.keepFile(ctx)); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (t *trial) older(ctx context.Context) (older int, err error) {
 		}
 		for i, e := range t.stack.cache.Load(ctx, keys) {
 			cleared := t.book.clearedFor(keys[i])
-			if !same(e.Record.After(cleared), archived[i].After(cleared)) {
+			if !same(e.Record.After(cleared), archived[i].Record.After(cleared)) {
 				older++
 			}
 		}

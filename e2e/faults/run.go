@@ -19,6 +19,7 @@ type Options struct {
 	PortBase int    // first port of the engines
 	Seed     uint64
 	Rounds   int           // of the case "kill"
+	Players  int           // of the case "slow", each with a connection
 	Limit    time.Duration // of one case; "kill" has more for its rounds
 	Log      *slog.Logger
 }
@@ -84,6 +85,11 @@ func choose(all []scenario, names []string) ([]scenario, error) {
 	var chosen []scenario
 	for _, n := range names {
 		i := slices.IndexFunc(all, func(s scenario) bool { return s.name == n })
+		family := slices.DeleteFunc(slices.Clone(all), func(s scenario) bool { return !strings.HasPrefix(s.name, n+"-") })
+		if i < 0 && len(family) > 0 { // as part is all of part-...
+			chosen = append(chosen, family...)
+			continue
+		}
 		if i < 0 {
 			return nil, fmt.Errorf("no case %q, want some of %s", n, strings.Join(Names(), ","))
 		}
@@ -132,7 +138,7 @@ func (t *trial) start(ctx context.Context, sp spec) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	t.load = &load{book: t.book, doors: t.stack.doors, edge: t.stack.edge, name: "c" + t.res.Case, seed: t.Seed}
+	t.load = &load{book: t.book, doors: t.stack.doors, edge: t.stack.edge, name: "c" + t.res.Case, seed: t.Seed, res: t.res}
 	return nil
 }
 
@@ -145,7 +151,7 @@ func (t *trial) settle(ctx context.Context) error {
 		return err
 	}
 	t.res.QuietMS = time.Since(t.book.last).Milliseconds()
-	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, doors: t.stack.doors, res: t.res}
+	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, doors: t.stack.doors, res: t.res, pagesOnly: t.load != nil && t.load.pages}
 	return c.check(ctx)
 }
 

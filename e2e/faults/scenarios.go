@@ -8,11 +8,11 @@ import (
 // scenarios lists all cases; the numbers are those under which the cases are known.
 func scenarios(o Options) []scenario {
 	const mixed, gentle = "heartbeats, deletes, clears", "heartbeats of running viewings"
-	kills := scenario{
-		name: "kill", load: mixed, fault: fmt.Sprintf("kill -9 of a random process or engine, %d times", o.Rounds),
-		engines: true, more: time.Duration(o.Rounds) * 5 * time.Second, run: kill(o.Rounds),
-	}
+	killed := fmt.Sprintf("kill -9 of a random process or engine, %d times", o.Rounds)
+	patience := time.Duration(o.Rounds) * 6 * time.Second
 	all := []scenario{
+		{name: "kill", load: mixed, fault: killed + "; Redis is a cluster, its slots move", more: patience, run: kill(o.Rounds, true)},
+		{name: "kill-one", load: mixed, fault: killed + "; Redis is one server", more: patience, run: kill(o.Rounds, false)},
 		{name: "1", load: gentle, fault: "kill -9 of all services, their users never come back", run: forgetful},
 		{name: "2", load: mixed, fault: "SIGTERM, and twice, while Kafka hangs", run: farewell},
 		{name: "3", load: "put, delete, put in one millisecond", fault: "every order, two services", run: oneMoment},
@@ -31,16 +31,30 @@ func scenarios(o Options) []scenario {
 		{name: "15", load: mixed, fault: "Redis emptied, everybody reconnects", run: stampede},
 		{name: "16", load: gentle, fault: "two services by turns", run: alternating},
 		{name: "17", load: "viewings of 89 to 91 days ago", fault: "replay", run: oldRows},
+		{name: "19", load: mixed, fault: "slots of a Redis Cluster move", run: slots},
+		{name: "20", load: mixed, fault: "Redis emptied under load, its run id unchanged", run: emptied},
+		{name: "21", load: mixed, fault: "failover to a replica that lags " + behind.String(), run: failover},
+		{name: "21-torn", load: mixed, fault: "the append-only file is cut in mid-record", run: tornFile},
+		{name: "22", load: "heartbeats acknowledged as queued", fault: "all of Redis and all services are lost, the jobs live", run: queuedLive},
+		{name: "23", load: mixed, fault: "topic deleted, offsets moved, messages gone by retention", run: topic},
+		{name: "24", load: mixed, fault: "the clock of Redis steps by " + step.String() + ", services die", run: steps},
+		{name: "24-apart", load: mixed, fault: "clocks of services 300 ms and two minutes apart", run: apart},
+		{name: "25", load: mixed, fault: "a cell of HBase and records of Redis that cannot be decoded", run: damage},
+		{name: "26", load: mixed, fault: "Redis evicts, or writes no append-only file", run: volatile},
+		{name: "30", load: mixed, fault: "the cache keeps records only for " + shortLife.String(), more: 2 * shortLife, run: expiry},
+		{name: "30-keep", load: mixed, fault: "the same, and few of each user", more: 2 * shortLife, run: dropping},
 		{name: "queued", load: "heartbeats acknowledged as queued", fault: "all of Redis and all services are lost", run: queued},
 		{name: "away", load: mixed, fault: "services and jobs killed while HBase, then Kafka, is away", run: away},
 		{name: "hour", load: "an hour at 2,000 heartbeats a second, as fast as they are taken", fault: "HBase down", asked: true, more: 8 * time.Minute, run: hour},
+		{name: "slow", load: "players who report every " + slowPeriod.String(), fault: "one part after the other stands still", asked: true, more: 8 * time.Minute, run: slow},
 		{name: "rolling", load: gentle, fault: "every process restarted, one after the other", run: rolling},
 		{name: "net", load: mixed, fault: "the line to Redis is cut, stalls, is slow one way", run: network},
 	}
+	all = append(all, partCases()...)
 	for i := range all {
 		all[i].engines = true
 	}
-	return append(append([]scenario{kills}, all...),
+	return append(all,
 		scenario{name: "alone", load: mixed, fault: "kill -9 of the all-in-one, 12 times", run: killAlone(false)},
 		scenario{name: "18-torn", load: mixed, fault: "the same, and half a write at the end of the log", run: killAlone(true)},
 		scenario{name: "18-two", load: mixed, fault: "a second process on the data directory", run: two},

@@ -53,7 +53,7 @@ func heartbeats(events []*event) []*historyv1.Heartbeat {
 		hbs[i] = &historyv1.Heartbeat{
 			Uid: e.Key.UID, ObjectId: e.Key.Object.ID, ObjectType: e.Key.Object.Type,
 			Kind: historyv1.Kind(e.Kind), EventTimeMs: e.At, PositionMs: e.Position, DurationMs: e.Duration,
-			Session: e.Session, Device: e.Device, Meta: e.Meta,
+			Session: e.Session, Device: e.Device, Meta: e.Meta, StartedAtMs: e.StartedAt, WatchedMs: e.Watched,
 		}
 	}
 	return hbs

@@ -32,14 +32,14 @@ func (c spoiledCache) Load(ctx context.Context, keys []history.Key) []history.En
 	return c.Cache.Load(ctx, keys)
 }
 
-func (c spoiledCache) Settle(ctx context.Context, marks []history.Dirty) error {
+func (c spoiledCache) Settle(ctx context.Context, contents []history.Content) error {
 	if err := c.spoil(ctx, "settle"); err != nil {
 		return err
 	}
-	return c.Cache.Settle(ctx, marks)
+	return c.Cache.Settle(ctx, contents)
 }
 
-func (c spoiledCache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Dirty, error) {
+func (c spoiledCache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	if err := c.spoil(ctx, "overdue"); err != nil {
 		return nil, err
 	}

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 
+	"github.com/playhead/playhead/e2e/engine"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/redis"
 )
@@ -23,7 +26,12 @@ type spec struct {
 	// request may take 1.5 s: hold + request + drift stay below the age of a sweep.
 	hold, sweep time.Duration
 	drain       time.Duration
-	redis       string // address for the services, when it is not the server's own
+	// redis are the addresses of Redis for each service, where they are not the server's own.
+	redis   []string
+	front   string        // the address of Redis for everybody, when it is not the server's own
+	cluster bool          // Redis is one
+	ttl     time.Duration // how long the cache keeps a record, 0 for the usual
+	keep    int           // how many of a user, 0 for the usual
 }
 
 // noJobs leaves the jobs out.
@@ -95,20 +103,53 @@ func (s *stack) awaitReady(ctx context.Context) error {
 
 // flush empties Redis, which is the run's own.
 func (s *stack) flush(ctx context.Context) error {
-	c := s.redisClient()
-	defer c.Close()
-	if err := c.FlushAll(ctx).Err(); err != nil {
-		return fmt.Errorf("empty redis: %w", err)
+	for _, n := range s.store().Nodes {
+		c := goredis.NewClient(&goredis.Options{Addr: n.Addr()})
+		err := errors.Join(c.FlushAll(ctx).Err(), c.Close())
+		if err != nil {
+			return fmt.Errorf("empty redis: %w", err)
+		}
 	}
 	return nil
 }
 
+// store returns the engine that acknowledges: a server or a cluster.
+func (s *stack) store() *engine.Engine {
+	if s.cluster {
+		return s.es["redis_cluster"]
+	}
+	return s.es["redis"]
+}
+
+func (s *stack) storeAddr() string { return cmp.Or(s.front, s.store().Addr()) }
+
+// cacheFlags tell a command where Redis is.
+func (s *stack) cacheFlags() []string {
+	flags := []string{"--redis", s.storeAddr()}
+	if s.cluster {
+		flags = append(flags, "--redis-cluster")
+	}
+	if s.ttl > 0 {
+		flags = append(flags, "--redis-ttl", s.ttl.String())
+	}
+	if s.keep > 0 {
+		flags = append(flags, "--keep", strconv.Itoa(s.keep))
+	}
+	return flags
+}
+
+// cacheConfig is that of the oracle, and of jobs in this process.
+func (s *stack) cacheConfig() redis.Config {
+	return redis.Config{Addrs: strings.Split(s.storeAddr(), ","), Cluster: s.cluster, TTL: s.ttl, Keep: s.keep}
+}
+
+// redisClient is for cases with one server.
 func (s *stack) redisClient() *goredis.Client {
 	return goredis.NewClient(&goredis.Options{Addr: s.es["redis"].Addr()})
 }
 
 func (s *stack) openStores(ctx context.Context) (err error) {
-	if s.cache, err = redis.Open(ctx, redis.Config{Addrs: []string{s.es["redis"].Addr()}}); err != nil {
+	if s.cache, err = redis.Open(ctx, s.cacheConfig()); err != nil {
 		return err
 	}
 	s.archive, err = hbase.Open(ctx, hbase.Config{ZooKeeper: s.es["hbase"].Addr(), Table: s.name})

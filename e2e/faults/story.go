@@ -15,6 +15,7 @@ import (
 type event struct {
 	history.Event
 	acked bool
+	turn  int // of its acknowledgement among all
 }
 
 // clearing is one clear of a user's history.
@@ -22,13 +23,18 @@ type clearing struct {
 	typ   uint32
 	until int64
 	acked bool
+	turn  int // of its acknowledgement among all
 }
+
+// covers reports whether it clears objects of a type.
+func (c *clearing) covers(typ uint32) bool { return c.typ == 0 || c.typ == typ }
 
 // story is everything that was ever sent about one key.
 type story struct {
 	events   []*event
 	position int64 // where the viewer is, milliseconds
 	session  int
+	started  int64 // when the session began, 0 if the player does not say
 }
 
 // book holds all stories. Its methods may be called from many goroutines.
@@ -36,9 +42,13 @@ type book struct {
 	mu      sync.Mutex
 	stories map[history.Key]*story
 	clears  map[string][]*clearing
+	recent  []string // users, the latest last, each once
 	acked   int
 	last    time.Time // of an acknowledgement
 }
+
+// recentUsers bounds how many users of late are remembered.
+const recentUsers = 2 * workers * users
 
 func newBook() *book {
 	return &book{stories: make(map[history.Key]*story), clears: make(map[string][]*clearing)}
@@ -60,6 +70,9 @@ func (b *book) story(k history.Key) *story {
 	if s == nil {
 		s = &story{}
 		b.stories[k] = s
+		if !slices.Contains(b.recent, k.UID) {
+			b.recent = append(b.recent[max(0, len(b.recent)+1-recentUsers):], k.UID)
+		}
 	}
 	return s
 }
@@ -76,9 +89,9 @@ func (b *book) ack(events ...*event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range events {
-		e.acked = true
+		b.acked++
+		e.acked, e.turn = true, b.acked
 	}
-	b.acked += len(events)
 	b.last = time.Now()
 }
 
@@ -93,8 +106,8 @@ func (b *book) add(n int) {
 func (b *book) ackClear(c *clearing) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c.acked = true
 	b.acked++
+	c.acked, c.turn = true, b.acked
 	b.last = time.Now()
 }
 
@@ -138,6 +151,28 @@ func (e *event) completes() bool {
 func compare(a, b *event) int {
 	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.Position, b.Position),
 		cmp.Compare(a.state(), b.state()), strings.Compare(a.Session, b.Session), strings.Compare(a.Device, b.Device))
+}
+
+// graceMS is for how long a session is too young to take a resume point away.
+const graceMS = 10_000
+
+// early reports whether an event may be of a session that was started by mistake.
+func (e *event) early() bool {
+	switch {
+	case e.Kind == history.KindSeek || e.Kind == history.KindFinish || e.Kind == history.KindDelete:
+		return false
+	case e.Kind == history.KindStart:
+		return true
+	case e.StartedAt > 0:
+		return e.At-e.StartedAt < graceMS
+	}
+	return e.Position < graceMS
+}
+
+// compareVersion orders two events by time and rank, as far as folds look at more than the
+// latest event.
+func compareVersion(a, b *event) int {
+	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.rank(), b.rank()))
 }
 
 // after returns the events later than a time, and of those the acknowledged.

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -178,6 +179,17 @@ func (u *unit) awaitReady(ctx context.Context, limit time.Duration) error {
 		u.ready = u.p == p
 		return nil
 	})
+}
+
+// readyNow asks once whether the process is ready.
+func (u *unit) readyNow(ctx context.Context) error {
+	u.mu.Lock()
+	p := u.p
+	u.mu.Unlock()
+	if p == nil {
+		return errors.New("not started")
+	}
+	return p.Ready(ctx, u.admin)
 }
 
 // surprises returns how the process ended when nobody had killed it.

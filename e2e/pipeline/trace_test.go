@@ -69,7 +69,7 @@ func check(t *testing.T, s *pipeline.Stack, model map[history.Key]*replay.Expect
 	pipeline.Await(t, 2*time.Minute, "everything to be archived", func(ctx context.Context) error { return pipeline.Settled(ctx, cache) })
 	t.Logf("all archived %v after the last acknowledgement", time.Since(began))
 	rep, err := replay.Check(t.Context(), model, map[string]replay.Reader{
-		"redis": replay.FromCache(cache), "hbase": archive.Get,
+		"redis": replay.FromCache(cache), "hbase": replay.FromArchive(archive),
 	})
 	if err != nil {
 		t.Fatal(err)

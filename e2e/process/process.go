@@ -3,8 +3,10 @@
 package process
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os/exec"
 	"runtime"
@@ -101,7 +103,8 @@ func (p *Process) Ready(ctx context.Context, admin string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %d", resp.StatusCode)
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // the status says enough without
+		return fmt.Errorf("status %d: %s", resp.StatusCode, bytes.TrimSpace(why))
 	}
 	return nil
 }

@@ -3,28 +3,25 @@ package job
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
-// archive brings keys into the archive and settles their marks. It returns only
-// when all are dealt with, or ctx is done.
-//
-// The queue and the sweep take turns. Side by side, one could load a record, and put
-// it after the other has put a newer content with the same event time and settled
-// the newer mark: the archive would keep the older one.
-func (j *Job) archive(ctx context.Context, keys []history.Dirty) error {
+// archive brings keys into the archive and settles what it put. It returns only
+// when all are dealt with, or ctx is done. The queue, the sweep and the repair take
+// turns, so that a repair finds no put under way.
+func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 	select {
 	case j.turn <- struct{}{}:
 		defer func() { <-j.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	keys = byBucket(newest(keys))
+	keys = byBucket(once(keys))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(j.cfg.Workers)
 	for len(keys) > 0 {
@@ -36,19 +33,14 @@ func (j *Job) archive(ctx context.Context, keys []history.Dirty) error {
 	return g.Wait()
 }
 
-// newest leaves each key once, under its latest mark: an earlier one no longer
-// stands.
-func newest(keys []history.Dirty) []history.Dirty {
-	at := make(map[history.Key]int, len(keys))
-	out := make([]history.Dirty, 0, len(keys))
-	for _, d := range keys {
-		i, again := at[d.Key]
-		switch {
-		case !again:
-			at[d.Key] = len(out)
-			out = append(out, d)
-		case d.Mark > out[i].Mark:
-			out[i] = d
+// once leaves each key once.
+func once(keys []history.Key) []history.Key {
+	seen := make(map[history.Key]struct{}, len(keys))
+	out := make([]history.Key, 0, len(keys))
+	for _, k := range keys {
+		if _, again := seen[k]; !again {
+			seen[k] = struct{}{}
+			out = append(out, k)
 		}
 	}
 	return out
@@ -56,53 +48,83 @@ func newest(keys []history.Dirty) []history.Dirty {
 
 // byBucket orders keys by their buckets, because the cache settles keys of one bucket
 // together.
-func byBucket(keys []history.Dirty) []history.Dirty {
+func byBucket(keys []history.Key) []history.Key {
 	var next [history.Buckets + 1]int // where the next key of a bucket goes
-	for _, d := range keys {
-		next[history.BucketOf(d.Key.UID)+1]++
+	for _, k := range keys {
+		next[history.BucketOf(k.UID)+1]++
 	}
 	for b := range history.Buckets {
 		next[b+1] += next[b]
 	}
-	out := make([]history.Dirty, len(keys))
-	for _, d := range keys {
-		b := history.BucketOf(d.Key.UID)
-		out[next[b]] = d
+	out := make([]history.Key, len(keys))
+	for _, k := range keys {
+		b := history.BucketOf(k.UID)
+		out[next[b]] = k
 		next[b]++
 	}
 	return out
 }
 
-// chunk archives some keys: one bulk read, one bulk put, one settle. The mark of a
-// key goes only after a put of what was read after the mark was set.
-func (j *Job) chunk(ctx context.Context, keys []history.Dirty) error {
-	entries, err := j.load(ctx, keys)
-	if err != nil {
-		return err
+// maxRounds bounds how often a chunk is begun again with the partial records that
+// others wrote to meanwhile. What is left keeps its mark.
+const maxRounds = 3
+
+// chunk archives some keys: one bulk read, one bulk put, one settle of what was put.
+func (j *Job) chunk(ctx context.Context, keys []history.Key) error {
+	for range maxRounds {
+		var err error
+		if keys, err = j.round(ctx, keys); err != nil || len(keys) == 0 {
+			return err
+		}
 	}
-	if entries, err = j.complete(ctx, keys, entries); err != nil {
-		return err
-	}
-	if err := j.putUsers(ctx, keys, entries); err != nil {
-		return err
-	}
-	if err := j.put(ctx, j.cells(keys, entries)); err != nil {
-		return err
-	}
-	err = j.retry(ctx, "settle", func(ctx context.Context) error { return j.cfg.Cache.Settle(ctx, keys) })
-	if err != nil {
-		return err
-	}
-	j.trim(ctx, keys)
 	return nil
+}
+
+// round archives keys once, and returns those that have to come again.
+func (j *Job) round(ctx context.Context, keys []history.Key) (again []history.Key, err error) {
+	keys, entries, err := j.load(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	b, again, err := j.complete(ctx, keys, entries)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.putUsers(ctx, b.keys, b.entries); err != nil {
+		return nil, err
+	}
+	if err := j.put(ctx, j.cells(b.keys, b.entries)); err != nil {
+		return nil, err
+	}
+	put := contents(b.keys, b.entries)
+	err = j.retry(ctx, "settle", func(ctx context.Context) error { return j.cfg.Cache.Settle(ctx, put) })
+	if err != nil {
+		return nil, err
+	}
+	j.trim(ctx, b.keys)
+	return again, nil
+}
+
+// contents names what was put.
+func contents(keys []history.Key, entries []history.Entry) []history.Content {
+	put := make([]history.Content, len(keys))
+	for i, k := range keys {
+		put[i].Key = k
+		if k.IsUser() {
+			put[i].Revision = entries[i].User.Revision
+		} else if r := entries[i].Record; r != nil {
+			put[i].Revision = r.Revision
+		}
+	}
+	return put
 }
 
 // cells returns what is to be put. A record that the cache no longer has is counted
 // and otherwise left alone: its absence says nothing about what was deleted.
-func (j *Job) cells(keys []history.Dirty, entries []history.Entry) []history.Cell {
+func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell {
 	cells := make([]history.Cell, 0, len(keys))
 	for i, e := range entries {
-		k := keys[i].Key
+		k := keys[i]
 		if k.IsUser() {
 			continue
 		}
@@ -118,17 +140,17 @@ func (j *Job) cells(keys []history.Dirty, entries []history.Entry) []history.Cel
 
 // putUsers brings the clear marks and pauses of users into the archive. A user whom it
 // refuses for good is buried and holds nobody up.
-func (j *Job) putUsers(ctx context.Context, keys []history.Dirty, entries []history.Entry) error {
+func (j *Job) putUsers(ctx context.Context, keys []history.Key, entries []history.Entry) error {
 	for i, e := range entries {
-		if !keys[i].Key.IsUser() || len(e.User.Cleared) == 0 && e.User.Pause.Since == 0 {
+		if !keys[i].IsUser() || len(e.User.Cleared) == 0 && e.User.Pause.Since == 0 {
 			continue
 		}
 		err := j.retry(ctx, "user", func(ctx context.Context) error {
-			return j.cfg.Archive.PutUser(ctx, keys[i].Key.UID, e.User)
+			return j.cfg.Archive.PutUser(ctx, keys[i].UID, e.User)
 		})
 		switch {
 		case errors.Is(err, history.ErrPermanent):
-			if err := j.bury(ctx, []history.Dead{j.refused(keys[i].Key, nil, err)}); err != nil {
+			if err := j.bury(ctx, []history.Dead{j.refused(keys[i], nil, err)}); err != nil {
 				return err
 			}
 		case err != nil:
@@ -142,11 +164,11 @@ func (j *Job) putUsers(ctx context.Context, keys []history.Dirty, entries []hist
 
 // trim shortens the lists of some of the users, each once, however many of the keys are
 // theirs. It is housekeeping: what fails is tried another time.
-func (j *Job) trim(ctx context.Context, keys []history.Dirty) {
+func (j *Job) trim(ctx context.Context, keys []history.Key) {
 	var uids []string
-	for _, d := range keys {
-		if rand.N(j.cfg.TrimOneIn) == 0 {
-			uids = append(uids, d.Key.UID)
+	for _, k := range keys {
+		if run.N(ctx, j.cfg.TrimOneIn) == 0 {
+			uids = append(uids, k.UID)
 		}
 	}
 	if len(uids) == 0 {

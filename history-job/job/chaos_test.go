@@ -17,7 +17,7 @@ import (
 )
 
 // holdTime is how long the services of TestChaos hold a key. The job sweeps at twice
-// that.
+// that, and nobody relies on either.
 const holdTime = 2 * time.Minute
 
 // service writes as a service does, and forgets all that it holds when it crashes.
@@ -25,16 +25,10 @@ type service struct {
 	*world
 	mu    sync.Mutex
 	rand  *rand.Rand
-	holds map[history.Key]hold
-	past  []history.Dirty                 // announced before
+	holds map[history.Key]*history.Record // what it last wrote
+	past  []history.Key                   // announced before
 	want  map[history.Key]*history.Record // the fold of what was acknowledged
 	clear map[string]int64                // by user
-}
-
-type hold struct {
-	history.Dirty
-	revision uint64
-	opened   time.Time
 }
 
 // TestChaos has stores and queue fail and panic at random, keys announced again at
@@ -47,7 +41,7 @@ func TestChaos(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				s := &service{
-					world: w, rand: rand.New(rand.NewPCG(seed, 0)), holds: make(map[history.Key]hold),
+					world: w, rand: rand.New(rand.NewPCG(seed, 0)), holds: make(map[history.Key]*history.Record),
 					want: make(map[history.Key]*history.Record), clear: make(map[string]int64),
 				}
 				for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "settle", "commit", "overdue", "trim"} {
@@ -131,31 +125,24 @@ func (s *service) report() {
 	}
 }
 
-// apply is the service's compare-and-set: a write without a mark is one that the
-// unbroken chain of its own hold covers.
+// apply is the service's compare-and-set. It never asks for a mark: the cache sets one
+// where it is needed.
 func (s *service) apply(e history.Event) {
-	for broken := false; ; broken = true {
-		old := s.entry(e.Key)
+	for held := s.holds[e.Key]; ; held = nil {
+		old := history.Entry{Record: held}
+		if held == nil {
+			old = s.entry(e.Key)
+		}
 		said := e.Record()
 		said.Partial = !old.User.Complete()
-		next := *history.Merge(old.Record, said)
-		next.Revision = rand.Uint64()>>1 + 1
-		write := history.Write{Key: e.Key, Record: &next}
+		write := history.Write{Key: e.Key, Record: history.Merge(old.Record, said).Successor(&old.User)}
 		if old.Record != nil {
 			write.Base = old.Record.Revision
 		}
-		h, held := s.holds[e.Key]
-		write.Mark = broken || !held || write.Base != h.revision || time.Since(h.opened) >= holdTime
-		out := s.cache.Apply(s.Context(), []history.Write{write})[0]
-		if out.Status != history.Applied {
-			continue
+		if out := s.cache.Apply(s.Context(), []history.Write{write})[0]; out.Status == history.Applied {
+			s.holds[e.Key] = write.Record
+			return
 		}
-		if write.Mark {
-			h = hold{Dirty: history.Dirty{Key: e.Key, Mark: out.Mark}, opened: time.Now()}
-		}
-		h.revision = next.Revision
-		s.holds[e.Key] = h
-		return
 	}
 }
 
@@ -171,11 +158,11 @@ func (s *service) entry(k history.Key) history.Entry {
 func (s *service) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k, h := range s.holds {
+	for k := range s.holds {
 		if s.rand.IntN(2) == 0 {
 			delete(s.holds, k)
-			s.past = append(s.past, h.Dirty)
-			s.announce(h.Dirty)
+			s.past = append(s.past, k)
+			s.announce(k)
 		}
 	}
 }
@@ -200,10 +187,10 @@ func (s *service) clearUser() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uid, until := strconv.Itoa(s.rand.IntN(2)), int64(s.rand.IntN(1000))
-	mark := s.world.clear(uid, 0, until)
+	state := s.world.clear(uid, 0, until)
 	s.clear[uid] = max(s.clear[uid], start+until)
 	if s.rand.IntN(2) == 0 {
-		s.announce(mark)
+		s.announce(state)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestClearBeforePut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				var cleared history.Dirty
+				var cleared history.Key
 				w.on("put", func(ctx context.Context) error {
 					cleared = w.clear(uid, 0, 0)
 					if first {

@@ -3,119 +3,163 @@ package job
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"slices"
 	"strconv"
 
 	"github.com/playhead/playhead/history"
 )
 
-// load reads the records of keys. Entries that a store did not answer for are read
-// again until it does.
-func (j *Job) load(ctx context.Context, keys []history.Dirty) ([]history.Entry, error) {
-	ks := make([]history.Key, len(keys))
-	for i, d := range keys {
-		ks[i] = d.Key
+// How often entries are asked for that the cache does not answer: while it answers for
+// others, and while it answers for none, for about a minute.
+const maxLoads, maxLoadsOfNone = 3, 20
+
+// load reads the records of keys. Those that the cache does not answer for, again and
+// again, are left out: they have their marks, and must not hold up everybody else.
+func (j *Job) load(ctx context.Context, keys []history.Key) ([]history.Key, []history.Entry, error) {
+	entries, err := j.loadUntil(ctx, keys, func(tries, failed int) bool {
+		return failed == 0 || tries >= maxLoadsOfNone || failed < len(keys) && tries >= maxLoads
+	})
+	if err != nil {
+		return nil, nil, err
 	}
-	var entries []history.Entry
-	err := j.retry(ctx, "load", func(ctx context.Context) error {
-		entries = j.cfg.Cache.Load(ctx, ks)
+	answered := make([]history.Key, 0, len(keys))
+	for i, e := range entries {
+		if e.Err == nil {
+			entries[len(answered)] = e
+			answered = append(answered, keys[i])
+		}
+	}
+	j.metrics.leftOut.Add(float64(len(keys) - len(answered)))
+	return answered, entries[:len(answered)], nil
+}
+
+// loadAll is load for who cannot leave anything out.
+func (j *Job) loadAll(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	return j.loadUntil(ctx, keys, func(_, failed int) bool { return failed == 0 })
+}
+
+// loadUntil asks for keys until enough says of the tries so far, and of how many keys the
+// cache did not answer for in the last one, that it is.
+func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tries, failed int) bool) (entries []history.Entry, err error) {
+	tries := 0
+	err = j.retry(ctx, "load", func(ctx context.Context) error {
+		tries++
+		entries = j.cfg.Cache.Load(ctx, keys)
+		failed, err := 0, error(nil)
 		for i := range entries {
 			if entries[i].Err != nil {
-				return entries[i].Err
+				failed, err = failed+1, entries[i].Err
 			}
 		}
-		return nil
+		if enough(tries, failed) {
+			return nil
+		}
+		return err
 	})
 	return entries, err
 }
 
-// complete makes entries what is to be put, and remembers that.
-func (j *Job) complete(ctx context.Context, keys []history.Dirty, entries []history.Entry) ([]history.Entry, error) {
-	entries, err := j.folded(ctx, keys, entries)
-	if err == nil {
-		j.recent.add(keys, entries)
-	}
-	return entries, err
-}
-
-// folded folds what the archive holds into records that were born without knowing
-// it, and gives the result back to the cache.
-func (j *Job) folded(ctx context.Context, keys []history.Dirty, entries []history.Entry) ([]history.Entry, error) {
-	var partial []history.Key
-	var at []int
+// complete makes of what was loaded what is to be put, and remembers that. It folds what
+// the archive holds into records that were born without knowing it, and gives the result
+// back to the cache. Only what the cache has taken is put: all that is ever put are contents
+// of the cache, whose cell times grow one after the other. The others are returned as keys
+// that have to come again.
+func (j *Job) complete(ctx context.Context, keys []history.Key, entries []history.Entry) (b batch, again []history.Key, err error) {
+	var partial batch
 	for i, e := range entries {
 		switch {
-		case e.Record == nil || !e.Record.Partial:
-		case slices.Contains(j.cfg.Unfolded, keys[i].Key.Object.Type):
-			r := *e.Record
-			r.Partial = false
-			entries[i].Record = &r
+		case e.Record.Settled(): // the archive has it already
+		case e.Record != nil && e.Record.Partial:
+			partial.add(keys[i], e)
 		default:
-			partial, at = append(partial, keys[i].Key), append(at, i)
+			b.add(keys[i], e)
 		}
 	}
-	if len(partial) == 0 {
-		return entries, nil
+	if len(partial.keys) > 0 {
+		if again, err = j.fold(ctx, &b, partial); err != nil {
+			return b, nil, err
+		}
 	}
-	old, err := j.known(ctx, partial)
+	j.recent.add(b.keys, b.entries)
+	return b, again, nil
+}
+
+// batch is keys with what was loaded of them.
+type batch struct {
+	keys    []history.Key
+	entries []history.Entry
+}
+
+func (b *batch) add(k history.Key, e history.Entry) {
+	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
+}
+
+// fold completes partial records and adds to b what the cache has taken back.
+func (j *Job) fold(ctx context.Context, b *batch, partial batch) (again []history.Key, err error) {
+	old, err := j.known(ctx, partial.keys)
 	if err != nil {
 		return nil, err
 	}
-	writes := make([]history.Write, len(partial))
-	for n, i := range at {
-		e := &entries[i]
-		writes[n] = history.Write{Key: partial[n], Base: e.Record.Revision, Record: whole(e.Record, old[n], &e.User, partial[n].Object)}
-		e.Record = writes[n].Record
-	}
-	for _, k := range partial {
+	writes := make([]history.Write, len(partial.keys))
+	for i, k := range partial.keys {
+		e := &partial.entries[i]
+		writes[i] = history.Write{Key: k, Base: e.Record.Revision, Record: whole(e, &old[i], k.Object)}
 		j.metrics.completed.WithLabelValues(strconv.FormatUint(uint64(k.Object.Type), 10)).Inc()
 	}
-	j.giveBack(ctx, writes)
-	return entries, nil
+	for i, taken := range j.giveBack(ctx, writes) {
+		if !taken {
+			again = append(again, partial.keys[i])
+			continue
+		}
+		partial.entries[i].Record = writes[i].Record
+		b.add(partial.keys[i], partial.entries[i])
+	}
+	return again, nil
 }
 
-// known returns what the archive holds of keys. A cell that it can never read again
-// is none, and found by halves: what is put next replaces it.
-func (j *Job) known(ctx context.Context, keys []history.Key) (old []*history.Record, err error) {
+// known returns what the archive holds of keys. What it can never read again is buried
+// and counts as nothing: what is put next replaces it.
+func (j *Job) known(ctx context.Context, keys []history.Key) (old []history.Entry, err error) {
 	err = j.retry(ctx, "get", func(ctx context.Context) (err error) {
 		old, err = j.cfg.Archive.Get(ctx, keys)
 		return err
 	})
-	switch half := len(keys) / 2; {
-	case !errors.Is(err, history.ErrPermanent):
-		return old, err
-	case half == 0:
-		letter := j.refused(keys[0], nil, err)
-		return make([]*history.Record, 1), j.bury(ctx, []history.Dead{letter})
-	default:
-		left, err := j.known(ctx, keys[:half])
-		if err != nil {
-			return nil, err
-		}
-		right, err := j.known(ctx, keys[half:])
-		return append(left, right...), err
+	if err != nil {
+		return nil, err
 	}
+	var letters []history.Dead
+	for i, e := range old {
+		if e.Err != nil {
+			letter := j.refused(keys[i], nil, e.Err)
+			if damage, ok := errors.AsType[*history.DamageError](e.Err); ok {
+				letter.Cell = damage.Bytes
+			}
+			letters = append(letters, letter)
+		}
+	}
+	return old, j.bury(ctx, letters)
 }
 
-// whole is the fold of a partial record and what the archive holds of the key.
-func whole(r, old *history.Record, u *history.User, o history.Object) *history.Record {
-	m := *history.Merge(r, old.After(u.ClearedAt(o.Type)))
+// whole is the fold of a partial record and what the archive holds of the key. Its cell
+// time is later than that of what stands there, also where a clear mark hides it.
+func whole(e, old *history.Entry, o history.Object) *history.Record {
+	u := e.User
+	u.CutTime = max(u.CutTime, old.User.CutTime)
+	m := history.Merge(e.Record, u.Cut(old.Record, o.Type)).Successor(&u)
 	m.Partial = false
-	m.Revision = rand.Uint64()>>1 + 1
-	return &m
+	return m
 }
 
 // giveBack writes completed records to the cache, so that readers see them whole
-// and the next job need not ask again. One that lost against another writer stays
-// partial and comes again with that writer's mark; one that got no answer, with the
-// next event.
-func (j *Job) giveBack(ctx context.Context, writes []history.Write) {
+// and the next job need not ask again. It returns of each whether the cache has taken it:
+// one may have lost against another writer, or got no answer.
+func (j *Job) giveBack(ctx context.Context, writes []history.Write) (taken []bool) {
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Deadline)
 	defer cancel()
-	for _, out := range j.cfg.Cache.Apply(ctx, writes) {
-		if out.Status != history.Applied {
+	taken = make([]bool, len(writes))
+	for i, out := range j.cfg.Cache.Apply(ctx, writes) {
+		if taken[i] = out.Status == history.Applied; !taken[i] {
 			j.metrics.notGivenBack.Inc()
 		}
 	}
+	return taken
 }

@@ -45,58 +45,32 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// TestUnfolded puts a record of a type that is not to be folded as it is, and asks
-// the archive nothing.
-func TestUnfolded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.put(object(1), record(completed(1, -9000, "a")))
-		w.on("get", func(context.Context) error {
-			t.Error("the archive was asked")
-			return nil
-		})
-		config := w.config()
-		config.Unfolded = []uint32{7, object(1).Object.Type}
-		defer w.start(config)() //nolint:errcheck // TestOrder looks at it
-		e := progress(1, -1000)
-		w.announce(w.store(e, true, true))
-		synctest.Wait()
-		if marks := w.marks(); len(marks) > 0 {
-			t.Errorf("marks are left: %v", marks)
-		}
-		if got := w.archived(object(1)); got == nil || got.Version != record(e).Version || got.Partial || got.Plays() != 0 {
-			t.Errorf("archive: got %+v, want the new record alone", got)
-		}
-	})
-}
-
-// TestCompleteLoses has another writer come between the load and the giving back:
-// that writer's record stays as it is, partial, and comes with that writer's mark.
+// TestCompleteLoses has another writer come between the load and the giving back: that
+// writer's record is partial, and completed in its turn at once.
 func TestCompleteLoses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		old := completed(1, -9000, "a")
 		w.put(old.Key, record(old))
-		var late history.Dirty
+		var late history.Key
 		w.on("apply", func(context.Context) error {
-			if late.Mark == 0 {
-				late = w.write(completed(1, 0, "b"))
+			if late == (history.Key{}) {
+				late = w.store(completed(1, 0, "b"), false, true)
 			}
 			return nil
 		})
 		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
 		w.announce(w.store(progress(1, -1000), true, true))
 		synctest.Wait()
-		w.marked(late)
+		w.settled(late)
 		w.counted("not_given_back_records_total", 1)
-		if got := w.archived(old.Key); got.Plays() != 1 || got.Version.Time() != start-1000 {
-			t.Errorf("archive: got %+v, want both that were known", got)
+		if got := w.archived(old.Key); got.Plays() != 2 || got.Version.Time() != start {
+			t.Errorf("archive: got %+v, want both plays", got)
 		}
 	})
 }
 
-// TestCompleteUnanswered is a giving back without an answer: the archive is
-// complete all the same, and the cache with the next event.
+// TestCompleteUnanswered is a giving back without an answer: the key comes again at once.
 func TestCompleteUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -106,15 +80,9 @@ func TestCompleteUnanswered(t *testing.T) {
 		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
 		w.announce(w.store(progress(1, -1000), true, true))
 		synctest.Wait()
-		want := record(old, progress(1, -1000))
-		if got := w.archived(old.Key); !history.Same(got, want) {
+		if got, want := w.archived(old.Key), record(old, progress(1, -1000)); !history.Same(got, want) {
 			t.Errorf("archive:\ngot  %+v\nwant %+v", got, want)
 		}
-		if !w.load(old.Key).Partial {
-			t.Error("the cache has a complete record, want the partial one")
-		}
-		w.announce(w.store(progress(1, 0), true, true))
-		synctest.Wait()
 		w.settled(old.Key)
 	})
 }
@@ -140,7 +108,7 @@ func TestCompleteOnlyPartial(t *testing.T) {
 func TestCompleteUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		var keys []history.Dirty
+		var keys []history.Key
 		for i := range 4 {
 			w.put(object(i), record(completed(i, -9000, "a")))
 			keys = append(keys, w.store(progress(i, 0), true, true))

@@ -1,11 +1,11 @@
 // Package job brings announced records into the archive: it fetches keys, re-reads
-// their records from the cache, puts them, settles their dirty marks, and only then
+// their records from the cache, puts them, settles what it put, and only then
 // commits. Beside that it sweeps: keys whose marks have grown too old are archived
 // the same way, whoever was to announce them.
 //
 // Keys travel, not values, so everything here may happen twice: a record put again
-// is the same record, and a mark is removed only if it is still the one that was
-// announced.
+// is the same record, and a mark is removed only if the cache still holds the content
+// that was put.
 package job
 
 import (
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,12 +45,12 @@ type Config struct {
 	// keys each has (default 500).
 	Workers, Chunk int
 	// SweepEvery is how often overdue marks are looked for (default 30 s), SweepAge
-	// how old they are then (default 240 s). No younger mark is touched: it must be
-	// at least twice the hold of every service.
+	// how old they are then (default 240 s). A mark that belongs to a living hold may be
+	// swept, but for nothing: it should be at least twice the hold of the services.
 	SweepEvery, SweepAge time.Duration
-	// Since is set where the services live in this process: no mark from before it, by
-	// the clock of the marks, belongs to a living hold, however young.
-	Since time.Time
+	// SweepAll has the first sweep take every mark, where the services live in this
+	// process and begin with it.
+	SweepAll bool
 	// Life names the lives that the servers of the cache are in: another name means
 	// that one was restarted or replaced. Without it the cache is taken to be as
 	// durable as this process. WatchEvery is how often it is asked (default 1 s),
@@ -58,13 +59,10 @@ type Config struct {
 	Life       func(context.Context) (string, error)
 	WatchEvery time.Duration
 	Remember   int
-	// Unfolded are the object types whose partial records are put as they are, without
-	// a look at what the archive holds of them: it costs a get each, and without it
-	// their furthest positions and plays may fall short.
-	Unfolded []uint32
-	// LongestHold asks the cache how long the services hold keys: no mark younger than
-	// twice that is swept, whatever SweepAge says. Nil when they are known to comply.
-	LongestHold func(context.Context) (time.Duration, error)
+	// Reread is the queue as it was read before: when the cache has begun another life, and
+	// when the job starts, what was queued with its content since two sweep ages before the
+	// last complete sweep is compared with the cache once more. Nil is for a queue that is as durable as the cache.
+	Reread history.Rereader
 	// TrimOneIn is how seldom a user's list is trimmed, once in so many puts
 	// (default 16): a list may outgrow its bound by that much.
 	TrimOneIn int
@@ -81,7 +79,8 @@ type Job struct {
 	metrics *metrics
 	turn    chan struct{} // held by whoever archives, see archive
 	recent  *recent       // nil when nobody asks for the cache's life
-	waits   bool          // the sweep waits longer than it was told; only the sweep touches it
+	owned   atomic.Bool   // a generation lasts
+	swept   atomic.Int64  // when the last sweep that is done began, in Unix milliseconds
 }
 
 // New checks the configuration.
@@ -104,6 +103,7 @@ func New(cfg Config) (*Job, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), turn: make(chan struct{}, 1)}
+	j.swept.Store(time.Now().UnixMilli())
 	if cfg.Life != nil {
 		j.recent = &recent{max: cfg.Remember}
 	}
@@ -121,15 +121,15 @@ func positive[T int | time.Duration](v, def T) T {
 // again to whoever owns it next. After an error or a panic the job counts it, waits a
 // moment and joins its group again.
 func (j *Job) Run(ctx context.Context) error {
-	archive := run.Restarting(j.cfg.Logger, "job", j.metrics.failures.Inc, func(ctx context.Context) error {
-		return j.cfg.Consumer.Consume(ctx, j.generation)
-	})
-	if j.cfg.Life == nil {
-		return archive(ctx)
-	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return archive(ctx) })
-	g.Go(func() error { return run.Restarting(j.cfg.Logger, "watch", j.metrics.failures.Inc, j.watch)(ctx) })
+	part := func(name string, f func(context.Context) error) {
+		g.Go(func() error { return run.Restarting(j.cfg.Logger, name, j.metrics.failures.Inc, f)(ctx) })
+	}
+	part("job", func(ctx context.Context) error { return j.cfg.Consumer.Consume(ctx, j.generation) })
+	part("lone sweep", j.sweepAlone)
+	if j.cfg.Life != nil {
+		part("watch", j.watch)
+	}
 	return g.Wait()
 }
 
@@ -140,6 +140,8 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	buckets := claim.Buckets()
 	j.metrics.buckets.Set(float64(len(buckets)))
 	defer j.metrics.buckets.Set(0)
+	j.owned.Store(true)
+	defer j.owned.Store(false)
 	g, both := errgroup.WithContext(ctx)
 	g.Go(func() error { return guard(func() error { return j.consume(both, claim) }) })
 	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
@@ -171,7 +173,7 @@ func (j *Job) consume(ctx context.Context, claim history.Claim) error {
 		if err := j.poison(ctx, d.Poison); err != nil {
 			return err
 		}
-		keys, err := j.restored(ctx, d.Dirty)
+		keys, err := j.restored(ctx, d.Keys)
 		if err != nil {
 			return err
 		}

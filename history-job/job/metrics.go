@@ -5,7 +5,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type metrics struct {
 	messages, puts, clears, swept prometheus.Counter
 	missing, refused, poison      prometheus.Counter
-	failures                      prometheus.Counter
+	failures, alone, leftOut      prometheus.Counter
 	notGivenBack                  prometheus.Counter
 	completed                     *prometheus.CounterVec // by object type
 	restored, repairs, announced  prometheus.Counter
@@ -24,6 +24,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		refused:      counter("refused_records_total", "Records and clear marks that the archive refused for good."),
 		poison:       counter("undecodable_messages_total", "Messages that could not be decoded."),
 		failures:     counter("failures_total", "Errors and panics after which the job began anew."),
+		alone:        counter("lone_sweeps_total", "Sweeps of all buckets because the queue gave this job none."),
+		leftOut:      counter("unanswered_records_total", "Records left to a later sweep because the cache answered for others and not for them."),
 		restored:     counter("restored_records_total", "Records and clear marks that the cache had lost and the queue or the archive still had."),
 		repairs:      counter("cache_repairs_total", "Restarts of the cache after which it was compared with the archive."),
 		announced:    counter("announced_firsts_total", "Users seen for the first time on a day, announced where no service had."),
@@ -39,12 +41,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	m.backlog = newBacklog()
-	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "bury", "announce"} {
+	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "reread", "bury", "announce"} {
 		m.retries.WithLabelValues(op)
 	}
 	if reg != nil {
 		reg.MustRegister(m.messages, m.puts, m.clears, m.swept, m.missing, m.refused, m.poison,
-			m.failures, m.completed, m.notGivenBack, m.restored, m.repairs, m.announced, m.retries, m.buckets, m.backlog.marks, m.backlog.age)
+			m.failures, m.alone, m.leftOut, m.completed, m.notGivenBack, m.restored, m.repairs, m.announced, m.retries, m.buckets, m.backlog.marks, m.backlog.age)
 	}
 	return m
 }

@@ -9,13 +9,12 @@ import (
 )
 
 // pause switches recording, ms milliseconds after start.
-func (w *world) pause(recording bool, ms int64) history.Dirty {
+func (w *world) pause(recording bool, ms int64) history.Key {
 	w.Helper()
-	_, mark, err := w.cache.Pause(w.Context(), uid, recording, start+ms)
-	if err != nil {
+	if _, err := w.cache.Pause(w.Context(), uid, recording, start+ms); err != nil {
 		w.Fatal(err)
 	}
-	return history.Dirty{Key: history.UserKey(uid), Mark: mark}
+	return history.UserKey(uid)
 }
 
 func TestPauseArchived(t *testing.T) {

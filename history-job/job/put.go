@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // longestPause bounds the wait between two tries of one exchange.
@@ -52,8 +52,13 @@ func (j *Job) left(cells []history.Cell, errs []error, dead *[]history.Dead) (ag
 // retry repeats an exchange with a store, each try under its own deadline, with
 // growing, jittered pauses, until it succeeds or ctx is done.
 func (j *Job) retry(ctx context.Context, what string, exchange func(context.Context) error) error {
+	return j.again(ctx, what, func(ctx context.Context) error { return j.try(ctx, exchange) })
+}
+
+// again is retry without a deadline for each try, for what is made of many exchanges.
+func (j *Job) again(ctx context.Context, what string, do func(context.Context) error) error {
 	for pause := j.cfg.Pause; ; pause = min(2*pause, longestPause) {
-		err := j.try(ctx, exchange)
+		err := do(ctx)
 		if err == nil {
 			return nil
 		}
@@ -67,7 +72,7 @@ func (j *Job) retry(ctx context.Context, what string, exchange func(context.Cont
 		if pause == j.cfg.Pause {
 			j.cfg.Logger.Warn("store does not answer, trying again", "operation", what, "error", err)
 		}
-		if err := sleep(ctx, pause/2+rand.N(pause/2+1)); err != nil {
+		if err := sleep(ctx, pause/2+run.N(ctx, pause/2+1)); err != nil {
 			return err
 		}
 	}

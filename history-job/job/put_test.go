@@ -108,7 +108,7 @@ func TestMissing(t *testing.T) {
 		old := record(progress(1, -1000))
 		w.put(object(1), old)
 		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
-		w.announce(append(w.writes(1), history.Dirty{Key: object(1), Mark: 7}, history.Dirty{Key: object(2), Mark: 8})...)
+		w.announce(append(w.writes(1), object(1), object(2))...)
 		synctest.Wait()
 		want := []string{"put 0", "settle 0 1 2", "commit 0 1 2"}
 		if got := w.did("put", "settle", "commit"); !slices.Equal(got, want) {

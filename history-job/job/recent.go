@@ -24,14 +24,14 @@ type archived struct {
 
 // add notes the contents of keys. It comes before the put: a restart of the cache
 // that is noticed while the put is under way must find them here.
-func (r *recent) add(keys []history.Dirty, entries []history.Entry) {
+func (r *recent) add(keys []history.Key, entries []history.Entry) {
 	if r == nil { // nobody will ask
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, e := range entries {
-		a := archived{key: keys[i].Key}
+		a := archived{key: keys[i]}
 		if e.Record != nil {
 			a.version, a.revision = e.Record.Version, e.Record.Revision
 		}
@@ -59,7 +59,7 @@ func (r *recent) contents() []archived {
 			out = append(out, a)
 		case a.version > out[i].version:
 			out[i] = a
-		case a.version == out[i].version && a.revision != out[i].revision:
+		case a.version == out[i].version && !history.SameContent(a.revision, out[i].revision):
 			out[i].revision = 0
 		}
 	}

@@ -2,7 +2,9 @@ package job
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
@@ -12,13 +14,50 @@ import (
 // it after each restart: it may have come back without its last writes, or as a
 // replica that never had them, and what was settled by then nobody else would miss.
 func (j *Job) watch(ctx context.Context) error {
-	return run.OnChange(j.cfg.WatchEvery, j.life, func(ctx context.Context) error {
-		err := j.repair(ctx)
-		if err == nil {
-			j.metrics.repairs.Inc()
-		}
+	if err := j.reread(ctx, j.archivedBefore()); err != nil { // nobody knows what happened before
 		return err
+	}
+	var since time.Time // of a repair under way
+	return run.OnChange(j.cfg.WatchEvery, j.life, func(ctx context.Context) error {
+		if since.IsZero() {
+			since = j.archivedBefore()
+		}
+		if err := j.repair(ctx); err != nil {
+			return err
+		}
+		if err := j.reread(ctx, since); err != nil {
+			return err
+		}
+		since = time.Time{}
+		j.metrics.repairs.Inc()
+		return nil
 	})(ctx)
+}
+
+// archivedBefore returns a time before which everything that was acknowledged is archived,
+// as far as this job knows: a sweep that is done has archived what was marked a sweep age
+// before it began. Twice that leaves room for clocks and for other jobs.
+func (j *Job) archivedBefore() time.Time {
+	return time.UnixMilli(j.swept.Load()).Add(-2 * j.cfg.SweepAge)
+}
+
+// reread gives back to the cache what the queue has of it. What was acknowledged as
+// queued is in the queue also when a job has read and committed it, because the cache had
+// it then.
+func (j *Job) reread(ctx context.Context, since time.Time) error {
+	if j.cfg.Reread == nil {
+		return nil
+	}
+	return j.again(ctx, "reread", func(ctx context.Context) error {
+		return j.cfg.Reread.Reread(ctx, everyBucket(), since, func(ctx context.Context, all []history.Announcement) error {
+			contents := slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil })
+			keys, err := j.restored(ctx, contents)
+			if err == nil {
+				err = j.archive(ctx, keys)
+			}
+			return err
+		})
+	})
 }
 
 func (j *Job) life(ctx context.Context) (life string, err error) {
@@ -69,14 +108,14 @@ func (j *Job) repairPart(ctx context.Context, part []archived) (restored int, er
 	if len(keys) == 0 {
 		return 0, nil
 	}
-	records, err := j.known(ctx, keys)
+	entries, err := j.known(ctx, keys)
 	if err != nil {
 		return 0, err
 	}
-	contents := make([]history.Dirty, 0, len(keys))
-	for i, r := range records {
-		if r != nil {
-			contents = append(contents, history.Dirty{Key: keys[i], Record: r})
+	contents := make([]history.Announcement, 0, len(keys))
+	for i, e := range entries {
+		if e.Record != nil {
+			contents = append(contents, history.Announcement{Key: keys[i], Record: e.Record})
 		}
 	}
 	given, err := j.restored(ctx, contents)
@@ -89,14 +128,14 @@ func (j *Job) repairPart(ctx context.Context, part []archived) (restored int, er
 // suspects returns the keys of which the cache does not hold what was archived. One
 // that lies below the user's floor was trimmed and is not missed.
 func (j *Job) suspects(ctx context.Context, part []archived) (keys []history.Key, err error) {
-	ask := make([]history.Dirty, len(part))
+	ask := make([]history.Key, len(part))
 	for i, a := range part {
-		ask[i].Key = a.key
+		ask[i] = a.key
 	}
-	entries, err := j.load(ctx, ask)
+	entries, err := j.loadAll(ctx, ask)
 	for i, e := range entries {
 		a := part[i]
-		same := e.Record != nil && a.revision != 0 && e.Record.Revision == a.revision
+		same := e.Record != nil && a.revision != 0 && history.SameContent(e.Record.Revision, a.revision)
 		trimmed := e.Record == nil && e.User.Warm && a.version < e.User.Floor
 		if a.key.IsUser() || !same && !trimmed {
 			keys = append(keys, a.key)
@@ -113,14 +152,15 @@ func (j *Job) repairUser(ctx context.Context, k history.Key) error {
 			return err
 		}
 		e := j.cfg.Cache.Load(ctx, []history.Key{k})[0]
-		if e.Err != nil {
+		if e.Err != nil || !e.User.Warm { // the warm-up brings it
 			return e.Err
 		}
-		for typ, until := range row.Cleared {
+		for _, typ := range slices.Sorted(maps.Keys(row.Cleared)) {
+			until := row.Cleared[typ]
 			if e.User.Cleared[typ] >= until {
 				continue
 			}
-			if _, err := j.cfg.Cache.Clear(ctx, k.UID, typ, until); err != nil {
+			if _, err := j.cfg.Cache.Clear(ctx, k.UID, history.Clear{Type: typ, Until: until}); err != nil {
 				return err
 			}
 			j.metrics.restored.Inc()
@@ -135,7 +175,7 @@ func (j *Job) repairPause(ctx context.Context, uid string, has, want history.Pau
 		return nil
 	}
 	for _, s := range switches(has, want) {
-		if _, _, err := j.cfg.Cache.Pause(ctx, uid, s.recording, s.at); err != nil {
+		if _, err := j.cfg.Cache.Pause(ctx, uid, s.recording, s.at); err != nil {
 			return err
 		}
 	}

@@ -39,6 +39,14 @@ func (w *world) mortal() (m *mortal, cfg job.Config) {
 	return m, cfg
 }
 
+// Backlog is asked at any time, also in the midst of a restart.
+func (m *mortal) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
+	m.mu.Lock()
+	c := m.Cache
+	m.mu.Unlock()
+	return c.Backlog(ctx, buckets)
+}
+
 func (m *mortal) life(context.Context) (string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,10 +63,18 @@ func (m *mortal) remember(w *world, mark bool, keys ...history.Key) {
 		w.Fatal(err)
 	}
 	for _, k := range keys {
-		if r := w.load(k); r != nil {
-			out := m.older.Apply(w.Context(), []history.Write{{Key: k, Record: r, Mark: mark}})[0]
-			if out.Status != history.Applied {
-				w.Fatalf("remember %s: %v", k, out.Err)
+		loaded := w.load(k)
+		if loaded == nil {
+			continue
+		}
+		r := *loaded
+		r.Revision &^= history.SettledBit
+		if out := m.older.Apply(w.Context(), []history.Write{{Key: k, Record: &r}})[0]; out.Status != history.Applied {
+			w.Fatalf("remember %s: %v", k, out.Err)
+		}
+		if !mark {
+			if err := m.older.Settle(w.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
+				w.Fatal(err)
 			}
 		}
 	}

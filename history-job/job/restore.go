@@ -3,21 +3,19 @@ package job
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 
 	"github.com/playhead/playhead/history"
 )
 
 // restored deals with the keys of a delivery that carry their content: the cache
-// had it when it was announced, under a mark that someone else announces. Only what
-// the cache has lost since is given back to it, under a mark of its own. It returns
-// that and the other keys, which carry marks alone.
-func (j *Job) restored(ctx context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+// had it when it was announced, and someone else announces the key. Only what the cache
+// has lost since is given back to it. It returns that and the other keys.
+func (j *Job) restored(ctx context.Context, keys []history.Announcement) ([]history.Key, error) {
 	contents := make(map[history.Key]*history.Record)
-	marked := make([]history.Dirty, 0, len(keys))
+	marked := make([]history.Key, 0, len(keys))
 	for _, d := range keys {
 		if d.Record == nil {
-			marked = append(marked, d)
+			marked = append(marked, d.Key)
 			continue
 		}
 		contents[d.Key] = history.Merge(contents[d.Key], d.Record)
@@ -32,21 +30,21 @@ func (j *Job) restored(ctx context.Context, keys []history.Dirty) ([]history.Dir
 	return marked, nil
 }
 
-// giveBackLost writes what the cache lacks of the contents, and returns it with its
-// marks. It removes from contents what is dealt with; what lost against another
+// giveBackLost writes what the cache lacks of the contents, and returns the keys of
+// that. It removes from contents what is dealt with; what lost against another
 // writer stays.
-func (j *Job) giveBackLost(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Dirty, error) {
+func (j *Job) giveBackLost(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Key, error) {
 	writes, err := j.lost(ctx, contents)
 	if err != nil || len(writes) == 0 {
 		return nil, err
 	}
-	var marked []history.Dirty
+	var marked []history.Key
 	err = j.retry(ctx, "restore", func(ctx context.Context) error {
 		var errs []error
 		for i, out := range j.cfg.Cache.Apply(ctx, writes) {
 			errs = append(errs, out.Err)
 			if out.Status == history.Applied {
-				marked = append(marked, history.Dirty{Key: writes[i].Key, Mark: out.Mark})
+				marked = append(marked, writes[i].Key)
 				delete(contents, writes[i].Key)
 			}
 		}
@@ -76,11 +74,11 @@ func unwanted(r *history.Record, e *history.Entry) bool {
 // lost returns a write for every content that says more than what the cache holds,
 // and removes the others from contents.
 func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Write, error) {
-	keys := make([]history.Dirty, 0, len(contents))
+	keys := make([]history.Key, 0, len(contents))
 	for k := range contents {
-		keys = append(keys, history.Dirty{Key: k})
+		keys = append(keys, k)
 	}
-	entries, err := j.load(ctx, keys)
+	entries, err := j.loadAll(ctx, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -90,18 +88,16 @@ func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record
 	}
 	var writes []history.Write
 	for i, e := range entries {
-		k := keys[i].Key
+		k := keys[i]
 		there := history.Merge(e.Record, dropped[k])
-		whole := history.Merge(there, contents[k]).After(e.User.ClearedAt(k.Object.Type))
+		whole := e.User.Cut(history.Merge(there, contents[k]), k.Object.Type)
 		if whole == nil || history.Same(whole, there) || unwanted(whole, &e) {
 			delete(contents, k)
 			continue
 		}
-		w := history.Write{Key: k, Mark: true}
-		m := *whole
-		m.Revision = rand.Uint64()>>1 + 1
-		m.Partial = true // the content is from before the cache lost it: the archive may have more
-		if w.Record = &m; e.Record != nil {
+		w := history.Write{Key: k, Record: whole.Successor(&e.User), Mark: true}
+		w.Record.Partial = true // the content is from before the cache lost it: the archive may have more
+		if e.Record != nil {
 			w.Base = e.Record.Revision
 		}
 		writes = append(writes, w)
@@ -110,25 +106,24 @@ func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record
 }
 
 // dropped returns what the archive holds of the keys that the cache has not, but may have
-// dropped: a tombstone, perhaps, of what is to be given back. Of a cold user nobody knows;
-// a warm-up brings it.
-func (j *Job) dropped(ctx context.Context, keys []history.Dirty, entries []history.Entry) (map[history.Key]*history.Record, error) {
+// dropped, or does not have whole: a tombstone, perhaps, of what is to be given back.
+func (j *Job) dropped(ctx context.Context, keys []history.Key, entries []history.Entry) (map[history.Key]*history.Record, error) {
 	var asked []history.Key
 	for i, e := range entries {
-		if e.Record == nil && e.User.Warm && !e.User.Complete() {
-			asked = append(asked, keys[i].Key)
+		if e.Record == nil && !e.User.Complete() || e.Record != nil && e.Record.Partial {
+			asked = append(asked, keys[i])
 		}
 	}
 	if len(asked) == 0 {
 		return nil, nil
 	}
-	records, err := j.known(ctx, asked)
+	old, err := j.known(ctx, asked)
 	if err != nil {
 		return nil, err
 	}
 	dropped := make(map[history.Key]*history.Record, len(asked))
 	for i, k := range asked {
-		if r := records[i]; r != nil {
+		if r := old[i].Record; r != nil {
 			m := *r
 			m.Partial = true // another one may be archived until this is written
 			dropped[k] = &m

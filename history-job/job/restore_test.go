@@ -2,6 +2,8 @@ package job_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,7 +24,7 @@ func TestRestore(t *testing.T) {
 	}{
 		{"lost", nil, nil, 1, []history.Event{said}},
 		{"lost, with the archive further", nil, []history.Event{completed(1, -1000, "b")}, 1, []history.Event{said, completed(1, -1000, "b")}},
-		{"lost, and deleted in the archive", nil, []history.Event{deleted(-1000)}, 1, []history.Event{said, deleted(-1000)}},
+		{"lost, and deleted in the archive", nil, []history.Event{deleted(-1000)}, 0, nil},
 		{"still there", []history.Event{said}, nil, 0, []history.Event{said}},
 		{"newer there", []history.Event{said, progress(1, -1000)}, nil, 0, []history.Event{said, progress(1, -1000)}},
 		{"deleted there", []history.Event{said, deleted(-1000)}, nil, 0, []history.Event{said, deleted(-1000)}},
@@ -43,7 +45,7 @@ func TestRestore(t *testing.T) {
 					w.write(e)
 				}
 				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
-				w.announce(history.Dirty{Key: object(1), Record: said.Record()})
+				w.queued(object(1), said.Record())
 				synctest.Wait()
 				want := record(tt.want...)
 				if got := w.load(object(1)); !sameButPartial(got, want) {
@@ -82,7 +84,7 @@ func TestRestoreInOutage(t *testing.T) {
 			return nil
 		})
 		e := completed(1, -5000, "a")
-		w.announce(history.Dirty{Key: object(1), Record: e.Record()})
+		w.queued(object(1), e.Record())
 		w.wait(time.Minute)
 		if got := w.did("commit"); len(got) > 0 {
 			t.Errorf("committed in the outage: %v", got)
@@ -105,7 +107,7 @@ func TestRestoreAfterClear(t *testing.T) {
 		e := completed(1, -5000, "a")
 		w.clear(e.Key.UID, 0, -1000)
 		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
-		w.announce(history.Dirty{Key: object(1), Record: e.Record()})
+		w.queued(object(1), e.Record())
 		synctest.Wait()
 		if got := w.load(object(1)); got != nil {
 			t.Errorf("cache: %+v came back", got)
@@ -125,7 +127,7 @@ func TestRestoreOfWhatTheCacheHasDropped(t *testing.T) {
 		said := completed(1, -5000, "a")
 		w.put(object(1), record(said, deleted(-1000)))
 		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
-		w.announce(history.Dirty{Key: object(1), Record: said.Record()})
+		w.queued(object(1), said.Record())
 		synctest.Wait()
 		if got := w.load(object(1)); got != nil {
 			t.Errorf("the cache has %+v again", got)
@@ -134,5 +136,69 @@ func TestRestoreOfWhatTheCacheHasDropped(t *testing.T) {
 			t.Errorf("the job did %q, want nothing written", got)
 		}
 		w.counted("restored_records_total", 0)
+	})
+}
+
+// journal is a queue that can be read again.
+type journal struct {
+	mu    sync.Mutex
+	all   []history.Announcement
+	since time.Time
+	fails int
+}
+
+func (j *journal) Reread(ctx context.Context, _ []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.since = since
+	if j.fails--; j.fails >= 0 {
+		return errDown
+	}
+	return use(ctx, slices.Clone(j.all))
+}
+
+// TestReread has a job that committed a queued content find the cache emptied: the queue
+// still has the content, and gives it back.
+func TestReread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, cfg := w.mortal()
+		said := completed(1, -5000, "a")
+		queue := &journal{fails: 1}
+		cfg.Reread, cfg.SweepAge = queue, 4*time.Minute
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.write(said)
+		w.queued(object(1), said.Record())
+		queue.mu.Lock()
+		queue.all = []history.Announcement{{Key: object(2)}, {Key: object(1), Record: said.Record()}}
+		queue.mu.Unlock()
+		w.wait(10 * time.Second)
+		if got := w.did("fetch", "commit", "put"); !slices.Equal(got, []string{"fetch 1", "commit 1"}) {
+			t.Fatalf("before the loss the job did %q", got)
+		}
+		m.restart(true)
+		w.wait(10 * time.Second)
+		if got := w.archived(object(1)); got.Plays() != 1 {
+			t.Errorf("archive: got %+v, want what was queued", got)
+		}
+		w.settled(object(1))
+		if got := time.Since(queue.since); got < 8*time.Minute || got > 9*time.Minute {
+			t.Errorf("the queue was read again from %v ago, want two sweep ages", got)
+		}
+	})
+}
+
+// TestRereadAtStart is a job that starts after the one before it died with the cache.
+func TestRereadAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, cfg := w.mortal()
+		said := completed(1, -5000, "a")
+		cfg.Reread = &journal{all: []history.Announcement{{Key: object(1), Record: said.Record()}}}
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.wait(time.Second)
+		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
+			t.Errorf("archive: got %+v, want what was queued", got)
+		}
 	})
 }

@@ -1,9 +1,8 @@
 package job_test
 
 import (
-	"math/rand/v2"
+	"slices"
 	"strconv"
-	"time"
 
 	"github.com/playhead/playhead/history"
 )
@@ -39,20 +38,18 @@ func deleted(ms int64) history.Event {
 
 // write folds an event into the cache with a new mark, as the service does for a
 // key that it does not hold. The record is complete.
-func (w *world) write(e history.Event) history.Dirty {
+func (w *world) write(e history.Event) history.Key {
 	w.Helper()
 	return w.store(e, true, false)
 }
 
 // store is write with or without a mark, and with a record that is partial or not.
-func (w *world) store(e history.Event, mark, partial bool) history.Dirty {
+func (w *world) store(e history.Event, mark, partial bool) history.Key {
 	w.Helper()
 	said := e.Record()
 	said.Partial = partial
 	old := w.load(e.Key)
-	next := *history.Merge(old, said)
-	next.Revision = rand.Uint64()>>1 + 1
-	write := history.Write{Key: e.Key, Record: &next, Mark: mark}
+	write := history.Write{Key: e.Key, Record: history.Merge(old, said).Successor(nil), Mark: mark}
 	if old != nil {
 		write.Base = old.Revision
 	}
@@ -60,13 +57,13 @@ func (w *world) store(e history.Event, mark, partial bool) history.Dirty {
 	if out.Status != history.Applied {
 		w.Fatalf("write %s: status %d, %v", e.Key, out.Status, out.Err)
 	}
-	return history.Dirty{Key: e.Key, Mark: out.Mark}
+	return e.Key
 }
 
 // writes stores n new objects with marks, from 0 on, and returns them.
-func (w *world) writes(n int) []history.Dirty {
+func (w *world) writes(n int) []history.Key {
 	w.Helper()
-	keys := make([]history.Dirty, n)
+	keys := make([]history.Key, n)
 	for i := range keys {
 		keys[i] = w.write(progress(i, int64(i-n)))
 	}
@@ -74,20 +71,31 @@ func (w *world) writes(n int) []history.Dirty {
 }
 
 // clear clears a user's history of a type up to a time after the start.
-func (w *world) clear(uid string, typ uint32, ms int64) history.Dirty {
+func (w *world) clear(uid string, typ uint32, ms int64) history.Key {
 	w.Helper()
-	mark, err := w.cache.Clear(w.Context(), uid, typ, start+ms)
-	if err != nil {
+	if _, err := w.cache.Clear(w.Context(), uid, history.Clear{Type: typ, Until: start + ms}); err != nil {
 		w.Fatal(err)
 	}
-	return history.Dirty{Key: history.UserKey(uid), Mark: mark}
+	return history.UserKey(uid)
 }
 
 // announce publishes keys, as the service does when their holds are over.
-func (w *world) announce(keys ...history.Dirty) {
+func (w *world) announce(keys ...history.Key) {
 	w.Helper()
-	if unsent, err := w.queue.Publish(w.Context(), keys); err != nil {
+	all := make([]history.Announcement, len(keys))
+	for i := range keys {
+		all[i].Key = keys[i]
+	}
+	if unsent, err := w.queue.Publish(w.Context(), all); err != nil {
 		w.Fatalf("publish %d keys: %d unsent, %v", len(keys), len(unsent), err)
+	}
+}
+
+// queued publishes a content, as the service does for a write that the queue is to have.
+func (w *world) queued(k history.Key, r *history.Record) {
+	w.Helper()
+	if _, err := w.queue.Publish(w.Context(), []history.Announcement{{Key: k, Record: r}}); err != nil {
+		w.Fatal(err)
 	}
 }
 
@@ -111,9 +119,9 @@ func record(events ...history.Event) *history.Record {
 	if r == nil {
 		return nil
 	}
-	whole := *r
-	whole.Partial, whole.Revision = false, rand.Uint64()>>1+1
-	return &whole
+	whole := r.Successor(nil)
+	whole.Partial = false
+	return whole
 }
 
 func (w *world) load(k history.Key) *history.Record {
@@ -127,25 +135,21 @@ func (w *world) load(k history.Key) *history.Record {
 
 func (w *world) archived(k history.Key) *history.Record {
 	w.Helper()
-	rs, err := w.archive.Get(w.Context(), []history.Key{k})
+	entries, err := w.archive.Get(w.Context(), []history.Key{k})
 	if err != nil {
 		w.Fatalf("get %s: %v", k, err)
 	}
-	return rs[0]
+	return entries[0].Record
 }
 
-// marks returns all dirty marks, those of this microsecond too.
-func (w *world) marks() map[history.Key]history.Mark {
+// marks returns the keys with a dirty mark.
+func (w *world) marks() []history.Key {
 	w.Helper()
-	all, err := w.cache.Overdue(w.Context(), everyBucket(), -time.Hour, 1<<20)
+	all, err := w.cache.Overdue(w.Context(), everyBucket(), 0, 1<<20)
 	if err != nil {
 		w.Fatalf("overdue: %v", err)
 	}
-	m := make(map[history.Key]history.Mark, len(all))
-	for _, d := range all {
-		m[d.Key] = d.Mark
-	}
-	return m
+	return all
 }
 
 func everyBucket() []history.Bucket {
@@ -170,10 +174,10 @@ func (w *world) settled(keys ...history.Key) {
 	}
 }
 
-// marked expects the mark of a key to stand.
-func (w *world) marked(d history.Dirty) {
+// marked expects a key to have a mark.
+func (w *world) marked(k history.Key) {
 	w.Helper()
-	if got := w.marks()[d.Key]; got != d.Mark {
-		w.Errorf("mark of %s: got %d, want %d", d.Key, got, d.Mark)
+	if marks := w.marks(); !slices.Contains(marks, k) {
+		w.Errorf("no mark of %s, only %v", k, marks)
 	}
 }

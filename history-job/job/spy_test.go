@@ -54,14 +54,18 @@ func (s spyCache) Apply(ctx context.Context, writes []history.Write) []history.O
 	return s.Cache.Apply(ctx, writes)
 }
 
-func (s spyCache) Settle(ctx context.Context, marks []history.Dirty) error {
-	if err := s.w.step(ctx, "settle", keysOf(marks)); err != nil {
+func (s spyCache) Settle(ctx context.Context, contents []history.Content) error {
+	keys := make([]history.Key, len(contents))
+	for i := range contents {
+		keys[i] = contents[i].Key
+	}
+	if err := s.w.step(ctx, "settle", keys); err != nil {
 		return err
 	}
-	return s.Cache.Settle(ctx, marks)
+	return s.Cache.Settle(ctx, contents)
 }
 
-func (s spyCache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Dirty, error) {
+func (s spyCache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	if err := s.w.step(ctx, "overdue", nil); err != nil {
 		return nil, err
 	}
@@ -102,14 +106,15 @@ func (s spyArchive) Put(ctx context.Context, cells []history.Cell) []error {
 	return errs
 }
 
-func (s spyArchive) Get(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
+func (s spyArchive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	if err := s.w.step(ctx, "get", keys); err != nil {
 		return nil, err
 	}
-	if slices.Contains(keys, s.w.unreadable) {
-		return nil, fmt.Errorf("get %s: %w", s.w.unreadable, history.ErrPermanent)
+	entries, err := s.Archive.Get(ctx, keys)
+	if i := slices.Index(keys, s.w.unreadable); i >= 0 && err == nil {
+		entries[i].Record, entries[i].Err = nil, fmt.Errorf("get %s: %w", s.w.unreadable, history.ErrPermanent)
 	}
-	return s.Archive.Get(ctx, keys)
+	return entries, err
 }
 
 func (s spyArchive) PutUser(ctx context.Context, uid string, u history.User) error {
@@ -130,20 +135,20 @@ func (s spyClaim) Fetch(ctx context.Context) (history.Delivery, error) {
 	if err != nil {
 		return d, err
 	}
-	return d, s.w.step(ctx, "fetch", keysOf(d.Dirty))
+	return d, s.w.step(ctx, "fetch", keysOf(d.Keys))
 }
 
 func (s spyClaim) Commit(ctx context.Context, d history.Delivery) error {
-	if err := s.w.step(ctx, "commit", keysOf(d.Dirty)); err != nil {
+	if err := s.w.step(ctx, "commit", keysOf(d.Keys)); err != nil {
 		return err
 	}
 	return s.Claim.Commit(ctx, d)
 }
 
-func keysOf(marks []history.Dirty) []history.Key {
-	keys := make([]history.Key, len(marks))
-	for i := range marks {
-		keys[i] = marks[i].Key
+func keysOf(announced []history.Announcement) []history.Key {
+	keys := make([]history.Key, len(announced))
+	for i := range announced {
+		keys[i] = announced[i].Key
 	}
 	return keys
 }

@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -16,8 +15,12 @@ const sweepLimit = 4096
 func (j *Job) sweep(ctx context.Context, buckets []history.Bucket) error {
 	t := time.NewTicker(j.cfg.SweepEvery)
 	defer t.Stop()
-	for {
-		if err := j.sweepOnce(ctx, buckets); err != nil {
+	age := j.cfg.SweepAge
+	if j.cfg.SweepAll {
+		age = 0
+	}
+	for ; ; age = j.cfg.SweepAge {
+		if err := j.sweepOnce(ctx, buckets, age); err != nil {
 			return err
 		}
 		select {
@@ -28,56 +31,69 @@ func (j *Job) sweep(ctx context.Context, buckets []history.Bucket) error {
 	}
 }
 
-func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket) error {
-	for {
-		keys, err := j.overdue(ctx, buckets)
+// sweepAlone sweeps all buckets as long as the queue gives this job none, because it is
+// away: the services then leave everything to the sweep. Other jobs may do the same, for
+// nothing is lost when a key is archived twice.
+func (j *Job) sweepAlone(ctx context.Context) error {
+	t := time.NewTicker(j.cfg.SweepEvery)
+	defer t.Stop()
+	for was := true; ; {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		owned := j.owned.Load()
+		if alone := !owned && !was; alone {
+			if err := j.sweepOnce(ctx, everyBucket(), j.cfg.SweepAge); err != nil {
+				return err
+			}
+			j.metrics.alone.Inc()
+		}
+		was = owned
+	}
+}
+
+func everyBucket() []history.Bucket {
+	all := make([]history.Bucket, history.Buckets)
+	for i := range all {
+		all[i] = history.Bucket(i) //nolint:gosec // 1,024 of them
+	}
+	return all
+}
+
+// sweepOnce goes on while there is more, unless it meets only keys that it had before:
+// somebody writes to them faster than they can be settled.
+func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.Duration) error {
+	met := make(map[history.Key]bool)
+	for began := time.Now(); ; {
+		keys, err := j.overdue(ctx, buckets, age)
 		if err != nil {
 			return err
 		}
+		known := len(met)
+		for _, k := range keys {
+			met[k] = true
+		}
+		n := len(keys)
 		if err := j.archive(ctx, keys); err != nil {
 			return err
 		}
-		j.metrics.swept.Add(float64(len(keys)))
-		if len(keys) < sweepLimit {
+		j.metrics.swept.Add(float64(len(met) - known))
+		if n < sweepLimit {
+			j.swept.Store(began.UnixMilli())
+			return nil
+		}
+		if len(met) == known {
 			return nil
 		}
 	}
 }
 
-// overdue returns keys under marks that no living hold relies on.
-func (j *Job) overdue(ctx context.Context, buckets []history.Bucket) (keys []history.Dirty, err error) {
-	age, err := j.age(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (j *Job) overdue(ctx context.Context, buckets []history.Bucket, age time.Duration) (keys []history.Key, err error) {
 	err = j.retry(ctx, "sweep", func(ctx context.Context) (err error) {
 		keys, err = j.cfg.Cache.Overdue(ctx, buckets, age, sweepLimit)
 		return err
 	})
-	if age < j.cfg.SweepAge { // the cache takes its own time, in which holds were opened
-		since := history.Mark(j.cfg.Since.UnixMicro())
-		keys = slices.DeleteFunc(keys, func(d history.Dirty) bool { return d.Mark >= since })
-	}
 	return keys, err
-}
-
-// age is how old a mark must be before no living hold relies on it: twice the longest
-// hold at least, whatever was configured.
-func (j *Job) age(ctx context.Context) (time.Duration, error) {
-	switch {
-	case !j.cfg.Since.IsZero():
-		return min(j.cfg.SweepAge, time.Since(j.cfg.Since)), nil
-	case j.cfg.LongestHold == nil:
-		return j.cfg.SweepAge, nil
-	}
-	var hold time.Duration
-	err := j.retry(ctx, "sweep", func(ctx context.Context) (err error) {
-		hold, err = j.cfg.LongestHold(ctx)
-		return err
-	})
-	if long := 2*hold > j.cfg.SweepAge; long != j.waits {
-		j.cfg.Logger.Warn("the sweep waits for twice the longest hold of the services", "hold", hold, "sweep_age", j.cfg.SweepAge, "waits", long)
-		j.waits = long
-	}
-	return max(j.cfg.SweepAge, 2*hold), err
 }

@@ -30,11 +30,11 @@ func TestTrim(t *testing.T) {
 		}
 		w.marked(keys[0])
 		for i, d := range keys {
-			cached, want := w.load(d.Key) != nil, i == 0 || i >= 3 // the marked one, and the newest
+			cached, want := w.load(d) != nil, i == 0 || i >= 3 // the marked one, and the newest
 			if cached != want {
 				t.Errorf("object %d of %d in the cache: got %v, want %v", i, len(keys), cached, want)
 			}
-			if archived := w.archived(d.Key) != nil; archived != (i > 0) {
+			if archived := w.archived(d) != nil; archived != (i > 0) {
 				t.Errorf("object %d of %d in the archive: got %v", i, len(keys), archived)
 			}
 		}
@@ -80,9 +80,9 @@ func TestTrimSeldom(t *testing.T) {
 		cfg := w.config()
 		cfg.TrimOneIn, cfg.Chunk = 4, 1
 		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
-		keys := make([]history.Dirty, 1000)
+		keys := make([]history.Key, 1000)
 		for i := range keys {
-			keys[i] = history.Dirty{Key: object(i), Mark: 1}
+			keys[i] = object(i)
 		}
 		w.announce(keys...)
 		synctest.Wait()

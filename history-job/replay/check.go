@@ -44,6 +44,21 @@ func FromCache(c history.Loader) Reader {
 	}
 }
 
+// FromArchive reads from an archive.
+func FromArchive(a history.Archive) Reader {
+	return func(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
+		entries, err := a.Get(ctx, keys)
+		rs := make([]*history.Record, len(entries))
+		for i, e := range entries {
+			if e.Err != nil {
+				return nil, e.Err
+			}
+			rs[i] = e.Record
+		}
+		return rs, err
+	}
+}
+
 // Check compares every record of the model with what each store holds.
 func Check(ctx context.Context, model map[history.Key]*Expected, stores map[string]Reader) (Report, error) {
 	keys := slices.Collect(maps.Keys(model))

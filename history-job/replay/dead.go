@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
@@ -36,10 +35,17 @@ func (r *Redriver) Drive(ctx context.Context, letter history.Dead) error {
 }
 
 // marked returns the keys of a letter under marks that stand.
-func (r *Redriver) marked(ctx context.Context, l history.Dead) ([]history.Dirty, error) {
+func (r *Redriver) marked(ctx context.Context, l history.Dead) ([]history.Announcement, error) {
 	switch {
 	case len(l.Payload) > 0:
 		return wire.Batch(l.Payload)
+	case len(l.Cell) > 0:
+		record, err := wire.Record(l.Cell)
+		if err != nil {
+			return nil, err
+		}
+		l.Record = record
+		return r.remark(ctx, l)
 	case l.Key.IsUser():
 		return r.remarkUser(ctx, l.Key.UID)
 	default:
@@ -51,7 +57,7 @@ func (r *Redriver) marked(ctx context.Context, l history.Dead) ([]history.Dirty,
 var errBusy = errors.New("the key is written all the time")
 
 // remark writes the fold of the letter's record and the cache's, with a new mark.
-func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Dirty, error) {
+func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announcement, error) {
 	for range 16 {
 		e := r.Cache.Load(ctx, []history.Key{l.Key})[0]
 		if e.Err != nil {
@@ -61,17 +67,15 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Dirty,
 		if whole == nil {
 			return nil, nil // cleared since
 		}
-		next := *whole
-		next.Revision = rand.Uint64()>>1 + 1
-		w := history.Write{Key: l.Key, Record: &next, Mark: true}
+		w := history.Write{Key: l.Key, Record: whole.Successor(&e.User), Mark: true}
 		if e.Record != nil {
 			w.Base = e.Record.Revision
 		} else {
-			next.Partial = !e.User.Complete()
+			w.Record.Partial = !e.User.Complete()
 		}
 		switch out := r.Cache.Apply(ctx, []history.Write{w})[0]; out.Status {
 		case history.Applied:
-			return []history.Dirty{{Key: l.Key, Mark: out.Mark}}, nil
+			return []history.Announcement{{Key: l.Key}}, nil
 		case history.Unknown:
 			return nil, out.Err
 		}
@@ -80,16 +84,16 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Dirty,
 }
 
 // remarkUser sets the user's clear marks once more, which marks them dirty.
-func (r *Redriver) remarkUser(ctx context.Context, uid string) ([]history.Dirty, error) {
+func (r *Redriver) remarkUser(ctx context.Context, uid string) ([]history.Announcement, error) {
 	key := history.UserKey(uid)
 	e := r.Cache.Load(ctx, []history.Key{key})[0]
-	var keys []history.Dirty
 	for typ, at := range e.User.Cleared {
-		mark, err := r.Cache.Clear(ctx, uid, typ, at)
-		if err != nil {
+		if _, err := r.Cache.Clear(ctx, uid, history.Clear{Type: typ, Until: at}); err != nil {
 			return nil, err
 		}
-		keys = append(keys[:0], history.Dirty{Key: key, Mark: mark})
 	}
-	return keys, e.Err
+	if len(e.User.Cleared) == 0 {
+		return nil, e.Err
+	}
+	return []history.Announcement{{Key: key}}, nil
 }

@@ -35,7 +35,7 @@ func TestRedrive(t *testing.T) {
 		{"the cache has newer", record(now+1000, history.KindProgress), 0, letter, record(now+1000, history.KindProgress), nil},
 		{"deleted since", record(now+1000, history.KindDelete), 0, letter, record(now+1000, history.KindDelete), nil},
 		{"cleared since", nil, now + 1000, letter, nil, nil},
-		{"a message that decodes now", letter.Record, 0, history.Dead{Payload: wire.AppendBatch(nil, []history.Dirty{{Key: k, Mark: 5}})}, letter.Record, nil},
+		{"a message that decodes now", letter.Record, 0, history.Dead{Payload: wire.AppendBatch(nil, []history.Announcement{{Key: k}})}, letter.Record, nil},
 		{"a message that does not", nil, 0, history.Dead{Payload: []byte{0xff}}, nil, wire.ErrCorrupt},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestRedrive(t *testing.T) {
 				cache.Apply(t.Context(), []history.Write{{Key: k, Record: tt.cache, Mark: true}})
 			}
 			if tt.clear > 0 {
-				if _, err := cache.Clear(t.Context(), k.UID, 0, tt.clear); err != nil {
+				if _, err := cache.Clear(t.Context(), k.UID, history.Clear{Until: tt.clear}); err != nil {
 					t.Fatal(err)
 				}
 			}

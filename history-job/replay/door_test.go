@@ -120,22 +120,26 @@ func (d *door) intercept(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo,
 	return handle(srv, &hooked{ServerStream: s, door: d})
 }
 
+// hooked has the door interfere with batches, which are answered side by side.
 type hooked struct {
 	grpc.ServerStream
 	door *door
-	n    int
+	n    sync.Map // by sequence, what note said of the batch
 }
 
 func (h *hooked) RecvMsg(m any) error {
 	if err := h.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	h.n = h.door.note(m.(*historyv1.ApplyStreamRequest).GetBatch().GetHeartbeats())
-	return h.door.before(h.Context(), h.n)
+	req := m.(*historyv1.ApplyStreamRequest)
+	n := h.door.note(req.GetBatch().GetHeartbeats())
+	h.n.Store(req.GetSequence(), n)
+	return h.door.before(h.Context(), n)
 }
 
 func (h *hooked) SendMsg(m any) error {
-	if err := h.door.after(h.Context(), h.n); err != nil {
+	n, _ := h.n.Load(m.(*historyv1.ApplyStreamResponse).GetSequence())
+	if err := h.door.after(h.Context(), n.(int)); err != nil {
 		return err
 	}
 	return h.ServerStream.SendMsg(m)

@@ -30,8 +30,9 @@ type Edge struct {
 }
 
 // Run sends the whole plan, a user at a time on each connection, and returns when every
-// heartbeat is answered. It fails with [ErrRefused] when the service found heartbeats invalid, which the others do not
-// suffer from.
+// heartbeat is answered. It fails with [client.ErrUnauthorized] as soon as the edge refuses
+// a token, and with [ErrRefused] when the service found heartbeats invalid, which the
+// others do not suffer from.
 func (e *Edge) Run(ctx context.Context, p *Plan) error {
 	byUser, uids := make(map[string][]int), []string(nil)
 	for i := range p.beats {
@@ -75,7 +76,7 @@ func (e *Edge) watch(ctx context.Context, end context.CancelCauseFunc) {
 			return
 		}
 		if e.Acked() == last {
-			end(fmt.Errorf("the edge at %s has answered nothing for %v: is it there, and is the secret its own?", e.URL, patience))
+			end(fmt.Errorf("the edge at %s has answered nothing for %v: is it there?", e.URL, patience))
 			return
 		}
 		last = e.Acked()
@@ -84,10 +85,15 @@ func (e *Edge) watch(ctx context.Context, end context.CancelCauseFunc) {
 
 // user reports all of a user's heartbeats, in the order of their times.
 func (e *Edge) user(ctx context.Context, uid string, p *Plan, beats []int) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	player, err := client.New(client.Config{
 		URL: e.URL, Token: func(context.Context) (string, error) { return e.Token(uid) },
-		Answered: func(_ *historyv1.Heartbeat, s historyv1.Status) { e.note(s) },
-		Queue:    len(beats), Logger: e.Logger,
+		Unauthorized: func(err error) {
+			end(fmt.Errorf("the edge at %s refuses the tokens, is the secret its own? %w", e.URL, err))
+		},
+		Answered: func(a client.Answer) { e.note(a.Status) },
+		Queue:    len(beats), NoRecords: true, Logger: e.Logger,
 	})
 	if err != nil {
 		return err
@@ -99,8 +105,6 @@ func (e *Edge) user(ctx context.Context, uid string, p *Plan, beats []int) error
 			return err
 		}
 	}
-	ctx, done := context.WithCancel(ctx)
-	defer done()
 	ended := make(chan error, 1)
 	go func() { ended <- player.Run(ctx) }()
 	flushed := make(chan error, 1)
@@ -110,8 +114,8 @@ func (e *Edge) user(ctx context.Context, uid string, p *Plan, beats []int) error
 		return cmp.Or(err, context.Cause(ctx))
 	case err := <-flushed:
 		cause := context.Cause(ctx)
-		done()
-		<-ended //nolint:errcheck // it was ended by done
+		end(nil)
+		<-ended //nolint:errcheck // it was ended by end
 		return cmp.Or(cause, err)
 	}
 }

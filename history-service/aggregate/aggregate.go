@@ -2,12 +2,14 @@
 // once, when the viewing ends or its hold is over, instead of once per heartbeat.
 //
 // A held key comes with the record that the service last wrote, so that the next
-// heartbeat needs no read, and with the dirty mark that covers the writes of the
-// hold. Nothing here is the only copy of anything: a key that is dropped, or that
-// dies with the process, still has its mark in the cache, and the sweep finds it.
+// heartbeat needs no read. Nothing here is the only copy of anything: a key that is
+// dropped, or that dies with the process, still has its dirty mark in the cache, and
+// the sweep finds it. Only where the cache itself loses its last writes, the records
+// that are held, or were until some seconds ago, bring them back.
 package aggregate
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -21,19 +23,23 @@ import (
 // Config says how long and how much to hold. Zero values take the defaults.
 type Config struct {
 	Publisher history.Publisher
+	// Confirm fails while it is not known whether the cache still has what was written
+	// to it; nothing is announced then. Nil is for a cache that never loses anything.
+	Confirm func(context.Context) error
+	// Retain is how long a record is kept after it was announced (default 10 s with
+	// Confirm, otherwise 0). Time in which nothing was confirmed does not count.
+	Retain time.Duration
 	// Hold is the longest time a key waits for its viewing to end (default 120 s),
 	// give or take a tick or two.
-	// Jobs must sweep no mark younger than twice that.
 	Hold time.Duration
 	// Tick is how often keys are announced (default 1 s).
 	Tick time.Duration
 	// Size announces without waiting for the tick when as many keys are due
 	// (default 8,192).
 	Size int
-	// Max is how many keys are held or waiting at most (default 1,000,000, at least
-	// 64: each of as many shares of the users has its part). Beyond it the oldest of
-	// a share are dropped and left to the sweep. Keys of writes on their way are
-	// never dropped, and those of a publish on its way do not count.
+	// Max is how many keys are held at most (default 1,000,000, at least 64: each of as
+	// many shards of the users has its part). Beyond it the oldest of a shard are
+	// dropped and left to the sweep.
 	Max int
 	// Deadline bounds one publish (default 10 s), Drain the last one (default 15 s).
 	Deadline, Drain time.Duration
@@ -50,14 +56,21 @@ type Aggregator struct {
 	shard   [shards]shard
 
 	// Only the flusher touches these.
-	failing bool // the last publish failed
-	probed  int  // the share that was offered last while it did
+	confirmed time.Duration // how long the cache was confirmed so far
+	last      time.Time     // when it was last, zero when it could not be since
+	failing   bool          // the last publish failed
+	probed    int           // the shard that was offered last while it did
 }
 
 // New checks the configuration. [Aggregator.Run] announces.
 func New(cfg Config) (*Aggregator, error) {
 	if cfg.Publisher == nil {
 		return nil, errors.New("aggregate: no publisher")
+	}
+	if cfg.Confirm == nil {
+		cfg.Confirm = func(context.Context) error { return nil }
+	} else {
+		cfg.Retain = orDefault(cfg.Retain, 10*time.Second)
 	}
 	cfg.Hold = orDefault(cfg.Hold, 120*time.Second)
 	cfg.Tick = orDefault(cfg.Tick, time.Second)
@@ -66,14 +79,15 @@ func New(cfg Config) (*Aggregator, error) {
 	cfg.Size = orDefault(cfg.Size, 8192)
 	cfg.Max = orDefault(cfg.Max, 1_000_000)
 	cfg.Logger = orDefault(cfg.Logger, slog.New(slog.DiscardHandler))
-	if min(cfg.Hold, cfg.Tick, cfg.Deadline, cfg.Drain) < 0 || min(cfg.Size, cfg.Max) < 0 {
-		return nil, errors.New("aggregate: times, size and max must not be negative")
+	if min(cfg.Hold, cfg.Tick, cfg.Deadline, cfg.Drain, cfg.Retain) < 0 || min(cfg.Size, cfg.Max) < 0 {
+		return nil, errors.New("aggregate: times, size, max and retain must not be negative")
 	}
 	cfg.Max = max(cfg.Max, shards)
 	a := &Aggregator{cfg: cfg, full: make(chan struct{}, 1)}
 	a.metrics = newMetrics(cfg.Registry, a)
 	for i := range a.shard {
-		a.shard[i].held = make(map[history.Key]*entry)
+		a.shard[i].entries = make(map[history.Key]*entry)
+		a.shard[i].users = make(map[history.Key]struct{})
 	}
 	return a, nil
 }
@@ -86,23 +100,24 @@ func orDefault[T comparable](v, def T) T {
 	return v
 }
 
-// Announce makes a key due that is not held, such as a user's own state.
-func (a *Aggregator) Announce(d history.Dirty) {
-	s := a.of(d.Key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting = append(s.waiting, d)
-	a.trim(s)
+type metrics struct {
+	announced, dropped, failures, unconfirmed prometheus.Counter
 }
 
-// Held returns how many keys are held or waiting.
-func (a *Aggregator) Held() int {
-	n := 0
-	for i := range a.shard {
-		s := &a.shard[i]
-		s.mu.Lock()
-		n += s.len()
-		s.mu.Unlock()
+func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_aggregate_" + name, Help: help})
 	}
-	return n
+	m := &metrics{
+		announced:   counter("announced_keys_total", "Keys that the queue took."),
+		dropped:     counter("dropped_keys_total", "Keys dropped from memory and left to the sweep."),
+		failures:    counter("failed_publishes_total", "Publishes that failed in whole or in part."),
+		unconfirmed: counter("unconfirmed_ticks_total", "Ticks at which nothing was announced because the cache was away or compared with what is held."),
+	}
+	if reg != nil {
+		reg.MustRegister(m.announced, m.dropped, m.failures, m.unconfirmed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "playhead_aggregate_held_keys", Help: "Keys held in memory.",
+		}, func() float64 { return float64(a.Waiting()) }))
+	}
+	return m
 }

@@ -1,16 +1,14 @@
 package aggregate
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/playhead/playhead/history"
 )
 
 // Run announces due keys every tick, or earlier when many are due, until ctx is
-// done; callers of Release have stopped by then. It then announces everything that
+// done; callers of Put have stopped by then. It then announces everything that
 // is held, within the drain deadline. What it cannot announce keeps its mark.
 func (a *Aggregator) Run(ctx context.Context) error {
 	t := time.NewTicker(a.cfg.Tick)
@@ -29,46 +27,72 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 }
 
-// probe offers the queue, which failed the last time, what it did not take of one
-// share: in an outage all keys would be taken up and put back at every tick, and a
-// viewing that goes on be announced again and again, all in vain. It reports whether
-// the queue took them, or none are left.
+// probe offers the queue, which failed the last time, what is due in one shard: in
+// an outage all keys would be taken up and given back at every tick, and a viewing
+// that goes on be announced again and again, all in vain. It reports whether the
+// queue took them, or none are left.
 func (a *Aggregator) probe(ctx context.Context) bool {
+	if !a.confirm(ctx) {
+		return false
+	}
 	for range shards {
 		a.probed = (a.probed + 1) % shards
-		if keys := a.shard[a.probed].takeWaiting(); len(keys) > 0 {
+		if keys := a.shard[a.probed].take(time.Time{}, a.confirmed); len(keys) > 0 {
 			return a.publish(ctx, a.cfg.Deadline, keys)
 		}
 	}
 	return true
 }
 
-// flush announces what was held for at least the given time.
+// flush announces, within the limit, what was held for at least the given time. While nobody can tell
+// whether the cache still has what was written, it announces nothing: a job would
+// archive something older, and what is held is the only copy.
 func (a *Aggregator) flush(ctx context.Context, limit, age time.Duration) {
+	if !a.confirm(ctx) {
+		return
+	}
 	a.due.Store(0) // first: keys that become due meanwhile may count twice, but not never
 	opened := time.Now().Add(-age)
-	var keys []history.Dirty
+	var keys []history.Announcement
 	for i := range a.shard {
-		keys = append(keys, a.shard[i].take(opened)...)
+		keys = append(keys, a.shard[i].take(opened, a.confirmed)...)
 	}
 	if len(keys) > 0 {
 		a.publish(ctx, limit, keys)
 	}
 }
 
-// publish announces keys, within the limit, and reports whether the queue took all.
-// What it does not take is put back for the next tick. A key that waits under an
-// older mark than the one it is due with again goes along: it settles nothing and
-// costs a few bytes.
-func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []history.Dirty) bool {
+// confirm asks whether the cache is the one that was written to, and forgets what was
+// announced long enough before that.
+func (a *Aggregator) confirm(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Deadline)
+	defer cancel()
+	if err := a.cfg.Confirm(ctx); err != nil {
+		a.metrics.unconfirmed.Inc()
+		a.last = time.Time{}
+		return false
+	}
+	now := time.Now()
+	if !a.last.IsZero() {
+		a.confirmed += now.Sub(a.last)
+	}
+	a.last = now
+	for i := range a.shard {
+		a.shard[i].forget(a.confirmed - a.cfg.Retain)
+	}
+	return true
+}
+
+// publish announces keys, within the limit, and reports whether the queue took all. What it does not take
+// is due again at the next tick.
+func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []history.Announcement) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	unsent, err := a.cfg.Publisher.Publish(ctx, keys)
 	a.metrics.announced.Add(float64(len(keys) - len(unsent)))
 	a.report(err, len(unsent))
-	slices.SortFunc(unsent, func(x, y history.Dirty) int { return cmp.Compare(x.Mark, y.Mark) }) // the oldest are dropped first
 	for _, d := range unsent {
-		a.Announce(d)
+		a.giveBack(d.Key)
 	}
 	return err == nil
 }
@@ -85,4 +109,15 @@ func (a *Aggregator) report(err error, unsent int) {
 		a.cfg.Logger.Info("queue takes keys again")
 	}
 	a.failing = err != nil
+}
+
+// count notes a key that is due, and wakes the flusher when there are enough.
+func (a *Aggregator) count() {
+	if a.due.Add(1) != int64(a.cfg.Size) {
+		return
+	}
+	select {
+	case a.full <- struct{}{}:
+	default:
+	}
 }

@@ -29,7 +29,7 @@ func TestNew(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if a, err := aggregate.New(aggregate.Config{Publisher: &queue{}}); err != nil || a.Held() != 0 {
+	if a, err := aggregate.New(aggregate.Config{Publisher: &queue{}}); err != nil || a.Waiting() != 0 {
 		t.Errorf("only a publisher: got %v", err)
 	}
 }
@@ -39,21 +39,21 @@ func TestPutBack(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		w.wantMetrics(t, "at first", map[string]int{"announced_keys_total": 0, "failed_publishes_total": 0, "dropped_keys_total": 0})
 		ann, bob := w.write(key("ann", 1), true), w.write(key("bob", 1), true)
-		w.queue.set(false, func(d history.Dirty) bool { return d == bob })
+		w.queue.set(false, func(d history.Key) bool { return d == bob })
 		pass(tick)
 		w.wantTaken(t, "the queue takes one of two", ann)
 		w.wantMetrics(t, "then", map[string]int{"announced_keys_total": 1, "failed_publishes_total": 1, "held_keys": 1})
-		again := w.write(bob.Key, true)
+		w.write(bob, true)
 		w.queue.set(false, all)
 		pass(3 * tick)
 		w.wantTaken(t, "the queue takes nothing")
-		w.wantMetrics(t, "then", map[string]int{"announced_keys_total": 1, "failed_publishes_total": 4, "held_keys": 2})
+		w.wantMetrics(t, "then", map[string]int{"announced_keys_total": 1, "failed_publishes_total": 4, "held_keys": 1})
 		w.queue.set(false, nil)
 		pass(tick)
-		w.wantTaken(t, "the queue takes all", bob, again)
+		w.wantTaken(t, "the queue takes all", bob)
 		pass(hold)
 		w.wantTaken(t, "once is enough")
-		w.wantMetrics(t, "in the end", map[string]int{"announced_keys_total": 3, "dropped_keys_total": 0, "held_keys": 0})
+		w.wantMetrics(t, "in the end", map[string]int{"announced_keys_total": 2, "dropped_keys_total": 0, "held_keys": 0})
 	})
 }
 
@@ -83,7 +83,7 @@ func TestOutageIsCheap(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		var offered atomic.Int64
 		most := int64(0)
-		w.queue.set(false, func(history.Dirty) bool { offered.Add(1); return true })
+		w.queue.set(false, func(history.Key) bool { offered.Add(1); return true })
 		for i := range 6400 {
 			w.write(key(fmt.Sprint("user", i), 1), true)
 		}
@@ -108,16 +108,14 @@ func TestOutageIsOneAnnouncement(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		w.write(key("bob", 1), true) // whose share is offered at every tick
 		w.queue.set(false, all)
-		var last history.Dirty
+		last := key("ann", 1)
 		for range 40 {
-			if d := w.write(key("ann", 1), false); d.Mark != 0 {
-				last = d
-			}
+			w.write(last, false)
 			pass(15 * time.Second)
 		}
 		var taken atomic.Int64
-		w.queue.set(false, func(d history.Dirty) bool {
-			if d.Key == last.Key {
+		w.queue.set(false, func(d history.Key) bool {
+			if d == last {
 				taken.Add(1)
 			}
 			return false
@@ -133,10 +131,10 @@ func TestOutageIsOneAnnouncement(t *testing.T) {
 // whose share of Max is 3.
 func TestMax(t *testing.T) {
 	inBubble(t, aggregate.Config{Max: 3 * 64}, func(t *testing.T, w *world) {
-		var written []history.Dirty
+		var written []history.Key
 		for i := range 10 {
 			written = append(written, w.write(key("ann", i), i == 8))
-			if n := w.Held(); n > 3 {
+			if n := w.Waiting(); n > 3 {
 				t.Fatalf("%d keys are held after %d writes, want at most 3", n, i+1)
 			}
 			pass(time.Millisecond)
@@ -144,20 +142,6 @@ func TestMax(t *testing.T) {
 		w.wantMetrics(t, "ten written", map[string]int{"dropped_keys_total": 7, "held_keys": 3})
 		w.stop()
 		w.wantTaken(t, "drained", written[7:]...)
-	})
-}
-
-// TestMaxSparesPins: the oldest key is pinned, so the next one goes.
-func TestMaxSparesPins(t *testing.T) {
-	inBubble(t, aggregate.Config{Max: 2 * 64}, func(t *testing.T, w *world) {
-		oldest := w.write(key("ann", 0), false)
-		p := w.Pin(oldest.Key)
-		w.write(key("ann", 1), false)
-		newest := w.write(key("ann", 2), false)
-		w.wantMetrics(t, "three written", map[string]int{"dropped_keys_total": 1, "held_keys": 2})
-		w.Release(p, aggregate.Result{Written: p.Record})
-		w.stop()
-		w.wantTaken(t, "drained", oldest, newest)
 	})
 }
 
@@ -175,10 +159,10 @@ func TestMaxOfFewest(t *testing.T) {
 func TestOutageIsBounded(t *testing.T) {
 	inBubble(t, aggregate.Config{Max: 3 * 64}, func(t *testing.T, w *world) {
 		w.queue.set(true, nil)
-		var written []history.Dirty
+		var written []history.Key
 		for i := range 40 {
 			written = append(written, w.write(key("ann", i), true))
-			if n := w.Held(); n > 3 {
+			if n := w.Waiting(); n > 3 {
 				t.Fatalf("%d keys are held or wait after %d writes, want at most 3", n, i+1)
 			}
 			pass(tick)
@@ -200,8 +184,8 @@ func TestOldestWaitingDropped(t *testing.T) {
 		w.write(key("ann", 3), true)
 		second := w.write(key("ann", 2), true)
 		pass(tick)
-		third := history.Dirty{Key: history.UserKey("ann"), Mark: w.next()}
-		w.Announce(third)
+		third := history.UserKey("ann")
+		w.Announce("ann")
 		w.queue.set(false, nil)
 		pass(tick)
 		w.wantTaken(t, "the newest two", second, third)
@@ -214,7 +198,7 @@ func TestAnnouncedIsLetGo(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		w.write(key("ann", 1), false)
 		record := new(history.Record)
-		w.Release(w.Pin(key("ann", 2)), aggregate.Result{Written: record, Mark: w.next(), Ended: true})
+		w.Put(key("ann", 2), aggregate.Held{Record: record}, true)
 		left := weak.Make(record)
 		pass(2 * tick)
 		runtime.GC()
@@ -227,8 +211,8 @@ func TestAnnouncedIsLetGo(t *testing.T) {
 func TestDrain(t *testing.T) {
 	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
 		held, ended := w.write(key("ann", 1), false), w.write(key("bob", 1), true)
-		waiting := history.Dirty{Key: history.UserKey("ann"), Mark: w.next()}
-		w.Announce(waiting)
+		waiting := history.UserKey("ann")
+		w.Announce("ann")
 		w.stop()
 		w.wantTaken(t, "drained", held, ended, waiting)
 		w.wantMetrics(t, "drained", map[string]int{"announced_keys_total": 3, "held_keys": 0})

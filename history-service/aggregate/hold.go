@@ -1,121 +1,264 @@
 package aggregate
 
 import (
-	"container/list"
+	"iter"
+	"sync"
 	"time"
 
 	"github.com/playhead/playhead/history"
 )
 
-// entry is one held key.
-type entry struct {
-	key history.Key
-	// record is what the cache holds as far as this service wrote or read it in an
-	// unbroken chain of compare-and-sets; nil when the chain broke.
-	record *history.Record
-	pause  history.Pause // of the user; a change of it breaks the chain
-	mark   history.Mark  // 0 until the first write
-	opened time.Time     // when mark was set
-	place  *list.Element // in a line of the shard; nil before the first write or end
-	pins   int           // writes on their way
-	ended  bool          // due, whatever its age
-	lost   bool          // a write's answer never came
-}
-
-// Pin is a key while a write of it is on its way. Its hold cannot be announced
-// before [Aggregator.Release], because the job might then read the record before
-// the write and settle the mark that was to cover it.
-type Pin struct {
-	// Record is what the cache holds, nil when that must be loaded.
+// Held is what the service last wrote of a key.
+type Held struct {
 	Record *history.Record
-	// Pause is that of the user, where there is a record.
+	// Pause is that of the user when the record was written.
 	Pause history.Pause
-	// Mark says that the next write must set a new dirty mark.
-	Mark bool
-
-	entry *entry
 }
 
-// Result is what became of a pinned key.
-type Result struct {
-	// Written is the record that the cache now holds, nil when nothing was written.
-	Written *history.Record
-	// Pause is that of the user when it was written.
-	Pause history.Pause
-	// Mark is the mark that the write set, 0 when the hold's own covers it.
-	Mark history.Mark
-	// Ended makes the key due at the next tick.
-	Ended bool
-	// Lost says that the answer to a write never came. The key is forgotten, not
-	// announced: a write that lands after the job has read must find its mark, and
-	// only the sweep waits long enough.
-	Lost bool
+// shards divide the keys so that batches seldom wait for each other.
+const shards = 64
+
+// shard is a part of the keys.
+type shard struct {
+	mu      sync.Mutex
+	entries map[history.Key]*entry
+	users   map[history.Key]struct{} // keys of users' own states that are due
+	// Each entry stands in one of three lists, in the order in which it came there.
+	running   list // its viewing goes on; in the order in which the holds were opened
+	ended     list // due: the viewing ended, or its hold is over, or the queue did not take it
+	announced list // the queue has it; kept in case the cache loses its last writes
 }
 
-// Pin takes hold of a key for a write.
-func (a *Aggregator) Pin(k history.Key) Pin {
+// entry is one key.
+type entry struct {
+	key    history.Key
+	held   Held
+	opened time.Time     // when the hold began
+	at     time.Duration // when it was announced, in confirmed time
+
+	in         *list
+	prev, next *entry // there
+}
+
+// list is entries, first to last. The entries have the links, so that to move
+// one costs nothing.
+type list struct {
+	first, last *entry
+	n           int
+}
+
+func (l *list) push(e *entry) {
+	e.in, e.prev, e.next = l, l.last, nil
+	if l.last == nil {
+		l.first = e
+	} else {
+		l.last.next = e
+	}
+	l.last, l.n = e, l.n+1
+}
+
+func (l *list) remove(e *entry) {
+	if e.prev == nil {
+		l.first = e.next
+	} else {
+		e.prev.next = e.next
+	}
+	if e.next == nil {
+		l.last = e.prev
+	} else {
+		e.next.prev = e.prev
+	}
+	e.in, e.prev, e.next, l.n = nil, nil, nil, l.n-1
+}
+
+func (a *Aggregator) of(k history.Key) *shard { return &a.shard[history.BucketOf(k.UID)%shards] }
+
+// Get returns what is held of a key. Open means that its hold goes on: otherwise the
+// next write begins a new one.
+func (a *Aggregator) Get(k history.Key) (held Held, open, ok bool) {
 	s := a.of(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.held[k]
+	e := s.entries[k]
 	if e == nil {
-		e = &entry{key: k}
-		s.held[k] = e
+		return Held{}, false, false
 	}
-	e.pins++
-	a.trim(s)
-	return Pin{Record: e.record, Pause: e.pause, Mark: e.record == nil || time.Since(e.opened) >= a.cfg.Hold, entry: e}
+	return e.held, e.in != &s.announced && time.Since(e.opened) < a.cfg.Hold, true
 }
 
-// Release gives a pinned key back with what became of it.
-func (a *Aggregator) Release(p Pin, r Result) {
-	e := p.entry
-	s := a.of(e.key)
+// Put holds what was written of a key. Ended makes the key due at the next tick. Of two
+// writes that are put in the wrong order the later one is held: its cell time says so.
+func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
+	s := a.of(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e.pins--
-	e.lost = e.lost || r.Lost
-	over := e.mark != 0 && time.Since(e.opened) >= a.cfg.Hold
-	if r.Written != nil {
-		e.written(p, r)
+	e, now := s.entries[k], time.Now()
+	switch {
+	case e == nil:
+		e = &entry{key: k, held: held, opened: now}
+		s.entries[k] = e
+	case e.held.Record.CellTime <= held.Record.CellTime:
+		e.held = held
 	}
-	if e.pins == 0 && (e.lost || e.mark == 0) { // lost, or never written
-		s.drop(e)
-		return
-	}
-	if !e.ended && e.mark != 0 && r.Mark == e.mark {
-		s.line(&s.running, e)
-	}
-	// A heartbeat that comes between the end of the hold and the tick renews the mark.
+	// A heartbeat that comes between the end of the hold and the tick begins a new hold.
 	// The key is due all the same: it would be with every hold, and never announced.
-	if (r.Ended || over) && !e.ended {
-		e.ended = true
-		s.line(&s.ended, e)
+	over := e.in != &s.announced && now.Sub(e.opened) >= a.cfg.Hold
+	switch {
+	case e.in == &s.ended:
+	case ended || over:
+		e.move(&s.ended)
 		a.count()
+	case e.in != &s.running:
+		e.opened = now
+		e.move(&s.running)
 	}
 	a.trim(s)
 }
 
-// written notes a write. When another one was noted since the key was pinned, the
-// order of the two in the cache is unknown, and the record with it.
-func (e *entry) written(p Pin, r Result) {
-	if e.record == p.Record {
-		e.record, e.pause = r.Written, r.Pause
-	} else {
-		e.record = nil
+// Announce makes a user's own state due.
+func (a *Aggregator) Announce(uid string) {
+	k := history.UserKey(uid)
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addUser(a, k)
+	a.trim(s)
+}
+
+// addUser makes a user's own state due, of half as many users as a shard may hold keys.
+// The others are left to the sweep.
+func (s *shard) addUser(a *Aggregator, k history.Key) {
+	if _, known := s.users[k]; !known && len(s.users) > a.cfg.Max/shards/2 {
+		a.metrics.dropped.Inc()
+		return
 	}
-	if r.Mark > e.mark {
-		e.mark, e.opened = r.Mark, time.Now()
+	s.users[k] = struct{}{}
+}
+
+// Waiting returns how many keys are held or due.
+func (a *Aggregator) Waiting() (n int) {
+	for i := range a.shard {
+		s := &a.shard[i]
+		s.mu.Lock()
+		n += len(s.entries) - s.announced.n + len(s.users)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// Keys returns the keys of which a record is known, those that were announced lately
+// included, in no order. It copies them: an aggregator that holds a million takes about a
+// hundred megabytes for it.
+func (a *Aggregator) Keys() (keys []history.Key) {
+	for i := range a.shard {
+		s := &a.shard[i]
+		s.mu.Lock()
+		for k := range s.entries {
+			keys = append(keys, k)
+		}
+		s.mu.Unlock()
+	}
+	return keys
+}
+
+// move puts an entry at the end of a list. The caller holds the shard's mutex, as it does
+// for all that follow.
+func (e *entry) move(to *list) {
+	if e.in != nil {
+		e.in.remove(e)
+	}
+	to.push(e)
+}
+
+func (s *shard) drop(e *entry) {
+	e.in.remove(e)
+	delete(s.entries, e.key)
+}
+
+// all yields the entries of a list, first to last. The one at hand may be moved.
+func (l *list) all() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for e := l.first; e != nil; {
+			next := e.next
+			if !yield(e) {
+				return
+			}
+			e = next
+		}
 	}
 }
 
-// count notes a key that is due, and wakes the flusher when there are enough.
-func (a *Aggregator) count() {
-	if a.due.Add(1) != int64(a.cfg.Size) {
-		return
+// take returns the keys that are due: users' states, viewings that ended, and those
+// whose hold was opened at or before the given time. They count as announced from now on.
+func (s *shard) take(opened time.Time, now time.Duration) (due []history.Announcement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.users {
+		due = append(due, history.Announcement{Key: k})
 	}
-	select {
-	case a.full <- struct{}{}:
-	default:
+	clear(s.users)
+	announce := func(e *entry) {
+		e.at = now
+		e.move(&s.announced)
+		due = append(due, history.Announcement{Key: e.key})
+	}
+	for e := range s.ended.all() {
+		announce(e)
+	}
+	for e := range s.running.all() {
+		if e.opened.After(opened) {
+			break
+		}
+		announce(e)
+	}
+	return due
+}
+
+// giveBack makes a key due again that the queue did not take. One that was written
+// since has a hold of its own.
+func (a *Aggregator) giveBack(k history.Key) {
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := s.entries[k]; {
+	case k.IsUser():
+		s.addUser(a, k)
+	case e == nil: // it had to make room meanwhile
+		a.metrics.dropped.Inc()
+	case e.in == &s.announced:
+		e.move(&s.ended)
+	}
+	a.trim(s)
+}
+
+// forget drops the keys that were announced at or before a confirmed time.
+func (s *shard) forget(at time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := range s.announced.all() {
+		if e.at > at {
+			return
+		}
+		s.drop(e)
+	}
+}
+
+// trim drops the oldest keys beyond the shard's part of Max: first those that the queue
+// has, then those that are due, then those that are held. Their marks remain.
+func (a *Aggregator) trim(s *shard) {
+	for len(s.entries)+len(s.users) > a.cfg.Max/shards {
+		if e := s.announced.first; e != nil {
+			s.drop(e)
+			continue
+		}
+		e := s.ended.first
+		if r := s.running.first; e == nil || r != nil && r.opened.Before(e.opened) {
+			e = r
+		}
+		if e == nil {
+			return
+		}
+		s.drop(e)
+		a.metrics.dropped.Inc()
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,14 +27,14 @@ var errDown = errors.New("queue down")
 // queue takes keys, or does not.
 type queue struct {
 	mu    sync.Mutex
-	taken []history.Dirty
+	taken []history.Key
 	calls int
 	// refuses says what the queue does not take; nil takes everything.
-	refuses func(history.Dirty) bool
+	refuses func(history.Key) bool
 	hangs   bool
 }
 
-func (q *queue) Publish(ctx context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+func (q *queue) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
 	q.mu.Lock()
 	q.calls++
 	hangs, refuses := q.hangs, q.refuses
@@ -42,14 +43,14 @@ func (q *queue) Publish(ctx context.Context, keys []history.Dirty) ([]history.Di
 		<-ctx.Done()
 		return keys, ctx.Err()
 	}
-	var unsent []history.Dirty
+	var unsent []history.Announcement
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, d := range keys {
-		if refuses != nil && refuses(d) {
+		if refuses != nil && refuses(d.Key) {
 			unsent = append(unsent, d)
 		} else {
-			q.taken = append(q.taken, d)
+			q.taken = append(q.taken, d.Key)
 		}
 	}
 	if len(unsent) > 0 {
@@ -58,13 +59,13 @@ func (q *queue) Publish(ctx context.Context, keys []history.Dirty) ([]history.Di
 	return nil, nil
 }
 
-func (q *queue) set(hangs bool, refuses func(history.Dirty) bool) {
+func (q *queue) set(hangs bool, refuses func(history.Key) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.hangs, q.refuses = hangs, refuses
 }
 
-func all(history.Dirty) bool { return true }
+func all(history.Key) bool { return true }
 
 // world is an aggregator that runs in a bubble of virtual time.
 type world struct {
@@ -72,7 +73,7 @@ type world struct {
 	queue *queue
 	reg   *prometheus.Registry
 	stop  func() // returns when Run has
-	mark  history.Mark
+	cell  int64  // of the record that was written last
 }
 
 // inBubble runs a test in virtual time, with an aggregator of the given
@@ -127,33 +128,29 @@ func key(uid string, n int) history.Key {
 	return history.Key{UID: uid, Object: history.Object{ID: fmt.Sprint(n), Type: 1}}
 }
 
-// next is what a store does for a write that asks for a mark.
-func (w *world) next() history.Mark {
-	w.mark++
-	return w.mark
+// record is the next content of a key.
+func (w *world) record() *history.Record {
+	w.cell++
+	return &history.Record{CellTime: w.cell}
 }
 
-// write pins a key, writes it, with a mark where the pin wants one, and releases it.
-func (w *world) write(k history.Key, ended bool) history.Dirty {
-	p := w.Pin(k)
-	r := aggregate.Result{Written: &history.Record{}, Ended: ended}
-	if p.Mark {
-		r.Mark = w.next()
-	}
-	w.Release(p, r)
-	return history.Dirty{Key: k, Mark: r.Mark}
+// write holds a new record of a key.
+func (w *world) write(k history.Key, ended bool) history.Key {
+	w.Put(k, aggregate.Held{Record: w.record()}, ended)
+	return k
 }
 
 // wantTaken checks what the queue has taken since the last check, in any order.
-func (w *world) wantTaken(t *testing.T, when string, want ...history.Dirty) {
+func (w *world) wantTaken(t *testing.T, when string, want ...history.Key) {
 	t.Helper()
 	synctest.Wait()
 	w.queue.mu.Lock()
 	got := w.queue.taken
 	w.queue.taken = nil
 	w.queue.mu.Unlock()
-	slices.SortFunc(got, func(a, b history.Dirty) int { return int(a.Mark - b.Mark) })
-	if !slices.Equal(got, want) {
+	byText := func(a, b history.Key) int { return strings.Compare(a.String(), b.String()) }
+	slices.SortFunc(got, byText)
+	if slices.SortFunc(want, byText); !slices.Equal(got, want) {
 		t.Errorf("%s: the queue got %v, want %v", when, got, want)
 	}
 }

@@ -2,11 +2,7 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-
-	"google.golang.org/grpc"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -27,36 +23,19 @@ func (s *Server) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	return resp, nil
 }
 
-// ApplyStream answers every batch of the stream in order. The next batch may be on
-// its way while one is being stored.
-func (s *Server) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]) error {
-	for {
-		req, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		resp, err := s.apply(stream.Context(), req.GetBatch())
-		if err != nil {
-			return status(err)
-		}
-		if err := stream.Send(&historyv1.ApplyStreamResponse{Sequence: req.GetSequence(), Result: resp}); err != nil {
-			return err
-		}
-	}
-}
-
 func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	if n := len(req.GetHeartbeats()); n > MaxBatch {
 		return nil, history.Invalid("heartbeats", fmt.Sprintf("%d in one batch; want at most %d", n, MaxBatch))
+	}
+	if err := s.cfg.Timeless(); err != nil {
+		return nil, fmt.Errorf("apply: %w", err)
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	resp := &historyv1.ApplyResponse{}
 	events, statuses := s.decode(req.GetHeartbeats(), resp)
-	b := s.newBatch(events, statuses, matches(req.GetHeartbeats()))
+	b := &batch{events: events, statuses: statuses, matches: matches(req.GetHeartbeats())}
+	s.prepare(b)
 	s.load(ctx, b)
 	look := s.days.look(ctx, req.GetHeartbeats(), b.statuses)
 	s.store(ctx, b)
@@ -72,14 +51,8 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	return resp, nil
 }
 
-// write stores the events of a batch: one read of what is not held, one write, and
-// as many more of both as other writers of the same keys make necessary.
-func (s *Server) write(ctx context.Context, b *batch) {
-	s.load(ctx, b)
-	s.store(ctx, b)
-}
-
-// store writes what is loaded.
+// store writes what is loaded, and again as often as other writers of the same keys make
+// it necessary.
 func (s *Server) store(ctx context.Context, b *batch) {
 	for try := range maxTries {
 		writes, groups := b.writes()
@@ -97,7 +70,28 @@ func (s *Server) store(ctx context.Context, b *batch) {
 			s.metrics.conflicts.Add(float64(len(writes)))
 		}
 	}
+	s.confirm(ctx, b)
 	b.release(s.cfg.Aggregate)
+}
+
+// confirm asks the cache about the keys whose answers rely on nothing but a conflict: what
+// that told may not be on disk yet.
+func (s *Server) confirm(ctx context.Context, b *batch) {
+	var keys []history.Key
+	var groups []*group
+	for _, g := range b.groups {
+		if g.lost && g.done && !g.failed && g.written == nil {
+			keys, groups = append(keys, g.key), append(groups, g)
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	for i, e := range s.cfg.Cache.Load(ctx, keys) {
+		if e.Err != nil {
+			groups[i].fail()
+		}
+	}
 }
 
 // maxTries bounds how often one key is tried against other writers. Each failed

@@ -241,3 +241,17 @@ func TestLongHistoryNewestFirst(t *testing.T) {
 		t.Errorf("%d plays, want %d", got, viewings)
 	}
 }
+
+// TestClockOf1970 is a device that does not know the year: what it sends says so, and its
+// times are judged as they are once corrected.
+func TestClockOf1970(t *testing.T) {
+	s := newHouse(t).service(t)
+	hb := beat("ann/7", progress, 0, 20)
+	hb.EventTimeMs, hb.StartedAtMs, hb.SentAtMs = 70_000, 10_000, 80_000
+	if got := apply(t, s, hb); got[0] != stored {
+		t.Fatalf("got %v, want stored", got[0])
+	}
+	if got, want := point(t, s, "ann", "7").GetEventTimeMs(), start-10_000; got != want {
+		t.Errorf("event time %d, want %d: 10 s before it was sent", got, want)
+	}
+}

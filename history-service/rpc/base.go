@@ -11,9 +11,21 @@ import (
 // holds, nor have plays of its own. So it is with events that name the record which their
 // device knows, and with what was held of a record that is gone: another service may have
 // deleted it since. When the archive does not answer, those groups fail, and no others.
+//
+// A delete of whatever there is asks too, for a record of a clock that is ahead. But it
+// does not depend on the answer, and does not wait for long.
 func (s *Server) base(ctx context.Context, groups []*group) {
 	old := based(groups)
-	if err := s.archived(ctx, old); err != nil {
+	if len(old) == 0 {
+		return
+	}
+	depends := !old[0].batch.latest || old[0].matched()
+	if !depends {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, archivePatience)
+		defer cancel()
+	}
+	if err := s.archived(ctx, old); err != nil && depends {
 		for _, g := range old {
 			g.fail()
 		}
@@ -41,13 +53,14 @@ func (s *Server) archived(ctx context.Context, groups []*group) error {
 		keys[i] = g.key
 	}
 	s.metrics.based.Add(float64(len(keys)))
-	records, err := s.cfg.Archive.Get(ctx, keys)
+	entries, err := s.cfg.Archive.Get(ctx, keys)
 	if err != nil {
 		return err
 	}
-	for i, g := range groups {
-		g.archived = outlived(records[i].After(g.user.ClearedAt(g.key.Object.Type)), &g.user)
-		g.next = history.Merge(g.archived, g.held)
+	for i, g := range groups { // a cell that nobody can read is none: the job buries it
+		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
+		g.archived = outlived(g.user.Cut(entries[i].Record, g.key.Object.Type), &history.Entry{User: g.user})
+		g.next = history.Merge(history.Merge(g.base, g.archived), g.older)
 		g.fold()
 	}
 	return nil
@@ -57,16 +70,19 @@ func (s *Server) archived(ctx context.Context, groups []*group) error {
 // events, which the cache has dropped, or a delete of what was held. Of a cold user nobody
 // knows: the warm-up sees to that.
 func (g *group) below() bool {
-	if g.failed || g.base != nil || g.user.Complete() {
+	switch {
+	case g.failed:
 		return false
-	}
-	if g.matched() {
+	case g.base != nil:
+		return g.batch.latest && g.base.Partial
+	case g.user.Complete():
+		return false
+	case g.matched() || g.batch.latest:
 		return true
-	}
-	if !g.user.Warm {
+	case !g.user.Warm:
 		return false
 	}
-	if g.held != nil && g.next.Reset < g.held.Version.Time() {
+	if g.older != nil && g.next.Reset < g.older.Version.Time() {
 		return true
 	}
 	for _, i := range g.events {

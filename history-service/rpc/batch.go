@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/playhead/playhead/history"
@@ -17,40 +16,45 @@ type batch struct {
 	statuses []historyv1.Status // of the events; anything but unspecified is decided
 	matches  []uint64           // the etags that the events name, 0 for none; nil when none does
 	groups   []*group
+	// latest gives each event the time of the record that it meets, if that is later: a
+	// delete without a time of its own covers what its user sees, whatever the clocks.
+	latest bool
 }
 
 // group is the events of one key on their way into one record.
 type group struct {
 	batch  *batch
 	key    history.Key
-	events []int // indexes into batch.events
-	pin    aggregate.Pin
+	events []int          // indexes into batch.events
+	held   aggregate.Held // what the service last wrote of the key
 
 	base     *history.Record // what the cache holds
 	archived *history.Record // what the archive holds instead, where that was asked
-	held     *history.Record // what was held when another writer was first
+	older    *history.Record // what was held when another writer was first
 	user     history.User
 	next     *history.Record // base and events, nil when there is nothing
-	mark     bool            // the next write must set a mark
+	mark     bool            // the next write begins a hold
 	done     bool            // stored, needless, or failed
 	failed   bool            // a store did not answer
+	lost     bool            // a write lost against another writer
 	visible  bool            // the key had a record that readers saw
 	granted  grant           // what an event of the batch has matched
 
-	result aggregate.Result
+	written *history.Record // what the cache holds since; nil when nothing was written
+	ended   bool            // an event ended the viewing
 }
 
-// newBatch groups the events that are not yet decided and pins their keys.
-func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status, matches []uint64) *batch {
-	b := &batch{rules: s.cfg.Rules, events: events, statuses: statuses, matches: matches, groups: make([]*group, 0, len(events))}
-	byKey := make(map[history.Key]*group, len(events))
-	for i := range events {
-		if statuses[i] != historyv1.Status_STATUS_UNSPECIFIED {
+// prepare groups the events that are not yet decided and folds them into what is held.
+func (s *Server) prepare(b *batch) {
+	b.rules, b.groups = s.cfg.Rules, make([]*group, 0, len(b.events))
+	byKey := make(map[history.Key]*group, len(b.events))
+	for i := range b.events {
+		if b.statuses[i] != historyv1.Status_STATUS_UNSPECIFIED {
 			continue
 		}
-		g := byKey[events[i].Key]
+		g := byKey[b.events[i].Key]
 		if g == nil {
-			g = &group{batch: b, key: events[i].Key}
+			g = &group{batch: b, key: b.events[i].Key}
 			byKey[g.key] = g
 			b.groups = append(b.groups, g)
 		}
@@ -58,24 +62,22 @@ func (s *Server) newBatch(events []history.Event, statuses []historyv1.Status, m
 	}
 	for _, g := range b.groups {
 		g.sort()
-		g.pin = s.cfg.Aggregate.Pin(g.key)
-		g.mark = true
-		if g.pin.Record != nil {
+		held, open, ok := s.cfg.Aggregate.Get(g.key)
+		if g.held, g.mark = held, !open; ok && !b.latest {
 			g.hold()
 		}
 	}
-	return b
 }
 
 // hold decides about the events by what is held. The user may have cleared the history
 // since, or wants nothing recorded any more, and another service may have written the
 // record: a write finds out. Where none is to be made, the cache is asked.
 func (g *group) hold() {
-	g.base, g.next, g.mark = g.pin.Record, g.pin.Record, g.pin.Mark
-	g.user.Pause = g.pin.Pause
+	g.base, g.next = g.held.Record, g.held.Record
+	g.user.Pause = g.held.Pause
 	g.fold()
 	if g.done {
-		g.base, g.done, g.mark = nil, false, true
+		g.base, g.done = nil, false
 	}
 }
 
@@ -105,7 +107,7 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 		if g.done {
 			continue
 		}
-		w := history.Write{Key: g.key, Record: g.revised(), Mark: g.mark}
+		w := history.Write{Key: g.key, Record: g.next.Successor(&g.user), Mark: g.mark}
 		if g.base != nil {
 			w.Base = g.base.Revision
 		}
@@ -115,25 +117,26 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 	return writes, groups
 }
 
-// revised returns the next record under a revision of its own.
-func (g *group) revised() *history.Record {
-	r := *g.next
-	r.Revision = revision()
-	return &r
-}
-
-// revision returns 63 random bits: a repeat within one key is out of the question,
-// and nothing needs coordinating.
-func revision() uint64 { return rand.Uint64()>>1 + 1 }
-
-// release gives the keys back to the aggregator.
+// release gives what was written to the aggregator.
 func (b *batch) release(a *aggregate.Aggregator) {
 	for _, g := range b.groups {
 		if !g.done { // other writers won every time
 			g.fail()
 		}
-		a.Release(g.pin, g.result)
+		if g.written != nil {
+			a.Put(g.key, aggregate.Held{Record: g.written, Pause: g.pause()}, g.ended)
+		}
 	}
+}
+
+// pause is that of the user when the record was written. A switch between the read and the
+// write of a new record is found out by nobody, since there was no revision to change:
+// so the next event, which an unknown pause would refuse, has the cache asked.
+func (g *group) pause() history.Pause {
+	if g.base == nil {
+		return history.Pause{Since: 1}
+	}
+	return g.user.Pause
 }
 
 // items returns the records as they now stand, one for each event, or only for those in
@@ -158,8 +161,8 @@ func (b *batch) items(all bool) []*historyv1.Item {
 
 // current is the record as it stands after the batch.
 func (g *group) current() *history.Record {
-	if g.result.Written != nil {
-		return g.result.Written
+	if g.written != nil {
+		return g.written
 	}
 	return g.before()
 }

@@ -2,85 +2,123 @@ package rpc
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/playhead/playhead/history"
 )
 
+// A page from below the floor is read in this order: the cache's list, the user's row of
+// the archive, the cache's records of what the row has beside the list, and the archive
+// again for those that the cache does not have. Each object is decided by a read of the
+// cache and a later one of the archive. A record leaves the cache only when the archive has
+// it, so that together they miss nothing, whatever is put, settled, trimmed or warmed up
+// in between.
+
 // below completes a page with what only the archive holds. The row is sorted by
-// object, so all of it is read. An object that the cache knows has its place in
-// the cache's list, unless the archive is newer.
-func (s *Server) below(ctx context.Context, uid string, q history.Query, page history.Page) (history.Page, error) {
+// object, so all of it is read.
+func (s *Server) below(ctx context.Context, uid string, q history.Query, listed history.Page) (page, error) {
 	row, err := s.cfg.Archive.Row(ctx, uid)
 	if err != nil {
-		return history.Page{}, err
+		return page{}, err
 	}
-	old := candidates(row, page.User, q)
-	items, err := uncleared(&page, row.Cleared, func(after history.Cursor) (history.Page, error) {
-		q := q
-		q.After = after
-		return s.cfg.Cache.List(ctx, uid, q)
-	})
+	m := newSeam(q, row, listed.User)
+	more, err := s.join(ctx, uid, m, listed)
 	if err != nil {
-		return history.Page{}, err
+		return page{}, err
 	}
-	room := len(items) + q.Limit + 1
-	for len(old) > 0 && len(items) < room {
+	old := wanted(m.rest(), &m.user, q)
+	for found := 0; len(old) > 0 && found <= q.Limit; {
 		n := min(len(old), q.Limit+1)
-		missing, err := s.uncached(ctx, uid, old[:n])
+		items, err := s.resolve(ctx, uid, old[:n])
 		if err != nil {
-			return history.Page{}, err
+			return page{}, err
 		}
-		items, old = append(items, missing...), old[n:]
+		found, old = found+m.add(items), old[n:]
 	}
-	items = newestOfEach(items)
-	page.More = page.More || len(items) > q.Limit
-	page.Items = items[:min(len(items), q.Limit)]
-	return page, nil
+	slices.SortFunc(m.items, history.NewestFirst)
+	more = more || len(m.items) > q.Limit
+	items := m.items[:min(len(m.items), q.Limit)]
+	return page{items: items, more: more, end: endOf(items)}, nil
 }
 
-// uncleared leaves out what a clear mark of the archive covers: a cache that lost its own
-// marks may have got back records from before them, and of a cold user it knows none. What
-// follows in the cache takes their place, or else the page could end before it.
-func uncleared(page *history.Page, cleared map[uint32]int64, next func(history.Cursor) (history.Page, error)) ([]history.Item, error) {
-	kept, full := visible(page.Items, cleared), len(page.Items)
-	for last := page.Items; page.More && len(kept) < full; {
-		end := last[len(last)-1]
-		more, err := next(history.Cursor{Version: end.Record.Version, Object: end.Object})
-		if err != nil {
-			return nil, err
-		}
-		kept, last, page.More = append(kept, visible(more.Items, cleared)...), more.Items, more.More
-	}
-	return kept, nil
+// seam joins what the cache lists and what the archive's row has.
+type seam struct {
+	query history.Query
+	user  history.User // with the clear marks of both
+	row   map[history.Object]*history.Record
+	items []history.Item
 }
 
-func visible(items []history.Item, cleared map[uint32]int64) (kept []history.Item) {
-	u := history.User{Cleared: cleared}
-	for _, it := range items {
-		if it.Record = it.Record.Visible(it.Object, &u); it.Record != nil {
-			kept = append(kept, it)
-		}
+func newSeam(q history.Query, row history.Row, u history.User) *seam {
+	m := &seam{query: q, user: history.User{Cleared: maps.Clone(row.Cleared)}, row: make(map[history.Object]*history.Record, len(row.Items))}
+	if m.user.Cleared == nil {
+		m.user.Cleared = make(map[uint32]int64)
 	}
-	return kept
-}
-
-// candidates returns the records of a row that the query asks for, in page order.
-func candidates(row history.Row, user history.User, q history.Query) []history.Item {
-	var old []history.Item
+	for typ, at := range u.Cleared {
+		m.user.Cleared[typ] = max(m.user.Cleared[typ], at)
+	}
 	for _, it := range row.Items {
-		r := it.Record.Visible(it.Object, &history.User{Cleared: row.Cleared}).Visible(it.Object, &user)
-		if r != nil && q.Wants(it.Object, r) {
-			old = append(old, history.Item{Object: it.Object, Record: r})
-		}
+		m.row[it.Object] = it.Record
 	}
-	slices.SortFunc(old, history.NewestFirst)
-	return old
+	return m
 }
 
-// uncached returns those of the archive's items that the cache does not have, or
-// has in an older version.
-func (s *Server) uncached(ctx context.Context, uid string, old []history.Item) ([]history.Item, error) {
+// add takes what readers see of the items, and returns of how many they see anything.
+func (m *seam) add(items []history.Item) int {
+	seen := wanted(items, &m.user, m.query)
+	m.items = append(m.items, seen...)
+	return len(seen)
+}
+
+// join takes what the cache has listed, united with the row. The archive may hide some of
+// it: a cache that lost its own marks may have got back records from before them, and of a
+// cold user it knows none. What follows in the cache takes their place, or else the page
+// could end before it. The row is older than that, so that the archive is asked again.
+func (s *Server) join(ctx context.Context, uid string, m *seam, listed history.Page) (more bool, err error) {
+	items, full := listed.Items, len(listed.Items)
+	for {
+		m.add(m.unite(items))
+		if !listed.More || len(m.items) >= full {
+			return listed.More, nil
+		}
+		q := m.query
+		q.After = endOf(listed.Items)
+		if listed, err = s.cfg.Cache.List(ctx, uid, q); err != nil {
+			return false, err
+		}
+		if items, err = s.completed(ctx, uid, listed); err != nil {
+			return false, err
+		}
+	}
+}
+
+// unite folds the row's records into those of the cache that lack them, or are older, and
+// takes them out of the row.
+func (m *seam) unite(items []history.Item) []history.Item {
+	all := make([]history.Item, 0, len(items))
+	for _, it := range items {
+		if old := m.row[it.Object]; incomplete(it.Record) || old != nil && it.Record != nil && old.Version > it.Record.Version {
+			it.Record = united(it.Record, old)
+		}
+		delete(m.row, it.Object)
+		all = append(all, it)
+	}
+	return all
+}
+
+// rest returns what of the row was not listed.
+func (m *seam) rest() []history.Item {
+	items := make([]history.Item, 0, len(m.row))
+	for o, r := range m.row {
+		items = append(items, history.Item{Object: o, Record: r})
+	}
+	return items
+}
+
+// resolve returns what has become of the archive's items: what the cache has of them, and
+// where it has nothing, or may lack something, what the archive has by now.
+func (s *Server) resolve(ctx context.Context, uid string, old []history.Item) ([]history.Item, error) {
 	keys := make([]history.Key, len(old))
 	for i, it := range old {
 		keys[i] = history.Key{UID: uid, Object: it.Object}
@@ -89,22 +127,19 @@ func (s *Server) uncached(ctx context.Context, uid string, old []history.Item) (
 	if err != nil {
 		return nil, err
 	}
-	var missing []history.Item
-	for i, e := range entries {
-		if e.Record == nil || e.Record.Version < old[i].Record.Version {
-			missing = append(missing, old[i])
+	var doubtful []history.Key
+	var into []*history.Entry
+	for i := range entries {
+		if r := entries[i].Record; r == nil || incomplete(r) || r.Version < old[i].Record.Version {
+			doubtful, into = append(doubtful, keys[i]), append(into, &entries[i])
 		}
 	}
-	return missing, nil
-}
-
-// newestOfEach sorts items into page order and keeps the newest of each object.
-func newestOfEach(items []history.Item) []history.Item {
-	slices.SortFunc(items, history.NewestFirst)
-	seen := make(map[history.Object]bool, len(items))
-	return slices.DeleteFunc(items, func(it history.Item) bool {
-		again := seen[it.Object]
-		seen[it.Object] = true
-		return again
-	})
+	if err := s.fold(ctx, doubtful, into); err != nil {
+		return nil, err
+	}
+	items := make([]history.Item, len(entries))
+	for i, e := range entries {
+		items[i] = history.Item{Object: keys[i].Object, Record: e.Record.After(e.User.ClearedAt(keys[i].Object.Type))}
+	}
+	return items, nil
 }

@@ -26,11 +26,8 @@ func (instant) Load(_ context.Context, keys []history.Key) []history.Entry {
 
 func (instant) Apply(_ context.Context, writes []history.Write) []history.Outcome {
 	outs := make([]history.Outcome, len(writes))
-	for i, w := range writes {
+	for i := range writes {
 		outs[i].Status = history.Applied
-		if w.Mark {
-			outs[i].Mark = 1
-		}
 	}
 	return outs
 }
@@ -63,3 +60,44 @@ func BenchmarkApply(b *testing.B) {
 }
 
 type void struct{ history.Archive }
+
+// BenchmarkPoint reads where a user stopped in an object, of which the cache has all or
+// lacks what only the archive has: that is folded in with each read, until the job has.
+func BenchmarkPoint(b *testing.B) {
+	for _, lacking := range []bool{false, true} {
+		b.Run(fmt.Sprint("incomplete=", lacking), func(b *testing.B) {
+			h := smallHouse(b, 100)
+			ids := put(b, h, 200, 10_000)
+			warmUp(b, h, 100)
+			s, id := h.idle(b), ids[0]
+			if lacking {
+				id = ids[199]
+				if resp, err := s.Apply(b.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{beat("ann/"+id, stop, 0, 20)}}); err != nil {
+					b.Fatal(resp, err)
+				}
+			}
+			req := &historyv1.PointsRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: id, Type: 1}}}
+			b.ReportAllocs()
+			for b.Loop() {
+				if resp, err := s.Points(b.Context(), req); err != nil || resp.GetItems()[0].GetDurationMs() == 0 {
+					b.Fatal(resp, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkPageBelow reads a page of which the archive has all.
+func BenchmarkPageBelow(b *testing.B) {
+	h := smallHouse(b, 100)
+	put(b, h, 1000, 10_000)
+	warmUp(b, h, 100)
+	s := h.idle(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		resp, err := s.List(b.Context(), &historyv1.ListRequest{Uid: "ann", UntilMs: start - 500_000, Limit: 100})
+		if err != nil || len(resp.GetItems()) != 100 {
+			b.Fatal(len(resp.GetItems()), err)
+		}
+	}
+}

@@ -7,12 +7,12 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// changes are the records that a batch has written. The heartbeats are those that its
+// changes are the records that a batch has changed. The heartbeats are those that its
 // events were made of, nil where no connection is to be spared.
 func (b *batch) changes(hbs []*historyv1.Heartbeat) iter.Seq[history.Change] {
 	return func(yield func(history.Change) bool) {
 		for _, g := range b.groups {
-			if g.result.Written != nil && !yield(history.Change{Key: g.key, Origin: g.origin(hbs)}) {
+			if g.written != nil && !history.Same(g.written, g.before()) && !yield(history.Change{Key: g.key, Origin: g.origin(hbs)}) {
 				return
 			}
 		}

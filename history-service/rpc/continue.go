@@ -39,18 +39,17 @@ func (s *Server) Continue(ctx context.Context, req *historyv1.ContinueRequest) (
 func (s *Server) unfinished(ctx context.Context, req *historyv1.ContinueRequest, into *unfinished) error {
 	q := history.Query{Type: req.GetType()}
 	for _, q.Limit = range [...]int{lookFirst, lookThen} {
-		page, err := s.page(ctx, req.GetUid(), q)
+		p, err := s.page(ctx, req.GetUid(), q)
 		if err != nil {
 			return err
 		}
-		for _, it := range page.Items {
+		for _, it := range p.items {
 			into.add(it)
 		}
-		if !page.More || len(into.items) == into.limit {
+		if !p.more || len(into.items) == into.limit {
 			break
 		}
-		last := page.Items[len(page.Items)-1]
-		q.After = history.Cursor{Version: last.Record.Version, Object: last.Object}
+		q.After = p.end
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 // cursors are opaque to clients: version and object, in base64.
 var cursors = base64.RawURLEncoding
 
-func encodeCursor(it history.Item) string {
-	return cursors.EncodeToString([]byte(strconv.FormatInt(int64(it.Record.Version), 36) + "/" + it.Object.String()))
+func encodeCursor(c history.Cursor) string {
+	return cursors.EncodeToString([]byte(strconv.FormatInt(int64(c.Version), 36) + "/" + c.Object.String()))
 }
 
 // decodeCursor is the inverse; no text is the place before the newest. It fails

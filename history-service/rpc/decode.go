@@ -20,6 +20,7 @@ func (s *Server) decode(hbs []*historyv1.Heartbeat, resp *historyv1.ApplyRespons
 	statuses := make([]historyv1.Status, len(hbs))
 	for i, hb := range hbs {
 		events[i] = event(hb)
+		correct(&events[i], hb.GetSentAtMs(), now)
 		if err := s.admit(&events[i], hb); err != nil {
 			statuses[i] = historyv1.Status_STATUS_INVALID
 			resp.Refusals = append(resp.Refusals, refusal(i, err))
@@ -37,15 +38,21 @@ func (s *Server) admit(e *history.Event, hb *historyv1.Heartbeat) error {
 	return e.Validate()
 }
 
-// normalise corrects the time of a valid event: a clock that is off by its offset,
-// a time to come to now.
-func normalise(e *history.Event, hb *historyv1.Heartbeat, now int64) historyv1.Status {
-	if skew := now - hb.GetSentAtMs(); hb.GetSentAtMs() > 0 && (skew > maxSkew || skew < -maxSkew) {
-		e.At += skew
-		if e.StartedAt > 0 {
-			e.StartedAt = max(e.StartedAt+skew, 1)
-		}
+// correct takes the offset of the device's clock off its times, before anybody judges them:
+// a device that takes the year for 1970 says so of what it sends as well.
+func correct(e *history.Event, sentAt, now int64) {
+	skew := now - sentAt
+	if sentAt <= 0 || sentAt > 2*now || max(skew, -skew) <= maxSkew {
+		return
 	}
+	e.At += skew
+	if e.StartedAt > 0 {
+		e.StartedAt = max(e.StartedAt+skew, 1)
+	}
+}
+
+// normalise brings a time to come to now, and decides what is not stored at all.
+func normalise(e *history.Event, hb *historyv1.Heartbeat, now int64) historyv1.Status {
 	e.At = min(e.At, now)
 	e.Clamp()
 	switch {

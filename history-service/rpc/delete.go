@@ -23,19 +23,49 @@ func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	if tag := req.GetIfMatch(); tag != 0 {
 		matches = []uint64{tag}
 	}
-	b := s.newBatch(events, make([]historyv1.Status, len(events)), matches)
-	s.write(ctx, b)
+	b := &batch{events: events, statuses: make([]historyv1.Status, len(events)), matches: matches, latest: req.GetAtMs() == 0}
+	s.prepare(b)
+	s.load(ctx, b)
+	archived := s.inArchive(ctx, b)
+	s.store(ctx, b)
 	s.news.note(b.changes(nil))
 	resp := &historyv1.DeleteResponse{}
 	for _, g := range b.groups {
 		if err := g.deleted(); err != nil {
 			return nil, status(fmt.Errorf("delete %s: %w", g.key.Object, err))
 		}
-		if g.visible && g.result.Written != nil {
+		if (g.visible || archived[g]) && g.written != nil {
 			resp.Deleted++
 		}
 	}
 	return resp, nil
+}
+
+// inArchive returns of which keys the archive alone has a record that readers see, where it
+// was not asked before. It is for the count of what was deleted: without an answer soon,
+// those are not counted.
+func (s *Server) inArchive(ctx context.Context, b *batch) map[*group]bool {
+	var keys []history.Key
+	var groups []*group
+	for _, g := range b.groups {
+		if g.before() == nil && !b.latest && !g.failed && !g.user.Complete() {
+			keys, groups = append(keys, g.key), append(groups, g)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, archivePatience)
+	defer cancel()
+	entries, err := s.cfg.Archive.Get(ctx, keys)
+	if err != nil {
+		return nil
+	}
+	seen := make(map[*group]bool, len(groups))
+	for i, g := range groups {
+		seen[g] = entries[i].Record.Visible(g.key.Object, &g.user) != nil
+	}
+	return seen
 }
 
 // deleted returns why a key was not deleted.
@@ -69,8 +99,12 @@ func (s *Server) deletions(req *historyv1.DeleteRequest) ([]history.Event, error
 	return events, nil
 }
 
-// past returns a given time, or now when there is none; nothing is later than now.
+// past returns a given time, or now when there is none; nothing is later than now. It
+// fails with [history.ErrUnavailable] while nobody knows what time it is.
 func (s *Server) past(field string, ms int64) (int64, error) {
+	if err := s.cfg.Timeless(); err != nil {
+		return 0, err
+	}
 	now := s.nowMS()
 	switch {
 	case ms < 0:
@@ -92,11 +126,12 @@ func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	mark, err := s.cfg.Cache.Clear(ctx, req.GetUid(), req.GetType(), until)
+	until, err = s.cfg.Cache.Clear(ctx, req.GetUid(), history.Clear{Type: req.GetType(), Until: until, All: req.GetUntilMs() == 0})
 	if err != nil {
 		return nil, status(fmt.Errorf("clear: %w", err))
 	}
-	s.cfg.Aggregate.Announce(history.Dirty{Key: history.UserKey(req.GetUid()), Mark: mark})
+	s.decided.note(decision{uid: req.GetUid(), clear: history.Clear{Type: req.GetType(), Until: until}})
+	s.cfg.Aggregate.Announce(req.GetUid())
 	s.news.all(req.GetUid())
 	return &historyv1.ClearResponse{ClearedMs: until}, nil
 }

@@ -6,16 +6,16 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// enqueue gives the queue what the cache now holds of a batch's keys. It goes
-// without a mark: the hold of each key goes on, and announces it as always. Events
+// enqueue gives the queue what the cache now holds of a batch's keys. The hold of each
+// key goes on, and announces it as always. Events
 // whose record the queue is not known to have are decided as unavailable.
 func (s *Server) enqueue(ctx context.Context, b *batch) {
 	groups := make(map[history.Key]*group, len(b.groups))
-	keys := make([]history.Dirty, 0, len(b.groups))
+	keys := make([]history.Announcement, 0, len(b.groups))
 	for _, g := range b.groups {
 		if r := g.current(); r != nil && !g.failed {
 			groups[g.key] = g
-			keys = append(keys, history.Dirty{Key: g.key, Record: r})
+			keys = append(keys, history.Announcement{Key: g.key, Record: r})
 		}
 	}
 	if len(keys) == 0 {

@@ -15,10 +15,10 @@ import (
 // notebook is a queue that notes what it takes, or takes nothing.
 type notebook struct {
 	down bool
-	keys []history.Dirty
+	keys []history.Announcement
 }
 
-func (n *notebook) Publish(_ context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+func (n *notebook) Publish(_ context.Context, keys []history.Announcement) ([]history.Announcement, error) {
 	if n.down {
 		return keys, errDown
 	}
@@ -51,8 +51,8 @@ func TestQueued(t *testing.T) {
 		t.Fatalf("the queue has %v, want the records of ann and bob", q.keys)
 	}
 	for _, d := range q.keys {
-		if d.Record == nil || d.Mark != 0 {
-			t.Errorf("%s went with record %v under mark %d, want a record and no mark", d.Key, d.Record, d.Mark)
+		if d.Record == nil {
+			t.Errorf("%s went without its record", d.Key)
 		}
 	}
 	q.down = true

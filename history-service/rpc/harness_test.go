@@ -30,11 +30,14 @@ func (h *house) now() time.Time { return time.UnixMilli(h.clock.Load()) }
 // start is the clock's time in the tests, in Unix milliseconds.
 const start = int64(1_790_000_000_000)
 
-func newHouse(t *testing.T) *house {
+func newHouse(t *testing.T) *house { return smallHouse(t, 0) }
+
+// smallHouse keeps so many records of a user in the cache, 0 for the default.
+func smallHouse(t testing.TB, keep int) *house {
 	t.Helper()
 	h := &house{}
 	h.clock.Store(start)
-	db, err := pebble.Open(t.TempDir(), pebble.Config{Now: h.now})
+	db, err := pebble.Open(t.TempDir(), pebble.Config{Now: h.now, Keep: keep})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,6 +48,16 @@ func newHouse(t *testing.T) *house {
 
 // service starts one service on the house's store, which a test may wrap.
 func (h *house) service(t *testing.T, wrap ...func(*rpc.Config)) *rpc.Server {
+	t.Helper()
+	s := h.idle(t, wrap...)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(t.Context()) }()
+	t.Cleanup(func() { <-done }) // t's context ends before
+	return s
+}
+
+// idle is a service that does nothing in the background: it warms nobody up.
+func (h *house) idle(t testing.TB, wrap ...func(*rpc.Config)) *rpc.Server {
 	t.Helper()
 	queue := memqueue.New(memqueue.Config{})
 	held, err := aggregate.New(aggregate.Config{Publisher: queue})
@@ -59,9 +72,6 @@ func (h *house) service(t *testing.T, wrap ...func(*rpc.Config)) *rpc.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Run(t.Context()) }()
-	t.Cleanup(func() { <-done }) // t's context ends before
 	return s
 }
 

@@ -17,16 +17,36 @@ func item(o history.Object, r *history.Record) *historyv1.Item {
 		Object: &historyv1.Object{Id: o.ID, Type: o.Type}, State: historyv1.State(r.State),
 		EventTimeMs: r.Version.Time(), PositionMs: r.Resume(), DurationMs: r.Duration,
 		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(), WatchedMs: r.Watched(),
-		Session: r.Session, Device: r.Device, Meta: r.Meta,
+		Session: r.Session, Device: r.Device, Meta: r.Meta, Incomplete: incomplete(r),
 	}
-	it.Etag = etag(it)
+	it.Etag = etag(it, r)
 	return it
 }
 
-// etag names what readers see of a record, so that it is another one only when that is:
-// the record's revision changes with things that nobody sees. It is never 0, and the
-// same in every service.
-func etag(it *historyv1.Item) uint64 {
+// An etag names what readers see of a record, so that it is another one only when that is:
+// the record's revision changes with things that nobody sees. Its upper half names the
+// latest event alone. That is what a device must have seen to go on: what the archive adds
+// to a record, or a late report, does not put the user anywhere else.
+
+// etag is never 0, and the same in every service.
+func etag(it *historyv1.Item, r *history.Record) uint64 {
+	tag := latest(r)<<32 | seen(it)>>32
+	return max(tag, 1)
+}
+
+// names reports whether an etag was that of a record with the latest event of r.
+func names(tag uint64, r *history.Record) bool { return latest(r)<<32 == tag>>32<<32 }
+
+// latest hashes the latest event.
+func latest(r *history.Record) uint64 {
+	var room [256]byte
+	b := binary.AppendVarint(room[:0], int64(r.Version))
+	b = binary.AppendVarint(append(b, byte(r.State)), r.Position)
+	return xxhash.Sum64(appendText(appendText(b, r.Session), r.Device))
+}
+
+// seen hashes all that readers see of the record.
+func seen(it *historyv1.Item) uint64 {
 	var room [512]byte
 	b := room[:0]
 	for _, n := range [...]int64{
@@ -39,7 +59,7 @@ func etag(it *historyv1.Item) uint64 {
 	for _, key := range slices.Sorted(maps.Keys(it.Meta)) {
 		b = appendText(appendText(b, key), it.Meta[key])
 	}
-	return max(xxhash.Sum64(b), 1)
+	return xxhash.Sum64(b)
 }
 
 // appendText appends a text and where it ends, so that no two pairs look the same.

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -14,6 +15,10 @@ const (
 	defaultPage = 20
 )
 
+// maxTime bounds the times of a query, in Unix milliseconds: no event is as late, and the
+// versions of later ones could not be told.
+const maxTime = int64(1) << 50
+
 // List reads a page, newest first: from the cache down to the user's floor, below
 // it from the archive. When that does not answer, neither does List: a short page
 // would say that there is no more.
@@ -24,45 +29,83 @@ func (s *Server) List(ctx context.Context, req *historyv1.ListRequest) (*history
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	page, err := s.page(ctx, req.GetUid(), q)
+	p, err := s.page(ctx, req.GetUid(), q)
 	if err != nil {
 		return nil, status(fmt.Errorf("list: %w", err))
 	}
-	resp := &historyv1.ListResponse{HasMore: page.More}
-	for _, it := range page.Items {
+	resp := &historyv1.ListResponse{HasMore: p.more}
+	for _, it := range p.items {
 		resp.Items = append(resp.Items, item(it.Object, it.Record))
 	}
-	if page.More {
-		resp.Cursor = encodeCursor(page.Items[len(page.Items)-1])
+	if p.more {
+		resp.Cursor = encodeCursor(p.end)
 	}
 	return resp, nil
 }
 
-func (s *Server) page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
-	page, err := s.cfg.Cache.List(ctx, uid, q)
-	if err != nil {
-		return history.Page{}, err
-	}
-	if !page.User.Warm {
-		s.warm.want(uid)
-	}
-	if s.sure(page, q) {
-		return page, nil
-	}
-	return s.below(ctx, uid, q, page)
+// page is a part of a user's history as readers see it.
+type page struct {
+	items []history.Item
+	more  bool
+	end   history.Cursor // the next page comes after it
 }
 
-// sure reports whether the archive can add nothing to a page.
-func (s *Server) sure(page history.Page, q history.Query) bool {
+// page reads on until it has something to show, or there is no more.
+func (s *Server) page(ctx context.Context, uid string, q history.Query) (p page, err error) {
+	for {
+		if p, err = s.part(ctx, uid, q); err != nil || len(p.items) > 0 || !p.more {
+			return p, err
+		}
+		q.After = p.end
+	}
+}
+
+func (s *Server) part(ctx context.Context, uid string, q history.Query) (page, error) {
+	listed, err := s.cfg.Cache.List(ctx, uid, q)
+	if err != nil {
+		return page{}, err
+	}
+	if !listed.User.Warm {
+		s.warm.want(uid)
+	}
+	if !s.sure(listed, q) {
+		return s.below(ctx, uid, q, listed)
+	}
+	items, err := s.completed(ctx, uid, listed)
+	return page{items: wanted(items, &listed.User, q), more: listed.More, end: endOf(listed.Items)}, err
+}
+
+// sure reports whether the archive can add no object to a page.
+func (s *Server) sure(listed history.Page, q history.Query) bool {
 	switch {
-	case page.User.Complete():
+	case listed.User.Complete():
 		return true
-	case !page.User.Warm:
+	case !listed.User.Warm:
 		return false
-	case q.Since > 0 && history.VersionOf(q.Since, 0) >= page.User.Floor:
+	case q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.Floor:
 		return true
 	}
-	return page.More && page.Items[len(page.Items)-1].Record.Version >= page.User.Floor
+	return listed.More && listed.Items[len(listed.Items)-1].Record.Version >= listed.User.Floor
+}
+
+// wanted returns what readers see of the items, in page order, as far as the query asks
+// for it.
+func wanted(items []history.Item, u *history.User, q history.Query) (seen []history.Item) {
+	for _, it := range items {
+		if it.Record = it.Record.Visible(it.Object, u); it.Record != nil && q.Wants(it.Object, it.Record) {
+			seen = append(seen, it)
+		}
+	}
+	slices.SortFunc(seen, history.NewestFirst)
+	return seen
+}
+
+func endOf(items []history.Item) history.Cursor {
+	if len(items) == 0 {
+		return history.Cursor{}
+	}
+	last := items[len(items)-1]
+	return history.Cursor{Version: last.Record.Version, Object: last.Object}
 }
 
 func query(req *historyv1.ListRequest) (history.Query, error) {
@@ -80,5 +123,8 @@ func query(req *historyv1.ListRequest) (history.Query, error) {
 	if limit == 0 {
 		limit = defaultPage
 	}
-	return history.Query{After: after, Limit: limit, Type: req.GetType(), Since: req.GetSinceMs(), Until: req.GetUntilMs()}, err
+	return history.Query{
+		After: after, Limit: limit, Type: req.GetType(),
+		Since: min(req.GetSinceMs(), maxTime), Until: min(req.GetUntilMs(), maxTime),
+	}, err
 }

@@ -13,7 +13,8 @@ import (
 // first: what it has changed is no surprise to its own device. So do those behind an event
 // that is stored already and still the latest, so that an upload may be sent again with
 // more in it. What contributes nothing is never in conflict, and neither is what was done
-// already, if at another time: an answer may have been lost.
+// already, if at another time: an answer may have been lost. A record is the same one as
+// long as its latest event is.
 
 // grant is an etag that was the record's, and the viewing that knew it.
 type grant struct{ etag, viewing uint64 }
@@ -34,7 +35,7 @@ func (g *group) allows(i int, said *history.Record) bool {
 		return true
 	}
 	r := g.next.Visible(g.key.Object, &g.user)
-	if r == nil || etag(item(g.key.Object, r)) != want && !repeats(r, said) {
+	if r == nil || !names(want, r) && !repeats(r, said) {
 		return false
 	}
 	g.granted = own

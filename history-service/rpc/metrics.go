@@ -16,6 +16,7 @@ type metrics struct {
 	looked, unanswered  prometheus.Counter
 	firsts, announced   prometheus.Counter
 	notAnnounced        prometheus.Counter
+	folded, damaged     prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -27,6 +28,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		warmed:       counter("playhead_rpc_warmed_users_total", "Cold users filled from the archive."),
 		notQueued:    counter("playhead_rpc_not_queued_records_total", "Records to be acknowledged as queued that the queue did not take."),
 		based:        counter("playhead_rpc_archive_bases_total", "Records asked of the archive because an event was older than the user's floor."),
+		folded:       counter("playhead_rpc_archive_folds_total", "Records asked of the archive because a reader's page or point lacked its part."),
+		damaged:      counter("playhead_rpc_damaged_cells_total", "Cells of the archive that could not be read, each time that one was come across."),
 		looked:       counter("playhead_rpc_day_lookups_total", "Users looked up to tell whether they are seen for the first time on a day."),
 		unanswered:   counter("playhead_rpc_failed_day_lookups_total", "Of those, the ones that the cache did not answer."),
 		firsts:       counter("playhead_rpc_first_of_day_total", "Users seen for the first time on a day."),
@@ -39,7 +42,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.byStatus[n] = beats.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "STATUS_")))
 	}
 	if reg != nil {
-		reg.MustRegister(beats, m.conflicts, m.warmed, m.warmsFailed, m.notQueued, m.based,
+		reg.MustRegister(beats, m.conflicts, m.warmed, m.warmsFailed, m.notQueued, m.based, m.folded, m.damaged,
 			m.looked, m.unanswered, m.firsts, m.announced, m.notAnnounced)
 	}
 	return m

@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/playhead/playhead/history-service/rpc"
@@ -22,10 +23,23 @@ func overtaken(t *testing.T) (holder *rpc.Server, a *gone) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	deleteMany(t, other, 1000)
 	waitWarm(t, h)
 	archive(t, h, append(ids, "old")...)
 	settle(t, h)
 	return holder, a
+}
+
+// deleteMany leaves so many tombstones of ann, of which the cache keeps no more.
+func deleteMany(t *testing.T, s *rpc.Server, n int) {
+	t.Helper()
+	objects := make([]*historyv1.Object, n)
+	for i := range objects {
+		objects[i] = &historyv1.Object{Id: "never-" + strconv.Itoa(i), Type: 1}
+	}
+	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: objects}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // What was deleted elsewhere does not come back from what a service still holds: not with

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -11,9 +12,10 @@ import (
 // MaxPoints is how many objects one request may ask for.
 const MaxPoints = 100
 
-// Points reads where a user stopped in some objects, from the cache alone. What a
-// warm user does not have there does not exist; a cold user is warmed first. A read
-// that fails is an error, never "no progress".
+// Points reads where a user stopped in some objects, from the cache. What a warm user
+// does not have there is not looked for in the archive; of what is there incomplete, the
+// archive is asked. A cold user is warmed first. A read that fails is an error, never "no
+// progress".
 func (s *Server) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
 	keys, err := points(req)
 	if err != nil {
@@ -22,6 +24,9 @@ func (s *Server) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	entries, err := s.known(ctx, keys)
+	if err == nil {
+		err = s.complete(ctx, keys, entries)
+	}
 	if err != nil {
 		return nil, status(fmt.Errorf("points: %w", err))
 	}
@@ -35,26 +40,25 @@ func (s *Server) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	return resp, nil
 }
 
-// known loads keys of one user, who is warm afterwards where it matters.
+// known loads keys of one user, who is warm then where it matters. A user who is cold
+// again after the warm-up, because the cache was emptied meanwhile, is warmed again.
 func (s *Server) known(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
-	entries, err := s.entries(ctx, keys)
-	if err != nil || !cold(entries) {
-		return entries, err
-	}
-	if err := s.warm.wait(ctx, keys[0].UID); err != nil {
-		return nil, err
-	}
-	return s.entries(ctx, keys)
-}
-
-// cold reports whether something is missing, or partial, that warming may bring.
-func cold(entries []history.Entry) bool {
-	for _, e := range entries {
-		if !e.User.Warm && (e.Record == nil || e.Record.Partial) {
-			return true
+	for range maxTries {
+		entries, err := s.entries(ctx, keys)
+		if err != nil || !cold(entries) {
+			return entries, err
+		}
+		if err := s.warm.wait(ctx, keys[0].UID); err != nil {
+			return nil, err
 		}
 	}
-	return false
+	return nil, fmt.Errorf("user stays cold: %w", history.ErrUnavailable)
+}
+
+// cold reports whether there is something that warming may bring, or hide: a clear mark of
+// the archive covers what a job has completed for a cold user, too.
+func cold(entries []history.Entry) bool {
+	return slices.ContainsFunc(entries, func(e history.Entry) bool { return !e.User.Warm })
 }
 
 func (s *Server) entries(ctx context.Context, keys []history.Key) ([]history.Entry, error) {

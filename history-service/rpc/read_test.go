@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,10 +37,16 @@ func archive(t *testing.T, h *house, ids ...string) {
 // settle removes all dirty marks, as the job does in the end.
 func settle(t *testing.T, h *house) {
 	t.Helper()
-	h.clock.Add(1000) // marks are younger than no age until the clock moves on
-	marks, err := h.db.Cache().Overdue(t.Context(), []history.Bucket{history.BucketOf("ann")}, 0, 10_000)
+	keys, err := h.db.Cache().Overdue(t.Context(), []history.Bucket{history.BucketOf("ann")}, 0, 10_000)
+	contents := make([]history.Content, len(keys))
+	for i, e := range h.db.Cache().Load(t.Context(), keys) {
+		contents[i] = history.Content{Key: keys[i], Revision: e.User.Revision}
+		if e.Record != nil {
+			contents[i].Revision = e.Record.Revision
+		}
+	}
 	if err == nil {
-		err = h.db.Cache().Settle(t.Context(), marks)
+		err = h.db.Cache().Settle(t.Context(), contents)
 	}
 	if err == nil {
 		err = h.db.Cache().Trim(t.Context(), []string{"ann"})
@@ -207,6 +214,20 @@ func TestFilters(t *testing.T) {
 	got := list(t, s, &historyv1.ListRequest{Uid: "ann", Type: 2, SinceMs: start - 20_000, UntilMs: start - 5_000, Limit: 2})
 	if want := []string{"7", "10", "13", "16", "19"}; !slices.Equal(got, want) {
 		t.Errorf("type 2 from 20 s to 5 s ago: got %v, want %v", got, want)
+	}
+}
+
+// TestFarBounds: a bound may be any time.
+func TestFarBounds(t *testing.T) {
+	s := newHouse(t).service(t)
+	apply(t, s, beat("ann/1", begin, 1000, 1), beat("ann/2", begin, 2000, 1))
+	for _, far := range []int64{start, 1 << 50, 1 << 61, math.MaxInt64} {
+		if got := list(t, s, &historyv1.ListRequest{Uid: "ann", UntilMs: far, Limit: 1}); !slices.Equal(got, []string{"1", "2"}) {
+			t.Errorf("until %d: got %v, want both", far, got)
+		}
+		if got := list(t, s, &historyv1.ListRequest{Uid: "ann", SinceMs: far}); len(got) != 0 {
+			t.Errorf("since %d: got %v, want none", far, got)
+		}
 	}
 }
 

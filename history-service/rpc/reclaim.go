@@ -8,12 +8,33 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
+// Confirm asks for the name of the cache's life. When it is another than the last one,
+// the cache may have come back without its last writes: Confirm then has [Server.Reclaim]
+// bring them back, and fails until that is done. So it is with what was stored before the
+// cache could name its life.
+func (s *Server) Confirm(ctx context.Context) error {
+	if s.cfg.Life == nil {
+		return nil
+	}
+	life, err := s.cfg.Life(ctx)
+	if err == nil && life != s.life && (s.life != "" || len(s.cfg.Aggregate.Keys()) > 0) {
+		err = s.Reclaim(ctx)
+	}
+	if err == nil {
+		s.life = life
+	}
+	return err
+}
+
 // Reclaim compares the records that the service holds with those in the cache, and
-// writes again what the cache has lost of them. It is for a cache that was restarted
-// without its last writes: most of what was acknowledged shortly before belongs to
+// writes again what the cache has lost of them, clears and pauses of late first. It is for a
+// cache that was restarted without its last writes: most of what was acknowledged shortly before belongs to
 // viewings that are still held. It fails with [history.ErrUnavailable]; then it may be
 // called again.
 func (s *Server) Reclaim(ctx context.Context) error {
+	if err := s.decideAgain(ctx); err != nil {
+		return err
+	}
 	keys, reclaimed := s.cfg.Aggregate.Keys(), 0
 	for part := range slices.Chunk(keys, MaxBatch/2) {
 		n, err := s.reclaim(ctx, part)
@@ -31,7 +52,7 @@ func (s *Server) Reclaim(ctx context.Context) error {
 func (s *Server) reclaim(ctx context.Context, keys []history.Key) (written int, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	b := s.pinned(keys)
+	b := s.heldBatch(keys)
 	defer b.release(s.cfg.Aggregate)
 	held := make([]history.Key, len(b.groups))
 	for i, g := range b.groups {
@@ -62,15 +83,12 @@ func (s *Server) reclaim(ctx context.Context, keys []history.Key) (written int, 
 	return written, err
 }
 
-// pinned returns a batch without events of those keys that are still held.
-func (s *Server) pinned(keys []history.Key) *batch {
+// heldBatch returns a batch without events of those keys that are still held.
+func (s *Server) heldBatch(keys []history.Key) *batch {
 	b := &batch{groups: make([]*group, 0, len(keys))}
 	for _, k := range keys {
-		g := &group{batch: b, key: k, pin: s.cfg.Aggregate.Pin(k), done: true}
-		g.base, g.next = g.pin.Record, g.pin.Record
-		if b.groups = append(b.groups, g); g.base == nil { // announced in between
-			s.cfg.Aggregate.Release(g.pin, g.result)
-			b.groups = b.groups[:len(b.groups)-1]
+		if held, _, ok := s.cfg.Aggregate.Get(k); ok {
+			b.groups = append(b.groups, &group{batch: b, key: k, held: held, base: held.Record, next: held.Record, done: true})
 		}
 	}
 	return b
@@ -78,7 +96,7 @@ func (s *Server) pinned(keys []history.Key) *batch {
 
 // reclaim starts over from what the cache holds, unless that is what was written last.
 func (g *group) reclaim(e history.Entry) {
-	if e.Record == nil || e.Record.Revision != g.base.Revision {
+	if e.Record == nil || !history.SameContent(e.Record.Revision, g.base.Revision) {
 		g.conflict(e)
 	}
 }

@@ -3,7 +3,6 @@ package rpc_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
@@ -32,15 +31,48 @@ func marked(t *testing.T, c history.Ledger) map[string]bool {
 	for i := range all {
 		all[i] = history.Bucket(i)
 	}
-	dirty, err := c.Overdue(t.Context(), all, -time.Hour, 1000)
+	dirty, err := c.Overdue(t.Context(), all, 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ids := make(map[string]bool)
-	for _, d := range dirty {
-		ids[d.Key.Object.ID] = true
+	for _, k := range dirty {
+		ids[k.Object.ID] = true
 	}
 	return ids
+}
+
+// TestReclaimDecisions has the cache come back without a clear and a pause: what was cleared
+// is not written again although it is held, and nothing is recorded.
+func TestReclaimDecisions(t *testing.T) {
+	h := newHouse(t)
+	cache := &reborn{h.db.Cache()}
+	s := h.service(t, func(c *rpc.Config) { c.Cache = cache })
+	older := h.older(t)
+	progress := historyv1.Kind_KIND_PROGRESS
+	apply(t, s, beat("u/cleared", progress, 0, 10), beat("w/before", progress, 0, 10))
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "u"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	cache.Cache = older.Cache()
+	for range 2 { // once more does no harm
+		if err := s.Reclaim(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if it := point(t, s, "u", "cleared"); it != nil {
+		t.Errorf("what was cleared is %v", it)
+	}
+	if it := point(t, s, "w", "before"); it == nil {
+		t.Error("what was recorded before the pause is lost")
+	}
+	got, err := s.GetSettings(t.Context(), &historyv1.GetSettingsRequest{Uid: "w"})
+	if err != nil || got.GetSettings().GetRecording() {
+		t.Errorf("settings are %v, error %v; want recording off", got, err)
+	}
 }
 
 // TestReclaim has the cache come back without some of what the service holds: it is

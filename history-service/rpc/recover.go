@@ -11,7 +11,7 @@ import (
 
 // panics answers a request whose handler panicked as any other error that a caller
 // can do nothing about, so that one request does not end those of everybody. What the
-// request had pinned is never announced; its marks stand, and the sweep finds them.
+// request has written has its marks, and the sweep finds them.
 type panics struct {
 	server *Server
 	count  prometheus.Counter

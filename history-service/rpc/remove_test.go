@@ -38,6 +38,40 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// TestDeletedOfTheArchive counts what only the archive has, cold or below the floor. A
+// delete as of a time waits for nobody.
+func TestDeletedOfTheArchive(t *testing.T) {
+	for name, warm := range map[string]bool{"cold": false, "warm": true} {
+		for _, at := range []int64{0, start} {
+			h := smallHouse(t, 10)
+			ids := put(t, h, 30, 1000)
+			if warm {
+				warmUp(t, h, 10)
+			}
+			a := &gone{Archive: h.db.Archive()}
+			s := h.idle(t, func(c *rpc.Config) { c.Archive = a })
+			req := &historyv1.DeleteRequest{Uid: "ann", AtMs: at, Objects: []*historyv1.Object{{Id: "never", Type: 1}}}
+			for _, id := range ids[5:15] {
+				req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
+			}
+			for _, want := range []uint32{10, 0} {
+				if resp, err := s.Delete(t.Context(), req); err != nil || resp.GetDeleted() != want {
+					t.Errorf("%s, as of %d: got %v, %v; want %d deleted", name, at, resp, err, want)
+				}
+			}
+			a.down.Store(true)
+			req.AtMs, req.Objects = start, []*historyv1.Object{{Id: ids[20], Type: 1}}
+			if _, err := s.Delete(t.Context(), req); err != nil {
+				t.Errorf("%s, without the archive: %v", name, err)
+			}
+			a.down.Store(false)
+			if got := list(t, s, &historyv1.ListRequest{Uid: "ann"}); len(got) != 19 {
+				t.Errorf("%s: %d are left, want 19", name, len(got))
+			}
+		}
+	}
+}
+
 // TestSameMillisecond puts, deletes and puts one object in one millisecond through
 // two services, in every order: the delete wins.
 func TestSameMillisecond(t *testing.T) {

@@ -40,8 +40,10 @@ type Config struct {
 	// Without both nobody is told what day it is.
 	Days      history.Days
 	Announcer history.Announcer
-	// Deadline bounds a request whose caller set no earlier one (default 5 s). It
-	// must be shorter than the aggregator's hold.
+	// Life names the lives that the servers of the cache are in, see [Server.Confirm]. Nil
+	// is for a cache that never loses anything.
+	Life func(context.Context) (string, error)
+	// Deadline bounds a request whose caller set no earlier one (default 5 s).
 	Deadline time.Duration
 	// Keep is how many records of a user a warm-up puts into the cache (default
 	// 1,000), Warmers how many users are warmed at once (default 8), and WarmRate how
@@ -49,8 +51,10 @@ type Config struct {
 	Keep, Warmers, WarmRate int
 	// Rules say what counts as what, by type of object (default the standard ones).
 	Rules *history.Rulebook
-	// Now is the clock (default time.Now).
+	// Now is the clock (default time.Now). Timeless fails while it is not to be relied on:
+	// nothing is stored then. Nil means that it always is.
 	Now      func() time.Time
+	Timeless func() error
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -63,8 +67,11 @@ type Server struct {
 	metrics *metrics
 	warm    *warmer
 	news    *announcer
-	hub     *hub // nil without a feed
+	hub     *hub   // nil without a feed
+	nodes   *nodes // nil where the cache has one
 	days    *days
+	life    string // of the cache, as it was last confirmed
+	decided decided
 }
 
 // New checks the configuration. [Server.Run] serves what happens in the background.
@@ -90,12 +97,22 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Timeless == nil {
+		cfg.Timeless = func() error { return nil }
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, metrics: newMetrics(cfg.Registry)}
+	m := newMetrics(cfg.Registry)
+	cfg.Archive = &sound{Archive: cfg.Archive, log: cfg.Logger, damaged: m.damaged}
+	s := &Server{metrics: m}
+	if cache, ok := cfg.Cache.(sharded); ok {
+		s.nodes = newNodes(cfg, cache)
+		cfg.Cache = s.nodes
+	}
+	s.cfg = cfg
 	s.warm, s.days = newWarmer(cfg, s.metrics), newDays(cfg, s.metrics)
-	s.news = newAnnouncer(cfg)
+	s.news = newAnnouncer(cfg, s.nodes.of)
 	if cfg.Feed != nil {
 		s.hub = newHub(cfg)
 	}

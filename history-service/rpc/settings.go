@@ -25,14 +25,18 @@ func (s *Server) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequ
 func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
+	if err := s.cfg.Timeless(); err != nil {
+		return nil, status(fmt.Errorf("put settings: %w", err))
+	}
 	if _, err := s.user(ctx, req.GetUid()); err != nil {
 		return nil, status(fmt.Errorf("put settings: %w", err))
 	}
-	pause, mark, err := s.cfg.Cache.Pause(ctx, req.GetUid(), req.GetRecording(), s.nowMS())
+	pause, err := s.cfg.Cache.Pause(ctx, req.GetUid(), req.GetRecording(), s.nowMS())
 	if err != nil {
 		return nil, status(fmt.Errorf("put settings: %w", err))
 	}
-	s.cfg.Aggregate.Announce(history.Dirty{Key: history.UserKey(req.GetUid()), Mark: mark})
+	s.decided.note(decision{uid: req.GetUid(), pause: pause})
+	s.cfg.Aggregate.Announce(req.GetUid())
 	s.news.all(req.GetUid())
 	return &historyv1.PutSettingsResponse{Settings: settings(pause)}, nil
 }

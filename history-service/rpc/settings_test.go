@@ -142,6 +142,6 @@ type (
 
 func (noArchive) Row(context.Context, string) (history.Row, error) { return history.Row{}, errDown }
 
-func (noPause) Pause(context.Context, string, bool, int64) (history.Pause, history.Mark, error) {
-	return history.Pause{}, 0, errDown
+func (noPause) Pause(context.Context, string, bool, int64) (history.Pause, error) {
+	return history.Pause{}, errDown
 }

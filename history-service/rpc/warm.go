@@ -137,14 +137,22 @@ func (w *warmer) fill(ctx context.Context, uid string) error {
 	return w.whole(ctx, uid, row)
 }
 
-// warmth is what of a row the cache is to hold: the newest records, and the floor
-// above the others.
+// warmth is what of a row the cache is to hold: the newest records and, apart from them,
+// the newest tombstones, and the floor above all others.
 func warmth(row history.Row, keep int) history.Warmth {
 	slices.SortFunc(row.Items, history.NewestFirst)
-	w := history.Warmth{Items: row.Items, Cleared: row.Cleared, Pause: row.Pause}
-	if len(row.Items) > keep {
-		w.Items = row.Items[:keep]
-		w.Floor = row.Items[keep].Record.Version + 1
+	w := history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}
+	live, dead := 0, 0
+	for _, it := range row.Items {
+		n := &live
+		if it.Record.Deleted() {
+			n = &dead
+		}
+		if *n++; *n <= keep {
+			w.Items = append(w.Items, it)
+		} else {
+			w.Floor = max(w.Floor, it.Record.Version+1)
+		}
 	}
 	return w
 }

@@ -188,6 +188,44 @@ func TestAnAnnouncementThatFails(t *testing.T) {
 	}, func(cfg *rpc.Config) { cfg.Feed = &failing{cfg.Feed, 3} })
 }
 
+// With more changes than can wait, those who are not told of theirs read again.
+func TestTooManyChanges(t *testing.T) {
+	bubble(t, func(f *fed) {
+		first, last := watch(f.T, f.Server, "first#1"), watch(f.T, f.Server, "last#1")
+		first.take()
+		last.take()
+		apply(f.T, f.Server, by(0, "first/film", 5000, 30))
+		for n := range 140 {
+			hbs := make([]*historyv1.Heartbeat, 1000)
+			for k := range hbs {
+				hbs[k] = by(0, fmt.Sprintf("u%d.%d/film", n, k), 5000, 30)
+			}
+			apply(f.T, f.Server, hbs...)
+		}
+		apply(f.T, f.Server, by(0, "last/film", 5000, 30))
+		pass(3 * second)
+		first.hears("first: resync") // who has a bucket with others that were not told of
+		last.hears("last: resync")
+	}, func(cfg *rpc.Config) { cfg.Cache = &careless{Cache: cfg.Cache} })
+}
+
+// careless is a cache that stores little of what it takes.
+type careless struct{ rpc.Cache }
+
+func (c *careless) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	if len(keys) < 1000 {
+		return c.Cache.Load(ctx, keys)
+	}
+	return quick{}.Load(ctx, keys)
+}
+
+func (c *careless) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	if len(writes) < 1000 {
+		return c.Cache.Apply(ctx, writes)
+	}
+	return quick{}.Apply(ctx, writes)
+}
+
 // mute is a cache that may be away.
 type mute struct {
 	rpc.Cache

@@ -1,5 +1,5 @@
 // Package hbase keeps the archive in HBase: one row per user, one column per
-// object, the record as its value and the event time as its cell time.
+// object, the record as its value under [history.Record.CellTime].
 //
 // The row is [history.RowKey], the family "info", the column [history.Object.String].
 // HBase itself then keeps the newest of the cells that race for a column, and drops
@@ -33,14 +33,14 @@ type Config struct {
 	// Compression of a new table: "none", the default, or what the cluster has
 	// ("gz", "snappy", "lz4", "zstd").
 	Compression string
-	// Puts is how many batches of cells are under way at once, 3 by default. One
-	// region server takes most cells from about as many: with more it works longer
-	// on each.
+	// Puts is how many batches of cells are under way to one region server at once, 3 by
+	// default. It takes most cells from about as many: with more it works longer on each.
 	Puts int
 	// Deadline bounds each call of the archive, 10 s by default. A write that HBase
 	// has received before may still be applied a little after it.
 	Deadline time.Duration
-	// Logger gets one line when HBase stops answering and one when it is back.
+	// Logger gets one line when a region server stops answering and one when it is back,
+	// and one for each cell of a row that cannot be read.
 	Logger *slog.Logger
 }
 
@@ -50,14 +50,12 @@ type Archive struct {
 	prepared atomic.Bool
 	client   gohbase.Client
 	dialer   *dialer
-	gate     *gate
-	slots    chan struct{} // of all calls
-	puts     chan struct{} // of batches of cells
+	lanes    *lanes
 	table    []byte
 	deadline time.Duration
 }
 
-// inFlight bounds the batches that are under way: a region server gains nothing
+// inFlight bounds the batches that are under way to a region server: it gains nothing
 // from more, and each waits longer.
 const inFlight = 8
 
@@ -120,8 +118,7 @@ func newArchive(c Config) *Archive {
 	d := &dialer{}
 	return &Archive{
 		config: c, client: gohbase.NewClient(c.ZooKeeper, d.options()...), dialer: d,
-		gate: &gate{log: c.Logger, patience: min(time.Second, c.Deadline)}, slots: make(chan struct{}, inFlight),
-		puts: make(chan struct{}, c.Puts), table: []byte(c.Table), deadline: c.Deadline,
+		lanes: newLanes(c), table: []byte(c.Table), deadline: c.Deadline,
 	}
 }
 

@@ -3,6 +3,8 @@ package hbase
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,27 +19,28 @@ const (
 	chunkWeight = 4 << 20 // bytes of one batch
 )
 
-// batch sends the calls together when it is their turn, and returns one result for
-// each. ctx is that of the calls.
-func (a *Archive) batch(ctx context.Context, calls []hrpc.Call) []hrpc.RPCResult {
+// batch sends the calls, all of one lane, together when it is their turn, and returns
+// one result for each. ctx is that of the calls.
+func (a *Archive) batch(ctx context.Context, lane *lane, calls []hrpc.Call) []hrpc.RPCResult {
 	if len(calls) == 0 {
 		return nil
 	}
 	if !a.prepared.Load() {
 		return same(calls, fmt.Errorf("%w: hbase has not answered yet", history.ErrUnavailable))
 	}
-	if err := a.gate.enter(); err != nil {
+	if err := lane.gate.Enter(); err != nil {
 		return same(calls, err)
 	}
 	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
+	case lane.slots <- struct{}{}:
+		defer func() { <-lane.slots }()
 	case <-ctx.Done():
 		return same(calls, ctx.Err())
 	}
 	start := time.Now()
 	results, _ := a.client.SendBatch(ctx, calls)
-	a.gate.leave(start, answered(results))
+	a.lanes.learn(calls)
+	lane.gate.Leave(start, answered(results))
 	return results
 }
 
@@ -59,9 +62,12 @@ func answered(results []hrpc.RPCResult) bool {
 	return false
 }
 
-// all sends the calls in one batch, all of which must succeed.
+// all sends the calls about one row in one batch, all of which must succeed.
 func (a *Archive) all(ctx context.Context, calls []hrpc.Call) error {
-	for _, r := range a.batch(ctx, calls) {
+	if len(calls) == 0 {
+		return nil
+	}
+	for _, r := range a.batch(ctx, a.lanes.of(calls[0].Key()), calls) {
 		if r.Error != nil {
 			return classify(r.Error)
 		}
@@ -81,18 +87,33 @@ func cellsOf(r hrpc.RPCResult) ([]*hrpc.Cell, error) {
 	return hrpc.ToLocalResult(answer.Result).Cells, nil
 }
 
-// parallel divides n things into batches and calls do for all of them at once. It
-// returns the first error.
-func parallel(n int, weight func(i int) int, do func(from, to int) error) error {
+// travelling is something that goes in a batch with others of its lane.
+type travelling interface {
+	way() *lane
+	weight() int // bytes
+}
+
+// parallel divides things into batches and calls do for all of them at once. It returns
+// the first error.
+func parallel[T travelling](all []T, do func(*lane, []T) error) error {
+	slices.SortStableFunc(all, func(a, b T) int { return strings.Compare(a.way().name, b.way().name) })
 	var wg sync.WaitGroup
 	var once sync.Once
 	var first error
-	for _, c := range chunks(n, weight) {
-		wg.Go(func() {
-			if err := do(c[0], c[1]); err != nil {
-				once.Do(func() { first = err })
-			}
-		})
+	for len(all) > 0 {
+		lane, n := all[0].way(), 1
+		for n < len(all) && all[n].way() == lane {
+			n++
+		}
+		group := all[:n:n]
+		for _, c := range chunks(n, func(i int) int { return group[i].weight() }) {
+			wg.Go(func() {
+				if err := do(lane, group[c[0]:c[1]]); err != nil {
+					once.Do(func() { first = err })
+				}
+			})
+		}
+		all = all[n:]
 	}
 	wg.Wait()
 	return first

@@ -11,7 +11,7 @@ import (
 // The constructors of the client fail only for options that are not theirs.
 
 // put stores columns of a user's row.
-func (a *Archive) put(ctx context.Context, uid string, columns map[string][]byte, at uint64) hrpc.Call {
+func (a *Archive) put(ctx context.Context, uid string, columns map[string][]byte, at uint64) *hrpc.Mutate {
 	call, _ := hrpc.NewPut(ctx, a.table, []byte(history.RowKey(uid)),
 		map[string]map[string][]byte{family: columns}, hrpc.TimestampUint64(at))
 	return call

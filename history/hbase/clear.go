@@ -32,7 +32,7 @@ func (a *Archive) pausing(ctx context.Context, uid string, p history.Pause) []hr
 func (a *Archive) putUser(ctx context.Context, uid string, cleared map[uint32]int64, marks []hrpc.Call) error {
 	byType := false
 	for typ, at := range cleared {
-		if at > 0 { // the cell time says it all, the value is empty
+		if at > 0 { // the time of the cell says it all, its value is empty
 			marks = append(marks, a.put(ctx, uid, map[string][]byte{markColumn(typ): nil}, markTime(at)))
 		}
 		byType = byType || at > cleared[0]

@@ -1,6 +1,7 @@
 package hbase
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -37,16 +38,16 @@ func markColumn(typ uint32) string {
 	return markPrefix + strconv.FormatUint(uint64(typ), 10)
 }
 
-// markTime is the cell time of a clear mark: just above the time that it clears,
-// so that the delete of everything up to that time leaves the mark.
-func markTime(at int64) uint64 { return uint64(at) + 1 }
+// ahead is how far in the future the cells of marks and pauses are, in milliseconds: a
+// hundred years. However long the user stays away, the table does not forget them, and
+// the delete of everything up to a mark's time leaves the mark.
+const ahead = 100 * 365 * 24 * 3600 * 1000
 
-// pauseAhead is how far in the future the cell of a pause is, in milliseconds: a
-// hundred years. However long the user stays away, the table does not forget it.
-const pauseAhead = 100 * 365 * 24 * 3600 * 1000
+// markTime is the cell time of a clear mark: of two marks the later one stays.
+func markTime(at int64) uint64 { return uint64(at + ahead) }
 
 // pauseTime is the cell time of a pause: the one that was changed last stays.
-func pauseTime(p history.Pause) uint64 { return uint64(p.Changed() + pauseAhead) }
+func pauseTime(p history.Pause) uint64 { return uint64(p.Changed() + ahead) }
 
 func pauseValue(p history.Pause) []byte {
 	return strconv.AppendInt(append(strconv.AppendInt(nil, p.Since, 10), ' '), p.Until, 10)
@@ -59,6 +60,14 @@ func parsePause(value []byte) (p history.Pause, err error) {
 		p.Until, err = strconv.ParseInt(until, 10, 64)
 	}
 	return p, err
+}
+
+// columnOf returns the column of damage: an object's, or that of the pause.
+func columnOf(o history.Object) string {
+	if o == (history.Object{}) {
+		return pauseColumn
+	}
+	return o.String()
 }
 
 // parseMark is the inverse of markColumn.
@@ -74,42 +83,117 @@ func parseMark(column string) (typ uint32, ok bool) {
 	return uint32(n), err == nil && markColumn(uint32(n)) == column
 }
 
-// add adds to a row what the cells say. Columns that are neither objects nor marks
-// are someone else's and left out.
-func add(row *history.Row, uid string, cells []*hrpc.Cell) error {
-	for _, c := range cells {
-		column := string(c.Qualifier)
-		if column == pauseColumn {
-			p, err := parsePause(c.Value)
-			if err != nil {
-				return fmt.Errorf("%s, pause: %w: %w", uid, history.ErrPermanent, err)
-			}
-			row.Pause = p
-		} else if typ, ok := parseMark(column); ok {
-			if row.Cleared == nil {
-				row.Cleared = map[uint32]int64{}
-			}
-			row.Cleared[typ] = int64(*c.Timestamp) - 1
-		} else if o, err := history.ParseObject(column); err == nil {
-			r, err := wire.Record(c.Value)
-			if err != nil {
-				return fmt.Errorf("%s/%s: %w: %w", uid, o, history.ErrPermanent, err)
-			}
-			row.Items = append(row.Items, history.Item{Object: o, Record: r})
-		}
-	}
-	return nil
+// contents is what the cells of a user's row hold, before the clear marks are applied.
+type contents struct {
+	uid     string
+	cleared map[uint32]int64
+	pause   history.Pause
+	objects []content
+	damaged []history.Damage // of the user's own
 }
 
-// visible applies the marks of a row to its items.
-func visible(row history.Row) history.Row {
-	u, left := history.User{Cleared: row.Cleared}, row.Items[:0]
-	for _, item := range row.Items {
-		item.Record = item.Record.After(u.ClearedAt(item.Object.Type))
-		if item.Record != nil {
-			left = append(left, item)
+// content is the cell of an object: a record, or damage.
+type content struct {
+	object history.Object
+	record *history.Record
+	at     int64
+	damage *history.DamageError
+}
+
+// add adds what the cells say. Columns that are neither objects nor marks are someone
+// else's and left out.
+func (c *contents) add(cells []*hrpc.Cell) {
+	for _, cell := range cells {
+		column, at := string(cell.Qualifier), int64(*cell.Timestamp)
+		if column == pauseColumn {
+			c.addPause(cell.Value, at)
+		} else if typ, ok := parseMark(column); ok && at > ahead {
+			if c.cleared == nil {
+				c.cleared = map[uint32]int64{}
+			}
+			c.cleared[typ] = at - ahead
+		} else if o, err := history.ParseObject(column); err == nil {
+			c.objects = append(c.objects, decode(history.Key{UID: c.uid, Object: o}, cell.Value, at))
 		}
 	}
-	row.Items = left
+}
+
+// addPause takes a pause that cannot be read for one that still lasts: of the user who
+// did not want to be recorded nothing is, until a switch says otherwise.
+func (c *contents) addPause(value []byte, at int64) {
+	var err error
+	if c.pause, err = parsePause(value); err == nil {
+		return
+	}
+	c.pause = history.Pause{Since: max(at-ahead, 0)}
+	damage := &history.DamageError{Key: history.UserKey(c.uid), Bytes: value, Cause: fmt.Errorf("pause: %w", err)}
+	c.damaged = append(c.damaged, history.Damage{Bytes: value, Err: damage})
+}
+
+var errNoRecord = errors.New("no record with an event time")
+
+// decode reads the cell of an object. What orders it is the time of the cell, whatever
+// its value says.
+func decode(k history.Key, value []byte, at int64) content {
+	r, err := wire.Record(value)
+	if err == nil && (r == nil || r.Version.Time() <= 0) {
+		err = errNoRecord
+	}
+	if err != nil {
+		return content{object: k.Object, at: at, damage: &history.DamageError{Key: k, Bytes: value, Cause: err}}
+	}
+	r.CellTime = at
+	return content{object: k.Object, record: r, at: at}
+}
+
+// after returns what the clear marks leave of the record, and the cell time of what
+// nobody sees of the object any more, 0 without such.
+func (c *content) after(u *history.User) (r *history.Record, cut int64) {
+	if r = c.record.After(u.ClearedAt(c.object.Type)); r == nil {
+		cut = c.at
+	}
+	return r, cut
+}
+
+// row applies the marks to all that there is.
+func (c *contents) row() history.Row {
+	row, u := history.Row{Cleared: c.cleared, Pause: c.pause, Damaged: c.damaged}, history.User{Cleared: c.cleared}
+	for _, o := range c.objects {
+		r, cut := o.after(&u)
+		row.CutTime = max(row.CutTime, cut)
+		switch {
+		case o.damage != nil:
+			row.Damaged = append(row.Damaged, history.Damage{Object: o.object, Bytes: o.damage.Bytes, Err: o.damage})
+		case r != nil:
+			row.Items = append(row.Items, history.Item{Object: o.object, Record: r})
+		}
+	}
 	return row
+}
+
+// entries returns by object what there is, with the marks that apply to it.
+func (c *contents) entries() map[history.Object]history.Entry {
+	found := make(map[history.Object]history.Entry, len(c.objects))
+	for _, o := range c.objects {
+		e := c.entry(o.object.Type)
+		e.Record, e.User.CutTime = o.after(&e.User)
+		if o.damage != nil {
+			e.Err = o.damage
+		}
+		found[o.object] = e
+	}
+	return found
+}
+
+// entry returns that there is nothing of an object of the type.
+func (c *contents) entry(typ uint32) (e history.Entry) {
+	for _, t := range []uint32{0, typ} {
+		if at := c.cleared[t]; at > 0 {
+			if e.User.Cleared == nil {
+				e.User.Cleared = map[uint32]int64{}
+			}
+			e.User.Cleared[t] = at
+		}
+	}
+	return e
 }

@@ -67,15 +67,23 @@ func cell(column string, at uint64, value []byte) *hrpc.Cell {
 	return &hrpc.Cell{Qualifier: []byte(column), Timestamp: &at, Value: value}
 }
 
+func key(uid, object string) history.Key {
+	o, err := history.ParseObject(object)
+	if err != nil {
+		panic(err)
+	}
+	return history.Key{UID: uid, Object: o}
+}
+
 func record(at int64) *history.Record {
-	return &history.Record{Revision: 1, Version: history.VersionOf(at, history.RankStop), State: history.StateStopped, Position: at}
+	return &history.Record{Revision: 1, CellTime: at, Version: history.VersionOf(at, history.RankStop), State: history.StateStopped, Position: at}
 }
 
 func TestDecode(t *testing.T) {
 	value := func(at int64) []byte { return wire.AppendRecord(nil, record(at)) }
-	row, err := hbase.Decode("u", []*hrpc.Cell{
-		cell("#cleared", hbase.MarkTime(10), nil), cell("#cleared:2", hbase.MarkTime(20), nil), cell("#later", 99, nil),
-		cell("a_1", 10, value(10)), cell("a_2", 20, value(20)), cell("b_1", 11, value(11)), cell("b_2", 21, value(21)),
+	row := hbase.Decode("u", []*hrpc.Cell{
+		cell("#cleared", hbase.MarkTime(10), nil), cell("#cleared:2", hbase.MarkTime(20), nil), cell("#later", 99, nil), cell("#cleared:1", 99, nil),
+		cell("a_1", 10, value(10)), cell("a_2", 25, value(20)), cell("b_1", 11, value(11)), cell("b_2", 21, value(21)),
 		cell("not an object", 99, []byte("?")), cell("#paused", 1<<42, []byte("30 40")),
 	})
 	want := history.Row{
@@ -83,24 +91,57 @@ func TestDecode(t *testing.T) {
 			{Object: history.Object{ID: "b", Type: 1}, Record: record(11).After(10)},
 			{Object: history.Object{ID: "b", Type: 2}, Record: record(21).After(20)},
 		},
-		Cleared: map[uint32]int64{0: 10, 2: 20}, Pause: history.Pause{Since: 30, Until: 40},
+		Cleared: map[uint32]int64{0: 10, 2: 20}, CutTime: 25, Pause: history.Pause{Since: 30, Until: 40},
 	}
-	if err != nil || !reflect.DeepEqual(row, want) {
-		t.Errorf("got %+v, %v, want %+v", row, err, want)
+	if !reflect.DeepEqual(row, want) {
+		t.Errorf("got %+v, want %+v", row, want)
+	}
+}
+
+// TestDecodeCellTime has a cell under another time than its value says: what orders the
+// cells is what counts.
+func TestDecodeCellTime(t *testing.T) {
+	e := hbase.DecodeKey(key("u", "a_1"), []*hrpc.Cell{cell("a_1", 17, wire.AppendRecord(nil, record(10)))})
+	if e.Record == nil || e.Record.CellTime != 17 {
+		t.Errorf("got %+v, want the cell time 17", e.Record)
 	}
 }
 
 func TestDecodeCorrupt(t *testing.T) {
-	_, err := hbase.Decode("u", []*hrpc.Cell{cell("a_1", 1, []byte("\xff\xff"))})
-	if !errors.Is(err, wire.ErrCorrupt) || !errors.Is(err, history.ErrPermanent) || !strings.Contains(err.Error(), "u/a_1") {
-		t.Errorf("got %v, want a permanent corrupt error that names u/a_1", err)
+	k := key("u", "a_1")
+	for name, value := range map[string][]byte{
+		"garbage": []byte("\xff\xff"), "nothing": {}, "no event": wire.AppendRecord(nil, &history.Record{Revision: 1}),
+	} {
+		cells := []*hrpc.Cell{
+			cell("#cleared", hbase.MarkTime(10), nil), cell("a_1", 40, value), cell("b_1", 30, wire.AppendRecord(nil, record(30))),
+		}
+		row := hbase.Decode("u", cells)
+		if len(row.Damaged) != 1 || row.Damaged[0].Object != k.Object || len(row.Items) != 1 || row.CutTime != 40 || row.Cleared[0] != 10 {
+			t.Errorf("%s: got %+v, want b_1, and damage of a_1 with its cell time", name, row)
+		}
+		e := hbase.DecodeKey(k, cells)
+		var damage *history.DamageError
+		if !errors.As(e.Err, &damage) || !errors.Is(e.Err, history.ErrPermanent) || !bytes.Equal(damage.Bytes, value) || !strings.Contains(e.Err.Error(), "u/a_1") {
+			t.Errorf("%s: got %v, want a permanent error that names u/a_1", name, e.Err)
+		}
+		if e.Record != nil || e.User.CutTime != 40 || e.User.Cleared[0] != 10 {
+			t.Errorf("%s: got %+v, want no record, the cell time and the mark", name, e)
+		}
+		if e := hbase.DecodeKey(key("u", "b_1"), cells); e.Err != nil || e.Record == nil {
+			t.Errorf("%s: beside it got %+v, want the record", name, e)
+		}
 	}
 }
 
+// TestDecodeCorruptPause: whoever may not want to be recorded is not.
 func TestDecodeCorruptPause(t *testing.T) {
 	for _, value := range []string{"", "1", "1 2 3", "x 2"} {
-		if row, err := hbase.Decode("u", []*hrpc.Cell{cell("#paused", 1, []byte(value))}); !errors.Is(err, history.ErrPermanent) {
-			t.Errorf("pause %q: got %+v, %v, want a permanent error", value, row, err)
+		row := hbase.Decode("u", []*hrpc.Cell{cell("#paused", hbase.MarkTime(50), []byte(value)), cell("a_1", 10, wire.AppendRecord(nil, record(10)))})
+		if row.Pause != (history.Pause{Since: 50}) || len(row.Items) != 1 {
+			t.Errorf("pause %q: got %+v, want one since 50, and the record", value, row)
+		}
+		if len(row.Damaged) != 1 || !errors.Is(row.Damaged[0].Err, history.ErrPermanent) || row.Damaged[0].Object != (history.Object{}) {
+			t.Errorf("pause %q: got %+v, want damage of the user's own", value, row.Damaged)
 		}
 	}
 }
@@ -132,14 +173,14 @@ func FuzzDecode(f *testing.F) {
 	f.Add("a_b_1", []byte("\xff"))
 	f.Add("#paused", []byte("1 2"))
 	f.Fuzz(func(t *testing.T, column string, value []byte) {
-		row, err := hbase.Decode("u", []*hrpc.Cell{cell(column, 11, value)})
+		row := hbase.Decode("u", []*hrpc.Cell{cell(column, hbase.MarkTime(11), value)})
 		for typ := range row.Cleared {
 			if got := hbase.MarkColumn(typ); got != column {
 				t.Errorf("%q read as the mark %q", column, got)
 			}
 		}
 		for _, item := range row.Items {
-			if err == nil && item.Object.String() != column {
+			if item.Object.String() != column {
 				t.Errorf("%q read as the object %q", column, item.Object)
 			}
 		}

@@ -3,8 +3,11 @@
 package hbase_test
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/historytest"
 )
 
 // adminCall is a call of a region server's AdminService, of which the client knows
@@ -104,7 +108,7 @@ func TestLatePutsAfterCompaction(t *testing.T) {
 	now := time.Now().UnixMilli() - 3_600_000
 	all := []history.Key{key("all", "a_1"), key("all", "b_2"), key("one", "a_1"), key("one", "b_2")}
 	deleted := key("deleted", "a_1")
-	grave := &history.Record{Revision: 1, Version: history.VersionOf(now, history.RankDelete), State: history.StateDeleted, Reset: now}
+	grave := &history.Record{Revision: 1, CellTime: now, Version: history.VersionOf(now, history.RankDelete), State: history.StateDeleted, Reset: now}
 	put(t, a, now, append(all, deleted)...)
 	mustPut(t, a, history.Cell{Key: deleted, Record: grave})
 	for uid, typ := range map[string]uint32{"all": 0, "one": 1} {
@@ -115,9 +119,9 @@ func TestLatePutsAfterCompaction(t *testing.T) {
 	late := func() { put(t, a, now-1, append(all, deleted)...) }
 	want := func() {
 		t.Helper()
-		got, err := a.Get(t.Context(), append(all, deleted))
-		if want := []*history.Record{nil, nil, nil, record(now), grave}; err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		got := records(t, a, append(all, deleted)...)
+		if want := []*history.Record{nil, nil, nil, record(now), grave}; !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
 	late()
@@ -143,14 +147,6 @@ func compact(t *testing.T, table string) {
 	}
 }
 
-func key(uid, object string) history.Key {
-	o, err := history.ParseObject(object)
-	if err != nil {
-		panic(err)
-	}
-	return history.Key{UID: uid, Object: o}
-}
-
 func put(t *testing.T, a *hbase.Archive, at int64, keys ...history.Key) {
 	t.Helper()
 	for _, k := range keys {
@@ -162,5 +158,95 @@ func mustPut(t *testing.T, a *hbase.Archive, c history.Cell) {
 	t.Helper()
 	if errs := a.Put(t.Context(), []history.Cell{c}); errs != nil {
 		t.Fatalf("put %s: %v", c.Key, errs)
+	}
+}
+
+func records(t *testing.T, a *hbase.Archive, keys ...history.Key) []*history.Record {
+	t.Helper()
+	entries, err := a.Get(t.Context(), keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := make([]*history.Record, len(keys))
+	for i, e := range entries {
+		if found[i] = e.Record; e.Err != nil {
+			t.Errorf("get %s: %v", keys[i], e.Err)
+		}
+	}
+	return found
+}
+
+// TestCellTimesAfterCompaction puts contents of one millisecond, the older one late:
+// before and after the newer one was written to a file, and after the files became one.
+func TestCellTimesAfterCompaction(t *testing.T) {
+	c := hbase.Config{Table: tableOf(t), Regions: 1}
+	a := open(t, c)
+	now := time.Now().UnixMilli() - 3_600_000
+	older := record(now)
+	grave := (&history.Record{CellTime: now, Version: history.VersionOf(now, history.RankDelete), State: history.StateDeleted, Reset: now}).Successor(nil)
+	want := map[history.Key]*history.Record{key("u", "stop_1"): older.Successor(nil), key("u", "grave_1"): grave}
+	check := func(when string) {
+		t.Helper()
+		for k, w := range want {
+			mustPut(t, a, history.Cell{Key: k, Record: older})
+			if got := records(t, a, k)[0]; !reflect.DeepEqual(got, w) {
+				t.Errorf("%s: %s: got %+v, want %+v", when, k, got, w)
+			}
+		}
+	}
+	mustPut(t, a, history.Cell{Key: key("u", "stop_1"), Record: older})
+	for k, w := range want {
+		mustPut(t, a, history.Cell{Key: k, Record: w})
+	}
+	check("in memory")
+	compact(t, c.Table)
+	check("after a flush")
+	for range 3 {
+		compact(t, c.Table)
+		check("after a compaction")
+	}
+}
+
+// TestClearLongAgoAfterCompaction has a mark that is older than the table keeps cells,
+// and a record that is the fold of what was before it.
+func TestClearLongAgoAfterCompaction(t *testing.T) {
+	c := hbase.Config{Table: tableOf(t), Regions: 1}
+	a, k := open(t, c), key("u", "a_1")
+	now := time.Now().UnixMilli() - 3_600_000
+	until := now - history.ArchiveLife - 3_600_000
+	r := record(now)
+	r.Completions = []history.Completion{{At: until - 1, Viewing: 1}, {At: now, Viewing: 2}}
+	mustPut(t, a, history.Cell{Key: k, Record: r})
+	if err := a.PutUser(t.Context(), "u", history.User{Cleared: map[uint32]int64{0: until, 1: until}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if got, want := records(t, a, k)[0], r.After(until); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		compact(t, c.Table)
+	}
+}
+
+// TestDamage stores cells past the archive.
+func TestDamage(t *testing.T) {
+	c := hbase.Config{Table: tableOf(t), Regions: 1}
+	var out bytes.Buffer
+	c.Logger = slog.New(slog.NewTextHandler(&out, nil))
+	a := open(t, c)
+	client := gohbase.NewClient(zooKeeper(t))
+	defer client.Close()
+	historytest.ArchiveDamage(t, a, func(k history.Key, at int64, value []byte) {
+		values := map[string]map[string][]byte{"info": {k.Object.String(): value}}
+		put, err := hrpc.NewPutStr(t.Context(), c.Table, history.RowKey(k.UID), values, hrpc.TimestampUint64(uint64(at)))
+		if err == nil {
+			_, err = client.Put(put)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if text := out.String(); !strings.Contains(text, "column=b_1") || !strings.Contains(text, "row=") {
+		t.Errorf("log %q, want the row and the column", text)
 	}
 }

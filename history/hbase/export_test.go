@@ -22,8 +22,18 @@ var (
 	DescribeTable = describeTable
 )
 
-// NewWith returns an archive over another client.
+// NewWith returns an archive over another client, which takes all rows to be on one
+// server.
 func NewWith(client gohbase.Client, log *slog.Logger) *Archive {
+	a := NewUnknowing(client, log)
+	for i := range a.lanes.servers {
+		a.lanes.servers[i] = "server:1"
+	}
+	return a
+}
+
+// NewUnknowing returns an archive over another client that knows no server yet.
+func NewUnknowing(client gohbase.Client, log *slog.Logger) *Archive {
 	c := Config{ZooKeeper: "nowhere:1", Logger: log}
 	if err := c.normalize(); err != nil {
 		panic(err)
@@ -35,10 +45,20 @@ func NewWith(client gohbase.Client, log *slog.Logger) *Archive {
 }
 
 // Decode returns what the cells of a row say.
-func Decode(uid string, cells []*hrpc.Cell) (history.Row, error) {
-	var row history.Row
-	err := add(&row, uid, cells)
-	return visible(row), err
+func Decode(uid string, cells []*hrpc.Cell) history.Row {
+	c := contents{uid: uid}
+	c.add(cells)
+	return c.row()
+}
+
+// DecodeKey returns what the cells of a row say of one object.
+func DecodeKey(k history.Key, cells []*hrpc.Cell) history.Entry {
+	c := contents{uid: k.UID}
+	c.add(cells)
+	if e, ok := c.entries()[k.Object]; ok {
+		return e
+	}
+	return c.entry(k.Object.Type)
 }
 
 // NewConn wraps a connection as the archive does.

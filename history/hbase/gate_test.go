@@ -71,7 +71,7 @@ func TestOutageCostsFewDeadlines(t *testing.T) {
 		for range 3 {
 			g.put(t.Context(), t, true)
 		}
-		want := []string{"hbase does not answer", "hbase answers again"}
+		want := []string{"server does not answer", "server answers again"}
 		if got := strings.Split(strings.TrimSpace(g.out.String()), "\n"); len(got) != 2 || !strings.Contains(got[0], want[0]) || !strings.Contains(got[1], want[1]) {
 			t.Errorf("log %q, want %q", got, want)
 		}

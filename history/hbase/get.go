@@ -13,46 +13,40 @@ import (
 const columnWeight = 4 << 10
 
 // Get implements [history.Archive]: one read for each user, columns by name, many
-// reads in one batch. A record that cannot be decoded is an [history.ErrPermanent].
-func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
+// reads in one batch.
+func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	asked := ask(keys)
-	rows := make([]history.Row, len(asked))
-	err := parallel(len(asked), func(i int) int { return len(asked[i].columns) * columnWeight }, func(from, to int) error {
-		return a.fetch(ctx, asked[from:to], rows[from:to])
+	entries := make([]history.Entry, len(keys))
+	err := parallel(a.ask(keys), func(lane *lane, some []*question) error {
+		return a.fetch(ctx, lane, some, func(key int, e history.Entry) { entries[key] = e })
 	})
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[history.Key]*history.Record, len(keys))
-	for i, row := range rows {
-		for _, item := range row.Items {
-			found[history.Key{UID: asked[i].uid, Object: item.Object}] = item.Record
-		}
-	}
-	records := make([]*history.Record, len(keys))
-	for i, k := range keys {
-		records[i] = found[k]
-	}
-	return records, nil
+	return entries, nil
 }
 
 // question asks for columns of one row.
 type question struct {
 	uid     string
+	lane    *lane
 	columns []string
-	types   map[uint32]bool // whose clear marks are asked for too
+	types   map[uint32]bool        // whose clear marks are asked for too
+	keys    map[int]history.Object // by place among the keys
 }
 
+func (q *question) way() *lane  { return q.lane }
+func (q *question) weight() int { return len(q.columns) * columnWeight }
+
 // ask turns keys into questions, one for each user, or more where they are many.
-func ask(keys []history.Key) []*question {
+func (a *Archive) ask(keys []history.Key) []*question {
 	var all []*question
 	open := map[string]*question{}
-	for _, k := range keys {
+	for i, k := range keys {
 		q := open[k.UID]
 		if q == nil || len(q.columns) >= pageColumns {
-			q = &question{uid: k.UID, columns: []string{markColumn(0)}, types: map[uint32]bool{0: true}}
+			q = &question{uid: k.UID, lane: a.lanes.of([]byte(history.RowKey(k.UID))), columns: []string{markColumn(0)}, types: map[uint32]bool{0: true}, keys: map[int]history.Object{}}
 			all, open[k.UID] = append(all, q), q
 		}
 		if typ := k.Object.Type; !q.types[typ] {
@@ -60,25 +54,32 @@ func ask(keys []history.Key) []*question {
 			q.columns = append(q.columns, markColumn(typ))
 		}
 		q.columns = append(q.columns, k.Object.String())
+		q.keys[i] = k.Object
 	}
 	return all
 }
 
-// fetch answers questions in one batch.
-func (a *Archive) fetch(ctx context.Context, asked []*question, rows []history.Row) error {
+// fetch answers questions in one batch, by the places of the keys.
+func (a *Archive) fetch(ctx context.Context, lane *lane, asked []*question, answer func(key int, e history.Entry)) error {
 	calls := make([]hrpc.Call, len(asked))
 	for i, q := range asked {
 		calls[i] = a.get(ctx, q.uid, hrpc.Families(map[string][]string{family: q.columns}))
 	}
-	for i, r := range a.batch(ctx, calls) {
+	for i, r := range a.batch(ctx, lane, calls) {
 		cells, err := cellsOf(r)
-		if err == nil {
-			err = add(&rows[i], asked[i].uid, cells)
-		}
 		if err != nil {
 			return fmt.Errorf("get %s: %w", asked[i].uid, err)
 		}
-		rows[i] = visible(rows[i])
+		c := contents{uid: asked[i].uid}
+		c.add(cells)
+		found := c.entries()
+		for key, o := range asked[i].keys {
+			e, ok := found[o]
+			if !ok {
+				e = c.entry(o.Type)
+			}
+			answer(key, e)
+		}
 	}
 	return nil
 }

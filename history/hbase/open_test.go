@@ -46,10 +46,10 @@ func TestOpenNobodyThere(t *testing.T) {
 	addr := l.Addr().String()
 	_ = l.Close()
 	start := time.Now()
-	_, err := hbase.Open(t.Context(), hbase.Config{ZooKeeper: addr})
+	_, err := hbase.Open(t.Context(), hbase.Config{ZooKeeper: addr, Deadline: time.Hour})
 	wantUnreachable(t, err, addr)
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("took %v, want no waiting for the deadline of 10s", took)
+	if took := time.Since(start); took > time.Minute {
+		t.Errorf("took %v, want no waiting for the deadline", took)
 	}
 }
 

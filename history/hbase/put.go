@@ -11,8 +11,8 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// Put implements [history.Archive]. Cells travel in batches of 500, several at a
-// time. A cell that is not legal or has no record is refused for good.
+// Put implements [history.Archive]. Cells travel in batches of 500 to a region server,
+// several at a time. A cell that is not legal or has no record is refused for good.
 func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -23,13 +23,13 @@ func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 			sent = append(sent, a.outgoing(ctx, c, &errs[i]))
 		}
 	}
-	_ = parallel(len(sent), func(i int) int { return sent[i].size }, func(from, to int) error {
+	_ = parallel(sent, func(lane *lane, some []outgoing) error {
 		select {
-		case a.puts <- struct{}{}:
-			defer func() { <-a.puts }()
+		case lane.puts <- struct{}{}:
+			defer func() { <-lane.puts }()
 		case <-ctx.Done(): // the batch will say so
 		}
-		a.send(ctx, sent[from:to])
+		a.send(ctx, lane, some)
 		return nil
 	})
 	for i, j := range chosen {
@@ -61,7 +61,7 @@ func choose(cells []history.Cell) (errs []error, chosen []int) {
 		}
 		j, twice := last[c.Key]
 		switch {
-		case twice && cells[j].Record.Version.Time() > c.Record.Version.Time():
+		case twice && cellTime(cells[j].Record) > cellTime(c.Record):
 			chosen[i] = j
 			continue
 		case twice:
@@ -82,26 +82,46 @@ func check(c history.Cell) error {
 	return c.Key.Object.Validate()
 }
 
+// cellTime returns the time of a record's cell. It is not before the event, however the
+// record came about: the delete that goes with a clear must not cover it.
+func cellTime(r *history.Record) int64 { return max(r.CellTime, r.Version.Time()) }
+
 // usualSize is what most records fit into, in bytes.
 const usualSize = 192
 
 // outgoing is a cell on its way.
 type outgoing struct {
-	key  history.Key
-	call hrpc.Call
-	size int // bytes of the value
-	err  *error
+	key   history.Key
+	value []byte
+	at    uint64
+	lane  *lane
+	call  hrpc.Call
+	err   *error
+}
+
+func (o outgoing) way() *lane  { return o.lane }
+func (o outgoing) weight() int { return len(o.value) }
+
+func (o outgoing) column() map[string][]byte {
+	return map[string][]byte{o.key.Object.String(): o.value}
+}
+
+func (o outgoing) failed(err error) {
+	if err != nil {
+		*o.err = fmt.Errorf("put %s: %w", o.key, classify(err))
+	}
 }
 
 func (a *Archive) outgoing(ctx context.Context, c history.Cell, err *error) outgoing {
-	value := wire.AppendRecord(make([]byte, 0, usualSize), c.Record)
-	column := map[string][]byte{c.Key.Object.String(): value}
-	return outgoing{c.Key, a.put(ctx, c.Key.UID, column, uint64(c.Record.Version.Time())), len(value), err}
+	o := outgoing{key: c.Key, value: wire.AppendRecord(make([]byte, 0, usualSize), c.Record), at: uint64(cellTime(c.Record)), err: err}
+	o.call = a.put(ctx, o.key.UID, o.column(), o.at)
+	o.lane = a.lanes.of(o.call.Key())
+	return o
 }
 
-// send puts cells in one batch. For one oversize cell HBase refuses all cells of
-// the batch that are in its region; halves of them find out which one it was.
-func (a *Archive) send(ctx context.Context, cells []outgoing) {
+// send puts cells in one batch. For one oversize cell HBase refuses all cells of a
+// request that are in its region; halves of them find out which one it was.
+func (a *Archive) send(ctx context.Context, lane *lane, cells []outgoing) {
 	if len(cells) == 0 {
 		return
 	}
@@ -110,14 +130,29 @@ func (a *Archive) send(ctx context.Context, cells []outgoing) {
 		calls[i] = c.call
 	}
 	var refused []outgoing
-	for i, r := range a.batch(ctx, calls) {
-		if shared(r.Error) && len(cells) > 1 {
+	for i, r := range a.batch(ctx, lane, calls) {
+		if shared(r.Error) {
 			refused = append(refused, cells[i])
-		} else if r.Error != nil {
-			*cells[i].err = fmt.Errorf("put %s: %w", cells[i].key, classify(r.Error))
+		} else {
+			cells[i].failed(r.Error)
 		}
 	}
+	if len(cells) == 1 && len(refused) == 1 {
+		a.alone(ctx, refused[0])
+		return
+	}
 	half := (len(refused) + 1) / 2
-	a.send(ctx, refused[:half])
-	a.send(ctx, refused[half:])
+	a.send(ctx, lane, refused[:half])
+	a.send(ctx, lane, refused[half:])
+}
+
+// alone puts one cell in a request of its own. The client sends batches of several
+// callers together, so that a cell may be refused for one that it has never met.
+func (a *Archive) alone(ctx context.Context, o outgoing) {
+	call := a.put(ctx, o.key.UID, o.column(), o.at)
+	err := hrpc.SkipBatch()(call)
+	if err == nil {
+		_, err = a.client.Put(call)
+	}
+	o.failed(err)
 }

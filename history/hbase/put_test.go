@@ -36,6 +36,11 @@ func (f *fake) SendBatch(ctx context.Context, batch []hrpc.Call) ([]hrpc.RPCResu
 	return results, ok
 }
 
+// Put is a batch of one that nobody else's calls are sent with.
+func (f *fake) Put(call *hrpc.Mutate) (*hrpc.Result, error) {
+	return nil, f.answer(call.Context(), []hrpc.Call{call})[0]
+}
+
 func (f *fake) Close() {}
 
 // calls returns how many calls there were in all batches.
@@ -96,6 +101,23 @@ func TestPutOversize(t *testing.T) {
 	}
 	if n := len(f.batches); n > 40 {
 		t.Errorf("%d batches to find %d cells of 500", n, len(big))
+	}
+}
+
+// TestPutRefusedForAStranger has the client send each batch with an oversize cell of
+// another caller: alone, each cell is stored.
+func TestPutRefusedForAStranger(t *testing.T) {
+	f := &fake{answer: func(_ context.Context, batch []hrpc.Call) []error {
+		errs := make([]error, len(batch))
+		for i, call := range batch {
+			if !call.(*hrpc.Mutate).SkipBatch() {
+				errs[i] = java("org.apache.hadoop.hbase.DoNotRetryIOException", "exceeds limit")
+			}
+		}
+		return errs
+	}}
+	if errs := hbase.NewWith(f, nil).Put(t.Context(), cells(5)); errs != nil {
+		t.Errorf("got %v, want all stored", errs)
 	}
 }
 

@@ -139,7 +139,7 @@ func TestOversizeCells(t *testing.T) {
 		t.Fatalf("put: %d errors of %d, get: %v", len(errs), len(all), err)
 	}
 	for i := range all {
-		if big := i%199 == 0; errors.Is(errs[i], history.ErrPermanent) != big || (got[i] == nil) != big {
+		if big := i%199 == 0; errors.Is(errs[i], history.ErrPermanent) != big || (got[i].Record == nil) != big {
 			t.Errorf("cell %d, oversize %v: put: %v, get: %+v", i, big, errs[i], got[i])
 		}
 	}

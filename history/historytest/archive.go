@@ -18,7 +18,9 @@ func Archive(t *testing.T, open func(t *testing.T) history.Archive) {
 	}{
 		{"RoundTrip", archive.roundTrip},
 		{"NewestWins", archive.newestWins},
-		{"EqualTimeLaterPutWins", archive.equalTime},
+		{"EqualCellTimes", archive.equalTime},
+		{"LateContents", archive.lateContents},
+		{"CellTimeBeforeEventTime", archive.cellTimeFirst},
 		{"OneKeyTwiceInOneCall", archive.twiceInOneCall},
 		{"Tombstones", archive.tombstones},
 		{"ManyUsers", archive.manyUsers},
@@ -37,6 +39,9 @@ func Archive(t *testing.T, open func(t *testing.T) history.Archive) {
 		{"ClearThenLatePut", archive.clearThenLatePut},
 		{"ClearCutsTheFold", archive.clearCutsTheFold},
 		{"ClearLongRow", archive.clearLongRow},
+		{"ClearLongAgo", archive.clearLongAgo},
+		{"ClearHidesLateCells", archive.clearHidesLateCells},
+		{"ClearMarksOfAKey", archive.clearMarksOfAKey},
 		{"Pauses", archive.pauses},
 		{"PauseForever", archive.pauseForever},
 		{"Concurrent", archive.concurrent},
@@ -67,13 +72,25 @@ func (a archive) put(cells ...history.Cell) {
 	}
 }
 
-func (a archive) get(keys ...history.Key) []*history.Record {
+func (a archive) entries(keys ...history.Key) []history.Entry {
 	a.t.Helper()
 	got, err := a.store.Get(a.t.Context(), keys)
 	if err != nil || len(got) != len(keys) {
-		a.t.Fatalf("get %d keys: %d records, %v", len(keys), len(got), err)
+		a.t.Fatalf("get %d keys: %d entries, %v", len(keys), len(got), err)
 	}
 	return got
+}
+
+func (a archive) get(keys ...history.Key) []*history.Record {
+	a.t.Helper()
+	records := make([]*history.Record, len(keys))
+	for i, e := range a.entries(keys...) {
+		if e.Err != nil {
+			a.t.Errorf("get %s: %v", keys[i], e.Err)
+		}
+		records[i] = e.Record
+	}
+	return records
 }
 
 func (a archive) row(uid string) history.Row {

@@ -29,7 +29,7 @@ func hourAgo() int64 { return time.Now().Add(-time.Hour).UnixMilli() }
 // cellAt returns what a viewing leaves that was at position at the given time.
 func cellAt(k history.Key, at, position int64) history.Cell {
 	return history.Cell{Key: k, Record: &history.Record{
-		Revision: uint64(at)<<8 | uint64(position), Version: history.VersionOf(at, history.RankProgress),
+		Revision: uint64(at)<<8 | uint64(position), CellTime: at, Version: history.VersionOf(at, history.RankProgress),
 		State: history.StatePlaying, Position: position,
 	}}
 }
@@ -37,8 +37,13 @@ func cellAt(k history.Key, at, position int64) history.Cell {
 // deletedAt returns what a delete leaves.
 func deletedAt(k history.Key, at int64) history.Cell {
 	return history.Cell{Key: k, Record: &history.Record{
-		Revision: uint64(at), Version: history.VersionOf(at, history.RankDelete), State: history.StateDeleted, Reset: at,
+		Revision: uint64(at), CellTime: at, Version: history.VersionOf(at, history.RankDelete), State: history.StateDeleted, Reset: at,
 	}}
+}
+
+// next returns what a later event makes of the first of the cells.
+func next(before, event history.Cell) history.Cell {
+	return history.Cell{Key: event.Key, Record: history.Merge(before.Record, event.Record).Successor(nil)}
 }
 
 // cellsOf returns n cells of one user, one object each, in the order of their

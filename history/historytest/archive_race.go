@@ -41,7 +41,8 @@ func (a archive) neverOlder(uid string, now int64, rounds int) {
 			a.t.Errorf("get %s: %v", uid, err)
 			return
 		}
-		for i, r := range got {
+		for i, e := range got {
+			r := e.Record
 			if r == nil && seen[i] > 0 || r != nil && r.Version < seen[i] {
 				a.t.Errorf("get %s: got %+v after version %d", keys[i], r, seen[i])
 			} else if r != nil {

@@ -24,9 +24,10 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"ApplyLateEvent", applyLate},
 		{"ApplyMany", applyMany},
 		{"ApplyConcurrently", applyConcurrently},
-		{"MarkReplaced", markReplaced},
+		{"MarkForced", markForced},
 		{"MarkKept", markKept},
-		{"MarkNeverRepeats", markUnique},
+		{"MarkAfterConflict", markConflict},
+		{"MarkReplaced", markReplaced},
 		{"LegalNames", legalNames},
 		{"NeighbouringNames", neighbouringNames},
 		{"LoadInOrder", loadInOrder},
@@ -48,32 +49,47 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"ClearAll", clearAll},
 		{"ClearOneType", clearType},
 		{"ClearOlder", clearOlder},
+		{"ClearEverything", clearEverything},
 		{"ClearHeldBase", clearHeldBase},
 		{"ClearMarks", clearMarks},
+		{"ClearCutTime", clearCutTime},
 		{"ClearLong", clearLong},
 		{"PauseSwitched", pauseSwitched},
 		{"PauseNewest", pauseNewest},
 		{"PauseHeldBase", pauseHeldBase},
+		{"PauseLate", pauseLate},
 		{"PauseWithoutBase", pauseUnbased},
 		{"PauseWhileWriting", pauseRaced},
 		{"PauseAndClear", pauseCleared},
 		{"PauseFromTheArchive", pauseWarm},
+		{"PauseFromTheArchiveSettled", pauseWarmSettled},
 		{"PauseOlderInTheArchive", pauseWarmOlder},
 		{"Warm", warmCold},
 		{"WarmEmpty", warmEmpty},
 		{"WarmTwice", warmTwice},
 		{"WarmWritten", warmWritten},
+		{"WarmSettled", warmSettled},
 		{"WarmCleared", warmCleared},
+		{"WarmCutTime", warmCutTime},
 		{"WarmLong", warmLong},
 		{"WarmTrimmed", warmTrimmed},
 		{"Backlog", backlog},
 		{"OverdueByAge", overdueAge},
 		{"OverdueInOrder", overdueOrder},
 		{"OverdueLimit", overdueLimit},
-		{"Settle", settleEqual},
+		{"Settle", settleStanding},
+		{"SettleOther", settleOther},
+		{"SettleAbsent", settleAbsent},
+		{"SettleAgain", settleAgain},
+		{"SettleUser", settleUser},
+		{"SettleBesideWrites", settleBesideWrites},
+		{"SettleBesidePause", settleBesidePause},
 		{"SettleMany", settleMany},
 		{"Trim", trimOldest},
 		{"TrimDirty", trimDirty},
+		{"TrimUnsettled", trimUnsettled},
+		{"TrimTombstones", trimTombstones},
+		{"TrimManyTombstones", trimManyTombstones},
 		{"TrimTies", trimTies},
 		{"TrimFew", trimFew},
 		{"TrimAgain", trimAgain},
@@ -125,23 +141,21 @@ func (c *cacheCase) conflicts(w history.Write) history.Entry {
 	if out.Status != history.Conflict {
 		c.Fatalf("Apply(%s, base %x): got status %d, want a conflict", w.Key, w.Base, out.Status)
 	}
-	if out.Mark != 0 {
-		c.Errorf("Apply(%s): a conflict got mark %d, want none", w.Key, out.Mark)
-	}
 	return out.Current
 }
 
-// put stores a first record without a mark and returns it.
+// put stores a first record and returns it.
 func (c *cacheCase) put(k history.Key, r *history.Record) *history.Record {
 	c.Helper()
 	c.applied(history.Write{Key: k, Record: r})
 	return r
 }
 
-// mark stores a first record with a mark and returns the mark.
-func (c *cacheCase) mark(k history.Key, r *history.Record) history.Mark {
+// archive stores a first record, settles it, and returns it as the cache has it then.
+func (c *cacheCase) archive(k history.Key, r *history.Record) *history.Record {
 	c.Helper()
-	return c.applied(history.Write{Key: k, Record: r, Mark: true}).Mark
+	c.settle(content(k, c.put(k, r)))
+	return settled(r)
 }
 
 // load reads one key.

@@ -14,12 +14,12 @@ func applyFirst(c *cacheCase) {
 		Session: "s", Device: "tv", Meta: map[string]string{"title": "naïve"},
 	})
 	out := c.applied(history.Write{Key: k, Record: r})
-	if out.Mark != 0 || out.Err != nil {
-		c.Errorf("Apply without asking for a mark: got mark %d, error %v", out.Mark, out.Err)
+	if out.Err != nil {
+		c.Errorf("Apply: got error %v", out.Err)
 	}
 	c.holds(k, r)
 	c.lists(k.UID, history.Query{Limit: 10}, history.Item{Object: k.Object, Record: r})
-	c.marked(k.UID, nil)
+	c.marked(k.UID, k)
 }
 
 func applyOnBase(c *cacheCase) {
@@ -33,7 +33,7 @@ func applyOnBase(c *cacheCase) {
 func applyStale(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	first, second := c.put(k, c.record(0)), c.record(10)
-	mark := c.applied(history.Write{Key: k, Record: second, Base: first.Revision, Mark: true}).Mark
+	c.applied(history.Write{Key: k, Record: second, Base: first.Revision, Mark: true})
 	if err := c.Warm(c.Context(), k.UID, history.Warmth{Floor: 7, Cleared: map[uint32]int64{3: 5}}); err != nil {
 		c.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func applyStale(c *cacheCase) {
 	c.cleared(now.User, map[uint32]int64{3: 5})
 	c.holds(k, second)
 	c.lists(k.UID, history.Query{Limit: 10}, history.Item{Object: k.Object, Record: second})
-	c.marked(k.UID, map[history.Key]history.Mark{k: mark})
+	c.marked(k.UID, k)
 }
 
 func applyGone(c *cacheCase) {
@@ -54,7 +54,7 @@ func applyGone(c *cacheCase) {
 	c.same("current record", now.Record, nil)
 	c.holds(k, nil)
 	c.lists(k.UID, history.Query{Limit: 10})
-	c.marked(k.UID, nil)
+	c.marked(k.UID)
 }
 
 func applyUnbased(c *cacheCase) {
@@ -131,8 +131,8 @@ func applyMany(c *cacheCase) {
 		if i%3 == 0 {
 			want = history.Conflict
 		}
-		if out[i].Status != want || out[i].Err != nil || (out[i].Mark != 0) != (w.Mark && want == history.Applied) {
-			c.Errorf("write %d of %s: got status %d, mark %d, error %v; want status %d", i, w.Key, out[i].Status, out[i].Mark, out[i].Err, want)
+		if out[i].Status != want || out[i].Err != nil {
+			c.Errorf("write %d of %s: got status %d, error %v; want status %d", i, w.Key, out[i].Status, out[i].Err, want)
 		}
 	}
 	for i, e := range c.Load(c.Context(), keys) {

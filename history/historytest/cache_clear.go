@@ -2,17 +2,21 @@ package historytest
 
 import "github.com/playhead/playhead/history"
 
-// clear sets a clear mark, ms milliseconds after the start of the test.
-func (c *cacheCase) clear(uid string, typ uint32, ms int64) history.Mark {
+// clear sets a clear mark, ms milliseconds after the start of the test, under a new
+// revision of the user's state.
+func (c *cacheCase) clear(uid string, typ uint32, ms int64) {
 	c.Helper()
-	mark, err := c.Clear(c.Context(), uid, typ, c.start+ms)
+	before := c.load(history.UserKey(uid)).User
+	until, err := c.Clear(c.Context(), uid, history.Clear{Type: typ, Until: c.start + ms})
 	if err != nil {
 		c.Fatalf("Clear(%s, %d): %v", uid, typ, err)
 	}
-	if mark <= 0 {
-		c.Errorf("Clear(%s, %d): got mark %d, want a time", uid, typ, mark)
+	if want := max(c.start+ms, before.Cleared[typ]); until != want {
+		c.Errorf("Clear(%s, %d) up to %d: got %d, want %d", uid, typ, c.start+ms, until, want)
 	}
-	return mark
+	if after := c.load(history.UserKey(uid)).User; after.Revision == before.Revision || after.Revision == 0 {
+		c.Errorf("Clear(%s, %d): the revision of the state is %d, before %d; want a new one", uid, typ, after.Revision, before.Revision)
+	}
 }
 
 // clearAll has records on both sides of the mark, of every rank: a stop or delete
@@ -73,23 +77,93 @@ func clearHeldBase(c *cacheCase) {
 	c.put(k, c.record(150))
 }
 
+// clearEverything has records that are later than the clear asks for: of the type they all
+// go, and the mark says so.
+func clearEverything(c *cacheCase) {
+	uid := c.user()
+	c.put(key(uid, 1, 1), c.record(50))
+	c.archive(key(uid, 1, 2), c.event(history.Event{Kind: history.KindStop, At: c.start + 250}))
+	stays := c.put(key(uid, 2, 3), c.record(300))
+	for _, test := range []struct {
+		what history.Clear
+		want int64
+	}{
+		{history.Clear{Type: 1, Until: c.start + 100, All: true}, 250},
+		{history.Clear{Type: 1, Until: c.start + 100, All: true}, 250},
+		{history.Clear{Type: 1, Until: c.start + 260, All: true}, 260},
+		{history.Clear{Type: 7, Until: c.start + 70, All: true}, 70},
+	} {
+		if until, err := c.Clear(c.Context(), uid, test.what); err != nil || until != c.start+test.want {
+			c.Errorf("Clear(%+v) = %d, %v; want %d", test.what, until, err, c.start+test.want)
+		}
+	}
+	c.holds(key(uid, 1, 1), nil)
+	c.holds(key(uid, 1, 2), nil)
+	c.holds(key(uid, 2, 3), stays)
+	c.cleared(c.load(history.UserKey(uid)).User, map[uint32]int64{1: c.start + 260, 7: c.start + 70})
+	if until, err := c.Clear(c.Context(), uid, history.Clear{Until: c.start, All: true}); err != nil || until != c.start+300 {
+		c.Errorf("Clear of all = %d, %v; want %d", until, err, c.start+300)
+	}
+	c.lists(uid, history.Query{Limit: 10})
+	c.conflicts(history.Write{Key: key(uid, 3, 1), Record: c.record(300)})
+}
+
 // clearMarks checks that the marks of removed records go, that the others stay and
 // that the user's own state gets one.
 func clearMarks(c *cacheCase) {
 	uid := c.user()
-	gone, stays, other := key(uid, 1, 1), key(uid, 1, 2), key(uid, 2, 3)
-	c.mark(gone, c.record(50))
-	want := map[history.Key]history.Mark{stays: c.mark(stays, c.record(150)), other: c.mark(other, c.record(50))}
-	want[history.UserKey(uid)] = c.clear(uid, 1, 100)
-	c.marked(uid, want)
-	old := want[history.UserKey(uid)]
-	delete(want, other)
-	if want[history.UserKey(uid)] = c.clear(uid, 0, 100); want[history.UserKey(uid)] <= old {
-		c.Errorf("mark of the second clear: got %d, want more than %d", want[history.UserKey(uid)], old)
+	gone, stays, other, own := key(uid, 1, 1), key(uid, 1, 2), key(uid, 2, 3), history.UserKey(uid)
+	c.put(gone, c.record(50))
+	c.put(stays, c.record(150))
+	c.put(other, c.record(50))
+	c.clear(uid, 1, 100)
+	c.marked(uid, stays, other, own)
+	c.settle(history.Content{Key: own, Revision: c.load(own).User.Revision})
+	c.marked(uid, stays, other)
+	c.clear(uid, 0, 100)
+	c.marked(uid, stays, own)
+	c.settle(history.Content{Key: own, Revision: c.load(own).User.Revision})
+	c.clear(uid, 0, 10) // an older one, also marks
+	c.marked(uid, stays, own)
+}
+
+// clearCutTime keeps the latest cell time of what clears removed, and of nothing else.
+func clearCutTime(c *cacheCase) {
+	uid := c.user()
+	later := func(ms, drift int64) *history.Record {
+		r := c.record(ms)
+		r.CellTime = r.Version.Time() + drift
+		return r
 	}
-	c.marked(uid, want)
-	want[history.UserKey(uid)] = c.clear(uid, 0, 10) // an older one, also marks
-	c.marked(uid, want)
+	c.put(key(uid, 1, 1), later(10, 0))
+	c.archive(key(uid, 1, 2), later(20, 3_000_000))
+	c.put(key(uid, 1, 3), later(30, 5))
+	c.put(key(uid, 2, 4), later(20, 1<<40))
+	c.put(key(uid, 1, 5), later(90, 4_000_000))
+	c.put(key(uid, 1, 6), later(25, 200))
+	for _, test := range []struct {
+		typ  uint32
+		ms   int64
+		want int64
+	}{
+		{1, 10, 10},
+		{1, 30, 20 + 3_000_000},
+		{1, 35, 20 + 3_000_000},
+		{2, 30, 20 + 1<<40},
+		{0, 200, 20 + 1<<40},
+	} {
+		c.clear(uid, test.typ, test.ms)
+		if got := c.load(history.UserKey(uid)).User.CutTime; got != c.start+test.want {
+			c.Errorf("cut time after a clear of type %d up to %d ms: got %d, want %d", test.typ, test.ms, got-c.start, test.want)
+		}
+	}
+	k := key(uid, 2, 4)
+	user := c.load(k).User
+	next := c.record(300).Successor(&user)
+	c.put(k, next)
+	if got := c.load(k).Record; got == nil || got.CellTime != c.start+20+1<<40+1 {
+		c.Errorf("a record after the clear: got %+v, want cell time %d", got, c.start+20+1<<40+1)
+	}
 }
 
 // clearLong removes more records than fit into any one command.

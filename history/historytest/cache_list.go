@@ -2,6 +2,7 @@ package historytest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/playhead/playhead/history"
@@ -98,6 +99,10 @@ func listFilters(c *cacheCase) {
 		{Since: c.start + 9, Until: c.start + 5},
 		{Since: c.start + 100},
 		{Until: c.start - 1},
+		{Until: math.MaxInt64},
+		{Until: 1 << 61},
+		{Since: math.MaxInt64},
+		{Since: c.start + 5, Until: math.MaxInt64 - 1, After: cursor(all[4])},
 		{Type: 3, Since: c.start + 3, Until: c.start + 11},
 		{Type: 1, After: cursor(all[7])},
 		{Since: c.start + 5, After: cursor(all[4])},

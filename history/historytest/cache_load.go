@@ -2,7 +2,6 @@ package historytest
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/playhead/playhead/history"
 )
@@ -56,15 +55,15 @@ func emptyInput(c *cacheCase) {
 		c.Errorf("Apply of no writes: got %v", got)
 	}
 	c.lists(uid, history.Query{Limit: 10})
-	if got := c.overdue(nil, -time.Hour, 10); len(got) != 0 {
+	if got := c.overdue(nil, 0, 10); len(got) != 0 {
 		c.Errorf("Overdue of no buckets: got %v", got)
 	}
-	c.mark(key(uid, 1, 1), c.record(0))
-	if got := c.overdue([]history.Bucket{history.BucketOf(uid)}, -time.Hour, 0); len(got) != 0 {
+	c.put(key(uid, 1, 1), c.record(0))
+	if got := c.overdue([]history.Bucket{history.BucketOf(uid)}, 0, 0); len(got) != 0 {
 		c.Errorf("Overdue, at most none: got %v", got)
 	}
 	c.settle()
-	c.settle(history.Dirty{Key: key(uid, 9, 9), Mark: 1})
+	c.settle(history.Content{Key: key(uid, 9, 9), Revision: 1})
 	c.trim()
 	c.trim(c.user())
 }

@@ -23,14 +23,14 @@ func (c *cacheCase) user() string {
 func (c *cacheCase) forget(uid string) {
 	ctx := context.WithoutCancel(c.Context())
 	c.Cleanup(func() {
-		if _, _, err := c.Pause(ctx, uid, true, 1<<43); err != nil { // a pause has no end of life
+		if _, err := c.Pause(ctx, uid, true, 1<<43); err != nil { // a pause has no end of life
 			c.Errorf("Pause(%s) after the test: %v", uid, err)
 		}
-		mark, err := c.Clear(ctx, uid, 0, 1<<43)
-		if err != nil {
+		if _, err := c.Clear(ctx, uid, history.Clear{Until: 1 << 43}); err != nil {
 			c.Errorf("Clear(%s) after the test: %v", uid, err)
 		}
-		if err := c.Settle(ctx, []history.Dirty{{Key: history.UserKey(uid), Mark: mark}}); err != nil {
+		own := history.UserKey(uid)
+		if err := c.Settle(ctx, []history.Content{{Key: own, Revision: c.Load(ctx, []history.Key{own})[0].User.Revision}}); err != nil {
 			c.Errorf("Settle(%s) after the test: %v", uid, err)
 		}
 	})
@@ -56,7 +56,7 @@ func (c *cacheCase) event(e history.Event) *history.Record { return revise(e.Rec
 // revise returns the same content under a new revision.
 func revise(r *history.Record) *history.Record {
 	m := *r
-	m.Revision = rand.Uint64() | 1
+	m.Revision = history.NewRevision()
 	return &m
 }
 
@@ -70,12 +70,27 @@ func (c *cacheCase) fill(uid string, n int) []history.Item {
 		items[i] = history.Item{Object: k.Object, Record: r}
 		writes[i] = history.Write{Key: k, Record: r}
 	}
+	contents := make([]history.Content, n)
 	for i, out := range c.Apply(c.Context(), writes) {
 		if out.Status != history.Applied {
 			c.Fatalf("Apply(%s): got status %d, error %v; want applied", writes[i].Key, out.Status, out.Err)
 		}
+		contents[i], items[i].Record = content(writes[i].Key, items[i].Record), settled(items[i].Record)
 	}
+	c.settle(contents...)
 	return items
+}
+
+// content names a record of a key.
+func content(k history.Key, r *history.Record) history.Content {
+	return history.Content{Key: k, Revision: r.Revision}
+}
+
+// settled returns a record as the cache has it once the archive does.
+func settled(r *history.Record) *history.Record {
+	m := *r
+	m.Revision |= history.SettledBit
+	return &m
 }
 
 // same checks a record with its revision.
@@ -94,35 +109,38 @@ func (c *cacheCase) cleared(u history.User, want map[uint32]int64) {
 	}
 }
 
-// marks returns the dirty marks of a user. The age is below zero to take in a mark
-// of this very microsecond.
-func (c *cacheCase) marks(uid string) map[history.Key]history.Mark {
+// marks returns the keys of a user that have a dirty mark.
+func (c *cacheCase) marks(uid string) map[history.Key]bool {
 	c.Helper()
-	marks := map[history.Key]history.Mark{}
-	for _, d := range c.overdue([]history.Bucket{history.BucketOf(uid)}, -time.Hour, math.MaxInt32) {
-		if _, twice := marks[d.Key]; twice {
-			c.Errorf("Overdue: %s comes twice", d.Key)
+	marks := map[history.Key]bool{}
+	for _, k := range c.overdue([]history.Bucket{history.BucketOf(uid)}, 0, math.MaxInt32) {
+		if marks[k] {
+			c.Errorf("Overdue: %s comes twice", k)
 		}
-		if d.Key.UID == uid {
-			marks[d.Key] = d.Mark
+		if k.UID == uid {
+			marks[k] = true
 		}
 	}
 	return marks
 }
 
-// marked checks all the dirty marks of a user.
-func (c *cacheCase) marked(uid string, want map[history.Key]history.Mark) {
+// marked checks which keys of the user have a dirty mark.
+func (c *cacheCase) marked(uid string, want ...history.Key) {
 	c.Helper()
-	if got := c.marks(uid); !maps.Equal(got, want) {
+	keys := map[history.Key]bool{}
+	for _, k := range want {
+		keys[k] = true
+	}
+	if got := c.marks(uid); !maps.Equal(got, keys) {
 		c.Errorf("dirty marks of %s: got %v, want %v", uid, got, want)
 	}
 }
 
-func (c *cacheCase) overdue(buckets []history.Bucket, age time.Duration, limit int) []history.Dirty {
+func (c *cacheCase) overdue(buckets []history.Bucket, age time.Duration, limit int) []history.Key {
 	c.Helper()
-	dirty, err := c.Overdue(c.Context(), buckets, age, limit)
+	keys, err := c.Overdue(c.Context(), buckets, age, limit)
 	if err != nil {
 		c.Fatalf("Overdue: %v", err)
 	}
-	return dirty
+	return keys
 }

@@ -2,46 +2,70 @@ package historytest
 
 import "github.com/playhead/playhead/history"
 
-func markReplaced(c *cacheCase) {
+// markForced writes without asking for a mark where there is none: a first record, and one
+// that is made from a settled one.
+func markForced(c *cacheCase) {
 	k := key(c.user(), 1, 1)
-	first := c.record(0)
-	old := c.mark(k, first)
-	if old <= 0 {
-		c.Errorf("first mark: got %d, want a time", old)
-	}
-	c.marked(k.UID, map[history.Key]history.Mark{k: old})
-	mark := c.applied(history.Write{Key: k, Record: c.record(1), Base: first.Revision, Mark: true}).Mark
-	if mark <= old {
-		c.Errorf("second mark: got %d, want more than %d", mark, old)
-	}
-	c.marked(k.UID, map[history.Key]history.Mark{k: mark})
+	first := c.put(k, c.record(0))
+	c.marked(k.UID, k)
+	c.settle(content(k, first))
+	c.marked(k.UID)
+	c.applied(history.Write{Key: k, Record: c.record(1), Base: settled(first).Revision})
+	c.marked(k.UID, k)
 }
 
+// markKept checks that whoever goes on from an unsettled record leaves its mark.
 func markKept(c *cacheCase) {
 	k := key(c.user(), 1, 1)
-	first := c.record(0)
-	mark := c.mark(k, first)
-	if got := c.applied(history.Write{Key: k, Record: c.record(1), Base: first.Revision}).Mark; got != 0 {
-		c.Errorf("Apply without asking for a mark: got mark %d", got)
+	base := c.put(k, c.record(0))
+	for ms := range int64(3) {
+		next := c.record(ms)
+		c.applied(history.Write{Key: k, Record: next, Base: base.Revision})
+		c.marked(k.UID, k)
+		base = next
 	}
-	c.marked(k.UID, map[history.Key]history.Mark{k: mark})
+	c.settle(content(k, base))
+	c.marked(k.UID)
 }
 
-// markUnique marks one key as fast as it can, settles it now and then, and must
-// never see a mark twice.
-func markUnique(c *cacheCase) {
+// markConflict settles a record that another writer holds: the writer finds out, and what
+// it makes of the settled one has a mark.
+func markConflict(c *cacheCase) {
 	k := key(c.user(), 1, 1)
-	seen := map[history.Mark]bool{}
-	w := history.Write{Key: k, Mark: true}
-	for i := range 200 {
-		w.Record = c.record(int64(i))
-		mark := c.applied(w).Mark
-		if mark == 0 || seen[mark] {
-			c.Fatalf("mark %d of %s: got %d again", i, k, mark)
+	held := c.put(k, c.record(0))
+	c.settle(content(k, held))
+	for _, mark := range []bool{false, true} {
+		now := c.conflicts(history.Write{Key: k, Record: c.record(1), Base: held.Revision, Mark: mark})
+		c.same("current record", now.Record, settled(held))
+		c.marked(k.UID)
+	}
+	c.applied(history.Write{Key: k, Record: c.record(1), Base: settled(held).Revision})
+	c.marked(k.UID, k)
+}
+
+// markReplaced asks for new marks. They say when, so that the key comes after another one
+// that was marked in between.
+func markReplaced(c *cacheCase) {
+	uid := c.user()
+	k, other := key(uid, 1, 1), key(uid, 1, 2)
+	first := c.put(k, c.record(0))
+	c.put(other, c.record(0))
+	c.ordered(uid, k, other)
+	c.applied(history.Write{Key: k, Record: c.record(1), Base: first.Revision, Mark: true})
+	c.ordered(uid, other, k)
+}
+
+// ordered checks that the marks of a user come in an order.
+func (c *cacheCase) ordered(uid string, want ...history.Key) {
+	c.Helper()
+	n := 0
+	for _, k := range c.overdue([]history.Bucket{history.BucketOf(uid)}, 0, 1<<30) {
+		if k.UID != uid {
+			continue
 		}
-		seen[mark], w.Base = true, w.Record.Revision
-		if i%3 == 0 {
-			c.settle(history.Dirty{Key: k, Mark: mark})
+		if n >= len(want) || k != want[n] {
+			c.Errorf("mark %d of %s: got %s, want %v", n, uid, k, want)
 		}
+		n++
 	}
 }

@@ -59,10 +59,11 @@ func neighbouringNames(c *cacheCase) {
 func (c *cacheCase) roundTrip(k history.Key) *history.Record {
 	c.Helper()
 	r := c.record(0)
-	mark := c.mark(k, r)
+	c.put(k, r)
 	c.holds(k, r)
-	c.marked(k.UID, map[history.Key]history.Mark{k: mark})
-	c.settle(history.Dirty{Key: k, Mark: mark})
-	c.marked(k.UID, nil)
-	return r
+	c.marked(k.UID, k)
+	c.settle(content(k, r))
+	c.marked(k.UID)
+	c.holds(k, settled(r))
+	return settled(r)
 }

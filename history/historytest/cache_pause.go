@@ -7,35 +7,36 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// pause switches recording, ms milliseconds after the start of the test.
-func (c *cacheCase) pause(uid string, recording bool, ms int64) (history.Pause, history.Mark) {
+// pause switches recording, ms milliseconds after the start of the test, under a new
+// revision of the user's state.
+func (c *cacheCase) pause(uid string, recording bool, ms int64) history.Pause {
 	c.Helper()
-	p, mark, err := c.Pause(c.Context(), uid, recording, c.start+ms)
+	before := c.load(history.UserKey(uid)).User.Revision
+	p, err := c.Pause(c.Context(), uid, recording, c.start+ms)
 	if err != nil {
 		c.Fatalf("Pause(%s, %t): %v", uid, recording, err)
 	}
-	if mark <= 0 {
-		c.Errorf("Pause(%s, %t): got mark %d, want a time", uid, recording, mark)
+	if after := c.load(history.UserKey(uid)).User.Revision; after == before || after == 0 {
+		c.Errorf("Pause(%s, %t): the revision of the state is %d, before %d; want a new one", uid, recording, after, before)
 	}
-	return p, mark
+	return p
 }
 
 // switched switches recording and checks what is remembered, 0 for never.
-func (c *cacheCase) switched(uid string, recording bool, ms int64, want history.Pause) history.Mark {
+func (c *cacheCase) switched(uid string, recording bool, ms int64, want history.Pause) {
 	c.Helper()
 	for _, at := range []*int64{&want.Since, &want.Until} {
 		if *at != 0 {
 			*at += c.start
 		}
 	}
-	got, mark := c.pause(uid, recording, ms)
+	got := c.pause(uid, recording, ms)
 	if got != want {
 		c.Errorf("recording %t at %d: got %+v, want %+v", recording, c.start+ms, got, want)
 	}
 	if u := c.load(history.UserKey(uid)).User; u.Pause != want || u.Warm {
 		c.Errorf("user after recording %t: got %+v, want %+v of a cold user", recording, u, want)
 	}
-	return mark
 }
 
 func pauseSwitched(c *cacheCase) {
@@ -47,8 +48,8 @@ func pauseSwitched(c *cacheCase) {
 	c.switched(uid, true, 400, history.Pause{Since: 100, Until: 300})
 	c.switched(uid, false, 300, history.Pause{Since: 301}) // a clock that stood still
 	c.switched(uid, true, 250, history.Pause{Since: 301, Until: 302})
-	mark := c.switched(uid, false, 500, history.Pause{Since: 500})
-	c.marked(uid, map[history.Key]history.Mark{history.UserKey(uid): mark})
+	c.switched(uid, false, 500, history.Pause{Since: 500})
+	c.marked(uid, history.UserKey(uid))
 }
 
 // pauseNewest pauses a user of whom something newer is recorded than the time of the
@@ -60,27 +61,42 @@ func pauseNewest(c *cacheCase) {
 	c.switched(uid, false, 100, history.Pause{Since: 150})
 }
 
-// pauseHeldBase checks that whoever holds a record finds out, whether it is marked or
-// not, and that nothing else of it changes.
+// pauseHeldBase checks that whoever holds a record finds out, whether it is settled or
+// not, that it stays so, and that nothing else of it changes.
 func pauseHeldBase(c *cacheCase) {
 	uid := c.user()
-	marked, settled := key(uid, 1, 1), key(uid, 2, 2)
-	one, two := c.record(50), c.put(settled, c.record(60))
-	mark := c.mark(marked, one)
+	dirty, clean := key(uid, 1, 1), key(uid, 2, 2)
+	one, two := c.put(dirty, c.record(50)), c.archive(clean, c.record(60))
 	for _, recording := range []bool{false, true, false} {
-		_, own := c.pause(uid, recording, 100)
-		c.marked(uid, map[history.Key]history.Mark{marked: mark, history.UserKey(uid): own})
-		for k, held := range map[history.Key]*history.Record{marked: one, settled: two} {
+		c.pause(uid, recording, 100)
+		c.marked(uid, dirty, history.UserKey(uid))
+		for k, held := range map[history.Key]*history.Record{dirty: one, clean: two} {
 			now := c.conflicts(history.Write{Key: k, Record: c.record(150), Base: held.Revision})
-			if !history.Same(now.Record, held) || now.User.Pause.On() == recording {
+			if !history.Same(now.Record, held) || now.User.Pause.On() == recording || now.Record.Settled() != held.Settled() {
 				c.Errorf("%s, recording %t: got %+v of %+v, want the same content", k, recording, now.Record, now.User)
 			}
 		}
-		one, two = c.load(marked).Record, c.load(settled).Record
+		one, two = c.load(dirty).Record, c.load(clean).Record
 	}
-	c.applied(history.Write{Key: settled, Record: c.record(150), Base: two.Revision}) // who knows decides alone
+	c.applied(history.Write{Key: clean, Record: c.record(150), Base: two.Revision}) // who knows decides alone
+	c.marked(uid, dirty, clean, history.UserKey(uid))
 	c.lists(uid, history.Query{Limit: 10},
-		history.Item{Object: settled.Object, Record: c.load(settled).Record}, history.Item{Object: marked.Object, Record: one})
+		history.Item{Object: clean.Object, Record: c.load(clean).Record}, history.Item{Object: dirty.Object, Record: one})
+}
+
+// pauseLate settles a content that has another revision since the pause: the mark stays,
+// until the one that is there is settled.
+func pauseLate(c *cacheCase) {
+	uid := c.user()
+	k := key(uid, 1, 1)
+	r := c.put(k, c.record(50))
+	c.pause(uid, false, 100)
+	c.settle(content(k, r))
+	c.marked(uid, k, history.UserKey(uid))
+	now := c.load(k).Record
+	c.settle(content(k, now))
+	c.marked(uid, history.UserKey(uid))
+	c.holds(k, settled(now))
 }
 
 // pauseUnbased writes without a base, which nobody could hold.
@@ -106,6 +122,9 @@ func pauseUnbased(c *cacheCase) {
 // must find out.
 func pauseRaced(c *cacheCase) {
 	uid := c.user()
+	for n := range 3 { // what is new when the pause begins may be as old as the newest there is
+		c.put(key(uid, 1, n), c.record(0))
+	}
 	var paused atomic.Bool
 	var writers sync.WaitGroup
 	for n := range 4 {
@@ -140,7 +159,7 @@ func pauseRaced(c *cacheCase) {
 func pauseCleared(c *cacheCase) {
 	uid := c.user()
 	c.put(key(uid, 1, 1), c.record(50))
-	p, _ := c.pause(uid, false, 100)
+	p := c.pause(uid, false, 100)
 	c.clear(uid, 0, 150)
 	u := c.load(history.UserKey(uid)).User
 	if u.Pause != p || u.Cleared[0] != c.start+150 {
@@ -160,11 +179,25 @@ func pauseWarm(c *cacheCase) {
 	}
 }
 
+// pauseWarmSettled does so to a user with a settled record and another.
+func pauseWarmSettled(c *cacheCase) {
+	uid := c.user()
+	c.put(key(uid, 1, 1), c.record(20))
+	held := c.archive(key(uid, 1, 2), c.record(30))
+	c.warm(uid, history.Warmth{Items: []history.Item{c.archived(3, c.record(10))}, Pause: history.Pause{Since: c.start + 100}})
+	for n, want := range map[int]bool{1: false, 2: true, 3: true} {
+		if got := c.load(key(uid, 1, n)).Record; got.Settled() != want || history.SameContent(got.Revision, held.Revision) {
+			c.Errorf("record %d after the warm-up: got %+v; want another revision, settled: %t", n, got, want)
+		}
+	}
+	c.marked(uid, key(uid, 1, 1))
+}
+
 // pauseWarmOlder warms a user who switched recording on meanwhile.
 func pauseWarmOlder(c *cacheCase) {
 	uid := c.user()
 	c.pause(uid, false, 100)
-	p, _ := c.pause(uid, true, 200)
+	p := c.pause(uid, true, 200)
 	held := c.put(key(uid, 1, 1), c.record(300))
 	for _, old := range []history.Pause{{}, {Since: c.start + 100}, {Since: c.start + 50, Until: c.start + 60}} {
 		c.warm(uid, history.Warmth{Pause: old})

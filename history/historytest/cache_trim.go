@@ -14,10 +14,10 @@ func (c *cacheCase) trim(uids ...string) {
 }
 
 // keeps checks which of the items are left, and that the floor says so: above
-// every dropped record, not above any other without a mark.
+// every dropped record, not above any other that is settled.
 func (c *cacheCase) keeps(uid string, items []history.Item, kept func(n int) bool) {
 	c.Helper()
-	floor, marks := c.load(history.UserKey(uid)).User.Floor, c.marks(uid)
+	floor := c.load(history.UserKey(uid)).User.Floor
 	var want []history.Item
 	for n, item := range items {
 		k := history.Key{UID: uid, Object: item.Object}
@@ -28,7 +28,7 @@ func (c *cacheCase) keeps(uid string, items []history.Item, kept func(n int) boo
 			if floor <= v {
 				c.Errorf("floor %d is not above dropped %s at %d", floor, k, v)
 			}
-		case marks[k] == 0 && floor > v:
+		case item.Record.Settled() && floor > v:
 			c.Errorf("floor %d is above kept %s at %d", floor, k, v)
 			fallthrough
 		default:
@@ -50,24 +50,97 @@ func trimOldest(c *cacheCase) {
 	c.keeps(other, others, func(n int) bool { return n >= 12-kept })
 }
 
-// trimDirty has marks on some of the oldest and some of the newest: the newest are
+// trimDirty has some of the oldest and some of the newest written again: the newest are
 // counted with them, the oldest stay beside those.
 func trimDirty(c *cacheCase) {
 	uid := c.user()
 	c.warm(uid, history.Warmth{})
 	items := c.fill(uid, 25)
 	dirty := []int{0, 3, 14, 20, 24}
-	var marks []history.Dirty
+	var contents []history.Content
 	for _, n := range dirty {
 		k, r := history.Key{UID: uid, Object: items[n].Object}, revise(items[n].Record)
-		out := c.applied(history.Write{Key: k, Record: r, Base: items[n].Record.Revision, Mark: true})
-		items[n].Record, marks = r, append(marks, history.Dirty{Key: k, Mark: out.Mark})
+		c.applied(history.Write{Key: k, Record: r, Base: items[n].Record.Revision})
+		items[n].Record, contents = r, append(contents, content(k, r))
 	}
 	c.trim(uid)
 	c.keeps(uid, items, func(n int) bool { return n >= 25-kept || slices.Contains(dirty, n) })
-	c.settle(marks...)
+	c.settle(contents...)
+	for _, n := range dirty {
+		items[n].Record = settled(items[n].Record)
+	}
 	c.trim(uid)
 	c.keeps(uid, items, func(n int) bool { return n >= 25-kept })
+}
+
+// trimUnsettled drops nothing that is not settled, however much there is.
+func trimUnsettled(c *cacheCase) {
+	uid := c.user()
+	c.warm(uid, history.Warmth{})
+	var items []history.Item
+	for n := range 25 {
+		items = append(items, c.item(key(uid, 1, n), c.record(int64(n))))
+	}
+	c.trim(uid)
+	c.keeps(uid, items, func(int) bool { return true })
+	if u := c.load(history.UserKey(uid)).User; !u.Complete() {
+		c.Errorf("nothing was dropped: got user %+v, want complete", u)
+	}
+}
+
+// trimTombstones has tombstones newer than the records, and fewer of either than are kept:
+// together they are too many, and all stay.
+func trimTombstones(c *cacheCase) {
+	uid := c.user()
+	c.warm(uid, history.Warmth{})
+	items := c.fill(uid, kept-1)
+	for n := range kept {
+		c.archive(key(uid, 2, n), c.tombstone(int64(100+n)))
+	}
+	c.trim(uid)
+	c.keeps(uid, items, func(int) bool { return true })
+	for n := range kept {
+		if c.load(key(uid, 2, n)).Record == nil {
+			c.Errorf("tombstone %d of %d was dropped", n, kept)
+		}
+	}
+	if u := c.load(history.UserKey(uid)).User; !u.Complete() {
+		c.Errorf("nothing was dropped: got user %+v, want complete", u)
+	}
+}
+
+// trimManyTombstones deletes more objects at once than are kept. The oldest tombstones go,
+// with a floor above them, and no record does; nor does one go for another's sake later.
+func trimManyTombstones(c *cacheCase) {
+	uid := c.user()
+	c.warm(uid, history.Warmth{})
+	live := c.fill(uid, kept)
+	var tombs []*history.Record
+	for n := range 2*kept + 5 {
+		tombs = append(tombs, c.archive(key(uid, 2, n), c.tombstone(int64(100+n))))
+	}
+	for range 2 {
+		c.trim(uid)
+		floor := c.load(history.UserKey(uid)).User.Floor
+		for n, r := range tombs {
+			dropped := n < kept+5
+			if dropped {
+				r = nil
+			}
+			c.holds(key(uid, 2, n), r)
+			if above := floor > tombs[n].Version; above != dropped {
+				c.Errorf("tombstone %d, dropped %t: the floor above it: %t", n, dropped, above)
+			}
+		}
+		want := slices.Clone(live)
+		slices.SortFunc(want, newestFirst)
+		c.lists(uid, history.Query{Limit: 100}, want...)
+	}
+	c.archive(key(uid, 1, 900), c.record(1000))
+	c.trim(uid)
+	c.holds(history.Key{UID: uid, Object: live[0].Object}, nil)
+	c.holds(history.Key{UID: uid, Object: live[1].Object}, live[1].Record)
+	c.holds(key(uid, 2, kept+5), tombs[kept+5])
 }
 
 // trimTies has records of one version on both sides of the bound. A floor cannot
@@ -77,7 +150,8 @@ func trimTies(c *cacheCase) {
 	c.warm(uid, history.Warmth{})
 	var items []history.Item
 	for n := range 25 {
-		items = append(items, c.item(key(uid, 1, n), c.record(int64(n/4*4)))) // 0 0 0 0 4 4 4 4 ... 24
+		k := key(uid, 1, n)
+		items = append(items, history.Item{Object: k.Object, Record: c.archive(k, c.record(int64(n/4*4)))}) // 0 0 0 0 4 4 4 4 ... 24
 	}
 	c.trim(uid)
 	c.keeps(uid, items, func(n int) bool { return n >= 12 }) // the tenth newest is number 15
@@ -100,14 +174,16 @@ func trimAgain(c *cacheCase) {
 	high := history.VersionOf(c.start-1, 0)
 	c.warm(uid, history.Warmth{Floor: high})
 	items := c.fill(uid, kept+1)
-	old := c.item(key(uid, 1, 900), c.record(-100)) // below the floor already
+	below := key(uid, 1, 900) // the floor, already
+	old := history.Item{Object: below.Object, Record: c.archive(below, c.record(-100))}
 	c.trim(uid)
 	all := append([]history.Item{old}, items...)
 	c.keeps(uid, all, func(n int) bool { return n >= 2 })
 	floor := c.load(history.UserKey(uid)).User.Floor
-	late := c.item(key(uid, 1, 901), c.record(-50))
+	late := key(uid, 1, 901)
+	c.archive(late, c.record(-50))
 	c.trim(uid)
-	c.holds(history.Key{UID: uid, Object: late.Object}, nil)
+	c.holds(late, nil)
 	if got := c.load(history.UserKey(uid)).User.Floor; got != floor {
 		c.Errorf("floor after an older record was dropped: got %d, want %d as before", got, floor)
 	}

@@ -13,9 +13,9 @@ func (c *cacheCase) warm(uid string, w history.Warmth) {
 	}
 }
 
-// archived returns an item as the archive would.
+// archived returns an item as the archive would. A warm-up makes it a settled one.
 func (c *cacheCase) archived(n int, r *history.Record) history.Item {
-	return history.Item{Object: key("", 1, n).Object, Record: r}
+	return history.Item{Object: key("", 1, n).Object, Record: settled(r)}
 }
 
 func warmCold(c *cacheCase) {
@@ -32,7 +32,7 @@ func warmCold(c *cacheCase) {
 	}
 	c.cleared(page.User, map[uint32]int64{0: c.start, 4: c.start + 5})
 	c.holds(key(uid, 1, 3), gone.Record)
-	c.marked(uid, nil)
+	c.marked(uid)
 	c.applied(history.Write{Key: key(uid, 1, 1), Record: c.record(40), Base: one.Record.Revision})
 }
 
@@ -62,12 +62,49 @@ func warmTwice(c *cacheCase) {
 func warmWritten(c *cacheCase) {
 	uid := c.user()
 	k := key(uid, 1, 1)
-	r := c.record(50)
-	mark := c.mark(k, r)
+	r := c.put(k, c.record(50))
 	old := c.archived(2, c.record(60))
 	c.warm(uid, history.Warmth{Items: []history.Item{c.archived(1, c.record(70)), old}})
 	c.lists(uid, history.Query{Limit: 10}, old, history.Item{Object: k.Object, Record: r})
-	c.marked(uid, map[history.Key]history.Mark{k: mark})
+	c.marked(uid, k)
+}
+
+// warmSettled adds records under revisions without the bit, as archives may keep them.
+func warmSettled(c *cacheCase) {
+	uid := c.user()
+	k, r := key(uid, 1, 1), c.record(10)
+	r.CellTime = r.Version.Time() + 77
+	c.warm(uid, history.Warmth{Items: []history.Item{{Object: k.Object, Record: r}}})
+	c.holds(k, settled(r))
+	if got := c.load(k).Record; got.CellTime != r.CellTime {
+		c.Errorf("cell time: got %d, want %d", got.CellTime, r.CellTime)
+	}
+	c.conflicts(history.Write{Key: k, Record: c.record(20), Base: r.Revision})
+	c.applied(history.Write{Key: k, Record: c.record(20), Base: settled(r).Revision})
+	c.marked(uid, k)
+}
+
+// warmCutTime merges cut times: the later one stays.
+func warmCutTime(c *cacheCase) {
+	for _, test := range []struct{ cache, archive, want int64 }{{0, 0, 0}, {0, 700, 700}, {300, 700, 700}, {800, 700, 800}} {
+		uid := c.user()
+		if test.cache > 0 {
+			c.put(key(uid, 1, 1), c.record(test.cache))
+			c.clear(uid, 0, test.cache)
+		}
+		w := history.Warmth{CutTime: c.start + test.archive}
+		if test.archive == 0 {
+			w.CutTime = 0
+		}
+		c.warm(uid, w)
+		want := c.start + test.want
+		if test.want == 0 {
+			want = 0
+		}
+		if got := c.load(history.UserKey(uid)).User; got.CutTime != want || !got.Warm {
+			c.Errorf("cut time %d in the cache, %d in the archive: got %+v, want %d", test.cache, test.archive, got, test.want)
+		}
+	}
 }
 
 // warmCleared warms a user who was cleared meanwhile: of two marks the later one

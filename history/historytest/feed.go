@@ -27,6 +27,7 @@ func Feed(t *testing.T, open OpenFeed) {
 		"every bucket can be followed":         feedCase.everyBucket,
 		"a subscription that is closed is one": feedCase.closed,
 		"nothing to announce":                  feedCase.nothing,
+		"an interruption is told":              feedCase.interruption,
 		"many goroutines":                      feedCase.concurrent,
 	}
 	for name, run := range tests {
@@ -80,7 +81,7 @@ func (e *ear) await(what string, done func() bool) {
 		if ok {
 			return
 		}
-		if time.Since(began) > 20*time.Second {
+		if time.Since(began) > patience {
 			e.Fatalf("%s did not come; heard %v", what, e.changes)
 		}
 	}
@@ -94,6 +95,19 @@ func (e *ear) hears(changes ...history.Change) {
 	})
 }
 
+// starts is how often nothing was missed of a bucket from there on.
+func (e *ear) starts(b history.Bucket) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.since[b]
+}
+
+func (e *ear) has(c history.Change) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Contains(e.changes, c)
+}
+
 // heard reports whether anything came of a user.
 func (e *ear) heard(uid string) bool {
 	e.mu.Lock()
@@ -105,6 +119,18 @@ func (c feedCase) announce(f history.Feed, changes ...history.Change) {
 	c.Helper()
 	if err := f.Announce(c.Context(), changes); err != nil {
 		c.Fatalf("Announce(%v): %v", changes, err)
+	}
+}
+
+// reach announces a change until it is heard: again after each start, before which it may
+// have been missed. Of several calls of Follow the first start need not be the last one's.
+func (c feedCase) reach(e *ear, f history.Feed, change history.Change) {
+	c.Helper()
+	b := bucketOf(change)
+	for !e.has(change) {
+		began := e.starts(b)
+		c.announce(f, change)
+		e.await(fmt.Sprint(change), func() bool { return slices.Contains(e.changes, change) || e.since[b] > began })
 	}
 }
 
@@ -156,11 +182,16 @@ func (c feedCase) unfollowed() {
 	}
 	e.Follow(bucketOf(last))
 	e.await("the start of another bucket", func() bool { return e.since[bucketOf(last)] > 0 })
-	time.Sleep(100 * time.Millisecond) // what ends on another connection has no order with that
-	c.announce(f, change, last)
-	e.hears(last)
-	if e.heard(change.Key.UID) {
-		c.Errorf("heard %v, which is not followed any more", change)
+	for began := time.Now(); ; { // the end has no order with the start: some news may still come
+		change.Origin, last.Origin = change.Origin+1, last.Origin+1
+		c.announce(f, change, last)
+		e.hears(last)
+		if !e.has(change) {
+			return
+		}
+		if time.Since(began) > patience {
+			c.Fatalf("heard %v, which is not followed any more", change)
+		}
 	}
 }
 
@@ -168,16 +199,13 @@ func (c feedCase) again() {
 	f, change := c.end(c.T), someone()
 	b := bucketOf(change)
 	e := c.ear(f, b)
-	e.mu.Lock()
-	began := e.since[b]
-	e.mu.Unlock()
+	began := e.starts(b)
 	for range 10 {
 		e.Unfollow(b)
 		e.Follow(b)
 	}
 	e.await("the new start", func() bool { return e.since[b] > began })
-	c.announce(f, change)
-	e.hears(change)
+	c.reach(e, f, change)
 }
 
 func (c feedCase) everyBucket() {
@@ -217,6 +245,29 @@ func (c feedCase) closed() {
 
 func (c feedCase) nothing() { c.announce(c.end(c.T)) }
 
+func (c feedCase) interruption() {
+	f, change, other := c.end(c.T), someone(), someone()
+	for bucketOf(other) == bucketOf(change) {
+		other = someone()
+	}
+	e := c.ear(c.end(c.T), bucketOf(change))
+	before := e.times(bucketOf(change))
+	if err := f.Interrupt(c.Context(), []history.Bucket{bucketOf(other), bucketOf(change)}); err != nil {
+		c.Fatal(err)
+	}
+	e.await("the interruption", func() bool { return e.since[bucketOf(change)] > before })
+	if e.times(bucketOf(other)) > 0 {
+		c.Error("heard of a bucket that is not followed")
+	}
+}
+
+// times is how often nothing was missed any more of a bucket.
+func (e *ear) times(b history.Bucket) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.since[b]
+}
+
 func (c feedCase) concurrent() {
 	f, change := c.end(c.T), someone()
 	e := c.ear(f, bucketOf(change))
@@ -235,6 +286,8 @@ func (c feedCase) concurrent() {
 		})
 	}
 	all.Wait()
-	c.announce(f, change)
-	e.hears(change)
+	last := change
+	last.Origin = 1 // another one than those that came before
+	c.announce(f, last)
+	e.hears(last)
 }

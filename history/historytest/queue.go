@@ -34,6 +34,7 @@ func Queue(t *testing.T, open OpenQueue) {
 		"nothing to publish is no message":             queueCase.empty,
 		"nothing is sent without time to send it":      queueCase.noTime,
 		"many goroutines publish at once":              queueCase.concurrent,
+		"a record travels with its key":                queueCase.records,
 	}
 	for name, run := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +117,7 @@ func (q queueCase) commitOver() {
 		q.Error("a commit succeeded after its generation")
 	}
 	if d, err := old.Fetch(q.Context()); err == nil {
-		q.Errorf("a fetch after its generation returned %d keys", len(d.Dirty))
+		q.Errorf("a fetch after its generation returned %d keys", len(d.Keys))
 	}
 	q.same(q.receive(len(keys), true), keys)
 }

@@ -20,7 +20,7 @@ func QueueGroup(t *testing.T, open OpenQueue) {
 	for name, run := range tests {
 		t.Run(name, func(t *testing.T) {
 			p, member := open(t)
-			run(&queueGroup{T: t, publisher: p, open: member, owned: map[int][]history.Bucket{}, got: map[history.Dirty]bool{}, changed: make(chan struct{})})
+			run(&queueGroup{T: t, publisher: p, open: member, owned: map[int][]history.Bucket{}, got: map[history.Announcement]bool{}, changed: make(chan struct{})})
 		})
 	}
 }
@@ -76,7 +76,7 @@ func (g *queueGroup) redeliver() {
 
 // rebalance publishes while the group is divided anew three times.
 func (g *queueGroup) rebalance() {
-	var keys []history.Dirty
+	var keys []history.Announcement
 	round := func() {
 		more := everyBucket(len(keys) + 1)
 		keys = append(keys, more...)

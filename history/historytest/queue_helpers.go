@@ -1,38 +1,35 @@
 package historytest
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/playhead/playhead/history"
 )
 
 // patience is how long a test waits for a queue that may have to form a group
-// first. It only ends tests that have failed.
+// first, and for a feed. It only ends tests that have failed.
 const patience = time.Minute
 
-// dirtyAt returns a key under a mark; without an id it is the user's own state.
-func dirtyAt(uid, id string, mark int) history.Dirty {
-	k := history.UserKey(uid)
-	if id != "" {
-		k.Object = history.Object{ID: id, Type: 1}
-	}
-	return history.Dirty{Key: k, Mark: history.Mark(mark)}
+// announced returns the announcement of an object.
+func announced(uid, id string) history.Announcement {
+	return history.Announcement{Key: history.Key{UID: uid, Object: history.Object{ID: id, Type: 1}}}
 }
 
 // everyBucket returns two keys of one user in every bucket, and so some in every
-// partition: an object's and the user's own. Other marks make other keys.
-func everyBucket(mark int) []history.Dirty {
-	var keys []history.Dirty
+// partition: an object's and the user's own. Other rounds have other users.
+func everyBucket(round int) []history.Announcement {
+	var keys []history.Announcement
 	seen := make([]bool, history.Buckets)
 	for i := 0; len(keys) < 2*history.Buckets; i++ {
-		uid := fmt.Sprintf("user%d", i)
+		uid := fmt.Sprintf("user%d-%d", round, i)
 		if b := history.BucketOf(uid); !seen[b] {
 			seen[b] = true
-			keys = append(keys, dirtyAt(uid, "100", mark), dirtyAt(uid, "", mark))
+			keys = append(keys, announced(uid, "100"), history.Announcement{Key: history.UserKey(uid)})
 		}
 	}
 	return keys
@@ -46,7 +43,7 @@ func allBuckets() []history.Bucket {
 	return b
 }
 
-func (q queueCase) publish(keys []history.Dirty) {
+func (q queueCase) publish(keys []history.Announcement) {
 	q.Helper()
 	ctx, cancel := context.WithTimeout(q.Context(), patience)
 	defer cancel()
@@ -78,13 +75,13 @@ func fetchKeys(ctx context.Context, claim history.Claim, n int) ([]history.Deliv
 			return got, err
 		}
 		got = append(got, d)
-		n -= len(d.Dirty)
+		n -= len(d.Keys)
 	}
 	return got, nil
 }
 
 // receive returns the next n keys, in one generation that commits them or does not.
-func (q queueCase) receive(n int, commit bool) []history.Dirty {
+func (q queueCase) receive(n int, commit bool) []history.Announcement {
 	q.Helper()
 	var got []history.Delivery
 	q.generation(func(ctx context.Context, claim history.Claim) (err error) {
@@ -104,31 +101,30 @@ func (q queueCase) nothingElse() {
 	q.same(q.receive(len(last), true), last)
 }
 
-func deliveredKeys(deliveries []history.Delivery) []history.Dirty {
-	var keys []history.Dirty
+func deliveredKeys(deliveries []history.Delivery) []history.Announcement {
+	var keys []history.Announcement
 	for _, d := range deliveries {
-		keys = append(keys, d.Dirty...)
+		keys = append(keys, d.Keys...)
 	}
 	return keys
 }
 
 // same compares keys without their order, which holds only within a partition.
-func (q queueCase) same(got, want []history.Dirty) {
+func (q queueCase) same(got, want []history.Announcement) {
 	q.Helper()
 	got, want = slices.Clone(got), slices.Clone(want)
 	slices.SortFunc(got, byKey)
 	slices.SortFunc(want, byKey)
-	if slices.Equal(got, want) {
-		return
-	}
 	for i := range min(len(got), len(want)) {
-		if got[i] != want[i] {
+		if !reflect.DeepEqual(got[i], want[i]) {
 			q.Fatalf("got %d keys, want %d; the first difference is %v, want %v", len(got), len(want), got[i], want[i])
 		}
 	}
-	q.Fatalf("got %d keys, want %d", len(got), len(want))
+	if len(got) != len(want) {
+		q.Fatalf("got %d keys, want %d", len(got), len(want))
+	}
 }
 
-func byKey(a, b history.Dirty) int {
-	return cmp.Or(cmp.Compare(a.Mark, b.Mark), cmp.Compare(a.Key.String(), b.Key.String()))
+func byKey(a, b history.Announcement) int {
+	return strings.Compare(a.Key.String(), b.Key.String())
 }

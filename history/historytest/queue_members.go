@@ -18,7 +18,7 @@ type queueGroup struct {
 	mu      sync.Mutex
 	joined  int
 	owned   map[int][]history.Bucket // by member, during its generations
-	got     map[history.Dirty]bool
+	got     map[history.Announcement]bool
 	changed chan struct{} // closed, and made anew, when any of that changes
 }
 
@@ -57,7 +57,7 @@ func (g *queueGroup) receive(ctx context.Context, claim history.Claim) error {
 		if err != nil {
 			return err
 		}
-		for _, k := range d.Dirty {
+		for _, k := range d.Keys {
 			if b := history.BucketOf(k.Key.UID); !slices.Contains(claim.Buckets(), b) {
 				g.Errorf("key %v of bucket %d came to a member that does not own it", k.Key, b)
 			}
@@ -66,7 +66,7 @@ func (g *queueGroup) receive(ctx context.Context, claim history.Claim) error {
 			return err
 		}
 		g.note(func() {
-			for _, k := range d.Dirty {
+			for _, k := range d.Keys {
 				g.got[k] = true
 			}
 		})
@@ -113,7 +113,7 @@ func (g *queueGroup) whole() bool {
 	return slices.Equal(all, allBuckets())
 }
 
-func (g *queueGroup) has(keys []history.Dirty) bool {
+func (g *queueGroup) has(keys []history.Announcement) bool {
 	for _, k := range keys {
 		if !g.got[k] {
 			return false
@@ -122,7 +122,7 @@ func (g *queueGroup) has(keys []history.Dirty) bool {
 	return true
 }
 
-func (g *queueGroup) publish(keys []history.Dirty) {
+func (g *queueGroup) publish(keys []history.Announcement) {
 	g.Helper()
 	queueCase{T: g.T, Publisher: g.publisher}.publish(keys)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -13,13 +14,13 @@ import (
 )
 
 func (q queueCase) order() {
-	var keys []history.Dirty
+	var keys []history.Announcement
 	for i := range 50 {
-		keys = append(keys, dirtyAt("user", "100", i+1))
+		keys = append(keys, announced("user", fmt.Sprint(i)))
 		q.publish(keys[i:])
 	}
 	if got := q.receive(len(keys), true); !slices.Equal(got, keys) {
-		q.Errorf("got %v, want marks 1 to 50 in order", got)
+		q.Errorf("got %v, want objects 0 to 49 in order", got)
 	}
 }
 
@@ -46,9 +47,9 @@ func (q queueCase) messages() {
 
 // testLarge publishes about 2 MiB for one partition, which no broker takes whole.
 func (q queueCase) large() {
-	keys := make([]history.Dirty, 15_000)
+	keys := make([]history.Announcement, 15_000)
 	for i := range keys {
-		keys[i] = dirtyAt("user", strings.Repeat("x", 120)+fmt.Sprint(i), i+1)
+		keys[i] = announced("user", strings.Repeat("x", 120)+fmt.Sprint(i))
 	}
 	q.publish(keys)
 	var got []history.Delivery
@@ -84,7 +85,7 @@ func (q queueCase) context() {
 		cancel()
 		d, err := claim.Fetch(ctx) // of an empty queue
 		if err == nil {
-			q.Errorf("fetch returned %d keys of an empty queue", len(d.Dirty))
+			q.Errorf("fetch returned %d keys of an empty queue", len(d.Keys))
 		}
 		return err
 	})
@@ -127,7 +128,7 @@ func (q queueCase) noTime() {
 
 func (q queueCase) concurrent() {
 	var wg sync.WaitGroup
-	var keys []history.Dirty
+	var keys []history.Announcement
 	for round := range 8 {
 		own := everyBucket(round + 1)
 		keys = append(keys, own...)
@@ -140,4 +141,22 @@ func (q queueCase) concurrent() {
 	q.same(q.receive(len(keys), true), keys)
 	wg.Wait()
 	q.nothingElse()
+}
+
+// records publishes keys with their contents among some without.
+func (q queueCase) records() {
+	now, keys := hourAgo(), everyBucket(1)
+	want := map[history.Key]*history.Record{}
+	for i, k := range keys {
+		if i%3 == 0 && !k.Key.IsUser() {
+			r := cellAt(k.Key, now, int64(i)).Record.Successor(&history.User{CutTime: now + int64(i)})
+			keys[i].Record, want[k.Key] = r, r
+		}
+	}
+	q.publish(keys)
+	for _, k := range q.receive(len(keys), true) {
+		if !reflect.DeepEqual(k.Record, want[k.Key]) {
+			q.Errorf("%s: got %+v, want %+v", k.Key, k.Record, want[k.Key])
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -26,7 +27,8 @@ type claim struct {
 	readers sync.WaitGroup // which stop with the context of handle
 	failing atomic.Int32   // how many of them get no answer
 	over    chan struct{}  // closed once handle has returned
-	broken  chan struct{}  // closed when a commit failed
+	broken  chan struct{}  // closed when this member gives the generation up
+	failed  sync.Once
 
 	mu        sync.Mutex    // held during a commit, so that offsets only go up
 	committed map[int]int64 // by owned partition; below zero when there is none
@@ -52,6 +54,7 @@ func (q *Queue) claim(ctx context.Context, gen *kafka.Generation) (*claim, error
 		r := reader{q: q, claim: c, partition: p.ID, offset: p.Offset}
 		c.readers.Go(func() { r.run(ctx) })
 	}
+	c.readers.Go(func() { q.cover(ctx, c) })
 	q.cfg.Logger.Info("joined the group", "topic", c.topic, "group", gen.GroupID, "generation", gen.ID, "partitions", len(assigned))
 	return c, nil
 }
@@ -66,6 +69,60 @@ func (c *claim) own(assigned []kafka.PartitionAssignment, n int) {
 			c.buckets = append(c.buckets, b)
 		}
 	}
+}
+
+// fail ends the generation: what was not committed comes again in the next one.
+func (c *claim) fail() { c.failed.Do(func() { close(c.broken) }) }
+
+// givenUp reports whether this member has given the generation up.
+func (c *claim) givenUp() bool {
+	select {
+	case <-c.broken:
+		return true
+	default:
+		return false
+	}
+}
+
+// cover ends the generation when the group has divided fewer partitions than there are.
+// That happens when the topic was made, or grew, between the moment in which they were
+// divided and the first look of the watch for changes.
+func (q *Queue) cover(ctx context.Context, c *claim) {
+	for sleep(ctx, watchEvery) {
+		n, err := q.countPartitions(ctx)
+		divided, derr := q.divided(ctx)
+		if err != nil || derr != nil {
+			continue
+		}
+		if divided < n {
+			q.cfg.Logger.Warn("the group has divided fewer partitions than there are, will join again", "topic", c.topic, "divided", divided, "partitions", n)
+			c.fail()
+		}
+		return
+	}
+}
+
+var errMoving = errors.New("group is being divided")
+
+// divided returns how many partitions the members of the group own.
+func (q *Queue) divided(ctx context.Context) (n int, err error) {
+	res, err := q.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{q.cfg.Group}})
+	if err != nil {
+		return 0, err
+	}
+	for _, g := range res.Groups {
+		if g.Error != nil || g.GroupState != "Stable" {
+			return 0, cmp.Or(g.Error, errMoving)
+		}
+		for _, m := range g.Members {
+			for _, t := range m.MemberAssignments.Topics {
+				if t.Topic == q.cfg.Topic {
+					n += len(t.Partitions)
+				}
+			}
+		}
+	}
+	return n, nil
 }
 
 // end waits for the readers, whose context is done, and lets nothing more be done

@@ -22,7 +22,7 @@ func (c *claim) Commit(ctx context.Context, d history.Delivery) error {
 		return nil
 	}
 	if err := c.gen.CommitOffsets(map[string]map[int]int64{c.topic: offsets}); err != nil {
-		close(c.broken) // once: no commit comes this far again
+		c.fail()
 		return fmt.Errorf("commit: %w", err)
 	}
 	maps.Copy(c.committed, offsets)

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,12 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// rejoin is the pause after a failure to join the group.
-const rejoin = 500 * time.Millisecond
+const (
+	// rejoin is the pause after a failure to join the group.
+	rejoin = 500 * time.Millisecond
+	// watchEvery is how often a member looks for partitions that were added.
+	watchEvery = 5 * time.Second
+)
 
 // Consume implements [history.Consumer]. It logs and tries again for as long as no
 // group can be formed. A handle whose context is done may finish and commit what it
@@ -23,22 +28,22 @@ func (q *Queue) Consume(ctx context.Context, handle func(context.Context, histor
 		return fmt.Errorf("consume %s: %w", q.cfg.Topic, err)
 	}
 	defer group.Close()
-	log := q.cfg.Logger.With("topic", q.cfg.Topic, "group", q.cfg.Group)
 	for failing := false; ; {
 		gen, err := group.Next(ctx)
-		if ctx.Err() != nil {
+		over := true
+		if err == nil {
+			over, err = q.generation(ctx, gen, handle)
+		}
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
-			if !failing && !errors.Is(err, kafka.RebalanceInProgress) {
-				log.Warn("cannot join the group yet, will go on trying", "err", err)
-				failing = true
-			}
-			continue
-		}
-		failing = false
-		if over, err := q.generation(ctx, gen, handle); !over {
+		case !over:
 			return err
+		case err == nil:
+			failing = false
+		case !failing && !errors.Is(err, kafka.RebalanceInProgress):
+			q.cfg.Logger.Warn("cannot join the group yet, will go on trying", "topic", q.cfg.Topic, "group", q.cfg.Group, "err", err)
+			failing = true
 		}
 	}
 }
@@ -46,17 +51,20 @@ func (q *Queue) Consume(ctx context.Context, handle func(context.Context, histor
 func (q *Queue) group() kafka.ConsumerGroupConfig {
 	return kafka.ConsumerGroupConfig{
 		ID: q.cfg.Group, Brokers: q.cfg.Brokers, Topics: []string{q.cfg.Topic},
-		Dialer:                q.dialer(),
-		StartOffset:           kafka.FirstOffset,
-		SessionTimeout:        q.cfg.SessionTimeout,
-		HeartbeatInterval:     q.cfg.SessionTimeout / 10,
-		JoinGroupBackoff:      rejoin,
-		WatchPartitionChanges: true,
+		Dialer:                 q.dialer(),
+		StartOffset:            kafka.FirstOffset,
+		SessionTimeout:         q.cfg.SessionTimeout,
+		HeartbeatInterval:      q.cfg.SessionTimeout / 10,
+		JoinGroupBackoff:       rejoin,
+		WatchPartitionChanges:  true,
+		PartitionWatchInterval: watchEvery,
 	}
 }
 
-// generation runs handle and reports whether the group moves on to another one.
-// Otherwise it returns what Consume is to return.
+// generation runs handle and reports whether the group moves on to another one, with
+// the reason when it did not come to handle. Otherwise it returns what Consume is to
+// return. A topic that somebody has deleted is made again: without one there is no
+// generation, and nobody archives.
 //
 // kafka-go takes a generation for ended when any function started in it returns, and
 // for left behind when all have. The one started here returns when the generation is
@@ -65,14 +73,13 @@ func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle fu
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c, err := q.claim(hctx, gen)
-	if ctx.Err() != nil {
-		return false, nil
+	if missing(err) {
+		err = cmp.Or(q.restore(ctx), err)
 	}
-	if err != nil { // the brokers that formed the group are gone again, or one of them is
-		q.cfg.Logger.Warn("cannot begin a generation, will join again", "err", err)
+	if err != nil { // or the brokers that formed the group are gone again
 		gen.Start(func(context.Context) {}) // ends it
 		sleep(ctx, rejoin)
-		return true, nil
+		return true, err
 	}
 	finished := make(chan struct{})
 	defer close(finished)
@@ -85,11 +92,11 @@ func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle fu
 		<-finished
 	})
 	err = handle(hctx, c)
-	over = hctx.Err() != nil
+	over = hctx.Err() != nil || c.givenUp()
 	cancel()
 	c.end()
-	if ctx.Err() != nil {
-		return false, nil
+	if over {
+		return true, nil
 	}
-	return over, err
+	return false, err
 }

@@ -23,7 +23,7 @@ func TestConsumeHandsOverPoison(t *testing.T) {
 	cfg.Partitions = 1
 	q := open(t, cfg)
 	keys, garbage := announced(20), []byte("not a batch")
-	for _, part := range [][]history.Dirty{keys[:10], nil, keys[10:]} {
+	for _, part := range [][]history.Announcement{keys[:10], nil, keys[10:]} {
 		if part != nil {
 			publish(t, q, part)
 			continue
@@ -35,8 +35,8 @@ func TestConsumeHandsOverPoison(t *testing.T) {
 		_ = w.Close()
 	}
 	got := receive(t, q, 21)
-	if len(got.Dirty) != 20 || len(got.Poison) != 1 || got.Messages != 3 {
-		t.Fatalf("%d keys, %d poison, %d messages, want 20, 1 and 3", len(got.Dirty), len(got.Poison), got.Messages)
+	if len(got.Keys) != 20 || len(got.Poison) != 1 || got.Messages != 3 {
+		t.Fatalf("%d keys, %d poison, %d messages, want 20, 1 and 3", len(got.Keys), len(got.Poison), got.Messages)
 	}
 	if p := got.Poison[0]; !bytes.Equal(p.Payload, garbage) || p.Partition != 0 || p.Offset != 1 || !errors.Is(p.Err, wire.ErrCorrupt) {
 		t.Errorf("poison %+v, want %q at offset 1 with ErrCorrupt", p, garbage)
@@ -61,7 +61,7 @@ func TestConsumeGoesOnAfterAGap(t *testing.T) {
 	if err := c.DeleteRecords(cfg.Topic, 0, 3); err != nil {
 		t.Fatal(err)
 	}
-	if got := receive(t, q, 2).Dirty; got[0] != keys[3] || got[1] != keys[4] {
+	if got := receive(t, q, 2).Keys; got[0] != keys[3] || got[1] != keys[4] {
 		t.Errorf("got %v, want the two that retention left", got)
 	}
 }
@@ -136,8 +136,14 @@ func TestConsumeTriesUntilThePartitionsAreCounted(t *testing.T) {
 }
 
 // TestConsumeAfterAFailedCommit has the broker refuse a commit: the generation ends,
-// and the next one delivers again.
+// and the next one delivers again, whether handle waits for that or returns the error.
 func TestConsumeAfterAFailedCommit(t *testing.T) {
+	for name, wait := range map[string]bool{"wait": true, "return": false} {
+		t.Run(name, func(t *testing.T) { consumeAfterAFailedCommit(t, wait) })
+	}
+}
+
+func consumeAfterAFailedCommit(t *testing.T, wait bool) {
 	c := cluster(t)
 	q := open(t, fresh(t, c.ListenAddrs()))
 	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: kerr.IllegalGeneration})
@@ -151,7 +157,7 @@ func TestConsumeAfterAFailedCommit(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err = claim.Commit(ctx, d); err != nil {
+		if err = claim.Commit(ctx, d); err != nil && wait {
 			<-ctx.Done()
 			if again := claim.Commit(context.WithoutCancel(ctx), d); again == nil {
 				t.Error("a commit succeeded after one had failed")
@@ -197,7 +203,7 @@ func TestConsumeWithoutPartitions(t *testing.T) {
 	}
 }
 
-func publish(tb testing.TB, q *kafka.Queue, keys []history.Dirty) {
+func publish(tb testing.TB, q *kafka.Queue, keys []history.Announcement) {
 	tb.Helper()
 	if unsent, err := q.Publish(tb.Context(), keys); err != nil || len(unsent) != 0 {
 		tb.Fatalf("publish: %d of %d unsent, %v", len(unsent), len(keys), err)

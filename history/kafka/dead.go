@@ -43,7 +43,7 @@ func NewDead(cfg Config) (*DeadLetters, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.decode = func([]byte) ([]history.Dirty, error) { return nil, errLetter }
+	q.decode = func([]byte) ([]history.Announcement, error) { return nil, errLetter }
 	return &DeadLetters{q: q}, nil
 }
 
@@ -55,8 +55,8 @@ func (d *DeadLetters) Bury(ctx context.Context, letters []history.Dead) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	for _, l := range letters {
-		m := wire.Message{Payload: wire.AppendDead(nil, l), Keys: []history.Dirty{{Key: l.Key}}}
-		if err := d.q.produce(ctx, m); err != nil {
+		m := wire.Message{Payload: wire.AppendDead(nil, l), Keys: []history.Announcement{{Key: l.Key}}}
+		if err := d.q.produce(ctx, d.q.lane(0), m); err != nil {
 			return fmt.Errorf("bury: %w: %w", history.ErrUnavailable, err)
 		}
 	}
@@ -104,19 +104,19 @@ func (d *DeadLetters) exhume(ctx context.Context, claim history.Claim, use func(
 
 // ends returns the offset after the last letter, by partition.
 func (d *DeadLetters) ends(ctx context.Context) (map[int]int64, error) {
-	n, err := d.q.partitions(ctx)
+	leaders, err := d.q.layout(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var requests []kafka.OffsetRequest
-	for p := range n {
+	for p := range leaders {
 		requests = append(requests, kafka.LastOffsetOf(p), kafka.FirstOffsetOf(p))
 	}
 	res, err := d.q.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{d.q.cfg.Topic: requests}})
 	if err != nil {
 		return nil, err
 	}
-	ends := make(map[int]int64, n)
+	ends := make(map[int]int64, len(leaders))
 	for _, p := range res.Topics[d.q.cfg.Topic] {
 		ends[p.Partition] = p.LastOffset
 	}

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -63,4 +64,30 @@ func exhumed(t *testing.T, dead *kafka.DeadLetters, fail error) (at []int64) {
 		t.Errorf("exhume: got %v, want %v", err, fail)
 	}
 	return at
+}
+
+// TestDeadLettersAreWhole buries one letter of each kind.
+func TestDeadLettersAreWhole(t *testing.T) {
+	dead, err := kafka.OpenDead(t.Context(), fresh(t, cluster(t).ListenAddrs()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
+	letters := []history.Dead{
+		{Key: k, Record: &history.Record{Revision: 5, CellTime: 17, Version: history.VersionOf(10, 0)}, Origin: "archive", Reason: "too large", At: 1},
+		{Key: k, Cell: []byte{0xff, 0x01}, Origin: "archive", Reason: "corrupt", At: 2},
+		{Payload: []byte{0xff, 0x00}, Origin: "partition 3 offset 17", Reason: "corrupt", At: 3},
+		{Key: history.UserKey("bob"), Cell: []byte("x"), Origin: "archive", Reason: "pause", At: 4},
+	}
+	if err := dead.Bury(t.Context(), letters); err != nil {
+		t.Fatal(err)
+	}
+	var got []history.Dead
+	if _, err := dead.Exhume(t.Context(), func(_ context.Context, d history.Dead) error {
+		got = append(got, d)
+		return nil
+	}); err != nil || !reflect.DeepEqual(got, letters) {
+		t.Errorf("got %+v, %v, want %+v", got, err, letters)
+	}
 }

@@ -24,6 +24,8 @@ func brokers(tb testing.TB) []string {
 
 func TestBrokersContract(t *testing.T) { historytest.Queue(t, topics(brokers(t))) }
 
+func TestBrokersRereadContract(t *testing.T) { historytest.QueueReread(t, topics(brokers(t))) }
+
 func TestBrokersGroupContract(t *testing.T) { historytest.QueueGroup(t, topics(brokers(t))) }
 
 func TestBrokersKilledMember(t *testing.T) { killMember(t, fresh(t, brokers(t))) }
@@ -31,6 +33,24 @@ func TestBrokersKilledMember(t *testing.T) { killMember(t, fresh(t, brokers(t)))
 func TestBrokersFirstOfDay(t *testing.T) { announceFirsts(t, fresh(t, brokers(t))) }
 
 func TestBrokersTopicGrows(t *testing.T) { growTopic(t, fresh(t, brokers(t))) }
+
+// TestBrokersConsumeGoesOnInTheNewTopic deletes the topic under a job and publishes at once: the first messages of the
+// new topic have offsets that the job has passed in the old one.
+func TestBrokersConsumeGoesOnInTheNewTopic(t *testing.T) {
+	cfg := fresh(t, brokers(t))
+	cfg.Partitions = 1
+	q := open(t, cfg)
+	keys, _ := follow(t, q)
+	for round := range 3 {
+		for range 1 + round {
+			publish(t, q, announced(10))
+			await(t, keys, announced(10))
+		}
+		deleteTopic(t, cfg)
+		publish(t, q, announced(10))
+		await(t, keys, announced(10))
+	}
+}
 
 func BenchmarkPublish(b *testing.B) {
 	q, keys := open(b, fresh(b, brokers(b))), announced(10_000)
@@ -60,3 +80,9 @@ func BenchmarkConsume(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N*100*len(keys))/b.Elapsed().Seconds(), "keys/s")
 }
+
+func TestBrokersPublishMakesTheTopicAgain(t *testing.T) { publishAgain(t, fresh(t, brokers(t))) }
+
+func TestBrokersConsumeMakesTheTopicAgain(t *testing.T) { consumeAgain(t, fresh(t, brokers(t))) }
+
+func TestBrokersOffsetMovedByHand(t *testing.T) { moveOffset(t, fresh(t, brokers(t))) }

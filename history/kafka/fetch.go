@@ -19,7 +19,7 @@ type message struct {
 	partition int
 	offset    int64
 	payload   []byte
-	keys      []history.Dirty
+	keys      []history.Announcement
 	err       error
 }
 
@@ -44,7 +44,7 @@ func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
 
 // addMore adds what is at hand, up to the bound.
 func (c *claim) addMore(d *history.Delivery) bool {
-	if len(d.Dirty) >= maxFetchKeys || d.Bytes >= maxFetchBytes {
+	if len(d.Keys) >= maxFetchKeys || d.Bytes >= maxFetchBytes {
 		return false
 	}
 	select {
@@ -59,7 +59,7 @@ func (c *claim) addMore(d *history.Delivery) bool {
 func (c *claim) add(d *history.Delivery, m message) {
 	d.Messages++
 	d.Bytes += len(m.payload)
-	d.Dirty = append(d.Dirty, m.keys...)
+	d.Keys = append(d.Keys, m.keys...)
 	if m.err != nil {
 		d.Poison = append(d.Poison, history.Poison{Payload: m.payload, Partition: m.partition, Offset: m.offset, Err: m.err})
 	}

@@ -43,20 +43,20 @@ func (f *FirstOfDay) Announce(ctx context.Context, firsts []history.First) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	n, err := f.q.partitions(ctx)
+	leaders, err := f.q.layout(ctx)
 	if err = errors.Join(ctx.Err(), err); err != nil {
 		return fmt.Errorf("announce: %w: %w", history.ErrUnavailable, err)
 	}
 	byPartition := map[int][]history.First{}
 	for _, one := range firsts {
-		p := int(history.BucketOf(one.UID)) % n
+		p := int(history.BucketOf(one.UID)) % len(leaders)
 		byPartition[p] = append(byPartition[p], one)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(maxInFlight)
 	for p, some := range byPartition {
 		for part := range slices.Chunk(some, firstsPerRequest) {
-			g.Go(func() error { return retry(ctx, func() error { return f.send(ctx, p, part) }) })
+			g.Go(func() error { return f.q.persist(ctx, func() error { return f.send(ctx, p, part) }) })
 		}
 	}
 	if err := g.Wait(); err != nil {

@@ -3,7 +3,10 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +28,7 @@ func TestPublishReturnsWhatFailed(t *testing.T) {
 	if !errors.Is(err, history.ErrUnavailable) || len(err.Error()) > 250 {
 		t.Errorf("got %v, want one sentence and ErrUnavailable", err)
 	}
-	lost := map[history.Dirty]bool{}
+	lost := map[history.Announcement]bool{}
 	for _, k := range unsent {
 		lost[k] = true
 	}
@@ -71,6 +74,58 @@ func TestPublishUnanswered(t *testing.T) {
 	}
 }
 
+// TestPublishBesideAStalledBroker has one of two brokers not answer while many publish: what
+// is for the other one is sent in time, and soon nobody waits for the first.
+func TestPublishBesideAStalledBroker(t *testing.T) {
+	c := cluster(t, kfake.NumBrokers(2), kfake.SeedTopics(4, "history.flush"))
+	for p := range int32(4) {
+		if err := c.MoveTopicPartition("history.flush", p, p%2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	var stalled atomic.Bool
+	stalled.Store(true)
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return nil, nil, stalled.Load() && c.CurrentNode() == 1
+	})
+	lost := func(patience time.Duration) int {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		unsent, err := q.Publish(ctx, announced(1000))
+		if err != nil && !errors.Is(err, history.ErrUnavailable) {
+			t.Error(err)
+		}
+		for _, k := range unsent {
+			p := wire.PartitionOf(history.BucketOf(k.Key.UID), 4)
+			if p%2 != 1 {
+				t.Errorf("%s of partition %d, which another broker leads, was not sent", k.Key, p)
+			}
+		}
+		return len(unsent)
+	}
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if lost(1500*time.Millisecond) == 0 {
+				t.Error("all was sent, also to the broker that does not answer")
+			}
+		})
+	}
+	wg.Wait()
+	start := time.Now()
+	if lost(time.Minute); time.Since(start) > 10*time.Second {
+		t.Errorf("took %v, want no waiting any more", time.Since(start))
+	}
+	stalled.Store(false)
+	for late := time.Now().Add(30 * time.Second); lost(10*time.Second) > 0; {
+		if time.Now().After(late) {
+			t.Fatal("the broker answers again, and nothing is sent to it")
+		}
+	}
+}
+
 func TestPublishWithoutBrokers(t *testing.T) {
 	c := cluster(t)
 	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 4})
@@ -93,11 +148,11 @@ func TestPublishDividesMessages(t *testing.T) {
 	if messages < bytes/1024 || messages > bytes/256 {
 		t.Errorf("%d messages for %d bytes, want 256 to 1,024 bytes each", messages, bytes)
 	}
-	var want []history.Dirty
+	var want []history.Announcement
 	for _, m := range wire.Messages(keys, 1, 1024) {
 		want = append(want, m.Keys...)
 	}
-	if got := receive(t, q, len(keys)).Dirty; !slices.Equal(got, want) {
+	if got := receive(t, q, len(keys)).Keys; !slices.Equal(got, want) {
 		t.Error("the messages of a partition came out of order")
 	}
 }

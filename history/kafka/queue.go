@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +33,7 @@ const dialTimeout = 5 * time.Second
 // and within what time it wants the answer.
 const metadataTTL = 3 * time.Second
 
-// maxInFlight bounds the produce requests that wait for brokers, and with them the
+// maxInFlight bounds the produce requests that wait for one broker, and with them the
 // connections: each waits on a connection of its own.
 const maxInFlight = 16
 
@@ -43,10 +44,15 @@ type Queue struct {
 	mechanism sasl.Mechanism
 	transport *kafka.Transport
 	client    *kafka.Client
-	slots     chan struct{} // holds a token per produce request in flight
-	decode    func([]byte) ([]history.Dirty, error)
+	lanes     map[int]*lane // by broker
+	laning    sync.Mutex    // guards lanes
+	decode    func([]byte) ([]history.Announcement, error)
 
 	messages, bytes atomic.Int64 // published
+	skipped         atomic.Int64 // messages that were gone before they could be read
+
+	restoring chan struct{} // holds a token while the topic is made again
+	restored  time.Time     // when that was last tried, guarded by restoring
 }
 
 // Open is [New] and [Queue.Prepare]. The caller closes the queue.
@@ -114,7 +120,8 @@ func newQueue(cfg Config, mechanism sasl.Mechanism) *Queue {
 		mechanism: mechanism,
 		transport: t,
 		client:    &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Transport: t},
-		slots:     make(chan struct{}, maxInFlight),
+		lanes:     map[int]*lane{},
+		restoring: make(chan struct{}, 1),
 		decode:    wire.Batch,
 	}
 }
@@ -130,5 +137,9 @@ func (q *Queue) Close() error {
 func (q *Queue) Stats() (messages, bytes int64) {
 	return q.messages.Load(), q.bytes.Load()
 }
+
+// Skipped returns how many messages this process was to read and could not, because
+// retention or a loss of the brokers had taken them. Their keys are still marked dirty.
+func (q *Queue) Skipped() int64 { return q.skipped.Load() }
 
 func (q *Queue) brokers() string { return strings.Join(q.cfg.Brokers, ",") }

@@ -18,6 +18,8 @@ import (
 
 func TestContract(t *testing.T) { historytest.Queue(t, topics(cluster(t).ListenAddrs())) }
 
+func TestRereadContract(t *testing.T) { historytest.QueueReread(t, topics(cluster(t).ListenAddrs())) }
+
 func TestGroupContract(t *testing.T) { historytest.QueueGroup(t, topics(cluster(t).ListenAddrs())) }
 
 // cluster starts brokers in this process.
@@ -66,11 +68,10 @@ func open(tb testing.TB, cfg kafka.Config) *kafka.Queue {
 }
 
 // announced returns n keys, two of each user.
-func announced(n int) []history.Dirty {
-	keys := make([]history.Dirty, n)
+func announced(n int) []history.Announcement {
+	keys := make([]history.Announcement, n)
 	for i := range keys {
-		k := history.Key{UID: fmt.Sprintf("user%d", i/2), Object: history.Object{ID: fmt.Sprint(i), Type: 1}}
-		keys[i] = history.Dirty{Key: k, Mark: history.Mark(i + 1)}
+		keys[i].Key = history.Key{UID: fmt.Sprintf("user%d", i/2), Object: history.Object{ID: fmt.Sprint(i), Type: 1}}
 	}
 	return keys
 }
@@ -78,12 +79,12 @@ func announced(n int) []history.Dirty {
 // fetch fetches until n keys and poisoned messages have come.
 func fetch(ctx context.Context, claim history.Claim, n int) (history.Delivery, error) {
 	var all history.Delivery
-	for len(all.Dirty)+len(all.Poison) < n {
+	for len(all.Keys)+len(all.Poison) < n {
 		d, err := claim.Fetch(ctx)
 		if err != nil {
 			return all, err
 		}
-		all.Dirty, all.Poison = append(all.Dirty, d.Dirty...), append(all.Poison, d.Poison...)
+		all.Keys, all.Poison = append(all.Keys, d.Keys...), append(all.Poison, d.Poison...)
 		all.Messages, all.Bytes, all.Offsets = all.Messages+d.Messages, all.Bytes+d.Bytes, d.Offsets
 	}
 	return all, nil

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -19,6 +20,17 @@ func retry(ctx context.Context, try func() error) error {
 		err = try()
 	}
 	return err
+}
+
+// persist is retry, and makes a missing topic again.
+func (q *Queue) persist(ctx context.Context, try func() error) error {
+	return retry(ctx, func() error {
+		err := try()
+		if missing(err) {
+			err = cmp.Or(q.restore(ctx), err)
+		}
+		return err
+	})
 }
 
 // isTemporary reports whether brokers or the layout of the cluster may answer

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 )
 
 // openTimeout bounds how long Open waits for brokers and for a new topic.
@@ -24,24 +25,75 @@ func (q *Queue) prepare(ctx context.Context) error {
 	return err
 }
 
-// partitions returns how many partitions the topic has. The transport answers from
-// what it asked the brokers within the last seconds, so that this costs nothing and
-// follows a topic that grows.
+// missing reports whether the brokers do not know the topic. Of one that moves between
+// brokers they may say so for a moment, too.
+func missing(err error) bool {
+	return errors.Is(err, kafka.UnknownTopicOrPartition) || errors.Is(err, protocol.ErrNoTopic)
+}
+
+// restorePause is the least time between two attempts to make a missing topic again.
+const restorePause = time.Second
+
+// restore makes the topic again after somebody has deleted it, once for all callers:
+// nobody is to wait for a restart. Of a topic that is there it takes no notice.
+func (q *Queue) restore(ctx context.Context) error {
+	select {
+	case q.restoring <- struct{}{}:
+		defer func() { <-q.restoring }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if time.Since(q.restored) < restorePause {
+		return nil
+	}
+	defer func() { q.restored = time.Now() }()
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	return q.create(ctx)
+}
+
+// layout is leaders, and makes a missing topic again.
+func (q *Queue) layout(ctx context.Context) (leaders []int, err error) {
+	leaders, err = q.leaders(ctx)
+	if !missing(err) {
+		return leaders, err
+	}
+	if err := q.restore(ctx); err != nil {
+		return nil, err
+	}
+	return q.leaders(ctx)
+}
+
+// partitions returns how many partitions the topic has.
 func (q *Queue) partitions(ctx context.Context) (int, error) {
+	leaders, err := q.leaders(ctx)
+	return len(leaders), err
+}
+
+// leaders returns the brokers that lead the partitions of the topic. The transport
+// answers from what it asked the brokers within the last seconds, so that this costs
+// nothing and follows a topic that grows.
+func (q *Queue) leaders(ctx context.Context) ([]int, error) {
 	res, err := q.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{q.cfg.Topic}})
 	if err != nil {
-		return 0, fmt.Errorf("no broker answers at %s: %w; is Kafka running there, and are address, TLS and credentials right?", q.brokers(), err)
+		return nil, fmt.Errorf("no broker answers at %s: %w; is Kafka running there, and are address, TLS and credentials right?", q.brokers(), err)
 	}
-	n, err := 0, error(kafka.UnknownTopicOrPartition)
+	err = kafka.UnknownTopicOrPartition
+	var leaders []int
 	for _, t := range res.Topics {
 		if t.Name == q.cfg.Topic {
-			n, err = len(t.Partitions), t.Error
+			leaders, err = make([]int, len(t.Partitions)), t.Error
+			for _, p := range t.Partitions {
+				if p.ID >= 0 && p.ID < len(leaders) {
+					leaders[p.ID] = p.Leader.ID
+				}
+			}
 		}
 	}
 	if err != nil {
-		return 0, fmt.Errorf("topic %s: %w", q.cfg.Topic, err)
+		return nil, fmt.Errorf("topic %s: %w", q.cfg.Topic, err)
 	}
-	return n, nil
+	return leaders, nil
 }
 
 // countPartitions asks the brokers themselves, over a connection of its own.

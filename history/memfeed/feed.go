@@ -24,6 +24,16 @@ func (f *Feed) Announce(_ context.Context, changes []history.Change) error {
 	return nil
 }
 
+// Interrupt implements [history.Feed]. It never fails.
+func (f *Feed) Interrupt(_ context.Context, buckets []history.Bucket) error {
+	for _, s := range f.followers() {
+		if since := s.follows(buckets); len(since) > 0 {
+			s.tell(history.News{Since: since})
+		}
+	}
+	return nil
+}
+
 func (f *Feed) followers() []*subscription {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,6 +103,17 @@ func (s *subscription) wants(changes []history.Change) (heard []history.Change) 
 		}
 	}
 	return heard
+}
+
+func (s *subscription) follows(buckets []history.Bucket) (own []history.Bucket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range buckets {
+		if s.buckets[b] {
+			own = append(own, b)
+		}
+	}
+	return own
 }
 
 // tell lets hear follow other buckets meanwhile, and nobody close the subscription.

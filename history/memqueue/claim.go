@@ -95,11 +95,11 @@ func (c *claim) take() (history.Delivery, error) {
 		return d, fmt.Errorf("fetch: %w", err)
 	}
 	for _, m := range c.q.messages[c.q.fetched:] {
-		d.Dirty = append(d.Dirty, m.keys...)
+		d.Keys = append(d.Keys, m.keys...)
 		d.Messages++
 		d.Bytes += m.bytes
 		c.offsets[m.partition] = m.offset + 1
-		if len(d.Dirty) >= maxFetch {
+		if len(d.Keys) >= maxFetch {
 			break
 		}
 	}

@@ -34,7 +34,7 @@ func TestFetchIsBounded(t *testing.T) {
 	}
 	total := 0
 	for total < 80_000 {
-		n := len(consume(t, q).Dirty)
+		n := len(consume(t, q).Keys)
 		if n > 40_000 {
 			t.Errorf("%d keys in a delivery, want about 32,768", n)
 		}

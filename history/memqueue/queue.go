@@ -58,7 +58,7 @@ type message struct {
 	partition int
 	offset    int64
 	bytes     int
-	keys      []history.Dirty
+	keys      []history.Announcement
 }
 
 // New returns an empty queue.
@@ -73,11 +73,11 @@ func New(cfg Config) *Queue {
 
 // Publish implements [history.Publisher]. Keys for which there is no room are
 // unsent, with [history.ErrUnavailable].
-func (q *Queue) Publish(ctx context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+func (q *Queue) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
 	if err := ctx.Err(); err != nil {
 		return keys, fmt.Errorf("publish %d keys: %w", len(keys), err)
 	}
-	var unsent []history.Dirty
+	var unsent []history.Announcement
 	for _, m := range wire.Messages(keys, q.cfg.Partitions, q.cfg.MaxBytes) {
 		if !q.add(m) {
 			unsent = append(unsent, m.Keys...)

@@ -18,11 +18,10 @@ func TestContract(t *testing.T) {
 	})
 }
 
-func announced(n int) []history.Dirty {
-	keys := make([]history.Dirty, n)
+func announced(n int) []history.Announcement {
+	keys := make([]history.Announcement, n)
 	for i := range keys {
-		k := history.Key{UID: fmt.Sprintf("user%d", i/2), Object: history.Object{ID: fmt.Sprint(i), Type: 1}}
-		keys[i] = history.Dirty{Key: k, Mark: history.Mark(i + 1)}
+		keys[i].Key = history.Key{UID: fmt.Sprintf("user%d", i/2), Object: history.Object{ID: fmt.Sprint(i), Type: 1}}
 	}
 	return keys
 }

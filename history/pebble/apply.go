@@ -22,20 +22,17 @@ func (c *Cache) apply(ctx context.Context, writes []history.Write, outcomes []hi
 		return err
 	}
 	defer c.db.leave()
-	var t ticket
-	if err := c.swap(&t, writes, c.encode(writes), outcomes); err != nil {
+	t, err := c.swap(writes, c.encode(writes), outcomes)
+	if err != nil {
 		return err
 	}
-	return c.db.wait(&t)
+	return c.db.wait(t)
 }
 
-// unknown takes back what was applied. A conflict stays one: it was found before
-// anything could fail.
+// unknown takes all back, conflicts too: the call as a whole has not been answered.
 func unknown(outcomes []history.Outcome, err error) []history.Outcome {
 	for i := range outcomes {
-		if outcomes[i].Status != history.Conflict {
-			outcomes[i] = history.Outcome{Err: err}
-		}
+		outcomes[i] = history.Outcome{Err: err}
 	}
 	return outcomes
 }

@@ -2,7 +2,6 @@ package pebble
 
 import (
 	"context"
-	"math"
 
 	"github.com/playhead/playhead/history"
 )
@@ -26,14 +25,14 @@ func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 }
 
 func (c *Cache) backlog(all *[history.Buckets]history.Backlog) (err error) {
-	for key := range c.db.each(appendMark(nil, 0), appendMark(nil, math.MaxInt64), &err) {
-		d, err := parseDirty(key)
+	for key := range c.db.each([]byte{spaceDirty}, []byte{spaceDirty + 1}, &err) {
+		k, mark, err := parseDirty(key)
 		if err != nil {
-			return unavailable(err)
+			continue // the sweep says so
 		}
-		b := &all[history.BucketOf(d.Key.UID)]
+		b := &all[history.BucketOf(k.UID)]
 		if b.Marks++; b.Marks == 1 { // marks stand in the order of their age
-			b.Oldest = d.Mark
+			b.Oldest = mark
 		}
 	}
 	return err

@@ -154,8 +154,7 @@ func beat(at int64) *history.Record {
 		Meta: map[string]string{"title": "The Long Way", "series": "north"},
 	}
 	r := e.Record()
-	r.Revision = rand.Uint64() | 1
-	return r
+	return r.Successor(nil)
 }
 
 func now() int64 { return time.Now().UnixMilli() }

@@ -47,7 +47,13 @@ func (d *DB) checkpoint() error {
 	if err := d.land(landing); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
-	return d.settle(d.journal.number, true)
+	if err := d.persist(d.journal.number); err != nil {
+		return err
+	}
+	if err := d.journal.forget(d.journal.number, true); err != nil {
+		return fmt.Errorf("delete journal: %w", err)
+	}
+	return nil
 }
 
 // turn ends a file of the journal and a generation of what waits at one moment:
@@ -96,17 +102,14 @@ func (d *DB) landSome(items []*item) error {
 	return d.pebble.Apply(b, pebble.NoSync)
 }
 
-// settle makes everything in Pebble durable together with the number of the first
-// file of the journal that is still needed, and deletes the files before it.
-func (d *DB) settle(needed wal.NumWAL, keep bool) error {
+// persist makes everything in Pebble durable together with the number of the first
+// file of the journal that is still needed.
+func (d *DB) persist(needed wal.NumWAL) error {
 	if err := d.pebble.Set([]byte{spaceJournal}, binary.BigEndian.AppendUint64(nil, uint64(needed)), pebble.NoSync); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	if err := d.flush(); err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
-	}
-	if err := d.journal.forget(needed, keep); err != nil {
-		return fmt.Errorf("delete journal: %w", err)
 	}
 	return nil
 }

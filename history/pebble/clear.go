@@ -7,43 +7,57 @@ import (
 )
 
 // Clear implements [history.Applier]. It is durable when it returns.
-func (c *Cache) Clear(ctx context.Context, uid string, typ uint32, until int64) (history.Mark, error) {
+func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (until int64, err error) {
 	if err := c.db.enterWriting(ctx); err != nil {
 		return 0, err
 	}
 	defer c.db.leave()
-	var t ticket
-	mark, err := c.clear(&t, uid, map[uint32]int64{typ: until})
+	t := new(ticket)
+	if until, err = c.clear(t, uid, what); err == nil {
+		err = c.db.wait(t)
+	}
 	if err != nil {
 		return 0, err
 	}
-	return mark, c.db.wait(&t)
+	return until, nil
 }
 
-func (c *Cache) clear(t *ticket, uid string, cleared map[uint32]int64) (history.Mark, error) {
+func (c *Cache) clear(t *ticket, uid string, what history.Clear) (until int64, err error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	b := c.db.pebble.NewBatch()
-	defer b.Close()
+	e := c.edit()
+	defer e.close()
 	u, was, err := c.stored(uid)
 	if err != nil {
 		return 0, err
 	}
-	u.Cleared = mergeCleared(u.Cleared, cleared)
-	mark, err := c.db.nextMark(b)
-	if err != nil {
+	if until = what.Until; what.All {
+		newest, err := c.newest(uid, what.Type)
+		if err != nil {
+			return 0, err
+		}
+		until = max(until, newest)
+	}
+	until = max(until, u.Cleared[what.Type])
+	u.Cleared = mergeCleared(u.Cleared, map[uint32]int64{what.Type: until})
+	if err := e.dropCleared(uid, &u); err != nil {
 		return 0, err
 	}
-	if err := remark(b, move{history.UserKey(uid), was, mark}); err != nil {
+	if err := e.markUser(uid, u, was); err != nil {
 		return 0, err
 	}
-	if err := c.store(b, uid, u, mark); err != nil {
-		return 0, err
+	return until, e.commit(t)
+}
+
+// newest returns the time of a user's newest record of a type, 0 for all types.
+func (c *Cache) newest(uid string, typ uint32) (at int64, err error) {
+	for o, v := range c.records(uid, &err) {
+		if typ == 0 || o.Type == typ {
+			_, record := c.split(v)
+			at = max(at, peek(record).version.Time())
+		}
 	}
-	if err := c.dropCleared(b, uid, &u); err != nil {
-		return 0, err
-	}
-	return mark, c.db.commit(change{all: b, part: b, ticket: t})
+	return at, err
 }
 
 // PutUser implements [history.Archive]. It is durable when it returns.
@@ -52,28 +66,29 @@ func (a *Archive) PutUser(ctx context.Context, uid string, u history.User) error
 		return err
 	}
 	defer a.db.leave()
-	var t ticket
-	if err := a.putUser(&t, uid, u); err != nil {
+	t := new(ticket)
+	if err := a.putUser(t, uid, u); err != nil {
 		return err
 	}
-	return a.db.wait(&t)
+	return a.db.wait(t)
 }
 
 func (a *Archive) putUser(t *ticket, uid string, put history.User) error {
 	a.lock.Lock()
 	defer a.lock.Unlock()
-	b := a.db.pebble.NewBatch()
-	defer b.Close()
+	e := a.edit()
+	defer e.close()
 	u, _, err := a.stored(uid)
 	if err != nil {
 		return err
 	}
 	u.Cleared, u.Pause = mergeCleared(u.Cleared, put.Cleared), u.Pause.Newer(put.Pause)
-	if err := a.store(b, uid, u, 0); err != nil {
+	u.CutTime = max(u.CutTime, put.CutTime)
+	if err := e.dropCleared(uid, &u); err != nil {
 		return err
 	}
-	if err := a.dropCleared(b, uid, &u); err != nil {
+	if err := e.store(uid, u, 0); err != nil {
 		return err
 	}
-	return a.db.commit(change{all: b, part: b, ticket: t})
+	return e.commit(t)
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"maps"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -32,9 +33,9 @@ func TestKeys(t *testing.T) {
 			t.Errorf("key %s: got %s, %v", k, got, err)
 		}
 		for _, k := range []history.Key{k, history.UserKey(k.UID)} {
-			want := history.Dirty{Key: k, Mark: history.Mark(rapid.Int64Min(0).Draw(t, "mark"))}
-			if got, err := pebble.ParseDirty(pebble.AppendDirty(nil, k, want.Mark)); err != nil || got != want {
-				t.Errorf("dirty %v: got %v, %v", want, got, err)
+			want := history.Mark(rapid.Int64Min(0).Draw(t, "mark"))
+			if got, mark, err := pebble.ParseDirty(pebble.AppendDirty(nil, k, want)); err != nil || got != k || mark != want {
+				t.Errorf("dirty %s at %d: got %s, %d, %v", k, want, got, mark, err)
 			}
 		}
 	})
@@ -72,13 +73,25 @@ func TestState(t *testing.T) {
 		want := history.User{
 			Warm:    rapid.Bool().Draw(t, "warm"),
 			Floor:   history.Version(rapid.Int64().Draw(t, "floor")),
-			Cleared: rapid.MapOf(rapid.Uint32(), rapid.Int64()).Draw(t, "cleared"),
+			Cleared: rapid.MapOfN(rapid.Uint32(), rapid.Int64(), 0, 3).Draw(t, "cleared"),
+			CutTime: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "cut time"),
+			Pause: history.Pause{
+				Since: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "since"),
+				Until: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "until"),
+			},
+			Revision: rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "revision"),
 		}
 		got, err := pebble.ParseState(pebble.AppendState(nil, want))
-		if err != nil || got.Warm != want.Warm || got.Floor != want.Floor || !maps.Equal(got.Cleared, want.Cleared) {
+		if err != nil || !sameUser(got, want) {
 			t.Errorf("state %+v: got %+v, %v", want, got, err)
 		}
 	})
+}
+
+func sameUser(a, b history.User) bool {
+	equal := maps.Equal(a.Cleared, b.Cleared)
+	a.Cleared, b.Cleared = nil, nil
+	return equal && reflect.DeepEqual(a, b)
 }
 
 func FuzzState(f *testing.F) {
@@ -93,7 +106,7 @@ func FuzzState(f *testing.F) {
 			return
 		}
 		again, err := pebble.ParseState(pebble.AppendState(nil, u))
-		if err != nil || again.Warm != u.Warm || again.Floor != u.Floor || !maps.Equal(again.Cleared, u.Cleared) {
+		if err != nil || !sameUser(again, u) {
 			t.Errorf("state %x: got %+v, then %+v, %v", b, u, again, err)
 		}
 	})
@@ -104,6 +117,7 @@ func FuzzState(f *testing.F) {
 func FuzzPeek(f *testing.F) {
 	for _, at := range []int64{1, 1 << 20, 1_760_000_000_000} {
 		f.Add(wire.AppendRecord(nil, beat(at)))
+		f.Add(wire.AppendRecord(nil, beat(at).Successor(nil)))
 	}
 	f.Add([]byte("no record"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -113,9 +127,9 @@ func FuzzPeek(f *testing.F) {
 			return
 		}
 		b = wire.AppendRecord(nil, r)
-		version, state := pebble.Peek(b)
-		if version != r.Version || state != r.State {
-			t.Errorf("record %+v: got version %d, state %v", r, version, state)
+		version, state, cell := pebble.Peek(b)
+		if version != r.Version || state != r.State || cell != max(r.CellTime, r.Version.Time()) {
+			t.Errorf("record %+v: got version %d, state %v, cell time %d", r, version, state, cell)
 		}
 	})
 }

@@ -12,6 +12,9 @@ import (
 type change struct {
 	all, part *pebble.Batch
 	ticket    *ticket // nil for a change that need not be durable by itself
+	// follow brings memory up to the change once the journal has it, and may add to
+	// the part. It is nil where memory has nothing of it.
+	follow func() error
 }
 
 // maxBacklog is how many bytes of journal may wait for a checkpoint that is late.
@@ -58,6 +61,11 @@ func (d *DB) commit(c change) error {
 	if d.journal.size.Load() > journalSize {
 		d.checkpointSoon()
 	}
+	if c.follow != nil {
+		if err := c.follow(); err != nil {
+			return d.fault.fail(err)
+		}
+	}
 	if c.part.Empty() {
 		return nil
 	}
@@ -65,13 +73,4 @@ func (d *DB) commit(c change) error {
 		return d.fault.fail(err)
 	}
 	return d.fault.err() // Pebble logs a fatal error and returns nil
-}
-
-// wait returns when a change is durable.
-func (d *DB) wait(t *ticket) error {
-	t.done.Wait()
-	if t.err != nil {
-		return d.fault.fail(t.err)
-	}
-	return nil
 }

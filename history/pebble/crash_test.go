@@ -66,10 +66,7 @@ func kill(t *testing.T, dir string, after int, acked map[history.Key]int64) {
 func wantAcked(t *testing.T, db *pebble.DB, acked map[history.Key]int64) {
 	t.Helper()
 	keys := make([]history.Key, 0, len(acked))
-	marks := map[history.Key]history.Mark{}
-	for _, d := range allDirty(t, db) {
-		marks[d.Key] = d.Mark
-	}
+	dirty := allDirty(t, db)
 	for k := range acked {
 		keys = append(keys, k)
 	}
@@ -82,11 +79,11 @@ func wantAcked(t *testing.T, db *pebble.DB, acked map[history.Key]int64) {
 		if e.Err != nil || e.Record == nil || e.Record.Position < acked[k] {
 			t.Errorf("load %s: got %+v, %v; want position %d or later", k, e.Record, e.Err, acked[k])
 		}
-		if marks[k] == 0 {
+		if !dirty[k] {
 			t.Errorf("%s has no dirty mark", k)
 		}
-		if rows[i] == nil || rows[i].Position < acked[k] {
-			t.Errorf("get %s: got %+v, want position %d or later", k, rows[i], acked[k])
+		if r := rows[i].Record; r == nil || r.Position < acked[k] {
+			t.Errorf("get %s: got %+v, want position %d or later", k, r, acked[k])
 		}
 	}
 }

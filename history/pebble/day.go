@@ -34,37 +34,51 @@ func (d *Days) see(ctx context.Context, sightings []history.Sighting, seen []his
 		return err
 	}
 	defer d.db.leave()
-	var t ticket
-	if err := d.note(&t, sightings, seen); err != nil {
+	t, err := d.note(sightings, seen)
+	if err != nil {
 		return err
 	}
-	return d.db.wait(&t)
+	return d.db.wait(t)
 }
 
-func (d *Days) note(t *ticket, sightings []history.Sighting, seen []history.Seen) error {
+// note returns what the answers wait for.
+func (d *Days) note(sightings []history.Sighting, seen []history.Seen) (*ticket, error) {
 	d.db.cache.Lock()
 	defer d.db.cache.Unlock()
 	b := d.db.pebble.NewIndexedBatch() // users may come twice
 	defer b.Close()
 	at := d.db.config.Now()
+	var relied *ticket
 	for i, s := range sightings {
 		key := appendUser(nil, spaceSeen, s.UID)
 		days, err := seenDays(b, key)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		days, seen[i].First = days.With(s.Day)
 		if seen[i].At = at.UnixMilli(); !seen[i].First {
+			relied = later(relied, d.db.daysPending.of(key))
 			continue
 		}
 		if err := set(b, key, binary.BigEndian.AppendUint64(nil, uint64(days))); err != nil { //nolint:gosec // never negative
-			return err
+			return nil, err
 		}
 		if err := set(b, appendOwed(nil, history.First{Sighting: s, At: at.UnixMilli()}), nil); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return d.db.commit(change{all: b, part: b, ticket: t})
+	if b.Empty() {
+		return relied, nil
+	}
+	t := new(ticket)
+	return t, d.db.commit(change{all: b, part: b, ticket: t, follow: func() error {
+		for i, s := range sightings {
+			if seen[i].First {
+				d.db.daysPending.put(appendUser(nil, spaceSeen, s.UID), t)
+			}
+		}
+		return nil
+	}})
 }
 
 // seenDays reads the days of a user, none when the value is not one.

@@ -29,6 +29,8 @@ type Config struct {
 	Now func() time.Time
 	// Logger hears of changes of state and of failures. nil means nobody does.
 	Logger *slog.Logger
+	// Registry takes the metrics. nil means they are not exported.
+	Registry prometheus.Registerer
 
 	// Of the tests.
 	fs   vfs.FS
@@ -73,6 +75,7 @@ type DB struct {
 	journal *journal
 	syncs   prometheus.Histogram // of the journal, in seconds
 	fault   *fault
+	damage  *damage
 
 	// gate is held for reading by every call and for writing by Close, so that no
 	// call meets a closed Pebble, which would panic.
@@ -90,6 +93,10 @@ type DB struct {
 
 	none *memory // of the archive, empty
 
+	// Changes under way, under the locks of the halves; those of the days under the
+	// lock of the cache.
+	cachePending, archivePending, daysPending pending
+
 	due, stop, done chan struct{} // of checkpoints
 }
 
@@ -99,18 +106,51 @@ type DB struct {
 // DB.
 func Open(dir string, config Config) (*DB, error) {
 	config = config.withDefaults()
+	broken := newFault(config.Logger)
 	d := &DB{
-		config: config, fs: config.fs, fault: newFault(config.Logger),
+		config: config, fs: tables{config.fs, broken}, fault: broken,
+		damage: newDamage(config.Logger, config.Registry),
 		syncs:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "playhead_store_sync_seconds"}),
 		memory: newMemory(config.hash), none: newMemory(config.hash),
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	if err := d.open(dir); err != nil {
-		return nil, fmt.Errorf("open store: %w", errors.Join(err, d.release()))
+	if err := d.openOrFail(dir); err != nil {
+		return nil, openError{err}
 	}
+	d.fault.before = d.journal.sync
 	d.fault.opened.Store(true)
 	go d.checkpoints()
 	return d, nil
+}
+
+// openOrFail opens the store, unless Pebble cannot write: then it tries for as long as it
+// takes, and so might whoever waits for it. The directory stays locked in that case,
+// until the process ends.
+func (d *DB) openOrFail(dir string) error {
+	opened := make(chan error, 1)
+	go func() {
+		err := d.open(dir)
+		if err != nil && d.fault.err() == nil {
+			err = errors.Join(err, d.release())
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		return errors.Join(err, d.fault.err())
+	case <-d.fault.failed:
+		return d.fault.err()
+	}
+}
+
+// Ready reports why the store takes no writes at this moment, nil when it does. A full
+// disk is a reason for as long as there is no room.
+func (d *DB) Ready(ctx context.Context) error {
+	err := d.enterWriting(ctx)
+	if err == nil {
+		d.leave()
+	}
+	return err
 }
 
 // Close waits for the calls under way, moves what waits to Pebble and gives the

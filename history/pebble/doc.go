@@ -14,5 +14,13 @@
 //
 // There is one journal, and what a crash takes of it is always its end. A change
 // that need not survive by itself is therefore not synced: when it is on disk,
-// everything before it is there too.
+// everything before it is there too. Pebble never has more than the journal has on
+// disk.
+//
+// A change is visible before it is on disk, so that calls share an fsync, and whoever
+// answers by what was seen waits for the same fsync.
+//
+// A file beside the journal says how far the journal is on disk. A start that finds
+// less is a start over damage, and refuses; what a crash took from the end was beyond
+// that, and is left out.
 package pebble

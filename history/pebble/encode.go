@@ -20,7 +20,8 @@ type entry struct {
 // recordSize is a guess, to have room for most.
 const recordSize = 256
 
-// encode leaves room for the mark in front of each record.
+// encode leaves room for the mark in front of each record. No new content is settled,
+// whatever the caller says.
 func (c *Cache) encode(writes []history.Write) *encoded {
 	e := &encoded{bytes: make([]byte, 0, recordSize*len(writes)), entries: make([]entry, len(writes))}
 	for i := range writes {
@@ -29,7 +30,9 @@ func (c *Cache) encode(writes []history.Write) *encoded {
 		e.entries[i].key = len(e.bytes)
 		e.entries[i].hash = c.memory.hash(e.bytes[start:])
 		e.bytes = append(e.bytes, make([]byte, markSize)...)
+		record := len(e.bytes)
 		e.bytes = wire.AppendRecord(e.bytes, writes[i].Record)
+		e.bytes[record+wire.RevisionEnd-1] &= 0xff >> 1
 		e.entries[i].value = len(e.bytes)
 	}
 	return e

@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	dto "github.com/prometheus/client_model/go"
 
@@ -31,6 +32,38 @@ func (d *DB) Checkpoint() {
 	}
 }
 
+// CheckpointWhile makes a checkpoint, and calls meanwhile when records are on their way to
+// Pebble, when they are there, and when all of it is on disk but the journal still whole.
+// No other one is made at that time.
+func (d *DB) CheckpointWhile(meanwhile func()) error {
+	close(d.stop)
+	<-d.done
+	d.stop, d.done = make(chan struct{}), make(chan struct{})
+	defer func() { go d.checkpoints() }()
+	landing, err := d.turn()
+	meanwhile()
+	if err == nil {
+		err = d.land(landing)
+	}
+	meanwhile()
+	if err == nil {
+		err = d.persist(d.journal.number)
+	}
+	meanwhile()
+	if err == nil {
+		err = d.journal.forget(d.journal.number, true)
+	}
+	return err
+}
+
+// Flush writes what Pebble has in memory to tables, as it does by itself when that is
+// much. What waits stays in memory.
+func (d *DB) Flush() {
+	if err := d.pebble.Flush(); err != nil {
+		panic(err)
+	}
+}
+
 // Syncs returns how many fsyncs the journal has made.
 func (d *DB) Syncs() uint64 {
 	var m dto.Metric
@@ -50,8 +83,20 @@ var (
 	ParseState  = parseState
 )
 
-// Peek returns the version and the state of an encoded record.
-func Peek(record []byte) (history.Version, history.State) {
+// Peek returns the version, the state and the cell time of an encoded record.
+func Peek(record []byte) (history.Version, history.State, int64) {
 	s := peek(record)
-	return s.version, s.state
+	return s.version, s.state, s.cellTime
+}
+
+// Damage replaces the cell of a key in the archive by bytes, under another text of the
+// object if one is given.
+func (a *Archive) Damage(k history.Key, object string, value []byte) {
+	key := appendKey(nil, a.space, k)
+	if object != "" {
+		key = append(appendUser(nil, a.space, k.UID), object...)
+	}
+	if err := a.db.pebble.Set(key, value, pebble.NoSync); err != nil {
+		panic(err)
+	}
 }

@@ -7,8 +7,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/wal"
 )
 
@@ -17,8 +19,9 @@ import (
 // from there. It is Pebble's logger, because that is where Pebble says so.
 type fault struct {
 	log      *slog.Logger
-	opened   atomic.Bool // Open has returned
-	troubled atomic.Bool // the last flush or compaction failed
+	before   func() error // of a flush; set before opened
+	opened   atomic.Bool  // Open has returned
+	troubled atomic.Bool  // the last flush or compaction failed
 	failed   chan struct{}
 	once     sync.Once
 	cause    error // written before failed is closed
@@ -41,7 +44,9 @@ func (f *fault) err() error {
 // fail keeps the first fault and returns it.
 func (f *fault) fail(err error) error {
 	f.once.Do(func() {
-		f.log.Error("store failed, no more writes until it is opened again", "error", err)
+		if f.opened.Load() { // or Open says so
+			f.log.Error("store failed, no more writes until it is opened again", "error", err)
+		}
 		f.cause = unavailable(fmt.Errorf("store failed: %w", err))
 		close(f.failed)
 	})
@@ -85,10 +90,13 @@ func (f *fault) LogCreated(wal.CreateInfo) {}
 func (f *fault) listener() *pebble.EventListener {
 	return &pebble.EventListener{
 		BackgroundError: func(err error) {
-			if !f.troubled.Swap(true) {
+			if !f.opened.Load() && !pebble.IsCorruptionError(err) {
+				_ = f.fail(err) // a start must not wait until it can write
+			} else if !f.troubled.Swap(true) {
 				f.log.Error("store cannot write in the background", "error", err)
 			}
 		},
+		FlushBegin: func(pebble.FlushInfo) { f.flushing() },
 		FlushEnd: func(i pebble.FlushInfo) {
 			if i.Err == nil && f.troubled.Swap(false) {
 				f.log.Info("store writes in the background again")
@@ -100,4 +108,33 @@ func (f *fault) listener() *pebble.EventListener {
 		WriteStallBegin: func(i pebble.WriteStallBeginInfo) { f.log.Warn("store stalls writes", "reason", i.Reason) },
 		WriteStallEnd:   func() { f.log.Info("store goes on with writes") },
 	}
+}
+
+// flushing keeps Pebble from being ahead of the journal: a change that a crash took from
+// the end of the journal must not be in a table, perhaps without its other half that
+// waited in memory. If the journal cannot be written, the flush ends as by a crash.
+func (f *fault) flushing() {
+	if !f.opened.Load() {
+		return // all of it is from the journal
+	}
+	if err := f.before(); err != nil {
+		_ = f.fail(err)
+		runtime.Goexit()
+	}
+}
+
+// tables makes Pebble wait before it tries again to write a table, which it otherwise
+// does at once, as fast as it can.
+type tables struct {
+	vfs.FS
+	fault *fault
+}
+
+const retryTable = 100 * time.Millisecond
+
+func (t tables) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if t.fault.troubled.Load() && strings.HasSuffix(name, ".sst") {
+		time.Sleep(retryTable)
+	}
+	return t.FS.Create(name, category)
 }

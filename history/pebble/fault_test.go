@@ -3,6 +3,7 @@ package pebble_test
 import (
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -17,26 +18,61 @@ import (
 // disk is a disk that can be full.
 type disk struct {
 	vfs.FS
-	mem  *vfs.MemFS
-	full atomic.Pointer[string] // no file whose name has this in it can be written
-	free atomic.Uint64          // bytes, of a terabyte
+	mem     *vfs.MemFS
+	full    atomic.Pointer[string] // no file whose name has this in it can be written
+	free    atomic.Uint64          // bytes, of a terabyte
+	sick    atomic.Bool            // tables cannot be read
+	stalled atomic.Pointer[stall]
 }
 
 func newDisk() *disk {
-	d := &disk{mem: vfs.NewCrashableMem()}
+	d := new(disk)
+	d.free.Store(1 << 39)
+	d.use(vfs.NewCrashableMem())
+	return d
+}
+
+// use makes it the disk of other files.
+func (d *disk) use(mem *vfs.MemFS) {
+	d.mem = mem
 	d.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		full := d.full.Load()
 		if full != nil && op.Kind.ReadOrWrite() == errorfs.OpIsWrite && strings.Contains(op.Path, *full) {
 			return syscall.ENOSPC
 		}
+		if stalled := d.stalled.Load(); stalled != nil && strings.HasSuffix(op.Path, ".log") {
+			switch op.Kind {
+			case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+				return stalled.wait()
+			}
+		}
+		if d.sick.Load() && op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst") {
+			return syscall.EIO
+		}
 		return nil
 	}))
-	d.free.Store(1 << 39)
-	return d
 }
 
 func (d *disk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: d.free.Load(), TotalBytes: 1 << 40}, nil
+}
+
+// stall is a disk whose syncs of the journal do not return.
+type stall struct {
+	once    sync.Once
+	begun   chan struct{} // closed when a sync has begun
+	release chan error    // what a sync returns; closed for nil
+}
+
+func (d *disk) stall() *stall {
+	s := &stall{begun: make(chan struct{}), release: make(chan error)}
+	d.stalled.Store(s)
+	return s
+}
+
+func (s *stall) wait() error {
+	s.once.Do(func() { close(s.begun) })
+	return <-s.release
 }
 
 func (d *disk) fill(name string) { d.full.Store(&name) }
@@ -50,11 +86,11 @@ func refuses(t *testing.T, db *pebble.DB, why string) {
 	if o.Status != history.Unknown {
 		t.Errorf("apply: got status %d, want unknown", o.Status)
 	}
-	_, clearing := db.Cache().Clear(ctx, k.UID, 0, 1)
+	_, clearing := db.Cache().Clear(ctx, k.UID, history.Clear{Until: 1})
 	errs := map[string]error{
 		"apply": o.Err, "clear": clearing, "clear archive": db.Archive().PutUser(ctx, k.UID, history.User{Cleared: map[uint32]int64{0: 1}}),
 		"warm":   db.Cache().Warm(ctx, k.UID, history.Warmth{}),
-		"settle": db.Cache().Settle(ctx, []history.Dirty{{Key: k, Mark: 1}}),
+		"settle": db.Cache().Settle(ctx, []history.Content{{Key: k, Revision: 1}}),
 		"put":    errors.Join(db.Archive().Put(ctx, []history.Cell{{Key: k, Record: beat(now())}})...),
 	}
 	for name, err := range errs {
@@ -81,7 +117,7 @@ func reads(t *testing.T, db *pebble.DB, k history.Key, want *history.Record) {
 func TestDiskNearlyFull(t *testing.T) {
 	d := newDisk()
 	db := open(t, "store", pebble.Config{}.On(d))
-	r, _ := put(t, db.Cache(), viewing(1, 1))
+	r := put(t, db.Cache(), viewing(1, 1))
 	d.free.Store(20 << 20)
 	refuses(t, db, "only 20 MiB are free on the disk")
 	reads(t, db, viewing(1, 1), r)
@@ -97,7 +133,11 @@ func TestDiskFull(t *testing.T) {
 		fail       func(db *pebble.DB)
 	}{
 		{"journal", ".log", func(db *pebble.DB) {
-			db.Cache().Apply(t.Context(), []history.Write{{Key: viewing(1, 2), Record: beat(now())}})
+			k := viewing(2, 2)
+			db.Cache().Apply(t.Context(), []history.Write{{Key: k, Record: beat(now())}})
+			if e := db.Cache().Load(t.Context(), []history.Key{k})[0]; !errors.Is(e.Err, history.ErrUnavailable) {
+				t.Errorf("load %s, which is not on disk: got %+v, want ErrUnavailable", k, e)
+			}
 		}},
 		{"manifest", "MANIFEST", (*pebble.DB).Checkpoint},
 		{"next journal", "journal", (*pebble.DB).Checkpoint},
@@ -108,7 +148,7 @@ func TestDiskFull(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, mark := put(t, db.Cache(), viewing(1, 1))
+			r := put(t, db.Cache(), viewing(1, 1))
 			d.fill(test.file)
 			test.fail(db)
 			if err := db.Run(t.Context()); !errors.Is(err, history.ErrUnavailable) || !errors.Is(err, syscall.ENOSPC) {
@@ -123,7 +163,7 @@ func TestDiskFull(t *testing.T) {
 			d.clean()
 			db = open(t, "store", pebble.Config{}.On(d.mem.CrashClone(vfs.CrashCloneCfg{})))
 			reads(t, db, viewing(1, 1), r)
-			wantDirty(t, db, map[history.Key]history.Mark{viewing(1, 1): mark})
+			wantDirty(t, db, viewing(1, 1))
 		})
 	}
 }
@@ -132,7 +172,7 @@ func TestDiskFull(t *testing.T) {
 func TestDiskFullForAFlush(t *testing.T) {
 	d := newDisk()
 	db := open(t, "store", pebble.Config{}.On(d))
-	r, _ := put(t, db.Cache(), viewing(1, 1))
+	r := put(t, db.Cache(), viewing(1, 1))
 	d.fill(".sst")
 	over := make(chan struct{})
 	go func() {
@@ -146,4 +186,68 @@ func TestDiskFullForAFlush(t *testing.T) {
 	d.clean()
 	<-over
 	reads(t, db, viewing(1, 1), r)
+}
+
+// TestDiskSickWhileChanging fails to read in the middle of calls that change all of a
+// user. What waits in memory is still there afterwards.
+func TestDiskSickWhileChanging(t *testing.T) {
+	d, uid := newDisk(), viewing(1, 0).UID
+	db, err := pebble.Open("store", pebble.Config{}.On(d))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writes := make([]history.Write, 500)
+	for i := range writes {
+		writes[i] = history.Write{Key: viewing(1, i), Record: beat(now())}
+	}
+	mustApply(t, db.Cache(), writes)
+	closed(t, db) // and with it what the store has read
+
+	db = open(t, "store", pebble.Config{Keep: 10}.On(d))
+	r := beat(now())
+	mustApply(t, db.Cache(), []history.Write{{Key: viewing(1, 0), Record: r, Base: writes[0].Record.Revision}})
+	d.sick.Store(true)
+	_, pausing := db.Cache().Pause(t.Context(), uid, false, now())
+	_, clearing := db.Cache().Clear(t.Context(), uid, history.Clear{All: true})
+	warming := db.Cache().Warm(t.Context(), uid, history.Warmth{Pause: history.Pause{Since: now()}})
+	for what, err := range map[string]error{"pause": pausing, "clear": clearing, "warm": warming} {
+		if !errors.Is(err, history.ErrUnavailable) || !errors.Is(err, syscall.EIO) {
+			t.Errorf("%s: got %v, want ErrUnavailable because of EIO", what, err)
+		}
+	}
+	d.sick.Store(false)
+	reads(t, db, viewing(1, 0), r)
+	if page, err := db.Cache().List(t.Context(), uid, history.Query{Limit: 1000}); err != nil || len(page.Items) != len(writes) {
+		t.Errorf("list: got %d items, %v; want %d", len(page.Items), err, len(writes))
+	}
+}
+
+// TestOpenOnFullDisk ends with one line that says what to do, and opens when there is
+// room again, with all that was there.
+func TestOpenOnFullDisk(t *testing.T) {
+	for _, file := range []string{".sst", "MANIFEST", ".log", "journal-synced", ""} {
+		d := newDisk()
+		db := open(t, "store", pebble.Config{}.On(d))
+		r := put(t, db.Cache(), viewing(1, 1))
+		left := newDisk()
+		left.use(d.mem.CrashClone(vfs.CrashCloneCfg{}))
+		left.fill(file)
+		_, err := pebble.Open("store", pebble.Config{}.On(left))
+		if !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), "make room on the disk and start again") {
+			t.Errorf("open with no room for %q: got %v, want one line about ENOSPC", file, err)
+		}
+		reads(t, open(t, "store", pebble.Config{}.On(left.mem.CrashClone(vfs.CrashCloneCfg{}))), viewing(1, 1), r)
+	}
+}
+
+// TestReady follows the room on the disk.
+func TestReady(t *testing.T) {
+	d := newDisk()
+	db := open(t, "store", pebble.Config{}.On(d))
+	for _, free := range []uint64{1 << 39, 20 << 20, 1 << 39} {
+		d.free.Store(free)
+		if err := db.Ready(t.Context()); (err != nil) != (free == 20<<20) || err != nil && !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("with %d bytes free: got %v", free, err)
+		}
+	}
 }

@@ -2,10 +2,9 @@ package pebble
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
@@ -16,12 +15,14 @@ import (
 type half struct {
 	db    *DB
 	space byte
-	// marked says that values begin with a dirty mark, 0 for none. It is the latest
-	// that was set; whether it still stands is known by its own key.
-	marked bool
-	life   time.Duration // of a record after its event
-	lock   *sync.Mutex   // makes compare and set one step
-	memory *memory
+	// marked says that values begin with their dirty mark, 0 where there is none: of a
+	// settled content, and of a user's own state that the archive has. Pebble may still have
+	// the mark of what was settled in memory since.
+	marked  bool
+	life    time.Duration // of a record after its event
+	lock    *sync.Mutex   // makes compare and set one step
+	memory  *memory
+	pending *pending
 }
 
 const markSize = 8
@@ -37,17 +38,25 @@ func (h *half) split(value []byte) (history.Mark, []byte) {
 // oldest returns the time before which records have outlived their life.
 func (h *half) oldest() int64 { return h.db.now() - h.life.Milliseconds() }
 
-// record decodes a value, nil when it is from before the oldest time.
+// record decodes a value, nil when it is from before the oldest time. It fails with
+// [wire.ErrCorrupt].
 func (h *half) record(value []byte, oldest int64) (*history.Record, error) {
 	_, b := h.split(value)
-	if peek(b).version.Time() < oldest {
+	if outlived(b, oldest) {
 		return nil, nil
 	}
 	r, err := wire.Record(b)
-	if err != nil {
-		return nil, unavailable(err)
+	if err == nil && value != nil && (r == nil || r.Version == 0) {
+		err = fmt.Errorf("record of %d bytes has no event: %w", len(b), wire.ErrCorrupt)
 	}
-	return r, nil
+	return r, err
+}
+
+// outlived reports whether an encoded record is from before the oldest time. What
+// has no version is no record, but damaged.
+func outlived(record []byte, oldest int64) bool {
+	version := peek(record).version
+	return version != 0 && version.Time() < oldest
 }
 
 // state decodes a user's state.
@@ -82,15 +91,6 @@ func (h *half) stored(uid string) (u history.User, mark history.Mark, err error)
 	return u, mark, err
 }
 
-func (h *half) store(b *pebble.Batch, uid string, u history.User, mark history.Mark) error {
-	h.memory.forget(uid)
-	var v []byte
-	if h.marked {
-		v = binary.BigEndian.AppendUint64(v, uint64(mark))
-	}
-	return set(b, appendUser(nil, h.space, uid), appendState(v, u))
-}
-
 // get calls use with the value of a key, nil when the key is absent. The lock is
 // held.
 func (h *half) get(key []byte, use func(value []byte) error) error {
@@ -98,31 +98,4 @@ func (h *half) get(key []byte, use func(value []byte) error) error {
 		return use(v)
 	}
 	return get(h.db.pebble, key, use)
-}
-
-// dropCleared deletes every record of a user that a clear mark covers.
-func (h *half) dropCleared(b *pebble.Batch, uid string, u *history.User) (err error) {
-	for o, v := range h.records(uid, &err) {
-		if _, record := h.split(v); peek(record).version.Time() > u.ClearedAt(o.Type) {
-			continue
-		}
-		if err := h.drop(b, history.Key{UID: uid, Object: o}, v); err != nil {
-			return err
-		}
-	}
-	return err
-}
-
-// drop deletes a record, or a user's own state, and its dirty mark.
-func (h *half) drop(b *pebble.Batch, k history.Key, value []byte) error {
-	mark, _ := h.split(value)
-	if err := unmark(b, k, mark); err != nil {
-		return err
-	}
-	key := appendKey(nil, h.space, k)
-	h.memory.drop(k.UID, key)
-	if err := b.Delete(key, nil); err != nil {
-		return unavailable(err)
-	}
-	return nil
 }

@@ -1,13 +1,11 @@
 package pebble
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 
+	"github.com/cockroachdb/pebble/v2/batchrepr"
 	"github.com/cockroachdb/pebble/v2/record"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/wal"
@@ -19,29 +17,26 @@ import (
 // which lets calls that wait at the same time share an fsync.
 //
 // What it says is absolute, set this and delete that. To apply it again, over a
-// store that has seen all of it or a part, leads to the same end.
+// store that has seen all of it or a part, leads to the same end. Of a settle it has only
+// that the mark goes; the record that had it becomes settled by that, see [DB.redo].
 type journal struct {
-	dir     wal.Dir
+	synced  *synced
 	files   wal.Manager
 	writer  wal.Writer
 	number  wal.NumWAL   // of the file that is written
 	size    atomic.Int64 // of it, in bytes
 	waiting chan struct{}
-}
 
-// ticket is what a caller waits with for its change to be on disk.
-type ticket struct {
-	done sync.WaitGroup
-	err  error
+	mu    sync.Mutex // of the writer
+	place uint64     // of the last change
+	last  *ticket    // of the last change, nil if it has none
 }
 
 // openJournal prepares a directory for files after those that are there; begin
 // makes the first one.
-func openJournal(dir wal.Dir, old wal.Logs, syncs prometheus.Histogram, log *fault) (*journal, error) {
-	j := &journal{dir: dir, waiting: make(chan struct{}, record.SyncConcurrency-1)}
-	if n := len(old); n > 0 {
-		j.number = old[n-1].Num
-	}
+func openJournal(dir wal.Dir, old wal.Logs, s *synced, syncs prometheus.Histogram, log *fault) (*journal, error) { //nolint:revive // what it is made of
+	j := &journal{synced: s, waiting: make(chan struct{}, record.SyncConcurrency-1)}
+	dir.FS = journalFS{dir.FS, j}
 	var err error
 	j.files, err = wal.Init(wal.Options{
 		Primary:              dir,
@@ -59,13 +54,18 @@ func openJournal(dir wal.Dir, old wal.Logs, syncs prometheus.Histogram, log *fau
 
 // begin ends the file that is written, durably, and begins the next one.
 func (j *journal) begin() (err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if err := j.end(); err != nil {
 		return err
 	}
+	ended := begun{number: j.number + 1, before: j.number, length: j.size.Load()}
 	j.number++
 	j.size.Store(0)
-	j.writer, err = j.files.Create(j.number, int(j.number))
-	return err
+	if j.writer, err = j.files.Create(j.number, int(j.number)); err != nil {
+		return err
+	}
+	return j.synced.begin(ended)
 }
 
 func (j *journal) end() error {
@@ -80,16 +80,50 @@ func (j *journal) end() error {
 // append adds a change. It is on disk when the ticket is done; without a ticket,
 // when a later change is.
 func (j *journal) append(change []byte, t *ticket) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.write(change, t)
+}
+
+func (j *journal) write(change []byte, t *ticket) error {
 	var o wal.SyncOptions
+	j.place++
+	j.last = t
 	if t != nil {
 		j.waiting <- struct{}{}
 		t.done.Add(1)
+		t.place = j.place
 		o = wal.SyncOptions{Done: &t.done, Err: &t.err}
 	}
 	size, err := j.writer.WriteRecord(change, o, nil)
 	j.size.Store(size)
 	return err
 }
+
+// sync returns when all that was appended is on disk.
+func (j *journal) sync() error {
+	t, err := j.lastTicket()
+	if err != nil {
+		return err
+	}
+	t.done.Wait()
+	return t.err
+}
+
+// lastTicket returns a ticket of the last change. If nobody waits for that, it appends
+// a change of nothing.
+func (j *journal) lastTicket() (*ticket, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.last != nil {
+		return j.last, nil
+	}
+	t := new(ticket)
+	return t, j.write(nothing, t)
+}
+
+// nothing is an encoded batch that changes nothing.
+var nothing = make([]byte, batchrepr.HeaderLen)
 
 // forget deletes the files before a number, or keeps one of them to write over.
 func (j *journal) forget(before wal.NumWAL, keep bool) error {
@@ -101,46 +135,8 @@ func (j *journal) forget(before wal.NumWAL, keep bool) error {
 }
 
 // close closes the journal. What was appended without a ticket is on disk too.
-func (j *journal) close() error { return errors.Join(j.end(), j.files.Close()) }
-
-// replay calls use with every change in a file. Only the last file may have a torn
-// end: nobody was told that what it held is safe.
-func replay(log wal.LogicalLog, last bool, use func(change []byte) error) (err error) {
-	fs, path := log.SegmentLocation(0)
-	f, err := fs.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	r := newReader(record.NewReader, f, log.Num)
-	for {
-		change, err := nextChange(r)
-		switch {
-		case errors.Is(err, io.EOF), last && errors.Is(err, record.ErrUnexpectedEOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("journal %s is damaged at byte %d: %w", path, r.Offset(), err)
-		}
-		if err := use(change); err != nil {
-			return err
-		}
-	}
-}
-
-// newReader calls open, whose second argument has a type that Pebble does not
-// export.
-func newReader[N ~uint64](open func(io.Reader, N) *record.Reader, r io.Reader, n wal.NumWAL) *record.Reader {
-	return open(r, N(n))
-}
-
-func nextChange(r *record.Reader) ([]byte, error) {
-	change, err := r.Next()
-	if err != nil {
-		return nil, err
-	}
-	var b bytes.Buffer
-	_, err = b.ReadFrom(change)
-	return b.Bytes(), err
+func (j *journal) close() error {
+	return errors.Join(j.end(), j.files.Close(), j.synced.file.Close())
 }
 
 // makeDir makes a directory whose name is durable, and those above it.
@@ -154,7 +150,12 @@ func makeDir(fs vfs.FS, path string) error {
 	if err := fs.MkdirAll(path, 0o750); err != nil {
 		return err
 	}
-	dir, err := fs.OpenDir(above)
+	return syncDir(fs, above)
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(fs vfs.FS, path string) error {
+	dir, err := fs.OpenDir(path)
 	if err != nil {
 		return err
 	}

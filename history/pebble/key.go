@@ -3,9 +3,11 @@ package pebble
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"strconv"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 )
 
 // The keyspaces. A user's records stand together, in the order of the objects'
@@ -62,10 +64,8 @@ func parseKey(key []byte) (history.Key, error) {
 	return history.Key{UID: string(uid), Object: o}, err
 }
 
-// appendDirty appends the key of a dirty mark. Marks never repeat, so the key of a
-// replaced mark never comes back: to settle is to delete without looking. They
-// stand in order of time, not by bucket, because a store writes fastest at the end
-// of a keyspace.
+// appendDirty appends the key of a dirty mark. They stand in order of time, not by
+// bucket, because a store writes fastest at the end of a keyspace.
 func appendDirty(dst []byte, k history.Key, m history.Mark) []byte {
 	dst = appendMark(dst, m)
 	dst = append(append(dst, k.UID...), '/')
@@ -86,9 +86,12 @@ const (
 	dirtyPrefix = 1 + 8
 )
 
-func parseDirty(key []byte) (history.Dirty, error) {
+func parseDirty(key []byte) (history.Key, history.Mark, error) {
+	if len(key) < dirtyPrefix {
+		return history.Key{}, 0, fmt.Errorf("dirty mark of %d bytes: %w", len(key), wire.ErrCorrupt)
+	}
 	k, err := history.ParseKey(string(key[dirtyPrefix:]))
-	return history.Dirty{Key: k, Mark: history.Mark(binary.BigEndian.Uint64(key[1:]))}, err
+	return k, history.Mark(binary.BigEndian.Uint64(key[1:])), err
 }
 
 // after returns the first key that does not have the given prefix.

@@ -1,15 +1,20 @@
 package pebble
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 )
 
 // Overdue implements [history.Ledger]. Marks stand in the order of their age, so
 // that it reads no more than it returns when all buckets are asked for.
-func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Dirty, error) {
+func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	if err := c.db.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -18,7 +23,10 @@ func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.
 	for _, b := range buckets {
 		asked[b] = true
 	}
-	before := history.Mark(c.db.config.Now().Add(-age).UnixMicro())
+	before := []byte{spaceDirty + 1}
+	if age > 0 {
+		before = appendMark(nil, history.Mark(c.db.config.Now().Add(-age).UnixMicro()+1))
+	}
 	overdue, err := c.overdue(&asked, before, limit)
 	if err != nil {
 		return nil, err
@@ -26,37 +34,93 @@ func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.
 	return overdue, nil
 }
 
-func (c *Cache) overdue(asked *[history.Buckets]bool, before history.Mark, limit int) (overdue []history.Dirty, err error) {
-	for key := range c.db.each(appendMark(nil, 0), appendMark(nil, before), &err) {
+func (c *Cache) overdue(asked *[history.Buckets]bool, before []byte, limit int) (overdue []history.Key, err error) {
+	for key := range c.db.each([]byte{spaceDirty}, before, &err) {
 		if len(overdue) >= limit {
 			break
 		}
-		d, err := parseDirty(key)
+		k, _, err := parseDirty(key)
 		if err != nil {
-			return nil, unavailable(err)
+			c.db.damage.cell("dirty marks", fmt.Sprintf("%x", key), err)
+			continue
 		}
-		if asked[history.BucketOf(d.Key.UID)] {
-			overdue = append(overdue, d)
+		if asked[history.BucketOf(k.UID)] {
+			overdue = append(overdue, k)
 		}
 	}
 	return overdue, err
 }
 
-// Settle implements [history.Ledger]. It needs neither a comparison, because a
-// mark that was replaced is gone, nor an fsync: a settle that is lost is made again
-// by the sweep, and one that is on disk has the archived record before it in the
+const settleStep = 100 // contents under one lock
+
+// Settle implements [history.Ledger]. It needs no fsync: a settle that is lost is made
+// again by the sweep, and one that is on disk has the archived record before it in the
 // same log.
-func (c *Cache) Settle(ctx context.Context, marks []history.Dirty) error {
+func (c *Cache) Settle(ctx context.Context, contents []history.Content) error {
 	if err := c.db.enterWriting(ctx); err != nil {
 		return err
 	}
 	defer c.db.leave()
-	b := c.db.pebble.NewBatchWithSize(64 * len(marks))
-	defer b.Close()
-	for _, m := range marks {
-		if err := unmark(b, m.Key, m.Mark); err != nil {
+	for some := range slices.Chunk(contents, settleStep) {
+		if err := c.settle(some); err != nil {
 			return err
 		}
 	}
-	return c.db.commit(change{all: b, part: b})
+	return nil
+}
+
+func (c *Cache) settle(contents []history.Content) error {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	e := c.edit()
+	defer e.close()
+	e.settles = make([]item, 0, len(contents))
+	for _, x := range contents {
+		settle := e.settleRecord
+		if x.Key.IsUser() {
+			settle = e.settleUser
+		}
+		if err := settle(x); err != nil {
+			return err
+		}
+	}
+	return e.commit(nil)
+}
+
+// settleRecord sets the bit in the record that the archive has, and removes its mark.
+// A key without a record has no mark; of one that has outlived its life both go.
+func (e *edit) settleRecord(x history.Content) error {
+	key := appendKey(nil, e.space, x.Key)
+	return e.get(key, func(v []byte) error {
+		mark, record := e.split(v)
+		switch {
+		case mark == 0:
+			return nil
+		case x.Revision == 0 && outlived(record, e.oldest()):
+			return e.drop(x.Key, v)
+		case x.Revision == 0 || !history.SameContent(wire.Revision(record), x.Revision):
+			return nil
+		}
+		e.settle(x.Key, key, settled(v))
+		return unmark(e.batch, x.Key, mark)
+	})
+}
+
+// settled returns a copy of the value of a record, settled and without a mark.
+func settled(value []byte) []byte {
+	value = bytes.Clone(value)
+	binary.BigEndian.PutUint64(value, 0)
+	value[markSize+wire.RevisionEnd-1] |= byte(history.SettledBit >> 56)
+	return value
+}
+
+func (e *edit) settleUser(x history.Content) error {
+	u, mark, err := e.stored(x.Key.UID)
+	if err != nil || mark == 0 || u.Revision != x.Revision {
+		return err
+	}
+	if err := unmark(e.batch, x.Key, mark); err != nil {
+		return err
+	}
+	return e.store(x.Key.UID, u, 0)
 }

@@ -52,8 +52,8 @@ func (l *life) want(k history.Key, inCache, inArchive bool) {
 	if err != nil || err2 != nil {
 		l.Fatal(err, err2)
 	}
-	if (got[0] != nil) != inArchive || (len(row.Items) > 0) != inArchive {
-		l.Errorf("%v: get got %+v, row %d items; want it in the archive: %v", l.clock, got[0], len(row.Items), inArchive)
+	if (got[0].Record != nil) != inArchive || (len(row.Items) > 0) != inArchive {
+		l.Errorf("%v: get got %+v, row %d items; want it in the archive: %v", l.clock, got[0].Record, len(row.Items), inArchive)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestLife(t *testing.T) {
 	l.clock = l.clock.Add(time.Millisecond)
 	l.want(k, false, true)
 	l.swept(1)
-	wantDirty(t, l.db, nil)
+	wantDirty(t, l.db)
 	l.clock = l.clock.Add(89 * 24 * time.Hour)
 	l.want(k, false, false)
 	l.swept(1)
@@ -121,7 +121,7 @@ func TestExpiredIsNoBase(t *testing.T) {
 		l.clock = l.clock.Add(2 * time.Hour)
 		r := l.write(k)
 		l.want(k, true, true)
-		wantDirty(t, l.db, map[history.Key]history.Mark{k: history.Mark(l.clock.UnixMicro())})
+		wantDirty(t, l.db, k)
 		l.swept(0)
 		if got := l.db.Cache().Load(t.Context(), []history.Key{k})[0].Record; got.Revision != r.Revision {
 			t.Errorf("after a checkpoint %v: got revision %x, want %x", checkpoint, got.Revision, r.Revision)

@@ -16,14 +16,21 @@ func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.
 	}
 	defer c.db.leave()
 	oldest := c.oldest()
-	if p := newPager(q, oldest); c.glance(uid, p) {
-		return p.page()
-	}
 	p := newPager(q, oldest)
-	if err := c.scan(uid, p); err != nil {
+	if !c.glance(uid, p) {
+		p = newPager(q, oldest)
+		if err := c.scan(uid, p); err != nil {
+			return history.Page{}, err
+		}
+	}
+	page, err := p.page()
+	if err == nil {
+		err = c.db.wait(p.seen)
+	}
+	if err != nil {
 		return history.Page{}, err
 	}
-	return p.page()
+	return page, nil
 }
 
 // glance makes the page of the user's head and reports whether that was possible.
@@ -35,13 +42,14 @@ func (c *Cache) glance(uid string, p *pager) bool {
 		return false
 	}
 	p.user = c.aged(h.user, p.oldest)
+	p.seen = c.pending.of(appendUser(nil, c.space, uid))
 	return h.read(p)
 }
 
 // scan makes the page of all that there is, and remembers the head of it.
 func (c *Cache) scan(uid string, p *pager) error {
 	h := &head{}
-	r, err := c.begin(uid, h)
+	r, err := c.begin(uid, h, p)
 	if err != nil {
 		return err
 	}
@@ -67,11 +75,16 @@ func (c *Cache) scan(uid string, p *pager) error {
 
 // begin takes in a user at one moment and lets a head hear of what is written from
 // then on.
-func (c *Cache) begin(uid string, h *head) (*row, error) {
+func (c *Cache) begin(uid string, h *head, p *pager) (*row, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.memory.heads.put(uid, h)
-	return c.row(uid)
+	r, err := c.row(uid)
+	if err != nil {
+		return nil, err
+	}
+	p.seen = c.pending.of(r.prefix)
+	return r, nil
 }
 
 // remember fills the head, unless it is no longer of this moment.

@@ -67,7 +67,7 @@ func (l *lister) write(t *rapid.T, n int) {
 
 func (l *lister) clear(t *rapid.T) {
 	typ, until := rapid.Uint32Range(0, 2).Draw(t, "type"), l.drawTime(t)-200
-	if _, err := l.db.Cache().Clear(t.Context(), viewing(l.user, 0).UID, typ, until); err != nil {
+	if _, err := l.db.Cache().Clear(t.Context(), viewing(l.user, 0).UID, history.Clear{Type: typ, Until: until}); err != nil {
 		t.Fatal(err)
 	}
 	cleared := maps.Clone(l.cleared.Cleared)

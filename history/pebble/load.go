@@ -17,12 +17,17 @@ func (h *half) load(ctx context.Context, keys []history.Key) ([]history.Entry, e
 		return nil, err
 	}
 	defer h.db.leave()
-	known, snapshot := h.moment(keys)
+	known, snapshot := h.moments(keys)
 	defer snapshot.Close()
 	entries := make([]history.Entry, len(keys))
 	l := loader{half: h, from: snapshot, oldest: h.oldest()}
 	for i, k := range keys {
 		entries[i] = l.load(k, &known[i])
+	}
+	for i := range known {
+		if err := h.db.wait(known[i].seen); err != nil {
+			entries[i] = history.Entry{Err: err}
+		}
 	}
 	return entries, nil
 }
@@ -32,17 +37,18 @@ type known struct {
 	waiting []byte // the record, nil when it does not wait
 	user    history.User
 	hasUser bool
+	seen    *ticket
 }
 
-// moment returns what memory has of the keys, and Pebble as it is at that moment.
-func (h *half) moment(keys []history.Key) ([]known, *pebble.Snapshot) {
+// moments returns what memory has of the keys, and Pebble as it is at that moment.
+func (h *half) moments(keys []history.Key) ([]known, *pebble.Snapshot) {
 	all := make([]known, len(keys))
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	var key []byte
 	for i, k := range keys {
 		key = appendKey(key[:0], h.space, k)
-		all[i].waiting = h.memory.get(key)
+		all[i].waiting, all[i].seen = h.memory.get(key), h.pending.of(key)
 		all[i].user, all[i].hasUser = h.memory.users.get(k.UID)
 	}
 	return all, h.db.pebble.NewSnapshot()
@@ -68,21 +74,25 @@ func (l *loader) load(k history.Key, m *known) (e history.Entry) {
 	if e.Err == nil && !k.IsUser() {
 		e.Record, e.Err = l.recordOf(k, m.waiting)
 	}
-	if e.Err != nil {
-		return history.Entry{Err: e.Err}
-	}
 	return e
 }
 
+// recordOf fails with a [history.DamageError] when the record cannot be decoded.
 func (l *loader) recordOf(k history.Key, waiting []byte) (r *history.Record, err error) {
-	if waiting != nil {
-		return l.record(waiting, l.oldest)
+	decode := func(v []byte) error {
+		found, err := l.record(v, l.oldest)
+		if err != nil {
+			return damaged(k, v, err)
+		}
+		r = found
+		return nil
 	}
-	l.key = appendKey(l.key[:0], l.space, k)
-	err = get(l.from, l.key, func(v []byte) (err error) {
-		r, err = l.record(v, l.oldest)
-		return err
-	})
+	if waiting != nil {
+		err = decode(waiting)
+	} else {
+		l.key = appendKey(l.key[:0], l.space, k)
+		err = get(l.from, l.key, decode)
+	}
 	return r, err
 }
 

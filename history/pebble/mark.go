@@ -82,7 +82,7 @@ func remark(b *pebble.Batch, moves ...move) error {
 	return nil
 }
 
-// unmark removes a dirty mark if it still stands.
+// unmark removes the dirty mark of a key, if it has one.
 func unmark(b *pebble.Batch, k history.Key, m history.Mark) error {
 	if m == 0 {
 		return nil
@@ -93,14 +93,15 @@ func unmark(b *pebble.Batch, k history.Key, m history.Mark) error {
 	return nil
 }
 
-// stands reports whether a dirty mark has not been settled.
-func (d *DB) stands(k history.Key, m history.Mark) (stands bool, err error) {
-	if m == 0 {
-		return false, nil
+// markUser gives a user's own state a new revision and a new mark, and stores it.
+func (e *edit) markUser(uid string, u history.User, was history.Mark) error {
+	mark, err := e.db.nextMark(e.batch)
+	if err != nil {
+		return err
 	}
-	err = get(d.pebble, appendDirty(nil, k, m), func(v []byte) error {
-		stands = v != nil
-		return nil
-	})
-	return stands, err
+	u.Revision = history.NewRevision()
+	if err := remark(e.batch, move{history.UserKey(uid), was, mark}); err != nil {
+		return err
+	}
+	return e.store(uid, u, mark)
 }

@@ -3,6 +3,8 @@ package pebble
 import (
 	"encoding/binary"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
 )
@@ -42,8 +44,11 @@ func newMemory(hash func(key []byte) uint64) *memory {
 	}
 }
 
-// stampOf reads the stamp of a value of the cache.
+// stampOf reads the stamp of a value of the cache; that of a damaged one is no base.
 func stampOf(value []byte) stamp {
+	if len(value) < markSize {
+		return stamp{}
+	}
 	return stamp{
 		revision: wire.Revision(value[markSize:]),
 		mark:     history.Mark(binary.BigEndian.Uint64(value)),
@@ -53,19 +58,24 @@ func stampOf(value []byte) stamp {
 // get returns the value of a key that waits, nil if none does.
 func (m *memory) get(key []byte) []byte { return m.waiting.get(m.hash(key), key) }
 
-// write is told of a new record of a user.
-func (m *memory) write(uid string, object, record []byte) {
-	if h, ok := m.heads.get(uid); ok {
-		h.write(object, record)
+// put takes a new record of a user in. It goes to Pebble at once, by the batch, when
+// another one of the same hash is in its way.
+func (m *memory) put(b *pebble.Batch, x item) error {
+	if h, ok := m.heads.get(x.uid); ok {
+		h.write(x.object(), x.value[markSize:])
 	}
+	if m.waiting.put(x) {
+		return nil
+	}
+	m.stamps.forget(x.hash)
+	return set(b, x.key, x.value)
 }
 
 // drop forgets a record of a user.
-func (m *memory) drop(uid string, key []byte) {
-	hash := m.hash(key)
-	m.waiting.drop(hash, key)
-	m.stamps.forget(hash)
-	m.heads.forget(uid)
+func (m *memory) drop(x item) {
+	m.waiting.drop(x.hash, x.key)
+	m.stamps.forget(x.hash)
+	m.heads.forget(x.uid)
 }
 
 // forget forgets a user's state.

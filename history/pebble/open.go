@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -13,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 )
 
 // open opens Pebble, brings it up to the end of the journal, and begins a new
@@ -33,19 +36,29 @@ func (d *DB) open(dir string) error {
 	if d.lock, err = lockDirectory(d.fs, dir); err != nil {
 		return err
 	}
+	r := &replay{
+		dir: d.fs.PathJoin(dir, "journal"), syncedPath: d.fs.PathJoin(dir, syncedName),
+		log: d.config.Logger, use: d.redo,
+	}
+	if r.begun, r.reached, err = readSynced(d.fs, r.syncedPath); err != nil {
+		return err
+	}
 	options := d.options()
 	options.Lock = d.lock
+	options.ErrorIfNotExists = r.begun.number > 0 || r.reached.number > 0
 	if d.pebble, err = pebble.Open(dir, options); err != nil {
 		return err
 	}
-	if err := d.recover(wal.Dir{FS: d.fs, Dirname: d.fs.PathJoin(dir, "journal")}); err != nil {
+	if err := d.recover(wal.Dir{FS: d.fs, Dirname: r.dir}, r); err != nil {
 		return err
 	}
 	return d.openMarks()
 }
 
-// recover replays what the journal has and Pebble may lack.
-func (d *DB) recover(dir wal.Dir) error {
+// recover replays what the journal has and Pebble may lack, and begins a new file. What
+// was replayed is in Pebble for good before that, so that no file with a torn end ever
+// has one behind it.
+func (d *DB) recover(dir wal.Dir, r *replay) error {
 	if err := makeDir(d.fs, dir.Dirname); err != nil {
 		return err
 	}
@@ -53,25 +66,29 @@ func (d *DB) recover(dir wal.Dir) error {
 	if err != nil {
 		return err
 	}
-	if d.journal, err = openJournal(dir, logs, d.syncs, d.fault); err != nil {
-		return err
-	}
 	needed, err := d.neededJournal()
 	if err != nil {
 		return err
 	}
-	for i, log := range logs {
-		if log.Num < needed { // kept to be written over
-			continue
-		}
-		if err := replay(log, i == len(logs)-1, d.redo); err != nil {
-			return err
-		}
+	last, err := r.all(logs, needed)
+	if err != nil {
+		return err
+	}
+	s, err := openSynced(d.fs, d.dir)
+	if err != nil {
+		return err
+	}
+	if d.journal, err = openJournal(dir, logs, s, d.syncs, d.fault); err != nil {
+		return err
+	}
+	d.journal.number = last
+	if err := d.persist(last + 1); err != nil {
+		return err
 	}
 	if err := d.journal.begin(); err != nil {
 		return err
 	}
-	return d.settle(d.journal.number, false)
+	return d.journal.forget(last+1, false)
 }
 
 // redo applies a change again.
@@ -81,7 +98,36 @@ func (d *DB) redo(change []byte) error {
 	if err := b.SetRepr(change); err != nil {
 		return err
 	}
-	return d.pebble.Apply(b, pebble.NoSync)
+	if err := d.pebble.Apply(b, pebble.NoSync); err != nil {
+		return err
+	}
+	for r := b.Reader(); ; {
+		kind, key, _, ok, err := r.Next()
+		if !ok || err != nil {
+			return err
+		}
+		if kind == pebble.InternalKeyKindDelete && key[0] == spaceDirty {
+			if err := d.resettle(key); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// resettle settles the record whose mark a change has taken away. Marks never repeat: a
+// record that was written since, or is gone, has another mark or none.
+func (d *DB) resettle(dirty []byte) error {
+	k, mark, err := parseDirty(dirty)
+	if err != nil || k.IsUser() {
+		return nil //nolint:nilerr // what cannot be read is no mark of a record
+	}
+	key := appendKey(nil, spaceCache, k)
+	return get(d.pebble, key, func(v []byte) error {
+		if len(v) < markSize+wire.RevisionEnd || stampOf(v).mark != mark {
+			return nil
+		}
+		return d.pebble.Set(key, settled(v), pebble.NoSync)
+	})
 }
 
 // neededJournal returns the number of the first file of the journal that Pebble
@@ -95,6 +141,22 @@ func (d *DB) neededJournal() (n wal.NumWAL, err error) {
 	})
 	return n, err
 }
+
+// openError says in one line why a store does not open, and what to do.
+type openError struct{ cause error }
+
+func (e openError) Error() string {
+	said := "open store: " + strings.ReplaceAll(e.cause.Error(), "\n", "; ")
+	switch {
+	case errors.Is(e.cause, syscall.ENOSPC):
+		return said + ": make room on the disk and start again"
+	case errors.Is(e.cause, errDamaged), pebble.IsCorruptionError(e.cause), errors.Is(e.cause, fs.ErrNotExist), errors.Is(e.cause, pebble.ErrDBDoesNotExist):
+		return said + ": restore the data directory from a backup"
+	}
+	return said
+}
+
+func (e openError) Unwrap() error { return e.cause }
 
 // lockDirectory tells a directory in use from one that cannot be written to:
 // whoever holds the lock makes locking fail, not opening the file.

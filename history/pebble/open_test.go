@@ -125,7 +125,7 @@ func TestCloseThenCall(t *testing.T) {
 	closed(t, db)
 	closed(t, db)
 	ctx, k := t.Context(), viewing(1, 1)
-	_, clearing := db.Cache().Clear(ctx, k.UID, 0, 1)
+	_, clearing := db.Cache().Clear(ctx, k.UID, history.Clear{Until: 1})
 	_, listing := db.Cache().List(ctx, k.UID, history.Query{Limit: 1})
 	_, overdue := db.Cache().Overdue(ctx, nil, 0, 1)
 	_, getting := db.Archive().Get(ctx, []history.Key{k})
@@ -163,12 +163,12 @@ func TestCanceled(t *testing.T) {
 }
 
 // put stores a first record under a mark.
-func put(tb testing.TB, cache history.Cache, k history.Key) (*history.Record, history.Mark) {
+func put(tb testing.TB, cache history.Cache, k history.Key) *history.Record {
 	tb.Helper()
 	r := beat(now())
 	out := cache.Apply(tb.Context(), []history.Write{{Key: k, Record: r, Mark: true}})[0]
 	if out.Status != history.Applied {
 		tb.Fatalf("apply %s: got status %d, %v; want applied", k, out.Status, out.Err)
 	}
-	return r, out.Mark
+	return r
 }

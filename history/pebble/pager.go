@@ -3,6 +3,7 @@ package pebble
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/playhead/playhead/history"
@@ -18,6 +19,7 @@ type pager struct {
 	found  []found // newest first
 	cut    bool    // there were more
 	steady bool    // what it sees never changes
+	seen   *ticket // what whoever reads the page waits for
 }
 
 type place struct {
@@ -104,6 +106,9 @@ func (p *pager) page() (history.Page, error) {
 	}
 	for _, f := range p.found {
 		item, err := p.item(f)
+		if errors.Is(err, wire.ErrCorrupt) {
+			continue // whoever loads it tells
+		}
 		if err != nil {
 			return history.Page{}, err
 		}
@@ -118,7 +123,7 @@ func (p *pager) item(f found) (item history.Item, err error) {
 	}
 	r, err := wire.Record(f.record)
 	if err != nil {
-		return item, unavailable(err)
+		return item, err
 	}
 	item.Record = r.Visible(item.Object, &p.user)
 	return item, nil

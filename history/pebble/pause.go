@@ -4,74 +4,61 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"math/rand/v2"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
 )
 
 // Pause implements [history.Applier]. It is durable when it returns.
-func (c *Cache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, history.Mark, error) {
+func (c *Cache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
 	if err := c.db.enterWriting(ctx); err != nil {
-		return history.Pause{}, 0, err
+		return history.Pause{}, err
 	}
 	defer c.db.leave()
-	var t ticket
-	pause, mark, err := c.pause(&t, uid, recording, at)
+	t := new(ticket)
+	pause, err := c.pause(t, uid, recording, at)
 	if err == nil {
-		err = c.db.wait(&t)
+		err = c.db.wait(t)
 	}
 	if err != nil {
-		return history.Pause{}, 0, err
+		return history.Pause{}, err
 	}
-	return pause, mark, nil
+	return pause, nil
 }
 
-func (c *Cache) pause(t *ticket, uid string, recording bool, at int64) (history.Pause, history.Mark, error) {
+func (c *Cache) pause(t *ticket, uid string, recording bool, at int64) (history.Pause, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	b := c.db.pebble.NewBatch()
-	defer b.Close()
+	e := c.edit()
+	defer e.close()
 	u, was, err := c.stored(uid)
 	if err != nil {
-		return u.Pause, 0, err
+		return u.Pause, err
 	}
-	newest, err := c.renumber(b, uid)
+	newest, err := e.renumber(uid)
 	if err != nil {
-		return u.Pause, 0, err
+		return u.Pause, err
 	}
 	u.Pause = u.Pause.Switched(recording, at, newest)
-	mark, err := c.db.nextMark(b)
-	if err != nil {
-		return u.Pause, 0, err
+	if err := e.markUser(uid, u, was); err != nil {
+		return u.Pause, err
 	}
-	if err := remark(b, move{history.UserKey(uid), was, mark}); err != nil {
-		return u.Pause, 0, err
-	}
-	if err := c.store(b, uid, u, mark); err != nil {
-		return u.Pause, 0, err
-	}
-	return u.Pause, mark, c.db.commit(change{all: b, part: b, ticket: t})
+	return u.Pause, e.commit(t)
 }
 
-// renumber gives each record of a user another revision, and returns the time of the
-// newest.
-func (c *Cache) renumber(b *pebble.Batch, uid string) (newest int64, err error) {
-	revision := rand.Uint64()>>1 + 1
-	for o, v := range c.records(uid, &err) {
+// renumber gives each record of a user another revision, a settled one a settled one,
+// and returns the time of the newest.
+func (e *edit) renumber(uid string) (newest int64, err error) {
+	revision := history.NewRevision()
+	for o, v := range e.records(uid, &err) {
 		if len(v) < markSize+wire.RevisionEnd {
 			continue // it cannot be read, and nobody holds it
 		}
 		value := bytes.Clone(v)
-		binary.LittleEndian.PutUint64(value[markSize+1:], revision)
+		settled := wire.Revision(value[markSize:]) & history.SettledBit
+		binary.LittleEndian.PutUint64(value[markSize+1:], revision|settled)
 		newest = max(newest, peek(value[markSize:]).version.Time())
-		key := appendKey(nil, c.space, history.Key{UID: uid, Object: o})
-		c.memory.drop(uid, key) // it waits no more
-		if err := set(b, key, value); err != nil {
-			return newest, err
-		}
+		e.put(history.Key{UID: uid, Object: o}, value)
 	}
 	return newest, err
 }

@@ -62,12 +62,12 @@ func (b before) Apply(ctx context.Context, writes []history.Write) []history.Out
 	return b.cache.Apply(ctx, writes)
 }
 
-func (b before) Clear(ctx context.Context, uid string, typ uint32, until int64) (history.Mark, error) {
+func (b before) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
 	b.do()
-	return b.cache.Clear(ctx, uid, typ, until)
+	return b.cache.Clear(ctx, uid, what)
 }
 
-func (b before) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, history.Mark, error) {
+func (b before) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
 	b.do()
 	return b.cache.Pause(ctx, uid, recording, at)
 }
@@ -82,7 +82,7 @@ func (b before) List(ctx context.Context, uid string, q history.Query) (history.
 	return b.cache.List(ctx, uid, q)
 }
 
-func (b before) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Dirty, error) {
+func (b before) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	b.do()
 	return b.cache.Overdue(ctx, buckets, age, limit)
 }
@@ -92,9 +92,9 @@ func (b before) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 	return b.cache.Backlog(ctx, buckets)
 }
 
-func (b before) Settle(ctx context.Context, marks []history.Dirty) error {
+func (b before) Settle(ctx context.Context, contents []history.Content) error {
 	b.do()
-	return b.cache.Settle(ctx, marks)
+	return b.cache.Settle(ctx, contents)
 }
 
 func (b before) Trim(ctx context.Context, uids []string) error {

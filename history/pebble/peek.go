@@ -10,14 +10,16 @@ import (
 // summary is what the store itself has to know of an encoded record, a small part of
 // what decoding it costs.
 type summary struct {
-	version history.Version
-	state   history.State
+	version  history.Version
+	state    history.State
+	cellTime int64 // see [history.Record.CellTime]
 }
 
 // The numbers of the fields in the message Record, in the order of the bytes.
 const (
-	fieldVersion = 2
-	fieldState   = 3
+	fieldCellDrift = 2
+	fieldVersion   = 3
+	fieldState     = 4
 )
 
 // peek reads the summary of an encoded record; of bytes that are not a record it
@@ -27,11 +29,14 @@ func peek(record []byte) (s summary) {
 		return s
 	}
 	record = record[wire.RevisionEnd:]
+	drift, n := varintField(record, fieldCellDrift)
+	record = record[n:]
 	if v, n := varintField(record, fieldVersion); n > 0 {
 		s.version, record = history.Version(v), record[n:]
 	}
 	v, _ := varintField(record, fieldState)
 	s.state = history.State(v)
+	s.cellTime = s.version.Time() + int64(drift)
 	return s
 }
 

@@ -26,6 +26,8 @@ func TestPowerLoss(t *testing.T) {
 			"clear":      m.clear,
 			"put":        m.put,
 			"checkpoint": m.checkpoint,
+			"meanwhile":  m.meanwhile,
+			"flush":      func(*rapid.T) { m.db.Flush() },
 			"restart":    m.restart,
 			"crash":      m.crash,
 		})
@@ -45,7 +47,7 @@ type powered struct {
 // state is all that a store holds.
 type state struct {
 	cache, archive map[history.Key]uint64 // revisions
-	dirty          map[history.Key]history.Mark
+	dirty          map[history.Key]bool
 	cleared        map[string]int64
 	times          map[uint64]int64 // of revisions
 }
@@ -54,7 +56,7 @@ func newState() state {
 	return state{
 		map[history.Key]uint64{},
 		map[history.Key]uint64{},
-		map[history.Key]history.Mark{},
+		map[history.Key]bool{},
 		map[string]int64{},
 		map[uint64]int64{},
 	}
@@ -90,6 +92,7 @@ func (m *powered) drawTime(t *rapid.T) int64 {
 func (m *powered) drawRecord(t *rapid.T) *history.Record {
 	r := beat(m.drawTime(t))
 	m.present().times[r.Revision] = r.Version.Time()
+	m.present().times[r.Revision|history.SettledBit] = r.Version.Time()
 	return r
 }
 
@@ -109,29 +112,29 @@ func (m *powered) apply(t *rapid.T) {
 		return
 	}
 	s.cache[w.Key] = w.Record.Revision
-	if w.Mark {
-		s.dirty[w.Key] = o.Mark
-	}
+	s.dirty[w.Key] = true
 	m.next(s, true)
 }
 
 func (m *powered) settle(t *rapid.T) {
 	s, k := m.present().clone(), drawKey(t)
-	if err := m.db.Cache().Settle(t.Context(), []history.Dirty{{Key: k, Mark: s.dirty[k]}}); err != nil {
+	if err := m.db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: s.cache[k]}}); err != nil {
 		t.Fatal(err)
 	}
-	delete(s.dirty, k)
+	if delete(s.dirty, k); s.cache[k] != 0 {
+		s.cache[k] |= history.SettledBit
+	}
 	m.next(s, false)
 }
 
 func (m *powered) clear(t *rapid.T) {
 	s, uid, until := m.present().clone(), drawKey(t).UID, m.drawTime(t)
-	mark, err := m.db.Cache().Clear(t.Context(), uid, 0, until)
+	_, err := m.db.Cache().Clear(t.Context(), uid, history.Clear{Until: until})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.cleared[uid] = max(s.cleared[uid], until)
-	s.dirty[history.UserKey(uid)] = mark
+	s.dirty[history.UserKey(uid)] = true
 	for k, revision := range s.cache {
 		if k.UID == uid && s.times[revision] <= s.cleared[uid] {
 			delete(s.cache, k)
@@ -146,7 +149,7 @@ func (m *powered) put(t *rapid.T) {
 	if errs := m.db.Archive().Put(t.Context(), []history.Cell{cell}); errs != nil {
 		t.Fatal(errs[0])
 	}
-	if r := cell.Record; r.Version.Time() >= s.times[s.archive[cell.Key]] {
+	if r := cell.Record; r.Version.Time() > s.times[s.archive[cell.Key]] {
 		s.archive[cell.Key] = r.Revision
 		m.next(s, true)
 	}
@@ -164,6 +167,19 @@ func (m *powered) checkpoint(t *rapid.T) {
 	m.look(t)
 	m.db.Checkpoint()
 	m.look(t)
+}
+
+// meanwhile settles and writes while a checkpoint is under way.
+func (m *powered) meanwhile(t *rapid.T) {
+	err := m.db.CheckpointWhile(func() {
+		for range rapid.IntRange(0, 3).Draw(t, "calls") {
+			rapid.SampledFrom([]func(*rapid.T){m.apply, m.settle, m.clear}).Draw(t, "call")(t)
+			m.look(t)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (m *powered) restart(t *rapid.T) {
@@ -207,9 +223,7 @@ func (m *powered) read(t *rapid.T) state {
 			m.readKey(t, s, viewing(user, object))
 		}
 	}
-	for _, d := range allDirty(t, m.db) {
-		s.dirty[d.Key] = d.Mark
-	}
+	s.dirty = allDirty(t, m.db)
 	return s
 }
 
@@ -225,7 +239,7 @@ func (m *powered) readKey(t *rapid.T, s state, k history.Key) {
 	if at := e.User.ClearedAt(k.Object.Type); at > 0 {
 		s.cleared[k.UID] = at
 	}
-	if stored[0] != nil {
-		s.archive[k] = stored[0].Revision
+	if r := stored[0].Record; r != nil {
+		s.archive[k] = r.Revision
 	}
 }

@@ -28,61 +28,86 @@ func (a *Archive) put(ctx context.Context, cells []history.Cell) error {
 		return err
 	}
 	defer a.db.leave()
-	var t ticket
-	if err := a.setNewer(&t, cells); err != nil {
+	t, err := a.setNewer(cells)
+	if err != nil {
 		return err
 	}
-	return a.db.wait(&t)
+	return a.db.wait(t)
 }
 
 // setNewer makes those cells visible than which no newer ones stand, in the archive
-// or in the call itself.
-func (a *Archive) setNewer(t *ticket, cells []history.Cell) error {
+// or in the call itself. All that is to stand is on disk when the ticket is done.
+func (a *Archive) setNewer(cells []history.Cell) (*ticket, error) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	b := a.db.pebble.NewBatchWithSize(recordSize * len(cells))
 	defer b.Close()
-	p := putter{archive: a, batch: b, times: make(map[history.Key]int64, len(cells))}
+	p := putter{archive: a, batch: b, own: make(map[history.Key][]byte, len(cells)), values: make([]byte, 0, recordSize*len(cells))}
 	for _, cell := range cells {
 		if err := p.put(cell); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return a.db.commit(change{all: b, part: b, ticket: t})
+	if b.Empty() {
+		return p.seen, nil
+	}
+	t := new(ticket)
+	return t, a.db.commit(change{all: b, part: b, ticket: t, follow: func() error {
+		for k := range p.own {
+			a.pending.put(appendUser(p.key[:0], a.space, k.UID), t)
+		}
+		return nil
+	}})
 }
 
-// putter collects the cells of a call. The times are those of the call's own, which
-// the store does not show yet.
+// putter collects the cells of a call. The own ones are those of the call, which the
+// store does not show yet.
 type putter struct {
-	archive    *Archive
-	batch      *pebble.Batch
-	times      map[history.Key]int64
-	key, value []byte
+	archive *Archive
+	batch   *pebble.Batch
+	own     map[history.Key][]byte
+	key     []byte
+	values  []byte  // one behind the other
+	seen    *ticket // what the cells rely on that stay
 }
 
 func (p *putter) put(cell history.Cell) error {
 	p.key = appendKey(p.key[:0], p.archive.space, cell.Key)
-	stands, err := p.stands(cell.Key)
-	if err != nil {
-		return err
+	start := len(p.values)
+	p.values = wire.AppendRecord(p.values, cell.Record)
+	value := p.values[start:len(p.values):len(p.values)]
+	if stands := p.own[cell.Key]; stands != nil {
+		return p.set(cell.Key, newer(stands, value))
 	}
-	at := cell.Record.Version.Time()
-	if at < stands {
-		return nil
-	}
-	p.times[cell.Key] = at
-	p.value = wire.AppendRecord(p.value[:0], cell.Record)
-	return set(p.batch, p.key, p.value)
+	return get(p.archive.db.pebble, p.key, func(stands []byte) error {
+		return p.set(cell.Key, newer(stands, value))
+	})
 }
 
-// stands returns the time of the cell that has the key, 0 for none.
-func (p *putter) stands(k history.Key) (at int64, err error) {
-	if at, ok := p.times[k]; ok {
-		return at, nil
-	}
-	err = get(p.archive.db.pebble, p.key, func(v []byte) error {
-		at = peek(v).version.Time()
+// set adds a cell, nil for the one that stands.
+func (p *putter) set(k history.Key, value []byte) error {
+	if value == nil {
+		p.seen = later(p.seen, p.archive.pending.of(p.key))
 		return nil
-	})
-	return at, err
+	}
+	p.own[k] = value
+	return set(p.batch, p.key, value)
+}
+
+// newer returns what takes the place of a cell that stands, nil when that stays: the
+// cell with the later cell time, and of two contents with one cell time what both are
+// folds of. One that cannot be read stands in nobody's way.
+func newer(stands, put []byte) []byte {
+	if peek(put).cellTime > peek(stands).cellTime {
+		return put
+	}
+	a, err := wire.Record(stands)
+	if err != nil || a == nil || a.Version == 0 {
+		return put
+	}
+	b, err := wire.Record(put)
+	if err != nil || b.CellTime < a.CellTime || history.Same(a, b) {
+		return nil
+	}
+	return wire.AppendRecord(nil, history.Merge(a, b))
 }

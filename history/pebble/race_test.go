@@ -31,7 +31,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				_, err := db.Cache().List(t.Context(), uid, history.Query{Limit: 20})
 				must(t, err)
 				must(t, db.Cache().Trim(t.Context(), []string{uid}))
-				_, err = db.Cache().Clear(t.Context(), uid, 2, now()-1000)
+				_, err = db.Cache().Clear(t.Context(), uid, history.Clear{Type: 2, Until: now() - 1000})
 				must(t, err)
 				must(t, db.Cache().Warm(t.Context(), uid, history.Warmth{}))
 				_, err = db.Sweep(t.Context())

@@ -16,9 +16,9 @@ import (
 func TestReopen(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
 	db := open(t, dir, pebble.Config{})
-	old, oldMark := put(t, db.Cache(), viewing(1, 1))
+	old := put(t, db.Cache(), viewing(1, 1))
 	db.Checkpoint()
-	young, youngMark := put(t, db.Cache(), viewing(1, 2))
+	young := put(t, db.Cache(), viewing(1, 2))
 	if err := db.Cache().Warm(ctx, viewing(1, 0).UID, history.Warmth{Floor: 7, Cleared: map[uint32]int64{2: 9}}); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestReopen(t *testing.T) {
 			t.Errorf("user of %s: got %+v, want warm, floor 7, type 2 cleared at 9", k, e.User)
 		}
 	}
-	wantDirty(t, db, map[history.Key]history.Mark{viewing(1, 1): oldMark, viewing(1, 2): youngMark})
+	wantDirty(t, db, viewing(1, 1), viewing(1, 2))
 	row, err := db.Archive().Row(ctx, viewing(2, 0).UID)
 	if err != nil || len(row.Items) != 1 || !reflect.DeepEqual(row.Items[0].Record, old) || row.Cleared[3] != 5 {
 		t.Errorf("row: got %+v, %v; want the record and type 3 cleared at 5", row, err)
@@ -48,13 +48,13 @@ func TestReopen(t *testing.T) {
 }
 
 // wantDirty checks all dirty marks of a store.
-func wantDirty(tb testing.TB, db *pebble.DB, want map[history.Key]history.Mark) {
+func wantDirty(tb testing.TB, db *pebble.DB, keys ...history.Key) {
 	tb.Helper()
-	got := map[history.Key]history.Mark{}
-	for _, d := range allDirty(tb, db) {
-		got[d.Key] = d.Mark
+	want := map[history.Key]bool{}
+	for _, k := range keys {
+		want[k] = true
 	}
-	if !maps.Equal(got, want) {
+	if got := allDirty(tb, db); !maps.Equal(got, want) {
 		tb.Errorf("dirty: got %v, want %v", got, want)
 	}
 }
@@ -66,13 +66,37 @@ type fataler interface {
 	Fatal(args ...any)
 }
 
-func allDirty(t fataler, db *pebble.DB) []history.Dirty {
+func allDirty(t fataler, db *pebble.DB) map[history.Key]bool {
 	t.Helper()
-	dirty, err := db.Cache().Overdue(t.Context(), everyBucket(), -time.Hour, math.MaxInt)
+	keys, err := db.Cache().Overdue(t.Context(), everyBucket(), 0, math.MaxInt)
 	if err != nil {
 		t.Fatal(err)
 	}
+	dirty := map[history.Key]bool{}
+	for _, k := range keys {
+		if dirty[k] {
+			t.Fatal("overdue twice: ", k)
+		}
+		dirty[k] = true
+	}
 	return dirty
+}
+
+// newestMark returns the mark of the only dirty key of its bucket.
+func newestMark(tb testing.TB, db *pebble.DB, k history.Key) history.Mark {
+	tb.Helper()
+	backlog, err := db.Cache().Backlog(tb.Context(), []history.Bucket{history.BucketOf(k.UID)})
+	if err != nil || backlog[0].Marks != 1 {
+		tb.Fatalf("backlog of %s: got %+v, %v; want one mark", k.UID, backlog, err)
+	}
+	return backlog[0].Oldest
+}
+
+func settle(tb testing.TB, cache history.Cache, k history.Key, r *history.Record) {
+	tb.Helper()
+	if err := cache.Settle(tb.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 func everyBucket() []history.Bucket {
@@ -91,7 +115,8 @@ func TestMarksNeverRepeat(t *testing.T) {
 		db := open(t, dir, pebble.Config{Now: func() time.Time { return clock }})
 		for i := range 3 {
 			k := viewing(n, i)
-			_, m := put(t, db.Cache(), k)
+			r := put(t, db.Cache(), k)
+			m := newestMark(t, db, k)
 			if m <= last {
 				t.Fatalf("start %d at %v: got mark %d after %d", n, clock, m, last)
 			}
@@ -100,9 +125,7 @@ func TestMarksNeverRepeat(t *testing.T) {
 			}
 			last = m
 			// A settled mark is on no list that a start could read.
-			if err := db.Cache().Settle(t.Context(), []history.Dirty{{Key: k, Mark: m}}); err != nil {
-				t.Fatal(err)
-			}
+			settle(t, db.Cache(), k, r)
 		}
 		closed(t, db)
 		clock = clock.Add(-time.Hour)
@@ -114,10 +137,12 @@ func TestMarksFollowTheClock(t *testing.T) {
 	clock := time.Now()
 	db := open(t, t.TempDir(), pebble.Config{Now: func() time.Time { return clock }})
 	for n := range 10 {
-		_, m := put(t, db.Cache(), viewing(1, n))
-		if got, want := m, history.Mark(clock.UnixMicro()); got != want {
+		k := viewing(1, n)
+		r := put(t, db.Cache(), k)
+		if got, want := newestMark(t, db, k), history.Mark(clock.UnixMicro()); got != want {
 			t.Errorf("mark %d: got %d, want %d", n, got, want)
 		}
+		settle(t, db.Cache(), k, r)
 		clock = clock.Add(700 * time.Millisecond)
 	}
 }

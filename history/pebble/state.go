@@ -11,28 +11,44 @@ import (
 
 // What the first byte of a state says.
 const (
-	stateWarm   = 1 << iota // the cache knows the user
-	statePaused             // there is a pause
+	stateWarm     = 1 << iota // the cache knows the user
+	statePaused               // there is a pause
+	stateCut                  // there is a cut time
+	stateRevision             // there is a revision
+	stateEnd
 )
 
-// appendState appends a user's state: the floor, the pause if there is one, and the
-// clear marks. The archive has no floors.
+// appendState appends a user's state: the floor, the pause, the cut time and the
+// revision if there are any, and the clear marks. The archive has no floors and no
+// revisions.
 func appendState(dst []byte, u history.User) []byte {
-	flags := byte(0)
+	at := len(dst)
+	dst = binary.AppendUvarint(append(dst, 0), uint64(u.Floor))
 	if u.Warm {
-		flags |= stateWarm
+		dst[at] |= stateWarm
 	}
 	if u.Pause != (history.Pause{}) {
-		flags |= statePaused
+		dst[at] |= statePaused
+		dst = appendTimes(dst, u.Pause.Since, u.Pause.Until)
 	}
-	dst = binary.AppendUvarint(append(dst, flags), uint64(u.Floor))
-	if flags&statePaused != 0 {
-		dst = binary.AppendUvarint(dst, uint64(u.Pause.Since))
-		dst = binary.AppendUvarint(dst, uint64(u.Pause.Until))
+	if u.CutTime != 0 {
+		dst[at] |= stateCut
+		dst = appendTimes(dst, u.CutTime)
 	}
-	for typ, at := range u.Cleared {
+	if u.Revision != 0 {
+		dst[at] |= stateRevision
+		dst = binary.AppendUvarint(dst, u.Revision)
+	}
+	for typ, until := range u.Cleared {
 		dst = binary.AppendUvarint(dst, uint64(typ))
-		dst = binary.AppendUvarint(dst, uint64(at))
+		dst = appendTimes(dst, until)
+	}
+	return dst
+}
+
+func appendTimes(dst []byte, times ...int64) []byte {
+	for _, t := range times {
+		dst = binary.AppendUvarint(dst, uint64(t))
 	}
 	return dst
 }
@@ -44,20 +60,30 @@ func parseState(b []byte) (u history.User, err error) {
 		return u, nil
 	}
 	numbers, err := uvarints(b[1:])
-	paused := b[0]&statePaused != 0
-	if err != nil || len(numbers)%2 == 0 || b[0] > stateWarm|statePaused || paused && len(numbers) < 3 {
+	flags := b[0]
+	need := 1 + 2*int(flags&statePaused/statePaused) + int(flags&stateCut/stateCut) + int(flags&stateRevision/stateRevision)
+	if err != nil || flags >= stateEnd || len(numbers) < need || (len(numbers)-need)%2 != 0 {
 		return u, fmt.Errorf("user state of %d bytes: %w", len(b), wire.ErrCorrupt)
 	}
-	u.Warm, u.Floor = b[0]&stateWarm != 0, history.Version(numbers[0])
-	if paused {
-		u.Pause = history.Pause{Since: int64(numbers[1]), Until: int64(numbers[2])}
-		numbers = numbers[2:]
+	next := func() (n uint64) {
+		n, numbers = numbers[0], numbers[1:]
+		return n
 	}
-	for i := 1; i < len(numbers); i += 2 {
+	u.Warm, u.Floor = flags&stateWarm != 0, history.Version(next())
+	if flags&statePaused != 0 {
+		u.Pause = history.Pause{Since: int64(next()), Until: int64(next())}
+	}
+	if flags&stateCut != 0 {
+		u.CutTime = int64(next())
+	}
+	if flags&stateRevision != 0 {
+		u.Revision = next()
+	}
+	for len(numbers) > 0 {
 		if u.Cleared == nil {
 			u.Cleared = map[uint32]int64{}
 		}
-		u.Cleared[uint32(numbers[i])] = int64(numbers[i+1])
+		u.Cleared[uint32(next())] = int64(next())
 	}
 	return u, nil
 }

@@ -10,8 +10,9 @@ import (
 )
 
 // swap compares every base and makes the writes whose base stands visible. The lock
-// of the cache makes the two one step; it is not held for the fsync.
-func (c *Cache) swap(t *ticket, writes []history.Write, e *encoded, outcomes []history.Outcome) error {
+// of the cache makes the two one step; it is not held for the fsync. The ticket is nil
+// when nothing was written.
+func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outcome) (*ticket, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	s := swapper{Cache: c, oldest: c.oldest()}
@@ -22,13 +23,29 @@ func (c *Cache) swap(t *ticket, writes []history.Write, e *encoded, outcomes []h
 	for i := range writes {
 		outcomes[i] = s.swap(&writes[i], e.at(i, writes[i].Key.UID))
 	}
+	if s.all.Empty() {
+		return nil, nil
+	}
 	if err := remark(s.part, s.moves...); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.all.Apply(s.part, nil); err != nil {
-		return unavailable(err)
+		return nil, unavailable(err)
 	}
-	return c.db.commit(change{all: s.all, part: s.part, ticket: t})
+	t := new(ticket) // done after whatever the call has seen
+	return t, c.db.commit(change{all: s.all, part: s.part, ticket: t, follow: func() error {
+		for i := range writes {
+			if outcomes[i].Status != history.Applied {
+				continue
+			}
+			x := e.at(i, writes[i].Key.UID)
+			s.pending.put(x.key, t)
+			if err := s.memory.put(s.part, x); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
 }
 
 // swapper collects the writes of a call whose base stands.
@@ -50,7 +67,9 @@ func (s *swapper) swap(w *history.Write, x item) history.Outcome {
 		var record []byte
 		was, record = s.split(v)
 		if stands, err = s.stands(w, record); err == nil && !stands {
-			current, err = s.record(v, s.oldest)
+			if current, err = s.record(v, s.oldest); err != nil {
+				current, err = s.empty(v), nil
+			}
 		}
 		return err
 	})
@@ -82,7 +101,8 @@ func (s *swapper) stands(w *history.Write, record []byte) (bool, error) {
 	if w.Base != 0 {
 		return wire.Revision(record) == w.Base, nil
 	}
-	if len(record) > 0 && peek(record).version.Time() >= s.oldest {
+	// What is damaged beyond its revision is in nobody's way.
+	if wire.Revision(record) != 0 && !outlived(record, s.oldest) {
 		return false, nil
 	}
 	u, err := s.userOf(w.Key.UID)
@@ -99,26 +119,21 @@ func (s *swapper) conflict(w *history.Write, current *history.Record) history.Ou
 }
 
 // set adds a write. A new mark takes the place of the one before; a write without
-// one keeps it.
+// one keeps it. What has none, because it is settled or absent, always gets one.
 func (s *swapper) set(w *history.Write, x item, was history.Mark) history.Outcome {
-	o, mark := history.Outcome{Status: history.Applied}, was
-	if w.Mark {
+	mark := was
+	if w.Mark || w.Base == 0 || was == 0 {
 		var err error
 		if mark, err = s.db.nextMark(s.part); err != nil {
 			return history.Outcome{Err: err}
 		}
-		o.Mark, s.moves = mark, append(s.moves, move{w.Key, was, mark})
+		s.moves = append(s.moves, move{w.Key, was, mark})
 	}
 	binary.BigEndian.PutUint64(x.value, uint64(mark))
-	b := s.all
-	if !s.memory.waiting.put(x) {
-		b = s.part
-	}
-	s.memory.write(x.uid, x.object(), x.value[markSize:])
-	if err := set(b, x.key, x.value); err != nil {
+	if err := set(s.all, x.key, x.value); err != nil {
 		return history.Outcome{Err: err}
 	}
-	return o
+	return history.Outcome{Status: history.Applied}
 }
 
 // userOf returns a user's state, which most first writes of a record ask for.

@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2"
 )
 
 // Run sweeps from time to time, until ctx is done; then it returns nil. It returns
@@ -76,8 +74,8 @@ func (h *half) sweepFrom(ctx context.Context, from []byte) (swept int, next []by
 	defer h.db.leave()
 	h.lock.Lock()
 	defer h.lock.Unlock()
-	b := h.db.pebble.NewBatch()
-	defer b.Close()
+	e := h.edit()
+	defer e.close()
 	seen, oldest := 0, h.oldest()
 	for key, value := range h.db.each(from, []byte{h.space + 1}, &err) {
 		if seen++; seen > sweepStep {
@@ -87,7 +85,7 @@ func (h *half) sweepFrom(ctx context.Context, from []byte) (swept int, next []by
 		if !h.expired(key, value, oldest) {
 			continue
 		}
-		if err := h.dropAt(b, key, value); err != nil {
+		if err := e.expire(key, value); err != nil {
 			return 0, nil, err
 		}
 		swept++
@@ -95,20 +93,20 @@ func (h *half) sweepFrom(ctx context.Context, from []byte) (swept int, next []by
 	if err != nil {
 		return 0, nil, err
 	}
-	return swept, next, h.db.commit(change{all: b, part: b})
+	return swept, next, e.commit(nil)
 }
 
 // expired is true of records only: a user's state tells nothing of its age. Where a
 // newer record waits, the one in Pebble is on its way out.
 func (h *half) expired(key, value []byte, oldest int64) bool {
 	_, record := h.split(value)
-	return key[len(key)-1] != endOfUID && peek(record).version.Time() < oldest && h.memory.get(key) == nil
+	return key[len(key)-1] != endOfUID && outlived(record, oldest) && h.memory.get(key) == nil
 }
 
-func (h *half) dropAt(b *pebble.Batch, key, value []byte) error {
+func (e *edit) expire(key, value []byte) error {
 	k, err := parseKey(key)
 	if err != nil {
 		return err
 	}
-	return h.drop(b, k, value)
+	return e.drop(k, value)
 }

@@ -31,16 +31,14 @@ func TestCallsShareSyncs(t *testing.T) {
 // TestSettleNeedsNoSync leaves the disk alone.
 func TestSettleNeedsNoSync(t *testing.T) {
 	db := open(t, t.TempDir(), pebble.Config{})
-	_, mark := put(t, db.Cache(), viewing(1, 1))
+	r := put(t, db.Cache(), viewing(1, 1))
 	before := db.Syncs()
-	if err := db.Cache().Settle(t.Context(), []history.Dirty{{Key: viewing(1, 1), Mark: mark}}); err != nil {
-		t.Fatal(err)
-	}
+	settle(t, db.Cache(), viewing(1, 1), r)
 	if err := db.Cache().Trim(t.Context(), []string{viewing(1, 1).UID}); err != nil {
 		t.Fatal(err)
 	}
 	if got := db.Syncs() - before; got != 0 {
 		t.Errorf("settle and trim made %d syncs, want none", got)
 	}
-	wantDirty(t, db, nil)
+	wantDirty(t, db)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 )
 
 // Trim implements [history.Ledger]. It is not synced: what comes back with a crash
@@ -30,58 +31,59 @@ func (c *Cache) trim(ctx context.Context, uid string) error {
 	if err != nil || len(below) == 0 {
 		return err
 	}
-	return c.dropSettled(uid, below)
+	u, mark, err := c.stored(uid)
+	if err != nil {
+		return err
+	}
+	e := c.edit()
+	defer e.close()
+	for _, d := range below {
+		u.Floor = max(u.Floor, d.version+1) // also of a cold user: see Warm
+		if err := e.dropAt(uid, appendKey(nil, c.space, history.Key{UID: uid, Object: d.object})); err != nil {
+			return err
+		}
+	}
+	if err := e.store(uid, u, mark); err != nil {
+		return err
+	}
+	return e.commit(nil)
 }
 
 // dropping is a record that may be dropped.
 type dropping struct {
 	object  history.Object
 	version history.Version
-	mark    history.Mark
+	settled bool
 }
 
-// beyond returns the records that are older than all that the cache keeps. Records
-// of one version stay or go together: a floor cannot part them.
-func (c *Cache) beyond(uid string) (all []dropping, err error) {
+// beyond returns the settled records that are older than all that the cache keeps,
+// tombstones counted apart.
+func (c *Cache) beyond(uid string) (below []dropping, err error) {
+	var live, deleted []dropping
 	for o, v := range c.records(uid, &err) {
-		mark, record := c.split(v)
-		all = append(all, dropping{o, peek(record).version, mark})
+		_, record := c.split(v)
+		r := peek(record)
+		d := dropping{o, r.version, wire.Revision(record)&history.SettledBit != 0}
+		if r.state == history.StateDeleted {
+			deleted = append(deleted, d)
+		} else {
+			live = append(live, d)
+		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	keep := c.db.config.Keep
-	if err != nil || len(all) <= keep {
-		return nil, err
+	return append(oldest(live, keep), oldest(deleted, keep)...), nil
+}
+
+// oldest returns the settled ones among those beyond the newest so many. Those of one
+// version stay or go together: a floor cannot part them.
+func oldest(all []dropping, keep int) []dropping {
+	if len(all) <= keep {
+		return nil
 	}
 	slices.SortFunc(all, func(a, b dropping) int { return cmp.Compare(b.version, a.version) })
 	bound := all[keep-1].version
-	return slices.DeleteFunc(all[keep:], func(d dropping) bool { return d.version == bound }), nil
-}
-
-// dropSettled drops those records that have no dirty mark and raises the floor
-// above the newest of them, also for a cold user: see Warm.
-func (c *Cache) dropSettled(uid string, below []dropping) error {
-	u, mark, err := c.stored(uid)
-	if err != nil {
-		return err
-	}
-	b := c.db.pebble.NewBatch()
-	defer b.Close()
-	for _, d := range below {
-		k := history.Key{UID: uid, Object: d.object}
-		if dirty, err := c.db.stands(k, d.mark); err != nil {
-			return err
-		} else if dirty {
-			continue
-		}
-		u.Floor = max(u.Floor, d.version+1)
-		if err := c.drop(b, k, nil); err != nil {
-			return err
-		}
-	}
-	if b.Empty() {
-		return nil
-	}
-	if err := c.store(b, uid, u, mark); err != nil {
-		return err
-	}
-	return c.db.commit(change{all: b, part: b})
+	return slices.DeleteFunc(all[keep:], func(d dropping) bool { return d.version == bound || !d.settled })
 }

@@ -67,10 +67,15 @@ func (w *waiting) put(x item) bool {
 		return true
 	}
 	w.landing.drop(x.hash, x.key)
-	x.next = t.users[x.uid]
-	t.items[x.hash], t.users[x.uid] = &x, &x
-	t.all = append(t.all, &x)
+	n := &item{hash: x.hash, uid: x.uid, key: x.key, value: x.value, next: t.users[x.uid]}
+	t.items[x.hash], t.users[x.uid] = n, n
+	t.all = append(t.all, n)
 	return true
+}
+
+// leaving reports whether a key is on its way to Pebble and nothing newer waits.
+func (w *waiting) leaving(hash uint64, key []byte) bool {
+	return len(w.landing.all) > 0 && w.young.get(hash, key) == nil && w.landing.get(hash, key) != nil
 }
 
 // drop forgets a key.

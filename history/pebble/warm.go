@@ -3,8 +3,6 @@ package pebble
 import (
 	"context"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
 )
@@ -28,15 +26,16 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
 	// than what the archive held when w was read.
 	u.Floor = max(u.Floor, w.Floor)
 	u.Cleared = mergeCleared(u.Cleared, w.Cleared)
-	b := c.db.pebble.NewBatch()
-	defer b.Close()
+	u.CutTime = max(u.CutTime, w.CutTime)
+	e := c.edit()
+	defer e.close()
 	if pause := u.Pause.Newer(w.Pause); pause != u.Pause {
 		u.Pause = pause
-		if _, err := c.renumber(b, uid); err != nil {
+		if _, err := e.renumber(uid); err != nil {
 			return err
 		}
 	}
-	if err := c.store(b, uid, u, mark); err != nil {
+	if err := e.store(uid, u, mark); err != nil {
 		return err
 	}
 	for _, item := range w.Items {
@@ -44,23 +43,25 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
 		if r != nil && r.Version < trimmed {
 			continue // a newer one may have been archived and dropped since w was read
 		}
-		if err := c.addMissing(b, k, r); err != nil {
+		if err := e.addMissing(k, r); err != nil {
 			return err
 		}
 	}
-	return c.db.commit(change{all: b, part: b})
+	return e.commit(nil)
 }
 
-// addMissing adds a record without a dirty mark unless there is one.
-func (c *Cache) addMissing(b *pebble.Batch, k history.Key, r *history.Record) error {
+// addMissing adds a record, settled and without a dirty mark, unless there is one.
+func (e *edit) addMissing(k history.Key, r *history.Record) error {
 	if r == nil {
 		return nil
 	}
-	key := appendKey(nil, c.space, k)
-	return c.get(key, func(v []byte) error {
+	settled := *r
+	settled.Revision |= history.SettledBit
+	key := appendKey(nil, e.space, k)
+	return e.get(key, func(v []byte) error {
 		if v != nil {
 			return nil
 		}
-		return set(b, key, wire.AppendRecord(make([]byte, markSize), r))
+		return set(e.batch, key, wire.AppendRecord(make([]byte, markSize), &settled))
 	})
 }

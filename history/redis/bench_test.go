@@ -82,7 +82,7 @@ func next(writes []history.Write, n, share int) {
 		w := &writes[i]
 		w.Base = w.Record.Revision
 		r := *w.Record
-		r.Revision, r.Version, r.Position = rand.Uint64()|1, history.VersionOf(now, 0), r.Position+15_000
+		r.Revision, r.Version, r.Position = history.NewRevision(), history.VersionOf(now, 0), r.Position+15_000
 		w.Record = &r
 		w.Mark = share > 0 && (i+n)%share == 0
 	}
@@ -107,7 +107,7 @@ func heartbeat(at int64, i int) *history.Record {
 		Session: "5f2b7c1e-9d0a-4f6b-8e3c-1a2b3c4d5e6f", Device: "living-room-tv-0001", Meta: map[string]string{"season": "2", "episode": "11"},
 	}
 	r := e.Record()
-	r.Revision = rand.Uint64() | 1
+	r.Revision = history.NewRevision()
 	return r
 }
 

@@ -71,7 +71,10 @@ func BenchmarkLongUser(b *testing.B) {
 		}{
 			{"warm", func(uid string) error { return c.Warm(b.Context(), uid, history.Warmth{Items: items}) }},
 			{"trim", func(uid string) error { return c.Trim(b.Context(), []string{uid}) }},
-			{"clear", func(uid string) error { _, err := c.Clear(b.Context(), uid, 0, at+2000); return err }},
+			{"clear", func(uid string) error {
+				_, err := c.Clear(b.Context(), uid, history.Clear{Until: at + 2000})
+				return err
+			}},
 		} {
 			busy := serverTime(b, config)
 			for _, uid := range uids {

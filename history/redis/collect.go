@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -20,18 +22,27 @@ func (w *walk) collect(ctx context.Context, places []place) error {
 			listed, keys, args = append(listed, p), append(keys, k), append(args, contentKey(k))
 		}
 	}
-	user := goredis.NewMapStringStringCmd(ctx, "hgetall", stateKey(w.uid))
-	values := goredis.NewSliceCmd(ctx, args...)
-	cmds := []goredis.Cmder{values, user}
+	user := w.cache.state(ctx, w.uid)
+	contents := goredis.NewCmd(ctx, args...)
+	cmds := []goredis.Cmder{contents, user}
 	if len(keys) == 0 {
 		cmds = cmds[1:]
 	}
-	pipeline(ctx, w.cache, cmds)
-	if err := firstErr(cmds); err != nil {
+	exec(ctx, w.cache, cmds)
+	if len(keys) == 0 {
+		contents.SetVal([]any{})
+	}
+	values, err := contents.Slice()
+	if parted(err) {
+		values, err = w.apart(ctx, args[1:])
+		user = w.cache.state(ctx, w.uid)
+		exec(ctx, w.cache, []goredis.Cmder{user}) // after the contents, as ever
+	}
+	if err := cmp.Or(err, user.Err()); err != nil {
 		return err
 	}
-	w.user = between(w.user, parseUser(user.Val()))
-	for i, value := range values.Val() {
+	w.user = between(w.user, stated(user))
+	for i, value := range values {
 		value, _ := value.(string) // nil where there is a hole
 		r := w.cache.record(keys[i], value)
 		if r != nil && w.belongs(r, listed[i]) {
@@ -39,6 +50,23 @@ func (w *walk) collect(ctx context.Context, places []place) error {
 		}
 	}
 	return nil
+}
+
+// apart reads contents one by one, while their slot moves.
+func (w *walk) apart(ctx context.Context, keys []any) ([]any, error) {
+	cmds := make([]*goredis.Cmd, len(keys))
+	for i, key := range keys {
+		cmds[i] = goredis.NewCmd(ctx, "get", key)
+	}
+	pipeline(ctx, w.cache, cmds)
+	values := make([]any, len(keys))
+	for i, cmd := range cmds {
+		if err := cmd.Err(); err != nil && !errors.Is(err, goredis.Nil) {
+			return nil, err
+		}
+		values[i] = cmd.Val()
+	}
+	return values, nil
 }
 
 func (w *walk) wants(o history.Object, p place) bool {

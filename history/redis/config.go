@@ -9,6 +9,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/playhead/playhead/history"
 )
 
 // Config says where the cache is and what it keeps. The zero value is a server
@@ -25,9 +27,12 @@ type Config struct {
 	// Keep is how many records of a user Trim leaves. Default 1,000.
 	Keep int
 	// TTL is how long a record lives after the write that set its last mark, which is
-	// its last write or at most a hold older. Below the archive's life or the longest
-	// outage of the archive, records get lost. Default 90 days.
+	// its last write or at most a hold older. Below the longest outage of the archive,
+	// records get lost. Below [history.ArchiveLife], users are warmed again after nine
+	// tenths of it. Default 90 days.
 	TTL time.Duration
+	// AllowVolatile accepts servers that may lose acknowledged writes, see [Cache.Fit].
+	AllowVolatile bool
 	// Timeout bounds the wait for one answer; a context may bound it further.
 	// Default 2 s.
 	Timeout time.Duration
@@ -63,6 +68,15 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("redis: timeout %s, want a positive one", c.Timeout)
 	}
 	return c, nil
+}
+
+// warmth returns how long a user is warm after a warm-up, 0 for ever. Where records expire
+// before the archive forgets them, a user must be cold again before the first one does.
+func (c Config) warmth() time.Duration {
+	if c.TTL >= history.ArchiveLife*time.Millisecond {
+		return 0
+	}
+	return c.TTL * 9 / 10
 }
 
 // client does no I/O. go-redis would write a line to standard error for each dial

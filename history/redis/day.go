@@ -20,22 +20,31 @@ func (c *Cache) See(ctx context.Context, sightings []history.Sighting) []history
 	for i, s := range sightings {
 		buckets[i] = history.BucketOf(s.UID)
 	}
-	parts := c.split(buckets, nil)
-	calls := make([]*goredis.Cmd, len(parts))
-	for n, part := range parts {
-		keys, args := make([]string, len(part)), []any{c.life}
-		for j, i := range part {
-			keys[j] = stateKey(sightings[i].UID)
+	seen := make([]history.Seen, len(sightings))
+	c.inParts(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
+		calls := make([]*goredis.Cmd, len(parts))
+		for n, part := range parts {
+			calls[n] = c.see(ctx, sightings, byBucket(buckets, part))
+		}
+		return calls
+	}, func(call *goredis.Cmd, part []int) {
+		told(call, part, seen)
+	})
+	return seen
+}
+
+// see makes one call of the script.
+func (c *Cache) see(ctx context.Context, sightings []history.Sighting, runs [][]int) *goredis.Cmd {
+	var states, firsts []string
+	args := []any{c.life}
+	for _, run := range runs {
+		firsts = append(firsts, firstsKey(history.BucketOf(sightings[run[0]].UID)))
+		for _, i := range run {
+			states = append(states, stateKey(sightings[i].UID))
 			args = append(args, int(sightings[i].Day), sightings[i].Day.Number())
 		}
-		calls[n] = c.scripts.see.call(ctx, keys, args...)
 	}
-	exec(ctx, c, calls)
-	seen := make([]history.Seen, len(sightings))
-	for n, part := range parts {
-		told(calls[n], part, seen)
-	}
-	return seen
+	return c.scripts.see.call(ctx, append(states, firsts...), args...)
 }
 
 // told reads the answer to one call.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -60,59 +61,118 @@ func TestOpenChecksConfig(t *testing.T) {
 
 // TestOpenChecksServer has servers that say of themselves what they are.
 func TestOpenChecksServer(t *testing.T) {
-	for _, test := range []struct{ info, err, warning string }{
-		{info: "redis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n"},
+	for _, test := range []struct{ info, fsync, err string }{
+		{info: "redis_version:7.0.15\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n", fsync: "everysec"},
 		{info: "redis_version:8.2.0\r\n"},
 		{info: "redis_version:6.2.14\r\n", err: "version 6.2.14, want 7.0 or later"},
 		{info: "redis_version:7.2.4\r\ncluster_enabled:1\r\n", err: "node of a cluster"},
-		{info: "maxmemory_policy:allkeys-lru\r\n", warning: "maxmemory_policy=allkeys-lru"},
-		{info: "aof_enabled:0\r\n", warning: "no append-only file"},
 	} {
-		var log bytes.Buffer
-		c, err := redis.Open(t.Context(), redis.Config{Addrs: []string{saying(t, test.info)}, Timeout: patience, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		c, err := redis.Open(t.Context(), redis.Config{Addrs: []string{saying(t, test.info, test.fsync)}, Timeout: patience})
 		if err == nil {
 			_ = c.Close()
 		}
 		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("a server that says %q: got error %v, want %q", test.info, err, test.err)
 		}
-		if (log.Len() == 0) != (test.warning == "") || !strings.Contains(log.String(), test.warning) {
-			t.Errorf("a server that says %q: got log %q, want %q", test.info, log.String(), test.warning)
-		}
 	}
 }
 
-// TestLife tells a restart, after which a server has another run id.
+// TestVolatile has servers that may lose what they acknowledge: they are refused, for good
+// and by name, unless the configuration allows it.
+func TestVolatile(t *testing.T) {
+	for _, test := range []struct{ info, fsync, want string }{
+		{info: "maxmemory_policy:allkeys-lru\r\naof_enabled:1\r\n", fsync: "always", want: "maxmemory-policy allkeys-lru, want noeviction"},
+		{info: "aof_enabled:0\r\n", want: "appendonly no, want yes"},
+		{info: "aof_enabled:1\r\n", fsync: "no", want: "appendfsync no, want everysec or always"},
+	} {
+		var log bytes.Buffer
+		config := redis.Config{Addrs: []string{saying(t, test.info, test.fsync)}, Timeout: patience, Log: slog.New(slog.NewTextHandler(&log, nil))}
+		_, err := redis.Open(t.Context(), config)
+		if !errors.Is(err, redis.ErrVolatile) || errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), config.Addrs[0]+" has "+test.want) {
+			t.Errorf("a server that says %q: got error %v, want %q", test.info, err, test.want)
+		}
+		config.AllowVolatile = true
+		c := open(t, config)
+		if !strings.Contains(log.String(), test.want) {
+			t.Errorf("a server that says %q, allowed: got log %q, want %q", test.info, log.String(), test.want)
+		}
+		if err := c.Fit(t.Context()); !errors.Is(err, redis.ErrVolatile) {
+			t.Errorf("Fit of a server that says %q: %v", test.info, err)
+		}
+	}
+	gone := miniredis.RunT(t)
+	c := open(t, redis.Config{Addrs: []string{gone.Addr()}, Timeout: patience})
+	if err := c.Fit(t.Context()); err != nil {
+		t.Errorf("Fit of a server that says nothing: %v", err)
+	}
+	gone.Close()
+	if err := c.Fit(t.Context()); !errors.Is(err, history.ErrUnavailable) || errors.Is(err, redis.ErrVolatile) {
+		t.Errorf("Fit without a server: %v, want unavailable", err)
+	}
+}
+
+// TestLife tells a restart, after which a server has another run id, and a server that was
+// emptied, which has the same one.
 func TestLife(t *testing.T) {
-	var lives atomic.Int64
+	var run atomic.Int64
 	fake := miniredis.RunT(t)
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
 		if cmd != "INFO" {
 			return false
 		}
-		c.WriteBulk(fmt.Sprintf("run_id:%d\r\n", lives.Add(1)))
+		c.WriteBulk(fmt.Sprintf("run_id:%d\r\n", run.Load()))
 		return true
 	})
-	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
-	for _, want := range []string{"2", "3"} {
-		if got, err := c.Life(t.Context()); got != want || err != nil {
-			t.Errorf("Life = %q, %v, want %q", got, err, want)
+	one, other := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience}), open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
+	var lives []string
+	for _, change := range []func(){func() {}, func() { run.Add(1) }, fake.FlushAll, fake.FlushAll} {
+		change()
+		life, err := one.Life(t.Context())
+		if err != nil || slices.Contains(lives, life) {
+			t.Errorf("Life = %q, %v; want another than %q", life, err, lives)
 		}
+		for _, c := range []*redis.Cache{one, other} {
+			if again, err := c.Life(t.Context()); err != nil || again != life {
+				t.Errorf("Life = %q, %v; want %q again", again, err, life)
+			}
+		}
+		lives = append(lives, life)
 	}
 	fake.Close()
-	if got, err := c.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+	if got, err := one.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
 		t.Errorf("Life without a server = %q, %v, want unavailable", got, err)
 	}
 }
 
-// saying returns the address of a server with such an answer to INFO.
-func saying(t *testing.T, info string) string {
+// TestTime is the median of the servers' clocks, whatever the own one says.
+func TestTime(t *testing.T) {
+	config, nodes := fakeCluster(t)
+	c, at := open(t, config), time.UnixMicro(1_700_000_000_123_456)
+	nodes[0].SetTime(at)
+	nodes[1].SetTime(at.Add(-time.Hour))
+	if got, err := c.Time(t.Context()); err != nil || !got.Equal(at) {
+		t.Errorf("Time = %s, %v; want %s", got, err, at)
+	}
+	nodes[0].Close()
+	if got, err := c.Time(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Time without a server = %s, %v; want unavailable", got, err)
+	}
+}
+
+// saying returns the address of a server with such answers to INFO and CONFIG.
+func saying(t *testing.T, info, fsync string) string {
 	fake := miniredis.RunT(t)
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
-		if cmd != "INFO" {
+		switch {
+		case cmd == "INFO":
+			c.WriteBulk(info)
+		case cmd == "CONFIG" && fsync != "":
+			c.WriteStrings([]string{"appendfsync", fsync})
+		case cmd == "CONFIG":
+			c.WriteError("NOPERM this user has no permissions to run the 'config|get' command")
+		default:
 			return false
 		}
-		c.WriteBulk(info)
 		return true
 	})
 	return fake.Addr()
@@ -159,7 +219,7 @@ func TestClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := key("u", "1")
-		_, clearErr := c.Clear(ctx, "u", 0, 1)
+		_, clearErr := c.Clear(ctx, "u", history.Clear{Until: 1})
 		_, listErr := c.List(ctx, "u", history.Query{Limit: 1})
 		_, overdueErr := c.Overdue(ctx, []history.Bucket{1}, 0, 1)
 		for name, err := range map[string]error{
@@ -167,7 +227,7 @@ func TestClosed(t *testing.T) {
 			"Apply": c.Apply(ctx, []history.Write{{Key: k, Record: record(1, 1)}})[0].Err,
 			"Clear": clearErr, "List": listErr, "Overdue": overdueErr,
 			"Warm":   c.Warm(ctx, "u", history.Warmth{}),
-			"Settle": c.Settle(ctx, []history.Dirty{{Key: k}}),
+			"Settle": c.Settle(ctx, []history.Content{{Key: k}}),
 			"Trim":   c.Trim(ctx, []string{"u"}),
 			"Ping":   c.Ping(ctx),
 		} {

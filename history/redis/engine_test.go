@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,9 +94,10 @@ func user(t testing.TB, c *redis.Cache) string {
 	uid := "t" + rand.Text()
 	ctx := context.WithoutCancel(t.Context())
 	t.Cleanup(func() {
-		mark, err := c.Clear(ctx, uid, 0, 1<<43)
+		_, err := c.Clear(ctx, uid, history.Clear{Until: 1 << 43})
 		if err == nil {
-			err = c.Settle(ctx, []history.Dirty{{Key: history.UserKey(uid), Mark: mark}})
+			own := history.UserKey(uid)
+			err = c.Settle(ctx, []history.Content{{Key: own, Revision: c.Load(ctx, []history.Key{own})[0].User.Revision}})
 		}
 		if err != nil {
 			t.Errorf("clear %s after the test: %v", uid, err)
@@ -120,15 +122,30 @@ func record(at int64, revision uint64) *history.Record {
 	return r
 }
 
-// put stores writes that must succeed and returns their marks.
-func put(t testing.TB, c *redis.Cache, writes ...history.Write) []history.Mark {
+// put stores writes that must succeed.
+func put(t testing.TB, c *redis.Cache, writes ...history.Write) {
 	t.Helper()
-	var marks []history.Mark
 	for i, out := range c.Apply(t.Context(), writes) {
 		if out.Status != history.Applied {
 			t.Fatalf("Apply(%s): got status %d, error %v; want applied", writes[i].Key, out.Status, out.Err)
 		}
-		marks = append(marks, out.Mark)
 	}
-	return marks
+}
+
+// settle says that the archive has the content of a key under a revision.
+func settle(t testing.TB, c *redis.Cache, k history.Key, revision uint64) {
+	t.Helper()
+	if err := c.Settle(t.Context(), []history.Content{{Key: k, Revision: revision}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dirty reports whether a key has a dirty mark.
+func dirty(t testing.TB, c *redis.Cache, k history.Key) bool {
+	t.Helper()
+	keys, err := c.Overdue(t.Context(), []history.Bucket{history.BucketOf(k.UID)}, 0, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Contains(keys, k)
 }

@@ -48,6 +48,18 @@ func (c *Cache) Announce(ctx context.Context, changes []history.Change) error {
 	return unavailable("announce changes", firstErr(cmds))
 }
 
+// Interrupt implements [history.Feed], in one exchange per node.
+func (c *Cache) Interrupt(ctx context.Context, buckets []history.Bucket) error {
+	cmds := make([]*goredis.IntCmd, len(buckets))
+	for i, b := range buckets {
+		cmds[i] = goredis.NewIntCmd(ctx, "spublish", channel(b), wire.AppendMissed(nil))
+	}
+	if len(cmds) > 0 {
+		pipeline(ctx, c, cmds)
+	}
+	return unavailable("announce an interruption", firstErr(cmds))
+}
+
 // grouped returns the changes by bucket, those of one user together, and where each
 // bucket ends.
 func grouped(changes []history.Change) (sorted []history.Change, ends []int) {

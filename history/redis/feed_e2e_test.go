@@ -33,10 +33,7 @@ func TestFeedConnectionLost(t *testing.T) {
 				killListeners(t, config)
 				c.await(t, fmt.Sprint("the start after loss ", n), c.all(n+2))
 				uid := fmt.Sprintf("%s%d%d", name, n, time.Now().UnixNano())
-				if err := f.Announce(t.Context(), []history.Change{{Key: history.UserKey(uid)}}); err != nil {
-					t.Fatal(err)
-				}
-				c.await(t, "a change afterwards", func() bool { return c.changes[uid] == 1 })
+				c.reach(t, f, uid)
 			}
 		})
 	}
@@ -73,10 +70,7 @@ func TestFeedSlotMoves(t *testing.T) {
 		give(t, nodes, slot, at)
 		c.await(t, "the start at the new master", func() bool { return c.since[bucket] >= n+2 })
 		uid := someoneIn(bucket)
-		if err := f.Announce(t.Context(), []history.Change{{Key: history.UserKey(uid)}}); err != nil {
-			t.Fatal(err)
-		}
-		c.await(t, "a change there", func() bool { return c.changes[uid] >= 1 })
+		c.reach(t, f, uid)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -52,6 +52,11 @@ func contentKey(k history.Key) string {
 	return string(appendContent(nil, history.BucketOf(k.UID), k))
 }
 
+// memberKey is the content of a member of a user's list.
+func memberKey(uid, member string) string {
+	return string(append(append(append(appendBucket(nil, history.BucketOf(uid)), "c:"...), uid...), ":"+member...))
+}
+
 func dirtyKey(b history.Bucket) string { return string(appendDirty(nil, b)) }
 
 func appendDirty(dst []byte, b history.Bucket) []byte {

@@ -26,7 +26,7 @@ func TestLayout(t *testing.T) {
 		e := history.Event{Kind: history.KindStop, At: at}
 		r := e.Record()
 		r.Revision = 0x1122334455667788
-		mark := put(t, c, history.Write{Key: k, Record: r, Mark: true})[0]
+		put(t, c, history.Write{Key: k, Record: r, Mark: true})
 
 		content := tag + "c:" + uid + ":a:1_7"
 		value := client.Get(ctx, content).Val()
@@ -36,26 +36,33 @@ func TestLayout(t *testing.T) {
 		if got, want := client.ZScore(ctx, tag+"h:"+uid, "a:1_7").Val(), float64(at)+0.25; got != want {
 			t.Errorf("score in the list: got %v, want %v", got, want)
 		}
-		if got := client.ZScore(ctx, tag+"dirty", uid+"/a:1_7").Val(); got != float64(mark) {
-			t.Errorf("score of the dirty mark: got %v, want %v", got, mark)
-		}
-		if early := time.Now().Add(-time.Minute).UnixMicro(); int64(mark) < early {
-			t.Errorf("mark: got %d, want microseconds of now, at least %d", mark, early)
+		if mark, early := client.ZScore(ctx, tag+"dirty", uid+"/a:1_7").Val(), time.Now().Add(-time.Minute).UnixMicro(); mark < float64(early) {
+			t.Errorf("score of the dirty mark: got %v, want microseconds of now, at least %d", mark, early)
 		}
 		lives(t, client.TTL(ctx, content).Val(), time.Hour)
 		lives(t, client.TTL(ctx, tag+"h:"+uid).Val(), 25*time.Hour)
 
-		if err := c.Warm(ctx, uid, history.Warmth{Floor: 9, Cleared: map[uint32]int64{0: 5, 7: 6}}); err != nil {
+		settle(t, c, k, r.Revision)
+		if got := client.Get(ctx, content).Val(); len(got) != len(value) || got[8] != value[8]|0x80 || got[:8] != value[:8] || got[9:] != value[9:] {
+			t.Errorf("settled: got %x of %x, want the highest bit of byte 8", got, value)
+		}
+		lives(t, client.TTL(ctx, content).Val(), time.Hour)
+
+		if err := c.Warm(ctx, uid, history.Warmth{Floor: 9, Cleared: map[uint32]int64{0: 5, 7: 6}, CutTime: 8}); err != nil {
 			t.Fatal(err)
 		}
 		lives(t, client.TTL(ctx, tag+"u:"+uid).Val(), 25*time.Hour)
-		for field, want := range map[string]string{"floor": "9", "cleared": "5", "cleared:7": "6"} {
+		for field, want := range map[string]string{"floor": "9", "cleared": "5", "cleared:7": "6", "cut": "8"} {
 			if got := client.HGet(ctx, tag+"u:"+uid, field).Val(); got != want {
 				t.Errorf("user's %s: got %q, want %q", field, got, want)
 			}
 		}
-		if _, err := c.Clear(ctx, uid, 7, at); err != nil {
+		if _, err := c.Clear(ctx, uid, history.Clear{Type: 7, Until: at}); err != nil {
 			t.Fatal(err)
+		}
+		state := client.HGetAll(ctx, tag+"u:"+uid).Val()
+		if rev := c.Load(ctx, []history.Key{k})[0].User.Revision; state["rev"] != fmt.Sprint(rev) || state["cut"] != fmt.Sprint(at) {
+			t.Errorf("user's state: got %v, want revision %d and cut time %d", state, rev, at)
 		}
 		if n := client.Exists(ctx, content, tag+"h:"+uid).Val(); n != 0 {
 			t.Errorf("after the clear %d keys are left, want none", n)
@@ -80,7 +87,7 @@ func TestStatesExpire(t *testing.T) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
 		for name, call := range map[string]func(uid string) error{
 			"Warm":  func(uid string) error { return c.Warm(ctx, uid, history.Warmth{}) },
-			"Clear": func(uid string) error { _, err := c.Clear(ctx, uid, 0, 1<<42); return err },
+			"Clear": func(uid string) error { _, err := c.Clear(ctx, uid, history.Clear{Until: 1 << 42}); return err },
 			"Trim":  func(uid string) error { return c.Trim(ctx, []string{uid}) },
 		} {
 			uid := user(t, c)
@@ -104,8 +111,8 @@ func TestPausedStatesStay(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL, config.Keep = time.Hour, 1
 		c, client, ctx, uid := open(t, config), raw(t, config), t.Context(), ""
-		switched := func(recording bool) error { _, _, err := c.Pause(ctx, uid, recording, hourAgo()); return err }
-		cleared := func() error { _, err := c.Clear(ctx, uid, 0, 1); return err }
+		switched := func(recording bool) error { _, err := c.Pause(ctx, uid, recording, hourAgo()); return err }
+		cleared := func() error { _, err := c.Clear(ctx, uid, history.Clear{Until: 1}); return err }
 		for name, call := range map[string]func() error{
 			"Pause": func() error { return nil },
 			"Warm":  func() error { return c.Warm(ctx, uid, history.Warmth{}) },
@@ -148,10 +155,11 @@ func TestPauseInTheHash(t *testing.T) {
 			{false, at + 9, map[string]string{"paused": fmt.Sprint(at + 9)}},
 			{true, at + 10, map[string]string{"paused": fmt.Sprint(at + 9), "resumed": fmt.Sprint(at + 10)}},
 		} {
-			if _, _, err := c.Pause(t.Context(), uid, tt.recording, tt.at); err != nil {
+			if _, err := c.Pause(t.Context(), uid, tt.recording, tt.at); err != nil {
 				t.Fatal(err)
 			}
-			if got := client.HGetAll(t.Context(), "{"+bucket(uid)+"}:u:"+uid).Val(); !maps.Equal(got, tt.want) {
+			got := client.HGetAll(t.Context(), "{"+bucket(uid)+"}:u:"+uid).Val()
+			if delete(got, "rev"); !maps.Equal(got, tt.want) {
 				t.Errorf("recording %t at %d: got %v, want %v", tt.recording, tt.at, got, tt.want)
 			}
 		}
@@ -163,18 +171,27 @@ func TestPauseInTheHash(t *testing.T) {
 func TestContentsExpire(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL = time.Hour
-		c, client, uid := open(t, config), raw(t, config), ""
-		content := func() string { return "{" + bucket(uid) + "}:c:" + uid + ":1_1" }
-		for _, mark := range []bool{true, false} {
-			uid = user(t, c)
-			k, at := key(uid, "1"), hourAgo()
-			put(t, c, history.Write{Key: k, Record: record(at, 1), Mark: mark})
-			lives(t, client.TTL(t.Context(), content()).Val(), time.Hour)
-			client.Expire(t.Context(), content(), time.Minute)
-			put(t, c, history.Write{Key: k, Record: record(at, 2), Base: 1})
-			lives(t, client.TTL(t.Context(), content()).Val(), time.Minute)
-			put(t, c, history.Write{Key: k, Record: record(at, 3), Base: 2, Mark: true})
-			lives(t, client.TTL(t.Context(), content()).Val(), time.Hour)
+		c, client := open(t, config), raw(t, config)
+		uid := user(t, c)
+		content := "{" + bucket(uid) + "}:c:" + uid + ":1_1"
+		k, at := key(uid, "1"), hourAgo()
+		put(t, c, history.Write{Key: k, Record: record(at, 1)})
+		for n, test := range []struct {
+			mark, settle bool
+			want         time.Duration
+		}{
+			{want: time.Minute}, {mark: true, want: time.Hour}, {want: time.Minute}, {settle: true, want: time.Hour},
+		} {
+			lives(t, client.TTL(t.Context(), content).Val(), time.Hour)
+			client.Expire(t.Context(), content, time.Minute)
+			base := uint64(n + 1)
+			if test.settle {
+				settle(t, c, k, base)
+				base |= history.SettledBit
+			}
+			put(t, c, history.Write{Key: k, Record: record(at, uint64(n+2)), Base: base, Mark: test.mark})
+			lives(t, client.TTL(t.Context(), content).Val(), test.want)
+			client.Expire(t.Context(), content, time.Hour)
 		}
 	})
 }

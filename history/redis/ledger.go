@@ -1,7 +1,10 @@
 package redis
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,20 +14,20 @@ import (
 )
 
 // Overdue finds old marks as [history.Ledger] says.
-func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Dirty, error) {
-	var found []history.Dirty
-	err := c.older(ctx, buckets, query{dirtyKey, age, limit}, func(member string, at int64) {
+func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
+	var found []history.Key
+	err := c.older(ctx, buckets, query{dirtyKey, age, limit}, func(member string, _ int64) {
 		key, err := history.ParseKey(member)
 		if err != nil {
 			c.config.Log.Warn("redis holds a dirty mark that cannot be read", "member", member, "error", err)
 			return
 		}
-		found = append(found, history.Dirty{Key: key, Mark: history.Mark(at)})
+		found = append(found, key)
 	})
 	return found, unavailable("overdue", err)
 }
 
-// query asks the sorted set of each bucket for members that are older than an age.
+// query asks the sorted set of each bucket for members that are at least as old as an age, 0 for all.
 type query struct {
 	key   func(history.Bucket) string
 	age   time.Duration
@@ -72,22 +75,25 @@ func (c *Cache) ask(ctx context.Context, buckets []history.Bucket, q query) (rep
 	return replies, nil
 }
 
-// Settle removes marks as [history.Ledger] says. After an error some may be
-// removed. Marks of one bucket that stand together cost least.
-func (c *Cache) Settle(ctx context.Context, marks []history.Dirty) error {
-	buckets := make([]history.Bucket, len(marks))
-	for i, d := range marks {
-		buckets[i] = history.BucketOf(d.Key.UID)
+// Settle sets the bits of contents and removes their marks as [history.Ledger] says. After
+// an error some may be settled. Keys of one bucket that stand together cost least.
+func (c *Cache) Settle(ctx context.Context, contents []history.Content) error {
+	buckets := make([]history.Bucket, len(contents))
+	for i, content := range contents {
+		buckets[i] = history.BucketOf(content.Key.UID)
 	}
-	parts := c.split(buckets, nil)
-	t := newTexts(len(parts), 64*len(marks), 3*len(marks)+4*len(parts))
-	for _, part := range parts {
-		t.next()
-		c.appendSettle(t, marks, byBucket(buckets, part))
-	}
-	calls := t.commands(ctx)
-	exec(ctx, c, calls)
-	return unavailable("settle", firstErr(calls))
+	var failed error
+	c.inParts(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
+		t := newTexts(len(parts), 100*len(contents), 3*len(contents)+5*len(parts))
+		for _, part := range parts {
+			t.next()
+			c.appendSettle(t, contents, byBucket(buckets, part))
+		}
+		return t.commands(ctx)
+	}, func(call *goredis.Cmd, _ []int) {
+		failed = cmp.Or(failed, call.Err())
+	})
+	return unavailable("settle", failed)
 }
 
 // byBucket divides a part into runs of one bucket.
@@ -103,58 +109,75 @@ func byBucket(buckets []history.Bucket, part []int) (runs [][]int) {
 }
 
 // appendSettle appends one call: see the script for the order of its arguments.
-func (c *Cache) appendSettle(t *texts, marks []history.Dirty, runs [][]int) {
+func (c *Cache) appendSettle(t *texts, contents []history.Content, runs [][]int) {
+	n := len(runs)
+	for _, run := range runs {
+		n += len(run)
+	}
 	t.end(append(t.buf, "evalsha"...))
 	t.end(append(t.buf, c.scripts.settle.digest...))
-	t.end(strconv.AppendInt(t.buf, int64(len(runs)), 10))
+	t.end(strconv.AppendInt(t.buf, int64(n), 10))
 	for _, run := range runs {
-		t.end(appendDirty(t.buf, history.BucketOf(marks[run[0]].Key.UID)))
+		t.end(appendDirty(t.buf, history.BucketOf(contents[run[0]].Key.UID)))
 	}
 	for _, run := range runs {
-		t.end(strconv.AppendInt(t.buf, int64(len(run)), 10))
+		b := history.BucketOf(contents[run[0]].Key.UID)
 		for _, i := range run {
-			t.end(appendKey(t.buf, marks[i].Key))
+			if k := contents[i].Key; k.IsUser() {
+				t.end(appendState(t.buf, b, k.UID))
+			} else {
+				t.end(appendContent(t.buf, b, k))
+			}
 		}
+	}
+	t.end(strconv.AppendInt(t.buf, int64(len(runs)), 10))
+	for _, run := range runs {
+		t.end(strconv.AppendInt(t.buf, int64(len(run)), 10))
+	}
+	for _, run := range runs {
 		for _, i := range run {
-			t.end(strconv.AppendInt(t.buf, int64(marks[i].Mark), 10))
+			t.end(appendKey(t.buf, contents[i].Key))
+			revision := contents[i].Revision &^ history.SettledBit
+			if contents[i].Key.IsUser() {
+				t.end(strconv.AppendUint(t.buf, revision, 10))
+			} else {
+				t.end(binary.LittleEndian.AppendUint64(t.buf, revision))
+			}
 		}
 	}
 }
+
+// trimmed is how many records one call drops: other clients wait meanwhile.
+const trimmed = 500
 
 // Trim drops old records as [history.Ledger] says. After an error some users may
 // be trimmed.
 func (c *Cache) Trim(ctx context.Context, uids []string) error {
-	buckets := make([]history.Bucket, len(uids))
+	asked := make([]*goredis.Cmd, len(uids))
 	for i, uid := range uids {
-		buckets[i] = history.BucketOf(uid)
+		asked[i] = c.scripts.excess.call(ctx, []string{listKey(uid)}, c.config.Keep)
 	}
+	exec(ctx, c, asked)
 	var calls []*goredis.Cmd
-	for _, part := range c.split(buckets, nil) {
-		lists := make([]string, len(part))
-		for n, i := range part {
-			lists[n] = listKey(uids[i])
-		}
-		calls = append(calls, c.scripts.trim.call(ctx, lists, c.config.Keep, c.life))
-	}
-	for len(calls) > 0 {
-		exec(ctx, c, calls)
-		if err := firstErr(calls); err != nil {
+	for i, uid := range uids {
+		old, err := asked[i].StringSlice()
+		if err != nil {
 			return unavailable("trim", err)
 		}
-		calls = unfinished(calls)
-	}
-	return nil
-}
-
-// unfinished returns the calls that had more to do than they may do at once.
-func unfinished(calls []*goredis.Cmd) []*goredis.Cmd {
-	left := calls[:0]
-	for _, call := range calls {
-		if more, _ := call.Bool(); more {
-			left = append(left, call)
+		for part := range slices.Chunk(old, 2*trimmed) {
+			calls = append(calls, c.trim(ctx, uid, part))
 		}
 	}
-	return left
+	return unavailable("trim", c.runAll(ctx, calls))
+}
+
+// trim drops records of one user, given as members and scores in turn.
+func (c *Cache) trim(ctx context.Context, uid string, old []string) *goredis.Cmd {
+	keys, args := []string{listKey(uid), stateKey(uid)}, []any{c.life}
+	for i := 0; i < len(old); i += 2 {
+		keys, args = append(keys, memberKey(uid, old[i])), append(args, old[i], old[i+1])
+	}
+	return c.scripts.trim.call(ctx, keys, args...)
 }
 
 func firstErr[C goredis.Cmder](calls []C) error {

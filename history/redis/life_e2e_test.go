@@ -3,8 +3,11 @@
 package redis_test
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/playhead/playhead/history/redis"
 )
@@ -20,11 +23,64 @@ func TestLifeOfServers(t *testing.T) {
 	} {
 		c := open(t, tt.config)
 		first, err := c.Life(t.Context())
-		if ids := strings.Fields(first); err != nil || len(ids) != tt.masters || len(ids[0]) != 40 {
-			t.Errorf("%s: Life = %q, %v, want %d run ids", name, first, err, tt.masters)
+		if ids := strings.Fields(first); err != nil || len(ids) != tt.masters || strings.Index(ids[0], "/") != 40 {
+			t.Errorf("%s: Life = %q, %v, want %d run ids with what each keeps", name, first, err, tt.masters)
 		}
 		if again, err := c.Life(t.Context()); again != first || err != nil {
 			t.Errorf("%s: Life = %q, %v, want %q again", name, again, err, first)
 		}
 	}
+}
+
+// TestFitServers are set up to keep what they acknowledge, until one is not any more.
+func TestFitServers(t *testing.T) {
+	for name, config := range map[string]redis.Config{"single": single(t), "cluster": cluster(t)} {
+		c := open(t, config)
+		if err := c.Fit(t.Context()); err != nil {
+			t.Errorf("%s: Fit = %v", name, err)
+		}
+		last := config.Addrs[len(config.Addrs)-1]
+		node := raw(t, redis.Config{Addrs: []string{last}})
+		for setting, values := range map[string][2]string{"appendfsync": {"no", "everysec"}, "maxmemory-policy": {"allkeys-lfu", "noeviction"}} {
+			must(t, node.ConfigSet(t.Context(), setting, values[0]))
+			err := c.Fit(t.Context())
+			must(t, node.ConfigSet(t.Context(), setting, values[1]))
+			if want := last + " has " + setting + " " + values[0]; !errors.Is(err, redis.ErrVolatile) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: Fit = %v, want %q", name, err, want)
+			}
+		}
+	}
+}
+
+// TestTimeOfServers is about the time of this machine, where they run.
+func TestTimeOfServers(t *testing.T) {
+	for name, config := range map[string]redis.Config{"single": single(t), "cluster": cluster(t)} {
+		before := time.Now().Truncate(time.Microsecond)
+		got, err := open(t, config).Time(t.Context())
+		if err != nil || got.Before(before) || got.After(time.Now()) {
+			t.Errorf("%s: Time = %s, %v; want it after %s", name, got, err, before)
+		}
+	}
+}
+
+// TestLifeOfEmptied takes away what an emptied master of a cluster would lack.
+func TestLifeOfEmptied(t *testing.T) {
+	config := cluster(t)
+	c := open(t, config)
+	before := strings.Fields(lifeOf(t, c))
+	must(t, raw(t, config).Del(t.Context(), "{b0000}:life"))
+	after := strings.Fields(lifeOf(t, c))
+	gone := slices.DeleteFunc(before, func(life string) bool { return slices.Contains(after, life) })
+	if len(gone) != 1 || len(after) != 3 {
+		t.Errorf("after one of three masters was emptied, these are gone: %q; want one", gone)
+	}
+}
+
+func lifeOf(t *testing.T, c *redis.Cache) string {
+	t.Helper()
+	life, err := c.Life(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return life
 }

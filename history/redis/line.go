@@ -150,6 +150,10 @@ func (s *subscription) refused(l *line) {
 func (s *subscription) said(l *line, what any) error {
 	switch what := what.(type) {
 	case *goredis.Message:
+		if b, ok := bucketOf(what.Channel); ok && wire.Missed([]byte(what.Payload)) {
+			s.hear(history.News{Since: []history.Bucket{b}})
+			return nil
+		}
 		changes, err := wire.Changes([]byte(what.Payload))
 		if err != nil {
 			s.cache.config.Log.Warn("unreadable changes", "channel", what.Channel, "err", err)

@@ -85,18 +85,18 @@ func (w *walk) run(ctx context.Context) error {
 // places reads n places from the walk's on, after the user's state when it is asked
 // for the first time. Places of the walk's own version come again.
 func (w *walk) places(ctx context.Context, n int, first bool) ([]place, error) {
-	user := goredis.NewMapStringStringCmd(ctx, "hgetall", stateKey(w.uid))
+	user := w.cache.state(ctx, w.uid)
 	list := goredis.NewZSliceCmd(ctx, "zrevrangebyscore", listKey(w.uid), w.newest(), w.oldest(), "withscores", "limit", 0, n)
 	cmds := []goredis.Cmder{list}
 	if first {
 		cmds = []goredis.Cmder{user, list}
 	}
-	pipeline(ctx, w.cache, cmds)
+	exec(ctx, w.cache, cmds)
 	if err := firstErr(cmds); err != nil {
 		return nil, err
 	}
 	if first {
-		w.user = parseUser(user.Val())
+		w.user = stated(user)
 	}
 	places := make([]place, len(list.Val()))
 	for i, z := range list.Val() {
@@ -109,7 +109,7 @@ func (w *walk) places(ctx context.Context, n int, first bool) ([]place, error) {
 func (w *walk) newest() string {
 	v := w.at.version
 	if w.query.Until != 0 {
-		v = min(v, history.VersionOf(w.query.Until, history.RankDelete))
+		v = min(v, versionOf(w.query.Until, history.RankDelete))
 	}
 	if v == history.MaxVersion {
 		return "+inf"
@@ -121,5 +121,10 @@ func (w *walk) oldest() string {
 	if w.query.Since == 0 {
 		return "-inf"
 	}
-	return string(appendScore(nil, history.VersionOf(w.query.Since, history.RankProgress)))
+	return string(appendScore(nil, versionOf(w.query.Since, history.RankProgress)))
+}
+
+// versionOf is that of any time, also one that no version has.
+func versionOf(ms int64, rank int) history.Version {
+	return history.VersionOf(max(0, min(ms, history.MaxVersion.Time())), rank)
 }

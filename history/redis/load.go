@@ -19,19 +19,18 @@ func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	for i, k := range keys {
 		buckets[i] = history.BucketOf(k.UID)
 	}
-	parts := c.split(buckets, nil)
-	calls := c.loads(ctx, parts, keys, buckets)
-	exec(ctx, c, calls)
 	entries := make([]history.Entry, len(keys))
-	for p, part := range parts {
-		c.loaded(calls[p], keys, part, entries)
-	}
+	c.inParts(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
+		return c.loads(ctx, parts, keys, buckets)
+	}, func(call *goredis.Cmd, part []int) {
+		c.loaded(call, keys, part, entries)
+	})
 	return entries
 }
 
 // loads makes one call of the script for each part.
 func (c *Cache) loads(ctx context.Context, parts [][]int, keys []history.Key, buckets []history.Bucket) []*goredis.Cmd {
-	t := newTexts(len(parts), 100*len(keys), 2*len(keys)+4*len(parts))
+	t := newTexts(len(parts), 100*len(keys), 2*len(keys)+5*len(parts))
 	for _, part := range parts {
 		t.next()
 		c.appendLoad(t, part, keys, buckets)
@@ -39,23 +38,31 @@ func (c *Cache) loads(ctx context.Context, parts [][]int, keys []history.Key, bu
 	return t.commands(ctx)
 }
 
-// appendLoad also asks for the content that a user's own key would have, which is
-// never there.
+// appendLoad asks for no content where the key is of a user's own state: in a cluster one
+// that is never there would keep the call from being made while its slot moves.
 func (c *Cache) appendLoad(t *texts, part []int, keys []history.Key, buckets []history.Bucket) {
-	users := 0
+	contents, users := 0, 0
+	for _, i := range part {
+		if !keys[i].IsUser() {
+			contents++
+		}
+	}
 	for range usersOf(keys, part) {
 		users++
 	}
 	t.end(append(t.buf, "evalsha"...))
 	t.end(append(t.buf, c.scripts.load.digest...))
-	t.end(strconv.AppendInt(t.buf, int64(len(part)+users), 10))
+	t.end(strconv.AppendInt(t.buf, int64(contents+users), 10))
 	for _, i := range part {
-		t.end(appendContent(t.buf, buckets[i], keys[i]))
+		if !keys[i].IsUser() {
+			t.end(appendContent(t.buf, buckets[i], keys[i]))
+		}
 	}
 	for _, i := range usersOf(keys, part) {
 		t.end(appendState(t.buf, buckets[i], keys[i].UID))
 	}
-	t.end(strconv.AppendInt(t.buf, int64(len(part)), 10))
+	t.end(strconv.AppendInt(t.buf, int64(contents), 10))
+	t.end(append(t.buf, c.warmth...))
 }
 
 // usersOf yields the users of a part, those that stand together once: where each
@@ -92,9 +99,25 @@ func (c *Cache) loaded(call *goredis.Cmd, keys []history.Key, part []int, entrie
 				user, states = parseUser(pairs(states[1].([]any))), states[2:]
 			}
 		}
-		value, _ := values[n].(string) // nil when there is none
-		entries[i] = history.Entry{Record: c.record(keys[i], value), User: user}
+		entries[i] = history.Entry{User: user}
+		if !keys[i].IsUser() {
+			value, _ := values[0].(string) // nil when there is none
+			entries[i].Record, values = c.record(keys[i], value), values[1:]
+		}
 	}
+}
+
+// state asks for what is known of a user.
+func (c *Cache) state(ctx context.Context, uid string) *goredis.Cmd {
+	return c.scripts.load.call(ctx, []string{stateKey(uid)}, 0, c.warmth)
+}
+
+// stated reads the answer to state.
+func stated(call *goredis.Cmd) history.User {
+	if reply, _ := call.Slice(); len(reply) > 2 {
+		return parseUser(pairs(reply[2].([]any)))
+	}
+	return history.User{}
 }
 
 // record decodes a content.

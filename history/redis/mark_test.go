@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -19,15 +20,36 @@ func TestRepeatedCall(t *testing.T) {
 		c := open(t, config)
 		k, at := key(user(t, c), "1"), hourAgo()
 		first := history.Write{Key: k, Record: record(at, 1), Mark: true}
-		old := put(t, c, first)[0]
-		if again := put(t, c, first)[0]; again <= old {
-			t.Errorf("mark of the repeated call: got %d, want more than %d", again, old)
-		}
+		put(t, c, first)
+		put(t, c, first)
 		second := history.Write{Key: k, Record: record(at+1, 2), Base: 1}
 		put(t, c, second)
 		put(t, c, second)
+		if !dirty(t, c, k) {
+			t.Error("after the repeated calls the key has no mark")
+		}
 		if out := c.Apply(t.Context(), []history.Write{first})[0]; out.Status != history.Conflict {
 			t.Errorf("a call repeated after a newer one: got status %d, want a conflict", out.Status)
+		}
+	})
+}
+
+// TestRepeatedCallSettled has the archive take the record before the call is repeated: it
+// stays settled, whether the call asks for a mark or not.
+func TestRepeatedCallSettled(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		c := open(t, config)
+		uid, at := user(t, c), hourAgo()
+		for _, mark := range []bool{false, true} {
+			k := key(uid, fmt.Sprint(mark))
+			put(t, c, history.Write{Key: k, Record: record(at, 1)})
+			call := history.Write{Key: k, Record: record(at+1, 2), Base: 1, Mark: mark}
+			put(t, c, call)
+			settle(t, c, k, 2)
+			put(t, c, call)
+			if r := c.Load(t.Context(), []history.Key{k})[0].Record; !r.Settled() || dirty(t, c, k) {
+				t.Errorf("repeated, mark %t: got %+v, with a mark: %t; want it settled", mark, r, dirty(t, c, k))
+			}
 		}
 	})
 }
@@ -56,44 +78,45 @@ func TestConflictKeepsContent(t *testing.T) {
 	})
 }
 
-// TestClockGoesBack marks a key under a clock that stands still, then goes back.
+// TestClockGoesBack marks a key under a clock that goes back, and then finds it all the
+// same: a mark never has to be new for its key.
 func TestClockGoesBack(t *testing.T) {
 	fake := miniredis.RunT(t)
 	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
-	uid, now := user(t, c), time.Now()
-	k, at := key(uid, "1"), hourAgo()
-	var last, lastClear history.Mark
-	for n, clock := range []time.Time{now, now, now.Add(-time.Hour), now.Add(-time.Hour), now.Add(time.Hour)} {
+	k, at, now := key(user(t, c), "1"), hourAgo(), time.Now()
+	base := uint64(0)
+	for n, clock := range []time.Time{now, now, now.Add(-time.Hour), now.Add(time.Hour)} {
 		fake.SetTime(clock)
-		w := history.Write{Key: k, Record: record(at, uint64(n+1)), Base: uint64(n), Mark: true}
-		other := history.Write{Key: key(uid, "other"), Record: w.Record, Base: w.Base, Mark: true}
-		mark := put(t, c, w, other)[0]
-		if mark <= last {
-			t.Errorf("mark %d: got %d, want more than %d", n, mark, last)
+		put(t, c, history.Write{Key: k, Record: record(at, uint64(n+1)), Base: base, Mark: true})
+		fake.SetTime(now.Add(-2 * time.Hour))
+		if !dirty(t, c, k) {
+			t.Errorf("marked at %s: not among all marks", clock)
 		}
-		cleared, err := c.Clear(t.Context(), uid, 9, at)
-		if err != nil || cleared <= lastClear {
-			t.Errorf("mark of clear %d: got %d, error %v; want more than %d", n, cleared, err, lastClear)
+		settle(t, c, k, uint64(n+1))
+		if dirty(t, c, k) {
+			t.Errorf("marked at %s: still there when it is settled", clock)
 		}
-		last, lastClear = mark, cleared
+		base = uint64(n+1) | history.SettledBit
 	}
 }
 
-// TestOverdueByServersClock plants a mark of ten minutes ago.
+// TestOverdueByServersClock plants a mark of ten minutes ago, and one of a time to come, as
+// there are once the server's clock has been set back: of that one nobody knows the age.
 func TestOverdueByServersClock(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
 		uid := user(t, c)
-		now := put(t, c, history.Write{Key: key(uid, "1"), Record: record(hourAgo(), 1), Mark: true})[0]
-		old := history.Dirty{Key: key(uid, "2"), Mark: now - history.Mark((10 * time.Minute).Microseconds())}
-		dirty := "{" + bucket(uid) + "}:dirty"
-		for _, z := range []goredis.Z{{Score: float64(old.Mark), Member: old.Key.String()}, {Score: 1, Member: "by hand"}} {
-			if err := client.ZAdd(ctx, dirty, z).Err(); err != nil {
+		put(t, c, history.Write{Key: key(uid, "1"), Record: record(hourAgo(), 1)})
+		marks := "{" + bucket(uid) + "}:dirty"
+		now := client.ZScore(ctx, marks, uid+"/1_1").Val()
+		old, ahead := key(uid, "2"), key(uid, "3")
+		for _, z := range []goredis.Z{{Score: now - 600e6, Member: old.String()}, {Score: now + 600e6, Member: ahead.String()}, {Score: 1, Member: "by hand"}} {
+			if err := client.ZAdd(ctx, marks, z).Err(); err != nil {
 				t.Fatal(err)
 			}
-			defer client.ZRem(ctx, dirty, z.Member)
+			defer client.ZRem(ctx, marks, z.Member)
 		}
-		for age, want := range map[time.Duration]bool{9 * time.Minute: true, 11 * time.Minute: false} {
+		for age, want := range map[time.Duration]bool{9 * time.Minute: true, 11 * time.Minute: false, 0: true} {
 			got, err := c.Overdue(ctx, []history.Bucket{history.BucketOf(uid)}, age, 1000)
 			if err != nil {
 				t.Fatal(err)
@@ -101,8 +124,11 @@ func TestOverdueByServersClock(t *testing.T) {
 			if slices.Contains(got, old) != want {
 				t.Errorf("older than %s: got %v; want that of ten minutes ago in it: %t", age, got, want)
 			}
-			if slices.Contains(got, history.Dirty{Key: key(uid, "1"), Mark: now}) {
-				t.Errorf("older than %s: got %v, with the mark of just now", age, got)
+			if !slices.Contains(got, ahead) {
+				t.Errorf("older than %s: got %v, without the mark of a time to come", age, got)
+			}
+			if slices.Contains(got, key(uid, "1")) != (age == 0) {
+				t.Errorf("older than %s: got %v, and the mark of just now", age, got)
 			}
 		}
 	})

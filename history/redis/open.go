@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -21,6 +20,8 @@ type Cache struct {
 	scripts scripts
 	ttl     string // seconds
 	life    string // seconds
+	warmth  string // milliseconds, 0 for ever
+	places  atomic.Pointer[places]
 }
 
 var _ history.Cache = (*Cache)(nil)
@@ -50,13 +51,14 @@ func New(config Config) (*Cache, error) {
 	return &Cache{
 		config: config, client: config.client(), scripts: newScripts(),
 		ttl: strconv.FormatInt(seconds, 10), life: strconv.FormatInt(seconds+24*3600, 10),
+		warmth: strconv.FormatInt(config.warmth().Milliseconds(), 10),
 	}, nil
 }
 
-// Prepare checks that the server or the cluster is fit, logs a warning for each
-// setting that endangers records, and hands over the scripts. It fails with
-// [history.ErrUnavailable] when another try may succeed: not for a server that is
-// too old, of the other kind, or refuses this user.
+// Prepare checks that the server or the cluster is fit, and hands over the scripts. It
+// fails with [history.ErrUnavailable] when another try may succeed: not for a server that
+// is too old, of the other kind, or refuses this user, and not with [ErrVolatile], of which
+// only a warning is logged where the configuration allows it.
 func (c *Cache) Prepare(ctx context.Context) error {
 	err := c.check(ctx)
 	if err == nil {
@@ -80,23 +82,6 @@ func (c *Cache) Ping(ctx context.Context) error {
 	return unavailable("ping", err)
 }
 
-// Life names the lives that the servers are in, of every master in a cluster: when one
-// was restarted, or its replica took over, the name is another. It fails with
-// [history.ErrUnavailable].
-func (c *Cache) Life(ctx context.Context) (string, error) {
-	var mu sync.Mutex
-	var lives []string
-	err := c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
-		info, err := node.Info(ctx, "server").Result()
-		mu.Lock()
-		defer mu.Unlock()
-		lives = append(lives, fields(info)["run_id"])
-		return err
-	})
-	slices.Sort(lives)
-	return strings.Join(lives, " "), unavailable("ask for its life", err)
-}
-
 func (c *Cache) check(ctx context.Context) error {
 	if err := c.Ping(ctx); err != nil {
 		return err
@@ -104,56 +89,11 @@ func (c *Cache) check(ctx context.Context) error {
 	if err := c.each(ctx, c.checkNode); err != nil {
 		return err
 	}
-	return unavailable("load scripts", c.teach(ctx))
-}
-
-// each visits every server that takes writes.
-func (c *Cache) each(ctx context.Context, visit func(context.Context, *goredis.Client) error) error {
-	switch client := c.client.(type) {
-	case *goredis.Client:
-		return visit(ctx, client)
-	case *goredis.ClusterClient:
-		return client.ForEachMaster(ctx, visit)
-	}
-	panic("redis: a client of another kind") // Config.client makes these two
-}
-
-func (c *Cache) checkNode(ctx context.Context, node *goredis.Client) error {
-	info, err := node.Info(ctx).Result()
-	if err != nil {
-		return unavailable("ask for its state", err)
-	}
-	about := fields(info)
-	if v := about["redis_version"]; major(v) != 0 && major(v) < 7 {
-		return fmt.Errorf("version %s, want 7.0 or later", v)
-	}
-	if about["cluster_enabled"] == "1" && !c.config.Cluster {
-		return errors.New("it is a node of a cluster: configure it as one")
-	}
-	addr := node.Options().Addr
-	if p := about["maxmemory_policy"]; p != "" && p != "noeviction" {
-		c.config.Log.Warn("redis may evict records that are not archived yet", "addr", addr, "maxmemory_policy", p, "want", "noeviction")
-	}
-	if about["aof_enabled"] == "0" {
-		c.config.Log.Warn("redis keeps no append-only file: acknowledged writes are lost when it stops", "addr", addr)
-	}
-	return nil
-}
-
-// fields parses an answer to INFO.
-func fields(info string) map[string]string {
-	m := map[string]string{}
-	for line := range strings.Lines(info) {
-		if k, v, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			m[k] = v
+	if err := c.Fit(ctx); err != nil {
+		if !c.config.AllowVolatile || !errors.Is(err, ErrVolatile) {
+			return err
 		}
+		c.config.Log.Warn("redis may lose acknowledged writes", "err", err)
 	}
-	return m
-}
-
-// major returns 0 for a server that does not say.
-func major(version string) int {
-	text, _, _ := strings.Cut(version, ".")
-	n, _ := strconv.Atoi(text)
-	return n
+	return unavailable("load scripts", c.teach(ctx))
 }

@@ -26,6 +26,8 @@ var (
 	pauseLua string
 	//go:embed lua/warm.lua
 	warmLua string
+	//go:embed lua/excess.lua
+	excessLua string
 	//go:embed lua/trim.lua
 	trimLua string
 	//go:embed lua/settle.lua
@@ -45,23 +47,27 @@ func newScript(text string) script {
 }
 
 type scripts struct {
-	apply, load, clear, pause, warm, trim, settle, overdue, see script
+	apply, load, clear, pause, warm, excess, trim, settle, overdue, see script
 }
 
 func newScripts() scripts {
 	return scripts{
-		apply: newScript(userLua + applyLua), load: newScript(loadLua), clear: newScript(userLua + clearLua),
-		pause: newScript(userLua + pauseLua), warm: newScript(userLua + warmLua), trim: newScript(userLua + trimLua),
+		apply: newScript(userLua + applyLua), load: newScript(userLua + loadLua), clear: newScript(userLua + clearLua),
+		pause: newScript(userLua + pauseLua), warm: newScript(userLua + warmLua),
+		excess: newScript(excessLua), trim: newScript(userLua + trimLua),
 		settle: newScript(settleLua), overdue: newScript(overdueLua), see: newScript(userLua + seeLua),
 	}
 }
 
+func (s scripts) all() []script {
+	return []script{s.apply, s.load, s.clear, s.pause, s.warm, s.excess, s.trim, s.settle, s.overdue, s.see}
+}
+
 // teach hands all scripts to all servers that take writes.
 func (c *Cache) teach(ctx context.Context) error {
-	s := c.scripts
 	return c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
 		pipe := node.Pipeline()
-		for _, script := range []script{s.apply, s.load, s.clear, s.pause, s.warm, s.trim, s.settle, s.overdue, s.see} {
+		for _, script := range c.scripts.all() {
 			pipe.ScriptLoad(ctx, script.text)
 		}
 		_, err := pipe.Exec(ctx)
@@ -82,15 +88,36 @@ func (s script) call(ctx context.Context, keys []string, args ...any) *goredis.C
 
 // exec sends commands in one pipeline, one exchange per node. Each command then has
 // its own answer or error. Scripts that a server has forgotten, because it was
-// restarted or flushed, are handed over again, and their calls alone repeated.
+// restarted or flushed, are handed over again, and their calls alone repeated. A server that
+// is not known yet, because its first slot is on the way to it, gets them in full.
 func exec[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) {
 	pipeline(ctx, c, cmds)
-	for range 3 { // it may be flushed meanwhile
+	for try := range 3 {
 		if cmds = forgotten(cmds); len(cmds) == 0 {
 			return
 		}
-		_ = c.teach(ctx) // a node that it did not reach answers the same again
+		if try == 0 {
+			_ = c.teach(ctx) // a node that it did not reach answers the same again
+		} else {
+			for _, cmd := range cmds {
+				c.spell(cmd)
+			}
+		}
 		pipeline(ctx, c, cmds)
+	}
+}
+
+// spell has a call carry its script instead of the digest.
+func (c *Cache) spell(cmd goredis.Cmder) {
+	args := cmd.Args()
+	digest, ok := args[1].(string)
+	if p, pointer := args[1].(*string); pointer {
+		digest, ok = *p, true
+	}
+	for _, s := range c.scripts.all() {
+		if ok && s.digest == digest {
+			args[0], args[1] = "eval", s.text
+		}
 	}
 }
 
@@ -107,15 +134,13 @@ func forgotten[C goredis.Cmder](cmds []C) []C {
 func pipeline[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) {
 	pipe := c.client.Pipeline()
 	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, cmd) // only queues it
+		if call, ok := any(cmd).(*goredis.Cmd); ok {
+			_ = pipe.Process(ctx, single{call})
+		} else {
+			_ = pipe.Process(ctx, cmd) // only queues it
+		}
 	}
 	_, _ = pipe.Exec(ctx) // the first of the errors that the commands have
-}
-
-// run calls one script.
-func (c *Cache) run(ctx context.Context, cmd *goredis.Cmd) error {
-	exec(ctx, c, []*goredis.Cmd{cmd})
-	return cmd.Err()
 }
 
 // unavailable wraps the error of an operation, nil stays nil.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/redis"
@@ -23,17 +22,19 @@ func TestScriptFlush(t *testing.T) {
 			}
 		}
 		flush()
-		mark := put(t, c, history.Write{Key: k, Record: record(at, 1), Mark: true})[0]
+		put(t, c, history.Write{Key: k, Record: record(at, 1), Mark: true})
 		flush()
-		dirty, err := c.Overdue(ctx, []history.Bucket{history.BucketOf(uid)}, -time.Hour, 1000)
+		dirty, err := c.Overdue(ctx, []history.Bucket{history.BucketOf(uid)}, 0, 1000)
 		if err != nil || len(dirty) == 0 {
 			t.Errorf("Overdue: got %v, error %v", dirty, err)
 		}
 		for name, call := range map[string]func() error{
-			"Settle": func() error { return c.Settle(ctx, []history.Dirty{{Key: k, Mark: mark}}) },
+			"Settle": func() error { return c.Settle(ctx, []history.Content{{Key: k, Revision: 1}}) },
 			"Trim":   func() error { return c.Trim(ctx, []string{uid}) },
 			"Warm":   func() error { return c.Warm(ctx, uid, history.Warmth{}) },
-			"Clear":  func() error { _, err := c.Clear(ctx, uid, 1, at); return err },
+			"Pause":  func() error { _, err := c.Pause(ctx, uid, true, at); return err },
+			"List":   func() error { _, err := c.List(ctx, uid, history.Query{Limit: 1}); return err },
+			"Clear":  func() error { _, err := c.Clear(ctx, uid, history.Clear{Type: 1, Until: at}); return err },
 		} {
 			flush()
 			if err := call(); err != nil {

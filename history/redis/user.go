@@ -19,6 +19,10 @@ func parseUser(fields map[string]string) history.User {
 		switch field {
 		case "floor":
 			u.Warm, u.Floor = true, history.Version(n)
+		case "cut":
+			u.CutTime = n
+		case "rev":
+			u.Revision = uint64(n)
 		case "paused":
 			u.Pause.Since = n
 		case "resumed":
@@ -30,6 +34,9 @@ func parseUser(fields map[string]string) history.User {
 			}
 			u.Cleared[typ] = n
 		}
+	}
+	if fields["lapsed"] != "" { // only in answers of scripts
+		u.Warm, u.Floor = false, 0
 	}
 	return u
 }

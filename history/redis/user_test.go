@@ -1,7 +1,11 @@
 package redis_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/redis"
@@ -50,4 +54,69 @@ func TestFloorAboveAll(t *testing.T) {
 			t.Errorf("user: got %+v, want warm with floor %d", u, history.MaxVersion)
 		}
 	})
+}
+
+// TestWarmthEnds keeps records for ten days, a part of what the archive does. A user who
+// goes on using the service is cold again before a record expires that nobody wrote to,
+// also one that was there before the warm-up. A record of an event that came late expires
+// after its write, not its event.
+func TestWarmthEnds(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, paused := range []bool{false, true} {
+		fake, now := miniredis.RunT(t), time.Now()
+		c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience, TTL: 10 * day})
+		uid := user(t, c)
+		pass := func(d time.Duration) {
+			now = now.Add(d)
+			fake.SetTime(now)
+			fake.FastForward(d)
+		}
+		fake.SetTime(now)
+		before, late, used := key(uid, "before"), key(uid, "late"), key(uid, "used")
+		put(t, c, history.Write{Key: before, Record: record(now.UnixMilli(), 1)})
+		pass(5 * day)
+		warm := func() {
+			t.Helper()
+			items := []history.Item{{Object: key(uid, "archived").Object, Record: record(now.Add(-60*day).UnixMilli(), 1)}}
+			if err := c.Warm(t.Context(), uid, history.Warmth{Items: items, Floor: 5}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		warm()
+		put(t, c, history.Write{Key: late, Record: record(now.Add(-30*day).UnixMilli(), 1)})
+		if paused {
+			if _, err := c.Pause(t.Context(), uid, false, now.UnixMilli()+1e12); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var base uint64
+		colds := 0
+		for n := range uint64(80) {
+			pass(day / 4)
+			base++
+			put(t, c, history.Write{Key: used, Record: record(now.UnixMilli(), base), Base: n, Mark: true})
+			user := history.User{}
+			for i, e := range c.Load(t.Context(), []history.Key{before, late, key(uid, "archived")}) {
+				user = e.User
+				if e.Record == nil && e.User.Warm {
+					t.Fatalf("after %s: record %d is gone, and the user is warm: %+v", time.Duration(n)*day/4, i, e.User)
+				}
+			}
+			page, err := c.List(t.Context(), uid, history.Query{Limit: 10})
+			if err != nil || page.User.Warm != user.Warm {
+				t.Errorf("List says %+v of the user, Load %+v, error %v", page.User, user, err)
+			}
+			conflict := c.Apply(t.Context(), []history.Write{{Key: used, Record: record(0, 1000), Base: 999}})[0].Current
+			if fmt.Sprint(conflict.User) != fmt.Sprint(user) {
+				t.Errorf("a conflict says %+v of the user, Load %+v", conflict.User, user)
+			}
+			if !user.Warm {
+				colds++
+				warm()
+			}
+		}
+		if colds != 2 {
+			t.Errorf("paused %t: the user was cold %d times in 20 days, want twice", paused, colds)
+		}
+	}
 }

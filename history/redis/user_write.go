@@ -4,55 +4,79 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
+	"slices"
 	"strconv"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
 )
 
+// latest is the last time that a score holds exactly.
+const latest = 1 << 53
+
 // Clear sets a clear mark as [history.Applier] says. The server is busy for about
-// 2 us for each record that it removes.
-func (c *Cache) Clear(ctx context.Context, uid string, typ uint32, until int64) (history.Mark, error) {
-	keys := []string{listKey(uid), stateKey(uid), dirtyKey(history.BucketOf(uid))}
-	cmd := c.scripts.clear.call(ctx, keys, strconv.FormatUint(uint64(typ), 10), until, c.life)
-	if err := c.run(ctx, cmd); err != nil {
+// 3 us for each record that it removes.
+func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
+	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
+		return c.scripts.clear.call(ctx, append(userKeys(uid), contents...),
+			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, latest), what.All, history.NewRevision(), c.life)
+	})
+	if err != nil {
 		return 0, unavailable("clear", err)
 	}
-	mark, err := cmd.Int64()
-	return history.Mark(mark), err
+	until, err := cmd.Int64()
+	return until, unavailable("clear", err)
+}
+
+// userKeys are the list, the user's state, and the dirty marks.
+func userKeys(uid string) []string {
+	return []string{listKey(uid), stateKey(uid), dirtyKey(history.BucketOf(uid))}
 }
 
 // Pause switches recording as [history.Applier] says. The server is busy for about
 // 1 us for each record of the user.
-func (c *Cache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, history.Mark, error) {
-	keys := []string{listKey(uid), stateKey(uid), dirtyKey(history.BucketOf(uid))}
-	cmd := c.scripts.pause.call(ctx, keys, recording, at, revision(), c.life)
-	if err := c.run(ctx, cmd); err != nil {
-		return history.Pause{}, 0, unavailable("pause", err)
+func (c *Cache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
+	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
+		return c.scripts.pause.call(ctx, append(userKeys(uid), contents...),
+			recording, min(at, latest), newRevision(), history.NewRevision(), c.life)
+	})
+	if err != nil {
+		return history.Pause{}, unavailable("pause", err)
 	}
 	n, err := cmd.Int64Slice()
-	if err != nil || len(n) != 3 {
-		return history.Pause{}, 0, unavailable("pause", fmt.Errorf("answer %v: %w", n, err))
+	if err != nil || len(n) != 2 {
+		return history.Pause{}, unavailable("pause", fmt.Errorf("answer %v: %w", n, err))
 	}
-	return history.Pause{Since: n[1], Until: n[2]}, history.Mark(n[0]), nil
+	return history.Pause{Since: n[0], Until: n[1]}, nil
 }
 
-// revision returns the bytes of a new one, as a record begins with after the first.
-func revision() []byte { return binary.LittleEndian.AppendUint64(nil, rand.Uint64()>>1+1) }
+// newRevision returns the bytes of a new one, as a record begins with after the first.
+func newRevision() []byte { return binary.LittleEndian.AppendUint64(nil, history.NewRevision()) }
 
 // Warm fills a cold user as [history.Applier] says. The server is busy for about
 // 4 us for each record.
 func (c *Cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
-	args := make([]any, 0, 7+2*len(w.Cleared)+3*len(w.Items))
-	args = append(args, c.ttl, c.life, int64(w.Floor), w.Pause.Since, w.Pause.Until, revision(), len(w.Cleared))
+	args := make([]any, 0, 9+2*len(w.Cleared)+3*len(w.Items))
+	args = append(args, c.ttl, c.life, c.warmth, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, newRevision(), len(w.Cleared))
 	for typ, at := range w.Cleared {
 		args = append(args, typ, at)
 	}
+	keys := make([]string, 0, 2+len(w.Items))
+	keys = append(keys, listKey(uid), stateKey(uid))
 	for _, item := range w.Items {
-		args = append(args,
-			appendObject(nil, item.Object), appendScore(nil, item.Record.Version), wire.AppendRecord(nil, item.Record))
+		settled := wire.AppendRecord(nil, item.Record)
+		settled[wire.RevisionEnd-1] |= 0x80
+		keys = append(keys, contentKey(history.Key{UID: uid, Object: item.Object}))
+		args = append(args, appendObject(nil, item.Object), appendScore(nil, item.Record.Version), settled)
 	}
-	keys := []string{listKey(uid), stateKey(uid)}
-	return unavailable("warm", c.run(ctx, c.scripts.warm.call(ctx, keys, args...)))
+	if w.Pause == (history.Pause{}) && c.warmth == "0" {
+		return unavailable("warm", c.run(ctx, c.scripts.warm.call(ctx, keys, args...)))
+	}
+	// The records that are there get another revision, or a longer life.
+	_, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
+		return c.scripts.warm.call(ctx, slices.Concat(keys, contents), args...)
+	})
+	return unavailable("warm", err)
 }

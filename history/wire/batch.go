@@ -8,7 +8,7 @@ import (
 
 // AppendBatch appends an encoded batch of announced keys to dst. Keys of one user
 // that stand together share the uid.
-func AppendBatch(dst []byte, keys []history.Dirty) []byte {
+func AppendBatch(dst []byte, keys []history.Announcement) []byte {
 	for len(keys) > 0 {
 		start, uid := len(dst), keys[0].Key.UID
 		dst = appendText(dst, tagUID, uid)
@@ -21,11 +21,10 @@ func AppendBatch(dst []byte, keys []history.Dirty) []byte {
 	return dst
 }
 
-func appendObject(dst []byte, d history.Dirty) []byte {
+func appendObject(dst []byte, d history.Announcement) []byte {
 	start := len(dst)
 	dst = appendText(dst, tagID, d.Key.Object.ID)
 	dst = appendInt(dst, tagType, int64(d.Key.Object.Type))
-	dst = appendFixed(dst, tagMark, uint64(d.Mark))
 	if d.Record != nil {
 		record := len(dst)
 		dst = framed(AppendRecord(dst, d.Record), record, tagRecord)
@@ -35,8 +34,8 @@ func appendObject(dst []byte, d history.Dirty) []byte {
 
 // Batch decodes a batch of announced keys. It fails with [ErrCorrupt], also when a
 // key in it is not legal: nothing that comes from a queue is trusted further.
-func Batch(b []byte) ([]history.Dirty, error) {
-	keys := make([]history.Dirty, 0, len(b)/32)
+func Batch(b []byte) ([]history.Announcement, error) {
+	keys := make([]history.Announcement, 0, len(b)/32)
 	s := scanner{rest: b}
 	for s.next() {
 		if s.tag == tagUser {
@@ -50,7 +49,7 @@ func Batch(b []byte) ([]history.Dirty, error) {
 }
 
 // appendUser decodes the keys of one user.
-func appendUser(keys []history.Dirty, b []byte) ([]history.Dirty, error) {
+func appendUser(keys []history.Announcement, b []byte) ([]history.Announcement, error) {
 	uid, first := "", len(keys)
 	s := scanner{rest: b}
 	for s.next() {
@@ -58,7 +57,7 @@ func appendUser(keys []history.Dirty, b []byte) ([]history.Dirty, error) {
 		case tagUID:
 			uid = s.text()
 		case tagObject:
-			var d history.Dirty
+			var d history.Announcement
 			d, s.err = object(s.bytes)
 			keys = append(keys, d)
 		}
@@ -72,9 +71,9 @@ func appendUser(keys []history.Dirty, b []byte) ([]history.Dirty, error) {
 	return keys, s.err
 }
 
-// object decodes one object and its mark.
-func object(b []byte) (history.Dirty, error) {
-	var d history.Dirty
+// object decodes one announced object.
+func object(b []byte) (history.Announcement, error) {
+	var d history.Announcement
 	var record []byte
 	o := &d.Key.Object
 	s := scanner{rest: b}
@@ -84,8 +83,6 @@ func object(b []byte) (history.Dirty, error) {
 			o.ID = s.text()
 		case tagType:
 			o.Type = uint32(s.num)
-		case tagMark:
-			d.Mark = history.Mark(s.num)
 		case tagRecord:
 			record = s.bytes
 		}

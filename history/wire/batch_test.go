@@ -17,11 +17,10 @@ import (
 )
 
 // batches draws legal keys of few users, so that some stand together.
-func batches() *rapid.Generator[[]history.Dirty] {
-	return rapid.SliceOf(rapid.Custom(func(t *rapid.T) history.Dirty {
-		d := history.Dirty{
-			Key:  history.UserKey(rapid.OneOf(rapid.SampledFrom([]string{"a", "b"}), rapid.StringMatching(`[A-Za-z0-9._~@-]{1,64}`)).Draw(t, "uid")),
-			Mark: history.Mark(rapid.Int64().Draw(t, "mark")),
+func batches() *rapid.Generator[[]history.Announcement] {
+	return rapid.SliceOf(rapid.Custom(func(t *rapid.T) history.Announcement {
+		d := history.Announcement{
+			Key: history.UserKey(rapid.OneOf(rapid.SampledFrom([]string{"a", "b"}), rapid.StringMatching(`[A-Za-z0-9._~@-]{1,64}`)).Draw(t, "uid")),
 		}
 		if rapid.Bool().Draw(t, "names an object") {
 			d.Key.Object.ID = rapid.StringMatching(`[A-Za-z0-9._~@:-]{1,128}`).Draw(t, "id")
@@ -55,23 +54,23 @@ func TestBatchIsWhatTheGeneratedCodeWrites(t *testing.T) {
 	})
 }
 
-func equal(a, b []history.Dirty) bool {
-	return slices.EqualFunc(a, b, func(a, b history.Dirty) bool { return reflect.DeepEqual(a, b) })
+func equal(a, b []history.Announcement) bool {
+	return slices.EqualFunc(a, b, func(a, b history.Announcement) bool { return reflect.DeepEqual(a, b) })
 }
 
 func TestBatchCorrupt(t *testing.T) {
-	user := func(uid string, objects ...*historyv1.MarkedObject) []byte {
+	user := func(uid string, objects ...*historyv1.AnnouncedObject) []byte {
 		return marshal(&historyv1.FlushBatch{Users: []*historyv1.UserKeys{{Uid: uid, Objects: objects}}})
 	}
 	tests := map[string][]byte{
 		"cut short":         wire.AppendBatch(nil, flush(10))[:50],
-		"no uid":            user("", &historyv1.MarkedObject{Id: "1", Type: 1}),
-		"uid too long":      user(strings.Repeat("u", history.MaxUID+1), &historyv1.MarkedObject{Id: "1", Type: 1}),
-		"uid of a row":      user("a/b", &historyv1.MarkedObject{}),
-		"object of no type": user("u", &historyv1.MarkedObject{Id: "1"}),
-		"type of no object": user("u", &historyv1.MarkedObject{Type: 1}),
-		"object not legal":  user("u", &historyv1.MarkedObject{Id: "#cleared", Type: 1}),
-		"record cut short":  user("u", &historyv1.MarkedObject{Id: "1", Type: 1, Record: []byte{9, 1}}),
+		"no uid":            user("", &historyv1.AnnouncedObject{Id: "1", Type: 1}),
+		"uid too long":      user(strings.Repeat("u", history.MaxUID+1), &historyv1.AnnouncedObject{Id: "1", Type: 1}),
+		"uid of a row":      user("a/b", &historyv1.AnnouncedObject{}),
+		"object of no type": user("u", &historyv1.AnnouncedObject{Id: "1"}),
+		"type of no object": user("u", &historyv1.AnnouncedObject{Type: 1}),
+		"object not legal":  user("u", &historyv1.AnnouncedObject{Id: "#cleared", Type: 1}),
+		"record cut short":  user("u", &historyv1.AnnouncedObject{Id: "1", Type: 1, Record: []byte{9, 1}}),
 		"a record":          wire.AppendRecord(nil, heartbeat())[:wire.RevisionEnd-1],
 	}
 	for name, b := range tests {

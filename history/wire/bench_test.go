@@ -12,7 +12,7 @@ import (
 func heartbeat() *history.Record {
 	v := history.VersionOf(1_760_000_000_000, history.RankProgress)
 	return &history.Record{
-		Revision: 0x1122334455667788, Version: v, State: history.StatePlaying, Position: 1_234_567,
+		Revision: 0x1122334455667788, CellTime: v.Time(), Version: v, State: history.StatePlaying, Position: 1_234_567,
 		Duration: 5_400_000, DurationVersion: v, Session: "s-0123456789", Device: "phone-17",
 	}
 }
@@ -44,11 +44,11 @@ func BenchmarkRecord(b *testing.B) {
 }
 
 // flush is what a tick announces: keys of many users, one or two each.
-func flush(n int) []history.Dirty {
-	keys := make([]history.Dirty, n)
+func flush(n int) []history.Announcement {
+	keys := make([]history.Announcement, n)
 	for i := range keys {
 		k := history.Key{UID: fmt.Sprintf("user%d", i*2/3), Object: history.Object{ID: fmt.Sprint(7_000_000 + i), Type: 1}}
-		keys[i] = history.Dirty{Key: k, Mark: history.Mark(1_760_000_000_000_000 + i)}
+		keys[i] = history.Announcement{Key: k}
 	}
 	return keys
 }

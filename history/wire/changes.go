@@ -24,6 +24,18 @@ func AppendChanges(dst []byte, changes []history.Change) []byte {
 	return dst
 }
 
+// AppendMissed appends the word that changes were missed to dst.
+func AppendMissed(dst []byte) []byte { return append(dst, 2<<3, 1) }
+
+// Missed reports whether encoded names of changes say that others were missed.
+func Missed(b []byte) (missed bool) {
+	s := scanner{rest: b}
+	for s.next() {
+		missed = missed || s.tag == 2<<3 && s.num != 0
+	}
+	return missed && s.err == nil
+}
+
 func together(a, b history.Change) bool {
 	return a.Key.UID == b.Key.UID && a.Origin == b.Origin && a.Key.IsUser() == b.Key.IsUser()
 }

@@ -45,6 +45,18 @@ func TestChangesAreWhatTheGeneratedCodeWrites(t *testing.T) {
 	}
 }
 
+func TestMissed(t *testing.T) {
+	want := marshal(&historyv1.Changes{Missed: true})
+	if got := wire.AppendMissed(nil); !bytes.Equal(got, want) || !wire.Missed(got) {
+		t.Errorf("got %x, want %x", got, want)
+	}
+	for _, b := range [][]byte{nil, marshal(&historyv1.Changes{Users: []*historyv1.ChangedUser{{Uid: "u"}}}), want[:1]} {
+		if wire.Missed(b) {
+			t.Errorf("%x says that changes were missed", b)
+		}
+	}
+}
+
 func TestChangesCorrupt(t *testing.T) {
 	user := func(uid string, objects ...*historyv1.Object) []byte {
 		return marshal(&historyv1.Changes{Users: []*historyv1.ChangedUser{{Uid: uid, Objects: objects}}})

@@ -12,7 +12,7 @@ import (
 
 // AppendDead appends an encoded dead letter to dst.
 func AppendDead(dst []byte, d history.Dead) []byte {
-	m := &historyv1.DeadLetter{Uid: d.Key.UID, Payload: d.Payload, Origin: d.Origin, Reason: strings.ToValidUTF8(d.Reason, "?"), TimeMs: d.At}
+	m := &historyv1.DeadLetter{Uid: d.Key.UID, Payload: d.Payload, Cell: d.Cell, Origin: d.Origin, Reason: strings.ToValidUTF8(d.Reason, "?"), TimeMs: d.At}
 	if !d.Key.IsUser() {
 		m.Object = &historyv1.Object{Id: d.Key.Object.ID, Type: d.Key.Object.Type}
 	}
@@ -34,7 +34,7 @@ func Dead(b []byte) (history.Dead, error) {
 	}
 	d := history.Dead{
 		Key:     history.Key{UID: m.GetUid(), Object: history.Object{ID: m.GetObject().GetId(), Type: m.GetObject().GetType()}},
-		Payload: m.GetPayload(), Origin: m.GetOrigin(), Reason: m.GetReason(), At: m.GetTimeMs(),
+		Payload: m.GetPayload(), Cell: m.GetCell(), Origin: m.GetOrigin(), Reason: m.GetReason(), At: m.GetTimeMs(),
 	}
 	var err error
 	d.Record, err = Record(m.GetRecord())

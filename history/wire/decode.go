@@ -26,8 +26,10 @@ func Record(b []byte) (*history.Record, error) {
 	if err := decode(r, b); err != nil {
 		return nil, fmt.Errorf("record of %d bytes: %w: %w", len(b), ErrCorrupt, err)
 	}
+	r.CellTime += r.Version.Time()
 	r.DurationVersion = absolute(r.DurationVersion, r.Version, r.Duration != 0)
 	r.MetaVersion = absolute(r.MetaVersion, r.Version, len(r.Meta) != 0)
+	r.UnknownVersion = absolute(r.UnknownVersion, r.Version, len(r.Unknown) != 0)
 	return r, nil
 }
 
@@ -44,7 +46,7 @@ func absolute(v, own history.Version, present bool) history.Version {
 
 func decode(r *history.Record, b []byte) error {
 	s := scanner{rest: b}
-	for s.next() {
+	for field := b; s.next(); field = s.rest {
 		switch s.tag {
 		case tagRevision:
 			r.Revision = s.num
@@ -74,6 +76,8 @@ func decode(r *history.Record, b []byte) error {
 		default:
 			if p := number(r, s.tag); p != nil {
 				*p = int64(s.num)
+			} else if s.tag>>3 > lastField {
+				r.Unknown += string(field[:len(field)-len(s.rest)])
 			}
 		}
 	}
@@ -84,6 +88,8 @@ func decode(r *history.Record, b []byte) error {
 // others.
 func number(r *history.Record, tag uint64) *int64 {
 	switch tag {
+	case tagCellDrift:
+		return &r.CellTime
 	case tagVersion:
 		return (*int64)(&r.Version)
 	case tagPosition:
@@ -106,6 +112,8 @@ func number(r *history.Record, tag uint64) *int64 {
 		return &r.WatchedBefore
 	case tagWatchedBeforeAt:
 		return &r.WatchedBeforeAt
+	case tagUnknownVersion:
+		return (*int64)(&r.UnknownVersion)
 	}
 	return nil
 }

@@ -9,10 +9,11 @@ import (
 )
 
 // AppendRecord appends the encoded record to dst. The fields stand in the order of
-// their numbers, the revision first and always.
+// their numbers, the revision first and always, and those that are unknown last.
 func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = append(dst, tagRevision)
 	dst = protowire.AppendFixed64(dst, r.Revision)
+	dst = appendInt(dst, tagCellDrift, max(r.CellTime-r.Version.Time(), 0))
 	dst = appendInt(dst, tagVersion, int64(r.Version))
 	dst = appendInt(dst, tagState, int64(r.State))
 	dst = appendInt(dst, tagPosition, r.Position)
@@ -39,7 +40,11 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 		dst = appendWatch(dst, w)
 	}
 	dst = appendInt(dst, tagWatchedBefore, r.WatchedBefore)
-	return appendInt(dst, tagWatchedBeforeAt, r.WatchedBeforeAt)
+	dst = appendInt(dst, tagWatchedBeforeAt, r.WatchedBeforeAt)
+	if len(r.Unknown) == 0 {
+		return dst
+	}
+	return append(appendInt(dst, tagUnknownVersion, relative(r.UnknownVersion, r.Version)), r.Unknown...)
 }
 
 // relative writes a version that equals the record's own as 0, the usual case.

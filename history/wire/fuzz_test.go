@@ -19,10 +19,10 @@ func FuzzRecord(f *testing.F) {
 	f.Add(wire.AppendRecord(nil, r))
 	f.Add(wire.AppendRecord(nil, everything()))
 	f.Add(wire.AppendRecord(nil, watched()))
-	f.Add([]byte{2 << 3, 7, 6 << 3, 7}) // the version of a duration that is not there
-	f.Add([]byte{2<<3 | 2, 1, 7})       // a number sent as text
-	f.Add([]byte{9<<3 | 5, 0, 0, 0, 0}) // metadata sent as a number
-	f.Add([]byte{0x8b, 1, 0x8c, 1})     // a group that nobody knows
+	f.Add([]byte{2 << 3, 7, 6 << 3, 7})  // the version of a duration that is not there
+	f.Add([]byte{3<<3 | 2, 1, 7})        // a number sent as text
+	f.Add([]byte{10<<3 | 5, 0, 0, 0, 0}) // metadata sent as a number
+	f.Add([]byte{0x8b, 1, 0x8c, 1})      // a group that nobody knows
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := wire.Record(b)
 		if len(b) == 0 {
@@ -52,7 +52,7 @@ func FuzzRecord(f *testing.F) {
 func FuzzBatch(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(wire.AppendBatch(nil, flush(5)))
-	f.Add(wire.AppendBatch(nil, []history.Dirty{{Key: history.UserKey("u"), Mark: 1, Record: heartbeat()}}))
+	f.Add(wire.AppendBatch(nil, []history.Announcement{{Key: history.UserKey("u"), Record: heartbeat()}}))
 	f.Add([]byte{1<<3 | 2, 10, 2<<3 | 2, 5, 1<<3 | 2, 1, '1', 2 << 3, 1, 1<<3 | 2, 1, 'u'}) // the uid comes last
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := wire.Batch(b)
@@ -77,7 +77,7 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-func illegal(d history.Dirty) bool {
+func illegal(d history.Announcement) bool {
 	k, err := history.ParseKey(d.Key.String())
 	return err != nil || k != d.Key
 }

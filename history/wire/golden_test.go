@@ -16,7 +16,7 @@ import (
 func everything() *history.Record {
 	v := history.VersionOf(1_760_000_000_123, history.RankStop)
 	return &history.Record{
-		Revision: 0xf1e2d3c4b5a69788, Version: v, State: history.StateStopped, Position: 61_000,
+		Revision: 0xf1e2d3c4b5a69788, CellTime: v.Time() + 300, Version: v, State: history.StateStopped, Position: 61_000,
 		Duration: 5_400_000, DurationVersion: v - 4000, Session: "s-1", Device: "téléphone",
 		Meta: map[string]string{"title": "Ä", "season": "2", "empty": ""}, MetaVersion: v - 8000,
 		Peaks:       []history.Peak{{At: 1_750_000_000_000, Position: 5_399_000}, {At: 1_755_000_000_000, Position: 70_000}},
@@ -29,7 +29,7 @@ func everything() *history.Record {
 func watched() *history.Record {
 	v := history.VersionOf(1_760_000_000_123, history.RankProgress)
 	return &history.Record{
-		Revision: 2, Version: v, State: history.StatePlaying, Position: 1000, Session: "s-2", Early: true,
+		Revision: 2, CellTime: v.Time(), Version: v, State: history.StatePlaying, Position: 1000, Session: "s-2", Early: true,
 		Firm:          history.Firm{Version: v - 4000, Position: 70_000},
 		Watches:       []history.Watch{{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000}, {At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000}},
 		WatchedBefore: 3_600_000, WatchedBeforeAt: 1_740_000_000_000,
@@ -53,7 +53,7 @@ func golden(t *testing.T, name string) []byte {
 func TestGoldenRecords(t *testing.T) {
 	tombstone := &history.Event{Kind: history.KindDelete, At: 1_760_000_000_000, Device: "tv"}
 	deleted := tombstone.Record()
-	deleted.Revision = 1
+	deleted.Revision, deleted.CellTime = 1, tombstone.At
 	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched()}
 	for name, r := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -69,10 +69,10 @@ func TestGoldenRecords(t *testing.T) {
 }
 
 func TestGoldenBatch(t *testing.T) {
-	keys := []history.Dirty{
-		{Key: history.Key{UID: "1234567", Object: history.Object{ID: "100", Type: 1}}, Mark: 1_760_000_000_000_001},
-		{Key: history.Key{UID: "1234567", Object: history.Object{ID: "ep_7:de", Type: 4_294_967_295}}, Mark: 1_760_000_000_000_002},
-		{Key: history.UserKey("ann@example.org"), Mark: 1_760_000_000_000_003},
+	keys := []history.Announcement{
+		{Key: history.Key{UID: "1234567", Object: history.Object{ID: "100", Type: 1}}},
+		{Key: history.Key{UID: "1234567", Object: history.Object{ID: "ep_7:de", Type: 4_294_967_295}}},
+		{Key: history.UserKey("ann@example.org")},
 		{Key: history.Key{UID: "_", Object: history.Object{ID: "2", Type: 4}}, Record: heartbeat()},
 	}
 	b := golden(t, "batch")

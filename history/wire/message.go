@@ -15,7 +15,7 @@ const MaxMessage = 512 << 10
 type Message struct {
 	Partition int
 	Payload   []byte
-	Keys      []history.Dirty // what the payload holds
+	Keys      []history.Announcement // what the payload holds
 }
 
 // PartitionOf returns the partition of a bucket. All that is announced of a user is
@@ -25,7 +25,7 @@ func PartitionOf(b history.Bucket, partitions int) int { return int(b) % partiti
 // Messages divides keys into one message per partition, or several where one would
 // be larger than maxBytes; only a single key may exceed it. Keys of one user stand
 // together. The given slice is left as it is; the messages share one copy of it.
-func Messages(keys []history.Dirty, partitions, maxBytes int) []Message {
+func Messages(keys []history.Announcement, partitions, maxBytes int) []Message {
 	sorted, ends := divide(keys, partitions)
 	var messages []Message
 	begin := 0
@@ -36,7 +36,7 @@ func Messages(keys []history.Dirty, partitions, maxBytes int) []Message {
 	return messages
 }
 
-func appendMessages(dst []Message, partition int, keys []history.Dirty, maxBytes int) []Message {
+func appendMessages(dst []Message, partition int, keys []history.Announcement, maxBytes int) []Message {
 	if len(keys) == 0 {
 		return dst
 	}
@@ -50,9 +50,9 @@ func appendMessages(dst []Message, partition int, keys []history.Dirty, maxBytes
 }
 
 // divide returns the keys ordered by partition, bucket and user, and where each
-// partition ends. Marks of one key keep their order. It counts before it sorts,
+// partition ends. It counts before it sorts,
 // because what is left to sort within a bucket is next to nothing.
-func divide(keys []history.Dirty, partitions int) (sorted []history.Dirty, ends []int) {
+func divide(keys []history.Announcement, partitions int) (sorted []history.Announcement, ends []int) {
 	each := (history.Buckets + partitions - 1) / partitions // buckets of a partition
 	slots := make([]int, len(keys))
 	next := make([]int, each*partitions+1)
@@ -64,7 +64,7 @@ func divide(keys []history.Dirty, partitions int) (sorted []history.Dirty, ends 
 	for s := range next[1:] {
 		next[s+1] += next[s]
 	}
-	sorted = make([]history.Dirty, len(keys))
+	sorted = make([]history.Announcement, len(keys))
 	for i, k := range keys {
 		sorted[next[slots[i]]] = k
 		next[slots[i]]++
@@ -79,4 +79,4 @@ func divide(keys []history.Dirty, partitions int) (sorted []history.Dirty, ends 
 	return sorted, ends
 }
 
-func byUser(a, b history.Dirty) int { return strings.Compare(a.Key.UID, b.Key.UID) }
+func byUser(a, b history.Announcement) int { return strings.Compare(a.Key.UID, b.Key.UID) }

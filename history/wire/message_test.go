@@ -10,22 +10,22 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-func announced(users, objects int) []history.Dirty {
-	var keys []history.Dirty
+func announced(users, objects int) []history.Announcement {
+	var keys []history.Announcement
 	for o := range objects {
 		for u := range users {
 			k := history.Key{UID: fmt.Sprintf("user%d", u), Object: history.Object{ID: fmt.Sprint(o), Type: 1}}
-			keys = append(keys, history.Dirty{Key: k, Mark: history.Mark(len(keys) + 1)})
+			keys = append(keys, history.Announcement{Key: k})
 		}
 	}
 	return keys
 }
 
 func TestMessages(t *testing.T) {
-	long := history.Dirty{Key: history.Key{UID: "u", Object: history.Object{ID: strings.Repeat("x", 128), Type: 1}}, Mark: 1}
+	long := history.Announcement{Key: history.Key{UID: "u", Object: history.Object{ID: strings.Repeat("x", 128), Type: 1}}}
 	tests := []struct {
 		name       string
-		keys       []history.Dirty
+		keys       []history.Announcement
 		partitions int
 		maxBytes   int
 		least      int
@@ -35,7 +35,7 @@ func TestMessages(t *testing.T) {
 		{"one message per partition", announced(500, 3), 16, wire.MaxMessage, 16, 16},
 		{"one partition", announced(500, 3), 1, wire.MaxMessage, 1, 1},
 		{"split by size", announced(1, 1000), 16, 1000, 14, 32},
-		{"a single key above the bound", []history.Dirty{long}, 4, 10, 1, 1},
+		{"a single key above the bound", []history.Announcement{long}, 4, 10, 1, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -47,12 +47,12 @@ func TestMessages(t *testing.T) {
 			if !slices.Equal(tt.keys, before) {
 				t.Error("the given keys were changed")
 			}
-			var got []history.Dirty
+			var got []history.Announcement
 			for _, m := range messages {
 				got = append(got, check(t, m, tt.partitions, tt.maxBytes)...)
 			}
-			byMark := func(a, b history.Dirty) int { return int(a.Mark - b.Mark) }
-			if slices.SortFunc(got, byMark); !slices.Equal(got, tt.keys) {
+			byKey := func(a, b history.Announcement) int { return strings.Compare(a.Key.String(), b.Key.String()) }
+			if !slices.Equal(slices.SortedFunc(slices.Values(got), byKey), slices.SortedFunc(slices.Values(tt.keys), byKey)) {
 				t.Errorf("the messages hold %d keys, want the %d given", len(got), len(tt.keys))
 			}
 		})
@@ -60,7 +60,7 @@ func TestMessages(t *testing.T) {
 }
 
 // check returns the keys of one message after a look at its form.
-func check(t *testing.T, m wire.Message, partitions, maxBytes int) []history.Dirty {
+func check(t *testing.T, m wire.Message, partitions, maxBytes int) []history.Announcement {
 	t.Helper()
 	keys, err := wire.Batch(m.Payload)
 	if err != nil || !slices.Equal(keys, m.Keys) {
@@ -83,10 +83,11 @@ func check(t *testing.T, m wire.Message, partitions, maxBytes int) []history.Dir
 	return keys
 }
 
-func TestMessagesKeepsTheOrderOfMarks(t *testing.T) {
+// The contents of one key stay in the order in which they were announced.
+func TestMessagesKeepTheOrderOfContents(t *testing.T) {
 	k := history.Key{UID: "u", Object: history.Object{ID: "1", Type: 1}}
-	keys := []history.Dirty{{Key: k, Mark: 3}, {Key: history.UserKey("a"), Mark: 9}, {Key: k, Mark: 1}, {Key: k, Mark: 2}}
-	want := []history.Dirty{keys[1], keys[0], keys[2], keys[3]}
+	keys := []history.Announcement{{Key: k, Record: heartbeat()}, {Key: history.UserKey("a")}, {Key: k}, {Key: k, Record: described()}}
+	want := []history.Announcement{keys[1], keys[0], keys[2], keys[3]}
 	if got := wire.Messages(keys, 1, wire.MaxMessage)[0].Keys; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
@@ -14,12 +15,16 @@ import (
 // message is the record as the generated code knows it.
 func message(r *history.Record) *historyv1.Record {
 	m := &historyv1.Record{
-		Revision: r.Revision, Version: int64(r.Version), State: historyv1.State(r.State),
+		Revision: r.Revision, CellDriftMs: max(r.CellTime-r.Version.Time(), 0), Version: int64(r.Version), State: historyv1.State(r.State),
 		PositionMs: r.Position, DurationMs: r.Duration, DurationVersion: relative(r.DurationVersion, r.Version),
 		Session: r.Session, Device: r.Device, Meta: r.Meta, MetaVersion: relative(r.MetaVersion, r.Version),
 		PlaysBefore: r.PlaysBefore, PlaysBeforeMs: r.PlaysBeforeAt, ResetMs: r.Reset, Partial: r.Partial,
 		Early: r.Early, FirmVersion: int64(r.Firm.Version), FirmPositionMs: r.Firm.Position,
 		WatchedBeforeMs: r.WatchedBefore, WatchedBeforeTimeMs: r.WatchedBeforeAt,
+	}
+	if len(r.Unknown) > 0 {
+		m.UnknownVersion = relative(r.UnknownVersion, r.Version)
+		m.ProtoReflect().SetUnknown([]byte(r.Unknown))
 	}
 	for _, w := range r.Watches {
 		m.Watched = append(m.Watched, &historyv1.Watched{TimeMs: w.At, Viewing: w.Viewing, WatchedMs: w.Watched})
@@ -43,13 +48,21 @@ func relative(v, own history.Version) int64 {
 // fromMessage is the inverse of message.
 func fromMessage(m *historyv1.Record) *history.Record {
 	r := &history.Record{
-		Revision: m.Revision, Version: history.Version(m.Version), State: history.State(min(uint32(m.State), math.MaxUint8)),
+		Revision: m.Revision, CellTime: m.CellDriftMs + history.Version(m.Version).Time(), Version: history.Version(m.Version), State: history.State(min(uint32(m.State), math.MaxUint8)),
 		Position: m.PositionMs, Duration: m.DurationMs, DurationVersion: absolute(m.DurationVersion, m.Version, m.DurationMs != 0),
 		Session: m.Session, Device: m.Device, Meta: m.Meta, MetaVersion: absolute(m.MetaVersion, m.Version, len(m.Meta) > 0),
 		PlaysBefore: m.PlaysBefore, PlaysBeforeAt: m.PlaysBeforeMs, Reset: m.ResetMs, Partial: m.Partial,
 		Early: m.Early, Firm: history.Firm{Version: history.Version(m.FirmVersion), Position: m.FirmPositionMs},
 		WatchedBefore: m.WatchedBeforeMs, WatchedBeforeAt: m.WatchedBeforeTimeMs,
 	}
+	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
+		number, _, n := protowire.ConsumeField(b)
+		if number > 24 { // what is of a known number and another type is damage
+			r.Unknown += string(b[:n])
+		}
+		b = b[n:]
+	}
+	r.UnknownVersion = absolute(m.UnknownVersion, m.Version, len(r.Unknown) > 0)
 	for _, w := range m.Watched {
 		r.Watches = append(r.Watches, history.Watch{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs})
 	}
@@ -76,13 +89,13 @@ func absolute(v, own int64, present bool) history.Version {
 }
 
 // flushBatch is the batch as the generated code knows it.
-func flushBatch(keys []history.Dirty) *historyv1.FlushBatch {
+func flushBatch(keys []history.Announcement) *historyv1.FlushBatch {
 	m := &historyv1.FlushBatch{}
 	for i, d := range keys {
 		if i == 0 || keys[i-1].Key.UID != d.Key.UID {
 			m.Users = append(m.Users, &historyv1.UserKeys{Uid: d.Key.UID})
 		}
-		o := &historyv1.MarkedObject{Id: d.Key.Object.ID, Type: d.Key.Object.Type, Mark: uint64(d.Mark)}
+		o := &historyv1.AnnouncedObject{Id: d.Key.Object.ID, Type: d.Key.Object.Type}
 		if d.Record != nil {
 			o.Record = marshal(message(d.Record))
 		}
@@ -94,10 +107,10 @@ func flushBatch(keys []history.Dirty) *historyv1.FlushBatch {
 
 // fromFlushBatch is the inverse of flushBatch. It fails where a record does not
 // decode.
-func fromFlushBatch(m *historyv1.FlushBatch) (keys []history.Dirty, err error) {
+func fromFlushBatch(m *historyv1.FlushBatch) (keys []history.Announcement, err error) {
 	for _, u := range m.Users {
 		for _, o := range u.Objects {
-			d := history.Dirty{Key: history.UserKey(u.Uid), Mark: history.Mark(o.Mark)}
+			d := history.Announcement{Key: history.UserKey(u.Uid)}
 			d.Key.Object = history.Object{ID: o.Id, Type: o.Type}
 			if len(o.Record) > 0 {
 				var r historyv1.Record
@@ -142,6 +155,11 @@ func records() *rapid.Generator[*history.Record] {
 			Watches:         list(t, "watches", history.Watch{}),
 			WatchedBefore:   rapid.Int64().Draw(t, "watched before"),
 			WatchedBeforeAt: rapid.Int64().Draw(t, "watched before at"),
+		}
+		r.CellTime = r.Version.Time() + rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1<<40)).Draw(t, "cell drift")
+		if rapid.Bool().Draw(t, "written by a newer version") {
+			r.Unknown = string(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), rapid.Uint64().Draw(t, "unknown")))
+			r.UnknownVersion = rapid.OneOf(rapid.Just(r.Version), versions()).Draw(t, "unknown version")
 		}
 		if rapid.Bool().Draw(t, "knows the duration") {
 			r.Duration = rapid.Int64Min(1).Draw(t, "duration")

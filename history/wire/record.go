@@ -12,7 +12,8 @@ import "errors"
 var ErrCorrupt = errors.New("corrupt")
 
 // RevisionEnd is where the encoded revision of a record ends: bytes 1 to 8 hold it,
-// little endian, after its tag. A script that compares revisions reads no more.
+// little endian, after its tag. A script that compares revisions reads no more. The
+// highest bit, in byte 8, is [history.SettledBit].
 const RevisionEnd = 9
 
 // Wire types, as the three lowest bits of a tag.
@@ -25,27 +26,30 @@ const (
 // The tags of a record, as the messages number the fields.
 const (
 	tagRevision        = 1<<3 | wireFixed
-	tagVersion         = 2<<3 | wireInt
-	tagState           = 3<<3 | wireInt
-	tagPosition        = 4<<3 | wireInt
-	tagDuration        = 5<<3 | wireInt
-	tagDurationVersion = 6<<3 | wireInt
-	tagSession         = 7<<3 | wireBytes
-	tagDevice          = 8<<3 | wireBytes
-	tagMeta            = 9<<3 | wireBytes
-	tagMetaVersion     = 10<<3 | wireInt
-	tagPeak            = 11<<3 | wireBytes
-	tagCompletion      = 12<<3 | wireBytes
-	tagPlaysBefore     = 13<<3 | wireInt
-	tagPlaysBeforeAt   = 14<<3 | wireInt
-	tagReset           = 15<<3 | wireInt
-	tagPartial         = 16<<3 | wireInt
-	tagEarly           = 17<<3 | wireInt
-	tagFirmVersion     = 18<<3 | wireInt
-	tagFirmPosition    = 19<<3 | wireInt
-	tagWatch           = 20<<3 | wireBytes
-	tagWatchedBefore   = 21<<3 | wireInt
-	tagWatchedBeforeAt = 22<<3 | wireInt
+	tagCellDrift       = 2<<3 | wireInt
+	tagVersion         = 3<<3 | wireInt
+	tagState           = 4<<3 | wireInt
+	tagPosition        = 5<<3 | wireInt
+	tagDuration        = 6<<3 | wireInt
+	tagDurationVersion = 7<<3 | wireInt
+	tagSession         = 8<<3 | wireBytes
+	tagDevice          = 9<<3 | wireBytes
+	tagMeta            = 10<<3 | wireBytes
+	tagMetaVersion     = 11<<3 | wireInt
+	tagPeak            = 12<<3 | wireBytes
+	tagCompletion      = 13<<3 | wireBytes
+	tagPlaysBefore     = 14<<3 | wireInt
+	tagPlaysBeforeAt   = 15<<3 | wireInt
+	tagReset           = 16<<3 | wireInt
+	tagPartial         = 17<<3 | wireInt
+	tagEarly           = 18<<3 | wireInt
+	tagFirmVersion     = 19<<3 | wireInt
+	tagFirmPosition    = 20<<3 | wireInt
+	tagWatch           = 21<<3 | wireBytes
+	tagWatchedBefore   = 22<<3 | wireInt
+	tagWatchedBeforeAt = 23<<3 | wireInt
+	tagUnknownVersion  = 24<<3 | wireInt
+	lastField          = 24 // of a record; what is beyond is unknown
 
 	tagMetaKey   = 1<<3 | wireBytes
 	tagMetaValue = 2<<3 | wireBytes
@@ -63,7 +67,6 @@ const (
 	tagObject = 2<<3 | wireBytes
 	tagID     = 1<<3 | wireBytes
 	tagType   = 2<<3 | wireInt
-	tagMark   = 3<<3 | wireFixed
-	tagRecord = 4<<3 | wireBytes
+	tagRecord = 3<<3 | wireBytes
 	tagOrigin = 3<<3 | wireFixed // of a changed user, otherwise as one of a batch
 )

@@ -109,10 +109,10 @@ func TestRecordCorrupt(t *testing.T) {
 		"no field 0":            {0 << 3, 1},
 		"field number too high": protowire.AppendVarint(protowire.AppendVarint(nil, 1<<32), 1),
 		"end of no group":       {3<<3 | 4},
-		"session not UTF-8":     {7<<3 | 2, 1, 0xff},
-		"meta cut short":        {9<<3 | 2, 2, 1<<3 | 2, 9},
-		"peak cut short":        {11<<3 | 2, 1, 1 << 3},
-		"completion cut short":  {12<<3 | 2, 2, 2<<3 | 1, 9},
+		"session not UTF-8":     {8<<3 | 2, 1, 0xff},
+		"meta cut short":        {10<<3 | 2, 2, 1<<3 | 2, 9},
+		"peak cut short":        {12<<3 | 2, 1, 1 << 3},
+		"completion cut short":  {13<<3 | 2, 2, 2<<3 | 1, 9},
 	}
 	for name, b := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -65,7 +65,7 @@ func frames(text string) func(*abused) string {
 }
 
 func next(x *abused, conn *websocket.Conn) string {
-	ctx, cancel := context.WithTimeout(x.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(x.Context(), patience)
 	defer cancel()
 	_, text, err := conn.Read(ctx)
 	if bye, ok := errors.AsType[websocket.CloseError](err); ok {
@@ -105,12 +105,18 @@ func connectionFlood(x *abused) (refused string) {
 	return refused
 }
 
+// expiring connects with a token that ends soon, and is given another one when it ended
+// before.
 func expiring(x *abused) string {
-	conn, refused := x.stream(x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": time.Now().Add(2 * time.Second).Unix()}), nil)
-	if conn == nil {
-		return refused
+	for life := 2 * time.Second; ; life *= 2 {
+		conn, refused := x.stream(x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": time.Now().Add(life).Unix()}), nil)
+		switch {
+		case conn != nil:
+			return next(x, conn)
+		case life > patience/4:
+			return refused
+		}
 	}
-	return next(x, conn)
 }
 
 func otherSite(x *abused) string {

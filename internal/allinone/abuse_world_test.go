@@ -69,7 +69,7 @@ func (x *abused) count(series string) (n float64) {
 // await waits until a series has gone up, which may be a moment after the answer.
 func (x *abused) await(series string, before float64) {
 	x.Helper()
-	for end := time.Now().Add(10 * time.Second); x.count(series) <= before; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); x.count(series) <= before; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			x.Errorf("%s is %v as before", series, before)
 			return

@@ -90,7 +90,7 @@ type Process struct {
 // ports. Run closes them.
 func Open(ctx context.Context, cfg Config) (*Process, error) {
 	cfg = cfg.withDefaults()
-	db, err := pebble.Open(cfg.Dir, pebble.Config{Keep: cfg.Keep, Logger: cfg.Logger})
+	db, err := pebble.Open(cfg.Dir, pebble.Config{Keep: cfg.Keep, Logger: cfg.Logger, Registry: cfg.Registry})
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (p *Process) compose() (err error) {
 		Cache: p.db.Cache(), Archive: p.db.Archive(), Consumer: p.queue,
 		Days: p.db.Days(), Announcer: herald{log},
 		Dead:       &graveyard{path: filepath.Join(p.cfg.Dir, deadFile)},
-		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, Since: p.db.Opened(), Logger: log, Registry: reg,
+		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Logger: log, Registry: reg,
 	})
 	return err
 }

@@ -11,6 +11,10 @@ import (
 	"github.com/playhead/playhead/internal/allinone"
 )
 
+// patience is how long anything may take, however busy the machine. It only ends tests
+// that have failed.
+const patience = time.Minute
+
 // here is an all-in-one in the process of the test.
 type here struct {
 	testing.TB
@@ -63,7 +67,7 @@ func (h *here) settled(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(h.Context(), limit)
 	defer cancel()
 	for {
-		left, err := h.Cache().Overdue(h.Context(), buckets(), -24*time.Hour, 1)
+		left, err := h.Cache().Overdue(h.Context(), buckets(), 0, 1)
 		if err != nil {
 			h.Fatal(err)
 		}
@@ -73,7 +77,7 @@ func (h *here) settled(limit time.Duration) {
 		select {
 		case <-time.After(20 * time.Millisecond):
 		case <-ctx.Done():
-			h.Fatalf("%s is still not archived after %v", left[0].Key, limit)
+			h.Fatalf("%s is still not archived after %v", left[0], limit)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package allinone_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/playhead/playhead/history/pebble"
 )
@@ -30,7 +29,7 @@ func TestKill(t *testing.T) {
 	t.Logf("%d heartbeats acknowledged", l.acked.Load())
 	h := open(t, dir)
 	l.held(h.Cache())
-	h.settled(10 * time.Second)
+	h.settled(patience)
 	l.archived(h.Cache(), h.Archive())
 }
 
@@ -47,6 +46,6 @@ func TestTerminate(t *testing.T) {
 	stop()
 	h := open(t, dir)
 	l.held(h.Cache())
-	h.settled(10 * time.Second)
+	h.settled(patience)
 	l.archived(h.Cache(), h.Archive())
 }

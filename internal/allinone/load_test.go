@@ -157,7 +157,7 @@ func (l *load) archived(c history.Cache, a history.Archive) {
 	l.Helper()
 	l.each(c, func(k history.Key, _, cached *history.Record) {
 		got, err := a.Get(l.Context(), []history.Key{k})
-		if err != nil || !history.Same(got[0], cached) {
+		if err != nil || !history.Same(got[0].Record, cached) {
 			l.Errorf("%s in the archive: %v\ngot  %+v\nwant %+v", k, err, got, cached)
 		}
 	})

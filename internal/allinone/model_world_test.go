@@ -84,27 +84,27 @@ func (c flakyCache) Apply(ctx context.Context, writes []history.Write) []history
 	return out
 }
 
-func (c flakyCache) Clear(ctx context.Context, uid string, typ uint32, until int64) (history.Mark, error) {
+func (c flakyCache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
 	if err := c.fault("cache"); err != nil {
 		return 0, err
 	}
-	mark, err := c.Cache.Clear(ctx, uid, typ, until)
-	return mark, errors.Join(err, c.fault("cache"))
+	until, err := c.Cache.Clear(ctx, uid, what)
+	return until, errors.Join(err, c.fault("cache"))
 }
 
-func (c flakyCache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, history.Mark, error) {
+func (c flakyCache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
 	if err := c.fault("cache"); err != nil {
-		return history.Pause{}, 0, err
+		return history.Pause{}, err
 	}
-	pause, mark, err := c.Cache.Pause(ctx, uid, recording, at)
-	return pause, mark, errors.Join(err, c.fault("cache"))
+	pause, err := c.Cache.Pause(ctx, uid, recording, at)
+	return pause, errors.Join(err, c.fault("cache"))
 }
 
-func (c flakyCache) Settle(ctx context.Context, marks []history.Dirty) error {
+func (c flakyCache) Settle(ctx context.Context, contents []history.Content) error {
 	if err := c.fault("cache"); err != nil {
 		return err
 	}
-	return errors.Join(c.Cache.Settle(ctx, marks), c.fault("cache"))
+	return errors.Join(c.Cache.Settle(ctx, contents), c.fault("cache"))
 }
 
 type flakyArchive struct {
@@ -124,7 +124,7 @@ func (a flakyArchive) Put(ctx context.Context, cells []history.Cell) []error {
 	return errs
 }
 
-func (a flakyArchive) Get(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
+func (a flakyArchive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	if err := a.fault("archive"); err != nil {
 		return nil, err
 	}
@@ -147,10 +147,10 @@ type modelService struct {
 
 	mu   sync.Mutex
 	dead bool
-	past []history.Dirty // announced before
+	past []history.Announcement // announced before
 }
 
-func (s *modelService) Publish(ctx context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+func (s *modelService) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dead || s.strikes("queue") {

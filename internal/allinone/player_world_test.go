@@ -155,7 +155,7 @@ func (p *player) post(body string) (a answer) {
 
 func (p *player) exchange(body string) string {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
 	if p.conn == nil {
 		conn, _, err := websocket.Dial(ctx, "ws://"+p.stage.HTTP()+"/v1/stream", &websocket.DialOptions{ //nolint:bodyclose // there is none

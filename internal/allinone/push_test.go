@@ -35,30 +35,20 @@ func (h *here) listen(ctx context.Context) *listener {
 			l.told <- string(text)
 		}
 	}()
-	l.hears(`{"push":{"resync":true}}`, 5*time.Second)
+	l.hears(`{"push":{"resync":true}}`)
 	return l
 }
 
 // hears waits for something that contains the text, and refuses anything else.
-func (l *listener) hears(part string, within time.Duration) {
+func (l *listener) hears(part string) {
 	l.Helper()
 	select {
 	case got, open := <-l.told:
 		if !open || !strings.Contains(got, part) {
 			l.Fatalf("told %s, want %s", got, part)
 		}
-	case <-time.After(within):
-		l.Fatalf("%s did not come within %v", part, within)
-	}
-}
-
-// hearsNothing is for after others have heard.
-func (l *listener) hearsNothing() {
-	l.Helper()
-	select {
-	case got := <-l.told:
-		l.Errorf("told %s, want nothing", got)
-	case <-time.After(300 * time.Millisecond):
+	case <-time.After(patience):
+		l.Fatalf("%s did not come within %v", part, patience)
 	}
 }
 
@@ -68,7 +58,7 @@ func (l *listener) report(ctx context.Context, id string, position int) {
 	if err := l.conn.Write(ctx, websocket.MessageText, []byte(text)); err != nil {
 		l.Fatal(err)
 	}
-	l.hears(`"results":[{"status":"stored"}]`, 5*time.Second)
+	l.hears(`"results":[{"status":"stored"}]`)
 }
 
 func heartbeat(id string, position int) string {
@@ -101,25 +91,24 @@ func (h *here) send(ctx context.Context, call, body string) string {
 	return text.String()
 }
 
-// Case B.16: every way of writing reaches the user's other devices within a second, and
-// what a device does itself does not come back to it.
+// Case B.16: every way of writing reaches the user's other devices, and what a device does
+// itself does not come back to it: it would be heard before what comes next. How soon
+// that is, TestEveryWriteIsTold of package rpc and BenchmarkPush say.
 func TestPush(t *testing.T) {
 	h := open(t, t.TempDir())
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	tv, phone := h.listen(ctx), h.listen(ctx)
 
 	tv.report(ctx, "film", 61000)
-	phone.hears(`"object":{"id":"film","type":1},"position_ms":61000`, time.Second)
+	phone.hears(`"object":{"id":"film","type":1},"position_ms":61000`)
 	phone.report(ctx, "film", 62000)
-	tv.hears(`"position_ms":62000`, time.Second)
-	tv.hearsNothing()
-	phone.hearsNothing()
+	tv.hears(`"position_ms":62000`)
 
 	both := func(part string) {
 		t.Helper()
-		tv.hears(part, time.Second)
-		phone.hears(part, time.Second)
+		tv.hears(part)
+		phone.hears(part)
 	}
 	h.send(ctx, "POST /v1/heartbeats", `{"heartbeats":[`+heartbeat("book", 5000)+`]}`)
 	both(`"object":{"id":"book","type":1},"position_ms":5000`)
@@ -138,8 +127,8 @@ func TestPush(t *testing.T) {
 	both(`"object":{"id":"taken-over","type":1}`)
 	h.send(ctx, "DELETE /v1/history", "")
 	both(`{"push":{"resync":true}}`)
-	tv.hearsNothing()
-	phone.hearsNothing()
+	h.send(ctx, "POST /v1/heartbeats", `{"heartbeats":[`+heartbeat("last", 7000)+`]}`)
+	both(`"object":{"id":"last","type":1},"position_ms":7000`)
 }
 
 // BenchmarkPush is from a heartbeat of one device to another one's being told, most of
@@ -153,7 +142,7 @@ func BenchmarkPush(b *testing.B) {
 	for n := 0; b.Loop(); n++ {
 		began := time.Now()
 		tv.report(ctx, "film", n)
-		phone.hears(fmt.Sprintf(`"position_ms":%d,`, n), time.Second)
+		phone.hears(fmt.Sprintf(`"position_ms":%d,`, n))
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)

@@ -23,7 +23,7 @@ func (p *Process) Run(ctx context.Context) error {
 	}
 	admin := obs.NewAdmin(obs.AdminConfig{
 		Listener: p.doors["admin"], Metrics: p.cfg.Registry, Log: p.cfg.Logger,
-		Checks: map[string]func(context.Context) error{"service": p.up.Ready},
+		Checks: map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready},
 	})
 	g := run.Group{Drain: p.cfg.Drain, Log: p.cfg.Logger}
 	g.Add("players", p.cfg.Drain*3/16, players.Run)

@@ -17,7 +17,7 @@ import (
 // and a stop sends the player away with a hint when to come back.
 func TestStream(t *testing.T) {
 	h := open(t, t.TempDir())
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	conn := h.dial(ctx)
 	beat := fmt.Sprintf(`{"object":{"id":"100","type":1},"kind":"stop","position_ms":90000,"duration_ms":600000,"event_time":%q}`,

@@ -24,6 +24,7 @@ type Redis struct {
 	Peer     trust.Peer    `embed:"" prefix:"redis-"`
 	Keep     int           `name:"keep" help:"Records of a user that the cache keeps." default:"1000"`
 	TTL      time.Duration `name:"redis-ttl" help:"Life of a record in the cache; never shorter than the longest outage to survive." default:"2160h"`
+	Volatile bool          `name:"redis-allow-volatile" help:"Accept a Redis that may lose acknowledged writes: one that evicts, or has no append-only file or never flushes it."`
 }
 
 // Connect adds Redis to the engines of a process.
@@ -38,11 +39,12 @@ func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 	}
 	c, err := redis.New(redis.Config{
 		Addrs: f.Addrs, Cluster: f.Cluster, Username: f.Username, Password: password, TLS: conf,
-		Keep: f.Keep, TTL: f.TTL, Log: e.Log,
+		Keep: f.Keep, TTL: f.TTL, AllowVolatile: f.Volatile, Log: e.Log,
 	})
 	if err == nil {
 		e.Add("redis", "--redis", c.Prepare)
 		e.Probe("redis", c.Ping)
+		e.Fit("redis", c.Fit, f.Volatile)
 	}
 	return c, err
 }

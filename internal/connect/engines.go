@@ -42,6 +42,8 @@ type engine struct {
 	name, flag string
 	prepare    func(context.Context) error
 	probe      func(context.Context) error // nil where nothing is watched
+	fit        func(context.Context) error // nil where no setting endangers anything
+	allowed    bool                        // to be unfit
 
 	calls, failed atomic.Int64 // since the last look
 	last          atomic.Pointer[error]
@@ -49,6 +51,7 @@ type engine struct {
 	mu    sync.Mutex
 	err   error // nil while it answers
 	ready bool  // it has answered once
+	unfit error // why its settings are not fit, as last seen
 }
 
 // Add names an engine, the flag that says where it is, and what makes sure of it.
@@ -95,13 +98,13 @@ func (e *Engines) Run(ctx context.Context) error {
 }
 
 // Checks are what readiness asks of the named engines: that each has answered once,
-// and what [Engines.Watch] has seen since.
+// and what [Engines.Watch] has seen since, of its settings too.
 func (e *Engines) Checks(names ...string) map[string]func(context.Context) error {
 	checks := make(map[string]func(context.Context) error)
 	for _, one := range e.all {
 		for _, name := range names {
 			if one.name == name {
-				checks[name] = func(context.Context) error { return one.state() }
+				checks[name] = func(context.Context) error { return one.health() }
 			}
 		}
 	}
@@ -152,6 +155,15 @@ func (e *engine) state() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err
+}
+
+// health is what readiness asks for.
+func (e *engine) health() error {
+	err := e.state()
+	if err == nil && !e.allowed {
+		err = e.settings()
+	}
+	return err
 }
 
 // final reports whether another try is of no use.

@@ -27,6 +27,14 @@ type cache struct {
 	redis *engine
 }
 
+// Node names the node of a bucket, where the cache has several.
+func (c *cache) Node(b history.Bucket) string {
+	if on, ok := c.Cache.(interface{ Node(b history.Bucket) string }); ok {
+		return on.Node(b)
+	}
+	return ""
+}
+
 // Load implements [history.Loader].
 func (c *cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	entries := c.Cache.Load(ctx, keys)
@@ -54,17 +62,17 @@ func (c *cache) Apply(ctx context.Context, writes []history.Write) []history.Out
 }
 
 // Clear implements [history.Applier].
-func (c *cache) Clear(ctx context.Context, uid string, typ uint32, until int64) (history.Mark, error) {
-	m, err := c.Cache.Clear(ctx, uid, typ, until)
+func (c *cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
+	until, err := c.Cache.Clear(ctx, uid, what)
 	c.redis.saw(err)
-	return m, err
+	return until, err
 }
 
 // Pause implements [history.Applier].
-func (c *cache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, history.Mark, error) {
-	p, m, err := c.Cache.Pause(ctx, uid, recording, at)
+func (c *cache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
+	p, err := c.Cache.Pause(ctx, uid, recording, at)
 	c.redis.saw(err)
-	return p, m, err
+	return p, err
 }
 
 // Warm implements [history.Applier].
@@ -82,7 +90,7 @@ func (c *cache) List(ctx context.Context, uid string, q history.Query) (history.
 }
 
 // Overdue implements [history.Ledger].
-func (c *cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Dirty, error) {
+func (c *cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	keys, err := c.Cache.Overdue(ctx, buckets, age, limit)
 	c.redis.saw(err)
 	return keys, err
@@ -96,8 +104,8 @@ func (c *cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 }
 
 // Settle implements [history.Ledger].
-func (c *cache) Settle(ctx context.Context, marks []history.Dirty) error {
-	err := c.Cache.Settle(ctx, marks)
+func (c *cache) Settle(ctx context.Context, contents []history.Content) error {
+	err := c.Cache.Settle(ctx, contents)
 	c.redis.saw(err)
 	return err
 }
@@ -122,10 +130,10 @@ func (a *archive) Put(ctx context.Context, cells []history.Cell) []error {
 }
 
 // Get implements [history.Archive].
-func (a *archive) Get(ctx context.Context, keys []history.Key) ([]*history.Record, error) {
-	records, err := a.archive.Get(ctx, keys)
+func (a *archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	entries, err := a.archive.Get(ctx, keys)
 	a.hbase.saw(err)
-	return records, err
+	return entries, err
 }
 
 // Row implements [history.Archive].
@@ -148,7 +156,7 @@ type publisher struct {
 }
 
 // Publish implements [history.Publisher].
-func (p *publisher) Publish(ctx context.Context, keys []history.Dirty) ([]history.Dirty, error) {
+func (p *publisher) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
 	unsent, err := p.publisher.Publish(ctx, keys)
 	p.kafka.saw(err)
 	return unsent, err

@@ -36,20 +36,27 @@ func (e *Engines) Probe(name string, probe func(context.Context) error) {
 
 // Watch follows the engines that have answered once, until ctx is done: each is away
 // when too many of the calls to it fail, and back when they do not. Every change is
-// one line in the log.
+// one line in the log, and so is every change of settings (see [Engines.Fit]).
 func (e *Engines) Watch(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range e.all {
 		if one.probe != nil {
 			g.Go(func() error { one.watch(ctx, e); return nil })
 		}
+		if one.fit != nil {
+			g.Go(func() error { one.watchFit(ctx, e); return nil })
+		}
 	}
 	return g.Wait()
 }
 
-// Register adds one gauge for each engine, 1 while it is away.
+// Register adds one gauge for each engine, 1 while it is away, and one for each whose
+// settings are watched.
 func (e *Engines) Register(reg prometheus.Registerer) {
 	for _, one := range e.all {
+		if one.fit != nil {
+			one.registerFit(reg)
+		}
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "playhead_engine_degraded", Help: "1 while an engine does not answer, or has not answered yet.",
 			ConstLabels: prometheus.Labels{"engine": one.name},

@@ -53,7 +53,7 @@ type archive struct {
 
 func (b archive) Put(context.Context, []history.Cell) []error { return []error{nil, b.get()} }
 
-func (b *broken) Publish(context.Context, []history.Dirty) ([]history.Dirty, error) {
+func (b *broken) Publish(context.Context, []history.Announcement) ([]history.Announcement, error) {
 	return nil, b.get()
 }
 

@@ -15,7 +15,7 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	if err := l.UnmarshalText([]byte(level)); level != "" && err != nil {
 		return nil, fmt.Errorf("log level %q is none of debug, info, warn, error", level)
 	}
-	options := &slog.HandlerOptions{Level: l}
+	options := &slog.HandlerOptions{Level: l, ReplaceAttr: short}
 	switch format {
 	case "", "text":
 		return slog.New(slog.NewTextHandler(out, options)), nil
@@ -23,4 +23,14 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(out, options)), nil
 	}
 	return nil, fmt.Errorf("log format %q is none of text, json", format)
+}
+
+// short leaves out of an error what it has beside its message: some write the stack of where they come from.
+func short(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindAny {
+		if err, ok := a.Value.Any().(error); ok {
+			a.Value = slog.StringValue(err.Error())
+		}
+	}
+	return a
 }

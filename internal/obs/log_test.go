@@ -2,6 +2,8 @@ package obs_test
 
 import (
 	"bytes"
+	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -31,6 +33,34 @@ func TestNewLogger(t *testing.T) {
 				t.Errorf("NewLogger(%q, %q) wrote %q first, want %q", tt.level, tt.format, first, tt.want)
 			}
 		})
+	}
+}
+
+// wordy is an error that says more in another form.
+type wordy struct{}
+
+func (wordy) Error() string { return "disk is gone" }
+
+func (wordy) Format(s fmt.State, verb rune) {
+	text := "disk is gone"
+	if verb == 'v' && s.Flag('+') {
+		text += "\nattached stack trace\n  -- stack trace: main.main"
+	}
+	_, _ = io.WriteString(s, text)
+}
+
+// TestErrorsAreShort logs no stack with an error, in either format.
+func TestErrorsAreShort(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		log, err := obs.NewLogger(&out, "", format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		log.Error("store failed", "error", wordy{})
+		if got := out.String(); strings.Contains(got, "stack") || !strings.Contains(got, "disk is gone") {
+			t.Errorf("%s: got %q", format, got)
+		}
 	}
 }
 

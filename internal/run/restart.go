@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 )
 
@@ -30,7 +29,7 @@ func Restarting(log *slog.Logger, name string, count func(), fn func(context.Con
 			if time.Since(began) > longestPause {
 				pause = firstPause
 			}
-			wait := pause/2 + rand.N(pause/2)
+			wait := pause/2 + N(ctx, pause/2)
 			count()
 			log.LogAttrs(ctx, slog.LevelError, "worker failed", failure(name, wait, err)...)
 			if !sleep(ctx, wait) {

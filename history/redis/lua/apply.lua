@@ -1,28 +1,35 @@
 -- Stores the records whose bases still stand, each with its place in the list and,
--- where asked for, its dirty mark.
+-- where asked for, a new dirty mark.
 --
--- KEYS: the content and the list of each write.
--- ARGV: seconds that contents live; seconds that lists and users' states live; how
--- many of the writes want a mark, the first ones; then for each write the eight
--- bytes of its base (zeros for none), the value, the score and the member.
+-- KEYS: the content and the list of each write; in a cluster also what else may be
+-- touched: the states of the users, and the dirty marks.
+-- ARGV: seconds that contents live; seconds that lists and users' states live; how many
+-- milliseconds a user is warm, 0 for ever; how many of the writes get a mark, the first
+-- ones; then for each write the eight bytes of its base (zeros for none), the value, the
+-- score and the member. A write without a base, or on a settled one, is among the first.
 --
--- Returns the mark of all that want one, then what came out differently: {n, 0,
--- mark}, {n, 1, value, user's state} for a conflict, {n, 2, error}.
+-- Returns what came out differently: {n, 1, value, user's state} for a conflict,
+-- {n, 2, error}.
 local KEYS, ARGV, call, try, sub, type = KEYS, ARGV, redis.call, redis.pcall, string.sub, type
-local ttl, life, marked = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local ttl, life, warmth, marked = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local refresh = life - 43200
 local none = '\0\0\0\0\0\0\0\0'
-local out, now = {0}, nil
-
-if marked > 0 then
-  local t = call('TIME')
-  out[1] = t[1] * 1000000 + t[2]
-  now = string.format('%.0f', out[1])
-end
+local out, now = {}, nil
+if marked > 0 then now = text(micros()) end
 
 -- The keys of a user differ in the letter after the bucket, "{b0007}:".
 local function state(list)
   return sub(list, 1, 8) .. 'u' .. sub(list, 10)
+end
+
+-- The revision that a content begins with.
+local function revision(content)
+  if content and #content > 8 and sub(content, 1, 1) == '\t' then return sub(content, 2, 9) end
+  return none
+end
+
+local function settled(revision)
+  return sub(revision, 1, 7) .. string.char(string.byte(revision, 8) % 128 + 128)
 end
 
 -- A delete, whose score ends in .5, is never refused for a pause.
@@ -35,23 +42,6 @@ local function covered(list, score, member)
   return rank ~= 0.5 and since > 0 and at > since and (since > till or at <= till)
 end
 
--- Decides about a write that did not find its base. The value is in place already,
--- so that it is taken back if it must not stand.
-local function settled(n, old)
-  local content, list, j = KEYS[2 * n - 1], KEYS[2 * n], 4 * n
-  if type(old) == 'table' then -- not a string, or no memory: nothing was written
-    out[#out + 1] = {n, 2, old.err}
-    return false
-  end
-  local prior = none
-  if old and #old > 8 and sub(old, 1, 1) == '\t' then prior = sub(old, 2, 9) end
-  if prior == sub(ARGV[j + 1], 2, 9) then return true end -- the same call once more
-  if prior == none and ARGV[j] == none and not covered(list, ARGV[j + 2], ARGV[j + 3]) then return true end
-  if old then call('SET', content, old, 'KEEPTTL') else call('DEL', content) end
-  out[#out + 1] = {n, 1, old, call('HGETALL', state(list))}
-  return false
-end
-
 -- Lists and states outlive contents by a day, so that starting their lives anew
 -- twice a day is enough.
 local function renew(list)
@@ -61,30 +51,55 @@ local function renew(list)
   end
 end
 
--- A mark is new also when the clock stood still or went back.
-local function mark(n, list, member)
-  local dirty, key = sub(list, 1, 8) .. 'dirty', sub(list, 11) .. '/' .. member
-  if call('ZADD', dirty, 'GT', 'CH', now, key) == 0 then
-    local later = call('ZSCORE', dirty, key) + 1
-    call('ZADD', dirty, string.format('%.0f', later), key)
-    out[#out + 1] = {n, 0, later}
+-- Looks first, and writes the mark before what it stands for: if the server stops in
+-- between with an error, there is a mark too many and never one too few.
+local function first(n, content, list, j)
+  local base, own = ARGV[j + 1], sub(ARGV[j + 2], 2, 9)
+  local old = try('GETRANGE', content, 0, 8)
+  if type(old) == 'table' then
+    out[#out + 1] = {n, 2, old.err}
+    return
   end
+  local prior = revision(old)
+  if prior == settled(own) then return end -- the same call once more, and archived since
+  local fits = prior == base and (base ~= none or not covered(list, ARGV[j + 3], ARGV[j + 4]))
+  if not fits and prior ~= own then
+    out[#out + 1] = {n, 1, call('GET', content), known(state(list), warmth)}
+    return
+  end
+  call('ZADD', sub(list, 1, 8) .. 'dirty', now, sub(list, 11) .. '/' .. ARGV[j + 4])
+  call('ZADD', list, ARGV[j + 3], ARGV[j + 4])
+  call('SET', content, ARGV[j + 2], 'EX', ttl)
+  renew(list)
 end
 
-for n = 1, #KEYS / 2 do
-  local list, j = KEYS[2 * n], 4 * n
-  -- A content's life starts anew with its mark: so much later than its last write
-  -- as a hold is long, and the server has less to do for each write.
-  local content, old = KEYS[2 * n - 1], nil
-  if n <= marked then
-    old = try('SET', content, ARGV[j + 1], 'EX', ttl, 'GET')
-  else
-    old = try('SET', content, ARGV[j + 1], 'KEEPTTL', 'GET')
+-- Decides about a value that was put in place of another than its base.
+local function refused(n, content, list, old)
+  if type(old) == 'table' then -- not a string, or no memory: nothing was written
+    out[#out + 1] = {n, 2, old.err}
+    return true
   end
-  if type(old) == 'string' and sub(old, 2, 9) == ARGV[j] or settled(n, old) then
-    call('ZADD', list, ARGV[j + 2], ARGV[j + 3])
-    if n <= marked then mark(n, list, ARGV[j + 3]) elseif not old then call('EXPIRE', content, ttl) end
-    if n <= marked or not old then renew(list) end
+  local prior, own = revision(old), sub(ARGV[4 * n + 2], 2, 9)
+  if prior == own then return false end -- the same call once more
+  if old then call('SET', content, old, 'KEEPTTL') else call('DEL', content) end
+  if prior ~= settled(own) then
+    out[#out + 1] = {n, 1, old, known(state(list), warmth)}
+  end
+  return true
+end
+
+for n = 1, (#ARGV - 4) / 4 do
+  local content, list, j = KEYS[2 * n - 1], KEYS[2 * n], 4 * n
+  if n <= marked then
+    first(n, content, list, j)
+  else
+    -- The key has a mark, because its content is not settled. A content's life starts
+    -- anew with its mark: so much later than its last write as a hold is long, and the
+    -- server has less to do for each write.
+    local old = try('SET', content, ARGV[j + 2], 'KEEPTTL', 'GET')
+    if type(old) == 'string' and sub(old, 2, 9) == ARGV[j + 1] or not refused(n, content, list, old) then
+      call('ZADD', list, ARGV[j + 3], ARGV[j + 4])
+    end
   end
 end
 return out

@@ -1,46 +1,72 @@
 -- Clears a user: sets the mark, removes what it covers with the dirty marks, and
 -- marks the user's own state dirty.
 --
--- KEYS: the list, the user's state, the dirty marks.
--- ARGV: the type (0 for all), the time in milliseconds, seconds that lists and
--- users' states live.
+-- KEYS: the list, the user's state, the dirty marks, then the content of each record in
+-- the list.
+-- ARGV: the type (0 for all); the time in milliseconds; 1 to raise it to the newest record
+-- of the type; the digits of a new revision of the state; seconds that lists and users'
+-- states live.
 --
--- Returns the dirty mark.
-local call, sub = redis.call, string.sub
+-- Returns up to when it cleared, nothing when the list has a record more than the keys say:
+-- then nothing was done.
+local call, try, sub, byte = redis.call, redis.pcall, string.sub, string.byte
 local list, state, dirty = KEYS[1], KEYS[2], KEYS[3]
-local typ, at, life = ARGV[1], ARGV[2], ARGV[3]
-local bucket, uid = sub(list, 1, 8), sub(list, 11)
+local typ, at, life = ARGV[1], tonumber(ARGV[2]), ARGV[5]
+local prefix, uid = sub(list, 1, 8) .. 'c:' .. sub(list, 11) .. ':', sub(list, 11)
 
-local field = typ == '0' and 'cleared' or 'cleared:' .. typ
-local stands = call('HGET', state, field)
-if stands and tonumber(stands) >= tonumber(at) then
-  at = stands
-else
-  call('HSET', state, field, at)
+-- The records of the type and their times, oldest first.
+local found, times = {}, {}
+local suffix, all = '_' .. typ, call('ZRANGE', list, 0, -1, 'WITHSCORES')
+for i = 1, #all, 2 do
+  if typ == '0' or sub(all[i], -#suffix) == suffix then
+    found[#found + 1] = all[i]
+    times[#times + 1] = math.floor(tonumber(all[i + 1]))
+  end
 end
 
+local field = typ == '0' and 'cleared' or 'cleared:' .. typ
+local stands = call('HMGET', state, field, 'cut')
+if ARGV[3] == '1' then at = math.max(at, times[#times] or 0) end
+at = math.max(at, tonumber(stands[1] or at))
+
+-- The cell time of a content is that of its version and a drift, which stands after the
+-- revision, if any: the tag 0x10, then seven bits in each byte, the lowest first.
+local function drift(bytes)
+  local sum, scale = 0, 1
+  if byte(bytes, 1) ~= 16 then return 0 end
+  for i = 2, #bytes do
+    sum = sum + byte(bytes, i) % 128 * scale
+    if byte(bytes, i) < 128 then break end
+    scale = scale * 128
+  end
+  return sum
+end
+
+local keys, cut, last = set(4), tonumber(stands[2] or 0), 0
+for i, member in ipairs(found) do
+  if times[i] > at then break end
+  if not keys[prefix .. member] then return false end
+  local tail = try('GETRANGE', prefix .. member, 9, 19)
+  if type(tail) == 'string' and tail ~= '' then cut = math.max(cut, times[i] + drift(tail)) end
+  last = i
+end
+
+markuser(dirty, list)
+call('HSET', state, field, text(at), 'rev', ARGV[4])
+if cut > 0 then call('HSET', state, 'cut', text(cut)) end
+call('EXPIRE', list, life)
+keep(state, life)
+
 -- Removes in portions: a call takes some thousand arguments.
-local members, marks, contents = {}, {}, {}
-local function remove()
-  if #members == 0 then return end
+for from = 1, last, 1000 do
+  local members, marks, contents = {}, {}, {}
+  for i = from, math.min(from + 999, last) do
+    members[#members + 1] = found[i]
+    marks[#marks + 1] = uid .. '/' .. found[i]
+    contents[#contents + 1] = prefix .. found[i]
+  end
   call('DEL', unpack(contents))
   call('ZREM', list, unpack(members))
   call('ZREM', dirty, unpack(marks))
-  members, marks, contents = {}, {}, {}
 end
-
-local suffix = '_' .. typ
-local before = string.format('(%.0f', tonumber(at) + 1)
-for _, m in ipairs(call('ZRANGEBYSCORE', list, '-inf', before)) do
-  if typ == '0' or sub(m, -#suffix) == suffix then
-    members[#members + 1] = m
-    marks[#marks + 1] = uid .. '/' .. m
-    contents[#contents + 1] = bucket .. 'c:' .. uid .. ':' .. m
-    if #members == 1000 then remove() end
-  end
-end
-remove()
-
-call('EXPIRE', list, life)
-keep(state, life)
-return markuser(dirty, uid)
+return text(at)

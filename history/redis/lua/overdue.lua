@@ -1,20 +1,29 @@
--- Finds members that are older than an age by the server's clock: dirty marks, or what
--- is owed.
+-- Finds members that are at least as old as an age by the server's clock: dirty marks, or
+-- what is owed. Once the clock was set back there are some of a time to come, whose age
+-- nobody knows. They are found too.
 --
 -- KEYS: the sorted set of each bucket.
--- ARGV: the age in microseconds, how many to find at most.
+-- ARGV: the age in microseconds, 0 for all members; how many to find at most.
 --
 -- Returns members and their times in turn.
 local t = redis.call('TIME')
-local before = string.format('(%.0f', t[1] * 1000000 + t[2] - ARGV[1])
+local now = t[1] * 1000000 + t[2]
 local limit, out = tonumber(ARGV[2]), {}
-for _, set in ipairs(KEYS) do
-  local found = redis.call('ZRANGEBYSCORE', set, '-inf', before, 'WITHSCORES', 'LIMIT', 0, limit)
+local function find(set, from, till)
+  if limit <= 0 then return end
+  local found = redis.call('ZRANGEBYSCORE', set, from, till, 'WITHSCORES', 'LIMIT', 0, limit)
   for i = 1, #found, 2 do
     out[#out + 1] = found[i]
     out[#out + 1] = tonumber(found[i + 1])
   end
   limit = limit - #found / 2
-  if limit <= 0 then break end
+end
+for _, set in ipairs(KEYS) do
+  if ARGV[1] == '0' then
+    find(set, '-inf', '+inf')
+  else
+    find(set, '-inf', string.format('%.0f', now - ARGV[1]))
+    find(set, string.format('(%.0f', now), '+inf')
+  end
 end
 return out

@@ -1,6 +1,6 @@
 -- Notes on which days users were seen, and tells who is seen for the first time.
 --
--- KEYS: the state of each user.
+-- KEYS: the state of each user, then what is owed of each bucket.
 -- ARGV: seconds that users' states live; then for each user the day, counted from 1970,
 -- and as it stands in the list of what is owed.
 --
@@ -22,17 +22,17 @@ local function with(seen, day)
   return newest * 8 + bits + 2 ^ ago
 end
 
-local t = call('TIME')
-local now = t[1] * 1000000 + t[2]
+local now = micros()
 local out = {now}
-for n, state in ipairs(KEYS) do
+for n = 1, (#ARGV - 1) / 2 do
+  local state = KEYS[n]
   local seen = with(tonumber(call('HGET', state, 'seen') or 0), tonumber(ARGV[2 * n]))
   out[n + 1] = 0
   if seen then
     out[n + 1] = 1
-    call('HSET', state, 'seen', string.format('%.0f', seen))
+    call('ZADD', sub(state, 1, 8) .. 'firsts', text(now), sub(state, 11) .. '/' .. ARGV[2 * n + 1])
+    call('HSET', state, 'seen', text(seen))
     if call('TTL', state) == -1 then keep(state, ARGV[1]) end
-    call('ZADD', sub(state, 1, 8) .. 'firsts', string.format('%.0f', now), sub(state, 11) .. '/' .. ARGV[2 * n + 1])
   end
 end
 return out

@@ -1,17 +1,38 @@
--- Removes the dirty marks that still stand as given.
+-- Notes what the archive has: sets the bit of each content that still stands as given,
+-- and removes its dirty mark.
 --
--- KEYS: the dirty marks of buckets.
--- ARGV: for each bucket how many marks are given, then their members, then they.
-local call, from = redis.call, 1
-for i = 1, #KEYS do
-  local n, gone = tonumber(ARGV[from]), {}
-  local stand = call('ZMSCORE', KEYS[i], unpack(ARGV, from + 1, from + n))
-  for j = 1, n do
-    if stand[j] and tonumber(stand[j]) == tonumber(ARGV[from + n + j]) then
-      gone[#gone + 1] = ARGV[from + j]
-    end
+-- KEYS: the dirty marks of buckets; then the content of each key, or the state of a user.
+-- ARGV: how many buckets; for each how many keys are given; then for each key its member
+-- among the marks and its revision, eight bytes without the bit, or the digits of a user's.
+local call, try, sub, byte = redis.call, redis.pcall, string.sub, string.byte
+local buckets = tonumber(ARGV[1])
+
+local function user(state, revision)
+  return (call('HGET', state, 'rev') or '0') == revision
+end
+
+-- The revision of a content ends with the byte that has the bit, the ninth. One that cannot
+-- be read has none, and so has a key without a content.
+local function content(key, revision)
+  local head = try('GETRANGE', key, 0, 8)
+  if type(head) == 'table' or #head < 9 or sub(head, 1, 1) ~= '\t' then
+    return revision == '\0\0\0\0\0\0\0\0'
   end
-  if #gone > 0 then call('ZREM', KEYS[i], unpack(gone)) end
-  from = from + 2 * n + 1
+  local last = byte(head, 9)
+  if sub(head, 2, 8) ~= sub(revision, 1, 7) or last % 128 ~= byte(revision, 8) then return false end
+  if last < 128 then call('SETRANGE', key, 8, string.char(last + 128)) end
+  return true
+end
+
+local key, arg = buckets + 1, buckets + 2
+for b = 1, buckets do
+  local gone = {}
+  for _ = 1, tonumber(ARGV[b + 1]) do
+    local member = ARGV[arg]
+    local has = sub(member, -2) == '/*' and user or content
+    if has(KEYS[key], ARGV[arg + 1]) then gone[#gone + 1] = member end
+    key, arg = key + 1, arg + 2
+  end
+  if #gone > 0 then call('ZREM', KEYS[b], unpack(gone)) end
 end
 return 0

@@ -1,5 +1,16 @@
 -- What the scripts know of a user's state; it stands before each of them.
 
+-- The server's clock in microseconds.
+local function micros()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end
+
+-- Numbers as Redis is to store them: Lua would write large ones as 1.7e+12.
+local function text(n)
+  return string.format('%.0f', n)
+end
+
 -- Between when nothing is recorded, zeros for never. It lasts while the first is later.
 local function pause(state)
   local p = redis.call('HMGET', state, 'paused', 'resumed')
@@ -12,25 +23,60 @@ local function keep(state, life)
   if since > till then redis.call('PERSIST', state) else redis.call('EXPIRE', state, life) end
 end
 
--- Gives each record of a list another revision, whose eight bytes stand after the first.
-local function renumber(list, revision)
+-- Whether a user is cold again because some of the records may have expired. Warmth is how
+-- many milliseconds that takes after a warm-up, 0 when the archive forgets no later.
+local function lapsed(warmed, warmth)
+  return warmth ~= '0' and micros() >= (tonumber(warmed or 0) + warmth) * 1000
+end
+
+-- All that is known of a user, for those who ask.
+local function known(state, warmth)
+  local all = redis.call('HGETALL', state)
+  if warmth == '0' or #all == 0 then return all end
+  local warmed
+  for i = 1, #all, 2 do
+    if all[i] == 'warmed' then warmed = all[i + 1] end
+  end
+  if lapsed(warmed, warmth) then
+    all[#all + 1] = 'lapsed'
+    all[#all + 1] = '1'
+  end
+  return all
+end
+
+-- The keys of a script from the given one on, as a set.
+local function set(first)
+  local keys = {}
+  for i = first, #KEYS do keys[KEYS[i]] = true end
+  return keys
+end
+
+-- Whether the contents of all members of a list are in a set. Whoever made the call has
+-- read the list before.
+local function complete(list, keys)
   local contents = string.sub(list, 1, 8) .. 'c:' .. string.sub(list, 11) .. ':'
   for _, member in ipairs(redis.call('ZRANGE', list, 0, -1)) do
-    if redis.call('GETRANGE', contents .. member, 0, 0) == '\t' then
-      redis.call('SETRANGE', contents .. member, 1, revision)
+    if not keys[contents .. member] then return false end
+  end
+  return true
+end
+
+-- Gives each record of a list another revision, whose eight bytes stand after the first.
+-- The highest bit of the last one stays: it says whether the archive has the content.
+local function renumber(list, revision)
+  local contents = string.sub(list, 1, 8) .. 'c:' .. string.sub(list, 11) .. ':'
+  local head, last = string.sub(revision, 1, 7), string.byte(revision, 8) % 128
+  for _, member in ipairs(redis.call('ZRANGE', list, 0, -1)) do
+    local old = redis.call('GETRANGE', contents .. member, 0, 8)
+    if #old == 9 and string.sub(old, 1, 1) == '\t' then
+      local bit = string.byte(old, 9) >= 128 and 128 or 0
+      redis.call('SETRANGE', contents .. member, 1, head .. string.char(last + bit))
     end
   end
 end
 
--- Marks a user's own state dirty and returns the mark, a new one also when the clock
--- stood still or went back.
-local function markuser(dirty, uid)
-  local t, key = redis.call('TIME'), uid .. '/*'
-  local mark = t[1] * 1000000 + t[2]
-  if redis.call('ZADD', dirty, 'GT', 'CH', string.format('%.0f', mark), key) == 0 then
-    mark = redis.call('ZSCORE', dirty, key) + 1
-    redis.call('ZADD', dirty, string.format('%.0f', mark), key)
-  end
-  return mark
+-- Marks a user's own state dirty.
+local function markuser(dirty, list)
+  redis.call('ZADD', dirty, text(micros()), string.sub(list, 11) .. '/*')
 end
 

@@ -740,9 +740,15 @@ func (x *ApplyResponse) GetDays() []*DaySeen {
 }
 
 type ApplyStreamRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Batch         *ApplyRequest          `protobuf:"bytes,2,opt,name=batch,proto3" json:"batch,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Another one for each batch of the stream.
+	Sequence uint64        `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Batch    *ApplyRequest `protobuf:"bytes,2,opt,name=batch,proto3" json:"batch,omitempty"`
+	// Batches of the stream may be stored side by side and answered in any order, and one of
+	// them in several answers. Otherwise each is answered as a whole, in order. Heartbeats of
+	// one user are in order only within a batch: the caller waits for the answer to one
+	// before it sends the next.
+	Concurrent    bool `protobuf:"varint,3,opt,name=concurrent,proto3" json:"concurrent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -791,10 +797,21 @@ func (x *ApplyStreamRequest) GetBatch() *ApplyRequest {
 	return nil
 }
 
+func (x *ApplyStreamRequest) GetConcurrent() bool {
+	if x != nil {
+		return x.Concurrent
+	}
+	return false
+}
+
 type ApplyStreamResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Result        *ApplyResponse         `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Result   *ApplyResponse         `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	// The heartbeats of the batch that the result is about, ascending; empty for all of them.
+	// What the result says of an index is its place in this list. The heartbeats of one user
+	// are always answered together.
+	Indexes       []uint32 `protobuf:"varint,3,rep,packed,name=indexes,proto3" json:"indexes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -843,6 +860,13 @@ func (x *ApplyStreamResponse) GetResult() *ApplyResponse {
 	return nil
 }
 
+func (x *ApplyStreamResponse) GetIndexes() []uint32 {
+	if x != nil {
+		return x.Indexes
+	}
+	return nil
+}
+
 // Item is a record with its object, as readers see it.
 type Item struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -857,10 +881,14 @@ type Item struct {
 	Session       string                 `protobuf:"bytes,9,opt,name=session,proto3" json:"session,omitempty"`
 	Device        string                 `protobuf:"bytes,10,opt,name=device,proto3" json:"device,omitempty"`
 	Meta          map[string]string      `protobuf:"bytes,11,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Another one whenever anything else of the item is.
+	// Another one whenever anything else of the item is, but incomplete. if_match compares the upper half,
+	// which names the latest event.
 	Etag uint64 `protobuf:"fixed64,12,opt,name=etag,proto3" json:"etag,omitempty"`
 	// Milliseconds of the object played, over all sessions that said so.
-	WatchedMs     int64 `protobuf:"varint,13,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
+	WatchedMs int64 `protobuf:"varint,13,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
+	// The archive may hold an older part that was not folded in: plays, the furthest
+	// position, what was played, where to go on, duration and meta may be less than they are.
+	Incomplete    bool `protobuf:"varint,14,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -984,6 +1012,13 @@ func (x *Item) GetWatchedMs() int64 {
 		return x.WatchedMs
 	}
 	return 0
+}
+
+func (x *Item) GetIncomplete() bool {
+	if x != nil {
+		return x.Incomplete
+	}
+	return false
 }
 
 type ListRequest struct {
@@ -2109,13 +2144,17 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\bstatuses\x18\x01 \x03(\x0e2\x12.history.v1.StatusR\bstatuses\x12/\n" +
 	"\brefusals\x18\x02 \x03(\v2\x13.history.v1.RefusalR\brefusals\x12*\n" +
 	"\arecords\x18\x03 \x03(\v2\x10.history.v1.ItemR\arecords\x12'\n" +
-	"\x04days\x18\x04 \x03(\v2\x13.history.v1.DaySeenR\x04days\"`\n" +
+	"\x04days\x18\x04 \x03(\v2\x13.history.v1.DaySeenR\x04days\"\x80\x01\n" +
 	"\x12ApplyStreamRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12.\n" +
-	"\x05batch\x18\x02 \x01(\v2\x18.history.v1.ApplyRequestR\x05batch\"d\n" +
+	"\x05batch\x18\x02 \x01(\v2\x18.history.v1.ApplyRequestR\x05batch\x12\x1e\n" +
+	"\n" +
+	"concurrent\x18\x03 \x01(\bR\n" +
+	"concurrent\"~\n" +
 	"\x13ApplyStreamResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x121\n" +
-	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\"\xee\x03\n" +
+	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\x12\x18\n" +
+	"\aindexes\x18\x03 \x03(\rR\aindexes\"\x8e\x04\n" +
 	"\x04Item\x12*\n" +
 	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x12'\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\"\n" +
@@ -2134,7 +2173,10 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x04meta\x18\v \x03(\v2\x1a.history.v1.Item.MetaEntryR\x04meta\x12\x12\n" +
 	"\x04etag\x18\f \x01(\x06R\x04etag\x12\x1d\n" +
 	"\n" +
-	"watched_ms\x18\r \x01(\x03R\twatchedMs\x1a7\n" +
+	"watched_ms\x18\r \x01(\x03R\twatchedMs\x12\x1e\n" +
+	"\n" +
+	"incomplete\x18\x0e \x01(\bR\n" +
+	"incomplete\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x01\n" +

@@ -145,41 +145,48 @@ type Record struct {
 	// Names this content in the cache. First and of fixed width, so that a script
 	// compares bytes 1 to 8 without decoding the rest.
 	Revision uint64 `protobuf:"fixed64,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// How much later than the version's time the record's cell time is, in milliseconds:
+	// contents of one key are put into the archive under cell times that only grow.
+	// Second, so that a script finds it at byte 9 without decoding the rest.
+	CellDriftMs int64 `protobuf:"varint,2,opt,name=cell_drift_ms,json=cellDriftMs,proto3" json:"cell_drift_ms,omitempty"`
 	// Milliseconds times four plus rank.
-	Version    int64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	State      State `protobuf:"varint,3,opt,name=state,proto3,enum=history.v1.State" json:"state,omitempty"`
-	PositionMs int64 `protobuf:"varint,4,opt,name=position_ms,json=positionMs,proto3" json:"position_ms,omitempty"`
-	DurationMs int64 `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	Version    int64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	State      State `protobuf:"varint,4,opt,name=state,proto3,enum=history.v1.State" json:"state,omitempty"`
+	PositionMs int64 `protobuf:"varint,5,opt,name=position_ms,json=positionMs,proto3" json:"position_ms,omitempty"`
+	DurationMs int64 `protobuf:"varint,6,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
 	// Version of the event that gave the duration; 0 means the record's own.
-	DurationVersion int64             `protobuf:"varint,6,opt,name=duration_version,json=durationVersion,proto3" json:"duration_version,omitempty"`
-	Session         string            `protobuf:"bytes,7,opt,name=session,proto3" json:"session,omitempty"`
-	Device          string            `protobuf:"bytes,8,opt,name=device,proto3" json:"device,omitempty"`
-	Meta            map[string]string `protobuf:"bytes,9,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	DurationVersion int64             `protobuf:"varint,7,opt,name=duration_version,json=durationVersion,proto3" json:"duration_version,omitempty"`
+	Session         string            `protobuf:"bytes,8,opt,name=session,proto3" json:"session,omitempty"`
+	Device          string            `protobuf:"bytes,9,opt,name=device,proto3" json:"device,omitempty"`
+	Meta            map[string]string `protobuf:"bytes,10,rep,name=meta,proto3" json:"meta,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Version of the event that gave the metadata; 0 means the record's own.
-	MetaVersion int64 `protobuf:"varint,10,opt,name=meta_version,json=metaVersion,proto3" json:"meta_version,omitempty"`
+	MetaVersion int64 `protobuf:"varint,11,opt,name=meta_version,json=metaVersion,proto3" json:"meta_version,omitempty"`
 	// Earlier events that went further than every later one, furthest first.
-	Peaks []*Peak `protobuf:"bytes,11,rep,name=peaks,proto3" json:"peaks,omitempty"`
+	Peaks []*Peak `protobuf:"bytes,12,rep,name=peaks,proto3" json:"peaks,omitempty"`
 	// The newest completed viewings, oldest first.
-	Completions []*Completion `protobuf:"bytes,12,rep,name=completions,proto3" json:"completions,omitempty"`
+	Completions []*Completion `protobuf:"bytes,13,rep,name=completions,proto3" json:"completions,omitempty"`
 	// Completed viewings older than those listed, and the newest time among them.
-	PlaysBefore   uint64 `protobuf:"varint,13,opt,name=plays_before,json=playsBefore,proto3" json:"plays_before,omitempty"`
-	PlaysBeforeMs int64  `protobuf:"varint,14,opt,name=plays_before_ms,json=playsBeforeMs,proto3" json:"plays_before_ms,omitempty"`
+	PlaysBefore   uint64 `protobuf:"varint,14,opt,name=plays_before,json=playsBefore,proto3" json:"plays_before,omitempty"`
+	PlaysBeforeMs int64  `protobuf:"varint,15,opt,name=plays_before_ms,json=playsBeforeMs,proto3" json:"plays_before_ms,omitempty"`
 	// Nothing at or before this time contributes to the record.
-	ResetMs int64 `protobuf:"varint,15,opt,name=reset_ms,json=resetMs,proto3" json:"reset_ms,omitempty"`
+	ResetMs int64 `protobuf:"varint,16,opt,name=reset_ms,json=resetMs,proto3" json:"reset_ms,omitempty"`
 	// The record was born without knowing what the archive holds of it.
-	Partial bool `protobuf:"varint,16,opt,name=partial,proto3" json:"partial,omitempty"`
+	Partial bool `protobuf:"varint,17,opt,name=partial,proto3" json:"partial,omitempty"`
 	// The latest event is from the first seconds of its session. Until a later event is
 	// not, the user is to resume where the latest one that was not left off.
-	Early          bool  `protobuf:"varint,17,opt,name=early,proto3" json:"early,omitempty"`
-	FirmVersion    int64 `protobuf:"varint,18,opt,name=firm_version,json=firmVersion,proto3" json:"firm_version,omitempty"`
-	FirmPositionMs int64 `protobuf:"varint,19,opt,name=firm_position_ms,json=firmPositionMs,proto3" json:"firm_position_ms,omitempty"`
+	Early          bool  `protobuf:"varint,18,opt,name=early,proto3" json:"early,omitempty"`
+	FirmVersion    int64 `protobuf:"varint,19,opt,name=firm_version,json=firmVersion,proto3" json:"firm_version,omitempty"`
+	FirmPositionMs int64 `protobuf:"varint,20,opt,name=firm_position_ms,json=firmPositionMs,proto3" json:"firm_position_ms,omitempty"`
 	// How much was played in the newest sessions that said so, oldest first.
-	Watched []*Watched `protobuf:"bytes,20,rep,name=watched,proto3" json:"watched,omitempty"`
+	Watched []*Watched `protobuf:"bytes,21,rep,name=watched,proto3" json:"watched,omitempty"`
 	// The sum over sessions older than those listed, and the newest time among them.
-	WatchedBeforeMs     int64 `protobuf:"varint,21,opt,name=watched_before_ms,json=watchedBeforeMs,proto3" json:"watched_before_ms,omitempty"`
-	WatchedBeforeTimeMs int64 `protobuf:"varint,22,opt,name=watched_before_time_ms,json=watchedBeforeTimeMs,proto3" json:"watched_before_time_ms,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	WatchedBeforeMs     int64 `protobuf:"varint,22,opt,name=watched_before_ms,json=watchedBeforeMs,proto3" json:"watched_before_ms,omitempty"`
+	WatchedBeforeTimeMs int64 `protobuf:"varint,23,opt,name=watched_before_time_ms,json=watchedBeforeTimeMs,proto3" json:"watched_before_time_ms,omitempty"`
+	// Version of the latest event when a newer version of Playhead wrote fields that the
+	// writer does not know; 0 means the record's own.
+	UnknownVersion int64 `protobuf:"varint,24,opt,name=unknown_version,json=unknownVersion,proto3" json:"unknown_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Record) Reset() {
@@ -215,6 +222,13 @@ func (*Record) Descriptor() ([]byte, []int) {
 func (x *Record) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
+	}
+	return 0
+}
+
+func (x *Record) GetCellDriftMs() int64 {
+	if x != nil {
+		return x.CellDriftMs
 	}
 	return 0
 }
@@ -362,6 +376,13 @@ func (x *Record) GetWatchedBeforeMs() int64 {
 func (x *Record) GetWatchedBeforeTimeMs() int64 {
 	if x != nil {
 		return x.WatchedBeforeTimeMs
+	}
+	return 0
+}
+
+func (x *Record) GetUnknownVersion() int64 {
+	if x != nil {
+		return x.UnknownVersion
 	}
 	return 0
 }
@@ -646,7 +667,7 @@ func (x *FlushBatch) GetUsers() []*UserKeys {
 type UserKeys struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	Objects       []*MarkedObject        `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
+	Objects       []*AnnouncedObject     `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -688,41 +709,39 @@ func (x *UserKeys) GetUid() string {
 	return ""
 }
 
-func (x *UserKeys) GetObjects() []*MarkedObject {
+func (x *UserKeys) GetObjects() []*AnnouncedObject {
 	if x != nil {
 		return x.Objects
 	}
 	return nil
 }
 
-// MarkedObject is an object and the dirty mark under which it was announced. The
+// AnnouncedObject is an object whose record may be newer than the archive. The
 // object without id stands for the user's own state.
-type MarkedObject struct {
+type AnnouncedObject struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Type  uint32                 `protobuf:"varint,2,opt,name=type,proto3" json:"type,omitempty"`
-	// Microseconds of the cache's clock; 0 announces a record under no mark.
-	Mark uint64 `protobuf:"fixed64,3,opt,name=mark,proto3" json:"mark,omitempty"`
 	// The encoded Record, where the queue is to hold it beside the cache.
-	Record        []byte `protobuf:"bytes,4,opt,name=record,proto3" json:"record,omitempty"`
+	Record        []byte `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *MarkedObject) Reset() {
-	*x = MarkedObject{}
+func (x *AnnouncedObject) Reset() {
+	*x = AnnouncedObject{}
 	mi := &file_history_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *MarkedObject) String() string {
+func (x *AnnouncedObject) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*MarkedObject) ProtoMessage() {}
+func (*AnnouncedObject) ProtoMessage() {}
 
-func (x *MarkedObject) ProtoReflect() protoreflect.Message {
+func (x *AnnouncedObject) ProtoReflect() protoreflect.Message {
 	mi := &file_history_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -734,33 +753,26 @@ func (x *MarkedObject) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use MarkedObject.ProtoReflect.Descriptor instead.
-func (*MarkedObject) Descriptor() ([]byte, []int) {
+// Deprecated: Use AnnouncedObject.ProtoReflect.Descriptor instead.
+func (*AnnouncedObject) Descriptor() ([]byte, []int) {
 	return file_history_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
-func (x *MarkedObject) GetId() string {
+func (x *AnnouncedObject) GetId() string {
 	if x != nil {
 		return x.Id
 	}
 	return ""
 }
 
-func (x *MarkedObject) GetType() uint32 {
+func (x *AnnouncedObject) GetType() uint32 {
 	if x != nil {
 		return x.Type
 	}
 	return 0
 }
 
-func (x *MarkedObject) GetMark() uint64 {
-	if x != nil {
-		return x.Mark
-	}
-	return 0
-}
-
-func (x *MarkedObject) GetRecord() []byte {
+func (x *AnnouncedObject) GetRecord() []byte {
 	if x != nil {
 		return x.Record
 	}
@@ -777,9 +789,11 @@ type DeadLetter struct {
 	// The message that could not be decoded.
 	Payload []byte `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
 	// Where it was: "archive", or topic, partition and offset.
-	Origin        string `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
-	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
-	TimeMs        int64  `protobuf:"varint,7,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
+	Origin string `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
+	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	TimeMs int64  `protobuf:"varint,7,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
+	// What the archive's cell of the object holds and nobody can read.
+	Cell          []byte `protobuf:"bytes,8,opt,name=cell,proto3" json:"cell,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -863,6 +877,13 @@ func (x *DeadLetter) GetTimeMs() int64 {
 	return 0
 }
 
+func (x *DeadLetter) GetCell() []byte {
+	if x != nil {
+		return x.Cell
+	}
+	return nil
+}
+
 // FirstOfDay announces that a user was seen for the first time on a day, in the user's
 // zone. It is announced once; after a failure perhaps again.
 type FirstOfDay struct {
@@ -929,8 +950,10 @@ func (x *FirstOfDay) GetTimeMs() int64 {
 
 // Changes tells services of one bucket which records others have changed.
 type Changes struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Users         []*ChangedUser         `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Users []*ChangedUser         `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"`
+	// Others that nobody is told of have changed as well: all of the bucket's users read again.
+	Missed        bool `protobuf:"varint,2,opt,name=missed,proto3" json:"missed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -970,6 +993,13 @@ func (x *Changes) GetUsers() []*ChangedUser {
 		return x.Users
 	}
 	return nil
+}
+
+func (x *Changes) GetMissed() bool {
+	if x != nil {
+		return x.Missed
+	}
+	return false
 }
 
 // ChangedUser is what has changed of one user's history.
@@ -1043,33 +1073,35 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"history.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\xe9\x06\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\xb6\a\n" +
 	"\x06Record\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x06R\brevision\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x03R\aversion\x12'\n" +
-	"\x05state\x18\x03 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\x1f\n" +
-	"\vposition_ms\x18\x04 \x01(\x03R\n" +
+	"\brevision\x18\x01 \x01(\x06R\brevision\x12\"\n" +
+	"\rcell_drift_ms\x18\x02 \x01(\x03R\vcellDriftMs\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x03R\aversion\x12'\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\x1f\n" +
+	"\vposition_ms\x18\x05 \x01(\x03R\n" +
 	"positionMs\x12\x1f\n" +
-	"\vduration_ms\x18\x05 \x01(\x03R\n" +
+	"\vduration_ms\x18\x06 \x01(\x03R\n" +
 	"durationMs\x12)\n" +
-	"\x10duration_version\x18\x06 \x01(\x03R\x0fdurationVersion\x12\x18\n" +
-	"\asession\x18\a \x01(\tR\asession\x12\x16\n" +
-	"\x06device\x18\b \x01(\tR\x06device\x120\n" +
-	"\x04meta\x18\t \x03(\v2\x1c.history.v1.Record.MetaEntryR\x04meta\x12!\n" +
-	"\fmeta_version\x18\n" +
-	" \x01(\x03R\vmetaVersion\x12&\n" +
-	"\x05peaks\x18\v \x03(\v2\x10.history.v1.PeakR\x05peaks\x128\n" +
-	"\vcompletions\x18\f \x03(\v2\x16.history.v1.CompletionR\vcompletions\x12!\n" +
-	"\fplays_before\x18\r \x01(\x04R\vplaysBefore\x12&\n" +
-	"\x0fplays_before_ms\x18\x0e \x01(\x03R\rplaysBeforeMs\x12\x19\n" +
-	"\breset_ms\x18\x0f \x01(\x03R\aresetMs\x12\x18\n" +
-	"\apartial\x18\x10 \x01(\bR\apartial\x12\x14\n" +
-	"\x05early\x18\x11 \x01(\bR\x05early\x12!\n" +
-	"\ffirm_version\x18\x12 \x01(\x03R\vfirmVersion\x12(\n" +
-	"\x10firm_position_ms\x18\x13 \x01(\x03R\x0efirmPositionMs\x12-\n" +
-	"\awatched\x18\x14 \x03(\v2\x13.history.v1.WatchedR\awatched\x12*\n" +
-	"\x11watched_before_ms\x18\x15 \x01(\x03R\x0fwatchedBeforeMs\x123\n" +
-	"\x16watched_before_time_ms\x18\x16 \x01(\x03R\x13watchedBeforeTimeMs\x1a7\n" +
+	"\x10duration_version\x18\a \x01(\x03R\x0fdurationVersion\x12\x18\n" +
+	"\asession\x18\b \x01(\tR\asession\x12\x16\n" +
+	"\x06device\x18\t \x01(\tR\x06device\x120\n" +
+	"\x04meta\x18\n" +
+	" \x03(\v2\x1c.history.v1.Record.MetaEntryR\x04meta\x12!\n" +
+	"\fmeta_version\x18\v \x01(\x03R\vmetaVersion\x12&\n" +
+	"\x05peaks\x18\f \x03(\v2\x10.history.v1.PeakR\x05peaks\x128\n" +
+	"\vcompletions\x18\r \x03(\v2\x16.history.v1.CompletionR\vcompletions\x12!\n" +
+	"\fplays_before\x18\x0e \x01(\x04R\vplaysBefore\x12&\n" +
+	"\x0fplays_before_ms\x18\x0f \x01(\x03R\rplaysBeforeMs\x12\x19\n" +
+	"\breset_ms\x18\x10 \x01(\x03R\aresetMs\x12\x18\n" +
+	"\apartial\x18\x11 \x01(\bR\apartial\x12\x14\n" +
+	"\x05early\x18\x12 \x01(\bR\x05early\x12!\n" +
+	"\ffirm_version\x18\x13 \x01(\x03R\vfirmVersion\x12(\n" +
+	"\x10firm_position_ms\x18\x14 \x01(\x03R\x0efirmPositionMs\x12-\n" +
+	"\awatched\x18\x15 \x03(\v2\x13.history.v1.WatchedR\awatched\x12*\n" +
+	"\x11watched_before_ms\x18\x16 \x01(\x03R\x0fwatchedBeforeMs\x123\n" +
+	"\x16watched_before_time_ms\x18\x17 \x01(\x03R\x13watchedBeforeTimeMs\x12'\n" +
+	"\x0funknown_version\x18\x18 \x01(\x03R\x0eunknownVersion\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +
@@ -1097,15 +1129,14 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"8\n" +
 	"\n" +
 	"FlushBatch\x12*\n" +
-	"\x05users\x18\x01 \x03(\v2\x14.history.v1.UserKeysR\x05users\"P\n" +
+	"\x05users\x18\x01 \x03(\v2\x14.history.v1.UserKeysR\x05users\"S\n" +
 	"\bUserKeys\x12\x10\n" +
-	"\x03uid\x18\x01 \x01(\tR\x03uid\x122\n" +
-	"\aobjects\x18\x02 \x03(\v2\x18.history.v1.MarkedObjectR\aobjects\"^\n" +
-	"\fMarkedObject\x12\x0e\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x125\n" +
+	"\aobjects\x18\x02 \x03(\v2\x1b.history.v1.AnnouncedObjectR\aobjects\"M\n" +
+	"\x0fAnnouncedObject\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\x12\x12\n" +
-	"\x04mark\x18\x03 \x01(\x06R\x04mark\x12\x16\n" +
-	"\x06record\x18\x04 \x01(\fR\x06record\"\xc5\x01\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\x12\x16\n" +
+	"\x06record\x18\x03 \x01(\fR\x06record\"\xd9\x01\n" +
 	"\n" +
 	"DeadLetter\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12*\n" +
@@ -1114,14 +1145,16 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\apayload\x18\x04 \x01(\fR\apayload\x12\x16\n" +
 	"\x06origin\x18\x05 \x01(\tR\x06origin\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x17\n" +
-	"\atime_ms\x18\a \x01(\x03R\x06timeMs\"K\n" +
+	"\atime_ms\x18\a \x01(\x03R\x06timeMs\x12\x12\n" +
+	"\x04cell\x18\b \x01(\fR\x04cell\"K\n" +
 	"\n" +
 	"FirstOfDay\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x12\n" +
 	"\x04date\x18\x02 \x01(\rR\x04date\x12\x17\n" +
-	"\atime_ms\x18\x03 \x01(\x03R\x06timeMs\"8\n" +
+	"\atime_ms\x18\x03 \x01(\x03R\x06timeMs\"P\n" +
 	"\aChanges\x12-\n" +
-	"\x05users\x18\x01 \x03(\v2\x17.history.v1.ChangedUserR\x05users\"e\n" +
+	"\x05users\x18\x01 \x03(\v2\x17.history.v1.ChangedUserR\x05users\x12\x16\n" +
+	"\x06missed\x18\x02 \x01(\bR\x06missed\"e\n" +
 	"\vChangedUser\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
 	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\x12\x16\n" +
@@ -1149,22 +1182,22 @@ func file_history_v1_record_proto_rawDescGZIP() []byte {
 var file_history_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_history_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_history_v1_record_proto_goTypes = []any{
-	(State)(0),           // 0: history.v1.State
-	(*Object)(nil),       // 1: history.v1.Object
-	(*Record)(nil),       // 2: history.v1.Record
-	(*Watched)(nil),      // 3: history.v1.Watched
-	(*Peak)(nil),         // 4: history.v1.Peak
-	(*Completion)(nil),   // 5: history.v1.Completion
-	(*UserState)(nil),    // 6: history.v1.UserState
-	(*FlushBatch)(nil),   // 7: history.v1.FlushBatch
-	(*UserKeys)(nil),     // 8: history.v1.UserKeys
-	(*MarkedObject)(nil), // 9: history.v1.MarkedObject
-	(*DeadLetter)(nil),   // 10: history.v1.DeadLetter
-	(*FirstOfDay)(nil),   // 11: history.v1.FirstOfDay
-	(*Changes)(nil),      // 12: history.v1.Changes
-	(*ChangedUser)(nil),  // 13: history.v1.ChangedUser
-	nil,                  // 14: history.v1.Record.MetaEntry
-	nil,                  // 15: history.v1.UserState.ClearedMsEntry
+	(State)(0),              // 0: history.v1.State
+	(*Object)(nil),          // 1: history.v1.Object
+	(*Record)(nil),          // 2: history.v1.Record
+	(*Watched)(nil),         // 3: history.v1.Watched
+	(*Peak)(nil),            // 4: history.v1.Peak
+	(*Completion)(nil),      // 5: history.v1.Completion
+	(*UserState)(nil),       // 6: history.v1.UserState
+	(*FlushBatch)(nil),      // 7: history.v1.FlushBatch
+	(*UserKeys)(nil),        // 8: history.v1.UserKeys
+	(*AnnouncedObject)(nil), // 9: history.v1.AnnouncedObject
+	(*DeadLetter)(nil),      // 10: history.v1.DeadLetter
+	(*FirstOfDay)(nil),      // 11: history.v1.FirstOfDay
+	(*Changes)(nil),         // 12: history.v1.Changes
+	(*ChangedUser)(nil),     // 13: history.v1.ChangedUser
+	nil,                     // 14: history.v1.Record.MetaEntry
+	nil,                     // 15: history.v1.UserState.ClearedMsEntry
 }
 var file_history_v1_record_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Record.state:type_name -> history.v1.State
@@ -1174,7 +1207,7 @@ var file_history_v1_record_proto_depIdxs = []int32{
 	3,  // 4: history.v1.Record.watched:type_name -> history.v1.Watched
 	15, // 5: history.v1.UserState.cleared_ms:type_name -> history.v1.UserState.ClearedMsEntry
 	8,  // 6: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
-	9,  // 7: history.v1.UserKeys.objects:type_name -> history.v1.MarkedObject
+	9,  // 7: history.v1.UserKeys.objects:type_name -> history.v1.AnnouncedObject
 	1,  // 8: history.v1.DeadLetter.object:type_name -> history.v1.Object
 	13, // 9: history.v1.Changes.users:type_name -> history.v1.ChangedUser
 	1,  // 10: history.v1.ChangedUser.objects:type_name -> history.v1.Object

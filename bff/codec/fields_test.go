@@ -1,0 +1,124 @@
+package codec_test
+
+import (
+	"encoding/json"
+	"iter"
+	"reflect"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/playhead/playhead/bff/codec"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// fieldsOf returns the names of a message's fields.
+func fieldsOf(m proto.Message) iter.Seq2[protoreflect.Name, protoreflect.FieldDescriptor] {
+	return func(yield func(protoreflect.Name, protoreflect.FieldDescriptor) bool) {
+		fields := m.ProtoReflect().Descriptor().Fields()
+		for i := range fields.Len() {
+			if !yield(fields.Get(i).Name(), fields.Get(i)) {
+				return
+			}
+		}
+	}
+}
+
+// fullItem has every field.
+func fullItem(t *testing.T) *historyv1.Item {
+	t.Helper()
+	it := &historyv1.Item{
+		Object: &historyv1.Object{Id: "100", Type: 2}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
+		PositionMs: 61000, DurationMs: 90000, FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000,
+		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Incomplete: true, Etag: 31,
+	}
+	for name, field := range fieldsOf(it) {
+		if !it.ProtoReflect().Has(field) {
+			t.Errorf("teach fullItem %s", name)
+		}
+	}
+	return it
+}
+
+// TestEveryFieldIsRead writes all that a player may say. Only the origin is left, which the
+// edge says.
+func TestEveryFieldIsRead(t *testing.T) {
+	b, err := codec.DecodeMessage("u1", []byte(`{"seq":1,"sent_at":"2026-03-01T20:16:00Z","first_flag":"2026-03-01","time_zone":"UTC","heartbeats":[
+		{"object":{"id":"a","type":2},"kind":"stop","position_ms":1,"duration_ms":2,"event_time":"2026-03-01T20:15:00Z",
+		 "session":"s","device":"d","meta":{"a":"b"},"failed":true,"incognito":true,
+		 "started_at":"2026-03-01T20:14:00Z","watched_ms":3,"speed":1.5,"if_match":"1f"}]}`))
+	if err != nil || b.Refused() > 0 {
+		t.Fatal(err, b.Refused())
+	}
+	got := b.Request().GetHeartbeats()[0].ProtoReflect()
+	for name, field := range fieldsOf(got.Interface()) {
+		if read := got.Has(field); read != (name != "origin") {
+			t.Errorf("%s is read: %v", name, read)
+		}
+	}
+}
+
+// TestEveryFieldIsWritten leaves one field after the other out of an item. The JSON is
+// another one.
+func TestEveryFieldIsWritten(t *testing.T) {
+	written := func(it *historyv1.Item) string {
+		text, err := json.Marshal(codec.NewRecord(it))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	full := fullItem(t)
+	for name, field := range fieldsOf(full) {
+		without := proto.CloneOf(full)
+		without.ProtoReflect().Clear(field)
+		if got := written(without); got == written(full) {
+			t.Errorf("%s is not written: %s", name, got)
+		}
+	}
+}
+
+// notCarried are the fields of an item that a report cannot carry over.
+var notCarried = map[protoreflect.Name]bool{
+	"furthest_ms": true, "plays": true, "completed_at_ms": true, "watched_ms": true, "incomplete": true, "etag": true,
+}
+
+// TestEveryFieldOfARow leaves one field after the other out of an exported row. The report
+// that it is read as is another one, or none, but for what a report cannot carry over.
+func TestEveryFieldOfARow(t *testing.T) {
+	read := func(it *historyv1.Item) (*historyv1.Heartbeat, *codec.FieldError) {
+		line, err := json.Marshal(codec.NewRecord(it))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return codec.DecodeRow("u1", line)
+	}
+	full := fullItem(t)
+	want, wrong := read(full)
+	if wrong != nil {
+		t.Fatal(wrong)
+	}
+	for name, field := range fieldsOf(full) {
+		without := proto.CloneOf(full)
+		without.ProtoReflect().Clear(field)
+		got, wrong := read(without)
+		if carried := wrong != nil || !proto.Equal(got, want); carried == notCarried[name] {
+			t.Errorf("%s is carried over: %v; %v, %v", name, carried, got, wrong)
+		}
+	}
+}
+
+// TestEveryFieldOfAPush leaves one field after the other out of a change, but for those that
+// are between the services.
+func TestEveryFieldOfAPush(t *testing.T) {
+	full := &historyv1.Change{Items: []*historyv1.Item{fullItem(t)}, Removed: []*historyv1.Object{{Id: "7", Type: 1}}, Resync: true}
+	for name, field := range fieldsOf(full) {
+		without := proto.CloneOf(full)
+		without.ProtoReflect().Clear(field)
+		told := !reflect.DeepEqual(codec.NewPush(without), codec.NewPush(full))
+		if between := name == "uid" || name == "origin" || name == "added"; told == between {
+			t.Errorf("%s is told: %v", name, told)
+		}
+	}
+}

@@ -1,0 +1,54 @@
+package uplink
+
+import "time"
+
+// pace is how many heartbeats of a lane may be on their way: as many as are answered in
+// time. More grow the wait of all until nobody gets an answer before giving up.
+type pace struct {
+	flying  int       // heartbeats on their way
+	quota   int       // how many there may be
+	limited bool      // there would be more
+	cut     time.Time // when the quota was cut last
+
+	least, most int
+	patience    time.Duration
+}
+
+func newPace(cfg *Config) pace {
+	return pace{quota: 2 * maxBatch, least: cfg.Batch, most: max(cfg.Queue, 2*maxBatch), patience: cfg.Patience}
+}
+
+// room is how many more may leave. Where time is short they leave in small batches, for all
+// of a batch is answered at once.
+func (p *pace) room() int {
+	left := p.quota - p.flying
+	if p.quota >= 2*maxBatch {
+		return left
+	}
+	return min(left, max(p.quota/window, p.least))
+}
+
+// answered takes the first answer to a batch. When its oldest call has used four fifths of
+// its time, there were too many: half of the time is what the next ones shall take.
+func (p *pace) answered(b *batch, now time.Time) {
+	p.flying -= b.events
+	took, all := now.Sub(b.oldest.came), b.oldest.time(p.patience)
+	switch {
+	case took > all*4/5:
+		if b.sent.After(p.cut) { // what left before says nothing about the present quota
+			p.quota = max(int(int64(p.quota)*int64(all/2)/int64(took)), p.least)
+			p.cut = now
+		}
+	case p.limited:
+		p.quota = min(p.quota+max(1, b.events*p.least/p.quota), p.most)
+	}
+	p.limited = false
+}
+
+// time is how long the caller waits at most.
+func (p *pending) time(patience time.Duration) time.Duration {
+	if deadline, ok := p.ctx.Deadline(); ok {
+		return deadline.Sub(p.came)
+	}
+	return 2 * patience
+}

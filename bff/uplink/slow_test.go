@@ -1,0 +1,429 @@
+package uplink_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/playhead/playhead/bff/uplink"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// slowly answers every batch after a while, however many there are.
+func slowly(by time.Duration) func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
+	return func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+		time.Sleep(by) // of the bubble
+		send(whole(req))
+	}
+}
+
+// tally is how many calls were answered, and how many not.
+type tally struct{ answered, refused, gaveUp atomic.Int64 }
+
+// report makes a call as the edge does, with two seconds.
+func (c *tally) report(ctx context.Context, client *uplink.Client, uid string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_, err := client.Apply(ctx, beats(uid, 1))
+	switch status.Code(err) {
+	case codes.OK:
+		c.answered.Add(1)
+	case codes.DeadlineExceeded:
+		c.gaveUp.Add(1)
+	default:
+		c.refused.Add(1)
+	}
+	return err
+}
+
+// What is slow behind all instances is slow from everywhere: nobody moves, nothing is sent
+// twice for long, and with several instances as many are answered as with one.
+func TestSlowBehindAll(t *testing.T) {
+	for _, n := range []int{1, 2, 3} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			bubbles(t, n, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+				var devices []*device
+				for k, uid := range users(200) {
+					devices = append(devices, listening(c, uid, uint64(k+1)))
+				}
+				time.Sleep(time.Second) // of the bubble
+				for _, i := range all {
+					i.serving(slowly(1200 * time.Millisecond))
+				}
+				var calls tally
+				var wg sync.WaitGroup
+				for k := range 200 {
+					wg.Go(func() {
+						time.Sleep(time.Duration(k) * 10 * time.Millisecond) // of the bubble
+						for range 10 {
+							_ = calls.report(t.Context(), c, fmt.Sprint("user", k))
+							time.Sleep(time.Second) // of the bubble
+						}
+					})
+				}
+				wg.Wait()
+				if got := calls.answered.Load(); got != 2000 {
+					t.Errorf("%d of 2000 were answered, %d refused, %d gave up", got, calls.refused.Load(), calls.gaveUp.Load())
+				}
+				sent := 0
+				for _, i := range all {
+					for _, size := range i.sizes() {
+						sent += size
+					}
+				}
+				if sent > 2200 {
+					t.Errorf("%d heartbeats were sent for 2000", sent)
+				}
+				for _, d := range devices {
+					if heard := d.take(); len(heard) != 1 {
+						t.Fatalf("%s was told %v", d.uid, heard)
+					}
+				}
+			})
+		})
+	}
+}
+
+// An instance that stands still while others answer is left after a second, and not before.
+func TestAnInstanceThatStandsStill(t *testing.T) {
+	bubbles(t, 3, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		var devices []*device
+		for k, uid := range users(300) {
+			devices = append(devices, listening(c, uid, uint64(k+1)))
+		}
+		time.Sleep(time.Second) // of the bubble
+		for _, i := range all {
+			i.serving(slowly(2 * time.Millisecond))
+		}
+		var calls tally
+		var worst atomic.Int64
+		var wg sync.WaitGroup
+		for k := range 300 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(k) * 10 * time.Millisecond) // of the bubble
+				for range 10 {
+					began := time.Now()
+					_ = calls.report(t.Context(), c, fmt.Sprint("user", k))
+					for took := int64(time.Since(began)); took > worst.Load(); {
+						worst.Store(took)
+					}
+					time.Sleep(3*time.Second - time.Since(began)) // of the bubble
+				}
+			})
+		}
+		time.Sleep(4 * time.Second) // of the bubble
+		all[0].stop()
+		wg.Wait()
+		all[0].resume()
+		if got := calls.answered.Load(); got != 3000 || time.Duration(worst.Load()) > 1100*time.Millisecond {
+			t.Errorf("%d of 3000 were answered, the last after %v", got, time.Duration(worst.Load()))
+		}
+		for _, d := range devices {
+			if heard := d.take(); len(heard) > 2 {
+				t.Fatalf("%s was told %v", d.uid, heard)
+			}
+		}
+	})
+}
+
+// Where a part of a batch is not answered, the others of the stream do not wait for it.
+func TestPartsOfABatch(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		slow := func(h *historyv1.Heartbeat) bool { return h.Uid == "slow" || h.Uid == "slow2" }
+		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+			parts := [2]*historyv1.ApplyStreamResponse{}
+			for n, h := range req.Batch.Heartbeats {
+				k := 0
+				if slow(h) {
+					k = 1
+				}
+				if parts[k] == nil {
+					parts[k] = &historyv1.ApplyStreamResponse{Sequence: req.Sequence, Result: &historyv1.ApplyResponse{}}
+				}
+				p := parts[k]
+				p.Result.Days = append(p.Result.Days, &historyv1.DaySeen{Index: uint32(len(p.Indexes)), Date: uint32(h.PositionMs)})
+				p.Indexes = append(p.Indexes, uint32(n))
+				p.Result.Statuses = append(p.Result.Statuses, historyv1.Status(1+h.PositionMs))
+			}
+			for k, p := range parts {
+				if time.Sleep(time.Duration(k) * time.Second); p != nil { // of the bubble
+					send(p)
+				}
+			}
+		})
+		began := time.Now()
+		var mu sync.Mutex
+		var took []string
+		var wg sync.WaitGroup
+		for k, uid := range []string{"u1", "slow", "u2", "slow2", "u3"} {
+			wg.Go(func() {
+				resp, err := c.Apply(t.Context(), beats(uid, k+1))
+				if err != nil || len(resp.Statuses) != k+1 || resp.Statuses[k] != historyv1.Status(1+k) || len(resp.Days) != k+1 || resp.Days[k].Index != uint32(k) || resp.Days[k].Date != uint32(k) {
+					t.Errorf("%s was answered %v, %v", uid, resp, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				took = append(took, fmt.Sprint(uid, " ", time.Since(began)))
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		slices.Sort(took)
+		if want := []string{"slow 1.002s", "slow2 1.002s", "u1 2ms", "u2 2ms", "u3 2ms"}; !slices.Equal(took, want) {
+			t.Errorf("got %v, want %v", took, want)
+		}
+		if got := i.sizes(); !slices.Equal(got, []int{15}) {
+			t.Errorf("batches of %v, want one", got)
+		}
+	})
+}
+
+// What is never answered of some users takes nobody else's place.
+func TestUsersOfASilentPartStopNobodyElse(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+			resp := &historyv1.ApplyStreamResponse{Sequence: req.Sequence, Result: &historyv1.ApplyResponse{}}
+			for n, h := range req.Batch.Heartbeats {
+				if h.ObjectType == 1 {
+					resp.Indexes = append(resp.Indexes, uint32(n))
+					resp.Result.Statuses = append(resp.Result.Statuses, historyv1.Status_STATUS_STORED)
+				}
+			}
+			if time.Sleep(20 * time.Millisecond); len(resp.Indexes) > 0 { // of the bubble
+				send(resp)
+			}
+		})
+		var well, silent tally
+		var wg sync.WaitGroup
+		for k := range 400 {
+			wg.Go(func() {
+				for range 10 {
+					time.Sleep(rand.N(2 * time.Second)) // of the bubble
+					if k%4 > 0 {
+						_ = well.report(t.Context(), c, fmt.Sprint("user", k))
+						continue
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					req := beats(fmt.Sprint("user", k), 1)
+					req.Heartbeats[0].ObjectType = 2
+					if _, err := c.Apply(ctx, req); err == nil {
+						silent.answered.Add(1)
+					}
+					cancel()
+				}
+			})
+		}
+		wg.Wait()
+		if well.answered.Load() != 3000 || silent.answered.Load() > 0 {
+			t.Errorf("%d of 3000 answered, and %d of those who are never", well.answered.Load(), silent.answered.Load())
+		}
+	})
+}
+
+// A user's next report does not overtake the one that is on its way. Others do.
+func TestNobodyOvertakesHimself(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		var mu sync.Mutex
+		var order []int64
+		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+			time.Sleep(rand.N(50 * time.Millisecond)) // of the bubble
+			mu.Lock()
+			for _, h := range req.Batch.Heartbeats {
+				if h.Uid == "u1" {
+					order = append(order, h.PositionMs)
+				}
+			}
+			mu.Unlock()
+			send(whole(req))
+		})
+		var wg sync.WaitGroup
+		for n := range 100 {
+			for _, uid := range []string{"u1", fmt.Sprint("other", n)} {
+				wg.Go(func() {
+					req := beats(uid, 1)
+					req.Heartbeats[0].PositionMs = int64(n)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					if n%10 == 5 { // who gives up is in order all the same
+						ctx, cancel = context.WithTimeout(t.Context(), 3*time.Millisecond)
+						defer cancel()
+					}
+					_, _ = c.Apply(ctx, req)
+				})
+				synctest.Wait()
+			}
+			time.Sleep(rand.N(10 * time.Millisecond)) // of the bubble
+		}
+		wg.Wait()
+		time.Sleep(time.Second) // of the bubble
+		if !slices.IsSorted(order) || len(order) < 90 {
+			t.Errorf("stored in the order %v", order)
+		}
+	})
+}
+
+// limited answers a heartbeat in each millisecond, batches in the order in which they came.
+func limited() func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
+	turn := make(chan struct{}, 1)
+	return func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+		turn <- struct{}{}
+		time.Sleep(time.Duration(len(req.Batch.Heartbeats)) * time.Millisecond) // of the bubble
+		<-turn
+		send(whole(req))
+	}
+}
+
+// Three times as much as can be done: what is answered in time stays at 0.8 of what can be,
+// the others are refused and not kept waiting, and no user is left out.
+func TestOverload(t *testing.T) {
+	const capacity, seconds = 1000, 30
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.serving(limited())
+		var calls tally
+		var wg sync.WaitGroup
+		end := time.Now().Add(seconds * time.Second)
+		byUser := make([]int, 3*capacity)
+		for k := range byUser {
+			wg.Go(func() {
+				for time.Sleep(rand.N(time.Second)); time.Now().Before(end); { // of the bubble
+					began := time.Now()
+					if calls.report(t.Context(), c, fmt.Sprint("user", k)) == nil {
+						byUser[k]++
+					}
+					time.Sleep(time.Second/2 + rand.N(time.Second) - time.Since(began)) // of the bubble
+				}
+			})
+		}
+		wg.Wait()
+		answered, least := calls.answered.Load(), slices.Min(byUser)
+		t.Logf("%d answered, %d refused, %d gave up; users from %d to %d", answered, calls.refused.Load(), calls.gaveUp.Load(), least, slices.Max(byUser))
+		if answered < capacity*seconds*8/10 {
+			t.Errorf("%d were answered in time, want %d", answered, capacity*seconds*8/10)
+		}
+		if gaveUp := calls.gaveUp.Load(); gaveUp > answered/5 {
+			t.Errorf("%d waited in vain", gaveUp)
+		}
+		if fair := int(answered) / len(byUser); least < fair/3 {
+			t.Errorf("one user was answered %d times, where %d would be fair", least, fair)
+		}
+	})
+}
+
+// Who sends more than others does not get more of what there is too little of.
+func TestOverloadIsFair(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.serving(limited())
+		var loud, quiet tally
+		var wg sync.WaitGroup
+		end := time.Now().Add(30 * time.Second)
+		for k := range 1100 {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					if k < 100 { // each sends 20 a second
+						wg.Go(func() { _ = loud.report(t.Context(), c, fmt.Sprint("user", k)) })
+						time.Sleep(50 * time.Millisecond) // of the bubble
+						continue
+					}
+					_ = quiet.report(t.Context(), c, fmt.Sprint("user", k))
+					time.Sleep(rand.N(2 * time.Second)) // of the bubble
+				}
+			})
+		}
+		wg.Wait()
+		asked := quiet.answered.Load() + quiet.refused.Load() + quiet.gaveUp.Load()
+		t.Logf("%d of %d answered to the quiet, %d of 60000 to the loud", quiet.answered.Load(), asked, loud.answered.Load())
+		if quiet.answered.Load() < asked*7/10 || loud.answered.Load() > 60_000*3/10 {
+			t.Errorf("%d of %d answered to the quiet, %d of 60000 to the loud", quiet.answered.Load(), asked, loud.answered.Load())
+		}
+	})
+}
+
+// Reads wait until what is reported gets through again.
+func TestReadsAreShedFirst(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.serving(limited())
+		var calls tally
+		var wg sync.WaitGroup
+		end := time.Now().Add(10 * time.Second)
+		for k := range 3000 {
+			wg.Go(func() {
+				for time.Now().Before(end) {
+					_ = calls.report(t.Context(), c, fmt.Sprint("user", k))
+					time.Sleep(rand.N(2 * time.Second)) // of the bubble
+				}
+			})
+		}
+		time.Sleep(8 * time.Second) // of the bubble
+		if _, err := list(t.Context(), c, "u1"); status.Code(err) != codes.Unavailable {
+			t.Errorf("a read in the rush: %v", err)
+		}
+		wg.Wait()
+		time.Sleep(5 * time.Second) // of the bubble
+		if _, err := list(t.Context(), c, "u1"); err != nil {
+			t.Errorf("a read after it: %v", err)
+		}
+	})
+}
+
+// While nothing is answered anywhere little is sent twice.
+func TestOneBudgetForAllRepeats(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		var calls tally
+		sent := func() (n int) {
+			for _, i := range all {
+				for _, size := range i.sizes() {
+					n += size
+				}
+			}
+			return n
+		}
+		for _, i := range all {
+			i.broken = status.Error(codes.Unavailable, "down")
+		}
+		var wg sync.WaitGroup
+		for k := range 500 {
+			wg.Go(func() {
+				for range 40 {
+					_ = calls.report(t.Context(), c, fmt.Sprint("user", k))
+					time.Sleep(500 * time.Millisecond) // of the bubble
+				}
+			})
+		}
+		wg.Wait()
+		if got := sent(); got > 20_000+1000 {
+			t.Errorf("%d heartbeats were sent for 20000", got)
+		}
+		for _, i := range all {
+			i.broken = nil
+		}
+	})
+}
+
+// Those who move are watched anew one after the other: each of them reads again.
+func TestAMoveIsSpread(t *testing.T) {
+	const n = 6000
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		var heard atomic.Int64
+		for k := range n {
+			c.Watch(fmt.Sprint("u", k), 1, func(*historyv1.Change) { heard.Add(1) })
+		}
+		time.Sleep(5 * time.Second) // of the bubble
+		before := heard.Load()
+		all[0].health.Shutdown()
+		time.Sleep(500 * time.Millisecond) // of the bubble
+		early := heard.Load() - before
+		time.Sleep(5 * time.Second) // of the bubble
+		if moved := heard.Load() - before; moved < n/3 || early > 1100 {
+			t.Errorf("%d of %d who moved were told in half a second", early, moved)
+		}
+	})
+}

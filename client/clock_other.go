@@ -1,0 +1,11 @@
+//go:build !linux
+
+package client
+
+import "time"
+
+// deviceClock returns the device's clocks, as [Config.Clock] has them.
+func deviceClock() func() (shown time.Time, elapsed time.Duration) {
+	began := time.Now()
+	return wakeful(func() (time.Time, time.Duration) { return steadily(began) })
+}

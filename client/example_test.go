@@ -1,0 +1,60 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/playhead/playhead/client"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// A player goes on from the record that it read, reports what it does, and asks the user
+// where to go on when another device was elsewhere meanwhile.
+func Example() {
+	var player *client.Client
+	player, err := client.New(client.Config{
+		URL:   "https://edge.example.com",
+		Token: func(context.Context) (string, error) { return "from your backend", nil },
+		Zone:  "Europe/Berlin",
+		Answered: func(a client.Answer) {
+			switch a.Status {
+			case historyv1.Status_STATUS_CONFLICT:
+				fmt.Println("go on at", a.Record.PositionMs, "ms?") // whatever the user says:
+				player.Seen(a.Record)
+			case historyv1.Status_STATUS_INVALID:
+				fmt.Println("mend the player:", a.Refusal)
+			}
+		},
+		Day: func(d *historyv1.DaySeen) {
+			if d.First {
+				fmt.Println("welcome today")
+			}
+		},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- player.Run(ctx) }()
+
+	player.Seen(&historyv1.Item{Object: &historyv1.Object{Id: "100", Type: 1}, Etag: 0x5eed}) // what a read returned
+	if err := player.Report(&historyv1.Heartbeat{
+		ObjectId: "100", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, PositionMs: 61_000,
+		EventTimeMs: time.Now().UnixMilli(), Session: "3f2c", Device: "tv",
+	}); err != nil {
+		fmt.Println(err)
+	}
+
+	waiting, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := player.Flush(waiting); err != nil {
+		fmt.Println(err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		fmt.Println(err)
+	}
+}

@@ -1,0 +1,281 @@
+package client_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/client"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// shelf is a service that keeps one record, the latest report, and matches etags as the
+// service does.
+type shelf struct {
+	mu     sync.Mutex
+	record *historyv1.Item // nil where there is none
+	reqs   []*historyv1.ApplyRequest
+	lost   func() // is called when the next message is stored
+	today  uint32
+	met    bool // whether the user was seen today
+}
+
+func (s *shelf) apply(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reqs = append(s.reqs, req)
+	resp := &historyv1.ApplyResponse{}
+	granted := "" // the viewing that knew the record
+	for _, h := range req.Heartbeats {
+		resp.Statuses = append(resp.Statuses, s.put(h, &granted))
+		if h.Day != nil && h.Day.Known != s.today {
+			resp.Days = append(resp.Days, &historyv1.DaySeen{Date: s.today, First: !s.met})
+			s.met = true
+		}
+	}
+	for _, status := range resp.Statuses {
+		if req.ReturnRecords || status == historyv1.Status_STATUS_CONFLICT {
+			resp.Records = slices.Repeat([]*historyv1.Item{s.record}, len(resp.Statuses))
+		}
+	}
+	for i, r := range resp.Records {
+		if r == nil {
+			resp.Records[i] = &historyv1.Item{}
+		}
+	}
+	if s.lost != nil {
+		s.lost()
+		s.lost = nil
+	}
+	return resp
+}
+
+func (s *shelf) put(h *historyv1.Heartbeat, granted *string) historyv1.Status {
+	r := s.record
+	switch {
+	case r != nil && h.EventTimeMs == r.EventTimeMs && h.Session == r.Session:
+		*granted = h.Session
+		return historyv1.Status_STATUS_UNCHANGED
+	case r != nil && h.EventTimeMs <= r.EventTimeMs:
+		return historyv1.Status_STATUS_STALE
+	case h.IfMatch != 0 && *granted != h.Session && (r == nil || r.Etag != h.IfMatch):
+		return historyv1.Status_STATUS_CONFLICT
+	case h.IfMatch != 0:
+		*granted = h.Session
+	}
+	s.record = &historyv1.Item{
+		Object: &historyv1.Object{Id: h.ObjectId, Type: h.ObjectType}, EventTimeMs: h.EventTimeMs, PositionMs: h.PositionMs,
+		Session: h.Session, Etag: uint64(h.EventTimeMs)<<8 + uint64(h.PositionMs), //nolint:gosec // neither is negative
+	}
+	return historyv1.Status_STATUS_STORED
+}
+
+// other is what another device does.
+func (s *shelf) other(position int64) *historyv1.Item {
+	var none string
+	time.Sleep(time.Millisecond) // of the bubble
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(&historyv1.Heartbeat{ObjectId: "film", ObjectType: 1, Session: "there", PositionMs: position, EventTimeMs: time.Now().UnixMilli()}, &none)
+	return s.record
+}
+
+// film is a report of the player's own session. Each is later than the one before.
+func (w *world) film(session string, position int64) {
+	w.Helper()
+	time.Sleep(time.Millisecond) // of the bubble
+	if err := w.client.Report(filmed(session, position)); err != nil {
+		w.Error(err)
+	}
+}
+
+func filmed(session string, position int64) *historyv1.Heartbeat {
+	return &historyv1.Heartbeat{
+		ObjectId: "film", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, Session: session, PositionMs: position, EventTimeMs: time.Now().UnixMilli(),
+	}
+}
+
+// away cuts the connection and lets none in, until it is called again.
+func (w *world) away(yes bool) {
+	if !yes {
+		w.refuse(0)
+		return
+	}
+	w.refuse(503)
+	w.door.Cut()
+	synctest.Wait()
+}
+
+func TestGuards(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		play func(*world)
+		want []string // "position status"
+		at   int64    // where the record is then
+	}{
+		{"nobody was there", func(w *world) {
+			w.away(true)
+			w.film("here", 2)
+			w.film("here", 3)
+			w.away(false)
+		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
+		{"somebody was, before reports while reconnecting", func(w *world) {
+			w.away(true)
+			w.shelf.other(3000)
+			w.film("here", 2)
+			w.film("here", 3)
+			w.away(false)
+		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
+		{"and the next ones are in conflict too", func(w *world) {
+			w.away(true)
+			w.shelf.other(3000)
+			w.film("here", 2)
+			w.away(false)
+			w.flush(time.Minute)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
+		{"until the user has decided", func(w *world) {
+			w.away(true)
+			w.shelf.other(3000)
+			w.film("here", 2)
+			w.away(false)
+			w.flush(time.Minute)
+			w.client.Seen(w.answers[len(w.answers)-1].Record)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 CONFLICT", "3 STORED"}, 3},
+		{"reports from before and from while it was away", func(w *world) {
+			w.shelf.lost = w.door.Cut
+			w.refuse(503)
+			w.film("here", 2)
+			synctest.Wait()
+			w.film("here", 3)
+			w.refuse(0)
+		}, []string{"1 STORED", "2 UNCHANGED", "3 STORED"}, 3},
+		{"another session of the same device", func(w *world) {
+			w.away(true)
+			w.film("here", 2)
+			w.film("again", 3)
+			w.film("again", 4)
+			w.away(false)
+		}, []string{"1 STORED", "2 STORED", "3 STORED", "4 STORED"}, 4},
+		{"an answer was lost, and more was reported", func(w *world) {
+			w.away(true)
+			w.film("here", 2)
+			w.shelf.lost = func() {
+				w.door.Cut()
+				later := filmed("here", 3)
+				later.EventTimeMs++
+				_ = w.client.Report(later) // never fails
+			}
+			w.away(false)
+			time.Sleep(time.Second) // of the bubble
+		}, []string{"1 STORED", "2 UNCHANGED", "3 STORED"}, 3},
+		{"the record was removed", func(w *world) {
+			w.away(true)
+			w.film("here", 2)
+			w.film("here", 3)
+			w.shelf.record = nil
+			w.away(false)
+		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
+		{"a guard of the caller's holds for what follows", func(w *world) {
+			h := w.shelf.other(3000)
+			guarded := filmed("here", 2)
+			guarded.EventTimeMs++
+			guarded.IfMatch = h.Etag + 1
+			_ = w.client.Report(guarded) // never fails
+			time.Sleep(time.Millisecond) // of the bubble
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
+		{"the device slept", func(w *world) {
+			time.Sleep(10 * time.Minute) // of the bubble, as long as it is there
+			w.shelf.other(3000)
+			w.asleep.Store(int64(time.Hour))
+			w.film("here", 2)
+		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
+		{"the device was there all the time", func(w *world) {
+			time.Sleep(10 * time.Minute) // of the bubble
+			w.shelf.other(3000)
+			w.film("here", 2)
+		}, []string{"1 STORED", "2 STORED"}, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				w.shelf = &shelf{}
+				stop := w.run()
+				w.film("here", 1)
+				w.flush(time.Minute)
+				tt.play(w)
+				w.flush(10 * time.Minute)
+				var got []string
+				for _, a := range w.answers {
+					got = append(got, fmt.Sprint(a.Heartbeat.PositionMs, " ", a.Status.String()[len("STATUS_"):]))
+				}
+				if !slices.Equal(got, tt.want) || w.shelf.record.GetPositionMs() != tt.at {
+					t.Errorf("told %v, want %v; the record is at %d, want %d", got, tt.want, w.shelf.record.GetPositionMs(), tt.at)
+				}
+				_ = stop()
+			})
+		})
+	}
+}
+
+// A record that was read before there was a connection guards what follows.
+func TestSeen(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		w.shelf = &shelf{}
+		w.client.Seen(nil)
+		w.client.Seen(w.shelf.other(1000))
+		w.film("here", 1001)
+		time.Sleep(time.Second) // of the bubble
+		w.shelf.other(3000)
+		w.film("here", 1002)
+		stop := w.run()
+		w.flush(time.Minute)
+		if last := w.answers[1]; last.Status != historyv1.Status_STATUS_CONFLICT || last.Record.GetPositionMs() != 3000 {
+			t.Errorf("told %v", last)
+		}
+		_ = stop()
+	})
+}
+
+// A guarded report that finds no room leaves its guard to the next one of its object.
+func TestAGuardOutlivesItsReport(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		w.shelf = &shelf{}
+		stop := w.run()
+		w.film("here", 1)
+		w.flush(time.Minute)
+		w.away(true)
+		w.shelf.other(3000)
+		for n := range int64(300) {
+			w.film("here", 2+n)
+		}
+		w.away(false)
+		w.flush(time.Minute)
+		if w.shelf.record.PositionMs != 3000 || len(w.answers) != 301 {
+			t.Errorf("the record is at %d after %d answers", w.shelf.record.PositionMs, len(w.answers))
+		}
+		_ = stop()
+	})
+}
+
+func TestNoRecords(t *testing.T) {
+	bubble(t, client.Config{NoRecords: true}, func(w *world) {
+		w.shelf = &shelf{}
+		stop := w.run()
+		w.film("here", 1)
+		w.flush(time.Minute)
+		w.away(true)
+		w.shelf.other(3000)
+		w.film("here", 2)
+		w.away(false)
+		w.flush(time.Minute)
+		if w.shelf.reqs[0].ReturnRecords || w.shelf.record.PositionMs != 2 {
+			t.Errorf("asked for records %v, the record is at %d", w.shelf.reqs[0].ReturnRecords, w.shelf.record.PositionMs)
+		}
+		_ = stop()
+	})
+}

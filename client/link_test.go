@@ -1,0 +1,373 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/client"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// A token that is refused is asked for again some seconds later.
+func TestATokenThatBecomesValid(t *testing.T) {
+	var told []error
+	bubble(t, client.Config{Unauthorized: func(err error) { told = append(told, err) }}, func(w *world) {
+		w.refuse(401)
+		stop := w.run()
+		w.report("1")
+		time.Sleep(4 * time.Second) // of the bubble
+		w.refuse(0)
+		w.flush(10 * time.Second)
+		if n := len(w.connections()); n > 4 || len(told) != n-1 || !errors.Is(told[0], client.ErrUnauthorized) {
+			w.Errorf("%d connections, told %v", n, told)
+		}
+		_ = stop()
+	})
+}
+
+// A call for a token that does not return is given up, and asked for no second one until
+// it has.
+func TestATokenThatNeverComes(t *testing.T) {
+	var calls atomic.Int32
+	var late chan string
+	cfg := client.Config{Token: func(context.Context) (string, error) {
+		calls.Add(1)
+		return <-late, nil
+	}}
+	bubble(t, cfg, func(w *world) {
+		late = make(chan string)
+		stop := w.run()
+		w.report("1")
+		time.Sleep(time.Hour) // of the bubble
+		if n := calls.Load(); n != 1 {
+			w.Errorf("%d calls wait", n)
+		}
+		text, err := w.token(w.Context())
+		if err != nil {
+			w.Fatal(err)
+		}
+		late <- text
+		w.flush(time.Minute)
+		if err := stop(); err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+// What the edge asks for holds, also beyond the longest wait of the client's own.
+func TestWaitsAsLongAsAsked(t *testing.T) {
+	for name, front := range map[string]http.HandlerFunc{
+		"handshake": func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Retry-After", "300")
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		},
+		"close": func(rw http.ResponseWriter, r *http.Request) {
+			if conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}}); err == nil {
+				_ = conn.Close(websocket.StatusGoingAway, "the edge is stopping; retry_after_ms=300000")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				w.behind(front, nil)
+				stop := w.run()
+				time.Sleep(299 * time.Second) // of the bubble
+				if n := len(w.connections()); n != 1 {
+					w.Errorf("%d connections before", n)
+				}
+				time.Sleep(2 * time.Second) // of the bubble
+				if n := len(w.connections()); n != 2 {
+					w.Errorf("%d connections after", n)
+				}
+				_ = stop()
+			})
+		})
+	}
+}
+
+// A connection that told of changes has not failed, however soon it ends.
+func TestChangesEndTheBackOff(t *testing.T) {
+	bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
+		w.behind(func(rw http.ResponseWriter, r *http.Request) {
+			conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}})
+			if err != nil {
+				return
+			}
+			text, _ := proto.Marshal(&historyv1.StreamResponse{Push: &historyv1.Change{Removed: []*historyv1.Object{{Id: "a", Type: 1}}}}) // never fails
+			_ = conn.Write(r.Context(), websocket.MessageBinary, text)
+			time.Sleep(2 * time.Second) // of the bubble
+			_ = conn.CloseNow()
+		}, nil)
+		stop := w.run()
+		time.Sleep(time.Minute) // of the bubble
+		if n := len(w.connections()); n < 24 {
+			w.Errorf("%d connections in a minute", n)
+		}
+		w.behind(nil, nil)
+		_ = stop()
+	})
+}
+
+// deaf is a connection that can be made to lose everything, in silence.
+type deaf struct {
+	net.Conn
+	dead *atomic.Bool
+}
+
+func (d deaf) Read(p []byte) (n int, err error) {
+	for n, err = d.Conn.Read(p); err == nil && d.dead.Load(); {
+		n, err = d.Conn.Read(p)
+	}
+	return n, err
+}
+
+func (d deaf) Write(p []byte) (int, error) {
+	if d.dead.Load() {
+		return len(p), nil
+	}
+	return d.Conn.Write(p)
+}
+
+// A client that only listens notices within a minute that its connection is dead.
+func TestADeadConnection(t *testing.T) {
+	bubble(t, client.Config{Changed: func(*historyv1.Change) {}, Patience: time.Minute}, func(w *world) {
+		var dead atomic.Bool
+		w.behind(nil, func(conn net.Conn) net.Conn { return deaf{conn, &dead} })
+		stop := w.run()
+		time.Sleep(20 * time.Minute) // of the bubble
+		if n := len(w.connections()); n != 1 {
+			w.Errorf("%d connections of one that lives", n)
+		}
+		w.behind(nil, nil)
+		dead.Store(true)
+		time.Sleep(time.Minute) // of the bubble
+		if n := len(w.connections()); n != 2 {
+			w.Errorf("%d connections a minute after the first one died", n)
+		}
+		_ = stop()
+		w.door.Cut()
+	})
+}
+
+// upload answers requests as the edge does.
+func (w *world) upload(rw http.ResponseWriter, r *http.Request) {
+	body, _ := io.ReadAll(r.Body) // a request that breaks is not answered
+	batch, err := codec.DecodeBatch("u1", body)
+	if err != nil {
+		rw.WriteHeader(http.StatusUnprocessableEntity)
+		return
+	}
+	resp, err := w.Apply(r.Context(), batch.Request())
+	if err != nil {
+		rw.Header().Set("Retry-After", "3")
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	results, err := batch.Results(resp)
+	if err != nil {
+		w.Error(err)
+	}
+	flag, first := batch.Today(resp)
+	_ = json.NewEncoder(rw).Encode(map[string]any{"results": results, "first_flag": flag, "first_of_day": first}) // an error is the reader's
+}
+
+// Where a proxy lets no WebSocket through, requests go, until one gets through.
+func TestByRequests(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		front http.HandlerFunc // for the WebSocket
+	}{
+		{"refused", func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusForbidden) }},
+		{"not upgraded", func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusUpgradeRequired) }},
+		{"swallowed", func(rw http.ResponseWriter, r *http.Request) {
+			if conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}}); err == nil {
+				_, _, _ = conn.Read(r.Context()) // of the message
+				_, _, _ = conn.Read(r.Context()) // until it ends
+			}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				w.behind(func(rw http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodPost {
+						w.upload(rw, r)
+						return
+					}
+					tt.front(rw, r)
+				}, nil)
+				fails := 1
+				w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
+					if fails--; fails == 0 && len(beats) > 0 {
+						return nil, errors.New("away")
+					}
+					return all(beats, historyv1.Status_STATUS_STORED), nil
+				}
+				w.report("1")
+				invalid := beat("2")
+				invalid.Kind = historyv1.Kind_KIND_UNSPECIFIED
+				if err := w.client.Report(invalid); err != nil {
+					w.Fatal(err)
+				}
+				w.report("3")
+				stop := w.run()
+				w.flush(2 * time.Minute)
+				if want := []string{"1 STORED", "2 INVALID", "3 STORED"}; !slices.Equal(w.answered, want) || w.answers[1].Refusal.GetField() == "" {
+					w.Errorf("answered %v", w.answers)
+				}
+				w.behind(nil, nil)
+				time.Sleep(5 * time.Minute) // of the bubble
+				before := len(w.connections())
+				w.report("4")
+				w.flush(time.Second)
+				if len(w.connections()) != before {
+					w.Error("no WebSocket is there again")
+				}
+				_ = stop()
+			})
+		})
+	}
+}
+
+// Both ways carry all of a heartbeat, and bring the record and the day back.
+func TestBothWaysSayTheSame(t *testing.T) {
+	var beats []*historyv1.Heartbeat
+	for _, post := range []bool{false, true} {
+		var days []string
+		cfg := client.Config{Zone: "Europe/Berlin", Day: func(d *historyv1.DaySeen) { days = append(days, fmt.Sprint(d.Date, d.First)) }}
+		bubble(t, cfg, func(w *world) {
+			w.shelf = &shelf{today: 20000101}
+			if post {
+				w.post = w.upload
+				w.refuse(http.StatusUpgradeRequired)
+			}
+			stop := w.run()
+			h := filmed("here", 7)
+			h.DurationMs, h.Device, h.StartedAtMs, h.WatchedMs, h.SpeedPercent = 9000, "tv", h.EventTimeMs-5, 4, 150
+			h.IfMatch, h.Meta = 0xfedcba9876543210, map[string]string{"title": "a \xff"}
+			record := &historyv1.Item{
+				Object: &historyv1.Object{Id: "film", Type: 1}, State: historyv1.State_STATE_FINISHED, EventTimeMs: h.EventTimeMs - 1000,
+				PositionMs: 1, DurationMs: 2, FurthestMs: 3, Plays: 4, CompletedAtMs: h.EventTimeMs - 2000, Session: "there", Device: "d",
+				Meta: map[string]string{"k": "v"}, Etag: 1 << 63, WatchedMs: 5,
+			}
+			w.shelf.record = proto.CloneOf(record)
+			if err := w.client.Report(h); err != nil {
+				w.Fatal(err)
+			}
+			w.flush(time.Minute)
+			if a := w.answers[0]; a.Status != historyv1.Status_STATUS_CONFLICT || !proto.Equal(a.Record, record) {
+				w.Errorf("by post %v: told %v", post, a)
+			}
+			w.client.Seen(record)
+			w.film("here", 8)
+			w.flush(time.Minute)
+			w.shelf.today++
+			w.film("here", 9)
+			w.flush(time.Minute)
+			_ = stop()
+			var got []*historyv1.Heartbeat
+			for _, req := range w.shelf.reqs {
+				got = append(got, req.Heartbeats...)
+			}
+			if want := []string{"20000101 true", "20000102 false"}; !slices.Equal(days, want) || got[2].Day.Zone != "Europe/Berlin" || got[2].Day.Known != 20000101 {
+				w.Errorf("by post %v: days %v, asked with %v", post, days, got[2].Day)
+			}
+			beats = append(beats, got[0])
+		})
+	}
+	for _, h := range beats {
+		h.SentAtMs, h.Origin = 0, 0
+	}
+	if !proto.Equal(beats[0], beats[1]) || beats[0].Meta["title"] != "a \uFFFD" {
+		t.Errorf("sent %v\nand %v", beats[0], beats[1])
+	}
+}
+
+// counted counts what is sent.
+type counted struct {
+	net.Conn
+	sent *atomic.Int64
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.sent.Add(int64(n))
+	return n, err
+}
+
+// An hour offline goes over any link about once, in messages that the link carries.
+func TestLinks(t *testing.T) {
+	for _, tt := range []struct {
+		rate, connections, messages int // at most
+	}{
+		{1 << 10, 3, 60},
+		{4 << 10, 1, 16},
+		{1 << 20, 1, 5},
+	} {
+		t.Run(fmt.Sprint(tt.rate), func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				var sent atomic.Int64
+				w.behind(nil, func(conn net.Conn) net.Conn { return &slowConn{counted{conn, &sent}, tt.rate} })
+				messages, size := 0, 0
+				w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
+					messages++
+					return all(beats, historyv1.Status_STATUS_STORED), nil
+				}
+				for i := range 300 {
+					h := beat(fmt.Sprint(i))
+					h.Meta = map[string]string{"title": strings.Repeat("x", 500)}
+					size += proto.Size(h)
+					if err := w.client.Report(h); err != nil {
+						w.Fatal(err)
+					}
+				}
+				stop := w.run()
+				w.flush(time.Duration(2*size/tt.rate+1) * time.Second)
+				if n := sent.Load(); n > int64(size)*5/4 || len(w.connections()) > tt.connections || messages > tt.messages {
+					w.Errorf("%d bytes in %d messages over %d connections for %d bytes of heartbeats", n, messages, len(w.connections()), size)
+				}
+				_ = stop()
+			})
+		})
+	}
+}
+
+// The clock is set between a report and its message: the event is when it was.
+func TestAClockThatIsSet(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		w.ahead.Store(int64(-30 * 365 * 24 * time.Hour))
+		early := beat("1")
+		early.EventTimeMs += w.ahead.Load() / int64(time.Millisecond)
+		if err := w.client.Report(early); err != nil {
+			w.Fatal(err)
+		}
+		time.Sleep(time.Minute) // of the bubble
+		w.ahead.Store(0)
+		w.report("2")
+		stop := w.run()
+		w.flush(time.Minute)
+		now := time.Now().UnixMilli()
+		for i, ago := range []int64{60_000, 0} {
+			h := w.stored[i]
+			if got := h.SentAtMs - h.EventTimeMs; got != ago || i == 1 && h.SentAtMs != now {
+				w.Errorf("%s: %d ms before it was sent, want %d", h.ObjectId, got, ago)
+			}
+		}
+		synctest.Wait()
+		_ = stop()
+	})
+}

@@ -1,0 +1,178 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"google.golang.org/protobuf/proto"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// The edge asks for a sign of life after 30 s of silence. A client that has heard nothing
+// for longer asks itself, so that a dead connection is noticed within a minute.
+const (
+	quiet    = 40 * time.Second
+	lifeSign = 15 * time.Second // that a pong may take, at most
+)
+
+// stream is one WebSocket. One message is on its way at a time; what is reported meanwhile
+// goes with the next one.
+type stream struct {
+	*Client
+	conn    *websocket.Conn
+	answers chan *historyv1.StreamResponse
+	heard   atomic.Int32
+	last    atomic.Int64 // when something was heard, Unix nanoseconds
+	watch   *time.Timer  // calls look
+	end     context.CancelCauseFunc
+}
+
+// overWebSocket connects and sends until the connection ends.
+func (c *Client) overWebSocket(ctx context.Context, token string) (heard int, err error) {
+	life, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	s := &stream{Client: c, answers: make(chan *historyv1.StreamResponse), end: end}
+	if err := s.dial(ctx, token); err != nil {
+		return nobody, err
+	}
+	c.opened()
+	ended := make(chan error, 1)
+	go func() {
+		err := s.read(life)
+		end(err)
+		ended <- err
+	}()
+	s.watch = time.AfterFunc(quiet, func() { s.look(life) })
+	err = c.send(life, s)
+	if ctx.Err() != nil {
+		_ = s.conn.Close(websocket.StatusNormalClosure, "") // an error is the edge's
+	}
+	_ = s.conn.CloseNow()
+	end(nil)
+	s.watch.Stop()
+	if bye := <-ended; websocket.CloseStatus(bye) != -1 { // the edge says why, which is more than a write knows
+		err = bye
+	}
+	c.closed(err)
+	return int(s.heard.Load()), err
+}
+
+func (s *stream) dial(ctx context.Context, token string) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Patience, errSlow)
+	defer cancel()
+	url := s.cfg.URL + "/v1/stream"
+	if s.cfg.Changed != nil {
+		url += "?push=true"
+	}
+	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{ //nolint:bodyclose // it is in memory
+		HTTPClient:     s.cfg.HTTP,
+		HTTPHeader:     http.Header{"Authorization": {"Bearer " + token}},
+		Subprotocols:   []string{"playhead.v1.proto"},
+		OnPingReceived: func(context.Context, []byte) bool { s.alive(somebody); return true },
+	})
+	switch {
+	case err != nil && resp != nil:
+		return refused(resp, fmt.Errorf("connect: %w", err))
+	case err != nil:
+		return fmt.Errorf("connect: %w", err)
+	}
+	conn.SetReadLimit(1 << 20) // an answer is much smaller
+	s.conn = conn
+	s.last.Store(time.Now().UnixNano())
+	return nil
+}
+
+// alive is told that something was heard.
+func (s *stream) alive(what int32) {
+	s.last.Store(time.Now().UnixNano())
+	if what > s.heard.Load() {
+		s.heard.Store(what)
+	}
+}
+
+// look asks for a sign of life after a silence, and ends the connection without one. After
+// a sleep of the device it asks at once.
+func (s *stream) look(life context.Context) {
+	silent := time.Since(time.Unix(0, s.last.Load()))
+	if silent >= quiet || s.woke() {
+		ctx, cancel := context.WithTimeoutCause(life, min(s.cfg.Patience, lifeSign), errSlow)
+		defer cancel()
+		if err := s.conn.Ping(ctx); err != nil {
+			s.end(fmt.Errorf("ping: %w", errors.Join(err, context.Cause(ctx))))
+			return
+		}
+		s.alive(somebody)
+		silent = 0
+	}
+	if life.Err() == nil {
+		s.watch.Reset(quiet - silent)
+	}
+}
+
+func (c *Client) woke() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, elapsed := c.cfg.Clock()
+	return c.slept(elapsed)
+}
+
+// read takes what the edge says, so that its pings are answered too.
+func (s *stream) read(life context.Context) error {
+	for {
+		_, text, err := s.conn.Read(context.WithoutCancel(life)) // which ends when the connection is closed
+		if err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		answer := new(historyv1.StreamResponse)
+		if err := proto.Unmarshal(text, answer); err != nil {
+			return fmt.Errorf("read: %w: %w", errBroken, err)
+		}
+		if answer.Push != nil {
+			s.changed(answer.Push)
+			continue
+		}
+		s.alive(news)
+		select {
+		case s.answers <- answer:
+		case <-life.Done():
+			return nil
+		}
+	}
+}
+
+// changed tells of a change. The first one of a connection says nothing but that the edge
+// is there.
+func (s *stream) changed(c *historyv1.Change) {
+	s.alive(somebody)
+	if len(c.Items)+len(c.Removed) > 0 {
+		s.alive(news)
+	}
+	if s.cfg.Changed != nil {
+		s.cfg.Changed(c)
+	}
+}
+
+func (s *stream) exchange(ctx context.Context, req *historyv1.StreamRequest) (*historyv1.StreamResponse, error) {
+	text, err := proto.Marshal(req)
+	if err != nil {
+		return nil, fmt.Errorf("send: %w", err)
+	}
+	if err := s.conn.Write(ctx, websocket.MessageBinary, text); err != nil {
+		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("send: %w", err))
+	}
+	select {
+	case answer := <-s.answers:
+		if answer.Sequence != req.Sequence {
+			return nil, fmt.Errorf("%w: answer to %d, want one to %d", errBroken, answer.Sequence, req.Sequence)
+		}
+		return answer, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

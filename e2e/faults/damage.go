@@ -1,0 +1,147 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/tsuna/gohbase"
+	"github.com/tsuna/gohbase/hrpc"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// garbage is no record.
+var garbage = []byte("\xff\xff by hand \xff")
+
+// damage spoils one cell of the archive and some records of the cache, one of which no store
+// has in another form. All others are served, archived and deleted as ever.
+func damage(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	watch := func(ctx context.Context) error { return pause(ctx, 2*time.Second) }
+	if err := errors.Join(t.underLoad(ctx, watch), t.stack.quiet(ctx, t.Limit)); err != nil {
+		return err
+	}
+	if err := t.spoilRecords(ctx); err != nil {
+		return err
+	}
+	t.load.epoch.Add(1)
+	if err := errors.Join(t.underLoad(ctx, watch), t.settle(ctx)); err != nil {
+		return err
+	}
+	return t.spoilCell(ctx)
+}
+
+// spoilRecords writes garbage over records of the cache that are archived, and over one that
+// is not: its event is lost, and no other.
+func (t *trial) spoilRecords(ctx context.Context) error {
+	c := t.stack.redisClient()
+	defer c.Close()
+	spoilt := 0
+	for k, s := range t.book.stories {
+		if _, acked := s.after(t.book.clearedFor(k)); latest(acked) == nil || spoilt == 5 {
+			continue
+		}
+		if err := overwrite(ctx, c, k); err != nil {
+			return err
+		}
+		spoilt++
+		if err := t.put(ctx, t.stack.doors[spoilt%2], k, history.KindProgress, time.Now().UnixMilli(), 70_000); err != nil {
+			return err
+		}
+	}
+	alone := history.Key{UID: "c25-alone", Object: objectOf(0)}
+	beside := history.Key{UID: "c25-alone", Object: objectOf(1)}
+	for _, k := range []history.Key{alone, beside} {
+		if err := t.put(ctx, t.stack.doors[0], k, history.KindProgress, time.Now().UnixMilli()-lag, 50_000); err != nil {
+			return err
+		}
+	}
+	if spoilt == 0 {
+		return errors.New("no record to spoil")
+	}
+	delete(t.book.stories, alone)
+	t.res.note("%d archived records of the cache spoilt, and one that nobody else has", spoilt)
+	return overwrite(ctx, c, alone)
+}
+
+// overwrite writes garbage in the place of a record, whose life stays.
+func overwrite(ctx context.Context, c *goredis.Client, k history.Key) error {
+	content := fmt.Sprintf("{b%04d}:c:%s:%s", history.BucketOf(k.UID), k.UID, k.Object)
+	return c.SetXX(ctx, content, garbage, goredis.KeepTTL).Err()
+}
+
+// spoilCell writes garbage over one cell of a row, and has the user read from the archive
+// alone: the others are served, and whoever runs it is told.
+func (t *trial) spoilCell(ctx context.Context) error {
+	uid, spoilt := t.richest()
+	client := gohbase.NewClient(t.es["hbase"].Addr())
+	defer client.Close()
+	put, err := hrpc.NewPut(ctx, []byte(t.stack.name), []byte(history.RowKey(uid)),
+		map[string]map[string][]byte{"info": {spoilt.String(): garbage}}, hrpc.TimestampUint64(uint64(time.Now().UnixMilli()))) //nolint:gosec // after 1970
+	if err == nil {
+		_, err = client.Put(put)
+	}
+	if err := errors.Join(err, t.stack.flush(ctx)); err != nil {
+		return err
+	}
+	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, doors: t.stack.doors, res: t.res, visible: map[string]map[history.Object]*history.Record{}}
+	row, err := t.stack.archive.Row(ctx, uid)
+	if err != nil {
+		return err
+	}
+	if len(row.Damaged) != 1 || row.Damaged[0].Object != spoilt {
+		return fmt.Errorf("the row of %s tells of damage %v, want %s", uid, row.Damaged, spoilt)
+	}
+	for _, it := range row.Items {
+		k := history.Key{UID: uid, Object: it.Object}
+		cleared := t.book.clearedFor(k)
+		r := it.Record.After(cleared)
+		if f := t.book.stories[k].judge(r, cleared); f != nil {
+			t.res.count(k, "archive", f)
+		}
+		c.show(k, visible(r))
+	}
+	if err := c.pages(ctx, uid); err != nil {
+		return err
+	}
+	damaged, err := total(ctx, t.stack.services, "playhead_rpc_damaged_cells_total")
+	if t.res.note("one of %d cells of a row spoilt: %.0f times come across, the others served", len(row.Items)+1, damaged); err == nil && damaged == 0 {
+		err = errors.New("the damage was not counted")
+	}
+	return errors.Join(err, t.healCell(ctx, history.Key{UID: uid, Object: spoilt}))
+}
+
+// healCell deletes the spoilt object, as its user may: it is gone, and the others stay.
+func (t *trial) healCell(ctx context.Context, k history.Key) error {
+	door := t.stack.doors[0]
+	_, err := again(ctx, func(ctx context.Context) (*historyv1.DeleteResponse, error) {
+		return door.Delete(ctx, &historyv1.DeleteRequest{Uid: k.UID, Objects: []*historyv1.Object{{Id: k.Object.ID, Type: k.Object.Type}}})
+	})
+	if err := errors.Join(err, t.stack.quiet(ctx, t.Limit)); err != nil {
+		return fmt.Errorf("delete of a spoilt cell: %w", err)
+	}
+	row, err := t.stack.archive.Row(ctx, k.UID)
+	if err == nil && len(row.Damaged) > 0 {
+		err = fmt.Errorf("the delete leaves the damage: %v", row.Damaged)
+	}
+	return err
+}
+
+// richest returns the user with most objects that are there for certain, and one of them.
+func (t *trial) richest() (uid string, o history.Object) {
+	count := make(map[string]int)
+	for k, s := range t.book.stories {
+		if _, acked := s.after(t.book.clearedFor(k)); latest(acked) != nil && latest(acked).Kind != history.KindDelete {
+			if count[k.UID]++; count[k.UID] > count[uid] {
+				uid, o = k.UID, k.Object
+			}
+		}
+	}
+	return uid, o
+}

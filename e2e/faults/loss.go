@@ -1,0 +1,228 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/playhead/playhead/e2e/process"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// A cache that loses what it acknowledged, while services and jobs live: what they hold, have
+// announced in the last seconds, or archived last must come back, deletes too.
+
+// emptied empties Redis under load: the server lives on, under the same run id.
+func emptied(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	t.load.blind = true
+	err := t.underLoad(ctx, func(ctx context.Context) error {
+		for range 3 {
+			if err := errors.Join(pause(ctx, 3*time.Second), t.stack.flush(ctx)); err != nil {
+				return err
+			}
+			t.load.epoch.Add(1)
+		}
+		return pause(ctx, 3*time.Second)
+	})
+	if err != nil {
+		return err
+	}
+	return t.settle(ctx)
+}
+
+// behind is by how much a replica, or a file, is behind the server that dies.
+const behind = 1500 * time.Millisecond
+
+// failover lets a replica take over that has missed the last moments. Everybody reaches Redis
+// by one address, which is the replica's afterwards.
+func failover(ctx context.Context, t *trial) error {
+	redis := t.es["redis"]
+	p, err := openProxy(ctx, redis.Addr())
+	if err != nil {
+		return err
+	}
+	t.after = p.close
+	if err := t.start(ctx, spec{front: p.addr()}); err != nil {
+		return err
+	}
+	t.load.blind = true
+	r, err := t.startReplica(ctx, redis.Addr())
+	if err != nil {
+		return err
+	}
+	t.after = func() error {
+		err := errors.Join(p.close(), r.client.Close())
+		r.process.Kill()
+		return err
+	}
+	err = t.underLoad(ctx, func(ctx context.Context) error {
+		if err := errors.Join(pause(ctx, 3*time.Second), r.follow(ctx, "127.0.0.1", "1")); err != nil {
+			return err
+		}
+		before := t.book.count()
+		if err := errors.Join(pause(ctx, behind), redis.Kill()); err != nil {
+			return err
+		}
+		t.res.note("the replica lacks the last %v, in which %d were acknowledged", behind, t.book.count()-before)
+		t.load.epoch.Add(1) // of the users so far nobody hears again
+		if err := errors.Join(pause(ctx, time.Second), r.follow(ctx, "no", "one")); err != nil {
+			return err
+		}
+		p.redirect(r.addr)
+		return pause(ctx, 4*time.Second)
+	})
+	if err != nil {
+		return err
+	}
+	return t.settle(ctx)
+}
+
+// replica is a second server that follows the first.
+type replica struct {
+	process *process.Process
+	client  *goredis.Client
+	addr    string
+}
+
+func (t *trial) startReplica(ctx context.Context, of string) (*replica, error) {
+	addr, err := process.FreeAddr(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(t.Dir, "replica-"+t.res.Case)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	p, err := process.Start("redis-server", "--port", port(addr), "--bind", "127.0.0.1", "--dir", dir,
+		"--appendonly", "yes", "--appendfsync", "always", "--save", "", "--replicaof", "127.0.0.1", port(of))
+	if err != nil {
+		return nil, err
+	}
+	r := &replica{process: p, addr: addr, client: goredis.NewClient(&goredis.Options{Addr: addr, DisableIdentity: true})}
+	return r, process.Await(ctx, 20*time.Second, "the replica to follow", func(ctx context.Context) error {
+		info, err := r.client.Info(ctx, "replication").Result()
+		if err == nil && !strings.Contains(info, "master_link_status:up") {
+			err = errors.New(info)
+		}
+		return err
+	})
+}
+
+// follow makes it follow a server, or no one.
+func (r *replica) follow(ctx context.Context, host, port string) error {
+	return r.client.ReplicaOf(ctx, host, port).Err()
+}
+
+func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
+
+// tornFile kills Redis and cuts its append-only file in the middle of a record, where it was
+// some moments ago.
+func tornFile(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	t.load.blind = true
+	err := t.underLoad(ctx, func(ctx context.Context) error {
+		if err := pause(ctx, 3*time.Second); err != nil {
+			return err
+		}
+		file, size, err := t.appendOnly()
+		if err != nil {
+			return err
+		}
+		redis := t.es["redis"]
+		before := t.book.count()
+		if err := errors.Join(pause(ctx, behind), redis.Kill()); err != nil {
+			return err
+		}
+		_, end, err := t.appendOnly()
+		if err != nil {
+			return err
+		}
+		t.load.epoch.Add(1)
+		t.res.note("%d of %d bytes cut off, in which %d were acknowledged", end-size-7, end, t.book.count()-before)
+		if err := errors.Join(os.Truncate(file, size+7), pause(ctx, time.Second), redis.Start(ctx)); err != nil {
+			return err
+		}
+		return pause(ctx, 4*time.Second)
+	})
+	if err != nil {
+		return err
+	}
+	return t.settle(ctx)
+}
+
+// appendOnly returns the file that Redis writes to now, and its size in bytes.
+func (t *trial) appendOnly() (file string, size int64, err error) {
+	_, dir, _ := t.redisFiles()
+	files, err := filepath.Glob(filepath.Join(dir, "*.incr.aof"))
+	if err != nil || len(files) == 0 {
+		return "", 0, errors.Join(err, fmt.Errorf("no append-only file in %s", dir))
+	}
+	file = slices.MaxFunc(files, func(a, b string) int { return number(a) - number(b) })
+	st, err := os.Stat(file)
+	if err != nil {
+		return "", 0, err
+	}
+	return file, st.Size(), nil
+}
+
+// number returns that of an append-only file, "appendonly.aof.7.incr.aof".
+func number(file string) int {
+	parts := strings.Split(filepath.Base(file), ".")
+	n, _ := strconv.Atoi(parts[len(parts)-3]) // Redis names them
+	return n
+}
+
+// queuedLive loses all of Redis and all services while the jobs live and archive quickly.
+func queuedLive(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
+	for i := range t.load.doors {
+		t.load.doors[i].ack = historyv1.Ack_ACK_QUEUED
+	}
+	redis, aof, _ := t.redisFiles()
+	err := t.underLoad(ctx, func(ctx context.Context) error {
+		for range 3 {
+			if err := pause(ctx, 3*time.Second); err != nil {
+				return err
+			}
+			for _, u := range t.stack.services {
+				u.crash()
+			}
+			t.load.epoch.Add(1)
+			if err := errors.Join(redis.Kill(), os.RemoveAll(aof), redis.Start(ctx)); err != nil {
+				return fmt.Errorf("lose all of redis: %w", err)
+			}
+			for _, u := range t.stack.services {
+				u.up()
+			}
+			if err := t.stack.awaitReady(ctx); err != nil {
+				return err
+			}
+		}
+		return pause(ctx, time.Second)
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	restored, err := total(ctx, t.stack.jobs, "playhead_job_restored_records_total")
+	t.res.note("%.0f records given back by the jobs", restored)
+	return err
+}

@@ -1,0 +1,287 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/playhead/playhead/e2e/engine"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/redis"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// The load of the cases with a slow part. It stays small: what is looked for is who waits
+// for whom.
+const (
+	slowPlayers  = 200
+	viewerPeriod = 500 * time.Millisecond
+	calm         = 4 * time.Second // before and after each fault
+	backWithin   = 3 * time.Second // that those who were touched may have to wait at its end
+	refusedIn    = 500 * time.Millisecond
+	mostInTime   = 0.95 // of the reports of those who are not touched, at least
+)
+
+// slowCases take, without the start of the engines, about half a minute (silent, hbase), a
+// minute (kafka, service, waiting) and two (master-1, master-2, behind).
+func partCases() []scenario {
+	const load = "players on WebSockets, watching"
+	return []scenario{
+		{name: "silent", load: load, fault: "one of four Redis masters silent for 6 s", run: silentMaster(1, 1, 6*time.Second)},
+		{name: "part-master-1", load: load, fault: "one of four Redis masters silent for 12 s, 5 times", asked: true, more: 2 * time.Minute, run: silentMaster(1, 5, 12*time.Second)},
+		{name: "part-master-2", load: load, fault: "the same with two services", asked: true, more: 2 * time.Minute, run: silentMaster(2, 5, 12*time.Second)},
+		{name: "part-behind", load: load, fault: "Redis takes 1.2 s, with one, two and three services", asked: true, more: 2 * time.Minute, run: behindAll},
+		{name: "part-kafka", load: load, fault: "the broker stands still for 20 s", asked: true, more: time.Minute, run: stalledBroker},
+		{name: "part-hbase", load: load, fault: "the region server stands still for 10 s", asked: true, more: time.Minute, run: stalledRegions},
+		{name: "part-service", load: load, fault: "one of two services stands still for 60 s", asked: true, more: time.Minute, run: standstill},
+		{name: "part-waiting", load: "20,000 players with a message each", fault: "the only service stands still for 5 s", asked: true, more: 2 * time.Minute, run: waiting},
+	}
+}
+
+// silentMaster stops one master after the other for a while each: its users are refused
+// soon, and nobody else notices.
+func silentMaster(services, rounds int, silent time.Duration) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		masters, cache, err := t.fourMasters(ctx)
+		if err != nil {
+			return err
+		}
+		defer cache.Close()
+		if err := t.startSlow(ctx, services, "--redis", masters.Addr(), "--redis-cluster"); err != nil {
+			return err
+		}
+		c, err := t.gather(ctx, slowPlayers)
+		if err != nil {
+			return err
+		}
+		row := SlowRow{What: fmt.Sprintf("one of four Redis masters silent for %v", silent), Services: services}
+		err = c.during(ctx, func(ctx context.Context) error {
+			for n := range rounds {
+				at := n % len(masters.Nodes)
+				for _, p := range c.players {
+					p.touched = cache.Node(history.BucketOf(p.uid)) == masters.Nodes[at].Addr()
+				}
+				round, err := c.fault(ctx, silent, func(sig syscall.Signal) error { return masters.Signal(sig, at) })
+				if err != nil {
+					return err
+				}
+				row.worst(round)
+			}
+			return nil
+		})
+		row.want(row.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*row.Others.share())
+		row.want(row.RefusedMS <= refusedIn.Milliseconds(), "a refusal takes %d ms", row.RefusedMS)
+		row.want(row.BackMS <= backWithin.Milliseconds(), "the last failure is %d ms after the return", row.BackMS)
+		return errors.Join(err, t.judgeSlow(ctx, c, row))
+	}
+}
+
+// fourMasters returns the run's cluster, and a cache that knows whose master is which.
+func (t *trial) fourMasters(ctx context.Context) (*engine.Engine, *redis.Cache, error) {
+	e := t.es["redis_cluster"]
+	cache, err := redis.Open(ctx, redis.Config{Addrs: strings.Split(e.Addr(), ","), Cluster: true})
+	return e, cache, err
+}
+
+// behindAll has Redis take 1.2 s for everybody: waiting is better than refusing, and
+// nowhere is it quicker.
+func behindAll(ctx context.Context, t *trial) error {
+	var one int
+	var missed error
+	for n := 1; n <= 3; n++ {
+		row, steady, err := t.behind(ctx, n)
+		if err != nil {
+			return errors.Join(missed, err)
+		}
+		if n == 1 {
+			one = steady.InTime
+		}
+		t.res.note("%d of %d are answered with %d services, once their connections are open", steady.InTime, steady.Sent, n)
+		row.want(100*steady.InTime >= 99*one, "%d are answered, with one service %d", steady.InTime, one)
+		row.want(row.Resyncs <= 1, "a watcher is told %d times to read again", row.Resyncs)
+		missed = errors.Join(missed, t.judgeSlow(ctx, nil, row))
+	}
+	return missed
+}
+
+// behind returns also what was answered once each service had opened the connections that
+// it needs for the calls that are now under way: each costs the batch that finds none free
+// one more exchange.
+func (t *trial) behind(ctx context.Context, services int) (row SlowRow, steady Share, err error) {
+	const slow, every, opening = 24 * time.Second, 2 * time.Second, 8 * time.Second
+	line, err := openLag(ctx, t.es["redis"].Addr())
+	if err != nil {
+		return row, steady, err
+	}
+	t.after = line.close
+	if err := t.startSlow(ctx, services, "--redis", line.addr()); err != nil {
+		return row, steady, err
+	}
+	c, err := t.gather(ctx, slowPlayers)
+	if err != nil {
+		return row, steady, err
+	}
+	c.every = every
+	for _, p := range c.players {
+		p.touched = true
+	}
+	err = c.during(ctx, func(ctx context.Context) error {
+		row, err = c.fault(ctx, slow, func(sig syscall.Signal) error {
+			line.set(0)
+			if sig == syscall.SIGSTOP {
+				line.set(1200 * time.Millisecond)
+			}
+			return nil
+		})
+		return err
+	})
+	row.What, row.Services = "Redis takes 1.2 s", services
+	steady = c.row(row.began.Add(opening), row.ended).Touched
+	err = errors.Join(err, c.verify(ctx), t.endSlow(), line.close())
+	t.after = nil
+	return row, steady, err
+}
+
+// stalledBroker stops Kafka: whoever wants an acknowledgement of the queue is touched, and
+// nobody else.
+func stalledBroker(ctx context.Context, t *trial) error {
+	return t.stalled(ctx, "kafka", 20*time.Second, func(c *audience) {
+		for i, p := range c.players {
+			if p.touched = i%10 == 0; p.touched {
+				p.ack = historyv1.Ack_ACK_QUEUED
+			}
+		}
+	})
+}
+
+// stalledRegions stops HBase: whoever reads what only the archive has is touched.
+func stalledRegions(ctx context.Context, t *trial) error {
+	return t.stalled(ctx, "hbase", 10*time.Second, func(c *audience) {
+		for i := range 10 {
+			c.players = append(c.players, c.stranger(i))
+		}
+	})
+}
+
+func (t *trial) stalled(ctx context.Context, name string, still time.Duration, touch func(*audience)) error {
+	if err := t.startSlow(ctx, 2, "--redis", t.es["redis"].Addr()); err != nil {
+		return err
+	}
+	c, err := t.gather(ctx, slowPlayers)
+	if err != nil {
+		return err
+	}
+	touch(c)
+	var row SlowRow
+	err = c.during(ctx, func(ctx context.Context) error {
+		row, err = c.fault(ctx, still, func(sig syscall.Signal) error { return t.es[name].Signal(sig) })
+		return err
+	})
+	row.What, row.Services = fmt.Sprintf("%s stands still for %v", map[string]string{"kafka": "Kafka's broker", "hbase": "HBase's region server"}[name], still), 2
+	row.want(row.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*row.Others.share())
+	row.want(row.BackMS <= backWithin.Milliseconds(), "the last failure is %d ms after the return", row.BackMS)
+	return errors.Join(err, t.judgeSlow(ctx, c, row))
+}
+
+// standstill stops one of two services for a minute. Its users, who are those that notice,
+// move to the other one.
+func standstill(ctx context.Context, t *trial) error {
+	const still = time.Minute
+	if err := t.startSlow(ctx, 2, "--redis", t.es["redis"].Addr()); err != nil {
+		return err
+	}
+	c, err := t.gather(ctx, slowPlayers)
+	if err != nil {
+		return err
+	}
+	c.late = 500 * time.Millisecond
+	var row SlowRow
+	err = c.during(ctx, func(ctx context.Context) error {
+		row, err = c.fault(ctx, still, func(sig syscall.Signal) error { t.stack.services[0].signal(sig); return nil })
+		return err
+	})
+	row.What, row.Services = fmt.Sprintf("one of two services stands still for %v", still), 2
+	row.want(row.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*row.Others.share())
+	row.want(row.Touched.Players <= slowPlayers*7/10, "%d of %d players notice", row.Touched.Players, slowPlayers)
+	row.want(row.LastedMS <= backWithin.Milliseconds(), "it is noticed for %d ms", row.LastedMS)
+	row.want(row.Resyncs <= 2, "a watcher is told %d times to read again, want once there and once back", row.Resyncs)
+	return errors.Join(err, t.judgeSlow(ctx, c, row))
+}
+
+// waiting has twenty thousand players send a message at once while the only service stands
+// still: an edge must refuse what it cannot keep, and not grow.
+func waiting(ctx context.Context, t *trial) error {
+	const still = 5 * time.Second
+	const most = 200 // MiB
+	if err := t.startSlow(ctx, 1, "--redis", t.es["redis"].Addr()); err != nil {
+		return err
+	}
+	c, err := t.gather(ctx, allPlayers())
+	if err != nil {
+		return err
+	}
+	for _, p := range c.players {
+		p.touched = true
+	}
+	began := time.Now()
+	w := c.weigh()
+	t.stack.services[0].signal(syscall.SIGSTOP)
+	err = errors.Join(c.once(ctx), pause(ctx, still-time.Since(began)))
+	t.stack.services[0].signal(syscall.SIGCONT)
+	back := time.Now()
+	row := c.row(began, back)
+	again, err2 := c.untilStored(ctx)
+	row.Edge, row.BackMS = w.stop(), again.Sub(back).Milliseconds()
+	row.What, row.Services = fmt.Sprintf("%d messages at once while the service stands still for %v", len(c.players), still), 1
+	row.want(row.RefusedMS <= 2500, "a refusal takes %d ms", row.RefusedMS)
+	row.want(row.Edge.Most-row.Edge.Before <= most, "the edge grows by %d MiB", row.Edge.Most-row.Edge.Before)
+	return errors.Join(err, err2, t.judgeSlow(ctx, c, row))
+}
+
+// judgeSlow keeps a row, looks whether what was acknowledged is there, and fails when a
+// figure is not held.
+func (t *trial) judgeSlow(ctx context.Context, c *audience, row SlowRow) error {
+	t.res.Slow = append(t.res.Slow, row)
+	if c != nil {
+		if err := c.verify(ctx); err != nil {
+			return err
+		}
+	}
+	if len(row.Missed) > 0 {
+		return fmt.Errorf("%s: %s", row.What, row.Missed)
+	}
+	return nil
+}
+
+// verify counts as lost what was acknowledged and is not there.
+func (c *audience) verify(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for _, p := range c.players {
+		want := p.stored.Load()
+		if p.session == nil || want == 0 {
+			continue
+		}
+		c.trial.book.add(int(p.acked.Load()))
+		g.Go(func() error {
+			resp, err := again(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) {
+				return c.trial.stack.doors[0].Points(ctx, &historyv1.PointsRequest{Uid: p.uid, Objects: []*historyv1.Object{{Id: slowObject, Type: 1}}})
+			})
+			if err != nil {
+				return err
+			}
+			if got := resp.GetItems()[0].GetPositionMs(); got < want {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.trial.res.count(history.Key{UID: p.uid, Object: history.Object{ID: slowObject, Type: 1}}, "point", lost("is at %d, acknowledged %d", got, want))
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}

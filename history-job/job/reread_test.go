@@ -1,0 +1,85 @@
+package job_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// TestRereadAfterAnOutage loses the cache in an outage of the archive that is longer than two
+// sweep ages: what was queued is read again from before the outage.
+func TestRereadAfterAnOutage(t *testing.T) {
+	for name, tt := range map[string]struct{ before, after time.Duration }{
+		"lost at the end of the outage":         {15 * time.Minute, time.Minute},
+		"lost one minute after it was queued":   {time.Minute, 15 * time.Minute},
+		"an outage shorter than two sweep ages": {time.Minute, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				m, cfg := w.mortal()
+				queue := &sinceJournal{}
+				cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
+				var down atomic.Bool
+				away := func(context.Context) error {
+					if down.Load() {
+						return errDown
+					}
+					return nil
+				}
+				w.on("put", away)
+				w.on("get", away)
+				defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+				w.wait(time.Second)
+
+				down.Store(true)
+				said := completed(1, 0, "a")
+				w.write(said)
+				w.queued(object(1), said.Record())
+				queue.add(object(1), said.Record())
+				w.wait(time.Second)
+				w.announce(w.write(progress(2, 0))) // of somebody else: the job is stuck with it
+				w.wait(tt.before)
+				if got := w.did("commit"); !slices.Contains(got, "commit 1") {
+					t.Fatalf("the job did %q, want the content committed", got)
+				}
+				m.restart(true) // as empty as on its first day
+				w.wait(tt.after)
+				down.Store(false)
+				w.wait(10 * time.Minute)
+				if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
+					t.Errorf("archive: got %+v, cache: got %+v, want what was queued", got, w.load(object(1)))
+				}
+			})
+		})
+	}
+}
+
+// sinceJournal is a queue that can be read again from a time on.
+type sinceJournal struct {
+	journal
+	at []time.Time
+}
+
+func (j *sinceJournal) add(k history.Key, r *history.Record) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.all, j.at = append(j.all, history.Announcement{Key: k, Record: r}), append(j.at, time.Now())
+}
+
+func (j *sinceJournal) Reread(ctx context.Context, _ []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
+	j.mu.Lock()
+	var found []history.Announcement
+	for i, a := range j.all {
+		if !j.at[i].Before(since) {
+			found = append(found, a)
+		}
+	}
+	j.mu.Unlock()
+	return use(ctx, found)
+}

@@ -1,0 +1,101 @@
+package rpc_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// rotten is an archive that cannot read one object's cells any more.
+type rotten struct {
+	history.Archive
+	object history.Object
+}
+
+func (r rotten) Row(ctx context.Context, uid string) (history.Row, error) {
+	row, err := r.Archive.Row(ctx, uid)
+	n := len(row.Items)
+	row.Items = slices.DeleteFunc(row.Items, func(it history.Item) bool { return it.Object == r.object })
+	if len(row.Items) < n {
+		row.Damaged = append(row.Damaged, history.Damage{Object: r.object, Err: r.err()})
+	}
+	return row, err
+}
+
+func (r rotten) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	entries, err := r.Archive.Get(ctx, keys)
+	for i := range entries {
+		if keys[i].Object == r.object {
+			entries[i] = history.Entry{User: entries[i].User, Err: r.err()}
+		}
+	}
+	return entries, err
+}
+
+func (r rotten) err() error { return fmt.Errorf("decode: %w", history.ErrPermanent) }
+
+// TestDamagedCell: what nobody can read of one object hides no other one, and is told.
+func TestDamagedCell(t *testing.T) {
+	for name, wait := range map[string]bool{"cold": false, "warm": true} {
+		h, reg, log := smallHouse(t, 10), prometheus.NewRegistry(), &bytes.Buffer{}
+		ids := put(t, h, 30, 10_000)
+		bad := ids[20]
+		configure := func(c *rpc.Config) {
+			c.Archive, c.Keep = rotten{c.Archive, history.Object{ID: bad, Type: 1}}, 10
+			c.Registry, c.Logger = reg, slog.New(slog.NewTextHandler(log, nil))
+		}
+		s := h.idle(t, configure)
+		if wait {
+			warmUp(t, h, 10)
+		}
+		want := slices.Delete(slices.Clone(ids), 20, 21)
+		for range 2 {
+			if got := list(t, s, &historyv1.ListRequest{Uid: "ann", Limit: 7}); !slices.Equal(got, want) {
+				t.Errorf("%s: the list has %q, want all but %s", name, got, bad)
+			}
+		}
+		if got := strings.Fields(goOn(t, s, &historyv1.ContinueRequest{Limit: 100})); !slices.Equal(got, want) {
+			t.Errorf("%s: to continue are %q, want all but %s", name, got, bad)
+		}
+		if n := gathered(t, reg, "playhead_rpc_damaged_cells_total"); n < 2 {
+			t.Errorf("%s: %v damaged cells were counted", name, n)
+		}
+		if text := log.String(); strings.Count(text, "cannot be read") != 1 || !strings.Contains(text, "row="+history.RowKey("ann")) || !strings.Contains(text, "column="+bad+"_1") {
+			t.Errorf("%s: the log has %q", name, text)
+		}
+	}
+}
+
+// TestDamagedCellOfAColdUser: warm-ups, settings, points and heartbeats go around it, and a
+// report of the object itself is kept.
+func TestDamagedCellOfAColdUser(t *testing.T) {
+	h := smallHouse(t, 10)
+	ids := put(t, h, 30, 10_000)
+	bad := ids[2]
+	s := h.service(t, func(c *rpc.Config) { c.Archive, c.Keep = rotten{c.Archive, history.Object{ID: bad, Type: 1}}, 10 })
+	record(t, s, "ann", start)
+	record(t, s, "ann", 0)
+	if it := point(t, s, "ann", ids[0]); it.GetPositionMs() != 200_000 {
+		t.Errorf("another object: got %v", it)
+	}
+	if it := point(t, s, "ann", bad); it != nil {
+		t.Errorf("the object: got %v, want none", it)
+	}
+	h.clock.Add(10_000)
+	if got := apply(t, s, beat("ann/"+bad, progress, -5000, 20), beat("ann/"+ids[1], progress, -5000, 20)); got[0] != stored || got[1] != stored {
+		t.Errorf("got %v", got)
+	}
+	if it := point(t, s, "ann", bad); it.GetPositionMs() != 20_000 || it.GetIncomplete() {
+		t.Errorf("the object since: got %v, want 20 s", it)
+	}
+}

@@ -1,0 +1,257 @@
+package rpc_test
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// notOfTheEvent are the fields of a heartbeat that do not reach the record, and why.
+var notOfTheEvent = map[protoreflect.Name]string{
+	"failed":    "nothing is stored",
+	"incognito": "nothing is stored",
+	"if_match":  "nothing is stored over another record",
+	"origin":    "it is told with the change",
+	"day":       "it asks for another answer",
+}
+
+// TestEveryFieldOfAHeartbeat changes one field after the other of a heartbeat. Each of them
+// makes a difference, and all but those listed make one to what is stored under its key.
+func TestEveryFieldOfAHeartbeat(t *testing.T) {
+	base := effectOf(t, func(*historyv1.Heartbeat) {})
+	fields := new(historyv1.Heartbeat).ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		got := effectOf(t, func(hb *historyv1.Heartbeat) { alter(hb.ProtoReflect(), field) })
+		if reflect.DeepEqual(got, base) {
+			t.Errorf("%s makes no difference", field.Name())
+		}
+		stored := got.Record != nil && !reflect.DeepEqual(got.kept, base.kept)
+		if why, listed := notOfTheEvent[field.Name()]; stored == listed {
+			t.Errorf("%s: it reaches the record: %v (%s)\n%+v", field.Name(), stored, why, got.Record)
+		}
+	}
+}
+
+// kept is a record under its key.
+type kept struct {
+	Key history.Key
+	*history.Record
+}
+
+// effect is all that a heartbeat does.
+type effect struct {
+	kept
+	statuses []historyv1.Status
+	days     int // answers
+	told     []history.Change
+}
+
+// effectOf sends a heartbeat whose every field may have its say, with a change.
+func effectOf(t *testing.T, change func(*historyv1.Heartbeat)) (e effect) {
+	t.Helper()
+	bubble(t, func(f *fed) {
+		_, days := f.almanac()
+		s := f.another(days)
+		hb := &historyv1.Heartbeat{
+			Uid: "ann", ObjectId: "film", ObjectType: 10, Kind: progress, EventTimeMs: start - 60_000, PositionMs: 60_000, DurationMs: 600_000,
+			Session: "s", Device: "d", Meta: map[string]string{"k": "v"},
+			SentAtMs: start, StartedAtMs: start - 65_000, WatchedMs: 5400, SpeedPercent: 110,
+		}
+		change(hb)
+		e.Key = history.Key{UID: hb.Uid, Object: history.Object{ID: hb.ObjectId, Type: hb.ObjectType}}
+		var mu sync.Mutex
+		sub := f.feed.Subscribe(func(n history.News) {
+			mu.Lock()
+			defer mu.Unlock()
+			e.told = append(e.told, n.Changes...)
+		})
+		sub.Follow(history.BucketOf(hb.Uid))
+		resp, err := s.Apply(f.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{hb}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		pass(second)
+		_ = sub.Close()
+		e.statuses, e.days = resp.GetStatuses(), len(resp.GetDays())
+		if r := f.db.Cache().Load(f.Context(), []history.Key{e.Key})[0].Record; r != nil {
+			e.Record = new(*r)
+			e.Revision, e.Partial = 0, false
+		}
+	})
+	return e
+}
+
+// alter gives a field another value: times are an hour earlier, other numbers half.
+func alter(m protoreflect.Message, field protoreflect.FieldDescriptor) {
+	v := m.Get(field)
+	switch field.Kind() {
+	case protoreflect.StringKind:
+		v = protoreflect.ValueOfString(v.String() + "x")
+	case protoreflect.BoolKind:
+		v = protoreflect.ValueOfBool(!v.Bool())
+	case protoreflect.EnumKind:
+		v = protoreflect.ValueOfEnum(v.Enum() + 1)
+	case protoreflect.Uint32Kind:
+		v = protoreflect.ValueOfUint32(uint32(v.Uint() / 2)) //nolint:gosec // it was one
+	case protoreflect.Fixed64Kind:
+		v = protoreflect.ValueOfUint64(v.Uint() + 1)
+	case protoreflect.Int64Kind:
+		v = protoreflect.ValueOfInt64(lower(v.Int()))
+	case protoreflect.MessageKind:
+		v = m.NewField(field)
+		if field.IsMap() {
+			v.Map().Set(protoreflect.ValueOfString("k2").MapKey(), protoreflect.ValueOfString("v2"))
+		}
+	default:
+		panic("alter: teach me " + field.Kind().String())
+	}
+	m.Set(field, v)
+}
+
+func lower(n int64) int64 {
+	if n > start/2 {
+		return n - 3_600_000
+	}
+	return n / 2
+}
+
+// unseen are the fields of a record that readers do not see, and why.
+var unseen = map[string]string{
+	"Revision":        "it names the content",
+	"CellTime":        "it orders contents",
+	"DurationVersion": "it orders durations",
+	"MetaVersion":     "it orders metadata",
+	"PlaysBeforeAt":   "there is a newer completion",
+	"WatchedBeforeAt": "it orders sessions",
+	"Reset":           "it keeps out what comes late",
+	"Unknown":         "only a newer version knows what it is",
+	"UnknownVersion":  "it orders unknown fields",
+}
+
+// ofTheLatest are the fields that the upper half of an etag names.
+var ofTheLatest = []string{"Version", "State", "Position", "Session", "Device"}
+
+// notHashed are the fields of an item that its etag does not name, and why.
+var notHashed = map[protoreflect.Name]string{
+	"object":     "an etag is that of one object",
+	"etag":       "it is the etag",
+	"incomplete": "the record is the same one",
+}
+
+// TestReadersSeeEveryField changes one field after the other of a record. Readers get
+// another item, but for the fields listed, under another etag. Every field of an item is
+// the only one to differ once, so that none is forgotten by the etag.
+func TestReadersSeeEveryField(t *testing.T) {
+	h := newHouse(t)
+	a := &gone{Archive: h.db.Archive()}
+	s := h.service(t, func(c *rpc.Config) { c.Archive = a })
+	point(t, s, "ann", "warm")
+	a.down.Store(true) // a partial record stays one
+	base := h.shown(t, s, "base", everything())
+	sure := make(map[protoreflect.Name]bool)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
+		r := everything()
+		if f.Name == "Unknown" { // it has to be a field
+			r.Unknown = string(protowire.AppendVarint(protowire.AppendTag(nil, 3001, protowire.VarintType), 5))
+		} else {
+			revise(reflect.ValueOf(r).Elem().FieldByIndex(f.Index))
+		}
+		it := h.shown(t, s, f.Name, r)
+		seen := differing(base, it)
+		if why, listed := unseen[f.Name]; listed == (len(seen) > 0) {
+			t.Errorf("%s: readers see it in %v (%s)", f.Name, seen, why)
+		}
+		if latest := base.Etag>>32 != it.Etag>>32; latest != slices.Contains(ofTheLatest, f.Name) {
+			t.Errorf("%s: another latest event by the etag: %v", f.Name, latest)
+		}
+		hashed := slices.DeleteFunc(seen, func(name protoreflect.Name) bool { return notHashed[name] != "" })
+		if len(hashed) > 0 && it.Etag == base.Etag {
+			t.Errorf("%s: the etag does not name %v", f.Name, hashed)
+		}
+		if len(hashed) == 1 {
+			sure[hashed[0]] = true
+		}
+	}
+	fields := base.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		if name := fields.Get(i).Name(); !sure[name] && notHashed[name] == "" {
+			t.Errorf("%s: no field of a record changes it alone", name)
+		}
+	}
+}
+
+// everything is a record in which every field has its say.
+func everything() *history.Record {
+	v := func(ago int64) history.Version { return history.VersionOf(start-ago, history.RankStop) }
+	return &history.Record{
+		Revision: history.NewRevision(), CellTime: start,
+		Version: v(60_000), State: history.StateStopped, Early: true, Position: 5000, Session: "s", Device: "d",
+		Firm:     history.Firm{Version: v(70_000), Position: 60_000},
+		Duration: 600_000, DurationVersion: v(80_000), Meta: map[string]string{"k": "v"}, MetaVersion: v(80_000),
+		Peaks:       []history.Peak{{At: start - 90_000, Position: 200_000}},
+		Completions: []history.Completion{{At: start - 90_000, Viewing: 10}}, PlaysBefore: 2, PlaysBeforeAt: start - 100_000,
+		Watches: []history.Watch{{At: start - 90_000, Viewing: 10, Watched: 30_000}}, WatchedBefore: 10_000, WatchedBeforeAt: start - 100_000,
+		Reset:   start - 7_200_000,
+		Unknown: string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), UnknownVersion: v(80_000),
+	}
+}
+
+// revise is to records what alter is to messages.
+func revise(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			revise(v.Field(i))
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes(slices.Concat(v.Bytes(), v.Bytes()))
+			return
+		}
+		revise(v.Index(0))
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"k2": "v2"}))
+	case reflect.String:
+		v.SetString(v.String() + "x")
+	case reflect.Bool:
+		v.SetBool(!v.Bool())
+	case reflect.Int64:
+		v.SetInt(lower(v.Int()))
+	case reflect.Uint8, reflect.Uint64:
+		v.SetUint(v.Uint() / 2)
+	default:
+		panic("revise: teach me " + v.Kind().String())
+	}
+}
+
+// shown is what a reader gets of a record in the cache.
+func (h *house) shown(t *testing.T, s *rpc.Server, id string, r *history.Record) *historyv1.Item {
+	t.Helper()
+	key := history.Key{UID: "ann", Object: history.Object{ID: id, Type: 1}}
+	if out := h.db.Cache().Apply(t.Context(), []history.Write{{Key: key, Record: r}})[0]; out.Status != history.Applied {
+		t.Fatalf("apply %s: %+v", id, out)
+	}
+	return cmp.Or(point(t, s, "ann", id), new(historyv1.Item))
+}
+
+// differing are the fields that two items differ in, but for the object.
+func differing(a, b *historyv1.Item) (names []protoreflect.Name) {
+	fields := a.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if f.Name() != "object" && !a.ProtoReflect().Get(f).Equal(b.ProtoReflect().Get(f)) {
+			names = append(names, f.Name())
+		}
+	}
+	return names
+}

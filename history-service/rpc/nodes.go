@@ -1,0 +1,379 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+)
+
+const (
+	// silence is how long a node of the cache may leave all calls unanswered while another
+	// one answers. Then it counts as silent: calls to it fail at once.
+	silence = 300 * time.Millisecond
+	// probeEvery and probeWithin are how often a silent node is asked, and for how long.
+	probeEvery, probeWithin = 250 * time.Millisecond, time.Second
+	// probeIdle is how long that goes on when nobody calls the node any more.
+	probeIdle = 10 * time.Second
+	// maxCalls bounds the calls under way to one node. Further ones fail at once.
+	maxCalls = 256
+)
+
+// sharded is a cache whose buckets lie on several nodes.
+type sharded interface {
+	// Node names the node of a bucket; empty when there is only one. It does no I/O.
+	Node(b history.Bucket) string
+}
+
+// nodes is a cache on several nodes, of which a silent one stops its own users only: each
+// node has a circuit breaker, and a share of the calls under way.
+//
+// A node is silent when others answer and it does not: where all are late it is better to
+// wait. What was given up may still happen, as with any call that was not answered.
+type nodes struct {
+	Cache
+
+	cache   sharded
+	log     *slog.Logger
+	refused prometheus.Counter
+
+	mu  sync.Mutex // guards what follows, and the nodes
+	all map[string]*node
+}
+
+// node is one of them.
+type node struct {
+	name     string
+	uid      string        // a user on it, whom a probe reads
+	calls    int           // under way
+	began    time.Time     // when calls became 1
+	answered time.Time     // when it last did
+	took     time.Duration // how long that took
+	watch    *time.Timer   // runs while there are calls
+	gone     chan struct{} // closed while it is silent
+	silent   bool
+	wanted   time.Time // when the last call was refused
+}
+
+// unavailableError is a failure that the caller may expect to be over after a while.
+type unavailableError struct {
+	node, reason string
+}
+
+func (e *unavailableError) Error() string {
+	return fmt.Sprintf("node %s of the cache %s", e.node, e.reason)
+}
+
+func (*unavailableError) Unwrap() error { return history.ErrUnavailable }
+
+func newNodes(cfg Config, cache sharded) *nodes {
+	n := &nodes{
+		Cache: cfg.Cache, cache: cache, log: cfg.Logger, all: make(map[string]*node),
+		refused: counter("playhead_rpc_refused_cache_calls_total", "Calls to nodes of the cache that were refused because the node was silent or had too many."),
+	}
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(n.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "playhead_rpc_silent_cache_nodes", Help: "Nodes of the cache that do not answer while others do.",
+		}, n.silentNodes))
+	}
+	return n
+}
+
+func (n *nodes) silentNodes() (count float64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, nd := range n.all {
+		if nd.silent {
+			count++
+		}
+	}
+	return count
+}
+
+// of returns the node of a user, empty where there is one only.
+func (n *nodes) of(uid string) string {
+	if n == nil {
+		return ""
+	}
+	return n.cache.Node(history.BucketOf(uid))
+}
+
+// on makes a call to the node of a user, and gives it up when the node falls silent.
+func on[T any](n *nodes, uid string, call func() (T, error)) (T, error) {
+	name := n.of(uid)
+	if name == "" {
+		return call()
+	}
+	type result struct {
+		value    T
+		err      error
+		panicked *panicked
+	}
+	var none T
+	began := time.Now()
+	nd, gone, err := n.enter(name, uid, began)
+	if err != nil {
+		return none, err
+	}
+	done := make(chan result, 1)
+	go func() { // ends with the call
+		var r result
+		defer func() {
+			if v := recover(); v != nil {
+				r.panicked = &panicked{v, debug.Stack()}
+			}
+			n.leave(nd, began, r.err)
+			done <- r
+		}()
+		r.value, r.err = call()
+	}()
+	select {
+	case r := <-done:
+		if r.panicked != nil {
+			panic(r.panicked)
+		}
+		return r.value, r.err
+	case <-gone:
+		return none, &unavailableError{name, "does not answer"}
+	}
+}
+
+// enter counts a call, if it may be made. The channel is closed when it is to be given up.
+func (n *nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	nd := n.all[name]
+	if nd == nil {
+		nd = &node{name: name, gone: make(chan struct{})}
+		nd.watch = time.AfterFunc(time.Hour, func() { n.check(nd) })
+		nd.watch.Stop()
+		n.all[name] = nd
+	}
+	switch {
+	case nd.silent:
+		nd.wanted = now
+		n.refused.Inc()
+		return nil, nil, &unavailableError{name, "does not answer"}
+	case nd.calls >= maxCalls:
+		n.refused.Inc()
+		return nil, nil, &unavailableError{name, "has too many calls under way"}
+	}
+	nd.uid = uid
+	if nd.calls++; nd.calls == 1 {
+		nd.began = now
+		nd.watch.Reset(silence)
+	}
+	return nd, nd.gone, nil
+}
+
+// leave takes what became of a call. One that waited in vain although nothing else was
+// answered meanwhile says that the node is silent, unless it is the only one.
+func (n *nodes) leave(nd *node, began time.Time, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	if nd.calls--; nd.calls == 0 {
+		nd.watch.Stop()
+	}
+	switch {
+	case !errors.Is(err, history.ErrUnavailable):
+		nd.answered, nd.took = now, now.Sub(began)
+	case now.Sub(began) >= silence && nd.answered.Before(began) && len(n.all) > 1:
+		n.open(nd)
+	}
+}
+
+// check looks whether a node with calls is silent while another one answers, and quickly.
+// Where nobody calls the others, it asks them.
+func (n *nodes) check(nd *node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if nd.calls == 0 || nd.silent {
+		return
+	}
+	heard := nd.began
+	if nd.answered.After(heard) {
+		heard = nd.answered
+	}
+	now := time.Now()
+	if quiet := now.Sub(heard); quiet < silence {
+		nd.watch.Reset(silence - quiet)
+		return
+	}
+	for _, other := range n.all {
+		if other == nd || other.silent {
+			continue
+		}
+		if now.Sub(other.answered) < silence/2 && other.took < silence/2 {
+			n.open(nd)
+			return
+		}
+		go n.ask(other.uid) // ends within probeWithin
+	}
+	nd.watch.Reset(silence / 10)
+}
+
+func (n *nodes) ask(uid string) {
+	_, _ = on(n, uid, func() (struct{}, error) { return struct{}{}, n.probe(uid) })
+}
+
+func (n *nodes) probe(uid string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
+	defer cancel()
+	return n.Cache.Load(ctx, []history.Key{history.UserKey(uid)})[0].Err
+}
+
+// open has calls to a node fail from now on. The caller holds n.mu.
+func (n *nodes) open(nd *node) {
+	if nd.silent {
+		return
+	}
+	n.log.Warn("a node of the cache does not answer", "node", nd.name)
+	nd.silent, nd.wanted = true, time.Now()
+	close(nd.gone)
+	go n.await(nd, nd.uid) // ends with the silence
+}
+
+// await asks a silent node until it answers, or nobody wants it any more.
+func (n *nodes) await(nd *node, uid string) {
+	for {
+		err := n.probe(uid)
+		n.mu.Lock()
+		over := !errors.Is(err, history.ErrUnavailable) || time.Since(nd.wanted) > probeIdle
+		if over {
+			nd.silent, nd.gone = false, make(chan struct{})
+			nd.began, nd.answered = time.Now(), time.Now() // calls from before say nothing any more
+		}
+		n.mu.Unlock()
+		if over {
+			n.log.Info("a node of the cache is called again", "node", nd.name, "err", err)
+			return
+		}
+		time.Sleep(probeEvery)
+	}
+}
+
+// byNode returns the indexes of n users by their node, in order. Without nodes it returns
+// nothing: then there is nothing to divide.
+func (n *nodes) byNode(count int, uid func(i int) string) map[string][]int {
+	if count == 0 || n.of(uid(0)) == "" {
+		return nil
+	}
+	parts := make(map[string][]int, 1)
+	for i := range count {
+		name := n.of(uid(i))
+		parts[name] = append(parts[name], i)
+	}
+	return parts
+}
+
+// Load implements [history.Loader].
+func (n *nodes) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	parts := n.byNode(len(keys), func(i int) string { return keys[i].UID })
+	if parts == nil {
+		return n.Cache.Load(ctx, keys)
+	}
+	entries := make([]history.Entry, len(keys))
+	each(parts, func(part []int) {
+		own := pick(keys, part)
+		got, err := on(n, own[0].UID, func() ([]history.Entry, error) {
+			got := n.Cache.Load(ctx, own)
+			return got, all(got, func(e history.Entry) error { return e.Err })
+		})
+		for k, i := range part {
+			if got == nil {
+				entries[i] = history.Entry{Err: err}
+			} else {
+				entries[i] = got[k]
+			}
+		}
+	})
+	return entries
+}
+
+// Apply implements [history.Applier].
+func (n *nodes) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	parts := n.byNode(len(writes), func(i int) string { return writes[i].Key.UID })
+	if parts == nil {
+		return n.Cache.Apply(ctx, writes)
+	}
+	out := make([]history.Outcome, len(writes))
+	each(parts, func(part []int) {
+		own := pick(writes, part)
+		got, err := on(n, own[0].Key.UID, func() ([]history.Outcome, error) {
+			got := n.Cache.Apply(ctx, own)
+			return got, all(got, func(o history.Outcome) error { return o.Err })
+		})
+		for k, i := range part {
+			if got == nil {
+				out[i] = history.Outcome{Err: err}
+			} else {
+				out[i] = got[k]
+			}
+		}
+	})
+	return out
+}
+
+// each calls fn for all parts, side by side where there are several.
+func each(parts map[string][]int, fn func(part []int)) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, part := range parts {
+		if len(parts) == 1 {
+			fn(part)
+			return
+		}
+		running.Go(func() { fn(part) })
+	}
+}
+
+// pick returns the elements at the indexes of a part, which may be all of them.
+func pick[T any](from []T, part []int) []T {
+	if len(part) == len(from) {
+		return from
+	}
+	own := make([]T, len(part))
+	for k, i := range part {
+		own[k] = from[i]
+	}
+	return own
+}
+
+// all returns an error when every element has one.
+func all[T any](list []T, errOf func(T) error) (err error) {
+	for _, v := range list {
+		if err = errOf(v); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// Clear implements [history.Applier].
+func (n *nodes) Clear(ctx context.Context, uid string, c history.Clear) (int64, error) {
+	return on(n, uid, func() (int64, error) { return n.Cache.Clear(ctx, uid, c) })
+}
+
+// Pause implements [history.Applier].
+func (n *nodes) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
+	return on(n, uid, func() (history.Pause, error) { return n.Cache.Pause(ctx, uid, recording, at) })
+}
+
+// Warm implements [history.Applier].
+func (n *nodes) Warm(ctx context.Context, uid string, w history.Warmth) error {
+	_, err := on(n, uid, func() (struct{}, error) { return struct{}{}, n.Cache.Warm(ctx, uid, w) })
+	return err
+}
+
+// List implements [history.Lister].
+func (n *nodes) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	return on(n, uid, func() (history.Page, error) { return n.Cache.List(ctx, uid, q) })
+}

@@ -1,0 +1,370 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// cluster is a cache of four nodes, each as slow as it is told. A silent one fails after
+// two seconds, unless it is back by then.
+type cluster struct {
+	rpc.Cache
+
+	mu     sync.Mutex
+	delay  [4]time.Duration
+	silent [4]chan struct{} // closed when the node is back; nil while it answers
+	calls  [4]int
+}
+
+func nodeOf(uid string) int { return int(history.BucketOf(uid)) % 4 }
+
+// Node names the node of a bucket.
+func (c *cluster) Node(b history.Bucket) string { return fmt.Sprint("node", b%4) }
+
+// wait returns false when the node did not answer.
+func (c *cluster) wait(ctx context.Context, node int) bool {
+	c.mu.Lock()
+	c.calls[node]++
+	delay, back := c.delay[node], c.silent[node]
+	c.mu.Unlock()
+	time.Sleep(delay) // of the bubble
+	if back == nil {
+		return true
+	}
+	t := time.NewTimer(2 * time.Second)
+	defer t.Stop()
+	select {
+	case <-back:
+		return true
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// waits asks all the nodes at once, as a client of a real one does.
+func (c *cluster) waits(ctx context.Context, uids []string) (ok [4]bool) {
+	var wg sync.WaitGroup
+	for n := range ok {
+		if slices.ContainsFunc(uids, func(uid string) bool { return nodeOf(uid) == n }) {
+			wg.Go(func() { ok[n] = c.wait(ctx, n) })
+		}
+	}
+	wg.Wait()
+	return ok
+}
+
+func (c *cluster) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	var uids []string
+	for _, k := range keys {
+		uids = append(uids, k.UID)
+	}
+	ok := c.waits(ctx, uids)
+	entries := c.Cache.Load(ctx, keys)
+	for i, k := range keys {
+		if !ok[nodeOf(k.UID)] {
+			entries[i] = history.Entry{Err: errDown}
+		}
+	}
+	return entries
+}
+
+func (c *cluster) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	var uids []string
+	for _, w := range writes {
+		uids = append(uids, w.Key.UID)
+	}
+	ok := c.waits(ctx, uids)
+	out := c.Cache.Apply(ctx, writes)
+	for i, w := range writes {
+		if !ok[nodeOf(w.Key.UID)] {
+			out[i] = history.Outcome{Err: errDown}
+		}
+	}
+	return out
+}
+
+func (c *cluster) slow(node int, by time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.delay[node] = by
+}
+
+func (c *cluster) silence(nodes ...int) (end func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	back := make(chan struct{})
+	for _, n := range nodes {
+		c.silent[n] = back
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.silent = [4]chan struct{}{}
+		close(back)
+	}
+}
+
+// pipe is one stream of batches, without a network.
+type pipe struct {
+	grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]
+	ctx     context.Context
+	batches chan *historyv1.ApplyStreamRequest
+
+	mu      sync.Mutex
+	began   time.Time
+	answers []answered
+}
+
+type answered struct {
+	*historyv1.ApplyStreamResponse
+	after time.Duration // since the last batch was sent
+}
+
+func (p *pipe) Context() context.Context { return p.ctx }
+
+func (p *pipe) Recv() (*historyv1.ApplyStreamRequest, error) {
+	req, ok := <-p.batches
+	if !ok {
+		return nil, io.EOF
+	}
+	return req, nil
+}
+
+func (p *pipe) Send(resp *historyv1.ApplyStreamResponse) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answers = append(p.answers, answered{resp, time.Since(p.began)})
+	return nil
+}
+
+// send sends a batch.
+func (p *pipe) send(sequence uint64, concurrent bool, hbs ...*historyv1.Heartbeat) {
+	p.mu.Lock()
+	p.began = time.Now()
+	p.mu.Unlock()
+	p.batches <- &historyv1.ApplyStreamRequest{Sequence: sequence, Concurrent: concurrent, Batch: &historyv1.ApplyRequest{Heartbeats: hbs}}
+}
+
+func (p *pipe) take() []answered {
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.answers
+	p.answers = nil
+	return all
+}
+
+// onCluster runs fn with a stream to a service whose cache has four nodes, on each of
+// which there is a user, who is known already.
+func onCluster(t *testing.T, fn func(t *testing.T, c *cluster, p *pipe, s *rpc.Server, uids [4]string)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{}
+		s := newHouse(t).service(t, func(cfg *rpc.Config) { c.Cache, cfg.Cache = cfg.Cache, c })
+		var uids [4]string
+		for k := 0; slices.Contains(uids[:], ""); k++ {
+			uid := fmt.Sprint("user", k)
+			uids[nodeOf(uid)] = uid
+		}
+		p := &pipe{ctx: t.Context(), batches: make(chan *historyv1.ApplyStreamRequest)}
+		ended := make(chan error, 1)
+		go func() { ended <- s.ApplyStream(p) }()
+		defer func() {
+			close(p.batches)
+			if err := <-ended; err != nil {
+				t.Errorf("the stream ended with %v", err)
+			}
+			time.Sleep(time.Minute) // of the bubble: what was given up ends
+		}()
+		p.send(1, true, at(uids, 1)...)
+		time.Sleep(time.Second) // of the bubble
+		p.take()
+		fn(t, c, p, s, uids)
+	})
+}
+
+// at is a heartbeat of each of the users, at a position in seconds.
+func at(uids [4]string, seconds int64) (hbs []*historyv1.Heartbeat) {
+	for _, uid := range uids {
+		hbs = append(hbs, beat(uid+"/film", historyv1.Kind_KIND_PROGRESS, 10_000-seconds, seconds))
+	}
+	return hbs
+}
+
+// ways returns what became of the users' heartbeats and when, by node.
+func ways(t *testing.T, all []answered) (statuses [4]historyv1.Status, after [4]time.Duration) {
+	t.Helper()
+	for _, a := range all {
+		indexes := a.GetIndexes()
+		if len(indexes) == 0 {
+			indexes = []uint32{0, 1, 2, 3}
+		}
+		if len(indexes) != len(a.GetResult().GetStatuses()) {
+			t.Fatalf("an answer for %v says %v", indexes, a.GetResult())
+		}
+		for k, i := range indexes {
+			if statuses[i] != 0 {
+				t.Fatalf("heartbeat %d is answered twice", i)
+			}
+			statuses[i], after[i] = a.Result.Statuses[k], a.after
+		}
+	}
+	return statuses, after
+}
+
+const refused = historyv1.Status_STATUS_UNAVAILABLE
+
+func TestABatchIsAnsweredAtOnceWhenItsPartsAreDone(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
+		c.slow(2, 5*time.Millisecond)
+		p.send(2, true, at(uids, 2)...)
+		time.Sleep(time.Second) // of the bubble
+		all := p.take()
+		if len(all) != 1 || len(all[0].Indexes) > 0 || all[0].after > 10*time.Millisecond {
+			t.Fatalf("got %v, want one answer within 10ms", all)
+		}
+		if got, _ := ways(t, all); got != [4]historyv1.Status{stored, stored, stored, stored} {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+// A node that is slow is waited for by its own users alone.
+func TestPartsAreAnsweredWhenTheyAreDone(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
+		c.slow(2, 250*time.Millisecond)
+		p.send(2, true, at(uids, 2)...)
+		time.Sleep(time.Second) // of the bubble
+		got, after := ways(t, p.take())
+		if got != [4]historyv1.Status{stored, stored, stored, stored} {
+			t.Errorf("got %v", got)
+		}
+		for n, took := range after {
+			if n == 2 && took < 250*time.Millisecond || n != 2 && took != 20*time.Millisecond {
+				t.Errorf("node %d: after %v", n, took)
+			}
+		}
+	})
+}
+
+// One silent node of four: the users of the others are answered, its own are refused, at
+// first within half a second and then at once, and all is well soon after it is back.
+func TestASilentNodeStopsItsOwnUsersOnly(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
+		end := c.silence(3)
+		for n := range int64(120) {
+			p.send(uint64(2+n), true, at(uids, 2+n)...)
+			time.Sleep(100 * time.Millisecond) // of the bubble
+		}
+		all := p.take()
+		answers := map[uint64][]answered{}
+		for _, a := range all {
+			answers[a.Sequence] = append(answers[a.Sequence], a)
+		}
+		for seq, parts := range answers {
+			statuses := map[historyv1.Status]int{}
+			for _, a := range parts {
+				for _, s := range a.Result.Statuses {
+					statuses[s]++
+				}
+			}
+			if statuses[stored] != 3 || statuses[refused] != 1 {
+				t.Errorf("batch %d: %v", seq, statuses)
+			}
+		}
+		if len(answers) != 120 {
+			t.Errorf("%d of 120 batches were answered", len(answers))
+		}
+		c.mu.Lock()
+		asked := c.calls[3]
+		c.mu.Unlock()
+		if asked > 20 {
+			t.Errorf("the silent node was asked %d times in 12 s", asked)
+		}
+		end()
+		time.Sleep(time.Second) // of the bubble
+		p.send(500, true, at(uids, 500)...)
+		time.Sleep(time.Second) // of the bubble
+		if got, _ := ways(t, p.take()); got != [4]historyv1.Status{stored, stored, stored, stored} {
+			t.Errorf("a second after its return: %v", got)
+		}
+	})
+}
+
+// The first ones to find a node silent are refused within half a second, also where
+// nobody calls the other nodes.
+func TestTheFirstToFindANodeSilent(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *cluster, p *pipe, s *rpc.Server, uids [4]string) {
+		defer c.silence(3)()
+		time.Sleep(time.Minute) // of the bubble
+		began := time.Now()
+		_, err := s.Points(t.Context(), &historyv1.PointsRequest{Uid: uids[3], Objects: []*historyv1.Object{{Id: "film", Type: 1}}})
+		if took := time.Since(began); err == nil || took > 500*time.Millisecond {
+			t.Errorf("a read: %v after %v", err, took)
+		}
+		p.send(2, true, at(uids, 2)...)
+		time.Sleep(50 * time.Millisecond) // of the bubble
+		if got, _ := ways(t, p.take()); got != [4]historyv1.Status{stored, stored, stored, refused} {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+// Where all nodes are late none is given up.
+func TestNobodyIsRefusedWhenAllAreLate(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
+		for n := range 4 {
+			c.slow(n, 600*time.Millisecond)
+		}
+		for n := range int64(20) {
+			hbs := at(uids, 2)
+			for _, h := range hbs { // nobody waits for the answer before
+				h.ObjectId = fmt.Sprint("film", n)
+			}
+			p.send(uint64(2+n), true, hbs...)
+			time.Sleep(100 * time.Millisecond) // of the bubble
+		}
+		time.Sleep(20 * time.Second) // of the bubble
+		for _, a := range p.take() {
+			for _, s := range a.Result.Statuses {
+				if s == refused {
+					t.Fatalf("batch %d was refused after %v", a.Sequence, a.after)
+				}
+			}
+		}
+	})
+}
+
+// A batch does not wait long for the one before it, unless its caller wants them in order.
+func TestBatchesAreStoredSideBySide(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
+		c.slow(0, 200*time.Millisecond)
+		mine, others := at(uids, 2)[:1], at(uids, 2)[1:]
+		p.send(2, true, mine...)
+		p.send(3, true, others...)
+		time.Sleep(time.Second) // of the bubble
+		if all := p.take(); len(all) != 2 || all[0].Sequence != 3 || all[0].after != 5*time.Millisecond {
+			t.Errorf("side by side: %v", all)
+		}
+		mine, others = at(uids, 3)[:1], at(uids, 3)[1:]
+		p.send(4, false, mine...)
+		p.send(5, false, others...)
+		time.Sleep(time.Second) // of the bubble
+		if all := p.take(); len(all) != 2 || all[0].Sequence != 4 {
+			t.Errorf("in order: %v", all)
+		}
+	})
+}

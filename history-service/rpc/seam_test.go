@@ -1,0 +1,178 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// eventful is an archive whose next row is read just before something happens.
+type eventful struct {
+	history.Archive
+	next func()
+}
+
+func (e *eventful) Row(ctx context.Context, uid string) (history.Row, error) {
+	row, err := e.Archive.Row(ctx, uid)
+	if next := e.next; next != nil {
+		e.next = nil
+		next()
+	}
+	return row, err
+}
+
+// put puts n viewings of ann into the archive, newest first "0000" to n-1, in steps of a
+// second, the newest so many milliseconds ago.
+func put(t testing.TB, h *house, n int, ago int64) (ids []string) {
+	t.Helper()
+	var cells []history.Cell
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("%04d", i))
+		k := history.Key{UID: "ann", Object: history.Object{ID: ids[i], Type: 1}}
+		e := history.Event{Key: k, Kind: history.KindStop, At: start - ago - int64(i)*1000, Position: 200_000, Duration: 600_000, Session: "s1"}
+		cells = append(cells, history.Cell{Key: k, Record: whole(e.Record()).Successor(nil)})
+	}
+	for _, err := range h.db.Archive().Put(t.Context(), cells) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ids
+}
+
+// warmUp does to ann what a service does.
+func warmUp(t testing.TB, h *house, keep int) {
+	t.Helper()
+	row, err := h.db.Archive().Row(t.Context(), "ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(row.Items, history.NewestFirst)
+	w := history.Warmth{Items: row.Items, Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}
+	if len(row.Items) > keep {
+		w.Items, w.Floor = row.Items[:keep], row.Items[keep].Record.Version+1
+	}
+	if err := h.db.Cache().Warm(t.Context(), "ann", w); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReadOfAColdUserWhileItIsWarmed: the page is listed when the cache has nothing, and
+// the rest of it is read when the cache has all.
+func TestReadOfAColdUserWhileItIsWarmed(t *testing.T) {
+	for _, keep := range []int{30, 1000} {
+		for name, read := range reads {
+			h := newHouse(t)
+			ids := put(t, h, 60, 1000)
+			a := &eventful{Archive: h.db.Archive(), next: func() { warmUp(t, h, keep) }}
+			if got := read(t, h.idle(t, func(c *rpc.Config) { c.Archive = a })); !slices.Equal(got, ids) {
+				t.Errorf("%s, %d kept: got %d, want all %d", name, keep, len(got), len(ids))
+			}
+		}
+	}
+}
+
+// reads are the ways to read a history of up to 100 records.
+var reads = map[string]func(t *testing.T, s *rpc.Server) []string{
+	"list": func(t *testing.T, s *rpc.Server) []string {
+		t.Helper()
+		return list(t, s, &historyv1.ListRequest{Uid: "ann", Limit: 100})
+	},
+	"pages": func(t *testing.T, s *rpc.Server) []string {
+		t.Helper()
+		return list(t, s, &historyv1.ListRequest{Uid: "ann", Limit: 7})
+	},
+	"continue": func(t *testing.T, s *rpc.Server) (got []string) {
+		t.Helper()
+		return strings.Fields(goOn(t, s, &historyv1.ContinueRequest{Limit: 100}))
+	},
+}
+
+// TestPageBesideTheJob has objects from below the floor touched or deleted after a page's
+// row was read, and archived and dropped before the cache is asked for them. The page shows
+// none as it was, and what was deleted not at all.
+func TestPageBesideTheJob(t *testing.T) {
+	const keep, touched = 10, 12 // more than is kept, so that some are dropped again
+	for name, test := range map[string]struct {
+		touch func(s *rpc.Server, ids []string) error
+		shown bool
+	}{
+		"touched":                  {func(s *rpc.Server, ids []string) error { return stopAgo(t, s, ids, 0) }, true},
+		"touched by a late report": {func(s *rpc.Server, ids []string) error { return stopAgo(t, s, ids, 30_001) }, true},
+		"deleted":                  {func(s *rpc.Server, ids []string) error { return deleteAt(t, s, ids, 0) }, false},
+		"deleted as of before":     {func(s *rpc.Server, ids []string) error { return deleteAt(t, s, ids, start-40_000) }, false},
+	} {
+		h := smallHouse(t, keep)
+		ids := put(t, h, 60, 1000)
+		warmUp(t, h, keep)
+		a := &eventful{Archive: h.db.Archive()}
+		s := h.idle(t, func(c *rpc.Config) { c.Archive = a })
+		old := ids[45 : 45+touched]
+		a.next = func() {
+			if err := test.touch(s, old); err != nil {
+				t.Fatal(err)
+			}
+			archiveWhole(t, h, old...)
+			settle(t, h)
+		}
+		resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, it := range resp.GetItems() {
+			if !slices.Contains(old, it.GetObject().GetId()) {
+				continue
+			}
+			if n++; it.GetPositionMs() != 300_000 {
+				t.Errorf("%s: shown as it was: %v", name, it)
+			}
+		}
+		if want := map[bool]int{true: touched}[test.shown]; n != want {
+			t.Errorf("%s: %d of them are shown, want %d", name, n, want)
+		}
+		if got := list(t, s, &historyv1.ListRequest{Uid: "ann", Limit: 7}); len(got) != 60-touched+n || len(slices.Compact(slices.Sorted(slices.Values(got)))) != len(got) {
+			t.Errorf("%s: pages have %q", name, got)
+		}
+	}
+}
+
+// stopAgo has ann stop at 300 s of the objects, so many milliseconds ago.
+func stopAgo(t *testing.T, s *rpc.Server, ids []string, ago int64) error {
+	t.Helper()
+	for i, id := range ids {
+		apply(t, s, film("ann/"+id, stop, ago+int64(i), 300))
+	}
+	return nil
+}
+
+func deleteAt(t *testing.T, s *rpc.Server, ids []string, at int64) error {
+	t.Helper()
+	req := &historyv1.DeleteRequest{Uid: "ann", AtMs: at}
+	for _, id := range ids {
+		req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
+	}
+	_, err := s.Delete(t.Context(), req)
+	return err
+}
+
+// archiveWhole is archive of what the job has made whole.
+func archiveWhole(t *testing.T, h *house, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		k := history.Key{UID: "ann", Object: history.Object{ID: id, Type: 1}}
+		r := *h.db.Cache().Load(t.Context(), []history.Key{k})[0].Record
+		r.Partial = false
+		for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: &r}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package rpc_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// TestWarmUpBesideADelete: what is deleted, archived and dropped after the row of a warm-up
+// was read does not come back with it.
+func TestWarmUpBesideADelete(t *testing.T) {
+	const keep = 3
+	for name, remove := range map[string]func(s *rpc.Server, ids []string) error{
+		"deleted":              func(s *rpc.Server, ids []string) error { return deleteAt(t, s, ids, 0) },
+		"deleted as of before": func(s *rpc.Server, ids []string) error { return deleteAt(t, s, ids, start-500) },
+		"cleared": func(s *rpc.Server, _ []string) error {
+			_, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"})
+			return err
+		},
+	} {
+		h := smallHouse(t, keep)
+		ids := put(t, h, 20, 1000)
+		a := &eventful{Archive: h.db.Archive()}
+		a.next = func() { // of a cold user
+			if err := remove(h.idle(t), ids); err != nil {
+				t.Fatal(err)
+			}
+			if name != "cleared" {
+				archiveWhole(t, h, ids...)
+			}
+			settle(t, h)
+		}
+		s := h.service(t, func(c *rpc.Config) { c.Archive, c.Keep = a, 1000 })
+		for _, id := range ids {
+			if it := point(t, s, "ann", id); it != nil {
+				t.Errorf("%s: it is seen again: %v", name, it)
+			}
+		}
+		if got := list(t, s, &historyv1.ListRequest{Uid: "ann"}); len(got) > 0 {
+			t.Errorf("%s: the list has %q", name, got)
+		}
+	}
+}
+
+// busy is a cache in which others write first, so many times.
+type busy struct {
+	rpc.Cache
+	first func()
+	times int
+}
+
+func (b *busy) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	if b.times > 0 {
+		b.times--
+		b.first()
+	}
+	return b.Cache.Apply(ctx, writes)
+}
+
+// TestWarmUpBesideAWriter: the row is folded into what was reported of a cold user, also
+// where the user goes on meanwhile.
+func TestWarmUpBesideAWriter(t *testing.T) {
+	h := newHouse(t)
+	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
+	e := history.Event{Key: k, Kind: history.KindFinish, At: start - 60_000, Position: 99_000, Duration: 100_000, Session: "s0"}
+	for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: whole(e.Record()).Successor(nil)}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := h.idle(t)
+	apply(t, other, beat("ann/7", progress, 5000, 20))
+	at := int64(5000)
+	b := &busy{Cache: h.db.Cache(), times: 3}
+	b.first = func() { at -= 1000; apply(t, other, beat("ann/7", progress, at, 20+at/1000)) }
+	s := h.service(t, func(c *rpc.Config) { c.Cache = b })
+	if it := point(t, s, "ann", "none"); it != nil {
+		t.Errorf("got %v", it)
+	}
+	r := h.db.Cache().Load(t.Context(), []history.Key{k})[0].Record
+	if r.Plays() != 1 || r.Version.Time() != start-2000 || r.CellTime <= 0 || r.Settled() {
+		t.Errorf("the cache has %+v, want one play and the last report, not settled", r)
+	}
+}
+
+// TestWarmUpOfManyTombstones: they take no room from records.
+func TestWarmUpOfManyTombstones(t *testing.T) {
+	h := newHouse(t)
+	ids := put(t, h, 5, 100_000)
+	var cells []history.Cell
+	for i := range 20 {
+		k := history.Key{UID: "ann", Object: history.Object{ID: "gone" + string(rune('a'+i)), Type: 1}}
+		e := history.Event{Key: k, Kind: history.KindDelete, At: start - int64(i)}
+		cells = append(cells, history.Cell{Key: k, Record: whole(e.Record()).Successor(nil)})
+	}
+	for _, err := range h.db.Archive().Put(t.Context(), cells) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := h.service(t, func(c *rpc.Config) { c.Keep = 10 })
+	for _, id := range ids {
+		if it := point(t, s, "ann", id); it == nil {
+			t.Errorf("%s is not in the cache", id)
+		}
+	}
+}

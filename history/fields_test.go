@@ -1,0 +1,147 @@
+package history_test
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+)
+
+// fill gives every field of a value, all the way down, something that differs from zero.
+func fill(v reflect.Value, n int) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), n+i)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), n)
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, n)
+		fill(value, n)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.String:
+		v.SetString(fmt.Sprint("text", n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int64:
+		v.SetInt(int64(n + 1))
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+		v.SetUint(uint64(n + 1))
+	default:
+		panic("fill: teach me " + v.Kind().String())
+	}
+}
+
+// notContent are the fields that tell two contents apart without being one.
+var notContent = map[string]bool{"Revision": true, "CellTime": true}
+
+// TestEveryFieldOfARecord fills one field after the other of a record: [history.Same] sees
+// it, the fold with a record that lacks it keeps it in either order, and a delete later
+// than everything takes it away.
+func TestEveryFieldOfARecord(t *testing.T) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
+		t.Run(f.Name, func(t *testing.T) {
+			with := filled(f.Name)
+			without := base()
+			if got := history.Same(with, without); got != notContent[f.Name] {
+				t.Errorf("Same of a record with and one without: %v", got)
+			}
+			if notContent[f.Name] || f.Name == "Partial" { // which needs both to be
+				return
+			}
+			one, other := history.Merge(with, without), history.Merge(without, with)
+			if !history.Same(one, other) {
+				t.Errorf("the fold depends on the order:\n%+v\n%+v", one, other)
+			}
+			if !history.Same(one, history.Merge(one, with)) || !history.Same(one, history.Merge(without, one)) {
+				t.Errorf("the fold with what it contains changes it: %+v", one)
+			}
+			got, want := reflect.ValueOf(*one).FieldByIndex(f.Index), reflect.ValueOf(*with).FieldByIndex(f.Index)
+			if !reflect.DeepEqual(got.Interface(), want.Interface()) {
+				t.Errorf("the fold has %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// base is a record in which every field may have its say.
+func base() *history.Record {
+	return &history.Record{Version: history.VersionOf(epoch, history.RankProgress), State: history.StatePlaying, Early: true}
+}
+
+// filled is base with one field more, and what belongs to it.
+func filled(name string) *history.Record {
+	r := base()
+	fill(reflect.ValueOf(r).Elem().FieldByName(name), 40)
+	at := epoch - 1000
+	v := history.VersionOf(at, history.RankStop)
+	switch name {
+	case "Version":
+		r.Version = history.VersionOf(epoch+1, history.RankStop)
+	case "Early":
+		r.Early = false
+	case "Firm":
+		r.Firm = history.Firm{Version: v, Position: 7}
+	case "Duration", "DurationVersion":
+		r.Duration, r.DurationVersion = 9, v
+	case "Meta", "MetaVersion":
+		r.Meta, r.MetaVersion = map[string]string{"k": "v"}, v
+	case "Unknown", "UnknownVersion":
+		r.Unknown, r.UnknownVersion = "\x01", v
+	case "PlaysBefore", "PlaysBeforeAt":
+		r.PlaysBefore, r.PlaysBeforeAt = 3, at
+	case "WatchedBefore", "WatchedBeforeAt":
+		r.WatchedBefore, r.WatchedBeforeAt = 4, at
+	case "Reset":
+		r.Reset = at
+	case "State":
+		r.State = history.StateStopped
+	}
+	return r
+}
+
+// TestEveryFieldOfAnEvent changes one field after the other of an event: its record is
+// another one, and has the value where it has a field of that name. Of the key nothing is
+// in the record, which is stored under it.
+func TestEveryFieldOfAnEvent(t *testing.T) {
+	event := func() *history.Event {
+		return &history.Event{
+			Key:  history.Key{UID: "u", Object: history.Object{ID: "1", Type: 1}},
+			Kind: history.KindProgress, At: epoch, Position: 300_000, Duration: 600_000, Session: "s", Device: "d",
+			Meta: map[string]string{"k": "v"}, StartedAt: epoch - 5000, Watched: 5400, Speed: 110,
+		}
+	}
+	base := event().Record()
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Event]()) {
+		e := event()
+		value := reflect.ValueOf(e).Elem().FieldByIndex(f.Index)
+		other(value)
+		e.Clamp() // where the speed counts
+		r := e.Record()
+		if same, want := history.Same(r, base), f.Name == "Key"; same != want {
+			t.Errorf("%s: the same record: %v, want %v\n%+v", f.Name, same, want, r)
+		}
+		if kept := reflect.ValueOf(*r).FieldByName(f.Name); kept.IsValid() && !reflect.DeepEqual(kept.Interface(), value.Interface()) {
+			t.Errorf("%s: the record has %v, want %v", f.Name, kept, value)
+		}
+	}
+}
+
+// other makes a legal value another one: times are an hour earlier, other numbers half.
+func other(v reflect.Value) {
+	switch {
+	case v.Kind() == reflect.Int64 && v.Int() > epoch/2:
+		v.SetInt(v.Int() - 3_600_000)
+	case v.Kind() == reflect.Int64:
+		v.SetInt(v.Int() / 2)
+	case v.Kind() == reflect.Uint8:
+		v.SetUint(v.Uint() + 1)
+	default:
+		fill(v, 40)
+	}
+}

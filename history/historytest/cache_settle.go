@@ -1,0 +1,208 @@
+package historytest
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/playhead/playhead/history"
+)
+
+// settleStanding settles a content that the cache holds: nothing of it changes but the bit.
+func settleStanding(c *cacheCase) {
+	uid := c.user()
+	k, other := key(uid, 1, 1), key(uid, 1, 2)
+	r, stays := c.put(k, c.record(0)), c.put(other, c.record(1))
+	c.settle(content(k, r))
+	c.marked(uid, other)
+	c.holds(k, settled(r))
+	c.holds(other, stays)
+	c.lists(uid, history.Query{Limit: 10},
+		history.Item{Object: other.Object, Record: stays}, history.Item{Object: k.Object, Record: settled(r)})
+}
+
+// settleOther settles contents that the cache does not hold: an older one, one that never
+// was, and none at all.
+func settleOther(c *cacheCase) {
+	uid := c.user()
+	k := key(uid, 1, 1)
+	old := c.put(k, c.record(0))
+	r := c.record(1)
+	c.applied(history.Write{Key: k, Record: r, Base: old.Revision})
+	for _, other := range []history.Content{content(k, old), content(k, settled(old)), {Key: k, Revision: 42}, {Key: k}} {
+		c.settle(other)
+		c.marked(uid, k)
+		c.holds(k, r)
+	}
+	c.settle(content(key(uid, 1, 2), r))
+	c.marked(uid, k)
+	c.holds(key(uid, 1, 2), nil)
+	c.applied(history.Write{Key: k, Record: c.record(2), Base: r.Revision})
+}
+
+// settleAbsent settles keys without a record under the revision 0, which says that the
+// archive need not have anything. Any other revision says nothing about them.
+func settleAbsent(c *cacheCase) {
+	uid := c.user()
+	k := key(uid, 1, 1)
+	c.settle(history.Content{Key: k}, history.Content{Key: key(uid, 1, 2), Revision: 7})
+	c.marked(uid)
+	c.holds(k, nil)
+	r := c.put(k, c.record(0))
+	c.settle(history.Content{Key: k})
+	c.marked(uid, k)
+	c.holds(k, r)
+}
+
+// settleAgain settles a content twice, under either revision, and after it was written over.
+func settleAgain(c *cacheCase) {
+	k := key(c.user(), 1, 1)
+	r := c.archive(k, c.record(0))
+	c.settle(content(k, r), content(key(k.UID, 1, 2), r))
+	c.settle(history.Content{Key: k, Revision: r.Revision &^ history.SettledBit})
+	c.holds(k, r)
+	c.marked(k.UID)
+	next := c.record(1)
+	c.applied(history.Write{Key: k, Record: next, Base: r.Revision})
+	c.settle(content(k, r))
+	c.holds(k, next)
+	c.marked(k.UID, k)
+}
+
+// settleUser settles the user's own state, which has a revision of its own.
+func settleUser(c *cacheCase) {
+	uid := c.user()
+	own := history.UserKey(uid)
+	c.settle(history.Content{Key: own})
+	c.clear(uid, 9, 0)
+	first := c.load(own).User.Revision
+	for _, other := range []uint64{0, first + 1} {
+		c.settle(history.Content{Key: own, Revision: other})
+		c.marked(uid, own)
+	}
+	c.pause(uid, false, 100)
+	c.settle(history.Content{Key: own, Revision: first})
+	c.marked(uid, own)
+	before := c.load(own).User
+	c.settle(history.Content{Key: own, Revision: before.Revision})
+	c.marked(uid)
+	if after := c.load(own).User; after.Pause != before.Pause || after.Revision != before.Revision || after.Cleared[9] != before.Cleared[9] {
+		c.Errorf("settled: got %+v, want %+v", after, before)
+	}
+	c.settle(history.Content{Key: own, Revision: before.Revision})
+}
+
+// settleBesideWrites settles what it has just read while others write, some of them without
+// ever asking for a mark. At every moment a record is settled or its key has a mark, and
+// what is settled was read as it is.
+func settleBesideWrites(c *cacheCase) {
+	k := key(c.user(), 1, 1)
+	c.put(k, c.record(0))
+	var done atomic.Bool
+	var writers, settler sync.WaitGroup
+	for w := range 3 {
+		writers.Go(func() { c.writeOn(k, 60, w == 0) })
+	}
+	archived := map[uint64]bool{}
+	settler.Go(func() {
+		for !done.Load() {
+			r := c.load(k).Record
+			archived[r.Revision&^history.SettledBit] = true
+			c.settle(content(k, r))
+			if r = c.load(k).Record; r.Settled() && !archived[r.Revision&^history.SettledBit] {
+				c.Errorf("revision %x is settled, and nobody said so", r.Revision)
+			}
+		}
+	})
+	writers.Wait()
+	done.Store(true)
+	settler.Wait()
+	if r := c.load(k).Record; r.Settled() == c.marks(k.UID)[k] {
+		c.Errorf("at the end: settled %t, and a mark %t; want one of them", r.Settled(), r.Settled())
+	}
+	c.settle(content(k, c.load(k).Record))
+	c.marked(k.UID)
+}
+
+// writeOn writes on what is there, n times.
+func (c *cacheCase) writeOn(k history.Key, n int, mark bool) {
+	base := c.load(k).Record
+	for i := 0; i < n; {
+		w := history.Write{Key: k, Record: c.record(int64(i)), Base: base.Revision, Mark: mark}
+		out := c.Apply(c.Context(), []history.Write{w})[0]
+		switch out.Status {
+		case history.Applied:
+			base = w.Record
+			i++
+		case history.Conflict:
+			base = out.Current.Record
+		default:
+			c.Errorf("Apply(%s): %v", k, out.Err)
+			return
+		}
+	}
+}
+
+// settleBesidePause settles while recording is switched off and on.
+func settleBesidePause(c *cacheCase) {
+	uid := c.user()
+	keys := []history.Key{key(uid, 1, 1), key(uid, 1, 2), key(uid, 1, 3)}
+	for _, k := range keys {
+		c.put(k, c.record(0))
+	}
+	c.race(func() {
+		for n := range 20 {
+			if _, err := c.Pause(c.Context(), uid, n%2 == 1, c.start+int64(n)); err != nil {
+				c.Errorf("Pause(%s): %v", uid, err)
+			}
+		}
+	}, func() bool {
+		for _, k := range keys[:2] {
+			e := c.Load(c.Context(), []history.Key{k})[0]
+			if e.Err != nil || e.Record == nil || c.Settle(c.Context(), []history.Content{content(k, e.Record)}) != nil {
+				return c.was("Load and Settle", e, false)
+			}
+		}
+		return true
+	})
+	marks := c.marks(uid)
+	for _, k := range keys {
+		if r := c.load(k).Record; r.Settled() == marks[k] || k == keys[2] && !marks[k] {
+			c.Errorf("%s: settled %t, has a mark %t", k, r.Settled(), marks[k])
+		}
+	}
+}
+
+// settleMany settles every other of a thousand records in one call.
+func settleMany(c *cacheCase) {
+	var writes []history.Write
+	for range 100 {
+		uid := c.user()
+		for n := range 10 {
+			writes = append(writes, history.Write{Key: key(uid, 1, n), Record: c.record(0)})
+		}
+	}
+	var contents []history.Content
+	for i, out := range c.Apply(c.Context(), writes) {
+		if out.Status != history.Applied {
+			c.Fatalf("Apply(%s): got %+v", writes[i].Key, out)
+		}
+		if i%2 == 0 {
+			contents = append(contents, content(writes[i].Key, writes[i].Record))
+		}
+	}
+	slices.SortFunc(contents, func(a, b history.Content) int { return int(a.Revision%7) - int(b.Revision%7) })
+	c.settle(contents...)
+	for i := 0; i < len(writes); i += 10 {
+		uid := writes[i].Key.UID
+		var left []history.Key
+		for n := range 10 {
+			want := settled(writes[i+n].Record)
+			if n%2 == 1 {
+				left, want = append(left, key(uid, 1, n)), writes[i+n].Record
+			}
+			c.holds(key(uid, 1, n), want)
+		}
+		c.marked(uid, left...)
+	}
+}

@@ -1,0 +1,95 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	driver "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/kafka"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// reread returns what comes again of all buckets, by key.
+func reread(ctx context.Context, q *kafka.Queue) (got map[history.Key]int, err error) {
+	buckets := make([]history.Bucket, history.Buckets)
+	for i := range buckets {
+		buckets[i] = history.Bucket(i)
+	}
+	got = map[history.Key]int{}
+	err = q.Reread(ctx, buckets, time.Now().Add(-time.Hour), func(_ context.Context, keys []history.Announcement) error {
+		for _, k := range keys {
+			got[k.Key]++
+		}
+		return nil
+	})
+	return got, err
+}
+
+func TestRereadPassesPoisonOver(t *testing.T) {
+	cfg := fresh(t, cluster(t).ListenAddrs())
+	cfg.Partitions = 1
+	q := open(t, cfg)
+	publish(t, q, announced(10))
+	w := driver.Writer{Addr: driver.TCP(cfg.Brokers...), Topic: cfg.Topic, BatchSize: 1, RequiredAcks: driver.RequireAll}
+	if err := w.WriteMessages(t.Context(), driver.Message{Value: []byte("not a batch")}); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
+	publish(t, q, announced(20)[10:])
+	if got, err := reread(t.Context(), q); err != nil || len(got) != 20 {
+		t.Errorf("got %d keys, %v, want 20", len(got), err)
+	}
+}
+
+func TestRereadWhatRetentionLeft(t *testing.T) {
+	c := cluster(t)
+	cfg := fresh(t, c.ListenAddrs())
+	cfg.Partitions = 1
+	q := open(t, cfg)
+	for i := range 5 {
+		publish(t, q, announced(10)[2*i:2*i+2])
+	}
+	if err := c.DeleteRecords(cfg.Topic, 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := reread(t.Context(), q); err != nil || len(got) != 4 {
+		t.Errorf("got %d keys, %v, want the 4 that are left", len(got), err)
+	}
+	deleteTopic(t, cfg)
+	if got, err := reread(t.Context(), open(t, kafka.Config{Brokers: cfg.Brokers, Topic: cfg.Topic + "-other"})); err != nil || len(got) != 0 {
+		t.Errorf("of a new topic: got %d keys, %v", len(got), err)
+	}
+}
+
+// TestRereadBesideABrokenPartition has one partition fail: the others are read, and the
+// caller is told that it is not all.
+func TestRereadBesideABrokenPartition(t *testing.T) {
+	c := cluster(t)
+	cfg := fresh(t, c.ListenAddrs())
+	cfg.Partitions = 4
+	q := open(t, cfg)
+	publish(t, q, announced(1000))
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Partitions: []int32{2}, Err: kerr.KafkaStorageError, Count: -1})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	got, err := reread(ctx, q)
+	if !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, history.ErrUnavailable)
+	}
+	for _, k := range announced(1000) {
+		want := 1
+		if wire.PartitionOf(history.BucketOf(k.Key.UID), 4) == 2 {
+			want = 0
+		}
+		if got[k.Key] != want {
+			t.Errorf("%s: came %d times, want %d", k.Key, got[k.Key], want)
+		}
+	}
+}

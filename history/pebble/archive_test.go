@@ -1,0 +1,124 @@
+package pebble_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/historytest"
+	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// TestArchiveEqualCellTimes puts two contents with one cell time in both orders, in one
+// call and in two: nothing of either is lost, and what stands stays where they are equal.
+func TestArchiveEqualCellTimes(t *testing.T) {
+	archive := open(t, t.TempDir(), pebble.Config{}).Archive()
+	at := now()
+	one, other := beat(at), beat(at)
+	one.Completions = []history.Completion{{At: at - 10, Viewing: 1}}
+	other.Completions = []history.Completion{{At: at - 20, Viewing: 2}}
+	both, again := history.Merge(one, other), *one
+	again.Revision++
+	for n, test := range []struct {
+		calls [][]*history.Record
+		want  *history.Record
+	}{
+		{[][]*history.Record{{one}, {other}}, both},
+		{[][]*history.Record{{other}, {one}}, both},
+		{[][]*history.Record{{one, other}}, both},
+		{[][]*history.Record{{one}, {&again}}, one},
+		{[][]*history.Record{{one, &again}}, one},
+		{[][]*history.Record{{one}, {other}, {one}}, both},
+	} {
+		k := viewing(1, n)
+		for _, records := range test.calls {
+			var cells []history.Cell
+			for _, r := range records {
+				cells = append(cells, history.Cell{Key: k, Record: r})
+			}
+			if errs := archive.Put(t.Context(), cells); errs != nil {
+				t.Fatal(errs)
+			}
+		}
+		got, err := archive.Get(t.Context(), []history.Key{k})
+		if err != nil || !reflect.DeepEqual(got[0].Record, test.want) {
+			t.Errorf("%d: got %+v, %v; want %+v", n, got[0].Record, err, test.want)
+		}
+	}
+}
+
+// TestArchiveDamage leaves out what cannot be read, says so once, and serves the rest.
+// The next put mends it, whatever cell time the bytes seem to have.
+func TestArchiveDamage(t *testing.T) {
+	var log bytes.Buffer
+	registry := prometheus.NewPedanticRegistry()
+	archive := open(t, t.TempDir(), pebble.Config{Logger: slog.New(slog.NewTextHandler(&log, nil)), Registry: registry}).Archive()
+	keys := []history.Key{viewing(1, 1), viewing(1, 2), viewing(1, 3), viewing(1, 4)}
+	r := beat(now())
+	for _, k := range keys {
+		if errs := archive.Put(t.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+	late := *r
+	late.CellTime += 1 << 40
+	ahead := append(wire.AppendRecord(nil, &late), 0xff)
+	archive.Damage(keys[1], "", []byte("not a record"))
+	archive.Damage(keys[2], "", ahead)
+	archive.Damage(keys[3], "no object", []byte("?"))
+
+	for range 2 {
+		row, err := archive.Row(t.Context(), keys[0].UID)
+		if err != nil || len(row.Items) != 2 || len(row.Damaged) != 3 {
+			t.Fatalf("row: got %+v, %v; want two items and three damaged cells", row, err)
+		}
+		for _, d := range row.Damaged {
+			if !errors.Is(d.Err, history.ErrPermanent) || errors.Is(d.Err, history.ErrUnavailable) || len(d.Bytes) == 0 {
+				t.Errorf("damage: got %+v, want the bytes and ErrPermanent", d)
+			}
+		}
+		if row.Damaged[1].Object != keys[1].Object || row.Damaged[2].Object != keys[2].Object {
+			t.Errorf("damage: got %+v, want the objects %v and %v", row.Damaged, keys[1].Object, keys[2].Object)
+		}
+		entries, err := archive.Get(t.Context(), keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range entries {
+			damaged := i == 1 || i == 2
+			if errors.Is(e.Err, history.ErrPermanent) != damaged || errors.Is(e.Err, history.ErrUnavailable) || (e.Record == nil) != damaged {
+				t.Errorf("get %s: got %+v, want it damaged: %t", keys[i], e, damaged)
+			}
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 || families[0].GetMetric()[0].GetCounter().GetValue() != 3 {
+		t.Errorf("metrics: got %v, %v; want three damaged cells", families, err)
+	}
+	for _, column := range []string{keys[1].Object.String(), keys[2].Object.String(), `"no object"`} {
+		if n := strings.Count(log.String(), "row="+keys[0].UID+" column="+column+" "); n != 1 {
+			t.Errorf("column %s: got %d lines, want 1 in\n%s", column, n, log.String())
+		}
+	}
+
+	for _, k := range keys[1:3] {
+		if errs := archive.Put(t.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+	if row, err := archive.Row(t.Context(), keys[0].UID); err != nil || len(row.Items) != 4 {
+		t.Errorf("row after another put: got %+v, %v; want four items", row, err)
+	}
+}
+
+func TestArchiveDamageBySuite(t *testing.T) {
+	archive := open(t, t.TempDir(), pebble.Config{}).Archive()
+	historytest.ArchiveDamage(t, archive, func(k history.Key, _ int64, value []byte) { archive.Damage(k, "", value) })
+}

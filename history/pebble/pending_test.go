@@ -1,0 +1,170 @@
+package pebble_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// answers are calls whose answers rely on a change that is not on disk yet.
+type answers struct {
+	change  string
+	make    func(ctx context.Context, db *pebble.DB) error // of the users 1 and 2
+	relying map[string]func(ctx context.Context, db *pebble.DB) error
+}
+
+// others reads all of a user whom no change concerns.
+func others(ctx context.Context, db *pebble.DB) error {
+	k := viewing(3, 1)
+	_, listing := db.Cache().List(ctx, k.UID, history.Query{Limit: 10})
+	_, getting := db.Archive().Get(ctx, []history.Key{k})
+	_, row := db.Archive().Row(ctx, k.UID)
+	seen := db.Days().See(ctx, []history.Sighting{{UID: k.UID, Day: 1}})[0]
+	return errors.Join(db.Cache().Load(ctx, []history.Key{k})[0].Err, listing, getting, row, seen.Err)
+}
+
+func readers(at int64) []answers {
+	k := viewing(1, 1)
+	r := beat(at)
+	load := func(ctx context.Context, db *pebble.DB) error {
+		return db.Cache().Load(ctx, []history.Key{viewing(3, 1), k})[1].Err
+	}
+	list := func(ctx context.Context, db *pebble.DB) error {
+		_, err := db.Cache().List(ctx, k.UID, history.Query{Limit: 10})
+		return err
+	}
+	put := func(ctx context.Context, db *pebble.DB) error {
+		return errors.Join(db.Archive().Put(ctx, []history.Cell{{Key: k, Record: r}})...)
+	}
+	get := func(ctx context.Context, db *pebble.DB) error {
+		_, err := db.Archive().Get(ctx, []history.Key{viewing(3, 1), k})
+		return err
+	}
+	row := func(ctx context.Context, db *pebble.DB) error {
+		_, err := db.Archive().Row(ctx, k.UID)
+		return err
+	}
+	see := func(ctx context.Context, db *pebble.DB) error {
+		return db.Days().See(ctx, []history.Sighting{{UID: k.UID, Day: 2}})[0].Err
+	}
+	return []answers{
+		{"apply", func(ctx context.Context, db *pebble.DB) error {
+			return db.Cache().Apply(ctx, []history.Write{{Key: k, Record: r}})[0].Err
+		}, map[string]func(context.Context, *pebble.DB) error{
+			"load": load, "list": list,
+		}},
+		{"clear", func(ctx context.Context, db *pebble.DB) error {
+			_, err := db.Cache().Clear(ctx, k.UID, history.Clear{Until: at})
+			return err
+		}, map[string]func(context.Context, *pebble.DB) error{
+			"load": load, "list": list,
+		}},
+		{"pause", func(ctx context.Context, db *pebble.DB) error {
+			_, err := db.Cache().Pause(ctx, k.UID, false, at-5000)
+			return err
+		}, map[string]func(context.Context, *pebble.DB) error{
+			"load": load, "list": list,
+		}},
+		{"put", put, map[string]func(context.Context, *pebble.DB) error{"get": get, "row": row, "put again": put}},
+		{"clear archive", func(ctx context.Context, db *pebble.DB) error {
+			return db.Archive().PutUser(ctx, k.UID, history.User{Cleared: map[uint32]int64{0: at}})
+		}, map[string]func(context.Context, *pebble.DB) error{"get": get, "row": row}},
+		{"see", see, map[string]func(context.Context, *pebble.DB) error{"see again": see}},
+	}
+}
+
+// TestAnswersWaitForTheDisk makes a change, of which the fsync does not return, and calls
+// whose answers rely on it: none returns before it is on disk. Who relies on nothing of
+// it does not wait.
+func TestAnswersWaitForTheDisk(t *testing.T) {
+	for _, test := range readers(now()) {
+		t.Run(test.change, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { waitsForTheDisk(t, test) })
+		})
+	}
+}
+
+func waitsForTheDisk(t *testing.T, test answers) {
+	d := newDisk()
+	db := open(t, "store", pebble.Config{}.On(d))
+	put(t, db.Cache(), viewing(3, 1))
+	db.Days().See(t.Context(), []history.Sighting{{UID: viewing(3, 1).UID, Day: 1}})
+	must(t, others(t.Context(), db))
+
+	disk := d.stall()
+	var all sync.WaitGroup
+	var returned atomic.Int64
+	call := func(f func(context.Context, *pebble.DB) error) {
+		all.Go(func() {
+			must(t, f(t.Context(), db))
+			returned.Add(1)
+		})
+		synctest.Wait()
+	}
+	call(test.make)
+	for name, f := range test.relying {
+		before := returned.Load()
+		if call(f); returned.Load() != before {
+			t.Errorf("%s returned before the change was on disk", name)
+		}
+	}
+	before := returned.Load()
+	if call(others); returned.Load() != before+1 {
+		t.Error("who relies on nothing of the change waits for it")
+	}
+	lost := d.mem.CrashClone(vfs.CrashCloneCfg{})
+	d.stalled.Store(nil)
+	close(disk.release)
+	all.Wait()
+
+	if test.change == "apply" { // it would indeed have been lost
+		db := open(t, "store", pebble.Config{}.On(lost))
+		if e := db.Cache().Load(t.Context(), []history.Key{viewing(1, 1)})[0]; e.Record != nil || e.Err != nil {
+			t.Errorf("after a crash before the sync: got %+v, want nothing", e)
+		}
+	}
+}
+
+// TestAnswersFailWithTheDisk makes a change of which the fsync fails, and calls whose
+// answers rely on it, while it is under way and later: all fail.
+func TestAnswersFailWithTheDisk(t *testing.T) {
+	for _, test := range readers(now()) {
+		t.Run(test.change, func(t *testing.T) {
+			d := newDisk()
+			db, err := pebble.Open("store", pebble.Config{}.On(d))
+			if err != nil {
+				t.Fatal(err)
+			}
+			disk := d.stall()
+			var all sync.WaitGroup
+			fails := func(name string, f func(context.Context, *pebble.DB) error) {
+				if err := f(t.Context(), db); !errors.Is(err, history.ErrUnavailable) {
+					t.Errorf("%s: got %v, want ErrUnavailable", name, err)
+				}
+			}
+			all.Go(func() { fails("the change", test.make) })
+			<-disk.begun
+			for name, f := range test.relying {
+				all.Go(func() { fails(name, f) })
+			}
+			disk.release <- syscall.EIO
+			all.Wait()
+			for name, f := range test.relying {
+				fails(name+" later", f)
+			}
+			close(disk.release)
+			if err := db.Close(); !errors.Is(err, syscall.EIO) {
+				t.Errorf("close: got %v, want EIO", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package clock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/clock"
+)
+
+// world has a true time, which is that of the bubble, and two clocks that may be wrong.
+type world struct {
+	mu             sync.Mutex    // held by the test but while it waits, and by who looks at the clocks
+	cache, machine time.Duration // how far each is ahead
+	away           bool
+	*clock.Clock
+}
+
+func (w *world) reference(context.Context) (time.Time, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.away {
+		return time.Time{}, errors.New("away")
+	}
+	return time.Now().Add(w.cache).Round(0), nil
+}
+
+func inBubble(t *testing.T, machine time.Duration, test func(*testing.T, *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{machine: machine}
+		w.Clock = clock.New(clock.Config{
+			Reference: w.reference, Wall: func() time.Time {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return time.Now().Add(w.machine).Round(0)
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { _ = w.Run(ctx); close(done) }()
+		synctest.Wait()
+		w.mu.Lock()
+		test(t, w)
+		w.mu.Unlock()
+		cancel()
+		<-done
+	})
+}
+
+// want checks how far the clock is ahead of the true time, and whether it says so.
+func (w *world) want(t *testing.T, when string, ahead time.Duration, ready bool) {
+	t.Helper()
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	time.Sleep(3 * time.Second)
+	synctest.Wait()
+	if got := time.Until(w.Now()).Round(10 * time.Millisecond); got != ahead {
+		t.Errorf("%s: the clock is %v ahead, want %v", when, got, ahead)
+	}
+	if err := w.Check(t.Context()); (err == nil) != ready {
+		t.Errorf("%s: check says %v, want ready %v", when, err, ready)
+	}
+}
+
+// TestSmallDifference: services whose machines differ a little have one time.
+func TestSmallDifference(t *testing.T) {
+	inBubble(t, 300*time.Millisecond, func(t *testing.T, w *world) {
+		w.want(t, "machine 300 ms ahead", 0, true)
+		w.machine = -time.Second
+		w.want(t, "machine 1 s behind", 0, true)
+	})
+}
+
+func TestCacheJumps(t *testing.T) {
+	for _, jump := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
+		inBubble(t, 0, func(t *testing.T, w *world) {
+			w.want(t, "at first", 0, true)
+			w.cache = jump
+			w.want(t, "the cache's clock jumped", 0, false)
+			if err := w.Err(); err != nil {
+				t.Errorf("the cache's clock jumped: %v, but the time is known", err)
+			}
+			w.away = true
+			w.want(t, "the cache is away", 0, false)
+			w.away, w.cache = false, 0
+			w.want(t, "the cache's clock is right again", 0, true)
+		})
+	}
+}
+
+func TestMachineJumps(t *testing.T) {
+	inBubble(t, 0, func(t *testing.T, w *world) {
+		w.machine = 2 * time.Minute
+		w.want(t, "the machine's clock jumped", 0, false)
+		w.machine = 0
+		w.want(t, "it is right again", 0, true)
+	})
+}
+
+// TestBothJump is a machine that slept, which its monotonic clock does not tell.
+func TestBothJump(t *testing.T) {
+	inBubble(t, 0, func(t *testing.T, w *world) {
+		w.cache, w.machine = time.Hour, time.Hour
+		w.want(t, "both jumped", time.Hour, true)
+	})
+}
+
+// TestWrongAtTheStart: nobody can tell which of two clocks is wrong, so that nothing may
+// be stored.
+func TestWrongAtTheStart(t *testing.T) {
+	inBubble(t, 2*time.Minute, func(t *testing.T, w *world) {
+		w.want(t, "at first", 2*time.Minute, false)
+		if err := w.Err(); !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("got %v, want unavailable", err)
+		}
+		w.machine = time.Second
+		w.want(t, "then they agree", 0, true)
+		if err := w.Err(); err != nil {
+			t.Errorf("then they agree: %v", err)
+		}
+	})
+}
+
+// A slow answer is waited for, since its connection is lost with a call that is given up;
+// but it says nothing.
+func TestSlowAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clock.New(clock.Config{Reference: func(ctx context.Context) (time.Time, error) {
+			time.Sleep(1200 * time.Millisecond)
+			if ctx.Err() != nil {
+				t.Error("the call was given up")
+			}
+			return time.Now(), nil
+		}})
+		c.Measure(t.Context())
+		if c.Err() == nil {
+			t.Error("the time is known from an answer that took 1.2 s")
+		}
+	})
+}

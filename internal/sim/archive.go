@@ -1,0 +1,127 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Archive is a [history.Archive] in memory, written from the contract alone.
+type Archive struct {
+	mu sync.Mutex // for who calls it from many goroutines; the simulator does not
+	// Now is the clock of what expires, in Unix milliseconds.
+	Now  func() int64
+	rows map[string]*row
+}
+
+type row struct {
+	user  history.User // clear marks and pause
+	cells map[history.Object]*history.Record
+}
+
+var _ history.Archive = (*Archive)(nil)
+
+// NewArchive returns an empty archive.
+func NewArchive(now func() int64) *Archive { return &Archive{Now: now, rows: make(map[string]*row)} }
+
+func (a *Archive) row(uid string) *row {
+	r := a.rows[uid]
+	if r == nil {
+		r = &row{cells: make(map[history.Object]*history.Record)}
+		a.rows[uid] = r
+	}
+	return r
+}
+
+// Put implements [history.Archive].
+func (a *Archive) Put(_ context.Context, cells []history.Cell) []error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range cells {
+		a.put(c)
+	}
+	return nil
+}
+
+// put keeps, of two cells of one time, the one that came last.
+func (a *Archive) put(c history.Cell) {
+	r := a.row(c.Key.UID)
+	if old := r.cells[c.Key.Object]; old != nil && old.CellTime > c.Record.CellTime {
+		return
+	}
+	r.cells[c.Key.Object] = c.Record
+}
+
+// live returns a cell that has not outlived its time.
+func (a *Archive) live(r *history.Record) *history.Record {
+	if r == nil || r.CellTime <= a.Now()-history.ArchiveLife {
+		return nil
+	}
+	return r
+}
+
+// Get implements [history.Archive].
+func (a *Archive) Get(_ context.Context, keys []history.Key) ([]history.Entry, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	entries := make([]history.Entry, len(keys))
+	for i, k := range keys {
+		entries[i] = a.get(k)
+	}
+	return entries, nil
+}
+
+func (a *Archive) get(k history.Key) history.Entry {
+	r := a.rows[k.UID]
+	if r == nil {
+		return history.Entry{}
+	}
+	e := history.Entry{User: history.User{Cleared: r.user.Cleared, Pause: r.user.Pause}}
+	if k.IsUser() {
+		return e
+	}
+	cell := a.live(r.cells[k.Object])
+	if e.Record = cell.After(r.user.ClearedAt(k.Object.Type)); cell != nil && e.Record == nil {
+		e.User.CutTime = cell.CellTime
+	}
+	return e
+}
+
+// Row implements [history.Archive].
+func (a *Archive) Row(_ context.Context, uid string) (history.Row, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.rows[uid]
+	if r == nil {
+		return history.Row{}, nil
+	}
+	out := history.Row{Cleared: r.user.Cleared, Pause: r.user.Pause}
+	for o := range r.cells {
+		e := a.get(history.Key{UID: uid, Object: o})
+		out.CutTime = max(out.CutTime, e.User.CutTime)
+		if e.Record != nil {
+			out.Items = append(out.Items, history.Item{Object: o, Record: e.Record})
+		}
+	}
+	slices.SortFunc(out.Items, func(a, b history.Item) int { return strings.Compare(a.Object.String(), b.Object.String()) })
+	return out, nil
+}
+
+// PutUser implements [history.Archive].
+func (a *Archive) PutUser(_ context.Context, uid string, u history.User) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.row(uid)
+	r.user.Cleared, r.user.Pause = later(r.user.Cleared, u.Cleared), r.user.Pause.Newer(u.Pause)
+	for o, c := range r.cells {
+		// A cell that a clear mark covers and whose time is later stays, hidden: the
+		// next content of its key has to come after it.
+		if c.CellTime <= r.user.ClearedAt(o.Type) {
+			delete(r.cells, o)
+		}
+	}
+	return nil
+}

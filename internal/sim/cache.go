@@ -1,0 +1,361 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Cache is a [history.Cache] in memory, written from the contract alone.
+type Cache struct {
+	mu sync.Mutex // for who calls it from many goroutines; the simulator does not
+	// Keep is how many records of a user a trim leaves.
+	Keep int
+	// Now is the clock of the marks.
+	Now func() time.Time
+
+	users map[string]*account
+	marks map[history.Key]history.Mark
+	last  history.Mark
+}
+
+// account is what the cache holds of one user.
+type account struct {
+	user    history.User
+	records map[history.Object]*history.Record
+	asked   time.Time // when anybody asked for it last
+}
+
+var _ history.Cache = (*Cache)(nil)
+
+// NewCache returns an empty cache.
+func NewCache(keep int, now func() time.Time) *Cache {
+	return &Cache{Keep: keep, Now: now, users: make(map[string]*account), marks: make(map[history.Key]history.Mark)}
+}
+
+func (c *Cache) account(uid string) *account {
+	a := c.users[uid]
+	if a == nil {
+		a = &account{records: make(map[history.Object]*history.Record)}
+		c.users[uid] = a
+	}
+	a.asked = time.Now()
+	return a
+}
+
+func (c *Cache) mark(k history.Key) {
+	c.last = max(c.last+1, history.Mark(c.Now().UnixMicro()))
+	c.marks[k] = c.last
+}
+
+// Load implements [history.Loader].
+func (c *Cache) Load(_ context.Context, keys []history.Key) []history.Entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entries := make([]history.Entry, len(keys))
+	for i, k := range keys {
+		entries[i] = c.load(k)
+	}
+	return entries
+}
+
+func (c *Cache) load(k history.Key) history.Entry {
+	a := c.users[k.UID]
+	if a == nil {
+		return history.Entry{}
+	}
+	a.asked = time.Now()
+	e := history.Entry{User: a.user}
+	if !k.IsUser() {
+		e.Record = a.records[k.Object]
+	}
+	return e
+}
+
+// Apply implements [history.Applier].
+func (c *Cache) Apply(_ context.Context, writes []history.Write) []history.Outcome {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	outcomes := make([]history.Outcome, len(writes))
+	for i, w := range writes {
+		outcomes[i] = c.apply(w)
+	}
+	return outcomes
+}
+
+func (c *Cache) apply(w history.Write) history.Outcome {
+	a := c.account(w.Key.UID)
+	if !a.admits(w) {
+		return history.Outcome{Status: history.Conflict, Current: c.load(w.Key)}
+	}
+	a.records[w.Key.Object] = w.Record
+	if w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 {
+		c.mark(w.Key)
+	}
+	return history.Outcome{Status: history.Applied}
+}
+
+// admits reports whether the base of a write still stands.
+func (a *account) admits(w history.Write) bool {
+	current := a.records[w.Key.Object]
+	if w.Base != 0 {
+		return current != nil && current.Revision == w.Base
+	}
+	at := w.Record.Version.Time()
+	return current == nil && at > a.user.ClearedAt(w.Key.Object.Type) &&
+		(w.Record.Deleted() || !a.user.Pause.Covers(at))
+}
+
+// Clear implements [history.Applier].
+func (c *Cache) Clear(_ context.Context, uid string, cl history.Clear) (int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.account(uid)
+	until := cl.Until
+	for o, r := range a.records {
+		if cl.All && (cl.Type == 0 || cl.Type == o.Type) {
+			until = max(until, r.Version.Time())
+		}
+	}
+	a.user.Cleared = later(a.user.Cleared, map[uint32]int64{cl.Type: until})
+	c.cut(uid)
+	a.user.Revision = history.NewRevision()
+	c.mark(history.UserKey(uid))
+	return a.user.Cleared[cl.Type], nil
+}
+
+// cut removes what the clear marks cover.
+func (c *Cache) cut(uid string) {
+	a := c.users[uid]
+	for o, r := range a.records {
+		if r.Version.Time() <= a.user.ClearedAt(o.Type) {
+			a.user.CutTime = max(a.user.CutTime, r.CellTime, r.Version.Time())
+			c.drop(history.Key{UID: uid, Object: o})
+		}
+	}
+}
+
+func (c *Cache) drop(k history.Key) {
+	delete(c.users[k.UID].records, k.Object)
+	delete(c.marks, k)
+}
+
+// later joins clear marks. It makes a new map: entries share theirs.
+func later(a, b map[uint32]int64) map[uint32]int64 {
+	joined := maps.Clone(a)
+	if joined == nil {
+		joined = make(map[uint32]int64, len(b))
+	}
+	for typ, until := range b {
+		joined[typ] = max(joined[typ], until)
+	}
+	return joined
+}
+
+// Pause implements [history.Applier].
+func (c *Cache) Pause(_ context.Context, uid string, recording bool, at int64) (history.Pause, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.account(uid)
+	newest := int64(0)
+	for _, r := range a.records {
+		newest = max(newest, r.Version.Time())
+	}
+	c.pause(uid, a.user.Pause.Switched(recording, at, newest))
+	c.mark(history.UserKey(uid))
+	return a.user.Pause, nil
+}
+
+func (c *Cache) pause(uid string, p history.Pause) {
+	a := c.account(uid)
+	a.user.Pause, a.user.Revision = p, history.NewRevision()
+	for o, r := range a.records {
+		m := *r
+		m.Revision = history.NewRevision() | r.Revision&history.SettledBit
+		a.records[o] = &m
+	}
+}
+
+// Warm implements [history.Applier].
+func (c *Cache) Warm(_ context.Context, uid string, w history.Warmth) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.account(uid)
+	if a.user.Warm {
+		return nil
+	}
+	u := &a.user
+	u.Cleared, u.CutTime = later(u.Cleared, w.Cleared), max(u.CutTime, w.CutTime)
+	c.cut(uid)
+	if news := u.Pause.Newer(w.Pause); news != u.Pause {
+		c.pause(uid, news)
+	}
+	for _, it := range w.Items {
+		if a.records[it.Object] != nil || it.Record.Version < u.Floor || it.Record.After(u.ClearedAt(it.Object.Type)) == nil {
+			continue
+		}
+		r := *it.Record
+		if r.Revision &^= history.SettledBit; r.Revision == 0 {
+			r.Revision = history.NewRevision()
+		}
+		r.Revision |= history.SettledBit
+		a.records[it.Object] = &r
+	}
+	u.Warm, u.Floor = true, max(u.Floor, w.Floor)
+	return nil
+}
+
+// List implements [history.Lister].
+func (c *Cache) List(_ context.Context, uid string, q history.Query) (history.Page, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.users[uid]
+	if a == nil {
+		return history.Page{}, nil
+	}
+	page := history.Page{User: a.user}
+	for o, r := range a.records {
+		if r = r.Visible(o, &a.user); r != nil && q.Wants(o, r) {
+			page.Items = append(page.Items, history.Item{Object: o, Record: r})
+		}
+	}
+	slices.SortFunc(page.Items, history.NewestFirst)
+	if page.More = len(page.Items) > q.Limit; page.More {
+		page.Items = page.Items[:q.Limit]
+	}
+	return page, nil
+}
+
+// Overdue implements [history.Ledger].
+func (c *Cache) Overdue(_ context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var asked [history.Buckets]bool
+	for _, b := range buckets {
+		asked[b] = true
+	}
+	before := history.Mark(c.Now().Add(-age).UnixMicro())
+	var keys []history.Key
+	for k, m := range c.marks {
+		if asked[history.BucketOf(k.UID)] && (age == 0 || m <= before) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b history.Key) int {
+		return cmp.Or(cmp.Compare(history.BucketOf(a.UID), history.BucketOf(b.UID)), cmp.Compare(c.marks[a], c.marks[b]))
+	})
+	return keys[:min(len(keys), limit)], nil
+}
+
+// Backlog implements [history.Ledger].
+func (c *Cache) Backlog(_ context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all [history.Buckets]history.Backlog
+	for k, m := range c.marks {
+		b := &all[history.BucketOf(k.UID)]
+		if b.Marks++; b.Oldest == 0 || m < b.Oldest {
+			b.Oldest = m
+		}
+	}
+	found := make([]history.Backlog, len(buckets))
+	for i, b := range buckets {
+		found[i] = all[b]
+	}
+	return found, nil
+}
+
+// Settle implements [history.Ledger].
+func (c *Cache) Settle(_ context.Context, contents []history.Content) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range contents {
+		c.settle(s)
+	}
+	return nil
+}
+
+func (c *Cache) settle(s history.Content) {
+	e := c.load(s.Key)
+	switch {
+	case s.Key.IsUser():
+		if e.User.Revision == s.Revision {
+			delete(c.marks, s.Key)
+		}
+	case e.Record == nil:
+		if s.Revision == 0 {
+			delete(c.marks, s.Key)
+		}
+	case e.Record.Revision == s.Revision:
+		r := *e.Record
+		r.Revision |= history.SettledBit
+		c.users[s.Key.UID].records[s.Key.Object] = &r
+		delete(c.marks, s.Key)
+	}
+}
+
+// Trim implements [history.Ledger].
+func (c *Cache) Trim(_ context.Context, uids []string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, uid := range uids {
+		if c.users[uid] != nil {
+			c.trim(uid, false)
+			c.trim(uid, true)
+		}
+	}
+	return nil
+}
+
+// trim bounds the records that are tombstones, or those that are none.
+func (c *Cache) trim(uid string, tombstones bool) {
+	a := c.users[uid]
+	var items []history.Item
+	for o, r := range a.records {
+		if r.Deleted() == tombstones {
+			items = append(items, history.Item{Object: o, Record: r})
+		}
+	}
+	if len(items) <= c.Keep {
+		return
+	}
+	slices.SortFunc(items, history.NewestFirst)
+	bound := items[c.Keep-1].Record.Version // records of one version stay together
+	for _, it := range items[c.Keep:] {
+		if it.Record.Version < bound && it.Record.Settled() {
+			c.drop(history.Key{UID: uid, Object: it.Object})
+			a.user.Floor = max(a.user.Floor, it.Record.Version+1)
+		}
+	}
+}
+
+// Expire forgets a user, as a store does whose keys have a bounded life. It leaves
+// alone whoever has marks, does not want to be recorded, or was asked for in the time of a
+// request, and reports whether it forgot.
+func (c *Cache) Expire(uid string) bool {
+	a := c.users[uid]
+	if a == nil || a.user.Pause.On() || time.Since(a.asked) < 3*requestLimit {
+		return false
+	}
+	for k := range c.marks {
+		if k.UID == uid {
+			return false
+		}
+	}
+	delete(c.users, uid)
+	return true
+}
+
+// Clone returns the cache as it is now.
+func (c *Cache) Clone() *Cache {
+	m := &Cache{Keep: c.Keep, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last}
+	for uid, a := range c.users {
+		m.users[uid] = &account{user: a.user, records: maps.Clone(a.records), asked: a.asked}
+	}
+	return m
+}

@@ -1,0 +1,268 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// client is a device of a user: it reports, keeps what was not answered, and reads.
+type client struct {
+	w       *World
+	number  int
+	uid     string
+	device  string
+	offset  time.Duration // of its clock
+	busy    int           // calls on their way
+	offline bool
+	after   time.Time // when it tries again what was not answered
+	outbox  []*historyv1.Heartbeat
+
+	sessions int
+	session  string // of what it plays, empty for none
+	object   history.Object
+	started  int64
+	position int
+	watched  int64
+	etags    map[history.Object]uint64 // as it was told last
+}
+
+// Positions are few, so that a record never forgets one.
+var positions = [...]int64{1_000, 30_000, 120_000, 300_000, 450_000, 541_000, 600_000}
+
+const duration = 600_000
+
+func (c *client) nowMS() int64 {
+	return time.Now().Add(c.offset).UnixMilli() / 40 * 40 // a coarse clock: many events of one millisecond
+}
+
+func (c *client) anyObject(d *dice) history.Object {
+	n := d.n(c.w.cfg.Objects)
+	return history.Object{ID: string(rune('a' + n)), Type: uint32(1 + n%2)} //nolint:gosec // small
+}
+
+// act does one of the things that clients do.
+func (c *client) act(d *dice) {
+	switch n := d.n(100); {
+	case n < 52:
+		c.report(d)
+		c.send(d)
+	case n < 55:
+		c.offline = !c.offline
+	case n < 60:
+		c.importOld(d)
+		c.send(d)
+	case n < 66:
+		c.remove(d)
+	case n < 69:
+		c.clear(d)
+	case n < 72:
+		c.pause(d)
+	case n < 88:
+		c.points(d)
+	case n < 96:
+		c.list(d)
+	case n < 98:
+		c.settings()
+	default:
+		c.outbox = nil // somebody closed the tab for good
+	}
+}
+
+// report adds one or a few reports of what it plays.
+func (c *client) report(d *dice) {
+	if c.session == "" || d.one(8) {
+		c.sessions++
+		c.session, c.object = fmt.Sprintf("%s-%d", c.device, c.sessions), c.anyObject(d)
+		c.started, c.position, c.watched = c.nowMS()-int64(d.n(40))*1000, d.n(3), 0
+	}
+	for range 1 + d.n(2) {
+		c.outbox = append(c.outbox, c.heartbeat(d))
+	}
+}
+
+func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
+	now := c.nowMS()
+	hb := &historyv1.Heartbeat{
+		Uid: c.uid, ObjectId: c.object.ID, ObjectType: c.object.Type, Kind: historyv1.Kind_KIND_PROGRESS,
+		EventTimeMs: now, Session: c.session, Device: c.device,
+	}
+	switch d.n(6) {
+	case 0:
+		c.position = d.n(len(positions)) // a seek, perhaps back
+		hb.Kind = historyv1.Kind_KIND_SEEK
+	case 1, 2:
+	default:
+		c.position = min(c.position+1, len(positions)-1)
+	}
+	hb.PositionMs = positions[c.position]
+	if !d.one(3) {
+		hb.DurationMs = duration
+	}
+	if !d.one(3) {
+		c.watched += int64(d.n(5)) * 1000
+		hb.StartedAtMs, hb.WatchedMs = c.started, c.watched
+	}
+	if d.one(4) {
+		hb.Meta = map[string]string{"title": fmt.Sprintf("%s at %d", c.device, now)}
+	}
+	if d.one(5) {
+		hb.SentAtMs = now
+	}
+	if d.one(10) {
+		hb.IfMatch = c.etags[c.object]
+	}
+	switch d.n(8) {
+	case 0:
+		hb.Kind = historyv1.Kind_KIND_STOP
+		c.session = ""
+	case 1:
+		if c.position == len(positions)-1 {
+			hb.Kind, c.session = historyv1.Kind_KIND_FINISH, ""
+		}
+	case 2:
+		hb.Kind = historyv1.Kind_KIND_PAUSE
+	}
+	return hb
+}
+
+// importOld adds reports of long ago.
+func (c *client) importOld(d *dice) {
+	for range 1 + d.n(3) {
+		o, at := c.anyObject(d), c.nowMS()-int64(d.n(600))*100_000
+		c.sessions++
+		c.outbox = append(c.outbox, &historyv1.Heartbeat{
+			Uid: c.uid, ObjectId: o.ID, ObjectType: o.Type, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: at,
+			PositionMs: positions[d.n(len(positions))], DurationMs: duration,
+			Session: fmt.Sprintf("%s-%d", c.device, c.sessions), Device: "import",
+		})
+	}
+}
+
+// send gives some of what it keeps to its edge.
+func (c *client) send(d *dice) {
+	if c.busy > 0 || c.offline || len(c.outbox) == 0 || time.Now().Before(c.after) {
+		return
+	}
+	n := min(len(c.outbox), 1+d.n(5))
+	some := slices.Clone(c.outbox[:n])
+	if d.one(4) { // the newest first, as of a closing tab
+		some = slices.Clone(c.outbox[len(c.outbox)-n:])
+	}
+	if d.one(10) { // the same twice in a message
+		some = append(some, some[0])
+	}
+	s := &submission{client: c, heartbeats: some}
+	if d.one(6) {
+		s.ack = historyv1.Ack_ACK_QUEUED
+	}
+	c.busy++
+	e := c.w.edges[c.number%len(c.w.edges)]
+	e.waiting = append(e.waiting, s)
+}
+
+// answered takes what became of reports; nil when nobody knows.
+func (c *client) answered(s *submission, statuses []historyv1.Status, items []*historyv1.Item) {
+	c.busy--
+	for i, hb := range s.heartbeats {
+		if statuses == nil || statuses[i] == historyv1.Status_STATUS_UNAVAILABLE {
+			c.after = time.Now().Add(50 * time.Millisecond)
+			continue // sent again later
+		}
+		if i < len(items) && items[i].GetObject() != nil {
+			c.etags[history.Object{ID: hb.ObjectId, Type: hb.ObjectType}] = items[i].GetEtag()
+		}
+		c.outbox = slices.DeleteFunc(c.outbox, func(o *historyv1.Heartbeat) bool { return o == hb })
+	}
+}
+
+func (c *client) remove(d *dice) {
+	o := c.anyObject(d)
+	req := &historyv1.DeleteRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: o.ID, Type: o.Type}}}
+	if d.one(4) {
+		req.AtMs = c.nowMS() - int64(d.n(3000))
+	} else if d.one(4) {
+		req.IfMatch = c.etags[o]
+	}
+	c.w.remove(c, o, req)
+}
+
+func (c *client) clear(d *dice) {
+	req := &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(3))} //nolint:gosec // small
+	if d.one(3) {
+		req.UntilMs = c.nowMS() - int64(d.n(60))*1000
+	}
+	c.w.clear(c, req)
+}
+
+func (c *client) pause(d *dice) {
+	c.w.pause(c, &historyv1.PutSettingsRequest{Uid: c.uid, Recording: !d.one(3)})
+}
+
+func (c *client) settings() { c.w.settings(c) }
+
+func (c *client) points(d *dice) {
+	objects := []history.Object{c.anyObject(d)}
+	if d.one(3) {
+		objects = c.w.objects()
+	}
+	c.w.points(c, objects)
+}
+
+func (c *client) list(d *dice) {
+	req := &historyv1.ListRequest{Uid: c.uid, Limit: uint32(1 + d.n(4))} //nolint:gosec // small
+	if d.one(3) {
+		req.Type = uint32(1 + d.n(2)) //nolint:gosec // small
+	}
+	if d.one(6) {
+		req.SinceMs = c.nowMS() - int64(d.n(100))*100
+	}
+	if d.one(6) {
+		req.UntilMs = c.nowMS() - int64(d.n(100))*100
+	}
+	c.w.list(c, req)
+}
+
+// edge takes what clients send, and sends it on in batches.
+type edge struct {
+	waiting []*submission
+}
+
+// submission is a message of a client on its way.
+type submission struct {
+	client     *client
+	heartbeats []*historyv1.Heartbeat
+	ack        historyv1.Ack
+}
+
+// flush sends one batch of what waits, to the service that the first user belongs to, or
+// to another.
+func (e *edge) flush(w *World) {
+	batch := []*submission{e.waiting[0]}
+	left := e.waiting[:0:0]
+	for _, s := range e.waiting[1:] {
+		if s.ack == batch[0].ack {
+			batch = append(batch, s)
+		} else {
+			left = append(left, s)
+		}
+	}
+	e.waiting = left
+	w.submit(batch, 3)
+}
+
+func meta(m map[string]string) string {
+	if len(m) == 0 {
+		return ""
+	}
+	var text strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		text.WriteString(k + "=" + m[k] + ";")
+	}
+	return text.String()
+}

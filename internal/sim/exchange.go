@@ -1,0 +1,261 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Every exchange of a process with a store or the queue waits here until the simulator
+// lets it go on, whole or in part, now or later, well or badly. Its effect is made by the
+// simulator, so that one thing happens at a time, whatever goroutines there are.
+
+var (
+	errNoAnswer = fmt.Errorf("simulated: %w", history.ErrUnavailable)
+	errTimeout  = fmt.Errorf("simulated: %w: %w", history.ErrUnavailable, context.DeadlineExceeded)
+)
+
+// exchange is one call of a process, in parts that are atomic by themselves: the keys.
+type exchange struct {
+	proc *process
+	what string
+	keys []history.Key
+	// run makes the effect of a part and notes its answer, fail notes that there is
+	// none, and late makes the effect alone; nil for what only reads.
+	run  func(part int)
+	fail func(part int, err error)
+	late func(part int)
+	// ready reports whether there is anything to answer yet; nil for always.
+	ready func() bool
+
+	left []int     // the parts without an answer
+	idle time.Time // until when nobody looks at it
+	done chan struct{}
+}
+
+// do waits until an exchange is over. It does not return in a process that died.
+func (w *World) do(ctx context.Context, x *exchange) {
+	if x.proc.dead.Load() {
+		runtime.Goexit()
+	}
+	x.left, x.done = make([]int, len(x.keys)), make(chan struct{})
+	for i := range x.left {
+		x.left[i] = i
+	}
+	if len(x.left) > 1 { // callers that take keys from a map have them in any order
+		slices.SortStableFunc(x.left, func(i, j int) int { return compareKeys(x.keys[i], x.keys[j]) })
+	}
+	w.mu.Lock()
+	w.arrived = append(w.arrived, x)
+	w.mu.Unlock()
+	select {
+	case <-x.done:
+	case <-ctx.Done():
+		w.abandon(x)
+	}
+	if x.proc.dead.Load() {
+		runtime.Goexit()
+	}
+}
+
+// abandon has a caller whose time is up go on without an answer.
+func (w *World) abandon(x *exchange) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.abandoned = append(w.abandoned, &ghost{x: x, parts: x.left})
+	for _, i := range x.left {
+		x.fail(i, errTimeout)
+	}
+}
+
+func compareKeys(a, b history.Key) int {
+	return cmp.Or(strings.Compare(a.UID, b.UID), strings.Compare(a.Object.ID, b.Object.ID), cmp.Compare(a.Object.Type, b.Object.Type))
+}
+
+// compareExchanges is an order that does not depend on which goroutine was first.
+func compareExchanges(a, b *exchange) int {
+	if c := cmp.Or(cmp.Compare(a.proc.number, b.proc.number), strings.Compare(a.what, b.what), cmp.Compare(len(a.keys), len(b.keys))); c != 0 {
+		return c
+	}
+	for n := range a.left {
+		if n >= len(b.left) {
+			break
+		}
+		if c := compareKeys(a.keys[a.left[n]], b.keys[b.left[n]]); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// ghost is an exchange whose caller has gone on, and that lands later.
+type ghost struct {
+	x     *exchange
+	parts []int
+}
+
+func (x *exchange) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", x.proc.name, x.what)
+	for n, i := range x.left {
+		if n == 4 {
+			fmt.Fprintf(&b, " and %d more", len(x.left)-n)
+			break
+		}
+		fmt.Fprintf(&b, " %s", x.keys[i])
+	}
+	return b.String()
+}
+
+// some runs a part of what is left, at least one.
+func (x *exchange) some(d *dice) {
+	n := 0
+	for k, i := range x.left {
+		if k == 0 || d.one(2) {
+			x.run(i)
+		} else {
+			x.left[n] = i
+			n++
+		}
+	}
+	x.left = x.left[:n]
+}
+
+func (x *exchange) all() {
+	for _, i := range x.left {
+		x.run(i)
+	}
+	x.left = nil
+}
+
+func (x *exchange) failAll(err error) {
+	for _, i := range x.left {
+		x.fail(i, err)
+	}
+	x.left = nil
+}
+
+// land makes the effect of an exchange whose caller has gone on.
+func (w *World) land(g *ghost) {
+	if w.traced() {
+		w.tracef("late    %s %s %v lands", g.x.proc.name, g.x.what, g.keys())
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range g.parts {
+		g.x.late(i)
+	}
+}
+
+func (g *ghost) keys() (keys []string) {
+	for _, i := range g.parts {
+		keys = append(keys, g.x.keys[i].String())
+	}
+	return keys
+}
+
+// haunt has parts of an exchange land later.
+func (w *World) haunt(x *exchange, parts []int) {
+	if x.late != nil && len(parts) > 0 {
+		w.ghosts = append(w.ghosts, &ghost{x: x, parts: slices.Clone(parts)})
+	}
+}
+
+// proceed lets an exchange go on, in the way that is drawn.
+func (w *World) proceed(x *exchange) {
+	for _, l := range w.listings {
+		l.look(w)
+	}
+	w.mu.Lock() // its caller may be about to give up
+	defer w.mu.Unlock()
+	d, wrong := w.src.chance(streamFault, w.faults())
+	if !wrong {
+		w.trace(x, "ok")
+		x.all()
+		w.finish(x)
+		return
+	}
+	w.goWrong(x, d)
+}
+
+func (w *World) goWrong(x *exchange, d *dice) {
+	if x.what == "fetch" {
+		x.idle = time.Now().Add(time.Duration(d.n(500)) * time.Millisecond)
+		return
+	}
+	switch kind := d.n(12); {
+	case kind < 2 && len(x.left) > 1:
+		w.trace(x, "a part of it")
+		x.some(d)
+		if len(x.left) > 0 {
+			return
+		}
+	case kind < 4:
+		w.trace(x, "the request is lost")
+		x.failAll(errNoAnswer)
+	case kind < 6:
+		w.trace(x, "done, the answer is lost")
+		parts := slices.Clone(x.left)
+		x.all()
+		x.left = parts
+		x.failAll(errNoAnswer)
+	case kind < 8:
+		w.trace(x, "no answer, lands later")
+		w.haunt(x, x.left)
+		if d.one(3) && x.repeats() {
+			w.haunt(x, x.left)
+		}
+		x.failAll(errNoAnswer)
+	case kind < 9:
+		w.trace(x, "done, lands once more later")
+		if x.repeats() {
+			w.haunt(x, x.left)
+		}
+		x.all()
+	case kind < 11:
+		w.trace(x, "each key by itself: done, refused, or done without an answer")
+		x.mixed(d)
+	default:
+		w.trace(x, "slow")
+		x.idle = time.Now().Add(time.Duration(d.n(2500)) * time.Millisecond)
+		return
+	}
+	w.finish(x)
+}
+
+// repeats reports whether an exchange may land once more after it was answered. A switch,
+// and a clear of whatever there is, would undo what came in between.
+func (x *exchange) repeats() bool { return x.what != "pause" && x.what != "clear" }
+
+// mixed has a store refuse some of a batch.
+func (x *exchange) mixed(d *dice) {
+	for _, i := range x.left {
+		switch d.n(4) {
+		case 0:
+			x.fail(i, errNoAnswer)
+		case 1:
+			x.run(i)
+			x.fail(i, errNoAnswer)
+		default:
+			x.run(i)
+		}
+	}
+	x.left = nil
+}
+
+func (w *World) finish(x *exchange) {
+	w.pending = slices.DeleteFunc(w.pending, func(p *exchange) bool { return p == x })
+	close(x.done)
+}
+
+func (w *World) trace(x *exchange, how string) {
+	if w.traced() {
+		w.tracef("%-7s %s: %s", x.proc.name, strings.TrimPrefix(x.String(), x.proc.name+" "), how)
+	}
+}

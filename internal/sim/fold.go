@@ -1,0 +1,319 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// What readers are to see is computed here from a list of facts, again and again and
+// without any of the product's code: a fold that is wrong is to be noticed too.
+
+// fact is a report as a service took it in: with the time that it gave it.
+type fact struct {
+	at       int64
+	kind     historyv1.Kind
+	position int64
+	duration int64
+	session  string
+	device   string
+	meta     string
+	started  int64
+	watched  int64
+}
+
+// factOf returns what a service whose clock shows now makes of a report.
+func factOf(hb *historyv1.Heartbeat, now int64) fact {
+	f := fact{
+		at: hb.EventTimeMs, kind: hb.Kind, position: hb.PositionMs, duration: hb.DurationMs,
+		session: hb.Session, device: hb.Device, meta: meta(hb.Meta), started: hb.StartedAtMs, watched: hb.WatchedMs,
+	}
+	if skew := now - hb.SentAtMs; hb.SentAtMs > 0 && (skew > 5000 || skew < -5000) {
+		f.at += skew
+		if f.started > 0 {
+			f.started = max(f.started+skew, 1)
+		}
+	}
+	f.at = min(f.at, now)
+	if f.duration > 0 {
+		f.position = min(f.position, f.duration)
+	}
+	if f.started == 0 {
+		f.watched = 0
+	} else {
+		f.started = min(f.started, f.at)
+		f.watched = min(f.watched, f.at-f.started)
+	}
+	return f
+}
+
+func (f *fact) version() int64 {
+	if f.kind == historyv1.Kind_KIND_STOP || f.kind == historyv1.Kind_KIND_FINISH {
+		return f.at<<2 | 1
+	}
+	return f.at << 2
+}
+
+func (f *fact) state() historyv1.State {
+	switch f.kind {
+	case historyv1.Kind_KIND_PAUSE:
+		return historyv1.State_STATE_PAUSED
+	case historyv1.Kind_KIND_STOP:
+		return historyv1.State_STATE_STOPPED
+	case historyv1.Kind_KIND_FINISH:
+		return historyv1.State_STATE_FINISHED
+	}
+	return historyv1.State_STATE_PLAYING
+}
+
+// early is about the first ten seconds of a session.
+func (f *fact) early() bool {
+	switch f.kind {
+	case historyv1.Kind_KIND_SEEK, historyv1.Kind_KIND_FINISH:
+		return false
+	case historyv1.Kind_KIND_START:
+		return true
+	}
+	if f.started > 0 {
+		return f.at-f.started < 10_000
+	}
+	return f.position < 10_000
+}
+
+// completes is about 90 % of the duration.
+func (f *fact) completes() bool {
+	return f.kind == historyv1.Kind_KIND_FINISH || f.duration > 0 && f.position*10 >= f.duration*9
+}
+
+func (f *fact) viewing() string { return cmp.Or(f.session, "device "+f.device) }
+
+// compareFacts orders facts as the latest of them is chosen.
+func compareFacts(a, b *fact) int {
+	early := func(f *fact) int {
+		if f.early() {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(
+		cmp.Compare(a.version(), b.version()), cmp.Compare(a.position, b.position), cmp.Compare(a.state(), b.state()),
+		strings.Compare(a.session, b.session), strings.Compare(a.device, b.device), cmp.Compare(early(a), early(b)),
+	)
+}
+
+func (f *fact) String() string {
+	return fmt.Sprintf("%s at %s position %d session %q of %s, watched %d, meta %q",
+		strings.ToLower(strings.TrimPrefix(f.kind.String(), "KIND_")), moment(f.at), f.position, f.session, f.device, f.watched, f.meta)
+}
+
+// moment is a time as traces show it: seconds and milliseconds of the simulated day.
+func moment(ms int64) string { return fmt.Sprintf("%.3f", float64(ms-dayZero)/1000) }
+
+const dayZero = 946684800000 // when simulated time begins
+
+// view is what a reader sees of a key.
+type view struct {
+	found                        bool
+	at, position, duration       int64
+	furthest, completed, watched int64
+	plays                        uint64
+	state                        historyv1.State
+	session, device, meta        string
+}
+
+func viewOf(it *historyv1.Item) view {
+	if it.GetObject() == nil {
+		return view{}
+	}
+	return view{
+		found: true, at: it.EventTimeMs, position: it.PositionMs, duration: it.DurationMs, furthest: it.FurthestMs,
+		completed: it.CompletedAtMs, watched: it.WatchedMs, plays: it.Plays, state: it.State,
+		session: it.Session, device: it.Device, meta: meta(it.Meta),
+	}
+}
+
+// recordView is what readers would see of a visible record.
+func recordView(r *history.Record) view {
+	if r == nil {
+		return view{}
+	}
+	return view{
+		found: true, at: r.Version.Time(), position: r.Resume(), duration: r.Duration, furthest: r.Furthest(),
+		completed: r.CompletedAt(), watched: r.Watched(), plays: r.Plays(), state: historyv1.State(r.State),
+		session: r.Session, device: r.Device, meta: meta(r.Meta),
+	}
+}
+
+func (v view) String() string {
+	if !v.found {
+		return "nothing"
+	}
+	return fmt.Sprintf("%s at %s position %d (furthest %d, %d plays, completed %s, watched %d, duration %d) session %q of %s, meta %q",
+		strings.ToLower(strings.TrimPrefix(v.state.String(), "STATE_")), moment(v.at), v.position, v.furthest, v.plays,
+		moment(v.completed), v.watched, v.duration, v.session, v.device, v.meta)
+}
+
+// bounds are facts that must be in what a reader sees, and those that may be.
+type bounds struct{ must, may []*fact }
+
+// judge reports what is wrong with a view, empty when nothing is.
+func (b *bounds) judge(v view) string {
+	if !v.found {
+		if len(b.must) > 0 {
+			return "nothing is shown of what was acknowledged"
+		}
+		return ""
+	}
+	if len(b.may) == 0 {
+		return "something is shown that does not exist"
+	}
+	for _, rule := range [...]func(view) string{b.judgeLatest, b.judgeFurthest, b.judgePlays, b.judgeWatched, b.judgeDetails} {
+		if wrong := rule(v); wrong != "" {
+			return wrong
+		}
+	}
+	return ""
+}
+
+func latest(fs []*fact, which func(*fact) bool) *fact {
+	var l *fact
+	for _, f := range fs {
+		if which(f) && (l == nil || compareFacts(f, l) > 0) {
+			l = f
+		}
+	}
+	return l
+}
+
+func any1(*fact) bool { return true }
+
+func firm(f *fact) bool { return !f.early() }
+
+// judgeLatest is about the latest report, and the place to go on.
+func (b *bounds) judgeLatest(v view) string {
+	least := latest(b.must, any1)
+	found := false
+	for _, f := range b.may {
+		if f.at != v.at || f.state() != v.state || f.session != v.session || f.device != v.device {
+			continue
+		}
+		if least != nil && compareFacts(f, least) < 0 {
+			continue
+		}
+		found = true
+		if b.resumes(f, v.position) {
+			return ""
+		}
+	}
+	if !found {
+		return "it is not the latest report"
+	}
+	return "the position to go on from is wrong"
+}
+
+// resumes reports whether one goes on from a position when a report is the latest.
+func (b *bounds) resumes(f *fact, position int64) bool {
+	if !f.early() {
+		return position == f.position
+	}
+	least := latest(b.must, firm)
+	if least == nil && position == f.position {
+		return true
+	}
+	for _, o := range b.may {
+		if firm(o) && o.position == position && o.version() <= f.version() &&
+			(least == nil || o.version() > least.version() || o.version() == least.version() && o.position >= least.position) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *bounds) judgeFurthest(v view) string {
+	for _, f := range b.must {
+		if f.position > v.furthest {
+			return fmt.Sprintf("the furthest position is %d and must be %d", v.furthest, f.position)
+		}
+	}
+	for _, f := range b.may {
+		if f.position == v.furthest {
+			return ""
+		}
+	}
+	return "nobody reported the furthest position"
+}
+
+func completions(fs []*fact) (plays uint64, last int64) {
+	seen := make(map[string]bool)
+	for _, f := range fs {
+		if f.completes() {
+			seen[f.viewing()] = true
+			last = max(last, f.at)
+		}
+	}
+	return uint64(len(seen)), last
+}
+
+func (b *bounds) judgePlays(v view) string {
+	least, first := completions(b.must)
+	most, last := completions(b.may)
+	switch {
+	case v.plays < least || v.plays > most:
+		return fmt.Sprintf("there are %d plays and must be %d to %d", v.plays, least, most)
+	case v.completed < first || v.completed > last || (v.completed == 0) != (v.plays == 0):
+		return fmt.Sprintf("it was completed at %d and must be from %d to %d", v.completed, first, last)
+	}
+	return ""
+}
+
+func watched(fs []*fact) (total int64) {
+	most := make(map[string]int64)
+	for _, f := range fs {
+		if w := most[f.viewing()]; f.watched > w {
+			total += f.watched - w
+			most[f.viewing()] = f.watched
+		}
+	}
+	return total
+}
+
+func (b *bounds) judgeWatched(v view) string {
+	if least, most := watched(b.must), watched(b.may); v.watched < least || v.watched > most {
+		return fmt.Sprintf("%d ms were watched and must be %d to %d", v.watched, least, most)
+	}
+	return ""
+}
+
+// judgeDetails is about the duration and the metadata.
+func (b *bounds) judgeDetails(v view) string {
+	if !b.said(v.duration == 0, func(f *fact) bool { return f.duration > 0 }, func(f *fact) bool { return f.duration == v.duration }) {
+		return "the duration is not the one that was last reported"
+	}
+	if !b.said(v.meta == "", func(f *fact) bool { return f.meta != "" }, func(f *fact) bool { return f.meta == v.meta }) {
+		return "the metadata is not what was last reported"
+	}
+	return ""
+}
+
+// said reports whether what is shown was said by the latest report that said anything of
+// the kind; none reports whether nothing is shown.
+func (b *bounds) said(none bool, says, this func(*fact) bool) bool {
+	least := int64(0)
+	for _, f := range b.must {
+		if says(f) {
+			least = max(least, f.version())
+		}
+	}
+	if none {
+		return least == 0
+	}
+	for _, f := range b.may {
+		if says(f) && this(f) && f.version() >= least {
+			return true
+		}
+	}
+	return false
+}

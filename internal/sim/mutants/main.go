@@ -1,0 +1,212 @@
+// Mutants breaks the rules of the product one at a time and has the simulator find out. It
+// prints a table, and fails when a mutant survives that is not known to be equivalent, or
+// when one can no longer be made. The working tree stays as it is: the broken files are laid over it.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+func main() {
+	steps := flag.Int("steps", 1_000_000, "steps until a mutant counts as a survivor")
+	workers := flag.Int("workers", 2, "mutants at once")
+	only := flag.String("only", "", "a regular expression for the names of mutants; all without")
+	out := flag.String("out", "", "where the table goes; only printed without")
+	flag.Parse()
+	if err := run(*steps, *workers, *only, *out); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(steps, workers int, only, out string) error {
+	wanted, err := regexp.Compile("^(" + only + ")$")
+	if err != nil {
+		return err
+	}
+	if only == "" {
+		wanted = regexp.MustCompile("")
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	results := make([]result, len(mutants))
+	var all sync.WaitGroup
+	free := make(chan struct{}, workers)
+	for i, m := range mutants {
+		if !wanted.MatchString(m.name) {
+			results[i].skipped = true
+			continue
+		}
+		free <- struct{}{}
+		all.Go(func() {
+			results[i] = try(filepath.Join(dir, m.name), m, steps)
+			fmt.Println(results[i].line(m))
+			<-free
+		})
+	}
+	all.Wait()
+	return report(results, steps, out)
+}
+
+// result is what became of a mutant.
+type result struct {
+	seed, steps int // of the run that found it; 0 when none did
+	wrong       string
+	err         error
+	skipped     bool
+}
+
+func (r result) found() bool { return r.steps > 0 }
+
+func (r result) line(m mutant) string {
+	switch {
+	case r.err != nil:
+		return fmt.Sprintf("%-18s %v", m.name, r.err)
+	case r.found():
+		return fmt.Sprintf("%-18s seed %d, %d steps: %s", m.name, r.seed, r.steps, r.wrong)
+	}
+	return fmt.Sprintf("%-18s survived", m.name)
+}
+
+// try builds a mutant and runs it.
+func try(dir string, m mutant, steps int) result {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return result{err: err}
+	}
+	overlay, err := lay(dir, m)
+	if err != nil {
+		return result{err: err}
+	}
+	test := filepath.Join(dir, "sim.test")
+	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", test, "./internal/sim") //nolint:gosec,noctx // our own
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")                                                              // the linker of Go is the faster one
+	if text, err := build.CombinedOutput(); err != nil {
+		return result{err: fmt.Errorf("build: %w\n%s", err, text)}
+	}
+	defer func() { _ = os.Remove(test) }()
+	search := exec.Command(test, "-test.run", "^TestSim$", "-test.timeout", "20m", "-sim.seeds", "1000000", "-sim.steps", "10000", "-sim.total", strconv.Itoa(steps), "-sim.shrink", "0") //nolint:gosec,noctx // our own
+	search.Env = append(os.Environ(), "GOMAXPROCS=1")
+	text, err := search.CombinedOutput()
+	if err == nil {
+		return result{}
+	}
+	return read(string(text))
+}
+
+var found = regexp.MustCompile(`seed (\d+), step \d+ of (\d+): (.*)`)
+
+// read finds what the simulator says.
+func read(text string) result {
+	match := found.FindStringSubmatch(text)
+	if match == nil { // it crashed, or never ended: that is found, too
+		if strings.Contains(text, "panic") || strings.Contains(text, "deadlock") {
+			return result{seed: 1, steps: 1, wrong: "panics"}
+		}
+		return result{err: fmt.Errorf("the simulator fails:\n%s", text)}
+	}
+	seed, _ := strconv.Atoi(match[1])
+	steps, _ := strconv.Atoi(match[2])
+	return result{seed: seed, steps: steps, wrong: match[3]}
+}
+
+// lay writes the broken files and where they are to lie.
+func lay(dir string, m mutant) (string, error) {
+	replace, texts := make(map[string]string), make(map[string]string)
+	for _, e := range m.edits {
+		text, ok := texts[e.file]
+		if !ok {
+			raw, err := os.ReadFile(e.file)
+			if err != nil {
+				return "", err
+			}
+			text = string(raw)
+		}
+		if n := strings.Count(text, e.old); n != 1 {
+			return "", fmt.Errorf("%d times in %s: %q", n, e.file, e.old)
+		}
+		texts[e.file] = strings.Replace(text, e.old, e.new, 1)
+	}
+	for file, text := range texts {
+		path, err := filepath.Abs(file)
+		if err != nil {
+			return "", err
+		}
+		replace[path] = filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
+			return "", err
+		}
+	}
+	raw, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, raw, 0o600)
+}
+
+// report writes the table.
+func report(results []result, steps int, out string) error {
+	var b strings.Builder
+	var took []int
+	var bad []string
+	fmt.Fprintf(&b, "# Mutants\n\nMade by `make mutants`: each breaks one rule, and the simulator is to find out within %d steps, from seed 1 on.\n\n", steps)
+	b.WriteString("| mutant | what is broken | found after | by seed | as |\n|---|---|---|---|---|\n")
+	for i, m := range mutants {
+		r := results[i]
+		switch {
+		case r.skipped:
+		case r.err != nil:
+			bad = append(bad, m.name)
+		case r.found():
+			took = append(took, r.steps)
+			fmt.Fprintf(&b, "| `%s` | %s | %d | %d | %s |\n", m.name, m.rule, r.steps, r.seed, short(r.wrong))
+		case m.equivalent == "":
+			bad = append(bad, m.name)
+			fmt.Fprintf(&b, "| `%s` | %s | survived | | |\n", m.name, m.rule)
+		}
+	}
+	slices.Sort(took)
+	if len(took) > 0 {
+		fmt.Fprintf(&b, "\n%d were found, the median within %d steps.\n\nNo different, and not found:\n\n", len(took), took[len(took)/2])
+	}
+	for i, m := range mutants {
+		if m.equivalent != "" && !results[i].found() && !results[i].skipped {
+			fmt.Fprintf(&b, "- `%s`, %s: %s\n", m.name, m.rule, m.equivalent)
+		}
+	}
+	fmt.Println(b.String())
+	if out != "" {
+		if err := os.WriteFile(out, []byte(b.String()), 0o600); err != nil {
+			return err
+		}
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("survived, or could not be made: %s", strings.Join(bad, ", "))
+	}
+	return nil
+}
+
+// key is the user and object that a finding names.
+var key = regexp.MustCompile(`\bu\d+(/[a-z]_\d)?:? ?|\b[a-z]_\d\b ?`)
+
+// short is a finding without what is different in each run.
+func short(wrong string) string {
+	wrong = key.ReplaceAllString(wrong, "")
+	if i := strings.Index(wrong, ": pro"); i > 0 {
+		wrong = wrong[:i]
+	}
+	return strings.ReplaceAll(wrong, "|", "\\|")
+}

@@ -1,0 +1,142 @@
+package main
+
+// edit replaces a text that occurs once in a file.
+type edit struct{ file, old, new string }
+
+// mutant is the product with one rule broken.
+type mutant struct {
+	name  string
+	rule  string // what is broken
+	edits []edit
+	// why it cannot be found, for one that is known to be no different
+	equivalent string
+}
+
+const (
+	merge     = "history/merge.go"
+	record    = "history/record.go"
+	viewing   = "history/viewing.go"
+	rules     = "history/rules.go"
+	query     = "history/cache.go"
+	pause     = "history/pause.go"
+	cache     = "internal/sim/cache.go"
+	archive   = "internal/sim/archive.go"
+	fold      = "history-service/rpc/fold.go"
+	batch     = "history-service/rpc/batch.go"
+	base      = "history-service/rpc/base.go"
+	deletes   = "history-service/rpc/delete.go"
+	enqueue   = "history-service/rpc/enqueue.go"
+	decode    = "history-service/rpc/decode.go"
+	points    = "history-service/rpc/points.go"
+	list      = "history-service/rpc/list.go"
+	warm      = "history-service/rpc/warm.go"
+	reclaim   = "history-service/rpc/reclaim.go"
+	complete  = "history-service/rpc/complete.go"
+	jobGo     = "history-job/job/job.go"
+	jobPut    = "history-job/job/put.go"
+	jobChunk  = "history-job/job/archive.go"
+	jobFold   = "history-job/job/complete.go"
+	jobLost   = "history-job/job/restore.go"
+	jobRepair = "history-job/job/repair.go"
+)
+
+// The rules of the stores are broken in their models: the adapters are held to them by the
+// suite in history/historytest.
+var mutants = []mutant{
+	// The fold.
+	{name: "peaks", rule: "the fold forgets the furthest position", edits: []edit{{merge, "\tm.mergePeaks(other)\n", ""}}},
+	{name: "completions", rule: "the fold forgets plays", edits: []edit{{merge, "\tm.mergeCompletions(other)\n", ""}}},
+	{name: "watches", rule: "the fold forgets watched time", edits: []edit{{merge, "\tm.mergeWatches(other)\n", ""}}},
+	{name: "firm", rule: "the fold forgets where to go on", edits: []edit{{merge, "\tm.mergeFirm(other)\n", ""}}},
+	{name: "meta", rule: "the fold forgets metadata", edits: []edit{{merge, "\tm.mergeMeta(other)\n", ""}}},
+	{name: "duration", rule: "the fold forgets the duration", edits: []edit{{merge, "\tm.mergeDuration(other)\n", ""}}},
+	{name: "reset", rule: "a delete takes away only what is known when it comes", edits: []edit{{merge, "reset := max(a.Reset, b.Reset)", "reset := a.Reset"}}},
+	{name: "reset-at", rule: "a delete leaves what is of its own millisecond", edits: []edit{{rules, "rec.Reset = e.At", "rec.Reset = e.At - 1"}}},
+	{name: "latest", rule: "the latest report is the one that came last", edits: []edit{{merge, "if compareLatest(a, b) < 0 {", "if true {"}}},
+	{name: "watched-twice", rule: "watched time of one session is added twice", edits: []edit{
+		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
+		{viewing, "if !slices.ContainsFunc(ws[:i], func(o Watch) bool { return o.Viewing == w.Viewing }) {", "if i >= 0 {"},
+	}},
+	{name: "plays-twice", rule: "a session that reports its end twice counts twice", edits: []edit{
+		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
+	}},
+	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{record, "if r.Early && r.Firm.Version != 0 {", "if false {"}}},
+	{name: "whole", rule: "what is born without the archive counts as whole", edits: []edit{{fold, "said.Partial = !g.user.Complete()", "said.Partial = false"}}},
+	{name: "whole-or", rule: "a whole part makes the fold partial and not the reverse", equivalent: "a record stays partial for longer: the job folds the archive into it again, and readers do.", edits: []edit{{merge, "m.Partial = a.Partial && b.Partial", "m.Partial = a.Partial || b.Partial"}}},
+	{name: "cell-time", rule: "contents of one time have one cell time", edits: []edit{{record, "m.CellTime = max(m.Version.Time(), m.CellTime+1)", "m.CellTime = m.Version.Time()"}}},
+	{name: "cut-time", rule: "a content does not come after what a clear removed", edits: []edit{{record, "m.CellTime = max(m.CellTime, u.CutTime+1)", "_ = u.CutTime"}}},
+	{name: "skew", rule: "the time of a wrong clock is not corrected", edits: []edit{{decode, "\t\te.At += skew\n", ""}}},
+	{name: "future", rule: "reports of the time to come are taken as they are", edits: []edit{{decode, "\te.At = min(e.At, now)\n", ""}}},
+	{name: "clamp", rule: "more is watched than time has passed", edits: []edit{{decode, "\te.Clamp()\n", ""}}},
+
+	// The cache.
+	{name: "settle-compare", rule: "settle does not compare", edits: []edit{{cache, "case e.Record.Revision == s.Revision:", "default:"}}},
+	{name: "settle-bit", rule: "settle does not set the bit", edits: []edit{{cache, "\t\tr.Revision |= history.SettledBit\n\t\tc.users[s.Key.UID]", "\t\tc.users[s.Key.UID]"}}},
+	{name: "settle-user", rule: "settle of a user's state does not compare", edits: []edit{{cache, "if e.User.Revision == s.Revision {", "if true {"}}},
+	{name: "apply-bit", rule: "a write passes whose base was settled meanwhile", edits: []edit{{cache, "current.Revision == w.Base", "history.SameContent(current.Revision, w.Base)"}}},
+	{name: "apply-compare", rule: "a write does not compare", edits: []edit{{cache, "return current != nil && current.Revision == w.Base", "return current != nil"}}},
+	{name: "mark-settled", rule: "no mark after a settled base unless asked for", edits: []edit{{cache, " || w.Base&history.SettledBit != 0", ""}, {fold, "g.base, g.user, g.mark = current.Record, current.User, true", "g.base, g.user = current.Record, current.User"}}},
+	{name: "mark-new", rule: "no mark for a new record unless asked for", edits: []edit{{cache, "w.Mark || w.Base == 0 ||", "w.Mark ||"}, {batch, "if g.held, g.mark = held, !open; ok", "if g.held, g.mark = held, !open && false; ok"}, {fold, "g.base, g.user, g.mark = current.Record, current.User, true", "g.base, g.user = current.Record, current.User"}}},
+	{name: "clear-put", rule: "a clear is not applied to a write without a base", equivalent: "what a clear mark covers is hidden from every reader and left out by the job; and a service that reads before it writes sees the mark.", edits: []edit{{cache, "current == nil && at > a.user.ClearedAt(w.Key.Object.Type) &&", "current == nil &&"}}},
+	{name: "clear-keeps", rule: "a clear leaves the records that it covers", equivalent: "what a clear mark covers is hidden from every reader and left out by the job, also inside of a later record.", edits: []edit{{cache, "\tc.cut(uid)\n\ta.user.Revision", "\ta.user.Revision"}}},
+	{name: "clear-mark", rule: "a clear sets no dirty mark", edits: []edit{{cache, "\ta.user.Revision = history.NewRevision()\n\tc.mark(history.UserKey(uid))\n", "\ta.user.Revision = history.NewRevision()\n"}}},
+	{name: "clear-older", rule: "an older clear undoes a later one", edits: []edit{{cache, "joined[typ] = max(joined[typ], until)", "joined[typ] = until"}}},
+	{name: "clear-all", rule: "a clear of all leaves what is of a clock ahead", edits: []edit{{cache, "\t\t\tuntil = max(until, r.Version.Time())\n", "\t\t\t_ = r\n"}}},
+	{name: "pause-write", rule: "a pause is not applied to a write without a base", equivalent: "only a report that was on its way when the switch was answered gets in: the next one of the key has the cache asked.", edits: []edit{{cache, "(w.Record.Deleted() || !a.user.Pause.Covers(at))", "true"}}},
+	{name: "pause-revisions", rule: "a pause leaves the revisions", edits: []edit{{cache, "m.Revision = history.NewRevision() | r.Revision&history.SettledBit", "_ = m"}}},
+	{name: "pause-bit", rule: "a pause loses that a record was settled", equivalent: "a service asks for a mark with every hold it begins and after every conflict, and the switch makes one; the record is archived again.", edits: []edit{{cache, "history.NewRevision() | r.Revision&history.SettledBit", "history.NewRevision()"}}},
+	{name: "pause-settles", rule: "a pause settles what is not archived", edits: []edit{{cache, "history.NewRevision() | r.Revision&history.SettledBit", "history.NewRevision() | history.SettledBit"}}},
+	{name: "trim-dirty", rule: "a trim drops a dirty one", edits: []edit{{cache, "it.Record.Version < bound && it.Record.Settled()", "it.Record.Version < bound"}}},
+	{name: "floor-low", rule: "the floor is not raised above what is dropped", edits: []edit{{cache, "it.Record.Version+1)\n\t\t}\n\t}\n}", "0)\n\t\t}\n\t}\n}"}}},
+	{name: "floor-tombstones", rule: "the floor is not raised above dropped tombstones", edits: []edit{{cache, "a.user.Floor = max(a.user.Floor, it.Record.Version+1)", "if !tombstones {\n\t\t\t\ta.user.Floor = max(a.user.Floor, it.Record.Version+1)\n\t\t\t}"}}},
+	{name: "warm-over", rule: "a warm-up overwrites what came meanwhile", edits: []edit{{cache, "if a.records[it.Object] != nil || it.Record.Version", "if it.Record.Version"}}},
+	{name: "warm-dirty", rule: "what is warmed up counts as not archived", equivalent: "a service asks for a mark with every hold it begins; the record is not trimmed before it is archived again.", edits: []edit{{cache, "\t\tr.Revision |= history.SettledBit\n\t\ta.records", "\t\ta.records"}}},
+	{name: "warm-again", rule: "a warm user is warmed again with an old row", edits: []edit{{cache, "\tif a.user.Warm {\n\t\treturn nil\n\t}\n", ""}, {cache, "if a.records[it.Object] != nil || it.Record.Version", "if it.Record.Version"}}},
+	{name: "cursor", rule: "a cursor is off by one", edits: []edit{{query, "Item{Object: o, Record: r}) < 0)", "Item{Object: o, Record: r}) <= 0)"}}},
+	{name: "more", rule: "a full page says that there is no more", edits: []edit{{cache, "page.More = len(page.Items) > q.Limit; page.More", "page.More = len(page.Items) > q.Limit+1; len(page.Items) > q.Limit"}}},
+
+	// The archive.
+	{name: "put-late", rule: "a put that comes late takes the place of a newer one", edits: []edit{{archive, "old != nil && old.CellTime > c.Record.CellTime", "false && old != nil"}}},
+	{name: "put-pause", rule: "an older pause undoes a newer one", edits: []edit{{archive, "r.user.Pause.Newer(u.Pause)", "u.Pause"}}},
+	{name: "get-cleared", rule: "the archive shows what was cleared", equivalent: "every reader and the job apply the clear marks of the cache, and a cold user's come with the row.", edits: []edit{{archive, "e.Record = cell.After(r.user.ClearedAt(k.Object.Type)); cell != nil", "e.Record = cell; cell != nil"}}},
+
+	// The service.
+	{name: "lost-answer", rule: "a write without an answer is acknowledged", edits: []edit{{fold, "\tdefault:\n\t\tg.fail()\n\t}\n}", "\tdefault:\n\t\tg.written, g.done = w.Record, true\n\t}\n}"}}},
+	{name: "load-failed", rule: "a read without an answer counts as an empty one", equivalent: "the write without a base that follows fails where there is a record, and the conflict brings it.", edits: []edit{{"history-service/rpc/apply.go", "\t\t\tgroups[i].fail()\n\t\t\tcontinue\n", ""}}},
+	{name: "no-refold", rule: "after a conflict what was held is written as it is", edits: []edit{{fold, "g.next = history.Merge(current.Record, g.older)", "g.next = history.Merge(nil, history.Merge(g.older, g.held.Record))"}}},
+	{name: "conflict-forgets", rule: "after a conflict the reports are not folded again", edits: []edit{{fold, "\tg.next = history.Merge(current.Record, g.older)\n\tg.fold()\n", "\tg.next, g.done = history.Merge(current.Record, g.older), true\n"}}},
+	{name: "paused", rule: "a pause is ignored", edits: []edit{{fold, "g.user.Pause.Covers(e.At)", "false"}, {cache, "(w.Record.Deleted() || !a.user.Pause.Covers(at))", "true"}}},
+	{name: "paused-births", rule: "who makes a new record believes to know of a pause", edits: []edit{{batch, "if g.base == nil {\n\t\treturn history.Pause{Since: 1}\n\t}", ""}}},
+	{name: "held-pause", rule: "a hold forgets the pause under which it was written", edits: []edit{{batch, "\treturn g.user.Pause\n}", "\treturn history.Pause{}\n}"}}},
+	{name: "cleared", rule: "a report from before a clear is acknowledged", edits: []edit{{fold, "if e.At <= cleared {", "if false {"}}},
+	{name: "delete-behind", rule: "a delete by a clock that is behind leaves the record", edits: []edit{{fold, "if g.batch.latest && g.next != nil {", "if false {"}}},
+	{name: "clear-behind", rule: "a clear by a clock that is behind leaves records", edits: []edit{{deletes, "All: req.GetUntilMs() == 0", "All: false"}}},
+	{name: "not-queued", rule: "what is acknowledged as queued is not in the queue", edits: []edit{{enqueue, "\tfor _, d := range unsent {\n\t\tgroups[d.Key].fail()\n\t}\n", ""}}},
+	{name: "queued-keys", rule: "the queue has the key alone", edits: []edit{{enqueue, "history.Announcement{Key: g.key, Record: r}", "history.Announcement{Key: g.key}"}}},
+	{name: "held-whole", rule: "what was held makes a partial record whole", edits: []edit{{fold, "current.User.Complete() && !(current.Record != nil && current.Record.Partial)", "current.User.Complete()"}}},
+	{name: "cold-point", rule: "a point read of a cold user asks the cache alone", edits: []edit{{points, "return !e.User.Warm })", "return false })"}}},
+	{name: "sure", rule: "a page ends at the floor", edits: []edit{{list, "\tcase listed.User.Complete():", "\tcase listed.User.Complete(), listed.User.Warm:"}}},
+	{name: "warm-floor", rule: "a warm-up that leaves records out says that it is all", edits: []edit{{warm, "w.Floor = max(w.Floor, it.Record.Version+1)", "_ = it"}}},
+	{name: "warm-clears", rule: "a warm-up leaves out the clear marks", edits: []edit{{warm, "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}", "history.Warmth{CutTime: row.CutTime, Pause: row.Pause}"}}},
+	{name: "warm-pause", rule: "a warm-up leaves out the pause", edits: []edit{{warm, "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}", "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime}"}}},
+	{name: "serve-partial", rule: "a read shows a partial record as if it were whole", edits: []edit{{complete, "r != nil && r.Partial && !r.Settled()", "r != nil && r.Partial && r.Settled()"}}},
+
+	// The job.
+	{name: "settle-first", rule: "settle before put", edits: []edit{
+		{jobChunk, "\tif err := j.put(ctx, j.cells(keys, entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contents(keys, entries)\n", "\tput := contents(keys, entries)\n"},
+		{jobChunk, "\tj.trim(ctx, keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, j.cells(keys, entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, keys)\n\treturn again, nil\n"},
+	}},
+	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
+	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobChunk, "if !keys[i].IsUser() ||", "if true ||"}}},
+	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record == nil || !e.Record.Partial:", "case e.Record == nil || !e.Record.Partial || true:"}}},
+	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contents(keys, entries)\n", "\tif entries, err = j.load(ctx, keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contents(keys, entries)\n"}}},
+	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobChunk, "if !e.Record.Settled() {", "if e.Record.Settled() || keys[i].IsUser() {"}}},
+	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if whole == nil || history.Same(whole, there) || unwanted(whole, &e) {", "if true {"}}},
+	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "e.User.Cut(history.Merge(there, contents[k]), k.Object.Type)", "history.Merge(there, contents[k])"}}},
+	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
+	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
+		{jobGo, "\t\tkeys, err := j.restored(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, err := j.restored(ctx, d.Keys)\n"},
+	}},
+	{name: "no-reclaim", rule: "a service does not bring back what it holds", equivalent: "what a service holds and nobody else has may be lost with the cache, says the oracle: the clients cannot know what is held.", edits: []edit{{reclaim, "\t\terr = s.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
+}

@@ -1,0 +1,480 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// oracle knows what clients sent and what they were told, and nothing else. Its times
+// are the order in which clients did and heard things.
+type oracle struct {
+	time   int64
+	rested int64 // when everything was archived last
+	lost   int64 // when the cache lost something last
+	users  map[string]*userBook
+}
+
+type userBook struct {
+	keys   map[history.Object]*book
+	clears []*cut
+	pause  pauseBook
+}
+
+// book is what was said of one key.
+type book struct {
+	facts   []*known
+	by      map[fact]*known
+	deletes []*cut
+}
+
+// known is a fact with what is known of its fate.
+type known struct {
+	fact
+	sent  int64
+	acked int64 // 0 while nobody was told that it is in
+	// safe means that the answer says that it outlives the cache.
+	safe bool
+	// promised means that it is to be there again when nothing is under way any more: it was
+	// safe, and the cache was lost.
+	promised bool
+	open     int // attempts on their way
+	unknown  int // attempts of which nobody knows
+}
+
+func (k *known) may() bool { return k.acked > 0 || k.open > 0 || k.unknown > 0 }
+
+// cut is a delete or a clear: nothing at or before a time exists.
+type cut struct {
+	typ    uint32 // of a clear
+	at     int64
+	raised bool // the time may be later than that, but not later than what there was
+	sent   int64
+	acked  int64
+	gone   bool // it had no effect
+}
+
+func newOracle(uids []string) *oracle {
+	o := &oracle{users: make(map[string]*userBook)}
+	for _, uid := range uids {
+		o.users[uid] = &userBook{keys: make(map[history.Object]*book)}
+	}
+	return o
+}
+
+func (o *oracle) now() int64 {
+	o.time++
+	return o.time
+}
+
+func (u *userBook) book(obj history.Object) *book {
+	b := u.keys[obj]
+	if b == nil {
+		b = &book{by: make(map[fact]*known)}
+		u.keys[obj] = b
+	}
+	return b
+}
+
+// attempt is one report on its way to a service.
+type attempt struct {
+	k      *known
+	object history.Object
+	uid    string
+	pauses pauseState // what was known when it was sent
+	ack    historyv1.Ack
+	sent   int64
+}
+
+// report notes that a report was sent to a service whose clock shows now.
+func (o *oracle) report(hb *historyv1.Heartbeat, now int64, ack historyv1.Ack) *attempt {
+	u, obj := o.users[hb.Uid], history.Object{ID: hb.ObjectId, Type: hb.ObjectType}
+	b, f := u.book(obj), factOf(hb, now)
+	k := b.by[f]
+	if k == nil {
+		k = &known{fact: f, sent: o.now()}
+		b.by[f], b.facts = k, append(b.facts, k)
+	}
+	k.open++
+	return &attempt{k: k, object: obj, uid: hb.Uid, pauses: u.pause.state(), ack: ack, sent: o.now()}
+}
+
+// answer notes what became of an attempt; unspecified when nobody knows. It reports what
+// is wrong with the answer.
+func (o *oracle) answer(a *attempt, status historyv1.Status) string {
+	a.k.open--
+	u := o.users[a.uid]
+	switch status {
+	case historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED, historyv1.Status_STATUS_STALE:
+		queued := a.ack == historyv1.Ack_ACK_QUEUED
+		switch a.k.safe = a.k.safe || queued; {
+		case a.sent < o.lost: // it was stored, perhaps, in what is lost
+			a.k.unknown++
+			a.k.promised = a.k.promised || queued && u.pause.passes(a.k.at)
+		case a.k.acked == 0:
+			a.k.acked = o.now()
+		}
+		if u.pause.off(a.pauses, a.k.at) {
+			return "a report was recorded although recording is switched off"
+		}
+	case historyv1.Status_STATUS_CLEARED:
+		if !u.cleared(a.object.Type, a.k.at) && !u.book(a.object).deleted(a.k.at) {
+			return "a report was refused as cleared, and nobody cleared that"
+		}
+	case historyv1.Status_STATUS_PAUSED:
+		if u.pause.on(a.pauses, a.k.at) {
+			return "a report was refused although recording is switched on"
+		}
+	case historyv1.Status_STATUS_CONFLICT, historyv1.Status_STATUS_EXPIRED:
+	default:
+		a.k.unknown++
+	}
+	return ""
+}
+
+// lose notes that the cache has lost, perhaps, everything since all was archived. Only what
+// was acknowledged as queued comes back, until everything is done that there is to do; and
+// not even that where a pause may refuse it: what is reported of a cold user is stored before
+// anybody knows of one.
+func (o *oracle) lose() {
+	o.lost = o.now()
+	for _, u := range o.users {
+		for _, b := range u.keys {
+			for _, k := range b.facts {
+				if k.acked > o.rested {
+					k.acked, k.promised = 0, k.promised || k.safe && u.pause.passes(k.at)
+					k.unknown++
+				}
+			}
+			forget(b.deletes, o.rested)
+		}
+		forget(u.clears, o.rested)
+		u.pause.sure = false
+		u.pause.unknown++
+	}
+}
+
+func forget(cuts []*cut, since int64) {
+	for _, c := range cuts {
+		if c.acked > since {
+			c.acked = 0
+		}
+	}
+}
+
+// rest notes that everything is done that there was to do.
+func (o *oracle) rest() {
+	for _, u := range o.users {
+		u.pause.rested = u.pause.changes
+		for _, b := range u.keys {
+			for _, k := range b.facts {
+				if k.promised && k.acked == 0 {
+					k.acked = o.now()
+				}
+				k.promised = false
+			}
+		}
+	}
+	o.rested = o.now()
+}
+
+// done notes that a delete or a clear was acknowledged.
+func (o *oracle) done(c *cut) bool {
+	if c.sent < o.lost {
+		return false
+	}
+	c.acked = o.now()
+	return true
+}
+
+func (u *userBook) cleared(typ uint32, at int64) bool {
+	for _, c := range u.clears {
+		if !c.gone && (c.typ == 0 || c.typ == typ) && (at <= c.at || c.raised) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *book) deleted(at int64) bool {
+	return slices.ContainsFunc(b.deletes, func(c *cut) bool { return !c.gone && (at <= c.at || c.raised) })
+}
+
+// remove notes that a delete was sent. Without a time of its own it is of everything that
+// was acknowledged, as far as the cache is sure to have it: the clock of the service may be
+// behind, and it does not wait for an archive that is away.
+func (o *oracle) remove(k history.Key, at, now int64, sure bool) *cut {
+	b := o.users[k.UID].book(k.Object)
+	c := &cut{at: now, raised: at == 0, sent: o.now()}
+	if at != 0 {
+		c.at = min(at, now)
+	} else if sure {
+		for _, k := range b.facts {
+			if k.acked > 0 {
+				c.at = max(c.at, k.at)
+			}
+		}
+	}
+	b.deletes = append(b.deletes, c)
+	return c
+}
+
+func (o *oracle) clear(req *historyv1.ClearRequest, now int64) *cut {
+	u := o.users[req.Uid]
+	c := &cut{typ: req.Type, at: now, raised: req.UntilMs == 0, sent: o.now()}
+	if req.UntilMs != 0 {
+		c.at = min(req.UntilMs, now)
+	}
+	u.clears = append(u.clears, c)
+	return c
+}
+
+// leaves returns a report that was acknowledged before a clear was sent, and that it leaves;
+// nil when there is none.
+func (o *oracle) leaves(uid string, c *cut) *known {
+	u := o.users[uid]
+	for obj, b := range u.keys {
+		for _, k := range b.facts {
+			if (c.typ == 0 || c.typ == obj.Type) && k.acked > 0 && k.acked < c.sent && k.at > c.at && !b.deleted(k.at) && !u.cleared(obj.Type, k.at) {
+				return k
+			}
+		}
+	}
+	return nil
+}
+
+// span is what may be cut off a key: at least up to least, perhaps up to one of the
+// others.
+func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64, others []int64) {
+	b := u.book(obj)
+	each := func(c *cut) {
+		if c.gone {
+			return
+		}
+		if c.acked > 0 && c.acked < begun {
+			least = max(least, c.at)
+		}
+		others = append(others, c.at)
+		if !c.raised {
+			return
+		}
+		for _, k := range b.facts {
+			if k.may() && k.at > c.at && (c.acked == 0 || k.sent < c.acked) {
+				others = append(others, k.at)
+			}
+		}
+	}
+	for _, c := range b.deletes {
+		each(c)
+	}
+	for _, c := range u.clears {
+		if c.typ == 0 || c.typ == obj.Type {
+			each(c)
+		}
+	}
+	slices.Sort(others)
+	others = slices.DeleteFunc(slices.Compact(others), func(at int64) bool { return at <= least })
+	return least, others
+}
+
+func (b *book) bounds(cut, begun int64) bounds {
+	var bs bounds
+	for _, k := range b.facts {
+		if k.at <= cut || !k.may() {
+			continue
+		}
+		bs.may = append(bs.may, &k.fact)
+		if k.acked > 0 && k.acked < begun {
+			bs.must = append(bs.must, &k.fact)
+		}
+	}
+	return bs
+}
+
+// check judges what a read, begun at a time, shows of a key.
+func (o *oracle) check(k history.Key, v view, begun int64) string {
+	u := o.users[k.UID]
+	least, others := o.span(u, k.Object, begun)
+	bs := u.book(k.Object).bounds(least, begun)
+	wrong := bs.judge(v)
+	for _, at := range others {
+		if wrong == "" {
+			return ""
+		}
+		more := u.book(k.Object).bounds(at, begun)
+		if more.judge(v) == "" {
+			return ""
+		}
+	}
+	if wrong == "" {
+		return ""
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s: %s\n  shown: %s\n  nothing up to %s, perhaps %v, exists; known:\n", k, wrong, v, moment(least), others)
+	for _, f := range u.book(k.Object).facts {
+		if f.at > least && f.may() {
+			fmt.Fprintf(&text, "    %s %s\n", f.fate(begun), &f.fact)
+		}
+	}
+	return text.String()
+}
+
+func (k *known) fate(begun int64) string {
+	switch {
+	case k.acked > 0 && k.acked < begun:
+		return "acknowledged"
+	case k.acked > 0:
+		return "acknowledged meanwhile"
+	}
+	return "perhaps"
+}
+
+// sure returns the latest fact of a key that every read since a time shows, nil when there
+// may be none, or a later one.
+func (o *oracle) sure(k history.Key, begun int64) *fact {
+	u := o.users[k.UID]
+	least, others := o.span(u, k.Object, begun)
+	for _, at := range others {
+		least = max(least, at)
+	}
+	bs := u.book(k.Object).bounds(least, begun)
+	first, last := latest(bs.must, any1), latest(bs.may, any1)
+	if first == nil || compareFacts(first, last) != 0 {
+		return nil
+	}
+	return first
+}
+
+// resolve is told what everybody sees of a key once nothing is under way any more. What
+// was unknown is in or out by then, and where that shows it is known from now on.
+func (o *oracle) resolve(k history.Key, v view) {
+	u := o.users[k.UID]
+	b := u.book(k.Object)
+	for _, f := range b.facts {
+		if f.acked > 0 || !f.may() {
+			continue
+		}
+		was := *f
+		f.unknown, f.acked = 0, 1
+		in := o.check(k, v, o.time+1) == ""
+		*f = known{fact: was.fact, sent: was.sent}
+		out := o.check(k, v, o.time+1) == ""
+		switch *f = was; {
+		case in && !out:
+			f.acked = o.now()
+		case out && !in && f.sent > o.lost: // what was lost may still be held somewhere
+			f.unknown = 0
+		}
+	}
+}
+
+// settle fixes the cuts of a key to those that what is seen allows, and forgets what lies
+// before them.
+func (o *oracle) settle(k history.Key, v view) {
+	u := o.users[k.UID]
+	b, begun := u.book(k.Object), o.time+1
+	least, others := o.span(u, k.Object, begun)
+	fits := func(at int64) bool {
+		bs := b.bounds(at, begun)
+		return bs.judge(v) == ""
+	}
+	if !fits(least) {
+		for _, at := range others {
+			if fits(at) {
+				least = at
+				break
+			}
+		}
+		b.deletes = append(b.deletes, &cut{at: least, sent: begun, acked: o.now()})
+	}
+	b.facts = slices.DeleteFunc(b.facts, func(f *known) bool {
+		gone := f.at <= least && f.open == 0 || !f.may()
+		if gone {
+			delete(b.by, f.fact)
+		}
+		return gone
+	})
+}
+
+// pauseBook is what is known of whether a user wants to be recorded.
+type pauseBook struct {
+	cold    bool  // the cache may not know of it, until somebody has asked
+	latest  int64 // no switch is of a later time
+	changes int   // switches that were sent
+	rested  int   // of them before everything was archived last
+	open    int   // of them on their way
+	unknown int   // of them without an answer, which may still come
+	sure    bool  // what follows is known for certain
+	isOff   bool
+	since   int64 // when it was switched off, as far as that is known
+	until   int64 // and on again
+}
+
+// pauseState is what was known at a time.
+type pauseState struct {
+	changes int
+	sure    bool
+}
+
+func (p *pauseBook) state() pauseState { return pauseState{p.changes, p.sure && p.open == 0} }
+
+// off reports whether a report of a time must not be recorded: nothing has changed since
+// a state in which recording was off.
+func (p *pauseBook) off(then pauseState, at int64) bool {
+	return then.sure && p.sure && then.changes == p.changes && p.isOff && at > p.since && !p.cold
+}
+
+// on reports whether it must be.
+func (p *pauseBook) on(then pauseState, at int64) bool {
+	return then.sure && p.sure && then.changes == p.changes && !p.isOff && at > max(p.until, p.latest) && p.until > 0 && !p.cold
+}
+
+// switching notes that a switch was sent to a service whose clock shows now.
+func (u *userBook) switching(now int64) {
+	p := &u.pause
+	p.changes++
+	p.open++
+	p.latest = max(p.latest, now)
+	for _, b := range u.keys {
+		for _, k := range b.facts {
+			p.latest = max(p.latest, k.at)
+		}
+	}
+}
+
+// passes reports whether no pause covers a time, whichever of them the cache knows.
+func (p *pauseBook) passes(at int64) bool {
+	return p.changes == p.rested && !p.isOff && at > p.latest
+}
+
+// answered takes what became of a switch: at is when recording was switched off as the
+// answer has it, known whether there was an answer.
+func (p *pauseBook) answered(s *historyv1.Settings, now int64) {
+	p.open--
+	p.latest = max(p.latest, now)
+	if s == nil {
+		p.unknown++
+	}
+	switch {
+	case p.unknown > 0 || p.open > 0:
+		p.sure, p.until = false, 0
+	case s.GetRecording():
+		if p.until = 0; p.sure && p.isOff {
+			p.until = max(now, p.since+1)
+		}
+		p.sure, p.isOff = true, false
+	default:
+		p.sure, p.isOff, p.since, p.until = true, true, s.GetPausedMs(), 0
+	}
+}
+
+// read takes what somebody was shown once nothing is under way any more.
+func (p *pauseBook) read(s *historyv1.Settings) {
+	p.unknown, p.cold = 0, false
+	if recording := s.GetRecording(); !p.sure || p.isOff == recording {
+		p.sure, p.isOff, p.since, p.until = true, !recording, s.GetPausedMs(), 0
+	}
+}

@@ -1,0 +1,198 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/internal/run"
+)
+
+// clock is the clock of one machine: it is off, drifts, and may stand still.
+type clock struct {
+	mu     sync.Mutex
+	offset time.Duration
+	drift  int64 // microseconds a second, since origin
+	origin time.Time
+	stood  time.Time // when it stopped, zero while it goes
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.read()
+}
+
+// read returns what it shows. The caller holds c.mu, as it does for rate.
+func (c *clock) read() time.Time {
+	t := time.Now()
+	if !c.stood.IsZero() {
+		t = c.stood
+	}
+	return t.Add(c.offset + time.Duration(int64(t.Sub(c.origin))/1_000_000*c.drift))
+}
+
+// rate has it drift from now on, and go.
+func (c *clock) rate(drift int64) {
+	shown, t := c.read(), time.Now()
+	c.offset, c.origin, c.drift, c.stood = shown.Sub(t), t, drift, time.Time{}
+}
+
+func (c *clock) nowMS() int64 { return c.now().UnixMilli() }
+
+// disturb steps the clock, has it drift, stand still, or go again.
+func (c *clock) disturb(d *dice, most time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch d.n(4) {
+	case 0:
+		c.offset = time.Duration(d.n(int(2*most))) - most
+	case 1:
+		c.offset += time.Duration(d.n(600))*time.Millisecond - 300*time.Millisecond
+	case 2:
+		if c.rate(int64(d.n(2000)) - 1000); d.one(3) {
+			c.rate(-990_000) // it crawls: many events of nearly one time
+		}
+	default:
+		if c.stood.IsZero() {
+			c.stood = time.Now()
+		} else {
+			c.stood = time.Time{}
+		}
+	}
+}
+
+// goOn has it go as it should.
+func (c *clock) goOn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rate(0)
+}
+
+// process is one of the parts that live and die for themselves.
+type process struct {
+	w      *World
+	number int
+	name   string
+	clock  clock
+	ctx    context.Context
+	cancel context.CancelFunc
+	dead   atomic.Bool
+	down   time.Time // when it died
+}
+
+// source is a process's own random numbers.
+type lockedSource struct {
+	mu sync.Mutex
+	d  dice
+}
+
+func (s *lockedSource) Uint64() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.d.Uint64()
+}
+
+var _ rand.Source = (*lockedSource)(nil)
+
+func (w *World) newProcess(name string) *process {
+	w.born++
+	p := &process{w: w, number: w.born, name: name}
+	p.clock.origin = w.began
+	ctx := run.WithSource(context.Background(), &lockedSource{d: dice{mix(w.src.seed, streams, uint64(w.born))}})
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	return p
+}
+
+// life names the life of the cache.
+func (p *process) life(ctx context.Context) (string, error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	return p.w.cacheLife(), nil
+}
+
+// service is a history-service.
+type service struct {
+	*process
+	rpc *rpc.Server
+}
+
+// job is a history-job.
+type jobProcess struct{ *process }
+
+// Times and sizes of the processes: small, so that everything happens often.
+const (
+	hold         = 3 * time.Second
+	tick         = 200 * time.Millisecond
+	requestLimit = 1500 * time.Millisecond
+	sweepEvery   = 2 * time.Second
+	sweepAge     = 6 * time.Second
+)
+
+func (w *World) startService(i int) {
+	s := &service{process: w.newProcess(fmt.Sprintf("svc%d", i+1))}
+	if old := w.services[i]; old != nil {
+		s.clock.offset, s.clock.origin, s.clock.drift = old.clock.offset, old.clock.origin, old.clock.drift
+	}
+	w.services[i] = s
+	agg, err := aggregate.New(aggregate.Config{
+		Publisher: publisher{s.process}, Confirm: func(ctx context.Context) error { return s.rpc.Confirm(ctx) },
+		Retain: 5 * time.Second, Hold: hold, Tick: tick, Deadline: 2 * time.Second, Drain: time.Second,
+	})
+	if err != nil {
+		panic(err)
+	}
+	s.rpc, err = rpc.New(rpc.Config{
+		Cache: cacheDoor{s.process}, Archive: archiveDoor{s.process}, Aggregate: agg, Queue: publisher{s.process},
+		Life: s.life, Deadline: requestLimit, Keep: w.cfg.Keep, Warmers: 2, Now: s.clock.now,
+	})
+	if err != nil {
+		panic(err)
+	}
+	go func() { _ = agg.Run(s.ctx) }()
+	go func() { _ = s.rpc.Run(s.ctx) }()
+}
+
+func (w *World) startJob(i int) {
+	p := &jobProcess{process: w.newProcess(fmt.Sprintf("job%d", i+1))}
+	w.jobs[i] = p
+	j, err := job.New(job.Config{
+		Cache: cacheDoor{p.process}, Archive: archiveDoor{p.process}, Consumer: consumer{p.process}, Reread: consumer{p.process},
+		SweepEvery: sweepEvery, SweepAge: sweepAge, Life: p.life, WatchEvery: 300 * time.Millisecond,
+		TrimOneIn: 1, Deadline: 2 * time.Second, Pause: 50 * time.Millisecond,
+	})
+	if err != nil {
+		panic(err)
+	}
+	go func() { _ = j.Run(p.ctx) }()
+}
+
+// kill ends a process at once. What it had under way is lost, or lands later.
+func (w *World) kill(p *process, why string) {
+	if p.dead.Load() {
+		return
+	}
+	w.tracef("%-7s %s", p.name, why)
+	p.down = time.Now()
+	p.dead.Store(true)
+	p.cancel()
+	left := w.pending[:0]
+	for _, x := range w.pending {
+		if x.proc != p {
+			left = append(left, x)
+			continue
+		}
+		if _, lands := w.src.chance(streamFate, 5000); lands {
+			w.haunt(x, x.left)
+		}
+		close(x.done)
+	}
+	w.pending = left
+}

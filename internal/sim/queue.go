@@ -1,0 +1,268 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// partitions is how many the queue has: users of one job are those of some.
+const partitions = 4
+
+// queue is the log between services and jobs: messages by partition, and a group of
+// jobs that share the partitions for a generation.
+type queue struct {
+	w          *World
+	messages   [partitions][]message
+	committed  [partitions]int
+	generation int
+	members    []*member
+	joining    []*member // guarded by w.mu
+}
+
+// message is what one publish sent to a partition.
+type message struct {
+	at   time.Time
+	keys []history.Announcement
+}
+
+// member is a job in the group.
+type member struct {
+	proc   *process
+	claims chan *claim // of capacity 1
+	claim  *claim
+}
+
+// claim is what a member owns in a generation.
+type claim struct {
+	queue  *queue
+	proc   *process
+	number int // of the generation
+	owned  []int
+	next   [partitions]int
+	ctx    context.Context
+	end    context.CancelFunc
+}
+
+var errOver = errors.New("generation is over")
+
+func partitionOf(k history.Key) int { return int(history.BucketOf(k.UID)) % partitions }
+
+// publisher is the queue as a service reaches it.
+type publisher struct{ *process }
+
+var _ history.Publisher = publisher{}
+
+// Publish implements [history.Publisher], one message for each partition.
+func (p publisher) Publish(ctx context.Context, all []history.Announcement) (unsent []history.Announcement, err error) {
+	var messages [partitions][]history.Announcement
+	var keys []history.Key
+	var parts []int
+	for _, a := range all {
+		messages[partitionOf(a.Key)] = append(messages[partitionOf(a.Key)], a)
+	}
+	for n := range messages {
+		if len(messages[n]) == 0 {
+			continue
+		}
+		// They come in any order, from a map: but for this a run could not be made again.
+		slices.SortStableFunc(messages[n], func(a, b history.Announcement) int { return compareKeys(a.Key, b.Key) })
+		keys, parts = append(keys, messages[n][0].Key), append(parts, n)
+	}
+	q := p.w.queue
+	send := func(i int) {
+		q.messages[parts[i]] = append(q.messages[parts[i]], message{time.Now(), messages[parts[i]]})
+	}
+	p.w.do(ctx, &exchange{
+		proc: p.process, what: "publish", keys: keys,
+		run: send, late: send,
+		fail: func(i int, e error) { unsent, err = append(unsent, messages[parts[i]]...), e },
+	})
+	return unsent, err
+}
+
+// consumer is the queue as a job reaches it.
+type consumer struct{ *process }
+
+var _ history.Consumer = consumer{}
+
+// Consume implements [history.Consumer].
+func (c consumer) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+	m := &member{proc: c.process, claims: make(chan *claim, 1)}
+	q := c.w.queue
+	c.w.mu.Lock()
+	q.joining = append(q.joining, m)
+	c.w.mu.Unlock()
+	defer q.leave(m)
+	for {
+		select {
+		case claim := <-m.claims:
+			if err := handle(claim.ctx, claim); claim.ctx.Err() == nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Reread implements [history.Rereader].
+func (c consumer) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
+	var found []history.Announcement
+	err := c.read(ctx, "reread", history.Key{}, func() {
+		for p := range partitions {
+			for _, m := range c.w.queue.messages[p] {
+				if !m.at.Before(since) {
+					found = append(found, m.keys...)
+				}
+			}
+		}
+	})
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return use(ctx, slices.DeleteFunc(found, func(a history.Announcement) bool {
+		return !slices.Contains(buckets, history.BucketOf(a.Key.UID))
+	}))
+}
+
+// leave ends a membership. Its partitions stay with it until the next generation.
+func (q *queue) leave(m *member) {
+	q.w.mu.Lock()
+	defer q.w.mu.Unlock()
+	q.w.left = append(q.w.left, m)
+}
+
+// rebalance begins a generation: every partition goes to one of the members.
+func (q *queue) rebalance(d *dice) {
+	q.generation++
+	for _, m := range q.members {
+		if m.claim != nil {
+			m.claim.end()
+			m.claim = nil
+		}
+	}
+	if len(q.members) == 0 {
+		return
+	}
+	claims := make([]*claim, len(q.members))
+	for i, m := range q.members {
+		ctx, end := context.WithCancel(m.proc.ctx)
+		claims[i] = &claim{queue: q, proc: m.proc, number: q.generation, ctx: ctx, end: end}
+	}
+	shift := d.n(len(claims))
+	for p := range partitions {
+		c := claims[(p+shift)%len(claims)]
+		c.owned, c.next[p] = append(c.owned, p), q.committed[p]
+	}
+	for i, m := range q.members {
+		m.claim = claims[i]
+		select {
+		case <-m.claims:
+		default:
+		}
+		m.claims <- claims[i]
+	}
+}
+
+// Buckets implements [history.Claim].
+func (c *claim) Buckets() []history.Bucket {
+	var buckets []history.Bucket
+	for b := range history.Buckets {
+		if slices.Contains(c.owned, b%partitions) {
+			buckets = append(buckets, history.Bucket(b))
+		}
+	}
+	return buckets
+}
+
+// Fetch implements [history.Claim].
+func (c *claim) Fetch(ctx context.Context) (d history.Delivery, err error) {
+	q, over := c.queue, false
+	q.w.do(ctx, &exchange{
+		proc: c.proc, what: "fetch", keys: make([]history.Key, 1),
+		ready: func() bool { return c.number != q.generation || c.waiting() },
+		run: func(int) {
+			if over = c.number != q.generation; !over {
+				d = c.take()
+			}
+		},
+		fail: func(_ int, e error) { err = e },
+	})
+	if over {
+		return d, errOver
+	}
+	return d, err
+}
+
+func (c *claim) waiting() bool {
+	for _, p := range c.owned {
+		if c.next[p] < len(c.queue.messages[p]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *claim) take() history.Delivery {
+	d := history.Delivery{Offsets: make(map[int]int64)}
+	for _, p := range c.owned {
+		waiting := c.queue.messages[p][c.next[p]:]
+		n := 0
+		if len(waiting) > 0 {
+			n = 1 + c.queue.w.src.below(streamOther, len(waiting))
+		}
+		for _, m := range waiting[:n] {
+			d.Keys = append(d.Keys, m.keys...)
+		}
+		d.Messages += n
+		c.next[p] += n
+		d.Offsets[p] = int64(c.next[p])
+	}
+	return d
+}
+
+// Commit implements [history.Claim].
+func (c *claim) Commit(ctx context.Context, d history.Delivery) (err error) {
+	q := c.queue
+	e := c.proc.single(ctx, "commit", history.Key{}, func(bool) {
+		if c.number != q.generation {
+			err = errOver
+			return
+		}
+		for p, next := range d.Offsets {
+			q.committed[p] = max(q.committed[p], int(next))
+		}
+	})
+	return errors.Join(err, e)
+}
+
+// drained reports whether everything was committed.
+func (q *queue) drained() bool {
+	for p := range partitions {
+		if q.committed[p] < len(q.messages[p]) {
+			return false
+		}
+	}
+	return true
+}
+
+// rewind has the jobs of the next generation read again what was committed.
+func (q *queue) rewind(d *dice) {
+	for p := range partitions {
+		q.committed[p] -= d.n(min(q.committed[p], 5) + 1)
+	}
+}
+
+// lose drops messages that no job has read yet, as when nobody came for them for too long.
+// Those that carry contents stay.
+func (q *queue) lose() {
+	for p := range partitions {
+		for i := q.committed[p]; i < len(q.messages[p]); i++ {
+			q.messages[p][i].keys = slices.DeleteFunc(slices.Clone(q.messages[p][i].keys), func(a history.Announcement) bool { return a.Record == nil })
+		}
+	}
+}

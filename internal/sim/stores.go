@@ -1,0 +1,220 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// cacheDoor is the cache as a process reaches it.
+type cacheDoor struct{ *process }
+
+var _ history.Cache = cacheDoor{}
+
+func (d cacheDoor) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	if len(keys) == 0 {
+		return nil
+	}
+	keys, entries := append([]history.Key(nil), keys...), make([]history.Entry, len(keys))
+	d.w.do(ctx, &exchange{
+		proc: d.process, what: "load", keys: keys,
+		run:  func(i int) { entries[i] = d.w.cache.load(keys[i]) },
+		fail: func(i int, err error) { entries[i] = history.Entry{Err: err} },
+	})
+	return entries
+}
+
+func (d cacheDoor) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	if len(writes) == 0 {
+		return nil
+	}
+	writes = append([]history.Write(nil), writes...)
+	outcomes, keys := make([]history.Outcome, len(writes)), make([]history.Key, len(writes))
+	for i := range writes {
+		keys[i] = writes[i].Key
+	}
+	x := &exchange{
+		proc: d.process, what: "apply", keys: keys,
+		run: func(i int) {
+			outcomes[i] = d.w.cache.apply(writes[i])
+			if d.w.traced() {
+				d.w.tracef("        . %s %s", write(writes[i]), outcome(outcomes[i]))
+			}
+		},
+		fail: func(i int, err error) { outcomes[i] = history.Outcome{Err: err} },
+		late: func(i int) {
+			o := d.w.cache.apply(writes[i])
+			if d.w.traced() {
+				d.w.tracef("        . %s %s", write(writes[i]), outcome(o))
+			}
+		},
+	}
+	d.w.do(ctx, x)
+	return outcomes
+}
+
+// single is an exchange of one part.
+func (p *process) single(ctx context.Context, what string, k history.Key, run func(late bool)) (err error) {
+	p.w.do(ctx, &exchange{
+		proc: p, what: what, keys: []history.Key{k},
+		run:  func(int) { run(false) },
+		fail: func(_ int, e error) { err = e },
+		late: func(int) { run(true) },
+	})
+	return err
+}
+
+// read is an exchange of one part that changes nothing.
+func (p *process) read(ctx context.Context, what string, k history.Key, run func()) (err error) {
+	p.w.do(ctx, &exchange{
+		proc: p, what: what, keys: []history.Key{k},
+		run:  func(int) { run() },
+		fail: func(_ int, e error) { err = e },
+	})
+	return err
+}
+
+func (d cacheDoor) Clear(ctx context.Context, uid string, c history.Clear) (until int64, err error) {
+	err = d.single(ctx, "clear", history.UserKey(uid), func(late bool) {
+		got, _ := d.w.cache.Clear(ctx, uid, c)
+		if !late {
+			until = got
+		}
+		if d.w.traced() {
+			d.w.tracef("        . cleared %s type %d up to %d", uid, c.Type, got)
+		}
+	})
+	return until, err
+}
+
+func (d cacheDoor) Pause(ctx context.Context, uid string, recording bool, at int64) (p history.Pause, err error) {
+	err = d.single(ctx, "pause", history.UserKey(uid), func(late bool) {
+		got, _ := d.w.cache.Pause(ctx, uid, recording, at)
+		if !late {
+			p = got
+		}
+		if d.w.traced() {
+			d.w.tracef("        . pause of %s is %+v", uid, got)
+		}
+	})
+	return p, err
+}
+
+func (d cacheDoor) Warm(ctx context.Context, uid string, warmth history.Warmth) error {
+	return d.single(ctx, "warm", history.UserKey(uid), func(bool) {
+		if d.w.traced() {
+			d.w.tracef("        . warm %s: %d items, floor %d, cleared %v, pause %+v", uid, len(warmth.Items), warmth.Floor.Time(), warmth.Cleared, warmth.Pause)
+		}
+		_ = d.w.cache.Warm(ctx, uid, warmth)
+	})
+}
+
+func (d cacheDoor) List(ctx context.Context, uid string, q history.Query) (page history.Page, err error) {
+	err = d.read(ctx, "list", history.UserKey(uid), func() { page, _ = d.w.cache.List(ctx, uid, q) })
+	return page, err
+}
+
+func (d cacheDoor) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) (keys []history.Key, err error) {
+	err = d.read(ctx, "overdue", history.Key{}, func() { keys, _ = d.w.cache.Overdue(ctx, buckets, age, limit) })
+	return keys, err
+}
+
+// Backlog is only for who watches; it takes no step.
+func (d cacheDoor) Backlog(_ context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
+	return make([]history.Backlog, len(buckets)), nil
+}
+
+func (d cacheDoor) Settle(ctx context.Context, contents []history.Content) (err error) {
+	if len(contents) == 0 {
+		return nil
+	}
+	contents = append([]history.Content(nil), contents...)
+	keys := make([]history.Key, len(contents))
+	for i := range contents {
+		keys[i] = contents[i].Key
+	}
+	settle := func(i int) { d.w.cache.settle(contents[i]) }
+	d.w.do(ctx, &exchange{
+		proc: d.process, what: "settle", keys: keys,
+		run: settle, late: settle,
+		fail: func(_ int, e error) { err = e },
+	})
+	return err
+}
+
+func (d cacheDoor) Trim(ctx context.Context, uids []string) (err error) {
+	keys := make([]history.Key, len(uids))
+	for i, uid := range uids {
+		keys[i] = history.UserKey(uid)
+	}
+	trim := func(i int) { _ = d.w.cache.Trim(ctx, []string{keys[i].UID}) }
+	d.w.do(ctx, &exchange{
+		proc: d.process, what: "trim", keys: keys,
+		run: trim, late: trim,
+		fail: func(_ int, e error) { err = e },
+	})
+	return err
+}
+
+// archiveDoor is the archive as a process reaches it.
+type archiveDoor struct{ *process }
+
+var _ history.Archive = archiveDoor{}
+
+func (d archiveDoor) Put(ctx context.Context, cells []history.Cell) []error {
+	if len(cells) == 0 {
+		return nil
+	}
+	cells = append([]history.Cell(nil), cells...)
+	errs, keys := make([]error, len(cells)), make([]history.Key, len(cells))
+	for i := range cells {
+		keys[i] = cells[i].Key
+	}
+	put := func(i int) {
+		d.w.archive.put(cells[i])
+		if d.w.traced() {
+			d.w.tracef("        . put %s %s", keys[i], content(cells[i].Record))
+		}
+	}
+	bad := false
+	d.w.do(ctx, &exchange{
+		proc: d.process, what: "put", keys: keys,
+		run: put, late: put,
+		fail: func(i int, err error) { errs[i], bad = err, true },
+	})
+	if !bad {
+		return nil
+	}
+	return errs
+}
+
+func (d archiveDoor) Get(ctx context.Context, keys []history.Key) (entries []history.Entry, err error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	keys, entries = append([]history.Key(nil), keys...), make([]history.Entry, len(keys))
+	d.w.do(ctx, &exchange{
+		proc: d.process, what: "get", keys: keys,
+		run:  func(i int) { entries[i] = d.w.archive.get(keys[i]) },
+		fail: func(_ int, e error) { err = e },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return entries, nil
+}
+
+func (d archiveDoor) Row(ctx context.Context, uid string) (row history.Row, err error) {
+	err = d.read(ctx, "row", history.UserKey(uid), func() { row, _ = d.w.archive.Row(ctx, uid) })
+	return row, err
+}
+
+func (d archiveDoor) PutUser(ctx context.Context, uid string, u history.User) error {
+	return d.single(ctx, "put user", history.UserKey(uid), func(bool) {
+		if d.w.traced() {
+			d.w.tracef("        . put user %s: cleared %v, pause %+v", uid, u.Cleared, u.Pause)
+		}
+		_ = d.w.archive.PutUser(ctx, uid, u)
+	})
+}

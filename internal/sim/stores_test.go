@@ -1,0 +1,22 @@
+package sim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/historytest"
+	"github.com/playhead/playhead/internal/sim"
+)
+
+// The stores of the simulator keep the contracts that the adapters keep.
+
+func TestCache(t *testing.T) {
+	historytest.Cache(t, func(_ *testing.T, keep int) history.Cache { return sim.NewCache(keep, time.Now) })
+}
+
+func TestArchive(t *testing.T) {
+	historytest.Archive(t, func(*testing.T) history.Archive {
+		return sim.NewArchive(func() int64 { return time.Now().UnixMilli() })
+	})
+}

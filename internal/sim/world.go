@@ -1,0 +1,956 @@
+// Package sim runs the real service, aggregator and job against stores in memory, under
+// virtual time and one seed, with faults at every exchange, and judges what clients were
+// told and shown. See DESIGN.md beside it.
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Config says what a world is like. Zero values take the defaults.
+type Config struct {
+	Seed  uint64
+	Steps int // how many to make at most (default 10,000)
+	// How many of each there are (defaults 2, 2, 2, 3, 6, 6).
+	Services, Jobs, Edges, Users, Clients, Objects int
+	// Keep is how many records of a user the cache keeps (default 3 with an even seed, otherwise 100).
+	Keep int
+	// Trace is told what happens, in words; nil for nobody.
+	Trace io.Writer
+	// Only are the decisions that may be taken; nil for all.
+	Only map[decision]bool
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		v   *int
+		def int
+	}{{&c.Steps, 10_000}, {&c.Services, 2}, {&c.Jobs, 2}, {&c.Edges, 2}, {&c.Users, 3}, {&c.Clients, 6}, {&c.Objects, 6}, {&c.Keep, 3 + 97*int(c.Seed%2)}} {
+		if *d.v <= 0 {
+			*d.v = d.def
+		}
+	}
+	return c
+}
+
+// World is one run.
+type World struct {
+	cfg     Config
+	src     source
+	began   time.Time
+	cache   *Cache
+	archive *Archive
+	queue   *queue
+	oracle  *oracle
+
+	services []*service
+	jobs     []*jobProcess
+	edges    []*edge
+	clients  []*client
+	uids     []string
+	born     int
+
+	cacheClock clock
+	lives      atomic.Int64 // of the cache
+
+	mu        sync.Mutex // guards what goroutines tell
+	arrived   []*exchange
+	abandoned []*ghost
+	left      []*member
+	completed []*call
+
+	cold     map[string]bool // users of whom the cache may not know everything, as far as anybody can tell
+	snapshot *Cache          // what the cache may go back to
+	jobDied  bool            // since everything was archived
+	went     bool            // the cache went back since
+	pending  []*exchange
+	listings []*listing
+	ghosts   []*ghost
+	calls    int
+	steps    int
+	turns    int  // steps of storms, and times at which nothing could be done
+	rough    int  // how often exchanges go wrong, of ten thousand
+	refused  bool // a cache that went back cannot be repaired
+	calm     bool // nothing goes wrong any more
+	hash     uint64
+	failure  string
+}
+
+// Result is what became of a run.
+type Result struct {
+	Steps   int
+	Failure string // empty when nothing was wrong
+	Hash    uint64 // of everything that happened, the same for the same run
+	taken   []decision
+}
+
+// Run makes a world and lives in it. It is to be called in a bubble of
+// [testing/synctest].
+func Run(cfg Config) Result {
+	w := newWorld(cfg.withDefaults())
+	for w.turns < w.cfg.Steps && w.failure == "" {
+		w.storm()
+		w.rest()
+	}
+	w.end()
+	return Result{Steps: w.steps, Failure: w.failure, Hash: w.hash, taken: w.src.taken}
+}
+
+func newWorld(cfg Config) *World {
+	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), cold: make(map[string]bool)}
+	w.cacheClock.origin = w.began
+	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
+	w.archive = NewArchive(func() int64 { return time.Now().UnixMilli() })
+	w.queue = &queue{w: w}
+	for i := range cfg.Users {
+		w.uids = append(w.uids, fmt.Sprintf("u%d", i+1))
+		w.cold[w.uids[i]] = true
+	}
+	w.oracle = newOracle(w.uids)
+	w.services, w.jobs = make([]*service, cfg.Services), make([]*jobProcess, cfg.Jobs)
+	for i := range w.services {
+		w.startService(i)
+	}
+	for i := range w.jobs {
+		w.startJob(i)
+	}
+	for range cfg.Edges {
+		w.edges = append(w.edges, &edge{})
+	}
+	for i := range cfg.Clients {
+		w.clients = append(w.clients, &client{
+			w: w, number: i, uid: w.uids[i%len(w.uids)], device: fmt.Sprintf("d%d", i+1), etags: make(map[history.Object]uint64),
+		})
+	}
+	w.gather()
+	return w
+}
+
+// end lets every process stop.
+func (w *World) end() {
+	for _, s := range w.services {
+		w.kill(s.process, "is stopped")
+	}
+	for _, j := range w.jobs {
+		w.kill(j.process, "is stopped")
+	}
+	w.gather()
+	time.Sleep(time.Minute) // timers of whatever still waits
+	w.gather()
+}
+
+func (w *World) cacheLife() string { return fmt.Sprintf("life %d", w.lives.Load()) }
+
+func (w *World) traced() bool { return w.cfg.Trace != nil }
+
+func (w *World) tracef(format string, args ...any) {
+	if w.cfg.Trace != nil {
+		fmt.Fprintf(w.cfg.Trace, "%6d %9.3f  %s\n", w.steps, time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *World) fail(format string, args ...any) {
+	if w.failure == "" {
+		w.failure = fmt.Sprintf(format, args...)
+		w.tracef("FAILURE %s", w.failure)
+	}
+}
+
+func (w *World) faults() int {
+	if w.calm {
+		return 0
+	}
+	return w.rough
+}
+
+func (w *World) objects() []history.Object {
+	objects := make([]history.Object, w.cfg.Objects)
+	for n := range objects {
+		objects[n] = history.Object{ID: string(rune('a' + n)), Type: uint32(1 + n%2)} //nolint:gosec // small
+	}
+	return objects
+}
+
+// gather waits until nobody can go on, and takes in what was told meanwhile.
+func (w *World) gather() {
+	for again := true; again; {
+		synctest.Wait()
+		w.mu.Lock()
+		arrived, abandoned, completed := w.arrived, w.abandoned, w.completed
+		joining, left := w.queue.joining, w.left
+		w.arrived, w.abandoned, w.completed, w.queue.joining, w.left = nil, nil, nil, nil, nil
+		w.mu.Unlock()
+		slices.SortStableFunc(arrived, compareExchanges)
+		for _, x := range arrived {
+			if x.proc.dead.Load() {
+				close(x.done)
+				continue
+			}
+			w.pending = append(w.pending, x)
+		}
+		slices.SortStableFunc(abandoned, func(a, b *ghost) int { return compareExchanges(a.x, b.x) })
+		for _, g := range abandoned {
+			w.giveUp(g)
+		}
+		slices.SortFunc(completed, func(a, b *call) int { return a.number - b.number })
+		for _, c := range completed {
+			c.done(c.answer, c.err)
+		}
+		again = w.regroup(joining, left) || len(completed) > 0
+	}
+}
+
+// giveUp has what a caller waited for too long land later, or never.
+func (w *World) giveUp(g *ghost) {
+	w.pending = slices.DeleteFunc(w.pending, func(p *exchange) bool { return p == g.x })
+	w.trace(g.x, "is given up")
+	if _, lands := w.src.chance(streamFate, 5000); lands {
+		w.haunt(g.x, g.parts)
+	}
+}
+
+// regroup lets jobs join and leave.
+func (w *World) regroup(joining, left []*member) bool {
+	if len(joining)+len(left) == 0 {
+		return false
+	}
+	q := w.queue
+	q.members = slices.DeleteFunc(q.members, func(m *member) bool { return slices.Contains(left, m) })
+	for _, m := range joining {
+		if !slices.Contains(left, m) && !m.proc.dead.Load() {
+			q.members = append(q.members, m)
+		}
+	}
+	slices.SortFunc(q.members, func(a, b *member) int { return a.proc.number - b.proc.number })
+	q.rebalance(&dice{w.src.draw(streamOther)})
+	return true
+}
+
+// pass lets time go by.
+func (w *World) pass(d time.Duration) {
+	time.Sleep(d + time.Duration(w.src.below(streamNanos, 100_000)))
+	w.gather()
+}
+
+// storm is a time in which everything happens.
+func (w *World) storm() {
+	d := &dice{w.src.draw(streamOther)}
+	w.rough = [...]int{0, 200, 800, 2500}[d.n(4)]
+	events := [...]int{0, 20, 100}[d.n(3)]
+	acts := [...]int{1000, 2500, 5000}[d.n(3)]
+	w.tracef("storm   exchanges go wrong %d, events come %d, clients act %d times in 10,000", w.rough, events, acts)
+	for end := w.turns + 200 + d.n(1500); w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
+		w.step(acts, events)
+	}
+}
+
+// step makes one thing happen.
+func (w *World) step(acts, events int) {
+	w.steps++
+	if d, ok := w.src.chance(streamEvent, events); ok {
+		w.event(d)
+	}
+	if d, ok := w.src.chance(streamGhost, 300); ok && len(w.ghosts) > 0 {
+		w.landOne(d.n(len(w.ghosts)))
+	}
+	w.revive()
+	if d, ok := w.src.chance(streamAct, acts); ok {
+		if c := w.clients[d.n(len(w.clients))]; c.busy == 0 {
+			c.act(d)
+		}
+	} else if e := w.edges[w.src.below(streamEdge, len(w.edges))]; len(e.waiting) > 0 {
+		e.flush(w)
+	} else if x := w.pick(); x != nil {
+		w.proceed(x)
+	} else {
+		w.steps--
+		w.pass(10 * time.Millisecond)
+	}
+	if d, ok := w.src.chance(streamTime, 100); ok {
+		w.pass(time.Duration(d.n(900)) * time.Millisecond)
+	} else {
+		w.pass(time.Millisecond / 2)
+	}
+}
+
+func (w *World) landOne(n int) {
+	g := w.ghosts[n]
+	w.ghosts = slices.Delete(w.ghosts, n, n+1)
+	w.land(g)
+}
+
+// pick returns the exchange that goes on next, nil when none can.
+func (w *World) pick() *exchange {
+	now := time.Now()
+	n := 0
+	for _, x := range w.pending {
+		if w.goes(x, now) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	at := 0
+	if d, ok := w.src.chance(streamPick, 6000); ok {
+		at = d.n(n)
+	}
+	for _, x := range w.pending {
+		if w.goes(x, now) {
+			if at == 0 {
+				w.note(x)
+				return x
+			}
+			at--
+		}
+	}
+	return nil
+}
+
+func (w *World) goes(x *exchange, now time.Time) bool {
+	return !x.idle.After(now) && (x.ready == nil || x.ready())
+}
+
+// note adds what happens to the hash of the run.
+func (w *World) note(x *exchange) {
+	h := w.hash ^ uint64(w.steps) ^ uint64(x.proc.number)<<32 ^ uint64(len(x.left))<<40 ^ uint64(time.Since(w.began)) //nolint:gosec // any number
+	for i := range len(x.what) {
+		h = h*31 + uint64(x.what[i])
+	}
+	w.hash = scramble(h)
+}
+
+// event is something that happens to a process, a store or a clock.
+func (w *World) event(d *dice) {
+	switch d.n(14) {
+	case 12:
+		w.snapshot = w.cache.Clone()
+	case 13:
+		w.loseCache(d)
+	case 0, 1:
+		w.kill(w.services[d.n(len(w.services))].process, "is killed")
+	case 2:
+		if w.jobDied = true; !w.went { // what it has archived last nobody else remembers
+			w.kill(w.jobs[d.n(len(w.jobs))].process, "is killed")
+		}
+	case 3:
+		w.tracef("queue   a new generation")
+		w.queue.rebalance(d)
+	case 4:
+		w.tracef("queue   reads again what was committed")
+		w.queue.rewind(d)
+		w.queue.rebalance(d)
+	case 5:
+		w.tracef("queue   loses what nobody has read")
+		w.queue.lose()
+	case 6, 7:
+		uid := w.uids[d.n(len(w.uids))]
+		w.cold[uid] = w.cold[uid] || w.cache.Expire(uid)
+		w.tracef("cache   forgets %s: %t", uid, w.cold[uid])
+	case 8:
+		w.cacheClock.disturb(d, 10*time.Minute)
+		w.tracef("cache   its clock shows %s", moment(w.cacheClock.nowMS()))
+	case 9, 10:
+		s := w.services[d.n(len(w.services))]
+		s.clock.disturb(d, 2*time.Minute)
+		w.disturbed()
+		w.tracef("%-7s its clock shows %s", s.name, moment(s.clock.nowMS()))
+	default:
+		c := w.clients[d.n(len(w.clients))]
+		c.offset = time.Duration(d.n(20_000)-10_000) * time.Millisecond
+		if d.one(2) {
+			c.offset = 0
+		}
+	}
+}
+
+// loseCache has the cache come back older, or empty. What a process has given up does not
+// land any more: a write that lands in a cache that began anew is outside of what is promised.
+func (w *World) loseCache(d *dice) {
+	if d.one(2) && w.snapshot != nil && !w.jobDied {
+		w.tracef("cache   comes back older")
+		w.cache, w.went = w.snapshot, true
+	} else {
+		w.tracef("cache   is lost with all it has")
+		w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
+	}
+	w.snapshot = nil
+	w.lives.Add(1)
+	w.allCold()
+	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool {
+		return slices.Contains([]string{"apply", "clear", "pause", "warm", "settle", "trim"}, g.x.what)
+	})
+	w.oracle.lose()
+	if d.one(2) { // with all who could bring anything back
+		for _, s := range w.services {
+			w.kill(s.process, "is killed")
+		}
+	}
+}
+
+func (w *World) allCold() {
+	for _, uid := range w.uids {
+		w.cold[uid] = true
+	}
+}
+
+// disturbed says that what is known of switches on their way is not certain any more.
+func (w *World) disturbed() {
+	for _, u := range w.oracle.users {
+		if u.pause.open > 0 {
+			u.pause.unknown++
+		}
+	}
+}
+
+// revive starts what has been dead for a while.
+func (w *World) revive() {
+	for i, s := range w.services {
+		if s.dead.Load() && time.Since(s.down) > 300*time.Millisecond {
+			w.startService(i)
+			w.tracef("%-7s starts", w.services[i].name)
+		}
+	}
+	for i, j := range w.jobs {
+		if j.dead.Load() && time.Since(j.down) > 300*time.Millisecond {
+			w.startJob(i)
+			w.tracef("%-7s starts", w.jobs[i].name)
+		}
+	}
+}
+
+// rest has nothing go wrong until everything is done, and judges.
+func (w *World) rest() {
+	if w.failure != "" {
+		return
+	}
+	w.tracef("rest    nothing goes wrong any more")
+	w.calm = true
+	w.cacheClock.goOn()
+	defer func() { w.calm = false }()
+	for n := 0; !w.quiet(); n++ {
+		if n > 20_000 {
+			w.fail("it does not come to rest: %s", w.unrest())
+			return
+		}
+		if n > 10_000 {
+			w.giveUpRefused()
+		}
+		if w.calmStep(); w.failure != "" {
+			return
+		}
+	}
+	w.judge()
+}
+
+// giveUpRefused has clients forget reports that can never be stored: they fold into a record
+// of the archive whose latest report falls into a pause, and the cache refuses that without an end.
+func (w *World) giveUpRefused() {
+	for _, c := range w.clients {
+		if w.oracle.users[c.uid].pause.changes > 0 && c.busy == 0 {
+			c.outbox = nil
+		}
+	}
+}
+
+// calmStep makes everything happen that can, and lets time pass where nothing can.
+func (w *World) calmStep() {
+	w.revive()
+	for len(w.ghosts) > 0 {
+		w.landOne(0)
+	}
+	for _, c := range w.clients {
+		c.offline = false
+		c.send(&dice{w.src.draw(streamOther)})
+	}
+	for _, e := range w.edges {
+		for len(e.waiting) > 0 {
+			e.flush(w)
+		}
+	}
+	w.gather()
+	if x := w.pick(); x != nil {
+		w.steps++
+		w.proceed(x)
+		w.gather()
+	} else {
+		w.pass(250 * time.Millisecond)
+	}
+}
+
+// quiet reports whether nothing is under way and nothing left to be done.
+func (w *World) quiet() bool { return w.unrest() == "" }
+
+func (w *World) unrest() string {
+	for _, c := range w.clients {
+		if c.busy > 0 || len(c.outbox) > 0 {
+			return fmt.Sprintf("%s has %d reports without an answer", c.device, len(c.outbox))
+		}
+	}
+	now := time.Now()
+	for _, x := range w.pending {
+		if x.ready == nil || w.goes(x, now) {
+			return x.String()
+		}
+	}
+	switch {
+	case len(w.ghosts) > 0:
+		return "something lands late"
+	case len(w.cache.marks) > 0:
+		return fmt.Sprintf("%d keys are marked", len(w.cache.marks))
+	case !w.queue.drained():
+		return "the queue is not read"
+	}
+	for _, s := range w.services {
+		if s.dead.Load() {
+			return s.name + " is dead"
+		}
+	}
+	return ""
+}
+
+// judge compares both stores with what clients were told, and has every user read.
+func (w *World) judge() {
+	w.tracef("judge")
+	went := w.oracle.lost > w.oracle.rested
+	w.oracle.rest()
+	w.snapshot, w.jobDied, w.went = nil, false, false
+	begun := w.oracle.now()
+	clear(w.cold)
+	for _, uid := range w.uids {
+		for _, obj := range w.objects() {
+			w.judgeKey(history.Key{UID: uid, Object: obj}, begun, went)
+		}
+	}
+	if w.failure != "" {
+		return
+	}
+	if w.refused {
+		w.refused = false
+		w.empty()
+	}
+	for _, c := range w.clients[:len(w.uids)] {
+		w.settings(c)
+		w.points(c, w.objects())
+		w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: 4})
+	}
+	for n := 0; n < 5000 && slices.ContainsFunc(w.clients, func(c *client) bool { return c.busy > 0 }) && w.failure == ""; n++ {
+		w.calmStep()
+	}
+	if w.failure != "" {
+		return
+	}
+	if d := (&dice{w.src.draw(streamOther)}); d.one(4) {
+		w.empty()
+	}
+}
+
+// empty loses the whole cache at a time when everything is archived.
+func (w *World) empty() {
+	w.tracef("cache   is lost with all it has")
+	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
+	w.lives.Add(1)
+	w.allCold()
+	for _, u := range w.oracle.users {
+		u.pause.cold = true
+	}
+}
+
+// judgeKey compares both stores of a key. Where the cache has lost something, a pause may
+// refuse what is to be brought back, and was written before it was known: that stays in the
+// archive alone.
+func (w *World) judgeKey(k history.Key, begun int64, went bool) {
+	inCache, inArchive := w.cache.load(k), w.archive.get(k)
+	kept := inArchive.Record.Visible(k.Object, &inArchive.User)
+	seen := recordView(kept)
+	if wrong := w.oracle.check(k, seen, begun); wrong != "" {
+		w.fail("at rest, the archive: %s", wrong)
+		return
+	}
+	w.oracle.resolve(k, seen)
+	w.oracle.settle(k, seen)
+	if !inCache.User.Warm || inCache.Record == nil && !inCache.User.Complete() {
+		return
+	}
+	if went && inCache.Record == nil && kept != nil && inCache.User.Pause.Covers(kept.Version.Time()) {
+		w.refused = true
+		return
+	}
+	shown := recordView(inCache.Record.Visible(k.Object, &inCache.User))
+	if wrong := w.oracle.check(k, shown, begun); wrong != "" {
+		w.fail("at rest, the cache: %s", wrong)
+	} else if shown != seen {
+		w.fail("at rest, cache and archive differ of %s:\n  cache:   %s\n  archive: %s", k, shown, seen)
+	}
+}
+
+// call is a request to a service on its way.
+type call struct {
+	number int
+	answer any
+	err    error
+	done   func(any, error)
+}
+
+// ask has a service answer a request. done is called once, with an error when nobody
+// knows what became of it. It returns false when the request never arrives.
+func (w *World) ask(s *service, what string, request func(context.Context) (any, error), done func(any, error)) {
+	w.calls++
+	c := &call{number: w.calls, err: errNoAnswer, done: done}
+	if w.traced() {
+		w.tracef("%-7s <- %d %s", s.name, c.number, what)
+	}
+	if d, wrong := w.src.chance(streamWire, w.faults()/2); wrong && d.one(2) {
+		c.done = func(any, error) {
+			w.tracef("%-7s -> %d the answer is lost", s.name, c.number)
+			done(nil, errNoAnswer)
+		}
+	}
+	go func() {
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.completed = append(w.completed, c)
+		}()
+		ctx, cancel := context.WithTimeout(s.ctx, 3*requestLimit)
+		defer cancel()
+		answer, err := request(ctx)
+		c.answer, c.err = answer, err
+	}()
+}
+
+// serving returns the service that a client's call goes to, nil when there is none.
+func (w *World) serving(uid string) *service {
+	n := int(history.BucketOf(uid)) % len(w.services)
+	if d, ok := w.src.chance(streamEdge, 2500); ok {
+		n = d.n(len(w.services))
+	}
+	for i := range w.services {
+		if s := w.services[(n+i)%len(w.services)]; !s.dead.Load() {
+			return s
+		}
+	}
+	return nil
+}
+
+// submit sends a batch of messages to a service, and to another one when that does not
+// answer.
+func (w *World) submit(batch []*submission, tries int) {
+	s := w.serving(batch[0].client.uid)
+	if s == nil || tries == 0 {
+		for _, b := range batch {
+			b.client.answered(b, nil, nil)
+		}
+		return
+	}
+	req := &historyv1.ApplyRequest{Ack: batch[0].ack, ReturnRecords: true}
+	var attempts []*attempt
+	now := s.clock.nowMS()
+	for _, b := range batch {
+		for _, hb := range b.heartbeats {
+			req.Heartbeats = append(req.Heartbeats, hb)
+			attempts = append(attempts, w.oracle.report(hb, now, b.ack))
+		}
+	}
+	w.ask(s, heartbeats(w, attempts, req), func(ctx context.Context) (any, error) { return s.rpc.Apply(ctx, req) }, func(answer any, err error) {
+		resp, _ := answer.(*historyv1.ApplyResponse)
+		if err != nil {
+			for _, a := range attempts {
+				w.oracle.answer(a, 0)
+			}
+			w.tracef("%-7s -> apply %v", s.name, err)
+			w.submit(batch, tries-1)
+			return
+		}
+		w.applied(s, batch, attempts, resp)
+	})
+}
+
+func (w *World) applied(s *service, batch []*submission, attempts []*attempt, resp *historyv1.ApplyResponse) {
+	for i, a := range attempts {
+		if w.traced() {
+			w.tracef("%-7s -> %s/%s %s", s.name, a.uid, a.object, strings.ToLower(strings.TrimPrefix(resp.Statuses[i].String(), "STATUS_")))
+		}
+		if wrong := w.oracle.answer(a, resp.Statuses[i]); wrong != "" {
+			w.fail("%s/%s: %s: %s", a.uid, a.object, wrong, &a.k.fact)
+		}
+	}
+	for _, b := range batch {
+		n := len(b.heartbeats)
+		b.client.answered(b, resp.Statuses[:n], resp.Records[:min(n, len(resp.Records))])
+		resp.Statuses, resp.Records = resp.Statuses[n:], resp.Records[min(n, len(resp.Records)):]
+	}
+}
+
+func heartbeats(w *World, attempts []*attempt, req *historyv1.ApplyRequest) string {
+	if !w.traced() {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "apply %s", strings.ToLower(strings.TrimPrefix(req.Ack.String(), "ACK_")))
+	for i, a := range attempts {
+		fmt.Fprintf(&b, "\n                    %s/%s %s", a.uid, a.object, &a.k.fact)
+		if tag := req.Heartbeats[i].IfMatch; tag != 0 {
+			fmt.Fprintf(&b, " if %x", tag)
+		}
+	}
+	return b.String()
+}
+
+func (w *World) remove(c *client, obj history.Object, req *historyv1.DeleteRequest) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	sure := w.cfg.Keep >= w.cfg.Objects && !w.cold[c.uid]
+	cut := w.oracle.remove(history.Key{UID: c.uid, Object: obj}, req.AtMs, s.clock.nowMS(), sure)
+	c.busy++
+	w.ask(s, fmt.Sprintf("delete %s/%s at %d if %x", c.uid, obj, req.AtMs, req.IfMatch), func(ctx context.Context) (any, error) { return s.rpc.Delete(ctx, req) }, func(_ any, err error) {
+		c.busy--
+		w.tracef("%-7s -> delete %s/%s %v", s.name, c.uid, obj, err)
+		if err == nil && req.IfMatch == 0 { // a delete of what is deleted already changes nothing
+			w.oracle.done(cut)
+		}
+	})
+}
+
+func (w *World) clear(c *client, req *historyv1.ClearRequest) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	sure := w.cfg.Keep >= w.cfg.Objects && !w.cold[c.uid]
+	cut := w.oracle.clear(req, s.clock.nowMS())
+	c.busy++
+	w.ask(s, fmt.Sprintf("clear %s type %d until %d", c.uid, req.Type, req.UntilMs), func(ctx context.Context) (any, error) { return s.rpc.Clear(ctx, req) }, func(answer any, err error) {
+		c.busy--
+		w.tracef("%-7s -> clear %s %v", s.name, c.uid, err)
+		if err == nil && w.oracle.done(cut) {
+			cut.at, cut.raised = answer.(*historyv1.ClearResponse).ClearedMs, false
+			if left := w.oracle.leaves(c.uid, cut); left != nil && req.UntilMs == 0 && sure && !w.cold[c.uid] {
+				w.fail("clear of %s: it is up to %s, and leaves what was acknowledged before: %s", c.uid, moment(cut.at), &left.fact)
+			}
+		}
+	})
+}
+
+func (w *World) pause(c *client, req *historyv1.PutSettingsRequest) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	u, now := w.oracle.users[c.uid], s.clock.nowMS()
+	u.switching(now)
+	p := &u.pause
+	c.busy++
+	w.ask(s, fmt.Sprintf("recording of %s %t", c.uid, req.Recording), func(ctx context.Context) (any, error) { return s.rpc.PutSettings(ctx, req) }, func(answer any, err error) {
+		c.busy--
+		resp, _ := answer.(*historyv1.PutSettingsResponse)
+		w.tracef("%-7s -> recording of %s: %v %v", s.name, c.uid, resp.GetSettings(), err)
+		if err != nil {
+			p.answered(nil, max(now, s.clock.nowMS()))
+			return
+		}
+		p.answered(resp.Settings, max(now, s.clock.nowMS()))
+	})
+}
+
+func (w *World) settings(c *client) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	p := &w.oracle.users[c.uid].pause
+	then, calm := p.state(), w.calm
+	c.busy++
+	w.ask(s, "settings of "+c.uid, func(ctx context.Context) (any, error) {
+		return s.rpc.GetSettings(ctx, &historyv1.GetSettingsRequest{Uid: c.uid})
+	}, func(answer any, err error) {
+		c.busy--
+		if err != nil {
+			return
+		}
+		got := answer.(*historyv1.GetSettingsResponse).Settings
+		if then.sure && p.sure && then.changes == p.changes && (got.Recording == p.isOff || p.isOff && got.PausedMs != p.since) {
+			w.fail("settings of %s: recording is shown as %v, and was switched off %t at %d", c.uid, got, p.isOff, p.since)
+		}
+		if calm {
+			p.read(got)
+		}
+	})
+}
+
+func (w *World) points(c *client, objects []history.Object) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	req := &historyv1.PointsRequest{Uid: c.uid}
+	for _, o := range objects {
+		req.Objects = append(req.Objects, &historyv1.Object{Id: o.ID, Type: o.Type})
+	}
+	begun := w.oracle.now()
+	c.busy++
+	w.ask(s, fmt.Sprintf("points of %s %v", c.uid, objects), func(ctx context.Context) (any, error) { return s.rpc.Points(ctx, req) }, func(answer any, err error) {
+		c.busy--
+		if err != nil {
+			w.tracef("%-7s -> points of %s: %v", s.name, c.uid, err)
+			return
+		}
+		for i, it := range answer.(*historyv1.PointsResponse).Items {
+			k := history.Key{UID: c.uid, Object: objects[i]}
+			if it.GetObject() != nil || w.cfg.Keep >= w.cfg.Objects { // what the cache has dropped is in lists alone
+				w.shown(c, k, it, begun)
+			}
+		}
+	})
+}
+
+// shown judges an item that a client was shown.
+func (w *World) shown(c *client, k history.Key, it *historyv1.Item, begun int64) {
+	v := viewOf(it)
+	if w.traced() {
+		w.tracef("%-7s is shown %s: %s", c.device, k, v)
+	}
+	if v.found {
+		c.etags[k.Object] = it.Etag
+	}
+	if incomplete(it) { // it says of itself that it may be wrong
+		return
+	}
+	if wrong := w.oracle.check(k, v, begun); wrong != "" {
+		w.fail("shown to %s: %s", c.device, wrong)
+	}
+}
+
+func incomplete(it any) bool {
+	i, ok := it.(interface{ GetIncomplete() bool })
+	return ok && i.GetIncomplete()
+}
+
+// listing is a client on its way through pages.
+type listing struct {
+	client *client
+	req    *historyv1.ListRequest
+	begun  int64
+	seen   map[history.Object]bool
+	last   *historyv1.Item
+	// partial are objects of which the cache held, at any time, only what came while their
+	// user was cold. Until that is united with what the archive holds, their place in a list
+	// is that of the newer of two, or of the older.
+	partial map[history.Object]bool
+}
+
+// look notes what is partial now.
+func (l *listing) look(w *World) {
+	if a := w.cache.users[l.client.uid]; a != nil {
+		for o, r := range a.records {
+			if r.Partial {
+				l.partial[o] = true
+			}
+		}
+	}
+}
+
+func (w *World) list(c *client, req *historyv1.ListRequest) {
+	l := &listing{client: c, req: req, begun: w.oracle.now(), seen: make(map[history.Object]bool), partial: make(map[history.Object]bool)}
+	w.listings = append(w.listings, l)
+	c.busy++
+	w.page(l)
+}
+
+func (w *World) page(l *listing) {
+	s := w.serving(l.client.uid)
+	if s == nil {
+		w.unlist(l)
+		return
+	}
+	begun := w.oracle.now()
+	what := ""
+	if w.traced() {
+		what = fmt.Sprintf("list %v", l.req)
+	}
+	req := &historyv1.ListRequest{Uid: l.req.Uid, Limit: l.req.Limit, Cursor: l.req.Cursor, Type: l.req.Type, SinceMs: l.req.SinceMs, UntilMs: l.req.UntilMs}
+	w.ask(s, what, func(ctx context.Context) (any, error) { return s.rpc.List(ctx, req) }, func(answer any, err error) {
+		if err != nil {
+			w.unlist(l)
+			w.tracef("%-7s -> list of %s: %v", s.name, l.client.uid, err)
+			return
+		}
+		resp := answer.(*historyv1.ListResponse)
+		w.turn(l, resp, begun)
+		if l.req.Cursor = resp.Cursor; resp.HasMore && w.failure == "" {
+			w.page(l)
+			return
+		}
+		w.unlist(l)
+		w.listed(l)
+	})
+}
+
+func (w *World) unlist(l *listing) {
+	l.client.busy--
+	w.listings = slices.DeleteFunc(w.listings, func(o *listing) bool { return o == l })
+}
+
+// turn judges a page.
+func (w *World) turn(l *listing, resp *historyv1.ListResponse, begun int64) {
+	if resp.HasMore && len(resp.Items) == 0 || len(resp.Items) > int(l.req.Limit) {
+		w.fail("list of %s: a page of %d items, more %t", l.client.uid, len(resp.Items), resp.HasMore)
+	}
+	for _, it := range resp.Items {
+		o := history.Object{ID: it.Object.Id, Type: it.Object.Type}
+		w.shown(l.client, history.Key{UID: l.client.uid, Object: o}, it, begun)
+		switch {
+		case l.partial[o], l.begun < w.oracle.lost:
+		case l.seen[o]:
+			w.fail("list of %s: %s is listed twice", l.client.uid, o)
+		case l.last != nil && !newer(l.last, it):
+			w.fail("list of %s: %s comes after what is older", l.client.uid, o)
+		case !l.wants(o.Type, it.EventTimeMs):
+			w.fail("list of %s: nobody asked for %s", l.client.uid, o)
+		}
+		if l.seen[o] = true; !l.partial[o] {
+			l.last = it
+		}
+	}
+}
+
+func (l *listing) wants(typ uint32, at int64) bool {
+	return (l.req.Type == 0 || l.req.Type == typ) && at >= l.req.SinceMs && (l.req.UntilMs == 0 || at <= l.req.UntilMs)
+}
+
+func newer(a, b *historyv1.Item) bool {
+	version := func(it *historyv1.Item) int64 {
+		if it.State == historyv1.State_STATE_STOPPED || it.State == historyv1.State_STATE_FINISHED {
+			return it.EventTimeMs<<2 | 1
+		}
+		return it.EventTimeMs << 2
+	}
+	text := func(it *historyv1.Item) string { return fmt.Sprintf("%s_%d", it.Object.Id, it.Object.Type) }
+	if va, vb := version(a), version(b); va != vb {
+		return va > vb
+	}
+	return text(a) > text(b)
+}
+
+// listed judges what all pages together have left out.
+func (w *World) listed(l *listing) {
+	for _, o := range w.objects() {
+		f := w.oracle.sure(history.Key{UID: l.client.uid, Object: o}, l.begun)
+		if f != nil && l.begun > w.oracle.lost && !l.seen[o] && !l.partial[o] && l.wants(o.Type, f.at) {
+			w.fail("list of %s: %s is left out: %s", l.client.uid, o, f)
+		}
+	}
+}
