@@ -65,8 +65,8 @@ func TestRedisKeepsDataOverKillAndStop(t *testing.T) {
 
 func TestRedisClusterHealsAfterKillOfOne(t *testing.T) {
 	e := start(t, "redis_cluster")
-	if n := len(strings.Split(e.Addr(), ",")); n != 3 {
-		t.Fatalf("cluster address is %q, want three", e.Addr())
+	if n := len(strings.Split(e.Addr(), ",")); n != 4 {
+		t.Fatalf("cluster address is %q, want four", e.Addr())
 	}
 	first := e.Nodes[0].PID
 	if err := e.Kill(1); err != nil {
