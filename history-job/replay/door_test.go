@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,7 +125,8 @@ func (d *door) intercept(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo,
 type hooked struct {
 	grpc.ServerStream
 	door *door
-	n    sync.Map // by sequence, what note said of the batch
+	n    sync.Map     // by sequence, what note said of the batch
+	last atomic.Int64 // of them, for an answer of another sequence
 }
 
 func (h *hooked) RecvMsg(m any) error {
@@ -134,11 +136,15 @@ func (h *hooked) RecvMsg(m any) error {
 	req := m.(*historyv1.ApplyStreamRequest)
 	n := h.door.note(req.GetBatch().GetHeartbeats())
 	h.n.Store(req.GetSequence(), n)
+	h.last.Store(int64(n))
 	return h.door.before(h.Context(), n)
 }
 
 func (h *hooked) SendMsg(m any) error {
-	n, _ := h.n.Load(m.(*historyv1.ApplyStreamResponse).GetSequence())
+	n, ok := h.n.Load(m.(*historyv1.ApplyStreamResponse).GetSequence())
+	if !ok {
+		n = int(h.last.Load())
+	}
 	if err := h.door.after(h.Context(), n.(int)); err != nil {
 		return err
 	}
