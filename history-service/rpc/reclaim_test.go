@@ -57,6 +57,8 @@ func TestReclaimDecisions(t *testing.T) {
 	if _, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "w"}); err != nil {
 		t.Fatal(err)
 	}
+	point(t, s, "u", "none") // waits until the users are warm, so that nobody reads meanwhile
+	point(t, s, "w", "none")
 	cache.Cache = older.Cache()
 	for range 2 { // once more does no harm
 		if err := s.Reclaim(t.Context()); err != nil {
