@@ -10,8 +10,8 @@ import (
 	"time"
 	_ "time/tzdata" // not every machine has the zones
 
+	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/internal/allinone"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
 )

@@ -9,19 +9,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/playhead/playhead/bff/api"
-	"github.com/playhead/playhead/bff/limit"
-	"github.com/playhead/playhead/bff/pages"
-	"github.com/playhead/playhead/bff/server"
+	"github.com/playhead/playhead/bff/edge"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/uplink"
-	"github.com/playhead/playhead/bff/ws"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trust"
@@ -50,9 +43,9 @@ type flags struct {
 	LogFormat       string        `help:"text or json." default:"text"`
 }
 
-func main() { run.Main(edge) }
+func main() { run.Main(serve) }
 
-func edge(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
+func serve(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f flags
 	if err := run.Parse("bff", &f, args, getenv, out); err != nil {
 		return err
@@ -88,7 +81,7 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token secret: %w", err)
 	}
-	return bytes.TrimSpace(secret), nil // an editor's newline is none of it
+	return bytes.TrimSpace(secret), nil // trim a trailing newline
 }
 
 // wire puts the parts together in the order in which they stop.
@@ -102,7 +95,11 @@ func (f *flags) wire(tokens *token.Verifier, log *slog.Logger) (*run.Group, erro
 	if err != nil {
 		return nil, err
 	}
-	players, streams, err := f.doors(parts{tokens, up, log, registry})
+	players, err := edge.New(edge.Config{
+		Service: up, Tokens: tokens, Addr: f.Listen, Pages: f.Pages, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		MaxConnections: f.MaxConnections, PerAddress: f.PerAddress, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline,
+		Drain: f.Drain * 3 / 4, Logger: log, Registry: registry,
+	})
 	if err != nil {
 		return nil, errors.Join(err, up.Close())
 	}
@@ -110,51 +107,8 @@ func (f *flags) wire(tokens *token.Verifier, log *slog.Logger) (*run.Group, erro
 		Addr: f.Admin, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready},
 	})
 	g := &run.Group{Drain: f.Drain, Log: log}
-	g.Add("players", f.Drain/2, players.Run)
-	g.Add("streams", f.Drain/4, streams.Run)
+	players.AddTo(g)
 	g.Add("uplink", 0, run.Closing(up.Close))
 	g.Add("admin", 0, admin.Run)
 	return g, nil
-}
-
-// parts is what both doors for players are made of.
-type parts struct {
-	tokens   *token.Verifier
-	up       *uplink.Client
-	log      *slog.Logger
-	registry *prometheus.Registry
-}
-
-func (f *flags) pages() (map[string]http.Handler, error) {
-	if !f.Pages {
-		return nil, nil
-	}
-	return pages.Routes()
-}
-
-// doors returns the one for who comes with a request, and the one for who stays.
-func (f *flags) doors(p parts) (*server.Server, *ws.Handler, error) {
-	users := limit.New(f.UserRate, f.UserBurst) // one budget, whatever the door
-	streams, err := ws.New(ws.Config{
-		Service: p.up, Changes: p.up, Tokens: p.tokens, Limit: users, Origins: f.Origins,
-		WriteDeadline: f.WriteDeadline, Drain: f.Drain / 6, Logger: p.log, Registry: p.registry,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	looks, err := f.pages()
-	if err != nil {
-		return nil, nil, err
-	}
-	handler, err := api.New(api.Config{
-		Service: p.up, Tokens: p.tokens, Stream: streams.Upgrade, Pages: looks, Limit: users, Origins: f.Origins,
-		WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline, Logger: p.log, Registry: p.registry,
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return server.New(server.Config{
-		Handler: handler, Addr: f.Listen, MaxConnections: f.MaxConnections, PerAddress: f.PerAddress, Drain: f.Drain / 3,
-		Logger: p.log, Registry: p.registry,
-	}), streams, nil
 }

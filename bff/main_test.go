@@ -39,7 +39,7 @@ func TestEdgeRefusesToStart(t *testing.T) {
 	} {
 		getenv := func(name string) string { return map[string]string{secretVariable: tt.env}[name] }
 		args := append([]string{"--admin=127.0.0.1:0"}, strings.Fields(tt.args)...)
-		err := edge(t.Context(), args, getenv, io.Discard)
+		err := serve(t.Context(), args, getenv, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), secret) {
 			t.Errorf("%q, secret %q: %v, want %q", tt.args, tt.env, err, tt.want)
 		}
@@ -85,7 +85,7 @@ func TestEdge(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		args := []string{"--listen", players, "--admin", admin, "--service", l.Addr().String(), "--token-secret-file", file, "--pages=false"}
-		ended <- edge(ctx, args, func(string) string { return "" }, io.Discard)
+		ended <- serve(ctx, args, func(string) string { return "" }, io.Discard)
 	}()
 	text, err := token.Mint([]byte(secret), "u1", time.Hour)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
-	"github.com/playhead/playhead/internal/allinone"
 )
 
 // show replays, waits, checks and prints.

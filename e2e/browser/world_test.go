@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/playhead/playhead/internal/allinone"
+	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
 // world is an all-in-one, which may be restarted where it was.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/playhead/playhead/internal/allinone"
+	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
 // edge runs all of the product and returns its address and the file of its secret.

@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 
-	"github.com/playhead/playhead/internal/allinone"
+	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
 // abused is an all-in-one and what it counts.

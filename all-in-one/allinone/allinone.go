@@ -14,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/playhead/playhead/bff/edge"
+	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/job"
@@ -22,6 +24,8 @@ import (
 	"github.com/playhead/playhead/history/memfeed"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/internal/obs"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Config says where a process keeps its data and listens. Zero values take the
@@ -167,3 +171,49 @@ func (p *Process) Archive() history.Archive { return p.db.Archive() }
 
 // Queued returns what the queue has carried: messages and their bytes.
 func (p *Process) Queued() (messages, bytes int64) { return p.queue.Stats() }
+
+// herald has nobody to tell who is seen for the first time on a day: in one process there
+// are no others. It implements [history.Announcer].
+type herald struct{ log *slog.Logger }
+
+// Announce says how many they are.
+func (h herald) Announce(_ context.Context, firsts []history.First) error {
+	h.log.Debug("users were seen for the first time on a day", "users", len(firsts))
+	return nil
+}
+
+// Run serves until ctx is done, then stops in the order in which data flows.
+func (p *Process) Run(ctx context.Context) error {
+	players, err := p.edge()
+	if err != nil {
+		return errors.Join(err, p.close())
+	}
+	admin := obs.NewAdmin(obs.AdminConfig{
+		Listener: p.doors["admin"], Metrics: p.cfg.Registry, Log: p.cfg.Logger,
+		Checks: map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready},
+	})
+	g := run.Group{Drain: p.cfg.Drain, Log: p.cfg.Logger}
+	players.AddTo(&g)
+	g.Add("uplink", time.Second, run.Closing(p.up.Close))
+	g.Add("rpc", p.cfg.Drain/4, func(ctx context.Context) error {
+		return p.service.Serve(ctx, p.doors["rpc"], nil, p.cfg.Drain/8)
+	})
+	g.Add("warm", time.Second, p.service.Run)
+	g.Add("aggregate", p.cfg.Drain/8, p.held.Run)
+	g.Add("job", p.cfg.Drain/8, p.job.Run)
+	g.Add("expiry", time.Second, p.db.Run)
+	g.Add("store", 0, run.Closing(p.db.Close))
+	g.Add("admin", 0, admin.Run)
+	return g.Run(ctx)
+}
+
+func (p *Process) edge() (*edge.Edge, error) {
+	tokens, err := token.NewVerifier(p.secret, p.cfg.Audience)
+	if err != nil {
+		return nil, err
+	}
+	return edge.New(edge.Config{
+		Service: p.up, Tokens: tokens, Listener: p.doors["listen"], Pages: true, Origins: p.cfg.Origins,
+		UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
+	})
+}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/internal/allinone"
 )
 
 // patience is how long anything may take, however busy the machine. It only ends tests

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/playhead/playhead/internal/allinone"
+	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/internal/run"
 )
 

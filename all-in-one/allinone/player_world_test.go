@@ -11,7 +11,7 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/playhead/playhead/internal/allinone"
+	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
 // stage is an all-in-one that players report to, without a limit of their rate.

@@ -1,0 +1,93 @@
+// Package edge puts the parts that face players together: the server of HTTP requests and
+// the handler of WebSockets, which share tokens, origins and each user's budget.
+package edge
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/limit"
+	"github.com/playhead/playhead/bff/pages"
+	"github.com/playhead/playhead/bff/server"
+	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/bff/uplink"
+	"github.com/playhead/playhead/bff/ws"
+	"github.com/playhead/playhead/internal/run"
+)
+
+// Config configures an [Edge]. Zero values take the defaults; Service and Tokens have none.
+type Config struct {
+	Service *uplink.Client
+	Tokens  *token.Verifier
+	// Addr is where players are served (default 127.0.0.1:8080), unless there is a
+	// Listener, which the edge closes.
+	Addr     string
+	Listener net.Listener
+	// Pages says that the history and the player page are served.
+	Pages bool
+	// Origins are the sites whose pages may use the edge, besides its own.
+	Origins []string
+	// UserRate is how many requests, messages and connections a user may come with in a
+	// second (default 10), UserBurst how many at once (default 60).
+	UserRate, UserBurst float64
+	// MaxConnections bounds the connections served at once (default 10,000), PerAddress
+	// those of one address (no bound by default).
+	MaxConnections, PerAddress int
+	// WriteDeadline bounds what a write takes (default 2 s), ReadDeadline a read (default 5 s).
+	WriteDeadline, ReadDeadline time.Duration
+	// Drain bounds the stop (default 15 s).
+	Drain    time.Duration
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Edge is a server of requests and a handler of WebSockets.
+type Edge struct {
+	cfg     Config
+	players *server.Server
+	streams *ws.Handler
+}
+
+// New returns an edge that does nothing until its parts run.
+func New(cfg Config) (*Edge, error) {
+	if cfg.Drain <= 0 {
+		cfg.Drain = 15 * time.Second
+	}
+	users := limit.New(cfg.UserRate, cfg.UserBurst) // one budget for both ways in
+	streams, err := ws.New(ws.Config{
+		Service: cfg.Service, Changes: cfg.Service, Tokens: cfg.Tokens, Limit: users, Origins: cfg.Origins,
+		WriteDeadline: cfg.WriteDeadline, Drain: cfg.Drain / 5, Logger: cfg.Logger, Registry: cfg.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var routes map[string]http.Handler
+	if cfg.Pages {
+		if routes, err = pages.Routes(); err != nil {
+			return nil, err
+		}
+	}
+	handler, err := api.New(api.Config{
+		Service: cfg.Service, Tokens: cfg.Tokens, Stream: streams.Upgrade, Pages: routes, Limit: users, Origins: cfg.Origins,
+		WriteDeadline: cfg.WriteDeadline, ReadDeadline: cfg.ReadDeadline, Logger: cfg.Logger, Registry: cfg.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	players := server.New(server.Config{
+		Handler: handler, Addr: cfg.Addr, Listener: cfg.Listener, MaxConnections: cfg.MaxConnections, PerAddress: cfg.PerAddress,
+		Drain: cfg.Drain * 2 / 5, Logger: cfg.Logger, Registry: cfg.Registry,
+	})
+	return &Edge{cfg, players, streams}, nil
+}
+
+// AddTo adds both parts to a process, in the order in which they stop.
+func (e *Edge) AddTo(g *run.Group) {
+	g.Add("players", e.cfg.Drain*3/5, e.players.Run)
+	g.Add("streams", e.cfg.Drain*2/5, e.streams.Run)
+}
