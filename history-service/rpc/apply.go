@@ -37,13 +37,13 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	b := &batch{events: events, statuses: statuses, matches: matches(req.GetHeartbeats())}
 	s.prepare(b)
 	s.load(ctx, b)
-	look := s.days.look(ctx, req.GetHeartbeats(), b.statuses)
+	days := s.days.Begin(ctx, req.GetHeartbeats(), b.statuses)
 	s.store(ctx, b)
 	s.news.note(b.changes(req.GetHeartbeats()))
 	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
 		s.enqueue(ctx, b)
 	}
-	resp.Statuses, resp.Days = b.statuses, look.answers()
+	resp.Statuses, resp.Days = b.statuses, days.Answers()
 	s.metrics.heartbeats(b.statuses)
 	if all := req.GetReturnRecords(); all || count(b.statuses, historyv1.Status_STATUS_CONFLICT) > 0 {
 		resp.Records = b.items(all)

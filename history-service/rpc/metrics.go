@@ -13,9 +13,6 @@ type metrics struct {
 	conflicts           prometheus.Counter
 	warmed, warmsFailed prometheus.Counter
 	notQueued, based    prometheus.Counter
-	looked, unanswered  prometheus.Counter
-	firsts, announced   prometheus.Counter
-	notAnnounced        prometheus.Counter
 	folded, damaged     prometheus.Counter
 }
 
@@ -24,26 +21,20 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		Name: "playhead_rpc_heartbeats_total", Help: "Heartbeats answered, by what became of them.",
 	}, []string{"status"})
 	m := &metrics{
-		conflicts:    counter("playhead_rpc_conflicts_total", "Writes tried again because another writer was first."),
-		warmed:       counter("playhead_rpc_warmed_users_total", "Cold users filled from the archive."),
-		notQueued:    counter("playhead_rpc_not_queued_records_total", "Records to be acknowledged as queued that the queue did not take."),
-		based:        counter("playhead_rpc_archive_bases_total", "Records asked of the archive because an event was older than the user's floor."),
-		folded:       counter("playhead_rpc_archive_folds_total", "Records asked of the archive because a reader's page or point lacked its part."),
-		damaged:      counter("playhead_rpc_damaged_cells_total", "Cells of the archive that could not be read, each time that one was come across."),
-		looked:       counter("playhead_rpc_day_lookups_total", "Users looked up to tell whether they are seen for the first time on a day."),
-		unanswered:   counter("playhead_rpc_failed_day_lookups_total", "Of those, the ones that the cache did not answer."),
-		firsts:       counter("playhead_rpc_first_of_day_total", "Users seen for the first time on a day."),
-		announced:    counter("playhead_rpc_announced_firsts_total", "Of those, the ones announced right away."),
-		notAnnounced: counter("playhead_rpc_firsts_left_to_jobs_total", "Of those, the ones that could not be announced right away."),
-		warmsFailed:  counter("playhead_rpc_failed_warm_ups_total", "Warm-ups that a store did not answer."),
+		conflicts:   counter("playhead_rpc_conflicts_total", "Writes tried again because another writer was first."),
+		warmed:      counter("playhead_rpc_warmed_users_total", "Cold users filled from the archive."),
+		notQueued:   counter("playhead_rpc_not_queued_records_total", "Records to be acknowledged as queued that the queue did not take."),
+		based:       counter("playhead_rpc_archive_bases_total", "Records asked of the archive because an event was older than the user's floor."),
+		folded:      counter("playhead_rpc_archive_folds_total", "Records asked of the archive because a reader's page or point lacked its part."),
+		damaged:     counter("playhead_rpc_damaged_cells_total", "Cells of the archive that could not be read, each time that one was come across."),
+		warmsFailed: counter("playhead_rpc_failed_warm_ups_total", "Warm-ups that a store did not answer."),
 	}
 	m.byStatus = make([]prometheus.Counter, len(historyv1.Status_name))
 	for n, name := range historyv1.Status_name {
 		m.byStatus[n] = beats.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "STATUS_")))
 	}
 	if reg != nil {
-		reg.MustRegister(beats, m.conflicts, m.warmed, m.warmsFailed, m.notQueued, m.based, m.folded, m.damaged,
-			m.looked, m.unanswered, m.firsts, m.announced, m.notAnnounced)
+		reg.MustRegister(beats, m.conflicts, m.warmed, m.warmsFailed, m.notQueued, m.based, m.folded, m.damaged)
 	}
 	return m
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
-	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/history-service/firstday"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -69,7 +69,7 @@ type Server struct {
 	news    *announcer
 	hub     *hub   // nil without a feed
 	nodes   *nodes // nil where the cache has one
-	days    *days
+	days    *firstday.Tracker
 	life    string // of the cache, as it was last confirmed
 	decided decided
 }
@@ -78,9 +78,6 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	if cfg.Cache == nil || cfg.Archive == nil || cfg.Aggregate == nil || cfg.Queue == nil {
 		return nil, errors.New("rpc: cache, archive, aggregate and queue are needed")
-	}
-	if (cfg.Days == nil) != (cfg.Announcer == nil) {
-		return nil, errors.New("rpc: days and announcer are of no use without each other")
 	}
 	if cfg.Deadline <= 0 {
 		cfg.Deadline = 5 * time.Second
@@ -111,7 +108,12 @@ func New(cfg Config) (*Server, error) {
 		cfg.Cache = s.nodes
 	}
 	s.cfg = cfg
-	s.warm, s.days = newWarmer(cfg, s.metrics), newDays(cfg, s.metrics)
+	s.warm = newWarmer(cfg, s.metrics)
+	var err error
+	s.days, err = firstday.New(firstday.Config{Days: cfg.Days, Announcer: cfg.Announcer, Now: cfg.Now, Logger: cfg.Logger, Registry: cfg.Registry})
+	if err != nil {
+		return nil, err
+	}
 	s.news = newAnnouncer(cfg, s.nodes.of)
 	if cfg.Feed != nil {
 		s.hub = newHub(cfg)
@@ -129,9 +131,7 @@ func (s *Server) Run(ctx context.Context) error {
 		g.Go(func() error { return s.hub.run(ctx) })
 	}
 	if s.cfg.Days != nil {
-		g.Go(func() error {
-			return run.Restarting(s.cfg.Logger, "herald", s.metrics.notAnnounced.Inc, s.days.herald.run)(ctx)
-		})
+		g.Go(func() error { return s.days.Run(ctx) })
 	}
 	return g.Wait()
 }

@@ -1,4 +1,4 @@
-package rpc
+package firstday
 
 import (
 	"strconv"
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// zones knows those that were asked for, a bounded number of them: a name is looked up
+// zones remembers a bounded number of time zones by name, since a name is looked up
 // on disk.
 type zones struct {
 	mu    sync.RWMutex
@@ -18,9 +18,8 @@ const (
 	maxZone  = 64   // bytes of a name
 )
 
-// of returns a zone of the IANA database, or one of an offset such as +02:00. What is
-// neither is taken for UTC, as no zone is: the day is a kindness, for which no heartbeat
-// shall be refused.
+// of returns a zone of the IANA database, or one of an offset such as +02:00. Any other
+// name means UTC: no heartbeat is refused for the sake of the day.
 func (z *zones) of(name string) *time.Location {
 	if name == "" || len(name) > maxZone {
 		return time.UTC

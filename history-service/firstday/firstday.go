@@ -1,0 +1,232 @@
+// Package firstday tells a player who is seen for the first time on a day of the user's own
+// calendar, and announces each first sighting to the rest of the company. No heartbeat
+// depends on it: where the store does not answer, neither does the package, and the player
+// asks again with its next heartbeat.
+//
+// A sighting goes this way: [Tracker.Begin] finds the heartbeats that ask and looks their
+// users up beside the write of the batch; the store notes each first sighting as owed in the
+// same step; [Lookup.Answers] answers, and hands the first ones to [Tracker.Run], which
+// announces them in the background. What it cannot announce stays owed, and the jobs do it.
+package firstday
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Config configures a [Tracker].
+type Config struct {
+	// Days remembers who was seen on which day, and Announcer tells of first sightings.
+	// Without both nobody is told what day it is.
+	Days      history.Days
+	Announcer history.Announcer
+	// Now is the clock (default time.Now).
+	Now      func() time.Time
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Tracker answers the heartbeats that ask what day it is. Its methods may be called from
+// many goroutines.
+type Tracker struct {
+	cfg     Config
+	metrics *metrics
+	zones   zones
+	recent  recentSightings
+	queue   chan []history.First // to be announced
+}
+
+// New checks the configuration. Without a store of days the tracker answers nothing.
+func New(cfg Config) (*Tracker, error) {
+	if (cfg.Days == nil) != (cfg.Announcer == nil) {
+		return nil, errors.New("firstday: days and announcer are of no use without each other")
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Tracker{cfg: cfg, metrics: newMetrics(cfg.Registry), queue: make(chan []history.First, maxQueue)}, nil
+}
+
+// question is a heartbeat that asks.
+type question struct {
+	index    uint32
+	sighting history.Sighting
+}
+
+// Lookup is a look-up under way, and the questions that it answers.
+type Lookup struct {
+	tracker   *Tracker
+	questions []question
+	sightings []history.Sighting // those that memory does not know
+	seen      []history.Seen     // one for each; good when done is closed
+	done      chan struct{}
+}
+
+// Begin begins to answer the heartbeats that ask, beside the write of their batch. The
+// statuses are what has been decided about the heartbeats so far: a user with one that was
+// not refused is there. It returns nil when nobody asks.
+func (t *Tracker) Begin(ctx context.Context, hbs []*historyv1.Heartbeat, statuses []historyv1.Status) *Lookup {
+	if t.cfg.Days == nil {
+		return nil
+	}
+	questions := t.questions(hbs)
+	if len(questions) == 0 {
+		return nil
+	}
+	l := &Lookup{tracker: t, questions: present(questions, hbs, statuses), done: make(chan struct{})}
+	l.sightings = t.recent.unknown(l.questions)
+	if len(l.sightings) == 0 {
+		close(l.done)
+		return l
+	}
+	t.metrics.lookups.Add(float64(len(l.sightings)))
+	go l.run(ctx) // ends with the context, and closes done
+	return l
+}
+
+// questions returns the heartbeats whose players do not know what day it is, or name
+// another day, such as one to come.
+func (t *Tracker) questions(hbs []*historyv1.Heartbeat) (all []question) {
+	var now time.Time
+	for i, hb := range hbs {
+		day := hb.GetDay()
+		if day == nil {
+			continue
+		}
+		if now.IsZero() {
+			now = t.cfg.Now()
+		}
+		today := history.DayOf(now.In(t.zones.of(day.GetZone())))
+		if day.GetKnown() != today.Number() {
+			all = append(all, question{uint32(i), history.Sighting{UID: hb.GetUid(), Day: today}}) //nolint:gosec // a batch is small
+		}
+	}
+	return all
+}
+
+// present leaves the questions of users with a heartbeat in the batch that counts, which
+// mostly is the one that asks.
+func present(questions []question, hbs []*historyv1.Heartbeat, statuses []historyv1.Status) []question {
+	return slices.DeleteFunc(questions, func(q question) bool {
+		if counts(statuses[q.index]) {
+			return false
+		}
+		for i, hb := range hbs {
+			if counts(statuses[i]) && hb.GetUid() == q.sighting.UID {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func counts(s historyv1.Status) bool {
+	return s == historyv1.Status_STATUS_STORED || s == historyv1.Status_STATUS_UNCHANGED || s == historyv1.Status_STATUS_STALE
+}
+
+func (l *Lookup) run(ctx context.Context) {
+	defer close(l.done)
+	defer func() {
+		if v := recover(); v != nil { // here it would end the process
+			l.tracker.cfg.Logger.Error("look-up of a day panicked", "panic", v, "stack", string(debug.Stack()))
+			l.fail(fmt.Errorf("panic: %v", v))
+		}
+	}()
+	l.seen = l.tracker.cfg.Days.See(ctx, l.sightings)
+}
+
+func (l *Lookup) fail(err error) {
+	l.seen = make([]history.Seen, len(l.sightings))
+	for i := range l.seen {
+		l.seen[i].Err = err
+	}
+}
+
+// Answers waits for the look-up, and has the first sightings announced. Of the heartbeats
+// of one user and day, one is told that it is the first. A nil look-up has no answers.
+func (l *Lookup) Answers() []*historyv1.DaySeen {
+	if l == nil {
+		return nil
+	}
+	<-l.done
+	first, failed := l.results()
+	answers := make([]*historyv1.DaySeen, 0, len(l.questions))
+	for _, q := range l.questions {
+		if !failed[q.sighting] {
+			answers = append(answers, &historyv1.DaySeen{Index: q.index, Date: q.sighting.Day.Number(), First: first[q.sighting]})
+			delete(first, q.sighting)
+		}
+	}
+	return answers
+}
+
+// results returns which sightings are first ones and which got no answer, and has the first
+// ones announced.
+func (l *Lookup) results() (first, failed map[history.Sighting]bool) {
+	first, failed = map[history.Sighting]bool{}, map[history.Sighting]bool{}
+	var firsts []history.First
+	for i, s := range l.seen {
+		if s.Err != nil {
+			failed[l.sightings[i]] = true
+			continue
+		}
+		if s.First {
+			first[l.sightings[i]] = true
+			firsts = append(firsts, history.First{Sighting: l.sightings[i], At: s.At})
+		}
+		l.tracker.recent.add(l.sightings[i])
+	}
+	l.tracker.metrics.failedLookups.Add(float64(len(failed)))
+	l.tracker.enqueue(firsts)
+	return first, failed
+}
+
+// recentSightings remembers the latest sightings in two generations: when the young one
+// is full it becomes the old one, and the old one is forgotten. A forgotten sighting costs
+// a look-up.
+type recentSightings struct {
+	mu         sync.Mutex
+	young, old map[history.Sighting]struct{}
+}
+
+// generation is the size of one, at some 60 bytes a sighting.
+const generation = 1 << 16
+
+func (r *recentSightings) add(s history.Sighting) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.young == nil || len(r.young) >= generation {
+		r.young, r.old = make(map[history.Sighting]struct{}), r.young
+	}
+	r.young[s] = struct{}{}
+}
+
+// unknown returns the sightings to be looked up to answer the questions, each once.
+func (r *recentSightings) unknown(questions []question) (unknown []history.Sighting) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	asked := make(map[history.Sighting]bool, len(questions))
+	for _, q := range questions {
+		_, young := r.young[q.sighting]
+		_, old := r.old[q.sighting]
+		if !young && !old && !asked[q.sighting] {
+			asked[q.sighting] = true
+			unknown = append(unknown, q.sighting)
+		}
+	}
+	return unknown
+}
