@@ -39,7 +39,7 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	s.load(ctx, b)
 	days := s.days.Begin(ctx, req.GetHeartbeats(), b.statuses)
 	s.store(ctx, b)
-	s.news.note(b.changes(req.GetHeartbeats()))
+	s.notify.Changed(b.changes(req.GetHeartbeats()))
 	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
 		s.enqueue(ctx, b)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/view"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -152,7 +153,7 @@ func (b *batch) items(all bool) []*historyv1.Item {
 				continue
 			}
 			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
-				items[i] = item(g.key.Object, r)
+				items[i] = view.Item(g.key.Object, r)
 			}
 		}
 	}

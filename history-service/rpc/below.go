@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
 )
 
 // A page from below the floor is read in this order: the cache's list, the user's row of
@@ -98,7 +99,7 @@ func (s *Server) join(ctx context.Context, uid string, m *seam, listed history.P
 func (m *seam) unite(items []history.Item) []history.Item {
 	all := make([]history.Item, 0, len(items))
 	for _, it := range items {
-		if old := m.row[it.Object]; incomplete(it.Record) || old != nil && it.Record != nil && old.Version > it.Record.Version {
+		if old := m.row[it.Object]; view.Incomplete(it.Record) || old != nil && it.Record != nil && old.Version > it.Record.Version {
 			it.Record = united(it.Record, old)
 		}
 		delete(m.row, it.Object)
@@ -130,7 +131,7 @@ func (s *Server) resolve(ctx context.Context, uid string, old []history.Item) ([
 	var doubtful []history.Key
 	var into []*history.Entry
 	for i := range entries {
-		if r := entries[i].Record; r == nil || incomplete(r) || r.Version < old[i].Record.Version {
+		if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {
 			doubtful, into = append(doubtful, keys[i]), append(into, &entries[i])
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
 )
 
 // A record that the cache has may lack what only the archive knows of its object: it was
@@ -15,13 +16,6 @@ import (
 // archivePatience is how long a read waits for the archive's part of records that the
 // cache has. Without it they are served incomplete.
 const archivePatience = 250 * time.Millisecond
-
-// incomplete reports whether the archive may hold a part of a record that the record lacks.
-// What is settled is what the archive has, unless the cache's copy is damaged: that says
-// nothing at all.
-func incomplete(r *history.Record) bool {
-	return r != nil && r.Partial && (!r.Settled() || r.State == 0)
-}
 
 // united folds what the cache and the archive hold of a key, after its clear marks. The
 // archive must have been read after the cache: what had left the cache by then is in it.
@@ -60,7 +54,7 @@ func (s *Server) complete(ctx context.Context, keys []history.Key, entries []his
 	var lacking []history.Key
 	var into []*history.Entry
 	for i := range entries {
-		if incomplete(entries[i].Record) {
+		if view.Incomplete(entries[i].Record) {
 			lacking, into = append(lacking, keys[i]), append(into, &entries[i])
 		}
 	}
@@ -81,7 +75,7 @@ func (s *Server) complete(ctx context.Context, keys []history.Key, entries []his
 // completed returns the items of a page of the cache, with what the archive holds of
 // those that lack it.
 func (s *Server) completed(ctx context.Context, uid string, listed history.Page) ([]history.Item, error) {
-	if !slices.ContainsFunc(listed.Items, func(it history.Item) bool { return incomplete(it.Record) }) {
+	if !slices.ContainsFunc(listed.Items, func(it history.Item) bool { return view.Incomplete(it.Record) }) {
 		return listed.Items, nil
 	}
 	keys, entries := make([]history.Key, len(listed.Items)), make([]history.Entry, len(listed.Items))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -73,5 +74,5 @@ func (u *unfinished) add(it history.Item) {
 		}
 		u.seen[name] = true
 	}
-	u.items = append(u.items, item(it.Object, it.Record))
+	u.items = append(u.items, view.Item(it.Object, it.Record))
 }

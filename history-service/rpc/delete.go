@@ -28,7 +28,7 @@ func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	s.load(ctx, b)
 	archived := s.inArchive(ctx, b)
 	s.store(ctx, b)
-	s.news.note(b.changes(nil))
+	s.notify.Changed(b.changes(nil))
 	resp := &historyv1.DeleteResponse{}
 	for _, g := range b.groups {
 		if err := g.deleted(); err != nil {
@@ -132,6 +132,6 @@ func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 	}
 	s.decided.note(decision{uid: req.GetUid(), clear: history.Clear{Type: req.GetType(), Until: until}})
 	s.cfg.Aggregate.Announce(req.GetUid())
-	s.news.all(req.GetUid())
+	s.notify.UserChanged(req.GetUid())
 	return &historyv1.ClearResponse{ClearedMs: until}, nil
 }

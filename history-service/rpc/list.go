@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -35,7 +36,7 @@ func (s *Server) List(ctx context.Context, req *historyv1.ListRequest) (*history
 	}
 	resp := &historyv1.ListResponse{HasMore: p.more}
 	for _, it := range p.items {
-		resp.Items = append(resp.Items, item(it.Object, it.Record))
+		resp.Items = append(resp.Items, view.Item(it.Object, it.Record))
 	}
 	if p.more {
 		resp.Cursor = encodeCursor(p.end)

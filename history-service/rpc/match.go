@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -35,7 +36,7 @@ func (g *group) allows(i int, said *history.Record) bool {
 		return true
 	}
 	r := g.next.Visible(g.key.Object, &g.user)
-	if r == nil || !names(want, r) && !repeats(r, said) {
+	if r == nil || !view.Names(want, r) && !repeats(r, said) {
 		return false
 	}
 	g.granted = own

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -34,7 +35,7 @@ func (s *Server) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	for i, e := range entries {
 		resp.Items[i] = &historyv1.Item{}
 		if r := e.Record.Visible(keys[i].Object, &e.User); r != nil {
-			resp.Items[i] = item(keys[i].Object, r)
+			resp.Items[i] = view.Item(keys[i].Object, r)
 		}
 	}
 	return resp, nil

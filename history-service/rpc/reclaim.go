@@ -76,7 +76,7 @@ func (s *Server) reclaim(ctx context.Context, keys []history.Key) (written int, 
 			err = errors.Join(err, out.Err)
 		}
 	}
-	s.news.note(b.changes(nil))
+	s.notify.Changed(b.changes(nil))
 	for range b.changes(nil) {
 		written++
 	}

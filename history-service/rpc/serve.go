@@ -41,9 +41,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, 
 	case <-ctx.Done():
 	}
 	healthy.Shutdown() // callers that watch health go elsewhere
-	if s.hub != nil {
-		s.hub.leave()
-	}
+	s.notify.Leave()
 	stop := time.AfterFunc(drain, srv.Stop)
 	defer stop.Stop()
 	srv.GracefulStop()

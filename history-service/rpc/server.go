@@ -12,10 +12,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/firstday"
+	"github.com/playhead/playhead/history-service/notify"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -66,8 +69,7 @@ type Server struct {
 	cfg     Config
 	metrics *metrics
 	warm    *warmer
-	news    *announcer
-	hub     *hub   // nil without a feed
+	notify  *notify.Notifier
 	nodes   *nodes // nil where the cache has one
 	days    *firstday.Tracker
 	life    string // of the cache, as it was last confirmed
@@ -114,10 +116,9 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.news = newAnnouncer(cfg, s.nodes.of)
-	if cfg.Feed != nil {
-		s.hub = newHub(cfg)
-	}
+	s.notify = notify.New(notify.Config{
+		Feed: cfg.Feed, Cache: cfg.Cache, NodeOf: s.nodes.of, Deadline: cfg.Deadline, Logger: cfg.Logger, Registry: cfg.Registry,
+	})
 	return s, nil
 }
 
@@ -126,14 +127,20 @@ func New(cfg Config) (*Server, error) {
 func (s *Server) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return s.warm.run(ctx) })
-	if s.hub != nil {
-		g.Go(func() error { return s.news.run(ctx) })
-		g.Go(func() error { return s.hub.run(ctx) })
-	}
+	g.Go(func() error { return s.notify.Run(ctx) })
 	if s.cfg.Days != nil {
 		g.Go(func() error { return s.days.Run(ctx) })
 	}
 	return g.Wait()
+}
+
+// Watch tells what changes in the histories of the users that the stream names.
+func (s *Server) Watch(stream grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse]) error {
+	err := s.notify.Watch(stream)
+	if _, ok := grpcstatus.FromError(err); ok || err == nil {
+		return err
+	}
+	return status(err)
 }
 
 // bounded gives a request its deadline.

@@ -37,7 +37,7 @@ func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequ
 	}
 	s.decided.note(decision{uid: req.GetUid(), pause: pause})
 	s.cfg.Aggregate.Announce(req.GetUid())
-	s.news.all(req.GetUid())
+	s.notify.UserChanged(req.GetUid())
 	return &historyv1.PutSettingsResponse{Settings: settings(pause)}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
 )
 
 // whole folds a row into the records that were born without it: events may have come
@@ -40,7 +41,7 @@ func (w *warmer) unfolded(ctx context.Context, uid string, row history.Row) (wri
 			return nil, e.Err
 		}
 		old := row.Items[i].Record
-		if !incomplete(e.Record) || old.Version < e.User.Floor {
+		if !view.Incomplete(e.Record) || old.Version < e.User.Floor {
 			continue
 		}
 		m := history.Merge(e.Record, old.After(e.User.ClearedAt(keys[i].Object.Type)))

@@ -1,4 +1,5 @@
-package rpc
+// Package view shows a record as readers see it.
+package view
 
 import (
 	"encoding/binary"
@@ -11,16 +12,23 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// item is a visible record as readers see it.
-func item(o history.Object, r *history.Record) *historyv1.Item {
+// Item returns a visible record as readers see it.
+func Item(o history.Object, r *history.Record) *historyv1.Item {
 	it := &historyv1.Item{
 		Object: &historyv1.Object{Id: o.ID, Type: o.Type}, State: historyv1.State(r.State),
 		EventTimeMs: r.Version.Time(), PositionMs: r.Resume(), DurationMs: r.Duration,
 		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(), WatchedMs: r.Watched(),
-		Session: r.Session, Device: r.Device, Meta: r.Meta, Incomplete: incomplete(r),
+		Session: r.Session, Device: r.Device, Meta: r.Meta, Incomplete: Incomplete(r),
 	}
 	it.Etag = etag(it, r)
 	return it
+}
+
+// Incomplete reports whether the archive may hold a part of a record that the record lacks.
+// A settled record is what the archive has, unless the cache's copy is damaged: that says
+// nothing at all.
+func Incomplete(r *history.Record) bool {
+	return r != nil && r.Partial && (!r.Settled() || r.State == 0)
 }
 
 // An etag names what readers see of a record, so that it is another one only when that is:
@@ -34,8 +42,8 @@ func etag(it *historyv1.Item, r *history.Record) uint64 {
 	return max(tag, 1)
 }
 
-// names reports whether an etag was that of a record with the latest event of r.
-func names(tag uint64, r *history.Record) bool { return latest(r)<<32 == tag>>32<<32 }
+// Names reports whether an etag was that of a record with the latest event of r.
+func Names(tag uint64, r *history.Record) bool { return latest(r)<<32 == tag>>32<<32 }
 
 // latest hashes the latest event.
 func latest(r *history.Record) uint64 {
