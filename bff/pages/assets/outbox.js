@@ -8,6 +8,7 @@
  * @typedef {{beat: Heartbeat, text: string, object: string, viewing: string, bytes: number, tries: number}} Item
  */
 
+export const longest = 3_600_000; // milliseconds to wait because the edge said so
 const most = { reports: 100, bytes: 64 << 10, report: 16 << 10 };
 const beginning = 16 << 10; // bytes of the first message
 const envelope = 300; // bytes of a message beside its reports
@@ -26,7 +27,7 @@ export class Outbox {
   #config;
   /** @type {Item[]} */
   #items = [];
-  /** @type {{items: Item[], bytes: number, at: number, doubt: number} | null} */
+  /** @type {{items: Item[], bytes: number, at: number, live: boolean, doubt: number} | null} */
   #sent = null;
   #open = false;
   #live = false; // what happens elsewhere is told
@@ -40,7 +41,8 @@ export class Outbox {
   #doubted = new Map();
   #doubts = 0; // counts when doubt began
 
-  /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number}} config */
+  /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number,
+   *   device: () => string}} config `device` names this one, for reports that do not */
   constructor(config) {
     this.#config = config;
   }
@@ -63,7 +65,7 @@ export class Outbox {
 
   /** @param {Heartbeat} beat @returns {Told[]} */
   report(beat) {
-    const { item, wrong } = parse(beat);
+    const { item, wrong } = parse(beat, this.#config.device);
     if (!item) return [refusal(beat, wrong ?? '')];
     const guard = item.beat.if_match ?? this.#guard(item.object);
     if (guard) item.beat.if_match = guard;
@@ -76,9 +78,11 @@ export class Outbox {
   /** Takes over what another page left, except what waits here too. @param {Heartbeat[]} beats @returns {Told[]} */
   adopt(beats) {
     const here = new Set(this.#items.map(({ text }) => text));
-    const parsed = beats.map(parse);
+    const parsed = beats.map((beat) => parse(beat, this.#config.device));
     const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
-    const items = parsed.flatMap(({ item }) => (item && !here.has(item.text) ? [item] : []));
+    const items = parsed.flatMap(({ item }) => (item && !here.has(item.text) && here.add(item.text) ? [item] : []));
+    for (const { object, beat } of [...items].reverse()) if (beat.if_match) this.#unknown(object, beat.if_match);
+    for (const { object } of items) this.#unknown(object);
     return [...refused, ...this.#add([...items, ...this.#items])];
   }
 
@@ -142,7 +146,7 @@ export class Outbox {
     if (this.#sent || now < this.#rest) return null;
     const items = this.#head();
     if (items.length === 0 && !even) return null;
-    this.#sent = { items, bytes: size(items), at: now, doubt: this.#doubts };
+    this.#sent = { items, bytes: size(items), at: now, live: this.#live, doubt: this.#doubts };
     return items.map(({ beat }) => beat);
   }
 
@@ -164,7 +168,7 @@ export class Outbox {
     if (results.length !== sent.items.length || !results.every((result) => result?.status)) return this.failed(now);
     this.#sent = null;
     if (now - sent.at <= this.#config.patience / 4) this.#room = Math.min(this.#ceiling, Math.max(this.#room, 2 * sent.bytes));
-    const told = sent.items.flatMap((item, i) => this.#settle(item, results[i], sent.doubt));
+    const told = sent.items.flatMap((item, i) => this.#settle(item, results[i], sent));
     if (sent.items.length > 0 && told.length === 0) this.#pause(now);
     else this.#idle = 0;
     return told;
@@ -192,7 +196,7 @@ export class Outbox {
   /** The edge asks to wait. @param {number} ms @param {number} now @returns {Told[]} */
   postponed(ms, now) {
     this.#sent = null;
-    this.#rest = now + ms + this.#config.random() * this.#config.minWait;
+    this.#rest = now + Math.min(ms, longest) + this.#config.random() * this.#config.minWait;
     return [];
   }
 
@@ -235,10 +239,10 @@ export class Outbox {
     return before || this.#doubted.has(object) ? (this.#known.get(object) ?? before) : undefined;
   }
 
-  /** No record is known of what was reported and never answered. @param {string} object */
-  #unknown(object) {
+  /** What was reported and not answered goes on from the record of its guard, or from none. @param {string} object @param {string} [etag] */
+  #unknown(object, etag = nothing) {
     if (this.#known.has(object)) return;
-    this.#known.set(object, nothing);
+    this.#known.set(object, etag);
     this.#doubted.set(object, this.#doubts);
   }
 
@@ -294,29 +298,29 @@ export class Outbox {
     this.#items = [...this.#items.filter((other) => other !== item), item];
   }
 
-  /** @param {Item} item @param {Result} result @param {number} doubt of when it was sent @returns {Told[]} */
-  #settle(item, result, doubt) {
+  /** @param {Item} item @param {Result} result @param {{live: boolean, doubt: number}} sent when it was @returns {Told[]} */
+  #settle(item, result, sent) {
     const { status, record } = result;
     if (status === 'unavailable') {
       this.#putBack(item);
       return [];
     }
-    const own = record && viewing(record) === item.viewing && (record.device ?? '') === (item.beat.device ?? '');
+    const own = record && viewing(record) === item.viewing && record.device === item.beat.device;
     if (status === 'conflict') return this.#conflict(item, result, own);
     const first = this.#known.get(item.object) === nothing && record && notLater(record, item.beat);
-    if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, doubt);
+    if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
     else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat)) this.#known.set(item.object, record.etag);
     return this.#tell(item, result);
   }
 
-  /** The record is what this device has left. @param {Item} item @param {any} record @param {number} doubt */
-  #goesOn(item, record, doubt) {
+  /** The record is what this device has left. @param {Item} item @param {any} record @param {{live: boolean, doubt: number}} sent */
+  #goesOn(item, record, sent) {
     const before = [item.beat.if_match, this.#known.get(item.object)];
     const last = viewing(record);
     this.#renew(record.etag, (other) => other.object === item.object && (other.viewing === last || before.includes(other.beat.if_match)));
     this.#known.set(item.object, record.etag);
     const since = this.#doubted.get(item.object) ?? 0;
-    if (this.#live && since <= doubt) this.#doubted.delete(item.object);
+    if (sent.live && since <= sent.doubt) this.#doubted.delete(item.object);
     else this.#doubted.set(item.object, since); // also where it was not known before
   }
 
@@ -394,13 +398,14 @@ function refusal(heartbeat, reason) {
 /**
  * Makes a copy in which each half of a surrogate pair is U+FFFD. JSON writes such a half as
  * an escape.
- * @param {Heartbeat} beat @returns {{item?: Item, wrong?: string}}
+ * @param {Heartbeat} beat @param {() => string} device @returns {{item?: Item, wrong?: string}}
  */
-function parse(beat) {
+function parse(beat, device) {
   try {
     const text = JSON.stringify(beat).replace(/\\(?:u(d[89a-f]..)|.)/g, (all, half) => (half ? '\ufffd' : all));
     const copy = JSON.parse(text);
     if (typeof copy.object !== 'object' || copy.object === null) return { wrong: 'want an object' };
+    copy.device ||= device(); // two devices without a name are not to be taken for one
     const item = { beat: copy, text: JSON.stringify(copy), object: key(copy), viewing: viewing(copy), bytes: 0, tries: 0 };
     item.bytes = new TextEncoder().encode(item.text).length + 40; // for a guard
     if (item.bytes > most.report) return { wrong: `want at most ${most.report} bytes` };

@@ -66,8 +66,9 @@ export class Playhead extends EventTarget {
     const { random } = this.#page;
     const defaults = { url: globalThis.location?.origin, push: true, queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000 };
     this.#config = { ...defaults, ...config, random };
-    this.#outbox = new Outbox(this.#config);
-    this.#store = new Store(config.storage, config.key ?? 'playhead.outbox', random().toString(36).slice(2));
+    const name = random().toString(36).slice(2);
+    this.#store = new Store(config.storage, config.key ?? 'playhead.outbox', name);
+    this.#outbox = new Outbox({ ...this.#config, device: () => this.#store.device(`device-${name}`) });
     this.#link = new Link(this.#config, {
       opened: () => this.#opened(),
       heard: (message) => this.#heard(message),
@@ -103,7 +104,7 @@ export class Playhead extends EventTarget {
     this.#parted.clear();
     this.#spent = 0;
     this.#keep(); // what is in memory of a page that comes back may have been adopted
-    return this.#link.connect();
+    this.#link.connect();
   }
 
   /** Reports what the player does; it is sent as soon as it can be. @param {Heartbeat} beat */
@@ -172,6 +173,7 @@ export class Playhead extends EventTarget {
   /** Looks whether the clock was set, the device slept, and the edge is there. */
   #look() {
     this.#watchClock();
+    this.#link.look();
     const now = this.#page.now();
     const elapsed = this.#page.elapsed();
     const sleep = now - this.#tick >= slept;
@@ -209,7 +211,7 @@ export class Playhead extends EventTarget {
   }
 
   #opened() {
-    this.#outbox.opened(this.#link.live);
+    this.#outbox.opened(this.#link.live && this.#config.push);
     this.#emit('open');
     if (this.#connections++ > 0) this.#resync();
     this.#send();
@@ -237,7 +239,7 @@ export class Playhead extends EventTarget {
   }
 
   #wake() {
-    if (this.#outbox.late(this.#page.elapsed())) this.#link.drop('no answer in time');
+    if (this.#outbox.late(this.#page.elapsed())) this.#link.late();
     else this.#send();
   }
 

@@ -285,6 +285,94 @@ test('what was begun without a connection leaves a doubt', async () => {
   assert.deepEqual(tab.statuses(), ['stale', 'conflict']);
 });
 
+test('two devices without names do not hide one another', async () => {
+  for (const session of ['', 'the film']) {
+    const { tab, client, world, edge } = await page();
+    const other = new Tab(new Device(world, 'phone'));
+    other.client.connect();
+    const report = (page) => page.client.report(beat(page, { session, device: undefined }));
+    report(tab);
+    await world.pass(1000);
+    tab.device.up = false;
+    tab.fire('offline');
+    await world.pass(1000);
+    report(other);
+    await world.pass(1000);
+    report(tab);
+    tab.device.up = true;
+    tab.fire('online');
+    await world.pass(20_000);
+    assert.deepEqual(tab.statuses(), ['stored', 'conflict']);
+    assert.equal(edge.records.get('1/100').position_ms, other.told[0].heartbeat.position_ms);
+    assert.equal(client.waiting, 0);
+  }
+});
+
+test('a device without a name stays the same one', async () => {
+  const { tab, client, world, edge, device } = await page();
+  const nameless = (page) => beat(page, { session: undefined, device: '' });
+  client.report(nameless(tab));
+  tab.fire('pagehide');
+  tab.kill();
+  const pages = [tab, new Tab(device), new Tab(device)];
+  for (const next of pages.slice(1)) {
+    next.client.connect();
+    world.now++;
+    next.client.report(nameless(next));
+    await world.pass(1000);
+  }
+  const names = new Set(edge.stored.map((change) => change.beat.device));
+  assert.equal(edge.stored.length, 3);
+  assert.equal(names.size, 1);
+  assert.match([...names][0], /^device-\w{6}/);
+});
+
+test('doubt survives a reload', async () => {
+  for (const guarded of [false, true]) {
+    const { tab, client, world, edge, device } = await page({}, guarded);
+    if (guarded) client.report(beat(tab));
+    await world.pass(1000);
+    device.up = false;
+    tab.fire('offline');
+    client.report(beat(tab, { session: 's2' }));
+    tab.fire('pagehide');
+    tab.kill();
+    await world.pass(1000);
+    edge.put(elsewhere);
+    await world.pass(1000);
+    const next = new Tab(device);
+    next.client.report(beat(tab, { session: 's3' }));
+    device.up = true;
+    next.client.connect();
+    await world.pass(5000);
+    assert.deepEqual(next.statuses(), ['stale', 'conflict']);
+    assert.equal(edge.records.get('1/100').session, 'other');
+  }
+});
+
+test('a queue goes on after a reload', async () => {
+  for (const guarded of [false, true]) {
+    const { tab, client, world, device } = await page({}, guarded);
+    if (guarded) client.report(beat(tab));
+    await world.pass(1000);
+    device.up = false;
+    tab.fire('offline');
+    for (let i = 0; i < 2; i++, world.now++) client.report(beat(tab, { session: 's2' }));
+    tab.fire('pagehide');
+    tab.kill();
+    await world.pass(1000);
+    const next = new Tab(device);
+    for (const session of ['s3', 's3', 's4']) {
+      next.client.report(beat(tab, { session }));
+      world.now++;
+    }
+    device.up = true;
+    next.client.connect();
+    await world.pass(5000);
+    assert.deepEqual(next.statuses(), Array(5).fill('stored'));
+  }
+});
+
 test('what begins without a connection is no conflict with what was before', async () => {
   const { tab, client, world, edge, device } = await page({}, false);
   edge.put(elsewhere);
@@ -346,9 +434,10 @@ test('a refused token is told once and tried again', async () => {
   const { tab, world, edge } = await page({}, false);
   edge.refused.add('good');
   tab.client.connect();
-  await world.pass(4000);
+  await world.pass(30_000);
+  assert.ok(tab.sockets.length > 2 && tab.sockets.length < 7, `${tab.sockets.length} attempts`);
   edge.refused.clear();
-  await world.pass(10_000);
+  await world.pass(40_000);
   assert.equal(tab.count('unauthorized'), 1);
   assert.equal(tab.count('open'), 1);
 });
@@ -397,6 +486,29 @@ test('damaged storage is put aside', async () => {
   }
 });
 
+test('a full storage loses nothing, also beside damage', async () => {
+  const device = new Device(new World(), 'tv');
+  const { storage, world } = device;
+  const gone = new Tab(device);
+  pile(gone, 5, 100);
+  gone.fire('pagehide');
+  gone.kill();
+  storage.setItem('k', `[1,{"object":{"id":"1","type":1},"kind":"start","event_time":"2026-11-22T00:00:00Z","meta":{"pad":"${'x'.repeat(5000)}"}}]`);
+  storage.most = storage.size + 10;
+  device.up = false;
+  const tab = new Tab(device);
+  tab.client.report(beat(tab));
+  assert.equal(tab.client.waiting, 7);
+  tab.kill();
+  const next = new Tab(device);
+  assert.equal(next.client.waiting, 6, 'what there was no room for is in memory only');
+  device.up = true;
+  next.client.connect();
+  await world.pass(30_000);
+  assert.equal(next.client.waiting, 0);
+  assert.deepEqual(storage.entries().map(([name]) => name), ['k.damaged']);
+});
+
 test('a storage that fails, or lists nothing, is no harm', async () => {
   const fails = { getItem: () => { throw new Error('no access'); }, setItem: () => { throw new Error('full'); } };
   const plain = new Map();
@@ -427,7 +539,78 @@ test('tabs share a storage', async () => {
   second.fire('pagehide');
   second.kill();
   assert.equal(new Tab(device).client.waiting, 6);
-  assert.equal(new Tab(device, { key: 'k#a' }).client.waiting, 0, 'another user');
+});
+
+test('nothing is adopted from another user', () => {
+  const device = new Device(new World(), 'tv');
+  const tabs = ['k', 'k#a'].map((key) => new Tab(device, { key }));
+  for (const tab of tabs) {
+    pile(tab, 1, 1);
+    tab.fire('pagehide');
+    tab.kill();
+  }
+  for (const key of ['k', 'k#a', 'k#b']) assert.equal(new Tab(device, { key }).client.waiting, key === 'k#b' ? 0 : 1, key);
+});
+
+test('what is adopted is removed only if it is still the same', async () => {
+  const device = new Device(new World(), 'tv');
+  const { world, storage } = device;
+  const [asleep, other] = [new Tab(device), new Tab(device)];
+  pile(asleep, 1, 1);
+  asleep.fire('pagehide');
+  const { most } = storage;
+  storage.most = 0;
+  await world.pass(30_000);
+  assert.equal(other.client.waiting, 1);
+  storage.most = most;
+  asleep.fire('pageshow', { persisted: true });
+  pile(asleep, 1, 1); // under its key, which the other one has adopted and could not remove
+  other.client.leave();
+  for (const tab of [other, asleep]) tab.kill();
+  await world.pass(200_000);
+  assert.equal(new Tab(device).client.waiting, 2, 'one of them from both');
+});
+
+test('after a sleep nobody is taken for gone who has not had time to say something', async () => {
+  for (const counts of [true, false]) {
+    const device = new Device(new World(), 'tv');
+    const { world } = device;
+    device.counts = counts;
+    const tabs = [new Tab(device), new Tab(device)];
+    for (const tab of tabs) pile(tab, 2, 1);
+    for (const act of [() => device.sleep(1_000_000), () => void (device.skew += 3_600_000), () => void (device.skew -= 3_600_000)]) {
+      await world.pass(60_000);
+      await act();
+      await world.pass(15_500);
+      assert.deepEqual(tabs.map(({ client }) => client.waiting), [2, 2]);
+    }
+  }
+});
+
+test('a page that has left adopts nothing, and one that is back is not adopted', async () => {
+  const device = new Device(new World(), 'tv');
+  const { world } = device;
+  const [left, other] = [new Tab(device), new Tab(device)];
+  pile(other, 1, 1);
+  left.fire('pagehide');
+  other.fire('pagehide');
+  other.kill();
+  await world.pass(60_000);
+  assert.equal(left.client.waiting, 0);
+  left.fire('pageshow', { persisted: true });
+  pile(left, 1, 1);
+  left.fire('pagehide');
+  left.fire('pageshow', { persisted: true });
+  assert.equal(new Tab(device).client.waiting, 1, 'of the other one only');
+});
+
+test('who has left stays away', async () => {
+  const { tab, world, client } = await page();
+  client.leave();
+  for (const type of ['offline', 'online', 'visibilitychange']) tab.fire(type);
+  await world.pass(600_000);
+  assert.equal(tab.sockets.length, 1);
+  assert.equal(tab.count('close'), 0);
 });
 
 test('a closing page sends the newest that fits', async () => {
@@ -443,6 +626,8 @@ test('a closing page sends the newest that fits', async () => {
   await world.pass(1000);
   const sizes = edge.posts.map((body) => JSON.stringify(body).length);
   assert.equal(edge.posts.length, 2);
+  const sent = edge.posts.flatMap(({ heartbeats }) => heartbeats.map(({ meta }) => meta.n));
+  assert.equal(new Set(sent).size, sent.length, 'nothing twice');
   assert.ok(sizes[0] > 50_000 && sizes[0] + sizes[1] < 64 << 10, String(sizes));
   assert.equal(edge.records.get('1/100').kind, 'stop');
   assert.equal(new Tab(device).client.waiting, 92);
@@ -503,24 +688,400 @@ test('pushes begin the back-off anew', async () => {
 });
 
 test('a blocked WebSocket gives way to POST, and comes back', async () => {
-  const { tab, client, world, edge, device } = await page({}, false);
+  const { tab, client, world, edge, device } = await page();
   device.sockets = false;
-  client.connect();
+  tab.socket.end(1006, '');
   client.report(beat(tab));
   await world.pass(10_000);
   assert.deepEqual(tab.statuses(), ['stored']);
   assert.equal(edge.posts.length, 1);
+  assert.equal(tab.count('resync'), 2, 'with the first connection, and as nothing was told meanwhile');
   edge.fault = ({ heartbeats }) => (heartbeats.some(({ meta }) => meta.bad) ? { error: { code: 'invalid' } } : null);
   client.report(beat(tab, { meta: { n: String(++n), bad: 'yes' } }));
   client.report(beat(tab));
   await world.pass(10_000);
   assert.deepEqual(tab.statuses().sort(), ['invalid', 'stored', 'stored']);
+  const attempts = tab.sockets.length;
+  await world.pass(90_000);
+  assert.ok(tab.sockets.length > attempts && tab.sockets.length <= attempts + 3, `${tab.sockets.length - attempts} attempts`);
   device.sockets = true;
   await world.pass(90_000);
   client.report(beat(tab));
   await world.pass(1000);
   assert.equal(tab.socket.readyState, 1);
   assert.equal(messages(tab).length, 1);
+});
+
+test('one connection that carries nothing is no reason for POST', async () => {
+  const { tab, client, world, edge, device } = await page({ push: false });
+  for (let i = 0; i < 3; i++) {
+    edge.fault = () => {
+      edge.fault = () => null;
+      return { silent: true };
+    };
+    client.report(beat(tab));
+    await world.pass(15_000);
+    device.sockets = false;
+    tab.socket.end(1006, '');
+    const attempts = tab.sockets.length;
+    await world.pass(5000, () => tab.sockets.length > attempts && tab.socket.readyState === 3);
+    device.sockets = true;
+    await world.pass(5000);
+    client.report(beat(tab));
+    await world.pass(1000);
+  }
+  assert.equal(client.waiting, 0);
+  assert.equal(edge.posts.length, 0);
+});
+
+test('a large message that is refused twice is no reason for POST', async () => {
+  const { tab, client, world, edge } = await page({ push: false }, false);
+  edge.most = 1500;
+  pile(tab, 30, 100);
+  client.connect();
+  await world.pass(20_000);
+  assert.ok(tab.count('close') > 2);
+  assert.equal(client.waiting, 0);
+  assert.equal(edge.posts.length, 0);
+});
+
+test('an edge that stops is no reason for POST', async () => {
+  const { tab, client, world, edge } = await page({ push: false });
+  edge.fault = () => ({ close: [1001, 'the edge is stopping; retry_after_ms=1000'] });
+  client.report(beat(tab));
+  await world.pass(10_000);
+  assert.ok(tab.count('close') > 4);
+  assert.equal(edge.posts.length, 0);
+});
+
+test('what carried nothing counts once', async () => {
+  const { tab, client, world, edge } = await page({ push: false });
+  edge.fault = () => ({ silent: true });
+  client.report(beat(tab));
+  await world.pass(20_000, () => tab.count('close') > 0);
+  edge.fault = () => null;
+  for (let i = 0; i < 3; i++) tab.fire('offline');
+  await world.pass(30_000);
+  assert.equal(client.waiting, 0);
+  assert.equal(edge.posts.length, 0);
+});
+
+test('a POST whose answer comes after the end of a WebSocket is not waited for', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  edge.delay = 3000;
+  client.report(beat(tab));
+  await world.pass(100);
+  device.sockets = true;
+  tab.fire('online');
+  await world.pass(500);
+  tab.socket.end(1006, '');
+  await world.pass(20_000);
+  assert.deepEqual(tab.statuses(), ['unchanged']);
+  assert.deepEqual(tab.events.filter(({ detail }) => detail?.reason === 'an answer to nothing'), []);
+});
+
+test('an answer to a connection that was left is not heard', async () => {
+  const { tab, client, world, device } = await page();
+  device.latency = 200;
+  client.report(beat(tab));
+  await world.pass(210);
+  client.leave();
+  client.connect();
+  await world.pass(5000);
+  assert.deepEqual(tab.statuses(), ['unchanged']);
+  assert.equal(tab.count('close'), 0);
+});
+
+test('a page that goes away without a new token has the old one', async () => {
+  let good = 'good';
+  const { tab, client, world, edge } = await page({ token: () => good });
+  good = '';
+  tab.socket.end(1006, '');
+  await world.pass(2000);
+  client.report(beat(tab));
+  tab.fire('pagehide');
+  await world.pass(1000);
+  assert.equal(edge.stored.length, 1);
+});
+
+test('a connection that lasted begins the back-off anew', async () => {
+  const { tab, world } = await page({ push: false });
+  for (let i = 0; i < 12; i++) {
+    await world.pass(11_000);
+    tab.socket.end(1006, '');
+    await world.pass(700);
+    assert.equal(tab.socket.readyState, 1, `at ${i}`);
+  }
+  for (let i = 0; i < 12; i++) {
+    tab.socket.end(1006, '');
+    await world.pass(700);
+  }
+  assert.equal(tab.socket.readyState, 3, 'others do not');
+});
+
+test('leave() ends a POST', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  edge.delay = 5000;
+  client.report(beat(tab));
+  await world.pass(1000);
+  client.leave();
+  const attempts = tab.sockets.length;
+  await world.pass(120_000);
+  assert.equal(tab.sockets.length, attempts);
+  assert.equal(tab.count('close'), 2, 'of the attempts before');
+  assert.equal(client.waiting, 1);
+});
+
+test('a POST whose token is refused asks for another one', async () => {
+  let good = 'first';
+  const { tab, client, world, edge, device } = await page({ token: () => good }, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  edge.refused.add('first');
+  good = 'second';
+  client.report(beat(tab));
+  await world.pass(8000);
+  assert.equal(tab.count('unauthorized'), 1);
+  assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('doubt does not end where nothing is told of others', async () => {
+  const { tab, client, world, edge } = await page({ push: false });
+  client.report(beat(tab));
+  await world.pass(1000);
+  tab.socket.end(1006, '');
+  client.report(beat(tab));
+  await world.pass(5000);
+  edge.put(elsewhere);
+  world.now++;
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stored', 'stored', 'conflict']);
+});
+
+test('what a page says within a second of its end is not in doubt, after that it is', async () => {
+  for (const [ms, guarded] of [[500, false], [1500, true]]) {
+    const { tab, client, world, device } = await page();
+    client.report(beat(tab));
+    await world.pass(1000);
+    client.leave();
+    await world.pass(ms);
+    client.report(beat(tab));
+    const [text] = device.storage.entries().map(([, kept]) => kept);
+    assert.equal(text.includes('if_match'), guarded, `after ${ms} ms`);
+  }
+});
+
+test('a page that comes back is in doubt', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  tab.fire('pagehide');
+  edge.put(elsewhere);
+  world.now += 10;
+  tab.fire('pageshow', { persisted: true });
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.equal(tab.count('conflict'), 1);
+});
+
+for (const [push, mute] of [[true, 'all'], [false, 'all'], [true, 'up']]) {
+  test(`a WebSocket that opens and carries nothing gives way to POST, push: ${push}, not carried: ${mute}`, async () => {
+    const { tab, client, world, edge, device } = await page({ push }, false);
+    device.mute = mute;
+    client.connect();
+    client.report(beat(tab));
+    await world.pass(40_000);
+    assert.deepEqual(tab.statuses(), ['stored']);
+    for (let i = 0; i < 20; i++) {
+      client.report(beat(tab));
+      await world.pass(15_000);
+    }
+    assert.ok(client.waiting <= 1, `${client.waiting} wait`);
+    assert.ok(tab.sockets.length <= 14, `${tab.sockets.length} attempts`);
+    device.mute = '';
+    await world.pass(90_000);
+    const posts = edge.posts.length;
+    client.report(beat(tab));
+    await world.pass(1000);
+    assert.equal(client.waiting, 0);
+    assert.equal(edge.posts.length, posts);
+  });
+}
+
+test('pushes are a sign of life where nothing was asked', async () => {
+  const { tab, world, device } = await page();
+  for (let i = 0; i < 4; i++) {
+    device.sockets = false;
+    tab.socket.end(1006, '');
+    const attempts = tab.sockets.length;
+    await world.pass(5000, () => tab.sockets.length > attempts && tab.socket.readyState === 3);
+    device.sockets = true;
+    await world.pass(2000);
+    assert.equal(tab.socket.readyState, 1, `at ${i}`);
+  }
+});
+
+test('a WebSocket that cannot be made gives way to POST', async () => {
+  const { tab, client, world, device } = await page({}, false);
+  device.forbidden = true;
+  client.connect();
+  client.report(beat(tab));
+  await world.pass(10_000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('a device that stays in 1970 is stored in time', async () => {
+  const device = new Device(new World(), 'tv');
+  device.skew = -device.world.now + 60_000;
+  const tab = new Tab(device);
+  tab.client.report(beat(tab));
+  await device.world.pass(60_000);
+  tab.client.connect();
+  await device.world.pass(1000);
+  const [{ at }] = device.world.edge.stored;
+  assert.ok(Math.abs(device.world.now - 61_000 - at) < 100);
+});
+
+test('a WebSocket that is closing for ever is given up', async () => {
+  for (const reports of [5, 0]) {
+    const { tab, client, world } = await page();
+    tab.socket.hang();
+    for (let i = 0; i < reports; i++) {
+      client.report(beat(tab));
+      await world.pass(3000);
+    }
+    await world.pass(reports > 0 ? 0 : 30_000);
+    assert.equal(client.waiting, 0);
+    assert.equal(tab.socket.readyState, 1);
+    assert.equal(tab.count('close'), 1);
+  }
+});
+
+test('a WebSocket that closes in time says why', async () => {
+  const { tab, client, world } = await page();
+  tab.socket.hang();
+  client.report(beat(tab));
+  await world.pass(5000);
+  tab.socket.end(1001, 'the edge is stopping; retry_after_ms=60000');
+  await world.pass(55_000);
+  assert.equal(tab.sockets.length, 1);
+  await world.pass(10_000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('what the edge asks for outlives offline, online, and another connect()', async () => {
+  const { tab, client, world, device } = await page();
+  tab.socket.end(1001, 'the edge is stopping; retry_after_ms=60000');
+  await world.pass(1000);
+  tab.fire('offline');
+  await world.pass(1000);
+  tab.fire('online');
+  client.connect();
+  await world.pass(1000);
+  tab.fire('pagehide');
+  tab.fire('pageshow', { persisted: true });
+  await world.pass(55_000);
+  assert.equal(tab.sockets.length, 1);
+  await world.pass(5000);
+  assert.equal(tab.count('open'), 2);
+  assert.equal(device.up, true);
+});
+
+test('nobody stays away for longer than an hour', async () => {
+  const { tab, client, world, edge } = await page();
+  edge.fault = () => ({ error: { code: 'rate_limited', detail: '', retry_after_ms: 1e12 } });
+  client.report(beat(tab));
+  await world.pass(3_599_000);
+  edge.fault = () => null;
+  await world.pass(2000);
+  assert.equal(client.waiting, 0);
+  tab.socket.end(1001, 'stopping; retry_after_ms=1000000000000');
+  await world.pass(3_599_000);
+  assert.equal(tab.count('open'), 1);
+  await world.pass(2000);
+  assert.equal(tab.count('open'), 2);
+});
+
+test('a page of a proxy instead of an answer says when to come back', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  edge.fault = () => ({ page: 503, headers: { 'Retry-After': '60' } });
+  client.report(beat(tab));
+  await world.pass(59_000);
+  assert.equal(edge.posts.length, 1);
+  edge.fault = () => null;
+  await world.pass(3000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+  edge.fault = () => (edge.posts.length < 4 ? { page: 200 } : null); // who signs in to a network
+  client.report(beat(tab));
+  await world.pass(10_000);
+  assert.deepEqual(tab.statuses(), ['stored', 'stored']);
+});
+
+test('1 KB/s is enough for a POST', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  device.rate = 1;
+  pile(tab, 1, 15_000);
+  await world.pass(25_000);
+  assert.equal(client.waiting, 0);
+  assert.equal(edge.posts.length, 1);
+  pile(tab, 30, 1000);
+  await world.pass(100_000);
+  assert.equal(client.waiting, 0);
+});
+
+test('a POST without an answer is given up', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  device.rate = 0.001;
+  client.report(beat(tab));
+  await world.pass(5000);
+  device.rate = Infinity;
+  device.clear();
+  await world.pass(20_000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+  assert.equal(edge.posts.length, 1);
+});
+
+test('doubt does not end with the answer to a POST, even if a WebSocket opens before', async () => {
+  const { tab, client, world, edge, device } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  device.sockets = false;
+  tab.socket.end(1006, '');
+  await world.pass(10_000);
+  device.sockets = true;
+  edge.fault = () => {
+    edge.fault = () => null;
+    tab.fire('online'); // tries a WebSocket
+    return null;
+  };
+  device.latency = 10; // of what was begun before, the answer comes later
+  world.edge.delay = 500;
+  client.report(beat(tab));
+  await world.pass(200);
+  assert.equal(tab.socket.readyState, 1);
+  edge.put(elsewhere); // before anything is told
+  world.now += 10;
+  await world.pass(1000);
+  client.report(beat(tab));
+  await world.pass(2000);
+  assert.deepEqual(tab.statuses(), ['stored', 'stored', 'conflict']);
 });
 
 test('a page that comes back from the browser\'s memory reports again', async () => {

@@ -53,13 +53,19 @@ const turn = () => new Promise(setImmediate); // all promises that can go on hav
 
 /** A storage that lists its keys, as the browsers' do. */
 export class Storage {
+  most = Infinity; // characters
   #texts = new Map();
   get length() { return this.#texts.size; }
   key(i) { return [...this.#texts.keys()][i] ?? null; }
   getItem(name) { return this.#texts.get(name) ?? null; }
-  setItem(name, text) { this.#texts.set(name, String(text)); }
+  setItem(name, text) {
+    const before = this.#texts.has(name) ? name.length + this.#texts.get(name).length : 0;
+    if (this.size - before + name.length + text.length > this.most) throw new Error('full');
+    this.#texts.set(name, String(text));
+  }
   removeItem(name) { this.#texts.delete(name); }
   entries() { return [...this.#texts]; }
+  get size() { return this.entries().reduce((sum, entry) => sum + entry.join('').length, 0); }
 }
 
 /** What the pages of one device share. */
@@ -69,8 +75,11 @@ export class Device {
   latency = 20; // milliseconds
   up = true; // whether anything arrives
   sockets = true; // whether WebSockets do
+  mute = ''; // what WebSockets that open do not carry: 'up' or 'all'
+  forbidden = false; // whether the page must not make any
   skew = 0; // of the device's clock
-  slept = 0; // milliseconds that its other clock has missed
+  counts = false; // whether its other clock, which only goes forward, counts through sleep
+  slept = 0; // milliseconds that this one has missed
   asleep = false;
   #free = 0; // when the link has sent what it has
 
@@ -86,11 +95,16 @@ export class Device {
     world.after(this.#free - world.now + this.latency, () => this.up && act());
   }
 
+  /** What is on its way is lost. */
+  clear() {
+    this.#free = 0;
+  }
+
   async sleep(ms) {
     this.asleep = true;
     await this.world.pass(ms);
     this.asleep = false;
-    this.slept += ms;
+    if (!this.counts) this.slept += ms;
   }
 }
 
@@ -151,6 +165,7 @@ export class Tab {
         return () => stop();
       },
       socket: (address, protocols) => {
+        if (device.forbidden) throw new Error('forbidden');
         const socket = new Socket(tab, address, protocols);
         tab.#sockets.push(socket);
         return socket;
@@ -170,6 +185,7 @@ class Socket {
 
   constructor(tab, address, protocols) {
     this.tab = tab;
+    this.push = address.search === '?push=true';
     this.token = protocols[1].slice('bearer.'.length);
     const { device } = tab;
     device.carry(600, () => {
@@ -182,19 +198,28 @@ class Socket {
     const message = JSON.parse(text);
     this.sent.push(message);
     this.unanswered = message;
-    this.tab.device.carry(Buffer.byteLength(text), () => this.readyState === 1 && this.tab.world.edge.hear(this, message, Buffer.byteLength(text)));
+    const { device, world } = this.tab;
+    device.carry(Buffer.byteLength(text), () => this.readyState === 1 && !device.mute && world.edge.hear(this, message, Buffer.byteLength(text)));
   }
 
   close() {
-    this.readyState = 3;
+    if (this.readyState > 1) return;
+    const { device, world } = this.tab;
+    this.readyState = 2;
+    world.after(device.latency, () => this.end(1005, ''));
+  }
+
+  /** The edge has ended it, and the network does not: no event tells. */
+  hang() {
+    if (this.readyState === 1) this.readyState = 2;
   }
 
   /** The edge says something. */
   say(text) {
     const { device, world } = this.tab;
     world.after(device.latency, () => {
-      if (this.readyState !== 1 || !this.tab.alive || !device.up) return;
-      this.unanswered = null;
+      if (![1, 2].includes(this.readyState) || !this.tab.alive || !device.up || device.mute === 'all') return;
+      if (!text.startsWith('{"push"')) this.unanswered = null;
       this.onmessage({ data: text });
     });
   }
@@ -205,13 +230,14 @@ class Socket {
     this.readyState = 3;
     const alone = this.unanswered?.heartbeats.length === 1;
     if (alone && (code === 1007 || code === 1009)) this.tab.world.edge.blamed.add(number(this.unanswered.heartbeats[0]));
-    this.onclose({ code, reason });
+    this.onclose?.({ code, reason });
   }
 
   #open() {
     if (this.readyState !== 0 || !this.tab.alive) return;
     this.readyState = 1;
     this.onopen();
+    if (this.push) this.say('{"push":{"resync":true}}');
   }
 }
 
@@ -225,6 +251,7 @@ export class Edge {
   stored = []; // {beat, at, before}: what changed a record
   posts = []; // messages without a WebSocket
   most = 128 << 10; // bytes of a message
+  delay = 0; // milliseconds until a POST is answered
   refused = new Set(); // tokens
   /** What goes wrong with a message: a function of it, which may return what to do instead. */
   fault = () => null;
@@ -239,7 +266,7 @@ export class Edge {
   hear(socket, message, bytes) {
     const wrong = this.fault(message, socket, bytes) ?? (bytes > this.most && { close: [1009, 'too large'] }) ?? null;
     if (wrong?.close && !wrong.after) return socket.end(...wrong.close);
-    if (wrong?.silent) return;
+    if (wrong?.silent || wrong?.page) return;
     if (wrong?.error) return this.#refuse(socket, message, wrong.error);
     const answer = JSON.stringify({ seq: message.seq, results: this.apply(message, socket.tab, wrong?.unavailable) });
     if (wrong?.close) return socket.end(...wrong.close);
@@ -252,13 +279,13 @@ export class Edge {
   }
 
   /** @returns {Promise<Response>} */
-  fetch(tab, address, { method, body, headers, signal, keepalive }) {
+  fetch(tab, address, { method = 'GET', body, headers, signal, keepalive }) {
     return new Promise((resolve, reject) => {
       signal?.addEventListener('abort', () => reject(new Error('aborted')));
       tab.device.carry(300 + Buffer.byteLength(body ?? ''), () => {
         if (!tab.alive && !keepalive) return;
         const answer = this.#answer(tab, method, body && JSON.parse(body), headers.Authorization.slice('Bearer '.length), Buffer.byteLength(body ?? ''));
-        this.world.after(tab.device.latency, () => (answer ? resolve(answer) : reject(new Error('no connection'))));
+        this.world.after(tab.device.latency + this.delay, () => (answer ? resolve(answer) : reject(new Error('no connection'))));
       });
     });
   }
@@ -268,6 +295,7 @@ export class Edge {
     if (method === 'GET') return response(200, { items: [] });
     this.posts.push(body);
     const wrong = this.fault(body, null, bytes);
+    if (wrong?.page) return response(wrong.page, null, wrong.headers);
     if (wrong?.error?.retry_after_ms) return response(503, {}, { 'Retry-After': String(Math.ceil(wrong.error.retry_after_ms / 1000)) });
     if (wrong?.error || wrong?.close?.[0] === 1007 || wrong?.close?.[0] === 1009) {
       if (body.heartbeats.length === 1) this.blamed.add(number(body.heartbeats[0]));
@@ -293,13 +321,13 @@ export class Edge {
 
   #fold(beat, at, granted, tab) {
     const before = this.records.get(name(beat));
-    const grant = `${beat.session} ${beat.if_match}`;
-    const repeats = before && before.session === beat.session && before.position_ms === beat.position_ms && before.device === beat.device;
+    const grant = `${viewing(beat)} ${beat.if_match}`;
+    const repeats = before && viewing(before) === viewing(beat) && before.position_ms === beat.position_ms && before.device === (beat.device ?? '');
     if (before && before.at >= at) {
       if (repeats) granted.set(name(beat), grant);
       return repeats ? 'unchanged' : 'stale';
     }
-    const matches = before && (before.etag === beat.if_match || repeats);
+    const matches = before && (before.etag === beat.if_match || (repeats && beat.session));
     if (beat.if_match && granted.get(name(beat)) !== grant && !matches) return 'conflict';
     granted.set(name(beat), grant);
     this.put(beat, at);
@@ -316,7 +344,8 @@ export class Edge {
 }
 
 const name = ({ object }) => `${object.type}/${object.id}`;
+const viewing = ({ session, device }) => session || `device/${device ?? ''}`;
 
 function response(status, body, headers = {}) {
-  return { status, ok: status === 200, headers: { get: (name) => headers[name] ?? null }, json: () => Promise.resolve(body) };
+  return { status, ok: status === 200, headers: { get: (name) => headers[name] ?? null }, json: () => (body ? Promise.resolve(body) : Promise.reject(new Error('no JSON'))) };
 }
