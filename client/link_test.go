@@ -23,18 +23,40 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// A token that is refused is asked for again some seconds later.
+// A refused token is told of once, and tried again some seconds later and later.
 func TestATokenThatBecomesValid(t *testing.T) {
 	var told []error
-	bubble(t, client.Config{Unauthorized: func(err error) { told = append(told, err) }}, func(w *world) {
+	var text string
+	cfg := client.Config{
+		Unauthorized: func(err error) { told = append(told, err) },
+		Token:        func(context.Context) (string, error) { return text, nil },
+	}
+	bubble(t, cfg, func(w *world) {
+		text, _ = w.token(w.Context()) // never fails
 		w.refuse(401)
 		stop := w.run()
 		w.report("1")
 		time.Sleep(4 * time.Second) // of the bubble
+		if n := len(w.connections()); n != 1 {
+			w.Errorf("%d attempts in 4 s", n)
+		}
+		time.Sleep(3 * time.Minute) // of the bubble
+		if n := len(w.connections()); n < 6 || n > 20 {
+			w.Errorf("%d attempts in 3 minutes", n)
+		}
 		w.refuse(0)
-		w.flush(10 * time.Second)
-		if n := len(w.connections()); n > 4 || len(told) != n-1 || !errors.Is(told[0], client.ErrUnauthorized) {
-			w.Errorf("%d connections, told %v", n, told)
+		w.flush(40 * time.Second)
+		if len(told) != 1 || !errors.Is(told[0], client.ErrUnauthorized) {
+			w.Errorf("told %v", told)
+		}
+		w.refuse(401)
+		w.door.Cut()
+		time.Sleep(time.Second) // of the bubble
+		w.life = 2 * time.Hour
+		text, _ = w.token(w.Context()) // another one, which never fails
+		time.Sleep(time.Minute)        // of the bubble
+		if len(told) != 2 {
+			w.Errorf("told %v of two tokens", told)
 		}
 		_ = stop()
 	})
@@ -94,6 +116,110 @@ func TestWaitsAsLongAsAsked(t *testing.T) {
 				if n := len(w.connections()); n != 2 {
 					w.Errorf("%d connections after", n)
 				}
+				_ = stop()
+			})
+		})
+	}
+}
+
+// What the edge asks for holds for an hour at most.
+func TestWaitsForAnHourAtMost(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		w.behind(func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Retry-After", "4294967295")
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		}, nil)
+		stop := w.run()
+		time.Sleep(59 * time.Minute) // of the bubble
+		before := len(w.connections())
+		time.Sleep(2 * time.Minute) // of the bubble
+		if after := len(w.connections()); before != 1 || after != 2 {
+			w.Errorf("%d connections, and %d in the second hour", before, after-before)
+		}
+		_ = stop()
+	})
+}
+
+// served is an edge that says to each message what answer does, nil for nothing.
+func served(answer func(*historyv1.StreamRequest) *historyv1.StreamResponse) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}})
+		if err != nil {
+			return
+		}
+		defer conn.CloseNow() //nolint:errcheck // it has ended
+		for {
+			_, text, err := conn.Read(context.Background())
+			if err != nil {
+				return
+			}
+			var req historyv1.StreamRequest
+			if proto.Unmarshal(text, &req) != nil {
+				return
+			}
+			if resp := answer(&req); resp != nil {
+				resp.Sequence = req.Sequence
+				text, _ := proto.Marshal(resp) // never fails
+				_ = conn.Write(context.Background(), websocket.MessageBinary, text)
+			}
+		}
+	}
+}
+
+func stored(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+	return &historyv1.StreamResponse{Result: &historyv1.ApplyResponse{Statuses: all(req.Heartbeats, historyv1.Status_STATUS_STORED)}}
+}
+
+func failed(code historyv1.StreamErrorCode, after time.Duration) *historyv1.StreamResponse {
+	return &historyv1.StreamResponse{Error: &historyv1.StreamError{Code: code, RetryAfterMs: after.Milliseconds()}}
+}
+
+// What the edge asks for holds although the connection breaks meanwhile.
+func TestWaitsAsAskedOnTheNextConnection(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		var times []time.Time
+		w.behind(served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+			if times = append(times, time.Now()); len(times) == 1 {
+				return failed(historyv1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE, 5*time.Minute)
+			}
+			return stored(req)
+		}), nil)
+		stop := w.run()
+		w.report("1")
+		time.Sleep(time.Second) // of the bubble
+		w.door.Cut()
+		time.Sleep(time.Minute) // of the bubble
+		w.door.Cut()
+		w.flush(10 * time.Minute)
+		if gap := times[1].Sub(times[0]); len(times) != 2 || gap < 5*time.Minute || gap > 5*time.Minute+5*time.Second {
+			w.Errorf("sent at %v", times)
+		}
+		_ = stop()
+	})
+}
+
+// An error that does not say when to come back has the client come back later and later,
+// with less.
+func TestErrorsThatDoNotSayWhen(t *testing.T) {
+	for _, code := range []historyv1.StreamErrorCode{3, 4, 5, 6} {
+		t.Run(code.String(), func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				var sizes []int
+				w.behind(served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+					if sizes = append(sizes, len(req.Heartbeats)); w.client.Dropped() == 0 && len(sizes) < 40 {
+						return failed(code, 0)
+					}
+					return stored(req)
+				}), nil)
+				for i := range 64 {
+					w.report(fmt.Sprint(i))
+				}
+				stop := w.run()
+				time.Sleep(5 * time.Minute) // of the bubble
+				if n := len(sizes); n < 15 || n > 38 || sizes[0] != 64 || sizes[1] > 32 || sizes[6] != 1 {
+					w.Errorf("%d messages in 5 minutes, of %v", n, sizes)
+				}
+				w.flush(time.Hour)
 				_ = stop()
 			})
 		})
@@ -343,6 +469,159 @@ func TestLinks(t *testing.T) {
 				_ = stop()
 			})
 		})
+	}
+}
+
+// Something in between that takes less than the edge is asked for no more than that, until
+// one report alone was too large.
+func TestWhatIsTooLarge(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit int
+		large int // bytes of the first report
+		told  historyv1.Status
+		most  int // refusals
+	}{
+		{"for messages", 10_000, 500, historyv1.Status_STATUS_STORED, 1},
+		{"for a report", 2_000, 3000, historyv1.Status_STATUS_INVALID, 12},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				refusals, largest := 0, 0
+				limit := tt.limit
+				w.behind(served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+					if proto.Size(req) > limit {
+						if refusals++; len(req.Heartbeats) == 1 {
+							limit = 1 << 20
+						}
+						return failed(historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE, 0)
+					}
+					largest = max(largest, proto.Size(req))
+					return stored(req)
+				}), nil)
+				for i := range 300 {
+					h := beat(fmt.Sprint(i))
+					h.Meta = map[string]string{"title": strings.Repeat("x", map[bool]int{true: tt.large, false: 500}[i == 0])}
+					if err := w.client.Report(h); err != nil {
+						w.Fatal(err)
+					}
+				}
+				stop := w.run()
+				w.flush(time.Minute)
+				for _, a := range w.answers {
+					if want := map[bool]historyv1.Status{true: tt.told, false: historyv1.Status_STATUS_STORED}[a.Heartbeat.ObjectId == "0"]; a.Status != want {
+						w.Errorf("told %v of %s, want %v", a.Status, a.Heartbeat.ObjectId, want)
+					}
+				}
+				if refusals > tt.most || largest < min(limit/2, 32<<10) {
+					w.Errorf("%d refusals, and messages up to %d bytes", refusals, largest)
+				}
+				_ = stop()
+			})
+		})
+	}
+}
+
+// Some WebSockets that end before anything was heard mean nothing, as long as others work:
+// no requests are sent.
+func TestNoRequestsWhereWebSocketsWork(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		posts := 0
+		silent := false
+		w.behind(func(rw http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				posts++
+				w.upload(rw, r)
+				return
+			}
+			served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+				if silent {
+					return nil
+				}
+				return stored(req)
+			})(rw, r)
+		}, nil)
+		stop := w.run()
+		for i := range 8 {
+			silent = i%3 == 2
+			w.report(fmt.Sprint(i))
+			time.Sleep(11 * time.Second) // of the bubble
+			silent = false
+			w.flush(time.Minute)
+			w.door.Cut()
+		}
+		if posts != 0 {
+			w.Errorf("%d requests", posts)
+		}
+		_ = stop()
+		w.door.Cut()
+	})
+}
+
+// A report on its way is not given up, however full the queue is.
+func TestWhatIsOnItsWayIsNotGivenUp(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		w.delay = 5 * time.Second
+		progress := func(n int) {
+			h := beat(fmt.Sprint(n % 50))
+			h.Kind, h.PositionMs = historyv1.Kind_KIND_PROGRESS, int64(n)
+			if err := w.client.Report(h); err != nil {
+				w.Fatal(err)
+			}
+		}
+		for n := range 50 {
+			progress(n)
+		}
+		stop := w.run()
+		time.Sleep(time.Second) // of the bubble
+		for n := range 300 {
+			progress(50 + n)
+		}
+		w.flush(time.Minute)
+		told := make(map[int64]historyv1.Status)
+		for _, a := range w.answers {
+			told[a.Heartbeat.PositionMs] = a.Status
+		}
+		for _, h := range w.stored {
+			if told[h.PositionMs] != historyv1.Status_STATUS_STORED {
+				w.Errorf("%d is stored, told %v", h.PositionMs, told[h.PositionMs])
+			}
+		}
+		if len(w.answers) != 350 || len(told) != 350 {
+			w.Errorf("told %d times of %d", len(w.answers), len(told))
+		}
+		_ = stop()
+	})
+}
+
+// One large report gets through wherever the link carries 1 KB/s, however it goes.
+func TestALargeReportOnASlowLink(t *testing.T) {
+	for _, patience := range []time.Duration{time.Second, 10 * time.Second} {
+		for _, post := range []bool{false, true} {
+			t.Run(fmt.Sprint(patience, post), func(t *testing.T) {
+				bubble(t, client.Config{Patience: patience}, func(w *world) {
+					if post {
+						w.post = w.upload
+						w.refuse(http.StatusUpgradeRequired)
+					}
+					w.behind(nil, func(conn net.Conn) net.Conn { return &slowConn{conn, 1100} })
+					for _, text := range []string{"x", "<", "\x01"} {
+						h := beat(text)
+						h.ObjectId, h.Meta = "large", map[string]string{"title": strings.Repeat(text, 3900)}
+						if err := w.client.Report(h); err != nil {
+							w.Fatal(err)
+						}
+						w.report("small")
+					}
+					stop := w.run()
+					w.flush(5 * time.Minute)
+					if len(w.answered) != 6 {
+						w.Errorf("answered %v", w.answered)
+					}
+					_ = stop()
+				})
+			})
+		}
 	}
 }
 
