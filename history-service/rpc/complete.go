@@ -20,12 +20,19 @@ const archivePatience = 250 * time.Millisecond
 // What is settled is what the archive has, unless the cache's copy is damaged: that says
 // nothing at all.
 func incomplete(r *history.Record) bool {
-	return r != nil && r.Partial && (!r.Settled() || r.State == 0)
+	return r != nil && r.Partial && !r.Settled() || damaged(r)
 }
+
+// damaged reports whether the cache cannot read the content that it has. It says at most
+// when the latest event was.
+func damaged(r *history.Record) bool { return r != nil && r.State == 0 }
 
 // united folds what the cache and the archive hold of a key, after its clear marks. The
 // archive must have been read after the cache: what had left the cache by then is in it.
 func united(cached, archived *history.Record) *history.Record {
+	if damaged(cached) {
+		return archived
+	}
 	m := history.Merge(cached, archived)
 	if m == nil || !m.Partial {
 		return m
@@ -71,7 +78,7 @@ func (s *Server) complete(ctx context.Context, keys []history.Key, entries []his
 	defer cancel()
 	err := s.fold(ctx, lacking, into)
 	for _, e := range into {
-		if err != nil && e.Record.State == 0 { // the cache holds a content that it cannot read
+		if err != nil && damaged(e.Record) {
 			return err
 		}
 	}
