@@ -44,7 +44,7 @@ func newKilled(t *testing.T) *killed {
 		case 100, 200:
 			db.Checkpoint()
 		case 250, 399:
-			k.clear(t, db, 4)
+			k.clear(t, db, 4, start+int64(n))
 		case 300:
 			db.Flush()
 		}
@@ -54,9 +54,9 @@ func newKilled(t *testing.T) *killed {
 	return k
 }
 
-func (k *killed) clear(t *testing.T, db *pebble.DB, user int) {
+func (k *killed) clear(t *testing.T, db *pebble.DB, user int, at int64) {
 	uid := viewing(user, 0).UID
-	until, err := db.Cache().Clear(t.Context(), uid, history.Clear{Until: now()})
+	until, err := db.Cache().Clear(t.Context(), uid, history.Clear{Until: at})
 	if err != nil {
 		t.Fatal(err)
 	}

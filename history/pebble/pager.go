@@ -3,7 +3,6 @@ package pebble
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"slices"
 
 	"github.com/playhead/playhead/history"
@@ -12,6 +11,7 @@ import (
 
 // pager keeps the newest visible records of a query, one more than the page holds.
 type pager struct {
+	half   *half
 	query  history.Query
 	oldest int64
 	after  place
@@ -32,8 +32,8 @@ type found struct {
 	record []byte
 }
 
-func newPager(q history.Query, oldest int64) *pager {
-	p := &pager{query: q, oldest: oldest, after: place{version: history.MaxVersion}}
+func (h *half) newPager(q history.Query, oldest int64) *pager {
+	p := &pager{half: h, query: q, oldest: oldest, after: place{version: history.MaxVersion}}
 	if q.After != (history.Cursor{}) {
 		p.after = place{q.After.Version, []byte(q.After.Object.String())}
 	}
@@ -45,15 +45,18 @@ func comparePlaces(a, b place) int {
 	return cmp.Or(cmp.Compare(b.version, a.version), bytes.Compare(b.object, a.object))
 }
 
-// see takes a record in if the query asks for it. The bytes are copied if they are
-// kept and not steady.
+// see takes a record in if the query asks for it. One that is damaged so that nobody knows
+// its time stands last. The bytes are copied if they are kept and not steady.
 func (p *pager) see(object, record []byte) error {
 	r := peek(record)
 	at := place{r.version, object}
 	if r.state == history.StateDeleted || comparePlaces(at, p.after) <= 0 {
 		return nil
 	}
-	if t := r.version.Time(); t < max(p.query.Since, p.oldest) || p.query.Until != 0 && t > p.query.Until {
+	if t := r.version.Time(); r.version != 0 && (t < p.query.Since || p.query.Until != 0 && t > p.query.Until) {
+		return nil
+	}
+	if r.version.Time() < p.oldest && p.half.outlived(record, p.oldest) {
 		return nil
 	}
 	visible, err := p.visible(object, r.version.Time())
@@ -71,7 +74,7 @@ func (p *pager) visible(object []byte, at int64) (bool, error) {
 		return true, nil
 	}
 	o, err := parseObject(object)
-	return (p.query.Type == 0 || o.Type == p.query.Type) && at > p.user.ClearedAt(o.Type), err
+	return (p.query.Type == 0 || o.Type == p.query.Type) && (at == 0 || at > p.user.ClearedAt(o.Type)), err
 }
 
 func (p *pager) insert(f found) {
@@ -106,9 +109,6 @@ func (p *pager) page() (history.Page, error) {
 	}
 	for _, f := range p.found {
 		item, err := p.item(f)
-		if errors.Is(err, wire.ErrCorrupt) {
-			continue // whoever loads it tells
-		}
 		if err != nil {
 			return history.Page{}, err
 		}
@@ -122,9 +122,11 @@ func (p *pager) item(f found) (item history.Item, err error) {
 		return item, err
 	}
 	r, err := wire.Record(f.record)
-	if err != nil {
-		return item, err
+	if err != nil || r == nil || r.State == 0 { // whoever loads it tells
+		r = &history.Record{Revision: wire.Revision(f.record), Version: f.version, Partial: true}
 	}
-	item.Record = r.Visible(item.Object, &p.user)
+	if item.Record = r; r.Version != 0 {
+		item.Record = r.Visible(item.Object, &p.user)
+	}
 	return item, nil
 }
