@@ -15,6 +15,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -50,7 +51,7 @@ func (d *door) cut() {
 
 // store is a cache that calls a function once it has stored so many batches.
 type store struct {
-	rpc.Cache
+	stores.Cache
 	left atomic.Int64
 	then func()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/write"
 	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -99,7 +100,7 @@ func live(t *testing.T, plan *replay.Plan) *announced {
 func beat(t *testing.T, server *rpc.Server, plan *replay.Plan, from int) int {
 	req := &historyv1.ApplyRequest{}
 	now := time.Now().UnixMilli()
-	for i := from; i < plan.Len() && i-from < rpc.MaxBatch; i++ {
+	for i := from; i < plan.Len() && i-from < write.MaxBatch; i++ {
 		e := plan.Event(i)
 		if e.At > now {
 			break

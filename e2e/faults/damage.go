@@ -105,7 +105,7 @@ func (t *trial) spoilCell(ctx context.Context) error {
 	if err := c.pages(ctx, uid); err != nil {
 		return err
 	}
-	damaged, err := total(ctx, t.stack.services, "playhead_rpc_damaged_cells_total")
+	damaged, err := total(ctx, t.stack.services, "playhead_stores_damaged_cells_total")
 	if t.res.note("one of %d cells of a row spoilt: %.0f times come across, the others served", len(row.Items)+1, damaged); err == nil && damaged == 0 {
 		err = errors.New("the damage was not counted")
 	}

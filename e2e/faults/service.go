@@ -106,7 +106,7 @@ func alternating(ctx context.Context, t *trial) error {
 	if err := t.allAcked(); err != nil {
 		return err
 	}
-	conflicts, err := total(ctx, t.stack.services, "playhead_rpc_conflicts_total")
+	conflicts, err := total(ctx, t.stack.services, "playhead_write_conflicts_total")
 	if err != nil {
 		return err
 	}

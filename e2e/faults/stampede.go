@@ -27,7 +27,7 @@ func stampede(ctx context.Context, t *trial) error {
 	for k := range t.book.stories {
 		users[k.UID] = append(users[k.UID], &historyv1.Object{Id: k.Object.ID, Type: k.Object.Type})
 	}
-	const rows = "playhead_rpc_warmed_users_total"
+	const rows = "playhead_read_warmed_users_total"
 	before, err := total(ctx, t.stack.services, rows)
 	if err != nil {
 		return err

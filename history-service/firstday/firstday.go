@@ -3,7 +3,7 @@
 // depends on it: where the store does not answer, neither does the package, and the player
 // asks again with its next heartbeat.
 //
-// A sighting goes this way: [Tracker.Begin] finds the heartbeats that ask and looks their
+// A sighting goes this way: [Tracker.Begin] finds the reports that ask and looks their
 // users up beside the write of the batch; the store notes each first sighting as owed in the
 // same step; [Lookup.Answers] answers, and hands the first ones to [Tracker.Run], which
 // announces them in the background. What it cannot announce stays owed, and the jobs do it.
@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/report"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -37,7 +38,7 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Tracker answers the heartbeats that ask what day it is. Its methods may be called from
+// Tracker answers the reports that ask what day it is. Its methods may be called from
 // many goroutines.
 type Tracker struct {
 	cfg     Config
@@ -76,18 +77,18 @@ type Lookup struct {
 	done      chan struct{}
 }
 
-// Begin begins to answer the heartbeats that ask, beside the write of their batch. The
-// statuses are what has been decided about the heartbeats so far: a user with one that was
-// not refused is there. It returns nil when nobody asks.
-func (t *Tracker) Begin(ctx context.Context, hbs []*historyv1.Heartbeat, statuses []historyv1.Status) *Lookup {
+// Begin begins to answer the reports that ask, beside the write of their batch. Their
+// statuses are what has been decided so far: a user with one that was not refused is there.
+// It returns nil when nobody asks.
+func (t *Tracker) Begin(ctx context.Context, reports []report.Report) *Lookup {
 	if t.cfg.Days == nil {
 		return nil
 	}
-	questions := t.questions(hbs)
+	questions := t.questions(reports)
 	if len(questions) == 0 {
 		return nil
 	}
-	l := &Lookup{tracker: t, questions: present(questions, hbs, statuses), done: make(chan struct{})}
+	l := &Lookup{tracker: t, questions: present(questions, reports), done: make(chan struct{})}
 	l.sightings = t.recent.unknown(l.questions)
 	if len(l.sightings) == 0 {
 		close(l.done)
@@ -100,10 +101,10 @@ func (t *Tracker) Begin(ctx context.Context, hbs []*historyv1.Heartbeat, statuse
 
 // questions returns the heartbeats whose players do not know what day it is, or name
 // another day, such as one to come.
-func (t *Tracker) questions(hbs []*historyv1.Heartbeat) (all []question) {
+func (t *Tracker) questions(reports []report.Report) (all []question) {
 	var now time.Time
-	for i, hb := range hbs {
-		day := hb.GetDay()
+	for i := range reports {
+		day := reports[i].Day
 		if day == nil {
 			continue
 		}
@@ -112,7 +113,7 @@ func (t *Tracker) questions(hbs []*historyv1.Heartbeat) (all []question) {
 		}
 		today := history.DayOf(now.In(t.zones.of(day.GetZone())))
 		if day.GetKnown() != today.Number() {
-			all = append(all, question{uint32(i), history.Sighting{UID: hb.GetUid(), Day: today}}) //nolint:gosec // a batch is small
+			all = append(all, question{uint32(i), history.Sighting{UID: reports[i].Key.UID, Day: today}}) //nolint:gosec // a batch is small
 		}
 	}
 	return all
@@ -120,22 +121,12 @@ func (t *Tracker) questions(hbs []*historyv1.Heartbeat) (all []question) {
 
 // present leaves the questions of users with a heartbeat in the batch that counts, which
 // mostly is the one that asks.
-func present(questions []question, hbs []*historyv1.Heartbeat, statuses []historyv1.Status) []question {
+func present(questions []question, reports []report.Report) []question {
 	return slices.DeleteFunc(questions, func(q question) bool {
-		if counts(statuses[q.index]) {
-			return false
-		}
-		for i, hb := range hbs {
-			if counts(statuses[i]) && hb.GetUid() == q.sighting.UID {
-				return false
-			}
-		}
-		return true
+		return !reports[q.index].Counts() && !slices.ContainsFunc(reports, func(r report.Report) bool {
+			return r.Counts() && r.Key.UID == q.sighting.UID
+		})
 	})
-}
-
-func counts(s historyv1.Status) bool {
-	return s == historyv1.Status_STATUS_STORED || s == historyv1.Status_STATUS_UNCHANGED || s == historyv1.Status_STATUS_STALE
 }
 
 func (l *Lookup) run(ctx context.Context) {

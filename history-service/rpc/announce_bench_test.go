@@ -10,6 +10,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/memfeed"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/wire"
@@ -17,7 +18,7 @@ import (
 )
 
 // quick is a cache that takes everything at once.
-type quick struct{ rpc.Cache }
+type quick struct{ stores.Cache }
 
 func (quick) Load(_ context.Context, keys []history.Key) []history.Entry {
 	entries := make([]history.Entry, len(keys))

@@ -2,14 +2,15 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/report"
+	"github.com/playhead/playhead/history-service/write"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// MaxBatch is how many heartbeats one request may carry.
-const MaxBatch = 1000
 
 // Apply stores a batch of heartbeats. See the protocol for what it answers.
 func (s *Server) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
@@ -17,111 +18,106 @@ func (s *Server) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	if err != nil {
 		return nil, status(err)
 	}
-	if n := len(resp.Statuses); n > 0 && count(resp.Statuses, historyv1.Status_STATUS_UNAVAILABLE) == n {
+	failed := func(s historyv1.Status) bool { return s == historyv1.Status_STATUS_UNAVAILABLE }
+	if len(resp.Statuses) > 0 && !slices.ContainsFunc(resp.Statuses, func(s historyv1.Status) bool { return !failed(s) }) {
 		return nil, status(fmt.Errorf("apply: cache: %w", history.ErrUnavailable))
 	}
 	return resp, nil
 }
 
 func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
-	if n := len(req.GetHeartbeats()); n > MaxBatch {
-		return nil, history.Invalid("heartbeats", fmt.Sprintf("%d in one batch; want at most %d", n, MaxBatch))
+	if n := len(req.GetHeartbeats()); n > write.MaxBatch {
+		return nil, history.Invalid("heartbeats", fmt.Sprintf("%d in one batch; want at most %d", n, write.MaxBatch))
 	}
-	if err := s.cfg.Timeless(); err != nil {
-		return nil, fmt.Errorf("apply: %w", err)
+	reports, refusals := decode(req.GetHeartbeats(), s.cfg.Now().UnixMilli())
+	result, err := s.write.Apply(ctx, reports, req.GetAck() == historyv1.Ack_ACK_QUEUED)
+	if err != nil {
+		return nil, err
 	}
-	ctx, cancel := s.bounded(ctx)
-	defer cancel()
-	resp := &historyv1.ApplyResponse{}
-	events, statuses := s.decode(req.GetHeartbeats(), resp)
-	b := &batch{events: events, statuses: statuses, matches: matches(req.GetHeartbeats())}
-	s.prepare(b)
-	s.load(ctx, b)
-	days := s.days.Begin(ctx, req.GetHeartbeats(), b.statuses)
-	s.store(ctx, b)
-	s.notify.Changed(b.changes(req.GetHeartbeats()))
-	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
-		s.enqueue(ctx, b)
+	resp := &historyv1.ApplyResponse{
+		Statuses: make([]historyv1.Status, len(reports)), Refusals: refusals, Days: result.Days, Records: result.Items(req.GetReturnRecords()),
 	}
-	resp.Statuses, resp.Days = b.statuses, days.Answers()
-	s.metrics.heartbeats(b.statuses)
-	if all := req.GetReturnRecords(); all || count(b.statuses, historyv1.Status_STATUS_CONFLICT) > 0 {
-		resp.Records = b.items(all)
+	for i := range reports {
+		resp.Statuses[i] = reports[i].Status
 	}
 	return resp, nil
 }
 
-// store writes what is loaded, and again as often as other writers of the same keys make
-// it necessary.
-func (s *Server) store(ctx context.Context, b *batch) {
-	for try := range maxTries {
-		writes, groups := b.writes()
-		if len(writes) == 0 {
-			break
-		}
-		var late []*group
-		for i, out := range s.cfg.Cache.Apply(ctx, writes) {
-			if groups[i].outcome(writes[i], out); out.Status == history.Conflict {
-				late = append(late, groups[i])
-			}
-		}
-		s.base(ctx, late)
-		if try > 0 {
-			s.metrics.conflicts.Add(float64(len(writes)))
-		}
-	}
-	s.confirm(ctx, b)
-	b.release(s.cfg.Aggregate)
-}
+// maxSkew is how far a device's clock may be off before its times are corrected.
+// Below it the correction would be mostly the time on the way, and would give a
+// repeated upload new times.
+const maxSkew = 5000 // milliseconds
 
-// confirm asks the cache about the keys whose answers rely on nothing but a conflict: what
-// that told may not be on disk yet.
-func (s *Server) confirm(ctx context.Context, b *batch) {
-	var keys []history.Key
-	var groups []*group
-	for _, g := range b.groups {
-		if g.lost && g.done && !g.failed && g.written == nil {
-			keys, groups = append(keys, g.key), append(groups, g)
-		}
-	}
-	if len(keys) == 0 {
-		return
-	}
-	for i, e := range s.cfg.Cache.Load(ctx, keys) {
-		if e.Err != nil {
-			groups[i].fail()
-		}
-	}
-}
-
-// maxTries bounds how often one key is tried against other writers. Each failed
-// try is another writer's success; so many in a row mean that something is wrong.
-const maxTries = 32
-
-// load fills in what the aggregator does not hold.
-func (s *Server) load(ctx context.Context, b *batch) {
-	keys, groups := b.missing()
-	if len(keys) == 0 {
-		return
-	}
-	for i, e := range s.cfg.Cache.Load(ctx, keys) {
-		if e.Err != nil {
-			groups[i].fail()
+// decode turns heartbeats into reports. Those that will not be stored have their status
+// decided, and those that are not valid a refusal.
+func decode(hbs []*historyv1.Heartbeat, now int64) (reports []report.Report, refusals []*historyv1.Refusal) {
+	reports = make([]report.Report, len(hbs))
+	for i, hb := range hbs {
+		r := &reports[i]
+		*r = report.Report{Event: event(hb), IfMatch: hb.GetIfMatch(), Origin: hb.GetOrigin(), Day: hb.GetDay()}
+		correct(&r.Event, hb.GetSentAtMs(), now)
+		if err := admit(&r.Event, hb); err != nil {
+			r.Status = historyv1.Status_STATUS_INVALID
+			refusals = append(refusals, refusal(i, err))
 			continue
 		}
-		groups[i].loaded(e)
-		if !e.User.Warm {
-			s.warm.want(keys[i].UID)
-		}
+		r.Status = normalise(&r.Event, hb, now)
 	}
-	s.base(ctx, groups)
+	return reports, refusals
 }
 
-func count(statuses []historyv1.Status, s historyv1.Status) (n int) {
-	for _, got := range statuses {
-		if got == s {
-			n++
-		}
+func admit(e *history.Event, hb *historyv1.Heartbeat) error {
+	if k := hb.GetKind(); k < historyv1.Kind_KIND_START || k > historyv1.Kind_KIND_FINISH {
+		return history.Invalid("kind", "want start, progress, pause, seek, stop or finish")
 	}
-	return n
+	return e.Validate()
+}
+
+// correct takes the offset of the device's clock off its times, before anybody judges them:
+// a device that takes the year for 1970 says so of what it sends as well.
+func correct(e *history.Event, sentAt, now int64) {
+	skew := now - sentAt
+	if sentAt <= 0 || sentAt > 2*now || max(skew, -skew) <= maxSkew {
+		return
+	}
+	e.At += skew
+	if e.StartedAt > 0 {
+		e.StartedAt = max(e.StartedAt+skew, 1)
+	}
+}
+
+// normalise brings a time to come to now, and decides what is not stored at all.
+func normalise(e *history.Event, hb *historyv1.Heartbeat, now int64) historyv1.Status {
+	e.At = min(e.At, now)
+	e.Clamp()
+	switch {
+	case hb.GetIncognito():
+		return historyv1.Status_STATUS_PAUSED
+	case e.At <= now-history.ArchiveLife:
+		return historyv1.Status_STATUS_EXPIRED
+	case hb.GetFailed(): // where a broken playback stood is not worth resuming
+		return historyv1.Status_STATUS_UNCHANGED
+	}
+	return historyv1.Status_STATUS_UNSPECIFIED
+}
+
+func event(hb *historyv1.Heartbeat) history.Event {
+	return history.Event{
+		Key: history.Key{
+			UID:    hb.GetUid(),
+			Object: history.Object{ID: hb.GetObjectId(), Type: hb.GetObjectType()},
+		},
+		Kind: history.Kind(hb.GetKind()), At: hb.GetEventTimeMs(), //nolint:gosec // admit has the bound
+		Position: hb.GetPositionMs(), Duration: hb.GetDurationMs(),
+		Session: hb.GetSession(), Device: hb.GetDevice(), Meta: hb.GetMeta(),
+		StartedAt: hb.GetStartedAtMs(), Watched: hb.GetWatchedMs(), Speed: int64(hb.GetSpeedPercent()),
+	}
+}
+
+func refusal(i int, err error) *historyv1.Refusal {
+	r := &historyv1.Refusal{Index: uint32(i), Reason: err.Error()} //nolint:gosec // at most MaxBatch
+	if field, ok := errors.AsType[*history.FieldError](err); ok {
+		r.Field, r.Reason = field.Field, field.Reason
+	}
+	return r
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
+	"github.com/playhead/playhead/history-service/write"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -117,7 +119,7 @@ func metas(keys, size int) map[string]string {
 
 func TestBatchBound(t *testing.T) {
 	s := newHouse(t).service(t)
-	_, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: make([]*historyv1.Heartbeat, rpc.MaxBatch+1)})
+	_, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: make([]*historyv1.Heartbeat, write.MaxBatch+1)})
 	wantCode(t, "1,001 heartbeats", err, codes.InvalidArgument)
 	if got := field(err); got != "heartbeats" {
 		t.Errorf("1,001 heartbeats: the error names %q, want heartbeats", got)
@@ -193,7 +195,7 @@ func TestOneBatch(t *testing.T) {
 
 // lost answers nothing to writes, though it may have applied them.
 type lost struct {
-	rpc.Cache
+	stores.Cache
 	applied bool
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -162,7 +163,7 @@ func TestEtagsOfWhatComesBack(t *testing.T) {
 
 // forgetful is a cache that is emptied whenever a user of it was warmed.
 type forgetful struct {
-	rpc.Cache
+	stores.Cache
 	times int
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/write"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -106,7 +107,7 @@ func TestContinueLooksAtTheNewest(t *testing.T) {
 		}
 		hbs = append(hbs, film(fmt.Sprint("ann/", i), kind, int64(i)*1000, 1000))
 	}
-	for part := range slices.Chunk(hbs, rpc.MaxBatch) {
+	for part := range slices.Chunk(hbs, write.MaxBatch) {
 		apply(t, s, part...)
 	}
 	if got := goOn(t, s, &historyv1.ContinueRequest{}); got != "50 99 100 998 999" {

@@ -14,13 +14,14 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // cluster is a cache of four nodes, each as slow as it is told. A silent one fails after
 // two seconds, unless it is back by then.
 type cluster struct {
-	rpc.Cache
+	stores.Cache
 
 	mu     sync.Mutex
 	delay  [4]time.Duration

@@ -13,6 +13,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/write"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -64,7 +65,7 @@ func fill(t *testing.T, s *rpc.Server, n int, step int64) (ids []string) {
 		ids = append(ids, fmt.Sprintf("%04d", n-i))
 		hbs = append(hbs, beat("ann/"+ids[i], begin, int64(i)*step, 1))
 	}
-	for part := range slices.Chunk(hbs, rpc.MaxBatch) {
+	for part := range slices.Chunk(hbs, write.MaxBatch) {
 		apply(t, s, part...)
 	}
 	return ids

@@ -6,12 +6,13 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // reborn is a cache that can come back as another one.
-type reborn struct{ rpc.Cache }
+type reborn struct{ stores.Cache }
 
 // older opens a store for a cache to come back as.
 func (h *house) older(t *testing.T) *pebble.DB {
@@ -129,7 +130,7 @@ func TestReclaimLosesNothing(t *testing.T) {
 
 // counting counts writes, and may be down.
 type counting struct {
-	rpc.Cache
+	stores.Cache
 	writes int
 	down   bool
 }

@@ -17,12 +17,13 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // broken is a cache whose first loads panic.
 type broken struct {
-	rpc.Cache
+	stores.Cache
 	panics int
 }
 

@@ -1,37 +1,46 @@
-// Package rpc is the door of history-service: it validates heartbeats, folds them
-// into the records that the aggregator holds or the cache has, writes them back by
-// compare-and-set, and answers readers from the cache down to its floor and from
-// the archive below it.
+// Package rpc is the service as gRPC callers see it: it decodes and bounds what they ask,
+// passes it to the packages that write, read and notify, and turns errors into statuses.
 package rpc
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/firstday"
 	"github.com/playhead/playhead/history-service/notify"
+	"github.com/playhead/playhead/history-service/read"
+	"github.com/playhead/playhead/history-service/stores"
+	"github.com/playhead/playhead/history-service/write"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Cache is what the service needs of a [history.Cache].
-type Cache interface {
-	history.Loader
-	history.Applier
-	history.Lister
-}
+// Limits of the service.
+const (
+	// MaxMessage bounds a request, in bytes.
+	MaxMessage = 1 << 20
+	// maxStreams bounds the requests under way on one connection.
+	maxStreams = 4096
+)
 
 // Config wires a server. Zero values take the defaults.
 type Config struct {
-	Cache     Cache
+	Cache     stores.Cache
 	Archive   history.Archive
 	Aggregate *aggregate.Aggregator
 	// Queue takes the records that are to be acknowledged as queued.
@@ -43,7 +52,7 @@ type Config struct {
 	// Without both nobody is told what day it is.
 	Days      history.Days
 	Announcer history.Announcer
-	// Life names the lives that the servers of the cache are in, see [Server.Confirm]. Nil
+	// Life names the lives that the servers of the cache are in, see [write.Writer.Confirm]. Nil
 	// is for a cache that never loses anything.
 	Life func(context.Context) (string, error)
 	// Deadline bounds a request whose caller set no earlier one (default 5 s).
@@ -66,86 +75,148 @@ type Config struct {
 type Server struct {
 	historyv1.UnimplementedHistoryServiceServer
 
-	cfg     Config
-	metrics *metrics
-	warm    *warmer
-	notify  *notify.Notifier
-	nodes   *nodes // nil where the cache has one
-	days    *firstday.Tracker
-	life    string // of the cache, as it was last confirmed
-	decided decided
+	cfg    Config
+	nodes  *stores.Nodes // nil where the cache has one
+	write  *write.Writer
+	read   *read.Reader
+	notify *notify.Notifier
+	days   *firstday.Tracker
 }
 
-// New checks the configuration. [Server.Run] serves what happens in the background.
+// New checks the configuration and puts the parts together. [Server.Run] does what happens
+// in the background.
 func New(cfg Config) (*Server, error) {
 	if cfg.Cache == nil || cfg.Archive == nil || cfg.Aggregate == nil || cfg.Queue == nil {
 		return nil, errors.New("rpc: cache, archive, aggregate and queue are needed")
 	}
-	if cfg.Deadline <= 0 {
-		cfg.Deadline = 5 * time.Second
-	}
-	if cfg.Keep <= 0 {
-		cfg.Keep = 1000
-	}
-	if cfg.Warmers <= 0 {
-		cfg.Warmers = 8
-	}
-	if cfg.WarmRate <= 0 {
-		cfg.WarmRate = 1000
-	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
-	}
-	if cfg.Timeless == nil {
-		cfg.Timeless = func() error { return nil }
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := newMetrics(cfg.Registry)
-	cfg.Archive = newBreaker(&sound{Archive: cfg.Archive, log: cfg.Logger, damaged: m.damaged}, cfg)
-	s := &Server{metrics: m}
-	if cache, ok := cfg.Cache.(sharded); ok {
-		s.nodes = newNodes(cfg, cache)
-		cfg.Cache = s.nodes
-	}
-	s.cfg = cfg
-	s.warm = newWarmer(cfg, s.metrics)
+	log, reg := cfg.Logger, cfg.Registry
+	s := &Server{cfg: cfg}
 	var err error
-	s.days, err = firstday.New(firstday.Config{Days: cfg.Days, Announcer: cfg.Announcer, Now: cfg.Now, Logger: cfg.Logger, Registry: cfg.Registry})
+	s.days, err = firstday.New(firstday.Config{Days: cfg.Days, Announcer: cfg.Announcer, Now: cfg.Now, Logger: log, Registry: reg})
 	if err != nil {
 		return nil, err
 	}
-	s.notify = notify.New(notify.Config{
-		Feed: cfg.Feed, Cache: cfg.Cache, NodeOf: s.nodes.of, Deadline: cfg.Deadline, Logger: cfg.Logger, Registry: cfg.Registry,
+	cache, archive := cfg.Cache, stores.NewArchive(cfg.Archive, log, reg)
+	if on, ok := cache.(stores.Sharded); ok {
+		s.nodes = stores.NewNodes(cache, on, log, reg)
+		cache = s.nodes
+	}
+	s.read = read.New(read.Config{
+		Cache: cache, Archive: archive, Deadline: cfg.Deadline,
+		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Logger: log, Registry: reg,
+	})
+	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Deadline: cfg.Deadline, Logger: log, Registry: reg})
+	s.write = write.New(write.Config{
+		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue,
+		Reader: s.read, Notify: s.notify, Days: s.days, Life: cfg.Life, Deadline: cfg.Deadline,
+		Rules: cfg.Rules, Now: cfg.Now, Timeless: cfg.Timeless, Logger: log, Registry: reg,
 	})
 	return s, nil
 }
 
-// Run warms cold users, tells of changes and of who is seen for the first time on a day,
-// until ctx is done. It ends after [Server.Serve], so that the last change is told too.
+// Run warms cold users, and announces changes and first sightings, until ctx is done. It
+// ends after [Server.Serve], so that the last change is announced too.
 func (s *Server) Run(ctx context.Context) error {
 	var g errgroup.Group
-	g.Go(func() error { return s.warm.run(ctx) })
+	g.Go(func() error { return s.read.Run(ctx) })
 	g.Go(func() error { return s.notify.Run(ctx) })
-	if s.cfg.Days != nil {
-		g.Go(func() error { return s.days.Run(ctx) })
-	}
+	g.Go(func() error { return s.days.Run(ctx) })
 	return g.Wait()
+}
+
+// Serve answers gRPC on lis until ctx is done, and then what is already under way,
+// for at most drain. TLS is used when conf is not nil. It closes lis.
+func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, drain time.Duration) error {
+	srv := grpc.NewServer(append(options(conf), newPanics(s).options()...)...)
+	healthy := health.NewServer()
+	healthv1.RegisterHealthServer(srv, healthy)
+	historyv1.RegisterHistoryServiceServer(srv, s)
+	reflection.Register(srv)
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(lis) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serve gRPC: %w", err)
+	case <-ctx.Done():
+	}
+	healthy.Shutdown() // callers that watch health go elsewhere
+	s.notify.Leave()
+	stop := time.AfterFunc(drain, srv.Stop)
+	defer stop.Stop()
+	srv.GracefulStop()
+	return nil
+}
+
+func options(conf *tls.Config) []grpc.ServerOption {
+	opts := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(MaxMessage),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
+		grpc.ConnectionTimeout(10 * time.Second),
+	}
+	if conf != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(conf)))
+	}
+	return opts
+}
+
+// Confirm has what was lost written again where the cache came back as another one, see
+// [write.Writer.Confirm].
+func (s *Server) Confirm(ctx context.Context) error { return s.write.Confirm(ctx) }
+
+// Reclaim writes again what the cache has lost of what is held, see [write.Writer.Reclaim].
+func (s *Server) Reclaim(ctx context.Context) error { return s.write.Reclaim(ctx) }
+
+// Delete writes a tombstone for each object.
+func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
+	resp, err := s.write.Delete(ctx, req)
+	return resp, status(err)
+}
+
+// Clear removes everything of one type, or of all, at or before a time.
+func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
+	resp, err := s.write.Clear(ctx, req)
+	return resp, status(err)
+}
+
+// PutSettings switches recording off or on.
+func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
+	resp, err := s.write.PutSettings(ctx, req)
+	return resp, status(err)
+}
+
+// GetSettings reads what a user has decided.
+func (s *Server) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
+	resp, err := s.read.GetSettings(ctx, req)
+	return resp, status(err)
+}
+
+// List reads a page of a history, newest first.
+func (s *Server) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
+	resp, err := s.read.List(ctx, req)
+	return resp, status(err)
+}
+
+// Points reads where a user stopped in some objects.
+func (s *Server) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
+	resp, err := s.read.Points(ctx, req)
+	return resp, status(err)
+}
+
+// Continue reads what a user has begun and not finished.
+func (s *Server) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
+	resp, err := s.read.Continue(ctx, req)
+	return resp, status(err)
 }
 
 // Watch tells what changes in the histories of the users that the stream names.
 func (s *Server) Watch(stream grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse]) error {
-	err := s.notify.Watch(stream)
-	if _, ok := grpcstatus.FromError(err); ok || err == nil {
-		return err
-	}
-	return status(err)
+	return status(s.notify.Watch(stream))
 }
-
-// bounded gives a request its deadline.
-func (s *Server) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.cfg.Deadline)
-}
-
-func (s *Server) nowMS() int64 { return s.cfg.Now().UnixMilli() }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -137,7 +138,7 @@ func TestSettingsInOutage(t *testing.T) {
 
 type (
 	noArchive struct{ history.Archive }
-	noPause   struct{ rpc.Cache }
+	noPause   struct{ stores.Cache }
 )
 
 func (noArchive) Row(context.Context, string) (history.Row, error) { return history.Row{}, errDown }
@@ -201,7 +202,7 @@ func TestSwitchesRace(t *testing.T) {
 
 // racedPause is a cache in which others switch first, so many times.
 type racedPause struct {
-	rpc.Cache
+	stores.Cache
 	others int
 }
 

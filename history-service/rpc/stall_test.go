@@ -15,6 +15,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -48,7 +49,7 @@ func (l *lagging) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 }
 
 // coldCache has nobody, and everybody is cold.
-type coldCache struct{ rpc.Cache }
+type coldCache struct{ stores.Cache }
 
 func (coldCache) List(context.Context, string, history.Query) (history.Page, error) {
 	return history.Page{}, nil
@@ -129,7 +130,7 @@ func TestALargeRowIsWaitedFor(t *testing.T) {
 }
 
 // partialCache has of everything a record that the archive may complete.
-type partialCache struct{ rpc.Cache }
+type partialCache struct{ stores.Cache }
 
 func (partialCache) Load(_ context.Context, keys []history.Key) []history.Entry {
 	entries := make([]history.Entry, len(keys))

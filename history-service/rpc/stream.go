@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"runtime/debug"
 	"sync"
@@ -11,6 +10,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/playhead/playhead/history-service/write"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -38,7 +39,7 @@ func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamR
 	<-ctx.Done()
 	b.close()
 	err := context.Cause(ctx)
-	if p, ok := errors.AsType[*panicked](err); ok {
+	if p, ok := errors.AsType[*run.PanicError](err); ok {
 		panic(p)
 	}
 	if errors.Is(err, errAnswered) {
@@ -143,19 +144,11 @@ func (b *batches) close() {
 	b.running.Wait()
 }
 
-// panicked carries a panic to the goroutine of the request, where it is dealt with.
-type panicked struct {
-	value any
-	stack []byte
-}
-
-func (p *panicked) Error() string { return fmt.Sprintf("%v\n%s", p.value, p.stack) }
-
 // guard has the stream end with what fn fails with.
 func (b *batches) guard(fn func() error) {
 	defer func() {
 		if v := recover(); v != nil {
-			b.end(&panicked{v, debug.Stack()})
+			b.end(&run.PanicError{Value: v, Stack: debug.Stack()})
 		}
 	}()
 	if err := fn(); err != nil {
@@ -246,13 +239,13 @@ type part struct {
 // divide returns the parts of a batch, one where the cache has one node.
 func (s *Server) divide(batch *historyv1.ApplyRequest) []*part {
 	all := batch.GetHeartbeats()
-	if len(all) < 2 || len(all) > MaxBatch || s.nodes.of(all[0].GetUid()) == "" {
+	if len(all) < 2 || len(all) > write.MaxBatch || s.nodes.Of(all[0].GetUid()) == "" {
 		return []*part{{req: batch}}
 	}
 	var parts []*part
 	byNode := make(map[string]*part)
 	for i, h := range all {
-		name := s.nodes.of(h.GetUid())
+		name := s.nodes.Of(h.GetUid())
 		p := byNode[name]
 		if p == nil {
 			p = &part{req: &historyv1.ApplyRequest{ReturnRecords: batch.ReturnRecords, Ack: batch.Ack}}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -47,7 +48,7 @@ func TestWarmUpBesideADelete(t *testing.T) {
 
 // busy is a cache in which others write first, so many times.
 type busy struct {
-	rpc.Cache
+	stores.Cache
 	first func()
 	times int
 }

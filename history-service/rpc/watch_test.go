@@ -16,6 +16,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/memfeed"
 	"github.com/playhead/playhead/internal/memnet"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -210,7 +211,7 @@ func TestTooManyChanges(t *testing.T) {
 }
 
 // careless is a cache that stores little of what it takes.
-type careless struct{ rpc.Cache }
+type careless struct{ stores.Cache }
 
 func (c *careless) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	if len(keys) < 1000 {
@@ -228,7 +229,7 @@ func (c *careless) Apply(ctx context.Context, writes []history.Write) []history.
 
 // mute is a cache that may be away.
 type mute struct {
-	rpc.Cache
+	stores.Cache
 	away atomic.Bool
 }
 

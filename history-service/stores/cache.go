@@ -1,4 +1,6 @@
-package rpc
+// Package stores wraps the cache and the archive as the service calls them: a part of one
+// that is silent, slow or damaged costs only the users whose records are there.
+package stores
 
 import (
 	"context"
@@ -12,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 const (
@@ -26,21 +29,28 @@ const (
 	maxCalls = 256
 )
 
-// sharded is a cache whose buckets lie on several nodes.
-type sharded interface {
+// Cache is what the service needs of a [history.Cache].
+type Cache interface {
+	history.Loader
+	history.Applier
+	history.Lister
+}
+
+// Sharded is a cache whose buckets lie on several nodes.
+type Sharded interface {
 	// Node names the node of a bucket; empty when there is only one. It does no I/O.
 	Node(b history.Bucket) string
 }
 
-// nodes is a cache on several nodes, of which a silent one stops its own users only: each
+// Nodes is a cache on several nodes, of which a silent one stops its own users only: each
 // node has a circuit breaker, and a share of the calls under way.
 //
 // A node is silent when others answer and it does not: where all are late it is better to
 // wait. What was given up may still happen, as with any call that was not answered.
-type nodes struct {
+type Nodes struct {
 	Cache
 
-	cache   sharded
+	sharded Sharded
 	log     *slog.Logger
 	refused prometheus.Counter
 
@@ -62,31 +72,34 @@ type node struct {
 	wanted   time.Time // when the last call was refused
 }
 
-// unavailableError is a failure that the caller may expect to be over after a while.
-type unavailableError struct {
+// nodeError is a failure that the caller may expect to be over after a while.
+type nodeError struct {
 	node, reason string
 }
 
-func (e *unavailableError) Error() string {
+func (e *nodeError) Error() string {
 	return fmt.Sprintf("node %s of the cache %s", e.node, e.reason)
 }
 
-func (*unavailableError) Unwrap() error { return history.ErrUnavailable }
+func (*nodeError) Unwrap() error { return history.ErrUnavailable }
 
-func newNodes(cfg Config, cache sharded) *nodes {
-	n := &nodes{
-		Cache: cfg.Cache, cache: cache, log: cfg.Logger, all: make(map[string]*node),
-		refused: counter("playhead_rpc_refused_cache_calls_total", "Calls to nodes of the cache that were refused because the node was silent or had too many."),
+// NewNodes returns a cache whose buckets lie on the nodes that on names.
+func NewNodes(cache Cache, on Sharded, log *slog.Logger, reg prometheus.Registerer) *Nodes {
+	n := &Nodes{
+		Cache: cache, sharded: on, log: log, all: make(map[string]*node),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "playhead_stores_refused_cache_calls_total", Help: "Calls to nodes of the cache that were refused because the node was silent or had too many.",
+		}),
 	}
-	if cfg.Registry != nil {
-		cfg.Registry.MustRegister(n.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_rpc_silent_cache_nodes", Help: "Nodes of the cache that do not answer while others do.",
+	if reg != nil {
+		reg.MustRegister(n.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "playhead_stores_silent_cache_nodes", Help: "Nodes of the cache that do not answer while others do.",
 		}, n.silentNodes))
 	}
 	return n
 }
 
-func (n *nodes) silentNodes() (count float64) {
+func (n *Nodes) silentNodes() (count float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, nd := range n.all {
@@ -97,24 +110,24 @@ func (n *nodes) silentNodes() (count float64) {
 	return count
 }
 
-// of returns the node of a user, empty where there is one only.
-func (n *nodes) of(uid string) string {
+// Of returns the node of a user, empty where there is one only, as in a nil cache.
+func (n *Nodes) Of(uid string) string {
 	if n == nil {
 		return ""
 	}
-	return n.cache.Node(history.BucketOf(uid))
+	return n.sharded.Node(history.BucketOf(uid))
 }
 
 // on makes a call to the node of a user, and gives it up when the node falls silent.
-func on[T any](n *nodes, uid string, call func() (T, error)) (T, error) {
-	name := n.of(uid)
+func on[T any](n *Nodes, uid string, call func() (T, error)) (T, error) {
+	name := n.Of(uid)
 	if name == "" {
 		return call()
 	}
 	type result struct {
 		value    T
 		err      error
-		panicked *panicked
+		panicked *run.PanicError
 	}
 	var none T
 	began := time.Now()
@@ -127,7 +140,7 @@ func on[T any](n *nodes, uid string, call func() (T, error)) (T, error) {
 		var r result
 		defer func() {
 			if v := recover(); v != nil {
-				r.panicked = &panicked{v, debug.Stack()}
+				r.panicked = &run.PanicError{Value: v, Stack: debug.Stack()}
 			}
 			n.leave(nd, began, r.err)
 			done <- r
@@ -141,12 +154,12 @@ func on[T any](n *nodes, uid string, call func() (T, error)) (T, error) {
 		}
 		return r.value, r.err
 	case <-gone:
-		return none, &unavailableError{name, "does not answer"}
+		return none, &nodeError{name, "does not answer"}
 	}
 }
 
 // enter counts a call, if it may be made. The channel is closed when it is to be given up.
-func (n *nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, error) {
+func (n *Nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	nd := n.all[name]
@@ -160,10 +173,10 @@ func (n *nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, 
 	case nd.silent:
 		nd.wanted = now
 		n.refused.Inc()
-		return nil, nil, &unavailableError{name, "does not answer"}
+		return nil, nil, &nodeError{name, "does not answer"}
 	case nd.calls >= maxCalls:
 		n.refused.Inc()
-		return nil, nil, &unavailableError{name, "has too many calls under way"}
+		return nil, nil, &nodeError{name, "has too many calls under way"}
 	}
 	nd.uid = uid
 	if nd.calls++; nd.calls == 1 {
@@ -175,7 +188,7 @@ func (n *nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, 
 
 // leave takes what became of a call. One that waited in vain although nothing else was
 // answered meanwhile says that the node is silent, unless it is the only one.
-func (n *nodes) leave(nd *node, began time.Time, err error) {
+func (n *Nodes) leave(nd *node, began time.Time, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
@@ -192,7 +205,7 @@ func (n *nodes) leave(nd *node, began time.Time, err error) {
 
 // check looks whether a node with calls is silent while another one answers, and quickly.
 // Where nobody calls the others, it asks them.
-func (n *nodes) check(nd *node) {
+func (n *Nodes) check(nd *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if nd.calls == 0 || nd.silent {
@@ -220,18 +233,18 @@ func (n *nodes) check(nd *node) {
 	nd.watch.Reset(silence / 10)
 }
 
-func (n *nodes) ask(uid string) {
+func (n *Nodes) ask(uid string) {
 	_, _ = on(n, uid, func() (struct{}, error) { return struct{}{}, n.probe(uid) })
 }
 
-func (n *nodes) probe(uid string) error {
+func (n *Nodes) probe(uid string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), probeWithin)
 	defer cancel()
 	return n.Cache.Load(ctx, []history.Key{history.UserKey(uid)})[0].Err
 }
 
 // open has calls to a node fail from now on. The caller holds n.mu.
-func (n *nodes) open(nd *node) {
+func (n *Nodes) open(nd *node) {
 	if nd.silent {
 		return
 	}
@@ -242,7 +255,7 @@ func (n *nodes) open(nd *node) {
 }
 
 // await asks a silent node until it answers, or nobody wants it any more.
-func (n *nodes) await(nd *node, uid string) {
+func (n *Nodes) await(nd *node, uid string) {
 	for {
 		err := n.probe(uid)
 		n.mu.Lock()
@@ -262,20 +275,20 @@ func (n *nodes) await(nd *node, uid string) {
 
 // byNode returns the indexes of n users by their node, in order. Without nodes it returns
 // nothing: then there is nothing to divide.
-func (n *nodes) byNode(count int, uid func(i int) string) map[string][]int {
-	if count == 0 || n.of(uid(0)) == "" {
+func (n *Nodes) byNode(count int, uid func(i int) string) map[string][]int {
+	if count == 0 || n.Of(uid(0)) == "" {
 		return nil
 	}
 	parts := make(map[string][]int, 1)
 	for i := range count {
-		name := n.of(uid(i))
+		name := n.Of(uid(i))
 		parts[name] = append(parts[name], i)
 	}
 	return parts
 }
 
 // Load implements [history.Loader].
-func (n *nodes) Load(ctx context.Context, keys []history.Key) []history.Entry {
+func (n *Nodes) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	parts := n.byNode(len(keys), func(i int) string { return keys[i].UID })
 	if parts == nil {
 		return n.Cache.Load(ctx, keys)
@@ -299,7 +312,7 @@ func (n *nodes) Load(ctx context.Context, keys []history.Key) []history.Entry {
 }
 
 // Apply implements [history.Applier].
-func (n *nodes) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+func (n *Nodes) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	parts := n.byNode(len(writes), func(i int) string { return writes[i].Key.UID })
 	if parts == nil {
 		return n.Cache.Apply(ctx, writes)
@@ -358,23 +371,23 @@ func all[T any](list []T, errOf func(T) error) (err error) {
 }
 
 // Clear implements [history.Applier].
-func (n *nodes) Clear(ctx context.Context, uid string, c history.Clear) (int64, error) {
+func (n *Nodes) Clear(ctx context.Context, uid string, c history.Clear) (int64, error) {
 	return on(n, uid, func() (int64, error) { return n.Cache.Clear(ctx, uid, c) })
 }
 
 // Pause implements [history.Applier].
-func (n *nodes) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+func (n *Nodes) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	_, err := on(n, uid, func() (struct{}, error) { return struct{}{}, n.Cache.Pause(ctx, uid, from, to) })
 	return err
 }
 
 // Warm implements [history.Applier].
-func (n *nodes) Warm(ctx context.Context, uid string, w history.Warmth) error {
+func (n *Nodes) Warm(ctx context.Context, uid string, w history.Warmth) error {
 	_, err := on(n, uid, func() (struct{}, error) { return struct{}{}, n.Cache.Warm(ctx, uid, w) })
 	return err
 }
 
 // List implements [history.Lister].
-func (n *nodes) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+func (n *Nodes) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	return on(n, uid, func() (history.Page, error) { return n.Cache.List(ctx, uid, q) })
 }

@@ -1,4 +1,4 @@
-package rpc
+package stores
 
 import (
 	"context"
@@ -20,9 +20,6 @@ const (
 	// retryEvery is how often a call goes through meanwhile, to find out whether that is
 	// over, and retryWithin how long it may take.
 	retryEvery, retryWithin = 250 * time.Millisecond, time.Second
-	// basePatience is how long a batch of heartbeats waits for the archive's part of a few of
-	// them. The others in it wait as well.
-	basePatience = time.Second
 )
 
 // errStalled is why calls to the archive are not made, or given up.
@@ -50,13 +47,18 @@ type archiveCall struct {
 	cancel context.CancelCauseFunc
 }
 
-func newBreaker(a history.Archive, cfg Config) *breaker {
-	b := &breaker{Archive: a, log: cfg.Logger, calls: make(map[*archiveCall]struct{})}
+// NewArchive returns an archive whose damaged cells are served around, and which readers do
+// not wait for while it stands still.
+func NewArchive(a history.Archive, log *slog.Logger, reg prometheus.Registerer) history.Archive {
+	damaged := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "playhead_stores_damaged_cells_total", Help: "Cells of the archive that could not be read, each time that one was come across.",
+	})
+	b := &breaker{Archive: &damageReporter{Archive: a, log: log, damaged: damaged}, log: log, calls: make(map[*archiveCall]struct{})}
 	b.watch = time.AfterFunc(time.Hour, b.check)
 	b.watch.Stop()
-	if cfg.Registry != nil {
-		cfg.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_rpc_archive_stalled", Help: "1 while calls to the archive fail at once because it answers none.",
+	if reg != nil {
+		reg.MustRegister(damaged, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "playhead_stores_archive_stalled", Help: "1 while calls to the archive fail at once because it answers none.",
 		}, func() float64 {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -200,4 +202,53 @@ func (b *breaker) ask(uid string) {
 // unanswered reports whether an error says that nothing was answered.
 func unanswered(err error) bool {
 	return errors.Is(err, history.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// maxDamage bounds the damaged cells that are remembered as logged.
+const maxDamage = 10_000
+
+// damageReporter is an archive whose damaged cells are served around: each is counted whenever it is
+// come across, and logged once.
+type damageReporter struct {
+	history.Archive
+	log     *slog.Logger
+	damaged prometheus.Counter
+
+	mu     sync.Mutex
+	logged map[history.Key]struct{}
+}
+
+// Row implements [history.Archive].
+func (a *damageReporter) Row(ctx context.Context, uid string) (history.Row, error) {
+	row, err := a.Archive.Row(ctx, uid)
+	for _, d := range row.Damaged {
+		a.found(history.Key{UID: uid, Object: d.Object}, d.Err)
+	}
+	return row, err
+}
+
+// Get implements [history.Archive].
+func (a *damageReporter) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	entries, err := a.Archive.Get(ctx, keys)
+	for i, e := range entries {
+		if e.Err != nil {
+			a.found(keys[i], e.Err)
+		}
+	}
+	return entries, err
+}
+
+func (a *damageReporter) found(k history.Key, err error) {
+	a.damaged.Inc()
+	a.mu.Lock()
+	_, known := a.logged[k]
+	if !known && len(a.logged) < maxDamage {
+		if a.logged == nil {
+			a.logged = make(map[history.Key]struct{})
+		}
+		a.logged[k] = struct{}{}
+		a.log.Error("archive has a cell that cannot be read, and is served without it",
+			"row", history.RowKey(k.UID), "column", k.Member(), "err", err)
+	}
+	a.mu.Unlock()
 }

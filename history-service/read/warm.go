@@ -1,4 +1,4 @@
-package rpc
+package read
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -155,4 +156,90 @@ func warmth(row history.Row, keep int) history.Warmth {
 		}
 	}
 	return w
+}
+
+// whole folds a row into the records that were born without it: events may have come
+// while the user was cold, and the warm-up leaves their records alone. An old upload
+// would look newer than what the archive holds. What loses against another writer is
+// folded again into that one's, which may have been born without the row too.
+func (w *warmer) whole(ctx context.Context, uid string, row history.Row) error {
+	for range MaxTries {
+		writes, err := w.unfolded(ctx, uid, row)
+		if err != nil || len(writes) == 0 {
+			return err
+		}
+		for _, out := range w.cfg.Cache.Apply(ctx, writes) {
+			if out.Err != nil {
+				return out.Err
+			}
+		}
+	}
+	return fmt.Errorf("other writers are always first: %w", history.ErrUnavailable)
+}
+
+// unfolded returns the writes that fold the row into what the cache has without it. It
+// looks after the warm-up, so that what is born meanwhile is found too. What the row has
+// from below the floor may have been overtaken by what was archived and dropped: the job
+// folds the archive's in.
+func (w *warmer) unfolded(ctx context.Context, uid string, row history.Row) (writes []history.Write, err error) {
+	keys := make([]history.Key, len(row.Items))
+	for i, it := range row.Items {
+		keys[i] = history.Key{UID: uid, Object: it.Object}
+	}
+	for i, e := range w.cfg.Cache.Load(ctx, keys) {
+		if e.Err != nil {
+			return nil, e.Err
+		}
+		old := row.Items[i].Record
+		if !view.Incomplete(e.Record) || old.Version < e.User.Floor {
+			continue
+		}
+		m := history.Merge(e.Record, old.After(e.User.ClearedAt(keys[i].Object.Type)))
+		r := *m
+		r.Partial = !e.User.Complete() // else the archive may have moved on since the row was read
+		if !history.Same(&r, e.Record) {
+			writes = append(writes, history.Write{Key: keys[i], Base: e.Record.Revision, Record: r.Successor(&e.User)})
+		}
+	}
+	return writes, nil
+}
+
+// pace lets so many pass in a second, evenly and in their order: after the loss of a
+// whole cache all users are cold, and the archive must not be asked for all at once.
+type pace struct {
+	every time.Duration
+
+	mu   sync.Mutex
+	next time.Time // whose turn is free
+}
+
+// wait returns when it is the caller's turn. One whose deadline is earlier is told at
+// once, and takes no turn.
+func (p *pace) wait(ctx context.Context) error {
+	turn, err := p.turn(ctx)
+	if err != nil {
+		return err
+	}
+	t := time.NewTimer(time.Until(turn))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *pace) turn(ctx context.Context) (time.Time, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	turn := p.next
+	if now := time.Now(); turn.Before(now) {
+		turn = now
+	}
+	if end, ok := ctx.Deadline(); ok && end.Before(turn) {
+		return turn, fmt.Errorf("%w: too many users are being warmed", history.ErrUnavailable)
+	}
+	p.next = turn.Add(p.every)
+	return turn, nil
 }

@@ -1,0 +1,137 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/report"
+	"github.com/playhead/playhead/history-service/view"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// MaxPoints is how many objects one request may ask for.
+const MaxPoints = 100
+
+// Points reads where a user stopped in some objects, from the cache. What a warm user
+// does not have there is not looked for in the archive; of what is there incomplete, the
+// archive is asked. A cold user is warmed first. A read that fails is an error, never "no
+// progress".
+func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
+	keys, err := points(req)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	entries, err := r.known(ctx, keys)
+	if err == nil {
+		err = r.complete(ctx, keys, entries)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("points: %w", err)
+	}
+	resp := &historyv1.PointsResponse{Items: make([]*historyv1.Item, len(keys))}
+	for i, e := range entries {
+		resp.Items[i] = &historyv1.Item{}
+		if r := e.Record.Visible(keys[i].Object, &e.User); r != nil {
+			resp.Items[i] = view.Item(keys[i].Object, r)
+		}
+	}
+	return resp, nil
+}
+
+// known loads keys of one user, who is warm then where it matters. A user who is cold
+// again after the warm-up, because the cache was emptied meanwhile, is warmed again.
+func (r *Reader) known(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	for range MaxTries {
+		entries, err := r.entries(ctx, keys)
+		if err != nil || !cold(entries) {
+			return entries, err
+		}
+		if err := r.warm.wait(ctx, keys[0].UID); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("user stays cold: %w", history.ErrUnavailable)
+}
+
+// cold reports whether there is something that warming may bring, or hide: a clear mark of
+// the archive covers what a job has completed for a cold user, too.
+func cold(entries []history.Entry) bool {
+	return slices.ContainsFunc(entries, func(e history.Entry) bool { return !e.User.Warm })
+}
+
+func (r *Reader) entries(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	entries := r.cfg.Cache.Load(ctx, keys)
+	for i := range entries {
+		if err := entries[i].Err; err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+func points(req *historyv1.PointsRequest) ([]history.Key, error) {
+	if err := history.ValidateUID(req.GetUid()); err != nil {
+		return nil, err
+	}
+	if n := len(req.GetObjects()); n == 0 || n > MaxPoints {
+		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxPoints))
+	}
+	keys := make([]history.Key, len(req.GetObjects()))
+	for i, o := range req.GetObjects() {
+		keys[i] = history.Key{UID: req.GetUid(), Object: report.Object(o)}
+		if err := keys[i].Object.Validate(); err != nil {
+			return nil, fmt.Errorf("objects[%d]: %w", i, err)
+		}
+	}
+	return keys, nil
+}
+
+// GetSettings reads what a user has decided. A cold user is warmed first; a read that
+// fails is an error, never "recording".
+func (r *Reader) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	u, err := r.User(ctx, req.GetUid())
+	if err != nil {
+		return nil, fmt.Errorf("get settings: %w", err)
+	}
+	return &historyv1.GetSettingsResponse{Settings: Settings(u.Pause)}, nil
+}
+
+// Newest returns the time of the newest record of a type, 0 for all, that the cache shows; 0
+// without any. A decision without a time of its own is not earlier: the clock of who wrote
+// that may be ahead.
+func (r *Reader) Newest(ctx context.Context, uid string, typ uint32) (int64, error) {
+	page, err := r.cfg.Cache.List(ctx, uid, history.Query{Type: typ, Limit: 1})
+	if err != nil || len(page.Items) == 0 {
+		return 0, err
+	}
+	return page.Items[0].Record.Version.Time(), nil
+}
+
+// Warm asks for a user to be warmed some time soon.
+func (r *Reader) Warm(uid string) { r.warm.want(uid) }
+
+// User returns the state of a user who is warm.
+func (r *Reader) User(ctx context.Context, uid string) (history.User, error) {
+	if err := history.ValidateUID(uid); err != nil {
+		return history.User{}, err
+	}
+	entries, err := r.known(ctx, []history.Key{history.UserKey(uid)})
+	if err != nil {
+		return history.User{}, err
+	}
+	return entries[0].User, nil
+}
+
+// Settings returns a pause as readers see it.
+func Settings(p history.Pause) *historyv1.Settings {
+	if p.On() {
+		return &historyv1.Settings{PausedMs: p.Since}
+	}
+	return &historyv1.Settings{Recording: true}
+}

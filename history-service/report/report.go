@@ -1,0 +1,35 @@
+// Package report has the form in which a heartbeat travels through the service.
+package report
+
+import (
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Report is a heartbeat on its way into a record, and what became of it.
+type Report struct {
+	history.Event
+	// IfMatch is the etag of the record that its device knows, 0 when it does not care.
+	IfMatch uint64
+	// Origin is the connection that it came over, 0 for none.
+	Origin uint64
+	// Day is what the device knows of the day, nil when it does not ask.
+	Day *historyv1.DayCheck
+	// Status is unspecified until it is decided.
+	Status historyv1.Status
+}
+
+// Counts reports whether the user was there: nobody is whose report was refused.
+func (r *Report) Counts() bool {
+	switch r.Status {
+	case historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED, historyv1.Status_STATUS_STALE:
+		return true
+	default:
+		return false
+	}
+}
+
+// Object returns an object of the protocol as one of the domain.
+func Object(o *historyv1.Object) history.Object {
+	return history.Object{ID: o.GetId(), Type: o.GetType()}
+}

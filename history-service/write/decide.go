@@ -1,0 +1,183 @@
+package write
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/read"
+	"github.com/playhead/playhead/history-service/report"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Delete writes a tombstone for each object: a write like any other, that nothing
+// older can undo. An object without a record gets one too, since a device may
+// still upload what it saw of it. A caller that says which record it knows, and is wrong,
+// fails with [history.ErrConflict].
+func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
+	reports, err := w.deletions(req)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := w.bounded(ctx)
+	defer cancel()
+	b := &batch{reports: reports, latest: req.GetAtMs() == 0}
+	w.prepare(b)
+	w.load(ctx, b)
+	archived := w.inArchive(ctx, b)
+	w.store(ctx, b)
+	w.cfg.Notify.Changed(b.changes())
+	resp := &historyv1.DeleteResponse{}
+	for _, g := range b.groups {
+		if err := g.deleted(); err != nil {
+			return nil, fmt.Errorf("delete %s: %w", g.key.Object, err)
+		}
+		if (g.visible || archived[g]) && g.written != nil {
+			resp.Deleted++
+		}
+	}
+	return resp, nil
+}
+
+// inArchive returns of which keys the archive alone has a record that readers see, where it
+// was not asked before. It is for the count of what was deleted: without an answer soon,
+// those are not counted.
+func (w *Writer) inArchive(ctx context.Context, b *batch) map[*group]bool {
+	var keys []history.Key
+	var groups []*group
+	for _, g := range b.groups {
+		if g.before() == nil && !b.latest && !g.failed && !g.user.Complete() {
+			keys, groups = append(keys, g.key), append(groups, g)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, read.ArchivePatience)
+	defer cancel()
+	entries, err := w.cfg.Archive.Get(ctx, keys)
+	if err != nil {
+		return nil
+	}
+	seen := make(map[*group]bool, len(groups))
+	for i, g := range groups {
+		seen[g] = entries[i].Record.Visible(g.key.Object, &g.user) != nil
+	}
+	return seen
+}
+
+// deleted returns why a key was not deleted.
+func (g *group) deleted() error {
+	switch s := g.batch.reports[g.reports[0]].Status; {
+	case s == historyv1.Status_STATUS_UNAVAILABLE:
+		return fmt.Errorf("cache: %w", history.ErrUnavailable)
+	case s == historyv1.Status_STATUS_CONFLICT, s == historyv1.Status_STATUS_CLEARED && g.matched():
+		return fmt.Errorf("%w: the record is another one", history.ErrConflict)
+	}
+	return nil
+}
+
+func (w *Writer) deletions(req *historyv1.DeleteRequest) ([]report.Report, error) {
+	if n := len(req.GetObjects()); n == 0 || n > MaxBatch {
+		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxBatch))
+	} else if req.GetIfMatch() != 0 && n > 1 {
+		return nil, history.Invalid("if_match", "want it for one object")
+	}
+	at, err := w.past("at", req.GetAtMs())
+	if err != nil {
+		return nil, err
+	}
+	reports := make([]report.Report, len(req.GetObjects()))
+	for i, o := range req.GetObjects() {
+		reports[i] = report.Report{
+			Event:   history.Event{Key: history.Key{UID: req.GetUid(), Object: report.Object(o)}, Kind: history.KindDelete, At: at},
+			IfMatch: req.GetIfMatch(),
+		}
+		if err := reports[i].Validate(); err != nil {
+			return nil, fmt.Errorf("objects[%d]: %w", i, err)
+		}
+	}
+	return reports, nil
+}
+
+// past returns a given time, or now when there is none; nothing is later than now. It
+// fails with [history.ErrUnavailable] while nobody knows what time it is.
+func (w *Writer) past(field string, ms int64) (int64, error) {
+	if err := w.cfg.Timeless(); err != nil {
+		return 0, err
+	}
+	now := w.nowMS()
+	switch {
+	case ms < 0:
+		return 0, history.Invalid(field, "want Unix milliseconds")
+	case ms == 0:
+		return now, nil
+	}
+	return min(ms, now), nil
+}
+
+// Clear removes everything of one type, or of all, at or before a time.
+func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
+	if err := history.ValidateUID(req.GetUid()); err != nil {
+		return nil, err
+	}
+	until, err := w.past("until", req.GetUntilMs())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := w.bounded(ctx)
+	defer cancel()
+	if req.GetUntilMs() == 0 { // the time is fixed here, so that a clear that lands twice removes nothing more
+		newest, err := w.cfg.Reader.Newest(ctx, req.GetUid(), req.GetType())
+		if err != nil {
+			return nil, fmt.Errorf("clear: %w", err)
+		}
+		until = max(until, newest)
+	}
+	until, err = w.cfg.Cache.Clear(ctx, req.GetUid(), history.Clear{Type: req.GetType(), Until: until})
+	if err != nil {
+		return nil, fmt.Errorf("clear: %w", err)
+	}
+	w.decided.note(decision{uid: req.GetUid(), clear: history.Clear{Type: req.GetType(), Until: until}})
+	w.cfg.Aggregate.Announce(req.GetUid())
+	w.cfg.Notify.UserChanged(req.GetUid())
+	return &historyv1.ClearResponse{ClearedMs: until}, nil
+}
+
+// PutSettings switches recording off or on. A cold user is warmed first, because what
+// the archive knows of a pause would otherwise come after this and undo it.
+func (w *Writer) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
+	ctx, cancel := w.bounded(ctx)
+	defer cancel()
+	if err := w.cfg.Timeless(); err != nil {
+		return nil, fmt.Errorf("put settings: %w", err)
+	}
+	pause, err := w.switched(ctx, req.GetUid(), req.GetRecording())
+	if err != nil {
+		return nil, fmt.Errorf("put settings: %w", err)
+	}
+	w.decided.note(decision{uid: req.GetUid(), pause: pause})
+	w.cfg.Aggregate.Announce(req.GetUid())
+	w.cfg.Notify.UserChanged(req.GetUid())
+	return &historyv1.PutSettingsResponse{Settings: read.Settings(pause)}, nil
+}
+
+// switched switches recording off or on, and again where somebody else did in between.
+func (w *Writer) switched(ctx context.Context, uid string, recording bool) (history.Pause, error) {
+	for range read.MaxTries {
+		u, err := w.cfg.Reader.User(ctx, uid)
+		if err != nil {
+			return history.Pause{}, err
+		}
+		newest, err := w.cfg.Reader.Newest(ctx, uid, 0)
+		if err != nil {
+			return history.Pause{}, err
+		}
+		pause := u.Pause.Switched(recording, w.nowMS(), newest)
+		if err := w.cfg.Cache.Pause(ctx, uid, u.Pause, pause); !errors.Is(err, history.ErrConflict) {
+			return pause, err
+		}
+	}
+	return history.Pause{}, fmt.Errorf("others are always first: %w", history.ErrUnavailable)
+}

@@ -1,0 +1,293 @@
+package write
+
+import (
+	"context"
+	"slices"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/read"
+	"github.com/playhead/playhead/history-service/view"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// current is the record as it stands after the batch.
+func (g *group) current() *history.Record {
+	if g.written != nil {
+		return g.written
+	}
+	return g.before()
+}
+
+// before is the record as it stood before the batch.
+func (g *group) before() *history.Record {
+	if g.base != nil {
+		return g.base
+	}
+	return g.archived
+}
+
+// loaded takes what the cache answered for a key that was not held, or that another
+// service may have written since. Where the cache has something else than what is held, or
+// nothing, that is as a write that lost.
+func (g *group) loaded(e history.Entry) {
+	if held := g.held.Record; held != nil && (e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision)) {
+		g.base = held
+		g.conflict(e)
+		return
+	}
+	g.base, g.next, g.user = e.Record, e.Record, e.User
+	g.fold()
+}
+
+// outcome takes what became of a write.
+func (g *group) outcome(w history.Write, out history.Outcome) {
+	switch out.Status {
+	case history.Applied:
+		g.written, g.done = w.Record, true
+	case history.Conflict:
+		g.lost = true
+		g.conflict(out.Current)
+	default:
+		g.fail()
+	}
+}
+
+// conflict starts over from what the cache holds instead. What was held goes in again too, so that a cache
+// that came back with older content is healed by whoever still has the newer.
+func (g *group) conflict(current history.Entry) {
+	if current.Err != nil {
+		g.fail()
+		return
+	}
+	held := history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))
+	g.base, g.user, g.mark = current.Record, current.User, true
+	g.archived, g.older = nil, asPartial(held, &current)
+	g.next = history.Merge(current.Record, g.older)
+	g.fold()
+}
+
+// asPartial is what was held before another writer was first. That one's record may
+// have been archived and dropped since: then the archive holds what this one lacks,
+// however complete it was. So it may where what the cache holds instead is partial: that
+// came after the cache was emptied, and so did the user's being complete.
+func asPartial(held *history.Record, current *history.Entry) *history.Record {
+	if held == nil || current.User.Complete() && (current.Record == nil || !current.Record.Partial) {
+		return held
+	}
+	r := *held
+	r.Partial = true
+	return &r
+}
+
+// fold adds the events to g.next and decides the status of each. When nothing has
+// changed, there is nothing to write, unless an answer says of a record that is not
+// archived yet that it has the event already: then it is written again, under a mark. So
+// the answer relies on a write of its own, and not on one that somebody else may not have
+// been told to be safe.
+func (g *group) fold() {
+	g.visible = g.before().Visible(g.key.Object, &g.user) != nil
+	g.granted = grant{}
+	cleared := g.user.ClearedAt(g.key.Object.Type)
+	for _, i := range g.reports {
+		g.batch.reports[i].Status = g.add(i, cleared)
+	}
+	if g.done = history.Same(g.next, g.before()); g.done && !g.base.Settled() && g.relied() {
+		g.done, g.mark = false, true
+	}
+}
+
+// relied reports whether an answer says that the record has an event.
+func (g *group) relied() bool {
+	return g.base != nil && slices.ContainsFunc(g.reports, func(i int) bool {
+		s := g.batch.reports[i].Status
+		return s == historyv1.Status_STATUS_UNCHANGED || s == historyv1.Status_STATUS_STALE
+	})
+}
+
+func (g *group) add(i int, cleared int64) historyv1.Status {
+	e := g.batch.reports[i].Event
+	if g.batch.latest && g.next != nil {
+		e.At = max(e.At, g.next.Version.Time())
+	}
+	if e.At <= cleared {
+		return historyv1.Status_STATUS_CLEARED
+	}
+	if e.Kind != history.KindDelete && g.user.Pause.Covers(e.At) {
+		return historyv1.Status_STATUS_PAUSED
+	}
+	said := g.batch.rules.Of(g.key.Object.Type).Record(&e)
+	if g.next == nil {
+		said.Partial = !g.user.Complete()
+	}
+	if g.gone(i, said) {
+		return historyv1.Status_STATUS_UNCHANGED
+	}
+	merged := history.Merge(g.next, said)
+	same, newer := history.Same(merged, g.next), g.next == nil || said.Version >= g.next.Version
+	switch {
+	case same:
+		g.again(i, said)
+	case !g.allows(i, said):
+		return historyv1.Status_STATUS_CONFLICT
+	}
+	g.next = merged
+	g.ended = g.ended || e.Kind.Ends()
+	switch {
+	case !same:
+		return historyv1.Status_STATUS_STORED
+	case newer:
+		return historyv1.Status_STATUS_UNCHANGED
+	default:
+		return historyv1.Status_STATUS_STALE
+	}
+}
+
+// fail decides every event of the group that a store did not answer for.
+func (g *group) fail() {
+	g.done, g.failed = true, true
+	for _, i := range g.reports {
+		g.batch.reports[i].Status = historyv1.Status_STATUS_UNAVAILABLE
+	}
+}
+
+// An event may say which record its device knows, by the etag, and then contributes only
+// to that one. In a batch, the events of a key are looked at one after another in the
+// order of their times. The later ones of a viewing that name the same etag follow the
+// first: what it has changed is no surprise to its own device. So do those behind an event
+// that is stored already and still the latest, so that an upload may be sent again with
+// more in it. What contributes nothing is never in conflict, and neither is what was done
+// already, if at another time: an answer may have been lost. A record is the same one as
+// long as its latest event is.
+
+// grant is an etag that was the record's, and the viewing that knew it.
+type grant struct{ etag, viewing uint64 }
+
+// allows reports whether an event may change the record as it is by now.
+func (g *group) allows(i int, said *history.Record) bool {
+	want := g.batch.reports[i].IfMatch
+	own := grant{want, g.batch.reports[i].Viewing()}
+	if want == 0 || g.granted == own {
+		return true
+	}
+	r := g.next.Visible(g.key.Object, &g.user)
+	if r == nil || !view.Names(want, r) && !repeats(r, said) {
+		return false
+	}
+	g.granted = own
+	return true
+}
+
+// repeats reports whether a session says of itself what it has said. The times of a clock
+// that is wrong are corrected by when an upload comes, so that sent again it has others.
+func repeats(r, said *history.Record) bool {
+	return said.Session != "" && r.Session == said.Session && r.Device == said.Device &&
+		r.State == said.State && r.Position == said.Position
+}
+
+// gone reports whether an event is to delete the record that it names, which somebody has
+// done: most likely the same call, whose answer was lost. Later than that it must not
+// delete, for it would take away what came in between.
+func (g *group) gone(i int, said *history.Record) bool {
+	return g.batch.reports[i].IfMatch != 0 && said.Deleted() && g.next != nil && g.next.Deleted()
+}
+
+// again takes note of an event that the record had already.
+func (g *group) again(i int, said *history.Record) {
+	n := g.next
+	if n.Version == said.Version && n.Position == said.Position && n.Session == said.Session && n.Device == said.Device {
+		g.granted = grant{g.batch.reports[i].IfMatch, g.batch.reports[i].Viewing()}
+	}
+}
+
+// matched reports whether any of the events says which record it knows.
+func (g *group) matched() bool {
+	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].IfMatch != 0 })
+}
+
+// base fetches from the archive what the cache has dropped of the groups with old
+// events: an upload from below the floor must not look newer than what the archive
+// holds, nor have plays of its own. So it is with events that name the record which their
+// device knows, and with what was held of a record that is gone: another service may have
+// deleted it since. When the archive does not answer, those groups fail, and no others.
+//
+// The whole batch waits, so that it is not for long. A delete of whatever there is asks too,
+// for a record of a clock that is ahead, but does not depend on the answer, and waits less.
+func (w *Writer) base(ctx context.Context, groups []*group) {
+	old := based(groups)
+	if len(old) == 0 {
+		return
+	}
+	depends := !old[0].batch.latest || old[0].matched()
+	patience := archiveWithin
+	if !depends {
+		patience = read.ArchivePatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := w.archived(ctx, old); err != nil && depends {
+		for _, g := range old {
+			g.fail()
+		}
+	}
+}
+
+// based returns those of the groups that cannot be decided without the archive.
+func based(groups []*group) (old []*group) {
+	for _, g := range groups {
+		if g.below() {
+			old = append(old, g)
+		}
+	}
+	return old
+}
+
+// archived folds what the archive holds into the groups. The records stay partial: until
+// they are written, others may be archived and dropped.
+func (w *Writer) archived(ctx context.Context, groups []*group) error {
+	if len(groups) == 0 {
+		return nil
+	}
+	keys := make([]history.Key, len(groups))
+	for i, g := range groups {
+		keys[i] = g.key
+	}
+	w.metrics.based.Add(float64(len(keys)))
+	entries, err := w.cfg.Archive.Get(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for i, g := range groups { // a cell that nobody can read is none: the job buries it
+		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
+		g.archived = asPartial(g.user.Cut(entries[i].Record, g.key.Object.Type), &history.Entry{User: g.user})
+		g.next = history.Merge(history.Merge(g.base, g.archived), g.older)
+		g.fold()
+	}
+	return nil
+}
+
+// below reports whether the archive may hold something newer than the oldest of the
+// events, which the cache has dropped, or a delete of what was held. Of a cold user nobody
+// knows: the warm-up sees to that.
+func (g *group) below() bool {
+	switch {
+	case g.failed:
+		return false
+	case g.base != nil:
+		return g.batch.latest && g.base.Partial
+	case g.user.Complete():
+		return false
+	case g.matched() || g.batch.latest:
+		return true
+	case !g.user.Warm:
+		return false
+	}
+	if g.older != nil && g.next.Reset < g.older.Version.Time() {
+		return true
+	}
+	for _, i := range g.reports {
+		if e := &g.batch.reports[i]; history.VersionOf(e.At, 0) < g.user.Floor {
+			return true
+		}
+	}
+	return false
+}

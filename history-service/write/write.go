@@ -1,0 +1,411 @@
+// Package write stores what players report and users decide: it folds reports into the
+// records that the aggregator holds or the cache has, and writes them back by compare-and-set.
+package write
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/firstday"
+	"github.com/playhead/playhead/history-service/notify"
+	"github.com/playhead/playhead/history-service/read"
+	"github.com/playhead/playhead/history-service/report"
+	"github.com/playhead/playhead/history-service/stores"
+	"github.com/playhead/playhead/history-service/view"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// MaxBatch is how many reports one call may carry.
+const MaxBatch = 1000
+
+// archiveWithin is how long a batch waits for the archive's part of a few of its reports. The
+// others in it wait as well.
+const archiveWithin = time.Second
+
+// Config configures a [Writer]. Zero values take the defaults; Cache, Archive, Aggregate,
+// Queue, Reader, Notify and Days have none.
+type Config struct {
+	Cache     stores.Cache
+	Archive   history.Archive
+	Aggregate *aggregate.Aggregator
+	// Queue takes the records that are to be acknowledged as queued.
+	Queue  history.Publisher
+	Reader *read.Reader
+	Notify *notify.Notifier
+	Days   *firstday.Tracker
+	// Life names the lives that the servers of the cache are in, see [Writer.Confirm]. Nil
+	// is for a cache that never loses anything.
+	Life func(context.Context) (string, error)
+	// Deadline bounds a request whose caller set no earlier one (default 5 s).
+	Deadline time.Duration
+	// Rules say what counts as what, by type of object (default the standard ones).
+	Rules *history.Rulebook
+	// Now is the clock (default time.Now). Timeless fails while it is not to be relied on:
+	// nothing is stored then. Nil means that it always is.
+	Now      func() time.Time
+	Timeless func() error
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Writer stores reports and decisions. Its methods may be called from many goroutines.
+type Writer struct {
+	cfg     Config
+	metrics *metrics
+	life    string // of the cache, as it was last confirmed
+	decided decided
+}
+
+// New returns a writer.
+func New(cfg Config) *Writer {
+	cfg.Deadline = cmp.Or(max(cfg.Deadline, 0), 5*time.Second)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Timeless == nil {
+		cfg.Timeless = func() error { return nil }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Writer{cfg: cfg, metrics: newMetrics(cfg.Registry)}
+}
+
+// batch is one call: its reports by key.
+type batch struct {
+	rules   *history.Rulebook
+	reports []report.Report
+	groups  []*group
+	// latest gives each report the time of the record that it meets, if that is later: a
+	// delete without a time of its own covers what its user sees, whatever the clocks.
+	latest bool
+}
+
+// group is the events of one key on their way into one record.
+type group struct {
+	batch   *batch
+	key     history.Key
+	reports []int          // indexes into batch.reports
+	held    aggregate.Held // what the service last wrote of the key
+
+	base     *history.Record // what the cache holds
+	archived *history.Record // what the archive holds instead, where that was asked
+	older    *history.Record // what was held when another writer was first
+	user     history.User
+	next     *history.Record // base and events, nil when there is nothing
+	mark     bool            // the next write begins a hold
+	done     bool            // stored, needless, or failed
+	failed   bool            // a store did not answer
+	lost     bool            // a write lost against another writer
+	visible  bool            // the key had a record that readers saw
+	granted  grant           // what an event of the batch has matched
+
+	written *history.Record // what the cache holds since; nil when nothing was written
+	ended   bool            // an event ended the viewing
+}
+
+// Result is what became of a batch, beside the status of each report.
+type Result struct {
+	// Days are the answers to the reports that ask what day it is.
+	Days  []*historyv1.DaySeen
+	batch *batch
+}
+
+// Apply stores the reports whose status is not decided yet, and decides it. Queued says that
+// they are to be in the queue as well. It fails when nothing can be stored at all.
+func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool) (Result, error) {
+	if err := w.cfg.Timeless(); err != nil {
+		return Result{}, fmt.Errorf("apply: %w", err)
+	}
+	ctx, cancel := w.bounded(ctx)
+	defer cancel()
+	b := &batch{reports: reports}
+	w.prepare(b)
+	w.load(ctx, b)
+	days := w.cfg.Days.Begin(ctx, reports)
+	w.store(ctx, b)
+	w.cfg.Notify.Changed(b.changes())
+	if queued {
+		w.enqueue(ctx, b)
+	}
+	w.metrics.count(reports)
+	return Result{days.Answers(), b}, nil
+}
+
+// prepare groups the reports that are not yet decided and folds them into what is held.
+func (w *Writer) prepare(b *batch) {
+	b.rules, b.groups = w.cfg.Rules, make([]*group, 0, len(b.reports))
+	byKey := make(map[history.Key]*group, len(b.reports))
+	for i := range b.reports {
+		if b.reports[i].Status != historyv1.Status_STATUS_UNSPECIFIED {
+			continue
+		}
+		g := byKey[b.reports[i].Key]
+		if g == nil {
+			g = &group{batch: b, key: b.reports[i].Key}
+			byKey[g.key] = g
+			b.groups = append(b.groups, g)
+		}
+		g.reports = append(g.reports, i)
+	}
+	for _, g := range b.groups {
+		g.sort()
+		held, open, ok := w.cfg.Aggregate.Get(g.key)
+		if g.held, g.mark = held, !open; ok && !b.latest {
+			g.hold()
+		}
+	}
+}
+
+// hold decides about the events by what is held. The user may have cleared the history
+// since, or wants nothing recorded any more, and another service may have written the
+// record: a write finds out. Where none is to be made, the cache is asked.
+func (g *group) hold() {
+	g.base, g.next = g.held.Record, g.held.Record
+	g.user.Pause = g.held.Pause
+	g.fold()
+	if g.done {
+		g.base, g.done = nil, false
+	}
+}
+
+// sort orders the events by time. A record remembers a bounded number of completed
+// viewings and counts no older ones, so that a long history sent newest first would
+// lose plays.
+func (g *group) sort() {
+	slices.SortStableFunc(g.reports, func(i, j int) int {
+		return cmp.Compare(g.batch.reports[i].At, g.batch.reports[j].At)
+	})
+}
+
+// load fills in what the aggregator does not hold.
+func (w *Writer) load(ctx context.Context, b *batch) {
+	keys, groups := b.missing()
+	if len(keys) == 0 {
+		return
+	}
+	for i, e := range w.cfg.Cache.Load(ctx, keys) {
+		if e.Err != nil {
+			groups[i].fail()
+			continue
+		}
+		groups[i].loaded(e)
+		if !e.User.Warm {
+			w.cfg.Reader.Warm(keys[i].UID)
+		}
+	}
+	w.base(ctx, groups)
+}
+
+// missing returns the keys, and their groups, that must be loaded.
+func (b *batch) missing() (keys []history.Key, groups []*group) {
+	for _, g := range b.groups {
+		if g.base == nil {
+			keys = append(keys, g.key)
+			groups = append(groups, g)
+		}
+	}
+	return keys, groups
+}
+
+// store writes what is loaded, and again as often as other writers of the same keys make
+// it necessary.
+func (w *Writer) store(ctx context.Context, b *batch) {
+	for try := range read.MaxTries {
+		writes, groups := b.writes()
+		if len(writes) == 0 {
+			break
+		}
+		var late []*group
+		for i, out := range w.cfg.Cache.Apply(ctx, writes) {
+			if groups[i].outcome(writes[i], out); out.Status == history.Conflict {
+				late = append(late, groups[i])
+			}
+		}
+		w.base(ctx, late)
+		if try > 0 {
+			w.metrics.conflicts.Add(float64(len(writes)))
+		}
+	}
+	w.confirm(ctx, b)
+	b.release(w.cfg.Aggregate)
+}
+
+// confirm asks the cache about the keys whose answers rely on nothing but a conflict: what
+// that told may not be on disk yet.
+func (w *Writer) confirm(ctx context.Context, b *batch) {
+	var keys []history.Key
+	var groups []*group
+	for _, g := range b.groups {
+		if g.lost && g.done && !g.failed && g.written == nil {
+			keys, groups = append(keys, g.key), append(groups, g)
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	for i, e := range w.cfg.Cache.Load(ctx, keys) {
+		if e.Err != nil {
+			groups[i].fail()
+		}
+	}
+}
+
+// writes returns what is still to be written, and the groups it belongs to.
+func (b *batch) writes() (writes []history.Write, groups []*group) {
+	for _, g := range b.groups {
+		if g.done {
+			continue
+		}
+		w := history.Write{Key: g.key, Record: g.next.Successor(&g.user), Pause: g.user.Pause, Mark: g.mark}
+		if g.base != nil {
+			w.Base = g.base.Revision
+		}
+		writes = append(writes, w)
+		groups = append(groups, g)
+	}
+	return writes, groups
+}
+
+// release gives what was written to the aggregator.
+func (b *batch) release(a *aggregate.Aggregator) {
+	for _, g := range b.groups {
+		if !g.done { // other writers won every time
+			g.fail()
+		}
+		if g.written != nil {
+			a.Put(g.key, aggregate.Held{Record: g.written, Pause: g.user.Pause}, g.ended)
+		}
+	}
+}
+
+// enqueue gives the queue what the cache now holds of a batch's keys. The hold of each
+// key goes on, and announces it as always. Events
+// whose record the queue is not known to have are decided as unavailable.
+func (w *Writer) enqueue(ctx context.Context, b *batch) {
+	groups := make(map[history.Key]*group, len(b.groups))
+	keys := make([]history.Announcement, 0, len(b.groups))
+	for _, g := range b.groups {
+		if r := g.current(); r != nil && !g.failed {
+			groups[g.key] = g
+			keys = append(keys, history.Announcement{Key: g.key, Record: r})
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	unsent, err := w.cfg.Queue.Publish(ctx, keys)
+	if err != nil {
+		w.metrics.notQueued.Add(float64(len(unsent)))
+	}
+	for _, d := range unsent {
+		groups[d.Key].fail()
+	}
+}
+
+// Items returns the records as they now stand, one for each report, or only for those in
+// conflict; nil when none is wanted.
+func (r Result) Items(all bool) []*historyv1.Item {
+	b := r.batch
+	conflict := func(r report.Report) bool { return r.Status == historyv1.Status_STATUS_CONFLICT }
+	if !all && !slices.ContainsFunc(b.reports, conflict) {
+		return nil
+	}
+	items := make([]*historyv1.Item, len(b.reports))
+	for i := range items {
+		items[i] = &historyv1.Item{}
+	}
+	for _, g := range b.groups {
+		for _, i := range g.reports {
+			if !all && !conflict(b.reports[i]) {
+				continue
+			}
+			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
+				items[i] = view.Item(g.key.Object, r)
+			}
+		}
+	}
+	return items
+}
+
+// changes are the records that a batch has changed.
+func (b *batch) changes() iter.Seq[history.Change] {
+	return func(yield func(history.Change) bool) {
+		for _, g := range b.groups {
+			if g.written != nil && !history.Same(g.written, g.before()) && !yield(history.Change{Key: g.key, Origin: g.origin()}) {
+				return
+			}
+		}
+	}
+}
+
+// origin is the connection that all of the group's reports came over, 0 when there is no
+// such one.
+func (g *group) origin() (origin uint64) {
+	for n, i := range g.reports {
+		switch o := g.batch.reports[i].Origin; {
+		case n == 0:
+			origin = o
+		case origin != o:
+			return 0
+		}
+	}
+	return origin
+}
+
+// bounded gives a request its deadline.
+func (w *Writer) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, w.cfg.Deadline)
+}
+
+func (w *Writer) nowMS() int64 { return w.cfg.Now().UnixMilli() }
+
+type metrics struct {
+	byStatus                    []prometheus.Counter // by historyv1.Status
+	conflicts, notQueued, based prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	reports := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "playhead_write_heartbeats_total", Help: "Heartbeats answered, by what became of them.",
+	}, []string{"status"})
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_write_" + name + "_total", Help: help})
+	}
+	m := &metrics{
+		conflicts: counter("conflicts", "Writes tried again because another writer was first."),
+		notQueued: counter("not_queued_records", "Records to be acknowledged as queued that the queue did not take."),
+		based:     counter("archive_bases", "Records asked of the archive because an event was older than the user's floor."),
+	}
+	m.byStatus = make([]prometheus.Counter, len(historyv1.Status_name))
+	for n, name := range historyv1.Status_name {
+		m.byStatus[n] = reports.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "STATUS_")))
+	}
+	if reg != nil {
+		reg.MustRegister(reports, m.conflicts, m.notQueued, m.based)
+	}
+	return m
+}
+
+// count counts a batch by status.
+func (m *metrics) count(reports []report.Report) {
+	n := make([]int, len(m.byStatus))
+	for i := range reports {
+		n[reports[i].Status]++
+	}
+	for s, c := range n {
+		if c > 0 {
+			m.byStatus[s].Add(float64(c))
+		}
+	}
+}
