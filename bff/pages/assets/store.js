@@ -15,7 +15,7 @@ export class Store {
   #key;
   #slot;
   #loaded = false;
-  /** @type {{name: string, text: string}[]} */
+  /** @type {{name: string, text: string, damaged: boolean}[]} */
   #adopted = []; // and not kept under the own key yet
 
   /** @param {Storage | undefined} storage @param {string} key @param {string} tab names it among all */
@@ -41,11 +41,20 @@ export class Store {
     try {
       if (heartbeats) this.#storage?.setItem(this.#slot, `{"alive":${left ? null : now},"of":${JSON.stringify(this.#key)},"heartbeats":${heartbeats}}`);
       else this.#remove(this.#slot);
-      for (const { name, text } of this.#adopted) if (this.#storage?.getItem(name) === text) this.#remove(name);
-      this.#adopted = [];
+      this.#clear();
     } catch {
-      // It is full, or forbidden: they are still in memory.
+      // It is full, or forbidden: they are still in memory, and what was adopted where it was.
     }
+  }
+
+  /** Removes what was adopted, now that it is kept. Only then is there room to put damage aside. */
+  #clear() {
+    for (const { name, text } of this.#adopted) {
+      if (name !== this.#slot && this.#storage?.getItem(name) === text) this.#remove(name);
+    }
+    const damaged = this.#adopted.find((slot) => slot.damaged);
+    this.#adopted = [];
+    if (damaged) this.#storage?.setItem(`${this.#key}.damaged`, damaged.text);
   }
 
   #names() {
@@ -63,8 +72,7 @@ export class Store {
     const slot = parse(text);
     if (slot?.of !== undefined && slot.of !== this.#key) return []; // another user's
     const found = slot?.heartbeats.filter(sound) ?? [];
-    if (found.length !== slot?.heartbeats.length) this.#storage?.setItem(`${this.#key}.damaged`, text);
-    if (name !== this.#slot) this.#adopted.push({ name, text });
+    this.#adopted.push({ name, text, damaged: found.length !== slot?.heartbeats.length });
     return found;
   }
 

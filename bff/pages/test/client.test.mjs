@@ -397,6 +397,29 @@ test('damaged storage is put aside', async () => {
   }
 });
 
+test('a full storage loses nothing, also beside damage', async () => {
+  const device = new Device(new World(), 'tv');
+  const { storage, world } = device;
+  const gone = new Tab(device);
+  pile(gone, 5, 100);
+  gone.fire('pagehide');
+  gone.kill();
+  storage.setItem('k', `[1,{"object":{"id":"1","type":1},"kind":"start","event_time":"2026-11-22T00:00:00Z","meta":{"pad":"${'x'.repeat(5000)}"}}]`);
+  storage.most = storage.size + 10;
+  device.up = false;
+  const tab = new Tab(device);
+  tab.client.report(beat(tab));
+  assert.equal(tab.client.waiting, 7);
+  tab.kill();
+  const next = new Tab(device);
+  assert.equal(next.client.waiting, 6, 'what there was no room for is in memory only');
+  device.up = true;
+  next.client.connect();
+  await world.pass(30_000);
+  assert.equal(next.client.waiting, 0);
+  assert.deepEqual(storage.entries().map(([name]) => name), ['k.damaged']);
+});
+
 test('a storage that fails, or lists nothing, is no harm', async () => {
   const fails = { getItem: () => { throw new Error('no access'); }, setItem: () => { throw new Error('full'); } };
   const plain = new Map();
