@@ -1,15 +1,15 @@
 // @ts-check
+import { longest } from './outbox.js';
 
 const fits = /^[\w.~+-]+$/; // into the name of a subprotocol
-const longest = 3_600_000; // milliseconds to stay away because the edge said so
 const refusedWait = 5_000; // milliseconds until a refused token is tried again
-const blocks = 2; // handshakes that fail beside a working HTTP, before reports go that way
+const blocks = 2; // connections in a row that carry nothing, before reports go by POST
 
 /**
  * A connection to the edge: one WebSocket, made again whenever it breaks, after as long as the
  * edge asked for, or after a random part of what doubles with every failure, so that those who
- * lost the same edge do not all come at once. Where something keeps WebSockets out, messages
- * go by POST until one opens.
+ * lost the same edge do not all come at once. Where something keeps WebSockets out, or what
+ * they carry, messages go by POST until one opens.
  *
  * @typedef {{url: string, push: boolean, token: () => string | Promise<string>, patience: number, minWait: number, maxWait: number}} Config
  * @typedef {{opened(): void, heard(message: any): void, unauthorized(): void,
@@ -21,14 +21,19 @@ export class Link {
   #page;
   /** @type {WebSocket | null} */
   #socket = null;
+  #heard = false; // the edge has said something on it
+  #mute = false; // it was asked something and has not
+  /** @type {WebSocket | null} */
+  #closing = null; // one that was seen to be
   #attempt = {}; // the newest; an older one has no say any more
-  #life = {}; // ends with leave()
   #connecting = false;
   #posting = false;
+  /** @type {AbortController | null} */
+  #posted = null; // of the message that is on its way
   #stop = () => {}; // calls off what waits
   #failures = 0;
-  #blocked = 0; // handshakes in a row
-  #asked = false; // by the edge, to wait
+  #blocked = 0; // connections in a row that carried nothing
+  #asked = 0; // until when the edge asked to stay away
   #refused = ''; // a token
   /** The one of the last connection. */
   token = '';
@@ -53,48 +58,71 @@ export class Link {
 
   /** @param {any} message */
   send(message) {
-    if (this.live) this.#socket?.send(JSON.stringify(message));
-    else this.#post(message);
+    if (!this.live) return this.#post(message);
+    this.#mute = !this.#heard;
+    this.#socket?.send(JSON.stringify(message));
   }
 
-  /** Connects now, unless it is connected or about to be. Any token is good again. */
+  /** Connects as hurry() does. Any token is good again. */
   connect() {
     this.#refused = '';
-    return this.#connect();
+    this.hurry();
   }
 
-  /** Connects now, unless the edge asked for some time. */
+  /** Connects now, or when the time is over that the edge asked for. */
   hurry() {
-    if (!this.#asked) this.#connect();
+    if (this.#socket || this.#connecting) return;
+    const wait = this.#asked - this.#page.elapsed();
+    if (wait > 0) this.#later(wait);
+    else this.#connect();
   }
 
   /** Gives the connection up, and makes another one. @param {string} reason */
   drop(reason) {
     this.leave();
-    this.#retry({ code: 1006, reason });
+    this.#lost({ code: 1006, reason });
+  }
+
+  /** Gives up what was not answered in time. */
+  late() {
+    if (this.#posted) this.#posted.abort();
+    else this.drop('no answer in time');
+  }
+
+  /** Looks whether the connection is closing, of which no event tells: that may never end. */
+  look() {
+    const socket = this.#socket;
+    if (!socket || socket.readyState < 2 || socket === this.#closing) return;
+    this.#closing = socket;
+    this.#stop();
+    this.#stop = this.#page.after(this.#config.patience, () => this.drop('not closed in time'));
   }
 
   /** Ends the connection, and all attempts at one, until the next connect(). */
   leave() {
     const socket = this.#socket;
     this.#attempt = {};
-    this.#life = {};
     this.#socket = null; // the end of a dead one is not waited for
     this.#connecting = this.#posting = false;
+    this.#forget();
     this.#stop();
     socket?.close(1000);
   }
 
-  async #connect() {
-    if (this.#socket || this.#connecting) return;
+  /** Connects after so long. @param {number} ms */
+  #later(ms) {
     this.#stop();
-    this.#asked = false;
+    this.#stop = this.#page.after(ms, () => this.#connect());
+  }
+
+  async #connect() {
+    this.#stop();
     const mine = (this.#attempt = {});
     this.#connecting = true;
     const token = await this.#newToken();
     if (mine !== this.#attempt) return;
     this.#connecting = false;
-    this.token = token;
+    if (token) this.token = token;
     if (!token) this.#retry({ code: 1006, reason: 'no token' });
     else if (!fits.test(token)) this.#refuse(token);
     else this.#dial(token);
@@ -116,11 +144,11 @@ export class Link {
     const mine = () => socket === this.#socket;
     let opened = 0;
     this.#socket = socket;
+    this.#heard = this.#mute = false;
     socket.onopen = () => {
       if (!mine()) return socket.close(1000);
       opened = this.#page.elapsed();
       this.#stop();
-      this.#blocked = 0;
       this.#posting = false;
       this.heardAt = opened;
       this.#listener.opened();
@@ -142,7 +170,9 @@ export class Link {
     } catch {
       return this.drop('no JSON');
     }
-    this.#failures = 0;
+    this.#failures = this.#blocked = 0;
+    this.#heard = true;
+    this.#mute = false;
     this.#listener.heard(message);
   }
 
@@ -152,53 +182,67 @@ export class Link {
     this.#socket = null;
     if (opened && this.#page.elapsed() - opened > 10_000) this.#failures = 0;
     if (e.code === 4401) this.#refuse(token);
-    else if (opened) this.#retry(e, hint(e.reason));
+    else if (opened) this.#lost(e, hint(e.reason));
     else this.#whyNot(e, token);
+  }
+
+  /** A connection that was open is gone. @param {{code: number, reason: string}} e @param {number} [asked] milliseconds */
+  #lost(e, asked) {
+    const large = e.code === 1007 || e.code === 1009; // the edge said something of the message
+    if (this.#mute && !large && asked === undefined) this.#blocked++;
+    this.#mute = false;
+    this.#forget();
+    this.#retry(e, asked, this.#blocked < blocks ? 0 : this.#config.maxWait);
+    this.#fallBack();
   }
 
   /** Asks over HTTP why there is no connection, which a WebSocket keeps to itself. @param {{code: number, reason: string}} e @param {string} token */
   async #whyNot(e, token) {
     const mine = this.#attempt;
-    const answer = await this.#ask('/v1/history?limit=1', token);
+    const abort = new AbortController();
+    const stop = this.#page.after(this.#config.patience, () => abort.abort());
+    const answer = await this.#ask('/v1/history?limit=1', token, { signal: abort.signal });
+    stop();
     if (mine !== this.#attempt || this.#socket || this.#connecting) return;
     if (answer?.status === 401) return this.#refuse(token);
     this.#blocked = answer?.ok ? this.#blocked + 1 : 0;
     this.#retry(e, wait(answer));
+    this.#fallBack();
+  }
+
+  /** Goes on by POST, where WebSockets carry nothing. */
+  #fallBack() {
     if (this.#blocked < blocks || this.#posting) return;
     this.#posting = true;
     this.#listener.opened();
   }
 
-  /** @param {string} path @param {string} token @param {any} [body] @returns {Promise<Response | null>} null without an answer */
-  async #ask(path, token, body) {
-    const abort = new AbortController();
-    const stop = this.#page.after(this.#config.patience, () => abort.abort());
-    const headers = { Authorization: `Bearer ${token}`, ...(body && { 'Content-Type': 'application/json' }) };
-    try {
-      return await this.#page.fetch(new URL(path, this.#config.url), {
-        method: body ? 'POST' : 'GET', headers, signal: abort.signal, body: body && JSON.stringify(body),
-      });
-    } catch {
-      return null;
-    } finally {
-      stop();
-    }
+  /** @param {string} path @param {string} token @param {RequestInit} request @returns {Promise<Response | null>} null without an answer */
+  #ask(path, token, { headers, ...request }) {
+    const all = { Authorization: `Bearer ${token}`, ...headers };
+    return this.#page.fetch(new URL(path, this.#config.url), { headers: all, ...request }).catch(() => null);
   }
 
-  /** Sends a message without a WebSocket. @param {any} message */
+  /** Sends a message without a WebSocket; late() ends it. @param {any} message */
   async #post({ seq, records, ...body }) {
-    const mine = this.#life;
-    const answer = await this.#ask('/v1/heartbeats', this.token, body);
-    const said = await answer?.json().catch(() => null);
-    if (mine !== this.#life) return;
-    if (!answer || !said) return this.drop('no answer');
-    if (answer.status === 401) {
+    const mine = (this.#posted = new AbortController());
+    const headers = { 'Content-Type': 'application/json' };
+    const answer = await this.#ask('/v1/heartbeats', this.token, { method: 'POST', headers, body: JSON.stringify(body), signal: mine.signal });
+    const said = await answer?.json().catch(() => null); // such as the page of a proxy
+    if (mine !== this.#posted) return;
+    this.#posted = null;
+    if (answer?.status === 401) {
       this.leave();
       return this.#refuse(this.token);
     }
-    this.heardAt = this.#page.elapsed();
-    this.#failures = 0;
-    this.#listener.heard(answer.ok ? { seq, ...said } : { seq, error: failure(answer, said.detail) });
+    if (answer) this.heardAt = this.#page.elapsed();
+    this.#listener.heard(answer?.ok && said ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
+  }
+
+  /** Nobody waits for the answer to a POST any more. */
+  #forget() {
+    this.#posted?.abort();
+    this.#posted = null;
   }
 
   /** The token is not valid, or not yet. @param {string} token */
@@ -213,12 +257,12 @@ export class Link {
   #retry({ code, reason }, asked, least = this.#posting ? this.#config.maxWait : 0) {
     if (this.#socket || this.#connecting) return;
     const { minWait, maxWait } = this.#config;
+    const now = this.#page.elapsed();
     const random = this.#page.random();
     const backoff = random * Math.min(minWait * 2 ** Math.min(this.#failures++, 16), maxWait);
-    const wait = asked === undefined ? least + backoff : Math.min(asked, longest) + random * minWait;
-    this.#asked = asked !== undefined;
-    this.#stop();
-    this.#stop = this.#page.after(wait, () => this.#connect());
+    if (asked !== undefined) this.#asked = now + Math.min(asked, longest) + random * minWait;
+    const wait = Math.max(this.#asked - now, asked === undefined ? least + backoff : 0);
+    this.#later(wait);
     if (!this.#posting) this.#listener.closed({ code, reason, wait });
   }
 }
@@ -229,14 +273,14 @@ function hint(reason) {
   return found ? Number(found[1]) : undefined;
 }
 
-/** When to come back, as an answer says. @param {Response | null} answer */
+/** When to come back, as an answer says. @param {Response | null | undefined} answer */
 function wait(answer) {
   const seconds = Number(answer?.headers.get('Retry-After'));
   return seconds > 0 ? seconds * 1000 : undefined;
 }
 
-/** What a WebSocket would say of it. @param {Response} answer @param {string} detail */
-function failure(answer, detail) {
-  const code = { 400: 'invalid', 413: 'too_large', 415: 'invalid', 422: 'invalid' }[answer.status] ?? 'unavailable';
+/** What a WebSocket would say of it. @param {Response | null | undefined} answer @param {string} [detail] */
+function failure(answer, detail = '') {
+  const code = { 400: 'invalid', 413: 'too_large', 415: 'invalid', 422: 'invalid' }[answer?.status ?? 0] ?? 'unavailable';
   return { code, detail, retry_after_ms: wait(answer) };
 }

@@ -8,6 +8,7 @@
  * @typedef {{beat: Heartbeat, text: string, object: string, viewing: string, bytes: number, tries: number}} Item
  */
 
+export const longest = 3_600_000; // milliseconds to wait because the edge said so
 const most = { reports: 100, bytes: 64 << 10, report: 16 << 10 };
 const beginning = 16 << 10; // bytes of the first message
 const envelope = 300; // bytes of a message beside its reports
@@ -26,7 +27,7 @@ export class Outbox {
   #config;
   /** @type {Item[]} */
   #items = [];
-  /** @type {{items: Item[], bytes: number, at: number, doubt: number} | null} */
+  /** @type {{items: Item[], bytes: number, at: number, live: boolean, doubt: number} | null} */
   #sent = null;
   #open = false;
   #live = false; // what happens elsewhere is told
@@ -142,7 +143,7 @@ export class Outbox {
     if (this.#sent || now < this.#rest) return null;
     const items = this.#head();
     if (items.length === 0 && !even) return null;
-    this.#sent = { items, bytes: size(items), at: now, doubt: this.#doubts };
+    this.#sent = { items, bytes: size(items), at: now, live: this.#live, doubt: this.#doubts };
     return items.map(({ beat }) => beat);
   }
 
@@ -164,7 +165,7 @@ export class Outbox {
     if (results.length !== sent.items.length || !results.every((result) => result?.status)) return this.failed(now);
     this.#sent = null;
     if (now - sent.at <= this.#config.patience / 4) this.#room = Math.min(this.#ceiling, Math.max(this.#room, 2 * sent.bytes));
-    const told = sent.items.flatMap((item, i) => this.#settle(item, results[i], sent.doubt));
+    const told = sent.items.flatMap((item, i) => this.#settle(item, results[i], sent));
     if (sent.items.length > 0 && told.length === 0) this.#pause(now);
     else this.#idle = 0;
     return told;
@@ -192,7 +193,7 @@ export class Outbox {
   /** The edge asks to wait. @param {number} ms @param {number} now @returns {Told[]} */
   postponed(ms, now) {
     this.#sent = null;
-    this.#rest = now + ms + this.#config.random() * this.#config.minWait;
+    this.#rest = now + Math.min(ms, longest) + this.#config.random() * this.#config.minWait;
     return [];
   }
 
@@ -294,8 +295,8 @@ export class Outbox {
     this.#items = [...this.#items.filter((other) => other !== item), item];
   }
 
-  /** @param {Item} item @param {Result} result @param {number} doubt of when it was sent @returns {Told[]} */
-  #settle(item, result, doubt) {
+  /** @param {Item} item @param {Result} result @param {{live: boolean, doubt: number}} sent when it was @returns {Told[]} */
+  #settle(item, result, sent) {
     const { status, record } = result;
     if (status === 'unavailable') {
       this.#putBack(item);
@@ -304,19 +305,19 @@ export class Outbox {
     const own = record && viewing(record) === item.viewing && (record.device ?? '') === (item.beat.device ?? '');
     if (status === 'conflict') return this.#conflict(item, result, own);
     const first = this.#known.get(item.object) === nothing && record && notLater(record, item.beat);
-    if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, doubt);
+    if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
     else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat)) this.#known.set(item.object, record.etag);
     return this.#tell(item, result);
   }
 
-  /** The record is what this device has left. @param {Item} item @param {any} record @param {number} doubt */
-  #goesOn(item, record, doubt) {
+  /** The record is what this device has left. @param {Item} item @param {any} record @param {{live: boolean, doubt: number}} sent */
+  #goesOn(item, record, sent) {
     const before = [item.beat.if_match, this.#known.get(item.object)];
     const last = viewing(record);
     this.#renew(record.etag, (other) => other.object === item.object && (other.viewing === last || before.includes(other.beat.if_match)));
     this.#known.set(item.object, record.etag);
     const since = this.#doubted.get(item.object) ?? 0;
-    if (this.#live && since <= doubt) this.#doubted.delete(item.object);
+    if (sent.live && since <= sent.doubt) this.#doubted.delete(item.object);
     else this.#doubted.set(item.object, since); // also where it was not known before
   }
 

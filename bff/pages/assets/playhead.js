@@ -103,7 +103,7 @@ export class Playhead extends EventTarget {
     this.#parted.clear();
     this.#spent = 0;
     this.#keep(); // what is in memory of a page that comes back may have been adopted
-    return this.#link.connect();
+    this.#link.connect();
   }
 
   /** Reports what the player does; it is sent as soon as it can be. @param {Heartbeat} beat */
@@ -172,6 +172,7 @@ export class Playhead extends EventTarget {
   /** Looks whether the clock was set, the device slept, and the edge is there. */
   #look() {
     this.#watchClock();
+    this.#link.look();
     const now = this.#page.now();
     const elapsed = this.#page.elapsed();
     const sleep = now - this.#tick >= slept;
@@ -237,7 +238,7 @@ export class Playhead extends EventTarget {
   }
 
   #wake() {
-    if (this.#outbox.late(this.#page.elapsed())) this.#link.drop('no answer in time');
+    if (this.#outbox.late(this.#page.elapsed())) this.#link.late();
     else this.#send();
   }
 

@@ -546,6 +546,160 @@ test('a blocked WebSocket gives way to POST, and comes back', async () => {
   assert.equal(messages(tab).length, 1);
 });
 
+for (const push of [true, false]) {
+  test(`a WebSocket that opens and carries nothing gives way to POST, ${push ? 'with' : 'without'} pushes`, async () => {
+    const { tab, client, world, edge, device } = await page({ push }, false);
+    device.mute = true;
+    client.connect();
+    client.report(beat(tab));
+    await world.pass(40_000);
+    assert.deepEqual(tab.statuses(), ['stored']);
+    for (let i = 0; i < 20; i++) {
+      client.report(beat(tab));
+      await world.pass(15_000);
+    }
+    assert.ok(client.waiting <= 1, `${client.waiting} wait`);
+    device.mute = false;
+    await world.pass(90_000);
+    const posts = edge.posts.length;
+    client.report(beat(tab));
+    await world.pass(1000);
+    assert.equal(client.waiting, 0);
+    assert.equal(edge.posts.length, posts);
+  });
+}
+
+test('a WebSocket that is closing for ever is given up', async () => {
+  for (const reports of [true, false]) {
+    const { tab, client, world } = await page();
+    tab.socket.hang();
+    if (reports) client.report(beat(tab));
+    await world.pass(30_000);
+    assert.equal(client.waiting, 0);
+    assert.equal(tab.socket.readyState, 1);
+    assert.equal(tab.count('close'), 1);
+  }
+});
+
+test('a WebSocket that closes in time says why', async () => {
+  const { tab, client, world } = await page();
+  tab.socket.hang();
+  client.report(beat(tab));
+  await world.pass(5000);
+  tab.socket.end(1001, 'the edge is stopping; retry_after_ms=60000');
+  await world.pass(55_000);
+  assert.equal(tab.sockets.length, 1);
+  await world.pass(10_000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('what the edge asks for outlives offline, online, and another connect()', async () => {
+  const { tab, client, world, device } = await page();
+  tab.socket.end(1001, 'the edge is stopping; retry_after_ms=60000');
+  await world.pass(1000);
+  tab.fire('offline');
+  await world.pass(1000);
+  tab.fire('online');
+  client.connect();
+  await world.pass(1000);
+  tab.fire('pagehide');
+  tab.fire('pageshow', { persisted: true });
+  await world.pass(55_000);
+  assert.equal(tab.sockets.length, 1);
+  await world.pass(5000);
+  assert.equal(tab.count('open'), 2);
+  assert.equal(device.up, true);
+});
+
+test('nobody stays away for longer than an hour', async () => {
+  const { tab, client, world, edge } = await page();
+  edge.fault = () => ({ error: { code: 'rate_limited', detail: '', retry_after_ms: 1e12 } });
+  client.report(beat(tab));
+  await world.pass(3_599_000);
+  edge.fault = () => null;
+  await world.pass(2000);
+  assert.equal(client.waiting, 0);
+  tab.socket.end(1001, 'stopping; retry_after_ms=1000000000000');
+  await world.pass(3_599_000);
+  assert.equal(tab.count('open'), 1);
+  await world.pass(2000);
+  assert.equal(tab.count('open'), 2);
+});
+
+test('a page of a proxy instead of an answer says when to come back', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  edge.fault = () => ({ page: 503, headers: { 'Retry-After': '60' } });
+  client.report(beat(tab));
+  await world.pass(59_000);
+  assert.equal(edge.posts.length, 1);
+  edge.fault = () => null;
+  await world.pass(3000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+  edge.fault = () => (edge.posts.length < 4 ? { page: 200 } : null); // who signs in to a network
+  client.report(beat(tab));
+  await world.pass(10_000);
+  assert.deepEqual(tab.statuses(), ['stored', 'stored']);
+});
+
+test('1 KB/s is enough for a POST', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  device.rate = 1;
+  pile(tab, 1, 15_000);
+  await world.pass(25_000);
+  assert.equal(client.waiting, 0);
+  assert.equal(edge.posts.length, 1);
+  pile(tab, 30, 1000);
+  await world.pass(100_000);
+  assert.equal(client.waiting, 0);
+});
+
+test('a POST without an answer is given up', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  device.rate = 0.001;
+  client.report(beat(tab));
+  await world.pass(5000);
+  device.rate = Infinity;
+  device.clear();
+  await world.pass(20_000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+  assert.equal(edge.posts.length, 1);
+});
+
+test('doubt does not end with the answer to a POST, even if a WebSocket opens before', async () => {
+  const { tab, client, world, edge, device } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  device.sockets = false;
+  tab.socket.end(1006, '');
+  await world.pass(10_000);
+  device.sockets = true;
+  edge.fault = () => {
+    edge.fault = () => null;
+    tab.fire('online'); // tries a WebSocket
+    return null;
+  };
+  device.latency = 10; // of what was begun before, the answer comes later
+  world.edge.delay = 500;
+  client.report(beat(tab));
+  await world.pass(200);
+  assert.equal(tab.socket.readyState, 1);
+  edge.put(elsewhere); // before anything is told
+  world.now += 10;
+  await world.pass(1000);
+  client.report(beat(tab));
+  await world.pass(2000);
+  assert.deepEqual(tab.statuses(), ['stored', 'stored', 'conflict']);
+});
+
 test('a page that comes back from the browser\'s memory reports again', async () => {
   const { tab, client, world } = await page();
   tab.fire('pagehide');

@@ -75,6 +75,7 @@ export class Device {
   latency = 20; // milliseconds
   up = true; // whether anything arrives
   sockets = true; // whether WebSockets do
+  mute = false; // whether WebSockets open, and carry nothing
   skew = 0; // of the device's clock
   slept = 0; // milliseconds that its other clock has missed
   asleep = false;
@@ -90,6 +91,11 @@ export class Device {
     const { world } = this;
     this.#free = Math.max(world.now, this.#free) + bytes / this.rate;
     world.after(this.#free - world.now + this.latency, () => this.up && act());
+  }
+
+  /** What is on its way is lost. */
+  clear() {
+    this.#free = 0;
   }
 
   async sleep(ms) {
@@ -176,6 +182,7 @@ class Socket {
 
   constructor(tab, address, protocols) {
     this.tab = tab;
+    this.push = address.search === '?push=true';
     this.token = protocols[1].slice('bearer.'.length);
     const { device } = tab;
     device.carry(600, () => {
@@ -188,18 +195,24 @@ class Socket {
     const message = JSON.parse(text);
     this.sent.push(message);
     this.unanswered = message;
-    this.tab.device.carry(Buffer.byteLength(text), () => this.readyState === 1 && this.tab.world.edge.hear(this, message, Buffer.byteLength(text)));
+    const { device, world } = this.tab;
+    device.carry(Buffer.byteLength(text), () => this.readyState === 1 && !device.mute && world.edge.hear(this, message, Buffer.byteLength(text)));
   }
 
   close() {
     this.readyState = 3;
   }
 
+  /** The edge has ended it, and the network does not: no event tells. */
+  hang() {
+    if (this.readyState === 1) this.readyState = 2;
+  }
+
   /** The edge says something. */
   say(text) {
     const { device, world } = this.tab;
     world.after(device.latency, () => {
-      if (this.readyState !== 1 || !this.tab.alive || !device.up) return;
+      if (this.readyState !== 1 || !this.tab.alive || !device.up || device.mute) return;
       this.unanswered = null;
       this.onmessage({ data: text });
     });
@@ -218,6 +231,7 @@ class Socket {
     if (this.readyState !== 0 || !this.tab.alive) return;
     this.readyState = 1;
     this.onopen();
+    if (this.push) this.say('{"push":{"resync":true}}');
   }
 }
 
@@ -231,6 +245,7 @@ export class Edge {
   stored = []; // {beat, at, before}: what changed a record
   posts = []; // messages without a WebSocket
   most = 128 << 10; // bytes of a message
+  delay = 0; // milliseconds until a POST is answered
   refused = new Set(); // tokens
   /** What goes wrong with a message: a function of it, which may return what to do instead. */
   fault = () => null;
@@ -258,13 +273,13 @@ export class Edge {
   }
 
   /** @returns {Promise<Response>} */
-  fetch(tab, address, { method, body, headers, signal, keepalive }) {
+  fetch(tab, address, { method = 'GET', body, headers, signal, keepalive }) {
     return new Promise((resolve, reject) => {
       signal?.addEventListener('abort', () => reject(new Error('aborted')));
       tab.device.carry(300 + Buffer.byteLength(body ?? ''), () => {
         if (!tab.alive && !keepalive) return;
         const answer = this.#answer(tab, method, body && JSON.parse(body), headers.Authorization.slice('Bearer '.length), Buffer.byteLength(body ?? ''));
-        this.world.after(tab.device.latency, () => (answer ? resolve(answer) : reject(new Error('no connection'))));
+        this.world.after(tab.device.latency + this.delay, () => (answer ? resolve(answer) : reject(new Error('no connection'))));
       });
     });
   }
@@ -274,6 +289,7 @@ export class Edge {
     if (method === 'GET') return response(200, { items: [] });
     this.posts.push(body);
     const wrong = this.fault(body, null, bytes);
+    if (wrong?.page) return response(wrong.page, null, wrong.headers);
     if (wrong?.error?.retry_after_ms) return response(503, {}, { 'Retry-After': String(Math.ceil(wrong.error.retry_after_ms / 1000)) });
     if (wrong?.error || wrong?.close?.[0] === 1007 || wrong?.close?.[0] === 1009) {
       if (body.heartbeats.length === 1) this.blamed.add(number(body.heartbeats[0]));
@@ -324,5 +340,5 @@ export class Edge {
 const name = ({ object }) => `${object.type}/${object.id}`;
 
 function response(status, body, headers = {}) {
-  return { status, ok: status === 200, headers: { get: (name) => headers[name] ?? null }, json: () => Promise.resolve(body) };
+  return { status, ok: status === 200, headers: { get: (name) => headers[name] ?? null }, json: () => (body ? Promise.resolve(body) : Promise.reject(new Error('no JSON'))) };
 }
