@@ -80,6 +80,8 @@ export class Outbox {
     const parsed = beats.map(parse);
     const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
     const items = parsed.flatMap(({ item }) => (item && !here.has(item.text) ? [item] : []));
+    for (const { object, beat } of [...items].reverse()) if (beat.if_match) this.#unknown(object, beat.if_match);
+    for (const { object } of items) this.#unknown(object);
     return [...refused, ...this.#add([...items, ...this.#items])];
   }
 
@@ -236,10 +238,10 @@ export class Outbox {
     return before || this.#doubted.has(object) ? (this.#known.get(object) ?? before) : undefined;
   }
 
-  /** No record is known of what was reported and never answered. @param {string} object */
-  #unknown(object) {
+  /** What was reported and not answered goes on from the record of its guard, or from none. @param {string} object @param {string} [etag] */
+  #unknown(object, etag = nothing) {
     if (this.#known.has(object)) return;
-    this.#known.set(object, nothing);
+    this.#known.set(object, etag);
     this.#doubted.set(object, this.#doubts);
   }
 

@@ -285,6 +285,52 @@ test('what was begun without a connection leaves a doubt', async () => {
   assert.deepEqual(tab.statuses(), ['stale', 'conflict']);
 });
 
+test('doubt survives a reload', async () => {
+  for (const guarded of [false, true]) {
+    const { tab, client, world, edge, device } = await page({}, guarded);
+    if (guarded) client.report(beat(tab));
+    await world.pass(1000);
+    device.up = false;
+    tab.fire('offline');
+    client.report(beat(tab, { session: 's2' }));
+    tab.fire('pagehide');
+    tab.kill();
+    await world.pass(1000);
+    edge.put(elsewhere);
+    await world.pass(1000);
+    const next = new Tab(device);
+    next.client.report(beat(tab, { session: 's3' }));
+    device.up = true;
+    next.client.connect();
+    await world.pass(5000);
+    assert.deepEqual(next.statuses(), ['stale', 'conflict']);
+    assert.equal(edge.records.get('1/100').session, 'other');
+  }
+});
+
+test('a queue goes on after a reload', async () => {
+  for (const guarded of [false, true]) {
+    const { tab, client, world, device } = await page({}, guarded);
+    if (guarded) client.report(beat(tab));
+    await world.pass(1000);
+    device.up = false;
+    tab.fire('offline');
+    for (let i = 0; i < 2; i++, world.now++) client.report(beat(tab, { session: 's2' }));
+    tab.fire('pagehide');
+    tab.kill();
+    await world.pass(1000);
+    const next = new Tab(device);
+    for (const session of ['s3', 's3', 's4']) {
+      next.client.report(beat(tab, { session }));
+      world.now++;
+    }
+    device.up = true;
+    next.client.connect();
+    await world.pass(5000);
+    assert.deepEqual(next.statuses(), Array(5).fill('stored'));
+  }
+});
+
 test('what begins without a connection is no conflict with what was before', async () => {
   const { tab, client, world, edge, device } = await page({}, false);
   edge.put(elsewhere);
