@@ -41,7 +41,8 @@ export class Outbox {
   #doubted = new Map();
   #doubts = 0; // counts when doubt began
 
-  /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number}} config */
+  /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number,
+   *   device: () => string}} config `device` names this one, for reports that do not */
   constructor(config) {
     this.#config = config;
   }
@@ -64,7 +65,7 @@ export class Outbox {
 
   /** @param {Heartbeat} beat @returns {Told[]} */
   report(beat) {
-    const { item, wrong } = parse(beat);
+    const { item, wrong } = parse(beat, this.#config.device);
     if (!item) return [refusal(beat, wrong ?? '')];
     const guard = item.beat.if_match ?? this.#guard(item.object);
     if (guard) item.beat.if_match = guard;
@@ -77,7 +78,7 @@ export class Outbox {
   /** Takes over what another page left, except what waits here too. @param {Heartbeat[]} beats @returns {Told[]} */
   adopt(beats) {
     const here = new Set(this.#items.map(({ text }) => text));
-    const parsed = beats.map(parse);
+    const parsed = beats.map((beat) => parse(beat, this.#config.device));
     const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
     const items = parsed.flatMap(({ item }) => (item && !here.has(item.text) ? [item] : []));
     for (const { object, beat } of [...items].reverse()) if (beat.if_match) this.#unknown(object, beat.if_match);
@@ -304,7 +305,7 @@ export class Outbox {
       this.#putBack(item);
       return [];
     }
-    const own = record && viewing(record) === item.viewing && (record.device ?? '') === (item.beat.device ?? '');
+    const own = record && viewing(record) === item.viewing && record.device === item.beat.device;
     if (status === 'conflict') return this.#conflict(item, result, own);
     const first = this.#known.get(item.object) === nothing && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
@@ -397,13 +398,14 @@ function refusal(heartbeat, reason) {
 /**
  * Makes a copy in which each half of a surrogate pair is U+FFFD. JSON writes such a half as
  * an escape.
- * @param {Heartbeat} beat @returns {{item?: Item, wrong?: string}}
+ * @param {Heartbeat} beat @param {() => string} device @returns {{item?: Item, wrong?: string}}
  */
-function parse(beat) {
+function parse(beat, device) {
   try {
     const text = JSON.stringify(beat).replace(/\\(?:u(d[89a-f]..)|.)/g, (all, half) => (half ? '\ufffd' : all));
     const copy = JSON.parse(text);
     if (typeof copy.object !== 'object' || copy.object === null) return { wrong: 'want an object' };
+    copy.device ||= device(); // two devices without a name are not to be taken for one
     const item = { beat: copy, text: JSON.stringify(copy), object: key(copy), viewing: viewing(copy), bytes: 0, tries: 0 };
     item.bytes = new TextEncoder().encode(item.text).length + 40; // for a guard
     if (item.bytes > most.report) return { wrong: `want at most ${most.report} bytes` };

@@ -66,8 +66,9 @@ export class Playhead extends EventTarget {
     const { random } = this.#page;
     const defaults = { url: globalThis.location?.origin, push: true, queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000 };
     this.#config = { ...defaults, ...config, random };
-    this.#outbox = new Outbox(this.#config);
-    this.#store = new Store(config.storage, config.key ?? 'playhead.outbox', random().toString(36).slice(2));
+    const name = random().toString(36).slice(2);
+    this.#store = new Store(config.storage, config.key ?? 'playhead.outbox', name);
+    this.#outbox = new Outbox({ ...this.#config, device: () => this.#store.device(`device-${name}`) });
     this.#link = new Link(this.#config, {
       opened: () => this.#opened(),
       heard: (message) => this.#heard(message),

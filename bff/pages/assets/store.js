@@ -57,6 +57,18 @@ export class Store {
     if (damaged) this.#storage?.setItem(`${this.#key}.damaged`, damaged.text);
   }
 
+  /** The name of a device that has none, the same for all who share the storage. @param {string} made by now */
+  device(made) {
+    const name = `${this.#key}.device`;
+    try {
+      const kept = this.#storage?.getItem(name);
+      if (!kept) this.#storage?.setItem(name, made);
+      return kept || made;
+    } catch {
+      return made;
+    }
+  }
+
   #names() {
     if (this.#slot === this.#key) return this.#loaded ? [] : [this.#key];
     const { length } = /** @type {Storage} */ (this.#storage);

@@ -285,6 +285,48 @@ test('what was begun without a connection leaves a doubt', async () => {
   assert.deepEqual(tab.statuses(), ['stale', 'conflict']);
 });
 
+test('two devices without names do not hide one another', async () => {
+  for (const session of ['', 'the film']) {
+    const { tab, client, world, edge } = await page();
+    const other = new Tab(new Device(world, 'phone'));
+    other.client.connect();
+    const report = (page) => page.client.report(beat(page, { session, device: undefined }));
+    report(tab);
+    await world.pass(1000);
+    tab.device.up = false;
+    tab.fire('offline');
+    await world.pass(1000);
+    report(other);
+    await world.pass(1000);
+    report(tab);
+    tab.device.up = true;
+    tab.fire('online');
+    await world.pass(20_000);
+    assert.deepEqual(tab.statuses(), ['stored', 'conflict']);
+    assert.equal(edge.records.get('1/100').position_ms, other.told[0].heartbeat.position_ms);
+    assert.equal(client.waiting, 0);
+  }
+});
+
+test('a device without a name stays the same one', async () => {
+  const { tab, client, world, edge, device } = await page();
+  const nameless = (page) => beat(page, { session: undefined, device: '' });
+  client.report(nameless(tab));
+  tab.fire('pagehide');
+  tab.kill();
+  const pages = [tab, new Tab(device), new Tab(device)];
+  for (const next of pages.slice(1)) {
+    next.client.connect();
+    world.now++;
+    next.client.report(nameless(next));
+    await world.pass(1000);
+  }
+  const names = new Set(edge.stored.map((change) => change.beat.device));
+  assert.equal(edge.stored.length, 3);
+  assert.equal(names.size, 1);
+  assert.match([...names][0], /^device-\w{6}/);
+});
+
 test('doubt survives a reload', async () => {
   for (const guarded of [false, true]) {
     const { tab, client, world, edge, device } = await page({}, guarded);

@@ -315,13 +315,13 @@ export class Edge {
 
   #fold(beat, at, granted, tab) {
     const before = this.records.get(name(beat));
-    const grant = `${beat.session} ${beat.if_match}`;
-    const repeats = before && before.session === beat.session && before.position_ms === beat.position_ms && before.device === beat.device;
+    const grant = `${viewing(beat)} ${beat.if_match}`;
+    const repeats = before && viewing(before) === viewing(beat) && before.position_ms === beat.position_ms && before.device === (beat.device ?? '');
     if (before && before.at >= at) {
       if (repeats) granted.set(name(beat), grant);
       return repeats ? 'unchanged' : 'stale';
     }
-    const matches = before && (before.etag === beat.if_match || repeats);
+    const matches = before && (before.etag === beat.if_match || (repeats && beat.session));
     if (beat.if_match && granted.get(name(beat)) !== grant && !matches) return 'conflict';
     granted.set(name(beat), grant);
     this.put(beat, at);
@@ -338,6 +338,7 @@ export class Edge {
 }
 
 const name = ({ object }) => `${object.type}/${object.id}`;
+const viewing = ({ session, device }) => session || `device/${device ?? ''}`;
 
 function response(status, body, headers = {}) {
   return { status, ok: status === 200, headers: { get: (name) => headers[name] ?? null }, json: () => (body ? Promise.resolve(body) : Promise.reject(new Error('no JSON'))) };
