@@ -1,0 +1,394 @@
+// The outbox rule by rule, as docs/clients.md has them, without a connection.
+import test from 'node:test';
+import assert from 'node:assert/strict';
+import { Outbox } from '../assets/outbox.js';
+
+const none = 'ffffffffffffffff';
+const at = (n) => new Date(1.7e12 + n * 1000).toISOString();
+
+/** An outbox, open and live unless it shall not be. */
+function outbox({ open = true, ...config } = {}) {
+  const box = new Outbox({ queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000, random: () => 1, device: () => 'tv', ...config });
+  if (open) box.opened(true);
+  return box;
+}
+
+/** The report number n; each is later than those before. */
+const beat = (n, more = {}) => ({ object: { id: '1', type: 1 }, session: 's1', device: 'tv', kind: 'progress', position_ms: n * 1000, event_time: at(n), ...more });
+const other = (n, more) => beat(n, { object: { id: `o${n}`, type: 1 }, ...more });
+const padded = (n, bytes) => other(n, { meta: { pad: 'x'.repeat(bytes) } });
+
+/** The record that a report leaves. */
+const left = (heartbeat, etag) => ({ ...heartbeat, etag });
+const elsewhere = (n, etag) => left(beat(n, { session: 'other', device: 'phone' }), etag);
+
+const stored = (heartbeat, etag) => ({ status: 'stored', record: left(heartbeat, etag) });
+const guards = (beats) => beats.map(({ if_match }) => if_match);
+const places = (beats) => beats.map(({ position_ms }) => position_ms / 1000);
+const waiting = (box) => JSON.parse(box.text);
+
+/** Sends, and has each answered by what a function of it says. */
+function answer(box, result, now = 0) {
+  return box.answered(box.next(now).map(result), now);
+}
+
+/** An outbox that knows the record 'a' of report 0, and is in doubt of it. */
+function doubtful(config) {
+  const box = outbox(config);
+  box.report(beat(0));
+  answer(box, (one) => stored(one, 'a'));
+  box.closed(1006, '', 0);
+  box.opened(true);
+  return box;
+}
+
+test('a message has 100 reports at most', () => {
+  const box = outbox();
+  for (let n = 0; n < 300; n++) box.report(other(n));
+  answer(box, (one) => stored(one, 'a'));
+  assert.equal(box.next(0).length, 100);
+});
+
+test('quick answers prove room, slow ones do not', () => {
+  const box = outbox();
+  for (let n = 0; n < 300; n++) box.report(padded(n, 800));
+  const sizes = [];
+  for (const took of [2500, 2501, 0, 0, 0]) {
+    const beats = box.next(0);
+    sizes.push(Math.round(JSON.stringify(beats).length / 1024));
+    box.answered(beats.map((one) => stored(one, 'a')), took);
+  }
+  const [first, second, third, fourth, fifth] = sizes;
+  assert.ok(first > 13 && first <= 16, String(sizes));
+  assert.ok(second > 1.8 * first && second <= 32, String(sizes));
+  assert.equal(third, second, 'a slow answer proves nothing');
+  assert.ok(fourth > 50 && fourth <= 64 && fifth <= 64, String(sizes));
+});
+
+test('a message without an answer is halved, and its half proves room again', () => {
+  const box = outbox();
+  for (let n = 0; n < 40; n++) box.report(padded(n, 800));
+  const before = box.next(0).length;
+  box.failed(0);
+  const after = box.next(1000).length;
+  assert.ok(after <= before / 2 && after >= before / 3, `${before}, then ${after}`);
+});
+
+test('after 1009 room stays below what was refused, until a report alone was to blame', () => {
+  const box = outbox();
+  for (let n = 0; n < 200; n++) box.report(padded(n, 800));
+  const all = box.next(0).length;
+  box.closed(1009, '', 0);
+  box.opened(true);
+  const half = box.next(0).length;
+  assert.ok(half <= all / 2);
+  box.answered(Array.from({ length: half }, (_, n) => stored(padded(n, 800), 'a')), 0);
+  assert.equal(box.next(0).length, half, 'it does not grow');
+  let told = [];
+  while (told.length === 0) {
+    told = box.closed(1009, 'too large', 0);
+    box.opened(true);
+    if (told.length === 0) box.next(0);
+  }
+  assert.deepEqual(told.map(({ result }) => [result.status, result.error.reason]), [['invalid', 'too large']]);
+  answer(box, (one) => stored(one, 'a'));
+  answer(box, (one) => stored(one, 'a'));
+  assert.ok(box.next(0).length > all, 'it grows again');
+});
+
+test('1007 says nothing of what fits', () => {
+  const box = outbox();
+  for (let n = 0; n < 100; n++) box.report(padded(n, 800));
+  const all = box.next(0).length;
+  box.closed(1007, '', 0);
+  box.opened(true);
+  answer(box, (one) => stored(one, 'a'));
+  answer(box, (one) => stored(one, 'a'));
+  assert.ok(box.next(0).length > all);
+});
+
+test('one that fails alone goes behind the others', () => {
+  const box = outbox();
+  for (let n = 0; n < 3; n++) box.report(other(n));
+  let now = 0;
+  while (box.next(now).length > 1) box.failed(now), now += 60_000;
+  const tries = [0, 0];
+  for (const i of [0, 1]) {
+    do tries[i]++, box.failed(now), now += 60_000; while (places(box.next(now))[0] === i);
+  }
+  assert.deepEqual(tries, [3, 3]);
+  assert.deepEqual(places(waiting(box)), [2, 0, 1]);
+});
+
+test('it rests longer and longer as long as nothing is settled', () => {
+  const box = outbox();
+  box.report(other(0));
+  const rests = [];
+  let now = 0;
+  const rest = () => {
+    const began = now;
+    while (!box.next(now)) now += 100;
+    rests.push(now - began);
+  };
+  rest();
+  for (let i = 0; i < 9; i++) {
+    if (i % 2) box.failed(now);
+    else box.answered([{ status: 'unavailable' }], now);
+    rest();
+  }
+  assert.deepEqual(rests, [0, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000, 30_000]);
+  box.answered([stored(other(0), 'a')], now);
+  box.report(other(1));
+  rest();
+  box.failed(now);
+  rest();
+  assert.deepEqual(rests.slice(-2), [0, 500], 'it begins anew');
+});
+
+test('a message of nothing that is refused is no reason to hurry', () => {
+  const box = outbox();
+  box.next(0, true);
+  box.refused(false, '', 0);
+  assert.equal(box.next(499, true), null);
+  assert.notEqual(box.next(500, true), null);
+});
+
+test('an answer that does not fit is none', () => {
+  for (const results of [[], [{}], [null], [stored(other(0), 'a'), stored(other(0), 'a')]]) {
+    const box = outbox();
+    box.report(other(0));
+    box.next(0);
+    assert.deepEqual(box.answered(results, 0), []);
+    assert.equal(box.length, 1);
+    assert.equal(box.busy, false);
+  }
+});
+
+test('what is on its way is not given up', () => {
+  const box = outbox({ queue: 3 });
+  for (let n = 0; n < 3; n++) box.report(beat(n));
+  box.next(0);
+  const told = [box.report(beat(3)), box.report(beat(4))].flat();
+  assert.deepEqual(told.map(({ heartbeat, result }) => [heartbeat.position_ms / 1000, result.status]), [[3, 'dropped'], [4, 'dropped']]);
+  assert.deepEqual(places(waiting(box)), [0, 1, 2]);
+});
+
+test('a full queue gives up the oldest of what is superfluous', () => {
+  const box = outbox({ queue: 4 });
+  for (const [n, more] of [[1, { session: 's2' }], [3], [2], [4, { kind: 'pause' }]]) box.report(beat(n, more));
+  const [{ heartbeat, result }] = box.report(beat(5, { kind: 'pause' }));
+  assert.deepEqual([heartbeat.position_ms, result.status], [3000, 'superseded']);
+  const [second] = box.report(beat(1, { kind: 'seek' }));
+  assert.deepEqual([second.heartbeat.position_ms, second.result.status], [2000, 'superseded']);
+  const [third] = box.report(beat(1, { kind: 'seek' }));
+  assert.deepEqual([third.heartbeat.session, third.result.status], ['s2', 'dropped']);
+});
+
+test('a shift is one of what is stored', () => {
+  const box = outbox();
+  box.report(beat(1, { started_at: 'no time' }));
+  box.changed = false;
+  box.shift(3_600_000);
+  assert.equal(box.changed, true);
+  assert.deepEqual([waiting(box)[0].event_time, waiting(box)[0].started_at], [at(3601), 'no time']);
+});
+
+test('a message has one guard and one viewing of an object', () => {
+  const box = doubtful();
+  box.report(beat(1));
+  box.report(other(2));
+  box.report(beat(3));
+  box.report(beat(4, { session: 's2' }));
+  box.report(other(5));
+  assert.deepEqual(places(box.next(0)), [1, 2, 3]);
+  box.answered([stored(beat(1), 'b'), stored(other(2), 'x'), stored(beat(3), 'c')], 0);
+  const beats = box.next(0);
+  assert.deepEqual(places(beats), [4, 5]);
+  assert.deepEqual(guards(beats), ['c', undefined]);
+});
+
+test('what is not guarded does not go with what is', () => {
+  const box = outbox();
+  box.report(beat(1));
+  box.next(0);
+  box.closed(1006, '', 0);
+  box.report(beat(2));
+  box.opened(true);
+  assert.deepEqual(places(box.next(0)), [1]);
+  assert.deepEqual(guards(waiting(box)), [undefined, none]);
+});
+
+test('so it is in a page that goes away', () => {
+  const box = doubtful();
+  box.report(beat(1));
+  box.report(other(2));
+  box.report(beat(3, { session: 's2' }));
+  assert.deepEqual(places(box.newest(60_000, () => true)), [2, 3]);
+  assert.deepEqual(places(box.newest(60_000, ({ session }) => session === 's1')), [1, 2]);
+  assert.deepEqual(box.newest(100, () => true), []);
+});
+
+test('an answer ends a doubt that began before the message', () => {
+  for (const [during, guard] of [[() => {}, undefined], [(box) => box.doubt(), 'b']]) {
+    const box = doubtful();
+    box.report(beat(1));
+    const beats = box.next(0);
+    during(box);
+    box.answered([stored(beats[0], 'b')], 0);
+    box.report(beat(2));
+    assert.deepEqual(guards(waiting(box)), [guard]);
+  }
+});
+
+test('doubt ends only where others are told of', () => {
+  for (const [before, after, guard] of [[true, true, undefined], [false, false, 'b'], [false, true, 'b']]) {
+    const box = doubtful();
+    box.opened(before);
+    box.report(beat(1));
+    const beats = box.next(0);
+    box.opened(after);
+    box.answered([stored(beats[0], 'b')], 0);
+    box.report(beat(2));
+    assert.deepEqual(guards(waiting(box)), [guard]);
+  }
+});
+
+test('doubt begins with what is seen without a connection', () => {
+  const box = outbox({ open: false });
+  box.seen(elsewhere(1, 'a'));
+  box.opened(true);
+  box.report(beat(2));
+  assert.deepEqual(guards(box.next(0)), ['a']);
+  box.seen(elsewhere(2, 'b'));
+  box.report(beat(3, { session: 's2' }));
+  assert.deepEqual(guards(waiting(box)), ['a', 'b'], 'behind a guarded one, from what is seen');
+});
+
+test('what is seen on a connection ends doubt', () => {
+  const box = doubtful();
+  box.seen(elsewhere(1, 'b'));
+  box.report(beat(2));
+  assert.deepEqual(guards(waiting(box)), [undefined]);
+});
+
+test('a later record of another device is not where the player is', () => {
+  const box = outbox();
+  box.report(beat(0));
+  answer(box, (one) => stored(one, 'a'));
+  box.report(beat(1));
+  answer(box, () => ({ status: 'stale', record: elsewhere(2, 'b') }));
+  box.closed(1006, '', 0);
+  box.report(beat(3));
+  assert.deepEqual(guards(waiting(box)), ['a']);
+});
+
+test('an earlier record is, unless there is doubt', () => {
+  for (const [doubt, guard] of [[false, 'b'], [true, 'a']]) {
+    const box = outbox();
+    box.report(beat(0));
+    answer(box, (one) => stored(one, 'a'));
+    box.report(beat(2));
+    box.next(0);
+    if (doubt) box.doubt();
+    box.answered([{ status: 'paused', record: elsewhere(1, 'b') }], 0);
+    box.closed(1006, '', 0);
+    box.report(beat(3));
+    assert.deepEqual(guards(waiting(box)), [guard]);
+  }
+});
+
+test('the first report of an object ends its doubt, unless the record is later', () => {
+  for (const [when, guard] of [[1, undefined], [9, none]]) {
+    const box = outbox({ open: false });
+    box.report(beat(2));
+    box.opened(true);
+    answer(box, () => ({ status: 'stored', record: elsewhere(when, 'b') }));
+    box.report(beat(3));
+    assert.deepEqual(guards(waiting(box)), [guard]);
+  }
+});
+
+test('a record of one\'s own renews the guards of its viewing, and those of the record before', () => {
+  const box = outbox();
+  box.report(beat(1, { if_match: 'a' }));
+  box.report(beat(2, { if_match: 'b' })); // the same viewing
+  box.report(beat(3, { session: 's2', if_match: 'a' })); // the same guard
+  box.report(beat(4, { session: 's2', if_match: 'b' })); // neither
+  box.report(other(5, { if_match: 'a' })); // another object
+  box.report(beat(6, { session: 's3' })); // follows the last one
+  assert.deepEqual(places(box.next(0)), [1]);
+  box.changed = false;
+  box.answered([stored(beat(1), 'c')], 0);
+  assert.equal(box.changed, true);
+  assert.deepEqual(guards(waiting(box)), ['c', 'c', 'b', 'a', 'b']);
+});
+
+test('a conflict with oneself renews, one with nothing takes the guard away', () => {
+  const box = doubtful();
+  box.report(beat(1));
+  box.report(beat(2, { session: 's2' }));
+  assert.deepEqual(answer(box, () => ({ status: 'conflict', record: left(beat(0), 'b') })), []);
+  assert.deepEqual(guards(waiting(box)), ['b', 'a']);
+  const later = doubtful();
+  later.report(beat(1));
+  later.report(beat(2, { session: 's2' }));
+  assert.deepEqual(answer(later, () => ({ status: 'conflict' })), []);
+  assert.deepEqual(guards(waiting(later)), [undefined, undefined]);
+  later.report(beat(3));
+  assert.deepEqual(guards(waiting(later)), [undefined, undefined, undefined], 'nothing is known any more');
+});
+
+test('another device of the same session is not oneself', () => {
+  const box = doubtful();
+  box.report(beat(1));
+  const told = answer(box, () => ({ status: 'conflict', record: left(beat(2, { device: 'phone' }), 'b') }));
+  assert.deepEqual(told.map(({ result }) => result.status), ['conflict']);
+});
+
+test('a conflict answers those of its viewing that went on from another record', () => {
+  const box = doubtful();
+  for (const n of [1, 2]) box.report(beat(n));
+  box.report(beat(3, { session: 's2' }));
+  box.seen(elsewhere(4, 'x')); // the user has seen it, and goes on from there
+  box.report(beat(5));
+  assert.deepEqual(guards(waiting(box)), ['a', 'a', 'a', 'x']);
+  const told = answer(box, () => ({ status: 'conflict', record: elsewhere(4, 'x') }));
+  assert.deepEqual(told.map(({ heartbeat, result }) => [heartbeat.position_ms / 1000, result.status]), [[1, 'conflict'], [2, 'conflict']]);
+  assert.deepEqual(places(waiting(box)), [3, 5]);
+});
+
+test('what is adopted is in doubt, from the newest guard', () => {
+  const box = outbox({ open: false });
+  box.adopt([beat(1), beat(2, { if_match: 'a' }), beat(3, { if_match: 'b' }), other(4)]);
+  box.report(beat(5));
+  box.report(other(4, { event_time: at(6) }));
+  assert.deepEqual(guards(waiting(box)), [undefined, 'a', 'b', undefined, 'b', none]);
+  const known = doubtful();
+  known.adopt([beat(1, { if_match: 'z' })]);
+  known.report(beat(2));
+  assert.deepEqual(guards(waiting(known)), ['z', 'a'], 'what is known stays');
+});
+
+test('what is adopted twice waits once, and in front', () => {
+  const box = outbox({ open: false });
+  box.report(beat(1));
+  box.adopt([beat(0), beat(1)]);
+  assert.deepEqual(places(waiting(box)), [0, 1]);
+  const told = box.adopt([{ no: 'object' }]);
+  assert.deepEqual(told.map(({ result }) => result.status), ['invalid']);
+});
+
+test('it says when there is something to do', () => {
+  const box = outbox({ open: false });
+  box.report(padded(1, 1000));
+  assert.equal(box.wake(), Infinity);
+  box.opened(true);
+  assert.equal(box.wake(), 0);
+  box.postponed(60_000, 100);
+  assert.equal(box.wake(), 60_600);
+  assert.equal(box.next(60_599), null);
+  const { length } = JSON.stringify(box.next(60_600));
+  assert.ok(box.wake() >= 70_600 + length && box.wake() < 71_200 + length, 'as long as 1 KB/s takes');
+  assert.equal(box.late(box.wake() - 1), false);
+  assert.equal(box.late(box.wake()), true);
+});
