@@ -80,7 +80,7 @@ export class Outbox {
     const here = new Set(this.#items.map(({ text }) => text));
     const parsed = beats.map((beat) => parse(beat, this.#config.device));
     const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
-    const items = parsed.flatMap(({ item }) => (item && !here.has(item.text) ? [item] : []));
+    const items = parsed.flatMap(({ item }) => (item && !here.has(item.text) && here.add(item.text) ? [item] : []));
     for (const { object, beat } of [...items].reverse()) if (beat.if_match) this.#unknown(object, beat.if_match);
     for (const { object } of items) this.#unknown(object);
     return [...refused, ...this.#add([...items, ...this.#items])];

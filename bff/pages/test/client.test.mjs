@@ -538,7 +538,50 @@ test('tabs share a storage', async () => {
   second.fire('pagehide');
   second.kill();
   assert.equal(new Tab(device).client.waiting, 6);
-  assert.equal(new Tab(device, { key: 'k#a' }).client.waiting, 0, 'another user');
+});
+
+test('nothing is adopted from another user', () => {
+  const device = new Device(new World(), 'tv');
+  const tabs = ['k', 'k#a'].map((key) => new Tab(device, { key }));
+  for (const tab of tabs) {
+    pile(tab, 1, 1);
+    tab.fire('pagehide');
+    tab.kill();
+  }
+  for (const key of ['k', 'k#a', 'k#b']) assert.equal(new Tab(device, { key }).client.waiting, key === 'k#b' ? 0 : 1, key);
+});
+
+test('what is adopted is removed only if it is still the same', async () => {
+  const device = new Device(new World(), 'tv');
+  const { world, storage } = device;
+  const [asleep, other] = [new Tab(device), new Tab(device)];
+  pile(asleep, 1, 1);
+  asleep.fire('pagehide');
+  const { most } = storage;
+  storage.most = 0;
+  await world.pass(30_000);
+  assert.equal(other.client.waiting, 1);
+  storage.most = most;
+  asleep.fire('pageshow', { persisted: true });
+  pile(asleep, 1, 1); // under its key, which the other one has adopted and could not remove
+  for (const tab of [other, asleep]) {
+    tab.client.leave();
+    tab.kill();
+  }
+  assert.equal(new Tab(device).client.waiting, 2, 'one of them from both');
+});
+
+test('after a sleep nobody is taken for gone who has not had time to say something', async () => {
+  const device = new Device(new World(), 'tv');
+  const { world } = device;
+  const tabs = [new Tab(device), new Tab(device)];
+  for (const tab of tabs) pile(tab, 2, 1);
+  for (const act of [() => device.sleep(1_000_000), () => void (device.skew += 3_600_000), () => void (device.skew -= 3_600_000)]) {
+    await world.pass(60_000);
+    await act();
+    await world.pass(15_500);
+    assert.deepEqual(tabs.map(({ client }) => client.waiting), [2, 2]);
+  }
 });
 
 test('a closing page sends the newest that fits', async () => {
@@ -554,6 +597,8 @@ test('a closing page sends the newest that fits', async () => {
   await world.pass(1000);
   const sizes = edge.posts.map((body) => JSON.stringify(body).length);
   assert.equal(edge.posts.length, 2);
+  const sent = edge.posts.flatMap(({ heartbeats }) => heartbeats.map(({ meta }) => meta.n));
+  assert.equal(new Set(sent).size, sent.length, 'nothing twice');
   assert.ok(sizes[0] > 50_000 && sizes[0] + sizes[1] < 64 << 10, String(sizes));
   assert.equal(edge.records.get('1/100').kind, 'stop');
   assert.equal(new Tab(device).client.waiting, 92);
@@ -632,6 +677,108 @@ test('a blocked WebSocket gives way to POST, and comes back', async () => {
   await world.pass(1000);
   assert.equal(tab.socket.readyState, 1);
   assert.equal(messages(tab).length, 1);
+});
+
+test('one connection that carries nothing is no reason for POST', async () => {
+  const { tab, client, world, edge, device } = await page({ push: false });
+  for (let i = 0; i < 3; i++) {
+    edge.fault = () => {
+      edge.fault = () => null;
+      return { silent: true };
+    };
+    client.report(beat(tab));
+    await world.pass(15_000);
+    device.sockets = false;
+    tab.socket.end(1006, '');
+    const attempts = tab.sockets.length;
+    await world.pass(5000, () => tab.sockets.length > attempts && tab.socket.readyState === 3);
+    device.sockets = true;
+    await world.pass(5000);
+    client.report(beat(tab));
+    await world.pass(1000);
+  }
+  assert.equal(client.waiting, 0);
+  assert.equal(edge.posts.length, 0);
+});
+
+test('a large message that is refused twice is no reason for POST', async () => {
+  const { tab, client, world, edge } = await page({ push: false });
+  edge.most = 1000;
+  pile(tab, 4, 700);
+  await world.pass(10_000);
+  assert.equal(client.waiting, 0);
+  assert.equal(edge.posts.length, 0);
+});
+
+test('a connection that lasted begins the back-off anew', async () => {
+  const { tab, world } = await page({ push: false });
+  for (let i = 0; i < 12; i++) {
+    await world.pass(11_000);
+    tab.socket.end(1006, '');
+    await world.pass(700);
+    assert.equal(tab.socket.readyState, 1, `at ${i}`);
+  }
+  for (let i = 0; i < 12; i++) {
+    tab.socket.end(1006, '');
+    await world.pass(700);
+  }
+  assert.equal(tab.socket.readyState, 3, 'others do not');
+});
+
+test('leave() ends a POST', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  edge.delay = 5000;
+  client.report(beat(tab));
+  await world.pass(1000);
+  client.leave();
+  const attempts = tab.sockets.length;
+  await world.pass(120_000);
+  assert.equal(tab.sockets.length, attempts);
+  assert.equal(tab.count('close'), 2, 'of the attempts before');
+  assert.equal(client.waiting, 1);
+});
+
+test('a POST whose token is refused asks for another one', async () => {
+  let good = 'first';
+  const { tab, client, world, edge, device } = await page({ token: () => good }, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  edge.refused.add('first');
+  good = 'second';
+  client.report(beat(tab));
+  await world.pass(30_000);
+  assert.equal(tab.count('unauthorized'), 1);
+  assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('what a page says within a second of its end is not in doubt, after that it is', async () => {
+  for (const [ms, guarded] of [[500, false], [1500, true]]) {
+    const { tab, client, world, device } = await page();
+    client.report(beat(tab));
+    await world.pass(1000);
+    client.leave();
+    await world.pass(ms);
+    client.report(beat(tab));
+    const [text] = device.storage.entries().map(([, kept]) => kept);
+    assert.equal(text.includes('if_match'), guarded, `after ${ms} ms`);
+  }
+});
+
+test('a page that comes back is in doubt', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  tab.fire('pagehide');
+  edge.put(elsewhere);
+  world.now += 10;
+  tab.fire('pageshow', { persisted: true });
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.equal(tab.count('conflict'), 1);
 });
 
 for (const push of [true, false]) {
