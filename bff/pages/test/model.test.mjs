@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { Device, Tab, World, dice, number } from './world.mjs';
 
 const first = Number(process.env.SEED ?? 1);
-const rounds = Number(process.env.ROUNDS ?? 8);
+const rounds = Number(process.env.ROUNDS ?? 25);
 
 test(`model, from seed ${first} on`, async (t) => {
   for (let seed = first; seed < first + rounds; seed++) {
@@ -23,7 +23,7 @@ const codes = [1000, 1001, 1002, 1003, 1005, 1006, 1007, 1008, 1009, 1011, 1012,
 
 class Round {
   log = [];
-  reports = []; // by number: {beat, at, tab, since, canGuard, poison}
+  reports = []; // by number: {at, tab, since}
   tabs = [];
   forward = false; // whether a clock was set forward by hours, which looks like sleep
 
@@ -32,6 +32,7 @@ class Round {
     this.world = new World(seed + 1e7);
     this.devices = [new Device(this.world, 'a'), new Device(this.world, 'b')];
     if (this.one(0.2)) this.devices[0].skew = -this.world.now + 60_000; // it begins in 1970
+    this.nameless = this.devices.filter(() => this.one(0.2)); // they say neither device nor session
     this.slow = this.one(0.3);
     this.queue = this.one(0.2) ? 130 : 500;
   }
@@ -51,7 +52,6 @@ class Round {
   open(device) {
     const tab = new Tab(device, { token: () => this.token(), queue: this.queue });
     tab.since = new Map(); // object: when the device lost sight of it, null for not
-    tab.hears = (object, since) => tab.since.set(object, since);
     tab.client.addEventListener('close', () => this.lost(tab));
     tab.client.addEventListener('answered', ({ detail: { heartbeat, result } }) => this.answered(tab, heartbeat, result));
     this.tabs.push(tab);
@@ -69,7 +69,7 @@ class Round {
   }
 
   answered(tab, beat, { record, status }) {
-    const own = record && record.session === beat.session;
+    const own = record && record.session === beat.session && record.device === beat.device;
     if (record && (own || status === 'conflict' || (status === 'stored' && beat.if_match))) tab.since.set(record.object.id, null);
   }
 
@@ -94,6 +94,11 @@ class Round {
     ['seen', () => this.seen()],
     ['close', () => this.pick(this.live).socket?.end(this.pick(codes), this.one(0.5) ? '; retry_after_ms=3000' : '')],
     ['offline', () => this.offline()],
+    ['hang', () => this.pick(this.live).socket?.hang()],
+    ['mute', () => void (this.pick(this.devices).mute = this.one(0.5))],
+    ['latency', () => void (this.pick(this.devices).latency = this.pick([20, 200, 900]))],
+    ['full', () => this.full()],
+    ['damage', () => this.pick(this.devices).storage.setItem(this.pick(['k', 'k#gone']), this.pick(['[1]', 'no JSON', '{"of":"k"}', 'null']))],
     ['silence', () => void (this.pick(this.devices).up = false)],
     ['back', () => this.back()],
     ['blocked', () => this.blocked()],
@@ -102,7 +107,7 @@ class Round {
     ['crash', () => this.crash()],
     ['tab', () => void (this.live.length < 4 && this.open(this.pick(this.devices)))],
     ['bfcache', () => this.bfcache()],
-    ['sleep', () => this.pick(this.devices).sleep(this.between(1000, 10_000_000))],
+    ['sleep', () => this.sleep()],
     ['clock', () => this.clock()],
     ['token', () => void (this.one(0.5) ? this.world.edge.refused.add('good') : this.world.edge.refused.clear())],
   ];
@@ -118,6 +123,7 @@ class Round {
       { error: { code: 'rate_limited', detail: '', retry_after_ms: this.between(1, 60_000) } },
       { error: { code: 'unavailable', detail: '', retry_after_ms: 1000 } },
       { error: { code: 'internal', detail: '' } },
+      { page: this.pick([200, 404, 502, 503]), headers: { 'Retry-After': this.pick(['5', 'Sun, 22 Nov 2026 00:00:00 GMT', undefined]) } },
       { unavailable: () => this.one(0.3) },
     ]);
   }
@@ -127,10 +133,11 @@ class Round {
     const id = this.pick(['x', 'y']);
     tab.session ??= `s${this.tabs.length}${this.between(0, 1e9)}`;
     if (this.one(0.1)) tab.session = `s${this.between(0, 1e9)}`;
+    const named = !this.nameless.includes(tab.device);
     for (let i = 0; i < n; i++) {
       const poison = this.one(0.01) ? this.pick(['1007', '1009', 'error']) : undefined;
       const beat = {
-        object: { id, type: 1 }, session: tab.session, device: tab.device.name, kind: this.pick(['progress', 'progress', 'pause', 'seek']),
+        object: { id, type: 1 }, ...(named && { session: tab.session, device: tab.device.name }), kind: this.pick(['progress', 'progress', 'pause', 'seek']),
         position_ms: this.reports.length * 1000, duration_ms: 1e9, event_time: new Date(this.world.now + tab.device.skew).toISOString(),
         meta: { n: String(this.reports.length), title: 'half an emoji \ud83d', pad: 'x'.repeat(this.pick([0, 300, 1200])), ...(poison && { poison }) },
       };
@@ -162,6 +169,7 @@ class Round {
   back() {
     for (const device of this.devices) {
       device.up = device.sockets = true;
+      device.mute = false;
       for (const tab of this.live) if (tab.device === device) tab.fire('online');
     }
   }
@@ -194,6 +202,22 @@ class Round {
     tab.fire('pageshow', { persisted: true });
   }
 
+  /** There is no room for a while. */
+  async full() {
+    const { storage } = this.pick(this.devices);
+    storage.most = storage.size + this.between(0, 3000);
+    this.report(this.between(1, 20));
+    await this.world.pass(this.between(0, 60_000));
+    storage.most = Infinity;
+    await this.world.pass(16_000); // until each page has kept what it has
+  }
+
+  /** A clock that is set back before a page has looked cannot be told from less sleep. */
+  async sleep() {
+    await this.pick(this.devices).sleep(this.between(1000, 10_000_000));
+    await this.world.pass(1000);
+  }
+
   async clock() {
     const device = this.pick(this.devices);
     const jump = this.pick([-3_600_000, -60_000, 3_600_000, -device.skew]);
@@ -210,6 +234,7 @@ class Round {
     edge.refused.clear();
     for (const device of this.devices) {
       device.up = true;
+      device.mute = this.one(0.1);
       device.sockets = this.one(0.8);
       device.rate = this.pick([1, 4, Infinity]);
     }

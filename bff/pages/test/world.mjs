@@ -213,7 +213,7 @@ class Socket {
     const { device, world } = this.tab;
     world.after(device.latency, () => {
       if (this.readyState !== 1 || !this.tab.alive || !device.up || device.mute) return;
-      this.unanswered = null;
+      if (!text.startsWith('{"push"')) this.unanswered = null;
       this.onmessage({ data: text });
     });
   }
@@ -260,7 +260,7 @@ export class Edge {
   hear(socket, message, bytes) {
     const wrong = this.fault(message, socket, bytes) ?? (bytes > this.most && { close: [1009, 'too large'] }) ?? null;
     if (wrong?.close && !wrong.after) return socket.end(...wrong.close);
-    if (wrong?.silent) return;
+    if (wrong?.silent || wrong?.page) return;
     if (wrong?.error) return this.#refuse(socket, message, wrong.error);
     const answer = JSON.stringify({ seq: message.seq, results: this.apply(message, socket.tab, wrong?.unavailable) });
     if (wrong?.close) return socket.end(...wrong.close);
