@@ -211,7 +211,7 @@ export class Playhead extends EventTarget {
   }
 
   #opened() {
-    this.#outbox.opened(this.#link.live);
+    this.#outbox.opened(this.#link.live && this.#config.push);
     this.#emit('open');
     if (this.#connections++ > 0) this.#resync();
     this.#send();

@@ -755,6 +755,20 @@ test('a POST whose token is refused asks for another one', async () => {
   assert.deepEqual(tab.statuses(), ['stored']);
 });
 
+test('doubt does not end where nothing is told of others', async () => {
+  const { tab, client, world, edge } = await page({ push: false });
+  client.report(beat(tab));
+  await world.pass(1000);
+  tab.socket.end(1006, '');
+  client.report(beat(tab));
+  await world.pass(5000);
+  edge.put(elsewhere);
+  world.now++;
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stored', 'stored', 'conflict']);
+});
+
 test('what a page says within a second of its end is not in doubt, after that it is', async () => {
   for (const [ms, guarded] of [[500, false], [1500, true]]) {
     const { tab, client, world, device } = await page();
