@@ -21,8 +21,8 @@ export class Link {
   #page;
   /** @type {WebSocket | null} */
   #socket = null;
-  #heard = false; // the edge has said something on it
-  #mute = false; // it was asked something and has not
+  #answers = false; // the edge does, on it
+  #mute = false; // the edge was asked, and does not
   /** @type {WebSocket | null} */
   #closing = null; // one that was seen to be
   #attempt = {}; // the newest; an older one has no say any more
@@ -59,7 +59,7 @@ export class Link {
   /** @param {any} message */
   send(message) {
     if (!this.live) return this.#post(message);
-    this.#mute = !this.#heard;
+    this.#mute = !this.#answers;
     this.#socket?.send(JSON.stringify(message));
   }
 
@@ -140,11 +140,12 @@ export class Link {
   #dial(token) {
     const address = new URL(`/v1/stream${this.#config.push ? '?push=true' : ''}`, this.#config.url);
     address.protocol = address.protocol.replace('http', 'ws');
-    const socket = this.#page.socket(address, ['playhead.v1.json', `bearer.${token}`]);
+    const socket = this.#make(address, token);
+    if (!socket) return this.#whyNot({ code: 1006, reason: 'the page must not connect' }, token);
     const mine = () => socket === this.#socket;
     let opened = 0;
     this.#socket = socket;
-    this.#heard = this.#mute = false;
+    this.#answers = this.#mute = false;
     socket.onopen = () => {
       if (!mine()) return socket.close(1000);
       opened = this.#page.elapsed();
@@ -161,6 +162,15 @@ export class Link {
     });
   }
 
+  /** @param {URL} address @param {string} token */
+  #make(address, token) {
+    try {
+      return this.#page.socket(address, ['playhead.v1.json', `bearer.${token}`]);
+    } catch {
+      return null;
+    }
+  }
+
   /** @param {string} text */
   #hear(text) {
     this.heardAt = this.#page.elapsed();
@@ -170,9 +180,12 @@ export class Link {
     } catch {
       return this.drop('no JSON');
     }
-    this.#failures = this.#blocked = 0;
-    this.#heard = true;
-    this.#mute = false;
+    this.#failures = 0;
+    if (message.seq) {
+      this.#answers = true;
+      this.#mute = false;
+    }
+    if (!this.#mute) this.#blocked = 0;
     this.#listener.heard(message);
   }
 

@@ -795,10 +795,10 @@ test('a page that comes back is in doubt', async () => {
   assert.equal(tab.count('conflict'), 1);
 });
 
-for (const push of [true, false]) {
-  test(`a WebSocket that opens and carries nothing gives way to POST, ${push ? 'with' : 'without'} pushes`, async () => {
+for (const [push, mute] of [[true, 'all'], [false, 'all'], [true, 'up']]) {
+  test(`a WebSocket that opens and carries nothing gives way to POST, push: ${push}, not carried: ${mute}`, async () => {
     const { tab, client, world, edge, device } = await page({ push }, false);
-    device.mute = true;
+    device.mute = mute;
     client.connect();
     client.report(beat(tab));
     await world.pass(40_000);
@@ -808,7 +808,7 @@ for (const push of [true, false]) {
       await world.pass(15_000);
     }
     assert.ok(client.waiting <= 1, `${client.waiting} wait`);
-    device.mute = false;
+    device.mute = '';
     await world.pass(90_000);
     const posts = edge.posts.length;
     client.report(beat(tab));
@@ -817,6 +817,40 @@ for (const push of [true, false]) {
     assert.equal(edge.posts.length, posts);
   });
 }
+
+test('pushes are a sign of life where nothing was asked', async () => {
+  const { tab, world, device } = await page();
+  for (let i = 0; i < 4; i++) {
+    device.sockets = false;
+    tab.socket.end(1006, '');
+    const attempts = tab.sockets.length;
+    await world.pass(5000, () => tab.sockets.length > attempts && tab.socket.readyState === 3);
+    device.sockets = true;
+    await world.pass(2000);
+    assert.equal(tab.socket.readyState, 1, `at ${i}`);
+  }
+});
+
+test('a WebSocket that cannot be made gives way to POST', async () => {
+  const { tab, client, world, device } = await page({}, false);
+  device.forbidden = true;
+  client.connect();
+  client.report(beat(tab));
+  await world.pass(10_000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('a device that stays in 1970 is stored in time', async () => {
+  const device = new Device(new World(), 'tv');
+  device.skew = -device.world.now + 60_000;
+  const tab = new Tab(device);
+  tab.client.report(beat(tab));
+  await device.world.pass(60_000);
+  tab.client.connect();
+  await device.world.pass(1000);
+  const [{ at }] = device.world.edge.stored;
+  assert.ok(Math.abs(device.world.now - 61_000 - at) < 100);
+});
 
 test('a WebSocket that is closing for ever is given up', async () => {
   for (const reports of [true, false]) {

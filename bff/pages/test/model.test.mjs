@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { Device, Tab, World, dice, number } from './world.mjs';
 
 const first = Number(process.env.SEED ?? 1);
-const rounds = Number(process.env.ROUNDS ?? 25);
+const rounds = Number(process.env.ROUNDS ?? 30);
 
 test(`model, from seed ${first} on`, async (t) => {
   for (let seed = first; seed < first + rounds; seed++) {
@@ -95,7 +95,7 @@ class Round {
     ['close', () => this.pick(this.live).socket?.end(this.pick(codes), this.one(0.5) ? '; retry_after_ms=3000' : '')],
     ['offline', () => this.offline()],
     ['hang', () => this.pick(this.live).socket?.hang()],
-    ['mute', () => void (this.pick(this.devices).mute = this.one(0.5))],
+    ['mute', () => void (this.pick(this.devices).mute = this.pick(['', 'up', 'all']))],
     ['latency', () => void (this.pick(this.devices).latency = this.pick([20, 200, 900]))],
     ['full', () => this.full()],
     ['damage', () => this.pick(this.devices).storage.setItem(this.pick(['k', 'k#gone']), this.pick(['[1]', 'no JSON', '{"of":"k"}', 'null']))],
@@ -169,7 +169,7 @@ class Round {
   back() {
     for (const device of this.devices) {
       device.up = device.sockets = true;
-      device.mute = false;
+      device.mute = '';
       for (const tab of this.live) if (tab.device === device) tab.fire('online');
     }
   }
@@ -234,7 +234,7 @@ class Round {
     edge.refused.clear();
     for (const device of this.devices) {
       device.up = true;
-      device.mute = this.one(0.1);
+      device.mute = this.pick(['', '', '', '', '', 'up', 'all']);
       device.sockets = this.one(0.8);
       device.rate = this.pick([1, 4, Infinity]);
     }

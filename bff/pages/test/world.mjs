@@ -75,7 +75,8 @@ export class Device {
   latency = 20; // milliseconds
   up = true; // whether anything arrives
   sockets = true; // whether WebSockets do
-  mute = false; // whether WebSockets open, and carry nothing
+  mute = ''; // what WebSockets that open do not carry: 'up' or 'all'
+  forbidden = false; // whether the page must not make any
   skew = 0; // of the device's clock
   slept = 0; // milliseconds that its other clock has missed
   asleep = false;
@@ -163,6 +164,7 @@ export class Tab {
         return () => stop();
       },
       socket: (address, protocols) => {
+        if (device.forbidden) throw new Error('forbidden');
         const socket = new Socket(tab, address, protocols);
         tab.#sockets.push(socket);
         return socket;
@@ -212,7 +214,7 @@ class Socket {
   say(text) {
     const { device, world } = this.tab;
     world.after(device.latency, () => {
-      if (this.readyState !== 1 || !this.tab.alive || !device.up || device.mute) return;
+      if (this.readyState !== 1 || !this.tab.alive || !device.up || device.mute === 'all') return;
       if (!text.startsWith('{"push"')) this.unanswered = null;
       this.onmessage({ data: text });
     });
