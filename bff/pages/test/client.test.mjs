@@ -702,12 +702,64 @@ test('one connection that carries nothing is no reason for POST', async () => {
 });
 
 test('a large message that is refused twice is no reason for POST', async () => {
-  const { tab, client, world, edge } = await page({ push: false });
-  edge.most = 1000;
-  pile(tab, 4, 700);
-  await world.pass(10_000);
+  const { tab, client, world, edge } = await page({ push: false }, false);
+  edge.most = 1500;
+  pile(tab, 30, 100);
+  client.connect();
+  await world.pass(20_000);
+  assert.ok(tab.count('close') > 2);
   assert.equal(client.waiting, 0);
   assert.equal(edge.posts.length, 0);
+});
+
+test('an edge that stops is no reason for POST', async () => {
+  const { tab, client, world, edge } = await page({ push: false });
+  edge.fault = () => ({ close: [1001, 'the edge is stopping; retry_after_ms=1000'] });
+  client.report(beat(tab));
+  await world.pass(10_000);
+  assert.ok(tab.count('close') > 4);
+  assert.equal(edge.posts.length, 0);
+});
+
+test('what carried nothing counts once', async () => {
+  const { tab, client, world, edge } = await page({ push: false });
+  edge.fault = () => ({ silent: true });
+  client.report(beat(tab));
+  await world.pass(20_000, () => tab.count('close') > 0);
+  edge.fault = () => null;
+  for (let i = 0; i < 3; i++) tab.fire('offline');
+  await world.pass(30_000);
+  assert.equal(client.waiting, 0);
+  assert.equal(edge.posts.length, 0);
+});
+
+test('a POST whose answer comes after the end of a WebSocket is not waited for', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  device.sockets = false;
+  client.connect();
+  await world.pass(10_000);
+  edge.delay = 3000;
+  client.report(beat(tab));
+  await world.pass(100);
+  device.sockets = true;
+  tab.fire('online');
+  await world.pass(500);
+  tab.socket.end(1006, '');
+  await world.pass(20_000);
+  assert.deepEqual(tab.statuses(), ['unchanged']);
+  assert.deepEqual(tab.events.filter(({ detail }) => detail?.reason === 'an answer to nothing'), []);
+});
+
+test('a page that goes away without a new token has the old one', async () => {
+  let good = 'good';
+  const { tab, client, world, edge } = await page({ token: () => good });
+  good = '';
+  tab.socket.end(1006, '');
+  await world.pass(2000);
+  client.report(beat(tab));
+  tab.fire('pagehide');
+  await world.pass(1000);
+  assert.equal(edge.stored.length, 1);
 });
 
 test('a connection that lasted begins the back-off anew', async () => {
@@ -808,6 +860,7 @@ for (const [push, mute] of [[true, 'all'], [false, 'all'], [true, 'up']]) {
       await world.pass(15_000);
     }
     assert.ok(client.waiting <= 1, `${client.waiting} wait`);
+    assert.ok(tab.sockets.length <= 14, `${tab.sockets.length} attempts`);
     device.mute = '';
     await world.pass(90_000);
     const posts = edge.posts.length;
@@ -853,11 +906,14 @@ test('a device that stays in 1970 is stored in time', async () => {
 });
 
 test('a WebSocket that is closing for ever is given up', async () => {
-  for (const reports of [true, false]) {
+  for (const reports of [5, 0]) {
     const { tab, client, world } = await page();
     tab.socket.hang();
-    if (reports) client.report(beat(tab));
-    await world.pass(30_000);
+    for (let i = 0; i < reports; i++) {
+      client.report(beat(tab));
+      await world.pass(3000);
+    }
+    await world.pass(reports > 0 ? 0 : 30_000);
     assert.equal(client.waiting, 0);
     assert.equal(tab.socket.readyState, 1);
     assert.equal(tab.count('close'), 1);

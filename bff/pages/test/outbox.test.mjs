@@ -49,6 +49,18 @@ test('a message has 100 reports at most', () => {
   assert.equal(box.next(0).length, 100);
 });
 
+test('a message has 64 KiB at most, with all guards', () => {
+  const box = doubtful();
+  for (let n = 1; n < 500; n++) box.report(beat(n, { meta: { pad: 'x'.repeat(570) } }));
+  let largest = 0;
+  for (let beats = box.next(0); beats; beats = box.next(0)) {
+    const { length } = JSON.stringify({ seq: 1, records: true, sent_at: at(0), time_zone: 'UTC', heartbeats: beats });
+    largest = Math.max(largest, length);
+    box.answered(beats.map((one) => stored(one, none)), 0);
+  }
+  assert.ok(largest > 62 << 10 && largest <= 64 << 10, String(largest));
+});
+
 test('quick answers prove room, slow ones do not', () => {
   const box = outbox();
   for (let n = 0; n < 300; n++) box.report(padded(n, 800));
@@ -173,7 +185,7 @@ test('what is on its way is not given up', () => {
 
 test('a full queue gives up the oldest of what is superfluous', () => {
   const box = outbox({ queue: 4 });
-  for (const [n, more] of [[1, { session: 's2' }], [3], [2], [4, { kind: 'pause' }]]) box.report(beat(n, more));
+  for (const [n, more] of [[1, { session: 's2' }], [3], [2], [3, { kind: 'pause' }]]) box.report(beat(n, more));
   const [{ heartbeat, result }] = box.report(beat(5, { kind: 'pause' }));
   assert.deepEqual([heartbeat.position_ms, result.status], [3000, 'superseded']);
   const [second] = box.report(beat(1, { kind: 'seek' }));
@@ -326,7 +338,8 @@ test('a conflict with oneself renews, one with nothing takes the guard away', ()
   box.report(beat(1));
   box.report(beat(2, { session: 's2' }));
   assert.deepEqual(answer(box, () => ({ status: 'conflict', record: left(beat(0), 'b') })), []);
-  assert.deepEqual(guards(waiting(box)), ['b', 'a']);
+  box.report(beat(3));
+  assert.deepEqual(guards(waiting(box)), ['b', 'a', 'b']);
   const later = doubtful();
   later.report(beat(1));
   later.report(beat(2, { session: 's2' }));
