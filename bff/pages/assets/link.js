@@ -147,14 +147,13 @@ export class Link {
     this.#socket = socket;
     this.#answers = this.#mute = false;
     socket.onopen = () => {
-      if (!mine()) return socket.close(1000);
       opened = this.#page.elapsed();
       this.#stop();
       this.#posting = false;
       this.heardAt = opened;
       this.#listener.opened();
     };
-    socket.onmessage = (e) => mine() && this.#hear(e.data);
+    socket.onmessage = (e) => mine() && this.#hear(e.data); // one that was left may still have some
     socket.onclose = (e) => mine() && this.#ended(e, opened, token);
     this.#stop = this.#page.after(this.#config.patience, () => {
       this.#ended({ code: 1006, reason: 'no connection in time' }, 0, token);
@@ -244,11 +243,11 @@ export class Link {
     const said = await answer?.json().catch(() => null); // such as the page of a proxy
     if (mine !== this.#posted) return;
     this.#posted = null;
+    if (answer) this.#failures = 0;
     if (answer?.status === 401) {
       this.leave();
       return this.#refuse(this.token);
     }
-    if (answer) this.heardAt = this.#page.elapsed();
     this.#listener.heard(answer?.ok && said ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
   }
 

@@ -572,16 +572,45 @@ test('what is adopted is removed only if it is still the same', async () => {
 });
 
 test('after a sleep nobody is taken for gone who has not had time to say something', async () => {
+  for (const counts of [true, false]) {
+    const device = new Device(new World(), 'tv');
+    const { world } = device;
+    device.counts = counts;
+    const tabs = [new Tab(device), new Tab(device)];
+    for (const tab of tabs) pile(tab, 2, 1);
+    for (const act of [() => device.sleep(1_000_000), () => void (device.skew += 3_600_000), () => void (device.skew -= 3_600_000)]) {
+      await world.pass(60_000);
+      await act();
+      await world.pass(15_500);
+      assert.deepEqual(tabs.map(({ client }) => client.waiting), [2, 2]);
+    }
+  }
+});
+
+test('a page that has left adopts nothing, and one that is back is not adopted', async () => {
   const device = new Device(new World(), 'tv');
   const { world } = device;
-  const tabs = [new Tab(device), new Tab(device)];
-  for (const tab of tabs) pile(tab, 2, 1);
-  for (const act of [() => device.sleep(1_000_000), () => void (device.skew += 3_600_000), () => void (device.skew -= 3_600_000)]) {
-    await world.pass(60_000);
-    await act();
-    await world.pass(15_500);
-    assert.deepEqual(tabs.map(({ client }) => client.waiting), [2, 2]);
-  }
+  const [left, other] = [new Tab(device), new Tab(device)];
+  pile(other, 1, 1);
+  left.fire('pagehide');
+  other.fire('pagehide');
+  other.kill();
+  await world.pass(60_000);
+  assert.equal(left.client.waiting, 0);
+  left.fire('pageshow', { persisted: true });
+  pile(left, 1, 1);
+  left.fire('pagehide');
+  left.fire('pageshow', { persisted: true });
+  assert.equal(new Tab(device).client.waiting, 1, 'of the other one only');
+});
+
+test('who has left stays away', async () => {
+  const { tab, world, client } = await page();
+  client.leave();
+  for (const type of ['offline', 'online', 'visibilitychange']) tab.fire(type);
+  await world.pass(600_000);
+  assert.equal(tab.sockets.length, 1);
+  assert.equal(tab.count('close'), 0);
 });
 
 test('a closing page sends the newest that fits', async () => {
@@ -659,18 +688,22 @@ test('pushes begin the back-off anew', async () => {
 });
 
 test('a blocked WebSocket gives way to POST, and comes back', async () => {
-  const { tab, client, world, edge, device } = await page({}, false);
+  const { tab, client, world, edge, device } = await page();
   device.sockets = false;
-  client.connect();
+  tab.socket.end(1006, '');
   client.report(beat(tab));
   await world.pass(10_000);
   assert.deepEqual(tab.statuses(), ['stored']);
   assert.equal(edge.posts.length, 1);
+  assert.equal(tab.count('resync'), 2, 'with the first connection, and as nothing was told meanwhile');
   edge.fault = ({ heartbeats }) => (heartbeats.some(({ meta }) => meta.bad) ? { error: { code: 'invalid' } } : null);
   client.report(beat(tab, { meta: { n: String(++n), bad: 'yes' } }));
   client.report(beat(tab));
   await world.pass(10_000);
   assert.deepEqual(tab.statuses().sort(), ['invalid', 'stored', 'stored']);
+  const attempts = tab.sockets.length;
+  await world.pass(90_000);
+  assert.ok(tab.sockets.length > attempts && tab.sockets.length <= attempts + 3, `${tab.sockets.length - attempts} attempts`);
   device.sockets = true;
   await world.pass(90_000);
   client.report(beat(tab));
@@ -750,6 +783,18 @@ test('a POST whose answer comes after the end of a WebSocket is not waited for',
   assert.deepEqual(tab.events.filter(({ detail }) => detail?.reason === 'an answer to nothing'), []);
 });
 
+test('an answer to a connection that was left is not heard', async () => {
+  const { tab, client, world, device } = await page();
+  device.latency = 200;
+  client.report(beat(tab));
+  await world.pass(210);
+  client.leave();
+  client.connect();
+  await world.pass(5000);
+  assert.deepEqual(tab.statuses(), ['unchanged']);
+  assert.equal(tab.count('close'), 0);
+});
+
 test('a page that goes away without a new token has the old one', async () => {
   let good = 'good';
   const { tab, client, world, edge } = await page({ token: () => good });
@@ -802,7 +847,7 @@ test('a POST whose token is refused asks for another one', async () => {
   edge.refused.add('first');
   good = 'second';
   client.report(beat(tab));
-  await world.pass(30_000);
+  await world.pass(8000);
   assert.equal(tab.count('unauthorized'), 1);
   assert.deepEqual(tab.statuses(), ['stored']);
 });

@@ -32,6 +32,7 @@ class Round {
     this.world = new World(seed + 1e7);
     this.devices = [new Device(this.world, 'a'), new Device(this.world, 'b')];
     if (this.one(0.2)) this.devices[0].skew = -this.world.now + 60_000; // it begins in 1970
+    for (const device of this.devices) device.counts = this.one(0.3);
     this.nameless = this.devices.filter(() => this.one(0.2)); // they say neither device nor session
     this.slow = this.one(0.3);
     this.queue = this.one(0.2) ? 130 : 500;

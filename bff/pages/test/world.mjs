@@ -78,7 +78,8 @@ export class Device {
   mute = ''; // what WebSockets that open do not carry: 'up' or 'all'
   forbidden = false; // whether the page must not make any
   skew = 0; // of the device's clock
-  slept = 0; // milliseconds that its other clock has missed
+  counts = false; // whether its other clock, which only goes forward, counts through sleep
+  slept = 0; // milliseconds that this one has missed
   asleep = false;
   #free = 0; // when the link has sent what it has
 
@@ -103,7 +104,7 @@ export class Device {
     this.asleep = true;
     await this.world.pass(ms);
     this.asleep = false;
-    this.slept += ms;
+    if (!this.counts) this.slept += ms;
   }
 }
 
@@ -202,7 +203,10 @@ class Socket {
   }
 
   close() {
-    this.readyState = 3;
+    if (this.readyState > 1) return;
+    const { device, world } = this.tab;
+    this.readyState = 2;
+    world.after(device.latency, () => this.end(1005, ''));
   }
 
   /** The edge has ended it, and the network does not: no event tells. */
@@ -214,7 +218,7 @@ class Socket {
   say(text) {
     const { device, world } = this.tab;
     world.after(device.latency, () => {
-      if (this.readyState !== 1 || !this.tab.alive || !device.up || device.mute === 'all') return;
+      if (![1, 2].includes(this.readyState) || !this.tab.alive || !device.up || device.mute === 'all') return;
       if (!text.startsWith('{"push"')) this.unanswered = null;
       this.onmessage({ data: text });
     });
@@ -226,7 +230,7 @@ class Socket {
     this.readyState = 3;
     const alone = this.unanswered?.heartbeats.length === 1;
     if (alone && (code === 1007 || code === 1009)) this.tab.world.edge.blamed.add(number(this.unanswered.heartbeats[0]));
-    this.onclose({ code, reason });
+    this.onclose?.({ code, reason });
   }
 
   #open() {
