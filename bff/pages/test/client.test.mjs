@@ -766,22 +766,24 @@ test('what carried nothing counts once', async () => {
   assert.equal(edge.posts.length, 0);
 });
 
-test('a POST whose answer comes after the end of a WebSocket is not waited for', async () => {
-  const { tab, client, world, edge, device } = await page({}, false);
-  device.sockets = false;
-  client.connect();
-  await world.pass(10_000);
-  edge.delay = 3000;
-  client.report(beat(tab));
-  await world.pass(100);
-  device.sockets = true;
-  tab.fire('online');
-  await world.pass(500);
-  tab.socket.end(1006, '');
-  await world.pass(20_000);
-  assert.deepEqual(tab.statuses(), ['unchanged']);
-  assert.deepEqual(tab.events.filter(({ detail }) => detail?.reason === 'an answer to nothing'), []);
-});
+for (const code of [1006, 4401]) {
+  test(`a POST whose answer comes after the end of a WebSocket by ${code} is not waited for`, async () => {
+    const { tab, client, world, edge, device } = await page({}, false);
+    device.sockets = false;
+    client.connect();
+    await world.pass(10_000);
+    edge.delay = 3000;
+    client.report(beat(tab));
+    await world.pass(100);
+    device.sockets = true;
+    tab.fire('online');
+    await world.pass(500);
+    tab.socket.end(code, '');
+    await world.pass(20_000);
+    assert.deepEqual(tab.statuses(), ['unchanged']);
+    assert.deepEqual(tab.events.filter(({ detail }) => detail?.reason === 'an answer to nothing'), []);
+  });
+}
 
 test('an answer to a connection that was left is not heard', async () => {
   const { tab, client, world, device } = await page();

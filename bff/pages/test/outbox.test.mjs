@@ -194,6 +194,15 @@ test('a full queue gives up the oldest of what is superfluous', () => {
   assert.deepEqual([third.heartbeat.session, third.result.status], ['s2', 'dropped']);
 });
 
+test('a progress says nothing beside a later report of the same position', () => {
+  for (const [position, status] of [[3000, 'superseded'], [2999, 'dropped']]) {
+    const box = outbox({ queue: 1 });
+    box.report(beat(3));
+    const [{ heartbeat, result }] = box.report(beat(4, { kind: 'pause', position_ms: position }));
+    assert.deepEqual([heartbeat.kind, result.status], ['progress', status]);
+  }
+});
+
 test('a shift is one of what is stored', () => {
   const box = outbox();
   box.report(beat(1, { started_at: 'no time' }));
