@@ -854,6 +854,33 @@ test('a POST whose token is refused asks for another one', async () => {
   assert.deepEqual(tab.statuses(), ['stored']);
 });
 
+test('doubt does not end before the edge tells of others', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  edge.watching = 3000;
+  tab.socket.end(1006, '');
+  client.report(beat(tab));
+  await world.pass(1000);
+  edge.put(elsewhere);
+  world.now++;
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stored', 'stored', 'conflict']);
+});
+
+test('doubt begins where the edge may have missed something', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  edge.put(elsewhere);
+  tab.socket.say('{"push":{"resync":true}}');
+  await world.pass(100);
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stored', 'conflict']);
+});
+
 test('doubt does not end where nothing is told of others', async () => {
   const { tab, client, world, edge } = await page({ push: false });
   client.report(beat(tab));

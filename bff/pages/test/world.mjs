@@ -237,7 +237,8 @@ class Socket {
     if (this.readyState !== 0 || !this.tab.alive) return;
     this.readyState = 1;
     this.onopen();
-    if (this.push) this.say('{"push":{"resync":true}}');
+    const { world } = this.tab;
+    if (this.push) world.after(world.edge.watching, () => this.say('{"push":{"resync":true}}'));
   }
 }
 
@@ -252,6 +253,7 @@ export class Edge {
   posts = []; // messages without a WebSocket
   most = 128 << 10; // bytes of a message
   delay = 0; // milliseconds until a POST is answered
+  watching = 0; // milliseconds from a connection until nothing can be missed on it
   refused = new Set(); // tokens
   /** What goes wrong with a message: a function of it, which may return what to do instead. */
   fault = () => null;
