@@ -248,7 +248,7 @@ export class Link {
       this.leave();
       return this.#refuse(this.token);
     }
-    this.#listener.heard(answer?.ok && said ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
+    this.#listener.heard(answer?.ok ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
   }
 
   /** Nobody waits for the answer to a POST any more. */

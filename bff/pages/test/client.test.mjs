@@ -604,6 +604,19 @@ test('a page that has left adopts nothing, and one that is back is not adopted',
   assert.equal(new Tab(device).client.waiting, 1, 'of the other one only');
 });
 
+test('what a page leaves a second time is adopted, too', async () => {
+  const device = new Device(new World(), 'tv');
+  const { world } = device;
+  const [back, other] = [new Tab(device), new Tab(device)];
+  for (const waits of [1, 2]) {
+    pile(back, 1, 1);
+    back.fire('pagehide');
+    await world.pass(30_000);
+    assert.equal(other.client.waiting, waits);
+    if (waits === 1) back.fire('pageshow', { persisted: true });
+  }
+});
+
 test('who has left stays away', async () => {
   const { tab, world, client } = await page();
   client.leave();
