@@ -7,8 +7,8 @@ import (
 )
 
 // TestClient runs playhead.js in Node: what it does case by case, and a model that breaks
-// everything at random from a seed of its own. SEED and ROUNDS in the environment repeat one, or
-// go on for longer.
+// everything at random, from the same seeds every time. SEED and ROUNDS in the environment go on
+// from others, and for longer.
 func TestClient(t *testing.T) {
 	files, err := filepath.Glob("test/*.test.mjs")
 	if err != nil || len(files) < 2 {

@@ -192,6 +192,7 @@ export class Link {
   #ended(e, opened, token) {
     this.#stop();
     this.#socket = null;
+    if (opened) this.#forget();
     if (opened && this.#page.elapsed() - opened > 10_000) this.#failures = 0;
     if (e.code === 4401) this.#refuse(token);
     else if (opened) this.#lost(e, hint(e.reason));
@@ -203,7 +204,6 @@ export class Link {
     const large = e.code === 1007 || e.code === 1009; // the edge said something of the message
     if (this.#mute && !large && asked === undefined) this.#blocked++;
     this.#mute = false;
-    this.#forget();
     this.#retry(e, asked, this.#blocked < blocks ? 0 : this.#config.maxWait);
     this.#fallBack();
   }
@@ -248,7 +248,7 @@ export class Link {
       this.leave();
       return this.#refuse(this.token);
     }
-    this.#listener.heard(answer?.ok && said ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
+    this.#listener.heard(answer?.ok ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
   }
 
   /** Nobody waits for the answer to a POST any more. */

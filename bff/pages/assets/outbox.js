@@ -108,10 +108,15 @@ export class Outbox {
 
   // The connection's events.
 
-  /** @param {boolean} live whether what happens elsewhere is told on it */
-  opened(live) {
+  opened() {
     this.#open = true;
-    this.#live = live;
+    this.#live = false;
+  }
+
+  /** From now on what happens elsewhere is told on it. What happened before may have been missed. */
+  told() {
+    this.#live = true;
+    this.doubt();
   }
 
   /**
@@ -292,10 +297,11 @@ export class Outbox {
     this.#rest = now + (0.5 + random() / 2) * Math.min(minWait * 2 ** Math.min(this.#idle++, 16), maxWait);
   }
 
-  /** @param {Item} item */
+  /** Lets others go first, if it still waits. @param {Item} item */
   #putBack(item) {
     item.tries = 0;
-    this.#items = [...this.#items.filter((other) => other !== item), item];
+    const others = this.#items.filter((other) => other !== item);
+    if (others.length < this.#items.length) this.#items = [...others, item];
   }
 
   /** @param {Item} item @param {Result} result @param {{live: boolean, doubt: number}} sent when it was @returns {Told[]} */

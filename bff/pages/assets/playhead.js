@@ -211,7 +211,7 @@ export class Playhead extends EventTarget {
   }
 
   #opened() {
-    this.#outbox.opened(this.#link.live && this.#config.push);
+    this.#outbox.opened();
     this.#emit('open');
     if (this.#connections++ > 0) this.#resync();
     this.#send();
@@ -261,7 +261,9 @@ export class Playhead extends EventTarget {
   /** @param {{items?: any[], removed?: any[], resync?: boolean}} push */
   #pushed({ items = [], removed = [], resync }) {
     if (items.length + removed.length > 0) this.#emit('push', { items, removed });
-    if (resync) this.#resync();
+    if (!resync) return;
+    this.#outbox.told();
+    this.#resync();
   }
 
   /** @param {{code: string, detail: string, retry_after_ms?: number}} error */

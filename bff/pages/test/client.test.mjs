@@ -604,6 +604,19 @@ test('a page that has left adopts nothing, and one that is back is not adopted',
   assert.equal(new Tab(device).client.waiting, 1, 'of the other one only');
 });
 
+test('what a page leaves a second time is adopted, too', async () => {
+  const device = new Device(new World(), 'tv');
+  const { world } = device;
+  const [back, other] = [new Tab(device), new Tab(device)];
+  for (const waits of [1, 2]) {
+    pile(back, 1, 1);
+    back.fire('pagehide');
+    await world.pass(30_000);
+    assert.equal(other.client.waiting, waits);
+    if (waits === 1) back.fire('pageshow', { persisted: true });
+  }
+});
+
 test('who has left stays away', async () => {
   const { tab, world, client } = await page();
   client.leave();
@@ -766,22 +779,24 @@ test('what carried nothing counts once', async () => {
   assert.equal(edge.posts.length, 0);
 });
 
-test('a POST whose answer comes after the end of a WebSocket is not waited for', async () => {
-  const { tab, client, world, edge, device } = await page({}, false);
-  device.sockets = false;
-  client.connect();
-  await world.pass(10_000);
-  edge.delay = 3000;
-  client.report(beat(tab));
-  await world.pass(100);
-  device.sockets = true;
-  tab.fire('online');
-  await world.pass(500);
-  tab.socket.end(1006, '');
-  await world.pass(20_000);
-  assert.deepEqual(tab.statuses(), ['unchanged']);
-  assert.deepEqual(tab.events.filter(({ detail }) => detail?.reason === 'an answer to nothing'), []);
-});
+for (const code of [1006, 4401]) {
+  test(`a POST whose answer comes after the end of a WebSocket by ${code} is not waited for`, async () => {
+    const { tab, client, world, edge, device } = await page({}, false);
+    device.sockets = false;
+    client.connect();
+    await world.pass(10_000);
+    edge.delay = 3000;
+    client.report(beat(tab));
+    await world.pass(100);
+    device.sockets = true;
+    tab.fire('online');
+    await world.pass(500);
+    tab.socket.end(code, '');
+    await world.pass(20_000);
+    assert.deepEqual(tab.statuses(), ['unchanged']);
+    assert.deepEqual(tab.events.filter(({ detail }) => detail?.reason === 'an answer to nothing'), []);
+  });
+}
 
 test('an answer to a connection that was left is not heard', async () => {
   const { tab, client, world, device } = await page();
@@ -850,6 +865,33 @@ test('a POST whose token is refused asks for another one', async () => {
   await world.pass(8000);
   assert.equal(tab.count('unauthorized'), 1);
   assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('doubt does not end before the edge tells of others', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  edge.watching = 3000;
+  tab.socket.end(1006, '');
+  client.report(beat(tab));
+  await world.pass(1000);
+  edge.put(elsewhere);
+  world.now++;
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stored', 'stored', 'conflict']);
+});
+
+test('doubt begins where the edge may have missed something', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  edge.put(elsewhere);
+  tab.socket.say('{"push":{"resync":true}}');
+  await world.pass(100);
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.deepEqual(tab.statuses(), ['stored', 'conflict']);
 });
 
 test('doubt does not end where nothing is told of others', async () => {

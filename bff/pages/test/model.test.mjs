@@ -98,6 +98,7 @@ class Round {
     ['hang', () => this.pick(this.live).socket?.hang()],
     ['mute', () => void (this.pick(this.devices).mute = this.pick(['', 'up', 'all']))],
     ['latency', () => void (this.pick(this.devices).latency = this.pick([20, 200, 900]))],
+    ['watching', () => void (this.world.edge.watching = this.pick([0, 0, 3000, 60_000]))],
     ['full', () => this.full()],
     ['damage', () => this.pick(this.devices).storage.setItem(this.pick(['k', 'k#gone']), this.pick(['[1]', 'no JSON', '{"of":"k"}', 'null']))],
     ['silence', () => void (this.pick(this.devices).up = false)],

@@ -9,8 +9,14 @@ const at = (n) => new Date(1.7e12 + n * 1000).toISOString();
 /** An outbox, open and live unless it shall not be. */
 function outbox({ open = true, ...config } = {}) {
   const box = new Outbox({ queue: 500, patience: 10_000, minWait: 500, maxWait: 30_000, random: () => 1, device: () => 'tv', ...config });
-  if (open) box.opened(true);
+  if (open) connect(box);
   return box;
+}
+
+/** Has it connected, and told what others do. */
+function connect(box) {
+  box.opened();
+  box.told();
 }
 
 /** The report number n; each is later than those before. */
@@ -38,7 +44,7 @@ function doubtful(config) {
   box.report(beat(0));
   answer(box, (one) => stored(one, 'a'));
   box.closed(1006, '', 0);
-  box.opened(true);
+  connect(box);
   return box;
 }
 
@@ -91,7 +97,7 @@ test('after 1009 room stays below what was refused, until a report alone was to 
   for (let n = 0; n < 200; n++) box.report(padded(n, 800));
   const all = box.next(0).length;
   box.closed(1009, '', 0);
-  box.opened(true);
+  connect(box);
   const half = box.next(0).length;
   assert.ok(half <= all / 2);
   box.answered(Array.from({ length: half }, (_, n) => stored(padded(n, 800), 'a')), 0);
@@ -99,7 +105,7 @@ test('after 1009 room stays below what was refused, until a report alone was to 
   let told = [];
   for (let i = 0; i < 20 && told.length === 0; i++) {
     told = box.closed(1009, 'too large', 0);
-    box.opened(true);
+    connect(box);
     if (told.length === 0) box.next(0);
   }
   assert.deepEqual(told.map(({ result }) => [result.status, result.error.reason]), [['invalid', 'too large']]);
@@ -113,7 +119,7 @@ test('1007 says nothing of what fits', () => {
   for (let n = 0; n < 100; n++) box.report(padded(n, 800));
   const all = box.next(0).length;
   box.closed(1007, '', 0);
-  box.opened(true);
+  connect(box);
   answer(box, (one) => stored(one, 'a'));
   answer(box, (one) => stored(one, 'a'));
   assert.ok(box.next(0).length > all);
@@ -194,6 +200,15 @@ test('a full queue gives up the oldest of what is superfluous', () => {
   assert.deepEqual([third.heartbeat.session, third.result.status], ['s2', 'dropped']);
 });
 
+test('a progress says nothing beside a later report of the same position', () => {
+  for (const [position, status] of [[3000, 'superseded'], [2999, 'dropped']]) {
+    const box = outbox({ queue: 1 });
+    box.report(beat(3));
+    const [{ heartbeat, result }] = box.report(beat(4, { kind: 'pause', position_ms: position }));
+    assert.deepEqual([heartbeat.kind, result.status], ['progress', status]);
+  }
+});
+
 test('a shift is one of what is stored', () => {
   const box = outbox();
   box.report(beat(1, { started_at: 'no time' }));
@@ -223,7 +238,7 @@ test('what is not guarded does not go with what is', () => {
   box.next(0);
   box.closed(1006, '', 0);
   box.report(beat(2));
-  box.opened(true);
+  connect(box);
   assert.deepEqual(places(box.next(0)), [1]);
   assert.deepEqual(guards(waiting(box)), [undefined, none]);
 });
@@ -251,22 +266,24 @@ test('an answer ends a doubt that began before the message', () => {
 });
 
 test('doubt ends only where others are told of', () => {
-  for (const [before, after, guard] of [[true, true, undefined], [false, false, 'b'], [false, true, 'b']]) {
+  for (const [before, after, guard] of [[true, false, undefined], [false, false, 'b'], [false, true, 'b'], [true, true, 'b']]) {
     const box = doubtful();
-    box.opened(before);
+    box.opened();
+    if (before) box.told();
     box.report(beat(1));
     const beats = box.next(0);
-    box.opened(after);
+    if (after) box.told(); // something may have been missed
     box.answered([stored(beats[0], 'b')], 0);
     box.report(beat(2));
     assert.deepEqual(guards(waiting(box)), [guard]);
   }
 });
 
-test('doubt begins with what is seen without a connection', () => {
+test('doubt begins with what is seen before one is told of others', () => {
   const box = outbox({ open: false });
+  box.opened();
   box.seen(elsewhere(1, 'a'));
-  box.opened(true);
+  connect(box);
   box.report(beat(2));
   assert.deepEqual(guards(box.next(0)), ['a']);
   box.seen(elsewhere(2, 'b'));
@@ -311,7 +328,7 @@ test('the first report of an object ends its doubt, unless the record is later',
   for (const [when, guard] of [[1, undefined], [9, none]]) {
     const box = outbox({ open: false });
     box.report(beat(2));
-    box.opened(true);
+    connect(box);
     answer(box, () => ({ status: 'stored', record: elsewhere(when, 'b') }));
     box.report(beat(3));
     assert.deepEqual(guards(waiting(box)), [guard]);
@@ -368,6 +385,15 @@ test('a conflict answers those of its viewing that went on from another record',
   assert.deepEqual(places(waiting(box)), [3, 5]);
 });
 
+test('what was told is not put back', () => {
+  const box = doubtful();
+  for (const n of [1, 2]) box.report(beat(n));
+  box.next(0);
+  const told = box.answered([{ status: 'conflict', record: elsewhere(4, 'x') }, { status: 'unavailable' }], 0);
+  assert.deepEqual(told.map(({ result }) => result.status), ['conflict', 'conflict']);
+  assert.equal(box.length, 0);
+});
+
 test('what is adopted is in doubt, from the newest guard', () => {
   const box = outbox({ open: false });
   box.adopt([beat(1), beat(2, { if_match: 'a' }), beat(3, { if_match: 'b' }), other(4)]);
@@ -393,7 +419,7 @@ test('it says when there is something to do', () => {
   const box = outbox({ open: false });
   box.report(padded(1, 1000));
   assert.equal(box.wake(), Infinity);
-  box.opened(true);
+  connect(box);
   assert.equal(box.wake(), 0);
   box.postponed(60_000, 100);
   assert.equal(box.wake(), 60_600);

@@ -54,18 +54,23 @@ const turn = () => new Promise(setImmediate); // all promises that can go on hav
 /** A storage that lists its keys, as the browsers' do. */
 export class Storage {
   most = Infinity; // characters
+  size = 0;
   #texts = new Map();
   get length() { return this.#texts.size; }
   key(i) { return [...this.#texts.keys()][i] ?? null; }
   getItem(name) { return this.#texts.get(name) ?? null; }
   setItem(name, text) {
-    const before = this.#texts.has(name) ? name.length + this.#texts.get(name).length : 0;
-    if (this.size - before + name.length + text.length > this.most) throw new Error('full');
+    const size = this.size - this.#takes(name) + name.length + text.length;
+    if (size > this.most) throw new Error('full');
     this.#texts.set(name, String(text));
+    this.size = size;
   }
-  removeItem(name) { this.#texts.delete(name); }
+  removeItem(name) {
+    this.size -= this.#takes(name);
+    this.#texts.delete(name);
+  }
   entries() { return [...this.#texts]; }
-  get size() { return this.entries().reduce((sum, entry) => sum + entry.join('').length, 0); }
+  #takes(name) { return this.#texts.has(name) ? name.length + this.#texts.get(name).length : 0; }
 }
 
 /** What the pages of one device share. */
@@ -237,7 +242,8 @@ class Socket {
     if (this.readyState !== 0 || !this.tab.alive) return;
     this.readyState = 1;
     this.onopen();
-    if (this.push) this.say('{"push":{"resync":true}}');
+    const { world } = this.tab;
+    if (this.push) world.after(world.edge.watching, () => this.say('{"push":{"resync":true}}'));
   }
 }
 
@@ -252,6 +258,7 @@ export class Edge {
   posts = []; // messages without a WebSocket
   most = 128 << 10; // bytes of a message
   delay = 0; // milliseconds until a POST is answered
+  watching = 0; // milliseconds from a connection until nothing can be missed on it
   refused = new Set(); // tokens
   /** What goes wrong with a message: a function of it, which may return what to do instead. */
   fault = () => null;
