@@ -30,8 +30,9 @@ type Config struct {
 	// Token returns a token that is valid now. It is asked for every connection, one call
 	// at a time, and may take as long as Patience.
 	Token func(context.Context) (string, error)
-	// Unauthorized, when set, is told that the edge refused a token, from the goroutine of
-	// Run. The client asks for another token some seconds later.
+	// Unauthorized, when set, is told that the edge refused a token, once for each, from the
+	// goroutine of Run. The client asks for another one, which may be the same, after 5 s and
+	// later and later.
 	Unauthorized func(error)
 	// Answered is told what became of a heartbeat, once: from the goroutine of Run, or from
 	// that of Report where the queue is full.
@@ -51,7 +52,8 @@ type Config struct {
 	NoRecords bool
 	// Queue is how many heartbeats are kept at most (default 1,000, never less than 200).
 	Queue int
-	// Patience is how long the edge may take to connect or to answer (default 10 s).
+	// Patience is how long the edge may take to connect or to answer (default 10 s). What
+	// cannot be made smaller has as much longer as it takes at 1 KB/s.
 	Patience time.Duration
 	// MinWait and MaxWait bound the time until the next attempt, which doubles with every
 	// one that fails and of which a random part is waited (defaults 500 ms and 30 s). Where
@@ -93,9 +95,12 @@ type Client struct {
 	wake chan struct{} // capacity 1: there is something to send
 
 	// Of the goroutine of Run.
-	token chan granted // the answer of a call of Token that is under way, nil for none
-	mute  int          // WebSockets in a row on which nothing was heard
-	day   uint32       // today in the user's zone, as 20261121, 0 when not known
+	token   chan granted // the answer of a call of Token that is under way, nil for none
+	refused string       // the token that the edge refused last
+	mute    int          // WebSockets in a row on which nothing was heard
+	rest    time.Time    // until then nothing is sent, whatever the connection
+	idle    int          // messages in a row of which nothing was answered
+	day     uint32       // today in the user's zone, as 20261121, 0 when not known
 
 	mu     sync.Mutex
 	outbox *outbox
@@ -114,7 +119,7 @@ func New(cfg Config) (*Client, error) {
 	cfg.defaults()
 	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), empty: make(chan struct{})}
 	close(c.empty)
-	c.outbox = newOutbox(max(cfg.Queue, 2*maxBatch), cfg.Patience)
+	c.outbox = newOutbox(max(cfg.Queue, 2*maxBatch), cfg.Patience, !cfg.NoRecords)
 	return c, nil
 }
 
@@ -210,7 +215,7 @@ func (c *Client) slept(elapsed time.Duration) bool {
 	passed := elapsed - c.tick
 	c.tick = elapsed
 	if passed > maxTick {
-		c.outbox.doubt()
+		c.outbox.loseSight()
 	}
 	return passed > maxTick
 }

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ type shelf struct {
 	record *historyv1.Item // nil where there is none
 	reqs   []*historyv1.ApplyRequest
 	lost   func() // is called when the next message is stored
+	delay  time.Duration
 	today  uint32
 	met    bool // whether the user was seen today
 }
@@ -28,7 +30,7 @@ func (s *shelf) apply(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
 	defer s.mu.Unlock()
 	s.reqs = append(s.reqs, req)
 	resp := &historyv1.ApplyResponse{}
-	granted := "" // the viewing that knew the record
+	var granted maker // whose viewing knew the record
 	for _, h := range req.Heartbeats {
 		resp.Statuses = append(resp.Statuses, s.put(h, &granted))
 		if h.Day != nil && h.Day.Known != s.today {
@@ -53,33 +55,40 @@ func (s *shelf) apply(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
 	return resp
 }
 
-func (s *shelf) put(h *historyv1.Heartbeat, granted *string) historyv1.Status {
-	r := s.record
+// maker is who made a record.
+type maker struct{ session, device string }
+
+func (s *shelf) put(h *historyv1.Heartbeat, granted *maker) historyv1.Status {
+	r, by := s.record, maker{h.Session, h.Device}
 	switch {
-	case r != nil && h.EventTimeMs == r.EventTimeMs && h.Session == r.Session:
-		*granted = h.Session
+	case h.ObjectId != "film":
+		return historyv1.Status_STATUS_STORED
+	case r != nil && h.EventTimeMs == r.EventTimeMs && by == (maker{r.Session, r.Device}):
+		*granted = by
 		return historyv1.Status_STATUS_UNCHANGED
 	case r != nil && h.EventTimeMs <= r.EventTimeMs:
 		return historyv1.Status_STATUS_STALE
-	case h.IfMatch != 0 && *granted != h.Session && (r == nil || r.Etag != h.IfMatch):
+	case h.IfMatch != 0 && *granted != by && (r == nil || r.Etag != h.IfMatch):
 		return historyv1.Status_STATUS_CONFLICT
 	case h.IfMatch != 0:
-		*granted = h.Session
+		*granted = by
 	}
 	s.record = &historyv1.Item{
 		Object: &historyv1.Object{Id: h.ObjectId, Type: h.ObjectType}, EventTimeMs: h.EventTimeMs, PositionMs: h.PositionMs,
-		Session: h.Session, Etag: uint64(h.EventTimeMs)<<8 + uint64(h.PositionMs), //nolint:gosec // neither is negative
+		Session: h.Session, Device: h.Device, Etag: uint64(h.EventTimeMs)<<8 + uint64(h.PositionMs), //nolint:gosec // neither is negative
 	}
 	return historyv1.Status_STATUS_STORED
 }
 
 // other is what another device does.
-func (s *shelf) other(position int64) *historyv1.Item {
-	var none string
+func (s *shelf) other(position int64) *historyv1.Item { return s.another("there", position) }
+
+func (s *shelf) another(session string, position int64) *historyv1.Item {
+	var none maker
 	time.Sleep(time.Millisecond) // of the bubble
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.put(&historyv1.Heartbeat{ObjectId: "film", ObjectType: 1, Session: "there", PositionMs: position, EventTimeMs: time.Now().UnixMilli()}, &none)
+	s.put(&historyv1.Heartbeat{ObjectId: "film", ObjectType: 1, Session: session, Device: "tv", PositionMs: position, EventTimeMs: time.Now().UnixMilli()}, &none)
 	return s.record
 }
 
@@ -195,11 +204,16 @@ func TestGuards(t *testing.T) {
 			w.asleep.Store(int64(time.Hour))
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
-		{"the device was there all the time", func(w *world) {
-			time.Sleep(10 * time.Minute) // of the bubble
+		{"the session goes on on another device", func(w *world) {
+			w.away(true)
+			w.shelf.another("here", 3000)
+			w.film("here", 2)
+			w.away(false)
+		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
+		{"nobody tells of others", func(w *world) {
 			w.shelf.other(3000)
 			w.film("here", 2)
-		}, []string{"1 STORED", "2 STORED"}, 2},
+		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, client.Config{}, func(w *world) {
@@ -209,17 +223,175 @@ func TestGuards(t *testing.T) {
 				w.flush(time.Minute)
 				tt.play(w)
 				w.flush(10 * time.Minute)
-				var got []string
-				for _, a := range w.answers {
-					got = append(got, fmt.Sprint(a.Heartbeat.PositionMs, " ", a.Status.String()[len("STATUS_"):]))
-				}
-				if !slices.Equal(got, tt.want) || w.shelf.record.GetPositionMs() != tt.at {
-					t.Errorf("told %v, want %v; the record is at %d, want %d", got, tt.want, w.shelf.record.GetPositionMs(), tt.at)
-				}
+				w.finds(tt.want, tt.at)
 				_ = stop()
 			})
 		})
 	}
+}
+
+// finds compares what was told, "position status", and where the record is.
+func (w *world) finds(want []string, at int64) {
+	w.Helper()
+	var got []string
+	for _, a := range w.answers {
+		if a.Heartbeat.ObjectId != "film" {
+			continue
+		}
+		got = append(got, fmt.Sprint(a.Heartbeat.PositionMs, " ", a.Status.String()[len("STATUS_"):]))
+	}
+	if !slices.Equal(got, want) || w.shelf.record.GetPositionMs() != at {
+		w.Errorf("told %v, want %v; the record is at %d, want %d", got, want, w.shelf.record.GetPositionMs(), at)
+	}
+}
+
+// A client that is told of what others do needs no guard, unless it was away.
+func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		play func(*world)
+		want []string
+		at   int64
+	}{
+		{"there all the time", func(w *world) {
+			time.Sleep(10 * time.Minute) // of the bubble
+			w.shelf.other(3000)
+			w.film("here", 2)
+		}, []string{"1 STORED", "2 STORED"}, 2},
+		{"there again, and nobody was meanwhile", func(w *world) {
+			w.away(true)
+			w.film("here", 2)
+			w.away(false)
+			w.flush(time.Minute)
+			w.shelf.other(3000)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
+		{"there again, and somebody was before it asked", func(w *world) {
+			w.away(true)
+			w.away(false)
+			time.Sleep(time.Minute) // of the bubble
+			w.shelf.other(3000)
+			w.film("here", 2)
+		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
+		{"the user decides there", func(w *world) {
+			w.away(true)
+			w.shelf.other(3000)
+			w.film("here", 2)
+			w.away(false)
+			w.flush(time.Minute)
+			w.client.Seen(w.shelf.record)
+			w.shelf.other(4000)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 CONFLICT", "3 STORED"}, 3},
+		{"the user decides while reports from before wait", func(w *world) {
+			w.away(true)
+			w.film("here", 2)
+			other := w.shelf.other(3000)
+			w.away(false)
+			time.Sleep(10 * time.Second) // of the bubble
+			w.client.Seen(other)
+			w.film("here", 4)
+		}, []string{"1 STORED", "2 STALE", "4 STORED"}, 4},
+		{"it sleeps while a message is on its way", func(w *world) {
+			w.shelf.delay = 5 * time.Second
+			w.film("here", 2)
+			time.Sleep(time.Second) // of the bubble
+			w.asleep.Store(int64(time.Hour))
+			w.report("another") // which finds that it slept
+			w.flush(time.Minute)
+			w.shelf.other(3000)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 STORED", "3 CONFLICT"}, 3000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
+				w.shelf = &shelf{}
+				stop := w.run()
+				w.film("here", 1)
+				w.flush(time.Minute)
+				tt.play(w)
+				w.flush(10 * time.Minute)
+				w.finds(tt.want, tt.at)
+				_ = stop()
+			})
+		})
+	}
+}
+
+// Who never had an answer goes on from no record: the first report says where the player
+// is, those behind it are in conflict with whoever came after it.
+func TestNoRecordThatIsKnown(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		play func(*world)
+		want []string
+		at   int64
+	}{
+		{"begun offline, and nobody was there", func(w *world) {
+			w.film("here", 1)
+			w.film("here", 2)
+		}, []string{"1 STORED", "2 STORED"}, 2},
+		{"begun offline, and somebody was there before", func(w *world) {
+			w.shelf.other(3000)
+			w.film("here", 1)
+			w.film("here", 2)
+		}, []string{"1 STORED", "2 STORED"}, 2},
+		{"begun offline, and somebody came", func(w *world) {
+			w.film("here", 1)
+			w.shelf.other(3000)
+			w.film("here", 2)
+		}, []string{"1 STALE", "2 CONFLICT"}, 3000},
+		{"the first answer is lost, and nobody came", func(w *world) {
+			w.cutBeforeTheFirstAnswer()
+			w.film("here", 2)
+		}, []string{"1 UNCHANGED", "2 STORED"}, 2},
+		{"the first answer is lost, and somebody came", func(w *world) {
+			w.cutBeforeTheFirstAnswer()
+			w.shelf.other(3000)
+			w.film("here", 2)
+		}, []string{"1 STALE", "2 CONFLICT"}, 3000},
+	} {
+		for _, cfg := range []client.Config{{}, {Changed: func(*historyv1.Change) {}}} {
+			t.Run(tt.name, func(t *testing.T) {
+				bubble(t, cfg, func(w *world) {
+					w.shelf = &shelf{}
+					w.away(true)
+					stop := w.run()
+					tt.play(w)
+					w.away(false)
+					w.flush(time.Minute)
+					w.finds(tt.want, tt.at)
+					_ = stop()
+				})
+			})
+		}
+	}
+}
+
+func (w *world) cutBeforeTheFirstAnswer() {
+	w.shelf.lost = func() { w.refuse(503); w.door.Cut() }
+	w.away(false)
+	time.Sleep(10 * time.Second) // of the bubble, to connect
+	w.film("here", 1)
+	time.Sleep(time.Second) // of the bubble
+}
+
+// Nothing is told of others in the answers to requests: the guard stays.
+func TestGuardsOfRequests(t *testing.T) {
+	bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
+		w.shelf, w.post = &shelf{}, w.upload
+		w.refuse(http.StatusUpgradeRequired)
+		stop := w.run()
+		for n := range int64(3) {
+			w.film("here", n+1)
+			w.flush(time.Minute)
+		}
+		w.shelf.other(3000)
+		w.film("here", 4)
+		w.flush(time.Minute)
+		w.finds([]string{"1 STORED", "2 STORED", "3 STORED", "4 CONFLICT"}, 3000)
+		_ = stop()
+	})
 }
 
 // A record that was read before there was a connection guards what follows.

@@ -23,18 +23,40 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// A token that is refused is asked for again some seconds later.
+// A refused token is told of once, and tried again some seconds later and later.
 func TestATokenThatBecomesValid(t *testing.T) {
 	var told []error
-	bubble(t, client.Config{Unauthorized: func(err error) { told = append(told, err) }}, func(w *world) {
+	var text string
+	cfg := client.Config{
+		Unauthorized: func(err error) { told = append(told, err) },
+		Token:        func(context.Context) (string, error) { return text, nil },
+	}
+	bubble(t, cfg, func(w *world) {
+		text, _ = w.token(w.Context()) // never fails
 		w.refuse(401)
 		stop := w.run()
 		w.report("1")
 		time.Sleep(4 * time.Second) // of the bubble
+		if n := len(w.connections()); n != 1 {
+			w.Errorf("%d attempts in 4 s", n)
+		}
+		time.Sleep(3 * time.Minute) // of the bubble
+		if n := len(w.connections()); n < 6 || n > 20 {
+			w.Errorf("%d attempts in 3 minutes", n)
+		}
 		w.refuse(0)
-		w.flush(10 * time.Second)
-		if n := len(w.connections()); n > 4 || len(told) != n-1 || !errors.Is(told[0], client.ErrUnauthorized) {
-			w.Errorf("%d connections, told %v", n, told)
+		w.flush(40 * time.Second)
+		if len(told) != 1 || !errors.Is(told[0], client.ErrUnauthorized) {
+			w.Errorf("told %v", told)
+		}
+		w.refuse(401)
+		w.door.Cut()
+		time.Sleep(time.Second) // of the bubble
+		w.life = 2 * time.Hour
+		text, _ = w.token(w.Context()) // another one, which never fails
+		time.Sleep(time.Minute)        // of the bubble
+		if len(told) != 2 {
+			w.Errorf("told %v of two tokens", told)
 		}
 		_ = stop()
 	})
@@ -94,6 +116,92 @@ func TestWaitsAsLongAsAsked(t *testing.T) {
 				if n := len(w.connections()); n != 2 {
 					w.Errorf("%d connections after", n)
 				}
+				_ = stop()
+			})
+		})
+	}
+}
+
+// served is an edge that says to each message what answer does, nil for nothing.
+func served(answer func(*historyv1.StreamRequest) *historyv1.StreamResponse) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}})
+		if err != nil {
+			return
+		}
+		defer conn.CloseNow() //nolint:errcheck // it has ended
+		for {
+			_, text, err := conn.Read(context.Background())
+			if err != nil {
+				return
+			}
+			var req historyv1.StreamRequest
+			if proto.Unmarshal(text, &req) != nil {
+				return
+			}
+			if resp := answer(&req); resp != nil {
+				resp.Sequence = req.Sequence
+				text, _ := proto.Marshal(resp) // never fails
+				_ = conn.Write(context.Background(), websocket.MessageBinary, text)
+			}
+		}
+	}
+}
+
+func stored(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+	return &historyv1.StreamResponse{Result: &historyv1.ApplyResponse{Statuses: all(req.Heartbeats, historyv1.Status_STATUS_STORED)}}
+}
+
+func failed(code historyv1.StreamErrorCode, after time.Duration) *historyv1.StreamResponse {
+	return &historyv1.StreamResponse{Error: &historyv1.StreamError{Code: code, RetryAfterMs: after.Milliseconds()}}
+}
+
+// What the edge asks for holds although the connection breaks meanwhile.
+func TestWaitsAsAskedOnTheNextConnection(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		var times []time.Time
+		w.behind(served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+			if times = append(times, time.Now()); len(times) == 1 {
+				return failed(historyv1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE, 5*time.Minute)
+			}
+			return stored(req)
+		}), nil)
+		stop := w.run()
+		w.report("1")
+		time.Sleep(time.Second) // of the bubble
+		w.door.Cut()
+		time.Sleep(time.Minute) // of the bubble
+		w.door.Cut()
+		w.flush(10 * time.Minute)
+		if gap := times[1].Sub(times[0]); len(times) != 2 || gap < 5*time.Minute || gap > 5*time.Minute+5*time.Second {
+			w.Errorf("sent at %v", times)
+		}
+		_ = stop()
+	})
+}
+
+// An error that does not say when to come back has the client come back later and later,
+// with less.
+func TestErrorsThatDoNotSayWhen(t *testing.T) {
+	for _, code := range []historyv1.StreamErrorCode{3, 4, 5, 6} {
+		t.Run(code.String(), func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				var sizes []int
+				w.behind(served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+					if sizes = append(sizes, len(req.Heartbeats)); w.client.Dropped() == 0 && len(sizes) < 40 {
+						return failed(code, 0)
+					}
+					return stored(req)
+				}), nil)
+				for i := range 64 {
+					w.report(fmt.Sprint(i))
+				}
+				stop := w.run()
+				time.Sleep(5 * time.Minute) // of the bubble
+				if n := len(sizes); n < 15 || n > 38 || sizes[0] != 64 || sizes[1] > 32 || sizes[6] != 1 {
+					w.Errorf("%d messages in 5 minutes, of %v", n, sizes)
+				}
+				w.flush(time.Hour)
 				_ = stop()
 			})
 		})
@@ -343,6 +451,37 @@ func TestLinks(t *testing.T) {
 				_ = stop()
 			})
 		})
+	}
+}
+
+// One large report gets through wherever the link carries 1 KB/s, however it goes.
+func TestALargeReportOnASlowLink(t *testing.T) {
+	for _, patience := range []time.Duration{time.Second, 10 * time.Second} {
+		for _, post := range []bool{false, true} {
+			t.Run(fmt.Sprint(patience, post), func(t *testing.T) {
+				bubble(t, client.Config{Patience: patience}, func(w *world) {
+					if post {
+						w.post = w.upload
+						w.refuse(http.StatusUpgradeRequired)
+					}
+					w.behind(nil, func(conn net.Conn) net.Conn { return &slowConn{conn, 1100} })
+					for _, text := range []string{"x", "<", "\x01"} {
+						h := beat(text)
+						h.ObjectId, h.Meta = "large", map[string]string{"title": strings.Repeat(text, 3900)}
+						if err := w.client.Report(h); err != nil {
+							w.Fatal(err)
+						}
+						w.report("small")
+					}
+					stop := w.run()
+					w.flush(5 * time.Minute)
+					if len(w.answered) != 6 {
+						w.Errorf("answered %v", w.answered)
+					}
+					_ = stop()
+				})
+			})
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -13,10 +14,12 @@ const (
 	maxBatch  = 100      // heartbeats
 	maxRoom   = 64 << 10 // bytes
 	firstRoom = 16 << 10
-	minRoom   = 1 << 10
-	patient   = 5  // failures in a row before the edge may be the one that fails
+	maxTries  = 3  // messages that a heartbeat was alone in, before the others go first
 	overhead  = 16 // bytes that a heartbeat needs in a message besides its own, at most, with an etag
 )
+
+// noRecord is the etag of no record.
+const noRecord = math.MaxUint64
 
 // item is a heartbeat that the edge has not answered.
 type item struct {
@@ -24,6 +27,7 @@ type item struct {
 	size  int       // bytes
 	zero  time.Time // what the clock that gave its times showed when nothing had elapsed
 	guard uint64    // as it was sent
+	tries int       // messages that it was alone in and that were not answered
 }
 
 type object struct {
@@ -53,7 +57,7 @@ func viewingOf(o object, session, device string) viewing {
 // known is what the device knows of a record.
 type known struct {
 	etag  uint64
-	doubt bool   // others may have changed it unseen
+	doubt int    // since which loss of sight others may have changed the record, 0 for none
 	noted uint64 // in the order of notes
 }
 
@@ -61,46 +65,73 @@ type known struct {
 // which of them make the next message. The first ones may be on their way. It is a state
 // machine that is told of events and knows no time; its methods need a lock.
 //
-//	report  -> waiting
-//	next    -> the first ones are on their way
-//	settle  -> those that are answered go, the others wait
-//	refuse  -> half of them is the next message, until one that is alone is dropped
-//	fail    -> all wait, and the next message is smaller
+//	report    -> waiting
+//	next      -> the first ones are on their way
+//	settle    -> those that are answered go, the others wait behind the rest
+//	postpone  -> all wait
+//	fail      -> all wait, and the next message has half the bytes
+//	refuse    -> the same, until one that is alone is dropped
+//
+// The guard of a heartbeat is its IfMatch, the etag of the record that it goes on from. One
+// that is reported in doubt is guarded by the known etag. Doubt begins with each loss of
+// sight: when a connection ends, or the device slept. An answer to a message that was sent
+// after that ends it, where the device is told of what happens from then on.
 type outbox struct {
 	limit    int           // heartbeats, and records that are known
 	patience time.Duration // for an answer
+	guarding bool          // also what the caller says nothing of
 
-	items    []*item
-	sent     int // of them, on their way
-	size     int // of those, in bytes
-	dropped  int
-	room     int // bytes of a message
-	ceiling  int // what room grows to
-	suspects int // the first so many hold one that the edge does not take
-	failures int // messages in a row that were not answered
+	items   []*item
+	sent    int // of them, on their way
+	size    int // of those, in bytes
+	losses  int // of sight, as many as there were when they were sent
+	dropped int
+	room    int // bytes of a message
+	ceiling int // what room grows to
 
-	connected bool
-	known     map[object]*known
-	notes     uint64
+	watching bool // the device is told of what happens elsewhere
+	lost     int  // how often it lost sight of that
+	known    map[object]*known
+	notes    uint64
 }
 
-func newOutbox(limit int, patience time.Duration) *outbox {
-	return &outbox{limit: limit, patience: patience, room: firstRoom, ceiling: maxRoom, known: make(map[object]*known)}
+func newOutbox(limit int, patience time.Duration, guarding bool) *outbox {
+	return &outbox{
+		limit: limit, patience: patience, guarding: guarding, room: firstRoom, ceiling: maxRoom, lost: 1, known: make(map[object]*known),
+	}
 }
 
 // report takes a heartbeat in and returns the one that had to make room for it, if any.
 func (o *outbox) report(it *item) (dropped []Answer) {
-	switch k := o.known[it.object()]; {
+	obj := it.object()
+	switch k := o.known[obj]; {
 	case it.IfMatch != 0: // the caller is in doubt, which holds for the reports that follow
-		o.note(it.object(), it.IfMatch, true)
-	case k != nil && k.doubt:
+		o.note(obj, it.IfMatch, o.lost)
+	case k != nil && (k.doubt != 0 || o.guarded(obj)):
 		it.IfMatch = k.etag
 	}
 	if len(o.items) >= o.limit {
 		dropped = o.shed()
 	}
 	o.items = append(o.items, it)
+	if !o.watching {
+		o.unknown(obj)
+	}
 	return dropped
+}
+
+// guarded reports whether a guarded heartbeat of an object waits. Those behind it need a
+// guard as well.
+func (o *outbox) guarded(obj object) bool {
+	return slices.ContainsFunc(o.items, func(it *item) bool { return it.IfMatch != 0 && it.object() == obj })
+}
+
+// unknown is told that an object was reported and its record is not in sight. If none is
+// known, the reports that follow go on from none.
+func (o *outbox) unknown(obj object) {
+	if o.guarding && o.known[obj] == nil {
+		o.note(obj, noRecord, o.lost)
+	}
 }
 
 // shed makes room for one. A progress tells nothing beside a later report of the same
@@ -118,9 +149,6 @@ func (o *outbox) shed() []Answer {
 	}
 	it := o.items[victim]
 	o.items = slices.Delete(o.items, victim, victim+1)
-	if victim < o.suspects {
-		o.suspects--
-	}
 	if status == historyv1.Status_STATUS_UNSPECIFIED {
 		o.dropped++
 	}
@@ -130,10 +158,10 @@ func (o *outbox) shed() []Answer {
 // next returns the heartbeats of the next message, none when nothing waits. They have been
 // reported under the same setting of the clock, whose zero is returned.
 func (o *outbox) next() (beats []*historyv1.Heartbeat, zero time.Time) {
-	o.size = 0
+	o.size, o.losses = 0, o.lost
 	last := make(map[object]*item)
 	for i, it := range o.items {
-		if i > 0 && (i >= o.most() || o.size+it.size > o.room || reset(it.zero, o.items[0].zero) || clash(last[it.object()], it)) {
+		if i > 0 && (i >= maxBatch || o.size+it.size > o.room || reset(it.zero, o.items[0].zero) || clash(last[it.object()], it)) {
 			break
 		}
 		last[it.object()], it.guard = it, it.IfMatch
@@ -146,23 +174,14 @@ func (o *outbox) next() (beats []*historyv1.Heartbeat, zero time.Time) {
 	return beats, zero
 }
 
-// most is how many heartbeats may go: half of those that hold one that the edge does not
-// take, or as many as a message may have.
-func (o *outbox) most() int {
-	if o.suspects > 0 {
-		return max(1, o.suspects/2)
-	}
-	return maxBatch
-}
-
 // reset reports whether somebody has set the clock between two zeros.
 func reset(a, b time.Time) bool { return a.Sub(b).Abs() > time.Second }
 
 // clash reports whether a heartbeat must wait for the answer to the one before it of the
-// same object: its guard is the record as that one leaves it. In one message only those
-// of the same viewing with the same guard follow each other.
+// same object. The edge looks at all guards with the record as it was before the message,
+// and so a message has of one object those of one viewing with one guard, or without any.
 func clash(before, it *item) bool {
-	return before != nil && it.IfMatch != 0 && (before.IfMatch != it.IfMatch || before.viewing() != it.viewing())
+	return before != nil && (before.IfMatch != it.IfMatch || it.IfMatch != 0 && before.viewing() != it.viewing())
 }
 
 // settle takes in the answer to the message that is on its way, which came after so long.
@@ -170,23 +189,17 @@ func clash(before, it *item) bool {
 func (o *outbox) settle(resp *historyv1.ApplyResponse, took time.Duration) (answers []Answer, again int) {
 	sent, rest := o.items[:o.sent], o.items[o.sent:]
 	var left []*item
-	var mine []object // whose records are the player's own
 	for i, it := range sent {
-		a := answer(it, resp, i)
-		if own(it, a) {
-			o.follow(it.object(), a.Record.Etag)
-			mine = append(mine, it.object())
-		}
-		if o.done(it, a) {
+		if a := answer(it, resp, i); o.done(it, a) {
 			answers = append(answers, a)
 		} else {
 			left = append(left, it)
 		}
 	}
-	o.items, o.sent = slices.Concat(left, rest), 0
-	o.suspects, o.failures = max(0, o.suspects-len(answers)), 0
-	o.trust(mine)
-	o.pace(took)
+	o.items, o.sent = slices.Concat(rest, left), 0
+	if took <= o.patience/4 {
+		o.room = min(max(o.room, 2*o.size), o.ceiling)
+	}
 	return answers, len(left)
 }
 
@@ -203,32 +216,14 @@ func answer(it *item, resp *historyv1.ApplyResponse, i int) Answer {
 	return a
 }
 
-// own reports whether the viewing of a heartbeat made the record of its answer.
-func own(it *item, a Answer) bool {
-	return a.Record != nil && viewingOf(it.object(), a.Record.Session, a.Record.Device) == it.viewing()
-}
-
-// follow notes a record of the player's own, which is what the reports that wait go on
-// from.
-func (o *outbox) follow(obj object, etag uint64) {
-	k := o.known[obj]
-	o.note(obj, etag, k != nil && k.doubt)
-	o.guard(obj, etag)
-}
-
-// guard changes the guards of an object's heartbeats, 0 for none.
-func (o *outbox) guard(obj object, etag uint64) {
-	for _, it := range o.items {
-		if it.IfMatch != 0 && it.object() == obj {
-			it.IfMatch = etag
-		}
-	}
-}
-
 // done reports whether a heartbeat is answered. One in conflict with a record of its own
 // viewing goes again, guarded by that record: an answer was lost. One whose record is gone
 // goes again without a guard.
 func (o *outbox) done(it *item, a Answer) bool {
+	own := own(it, a.Record)
+	if own {
+		o.follow(it, a.Record.Etag)
+	}
 	switch {
 	case a.Status == historyv1.Status_STATUS_UNAVAILABLE:
 		return false
@@ -236,60 +231,74 @@ func (o *outbox) done(it *item, a Answer) bool {
 		return true
 	case a.Record == nil:
 		delete(o.known, it.object())
-		o.guard(it.object(), 0)
+		o.renew(it.object(), 0, func(*item) bool { return true })
 		return false
-	case own(it, a):
+	case own:
 		return false
 	}
-	o.note(it.object(), it.guard, true) // until the player has seen the record
+	if k := o.known[it.object()]; k == nil || k.etag == it.guard {
+		o.note(it.object(), it.guard, o.lost) // until the player has seen the record
+	}
 	return true
 }
 
-// trust ends the doubt about the player's own records, where no guarded report waits.
-func (o *outbox) trust(mine []object) {
+// own reports whether the viewing of a heartbeat made a record, on the same device.
+func own(it *item, r *historyv1.Item) bool {
+	return r != nil && r.Session == it.Session && r.Device == it.Device
+}
+
+// follow takes note of the record that a heartbeat has left, which its viewing goes on
+// from, and whoever went on from the record before.
+func (o *outbox) follow(it *item, etag uint64) {
+	obj, k := it.object(), known{doubt: o.lost}
+	if before := o.known[obj]; before != nil {
+		k = *before
+	}
+	o.renew(obj, etag, func(other *item) bool {
+		return other.viewing() == it.viewing() || other.IfMatch == k.etag || other.IfMatch == it.guard
+	})
+	switch {
+	case !o.watching:
+		k.doubt = o.lost
+	case k.doubt <= o.losses:
+		k.doubt = 0
+	}
+	o.note(obj, etag, k.doubt)
+}
+
+// renew changes the guards of some of an object's guarded heartbeats, 0 for none.
+func (o *outbox) renew(obj object, etag uint64, which func(*item) bool) {
 	for _, it := range o.items {
-		if it.IfMatch != 0 {
-			mine = slices.DeleteFunc(mine, func(obj object) bool { return obj == it.object() })
+		if it.IfMatch != 0 && it.object() == obj && which(it) {
+			it.IfMatch = etag
 		}
 	}
-	for _, obj := range mine {
-		o.known[obj].doubt = false
-	}
 }
 
-// pace makes messages larger as long as they are answered quickly, and smaller before they
-// are not answered in time.
-func (o *outbox) pace(took time.Duration) {
-	switch {
-	case took > o.patience/2:
-		o.shrink()
-	case took < o.patience/4 && o.size >= o.room/2:
-		o.room = min(2*o.room, o.ceiling)
+// halve makes the next message smaller than the one that was on its way, and returns what
+// that had.
+func (o *outbox) halve() []*item {
+	sent := o.items[:o.sent]
+	if o.sent > 0 {
+		o.room = min(o.room, (o.size+1)/2)
 	}
+	o.sent = 0
+	return sent
 }
-
-func (o *outbox) shrink() { o.room = max(minRoom, min(o.room, o.size)/2) }
 
 // refuse is told that the edge will never take the message that is on its way. Half of it
 // is next, and so on, until the heartbeat is found that is to blame.
 func (o *outbox) refuse(reason string, tooLarge bool) []Answer {
-	sent := o.items[:o.sent]
-	o.sent = 0
-	if len(sent) == 0 {
-		return nil
-	}
-	if tooLarge {
-		o.shrink()
+	sent := o.halve()
+	if tooLarge && len(sent) > 0 {
 		o.ceiling = o.room
 	}
-	if len(sent) > 1 {
-		o.suspects = len(sent)
+	if len(sent) != 1 {
 		return nil
 	}
-	it := sent[0]
-	o.items, o.suspects = o.items[1:], 0
+	o.items, o.room, o.ceiling = o.items[1:], firstRoom, maxRoom
 	return []Answer{{
-		Heartbeat: it.Heartbeat, Status: historyv1.Status_STATUS_INVALID, Refusal: &historyv1.Refusal{Reason: reason},
+		Heartbeat: sent[0].Heartbeat, Status: historyv1.Status_STATUS_INVALID, Refusal: &historyv1.Refusal{Reason: reason},
 	}}
 }
 
@@ -297,48 +306,54 @@ func (o *outbox) refuse(reason string, tooLarge bool) []Answer {
 func (o *outbox) postpone() { o.sent = 0 }
 
 // fail is told that the message that is on its way, if any, was not answered. A heartbeat
-// that the edge fails on does not hold up the others: it is searched for, and goes last.
-func (o *outbox) fail(broken bool) {
-	n := o.sent
-	o.sent = 0
-	if n == 0 {
+// that is alone, again and again, does not hold up the others.
+func (o *outbox) fail() {
+	sent := o.halve()
+	if len(sent) != 1 {
 		return
 	}
-	o.shrink()
-	o.failures++
-	if !broken && o.failures < patient {
-		return
-	}
-	o.suspects = n
-	if n == 1 {
-		o.items, o.suspects = append(o.items[1:], o.items[0]), 0
+	if it := sent[0]; it.tries+1 < maxTries {
+		it.tries++
+	} else {
+		it.tries = 0
+		o.items = append(o.items[1:], it)
 	}
 }
 
-// opened and closed are told of the connection.
-func (o *outbox) opened() { o.connected = true }
+// opened and closed are told of the connection, and whether the device is told on it of
+// what happens elsewhere.
+func (o *outbox) opened(watching bool) { o.watching = watching }
 
 func (o *outbox) closed() {
-	o.connected, o.sent = false, 0
-	o.doubt()
+	o.watching, o.sent = false, 0
+	o.loseSight()
 }
 
-// doubt is told that others may have changed what is known.
-func (o *outbox) doubt() {
+// loseSight is told that others may have changed unseen what is known.
+func (o *outbox) loseSight() {
+	o.lost++
+	for _, it := range o.items {
+		o.unknown(it.object())
+	}
 	for _, k := range o.known {
-		k.doubt = true
+		k.doubt = o.lost
 	}
 }
 
 // seen is told what record the player goes on from.
 func (o *outbox) seen(record *historyv1.Item) {
-	if record.GetEtag() != 0 {
-		o.note(object{record.GetObject().GetId(), record.GetObject().GetType()}, record.Etag, !o.connected)
+	if record.GetEtag() == 0 {
+		return
 	}
+	doubt := o.lost
+	if o.watching {
+		doubt = 0
+	}
+	o.note(object{record.GetObject().GetId(), record.GetObject().GetType()}, record.Etag, doubt)
 }
 
 // note keeps what is known of a record; of too many the one noted longest ago goes.
-func (o *outbox) note(obj object, etag uint64, doubt bool) {
+func (o *outbox) note(obj object, etag uint64, doubt int) {
 	o.notes++
 	o.known[obj] = &known{etag, doubt, o.notes}
 	if len(o.known) <= o.limit {

@@ -37,29 +37,15 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 		}
 	}
 	c.cfg.Logger.Info("no WebSocket", "err", why)
-	c.opened()
+	c.opened(false)
 	err = c.send(life, p)
-	if p.heard == nobody { // no message is to blame for that
-		c.unheard(errors.Is(err, errSlow))
-	}
 	c.closed(err)
 	return p.heard, err
 }
 
-func (c *Client) unheard(slow bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if slow {
-		c.outbox.shrink()
-	}
-	c.outbox.postpone()
-}
-
 // probe asks whether requests get through.
 func (p *poster) probe(life context.Context) error {
-	patient, cancel := context.WithTimeoutCause(life, p.cfg.Patience, errSlow)
-	defer cancel()
-	_, err := p.exchange(patient, &historyv1.StreamRequest{SentAtMs: time.Now().UnixMilli()})
+	_, err := p.exchange(life, &historyv1.StreamRequest{SentAtMs: time.Now().UnixMilli()})
 	return err
 }
 
@@ -71,11 +57,13 @@ func final(r *refusal, err error) error {
 	return err
 }
 
-func (p *poster) exchange(ctx context.Context, req *historyv1.StreamRequest) (*historyv1.StreamResponse, error) {
+func (p *poster) exchange(life context.Context, req *historyv1.StreamRequest) (*historyv1.StreamResponse, error) {
 	body, err := json.Marshal(p.upload(req))
 	if err != nil {
 		return nil, fmt.Errorf("post: %w", err)
 	}
+	ctx, cancel := p.patient(life, len(req.Heartbeats), len(body)+len(p.token)+headers)
+	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.cfg.URL+"/v1/heartbeats", bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("post: %w", err)
@@ -100,12 +88,14 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 		http.StatusRequestEntityTooLarge: historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE,
 		http.StatusUnprocessableEntity:   historyv1.StreamErrorCode_STREAM_ERROR_CODE_INVALID,
 		http.StatusTooManyRequests:       historyv1.StreamErrorCode_STREAM_ERROR_CODE_RATE_LIMITED,
+		http.StatusInternalServerError:   historyv1.StreamErrorCode_STREAM_ERROR_CODE_INTERNAL,
 		http.StatusServiceUnavailable:    historyv1.StreamErrorCode_STREAM_ERROR_CODE_UNAVAILABLE,
+		http.StatusGatewayTimeout:        historyv1.StreamErrorCode_STREAM_ERROR_CODE_TIMEOUT,
 	}
 	if resp.StatusCode == http.StatusOK {
 		var reply reply
 		if err := json.Unmarshal(text, &reply); err != nil {
-			return nil, fmt.Errorf("post: %w: %w", errBroken, err)
+			return nil, fmt.Errorf("post: %w", err)
 		}
 		p.heard = news
 		return &historyv1.StreamResponse{Result: reply.result()}, nil
@@ -114,20 +104,12 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 	_ = json.Unmarshal(text, &problem) // a proxy's has none
 	refusal := refused(resp, fmt.Errorf("post: %s: %s", resp.Status, problem.Detail))
 	code, known := codes[resp.StatusCode]
-	switch {
-	case resp.StatusCode == http.StatusInternalServerError:
-		return nil, fmt.Errorf("%w: %w", errBroken, refusal)
-	case !known:
+	if !known {
 		return nil, refusal
 	}
-	e := &historyv1.StreamError{Code: code, Detail: problem.Detail}
-	if after := refusal.after; code >= historyv1.StreamErrorCode_STREAM_ERROR_CODE_RATE_LIMITED {
-		if after == 0 {
-			return nil, refusal
-		}
-		e.RetryAfterMs = after.Milliseconds()
-	}
-	return &historyv1.StreamResponse{Error: e}, nil
+	return &historyv1.StreamResponse{Error: &historyv1.StreamError{
+		Code: code, Detail: problem.Detail, RetryAfterMs: refusal.after.Milliseconds(),
+	}}, nil
 }
 
 // upload is the body of POST /v1/heartbeats.

@@ -18,9 +18,15 @@ import (
 const (
 	longest  = time.Hour        // that the edge may send a client away for
 	lasting  = 10 * time.Second // a connection that was there so long has not failed
-	unproved = 2 * time.Second  // before a refused token is asked for again, at least
+	unproved = 5 * time.Second  // before a refused token is asked for again, at least
 	byPost   = 2 * time.Minute  // of requests, before a WebSocket is tried again
 	muteMost = 2                // WebSockets in a row on which nothing was heard, before requests are tried
+)
+
+// Of the slowest link that everything gets through.
+const (
+	slowest = 1000    // bytes a second
+	headers = 1 << 10 // bytes of a request besides the token and the body, at most
 )
 
 // Run sends what is reported until ctx is done. Who wants all of it answered calls
@@ -34,8 +40,6 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		case errors.Is(err, ErrRefused):
 			return err
-		case errors.Is(err, ErrUnauthorized):
-			c.cfg.Unauthorized(err)
 		}
 		if heard == news || heard == somebody && time.Since(began) > lasting {
 			failures = 0
@@ -54,12 +58,22 @@ const (
 )
 
 // attempt connects and sends until the connection ends. It says what was heard, and why
-// the connection ended. Where WebSockets do not get through it sends requests.
+// the connection ended.
 func (c *Client) attempt(ctx context.Context) (heard int, err error) {
 	token, err := c.grant(ctx)
 	if err != nil {
 		return nobody, err
 	}
+	heard, err = c.connect(ctx, token)
+	if errors.Is(err, ErrUnauthorized) && token != c.refused {
+		c.refused = token
+		c.cfg.Unauthorized(err)
+	}
+	return heard, err
+}
+
+// connect sends requests where WebSockets do not get through.
+func (c *Client) connect(ctx context.Context, token string) (heard int, err error) {
 	heard, err = c.overWebSocket(ctx, token)
 	refused, answered := errors.AsType[*refusal](err)
 	if c.mute++; heard >= somebody || answered || websocket.CloseStatus(err) != -1 {
@@ -71,9 +85,7 @@ func (c *Client) attempt(ctx context.Context) (heard int, err error) {
 	return heard, err
 }
 
-// wait is how long to stay away: as long as the edge asked for, or a random part of
-// what doubles with every failure, so that those who lost the same edge do not all
-// come at once.
+// wait is how long to stay away: as long as the edge asked for, or [Client.backoff].
 func (c *Client) wait(err error, failures int) time.Duration {
 	if refused, ok := errors.AsType[*refusal](err); ok && refused.after > 0 {
 		return refused.after + rand.N(c.cfg.MinWait)
@@ -84,11 +96,16 @@ func (c *Client) wait(err error, failures int) time.Duration {
 			return milliseconds(ms) + rand.N(c.cfg.MinWait)
 		}
 	}
-	wait := rand.N(min(c.cfg.MinWait<<min(failures, 16), c.cfg.MaxWait))
 	if errors.Is(err, ErrUnauthorized) {
-		return unproved + wait
+		return unproved + c.backoff(failures)
 	}
-	return wait
+	return c.backoff(failures)
+}
+
+// backoff is a random part of what doubles with every failure, so that those who lost the
+// same edge do not all come at once.
+func (c *Client) backoff(failures int) time.Duration {
+	return rand.N(min(c.cfg.MinWait<<min(failures, 16), c.cfg.MaxWait))
 }
 
 // milliseconds is what the edge asks to wait.
@@ -176,19 +193,32 @@ func refused(resp *http.Response, err error) *refusal {
 	return r
 }
 
+// patient bounds how long something may take. What cannot be made smaller, with at most
+// one heartbeat in so many bytes, has as much longer as the slowest link needs.
+func (c *Client) patient(ctx context.Context, beats, size int) (context.Context, context.CancelFunc) {
+	limit := c.cfg.Patience
+	if beats <= 1 {
+		limit += time.Duration(size) * time.Second / slowest
+	}
+	return context.WithTimeoutCause(ctx, limit, errSlow)
+}
+
+// errSlow means that the edge took longer than the client is patient.
+var errSlow = errors.New("no answer in time")
+
 // link is a way to the edge.
 type link interface {
 	// exchange sends a message and returns its answer, which has the message's number and
-	// either a result or an error.
+	// either a result or an error. It is patient.
 	exchange(context.Context, *historyv1.StreamRequest) (*historyv1.StreamResponse, error)
 }
-
-// errBroken means that the edge fails on a message.
-var errBroken = errors.New("the edge fails on the message")
 
 // send sends what waits over a link until life ends or something fails.
 func (c *Client) send(life context.Context, l link) error {
 	for seq := uint64(1); ; seq++ {
+		if !pause(life, time.Until(c.rest)) {
+			return context.Cause(life)
+		}
 		req := c.next(seq)
 		if req == nil {
 			select {
@@ -198,12 +228,8 @@ func (c *Client) send(life context.Context, l link) error {
 				return context.Cause(life)
 			}
 		}
-		rest, err := c.exchange(life, l, req)
-		if err != nil {
+		if err := c.exchange(life, l, req); err != nil {
 			return err
-		}
-		if rest > 0 && !pause(life, rest+rand.N(c.cfg.MinWait)) {
-			return context.Cause(life)
 		}
 	}
 }
@@ -235,58 +261,62 @@ func (c *Client) zone(now time.Time) string {
 	return now.Format("-07:00")
 }
 
-// exchange sends a message and deals with the answer. It returns how long to rest before
-// the next one: what was not stored is sent again without giving the connection up.
-func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamRequest) (rest time.Duration, err error) {
-	patient, cancel := context.WithTimeoutCause(life, c.cfg.Patience, errSlow)
-	defer cancel()
+// exchange sends a message and deals with the answer.
+func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamRequest) error {
 	began := time.Now()
-	resp, err := l.exchange(patient, req)
+	resp, err := l.exchange(life, req)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if e := resp.GetError(); e != nil {
-		return c.failed(e)
+		c.failed(e)
+		return nil
 	}
 	if got, want := len(resp.GetResult().GetStatuses()), len(req.Heartbeats); got != want {
-		return 0, fmt.Errorf("%w: %d statuses for %d heartbeats", errBroken, got, want)
+		return fmt.Errorf("%d statuses for %d heartbeats", got, want)
 	}
 	c.today(resp.Result.Days)
-	if again := c.settle(resp.Result, time.Since(began)); again > 0 {
-		rest = c.cfg.MinWait
-	}
-	return rest, nil
+	c.settle(resp.Result, time.Since(began))
+	return nil
 }
 
-// errSlow means that the edge took longer than the client is patient.
-var errSlow = errors.New("no answer in time")
-
-func (c *Client) failed(e *historyv1.StreamError) (rest time.Duration, err error) {
+// failed deals with an error instead of a result.
+func (c *Client) failed(e *historyv1.StreamError) {
 	c.mu.Lock()
 	var answers []Answer
-	switch e.Code {
-	case historyv1.StreamErrorCode_STREAM_ERROR_CODE_INVALID, historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE:
-		answers = c.outbox.refuse(e.Detail, e.Code == historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE)
-	case historyv1.StreamErrorCode_STREAM_ERROR_CODE_TIMEOUT:
-		c.outbox.fail(false)
+	tooLarge := e.Code == historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE
+	switch {
+	case e.RetryAfterMs > 0:
+		c.outbox.postpone()
+		c.rest = time.Now().Add(milliseconds(uint64(e.RetryAfterMs)) + rand.N(c.cfg.MinWait))
+	case tooLarge || e.Code == historyv1.StreamErrorCode_STREAM_ERROR_CODE_INVALID:
+		answers = c.outbox.refuse(e.Detail, tooLarge)
 	default:
-		if e.RetryAfterMs > 0 {
-			c.outbox.postpone()
-		} else {
-			err = fmt.Errorf("%w: %v: %s %s", errBroken, e.Code, e.Field, e.Detail)
-		}
+		c.outbox.fail()
+		c.pauseLonger()
 	}
 	c.mu.Unlock()
 	c.answered(answers)
-	return milliseconds(uint64(max(e.RetryAfterMs, 0))), err
 }
 
-func (c *Client) settle(resp *historyv1.ApplyResponse, took time.Duration) (again int) {
+// settle deals with a result. What was not stored is sent again after a while.
+func (c *Client) settle(resp *historyv1.ApplyResponse, took time.Duration) {
 	c.mu.Lock()
 	answers, again := c.outbox.settle(resp, took)
 	c.mu.Unlock()
+	if len(answers) > 0 {
+		c.idle = 0
+	}
+	if again > 0 {
+		c.pauseLonger()
+	}
 	c.answered(answers)
-	return again
+}
+
+// pauseLonger rests before the next message, longer each time that nothing was answered.
+func (c *Client) pauseLonger() {
+	c.rest = time.Now().Add(c.backoff(c.idle))
+	c.idle++
 }
 
 // answered tells what became of heartbeats, and after that whether the last one of all is
@@ -318,11 +348,11 @@ func (c *Client) today(days []*historyv1.DaySeen) {
 	}
 }
 
-// opened is told of a connection.
-func (c *Client) opened() {
+// opened is told of a connection, and whether it tells of what others do.
+func (c *Client) opened(watching bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.outbox.opened()
+	c.outbox.opened(watching)
 	c.cfg.Logger.Info("connected")
 }
 
@@ -335,7 +365,7 @@ func (c *Client) closed(err error) {
 	case websocket.StatusUnsupportedData, websocket.StatusInvalidFramePayloadData, websocket.StatusMessageTooBig:
 		answers = c.outbox.refuse(err.Error(), bye == websocket.StatusMessageTooBig)
 	default:
-		c.outbox.fail(bye == websocket.StatusInternalError || errors.Is(err, errBroken))
+		c.outbox.fail()
 	}
 	c.outbox.closed()
 	c.mu.Unlock()

@@ -41,7 +41,7 @@ func (c *Client) overWebSocket(ctx context.Context, token string) (heard int, er
 	if err := s.dial(ctx, token); err != nil {
 		return nobody, err
 	}
-	c.opened()
+	c.opened(c.cfg.Changed != nil)
 	ended := make(chan error, 1)
 	go func() {
 		err := s.read(life)
@@ -64,7 +64,7 @@ func (c *Client) overWebSocket(ctx context.Context, token string) (heard int, er
 }
 
 func (s *stream) dial(ctx context.Context, token string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Patience, errSlow)
+	ctx, cancel := s.patient(ctx, 0, len(token)+headers)
 	defer cancel()
 	url := s.cfg.URL + "/v1/stream"
 	if s.cfg.Changed != nil {
@@ -131,7 +131,7 @@ func (s *stream) read(life context.Context) error {
 		}
 		answer := new(historyv1.StreamResponse)
 		if err := proto.Unmarshal(text, answer); err != nil {
-			return fmt.Errorf("read: %w: %w", errBroken, err)
+			return fmt.Errorf("read: %w", err)
 		}
 		if answer.Push != nil {
 			s.changed(answer.Push)
@@ -158,18 +158,20 @@ func (s *stream) changed(c *historyv1.Change) {
 	}
 }
 
-func (s *stream) exchange(ctx context.Context, req *historyv1.StreamRequest) (*historyv1.StreamResponse, error) {
+func (s *stream) exchange(life context.Context, req *historyv1.StreamRequest) (*historyv1.StreamResponse, error) {
 	text, err := proto.Marshal(req)
 	if err != nil {
 		return nil, fmt.Errorf("send: %w", err)
 	}
+	ctx, cancel := s.patient(life, len(req.Heartbeats), len(text))
+	defer cancel()
 	if err := s.conn.Write(ctx, websocket.MessageBinary, text); err != nil {
 		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("send: %w", err))
 	}
 	select {
 	case answer := <-s.answers:
 		if answer.Sequence != req.Sequence {
-			return nil, fmt.Errorf("%w: answer to %d, want one to %d", errBroken, answer.Sequence, req.Sequence)
+			return nil, fmt.Errorf("answer to %d, want one to %d", answer.Sequence, req.Sequence)
 		}
 		return answer, nil
 	case <-ctx.Done():

@@ -177,7 +177,9 @@ func (w *world) hear(a client.Answer) {
 // Apply is the service.
 func (w *world) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	if w.shelf != nil {
-		return w.shelf.apply(req), nil
+		resp := w.shelf.apply(req)
+		time.Sleep(w.shelf.delay) // of the bubble
+		return resp, nil
 	}
 	statuses, delay, err := w.apply(req.Heartbeats)
 	time.Sleep(delay) // of the bubble
