@@ -122,6 +122,24 @@ func TestWaitsAsLongAsAsked(t *testing.T) {
 	}
 }
 
+// What the edge asks for holds for an hour at most.
+func TestWaitsForAnHourAtMost(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		w.behind(func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Retry-After", "4294967295")
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		}, nil)
+		stop := w.run()
+		time.Sleep(59 * time.Minute) // of the bubble
+		before := len(w.connections())
+		time.Sleep(2 * time.Minute) // of the bubble
+		if after := len(w.connections()); before != 1 || after != 2 {
+			w.Errorf("%d connections, and %d in the second hour", before, after-before)
+		}
+		_ = stop()
+	})
+}
+
 // served is an edge that says to each message what answer does, nil for nothing.
 func served(answer func(*historyv1.StreamRequest) *historyv1.StreamResponse) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
@@ -452,6 +470,128 @@ func TestLinks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Something in between that takes less than the edge is asked for no more than that, until
+// one report alone was too large.
+func TestWhatIsTooLarge(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit int
+		large int // bytes of the first report
+		told  historyv1.Status
+		most  int // refusals
+	}{
+		{"for messages", 10_000, 500, historyv1.Status_STATUS_STORED, 1},
+		{"for a report", 2_000, 3000, historyv1.Status_STATUS_INVALID, 12},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				refusals, largest := 0, 0
+				limit := tt.limit
+				w.behind(served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+					if proto.Size(req) > limit {
+						if refusals++; len(req.Heartbeats) == 1 {
+							limit = 1 << 20
+						}
+						return failed(historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE, 0)
+					}
+					largest = max(largest, proto.Size(req))
+					return stored(req)
+				}), nil)
+				for i := range 300 {
+					h := beat(fmt.Sprint(i))
+					h.Meta = map[string]string{"title": strings.Repeat("x", map[bool]int{true: tt.large, false: 500}[i == 0])}
+					if err := w.client.Report(h); err != nil {
+						w.Fatal(err)
+					}
+				}
+				stop := w.run()
+				w.flush(time.Minute)
+				for _, a := range w.answers {
+					if want := map[bool]historyv1.Status{true: tt.told, false: historyv1.Status_STATUS_STORED}[a.Heartbeat.ObjectId == "0"]; a.Status != want {
+						w.Errorf("told %v of %s, want %v", a.Status, a.Heartbeat.ObjectId, want)
+					}
+				}
+				if refusals > tt.most || largest < min(limit/2, 24<<10) {
+					w.Errorf("%d refusals, and messages up to %d bytes", refusals, largest)
+				}
+				_ = stop()
+			})
+		})
+	}
+}
+
+// Some WebSockets that end before anything was heard mean nothing, as long as others work:
+// no requests are sent.
+func TestNoRequestsWhereWebSocketsWork(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		posts := 0
+		silent := false
+		w.behind(func(rw http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				posts++
+				w.upload(rw, r)
+				return
+			}
+			served(func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+				if silent {
+					return nil
+				}
+				return stored(req)
+			})(rw, r)
+		}, nil)
+		stop := w.run()
+		for i := range 8 {
+			silent = i%3 == 2
+			w.report(fmt.Sprint(i))
+			time.Sleep(11 * time.Second) // of the bubble
+			silent = false
+			w.flush(time.Minute)
+			w.door.Cut()
+		}
+		if posts != 0 {
+			w.Errorf("%d requests", posts)
+		}
+		_ = stop()
+		w.door.Cut()
+	})
+}
+
+// A report on its way is not given up, however full the queue is.
+func TestWhatIsOnItsWayIsNotGivenUp(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		w.delay = 5 * time.Second
+		progress := func(n int) {
+			h := beat(fmt.Sprint(n % 50))
+			h.Kind, h.PositionMs = historyv1.Kind_KIND_PROGRESS, int64(n)
+			if err := w.client.Report(h); err != nil {
+				w.Fatal(err)
+			}
+		}
+		for n := range 50 {
+			progress(n)
+		}
+		stop := w.run()
+		time.Sleep(time.Second) // of the bubble
+		for n := range 300 {
+			progress(50 + n)
+		}
+		w.flush(time.Minute)
+		told := make(map[int64]historyv1.Status)
+		for _, a := range w.answers {
+			told[a.Heartbeat.PositionMs] = a.Status
+		}
+		for _, h := range w.stored {
+			if told[h.PositionMs] != historyv1.Status_STATUS_STORED {
+				w.Errorf("%d is stored, told %v", h.PositionMs, told[h.PositionMs])
+			}
+		}
+		if len(w.answers) != 350 || len(told) != 350 {
+			w.Errorf("told %d times of %d", len(w.answers), len(told))
+		}
+		_ = stop()
+	})
 }
 
 // One large report gets through wherever the link carries 1 KB/s, however it goes.

@@ -2,7 +2,6 @@ package client_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -14,18 +13,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/coder/websocket"
-	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/playhead/playhead/client"
-	"github.com/playhead/playhead/internal/memnet"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// The model: a client over a slow link to an edge that does anything. Every report must be
-// told once as what the edge said of it, or wait; no message that the edge takes may hold
-// its reports up; and what happened has the time at which it did, whatever the clock says.
+// The model: a client over a slow link to an edge that does anything. It has the promises
+// of docs/clients.md: every report is told once as what the edge said of it, or refused
+// alone, or given up for a full queue, or waits; what was told is not sent again; no message
+// that the edge takes holds its reports up for long; what another device did is not
+// overwritten by a device that could not know of it; and what happened has the time at
+// which it did, whatever the clock says.
 
 // fate is what the edge does with a message.
 type fate struct {
@@ -37,12 +36,15 @@ type fate struct {
 type step struct {
 	after time.Duration
 	what  string
-	n     int // reports, or seconds that the clock is set ahead
-	kind  string
+	n     int    // reports, or seconds that the clock is set ahead
+	kind  string // of the reports, or the object
 }
 
 type script struct {
 	rate       int // of the link, bytes a second
+	queue      int
+	watching   bool
+	blocked    time.Duration // a proxy lets no WebSocket through for so long
 	steps      []step
 	fates      []fate
 	handshakes []int // HTTP statuses, 101 for a connection, 0 for none at all
@@ -51,7 +53,7 @@ type script struct {
 var (
 	fates = rapid.Custom(func(t *rapid.T) fate {
 		what := rapid.SampledFrom([]string{
-			"take", "take", "close", "take and close", "error", "busy", "cut", "take and cut", "silence", "unavailable", "garbage", "half", "other", "few",
+			"take", "take", "late", "close", "take and close", "error", "busy", "cut", "take and cut", "silence", "unavailable", "garbage", "half", "other", "few",
 		}).Draw(t, "fate")
 		codes := []int{1000, 1001, 1002, 1003, 1007, 1008, 1009, 1011, 1013, 4401}
 		if what == "error" || what == "busy" {
@@ -62,12 +64,18 @@ var (
 	steps = rapid.Custom(func(t *rapid.T) step {
 		s := step{
 			after: time.Duration(rapid.IntRange(0, 20_000).Draw(t, "after")) * time.Millisecond,
-			what:  rapid.SampledFrom([]string{"report", "report", "report", "clock", "cut"}).Draw(t, "step"),
+			what:  rapid.SampledFrom([]string{"report", "report", "report", "film", "film", "film", "other", "other", "removed", "seen", "clock", "sleep", "cut", "restart"}).Draw(t, "step"),
 		}
 		switch s.what {
 		case "report":
 			s.n = rapid.IntRange(1, 130).Draw(t, "n")
 			s.kind = rapid.SampledFrom([]string{"small", "small", "large", "poison", "cursed"}).Draw(t, "kind")
+		case "film":
+			s.n = rapid.IntRange(1, 5).Draw(t, "n")
+			s.kind = rapid.SampledFrom([]string{"film a", "film a", "film b"}).Draw(t, "object")
+		case "other", "removed", "seen":
+			s.n = rapid.IntRange(0, 1).Draw(t, "session")
+			s.kind = rapid.SampledFrom([]string{"film a", "film b"}).Draw(t, "object")
 		case "clock":
 			s.n = rapid.IntRange(-100_000, 100_000).Draw(t, "seconds")
 		}
@@ -76,7 +84,10 @@ var (
 	scripts = rapid.Custom(func(t *rapid.T) script {
 		return script{
 			rate:       rapid.SampledFrom([]int{1 << 10, 4 << 10, 1 << 20}).Draw(t, "rate"),
-			steps:      rapid.SliceOfN(steps, 1, 6).Draw(t, "steps"),
+			queue:      rapid.SampledFrom([]int{1000, 200}).Draw(t, "queue"),
+			watching:   rapid.Bool().Draw(t, "watching"),
+			blocked:    time.Duration(rapid.SampledFrom([]int{0, 0, 30}).Draw(t, "blocked")) * time.Minute,
+			steps:      rapid.SliceOfN(steps, 1, 12).Draw(t, "steps"),
 			fates:      rapid.SliceOfN(fates, 0, 12).Draw(t, "fates"),
 			handshakes: rapid.SliceOfN(rapid.SampledFrom([]int{101, 101, 0, 401, 429, 502, 503}), 0, 6).Draw(t, "handshakes"),
 		}
@@ -96,63 +107,110 @@ func TestModel(t *testing.T) {
 
 // play runs a script and says what went wrong.
 func play(t *testing.T, s script) []string {
-	e := &anyEdge{fates: s.fates, handshakes: s.handshakes, taken: make(map[string]bool), blamed: make(map[string]bool), door: memnet.Listen()}
-	server := &http.Server{Handler: e, ReadHeaderTimeout: time.Minute}
-	go func() { _ = server.Serve(e.door) }() // ends with Close
-	p := &player{happened: make(map[string]time.Time), told: make(map[string][]historyv1.Status)}
+	p := &player{reports: make(map[int64]*reported), sight: make(map[string]*sight), watching: s.watching}
+	p.edge = newAnyEdge(p, s)
+	server := &http.Server{Handler: p.edge, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(p.edge.door) }() // ends with Close
 	began := time.Now()
-	var err error
-	p.Client, err = client.New(client.Config{
-		URL: "http://edge", Token: func(context.Context) (string, error) { return "token", nil }, Answered: p.hear,
+	cfg := client.Config{
+		URL: "http://edge", Token: func(context.Context) (string, error) { return "token", nil }, Answered: p.hear, Queue: s.queue,
 		Clock: func() (time.Time, time.Duration) {
-			return time.Now().Add(time.Duration(p.ahead.Load())), time.Since(began)
+			return time.Now().Add(time.Duration(p.ahead.Load())), time.Since(began) + p.slept()
 		},
-		HTTP: &http.Client{Transport: &http.Transport{DialContext: e.slowly(s.rate), DisableKeepAlives: true}},
-	})
-	if err != nil {
+		HTTP: &http.Client{Transport: &http.Transport{DialContext: p.edge.slowly(s.rate), DisableKeepAlives: true}},
+	}
+	if s.watching {
+		cfg.Changed = func(*historyv1.Change) {}
+	}
+	var err error
+	if p.Client, err = client.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx) }()
+	p.start(t)
 	for _, step := range s.steps {
 		time.Sleep(step.after) // of the bubble
-		p.step(t, e, step)
+		p.step(t, step)
 	}
-	for range 120 {
-		time.Sleep(time.Minute) // of the bubble
-		if p.Waiting() == p.cursed {
-			break
-		}
-	}
-	stop()
-	if err := <-ended; err != nil {
-		p.wrong = append(p.wrong, err.Error())
-	}
-	e.door.Cut()
+	p.settle(s.rate)
+	p.stop()
+	p.edge.door.Cut()
 	_ = server.Close()
 	time.Sleep(time.Hour) // of the bubble, for everybody to go
-	return append(p.wrong, p.check(e)...)
+	p.check()
+	slices.Sort(p.wrong)
+	return p.wrong[:min(len(p.wrong), 5)]
 }
 
-// player is who reports, and what became of it.
+// reported is a report, and what became of it.
+type reported struct {
+	*historyv1.Heartbeat
+	kind  string
+	made  time.Time
+	blind time.Time // since when the device could not know what others do, zero for not at all
+	told  []historyv1.Status
+}
+
+// sight is what a device can know of what others do with an object.
+type sight struct {
+	lost  time.Time // zero for not at all
+	sleep int       // how often the device had slept when it lost sight
+}
+
+// player is who reports, on a device.
 type player struct {
 	*client.Client
+	edge     *anyEdge
+	watching bool
 	ahead    atomic.Int64 // of the clock, nanoseconds
+	sleeps   atomic.Int64 // of the device, an hour each
 	cursed   int
-	happened map[string]time.Time
-	wrong    []string
+	refused  int // reports that are
+	stop     func()
 
-	mu   sync.Mutex
-	told map[string][]historyv1.Status
+	mu      sync.Mutex
+	reports map[int64]*reported // by position
+	sight   map[string]*sight   // by object
+	wrong   []string
 }
 
-func (p *player) step(t *testing.T, e *anyEdge, s step) {
+func (p *player) slept() time.Duration { return time.Duration(p.sleeps.Load()) * time.Hour }
+
+func (p *player) start(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	p.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			p.fault("run: %v", err)
+		}
+	}
+}
+
+func (p *player) step(t *testing.T, s step) {
 	switch s.what {
 	case "cut":
-		e.door.Cut()
+		p.edge.door.Cut()
+		p.loseSight()
+		synctest.Wait()
+	case "restart":
+		p.stop()
+		p.loseSight()
+		p.start(t)
 	case "clock":
 		p.ahead.Add(int64(s.n) * int64(time.Second))
+	case "sleep":
+		p.sleeps.Add(1)
+		p.loseSight()
+	case "other", "removed":
+		p.edge.other(s.kind, s.what == "removed", []string{"there", "here 0"}[s.n])
+	case "seen":
+		p.see(s.kind)
+	case "film":
+		for range s.n {
+			time.Sleep(2 * time.Millisecond) // of the bubble
+			p.report(t, s.kind)
+		}
 	case "report":
 		for i := range s.n {
 			kind := s.kind
@@ -165,65 +223,169 @@ func (p *player) step(t *testing.T, e *anyEdge, s step) {
 }
 
 func (p *player) report(t *testing.T, kind string) {
-	id := fmt.Sprintf("%s%d", kind, len(p.happened))
-	p.happened[id] = time.Now()
-	if kind == "cursed" {
-		p.cursed++
-	}
+	p.mu.Lock()
+	n := len(p.reports)
 	h := &historyv1.Heartbeat{
-		ObjectId: id, ObjectType: 1, Kind: historyv1.Kind_KIND_STOP, PositionMs: 1000, Session: id,
-		EventTimeMs: time.Now().Add(time.Duration(p.ahead.Load())).UnixMilli(),
+		ObjectId: fmt.Sprint(kind, n), ObjectType: 1, Kind: historyv1.Kind_KIND_STOP, PositionMs: int64(n + 1), Session: fmt.Sprint(n),
+		EventTimeMs: time.Now().Add(time.Duration(p.ahead.Load())).UnixMilli(), Device: "phone",
 	}
-	if kind == "large" {
-		h.Meta = map[string]string{"title": strings.Repeat("x", 1300)}
+	r := &reported{Heartbeat: h, kind: kind, made: time.Now()}
+	switch kind {
+	case "film a", "film b":
+		h.ObjectId, h.Session, h.Kind = kind, fmt.Sprint("here ", n/7%2), historyv1.Kind_KIND_PROGRESS
+		r.blind = p.blind(kind)
+	case "large":
+		h.Meta = map[string]string{"title": strings.Repeat("<", 1000)}
+	case "cursed":
+		p.cursed++
+	case "poison":
+		p.refused++
 	}
+	p.reports[h.PositionMs] = r
+	p.mu.Unlock()
 	if err := p.Report(h); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// blind returns since when the device cannot know what others did with an object.
+func (p *player) blind(object string) time.Time {
+	s := p.sight[object]
+	if s == nil { // the first report is about what the user does, whatever is known
+		s = &sight{}
+		if p.sight[object] = s; !p.edge.watched() {
+			s.lost = time.Now()
+		}
+		return time.Time{}
+	}
+	return s.lost
+}
+
+// loseSight is told that a connection ended, or that the device slept.
+func (p *player) loseSight() {
+	p.edge.expect(nil)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sight {
+		if s.sleep = int(p.sleeps.Load()); s.lost.IsZero() {
+			s.lost = time.Now()
+		}
+	}
+}
+
+// see has the player go on from the record that there is.
+func (p *player) see(object string) {
+	record := p.edge.read(object)
+	p.mu.Lock()
+	if record != nil {
+		p.sight[object] = &sight{sleep: int(p.sleeps.Load())}
+		if !p.edge.watched() {
+			p.sight[object].lost = time.Now()
+		}
+	}
+	p.mu.Unlock()
+	p.Seen(record)
+}
+
+// hear is told what became of a report.
 func (p *player) hear(a client.Answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.told[a.Heartbeat.ObjectId] = append(p.told[a.Heartbeat.ObjectId], a.Status)
+	r := p.reports[a.Heartbeat.PositionMs]
+	r.told = append(r.told, a.Status)
+	given := a.Status == historyv1.Status_STATUS_UNSPECIFIED || a.Status == historyv1.Status_STATUS_STALE && !p.edge.said(r, a.Status)
+	switch {
+	case given && p.edge.busyWith(r):
+		p.wrong = append(p.wrong, r.ObjectId+": given up on its way")
+	case !given && a.Record != nil && a.Record.Session == r.Session && a.Record.Device == r.Device:
+		p.regain(r.ObjectId, a.Record)
+	}
 }
 
-func (p *player) check(e *anyEdge) (wrong []string) {
-	if n := len(p.happened) - len(p.told); p.Waiting() != n {
-		wrong = append(wrong, fmt.Sprintf("%d wait, and %d were not told of", p.Waiting(), n))
+// regain is told of a record of the player's own. The caller holds the lock.
+func (p *player) regain(object string, record *historyv1.Item) {
+	s := p.sight[object]
+	answered, sleeps := p.edge.answered(record)
+	switch {
+	case s == nil || sleeps < s.sleep:
+	case p.edge.watched():
+		s.lost = time.Time{}
+	case answered.After(s.lost):
+		s.lost = answered
 	}
-	for id, at := range p.happened {
-		told := p.told[id]
-		switch {
-		case strings.HasPrefix(id, "cursed") && len(told) == 0:
-		case len(told) != 1:
-			wrong = append(wrong, fmt.Sprintf("%s: told %v", id, told))
-		case told[0] == historyv1.Status_STATUS_INVALID && !e.blamed[id]:
-			wrong = append(wrong, id+": told invalid, but never refused alone")
-		case told[0] != historyv1.Status_STATUS_INVALID && !e.taken[id]:
-			wrong = append(wrong, fmt.Sprintf("%s: told %v, but never taken", id, told))
-		}
-		for _, when := range e.times[id] {
-			if off := when.Sub(at).Abs(); off > 15*time.Second {
-				wrong = append(wrong, fmt.Sprintf("%s: happened %v from when it did", id, off))
-			}
-		}
-	}
-	slices.Sort(wrong)
-	return wrong[:min(len(wrong), 5)]
 }
 
-// anyEdge is an edge that follows a script, and then takes all but what is poison to it:
-// that it closes with 1007. It fails on what is cursed, always.
-type anyEdge struct {
-	door *memnet.Listener
+func (p *player) fault(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
+}
 
-	mu         sync.Mutex
-	fates      []fate
-	handshakes []int
-	taken      map[string]bool
-	blamed     map[string]bool        // refused in a message of their own
-	times      map[string][]time.Time // of events, as the service corrects them
+// settle waits until all is answered, as long as a link of that rate needs, and the search
+// for what the edge does not take.
+func (p *player) settle(rate int) {
+	size := 0
+	for _, r := range p.reports {
+		size += 150 + 3*len(r.Meta["title"])
+	}
+	limit := 15*time.Minute + time.Duration(3*size/rate)*time.Second + time.Duration(p.cursed+p.refused)*10*time.Minute
+	for began := time.Now(); time.Since(began) < limit && p.unsettled(); {
+		time.Sleep(time.Minute) // of the bubble
+	}
+}
+
+// unsettled reports whether any but the cursed ones waits.
+func (p *player) unsettled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.reports {
+		if len(r.told) == 0 && r.kind != "cursed" {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *player) check() {
+	waiting := 0
+	for _, r := range p.reports {
+		if len(r.told) == 0 {
+			waiting++
+		}
+		if problem := p.problem(r); problem != "" {
+			p.fault("%s at %d: %s", r.ObjectId, r.PositionMs, problem)
+		}
+	}
+	if p.Waiting() != waiting {
+		p.fault("%d wait, and %d were not told of", p.Waiting(), waiting)
+	}
+}
+
+// problem says what is wrong with what became of a report.
+func (p *player) problem(r *reported) string {
+	e := p.edge
+	switch {
+	case len(r.told) == 0 && r.kind == "cursed":
+		return ""
+	case len(r.told) != 1:
+		return fmt.Sprintf("told %v", r.told)
+	case e.said(r, r.told[0]), r.told[0] == historyv1.Status_STATUS_INVALID && e.blamed[r.PositionMs]:
+		return e.late(r)
+	case r.told[0] == historyv1.Status_STATUS_UNSPECIFIED && p.Dropped() > 0:
+		return ""
+	case r.told[0] == historyv1.Status_STATUS_STALE && p.superseded(r):
+		return ""
+	}
+	return fmt.Sprintf("told %v, but the edge said %v", r.told, e.statuses[r.PositionMs])
+}
+
+func (p *player) superseded(r *reported) bool {
+	for _, other := range p.reports {
+		if r.Kind == historyv1.Kind_KIND_PROGRESS && other.PositionMs > r.PositionMs && other.ObjectId == r.ObjectId && other.Session == r.Session {
+			return true
+		}
+	}
+	return false
 }
 
 // slowly dials connections that send so many bytes a second.
@@ -251,157 +413,4 @@ func (c *slowConn) Write(p []byte) (n int, err error) {
 		n, p = n+m, p[m:]
 	}
 	return n, err
-}
-
-func (e *anyEdge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodPost { // a proxy lets none through
-		w.WriteHeader(http.StatusBadGateway)
-		return
-	}
-	switch status := e.handshake(); status {
-	case 101:
-		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}})
-		if err == nil {
-			e.serve(conn)
-		}
-	case 0:
-		panic(http.ErrAbortHandler)
-	default:
-		w.Header().Set("Retry-After", "2")
-		w.WriteHeader(status)
-	}
-}
-
-func (e *anyEdge) handshake() int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.handshakes) == 0 {
-		return 101
-	}
-	status := e.handshakes[0]
-	e.handshakes = e.handshakes[1:]
-	return status
-}
-
-// serve deals with the messages of a connection until it ends.
-func (e *anyEdge) serve(conn *websocket.Conn) {
-	conn.SetReadLimit(128 << 10)
-	defer conn.CloseNow() //nolint:errcheck // it has ended
-	for {
-		_, text, err := conn.Read(context.Background())
-		if err != nil {
-			return
-		}
-		var req historyv1.StreamRequest
-		if err := proto.Unmarshal(text, &req); err != nil {
-			return
-		}
-		if e.message(conn, &req) != nil {
-			return
-		}
-	}
-}
-
-var errOver = errors.New("over")
-
-// message does with a message what the script says.
-func (e *anyEdge) message(conn *websocket.Conn, req *historyv1.StreamRequest) error {
-	f := e.next(req)
-	answer := &historyv1.StreamResponse{Sequence: req.Sequence, Result: &historyv1.ApplyResponse{}}
-	switch f.what {
-	case "take", "take and cut", "take and close", "unavailable", "half", "few", "other":
-		answer.Result.Statuses = e.take(req, f.what == "unavailable")
-	}
-	switch f.what {
-	case "close", "take and close":
-		e.blame(req, f.code == 1003 || f.code == 1007 || f.code == 1009)
-		_ = conn.Close(websocket.StatusCode(f.code), "for a reason")
-		return errOver
-	case "cut", "take and cut":
-		return errOver
-	case "silence":
-		time.Sleep(20 * time.Second) // of the bubble
-		return errOver
-	case "error", "busy":
-		e.blame(req, f.code <= 2)
-		answer.Result, answer.Error = nil, &historyv1.StreamError{Code: historyv1.StreamErrorCode(f.code)}
-		if f.what == "busy" {
-			answer.Error.RetryAfterMs = 3000
-		}
-	case "other":
-		answer.Sequence += 7
-	case "few":
-		answer.Result.Statuses = answer.Result.Statuses[1:]
-	}
-	text, err := proto.Marshal(answer)
-	if err != nil {
-		return err
-	}
-	switch f.what {
-	case "garbage":
-		text = []byte{0xff}
-	case "half":
-		text = text[:len(text)/2]
-	}
-	return conn.Write(context.Background(), websocket.MessageBinary, text)
-}
-
-// next returns what happens to a message: what must, or else what the script says.
-func (e *anyEdge) next(req *historyv1.StreamRequest) fate {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, h := range req.Heartbeats {
-		if strings.HasPrefix(h.ObjectId, "poison") {
-			return fate{"close", 1007}
-		}
-		if strings.HasPrefix(h.ObjectId, "cursed") {
-			return fate{"close", 1011}
-		}
-	}
-	if len(e.fates) == 0 {
-		return fate{what: "take"}
-	}
-	f := e.fates[0]
-	e.fates = e.fates[1:]
-	return f
-}
-
-// take stores a message, without every second heartbeat where the store is unavailable.
-func (e *anyEdge) take(req *historyv1.StreamRequest, unavailable bool) (statuses []historyv1.Status) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i, h := range req.Heartbeats {
-		if unavailable && i%2 == 1 {
-			statuses = append(statuses, historyv1.Status_STATUS_UNAVAILABLE)
-			continue
-		}
-		status := historyv1.Status_STATUS_STORED
-		if e.taken[h.ObjectId] {
-			status = historyv1.Status_STATUS_UNCHANGED
-		}
-		statuses = append(statuses, status)
-		e.taken[h.ObjectId] = true
-		e.date(h, req.SentAtMs)
-	}
-	return statuses
-}
-
-// date notes when an event was, by the rule of the service.
-func (e *anyEdge) date(h *historyv1.Heartbeat, sentAt int64) {
-	at, skew := time.UnixMilli(h.EventTimeMs), time.Since(time.UnixMilli(sentAt))
-	if skew.Abs() > 5*time.Second {
-		at = at.Add(skew)
-	}
-	if e.times == nil {
-		e.times = make(map[string][]time.Time)
-	}
-	e.times[h.ObjectId] = append(e.times[h.ObjectId], at)
-}
-
-func (e *anyEdge) blame(req *historyv1.StreamRequest, refused bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if refused && len(req.Heartbeats) == 1 {
-		e.blamed[req.Heartbeats[0].ObjectId] = true
-	}
 }

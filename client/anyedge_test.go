@@ -1,0 +1,439 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/internal/memnet"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// anyEdge is an edge that follows a script, and then takes all but what is poison to it:
+// that it closes with 1007. It fails on what is cursed, always. Behind it are the records
+// of some films, which it matches with guards as the service does.
+type anyEdge struct {
+	door   *memnet.Listener
+	player *player
+
+	mu         sync.Mutex
+	fates      []fate
+	handshakes []int
+	open       time.Time // from when on WebSockets get through
+	watchers   int
+	busy       []*historyv1.Heartbeat       // are about to be answered
+	statuses   map[int64][]historyv1.Status // by position, as do all
+	blamed     map[int64]bool               // refused in a message of their own
+	times      map[int64][]time.Time        // of events, as the service corrects them
+	records    map[string]*filed            // by object
+	snapshots  map[uint64]snapshot          // by etag
+	gone       map[string]time.Time         // when it said that there is no record
+	etags      uint64
+}
+
+// filed is a record, and when it came.
+type filed struct {
+	*historyv1.Item
+	came time.Time
+}
+
+// snapshot is when a record was last the answer, and how often the device had slept when
+// the message came.
+type snapshot struct {
+	at     time.Time
+	sleeps int
+}
+
+func newAnyEdge(p *player, s script) *anyEdge {
+	return &anyEdge{
+		door: memnet.Listen(), player: p, fates: s.fates, handshakes: s.handshakes, open: time.Now().Add(s.blocked),
+		statuses: make(map[int64][]historyv1.Status), blamed: make(map[int64]bool), times: make(map[int64][]time.Time),
+		records: make(map[string]*filed), snapshots: make(map[uint64]snapshot), gone: make(map[string]time.Time),
+	}
+}
+
+func (e *anyEdge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
+		e.post(w, r)
+		return
+	}
+	switch status := e.handshake(); status {
+	case 101:
+		conn, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}})
+		if err == nil {
+			e.serve(conn, r.URL.Query().Get("push") == "true")
+		}
+	case 0:
+		panic(http.ErrAbortHandler)
+	default:
+		w.Header().Set("Retry-After", "2")
+		w.WriteHeader(status)
+	}
+}
+
+func (e *anyEdge) handshake() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if time.Now().Before(e.open) {
+		return http.StatusForbidden
+	}
+	if len(e.handshakes) == 0 {
+		return 101
+	}
+	status := e.handshakes[0]
+	e.handshakes = e.handshakes[1:]
+	return status
+}
+
+// watched reports whether the player is told of what others do.
+func (e *anyEdge) watched() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.watchers > 0
+}
+
+func (e *anyEdge) watch(n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.watchers += n
+}
+
+// serve deals with the messages of a connection until it ends.
+func (e *anyEdge) serve(conn *websocket.Conn, push bool) {
+	conn.SetReadLimit(128 << 10)
+	if push {
+		e.watch(1)
+	}
+	end := sync.OnceFunc(func() {
+		if push {
+			e.watch(-1)
+		}
+		e.player.loseSight()
+	})
+	defer end()
+	defer conn.CloseNow() //nolint:errcheck // it has ended
+	for {
+		_, text, err := conn.Read(context.Background())
+		if err != nil {
+			return
+		}
+		var req historyv1.StreamRequest
+		if err := proto.Unmarshal(text, &req); err != nil {
+			e.player.fault("message: %v", err)
+			return
+		}
+		if e.message(conn, &req, end) != nil {
+			return
+		}
+	}
+}
+
+var errOver = errors.New("over")
+
+// message does with a message what the script says. It calls end when the player is about
+// to find that the connection has ended.
+func (e *anyEdge) message(conn *websocket.Conn, req *historyv1.StreamRequest, end func()) error {
+	f := e.next(req)
+	answer := e.answer(f, req)
+	switch f.what {
+	case "close", "take and close":
+		end()
+		_ = conn.Close(websocket.StatusCode(f.code), "for a reason")
+		return errOver
+	case "cut", "take and cut":
+		return errOver
+	case "silence":
+		time.Sleep(20 * time.Second) // of the bubble
+		return errOver
+	case "other":
+		answer.Sequence += 7
+	}
+	text, err := proto.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	switch f.what {
+	case "garbage":
+		text = []byte{0xff}
+	case "half":
+		text = text[:len(text)/2]
+	}
+	e.expect(nil)
+	return conn.Write(context.Background(), websocket.MessageBinary, text)
+}
+
+// answer is what the edge says to a message, if it says anything.
+func (e *anyEdge) answer(f fate, req *historyv1.StreamRequest) *historyv1.StreamResponse {
+	answer := &historyv1.StreamResponse{Sequence: req.Sequence, Result: &historyv1.ApplyResponse{}}
+	switch f.what {
+	case "take", "late", "take and cut", "take and close", "unavailable", "half", "few", "other":
+		answer.Result = e.take(req, f.what == "unavailable")
+	case "error", "busy":
+		e.blame(req, f.code <= 2)
+		answer.Result, answer.Error = nil, &historyv1.StreamError{Code: historyv1.StreamErrorCode(f.code)}
+		if f.what == "busy" {
+			answer.Error.RetryAfterMs = 3000
+		}
+	}
+	switch f.what {
+	case "close", "take and close":
+		e.blame(req, f.code == 1003 || f.code == 1007 || f.code == 1009)
+	case "late":
+		e.expect(req.Heartbeats)
+		time.Sleep(3 * time.Second) // of the bubble
+	case "few":
+		answer.Result.Statuses = answer.Result.Statuses[1:]
+	}
+	return answer
+}
+
+func (e *anyEdge) expect(beats []*historyv1.Heartbeat) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.busy = beats
+}
+
+// busyWith reports whether a report is about to be answered.
+func (e *anyEdge) busyWith(r *reported) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.ContainsFunc(e.busy, func(h *historyv1.Heartbeat) bool { return h.PositionMs == r.PositionMs })
+}
+
+// post answers a message that comes as a request.
+func (e *anyEdge) post(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	batch, err := codec.DecodeBatch("u1", body)
+	if err != nil {
+		e.player.fault("request: %v", err)
+		return
+	}
+	req := &historyv1.StreamRequest{Heartbeats: batch.Heartbeats, ReturnRecords: batch.Records}
+	for _, h := range batch.Heartbeats {
+		req.SentAtMs = h.SentAtMs
+	}
+	f := e.next(req)
+	if len(req.Heartbeats) == 0 { // a probe
+		f = fate{what: "take"}
+	}
+	answer := e.answer(f, req)
+	switch f.what {
+	case "cut", "take and cut", "other":
+		panic(http.ErrAbortHandler)
+	case "silence":
+		time.Sleep(20 * time.Second) // of the bubble
+		panic(http.ErrAbortHandler)
+	case "close", "take and close":
+		w.WriteHeader(map[bool]int{true: http.StatusRequestEntityTooLarge, false: http.StatusBadGateway}[f.code == 1007 && f.what == "close"])
+		return
+	}
+	e.expect(nil)
+	if answer.Error != nil {
+		status := []int{0, 422, 413, 429, 503, 504, 500}[answer.Error.Code]
+		if f.what == "busy" {
+			w.Header().Set("Retry-After", "3")
+		}
+		w.WriteHeader(status)
+		return
+	}
+	results, err := batch.Results(answer.Result)
+	if err != nil {
+		results = nil // too few
+	}
+	text, _ := json.Marshal(map[string]any{"results": results}) // never fails
+	switch f.what {
+	case "garbage":
+		text = []byte{0xff}
+	case "half":
+		text = text[:len(text)/2]
+	}
+	_, _ = w.Write(text) // an error is the player's
+}
+
+// next returns what happens to a message: what must, or else what the script says.
+func (e *anyEdge) next(req *historyv1.StreamRequest) fate {
+	e.player.sent(req)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, h := range req.Heartbeats {
+		if strings.HasPrefix(h.ObjectId, "poison") {
+			return fate{"close", 1007}
+		}
+		if strings.HasPrefix(h.ObjectId, "cursed") {
+			return fate{"close", 1011}
+		}
+	}
+	if len(e.fates) == 0 || len(req.Heartbeats) == 0 {
+		return fate{what: "take"}
+	}
+	f := e.fates[0]
+	e.fates = e.fates[1:]
+	return f
+}
+
+// sent is told of a message: what the player was told of is not in it.
+func (p *player) sent(req *historyv1.StreamRequest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range req.Heartbeats {
+		if r := p.reports[h.PositionMs]; len(r.told) > 0 {
+			p.wrong = append(p.wrong, r.ObjectId+": sent after it was told")
+		}
+	}
+}
+
+// take stores a message, without every second heartbeat where the store is unavailable.
+func (e *anyEdge) take(req *historyv1.StreamRequest, unavailable bool) *historyv1.ApplyResponse {
+	e.player.mu.Lock()
+	defer e.player.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	resp := &historyv1.ApplyResponse{}
+	granted := make(map[string]maker)
+	records := req.ReturnRecords
+	for i, h := range req.Heartbeats {
+		status := historyv1.Status_STATUS_UNAVAILABLE
+		if !unavailable || i%2 == 0 {
+			status = e.put(h, e.date(h, req.SentAtMs), granted)
+			e.statuses[h.PositionMs] = append(e.statuses[h.PositionMs], status)
+		}
+		records = records || status == historyv1.Status_STATUS_CONFLICT
+		resp.Statuses = append(resp.Statuses, status)
+	}
+	for i, h := range req.Heartbeats {
+		if r := e.records[h.ObjectId]; !records {
+			break
+		} else if r != nil {
+			resp.Records = append(resp.Records, r.Item)
+			e.snapshots[r.Etag] = snapshot{time.Now(), int(e.player.sleeps.Load())}
+		} else {
+			resp.Records = append(resp.Records, &historyv1.Item{})
+			if resp.Statuses[i] == historyv1.Status_STATUS_CONFLICT {
+				e.gone[h.ObjectId] = time.Now()
+				delete(e.player.sight, h.ObjectId)
+			}
+		}
+	}
+	return resp
+}
+
+// put stores a heartbeat of the player's, that happened at some time. Only films have
+// records.
+func (e *anyEdge) put(h *historyv1.Heartbeat, at time.Time, granted map[string]maker) historyv1.Status {
+	r, by := e.records[h.ObjectId], maker{h.Session, h.Device}
+	switch {
+	case !strings.HasPrefix(h.ObjectId, "film"):
+		return historyv1.Status_STATUS_STORED
+	case r != nil && r.PositionMs == h.PositionMs && by == (maker{r.Session, r.Device}):
+		granted[h.ObjectId] = by
+		return historyv1.Status_STATUS_UNCHANGED
+	case r != nil && at.UnixMilli() <= r.EventTimeMs:
+		return historyv1.Status_STATUS_STALE
+	case h.IfMatch != 0 && granted[h.ObjectId] != by && (r == nil || r.Etag != h.IfMatch):
+		return historyv1.Status_STATUS_CONFLICT
+	case h.IfMatch != 0:
+		granted[h.ObjectId] = by
+	}
+	e.guarded(r, h)
+	e.file(h, at)
+	return historyv1.Status_STATUS_STORED
+}
+
+// guarded looks whether a report overwrites what its device could not know of.
+func (e *anyEdge) guarded(r *filed, h *historyv1.Heartbeat) {
+	p := e.player
+	report := p.reports[h.PositionMs]
+	if r == nil || r.Device == h.Device || report.blind.IsZero() || len(p.reports) > 200 {
+		return
+	}
+	if r.came.After(report.blind) && r.came.After(e.gone[h.ObjectId]) && r.came.Before(report.made) {
+		p.wrong = append(p.wrong, fmt.Sprintf("%v: overwrites %v", report.Heartbeat, r.Item))
+	}
+}
+
+func (e *anyEdge) file(h *historyv1.Heartbeat, at time.Time) {
+	e.etags++
+	e.records[h.ObjectId] = &filed{&historyv1.Item{
+		Object: &historyv1.Object{Id: h.ObjectId, Type: 1}, EventTimeMs: at.UnixMilli(), PositionMs: h.PositionMs, Session: h.Session, Device: h.Device,
+		Etag: e.etags,
+	}, time.Now()}
+}
+
+// other is what another device does.
+func (e *anyEdge) other(object string, remove bool, session string) {
+	time.Sleep(2 * time.Millisecond)       // of the bubble
+	defer time.Sleep(2 * time.Millisecond) // of the bubble
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if delete(e.records, object); !remove {
+		e.file(&historyv1.Heartbeat{ObjectId: object, Session: session, Device: "tv", PositionMs: -1}, time.Now())
+	}
+}
+
+func (e *anyEdge) read(object string) *historyv1.Item {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r := e.records[object]; r != nil {
+		return r.Item
+	}
+	return nil
+}
+
+// answered returns when a record was last the answer, and how often the device had slept
+// by then.
+func (e *anyEdge) answered(record *historyv1.Item) (time.Time, int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.snapshots[record.Etag]
+	return s.at, s.sleeps
+}
+
+// said reports whether the edge said that of a report.
+func (e *anyEdge) said(r *reported, status historyv1.Status) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Contains(e.statuses[r.PositionMs], status)
+}
+
+// date is when an event was, by the rule of the service.
+func (e *anyEdge) date(h *historyv1.Heartbeat, sentAt int64) time.Time {
+	at, skew := time.UnixMilli(h.EventTimeMs), time.Since(time.UnixMilli(sentAt))
+	if skew.Abs() > 5*time.Second {
+		at = at.Add(skew)
+	}
+	e.times[h.PositionMs] = append(e.times[h.PositionMs], at)
+	return at
+}
+
+// late says whether a report has another time than it happened at. An hour of sleep passes
+// in no time for the edge.
+func (e *anyEdge) late(r *reported) string {
+	for _, when := range e.times[r.PositionMs] {
+		if off := (r.made.Sub(when).Abs() + time.Minute) % time.Hour; (off - time.Minute).Abs() > 20*time.Second {
+			return "happened " + off.String() + " from when it did"
+		}
+	}
+	return ""
+}
+
+func (e *anyEdge) blame(req *historyv1.StreamRequest, refused bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if refused && len(req.Heartbeats) == 1 {
+		e.blamed[req.Heartbeats[0].PositionMs] = true
+	}
+}
