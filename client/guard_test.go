@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -361,6 +362,9 @@ func TestNoRecordThatIsKnown(t *testing.T) {
 					w.away(false)
 					w.flush(time.Minute)
 					w.finds(tt.want, tt.at)
+					if n := len(w.shelf.reqs); n != 2 && strings.HasPrefix(tt.name, "begun offline") {
+						w.Errorf("%d messages, want one for each guard", n)
+					}
 					_ = stop()
 				})
 			})
