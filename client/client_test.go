@@ -105,8 +105,15 @@ func TestTheEdgeRestarts(t *testing.T) {
 
 // The waits double up to a bound, and a random part of each is waited.
 func TestAnEdgeThatIsAway(t *testing.T) {
+	for _, status := range []int{500, 502, 504} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) { testAnEdgeThatIsAway(t, status) })
+	}
+}
+
+func testAnEdgeThatIsAway(t *testing.T, status int) {
+	t.Helper()
 	bubble(t, client.Config{}, func(w *world) {
-		w.refuse(502)
+		w.refuse(status)
 		stop := w.run()
 		w.report("1")
 		time.Sleep(time.Hour)                              // of the bubble

@@ -380,6 +380,27 @@ func (w *world) cutBeforeTheFirstAnswer() {
 	time.Sleep(time.Second) // of the bubble
 }
 
+// What the user decides holds, also when reports from before are in conflict after that.
+func TestSeenBetweenConflicts(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		w.shelf = &shelf{}
+		stop := w.run()
+		w.film("here", 1)
+		w.flush(time.Minute)
+		w.away(true)
+		w.shelf.other(3000)
+		w.film("here", 2)
+		w.film("again", 3) // goes in a message of its own
+		w.told = func(a client.Answer) { w.told = nil; w.client.Seen(a.Record) }
+		w.away(false)
+		w.flush(time.Minute)
+		w.film("here", 4)
+		w.flush(time.Minute)
+		w.finds([]string{"1 STORED", "2 CONFLICT", "3 CONFLICT", "4 STORED"}, 4)
+		_ = stop()
+	})
+}
+
 // Nothing is told of others in the answers to requests: the guard stays.
 func TestGuardsOfRequests(t *testing.T) {
 	bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
