@@ -380,6 +380,30 @@ func (w *world) cutBeforeTheFirstAnswer() {
 	time.Sleep(time.Second) // of the bubble
 }
 
+// The answer to a report is lost, and a full queue gives the report up: those behind it
+// are in conflict with it, which is nobody's business.
+func TestAConflictWithOneself(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		w.shelf = &shelf{}
+		stop := w.run()
+		w.cutBeforeTheFirstAnswer()
+		for n := range int64(250) {
+			w.film("here", 2+n)
+		}
+		w.away(false)
+		w.flush(time.Minute)
+		for _, a := range w.answers {
+			if a.Status == historyv1.Status_STATUS_CONFLICT {
+				w.Errorf("told %v", a)
+			}
+		}
+		if len(w.answers) != 251 || w.shelf.record.PositionMs != 251 {
+			w.Errorf("the record is at %d after %d answers", w.shelf.record.PositionMs, len(w.answers))
+		}
+		_ = stop()
+	})
+}
+
 // What the user decides holds, also when reports from before are in conflict after that.
 func TestSeenBetweenConflicts(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
@@ -454,6 +478,24 @@ func TestAGuardOutlivesItsReport(t *testing.T) {
 		w.flush(time.Minute)
 		if w.shelf.record.PositionMs != 3000 || len(w.answers) != 301 {
 			t.Errorf("the record is at %d after %d answers", w.shelf.record.PositionMs, len(w.answers))
+		}
+		_ = stop()
+	})
+}
+
+// As many records are known as the queue is long: those noted last.
+func TestHowManyRecordsAreKnown(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		for n := range uint64(300) {
+			w.client.Seen(&historyv1.Item{Object: &historyv1.Object{Id: fmt.Sprint(n), Type: 1}, Etag: n + 1})
+		}
+		w.report("299", "101", "99")
+		stop := w.run()
+		w.flush(time.Minute)
+		for i, want := range []uint64{300, 102, 0} {
+			if got := w.stored[i]; got.IfMatch != want {
+				w.Errorf("sent %v, want guard %d", got, want)
+			}
 		}
 		_ = stop()
 	})
