@@ -102,6 +102,14 @@ func (w *world) film(session string, position int64) {
 	}
 }
 
+// guard is a report that the caller guards.
+func (w *world) guard(session string, position int64, etag uint64) {
+	time.Sleep(time.Millisecond) // of the bubble
+	h := filmed(session, position)
+	h.IfMatch = etag
+	_ = w.client.Report(h) // never fails
+}
+
 func filmed(session string, position int64) *historyv1.Heartbeat {
 	return &historyv1.Heartbeat{
 		ObjectId: "film", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, Session: session, PositionMs: position, EventTimeMs: time.Now().UnixMilli(),
@@ -191,12 +199,7 @@ func TestGuards(t *testing.T) {
 			w.away(false)
 		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
 		{"a guard of the caller's holds for what follows", func(w *world) {
-			h := w.shelf.other(3000)
-			guarded := filmed("here", 2)
-			guarded.EventTimeMs++
-			guarded.IfMatch = h.Etag + 1
-			_ = w.client.Report(guarded) // never fails
-			time.Sleep(time.Millisecond) // of the bubble
+			w.guard("here", 2, w.shelf.other(3000).Etag+1)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
 		{"the device slept", func(w *world) {
@@ -293,6 +296,20 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			w.client.Seen(other)
 			w.film("here", 4)
 		}, []string{"1 STORED", "2 STALE", "4 STORED"}, 4},
+		{"a guard of the caller's holds until the record is seen", func(w *world) {
+			w.guard("here", 2, w.shelf.other(3000).Etag+1)
+			w.flush(time.Minute)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
+		{"a report behind a guarded one is guarded", func(w *world) {
+			w.shelf.delay = 5 * time.Second
+			other := w.shelf.other(3000)
+			w.guard("here", 2, other.Etag+1)
+			time.Sleep(time.Second) // of the bubble
+			w.client.Seen(other)
+			w.shelf.other(4000)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 4000},
 		{"it sleeps while a message is on its way", func(w *world) {
 			w.shelf.delay = 5 * time.Second
 			w.film("here", 2)
