@@ -40,6 +40,7 @@ type Config struct {
 	// Changed, when set, is told what others change in the user's history, from a
 	// goroutine of Run that reads answers too. On each connection the first change says
 	// resync, as soon as nothing can be missed any more: what was read before may be old.
+	// Without it reports are guarded all the time.
 	Changed func(*historyv1.Change)
 	// Day, when set, is told what day it is for the user, as 20261121, whenever that is
 	// another one than before, and whether the user is seen for the first time on it.
@@ -171,8 +172,10 @@ const maxHeartbeat = 4 << 10
 // report of the same viewing makes superfluous, or else the oldest report.
 //
 // A report is guarded when others may have changed the record since the device last knew
-// it: after a lost connection, a sleep, or a conflict. A guarded report is not stored over
-// a record that is not the known one; it is answered with a conflict.
+// it: after a lost connection or a sleep, until an answer; after a conflict, until the
+// record is seen; and always where the device is not told of others, without Changed or by
+// requests. A guarded report is not stored over a record that is not the known one; it is
+// answered with a conflict.
 func (c *Client) Report(h *historyv1.Heartbeat) error {
 	h = proto.CloneOf(h)
 	h.Uid, h.SentAtMs, h.Origin, h.Day = "", 0, 0, nil

@@ -105,8 +105,15 @@ func TestTheEdgeRestarts(t *testing.T) {
 
 // The waits double up to a bound, and a random part of each is waited.
 func TestAnEdgeThatIsAway(t *testing.T) {
+	for _, status := range []int{500, 502, 504} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) { testAnEdgeThatIsAway(t, status) })
+	}
+}
+
+func testAnEdgeThatIsAway(t *testing.T, status int) {
+	t.Helper()
 	bubble(t, client.Config{}, func(w *world) {
-		w.refuse(502)
+		w.refuse(status)
 		stop := w.run()
 		w.report("1")
 		time.Sleep(time.Hour)                              // of the bubble
@@ -187,6 +194,37 @@ func TestWhatIsUnavailableGoesAgain(t *testing.T) {
 		w.flush(10 * time.Second)
 		if want := []string{"1 STORED", "3 STALE", "2 STORED"}; !slices.Equal(w.answered, want) {
 			w.Errorf("answered %v, want %v", w.answered, want)
+		}
+		_ = stop()
+	})
+}
+
+// What is unavailable does not hold up the others, and is asked for less and less often.
+func TestWhatIsUnavailableForLong(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		var sent [][]string
+		w.fate = func(beats []*historyv1.Heartbeat) (statuses []historyv1.Status, err error) {
+			var ids []string
+			for _, h := range beats {
+				status := historyv1.Status_STATUS_STORED
+				if h.ObjectId == "0" && time.Since(time.UnixMilli(h.EventTimeMs)) < 5*time.Minute {
+					status = historyv1.Status_STATUS_UNAVAILABLE
+				}
+				statuses, ids = append(statuses, status), append(ids, h.ObjectId)
+			}
+			sent = append(sent, ids)
+			return statuses, nil
+		}
+		for i := range 150 {
+			w.report(fmt.Sprint(i))
+		}
+		stop := w.run()
+		w.flush(10 * time.Minute)
+		if n := len(sent); n < 15 || n > 40 || sent[1][0] != "100" || sent[1][50] != "0" || len(sent[2]) != 1 {
+			w.Errorf("%d messages, the first ones %v", n, sent[:3])
+		}
+		if len(w.answered) != 150 || w.answered[149] != "0 STORED" {
+			w.Errorf("answered %v", w.answered)
 		}
 		_ = stop()
 	})

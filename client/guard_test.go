@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -101,6 +102,14 @@ func (w *world) film(session string, position int64) {
 	}
 }
 
+// guard is a report that the caller guards.
+func (w *world) guard(session string, position int64, etag uint64) {
+	time.Sleep(time.Millisecond) // of the bubble
+	h := filmed(session, position)
+	h.IfMatch = etag
+	_ = w.client.Report(h) // never fails
+}
+
 func filmed(session string, position int64) *historyv1.Heartbeat {
 	return &historyv1.Heartbeat{
 		ObjectId: "film", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, Session: session, PositionMs: position, EventTimeMs: time.Now().UnixMilli(),
@@ -190,12 +199,7 @@ func TestGuards(t *testing.T) {
 			w.away(false)
 		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
 		{"a guard of the caller's holds for what follows", func(w *world) {
-			h := w.shelf.other(3000)
-			guarded := filmed("here", 2)
-			guarded.EventTimeMs++
-			guarded.IfMatch = h.Etag + 1
-			_ = w.client.Report(guarded) // never fails
-			time.Sleep(time.Millisecond) // of the bubble
+			w.guard("here", 2, w.shelf.other(3000).Etag+1)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
 		{"the device slept", func(w *world) {
@@ -292,6 +296,20 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			w.client.Seen(other)
 			w.film("here", 4)
 		}, []string{"1 STORED", "2 STALE", "4 STORED"}, 4},
+		{"a guard of the caller's holds until the record is seen", func(w *world) {
+			w.guard("here", 2, w.shelf.other(3000).Etag+1)
+			w.flush(time.Minute)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
+		{"a report behind a guarded one is guarded", func(w *world) {
+			w.shelf.delay = 5 * time.Second
+			other := w.shelf.other(3000)
+			w.guard("here", 2, other.Etag+1)
+			time.Sleep(time.Second) // of the bubble
+			w.client.Seen(other)
+			w.shelf.other(4000)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 4000},
 		{"it sleeps while a message is on its way", func(w *world) {
 			w.shelf.delay = 5 * time.Second
 			w.film("here", 2)
@@ -361,6 +379,9 @@ func TestNoRecordThatIsKnown(t *testing.T) {
 					w.away(false)
 					w.flush(time.Minute)
 					w.finds(tt.want, tt.at)
+					if n := len(w.shelf.reqs); n != 2 && strings.HasPrefix(tt.name, "begun offline") {
+						w.Errorf("%d messages, want one for each guard", n)
+					}
 					_ = stop()
 				})
 			})
@@ -374,6 +395,51 @@ func (w *world) cutBeforeTheFirstAnswer() {
 	time.Sleep(10 * time.Second) // of the bubble, to connect
 	w.film("here", 1)
 	time.Sleep(time.Second) // of the bubble
+}
+
+// The answer to a report is lost, and a full queue gives the report up: those behind it
+// are in conflict with it, which is nobody's business.
+func TestAConflictWithOneself(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		w.shelf = &shelf{}
+		stop := w.run()
+		w.cutBeforeTheFirstAnswer()
+		for n := range int64(250) {
+			w.film("here", 2+n)
+		}
+		w.away(false)
+		w.flush(time.Minute)
+		for _, a := range w.answers {
+			if a.Status == historyv1.Status_STATUS_CONFLICT {
+				w.Errorf("told %v", a)
+			}
+		}
+		if len(w.answers) != 251 || w.shelf.record.PositionMs != 251 {
+			w.Errorf("the record is at %d after %d answers", w.shelf.record.PositionMs, len(w.answers))
+		}
+		_ = stop()
+	})
+}
+
+// What the user decides holds, also when reports from before are in conflict after that.
+func TestSeenBetweenConflicts(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		w.shelf = &shelf{}
+		stop := w.run()
+		w.film("here", 1)
+		w.flush(time.Minute)
+		w.away(true)
+		w.shelf.other(3000)
+		w.film("here", 2)
+		w.film("again", 3) // goes in a message of its own
+		w.told = func(a client.Answer) { w.told = nil; w.client.Seen(a.Record) }
+		w.away(false)
+		w.flush(time.Minute)
+		w.film("here", 4)
+		w.flush(time.Minute)
+		w.finds([]string{"1 STORED", "2 CONFLICT", "3 CONFLICT", "4 STORED"}, 4)
+		_ = stop()
+	})
 }
 
 // Nothing is told of others in the answers to requests: the guard stays.
@@ -429,6 +495,24 @@ func TestAGuardOutlivesItsReport(t *testing.T) {
 		w.flush(time.Minute)
 		if w.shelf.record.PositionMs != 3000 || len(w.answers) != 301 {
 			t.Errorf("the record is at %d after %d answers", w.shelf.record.PositionMs, len(w.answers))
+		}
+		_ = stop()
+	})
+}
+
+// As many records are known as the queue is long: those noted last.
+func TestHowManyRecordsAreKnown(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		for n := range uint64(300) {
+			w.client.Seen(&historyv1.Item{Object: &historyv1.Object{Id: fmt.Sprint(n), Type: 1}, Etag: n + 1})
+		}
+		w.report("299", "101", "99")
+		stop := w.run()
+		w.flush(time.Minute)
+		for i, want := range []uint64{300, 102, 0} {
+			if got := w.stored[i]; got.IfMatch != want {
+				w.Errorf("sent %v, want guard %d", got, want)
+			}
 		}
 		_ = stop()
 	})

@@ -263,6 +263,7 @@ func (p *player) blind(object string) time.Time {
 
 // loseSight is told that a connection ended, or that the device slept.
 func (p *player) loseSight() {
+	p.edge.expect(nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.sight {

@@ -45,7 +45,11 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 
 // probe asks whether requests get through.
 func (p *poster) probe(life context.Context) error {
-	_, err := p.exchange(life, &historyv1.StreamRequest{SentAtMs: time.Now().UnixMilli()})
+	resp, err := p.exchange(life, &historyv1.StreamRequest{SentAtMs: time.Now().UnixMilli()})
+	if e := resp.GetError(); e != nil {
+		p.failed(e)
+		err = fmt.Errorf("post: %v: %s", e.Code, e.Detail)
+	}
 	return err
 }
 

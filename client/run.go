@@ -21,12 +21,8 @@ const (
 	unproved = 5 * time.Second  // before a refused token is asked for again, at least
 	byPost   = 2 * time.Minute  // of requests, before a WebSocket is tried again
 	muteMost = 2                // WebSockets in a row on which nothing was heard, before requests are tried
-)
-
-// Of the slowest link that everything gets through.
-const (
-	slowest = 1000    // bytes a second
-	headers = 1 << 10 // bytes of a request besides the token and the body, at most
+	slowest  = 1000             // bytes a second of a link that everything gets through, at least
+	headers  = 1 << 10          // bytes of a request besides the token and the body, at most
 )
 
 // Run sends what is reported until ctx is done. Who wants all of it answered calls
@@ -193,8 +189,8 @@ func refused(resp *http.Response, err error) *refusal {
 	return r
 }
 
-// patient bounds how long something may take. What cannot be made smaller, with at most
-// one heartbeat in so many bytes, has as much longer as the slowest link needs.
+// patient bounds how long an exchange of so many bytes may take. One with at most one
+// heartbeat cannot be made smaller, and has as much longer as the slowest link needs.
 func (c *Client) patient(ctx context.Context, beats, size int) (context.Context, context.CancelFunc) {
 	limit := c.cfg.Patience
 	if beats <= 1 {

@@ -44,6 +44,7 @@ type world struct {
 	asleep   atomic.Int64           // how long the device slept, nanoseconds
 	answered []string               // what the client was, "id status"
 	answers  []client.Answer
+	told     func(client.Answer) // is called for the next answer, nil for none
 	tells    map[uint64]func(*historyv1.Change)
 }
 
@@ -172,6 +173,9 @@ func (w *world) token(context.Context) (string, error) {
 func (w *world) hear(a client.Answer) {
 	w.answered = append(w.answered, a.Heartbeat.ObjectId+" "+a.Status.String()[len("STATUS_"):])
 	w.answers = append(w.answers, a)
+	if w.told != nil {
+		w.told(a)
+	}
 }
 
 // Apply is the service.
