@@ -64,8 +64,8 @@ var variants = []struct {
 // key is loaded, written without a base, written again with one, loaded by the job, put and
 // settled. 24,000 viewings run at a time, from 16 callers. An operation is a heartbeat.
 //
-//	go test ./history/pebble -run '^$' -bench Path -benchtime 400000x -count 7
-//	go test ./history/pebble -run '^$' -bench Path -benchtime 400000x -timeout 1h -args -records 5000000
+//	go test ./history/pebble -run '^$' -bench Path -benchtime 200000x
+//	go test ./history/pebble -run '^$' -bench Path -benchtime 200000x -timeout 1h -args -records 5000000
 func BenchmarkPath(b *testing.B) {
 	for _, v := range variants {
 		b.Run(v.name, func(b *testing.B) {
