@@ -40,7 +40,7 @@ func (d *DB) open(dir string) error {
 		dir: d.fs.PathJoin(dir, "journal"), syncedPath: d.fs.PathJoin(dir, syncedName),
 		log: d.config.Logger, use: d.redo,
 	}
-	if r.begun, r.reached, err = readSynced(d.fs, r.syncedPath); err != nil {
+	if r.begun, r.reached, r.found, err = readSynced(d.fs, r.syncedPath); err != nil {
 		return err
 	}
 	options := d.options()
@@ -74,7 +74,7 @@ func (d *DB) recover(dir wal.Dir, r *replay) error {
 	if err != nil {
 		return err
 	}
-	s, err := openSynced(d.fs, d.dir)
+	s, err := openSynced(d.fs, r.syncedPath, last)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (e openError) Error() string {
 	switch {
 	case errors.Is(e.cause, syscall.ENOSPC):
 		return said + ": make room on the disk and start again"
-	case errors.Is(e.cause, errDamaged), pebble.IsCorruptionError(e.cause), errors.Is(e.cause, fs.ErrNotExist), errors.Is(e.cause, pebble.ErrDBDoesNotExist):
+	case errors.Is(e.cause, errDamaged), errors.Is(e.cause, errUnknown), pebble.IsCorruptionError(e.cause), errors.Is(e.cause, fs.ErrNotExist), errors.Is(e.cause, pebble.ErrDBDoesNotExist):
 		return said + ": restore the data directory from a backup"
 	}
 	return said

@@ -19,9 +19,13 @@ type replay struct {
 	dir        string
 	syncedPath string
 	log        *slog.Logger
+	found      bool // the file that says how far the journal is on disk
 	begun      begun
 	reached    reached
 	use        func(change []byte) error
+
+	path string // of the last file that was replayed
+	end  int64  // of its whole changes
 }
 
 // errDamaged says that something of the store that was on disk is not there.
@@ -46,16 +50,22 @@ func (r *replay) all(logs wal.Logs, needed wal.NumWAL) (last wal.NumWAL, err err
 	if n := max(r.begun.number, r.reached.number); last < n {
 		return 0, r.missing(last + 1)
 	}
+	r.unchecked(last)
 	return last, nil
 }
 
 func (r *replay) missing(n wal.NumWAL) error {
-	return fmt.Errorf("file %d of the journal in %s is missing: %w; %s", n, r.dir, errDamaged, r.without())
+	return fmt.Errorf("file %d of the journal in %s is missing: %w; %s", n, r.dir, errDamaged, without(r.syncedPath))
 }
 
-// without says how to go on when there is no backup.
-func (r *replay) without() string {
-	return "to go on without it, remove " + r.syncedPath
+// unchecked tells that nobody can say whether the journal is whole, unless the store is new.
+func (r *replay) unchecked(last wal.NumWAL) {
+	if r.found || last == 0 {
+		return
+	}
+	r.log.Warn("journal cannot be checked, because the file that says how far it was on disk is missing: "+
+		"what was acknowledged after its end would be lost, and nobody could tell",
+		"missing", r.syncedPath, "file", r.path, "offset", r.end)
 }
 
 // synced returns how much of a file is known to be on disk.
@@ -88,7 +98,7 @@ func (r *replay) file(log wal.LogicalLog, last bool) (err error) {
 	}
 	if synced := r.synced(log.Num); found.valid < synced {
 		return fmt.Errorf("journal %s is damaged at byte %d, %d bytes before the end of what was synced: %w; %s",
-			path, found.valid, synced-found.valid, errDamaged, r.without())
+			path, found.valid, synced-found.valid, errDamaged, without(r.syncedPath))
 	}
 	end, err := r.changes(f, log.Num)
 	if err == nil && (end != found.whole || !last && !found.closed) {
@@ -100,6 +110,7 @@ func (r *replay) file(log wal.LogicalLog, last bool) (err error) {
 	case err != nil:
 		return err
 	}
+	r.path, r.end = path, end
 	if torn := found.written - end; torn > 0 {
 		r.log.Warn("journal has a torn end, of which nothing was acknowledged", "file", path, "offset", end, "bytes", torn)
 	}

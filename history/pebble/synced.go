@@ -3,6 +3,7 @@ package pebble
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"io/fs"
@@ -17,7 +18,8 @@ import (
 // The first half is written and synced when a file of the journal begins. The second
 // is written after every fsync of the journal, before anybody is told, and not synced: a
 // process that is killed leaves it as it is, and a power loss may leave an older one,
-// which is true too.
+// which is true too. Both halves are there from the beginning, so that one that cannot be
+// read is damage.
 type synced struct {
 	file vfs.File
 	buf  [markRecord]byte
@@ -40,69 +42,81 @@ const (
 	syncedName = "journal-synced"
 	syncedHalf = 4096
 	markRecord = 3*8 + 4
+
+	syncedCategory vfs.DiskWriteCategory = "playhead-synced"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// readSynced returns what a file says. A half that was never written or cannot be read
-// says nothing; there is nothing wrong with a journal that is whole without it.
-func readSynced(files vfs.FS, path string) (b begun, r reached, err error) {
+// readSynced returns what a file says, and whether there is one. It fails with errUnknown
+// when the file is damaged.
+func readSynced(files vfs.FS, path string) (b begun, r reached, found bool, err error) {
 	f, err := files.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return b, r, nil
+		return b, r, false, nil
 	}
 	if err != nil {
-		return b, r, err
+		return b, r, false, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if n, err := readHalf(f, 0); err != nil {
-		return b, r, err
-	} else if n != nil {
-		b = begun{wal.NumWAL(n[0]), wal.NumWAL(n[1]), int64(n[2])}
+	first, err := readHalf(f, path, 0)
+	if err != nil {
+		return b, r, true, err
 	}
-	if n, err := readHalf(f, syncedHalf); err != nil {
-		return b, r, err
-	} else if n != nil {
-		r = reached{wal.NumWAL(n[0]), int64(n[1])}
+	second, err := readHalf(f, path, syncedHalf)
+	if err != nil {
+		return b, r, true, err
 	}
-	return b, r, nil
+	return begun{wal.NumWAL(first[0]), wal.NumWAL(first[1]), int64(first[2])}, reached{wal.NumWAL(second[0]), int64(second[1])}, true, nil
 }
 
-func readHalf(f vfs.File, at int64) ([]uint64, error) {
+func readHalf(f vfs.File, path string, at int64) (numbers [3]uint64, err error) {
 	var buf [markRecord]byte
-	if n, err := f.ReadAt(buf[:], at); n < len(buf) {
-		if err == nil || errors.Is(err, io.EOF) {
-			return nil, nil
-		}
+	n, err := f.ReadAt(buf[:], at)
+	switch {
+	case n < len(buf) && (err == nil || errors.Is(err, io.EOF)), n == len(buf) && !intact(buf[:]):
+		return numbers, fmt.Errorf("%s is damaged at byte %d, %d bytes of %d are there: %w; %s", path, at, n, len(buf), errUnknown, without(path))
+	case n < len(buf):
+		return numbers, err
+	}
+	for i := range numbers {
+		numbers[i] = binary.BigEndian.Uint64(buf[8*i:])
+	}
+	return numbers, nil
+}
+
+// intact reports whether the checksum of a half is that of its numbers.
+func intact(half []byte) bool {
+	return binary.BigEndian.Uint32(half[3*8:]) == crc32.Checksum(half[:3*8], castagnoli)
+}
+
+// errUnknown says that a start cannot tell whether the journal is whole.
+var errUnknown = errors.New("how far the journal was on disk is not known, its end may be missing")
+
+// without says how to go on when there is no backup.
+func without(path string) string { return "to go on without it, remove " + path }
+
+// openSynced opens the file for writing. It makes it where there is none, of a journal
+// whose last file is the given one.
+func openSynced(files vfs.FS, path string, last wal.NumWAL) (*synced, error) {
+	if _, err := files.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return createSynced(files, path, last)
+	}
+	f, err := files.OpenReadWrite(path, syncedCategory)
+	if err != nil {
 		return nil, err
 	}
-	if binary.BigEndian.Uint32(buf[24:]) != crc32.Checksum(buf[:24], castagnoli) {
-		return nil, nil
-	}
-	return []uint64{binary.BigEndian.Uint64(buf[:]), binary.BigEndian.Uint64(buf[8:]), binary.BigEndian.Uint64(buf[16:])}, nil
+	return &synced{file: f}, nil
 }
 
-// openSynced opens the file for writing, and makes it if it is missing.
-func openSynced(files vfs.FS, dir string) (*synced, error) {
-	path := files.PathJoin(dir, syncedName)
-	_, missing := files.Stat(path)
-	f, err := files.OpenReadWrite(path, "playhead-synced")
+// createSynced makes a file that is durable and whole when it gets its name.
+func createSynced(files vfs.FS, path string, last wal.NumWAL) (*synced, error) {
+	f, err := files.Create(path+".new", syncedCategory)
 	if err != nil {
 		return nil, err
 	}
 	s := &synced{file: f}
-	if missing != nil {
-		return s, errors.Join(s.grow(), syncDir(files, dir))
-	}
-	return s, nil
-}
-
-// grow takes the room that the file will ever need.
-func (s *synced) grow() error {
-	if _, err := s.file.WriteAt(make([]byte, 2*syncedHalf), 0); err != nil {
-		return err
-	}
-	return s.file.Sync()
+	return s, errors.Join(s.reach(reached{}), s.begin(begun{number: last}), files.Rename(path+".new", path), syncDir(files, files.PathDir(path)))
 }
 
 // begin is durable when it returns.

@@ -1,7 +1,9 @@
 package pebble_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -66,6 +68,96 @@ func TestDamagedJournal(t *testing.T) {
 	_, err = pebble.Open(dir, pebble.Config{})
 	if err == nil || !strings.Contains(err.Error(), path+" is damaged") || errors.Is(err, history.ErrLocked) {
 		t.Errorf("open: got %v, want an error that names %s", err, path)
+	}
+}
+
+// TestDamagedSynced refuses to open when the file that says how far the journal is on disk
+// is damaged: the cut end of the journal beside it would look like a torn one.
+func TestDamagedSynced(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		damage func(whole []byte) []byte
+		at     string
+	}{
+		{"zeroed", func(b []byte) []byte { return make([]byte, len(b)) }, "at byte 0, 28 bytes of 28"},
+		{"emptied", func([]byte) []byte { return nil }, "at byte 0, 0 bytes of 28"},
+		{"second half zeroed", func(b []byte) []byte { clear(b[4096:]); return b }, "at byte 4096, 28 bytes of 28"},
+		{"cut short", func(b []byte) []byte { return b[:4100] }, "at byte 4096, 4 bytes of 28"},
+		{"flipped", func(b []byte) []byte { b[5] ^= 1; return b }, "at byte 0, 28 bytes of 28"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			keys := crashed(t, dir)
+			cutJournal(t, dir)
+			path := filepath.Join(dir, "journal-synced")
+			rewrite(t, path, test.damage)
+			_, err := pebble.Open(dir, pebble.Config{})
+			if err == nil {
+				t.Fatal("open: got no error")
+			}
+			for _, want := range []string{path + " is damaged " + test.at, "remove " + path, "from a backup"} {
+				if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("open: got %q, want one line with %q", err, want)
+				}
+			}
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			wantFirst(t, open(t, dir, pebble.Config{}), keys, len(keys)-1)
+		})
+	}
+}
+
+// TestMissingSynced opens without the file, and says that the end of the journal could not
+// be checked. The next start can check it again.
+func TestMissingSynced(t *testing.T) {
+	dir := t.TempDir()
+	keys := crashed(t, dir)
+	cutJournal(t, dir)
+	path, journal := filepath.Join(dir, "journal-synced"), lastJournal(t, dir)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	config := pebble.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	db := open(t, dir, config)
+	wantFirst(t, db, keys, len(keys)-1)
+	for _, want := range []string{"journal cannot be checked", "missing=" + path, "file=" + journal, "offset="} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("got the log\n%s\nwant %q in it", &log, want)
+		}
+	}
+	closed(t, db)
+	log.Reset()
+	closed(t, open(t, dir, config))
+	if log.Len() > 0 {
+		t.Errorf("the next start logs\n%s\nwant nothing", &log)
+	}
+}
+
+// TestNewStoreIsQuiet: where there is no store yet, nothing is missing.
+func TestNewStoreIsQuiet(t *testing.T) {
+	var log bytes.Buffer
+	closed(t, open(t, t.TempDir(), pebble.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+	if log.Len() > 0 {
+		t.Errorf("got the log\n%s\nwant none", &log)
+	}
+}
+
+// cutJournal takes the last change away.
+func cutJournal(t *testing.T, dir string) {
+	t.Helper()
+	rewrite(t, lastJournal(t, dir), func(b []byte) []byte { return b[:len(b)-100] })
+}
+
+func rewrite(t *testing.T, path string, as func(whole []byte) []byte) {
+	t.Helper()
+	whole, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, as(whole), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
