@@ -127,7 +127,9 @@ type Item struct {
 type Lister interface {
 	// List returns the visible records that the query asks for, newest first; ties
 	// are ordered by the object's text, descending. It knows nothing of what lies
-	// below the user's floor. It fails with [ErrUnavailable].
+	// below the user's floor. A record that is damaged is in it as Load has it, partial
+	// and without a state, at its place if that is known, or else last. It fails with
+	// [ErrUnavailable].
 	List(ctx context.Context, uid string, q Query) (Page, error)
 }
 

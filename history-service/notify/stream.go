@@ -184,7 +184,7 @@ func (u userUpdate) render(entries []history.Entry) []*historyv1.Change {
 // have of a user is gone only where it has all there is.
 func appendObject(to *historyv1.Change, o history.Object, e history.Entry) (known bool) {
 	switch r := e.Record.Visible(o, &e.User); {
-	case e.Err != nil, e.Record == nil && !e.User.Complete():
+	case e.Err != nil, view.Damaged(e.Record), e.Record == nil && !e.User.Complete():
 		return false
 	case r == nil:
 		to.Removed = append(to.Removed, &historyv1.Object{Id: o.ID, Type: o.Type})

@@ -20,6 +20,9 @@ const archivePatience = 250 * time.Millisecond
 // united folds what the cache and the archive hold of a key, after its clear marks. The
 // archive must have been read after the cache: what had left the cache by then is in it.
 func united(cached, archived *history.Record) *history.Record {
+	if view.Damaged(cached) {
+		return archived
+	}
 	m := history.Merge(cached, archived)
 	if m == nil || !m.Partial {
 		return m
@@ -65,7 +68,7 @@ func (s *Server) complete(ctx context.Context, keys []history.Key, entries []his
 	defer cancel()
 	err := s.fold(ctx, lacking, into)
 	for _, e := range into {
-		if err != nil && e.Record.State == 0 { // the cache holds a content that it cannot read
+		if err != nil && view.Damaged(e.Record) {
 			return err
 		}
 	}

@@ -28,8 +28,12 @@ func Item(o history.Object, r *history.Record) *historyv1.Item {
 // A settled record is what the archive has, unless the cache's copy is damaged: that says
 // nothing at all.
 func Incomplete(r *history.Record) bool {
-	return r != nil && r.Partial && (!r.Settled() || r.State == 0)
+	return r != nil && r.Partial && !r.Settled() || Damaged(r)
 }
+
+// Damaged reports whether the cache cannot read the content that it has. It says at most
+// when the latest event was.
+func Damaged(r *history.Record) bool { return r != nil && r.State == 0 }
 
 // An etag names what readers see of a record, so that it is another one only when that is:
 // the record's revision changes with things that nobody sees. Its upper half names the

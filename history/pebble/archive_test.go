@@ -118,6 +118,11 @@ func TestArchiveDamage(t *testing.T) {
 	}
 }
 
+func TestCacheDamageBySuite(t *testing.T) {
+	cache := open(t, t.TempDir(), pebble.Config{}).Cache()
+	historytest.CacheDamage(t, cache, cache.Damage)
+}
+
 func TestArchiveDamageBySuite(t *testing.T) {
 	archive := open(t, t.TempDir(), pebble.Config{}).Archive()
 	historytest.ArchiveDamage(t, archive, func(k history.Key, _ int64, value []byte) { archive.Damage(k, "", value) })

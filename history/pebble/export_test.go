@@ -100,3 +100,25 @@ func (a *Archive) Damage(k history.Key, object string, value []byte) {
 		panic(err)
 	}
 }
+
+// Damage replaces the record of a key in the cache by bytes, under the mark that it has.
+func (c *Cache) Damage(k history.Key, record []byte) {
+	if err := c.db.checkpoint(); err != nil {
+		panic(err)
+	}
+	key := appendKey(nil, c.space, k)
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	var value []byte
+	err := get(c.db.pebble, key, func(v []byte) error {
+		value = append(append(value, v[:markSize]...), record...)
+		return nil
+	})
+	if err == nil {
+		err = c.db.pebble.Set(key, value, pebble.NoSync)
+	}
+	if err != nil {
+		panic(err)
+	}
+	c.memory.drop(item{key: key, uid: k.UID, hash: c.memory.hash(key)})
+}

@@ -3,7 +3,6 @@ package pebble
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"slices"
 
 	"github.com/playhead/playhead/history"
@@ -45,15 +44,15 @@ func comparePlaces(a, b place) int {
 	return cmp.Or(cmp.Compare(b.version, a.version), bytes.Compare(b.object, a.object))
 }
 
-// see takes a record in if the query asks for it. The bytes are copied if they are
-// kept and not steady.
+// see takes a record in if the query asks for it. One that is damaged so that nobody knows
+// its time stands last. The bytes are copied if they are kept and not steady.
 func (p *pager) see(object, record []byte) error {
 	r := peek(record)
 	at := place{r.version, object}
 	if r.state == history.StateDeleted || comparePlaces(at, p.after) <= 0 {
 		return nil
 	}
-	if t := r.version.Time(); t < max(p.query.Since, p.oldest) || p.query.Until != 0 && t > p.query.Until {
+	if t := r.version.Time(); r.version != 0 && (t < max(p.query.Since, p.oldest) || p.query.Until != 0 && t > p.query.Until) {
 		return nil
 	}
 	visible, err := p.visible(object, r.version.Time())
@@ -71,7 +70,7 @@ func (p *pager) visible(object []byte, at int64) (bool, error) {
 		return true, nil
 	}
 	o, err := parseObject(object)
-	return (p.query.Type == 0 || o.Type == p.query.Type) && at > p.user.ClearedAt(o.Type), err
+	return (p.query.Type == 0 || o.Type == p.query.Type) && (at == 0 || at > p.user.ClearedAt(o.Type)), err
 }
 
 func (p *pager) insert(f found) {
@@ -106,9 +105,6 @@ func (p *pager) page() (history.Page, error) {
 	}
 	for _, f := range p.found {
 		item, err := p.item(f)
-		if errors.Is(err, wire.ErrCorrupt) {
-			continue // whoever loads it tells
-		}
 		if err != nil {
 			return history.Page{}, err
 		}
@@ -122,9 +118,11 @@ func (p *pager) item(f found) (item history.Item, err error) {
 		return item, err
 	}
 	r, err := wire.Record(f.record)
-	if err != nil {
-		return item, err
+	if err != nil || r == nil || r.State == 0 { // whoever loads it tells
+		r = &history.Record{Revision: wire.Revision(f.record), Version: f.version, Partial: true}
 	}
-	item.Record = r.Visible(item.Object, &p.user)
+	if item.Record = r; r.Version != 0 {
+		item.Record = r.Visible(item.Object, &p.user)
+	}
 	return item, nil
 }

@@ -45,11 +45,22 @@ func (w *walk) collect(ctx context.Context, places []place) error {
 	for i, value := range values {
 		value, _ := value.(string) // nil where there is a hole
 		r := w.cache.record(keys[i], value)
+		if r != nil && r.State == 0 {
+			asListed(r, listed[i].version)
+		}
 		if r != nil && w.belongs(r, listed[i]) {
 			w.items = append(w.items, history.Item{Object: keys[i].Object, Record: r})
 		}
 	}
 	return nil
+}
+
+// asListed takes from the list what a damaged content does not say: when its event was, and
+// whether that was a delete.
+func asListed(r *history.Record, v history.Version) {
+	if r.Version = v; v == history.VersionOf(v.Time(), history.RankDelete) {
+		r.State = history.StateDeleted
+	}
 }
 
 // apart reads contents one by one, while their slot moves.
