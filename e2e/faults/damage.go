@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,9 @@ import (
 // garbage is no record.
 var garbage = []byte("\xff\xff by hand \xff")
 
-// damage spoils one cell of the archive and some records of the cache, one of which no store
-// has in another form. All others are served, archived and deleted as ever.
+// damage spoils cells of the archive and some records of the cache, one of which no store
+// has in another form. All others are served, archived and deleted as ever, and a cell that
+// is written over is buried before.
 func damage(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -80,14 +82,7 @@ func overwrite(ctx context.Context, c *goredis.Client, k history.Key) error {
 // alone: the others are served, and whoever runs it is told.
 func (t *trial) spoilCell(ctx context.Context) error {
 	uid, spoilt := t.richest()
-	client := gohbase.NewClient(t.es["hbase"].Addr())
-	defer client.Close()
-	put, err := hrpc.NewPut(ctx, []byte(t.stack.name), []byte(history.RowKey(uid)),
-		map[string]map[string][]byte{"info": {spoilt.String(): garbage}}, hrpc.TimestampUint64(uint64(time.Now().UnixMilli()))) //nolint:gosec // after 1970
-	if err == nil {
-		_, err = client.Put(put)
-	}
-	if err := errors.Join(err, t.stack.flush(ctx)); err != nil {
+	if err := errors.Join(t.overwriteCell(ctx, history.Key{UID: uid, Object: spoilt}), t.stack.flush(ctx)); err != nil {
 		return err
 	}
 	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, doors: t.stack.doors, res: t.res, visible: map[string]map[history.Object]*history.Record{}}
@@ -114,7 +109,65 @@ func (t *trial) spoilCell(ctx context.Context) error {
 	if t.res.note("one of %d cells of a row spoilt: %.0f times come across, the others served", len(row.Items)+1, damaged); err == nil && damaged == 0 {
 		err = errors.New("the damage was not counted")
 	}
-	return errors.Join(err, t.healCell(ctx, history.Key{UID: uid, Object: spoilt}))
+	if err := errors.Join(err, t.healCell(ctx, history.Key{UID: uid, Object: spoilt})); err != nil {
+		return err
+	}
+	return t.buryCell(ctx, row.Items[0].Object, uid)
+}
+
+// overwriteCell writes garbage in the place of a cell of the archive.
+func (t *trial) overwriteCell(ctx context.Context, k history.Key) error {
+	client := gohbase.NewClient(t.es["hbase"].Addr())
+	defer client.Close()
+	put, err := hrpc.NewPut(ctx, []byte(t.stack.name), []byte(history.RowKey(k.UID)),
+		map[string]map[string][]byte{"info": {k.Object.String(): garbage}}, hrpc.TimestampUint64(uint64(time.Now().UnixMilli()))) //nolint:gosec // after 1970
+	if err == nil {
+		_, err = client.Put(put)
+	}
+	return err
+}
+
+// buryCell has a report take the place of a spoilt cell of which the cache has nothing
+// either: the bytes lie with the dead letters before they are gone.
+func (t *trial) buryCell(ctx context.Context, o history.Object, uid string) error {
+	k := history.Key{UID: uid, Object: o}
+	if err := errors.Join(t.overwriteCell(ctx, k), t.forgetUser(ctx, uid)); err != nil {
+		return err
+	}
+	delete(t.book.stories, k) // both copies are spoilt by hand
+	at := time.Now().UnixMilli()
+	if err := errors.Join(t.put(ctx, t.stack.doors[0], k, history.KindStop, at, 80_000), t.stack.quiet(ctx, t.Limit)); err != nil {
+		return err
+	}
+	row, err := t.stack.archive.Row(ctx, uid)
+	if err == nil && len(row.Damaged) > 0 {
+		err = fmt.Errorf("a report leaves the damage: %v", row.Damaged)
+	}
+	letters, exhumed := t.stack.exhume(ctx)
+	if err := errors.Join(err, exhumed); err != nil {
+		return err
+	}
+	for _, l := range letters {
+		if l.Key == k && bytes.Equal(l.Cell, garbage) && l.Reason != "" {
+			t.res.note("another one, of which only the archive had anything, gave way to a report and lies with the dead letters")
+			return nil
+		}
+	}
+	return fmt.Errorf("the damaged cell of %s is gone, and is not among the %d dead letters", k, len(letters))
+}
+
+// forgetUser takes all that the cache has of a user, as its age would.
+func (t *trial) forgetUser(ctx context.Context, uid string) error {
+	c := t.stack.redisClient()
+	defer c.Close()
+	tag := fmt.Sprintf("{b%04d}:", history.BucketOf(uid))
+	keys := []string{tag + "h:" + uid, tag + "u:" + uid}
+	for k := range t.book.stories {
+		if k.UID == uid {
+			keys = append(keys, tag+"c:"+uid+":"+k.Object.String())
+		}
+	}
+	return c.Del(ctx, keys...).Err()
 }
 
 // healCell deletes the spoilt object, as its user may: it is gone, and the others stay.
