@@ -20,8 +20,8 @@ import (
 type Config struct {
 	// Keep is how many records per user Trim leaves in the cache. 0 means 1,000.
 	Keep int
-	// TTL is how long the cache keeps a record after its event. 0 means the life of
-	// the archive.
+	// TTL is how long the cache keeps a record after its event, once it is settled: before,
+	// it is kept for as long as the archive would. 0 means the life of the archive.
 	TTL time.Duration
 	// SweepEvery is how often [DB.Run] removes what has expired. 0 means an hour.
 	SweepEvery time.Duration

@@ -42,7 +42,7 @@ func (h *half) oldest() int64 { return h.db.now() - h.life.Milliseconds() }
 // [wire.ErrCorrupt].
 func (h *half) record(value []byte, oldest int64) (*history.Record, error) {
 	_, b := h.split(value)
-	if outlived(b, oldest) {
+	if h.outlived(b, oldest) {
 		return nil, nil
 	}
 	r, err := wire.Record(b)
@@ -52,9 +52,13 @@ func (h *half) record(value []byte, oldest int64) (*history.Record, error) {
 	return r, err
 }
 
-// outlived reports whether an encoded record is from before the oldest time. What
-// has no version is no record, but damaged.
-func outlived(record []byte, oldest int64) bool {
+// outlived reports whether an encoded record is from before the oldest time. One that is
+// not settled, which the archive may lack, lives as long as it would there. What has no
+// version is no record, but damaged.
+func (h *half) outlived(record []byte, oldest int64) bool {
+	if wire.Revision(record)&history.SettledBit == 0 {
+		oldest -= max(0, archiveLife-h.life).Milliseconds()
+	}
 	version := peek(record).version
 	return version != 0 && version.Time() < oldest
 }

@@ -96,7 +96,7 @@ func (e *edit) settleRecord(x history.Content) error {
 		switch {
 		case mark == 0:
 			return nil
-		case x.Revision == 0 && outlived(record, e.oldest()):
+		case x.Revision == 0 && e.outlived(record, e.oldest()):
 			return e.drop(x.Key, v)
 		case x.Revision == 0 || !history.SameContent(wire.Revision(record), x.Revision):
 			return nil

@@ -25,15 +25,21 @@ func newLife(t *testing.T, ttl time.Duration) *life {
 	return l
 }
 
-// write stores a record of this moment in both halves.
+// write stores a record of this moment in the cache.
 func (l *life) write(k history.Key) *history.Record {
 	l.Helper()
 	r := beat(l.clock.UnixMilli())
 	mustApply(l, l.db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
+	return r
+}
+
+// archive puts a record and settles it, as the job does.
+func (l *life) archive(k history.Key, r *history.Record) {
+	l.Helper()
 	if errs := l.db.Archive().Put(l.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
 		l.Fatal(errs[0])
 	}
-	return r
+	settle(l, l.db.Cache(), k, r)
 }
 
 // want checks where a record is to be seen.
@@ -69,7 +75,7 @@ func (l *life) swept(want int) {
 
 func TestLife(t *testing.T) {
 	l, k := newLife(t, 24*time.Hour), viewing(1, 1)
-	l.write(k)
+	l.archive(k, l.write(k))
 	l.clock = l.clock.Add(24 * time.Hour)
 	l.want(k, true, true)
 	l.swept(0)
@@ -81,6 +87,38 @@ func TestLife(t *testing.T) {
 	l.want(k, false, false)
 	l.swept(1)
 	l.swept(0)
+}
+
+// TestUnsettledOutlivesItsLife: what the archive may lack is not dropped for its age, nor
+// hidden, nor overwritten, before it is settled.
+func TestUnsettledOutlivesItsLife(t *testing.T) {
+	l, k := newLife(t, time.Hour), viewing(1, 1)
+	r := l.write(k)
+	for _, age := range []time.Duration{2 * time.Hour, 89 * 24 * time.Hour} {
+		l.clock = time.UnixMilli(r.Version.Time()).Add(age)
+		l.swept(0)
+		l.want(k, true, false)
+		wantDirty(t, l.db, k)
+		settle(t, l.db.Cache(), k, &history.Record{}) // of a job that has found no record
+		wantDirty(t, l.db, k)
+	}
+	if out := l.db.Cache().Apply(t.Context(), []history.Write{{Key: k, Record: beat(l.clock.UnixMilli())}})[0]; out.Status != history.Conflict || out.Current.Record == nil {
+		t.Errorf("a write without a base: got %+v, want a conflict with the record", out)
+	}
+	l.archive(k, r)
+	l.want(k, false, true)
+	wantDirty(t, l.db)
+	l.swept(1)
+}
+
+// TestUnsettledOutlivesNoArchive: what the archive would not keep either goes, with its mark.
+func TestUnsettledOutlivesNoArchive(t *testing.T) {
+	l, k := newLife(t, time.Hour), viewing(1, 1)
+	l.write(k)
+	l.clock = l.clock.Add(90*24*time.Hour + time.Millisecond)
+	l.want(k, false, false)
+	l.swept(1)
+	wantDirty(t, l.db)
 }
 
 // TestSweepManyAndSpareTheLiving has more records than one step of the sweep, and
@@ -96,6 +134,9 @@ func TestSweepManyAndSpareTheLiving(t *testing.T) {
 		writes[i] = history.Write{Key: viewing(i/7, i), Record: beat(at)}
 	}
 	mustApply(t, l.db.Cache(), writes)
+	for _, w := range writes {
+		settle(t, l.db.Cache(), w.Key, w.Record)
+	}
 	l.clock = l.clock.Add(time.Hour + time.Millisecond)
 	l.swept(4500)
 	keys := make([]history.Key, len(writes))
@@ -114,13 +155,13 @@ func TestSweepManyAndSpareTheLiving(t *testing.T) {
 func TestExpiredIsNoBase(t *testing.T) {
 	for _, checkpoint := range []bool{false, true} {
 		l, k := newLife(t, time.Hour), viewing(1, 1)
-		l.write(k)
+		l.archive(k, l.write(k))
 		if checkpoint {
 			l.db.Checkpoint()
 		}
 		l.clock = l.clock.Add(2 * time.Hour)
 		r := l.write(k)
-		l.want(k, true, true)
+		l.want(k, true, true) // the archive has the first one
 		wantDirty(t, l.db, k)
 		l.swept(0)
 		if got := l.db.Cache().Load(t.Context(), []history.Key{k})[0].Record; got.Revision != r.Revision {
@@ -158,6 +199,7 @@ func TestRunSweeps(t *testing.T) {
 		k := viewing(1, 1)
 		r := beat(now())
 		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r}})
+		settle(t, db.Cache(), k, r)
 		db.Checkpoint()
 		go func() {
 			if err := db.Run(t.Context()); err != nil {

@@ -16,9 +16,9 @@ func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.
 	}
 	defer c.db.leave()
 	oldest := c.oldest()
-	p := newPager(q, oldest)
+	p := c.newPager(q, oldest)
 	if !c.glance(uid, p) {
-		p = newPager(q, oldest)
+		p = c.newPager(q, oldest)
 		if err := c.scan(uid, p); err != nil {
 			return history.Page{}, err
 		}
@@ -53,7 +53,7 @@ func (c *Cache) scan(uid string, p *pager) error {
 	if err != nil {
 		return err
 	}
-	newest := newPager(history.Query{Limit: headSize - 1}, p.oldest)
+	newest := c.newPager(history.Query{Limit: headSize - 1}, p.oldest)
 	for object, v := range r.all(&err) {
 		_, record := c.split(v)
 		if len(object) == 0 {

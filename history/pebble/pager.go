@@ -11,6 +11,7 @@ import (
 
 // pager keeps the newest visible records of a query, one more than the page holds.
 type pager struct {
+	half   *half
 	query  history.Query
 	oldest int64
 	after  place
@@ -31,8 +32,8 @@ type found struct {
 	record []byte
 }
 
-func newPager(q history.Query, oldest int64) *pager {
-	p := &pager{query: q, oldest: oldest, after: place{version: history.MaxVersion}}
+func (h *half) newPager(q history.Query, oldest int64) *pager {
+	p := &pager{half: h, query: q, oldest: oldest, after: place{version: history.MaxVersion}}
 	if q.After != (history.Cursor{}) {
 		p.after = place{q.After.Version, []byte(q.After.Object.String())}
 	}
@@ -52,7 +53,10 @@ func (p *pager) see(object, record []byte) error {
 	if r.state == history.StateDeleted || comparePlaces(at, p.after) <= 0 {
 		return nil
 	}
-	if t := r.version.Time(); r.version != 0 && (t < max(p.query.Since, p.oldest) || p.query.Until != 0 && t > p.query.Until) {
+	if t := r.version.Time(); r.version != 0 && (t < p.query.Since || p.query.Until != 0 && t > p.query.Until) {
+		return nil
+	}
+	if r.version.Time() < p.oldest && p.half.outlived(record, p.oldest) {
 		return nil
 	}
 	visible, err := p.visible(object, r.version.Time())

@@ -102,7 +102,7 @@ func (s *swapper) stands(w *history.Write, record []byte) (bool, error) {
 		return wire.Revision(record) == w.Base, nil
 	}
 	// What is damaged beyond its revision is in nobody's way.
-	if wire.Revision(record) != 0 && !outlived(record, s.oldest) {
+	if wire.Revision(record) != 0 && !s.outlived(record, s.oldest) {
 		return false, nil
 	}
 	u, err := s.userOf(w.Key.UID)

@@ -100,7 +100,7 @@ func (h *half) sweepFrom(ctx context.Context, from []byte) (swept int, next []by
 // newer record waits, the one in Pebble is on its way out.
 func (h *half) expired(key, value []byte, oldest int64) bool {
 	_, record := h.split(value)
-	return key[len(key)-1] != endOfUID && outlived(record, oldest) && h.memory.get(key) == nil
+	return key[len(key)-1] != endOfUID && h.outlived(record, oldest) && h.memory.get(key) == nil
 }
 
 func (e *edit) expire(key, value []byte) error {
