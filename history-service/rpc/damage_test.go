@@ -99,3 +99,66 @@ func TestDamagedCellOfAColdUser(t *testing.T) {
 		t.Errorf("the object since: got %v, want 20 s", it)
 	}
 }
+
+// smudged is a cache that cannot read its record of one object any more.
+type smudged struct {
+	rpc.Cache
+	object history.Object
+}
+
+func (s smudged) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	entries := s.Cache.Load(ctx, keys)
+	for i := range entries {
+		if r := entries[i].Record; r != nil && keys[i].Object == s.object {
+			entries[i].Record = &history.Record{Revision: r.Revision, Partial: true}
+		}
+	}
+	return entries
+}
+
+func (s smudged) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	page, err := s.Cache.List(ctx, uid, q)
+	for i, it := range page.Items {
+		if it.Object == s.object {
+			page.Items[i].Record = &history.Record{Revision: it.Record.Revision, Version: it.Record.Version, Partial: true}
+		}
+	}
+	return page, err
+}
+
+// TestDamagedRecord: readers get the archive's in its place, the only one or not, also where
+// the cache has all there is. Without the archive nobody is told that there is less.
+func TestDamagedRecord(t *testing.T) {
+	for name, keep := range map[string]int{"complete": 100, "with a floor": 10} {
+		h := smallHouse(t, keep)
+		ids := put(t, h, 30, 10_000)
+		warmUp(t, h, keep)
+		a := &gone{Archive: h.db.Archive()}
+		s := h.idle(t, func(c *rpc.Config) {
+			c.Cache, c.Archive, c.Keep = smudged{c.Cache, history.Object{ID: ids[2], Type: 1}}, a, keep
+		})
+		if got := list(t, s, &historyv1.ListRequest{Uid: "ann", Limit: 7}); !slices.Equal(got, ids) {
+			t.Errorf("%s: the list has %q, want all", name, got)
+		}
+		if it := point(t, s, "ann", ids[2]); it.GetPositionMs() != 200_000 || it.GetIncomplete() {
+			t.Errorf("%s: the point is %v, want the archive's", name, it)
+		}
+		a.down.Store(true)
+		if resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 7}); err == nil {
+			t.Errorf("%s: without the archive: got %v, want no page", name, resp)
+		}
+		if resp, err := s.Points(t.Context(), &historyv1.PointsRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: ids[2], Type: 1}}}); err == nil {
+			t.Errorf("%s: without the archive: got %v, want no point", name, resp)
+		}
+	}
+}
+
+// TestDamagedRecordIsNotToldAsRemoved: who follows is told to read again.
+func TestDamagedRecordIsNotToldAsRemoved(t *testing.T) {
+	bubble(t, func(f *fed) {
+		other := f.another(func(c *rpc.Config) { c.Cache = smudged{c.Cache, history.Object{ID: "film", Type: 1}} })
+		v := watch(f.T, other, "u#1")
+		apply(f.T, f.Server, by(0, "u/film", 5000, 30))
+		v.hears("u: resync")
+	})
+}
