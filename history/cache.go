@@ -48,18 +48,22 @@ type Applier interface {
 	// keeps the latest of their cell times (see [User.CutTime]), and marks the user's
 	// own state dirty, under a new revision, in one atomic step. Records after it stay:
 	// readers drop what they fold of the time before. It returns up to when it cleared.
+	// One that comes late, or twice, removes nothing that was written after the first.
 	Clear(ctx context.Context, uid string, c Clear) (until int64, err error)
-	// Pause switches recording off or on at a time, see [Pause.Switched], and marks the
-	// user's own state dirty, under a new revision, in one atomic step. Each of the user's
-	// records gets another revision in that step, a settled one a settled one: whoever
-	// holds one without looking at the user's state finds out with the next write. The
-	// state of a user does not expire while recording is off.
-	Pause(ctx context.Context, uid string, recording bool, at int64) (Pause, error)
+	// Pause replaces the user's pause, and marks the user's own state dirty, under a new
+	// revision, in one atomic step. Each of the user's records gets another revision in that
+	// step, a settled one a settled one: whoever holds one without looking at the user's
+	// state finds out with the next write. The state of a user does not expire while
+	// recording is off. Where another pause than from is in force it does nothing and fails
+	// with [ErrConflict]: so one that comes late, or twice, undoes no later one.
+	Pause(ctx context.Context, uid string, from, to Pause) error
 	// Warm fills a cold user with records from the archive: it adds those that the
 	// cache does not have, as settled ones, merges the clear marks, the cut time and the
-	// pause, and sets the floor. Where the pause is news, it does as Pause does. A warm user is left alone. Of a user who was trimmed while cold it adds
-	// nothing from below that: a newer record may have been archived and dropped since
-	// w was read.
+	// pause, and sets the floor. Where the pause is news, it does as Pause does. The floor is
+	// raised above each record of which the cache has an older one: until the two are
+	// united, its place in the list is not known from the cache alone. A warm user is left
+	// alone. Of a user who was trimmed while cold it adds nothing from below that: a newer
+	// record may have been archived and dropped since w was read.
 	Warm(ctx context.Context, uid string, w Warmth) error
 }
 
@@ -67,10 +71,14 @@ type Applier interface {
 type Write struct {
 	Key    Key
 	Record *Record // its revision is new; never nil
-	// Base is the revision that Record was made from, 0 when there was none. A
-	// write without a base also fails when a clear mark covers its record, or a pause
-	// does and it is no tombstone.
+	// Base is the revision that Record was made from, 0 when there was none. A write
+	// without a base also fails when a clear mark covers its record; when another pause is
+	// in force than Pause; and when the record is not partial and the user not complete: it
+	// was made when the user was, and the archive may have by now what it lacks.
 	Base uint64
+	// Pause is the user's pause when the record was made. Only a write without a base
+	// needs it: a change of the pause changes every base.
+	Pause Pause
 	// Mark asks for a new dirty mark, which replaces any other of the key, because a
 	// new hold begins. Whether the key has a mark does not depend on it.
 	Mark bool
@@ -81,9 +89,6 @@ type Clear struct {
 	Type uint32 // 0 for all
 	// Until is the time up to which, inclusive, in Unix milliseconds.
 	Until int64
-	// All raises that time beyond every record of the type that the cache has, whatever
-	// the clocks of those who wrote them.
-	All bool
 }
 
 // Outcome is what became of a write.

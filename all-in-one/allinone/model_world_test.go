@@ -92,12 +92,11 @@ func (c flakyCache) Clear(ctx context.Context, uid string, what history.Clear) (
 	return until, errors.Join(err, c.fault("cache"))
 }
 
-func (c flakyCache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
+func (c flakyCache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	if err := c.fault("cache"); err != nil {
-		return history.Pause{}, err
+		return err
 	}
-	pause, err := c.Cache.Pause(ctx, uid, recording, at)
-	return pause, errors.Join(err, c.fault("cache"))
+	return errors.Join(c.Cache.Pause(ctx, uid, from, to), c.fault("cache"))
 }
 
 func (c flakyCache) Settle(ctx context.Context, contents []history.Content) error {

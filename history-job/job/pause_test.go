@@ -11,10 +11,12 @@ import (
 // pause switches recording, ms milliseconds after start.
 func (w *world) pause(recording bool, ms int64) history.Key {
 	w.Helper()
-	if _, err := w.cache.Pause(w.Context(), uid, recording, start+ms); err != nil {
+	k := history.UserKey(uid)
+	p := w.cache.Load(w.Context(), []history.Key{k})[0].User.Pause
+	if err := w.cache.Pause(w.Context(), uid, p, p.Switched(recording, start+ms, 0)); err != nil {
 		w.Fatal(err)
 	}
-	return history.UserKey(uid)
+	return k
 }
 
 func TestPauseArchived(t *testing.T) {

@@ -165,39 +165,13 @@ func (j *Job) repairUser(ctx context.Context, k history.Key) error {
 			}
 			j.metrics.restored.Inc()
 		}
-		return j.repairPause(ctx, k.UID, e.User.Pause, row.Pause)
-	})
-}
-
-// repairPause switches recording as the user did since the cache's state.
-func (j *Job) repairPause(ctx context.Context, uid string, has, want history.Pause) error {
-	if has.Newer(want) == has {
+		if e.User.Pause.Newer(row.Pause) == e.User.Pause {
+			return nil
+		}
+		if err := j.cfg.Cache.Pause(ctx, k.UID, e.User.Pause, row.Pause); err != nil {
+			return err // also where the user has switched meanwhile: it is looked at again
+		}
+		j.metrics.restored.Inc()
 		return nil
-	}
-	for _, s := range switches(has, want) {
-		if _, err := j.cfg.Cache.Pause(ctx, uid, s.recording, s.at); err != nil {
-			return err
-		}
-	}
-	j.metrics.restored.Inc()
-	return nil
-}
-
-type switching struct {
-	recording bool
-	at        int64
-}
-
-// switches leads from one pause of a user to a newer one.
-func switches(has, want history.Pause) (all []switching) {
-	if has.Since != want.Since {
-		if has.On() { // when it was switched on in between, nobody knows
-			all = append(all, switching{true, want.Since - 1})
-		}
-		all = append(all, switching{false, want.Since})
-	}
-	if !want.On() {
-		all = append(all, switching{true, want.Until})
-	}
-	return all
+	})
 }

@@ -65,12 +65,6 @@ func unanswered(writes []history.Write, errs []error) []history.Write {
 	return left
 }
 
-// unwanted reports whether a record without a base falls into a pause of its user, as
-// where clocks differ: the cache would not take it.
-func unwanted(r *history.Record, e *history.Entry) bool {
-	return e.Record == nil && !r.Deleted() && e.User.Pause.Covers(r.Version.Time())
-}
-
 // lost returns a write for every content that says more than what the cache holds,
 // and removes the others from contents.
 func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Write, error) {
@@ -91,11 +85,11 @@ func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record
 		k := keys[i]
 		there := history.Merge(e.Record, dropped[k])
 		whole := e.User.Cut(history.Merge(there, contents[k]), k.Object.Type)
-		if whole == nil || history.Same(whole, there) || unwanted(whole, &e) {
+		if whole == nil || history.Same(whole, there) {
 			delete(contents, k)
 			continue
 		}
-		w := history.Write{Key: k, Record: whole.Successor(&e.User), Mark: true}
+		w := history.Write{Key: k, Record: whole.Successor(&e.User), Pause: e.User.Pause, Mark: true}
 		w.Record.Partial = true // the content is from before the cache lost it: the archive may have more
 		if e.Record != nil {
 			w.Base = e.Record.Revision

@@ -202,3 +202,20 @@ func TestRereadAtStart(t *testing.T) {
 		}
 	})
 }
+
+// TestRestoreFromInsideAPause gives back what was acknowledged before anybody knew of the
+// pause that covers it.
+func TestRestoreFromInsideAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, cfg := w.mortal()
+		said := completed(1, -5000, "a")
+		w.pause(false, -10_000)
+		cfg.Reread = &journal{all: []history.Announcement{{Key: object(1), Record: said.Record()}}}
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.wait(time.Second)
+		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
+			t.Errorf("archive: got %+v, want what was queued", got)
+		}
+	})
+}

@@ -43,9 +43,13 @@ func (w *world) write(e history.Event) history.Key {
 	return w.store(e, true, false)
 }
 
-// store is write with or without a mark, and with a record that is partial or not.
+// store is write with or without a mark, and with a record that is partial or not: that
+// takes a complete user.
 func (w *world) store(e history.Event, mark, partial bool) history.Key {
 	w.Helper()
+	if !partial {
+		w.complete(e.Key.UID)
+	}
 	said := e.Record()
 	said.Partial = partial
 	old := w.load(e.Key)
@@ -58,6 +62,14 @@ func (w *world) store(e history.Event, mark, partial bool) history.Key {
 		w.Fatalf("write %s: status %d, %v", e.Key, out.Status, out.Err)
 	}
 	return e.Key
+}
+
+// complete makes a user whom the cache does not know one of whom it has everything.
+func (w *world) complete(uid string) {
+	w.Helper()
+	if err := w.cache.Warm(w.Context(), uid, history.Warmth{}); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // writes stores n new objects with marks, from 0 on, and returns them.

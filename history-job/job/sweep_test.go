@@ -140,6 +140,7 @@ func TestSweepMany(t *testing.T) {
 		for i := range writes {
 			e := progress(i, 0)
 			e.Key.UID = fmt.Sprint("user", i%10)
+			w.complete(e.Key.UID)
 			r := e.Record()
 			r.Revision, r.Partial = uint64(i+1), false
 			writes[i] = history.Write{Key: e.Key, Record: r, Mark: true}

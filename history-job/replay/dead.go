@@ -67,7 +67,7 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announ
 		if whole == nil {
 			return nil, nil // cleared since
 		}
-		w := history.Write{Key: l.Key, Record: whole.Successor(&e.User), Mark: true}
+		w := history.Write{Key: l.Key, Record: whole.Successor(&e.User), Pause: e.User.Pause, Mark: true}
 		if e.Record != nil {
 			w.Base = e.Record.Revision
 		} else {

@@ -108,7 +108,7 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 		if g.done {
 			continue
 		}
-		w := history.Write{Key: g.key, Record: g.next.Successor(&g.user), Mark: g.mark}
+		w := history.Write{Key: g.key, Record: g.next.Successor(&g.user), Pause: g.user.Pause, Mark: g.mark}
 		if g.base != nil {
 			w.Base = g.base.Revision
 		}
@@ -125,19 +125,9 @@ func (b *batch) release(a *aggregate.Aggregator) {
 			g.fail()
 		}
 		if g.written != nil {
-			a.Put(g.key, aggregate.Held{Record: g.written, Pause: g.pause()}, g.ended)
+			a.Put(g.key, aggregate.Held{Record: g.written, Pause: g.user.Pause}, g.ended)
 		}
 	}
-}
-
-// pause is that of the user when the record was written. A switch between the read and the
-// write of a new record is found out by nobody, since there was no revision to change:
-// so the next event, which an unknown pause would refuse, has the cache asked.
-func (g *group) pause() history.Pause {
-	if g.base == nil {
-		return history.Pause{Since: 1}
-	}
-	return g.user.Pause
 }
 
 // items returns the records as they now stand, one for each event, or only for those in

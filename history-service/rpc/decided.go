@@ -85,10 +85,7 @@ func (d decision) again(ctx context.Context, c Cache, u *history.User) (err erro
 	case d.clear.Until > u.ClearedAt(d.clear.Type):
 		_, err = c.Clear(ctx, d.uid, d.clear)
 	case d.pause.Changed() > u.Pause.Changed():
-		_, err = c.Pause(ctx, d.uid, false, d.pause.Since)
-		if err == nil && !d.pause.On() {
-			_, err = c.Pause(ctx, d.uid, true, d.pause.Until)
-		}
+		err = c.Pause(ctx, d.uid, u.Pause, d.pause)
 	}
 	return err
 }

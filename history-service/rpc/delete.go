@@ -126,7 +126,14 @@ func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 	}
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
-	until, err = s.cfg.Cache.Clear(ctx, req.GetUid(), history.Clear{Type: req.GetType(), Until: until, All: req.GetUntilMs() == 0})
+	if req.GetUntilMs() == 0 { // the time is fixed here, so that a clear that lands twice removes nothing more
+		newest, err := s.newest(ctx, req.GetUid(), req.GetType())
+		if err != nil {
+			return nil, status(fmt.Errorf("clear: %w", err))
+		}
+		until = max(until, newest)
+	}
+	until, err = s.cfg.Cache.Clear(ctx, req.GetUid(), history.Clear{Type: req.GetType(), Until: until})
 	if err != nil {
 		return nil, status(fmt.Errorf("clear: %w", err))
 	}

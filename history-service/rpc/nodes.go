@@ -363,8 +363,9 @@ func (n *nodes) Clear(ctx context.Context, uid string, c history.Clear) (int64, 
 }
 
 // Pause implements [history.Applier].
-func (n *nodes) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
-	return on(n, uid, func() (history.Pause, error) { return n.Cache.Pause(ctx, uid, recording, at) })
+func (n *nodes) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+	_, err := on(n, uid, func() (struct{}, error) { return struct{}{}, n.Cache.Pause(ctx, uid, from, to) })
+	return err
 }
 
 // Warm implements [history.Applier].

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/playhead/playhead/history"
@@ -28,10 +29,7 @@ func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequ
 	if err := s.cfg.Timeless(); err != nil {
 		return nil, status(fmt.Errorf("put settings: %w", err))
 	}
-	if _, err := s.user(ctx, req.GetUid()); err != nil {
-		return nil, status(fmt.Errorf("put settings: %w", err))
-	}
-	pause, err := s.cfg.Cache.Pause(ctx, req.GetUid(), req.GetRecording(), s.nowMS())
+	pause, err := s.switched(ctx, req.GetUid(), req.GetRecording())
 	if err != nil {
 		return nil, status(fmt.Errorf("put settings: %w", err))
 	}
@@ -39,6 +37,36 @@ func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequ
 	s.cfg.Aggregate.Announce(req.GetUid())
 	s.notify.UserChanged(req.GetUid())
 	return &historyv1.PutSettingsResponse{Settings: settings(pause)}, nil
+}
+
+// switched switches recording off or on, and again where somebody else did in between.
+func (s *Server) switched(ctx context.Context, uid string, recording bool) (history.Pause, error) {
+	for range maxTries {
+		u, err := s.user(ctx, uid)
+		if err != nil {
+			return history.Pause{}, err
+		}
+		newest, err := s.newest(ctx, uid, 0)
+		if err != nil {
+			return history.Pause{}, err
+		}
+		pause := u.Pause.Switched(recording, s.nowMS(), newest)
+		if err := s.cfg.Cache.Pause(ctx, uid, u.Pause, pause); !errors.Is(err, history.ErrConflict) {
+			return pause, err
+		}
+	}
+	return history.Pause{}, fmt.Errorf("others are always first: %w", history.ErrUnavailable)
+}
+
+// newest returns the time of the newest record of a type, 0 for all, that the cache shows; 0
+// without any. A decision without a time of its own is not earlier: the clock of who wrote
+// that may be ahead.
+func (s *Server) newest(ctx context.Context, uid string, typ uint32) (int64, error) {
+	page, err := s.cfg.Cache.List(ctx, uid, history.Query{Type: typ, Limit: 1})
+	if err != nil || len(page.Items) == 0 {
+		return 0, err
+	}
+	return page.Items[0].Record.Version.Time(), nil
 }
 
 // user returns the state of a user who is warm.

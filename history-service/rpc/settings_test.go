@@ -142,6 +142,74 @@ type (
 
 func (noArchive) Row(context.Context, string) (history.Row, error) { return history.Row{}, errDown }
 
-func (noPause) Pause(context.Context, string, bool, int64) (history.Pause, error) {
-	return history.Pause{}, errDown
+func (noPause) Pause(context.Context, string, history.Pause, history.Pause) error { return errDown }
+
+// TestRecordFromInsideAPause has an event from before a pause meet a record of the archive
+// that is newer than its beginning, because a clock was ahead or nobody knew of the pause
+// yet: the event is stored.
+func TestRecordFromInsideAPause(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	old := history.Event{Key: history.Key{UID: "ann", Object: history.Object{ID: "1", Type: 1}}, Kind: history.KindProgress, At: start - 1000, Position: 40_000}
+	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: old.Key, Record: old.Record().Successor(nil)}}); errs != nil {
+		t.Fatal(errs)
+	}
+	w := history.Warmth{Floor: history.VersionOf(start, 0), Pause: history.Pause{Since: start - 5000}}
+	if err := h.db.Cache().Warm(t.Context(), "ann", w); err != nil {
+		t.Fatal(err)
+	}
+	wantStatuses(t, "from before the pause", apply(t, s, beat("ann/1", historyv1.Kind_KIND_PROGRESS, 6000, 70)), stored)
+	wantStatuses(t, "from inside", apply(t, s, beat("ann/1", historyv1.Kind_KIND_PROGRESS, 500, 80)), paused)
+	if it := point(t, s, "ann", "1"); it.GetPositionMs() != 40_000 || it.GetFurthestMs() != 70_000 {
+		t.Errorf("got %v, want position 40 s, furthest 70 s", it)
+	}
+}
+
+// TestDecisionsCoverClocksAhead has records of a clock that is ahead: a clear, and a switch,
+// without a time of its own is not earlier. One of a single type looks at that alone.
+func TestDecisionsCoverClocksAhead(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	other := beat("ann/2", historyv1.Kind_KIND_PROGRESS, -90_000, 10)
+	other.ObjectType = 2
+	h.clock.Store(start + 100_000)
+	apply(t, s, beat("ann/1", historyv1.Kind_KIND_PROGRESS, -60_000, 10), other)
+	h.clock.Store(start)
+	for _, want := range []struct {
+		typ   uint32
+		until int64
+	}{{7, start}, {1, start + 60_000}, {0, start + 90_000}} {
+		resp, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", Type: want.typ})
+		if err != nil || resp.GetClearedMs() != want.until {
+			t.Errorf("clear of type %d: got %v, %v; want up to %d", want.typ, resp, err, want.until)
+		}
+	}
+	h.clock.Store(start + 100_000)
+	apply(t, s, beat("bob/1", historyv1.Kind_KIND_PROGRESS, -60_000, 10))
+	h.clock.Store(start)
+	record(t, s, "bob", start+60_000)
+}
+
+// TestSwitchesRace has another switch come between the look at a user and the switch: the
+// last one decides.
+func TestSwitchesRace(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t, func(c *rpc.Config) { c.Cache = &racedPause{Cache: c.Cache, others: 3} })
+	record(t, s, "ann", start+2)
+	record(t, s, "ann", 0)
+}
+
+// racedPause is a cache in which others switch first, so many times.
+type racedPause struct {
+	rpc.Cache
+	others int
+}
+
+func (c *racedPause) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+	if c.others--; c.others >= 0 {
+		if err := c.Cache.Pause(ctx, uid, from, from.Switched(from.On(), start, 0)); err != nil {
+			return err
+		}
+	}
+	return c.Cache.Pause(ctx, uid, from, to)
 }

@@ -21,6 +21,7 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"ApplyOnGoneBase", applyGone},
 		{"ApplyWithoutBase", applyUnbased},
 		{"ApplyUnderClear", applyCleared},
+		{"ApplyWholeUnderFloor", applyWhole},
 		{"ApplyLateEvent", applyLate},
 		{"ApplyMany", applyMany},
 		{"ApplyConcurrently", applyConcurrently},
@@ -49,13 +50,13 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"ClearAll", clearAll},
 		{"ClearOneType", clearType},
 		{"ClearOlder", clearOlder},
-		{"ClearEverything", clearEverything},
+		{"ClearTwice", clearTwice},
 		{"ClearHeldBase", clearHeldBase},
 		{"ClearMarks", clearMarks},
 		{"ClearCutTime", clearCutTime},
 		{"ClearLong", clearLong},
 		{"PauseSwitched", pauseSwitched},
-		{"PauseNewest", pauseNewest},
+		{"PauseTwice", pauseTwice},
 		{"PauseHeldBase", pauseHeldBase},
 		{"PauseLate", pauseLate},
 		{"PauseWithoutBase", pauseUnbased},
@@ -73,6 +74,7 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"WarmCutTime", warmCutTime},
 		{"WarmLong", warmLong},
 		{"WarmTrimmed", warmTrimmed},
+		{"WarmOlder", warmOlder},
 		{"Backlog", backlog},
 		{"OverdueByAge", overdueAge},
 		{"OverdueInOrder", overdueOrder},
@@ -147,7 +149,7 @@ func (c *cacheCase) conflicts(w history.Write) history.Entry {
 // put stores a first record and returns it.
 func (c *cacheCase) put(k history.Key, r *history.Record) *history.Record {
 	c.Helper()
-	c.applied(history.Write{Key: k, Record: r})
+	c.applied(history.Write{Key: k, Record: r, Pause: c.load(k).User.Pause})
 	return r
 }
 

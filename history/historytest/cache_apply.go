@@ -93,6 +93,41 @@ func applyCleared(c *cacheCase) {
 	c.conflicts(history.Write{Key: key(uid, 1, 9), Record: c.event(last)})
 }
 
+// applyWhole has writes without a base come late that were made when their user was
+// complete: since then records were dropped, and one of them may be of their key.
+func applyWhole(c *cacheCase) {
+	whole := func(r *history.Record) *history.Record {
+		r.Partial = false
+		return r
+	}
+	for name, w := range map[string]struct {
+		prepare  func(uid string)
+		complete bool
+	}{
+		"cold":             {func(string) {}, false},
+		"cold and trimmed": {func(uid string) { c.fill(uid, kept+1); c.trim(uid) }, false},
+		"warm":             {func(uid string) { c.warm(uid, history.Warmth{Floor: 1}) }, false},
+		"warm and trimmed": {func(uid string) { c.warm(uid, history.Warmth{}); c.fill(uid, kept+1); c.trim(uid) }, false},
+		"complete":         {func(uid string) { c.warm(uid, history.Warmth{}) }, true},
+	} {
+		uid := c.user()
+		w.prepare(uid)
+		for n, r := range []*history.Record{whole(c.record(-10)), whole(c.record(1000)), whole(c.tombstone(1000))} {
+			k := key(uid, 2, n)
+			if w.complete {
+				c.holds(k, c.put(k, r))
+				continue
+			}
+			if now := c.conflicts(history.Write{Key: k, Record: r}); now.Record != nil || now.User.Complete() {
+				c.Errorf("whole write of a %s user: got %+v", name, now)
+			}
+			partial := c.put(k, c.record(20))
+			c.applied(history.Write{Key: k, Record: r, Base: partial.Revision}) // who has a base knows
+			c.holds(k, r)
+		}
+	}
+}
+
 // applyLate folds an event that does not become the latest: the content changes,
 // the place in the list does not.
 func applyLate(c *cacheCase) {

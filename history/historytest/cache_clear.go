@@ -77,35 +77,20 @@ func clearHeldBase(c *cacheCase) {
 	c.put(k, c.record(150))
 }
 
-// clearEverything has records that are later than the clear asks for: of the type they all
-// go, and the mark says so.
-func clearEverything(c *cacheCase) {
+// clearTwice has a clear come once more, after what was written since, and after a later
+// one: it removes nothing.
+func clearTwice(c *cacheCase) {
 	uid := c.user()
 	c.put(key(uid, 1, 1), c.record(50))
-	c.archive(key(uid, 1, 2), c.event(history.Event{Kind: history.KindStop, At: c.start + 250}))
-	stays := c.put(key(uid, 2, 3), c.record(300))
-	for _, test := range []struct {
-		what history.Clear
-		want int64
-	}{
-		{history.Clear{Type: 1, Until: c.start + 100, All: true}, 250},
-		{history.Clear{Type: 1, Until: c.start + 100, All: true}, 250},
-		{history.Clear{Type: 1, Until: c.start + 260, All: true}, 260},
-		{history.Clear{Type: 7, Until: c.start + 70, All: true}, 70},
-	} {
-		if until, err := c.Clear(c.Context(), uid, test.what); err != nil || until != c.start+test.want {
-			c.Errorf("Clear(%+v) = %d, %v; want %d", test.what, until, err, c.start+test.want)
-		}
-	}
-	c.holds(key(uid, 1, 1), nil)
-	c.holds(key(uid, 1, 2), nil)
-	c.holds(key(uid, 2, 3), stays)
-	c.cleared(c.load(history.UserKey(uid)).User, map[uint32]int64{1: c.start + 260, 7: c.start + 70})
-	if until, err := c.Clear(c.Context(), uid, history.Clear{Until: c.start, All: true}); err != nil || until != c.start+300 {
-		c.Errorf("Clear of all = %d, %v; want %d", until, err, c.start+300)
-	}
-	c.lists(uid, history.Query{Limit: 10})
-	c.conflicts(history.Write{Key: key(uid, 3, 1), Record: c.record(300)})
+	c.clear(uid, 0, 100)
+	stays := c.put(key(uid, 1, 1), c.record(101))
+	c.clear(uid, 0, 100)
+	c.holds(key(uid, 1, 1), stays)
+	c.clear(uid, 0, 200)
+	after := c.put(key(uid, 1, 2), c.record(201))
+	c.clear(uid, 0, 100)
+	c.holds(key(uid, 1, 2), after)
+	c.cleared(c.load(history.UserKey(uid)).User, map[uint32]int64{0: c.start + 200})
 }
 
 // clearMarks checks that the marks of removed records go, that the others stay and

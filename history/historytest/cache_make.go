@@ -23,13 +23,14 @@ func (c *cacheCase) user() string {
 func (c *cacheCase) forget(uid string) {
 	ctx := context.WithoutCancel(c.Context())
 	c.Cleanup(func() {
-		if _, err := c.Pause(ctx, uid, true, 1<<43); err != nil { // a pause has no end of life
+		own := history.UserKey(uid)
+		p := c.Load(ctx, []history.Key{own})[0].User.Pause
+		if err := c.Pause(ctx, uid, p, p.Switched(true, 1<<43, 0)); err != nil { // a pause has no end of life
 			c.Errorf("Pause(%s) after the test: %v", uid, err)
 		}
 		if _, err := c.Clear(ctx, uid, history.Clear{Until: 1 << 43}); err != nil {
 			c.Errorf("Clear(%s) after the test: %v", uid, err)
 		}
-		own := history.UserKey(uid)
 		if err := c.Settle(ctx, []history.Content{{Key: own, Revision: c.Load(ctx, []history.Key{own})[0].User.Revision}}); err != nil {
 			c.Errorf("Settle(%s) after the test: %v", uid, err)
 		}

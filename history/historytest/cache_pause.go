@@ -1,6 +1,7 @@
 package historytest
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -11,54 +12,51 @@ import (
 // revision of the user's state.
 func (c *cacheCase) pause(uid string, recording bool, ms int64) history.Pause {
 	c.Helper()
-	before := c.load(history.UserKey(uid)).User.Revision
-	p, err := c.Pause(c.Context(), uid, recording, c.start+ms)
-	if err != nil {
-		c.Fatalf("Pause(%s, %t): %v", uid, recording, err)
+	u := c.load(history.UserKey(uid)).User
+	p := u.Pause.Switched(recording, c.start+ms, 0)
+	if err := c.Pause(c.Context(), uid, u.Pause, p); err != nil {
+		c.Fatalf("Pause(%s, %+v, %+v): %v", uid, u.Pause, p, err)
 	}
-	if after := c.load(history.UserKey(uid)).User.Revision; after == before || after == 0 {
-		c.Errorf("Pause(%s, %t): the revision of the state is %d, before %d; want a new one", uid, recording, after, before)
+	after := c.load(history.UserKey(uid)).User
+	if after.Revision == u.Revision || after.Revision == 0 {
+		c.Errorf("Pause(%s, %t): the revision of the state is %d, before %d; want a new one", uid, recording, after.Revision, u.Revision)
+	}
+	if after.Pause != p || after.Warm != u.Warm {
+		c.Errorf("user after recording %t: got %+v of %+v, want %+v", recording, after, u, p)
 	}
 	return p
 }
 
-// switched switches recording and checks what is remembered, 0 for never.
-func (c *cacheCase) switched(uid string, recording bool, ms int64, want history.Pause) {
-	c.Helper()
-	for _, at := range []*int64{&want.Since, &want.Until} {
-		if *at != 0 {
-			*at += c.start
-		}
-	}
-	got := c.pause(uid, recording, ms)
-	if got != want {
-		c.Errorf("recording %t at %d: got %+v, want %+v", recording, c.start+ms, got, want)
-	}
-	if u := c.load(history.UserKey(uid)).User; u.Pause != want || u.Warm {
-		c.Errorf("user after recording %t: got %+v, want %+v of a cold user", recording, u, want)
-	}
-}
-
 func pauseSwitched(c *cacheCase) {
 	uid := c.user()
-	c.switched(uid, true, 10, history.Pause{})
-	c.switched(uid, false, 100, history.Pause{Since: 100})
-	c.switched(uid, false, 200, history.Pause{Since: 100})
-	c.switched(uid, true, 300, history.Pause{Since: 100, Until: 300})
-	c.switched(uid, true, 400, history.Pause{Since: 100, Until: 300})
-	c.switched(uid, false, 300, history.Pause{Since: 301}) // a clock that stood still
-	c.switched(uid, true, 250, history.Pause{Since: 301, Until: 302})
-	c.switched(uid, false, 500, history.Pause{Since: 500})
+	for ms, recording := range []bool{true, false, false, true, true, false, true, false} {
+		c.pause(uid, recording, int64(ms))
+	}
 	c.marked(uid, history.UserKey(uid))
 }
 
-// pauseNewest pauses a user of whom something newer is recorded than the time of the
-// pause: it stays outside.
-func pauseNewest(c *cacheCase) {
+// pauseTwice has a switch come once more, after the next one and the one after that: it does
+// nothing, to nobody.
+func pauseTwice(c *cacheCase) {
 	uid := c.user()
-	c.put(key(uid, 1, 1), c.record(10))
-	c.put(key(uid, 1, 2), c.record(150))
-	c.switched(uid, false, 100, history.Pause{Since: 150})
+	var all []history.Pause
+	for n := range 4 {
+		all = append(all, c.load(history.UserKey(uid)).User.Pause)
+		c.pause(uid, n%2 == 1, int64(n))
+	}
+	held := c.put(key(uid, 1, 1), c.record(50))
+	last := c.load(history.UserKey(uid)).User
+	c.settle(history.Content{Key: history.UserKey(uid), Revision: last.Revision})
+	for n := range 3 {
+		if err := c.Pause(c.Context(), uid, all[n], all[n+1]); !errors.Is(err, history.ErrConflict) {
+			c.Errorf("switch %d once more: got %v, want a conflict", n, err)
+		}
+	}
+	if u := c.load(history.UserKey(uid)).User; u.Pause != last.Pause || u.Revision != last.Revision {
+		c.Errorf("after old switches: got %+v, want %+v", u, last)
+	}
+	c.holds(key(uid, 1, 1), held)
+	c.marked(uid, key(uid, 1, 1))
 }
 
 // pauseHeldBase checks that whoever holds a record finds out, whether it is settled or
@@ -99,22 +97,22 @@ func pauseLate(c *cacheCase) {
 	c.holds(k, settled(now))
 }
 
-// pauseUnbased writes without a base, which nobody could hold.
+// pauseUnbased writes without a base, which nobody could hold: the writer has to know of
+// the pause, and decides alone what it covers.
 func pauseUnbased(c *cacheCase) {
 	uid := c.user()
-	c.pause(uid, false, 100)
-	for ms, want := range map[int64]history.WriteStatus{100: history.Applied, 101: history.Conflict, 5000: history.Conflict} {
-		k := key(uid, 1, int(ms))
-		if got := c.apply(history.Write{Key: k, Record: c.record(ms)}); got.Status != want || want == history.Conflict && !got.Current.User.Pause.On() {
-			c.Errorf("%d ms, recording is off since 100: got %+v, want status %d", ms, got, want)
+	known := []history.Pause{{}, c.pause(uid, false, 100), c.pause(uid, true, 200), c.pause(uid, false, 300)}
+	for n, p := range known[:3] {
+		for _, r := range []*history.Record{c.record(50), c.record(150), c.tombstone(400)} {
+			now := c.conflicts(history.Write{Key: key(uid, 1, n), Record: r, Pause: p})
+			if now.Record != nil || now.User.Pause != known[3] {
+				c.Errorf("write that knows of %+v: got %+v, want %+v", p, now, known[3])
+			}
 		}
 	}
-	c.applied(history.Write{Key: key(uid, 1, 1), Record: c.tombstone(300)})
-	c.pause(uid, true, 200)
-	for ms, want := range map[int64]history.WriteStatus{99: history.Applied, 150: history.Conflict, 200: history.Conflict, 201: history.Applied} {
-		if got := c.apply(history.Write{Key: key(uid, 2, int(ms)), Record: c.record(ms)}); got.Status != want {
-			c.Errorf("%d ms, recording was off from 100 to 200: got %+v, want status %d", ms, got, want)
-		}
+	for n, r := range []*history.Record{c.record(50), c.record(150), c.record(5000), c.tombstone(400)} {
+		c.applied(history.Write{Key: key(uid, 2, n), Record: r, Pause: known[3]})
+		c.holds(key(uid, 2, n), r)
 	}
 }
 
@@ -148,7 +146,7 @@ func pauseRaced(c *cacheCase) {
 		})
 	}
 	for n := range 20 { // so that nobody waits for the first write
-		c.apply(history.Write{Key: key(uid, 2, n), Record: c.record(0)})
+		c.put(key(uid, 2, n), c.record(0))
 	}
 	c.pause(uid, false, 500)
 	paused.Store(true)

@@ -151,10 +151,13 @@ func settleBesidePause(c *cacheCase) {
 		c.put(k, c.record(0))
 	}
 	c.race(func() {
+		var p history.Pause
 		for n := range 20 {
-			if _, err := c.Pause(c.Context(), uid, n%2 == 1, c.start+int64(n)); err != nil {
+			next := p.Switched(n%2 == 1, c.start+int64(n), 0)
+			if err := c.Pause(c.Context(), uid, p, next); err != nil {
 				c.Errorf("Pause(%s): %v", uid, err)
 			}
+			p = next
 		}
 	}, func() bool {
 		for _, k := range keys[:2] {

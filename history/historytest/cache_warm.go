@@ -153,3 +153,28 @@ func warmLong(c *cacheCase) {
 	page := c.list(uid, history.Query{Limit: 100, After: cursor(items[n/2])})
 	c.items("in the middle", page.Items, items[n/2+1:n/2+101])
 }
+
+// warmOlder warms a user who uploaded, while cold, what is older than the archive's: nobody
+// can be sure of a list down to where the archive has it.
+func warmOlder(c *cacheCase) {
+	uid := c.user()
+	older, newer, same := c.record(10), c.record(90), c.record(40)
+	c.put(key(uid, 1, 1), older)
+	c.put(key(uid, 1, 2), newer)
+	c.put(key(uid, 1, 3), same)
+	in := c.record(60)
+	c.warm(uid, history.Warmth{Items: []history.Item{
+		c.archived(1, in), c.archived(2, c.record(80)), c.archived(3, c.record(40)), c.archived(4, c.record(70)),
+	}})
+	e := c.load(key(uid, 1, 1))
+	c.same("the older one", e.Record, older)
+	if !e.User.Warm || e.User.Floor != in.Version+1 {
+		c.Errorf("user: got %+v, want warm with floor %d, above what the archive has of it", e.User, in.Version+1)
+	}
+	other := c.user()
+	c.put(key(other, 1, 2), newer)
+	c.warm(other, history.Warmth{Items: []history.Item{c.archived(2, c.record(80))}, Floor: 7})
+	if u := c.load(history.UserKey(other)).User; u.Floor != 7 {
+		c.Errorf("user with a newer one: got %+v, want floor 7", u)
+	}
+}

@@ -31,14 +31,7 @@ func (c *Cache) clear(t *ticket, uid string, what history.Clear) (until int64, e
 	if err != nil {
 		return 0, err
 	}
-	if until = what.Until; what.All {
-		newest, err := c.newest(uid, what.Type)
-		if err != nil {
-			return 0, err
-		}
-		until = max(until, newest)
-	}
-	until = max(until, u.Cleared[what.Type])
+	until = max(what.Until, u.Cleared[what.Type])
 	u.Cleared = mergeCleared(u.Cleared, map[uint32]int64{what.Type: until})
 	if err := e.dropCleared(uid, &u); err != nil {
 		return 0, err
@@ -47,17 +40,6 @@ func (c *Cache) clear(t *ticket, uid string, what history.Clear) (until int64, e
 		return 0, err
 	}
 	return until, e.commit(t)
-}
-
-// newest returns the time of a user's newest record of a type, 0 for all types.
-func (c *Cache) newest(uid string, typ uint32) (at int64, err error) {
-	for o, v := range c.records(uid, &err) {
-		if typ == 0 || o.Type == typ {
-			_, record := c.split(v)
-			at = max(at, peek(record).version.Time())
-		}
-	}
-	return at, err
 }
 
 // PutUser implements [history.Archive]. It is durable when it returns.

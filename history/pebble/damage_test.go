@@ -56,7 +56,7 @@ func newKilled(t *testing.T) *killed {
 
 func (k *killed) clear(t *testing.T, db *pebble.DB, user int) {
 	uid := viewing(user, 0).UID
-	until, err := db.Cache().Clear(t.Context(), uid, history.Clear{All: true})
+	until, err := db.Cache().Clear(t.Context(), uid, history.Clear{Until: now()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -207,8 +207,8 @@ func TestDiskSickWhileChanging(t *testing.T) {
 	r := beat(now())
 	mustApply(t, db.Cache(), []history.Write{{Key: viewing(1, 0), Record: r, Base: writes[0].Record.Revision}})
 	d.sick.Store(true)
-	_, pausing := db.Cache().Pause(t.Context(), uid, false, now())
-	_, clearing := db.Cache().Clear(t.Context(), uid, history.Clear{All: true})
+	pausing := db.Cache().Pause(t.Context(), uid, history.Pause{}, history.Pause{Since: now()})
+	_, clearing := db.Cache().Clear(t.Context(), uid, history.Clear{Until: now()})
 	warming := db.Cache().Warm(t.Context(), uid, history.Warmth{Pause: history.Pause{Since: now()}})
 	for what, err := range map[string]error{"pause": pausing, "clear": clearing, "warm": warming} {
 		if !errors.Is(err, history.ErrUnavailable) || !errors.Is(err, syscall.EIO) {

@@ -67,9 +67,9 @@ func (b before) Clear(ctx context.Context, uid string, what history.Clear) (int6
 	return b.cache.Clear(ctx, uid, what)
 }
 
-func (b before) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
+func (b before) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	b.do()
-	return b.cache.Pause(ctx, uid, recording, at)
+	return b.cache.Pause(ctx, uid, from, to)
 }
 
 func (b before) Warm(ctx context.Context, uid string, w history.Warmth) error {

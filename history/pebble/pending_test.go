@@ -69,8 +69,7 @@ func readers(at int64) []answers {
 			"load": load, "list": list,
 		}},
 		{"pause", func(ctx context.Context, db *pebble.DB) error {
-			_, err := db.Cache().Pause(ctx, k.UID, false, at-5000)
-			return err
+			return db.Cache().Pause(ctx, k.UID, history.Pause{}, history.Pause{Since: at - 5000})
 		}, map[string]func(context.Context, *pebble.DB) error{
 			"load": load, "list": list,
 		}},

@@ -106,8 +106,8 @@ func (s *swapper) stands(w *history.Write, record []byte) (bool, error) {
 		return false, nil
 	}
 	u, err := s.userOf(w.Key.UID)
-	at := w.Record.Version.Time()
-	return err == nil && at > u.ClearedAt(w.Key.Object.Type) && (w.Record.Deleted() || !u.Pause.Covers(at)), err
+	return err == nil && w.Record.Version.Time() > u.ClearedAt(w.Key.Object.Type) &&
+		w.Pause == u.Pause && (w.Record.Partial || u.Complete()), err
 }
 
 func (s *swapper) conflict(w *history.Write, current *history.Record) history.Outcome {

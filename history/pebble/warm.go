@@ -31,37 +31,45 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
 	defer e.close()
 	if pause := u.Pause.Newer(w.Pause); pause != u.Pause {
 		u.Pause = pause
-		if _, err := e.renumber(uid); err != nil {
+		if err := e.renumber(uid); err != nil {
 			return err
 		}
-	}
-	if err := e.store(uid, u, mark); err != nil {
-		return err
 	}
 	for _, item := range w.Items {
 		k, r := history.Key{UID: uid, Object: item.Object}, item.Record.After(u.ClearedAt(item.Object.Type))
 		if r != nil && r.Version < trimmed {
 			continue // a newer one may have been archived and dropped since w was read
 		}
-		if err := e.addMissing(k, r); err != nil {
+		older, err := e.addMissing(k, r)
+		if err != nil {
 			return err
 		}
+		if older {
+			u.Floor = max(u.Floor, r.Version+1)
+		}
+	}
+	if err := e.store(uid, u, mark); err != nil {
+		return err
 	}
 	return e.commit(nil)
 }
 
-// addMissing adds a record, settled and without a dirty mark, unless there is one.
-func (e *edit) addMissing(k history.Key, r *history.Record) error {
+// addMissing adds a record, settled and without a dirty mark, unless there is one, and
+// reports whether that is older.
+func (e *edit) addMissing(k history.Key, r *history.Record) (older bool, err error) {
 	if r == nil {
-		return nil
+		return false, nil
 	}
 	settled := *r
 	settled.Revision |= history.SettledBit
 	key := appendKey(nil, e.space, k)
-	return e.get(key, func(v []byte) error {
+	err = e.get(key, func(v []byte) error {
 		if v != nil {
+			_, has := e.split(v)
+			older = peek(has).version < r.Version
 			return nil
 		}
 		return set(e.batch, key, wire.AppendRecord(make([]byte, markSize), &settled))
 	})
+	return older, err
 }

@@ -70,11 +70,24 @@ func (c *Cache) appendCall(t *texts, part []int, writes []history.Write, buckets
 	t.end(strconv.AppendInt(t.buf, int64(marked), 10))
 	for _, i := range part {
 		w := &writes[i]
-		t.end(binary.LittleEndian.AppendUint64(t.buf, w.Base))
+		t.end(appendBase(t.buf, w))
 		t.end(wire.AppendRecord(t.buf, w.Record))
 		t.end(appendScore(t.buf, w.Record.Version))
 		t.end(appendObject(t.buf, w.Key.Object))
 	}
+}
+
+// appendBase appends the base of a write, and without one what its writer knew of the user.
+func appendBase(b []byte, w *history.Write) []byte {
+	if b = binary.LittleEndian.AppendUint64(b, w.Base); w.Base != 0 {
+		return b
+	}
+	b = append(strconv.AppendInt(b, w.Pause.Since, 10), ' ')
+	b = append(strconv.AppendInt(b, w.Pause.Until, 10), ' ')
+	if w.Record.Partial {
+		return append(b, '0')
+	}
+	return append(b, '1')
 }
 
 // others counts the keys that the script makes out itself. A cluster must be told of them,

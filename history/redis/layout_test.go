@@ -111,7 +111,7 @@ func TestPausedStatesStay(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL, config.Keep = time.Hour, 1
 		c, client, ctx, uid := open(t, config), raw(t, config), t.Context(), ""
-		switched := func(recording bool) error { _, err := c.Pause(ctx, uid, recording, hourAgo()); return err }
+		switched := func(recording bool) error { return switchTo(t, c, uid, recording, hourAgo()) }
 		cleared := func() error { _, err := c.Clear(ctx, uid, history.Clear{Until: 1}); return err }
 		for name, call := range map[string]func() error{
 			"Pause": func() error { return nil },
@@ -119,7 +119,8 @@ func TestPausedStatesStay(t *testing.T) {
 			"Clear": cleared,
 			"Trim":  func() error { return c.Trim(ctx, []string{uid}) },
 			"Apply": func() error {
-				return c.Apply(ctx, []history.Write{{Key: key(uid, "9"), Record: record(hourAgo()-1000, 1), Mark: true}})[0].Err
+				off := c.Load(ctx, []history.Key{history.UserKey(uid)})[0].User.Pause
+				return c.Apply(ctx, []history.Write{{Key: key(uid, "9"), Record: record(hourAgo()-1000, 1), Pause: off, Mark: true}})[0].Err
 			},
 		} {
 			uid = user(t, c)
@@ -139,6 +140,13 @@ func TestPausedStatesStay(t *testing.T) {
 	})
 }
 
+// switchTo switches recording off or on at a time.
+func switchTo(t *testing.T, c *redis.Cache, uid string, recording bool, at int64) error {
+	t.Helper()
+	p := c.Load(t.Context(), []history.Key{history.UserKey(uid)})[0].User.Pause
+	return c.Pause(t.Context(), uid, p, p.Switched(recording, at, 0))
+}
+
 // TestPauseInTheHash looks at what is kept under which names.
 func TestPauseInTheHash(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
@@ -155,7 +163,7 @@ func TestPauseInTheHash(t *testing.T) {
 			{false, at + 9, map[string]string{"paused": fmt.Sprint(at + 9)}},
 			{true, at + 10, map[string]string{"paused": fmt.Sprint(at + 9), "resumed": fmt.Sprint(at + 10)}},
 		} {
-			if _, err := c.Pause(t.Context(), uid, tt.recording, tt.at); err != nil {
+			if err := switchTo(t, c, uid, tt.recording, tt.at); err != nil {
 				t.Fatal(err)
 			}
 			got := client.HGetAll(t.Context(), "{"+bucket(uid)+"}:u:"+uid).Val()

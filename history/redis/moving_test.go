@@ -57,7 +57,7 @@ func TestPartedKeys(t *testing.T) {
 	}
 	most.Store(0)
 	_, clearErr := c.Clear(t.Context(), uid, history.Clear{Until: at})
-	_, pauseErr := c.Pause(t.Context(), uid, false, at)
+	pauseErr := c.Pause(t.Context(), uid, history.Pause{}, history.Pause{Since: at})
 	for name, err := range map[string]error{
 		"Apply":  c.Apply(t.Context(), []history.Write{{Key: keys[0], Record: record(at, 2), Base: 1}})[0].Err,
 		"Load":   c.Load(t.Context(), keys)[7].Err,
@@ -114,7 +114,7 @@ func TestListGrows(t *testing.T) {
 			})
 			call := map[string]func() error{
 				"Clear": func() error { _, err := c.Clear(t.Context(), uid, history.Clear{Until: at}); return err },
-				"Pause": func() error { _, err := c.Pause(t.Context(), uid, false, at); return err },
+				"Pause": func() error { return c.Pause(t.Context(), uid, history.Pause{}, history.Pause{Since: at}) },
 				"Warm":  func() error { return c.Warm(t.Context(), uid, history.Warmth{Pause: history.Pause{Since: at}}) },
 			}
 			if err := call[name](); err != nil {

@@ -85,7 +85,7 @@ func TestWarmthEnds(t *testing.T) {
 		warm()
 		put(t, c, history.Write{Key: late, Record: record(now.Add(-30*day).UnixMilli(), 1)})
 		if paused {
-			if _, err := c.Pause(t.Context(), uid, false, now.UnixMilli()+1e12); err != nil {
+			if err := c.Pause(t.Context(), uid, history.Pause{}, history.Pause{Since: now.UnixMilli() + 1e12}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -21,7 +21,7 @@ const latest = 1 << 53
 func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.clear.call(ctx, append(userKeys(uid), contents...),
-			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, latest), what.All, history.NewRevision(), c.life)
+			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, latest), history.NewRevision(), c.life)
 	})
 	if err != nil {
 		return 0, unavailable("clear", err)
@@ -35,21 +35,23 @@ func userKeys(uid string) []string {
 	return []string{listKey(uid), stateKey(uid), dirtyKey(history.BucketOf(uid))}
 }
 
-// Pause switches recording as [history.Applier] says. The server is busy for about
+// Pause replaces the user's pause as [history.Applier] says. The server is busy for about
 // 1 us for each record of the user.
-func (c *Cache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
+func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.pause.call(ctx, append(userKeys(uid), contents...),
-			recording, min(at, latest), newRevision(), history.NewRevision(), c.life)
+			from.Since, from.Until, to.Since, to.Until, newRevision(), history.NewRevision(), c.life)
 	})
 	if err != nil {
-		return history.Pause{}, unavailable("pause", err)
+		return unavailable("pause", err)
 	}
-	n, err := cmd.Int64Slice()
-	if err != nil || len(n) != 2 {
-		return history.Pause{}, unavailable("pause", fmt.Errorf("answer %v: %w", n, err))
+	switch done, err := cmd.Int64(); {
+	case err != nil:
+		return unavailable("pause", err)
+	case done == 0:
+		return fmt.Errorf("pause of %s: %w: another one is in force", uid, history.ErrConflict)
 	}
-	return history.Pause{Since: n[0], Until: n[1]}, nil
+	return nil
 }
 
 // newRevision returns the bytes of a new one, as a record begins with after the first.

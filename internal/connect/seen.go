@@ -69,10 +69,10 @@ func (c *cache) Clear(ctx context.Context, uid string, what history.Clear) (int6
 }
 
 // Pause implements [history.Applier].
-func (c *cache) Pause(ctx context.Context, uid string, recording bool, at int64) (history.Pause, error) {
-	p, err := c.Cache.Pause(ctx, uid, recording, at)
+func (c *cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+	err := c.Cache.Pause(ctx, uid, from, to)
 	c.redis.saw(err)
-	return p, err
+	return err
 }
 
 // Warm implements [history.Applier].

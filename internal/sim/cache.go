@@ -106,9 +106,8 @@ func (a *account) admits(w history.Write) bool {
 	if w.Base != 0 {
 		return current != nil && current.Revision == w.Base
 	}
-	at := w.Record.Version.Time()
-	return current == nil && at > a.user.ClearedAt(w.Key.Object.Type) &&
-		(w.Record.Deleted() || !a.user.Pause.Covers(at))
+	return current == nil && w.Record.Version.Time() > a.user.ClearedAt(w.Key.Object.Type) &&
+		w.Pause == a.user.Pause && (w.Record.Partial || a.user.Complete())
 }
 
 // Clear implements [history.Applier].
@@ -116,13 +115,7 @@ func (c *Cache) Clear(_ context.Context, uid string, cl history.Clear) (int64, e
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := c.account(uid)
-	until := cl.Until
-	for o, r := range a.records {
-		if cl.All && (cl.Type == 0 || cl.Type == o.Type) {
-			until = max(until, r.Version.Time())
-		}
-	}
-	a.user.Cleared = later(a.user.Cleared, map[uint32]int64{cl.Type: until})
+	a.user.Cleared = later(a.user.Cleared, map[uint32]int64{cl.Type: cl.Until})
 	c.cut(uid)
 	a.user.Revision = history.NewRevision()
 	c.mark(history.UserKey(uid))
@@ -158,17 +151,15 @@ func later(a, b map[uint32]int64) map[uint32]int64 {
 }
 
 // Pause implements [history.Applier].
-func (c *Cache) Pause(_ context.Context, uid string, recording bool, at int64) (history.Pause, error) {
+func (c *Cache) Pause(_ context.Context, uid string, from, to history.Pause) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := c.account(uid)
-	newest := int64(0)
-	for _, r := range a.records {
-		newest = max(newest, r.Version.Time())
+	if c.account(uid).user.Pause != from {
+		return history.ErrConflict
 	}
-	c.pause(uid, a.user.Pause.Switched(recording, at, newest))
+	c.pause(uid, to)
 	c.mark(history.UserKey(uid))
-	return a.user.Pause, nil
+	return nil
 }
 
 func (c *Cache) pause(uid string, p history.Pause) {
@@ -195,8 +186,16 @@ func (c *Cache) Warm(_ context.Context, uid string, w history.Warmth) error {
 	if news := u.Pause.Newer(w.Pause); news != u.Pause {
 		c.pause(uid, news)
 	}
+	trimmed := u.Floor
+	u.Warm, u.Floor = true, max(u.Floor, w.Floor)
 	for _, it := range w.Items {
-		if a.records[it.Object] != nil || it.Record.Version < u.Floor || it.Record.After(u.ClearedAt(it.Object.Type)) == nil {
+		if it.Record.Version < trimmed || it.Record.After(u.ClearedAt(it.Object.Type)) == nil {
+			continue
+		}
+		if has := a.records[it.Object]; has != nil {
+			if has.Version < it.Record.Version {
+				u.Floor = max(u.Floor, it.Record.Version+1)
+			}
 			continue
 		}
 		r := *it.Record
@@ -206,7 +205,6 @@ func (c *Cache) Warm(_ context.Context, uid string, w history.Warmth) error {
 		r.Revision |= history.SettledBit
 		a.records[it.Object] = &r
 	}
-	u.Warm, u.Floor = true, max(u.Floor, w.Floor)
 	return nil
 }
 

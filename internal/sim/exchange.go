@@ -208,15 +208,13 @@ func (w *World) goWrong(x *exchange, d *dice) {
 	case kind < 8:
 		w.trace(x, "no answer, lands later")
 		w.haunt(x, x.left)
-		if d.one(3) && x.repeats() {
+		if d.one(3) {
 			w.haunt(x, x.left)
 		}
 		x.failAll(errNoAnswer)
 	case kind < 9:
 		w.trace(x, "done, lands once more later")
-		if x.repeats() {
-			w.haunt(x, x.left)
-		}
+		w.haunt(x, x.left)
 		x.all()
 	case kind < 11:
 		w.trace(x, "each key by itself: done, refused, or done without an answer")
@@ -228,10 +226,6 @@ func (w *World) goWrong(x *exchange, d *dice) {
 	}
 	w.finish(x)
 }
-
-// repeats reports whether an exchange may land once more after it was answered. A switch,
-// and a clear of whatever there is, would undo what came in between.
-func (x *exchange) repeats() bool { return x.what != "pause" && x.what != "clear" }
 
 // mixed has a store refuse some of a batch.
 func (x *exchange) mixed(d *dice) {

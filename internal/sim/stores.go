@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -88,17 +89,18 @@ func (d cacheDoor) Clear(ctx context.Context, uid string, c history.Clear) (unti
 	return until, err
 }
 
-func (d cacheDoor) Pause(ctx context.Context, uid string, recording bool, at int64) (p history.Pause, err error) {
-	err = d.single(ctx, "pause", history.UserKey(uid), func(late bool) {
-		got, _ := d.w.cache.Pause(ctx, uid, recording, at)
+func (d cacheDoor) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+	var refused error
+	err := d.single(ctx, "pause", history.UserKey(uid), func(late bool) {
+		got := d.w.cache.Pause(ctx, uid, from, to)
 		if !late {
-			p = got
+			refused = got
 		}
 		if d.w.traced() {
-			d.w.tracef("        . pause of %s is %+v", uid, got)
+			d.w.tracef("        . pause of %s from %+v to %+v: %v", uid, from, to, got)
 		}
 	})
-	return p, err
+	return cmp.Or(err, refused)
 }
 
 func (d cacheDoor) Warm(ctx context.Context, uid string, warmth history.Warmth) error {

@@ -5,8 +5,10 @@
 -- touched: the states of the users, and the dirty marks.
 -- ARGV: seconds that contents live; seconds that lists and users' states live; how many
 -- milliseconds a user is warm, 0 for ever; how many of the writes get a mark, the first
--- ones; then for each write the eight bytes of its base (zeros for none), the value, the
--- score and the member. A write without a base, or on a settled one, is among the first.
+-- ones; then for each write the eight bytes of its base, the value, the score and the
+-- member. In place of a base that there is none there are zeros, behind them the user's pause
+-- as it must be (since and until), and 1 where the user must be complete. A write without a
+-- base, or on a settled one, is among the first.
 --
 -- Returns what came out differently: {n, 1, value, user's state} for a conflict,
 -- {n, 2, error}.
@@ -32,14 +34,14 @@ local function settled(revision)
   return sub(revision, 1, 7) .. string.char(string.byte(revision, 8) % 128 + 128)
 end
 
--- A delete, whose score ends in .5, is never refused for a pause.
-local function covered(list, score, member)
-  local at, rank = math.modf(tonumber(score))
-  local of = state(list)
-  local marks = call('HMGET', of, 'cleared', 'cleared:' .. string.match(member, '%d+$'))
-  if marks[1] and at <= tonumber(marks[1]) or marks[2] and at <= tonumber(marks[2]) then return true end
-  local since, till = pause(of)
-  return rank ~= 0.5 and since > 0 and at > since and (since > till or at <= till)
+-- Whether what is known of a user refuses a write without a base.
+local function refuses(list, knew, score, member)
+  local at = math.floor(tonumber(score))
+  local u = call('HMGET', state(list), 'cleared', 'cleared:' .. string.match(member, '%d+$'), 'paused', 'resumed', 'floor', 'warmed')
+  if at <= tonumber(u[1] or 0) or at <= tonumber(u[2] or 0) then return true end
+  local since, till, whole = string.match(knew, '^(%d+) (%d+) (%d)$')
+  if tonumber(since) ~= tonumber(u[3] or 0) or tonumber(till) ~= tonumber(u[4] or 0) then return true end
+  return whole == '1' and (u[5] ~= '0' or lapsed(u[6], warmth))
 end
 
 -- Lists and states outlive contents by a day, so that starting their lives anew
@@ -54,7 +56,7 @@ end
 -- Looks first, and writes the mark before what it stands for: if the server stops in
 -- between with an error, there is a mark too many and never one too few.
 local function first(n, content, list, j)
-  local base, own = ARGV[j + 1], sub(ARGV[j + 2], 2, 9)
+  local base, own = sub(ARGV[j + 1], 1, 8), sub(ARGV[j + 2], 2, 9)
   local old = try('GETRANGE', content, 0, 8)
   if type(old) == 'table' then
     out[#out + 1] = {n, 2, old.err}
@@ -62,7 +64,7 @@ local function first(n, content, list, j)
   end
   local prior = revision(old)
   if prior == settled(own) then return end -- the same call once more, and archived since
-  local fits = prior == base and (base ~= none or not covered(list, ARGV[j + 3], ARGV[j + 4]))
+  local fits = prior == base and (base ~= none or not refuses(list, sub(ARGV[j + 1], 9), ARGV[j + 3], ARGV[j + 4]))
   if not fits and prior ~= own then
     out[#out + 1] = {n, 1, call('GET', content), known(state(list), warmth)}
     return

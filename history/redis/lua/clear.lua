@@ -3,15 +3,14 @@
 --
 -- KEYS: the list, the user's state, the dirty marks, then the content of each record in
 -- the list.
--- ARGV: the type (0 for all); the time in milliseconds; 1 to raise it to the newest record
--- of the type; the digits of a new revision of the state; seconds that lists and users'
--- states live.
+-- ARGV: the type (0 for all); the time in milliseconds; the digits of a new revision of the
+-- state; seconds that lists and users' states live.
 --
 -- Returns up to when it cleared, nothing when the list has a record more than the keys say:
 -- then nothing was done.
 local call, try, sub, byte = redis.call, redis.pcall, string.sub, string.byte
 local list, state, dirty = KEYS[1], KEYS[2], KEYS[3]
-local typ, at, life = ARGV[1], tonumber(ARGV[2]), ARGV[5]
+local typ, at, life = ARGV[1], tonumber(ARGV[2]), ARGV[4]
 local prefix, uid = sub(list, 1, 8) .. 'c:' .. sub(list, 11) .. ':', sub(list, 11)
 
 -- The records of the type and their times, oldest first.
@@ -26,7 +25,6 @@ end
 
 local field = typ == '0' and 'cleared' or 'cleared:' .. typ
 local stands = call('HMGET', state, field, 'cut')
-if ARGV[3] == '1' then at = math.max(at, times[#times] or 0) end
 at = math.max(at, tonumber(stands[1] or at))
 
 -- The cell time of a content is that of its version and a drift, which stands after the
@@ -52,7 +50,7 @@ for i, member in ipairs(found) do
 end
 
 markuser(dirty, list)
-call('HSET', state, field, text(at), 'rev', ARGV[4])
+call('HSET', state, field, text(at), 'rev', ARGV[3])
 if cut > 0 then call('HSET', state, 'cut', text(cut)) end
 call('EXPIRE', list, life)
 keep(state, life)

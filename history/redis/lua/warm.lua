@@ -57,6 +57,9 @@ for n = 1, records do
       places[#places + 1] = score
       places[#places + 1] = member
       if #places == 1000 then add() end
+    else
+      local above, has = tonumber(score) * 4 + 1, call('ZSCORE', list, member)
+      if tonumber(has or 0) < tonumber(score) and above > tonumber(floor) then floor = text(above) end
     end
   end
 end
