@@ -816,8 +816,8 @@ func (w *World) shown(c *client, k history.Key, it *historyv1.Item, begun int64)
 	if v.found {
 		c.etags[k.Object] = it.Etag
 	}
-	if incomplete(it) { // it says of itself that it may show less than there is
-		begun = 0
+	if incomplete(it) { // it says of itself that it lacks what the archive has, deletes too
+		return
 	}
 	if wrong := w.oracle.check(k, v, begun); wrong != "" {
 		w.fail("shown to %s: %s", c.device, wrong)
