@@ -35,7 +35,7 @@ func (c *clock) read() time.Time {
 	if !c.stood.IsZero() {
 		t = c.stood
 	}
-	return t.Add(c.offset + time.Duration(int64(t.Sub(c.origin))/1_000_000*c.drift))
+	return t.Add(c.offset + time.Duration(int64(t.Sub(c.origin))*c.drift/1_000_000))
 }
 
 // rate has it drift from now on, and go.
