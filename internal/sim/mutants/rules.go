@@ -35,7 +35,7 @@ const (
 	flush     = "history-service/aggregate/flush.go"
 	decided   = "history-service/rpc/decided.go"
 	settings  = "history-service/rpc/settings.go"
-	complete  = "history-service/rpc/complete.go"
+	complete  = "history-service/view/view.go"
 	jobGo     = "history-job/job/job.go"
 	jobPut    = "history-job/job/put.go"
 	jobChunk  = "history-job/job/archive.go"
@@ -154,7 +154,7 @@ var mutants = []mutant{
 	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", equivalent: "the write that it relies on is in the cache, under its mark; the simulated cache is on disk at once.", edits: []edit{{fold, "g.done && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
 	{name: "old-events", rule: "an event from below the floor does not ask the archive", edits: []edit{{base, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
 	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", edits: []edit{{base, "if g.older != nil && g.next.Reset < g.older.Version.Time() {", "if false {"}}},
-	{name: "row-decides", rule: "below the floor the row decides", edits: []edit{{below, "if r := entries[i].Record; r == nil || incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
+	{name: "row-decides", rule: "below the floor the row decides", edits: []edit{{below, "if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
 	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", edits: []edit{{fold, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
 	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "if err := j.reread(ctx, since); err != nil {", "if err := ctx.Err(); err != nil {"}}},
