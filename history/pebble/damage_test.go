@@ -56,7 +56,13 @@ func newKilled(t *testing.T) *killed {
 
 func (k *killed) clear(t *testing.T, db *pebble.DB, user int) {
 	uid := viewing(user, 0).UID
-	until, err := db.Cache().Clear(t.Context(), uid, history.Clear{Until: now()})
+	newest := int64(0)
+	for key, r := range k.records {
+		if key.UID == uid && r != nil {
+			newest = max(newest, r.Version.Time())
+		}
+	}
+	until, err := db.Cache().Clear(t.Context(), uid, history.Clear{Until: newest})
 	if err != nil {
 		t.Fatal(err)
 	}

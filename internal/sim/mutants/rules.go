@@ -137,7 +137,7 @@ var mutants = []mutant{
 	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && e.Record.Partial:", "case e.Record != nil && e.Record.State == 0:"}}},
 	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contents(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contents(b.keys, b.entries)\n"}}},
 	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil:"}}},
-	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if whole == nil || history.Same(whole, there) {", "if true {"}}},
+	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if whole == nil || history.Same(whole, there) && !outran(contents[k], e.Record) {", "if true {"}}},
 	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "e.User.Cut(history.Merge(there, contents[k]), k.Object.Type)", "history.Merge(there, contents[k])"}}},
 	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
