@@ -20,18 +20,28 @@ func (j *Job) watch(ctx context.Context) error {
 	if err := j.reread(ctx, j.archivedBefore()); err != nil { // nobody knows what happened before
 		return err
 	}
-	var since time.Time // of a repair under way
-	return run.OnChange(j.cfg.WatchEvery, j.life, func(ctx context.Context) error {
-		if since.IsZero() {
+	// A sweep of a cache that was emptied, before anybody has noticed, says nothing: what
+	// counts is what was archived when the life was last seen unchanged.
+	last, repaired, since := "", true, j.archivedBefore()
+	life := func(ctx context.Context) (string, error) {
+		name, err := j.life(ctx)
+		if err != nil {
+			return "", err
+		}
+		if repaired = repaired && (last == "" || name == last); repaired {
 			since = j.archivedBefore()
 		}
+		last = name
+		return name, nil
+	}
+	return run.OnChange(j.cfg.WatchEvery, life, func(ctx context.Context) error {
 		if err := j.repair(ctx); err != nil {
 			return err
 		}
 		if err := j.reread(ctx, since); err != nil {
 			return err
 		}
-		since = time.Time{}
+		repaired = true
 		j.metrics.repairs.Inc()
 		return nil
 	})(ctx)
