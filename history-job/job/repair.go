@@ -14,21 +14,34 @@ import (
 // it after each restart: it may have come back without its last writes, or as a
 // replica that never had them, and what was settled by then nobody else would miss.
 func (j *Job) watch(ctx context.Context) error {
+	if err := j.lookBack(ctx); err != nil {
+		return err
+	}
 	if err := j.reread(ctx, j.archivedBefore()); err != nil { // nobody knows what happened before
 		return err
 	}
-	var since time.Time // of a repair under way
-	return run.OnChange(j.cfg.WatchEvery, j.life, func(ctx context.Context) error {
-		if since.IsZero() {
+	// A sweep of a cache that was emptied, before anybody has noticed, says nothing: what
+	// counts is what was archived when the life was last seen unchanged.
+	last, repaired, since := "", true, j.archivedBefore()
+	life := func(ctx context.Context) (string, error) {
+		name, err := j.life(ctx)
+		if err != nil {
+			return "", err
+		}
+		if repaired = repaired && (last == "" || name == last); repaired {
 			since = j.archivedBefore()
 		}
+		last = name
+		return name, nil
+	}
+	return run.OnChange(j.cfg.WatchEvery, life, func(ctx context.Context) error {
 		if err := j.repair(ctx); err != nil {
 			return err
 		}
 		if err := j.reread(ctx, since); err != nil {
 			return err
 		}
-		since = time.Time{}
+		repaired = true
 		j.metrics.repairs.Inc()
 		return nil
 	})(ctx)
@@ -39,6 +52,24 @@ func (j *Job) watch(ctx context.Context) error {
 // before it began. Twice that leaves room for clocks and for other jobs.
 func (j *Job) archivedBefore() time.Time {
 	return time.UnixMilli(j.swept.Load()).Add(-2 * j.cfg.SweepAge)
+}
+
+// lookBack has a job that starts take what is marked for not archived, however long that is:
+// the jobs before it may have waited for the archive. Only a cache that was lost by now
+// cannot tell.
+func (j *Job) lookBack(ctx context.Context) error {
+	if j.cfg.Reread == nil {
+		return nil
+	}
+	return j.retry(ctx, "backlog", func(ctx context.Context) error {
+		found, err := j.cfg.Cache.Backlog(ctx, everyBucket())
+		for _, b := range found {
+			if b.Marks > 0 {
+				j.swept.Store(min(j.swept.Load(), int64(b.Oldest)/1000))
+			}
+		}
+		return err
+	})
 }
 
 // reread gives back to the cache what the queue has of it. What was acknowledged as

@@ -298,3 +298,32 @@ func TestWatchPanics(t *testing.T) {
 		w.settled(object(0))
 	})
 }
+
+// TestRepairOfADeleteThatIsBehind deletes in a cache that came back older what the archive has
+// with a later cell time, from a chain of contents that the cache does not know.
+func TestRepairOfADeleteThatIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, cfg := w.mortal()
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.complete(uid)
+		first, last := progress(1, -5000), deleted(-1000)
+		said := first.Record().Successor(&history.User{CutTime: start + 60_000})
+		w.cache.Apply(t.Context(), []history.Write{{Key: object(1), Record: said}})
+		w.announce(object(1))
+		w.wait(time.Second)
+		gone := last.Record().Successor(nil)
+		gone.Partial = false // the cache believes to know everything
+		if err := m.older.Warm(t.Context(), uid, history.Warmth{}); err != nil {
+			t.Fatal(err)
+		}
+		m.older.Apply(t.Context(), []history.Write{{Key: object(1), Record: gone}})
+		m.restart(true)
+		w.wait(5 * time.Second)
+		w.announce(object(1))
+		w.wait(5 * time.Second)
+		if got := w.archived(object(1)); got == nil || !got.Deleted() {
+			t.Errorf("archive: got %+v, want a tombstone", got)
+		}
+	})
+}

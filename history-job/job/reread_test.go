@@ -83,3 +83,35 @@ func (j *sinceJournal) Reread(ctx context.Context, _ []history.Bucket, since tim
 	j.mu.Unlock()
 	return use(ctx, found)
 }
+
+// TestRereadAfterARestart starts a job in the midst of an outage, in which nothing is swept,
+// and that has lasted longer than two sweep ages when the cache is lost: what was queued
+// before the start comes back, because its mark told how far to look back.
+func TestRereadAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, cfg := w.mortal()
+		queue := &sinceJournal{}
+		cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
+		var down atomic.Bool
+		down.Store(true)
+		w.on("overdue", func(context.Context) error {
+			if down.Load() {
+				return errDown
+			}
+			return nil
+		})
+		said := completed(1, -5000, "a")
+		w.write(said)
+		queue.add(object(1), said.Record())
+		w.wait(20 * time.Minute)
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.wait(20 * time.Minute)
+		m.restart(true)
+		down.Store(false)
+		w.wait(10 * time.Minute)
+		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
+			t.Errorf("archive: got %+v, want what was queued", got)
+		}
+	})
+}

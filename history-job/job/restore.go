@@ -85,7 +85,7 @@ func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record
 		k := keys[i]
 		there := history.Merge(e.Record, dropped[k])
 		whole := e.User.Cut(history.Merge(there, contents[k]), k.Object.Type)
-		if whole == nil || history.Same(whole, there) {
+		if whole == nil || history.Same(whole, there) && !outran(contents[k], e.Record) {
 			delete(contents, k)
 			continue
 		}
@@ -97,6 +97,16 @@ func (j *Job) lost(ctx context.Context, contents map[history.Key]*history.Record
 		writes = append(writes, w)
 	}
 	return writes, nil
+}
+
+// outran reports whether another content has a later cell time than what the cache holds, which
+// includes it: after a cache came back older, a chain of contents began anew before the end
+// of the one that the archive has. Put as it is, what the cache holds would lose.
+func outran(other, held *history.Record) bool {
+	if held == nil || other == nil {
+		return false
+	}
+	return other.CellTime > held.CellTime || other.CellTime == held.CellTime && !history.Same(other, held)
 }
 
 // dropped returns what the archive holds of the keys that the cache has not, but may have

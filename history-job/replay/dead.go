@@ -83,7 +83,7 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announ
 	return nil, fmt.Errorf("%s: %w: %w", l.Key, history.ErrUnavailable, errBusy)
 }
 
-// remarkUser sets the user's clear marks once more, which marks them dirty.
+// remarkUser sets the user's clear marks and pause once more, which marks them dirty.
 func (r *Redriver) remarkUser(ctx context.Context, uid string) ([]history.Announcement, error) {
 	key := history.UserKey(uid)
 	e := r.Cache.Load(ctx, []history.Key{key})[0]
@@ -92,7 +92,13 @@ func (r *Redriver) remarkUser(ctx context.Context, uid string) ([]history.Announ
 			return nil, err
 		}
 	}
-	if len(e.User.Cleared) == 0 {
+	none := history.Pause{}
+	if p := e.User.Pause; p != none {
+		if err := r.Cache.Pause(ctx, uid, p, p); err != nil {
+			return nil, err
+		}
+	}
+	if len(e.User.Cleared) == 0 && e.User.Pause == none {
 		return nil, e.Err
 	}
 	return []history.Announcement{{Key: key}}, nil

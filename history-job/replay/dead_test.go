@@ -73,3 +73,44 @@ func TestRedrive(t *testing.T) {
 		})
 	}
 }
+
+// TestDriveUser marks again what users decided: clears, a pause, or both.
+func TestDriveUser(t *testing.T) {
+	for name, tt := range map[string]struct {
+		pause  history.Pause
+		clear  int64
+		marked int
+	}{
+		"nothing": {},
+		"pause":   {history.Pause{Since: 100}, 0, 1},
+		"clear":   {history.Pause{}, 100, 1},
+		"both":    {history.Pause{Since: 100, Until: 200}, 100, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, err := pebble.Open(t.TempDir(), pebble.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			cache, own := db.Cache(), history.UserKey("ann")
+			w := history.Warmth{Pause: tt.pause}
+			if tt.clear > 0 {
+				w.Cleared = map[uint32]int64{0: tt.clear}
+			}
+			if err := cache.Warm(t.Context(), "ann", w); err != nil {
+				t.Fatal(err)
+			}
+			d := replay.Redriver{Cache: cache, Queue: memqueue.New(memqueue.Config{})}
+			if err := d.Drive(t.Context(), history.Dead{Key: own}); err != nil {
+				t.Fatal(err)
+			}
+			marks, err := cache.Overdue(t.Context(), []history.Bucket{history.BucketOf("ann")}, 0, 10)
+			if err != nil || len(marks) != tt.marked {
+				t.Errorf("marked: got %v, %v; want %d", marks, err, tt.marked)
+			}
+			if u := cache.Load(t.Context(), []history.Key{own})[0].User; u.Pause != tt.pause {
+				t.Errorf("pause: got %+v, want %+v", u.Pause, tt.pause)
+			}
+		})
+	}
+}

@@ -179,8 +179,8 @@ func (w *warmer) whole(ctx context.Context, uid string, row history.Row) error {
 
 // unfolded returns the writes that fold the row into what the cache has without it. It
 // looks after the warm-up, so that what is born meanwhile is found too. What the row has
-// from below the floor may have been overtaken by what was archived and dropped: the job
-// folds the archive's in.
+// may have been overtaken by what was archived and dropped: unless the user is complete the
+// record stays partial, and the job folds the archive's in.
 func (w *warmer) unfolded(ctx context.Context, uid string, row history.Row) (writes []history.Write, err error) {
 	keys := make([]history.Key, len(row.Items))
 	for i, it := range row.Items {
@@ -191,7 +191,7 @@ func (w *warmer) unfolded(ctx context.Context, uid string, row history.Row) (wri
 			return nil, e.Err
 		}
 		old := row.Items[i].Record
-		if !view.Incomplete(e.Record) || old.Version < e.User.Floor {
+		if !view.Incomplete(e.Record) {
 			continue
 		}
 		m := history.Merge(e.Record, old.After(e.User.ClearedAt(keys[i].Object.Type)))

@@ -169,9 +169,6 @@ func (w *World) haunt(x *exchange, parts []int) {
 
 // proceed lets an exchange go on, in the way that is drawn.
 func (w *World) proceed(x *exchange) {
-	for _, l := range w.listings {
-		l.look(w)
-	}
 	w.mu.Lock() // its caller may be about to give up
 	defer w.mu.Unlock()
 	d, wrong := w.src.chance(streamFault, w.faults())

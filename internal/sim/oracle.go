@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -37,12 +38,44 @@ type known struct {
 	sent  int64
 	acked int64 // 0 while nobody was told that it is in
 	// safe means that the answer says that it outlives the cache.
-	safe bool
-	// promised means that it is to be there again when nothing is under way any more: it was
-	// safe, and the cache was lost.
+	safe    bool
+	open    int // attempts on their way
+	unknown int // attempts of which nobody knows
+	witnesses
+}
+
+// witnesses are the services that said of something that it is in.
+type witnesses struct {
+	by   []int
+	told time.Time // when one said so last
+	// promised means that it is to be there again when nothing is under way any more: the
+	// cache was lost, and it is in the queue, or those who remember it live.
 	promised bool
-	open     int // attempts on their way
-	unknown  int // attempts of which nobody knows
+	remember []int
+}
+
+func (s *witnesses) said(service int) {
+	s.told = time.Now()
+	if !slices.Contains(s.by, service) {
+		s.by = append(s.by, service)
+	}
+}
+
+// lost notes that the cache was lost. Safe is what needs no witness.
+func (s *witnesses) lost(k history.Key, safe bool, remembers func(int, history.Key, time.Time) bool) {
+	s.remember = s.remember[:0]
+	for _, service := range s.by {
+		if remembers(service, k, s.told) {
+			s.remember = append(s.remember, service)
+		}
+	}
+	s.promised = safe || len(s.remember) > 0
+}
+
+// died notes that a service takes with it what it remembers.
+func (s *witnesses) died(service int, safe bool) {
+	s.remember = slices.DeleteFunc(s.remember, func(o int) bool { return o == service })
+	s.promised = s.promised && (safe || len(s.remember) > 0)
 }
 
 func (k *known) may() bool { return k.acked > 0 || k.open > 0 || k.unknown > 0 }
@@ -55,6 +88,7 @@ type cut struct {
 	sent   int64
 	acked  int64
 	gone   bool // it had no effect
+	witnesses
 }
 
 func newOracle(uids []string) *oracle {
@@ -104,7 +138,7 @@ func (o *oracle) report(hb *historyv1.Heartbeat, now int64, ack historyv1.Ack) *
 
 // answer notes what became of an attempt; unspecified when nobody knows. It reports what
 // is wrong with the answer.
-func (o *oracle) answer(a *attempt, status historyv1.Status) string {
+func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string {
 	a.k.open--
 	u := o.users[a.uid]
 	switch status {
@@ -113,9 +147,12 @@ func (o *oracle) answer(a *attempt, status historyv1.Status) string {
 		switch a.k.safe = a.k.safe || queued; {
 		case a.sent < o.lost: // it was stored, perhaps, in what is lost
 			a.k.unknown++
-			a.k.promised = a.k.promised || queued && u.pause.passes(a.k.at)
+			a.k.promised = a.k.promised || queued
 		case a.k.acked == 0:
 			a.k.acked = o.now()
+		}
+		if a.sent > o.lost {
+			a.k.said(service)
 		}
 		if u.pause.off(a.pauses, a.k.at) {
 			return "a report was recorded although recording is switched off"
@@ -135,40 +172,64 @@ func (o *oracle) answer(a *attempt, status historyv1.Status) string {
 	return ""
 }
 
-// lose notes that the cache has lost, perhaps, everything since all was archived. Only what
-// was acknowledged as queued comes back, until everything is done that there is to do; and
-// not even that where a pause may refuse it: what is reported of a cold user is stored before
-// anybody knows of one.
-func (o *oracle) lose() {
+// lose notes that the cache has lost, perhaps, everything since all was archived. What was
+// acknowledged as queued comes back, until everything is done that there is to do, and so
+// does what a service remembers, if it lives until then.
+func (o *oracle) lose(remembers func(service int, k history.Key, at time.Time) bool) {
 	o.lost = o.now()
-	for _, u := range o.users {
-		for _, b := range u.keys {
+	for uid, u := range o.users {
+		for obj, b := range u.keys {
+			key := history.Key{UID: uid, Object: obj}
 			for _, k := range b.facts {
 				if k.acked > o.rested {
-					k.acked, k.promised = 0, k.promised || k.safe && u.pause.passes(k.at)
+					k.acked = 0
 					k.unknown++
+					k.lost(key, k.safe, remembers)
+				} else if k.promised {
+					k.lost(key, k.safe, remembers)
 				}
 			}
-			forget(b.deletes, o.rested)
+			forget(b.deletes, o.rested, key, remembers)
 		}
-		forget(u.clears, o.rested)
+		forget(u.clears, o.rested, history.UserKey(uid), remembers)
+		if p := &u.pause; p.sure && p.open == 0 || p.promised {
+			p.lost(history.UserKey(uid), false, remembers)
+		}
 		u.pause.sure = false
 		u.pause.unknown++
 	}
 }
 
-func forget(cuts []*cut, since int64) {
+func forget(cuts []*cut, since int64, k history.Key, remembers func(int, history.Key, time.Time) bool) {
 	for _, c := range cuts {
-		if c.acked > since {
+		if c.acked > since || c.promised {
 			c.acked = 0
+			c.lost(k, false, remembers)
 		}
+	}
+}
+
+// died notes that a service is dead.
+func (o *oracle) died(service int) {
+	for _, u := range o.users {
+		for _, b := range u.keys {
+			for _, k := range b.facts {
+				k.died(service, k.safe)
+			}
+			for _, c := range b.deletes {
+				c.died(service, false)
+			}
+		}
+		for _, c := range u.clears {
+			c.died(service, false)
+		}
+		u.pause.died(service, false)
 	}
 }
 
 // rest notes that everything is done that there was to do.
 func (o *oracle) rest() {
 	for _, u := range o.users {
-		u.pause.rested = u.pause.changes
 		for _, b := range u.keys {
 			for _, k := range b.facts {
 				if k.promised && k.acked == 0 {
@@ -176,17 +237,32 @@ func (o *oracle) rest() {
 				}
 				k.promised = false
 			}
+			o.restCuts(b.deletes)
+		}
+		o.restCuts(u.clears)
+		if p := &u.pause; p.promised {
+			p.promised, p.sure, p.unknown = false, true, 0
 		}
 	}
 	o.rested = o.now()
 }
 
+func (o *oracle) restCuts(cuts []*cut) {
+	for _, c := range cuts {
+		if c.promised && c.acked == 0 {
+			c.acked = o.now()
+		}
+		c.promised = false
+	}
+}
+
 // done notes that a delete or a clear was acknowledged.
-func (o *oracle) done(c *cut) bool {
+func (o *oracle) done(c *cut, service int) bool {
 	if c.sent < o.lost {
 		return false
 	}
 	c.acked = o.now()
+	c.said(service)
 	return true
 }
 
@@ -401,16 +477,16 @@ func (o *oracle) settle(k history.Key, v view) {
 
 // pauseBook is what is known of whether a user wants to be recorded.
 type pauseBook struct {
-	cold    bool  // the cache may not know of it, until somebody has asked
-	latest  int64 // no switch is of a later time
-	changes int   // switches that were sent
-	rested  int   // of them before everything was archived last
-	open    int   // of them on their way
-	unknown int   // of them without an answer, which may still come
-	sure    bool  // what follows is known for certain
-	isOff   bool
-	since   int64 // when it was switched off, as far as that is known
-	until   int64 // and on again
+	cold      bool  // the cache may not know of it, until somebody has asked
+	latest    int64 // no switch is of a later time
+	changes   int   // switches that were sent
+	open      int   // of them on their way
+	unknown   int   // of them without an answer, which may still come
+	sure      bool  // what follows is known for certain
+	isOff     bool
+	since     int64 // when it was switched off, as far as that is known
+	until     int64 // and on again
+	witnesses       // of the last switch
 }
 
 // pauseState is what was known at a time.
@@ -437,6 +513,7 @@ func (u *userBook) switching(now int64) {
 	p := &u.pause
 	p.changes++
 	p.open++
+	p.witnesses = witnesses{}
 	p.latest = max(p.latest, now)
 	for _, b := range u.keys {
 		for _, k := range b.facts {
@@ -445,18 +522,15 @@ func (u *userBook) switching(now int64) {
 	}
 }
 
-// passes reports whether no pause covers a time, whichever of them the cache knows.
-func (p *pauseBook) passes(at int64) bool {
-	return p.changes == p.rested && !p.isOff && at > p.latest
-}
-
 // answered takes what became of a switch: at is when recording was switched off as the
 // answer has it, known whether there was an answer.
-func (p *pauseBook) answered(s *historyv1.Settings, now int64) {
+func (p *pauseBook) answered(s *historyv1.Settings, service int, now int64) {
 	p.open--
 	p.latest = max(p.latest, now)
 	if s == nil {
 		p.unknown++
+	} else {
+		p.said(service)
 	}
 	switch {
 	case p.unknown > 0 || p.open > 0:

@@ -35,7 +35,7 @@ func (c *clock) read() time.Time {
 	if !c.stood.IsZero() {
 		t = c.stood
 	}
-	return t.Add(c.offset + time.Duration(int64(t.Sub(c.origin))/1_000_000*c.drift))
+	return t.Add(c.offset + time.Duration(int64(t.Sub(c.origin))*c.drift/1_000_000))
 }
 
 // rate has it drift from now on, and go.
@@ -121,7 +121,8 @@ func (p *process) life(ctx context.Context) (string, error) {
 // service is a history-service.
 type service struct {
 	*process
-	rpc *rpc.Server
+	rpc  *rpc.Server
+	held *aggregate.Aggregator
 }
 
 // job is a history-job.
@@ -149,6 +150,7 @@ func (w *World) startService(i int) {
 	if err != nil {
 		panic(err)
 	}
+	s.held = agg
 	s.rpc, err = rpc.New(rpc.Config{
 		Cache: cacheDoor{s.process}, Archive: archiveDoor{s.process}, Aggregate: agg, Queue: publisher{s.process},
 		Life: s.life, Deadline: requestLimit, Keep: w.cfg.Keep, Warmers: 2, Now: s.clock.now,
@@ -181,6 +183,7 @@ func (w *World) kill(p *process, why string) {
 	}
 	w.tracef("%-7s %s", p.name, why)
 	p.down = time.Now()
+	w.oracle.died(p.number)
 	p.dead.Store(true)
 	p.cancel()
 	left := w.pending[:0]

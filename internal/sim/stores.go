@@ -122,9 +122,9 @@ func (d cacheDoor) Overdue(ctx context.Context, buckets []history.Bucket, age ti
 	return keys, err
 }
 
-// Backlog is only for who watches; it takes no step.
-func (d cacheDoor) Backlog(_ context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
-	return make([]history.Backlog, len(buckets)), nil
+func (d cacheDoor) Backlog(ctx context.Context, buckets []history.Bucket) (found []history.Backlog, err error) {
+	err = d.read(ctx, "backlog", history.Key{}, func() { found, _ = d.w.cache.Backlog(ctx, buckets) })
+	return found, err
 }
 
 func (d cacheDoor) Settle(ctx context.Context, contents []history.Content) (err error) {

@@ -75,13 +75,11 @@ type World struct {
 	jobDied  bool            // since everything was archived
 	went     bool            // the cache went back since
 	pending  []*exchange
-	listings []*listing
 	ghosts   []*ghost
 	calls    int
 	steps    int
 	turns    int  // steps of storms, and times at which nothing could be done
 	rough    int  // how often exchanges go wrong, of ten thousand
-	refused  bool // a cache that went back cannot be repaired
 	calm     bool // nothing goes wrong any more
 	hash     uint64
 	failure  string
@@ -391,12 +389,28 @@ func (w *World) loseCache(d *dice) {
 	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool {
 		return slices.Contains([]string{"apply", "clear", "pause", "warm", "settle", "trim"}, g.x.what)
 	})
-	w.oracle.lose()
+	w.oracle.lose(w.remembers)
 	if d.one(2) { // with all who could bring anything back
 		for _, s := range w.services {
 			w.kill(s.process, "is killed")
 		}
 	}
+}
+
+// remembers reports whether a service lives that has a key in memory, or, of a user's own
+// state, what was decided not too long ago: it brings that back.
+func (w *World) remembers(number int, k history.Key, at time.Time) bool {
+	for _, s := range w.services {
+		if s.number != number || s.dead.Load() {
+			continue
+		}
+		if k.IsUser() {
+			return time.Since(at) < 9*time.Minute
+		}
+		_, _, held := s.held.Get(k)
+		return held
+	}
+	return false
 }
 
 func (w *World) allCold() {
@@ -444,24 +458,11 @@ func (w *World) rest() {
 			w.fail("it does not come to rest: %s", w.unrest())
 			return
 		}
-		if n > 10_000 {
-			w.giveUpRefused()
-		}
 		if w.calmStep(); w.failure != "" {
 			return
 		}
 	}
 	w.judge()
-}
-
-// giveUpRefused has clients forget reports that can never be stored: they fold into a record
-// of the archive whose latest report falls into a pause, and the cache refuses that without an end.
-func (w *World) giveUpRefused() {
-	for _, c := range w.clients {
-		if w.oracle.users[c.uid].pause.changes > 0 && c.busy == 0 {
-			c.outbox = nil
-		}
-	}
 }
 
 // calmStep makes everything happen that can, and lets time pass where nothing can.
@@ -523,22 +524,17 @@ func (w *World) unrest() string {
 // judge compares both stores with what clients were told, and has every user read.
 func (w *World) judge() {
 	w.tracef("judge")
-	went := w.oracle.lost > w.oracle.rested
 	w.oracle.rest()
 	w.snapshot, w.jobDied, w.went = nil, false, false
 	begun := w.oracle.now()
 	clear(w.cold)
 	for _, uid := range w.uids {
 		for _, obj := range w.objects() {
-			w.judgeKey(history.Key{UID: uid, Object: obj}, begun, went)
+			w.judgeKey(history.Key{UID: uid, Object: obj}, begun)
 		}
 	}
 	if w.failure != "" {
 		return
-	}
-	if w.refused {
-		w.refused = false
-		w.empty()
 	}
 	for _, c := range w.clients[:len(w.uids)] {
 		w.settings(c)
@@ -567,10 +563,8 @@ func (w *World) empty() {
 	}
 }
 
-// judgeKey compares both stores of a key. Where the cache has lost something, a pause may
-// refuse what is to be brought back, and was written before it was known: that stays in the
-// archive alone.
-func (w *World) judgeKey(k history.Key, begun int64, went bool) {
+// judgeKey compares both stores of a key.
+func (w *World) judgeKey(k history.Key, begun int64) {
 	inCache, inArchive := w.cache.load(k), w.archive.get(k)
 	kept := inArchive.Record.Visible(k.Object, &inArchive.User)
 	seen := recordView(kept)
@@ -581,10 +575,6 @@ func (w *World) judgeKey(k history.Key, begun int64, went bool) {
 	w.oracle.resolve(k, seen)
 	w.oracle.settle(k, seen)
 	if !inCache.User.Warm || inCache.Record == nil && !inCache.User.Complete() {
-		return
-	}
-	if went && inCache.Record == nil && kept != nil && inCache.User.Pause.Covers(kept.Version.Time()) {
-		w.refused = true
 		return
 	}
 	shown := recordView(inCache.Record.Visible(k.Object, &inCache.User))
@@ -667,7 +657,7 @@ func (w *World) submit(batch []*submission, tries int) {
 		resp, _ := answer.(*historyv1.ApplyResponse)
 		if err != nil {
 			for _, a := range attempts {
-				w.oracle.answer(a, 0)
+				w.oracle.answer(a, 0, s.number)
 			}
 			w.tracef("%-7s -> apply %v", s.name, err)
 			w.submit(batch, tries-1)
@@ -682,7 +672,7 @@ func (w *World) applied(s *service, batch []*submission, attempts []*attempt, re
 		if w.traced() {
 			w.tracef("%-7s -> %s/%s %s", s.name, a.uid, a.object, strings.ToLower(strings.TrimPrefix(resp.Statuses[i].String(), "STATUS_")))
 		}
-		if wrong := w.oracle.answer(a, resp.Statuses[i]); wrong != "" {
+		if wrong := w.oracle.answer(a, resp.Statuses[i], s.number); wrong != "" {
 			w.fail("%s/%s: %s: %s", a.uid, a.object, wrong, &a.k.fact)
 		}
 	}
@@ -720,7 +710,7 @@ func (w *World) remove(c *client, obj history.Object, req *historyv1.DeleteReque
 		c.busy--
 		w.tracef("%-7s -> delete %s/%s %v", s.name, c.uid, obj, err)
 		if err == nil && req.IfMatch == 0 { // a delete of what is deleted already changes nothing
-			w.oracle.done(cut)
+			w.oracle.done(cut, s.number)
 		}
 	})
 }
@@ -736,7 +726,7 @@ func (w *World) clear(c *client, req *historyv1.ClearRequest) {
 	w.ask(s, fmt.Sprintf("clear %s type %d until %d", c.uid, req.Type, req.UntilMs), func(ctx context.Context) (any, error) { return s.rpc.Clear(ctx, req) }, func(answer any, err error) {
 		c.busy--
 		w.tracef("%-7s -> clear %s %v", s.name, c.uid, err)
-		if err == nil && w.oracle.done(cut) {
+		if err == nil && w.oracle.done(cut, s.number) {
 			cut.at, cut.raised = answer.(*historyv1.ClearResponse).ClearedMs, false
 			if left := w.oracle.leaves(c.uid, cut); left != nil && req.UntilMs == 0 && sure && !w.cold[c.uid] {
 				w.fail("clear of %s: it is up to %s, and leaves what was acknowledged before: %s", c.uid, moment(cut.at), &left.fact)
@@ -759,10 +749,10 @@ func (w *World) pause(c *client, req *historyv1.PutSettingsRequest) {
 		resp, _ := answer.(*historyv1.PutSettingsResponse)
 		w.tracef("%-7s -> recording of %s: %v %v", s.name, c.uid, resp.GetSettings(), err)
 		if err != nil {
-			p.answered(nil, max(now, s.clock.nowMS()))
+			p.answered(nil, s.number, max(now, s.clock.nowMS()))
 			return
 		}
-		p.answered(resp.Settings, max(now, s.clock.nowMS()))
+		p.answered(resp.Settings, s.number, max(now, s.clock.nowMS()))
 	})
 }
 
@@ -810,7 +800,7 @@ func (w *World) points(c *client, objects []history.Object) {
 		}
 		for i, it := range answer.(*historyv1.PointsResponse).Items {
 			k := history.Key{UID: c.uid, Object: objects[i]}
-			if it.GetObject() != nil || w.cfg.Keep >= w.cfg.Objects { // what the cache has dropped is in lists alone
+			if it.GetObject() != nil || w.cache.load(k).User.Floor == 0 { // what is below the floor is in lists alone
 				w.shown(c, k, it, begun)
 			}
 		}
@@ -826,7 +816,7 @@ func (w *World) shown(c *client, k history.Key, it *historyv1.Item, begun int64)
 	if v.found {
 		c.etags[k.Object] = it.Etag
 	}
-	if incomplete(it) { // it says of itself that it may be wrong
+	if incomplete(it) { // it says of itself that it lacks what the archive has, deletes too
 		return
 	}
 	if wrong := w.oracle.check(k, v, begun); wrong != "" {
@@ -846,26 +836,12 @@ type listing struct {
 	begun  int64
 	seen   map[history.Object]bool
 	last   *historyv1.Item
-	// partial are objects of which the cache held, at any time, only what came while their
-	// user was cold. Until that is united with what the archive holds, their place in a list
-	// is that of the newer of two, or of the older.
-	partial map[history.Object]bool
-}
-
-// look notes what is partial now.
-func (l *listing) look(w *World) {
-	if a := w.cache.users[l.client.uid]; a != nil {
-		for o, r := range a.records {
-			if r.Partial {
-				l.partial[o] = true
-			}
-		}
-	}
+	// incomplete are objects that were shown so: their places are those of what was shown.
+	incomplete map[history.Object]bool
 }
 
 func (w *World) list(c *client, req *historyv1.ListRequest) {
-	l := &listing{client: c, req: req, begun: w.oracle.now(), seen: make(map[history.Object]bool), partial: make(map[history.Object]bool)}
-	w.listings = append(w.listings, l)
+	l := &listing{client: c, req: req, begun: w.oracle.now(), seen: make(map[history.Object]bool), incomplete: make(map[history.Object]bool)}
 	c.busy++
 	w.page(l)
 }
@@ -873,7 +849,7 @@ func (w *World) list(c *client, req *historyv1.ListRequest) {
 func (w *World) page(l *listing) {
 	s := w.serving(l.client.uid)
 	if s == nil {
-		w.unlist(l)
+		l.client.busy--
 		return
 	}
 	begun := w.oracle.now()
@@ -884,7 +860,7 @@ func (w *World) page(l *listing) {
 	req := &historyv1.ListRequest{Uid: l.req.Uid, Limit: l.req.Limit, Cursor: l.req.Cursor, Type: l.req.Type, SinceMs: l.req.SinceMs, UntilMs: l.req.UntilMs}
 	w.ask(s, what, func(ctx context.Context) (any, error) { return s.rpc.List(ctx, req) }, func(answer any, err error) {
 		if err != nil {
-			w.unlist(l)
+			l.client.busy--
 			w.tracef("%-7s -> list of %s: %v", s.name, l.client.uid, err)
 			return
 		}
@@ -894,14 +870,9 @@ func (w *World) page(l *listing) {
 			w.page(l)
 			return
 		}
-		w.unlist(l)
+		l.client.busy--
 		w.listed(l)
 	})
-}
-
-func (w *World) unlist(l *listing) {
-	l.client.busy--
-	w.listings = slices.DeleteFunc(w.listings, func(o *listing) bool { return o == l })
 }
 
 // turn judges a page.
@@ -912,8 +883,9 @@ func (w *World) turn(l *listing, resp *historyv1.ListResponse, begun int64) {
 	for _, it := range resp.Items {
 		o := history.Object{ID: it.Object.Id, Type: it.Object.Type}
 		w.shown(l.client, history.Key{UID: l.client.uid, Object: o}, it, begun)
+		l.incomplete[o] = l.incomplete[o] || incomplete(it)
 		switch {
-		case l.partial[o], l.begun < w.oracle.lost:
+		case l.incomplete[o], l.begun < w.oracle.lost:
 		case l.seen[o]:
 			w.fail("list of %s: %s is listed twice", l.client.uid, o)
 		case l.last != nil && !newer(l.last, it):
@@ -921,7 +893,7 @@ func (w *World) turn(l *listing, resp *historyv1.ListResponse, begun int64) {
 		case !l.wants(o.Type, it.EventTimeMs):
 			w.fail("list of %s: nobody asked for %s", l.client.uid, o)
 		}
-		if l.seen[o] = true; !l.partial[o] {
+		if l.seen[o] = true; !l.incomplete[o] {
 			l.last = it
 		}
 	}
@@ -949,7 +921,7 @@ func newer(a, b *historyv1.Item) bool {
 func (w *World) listed(l *listing) {
 	for _, o := range w.objects() {
 		f := w.oracle.sure(history.Key{UID: l.client.uid, Object: o}, l.begun)
-		if f != nil && l.begun > w.oracle.lost && !l.seen[o] && !l.partial[o] && l.wants(o.Type, f.at) {
+		if f != nil && l.begun > w.oracle.lost && !l.seen[o] && !l.incomplete[o] && l.wants(o.Type, f.at) {
 			w.fail("list of %s: %s is left out: %s", l.client.uid, o, f)
 		}
 	}

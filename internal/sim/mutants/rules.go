@@ -31,7 +31,11 @@ const (
 	list      = "history-service/rpc/list.go"
 	warm      = "history-service/rpc/warm.go"
 	reclaim   = "history-service/rpc/reclaim.go"
-	complete  = "history-service/rpc/complete.go"
+	below     = "history-service/rpc/below.go"
+	flush     = "history-service/aggregate/flush.go"
+	decided   = "history-service/rpc/decided.go"
+	settings  = "history-service/rpc/settings.go"
+	complete  = "history-service/view/view.go"
 	jobGo     = "history-job/job/job.go"
 	jobPut    = "history-job/job/put.go"
 	jobChunk  = "history-job/job/archive.go"
@@ -65,7 +69,7 @@ var mutants = []mutant{
 	{name: "whole-or", rule: "a whole part makes the fold partial and not the reverse", equivalent: "a record stays partial for longer: the job folds the archive into it again, and readers do.", edits: []edit{{merge, "m.Partial = a.Partial && b.Partial", "m.Partial = a.Partial || b.Partial"}}},
 	{name: "cell-time", rule: "contents of one time have one cell time", edits: []edit{{record, "m.CellTime = max(m.Version.Time(), m.CellTime+1)", "m.CellTime = m.Version.Time()"}}},
 	{name: "cut-time", rule: "a content does not come after what a clear removed", edits: []edit{{record, "m.CellTime = max(m.CellTime, u.CutTime+1)", "_ = u.CutTime"}}},
-	{name: "skew", rule: "the time of a wrong clock is not corrected", edits: []edit{{decode, "\t\te.At += skew\n", ""}}},
+	{name: "skew", rule: "the time of a wrong clock is not corrected", edits: []edit{{decode, "\te.At += skew\n", ""}}},
 	{name: "future", rule: "reports of the time to come are taken as they are", edits: []edit{{decode, "\te.At = min(e.At, now)\n", ""}}},
 	{name: "clamp", rule: "more is watched than time has passed", edits: []edit{{decode, "\te.Clamp()\n", ""}}},
 
@@ -77,21 +81,23 @@ var mutants = []mutant{
 	{name: "apply-compare", rule: "a write does not compare", edits: []edit{{cache, "return current != nil && current.Revision == w.Base", "return current != nil"}}},
 	{name: "mark-settled", rule: "no mark after a settled base unless asked for", edits: []edit{{cache, " || w.Base&history.SettledBit != 0", ""}, {fold, "g.base, g.user, g.mark = current.Record, current.User, true", "g.base, g.user = current.Record, current.User"}}},
 	{name: "mark-new", rule: "no mark for a new record unless asked for", edits: []edit{{cache, "w.Mark || w.Base == 0 ||", "w.Mark ||"}, {batch, "if g.held, g.mark = held, !open; ok", "if g.held, g.mark = held, !open && false; ok"}, {fold, "g.base, g.user, g.mark = current.Record, current.User, true", "g.base, g.user = current.Record, current.User"}}},
-	{name: "clear-put", rule: "a clear is not applied to a write without a base", equivalent: "what a clear mark covers is hidden from every reader and left out by the job; and a service that reads before it writes sees the mark.", edits: []edit{{cache, "current == nil && at > a.user.ClearedAt(w.Key.Object.Type) &&", "current == nil &&"}}},
+	{name: "clear-put", rule: "a clear is not applied to a write without a base", equivalent: "what a clear mark covers is hidden from every reader and left out by the job; and a service that reads before it writes sees the mark.", edits: []edit{{cache, "current == nil && w.Record.Version.Time() > a.user.ClearedAt(w.Key.Object.Type) &&", "current == nil &&"}}},
 	{name: "clear-keeps", rule: "a clear leaves the records that it covers", equivalent: "what a clear mark covers is hidden from every reader and left out by the job, also inside of a later record.", edits: []edit{{cache, "\tc.cut(uid)\n\ta.user.Revision", "\ta.user.Revision"}}},
 	{name: "clear-mark", rule: "a clear sets no dirty mark", edits: []edit{{cache, "\ta.user.Revision = history.NewRevision()\n\tc.mark(history.UserKey(uid))\n", "\ta.user.Revision = history.NewRevision()\n"}}},
 	{name: "clear-older", rule: "an older clear undoes a later one", edits: []edit{{cache, "joined[typ] = max(joined[typ], until)", "joined[typ] = until"}}},
-	{name: "clear-all", rule: "a clear of all leaves what is of a clock ahead", edits: []edit{{cache, "\t\t\tuntil = max(until, r.Version.Time())\n", "\t\t\t_ = r\n"}}},
-	{name: "pause-write", rule: "a pause is not applied to a write without a base", equivalent: "only a report that was on its way when the switch was answered gets in: the next one of the key has the cache asked.", edits: []edit{{cache, "(w.Record.Deleted() || !a.user.Pause.Covers(at))", "true"}}},
+	{name: "pause-write", rule: "a birth does not look for a pause that its maker did not know", edits: []edit{{cache, "w.Pause == a.user.Pause && ", ""}}},
+	{name: "pause-compare", rule: "a switch that lands twice undoes a later one", edits: []edit{{cache, "if c.account(uid).user.Pause != from {", "if false {"}}},
+	{name: "born-whole", rule: "a birth that comes late counts as whole", edits: []edit{{cache, "(w.Record.Partial || a.user.Complete())", "true"}}},
 	{name: "pause-revisions", rule: "a pause leaves the revisions", edits: []edit{{cache, "m.Revision = history.NewRevision() | r.Revision&history.SettledBit", "_ = m"}}},
 	{name: "pause-bit", rule: "a pause loses that a record was settled", equivalent: "a service asks for a mark with every hold it begins and after every conflict, and the switch makes one; the record is archived again.", edits: []edit{{cache, "history.NewRevision() | r.Revision&history.SettledBit", "history.NewRevision()"}}},
 	{name: "pause-settles", rule: "a pause settles what is not archived", edits: []edit{{cache, "history.NewRevision() | r.Revision&history.SettledBit", "history.NewRevision() | history.SettledBit"}}},
 	{name: "trim-dirty", rule: "a trim drops a dirty one", edits: []edit{{cache, "it.Record.Version < bound && it.Record.Settled()", "it.Record.Version < bound"}}},
 	{name: "floor-low", rule: "the floor is not raised above what is dropped", edits: []edit{{cache, "it.Record.Version+1)\n\t\t}\n\t}\n}", "0)\n\t\t}\n\t}\n}"}}},
 	{name: "floor-tombstones", rule: "the floor is not raised above dropped tombstones", edits: []edit{{cache, "a.user.Floor = max(a.user.Floor, it.Record.Version+1)", "if !tombstones {\n\t\t\t\ta.user.Floor = max(a.user.Floor, it.Record.Version+1)\n\t\t\t}"}}},
-	{name: "warm-over", rule: "a warm-up overwrites what came meanwhile", edits: []edit{{cache, "if a.records[it.Object] != nil || it.Record.Version", "if it.Record.Version"}}},
+	{name: "warm-over", rule: "a warm-up overwrites what came meanwhile", edits: []edit{{cache, "if has := a.records[it.Object]; has != nil {", "if has := a.records[it.Object]; false {"}}},
+	{name: "warm-older", rule: "a warm-up with something newer than the cache's leaves the floor", edits: []edit{{cache, "u.Floor = max(u.Floor, it.Record.Version+1)", "_ = it"}}},
 	{name: "warm-dirty", rule: "what is warmed up counts as not archived", equivalent: "a service asks for a mark with every hold it begins; the record is not trimmed before it is archived again.", edits: []edit{{cache, "\t\tr.Revision |= history.SettledBit\n\t\ta.records", "\t\ta.records"}}},
-	{name: "warm-again", rule: "a warm user is warmed again with an old row", edits: []edit{{cache, "\tif a.user.Warm {\n\t\treturn nil\n\t}\n", ""}, {cache, "if a.records[it.Object] != nil || it.Record.Version", "if it.Record.Version"}}},
+	{name: "warm-again", rule: "a warm user is warmed again with an old row", edits: []edit{{cache, "\tif a.user.Warm {\n\t\treturn nil\n\t}\n", ""}, {cache, "if has := a.records[it.Object]; has != nil {", "if has := a.records[it.Object]; false {"}}},
 	{name: "cursor", rule: "a cursor is off by one", edits: []edit{{query, "Item{Object: o, Record: r}) < 0)", "Item{Object: o, Record: r}) <= 0)"}}},
 	{name: "more", rule: "a full page says that there is no more", edits: []edit{{cache, "page.More = len(page.Items) > q.Limit; page.More", "page.More = len(page.Items) > q.Limit+1; len(page.Items) > q.Limit"}}},
 
@@ -105,38 +111,54 @@ var mutants = []mutant{
 	{name: "load-failed", rule: "a read without an answer counts as an empty one", equivalent: "the write without a base that follows fails where there is a record, and the conflict brings it.", edits: []edit{{"history-service/rpc/apply.go", "\t\t\tgroups[i].fail()\n\t\t\tcontinue\n", ""}}},
 	{name: "no-refold", rule: "after a conflict what was held is written as it is", edits: []edit{{fold, "g.next = history.Merge(current.Record, g.older)", "g.next = history.Merge(nil, history.Merge(g.older, g.held.Record))"}}},
 	{name: "conflict-forgets", rule: "after a conflict the reports are not folded again", edits: []edit{{fold, "\tg.next = history.Merge(current.Record, g.older)\n\tg.fold()\n", "\tg.next, g.done = history.Merge(current.Record, g.older), true\n"}}},
-	{name: "paused", rule: "a pause is ignored", edits: []edit{{fold, "g.user.Pause.Covers(e.At)", "false"}, {cache, "(w.Record.Deleted() || !a.user.Pause.Covers(at))", "true"}}},
-	{name: "paused-births", rule: "who makes a new record believes to know of a pause", edits: []edit{{batch, "if g.base == nil {\n\t\treturn history.Pause{Since: 1}\n\t}", ""}}},
-	{name: "held-pause", rule: "a hold forgets the pause under which it was written", edits: []edit{{batch, "\treturn g.user.Pause\n}", "\treturn history.Pause{}\n}"}}},
+	{name: "paused", rule: "a pause is ignored", edits: []edit{{fold, "g.user.Pause.Covers(e.At)", "false"}}},
+	{name: "held-pause", rule: "a hold forgets the pause under which it was written", edits: []edit{{batch, "Pause: g.user.Pause}, g.ended", "Pause: history.Pause{}}, g.ended"}}},
 	{name: "cleared", rule: "a report from before a clear is acknowledged", edits: []edit{{fold, "if e.At <= cleared {", "if false {"}}},
 	{name: "delete-behind", rule: "a delete by a clock that is behind leaves the record", edits: []edit{{fold, "if g.batch.latest && g.next != nil {", "if false {"}}},
-	{name: "clear-behind", rule: "a clear by a clock that is behind leaves records", edits: []edit{{deletes, "All: req.GetUntilMs() == 0", "All: false"}}},
+	{name: "clear-behind", rule: "a clear by a clock that is behind leaves records", edits: []edit{{deletes, "until = max(until, newest)", "_ = newest"}}},
+	{name: "switch-behind", rule: "a switch by a clock that is behind covers what was recorded", equivalent: "what was recorded stays; only a report of it that is sent again is answered as paused.", edits: []edit{{settings, "s.nowMS(), newest)", "s.nowMS(), 0*newest)"}}},
 	{name: "not-queued", rule: "what is acknowledged as queued is not in the queue", edits: []edit{{enqueue, "\tfor _, d := range unsent {\n\t\tgroups[d.Key].fail()\n\t}\n", ""}}},
 	{name: "queued-keys", rule: "the queue has the key alone", edits: []edit{{enqueue, "history.Announcement{Key: g.key, Record: r}", "history.Announcement{Key: g.key}"}}},
-	{name: "held-whole", rule: "what was held makes a partial record whole", edits: []edit{{fold, "current.User.Complete() && !(current.Record != nil && current.Record.Partial)", "current.User.Complete()"}}},
+	{name: "held-whole", rule: "what was held makes a partial record whole", edits: []edit{{fold, "current.User.Complete() && (current.Record == nil || !current.Record.Partial)", "current.User.Complete()"}}},
 	{name: "cold-point", rule: "a point read of a cold user asks the cache alone", edits: []edit{{points, "return !e.User.Warm })", "return false })"}}},
 	{name: "sure", rule: "a page ends at the floor", edits: []edit{{list, "\tcase listed.User.Complete():", "\tcase listed.User.Complete(), listed.User.Warm:"}}},
 	{name: "warm-floor", rule: "a warm-up that leaves records out says that it is all", edits: []edit{{warm, "w.Floor = max(w.Floor, it.Record.Version+1)", "_ = it"}}},
 	{name: "warm-clears", rule: "a warm-up leaves out the clear marks", edits: []edit{{warm, "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}", "history.Warmth{CutTime: row.CutTime, Pause: row.Pause}"}}},
 	{name: "warm-pause", rule: "a warm-up leaves out the pause", edits: []edit{{warm, "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}", "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime}"}}},
-	{name: "serve-partial", rule: "a read shows a partial record as if it were whole", edits: []edit{{complete, "r != nil && r.Partial && !r.Settled()", "r != nil && r.Partial && r.Settled()"}}},
+	{name: "serve-partial", rule: "a read shows a partial record as if it were whole", edits: []edit{{complete, "return r != nil && r.Partial && (!r.Settled() || r.State == 0)", "return r != nil && r.State == 0"}}},
 
 	// The job.
 	{name: "settle-first", rule: "settle before put", edits: []edit{
-		{jobChunk, "\tif err := j.put(ctx, j.cells(keys, entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contents(keys, entries)\n", "\tput := contents(keys, entries)\n"},
-		{jobChunk, "\tj.trim(ctx, keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, j.cells(keys, entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, keys)\n\treturn again, nil\n"},
+		{jobChunk, "\tif err := j.put(ctx, j.cells(b.keys, b.entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contents(b.keys, b.entries)\n", "\tput := contents(b.keys, b.entries)\n"},
+		{jobChunk, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, j.cells(b.keys, b.entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
 	}},
 	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobChunk, "if !keys[i].IsUser() ||", "if true ||"}}},
-	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record == nil || !e.Record.Partial:", "case e.Record == nil || !e.Record.Partial || true:"}}},
-	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contents(keys, entries)\n", "\tif entries, err = j.load(ctx, keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contents(keys, entries)\n"}}},
-	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobChunk, "if !e.Record.Settled() {", "if e.Record.Settled() || keys[i].IsUser() {"}}},
-	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if whole == nil || history.Same(whole, there) || unwanted(whole, &e) {", "if true {"}}},
+	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && e.Record.Partial:", "case e.Record != nil && e.Record.State == 0:"}}},
+	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contents(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contents(b.keys, b.entries)\n"}}},
+	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil:"}}},
+	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if whole == nil || history.Same(whole, there) && !outran(contents[k], e.Record) {", "if true {"}}},
 	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "e.User.Cut(history.Merge(there, contents[k]), k.Object.Type)", "history.Merge(there, contents[k])"}}},
 	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
 		{jobGo, "\t\tkeys, err := j.restored(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, err := j.restored(ctx, d.Keys)\n"},
 	}},
-	{name: "no-reclaim", rule: "a service does not bring back what it holds", equivalent: "what a service holds and nobody else has may be lost with the cache, says the oracle: the clients cannot know what is held.", edits: []edit{{reclaim, "\t\terr = s.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
+	{name: "no-reclaim", rule: "a service does not bring back what it holds", edits: []edit{{reclaim, "\t\terr = s.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
+	{name: "no-decisions", rule: "a service does not bring back what was decided", edits: []edit{{reclaim, "if err := s.decideAgain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "no-clears", rule: "a service does not bring back clears", edits: []edit{{decided, "case d.clear.Until > u.ClearedAt(d.clear.Type):", "case d.clear.Until < 0:"}}},
+	{name: "old-pause", rule: "a service brings back an older pause", edits: []edit{{decided, "case d.pause.Changed() > u.Pause.Changed():", "case d.pause.Since > 0:"}}},
+	{name: "announced", rule: "a service forgets what it has announced", edits: []edit{{"internal/sim/process.go", "Retain: 5 * time.Second, ", "Retain: 1, "}}},
+
+	// Rules between the parts.
+	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", equivalent: "the write that it relies on is in the cache, under its mark; the simulated cache is on disk at once.", edits: []edit{{fold, "g.done && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
+	{name: "old-events", rule: "an event from below the floor does not ask the archive", edits: []edit{{base, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
+	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", edits: []edit{{base, "if g.older != nil && g.next.Reset < g.older.Version.Time() {", "if false {"}}},
+	{name: "row-decides", rule: "below the floor the row decides", edits: []edit{{below, "if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
+	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", edits: []edit{{fold, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
+	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
+	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "if err := j.reread(ctx, since); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", edits: []edit{{flush, "\tif !a.confirm(ctx) {\n\t\treturn\n\t}\n\ta.due", "\ta.confirm(ctx)\n\ta.due"}}},
+	{name: "cut-archived", rule: "a content does not come after what the archive hides", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
+	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", edits: []edit{{below, "if !listed.More || len(m.items) >= full {", "if full >= 0 {"}}},
 }
