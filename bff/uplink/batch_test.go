@@ -277,12 +277,37 @@ func TestWhoLeavesIsNotWaitedFor(t *testing.T) {
 	})
 }
 
+// What the service would refuse as a message of the stream does not end it for others.
 func TestALargeCallTravelsAlone(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		long := beats("u2", 1)
-		long.Heartbeats[0].Session = strings.Repeat("s", 100<<10)
-		each(t, c, beats("u1", 100), long, beats("u3", 99))
-		if got := i.sizes(); !slices.Equal(got, []int{99}) || !slices.Equal(i.alone, []int{100, 1}) {
+		long.Heartbeats[0].Session = strings.Repeat("s", 600<<10)
+		each(t, c, beats("u1", 100), long, beats("u3", 99), beats("u4", 1001))
+		if got := i.sizes(); !slices.Equal(got, []int{100, 99}) || !slices.Equal(i.alone, []int{1, 1001}) {
+			t.Errorf("batches of %v, alone %v", got, i.alone)
+		}
+	})
+}
+
+// A large call waits for its user's last one, as all calls do, and so does the next one for it.
+func TestALargeCallKeepsItsPlace(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.hang = make(chan struct{})
+		var calls sync.WaitGroup
+		for _, n := range []int{1, 1001, 2} {
+			calls.Go(func() {
+				if _, err := c.Apply(t.Context(), beats("u1", n)); err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(3 * time.Millisecond) // of the bubble
+		}
+		if got := i.sizes(); !slices.Equal(got, []int{1}) || len(i.alone) > 0 {
+			t.Errorf("batches of %v, alone %v before the first answer", got, i.alone)
+		}
+		close(i.hang)
+		calls.Wait()
+		if got := i.sizes(); !slices.Equal(got, []int{1, 2}) || !slices.Equal(i.alone, []int{1001}) {
 			t.Errorf("batches of %v, alone %v", got, i.alone)
 		}
 	})

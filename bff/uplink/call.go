@@ -56,16 +56,6 @@ func read[Q interface{ GetUid() string }, A any](
 	return call(ctx, c, req, rpc)
 }
 
-// upload is a call of many heartbeats, which travels alone.
-type upload struct{ *historyv1.ApplyRequest }
-
-// GetUid returns whose they are.
-func (u upload) GetUid() string { return u.Heartbeats[0].GetUid() } //nolint:revive // the name that generated messages have
-
-func applyAlone(rpc historyv1.HistoryServiceClient, ctx context.Context, u upload, opts ...grpc.CallOption) (*historyv1.ApplyResponse, error) { //nolint:revive // what a method of the client looks like
-	return rpc.Apply(ctx, u.ApplyRequest, opts...)
-}
-
 // attempt has fn try the instances for a bucket, best first, until it says not again.
 func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (again bool, err error)) error {
 	var tried []*peer

@@ -44,11 +44,10 @@ type Config struct {
 }
 
 const (
-	// maxBatch and maxBytes bound a batch of several callers, by half of what the
-	// service takes in bytes; maxShare is from where on a call travels alone.
+	// maxBatch and maxBytes bound a batch, by half of what the service takes in bytes. A
+	// single call that is larger does not travel on the stream, which the service would end.
 	maxBatch = 1000
 	maxBytes = 512 << 10
-	maxShare = 64 << 10
 )
 
 func (c Config) withDefaults() Config {

@@ -33,6 +33,7 @@ type lane struct {
 	users   map[string]*user // with calls that wait or are on their way
 	calm    time.Time        // when nothing waited that could have left
 	refused map[string]int   // users, how often one after the other
+	pressed time.Time        // when the last one was
 	retired bool
 
 	wake chan struct{} // capacity 1: something waits
@@ -102,13 +103,14 @@ func (l *lane) hold(p *pending) {
 // done it would never end, and is kept short; who was refused before is refused last. Where
 // answers take long nobody has two calls. The caller holds l.mu.
 func (l *lane) sheds(p *pending, another bool) bool {
-	if another && l.link.slow() {
+	limit := l.link.cfg.Patience
+	if another && l.link.slow() || l.stream.stalled(p.came, p.time(limit)*9/10) {
 		return true
 	}
 	if len(l.waiting) == 0 {
 		return false
 	}
-	limit, waits := l.link.cfg.Patience, p.came.Sub(l.waiting[0].ready)
+	waits := p.came.Sub(l.waiting[0].ready)
 	if waits <= limit/4 && len(l.refused) == 0 { // as nearly always
 		return false
 	}
@@ -120,10 +122,16 @@ func (l *lane) sheds(p *pending, another bool) bool {
 		delete(l.refused, p.uid())
 		return false
 	}
-	if len(l.refused) < maxRefused {
-		l.refused[p.uid()] = times + 1
-	}
+	l.refuse(p.uid())
 	return true
+}
+
+// refuse notes that a user was refused once more. The caller holds l.mu.
+func (l *lane) refuse(uid string) {
+	if len(l.refused) < maxRefused {
+		l.refused[uid]++
+	}
+	l.pressed = time.Now()
 }
 
 // crowded reports whether more has come than could leave, for a while. The caller holds
@@ -209,12 +217,13 @@ func (l *lane) left() time.Duration {
 	return time.Until(l.waiting[0].ready.Add(l.link.cfg.Linger))
 }
 
-// take returns the next batch of at most so many heartbeats, or of one call, without those
-// whose callers have left; nil when there is none.
-func (l *lane) take(room int) *batch {
+// take returns the next batch of at most so many heartbeats, or of one call, nil when there is
+// none. Those whose callers have left, or would before an answer that takes so long, are left
+// out.
+func (l *lane) take(room int, takes time.Duration) *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b, taken := &batch{}, 0
+	b, taken, now := &batch{}, 0, time.Now()
 	for _, p := range l.waiting {
 		n := len(p.req.Heartbeats)
 		if len(b.calls) > 0 && (b.events+n > room || b.bytes+p.bytes > maxBytes) {
@@ -225,6 +234,10 @@ func (l *lane) take(room int) *batch {
 		switch {
 		case p.ctx.Err() != nil:
 			l.forget(p)
+		case now.Sub(p.came)+takes > p.time(l.link.cfg.Patience):
+			l.forget(p)
+			l.refuse(p.uid())
+			p.done <- answer{err: errFull}
 		case p.user.flying > 0 && p.user.batch != b:
 			l.hold(p)
 		default:
@@ -235,8 +248,10 @@ func (l *lane) take(room int) *batch {
 	}
 	l.waiting = slices.Delete(l.waiting, 0, taken)
 	if len(l.waiting) == 0 {
-		l.calm = time.Now()
-		clear(l.refused)
+		l.calm = now
+		if now.Sub(l.pressed) > 5*l.link.cfg.Patience {
+			clear(l.refused)
+		}
 	}
 	select { // a signal for what is taken now
 	case <-l.full:

@@ -201,6 +201,11 @@ func (b *batch) rest() []*pending {
 	return slices.DeleteFunc(slices.Clone(b.calls), func(p *pending) bool { return p == nil })
 }
 
+// deserted reports whether nobody waits for an answer any more.
+func (b *batch) deserted() bool {
+	return !slices.ContainsFunc(b.calls, func(p *pending) bool { return p != nil && p.ctx.Err() == nil })
+}
+
 // warn tells the callers that the instance answers nothing.
 func (b *batch) warn() {
 	if b.warned || b.heard {

@@ -29,11 +29,17 @@ func slowly(by time.Duration) func(*historyv1.ApplyStreamRequest, func(*historyv
 // tally is how many calls were answered, and how many not.
 type tally struct{ answered, refused, gaveUp atomic.Int64 }
 
+func (c *tally) all() int64 { return c.answered.Load() + c.refused.Load() + c.gaveUp.Load() }
+
 // report makes a call as the edge does, with two seconds.
 func (c *tally) report(ctx context.Context, client *uplink.Client, uid string) error {
+	return c.reports(ctx, client, uid, 1)
+}
+
+func (c *tally) reports(ctx context.Context, client *uplink.Client, uid string, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	_, err := client.Apply(ctx, beats(uid, 1))
+	_, err := client.Apply(ctx, beats(uid, n))
 	switch status.Code(err) {
 	case codes.OK:
 		c.answered.Add(1)
@@ -282,40 +288,52 @@ func limited() func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamRe
 	}
 }
 
-// Three times as much as can be done: what is answered in time stays at 0.8 of what can be,
-// the others are refused and not kept waiting, and no user is left out.
+// Three times as much as can be done, in messages of any size: what is answered in time stays
+// at 0.8 of what can be, the others are refused and not kept waiting, and no user is left out.
 func TestOverload(t *testing.T) {
-	const capacity, seconds = 1000, 30
-	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
-		i.serving(limited())
-		var calls tally
-		var wg sync.WaitGroup
-		end := time.Now().Add(seconds * time.Second)
-		byUser := make([]int, 3*capacity)
-		for k := range byUser {
-			wg.Go(func() {
-				for time.Sleep(rand.N(time.Second)); time.Now().Before(end); { // of the bubble
-					began := time.Now()
-					if calls.report(t.Context(), c, fmt.Sprint("user", k)) == nil {
-						byUser[k]++
-					}
-					time.Sleep(time.Second/2 + rand.N(time.Second) - time.Since(began)) // of the bubble
+	const capacity, seconds = 1000, 40
+	for _, size := range []int{1, 10, 99, 100, 101} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+				i.serving(limited())
+				byUser := make([]int, 3*capacity/size)
+				calls := players(t, c, byUser, size, seconds*time.Second)
+				answered, least, all := calls.answered.Load(), slices.Min(byUser), calls.all()
+				t.Logf("%d answered, %d refused, %d gave up; users from %d to %d", answered, calls.refused.Load(), calls.gaveUp.Load(), least, slices.Max(byUser))
+				if want := int64(capacity * seconds / size * 8 / 10); answered < want {
+					t.Errorf("%d were answered in time, want %d", answered, want)
 				}
+				if gaveUp := calls.gaveUp.Load(); gaveUp > all/50 { // at the beginning
+					t.Errorf("%d of %d waited in vain", gaveUp, all)
+				}
+				if fair := int(answered) / len(byUser); least < fair/3 {
+					t.Errorf("one user was answered %d times, where %d would be fair", least, fair)
+				}
+				time.Sleep(5 * time.Second) // of the bubble, for what is under way
 			})
-		}
-		wg.Wait()
-		answered, least := calls.answered.Load(), slices.Min(byUser)
-		t.Logf("%d answered, %d refused, %d gave up; users from %d to %d", answered, calls.refused.Load(), calls.gaveUp.Load(), least, slices.Max(byUser))
-		if answered < capacity*seconds*8/10 {
-			t.Errorf("%d were answered in time, want %d", answered, capacity*seconds*8/10)
-		}
-		if gaveUp := calls.gaveUp.Load(); gaveUp > answered/5 {
-			t.Errorf("%d waited in vain", gaveUp)
-		}
-		if fair := int(answered) / len(byUser); least < fair/3 {
-			t.Errorf("one user was answered %d times, where %d would be fair", least, fair)
-		}
-	})
+		})
+	}
+}
+
+// players send a message of so many heartbeats each second, each of another user, and count
+// what is answered.
+func players(t *testing.T, c *uplink.Client, byUser []int, size int, lasts time.Duration) *tally {
+	var calls tally
+	var wg sync.WaitGroup
+	end := time.Now().Add(lasts)
+	for k := range byUser {
+		wg.Go(func() {
+			for time.Sleep(rand.N(time.Second)); time.Now().Before(end); { // of the bubble
+				began := time.Now()
+				if calls.reports(t.Context(), c, fmt.Sprint("user", k), size) == nil {
+					byUser[k]++
+				}
+				time.Sleep(time.Second/2 + rand.N(time.Second) - time.Since(began)) // of the bubble
+			}
+		})
+	}
+	wg.Wait()
+	return &calls
 }
 
 // Who sends more than others does not get more of what there is too little of.
@@ -343,6 +361,103 @@ func TestOverloadIsFair(t *testing.T) {
 		t.Logf("%d of %d answered to the quiet, %d of 60000 to the loud", quiet.answered.Load(), asked, loud.answered.Load())
 		if quiet.answered.Load() < asked*7/10 || loud.answered.Load() > 60_000*3/10 {
 			t.Errorf("%d of %d answered to the quiet, %d of 60000 to the loud", quiet.answered.Load(), asked, loud.answered.Load())
+		}
+	})
+}
+
+// A batch without an answer is given up after a while: its places are free again, its users'
+// next reports leave, and an answer that comes after all disturbs nobody.
+func TestABatchThatIsNeverAnswered(t *testing.T) {
+	for _, size := range []int{1, 100} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+				var late []*historyv1.ApplyStreamRequest
+				var answer, send func(*historyv1.ApplyStreamResponse)
+				var mu sync.Mutex
+				i.serving(func(req *historyv1.ApplyStreamRequest, to func(*historyv1.ApplyStreamResponse)) {
+					mu.Lock()
+					defer mu.Unlock()
+					if send = to; answer == nil {
+						late = append(late, req)
+						return
+					}
+					answer(whole(req))
+				})
+				var calls tally
+				var wg sync.WaitGroup
+				for k := range 100 { // more than there are places for
+					wg.Go(func() { _ = calls.reports(t.Context(), c, fmt.Sprint("user", k), size) })
+					time.Sleep(50 * time.Millisecond) // of the bubble
+				}
+				wg.Wait()
+				time.Sleep(11 * time.Second) // of the bubble
+				mu.Lock()
+				answer = send
+				mu.Unlock()
+				for k := range 100 {
+					wg.Go(func() {
+						began := time.Now()
+						if err := apply(t.Context(), c, fmt.Sprint("user", k)); err != nil || time.Since(began) > 10*time.Millisecond {
+							t.Errorf("user%d: %v after %v", k, err, time.Since(began))
+						}
+					})
+				}
+				wg.Wait()
+				for _, req := range late {
+					answer(whole(req))
+				}
+				if err := apply(t.Context(), c, "user1"); err != nil || calls.answered.Load() > 0 || len(late) < 10 {
+					t.Errorf("after %d late answers: %v, %d answered before", len(late), err, calls.answered.Load())
+				}
+			})
+		})
+	}
+}
+
+// Batches without an answer do not keep others waiting for longer than their callers wait.
+func TestALostBatchIsInNobodysWay(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+			if len(req.Batch.Heartbeats) == 1 {
+				send(whole(req))
+			}
+		})
+		var wg sync.WaitGroup
+		for k := range 60 {
+			wg.Go(func() { _ = new(tally).reports(t.Context(), c, fmt.Sprint("lost", k), 100) })
+			time.Sleep(5 * time.Millisecond) // of the bubble
+		}
+		time.Sleep(4 * time.Second)        // of the bubble
+		_ = apply(t.Context(), c, "user1") // finds out
+		time.Sleep(time.Second)            // of the bubble
+		began := time.Now()
+		if err := apply(t.Context(), c, "user1"); err != nil || time.Since(began) > 10*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		wg.Wait()
+	})
+}
+
+// Where an instance answers nothing at all and there is no other one, calls do not wait in
+// vain for long: they are refused at once.
+func TestNobodyWaitsForASilentInstance(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		_ = apply(t.Context(), c, "user0")
+		i.stop()
+		var calls tally
+		var wg sync.WaitGroup
+		for k := range 1000 {
+			wg.Go(func() { _ = calls.report(t.Context(), c, fmt.Sprint("user", k)) })
+			time.Sleep(10 * time.Millisecond) // of the bubble
+		}
+		wg.Wait()
+		if calls.gaveUp.Load() > 200 || calls.answered.Load() > 0 {
+			t.Errorf("%d refused, %d waited in vain", calls.refused.Load(), calls.gaveUp.Load())
+		}
+		i.resume()
+		time.Sleep(time.Second) // of the bubble
+		if err := apply(t.Context(), c, "user0"); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -18,7 +18,13 @@ const (
 	window = 4
 	// slowWindow is how many there are when it is not.
 	slowWindow = 64
+	// lostAfter is after how many times an instance's patience a batch without an answer is
+	// given up. The service answers each within its deadline, which is less.
+	lostAfter = 10
 )
+
+// errLost is what the callers of such a batch are told.
+var errLost = status.Error(codes.Unavailable, "the instance has not answered")
 
 // stream carries the batches of a lane, several at a time. The service answers them in any
 // order, and in parts where a part of it is slow.
@@ -53,7 +59,8 @@ func newStream(l *lane) *stream {
 }
 
 // wait returns how long the next batch has to wait for room, zero when there is some. A
-// quick instance is given one after an answer, a slow one also without every now and then.
+// quick instance is given one after an answer, a slow one also without every now and then, and
+// one that answers nothing seldom, to find out whether it does again.
 func (s *stream) wait(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,20 +71,42 @@ func (s *stream) wait(now time.Time) time.Duration {
 		return s.last.Add(s.link.cfg.Patience / 10).Sub(now)
 	}
 	s.pace.limited = true
-	return s.link.cfg.Patience
+	return s.probe().Sub(now)
 }
 
-// room is how many heartbeats the next batch may have.
-func (s *stream) room() int {
+// probe is when a batch leaves even if there is no room. The caller holds s.mu.
+func (s *stream) probe() time.Time { return s.last.Add(s.link.cfg.Patience) }
+
+// stalled reports whether nothing is answered for longer than a limit, although something is
+// on its way, and it is not yet time to find out whether that is over.
+func (s *stream) stalled(now time.Time, limit time.Duration) bool {
+	if s.link.quiet(now) <= limit || s.age(now) <= limit {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return min(max(s.pace.room(), 1), maxBatch)
+	return now.Before(s.probe())
+}
+
+// room is how many heartbeats the next batch may have, and how long it will be on its way, as
+// far as is known.
+func (s *stream) room() (heartbeats int, takes time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.flying) > 0 {
+		takes = s.pace.took
+	}
+	return min(max(s.pace.room(), 1), maxBatch), takes
 }
 
 // send sends a batch. Whatever goes wrong, its calls are answered.
 func (s *stream) send(b *batch) {
 	sequence, ok := s.depart(b)
 	if !ok {
+		return
+	}
+	if b.events > maxBatch || b.bytes > maxBytes {
+		s.link.peer.links.Go(func() { s.alone(sequence, b.calls[0]) })
 		return
 	}
 	if s.rpc == nil {
@@ -93,6 +122,17 @@ func (s *stream) send(b *batch) {
 	if err := s.rpc.Send(&historyv1.ApplyStreamRequest{Sequence: sequence, Batch: b.merge(), Concurrent: true}); err != nil {
 		s.cancel() // if it was not over; receive knows why
 	}
+}
+
+// alone sends a call that is too large for the stream.
+func (s *stream) alone(sequence uint64, p *pending) {
+	resp, err := s.link.peer.rpc.Apply(p.ctx, p.req)
+	if err != nil {
+		s.giveUp(sequence, err)
+		return
+	}
+	s.link.worked.Store(true)
+	_ = s.arrive(&historyv1.ApplyStreamResponse{Sequence: sequence, Result: resp}) // it was sent
 }
 
 func (s *stream) receive() {
@@ -139,8 +179,12 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	s.mu.Lock()
 	b := s.flying[resp.GetSequence()]
 	if b == nil {
+		known := resp.GetSequence() <= s.sent // it was given up
 		s.mu.Unlock()
-		return status.Errorf(codes.Internal, "an answer to batch %d, which is not on its way", resp.GetSequence())
+		if known {
+			return nil
+		}
+		return status.Errorf(codes.Internal, "an answer to batch %d, which was not sent", resp.GetSequence())
 	}
 	s.link.heard(now, now.Sub(b.sent))
 	calls, starts := b.answered(resp)
@@ -170,6 +214,49 @@ func (s *stream) leave(b *batch, now time.Time) {
 	set(s.freed)
 }
 
+// giveUp answers the calls of a batch that are not answered with an error.
+func (s *stream) giveUp(sequence uint64, err error) {
+	now := time.Now()
+	s.mu.Lock()
+	b := s.flying[sequence]
+	if b == nil {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.flying, sequence)
+	if !b.heard {
+		s.places--
+		s.pace.flying -= b.events
+		set(s.freed)
+	}
+	s.mu.Unlock()
+	calls := b.rest()
+	s.lane.arrived(calls, now)
+	fail(calls, err)
+}
+
+// lost gives up what is on its way for too long. The places of a batch are free as soon as
+// its callers have left, where others were answered meanwhile.
+func (s *stream) lost(now time.Time) {
+	var lost []uint64
+	s.mu.Lock()
+	quiet := s.link.quiet(now)
+	for sequence, b := range s.flying {
+		age := now.Sub(b.sent)
+		switch {
+		case age >= lostAfter*s.link.cfg.Patience:
+			lost = append(lost, sequence)
+		case !b.heard && quiet < age && b.deserted():
+			b.heard = true
+			s.leave(b, now)
+		}
+	}
+	s.mu.Unlock()
+	for _, sequence := range lost {
+		s.giveUp(sequence, errLost)
+	}
+}
+
 // end says that nothing more is sent, and waits for nothing.
 func (s *stream) end() {
 	s.mu.Lock()
@@ -185,9 +272,11 @@ func (s *stream) end() {
 // answers nothing at all: another one may be quicker. What is with an instance that has no
 // link any more is given up then.
 func (s *stream) late() {
+	now := time.Now()
+	s.lost(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p, now, patience := s.link.peer, time.Now(), s.link.cfg.Patience
+	p, patience := s.link.peer, s.link.cfg.Patience
 	if len(s.flying) == 0 {
 		if !s.ended.IsZero() {
 			s.cancel()

@@ -93,8 +93,6 @@ func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 		return nil, err
 	case len(req.GetHeartbeats()) == 0:
 		return &historyv1.ApplyResponse{}, nil
-	case len(req.GetHeartbeats()) >= c.cfg.Batch, bytes > maxShare: // it needs no company, and shall not delay any
-		return call(ctx, c, upload{req}, applyAlone)
 	}
 	return c.share(newPending(ctx, req, bytes))
 }
