@@ -139,10 +139,7 @@ func (p *viewer) report(ctx context.Context) (ok bool, err error) {
 	s := p.session
 	s.sequence++
 	position := int64(s.sequence) * 1000 //nolint:gosec // small
-	text, err := proto.Marshal(&historyv1.StreamRequest{Sequence: s.sequence, Ack: p.ack, Heartbeats: []*historyv1.Heartbeat{{
-		ObjectId: slowObject, ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, EventTimeMs: time.Now().UnixMilli(),
-		PositionMs: position, DurationMs: 100_000_000, Session: "one",
-	}}})
+	text, err := proto.Marshal(&historyv1.StreamRequest{Sequence: s.sequence, Ack: p.ack, Heartbeats: []*historyv1.Heartbeat{progress("", position)}})
 	if err != nil {
 		return false, err
 	}
@@ -160,6 +157,13 @@ func (p *viewer) report(ctx context.Context) (ok bool, err error) {
 		return false, fmt.Errorf("%s: %w", p.uid, s.err)
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
+	}
+}
+
+func progress(uid string, position int64) *historyv1.Heartbeat {
+	return &historyv1.Heartbeat{
+		Uid: uid, ObjectId: slowObject, ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, EventTimeMs: time.Now().UnixMilli(),
+		PositionMs: position, DurationMs: 100_000_000, Session: "one",
 	}
 }
 
@@ -371,11 +375,11 @@ func (s *scale) stop() Weight {
 	return s.weight
 }
 
-// allPlayers is 20,000, or as many as a process may have files open besides its own.
-func allPlayers() int {
+// crowdSize is how many players there are, as far as all may have a connection.
+func (o Options) crowdSize() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
-		return 20_000
+		return o.Players
 	}
-	return min(20_000, int(files.Cur)-200) //nolint:gosec // a limit is no such number
+	return min(o.Players, int(files.Cur)-200) //nolint:gosec // a limit is no such number
 }

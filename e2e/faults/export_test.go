@@ -71,11 +71,11 @@ func Proxy(ctx context.Context, to string) (addr string, cut func(), stall func(
 	return p.addr(), p.cut, p.stall, p.close, nil
 }
 
-// Lag opens a line that is slow, and returns its address and what sets by how much and closes it.
-func Lag(ctx context.Context, to string) (addr string, set func(time.Duration), end func() error, err error) {
-	l, err := openLag(ctx, to)
+// Line opens a line, and returns its address, what makes it slow and narrow, and what closes it.
+func Line(ctx context.Context, to string) (addr string, slow func(time.Duration), narrow func(int64), end func() error, err error) {
+	l, err := openLine(ctx, to)
 	if err != nil {
-		return "", nil, nil, err
+		return "", nil, nil, nil, err
 	}
-	return l.addr(), l.set, l.close, nil
+	return l.addr(), l.set, l.narrow, l.close, nil
 }

@@ -19,7 +19,7 @@ type Options struct {
 	PortBase int    // first port of the engines
 	Seed     uint64
 	Rounds   int           // of the case "kill"
-	Players  int           // of the case "slow", each with a connection
+	Players  int           // of the case "slow-waiting", each with a connection
 	Limit    time.Duration // of one case; "kill" has more for its rounds
 	Log      *slog.Logger
 }
@@ -86,7 +86,7 @@ func choose(all []scenario, names []string) ([]scenario, error) {
 	for _, n := range names {
 		i := slices.IndexFunc(all, func(s scenario) bool { return s.name == n })
 		family := slices.DeleteFunc(slices.Clone(all), func(s scenario) bool { return !strings.HasPrefix(s.name, n+"-") })
-		if i < 0 && len(family) > 0 { // as part is all of part-...
+		if i < 0 && len(family) > 0 { // as slow is all of slow-...
 			chosen = append(chosen, family...)
 			continue
 		}

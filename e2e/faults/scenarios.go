@@ -46,11 +46,10 @@ func scenarios(o Options) []scenario {
 		{name: "queued", load: "heartbeats acknowledged as queued", fault: "all of Redis and all services are lost", run: queued},
 		{name: "away", load: mixed, fault: "services and jobs killed while HBase, then Kafka, is away", run: away},
 		{name: "hour", load: "an hour at 2,000 heartbeats a second, as fast as they are taken", fault: "HBase down", asked: true, more: 8 * time.Minute, run: hour},
-		{name: "slow", load: "players who report every " + slowPeriod.String(), fault: "one part after the other stands still", asked: true, more: 8 * time.Minute, run: slow},
 		{name: "rolling", load: gentle, fault: "every process restarted, one after the other", run: rolling},
 		{name: "net", load: mixed, fault: "the line to Redis is cut, stalls, is slow one way", run: network},
 	}
-	all = append(all, partCases()...)
+	all = append(all, slowCases()...)
 	for i := range all {
 		all[i].engines = true
 	}

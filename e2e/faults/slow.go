@@ -4,259 +4,388 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/coder/websocket"
+	"golang.org/x/sync/errgroup"
 
-	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/e2e/engine"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/redis"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
+// The load of the cases with a slow part. It stays small: what is looked for is who waits
+// for whom.
 const (
-	// slowPeriod is how often each player reports.
-	slowPeriod = 10 * time.Second
-	// touchedAfter is how long an answer may take before its player counts as touched.
-	touchedAfter = time.Second
+	slowPlayers  = 200
+	viewerPeriod = 500 * time.Millisecond
+	calm         = 4 * time.Second // before and after each fault
+	backWithin   = 3 * time.Second // that those who were touched may have to wait at its end
+	refusedIn    = 500 * time.Millisecond
+	mostInTime   = 0.95 // of the reports of those who are not touched, at least
 )
 
-// crowdSize is how many players there are, as far as all may have a connection.
-func (o Options) crowdSize() (int, error) {
-	var files syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
-		return 0, err
+// slowCases take, without the start of the engines, about half a minute (silent, hbase), a
+// minute (kafka, overload, service, waiting) and two (master-1, master-2, behind).
+func slowCases() []scenario {
+	const load = "players on WebSockets, watching"
+	return []scenario{
+		{name: "silent", load: load, fault: "one of four Redis masters silent for 6 s", run: silentMaster(1, 1, 6*time.Second)},
+		{name: "slow-master-1", load: load, fault: "one of four Redis masters silent for 12 s, 5 times", asked: true, more: 2 * time.Minute, run: silentMaster(1, 5, 12*time.Second)},
+		{name: "slow-master-2", load: load, fault: "the same with two services", asked: true, more: 2 * time.Minute, run: silentMaster(2, 5, 12*time.Second)},
+		{name: "slow-behind", load: load, fault: "Redis takes 1.2 s, with one, two and three services", asked: true, more: 2 * time.Minute, run: behindAll},
+		{name: "slow-overload", load: load, fault: "three times as much as Redis takes", asked: true, more: time.Minute, run: overload},
+		{name: "slow-kafka", load: load, fault: "the broker stands still for 20 s", asked: true, more: time.Minute, run: stalledBroker},
+		{name: "slow-hbase", load: load, fault: "the region server stands still for 10 s", asked: true, more: time.Minute, run: stalledRegions},
+		{name: "slow-service", load: load, fault: "one of two services stands still for 60 s", asked: true, more: time.Minute, run: standstill},
+		{name: "slow-waiting", load: "many players with a message each", fault: "the only service stands still for 5 s", asked: true, more: 2 * time.Minute, run: waiting},
 	}
-	return min(o.Players, int(files.Cur)-200), nil //nolint:gosec // a limit is no such number
 }
 
-// stall is something that stands still for a while.
-type stall struct {
-	what   string
-	during time.Duration
-	signal func(syscall.Signal) error
+// silentMaster stops one master after the other for a while each: its users are refused
+// soon, and nobody else notices.
+func silentMaster(services, rounds int, silent time.Duration) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		masters, cache, err := t.fourMasters(ctx)
+		if err != nil {
+			return err
+		}
+		defer cache.Close()
+		if err := t.startSlow(ctx, services, "--redis", masters.Addr(), "--redis-cluster"); err != nil {
+			return err
+		}
+		c, err := t.gather(ctx, slowPlayers)
+		if err != nil {
+			return err
+		}
+		row := SlowRow{What: fmt.Sprintf("one of four Redis masters silent for %v", silent), Services: services}
+		err = c.during(ctx, func(ctx context.Context) error {
+			for n := range rounds {
+				at := n % len(masters.Nodes)
+				for _, p := range c.players {
+					p.touched = cache.Node(history.BucketOf(p.uid)) == masters.Nodes[at].Addr()
+				}
+				round, err := c.fault(ctx, silent, func(sig syscall.Signal) error { return masters.Signal(sig, at) })
+				if err != nil {
+					return err
+				}
+				row.worst(round)
+			}
+			return nil
+		})
+		row.want(row.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*row.Others.share())
+		row.want(row.RefusedMS <= refusedIn.Milliseconds(), "a refusal takes %d ms", row.RefusedMS)
+		row.want(row.BackMS <= backWithin.Milliseconds(), "the last failure is %d ms after the return", row.BackMS)
+		return errors.Join(err, t.judgeSlow(ctx, c, row))
+	}
 }
 
-// slow lets one part after the other stand still, and says who of many players is touched,
-// for how long, and what the edge needs meanwhile.
-func slow(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{cluster: true}); err != nil {
+// fourMasters returns the run's cluster, and a cache that knows whose master is which.
+func (t *trial) fourMasters(ctx context.Context) (*engine.Engine, *redis.Cache, error) {
+	e := t.es["redis_cluster"]
+	cache, err := redis.Open(ctx, redis.Config{Addrs: strings.Split(e.Addr(), ","), Cluster: true})
+	return e, cache, err
+}
+
+// behindAll has Redis take 1.2 s for everybody: waiting is better than refusing, and
+// nowhere is it quicker.
+func behindAll(ctx context.Context, t *trial) error {
+	var one int
+	var missed error
+	for n := 1; n <= 3; n++ {
+		row, steady, err := t.behind(ctx, n)
+		if err != nil {
+			return errors.Join(missed, err)
+		}
+		if n == 1 {
+			one = steady.InTime
+		}
+		t.res.note("%d of %d are answered with %d services, once their connections are open", steady.InTime, steady.Sent, n)
+		row.want(100*steady.InTime >= 99*one, "%d are answered, with one service %d", steady.InTime, one)
+		row.want(row.Resyncs <= 1, "a watcher is told %d times to read again", row.Resyncs)
+		missed = errors.Join(missed, t.judgeSlow(ctx, nil, row))
+	}
+	return missed
+}
+
+// behind returns also what was answered once each service had opened the connections that
+// it needs for the calls that are now under way: each costs the batch that finds none free
+// one more exchange.
+func (t *trial) behind(ctx context.Context, services int) (row SlowRow, steady Share, err error) {
+	const slow, every, opening = 24 * time.Second, 2 * time.Second, 8 * time.Second
+	line, err := openLine(ctx, t.es["redis"].Addr())
+	if err != nil {
+		return row, steady, err
+	}
+	t.after = line.close
+	if err := t.startSlow(ctx, services, "--redis", line.addr()); err != nil {
+		return row, steady, err
+	}
+	c, err := t.gather(ctx, slowPlayers)
+	if err != nil {
+		return row, steady, err
+	}
+	c.every = every
+	for _, p := range c.players {
+		p.touched = true
+	}
+	err = c.during(ctx, func(ctx context.Context) error {
+		row, err = c.fault(ctx, slow, func(sig syscall.Signal) error {
+			line.set(0)
+			if sig == syscall.SIGSTOP {
+				line.set(1200 * time.Millisecond)
+			}
+			return nil
+		})
+		return err
+	})
+	row.What, row.Services = "Redis takes 1.2 s", services
+	steady = c.row(row.began.Add(opening), row.ended).Touched
+	err = errors.Join(err, c.verify(ctx), t.endSlow(), line.close())
+	t.after = nil
+	return row, steady, err
+}
+
+// stalledBroker stops Kafka: whoever wants an acknowledgement of the queue is touched, and
+// nobody else.
+func stalledBroker(ctx context.Context, t *trial) error {
+	return t.stalled(ctx, "kafka", 20*time.Second, func(c *audience) {
+		for i, p := range c.players {
+			if p.touched = i%10 == 0; p.touched {
+				p.ack = historyv1.Ack_ACK_QUEUED
+			}
+		}
+	})
+}
+
+// stalledRegions stops HBase: whoever reads what only the archive has is touched.
+func stalledRegions(ctx context.Context, t *trial) error {
+	return t.stalled(ctx, "hbase", 10*time.Second, func(c *audience) {
+		for i := range 10 {
+			c.players = append(c.players, c.stranger(i))
+		}
+	})
+}
+
+func (t *trial) stalled(ctx context.Context, name string, still time.Duration, touch func(*audience)) error {
+	if err := t.startSlow(ctx, 2, "--redis", t.es["redis"].Addr()); err != nil {
 		return err
 	}
-	n, err := t.crowdSize()
+	c, err := t.gather(ctx, slowPlayers)
 	if err != nil {
 		return err
 	}
-	c := t.newCrowd(ctx, n)
-	defer c.end()
-	if err := c.arrive(ctx); err != nil {
-		return err
-	}
-	units := func(us ...*unit) func(syscall.Signal) error {
-		return func(sig syscall.Signal) error {
-			for _, u := range us {
-				u.signal(sig)
-			}
-			return nil
-		}
-	}
-	node := func(sig syscall.Signal) error { return t.stack.store().Signal(sig, 0) }
-	whole := func(name string) func(syscall.Signal) error {
-		return func(sig syscall.Signal) error {
+	touch(c)
+	var row SlowRow
+	err = c.during(ctx, func(ctx context.Context) error {
+		row, err = c.fault(ctx, still, func(sig syscall.Signal) error {
 			err := t.es[name].Signal(sig)
 			if sig == syscall.SIGCONT { // one that has lost its session meanwhile ends itself
 				err = errors.Join(err, t.es[name].Start(ctx))
 			}
 			return err
-		}
-	}
-	t.res.note("| stands still | for | players touched | longest wait | refused | waiting at most | edge, before and at most |")
-	t.res.note("|---|---|---|---|---|---|---|")
-	for _, s := range []stall{
-		{"nothing", 15 * time.Second, func(syscall.Signal) error { return nil }},
-		{"the Kafka broker", 20 * time.Second, whole("kafka")},
-		{"the HBase region server", 20 * time.Second, whole("hbase")},
-		{"one of four Redis masters", 12 * time.Second, node},
-		{"one of two services", 60 * time.Second, units(t.stack.services[0])},
-		{"both services", 15 * time.Second, units(t.stack.services...)},
-	} {
-		if err := c.through(ctx, s); err != nil {
-			return fmt.Errorf("%s: %w", s.what, err)
-		}
-	}
-	c.end()
-	return t.settle(ctx)
-}
-
-// crowd is many players, each with a connection of its own to the edge.
-type crowd struct {
-	*trial
-
-	players []*player
-	cancel  context.CancelFunc
-	wg      sync.WaitGroup
-
-	waiting, arrived atomic.Int64
-}
-
-// player reports one object again and again, and waits for each answer.
-type player struct {
-	uid  string
-	conn *websocket.Conn
-
-	mu      sync.Mutex
-	sent    time.Time // of what is not answered, zero for none
-	longest time.Duration
-	refused int
-}
-
-func (t *trial) newCrowd(ctx context.Context, n int) *crowd {
-	c := &crowd{trial: t}
-	ctx, c.cancel = context.WithCancel(ctx)
-	for i := range n {
-		p := &player{uid: fmt.Sprintf("slow-%d", i)}
-		c.players = append(c.players, p)
-		first := slowPeriod * time.Duration(i) / time.Duration(n)
-		c.wg.Go(func() {
-			if pause(ctx, first) == nil {
-				c.play(ctx, p)
-			}
 		})
-	}
-	return c
-}
-
-func (c *crowd) end() {
-	c.cancel()
-	c.wg.Wait()
-}
-
-// arrive waits until all players have had an answer.
-func (c *crowd) arrive(ctx context.Context) error {
-	for int(c.arrived.Load()) < len(c.players) {
-		if err := pause(ctx, time.Second); err != nil {
-			return fmt.Errorf("%d of %d players are there: %w", c.arrived.Load(), len(c.players), err)
-		}
-	}
-	return pause(ctx, slowPeriod)
-}
-
-func (c *crowd) play(ctx context.Context, p *player) {
-	for first := true; ctx.Err() == nil; {
-		began := time.Now()
-		if err := c.report(ctx, p); err != nil {
-			p.note(func() { p.refused++ })
-		} else if first {
-			c.arrived.Add(1)
-			first = false
-		}
-		_ = pause(ctx, slowPeriod-time.Since(began)) // ended by the loop
-	}
-	if p.conn != nil {
-		_ = p.conn.CloseNow()
-	}
-}
-
-// report sends a report and waits for its answer. An error of the connection breaks it.
-func (c *crowd) report(ctx context.Context, p *player) error {
-	c.waiting.Add(1)
-	defer c.waiting.Add(-1)
-	began := time.Now()
-	p.note(func() { p.sent = began })
-	err := p.exchange(ctx, c.stack.edge)
-	p.note(func() {
-		p.sent = time.Time{}
-		p.longest = max(p.longest, time.Since(began))
+		return err
 	})
-	if err == nil {
-		c.book.add(1)
-	}
-	return err
+	row.What, row.Services = fmt.Sprintf("%s stands still for %v", map[string]string{"kafka": "Kafka's broker", "hbase": "HBase's region server"}[name], still), 2
+	row.want(row.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*row.Others.share())
+	row.want(row.BackMS <= backWithin.Milliseconds(), "the last failure is %d ms after the return", row.BackMS)
+	return errors.Join(err, t.judgeSlow(ctx, c, row))
 }
 
-func (p *player) exchange(ctx context.Context, d edgeDoor) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
-	defer cancel()
-	defer func() {
-		if err != nil && p.conn != nil && !errors.Is(err, errRefused) {
-			_ = p.conn.CloseNow() // it is broken
-			p.conn = nil
+// standstill stops one of two services for a minute. Its users, who are those that notice,
+// move to the other one.
+func standstill(ctx context.Context, t *trial) error {
+	const still = time.Minute
+	if err := t.startSlow(ctx, 2, "--redis", t.es["redis"].Addr()); err != nil {
+		return err
+	}
+	c, err := t.gather(ctx, slowPlayers)
+	if err != nil {
+		return err
+	}
+	c.late = 500 * time.Millisecond
+	var row SlowRow
+	err = c.during(ctx, func(ctx context.Context) error {
+		row, err = c.fault(ctx, still, func(sig syscall.Signal) error { t.stack.services[0].signal(sig); return nil })
+		return err
+	})
+	row.What, row.Services = fmt.Sprintf("one of two services stands still for %v", still), 2
+	row.want(row.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*row.Others.share())
+	row.want(row.Touched.Players <= slowPlayers*7/10, "%d of %d players notice", row.Touched.Players, slowPlayers)
+	row.want(row.LastedMS <= backWithin.Milliseconds(), "it is noticed for %d ms", row.LastedMS)
+	row.want(row.Resyncs <= 2, "a watcher is told %d times to read again, want once there and once back", row.Resyncs)
+	return errors.Join(err, t.judgeSlow(ctx, c, row))
+}
+
+// waiting has all players send a message at once while the only service stands
+// still: an edge must refuse what it cannot keep, and not grow.
+func waiting(ctx context.Context, t *trial) error {
+	const still = 5 * time.Second
+	const most = 200 // MiB
+	if err := t.startSlow(ctx, 1, "--redis", t.es["redis"].Addr()); err != nil {
+		return err
+	}
+	c, err := t.gather(ctx, t.crowdSize())
+	if err != nil {
+		return err
+	}
+	for _, p := range c.players {
+		p.touched = true
+	}
+	began := time.Now()
+	w := c.weigh()
+	t.stack.services[0].signal(syscall.SIGSTOP)
+	err = errors.Join(c.once(ctx), pause(ctx, still-time.Since(began)))
+	t.stack.services[0].signal(syscall.SIGCONT)
+	back := time.Now()
+	row := c.row(began, back)
+	again, err2 := c.untilStored(ctx)
+	row.Edge, row.BackMS = w.stop(), again.Sub(back).Milliseconds()
+	row.What, row.Services = fmt.Sprintf("%d messages at once while the service stands still for %v", len(c.players), still), 1
+	row.want(row.RefusedMS <= 2500, "a refusal takes %d ms", row.RefusedMS)
+	row.want(row.Edge.Most-row.Edge.Before <= most, "the edge grows by %d MiB", row.Edge.Most-row.Edge.Before)
+	return errors.Join(err, err2, t.judgeSlow(ctx, c, row))
+}
+
+// overload has players report three times as much as Redis takes: what it takes is done, and
+// the others are refused.
+func overload(ctx context.Context, t *trial) error {
+	const players, lasts, bytes = 900, 30 * time.Second, 200_000
+	line, err := openLine(ctx, t.es["redis"].Addr())
+	if err != nil {
+		return err
+	}
+	t.after = line.close
+	if err := t.startSlow(ctx, 1, "--redis", line.addr()); err != nil {
+		return err
+	}
+	c, err := t.gather(ctx, players)
+	if err != nil {
+		return err
+	}
+	capacity, err := t.capacity(ctx, func() { line.narrow(bytes) })
+	line.narrow(0)
+	if err != nil {
+		return err
+	}
+	c.every = time.Duration(float64(players) / (3 * capacity) * float64(time.Second))
+	for _, p := range c.players {
+		p.touched = true
+	}
+	var row SlowRow
+	err = c.during(ctx, func(ctx context.Context) error {
+		row, err = c.fault(ctx, lasts, func(sig syscall.Signal) error {
+			line.narrow(map[syscall.Signal]int64{syscall.SIGSTOP: bytes}[sig])
+			return nil
+		})
+		return err
+	})
+	row.What, row.Services = fmt.Sprintf("three times as many reports as Redis takes, which are %.0f a second", capacity), 1
+	done, vain, least := float64(row.Touched.InTime)/lasts.Seconds(), 0, math.MaxInt
+	for _, p := range c.players {
+		in, late := p.answered(row.began, row.ended)
+		vain, least = vain+late, min(least, in)
+	}
+	t.res.note("%.0f of %.0f a second are answered, %d of %d waited in vain, each player was answered %d times or more", done, capacity, vain, row.Touched.Sent, least)
+	row.want(done >= 0.8*capacity, "%.0f a second are answered, of %.0f that can be", done, capacity)
+	row.want(vain*50 <= row.Touched.Sent, "%d of %d waited in vain", vain, row.Touched.Sent)
+	return errors.Join(err, t.judgeSlow(ctx, c, row))
+}
+
+// answered counts the reports of a time that were stored, and those that had no answer.
+func (p *viewer) answered(began, ended time.Time) (in, vain int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.did {
+		switch {
+		case e.at.Before(began) || e.at.After(ended):
+		case e.ok:
+			in++
+		case e.took > 1900*time.Millisecond: // the edge has two seconds
+			vain++
 		}
-	}()
-	if p.conn == nil {
-		if p.conn, err = d.stay(ctx, p.uid); err != nil {
+	}
+	return in, vain
+}
+
+// capacity returns how many reports a second are stored when there are always more, of users
+// who were there before.
+func (t *trial) capacity(ctx context.Context, begin func()) (float64, error) {
+	const workers, size, lasts = 4, 100, 8 * time.Second
+	var stored atomic.Int64
+	store := func(ctx context.Context, until time.Time) error {
+		g, ctx := errgroup.WithContext(ctx)
+		for w := range workers {
+			g.Go(func() error {
+				for n := 1; n == 1 || time.Now().Before(until); n++ {
+					req := &historyv1.ApplyRequest{}
+					for i := range size {
+						req.Heartbeats = append(req.Heartbeats, progress(fmt.Sprintf("%s-capacity-%d-%d", t.stack.name, w, i), int64(n)*1000))
+					}
+					if _, err := t.stack.doors[0].Apply(ctx, req); err != nil {
+						return err
+					}
+					stored.Add(size)
+				}
+				return nil
+			})
+		}
+		return g.Wait()
+	}
+	if err := errors.Join(store(ctx, time.Now()), pause(ctx, calm)); err != nil {
+		return 0, err
+	}
+	begin()
+	stored.Store(0)
+	began := time.Now()
+	err := store(ctx, began.Add(lasts))
+	return float64(stored.Load()) / time.Since(began).Seconds(), err
+}
+
+// judgeSlow keeps a row, looks whether what was acknowledged is there, and fails when a
+// figure is not held.
+func (t *trial) judgeSlow(ctx context.Context, c *audience, row SlowRow) error {
+	t.res.Slow = append(t.res.Slow, row)
+	if c != nil {
+		if err := c.verify(ctx); err != nil {
 			return err
 		}
 	}
-	body := fmt.Sprintf(`{"seq":1,"heartbeats":[{"object":{"id":"100","type":1},"kind":"progress","position_ms":61000,"duration_ms":%d,"event_time":%q,"session":"s"}]}`,
-		length, time.Now().UTC().Format(time.RFC3339Nano))
-	if err = p.conn.Write(ctx, websocket.MessageText, []byte(body)); err != nil {
-		return err
+	if len(row.Missed) > 0 {
+		return fmt.Errorf("%s: %s", row.What, row.Missed)
 	}
-	_, answer, err := p.conn.Read(ctx)
-	if err == nil && !strings.Contains(string(answer), `"stored"`) {
-		err = fmt.Errorf("%w: %s", errRefused, answer)
-	}
-	return err
+	return nil
 }
 
-// stay connects a player who stays.
-func (d edgeDoor) stay(ctx context.Context, uid string) (*websocket.Conn, error) {
-	bearer, err := token.Mint(d.secret, uid, time.Hour)
-	if err != nil {
-		return nil, err
-	}
-	conn, _, err := websocket.Dial(ctx, "ws://"+d.addr+"/v1/stream", &websocket.DialOptions{ //nolint:bodyclose // it has none
-		Subprotocols: []string{"playhead.v1.json"}, HTTPHeader: map[string][]string{"Authorization": {"Bearer " + bearer}},
-	})
-	return conn, err
-}
-
-func (p *player) note(f func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f()
-}
-
-// through lets something stand still, waits until everybody is answered again, and notes a
-// line of the table.
-func (c *crowd) through(ctx context.Context, s stall) error {
+// verify counts as lost what was acknowledged and is not there.
+func (c *audience) verify(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
 	for _, p := range c.players {
-		p.note(func() { p.longest, p.refused = 0, 0 })
-	}
-	before, err := c.stack.bff.resident()
-	if err := errors.Join(err, s.signal(syscall.SIGSTOP)); err != nil {
-		return err
-	}
-	most, waiting, err := c.watch(ctx, s.during, before)
-	if err := errors.Join(err, s.signal(syscall.SIGCONT)); err != nil {
-		return err
-	}
-	after, late, err := c.watch(ctx, slowPeriod+5*time.Second, before) // each reports once more
-	touched, refused, longest := 0, 0, time.Duration(0)
-	for _, p := range c.players {
-		p.note(func() {
-			if p.longest > touchedAfter || p.refused > 0 || !p.sent.IsZero() && time.Since(p.sent) > touchedAfter {
-				touched++
+		want := p.stored.Load()
+		if p.session == nil || want == 0 {
+			continue
+		}
+		c.trial.book.add(int(p.acked.Load()))
+		g.Go(func() error {
+			resp, err := again(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) {
+				return c.trial.stack.doors[0].Points(ctx, &historyv1.PointsRequest{Uid: p.uid, Objects: []*historyv1.Object{{Id: slowObject, Type: 1}}})
+			})
+			if err != nil {
+				return err
 			}
-			longest, refused = max(longest, p.longest), refused+p.refused
+			if got := resp.GetItems()[0].GetPositionMs(); got < want {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				c.trial.res.count(history.Key{UID: p.uid, Object: history.Object{ID: slowObject, Type: 1}}, "point", lost("is at %d, acknowledged %d", got, want))
+			}
+			return nil
 		})
 	}
-	c.res.note("| %s | %v | %d of %d | %v | %d | %d | %d and %d MiB |", s.what, s.during, touched, len(c.players),
-		longest.Round(100*time.Millisecond), refused, max(waiting, late), before>>20, max(most, after)>>20)
-	return err
-}
-
-// watch returns the most memory of the edge, in bytes, and how many reports waited at most.
-func (c *crowd) watch(ctx context.Context, d time.Duration, least int64) (memory, waiting int64, err error) {
-	memory = least
-	for end := time.Now().Add(d); time.Now().Before(end); {
-		m, err := c.stack.bff.resident()
-		if err := errors.Join(err, pause(ctx, 200*time.Millisecond)); err != nil {
-			return memory, waiting, err
-		}
-		memory, waiting = max(memory, m), max(waiting, c.waiting.Load())
-	}
-	return memory, waiting, nil
+	return g.Wait()
 }

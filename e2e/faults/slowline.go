@@ -11,7 +11,7 @@ import (
 )
 
 // slowLine passes connections on to one address. Each byte arrives a while later, and holds up
-// none behind it: unlike [proxy] it slows without narrowing.
+// none behind it, unless the line is narrow.
 type slowLine struct {
 	lis net.Listener
 	to  string
@@ -19,9 +19,13 @@ type slowLine struct {
 	end context.CancelFunc
 	by  atomic.Int64 // nanoseconds, of the way there and back
 	wg  sync.WaitGroup
+
+	mu   sync.Mutex
+	rate int64     // bytes a second that all connections take on the way there; 0 for any number
+	free time.Time // when the next one may leave
 }
 
-func openLag(ctx context.Context, to string) (*slowLine, error) {
+func openLine(ctx context.Context, to string) (*slowLine, error) {
 	lis, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -35,6 +39,29 @@ func openLag(ctx context.Context, to string) (*slowLine, error) {
 func (l *slowLine) addr() string { return l.lis.Addr().String() }
 
 func (l *slowLine) set(by time.Duration) { l.by.Store(int64(by)) }
+
+// narrow bounds how many bytes a second all connections take on the way there; 0 is for any
+// number.
+func (l *slowLine) narrow(rate int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rate, l.free = rate, time.Now()
+}
+
+// due returns when so many bytes arrive that leave now.
+func (l *slowLine) due(n int, there bool) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := time.Now()
+	if there && l.rate > 0 {
+		if l.free.After(at) {
+			at = l.free
+		}
+		at = at.Add(time.Duration(n) * time.Second / time.Duration(l.rate))
+		l.free = at
+	}
+	return at.Add(time.Duration(l.by.Load()) / 2)
+}
 
 func (l *slowLine) close() error {
 	l.end()
@@ -59,11 +86,15 @@ func (l *slowLine) serve() {
 		}
 		cut := sync.OnceFunc(func() { _, _ = in.Close(), out.Close() }) // they may be closed already
 		stop := context.AfterFunc(l.ctx, cut)
-		for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+		for _, there := range []bool{true, false} {
+			from, to := out, in
+			if there {
+				from, to = in, out
+			}
 			l.wg.Go(func() {
 				defer stop()
 				defer cut()
-				l.pass(way[0], way[1])
+				l.pass(from, to, there)
 			})
 		}
 	}
@@ -75,7 +106,7 @@ type piece struct {
 	due   time.Time
 }
 
-func (l *slowLine) pass(from io.Reader, to io.Writer) {
+func (l *slowLine) pass(from io.Reader, to io.Writer, there bool) {
 	pieces, gone := make(chan piece, 1<<16), make(chan struct{})
 	l.wg.Go(func() {
 		defer close(gone)
@@ -94,7 +125,7 @@ func (l *slowLine) pass(from io.Reader, to io.Writer) {
 		n, err := from.Read(buf)
 		if n > 0 {
 			select {
-			case pieces <- piece{append([]byte(nil), buf[:n]...), time.Now().Add(time.Duration(l.by.Load()) / 2)}:
+			case pieces <- piece{append([]byte(nil), buf[:n]...), l.due(n, there)}:
 			case <-gone:
 				return
 			}
