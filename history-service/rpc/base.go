@@ -12,19 +12,20 @@ import (
 // device knows, and with what was held of a record that is gone: another service may have
 // deleted it since. When the archive does not answer, those groups fail, and no others.
 //
-// A delete of whatever there is asks too, for a record of a clock that is ahead. But it
-// does not depend on the answer, and does not wait for long.
+// The whole batch waits, so that it is not for long. A delete of whatever there is asks too,
+// for a record of a clock that is ahead, but does not depend on the answer, and waits less.
 func (s *Server) base(ctx context.Context, groups []*group) {
 	old := based(groups)
 	if len(old) == 0 {
 		return
 	}
 	depends := !old[0].batch.latest || old[0].matched()
+	patience := basePatience
 	if !depends {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, archivePatience)
-		defer cancel()
+		patience = archivePatience
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	if err := s.archived(ctx, old); err != nil && depends {
 		for _, g := range old {
 			g.fail()

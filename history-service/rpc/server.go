@@ -103,7 +103,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	m := newMetrics(cfg.Registry)
-	cfg.Archive = &sound{Archive: cfg.Archive, log: cfg.Logger, damaged: m.damaged}
+	cfg.Archive = newBreaker(&sound{Archive: cfg.Archive, log: cfg.Logger, damaged: m.damaged}, cfg)
 	s := &Server{metrics: m}
 	if cache, ok := cfg.Cache.(sharded); ok {
 		s.nodes = newNodes(cfg, cache)

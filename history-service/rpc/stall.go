@@ -1,0 +1,203 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+)
+
+const (
+	// standstill is how long the archive may answer nothing at all while somebody waits.
+	// Then it is asked once more, for askWithin, and counts as stalled.
+	standstill, askWithin = time.Second, 300 * time.Millisecond
+	// retryEvery is how often a call goes through meanwhile, to find out whether that is
+	// over, and retryWithin how long it may take.
+	retryEvery, retryWithin = 250 * time.Millisecond, time.Second
+	// basePatience is how long a batch of heartbeats waits for the archive's part of a few of
+	// them. The others in it wait as well.
+	basePatience = time.Second
+)
+
+// errStalled is why calls to the archive are not made, or given up.
+var errStalled = fmt.Errorf("%w: the archive does not answer", history.ErrUnavailable)
+
+// breaker is an archive that readers do not wait for while it stands still: their calls are
+// given up, and further ones fail at once.
+type breaker struct {
+	history.Archive
+	log *slog.Logger
+
+	mu       sync.Mutex
+	calls    map[*archiveCall]struct{} // under way
+	since    time.Time                 // when the first one after the last answer was made
+	answered time.Time                 // when the last one was answered
+	asking   bool
+	watch    *time.Timer               // runs while there are calls
+	stalled  bool
+	retried  time.Time // when a call went through although it is
+}
+
+// archiveCall is a call under way.
+type archiveCall struct {
+	uid    string
+	cancel context.CancelCauseFunc
+}
+
+func newBreaker(a history.Archive, cfg Config) *breaker {
+	b := &breaker{Archive: a, log: cfg.Logger, calls: make(map[*archiveCall]struct{})}
+	b.watch = time.AfterFunc(time.Hour, b.check)
+	b.watch.Stop()
+	if cfg.Registry != nil {
+		cfg.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "playhead_rpc_archive_stalled", Help: "1 while calls to the archive fail at once because it answers none.",
+		}, func() float64 {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.stalled {
+				return 1
+			}
+			return 0
+		}))
+	}
+	return b
+}
+
+// Row implements [history.Archive].
+func (b *breaker) Row(ctx context.Context, uid string) (row history.Row, err error) {
+	err = b.call(ctx, uid, func(ctx context.Context) error {
+		row, err = b.Archive.Row(ctx, uid)
+		return err
+	})
+	return row, err
+}
+
+// Get implements [history.Archive].
+func (b *breaker) Get(ctx context.Context, keys []history.Key) (entries []history.Entry, err error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	err = b.call(ctx, keys[0].UID, func(ctx context.Context) error {
+		entries, err = b.Archive.Get(ctx, keys)
+		return err
+	})
+	return entries, err
+}
+
+func (b *breaker) call(ctx context.Context, uid string, fn func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c := &archiveCall{uid: uid, cancel: cancel}
+	retry, err := b.enter(c)
+	if err != nil {
+		return err
+	}
+	if retry {
+		t := time.AfterFunc(retryWithin, func() { cancel(errStalled) })
+		defer t.Stop()
+	}
+	defer func() { b.leave(c, err) }() // a panic says nothing of the archive, and ends nothing
+	if err = fn(ctx); err != nil && errors.Is(context.Cause(ctx), errStalled) {
+		err = errStalled
+	}
+	return err
+}
+
+// enter counts a call, if it may be made. It says whether that is only to find out more.
+func (b *breaker) enter(c *archiveCall) (retry bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.stalled {
+		if now.Sub(b.retried) < retryEvery {
+			return false, errStalled
+		}
+		b.retried = now
+	}
+	if !b.answered.Before(b.since) {
+		b.since = now
+	}
+	if b.calls[c] = struct{}{}; len(b.calls) == 1 {
+		b.watch.Reset(max(standstill-now.Sub(b.since), 0))
+	}
+	return b.stalled, nil
+}
+
+// leave takes what became of a call. Whatever the archive says, it answers.
+func (b *breaker) leave(c *archiveCall, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if delete(b.calls, c); len(b.calls) == 0 {
+		b.watch.Stop()
+	}
+	if unanswered(err) {
+		return
+	}
+	b.answered = time.Now()
+	if b.stalled {
+		b.stalled = false
+		b.log.Info("the archive answers again")
+	}
+}
+
+// check looks whether nothing was answered for too long. One call may take long because it
+// is large, so that a small one is made before anything is given up.
+func (b *breaker) check() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.calls) == 0 || b.stalled || b.asking {
+		return
+	}
+	if left := standstill - b.quiet(); left > 0 {
+		b.watch.Reset(left)
+		return
+	}
+	for c := range b.calls {
+		b.asking = true
+		go b.ask(c.uid) // ends within askWithin
+		return
+	}
+}
+
+// quiet is how long calls were made and none was answered. The caller holds b.mu.
+func (b *breaker) quiet() time.Duration {
+	if b.answered.After(b.since) {
+		return time.Since(b.answered)
+	}
+	return time.Since(b.since)
+}
+
+// ask makes a small call, and gives up those under way when it is not answered either.
+func (b *breaker) ask(uid string) {
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	defer cancel()
+	_, err := b.Archive.Get(ctx, []history.Key{history.UserKey(uid)})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asking = false
+	switch {
+	case !unanswered(err):
+		b.answered = time.Now()
+	case b.quiet() >= standstill:
+		b.stalled, b.retried = true, time.Now()
+		b.log.Warn("the archive does not answer")
+		for c := range b.calls {
+			c.cancel(errStalled)
+		}
+		return
+	}
+	if len(b.calls) > 0 {
+		b.watch.Reset(standstill)
+	}
+}
+
+// unanswered reports whether an error says that nothing was answered.
+func unanswered(err error) bool {
+	return errors.Is(err, history.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
