@@ -39,7 +39,7 @@ type breaker struct {
 	since    time.Time                 // when the first one after the last answer was made
 	answered time.Time                 // when the last one was answered
 	asking   bool
-	watch    *time.Timer               // runs while there are calls
+	watch    *time.Timer // runs while there are calls
 	stalled  bool
 	retried  time.Time // when a call went through although it is
 }
