@@ -144,18 +144,41 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestTime is the median of the servers' clocks, whatever the own one says.
+// TestTime is the median of the servers' clocks, whatever the own one says, and whatever one
+// of them says, or does not.
 func TestTime(t *testing.T) {
-	config, nodes := fakeCluster(t)
-	c, at := open(t, config), time.UnixMicro(1_700_000_000_123_456)
-	nodes[0].SetTime(at)
-	nodes[1].SetTime(at.Add(-time.Hour))
-	if got, err := c.Time(t.Context()); err != nil || !got.Equal(at) {
-		t.Errorf("Time = %s, %v; want %s", got, err, at)
+	config, nodes := fakeNodes(t, 4)
+	at := time.UnixMicro(1_700_000_000_123_456)
+	for _, n := range nodes {
+		n.SetTime(at)
 	}
-	nodes[0].Close()
+	want := func(what string) {
+		t.Helper()
+		began := time.Now()
+		got, err := open(t, config).Time(t.Context())
+		if took := time.Since(began); err != nil || !got.Equal(at) || took > patience/2 {
+			t.Errorf("%s: Time = %s, %v after %v; want %s", what, got, err, took, at)
+		}
+	}
+	want("four servers")
+	for i := range nodes {
+		nodes[i].SetTime(at.Add(-time.Hour))
+		want(fmt.Sprint("a wrong clock of server ", i))
+		nodes[i].SetTime(at)
+	}
+	c, silent := open(t, config), make(chan struct{})
+	nodes[2].Server().SetPreHook(func(*server.Peer, string, ...string) bool { <-silent; return false })
+	began := time.Now()
+	got, err := c.Time(t.Context())
+	if took := time.Since(began); err != nil || !got.Equal(at) || took > patience/2 {
+		t.Errorf("beside a silent server: Time = %s, %v after %v; want %s", got, err, took, at)
+	}
+	close(silent)
+	for _, n := range nodes[:2] {
+		n.Close()
+	}
 	if got, err := c.Time(t.Context()); !errors.Is(err, history.ErrUnavailable) {
-		t.Errorf("Time without a server = %s, %v; want unavailable", got, err)
+		t.Errorf("Time of half of the servers = %s, %v; want unavailable", got, err)
 	}
 }
 

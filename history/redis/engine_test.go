@@ -41,8 +41,15 @@ func everywhere(t *testing.T, test func(t *testing.T, config redis.Config)) {
 }
 
 // fakeCluster starts two nodes with half of the slots each.
-func fakeCluster(t testing.TB) (redis.Config, []*miniredis.Miniredis) {
-	nodes := []*miniredis.Miniredis{miniredis.RunT(t), miniredis.RunT(t)}
+func fakeCluster(t testing.TB) (redis.Config, []*miniredis.Miniredis) { return fakeNodes(t, 2) }
+
+// fakeNodes starts so many nodes with as many slots each.
+func fakeNodes(t testing.TB, n int) (redis.Config, []*miniredis.Miniredis) {
+	var nodes []*miniredis.Miniredis
+	for range n {
+		nodes = append(nodes, miniredis.RunT(t))
+	}
+	each := 16384 / n
 	var hosts, addrs []string
 	var ports []int
 	for _, n := range nodes {
@@ -55,8 +62,8 @@ func fakeCluster(t testing.TB) (redis.Config, []*miniredis.Miniredis) {
 		c.WriteLen(len(hosts))
 		for i := range hosts {
 			c.WriteLen(3)
-			c.WriteInt(i * 8192)
-			c.WriteInt(i*8192 + 8191)
+			c.WriteInt(i * each)
+			c.WriteInt(i*each + each - 1)
 			c.WriteLen(3)
 			c.WriteBulk(hosts[i])
 			c.WriteInt(ports[i])

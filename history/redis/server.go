@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -182,21 +181,54 @@ func (c *Cache) firstBuckets(ctx context.Context) (map[string]history.Bucket, er
 	return first, nil
 }
 
-// Time returns what time it is for the servers, in a cluster the median of the masters'
-// clocks, at some moment of the call. It fails with [history.ErrUnavailable].
+// Time returns what time it is for the servers, at some moment of the call: in a cluster the
+// median of the clocks of those masters that answer first, more than half of all. So neither
+// a wrong clock nor a silent master matters. It fails with [history.ErrUnavailable].
 func (c *Cache) Time(ctx context.Context) (time.Time, error) {
-	var mu sync.Mutex
-	var times []time.Time
-	err := c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
-		now, err := node.Time(ctx).Result()
-		mu.Lock()
-		defer mu.Unlock()
-		times = append(times, now)
-		return err
-	})
-	if err != nil || len(times) == 0 {
-		return time.Time{}, unavailable("ask for the time", cmp.Or(err, errors.New("no servers")))
+	nodes, err := c.masters(ctx)
+	if err != nil {
+		return time.Time{}, unavailable("ask for the time", err)
 	}
-	slices.SortFunc(times, time.Time.Compare)
-	return times[len(times)/2], nil
+	type answer struct {
+		now time.Time
+		err error
+	}
+	answers := make(chan answer, len(nodes))
+	for _, node := range nodes {
+		go func() { // ends with the client's timeout, at the latest
+			now, err := node.Time(ctx).Result()
+			answers <- answer{now, err}
+		}()
+	}
+	var times []time.Time
+	for range nodes {
+		a := <-answers
+		if a.err != nil {
+			err = a.err
+			continue
+		}
+		if times = append(times, a.now); len(times) > len(nodes)/2 {
+			slices.SortFunc(times, time.Time.Compare)
+			return times[len(times)/2], nil
+		}
+	}
+	return time.Time{}, unavailable("ask for the time", err)
+}
+
+// masters returns the servers that have buckets. Unlike [Cache.each] it does not ask the
+// cluster who they are, which may be a silent one's turn to say.
+func (c *Cache) masters(ctx context.Context) (all []*goredis.Client, err error) {
+	for b := range history.Bucket(history.Buckets) {
+		node, err := c.master(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(all, node) {
+			all = append(all, node)
+		}
+		if !c.config.Cluster {
+			break
+		}
+	}
+	return all, nil
 }
