@@ -7,6 +7,8 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/playhead/playhead/history"
 )
@@ -25,8 +27,9 @@ var table = []struct {
 	{history.ErrClosed, codes.Unavailable},
 }
 
-// status turns an error into one that gRPC carries: code, text, and the field of
-// an invalid request as google.rpc.BadRequest.
+// status turns an error into one that gRPC carries: code, text, the field of an invalid
+// request as google.rpc.BadRequest, and when to try again, where that is known, as
+// google.rpc.RetryInfo.
 func status(err error) error {
 	for _, row := range table {
 		if !errors.Is(err, row.err) {
@@ -34,19 +37,23 @@ func status(err error) error {
 		}
 		st := grpcstatus.New(row.code, err.Error())
 		if field, ok := errors.AsType[*history.FieldError](err); ok {
-			st = withField(st, field)
+			st = detailed(st, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+				{Field: field.Field, Description: field.Reason},
+			}})
+		}
+		if retry, ok := errors.AsType[*retryError](err); ok {
+			st = detailed(st, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry.after)})
 		}
 		return st.Err()
 	}
 	return grpcstatus.Error(codes.Internal, "internal error")
 }
 
-func withField(st *grpcstatus.Status, field *history.FieldError) *grpcstatus.Status {
-	detailed, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
-		{Field: field.Field, Description: field.Reason},
-	}})
-	if err != nil { // the bare status still says it in words
+// detailed adds a detail to a status. Without it the bare status still says it in words.
+func detailed(st *grpcstatus.Status, detail protoadapt.MessageV1) *grpcstatus.Status {
+	with, err := st.WithDetails(detail)
+	if err != nil {
 		return st
 	}
-	return detailed
+	return with
 }
