@@ -368,3 +368,32 @@ func TestBatchesAreStoredSideBySide(t *testing.T) {
 		}
 	})
 }
+
+// Cold users of a slow node do not have those of the others wait to be warmed.
+func TestASlowNodeDelaysItsOwnColdUsersOnly(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *cluster, _ *pipe, s *rpc.Server, _ [4]string) {
+		c.slow(3, 200*time.Millisecond)
+		var reading sync.WaitGroup
+		read := func(uid string, within time.Duration) {
+			reading.Go(func() {
+				began := time.Now()
+				_, err := s.Points(t.Context(), &historyv1.PointsRequest{Uid: uid, Objects: []*historyv1.Object{{Id: "film", Type: 1}}})
+				if took := time.Since(began); within > 0 && (err != nil || took > within) {
+					t.Errorf("%s of node %d: %v after %v", uid, nodeOf(uid), err, took)
+				}
+			})
+		}
+		for k := range 400 {
+			if uid := fmt.Sprint("cold", k); nodeOf(uid) == 3 {
+				read(uid, 0)
+			}
+		}
+		for k := range 40 {
+			time.Sleep(50 * time.Millisecond) // of the bubble
+			if uid := fmt.Sprint("other", k); nodeOf(uid) != 3 {
+				read(uid, 50*time.Millisecond)
+			}
+		}
+		reading.Wait()
+	})
+}

@@ -110,7 +110,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Cache = s.nodes
 	}
 	s.cfg = cfg
-	s.warm = newWarmer(cfg, s.metrics)
+	s.warm = newWarmer(cfg, s.metrics, s.nodes.of)
 	var err error
 	s.days, err = firstday.New(firstday.Config{Days: cfg.Days, Announcer: cfg.Announcer, Now: cfg.Now, Logger: cfg.Logger, Registry: cfg.Registry})
 	if err != nil {
