@@ -397,3 +397,36 @@ func TestASlowNodeDelaysItsOwnColdUsersOnly(t *testing.T) {
 		reading.Wait()
 	})
 }
+
+// What is told of a slow node's users comes late, and in order; the others do not wait for it.
+func TestASlowNodeDelaysItsOwnNewsOnly(t *testing.T) {
+	c := &cluster{}
+	bubble(t, func(f *fed) {
+		var uids []string
+		var who []string
+		for node := range 4 {
+			for k := 0; len(uids) == node; k++ {
+				if uid := fmt.Sprint("user", k); nodeOf(uid) == node {
+					uids, who = append(uids, uid), append(who, fmt.Sprintf("%s#%d", uid, node+1))
+				}
+			}
+		}
+		v := watch(f.T, f.Server, who...)
+		c.slow(3, 250*time.Millisecond)
+		for range 3 {
+			var changes []history.Change
+			for _, uid := range uids {
+				changes = append(changes, history.Change{Key: history.Key{UID: uid, Object: history.Object{ID: "film", Type: 1}}})
+			}
+			if err := f.feed.Announce(t.Context(), changes); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond) // of the bubble
+			synctest.Wait()
+			if got := v.take(); len(got) != 3 || slices.Contains(got, uids[3]+": resync") {
+				t.Errorf("at once told %q, want it of all but %s", got, uids[3])
+			}
+			v.hears(uids[3] + ": resync")
+		}
+	}, func(cfg *rpc.Config) { c.Cache, cfg.Cache = cfg.Cache, c })
+}
