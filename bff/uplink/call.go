@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -39,9 +40,18 @@ func call[Q interface{ GetUid() string }, A any](
 			c.budget.earn()
 			l.alive()
 		}
-		return status.Code(err) == codes.Unavailable && c.budget.spend(), err
+		return status.Code(err) == codes.Unavailable && !later(err) && c.budget.spend(), err
 	})
 	return resp, err
+}
+
+// later reports whether an instance says when to try again: then it is no use to ask another
+// one at once.
+func later(err error) bool {
+	return slices.ContainsFunc(status.Convert(err).Details(), func(d any) bool {
+		_, ok := d.(*errdetails.RetryInfo)
+		return ok
+	})
 }
 
 // read is call for what can wait when more comes than is written: those who read again,

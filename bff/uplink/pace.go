@@ -16,7 +16,7 @@ type pace struct {
 }
 
 func newPace(cfg *Config) pace {
-	return pace{quota: maxBatch * 5 / 4, least: cfg.Batch, most: max(cfg.Queue, 2*maxBatch), patience: cfg.Patience}
+	return pace{quota: 5 * cfg.Batch, least: cfg.Batch, most: max(cfg.Queue, 2*maxBatch), patience: cfg.Patience}
 }
 
 // room is how many more may leave. Where time is short they leave in small batches, for all

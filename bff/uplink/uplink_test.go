@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/playhead/playhead/bff/uplink"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -122,6 +124,16 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 	if n := a.lists.Load() + b.lists.Load() - before; n != 3 {
 		t.Errorf("tried %d times, want 3", n)
 	}
+	told, err := status.New(codes.Unavailable, "the archive does not answer").WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.listErr, b.listErr = told.Err(), told.Err()
+	before = a.lists.Load() + b.lists.Load()
+	if _, _ = list(t.Context(), c, "u1"); a.lists.Load()+b.lists.Load()-before != 1 {
+		t.Error("who is told when to come back is asked again at once")
+	}
+	a.listErr, b.listErr = status.Error(codes.Unavailable, "cache down"), status.Error(codes.Unavailable, "cache down")
 	for range 1000 { // an outage: then once
 		_, _ = list(t.Context(), c, "u1")
 	}

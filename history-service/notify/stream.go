@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,11 +27,23 @@ const (
 	maxUsers, maxRecords = 128, 1000
 )
 
-// stream is one call of Watch. The mutex of the watchers guards it.
+// stream is one call of Watch. Users of different nodes of the cache are told side by side, so
+// that a slow node delays its own users only; those of one node one message after the other, so
+// that nothing old is told after something new. The mutex of the watchers guards it.
 type stream struct {
 	subs  map[string]*subscription // by user
 	queue []*subscription          // with something pending, perhaps dropped since
+	busy  map[string]struct{}      // nodes whose users are being told
 	wake  chan struct{}            // of capacity 1: there are some
+
+	sending sync.Mutex
+	failed  chan failure // of capacity 1: why nothing can be sent any more
+}
+
+// failure is an error, or what somebody panicked with.
+type failure struct {
+	err      error
+	panicked any
 }
 
 // Watch tells what changes in the histories of the users that the stream names, until it
@@ -40,7 +53,11 @@ func (n *Notifier) Watch(grpcStream grpc.BidiStreamingServer[historyv1.WatchRequ
 	if n.watchers == nil {
 		return grpcstatus.Error(codes.Unimplemented, "watch: this service has no feed")
 	}
-	s := &stream{subs: make(map[string]*subscription), wake: make(chan struct{}, 1)}
+	s := &stream{subs: make(map[string]*subscription), busy: make(map[string]struct{}), wake: make(chan struct{}, 1), failed: make(chan failure, 1)}
+	ctx, cancel := context.WithCancel(grpcStream.Context())
+	var telling sync.WaitGroup
+	defer telling.Wait() // nothing is sent after the return
+	defer cancel()
 	asked := make(chan error, 1)
 	go func() { // ends after the return, at the latest
 		defer n.watchers.end(s)
@@ -49,18 +66,54 @@ func (n *Notifier) Watch(grpcStream grpc.BidiStreamingServer[historyv1.WatchRequ
 	for {
 		select {
 		case <-s.wake:
-			sleep(grpcStream.Context(), gather)
+			sleep(ctx, gather)
 		case err := <-asked:
 			return err
+		case f := <-s.failed:
+			if f.panicked != nil {
+				panic(f.panicked)
+			}
+			return f.err
 		case <-n.watchers.leaving:
 			return grpcstatus.Error(codes.Unavailable, "watch: the service is stopping")
 		}
-		for updates := n.watchers.take(s); len(updates) > 0; updates = n.watchers.take(s) {
-			if err := grpcStream.Send(&historyv1.WatchResponse{Changes: n.render(grpcStream.Context(), updates)}); err != nil {
-				return err
+		for node, updates := n.watchers.take(s, n.cfg.NodeOf); len(updates) > 0; node, updates = n.watchers.take(s, n.cfg.NodeOf) {
+			tell := func() {
+				s.guard(func() error { return n.send(ctx, grpcStream, s, updates) })
+				n.watchers.free(s, node)
+			}
+			if node == "" {
+				tell()
+			} else {
+				telling.Go(tell)
 			}
 		}
 	}
+}
+
+// send tells a stream what has become of some users of one node.
+func (n *Notifier) send(ctx context.Context, to grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse], s *stream, updates []userUpdate) error {
+	resp := &historyv1.WatchResponse{Changes: n.render(ctx, updates)}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	if ctx.Err() != nil {
+		return nil // the stream is over
+	}
+	return to.Send(resp)
+}
+
+// guard has the stream end with what fn fails with.
+func (s *stream) guard(fn func() error) {
+	var f failure
+	defer func() {
+		if f.panicked = recover(); f.panicked != nil || f.err != nil {
+			select {
+			case s.failed <- f:
+			default:
+			}
+		}
+	}()
+	f.err = fn()
 }
 
 // Leave sends the streams elsewhere. It may be called more than once.
@@ -112,18 +165,44 @@ type userUpdate struct {
 	*pending
 }
 
-// take returns what is pending on a stream, of at most so many users and records.
-func (w *watchers) take(s *stream) (updates []userUpdate) {
+// take returns what is pending on a stream for users of one node, of at most so many users and
+// records, and says which node is busy with that from now on.
+func (w *watchers) take(s *stream, nodeOf func(uid string) string) (node string, updates []userUpdate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for n := 0; len(s.queue) > 0 && len(updates) < maxUsers && n < maxRecords; {
-		sub := s.queue[0]
+	var left []*subscription
+	n := 0
+	for i, sub := range s.queue {
+		if len(updates) == maxUsers || n >= maxRecords {
+			left = append(left, s.queue[i:]...)
+			break
+		}
+		at := nodeOf(sub.uid)
+		if _, busy := s.busy[at]; busy || len(updates) > 0 && at != node {
+			left = append(left, sub)
+			continue
+		}
+		node = at
 		n += len(sub.pending.changes)
-		s.queue = s.queue[1:]
 		updates = append(updates, userUpdate{sub.uid, sub.pending})
 		sub.pending = nil
 	}
-	return updates
+	if s.queue = left; len(updates) > 0 {
+		s.busy[node] = struct{}{}
+	}
+	return node, updates
+}
+
+// free has a node's users told again.
+func (w *watchers) free(s *stream, node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if delete(s.busy, node); node != "" && len(s.queue) > 0 {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // render makes of the names of changes what has become of the records, read at once. Where

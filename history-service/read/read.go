@@ -30,6 +30,8 @@ const MaxTries = 32
 type Config struct {
 	Cache   stores.Cache
 	Archive history.Archive
+	// NodeOf names the node of the cache that has a user (default: there is one).
+	NodeOf func(uid string) string
 	// Deadline bounds a request whose caller set no earlier one (default 5 s).
 	Deadline time.Duration
 	// Keep is how many records of a user a warm-up puts into the cache (default
@@ -55,6 +57,9 @@ func New(cfg Config) *Reader {
 	cfg.Keep = cmp.Or(max(cfg.Keep, 0), 1000)
 	cfg.Warmers = cmp.Or(max(cfg.Warmers, 0), 8)
 	cfg.WarmRate = cmp.Or(max(cfg.WarmRate, 0), 1000)
+	if cfg.NodeOf == nil {
+		cfg.NodeOf = func(string) string { return "" }
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -15,7 +15,8 @@ import (
 )
 
 // warmer fills cold users from the archive: one row read each, however many
-// requests want it, and only so many at once and in a second.
+// requests want it, and only so many at once and in a second. The users of one node of the
+// cache have a share of the workers, so that a slow one does not have all of them wait.
 type warmer struct {
 	cfg     Config
 	metrics *metrics
@@ -24,6 +25,8 @@ type warmer struct {
 
 	mu      sync.Mutex
 	flights map[string]*flight
+	busy    map[string]int      // workers, by node
+	backlog map[string][]string // users whose node has no worker left
 }
 
 // flight is one warm-up that others may wait for.
@@ -39,6 +42,7 @@ const warmQueue = 8192
 func newWarmer(cfg Config, m *metrics) *warmer {
 	return &warmer{
 		cfg: cfg, metrics: m, queue: make(chan string, warmQueue), flights: make(map[string]*flight),
+		busy: make(map[string]int), backlog: make(map[string][]string),
 		pace: pace{every: time.Second / time.Duration(cfg.WarmRate)},
 	}
 }
@@ -56,11 +60,54 @@ func (w *warmer) work(ctx context.Context) error {
 	for {
 		select {
 		case uid := <-w.queue:
-			w.fly(ctx, uid)
+			if node := w.cfg.NodeOf(uid); w.enter(node, uid) {
+				w.serve(ctx, node, uid)
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// enter has a worker begin with a user, or the user wait until one is done with another user
+// of the node.
+func (w *warmer) enter(node, uid string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case node == "", w.busy[node] < max(1, w.cfg.Warmers/4):
+		w.busy[node]++
+		return true
+	case len(w.backlog[node]) < warmQueue/4:
+		w.backlog[node] = append(w.backlog[node], uid)
+	default:
+		w.land(uid, fmt.Errorf("warm up: %w: too many users of one node are being warmed", history.ErrUnavailable))
+	}
+	return false
+}
+
+// serve warms a user, and then those of the same node who had to wait.
+func (w *warmer) serve(ctx context.Context, node, uid string) {
+	defer func() { // also when it panics
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.busy[node]--
+	}()
+	for more := true; more; uid, more = w.next(node) {
+		w.fly(ctx, uid)
+	}
+}
+
+func (w *warmer) next(node string) (uid string, more bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waiting := w.backlog[node]
+	if len(waiting) == 0 {
+		delete(w.backlog, node)
+		return "", false
+	}
+	w.backlog[node] = waiting[1:]
+	return waiting[0], true
 }
 
 // want asks for a user to be warmed some time soon.
@@ -101,12 +148,17 @@ func (w *warmer) fly(ctx context.Context, uid string) {
 	defer func() { // also when it panics: others wait for it
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		f := w.flights[uid]
-		f.err = err
-		close(f.done)
-		delete(w.flights, uid)
+		w.land(uid, err)
 	}()
 	err = w.warm(ctx, uid)
+}
+
+// land tells those who wait for a user what has become of the warm-up. The caller holds w.mu.
+func (w *warmer) land(uid string, err error) {
+	f := w.flights[uid]
+	f.err = err
+	close(f.done)
+	delete(w.flights, uid)
 }
 
 func (w *warmer) warm(ctx context.Context, uid string) error {

@@ -11,8 +11,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -30,8 +33,9 @@ var table = []struct {
 	{history.ErrClosed, codes.Unavailable},
 }
 
-// status turns an error into one that gRPC carries: code, text, and the field of
-// an invalid request as google.rpc.BadRequest. What gRPC carries already stays as it is.
+// status turns an error into one that gRPC carries: code, text, the field of
+// an invalid request as google.rpc.BadRequest, and when to try again, where that is known,
+// as google.rpc.RetryInfo. What gRPC carries already stays as it is.
 func status(err error) error {
 	if _, ok := grpcstatus.FromError(err); ok { // nil is one
 		return err
@@ -42,21 +46,25 @@ func status(err error) error {
 		}
 		st := grpcstatus.New(row.code, err.Error())
 		if field, ok := errors.AsType[*history.FieldError](err); ok {
-			st = withField(st, field)
+			st = detailed(st, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+				{Field: field.Field, Description: field.Reason},
+			}})
+		}
+		if retry, ok := errors.AsType[*stores.RetryError](err); ok {
+			st = detailed(st, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry.After)})
 		}
 		return st.Err()
 	}
 	return grpcstatus.Error(codes.Internal, "internal error")
 }
 
-func withField(st *grpcstatus.Status, field *history.FieldError) *grpcstatus.Status {
-	detailed, err := st.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
-		{Field: field.Field, Description: field.Reason},
-	}})
-	if err != nil { // the bare status still says it in words
+// detailed adds a detail to a status. Without it the bare status still says it in words.
+func detailed(st *grpcstatus.Status, detail protoadapt.MessageV1) *grpcstatus.Status {
+	with, err := st.WithDetails(detail)
+	if err != nil {
 		return st
 	}
-	return detailed
+	return with
 }
 
 // panics answers a request whose handler panicked as any other error that a caller

@@ -369,3 +369,65 @@ func TestBatchesAreStoredSideBySide(t *testing.T) {
 		}
 	})
 }
+
+// Cold users of a slow node do not have those of the others wait to be warmed.
+func TestASlowNodeDelaysItsOwnColdUsersOnly(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *cluster, _ *pipe, s *rpc.Server, _ [4]string) {
+		c.slow(3, 200*time.Millisecond)
+		var reading sync.WaitGroup
+		read := func(uid string, within time.Duration) {
+			reading.Go(func() {
+				began := time.Now()
+				_, err := s.Points(t.Context(), &historyv1.PointsRequest{Uid: uid, Objects: []*historyv1.Object{{Id: "film", Type: 1}}})
+				if took := time.Since(began); within > 0 && (err != nil || took > within) {
+					t.Errorf("%s of node %d: %v after %v", uid, nodeOf(uid), err, took)
+				}
+			})
+		}
+		for k := range 400 {
+			if uid := fmt.Sprint("cold", k); nodeOf(uid) == 3 {
+				read(uid, 0)
+			}
+		}
+		for k := range 40 {
+			time.Sleep(50 * time.Millisecond) // of the bubble
+			if uid := fmt.Sprint("other", k); nodeOf(uid) != 3 {
+				read(uid, 50*time.Millisecond)
+			}
+		}
+		reading.Wait()
+	})
+}
+
+// What is told of a slow node's users comes late, and in order; the others do not wait for it.
+func TestASlowNodeDelaysItsOwnNewsOnly(t *testing.T) {
+	c := &cluster{}
+	bubble(t, func(f *fed) {
+		var uids []string
+		var who []string
+		for node := range 4 {
+			for k := 0; len(uids) == node; k++ {
+				if uid := fmt.Sprint("user", k); nodeOf(uid) == node {
+					uids, who = append(uids, uid), append(who, fmt.Sprintf("%s#%d", uid, node+1))
+				}
+			}
+		}
+		v := watch(f.T, f.Server, who...)
+		c.slow(3, 250*time.Millisecond)
+		for range 3 {
+			var changes []history.Change
+			for _, uid := range uids {
+				changes = append(changes, history.Change{Key: history.Key{UID: uid, Object: history.Object{ID: "film", Type: 1}}})
+			}
+			if err := f.feed.Announce(t.Context(), changes); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond) // of the bubble
+			synctest.Wait()
+			if got := v.take(); len(got) != 3 || slices.Contains(got, uids[3]+": resync") {
+				t.Errorf("at once told %q, want it of all but %s", got, uids[3])
+			}
+			v.hears(uids[3] + ": resync")
+		}
+	}, func(cfg *rpc.Config) { c.Cache, cfg.Cache = cfg.Cache, c })
+}

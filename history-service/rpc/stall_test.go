@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
@@ -89,6 +90,9 @@ func TestReadersDoNotWaitForAnArchiveThatStandsStill(t *testing.T) {
 					if grpcstatus.Code(err) != codes.Unavailable {
 						t.Errorf("after %v: %v, want %v", took, err, codes.Unavailable)
 					}
+					if took > 0 && !retryAfter(err) {
+						t.Errorf("after %v not told when to try again", took)
+					}
 					switch {
 					case took == 0:
 						waited[0].Add(1)
@@ -113,6 +117,15 @@ func TestReadersDoNotWaitForAnArchiveThatStandsStill(t *testing.T) {
 			}
 		})
 	})
+}
+
+func retryAfter(err error) bool {
+	for _, d := range grpcstatus.Convert(err).Details() {
+		if _, ok := d.(*errdetails.RetryInfo); ok {
+			return true
+		}
+	}
+	return false
 }
 
 // A row that takes long is no standstill: others are answered, or would be.

@@ -22,8 +22,21 @@ const (
 	retryEvery, retryWithin = 250 * time.Millisecond, time.Second
 )
 
-// errStalled is why calls to the archive are not made, or given up.
+// errStalled is why calls to the archive are not made.
 var errStalled = fmt.Errorf("%w: the archive does not answer", history.ErrUnavailable)
+
+// errGivenUp is why a call under way was given up. Who has waited for that shall not wait
+// again at another service, which most likely needs the same.
+var errGivenUp error = &RetryError{errStalled, time.Second}
+
+// RetryError is an error of which is known when to try again.
+type RetryError struct {
+	error
+	After time.Duration
+}
+
+// Unwrap returns the error without that.
+func (e *RetryError) Unwrap() error { return e.error }
 
 // breaker is an archive that readers do not wait for while it stands still: their calls are
 // given up, and further ones fail at once.
@@ -101,12 +114,12 @@ func (b *breaker) call(ctx context.Context, uid string, fn func(context.Context)
 		return err
 	}
 	if retry {
-		t := time.AfterFunc(retryWithin, func() { cancel(errStalled) })
+		t := time.AfterFunc(retryWithin, func() { cancel(errGivenUp) })
 		defer t.Stop()
 	}
 	defer func() { b.leave(c, err) }() // a panic says nothing of the archive, and ends nothing
 	if err = fn(ctx); err != nil && errors.Is(context.Cause(ctx), errStalled) {
-		err = errStalled
+		err = errGivenUp
 	}
 	return err
 }
@@ -190,7 +203,7 @@ func (b *breaker) ask(uid string) {
 		b.stalled, b.retried = true, time.Now()
 		b.log.Warn("the archive does not answer")
 		for c := range b.calls {
-			c.cancel(errStalled)
+			c.cancel(errGivenUp)
 		}
 		return
 	}
