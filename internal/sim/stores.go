@@ -20,7 +20,11 @@ func (d cacheDoor) Load(ctx context.Context, keys []history.Key) []history.Entry
 	keys, entries := append([]history.Key(nil), keys...), make([]history.Entry, len(keys))
 	d.w.do(ctx, &exchange{
 		proc: d.process, what: "load", keys: keys,
-		run:  func(i int) { entries[i] = d.w.cache.load(keys[i]) },
+		run: func(i int) {
+			if entries[i] = d.w.cache.load(keys[i]); entries[i].User.Floor > 0 {
+				d.w.floored[keys[i].UID] = d.w.oracle.now()
+			}
+		},
 		fail: func(i int, err error) { entries[i] = history.Entry{Err: err} },
 	})
 	return entries

@@ -71,6 +71,7 @@ type World struct {
 	completed []*call
 
 	cold     map[string]bool // users of whom the cache may not know everything, as far as anybody can tell
+	floored  map[string]int64 // users, and when somebody last read that they have a floor
 	snapshot *Cache          // what the cache may go back to
 	jobDied  bool            // since everything was archived
 	went     bool            // the cache went back since
@@ -106,7 +107,7 @@ func Run(cfg Config) Result {
 }
 
 func newWorld(cfg Config) *World {
-	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), cold: make(map[string]bool)}
+	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), cold: make(map[string]bool), floored: make(map[string]int64)}
 	w.cacheClock.origin = w.began
 	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
 	w.archive = NewArchive(func() int64 { return time.Now().UnixMilli() })
@@ -800,7 +801,7 @@ func (w *World) points(c *client, objects []history.Object) {
 		}
 		for i, it := range answer.(*historyv1.PointsResponse).Items {
 			k := history.Key{UID: c.uid, Object: objects[i]}
-			if it.GetObject() != nil || w.cache.load(k).User.Floor == 0 { // what is below the floor is in lists alone
+			if it.GetObject() != nil || w.floored[c.uid] < begun { // what is below the floor is in lists alone
 				w.shown(c, k, it, begun)
 			}
 		}
