@@ -4,16 +4,18 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"reflect"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/historytest"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // TestArchiveEqualCellTimes puts two contents with one cell time in both orders, in one
@@ -126,4 +128,43 @@ func TestCacheDamageBySuite(t *testing.T) {
 func TestArchiveDamageBySuite(t *testing.T) {
 	archive := open(t, t.TempDir(), pebble.Config{}).Archive()
 	historytest.ArchiveDamage(t, archive, func(k history.Key, _ int64, value []byte) { archive.Damage(k, "", value) })
+}
+
+// TestPutsBesideReads has cells of any times put beside reads of the same keys: the latest
+// stays, whatever a read remembers.
+func TestPutsBesideReads(t *testing.T) {
+	db := open(t, t.TempDir(), pebble.Config{})
+	const users, each = 4, 300
+	start := now()
+	var latest [users]atomic.Int64
+	var callers sync.WaitGroup
+	for caller := range 4 {
+		random := rand.New(rand.NewPCG(uint64(caller), 1))
+		callers.Go(func() {
+			for range each {
+				n := random.IntN(users)
+				if random.IntN(2) == 0 {
+					if _, err := db.Archive().Get(t.Context(), []history.Key{viewing(n, 0)}); err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				r := beat(start)
+				r.CellTime = start + 1 + random.Int64N(10_000)
+				if errs := db.Archive().Put(t.Context(), []history.Cell{{Key: viewing(n, 0), Record: r}}); errs != nil {
+					t.Error(errs)
+				}
+				for was := latest[n].Load(); was < r.CellTime && !latest[n].CompareAndSwap(was, r.CellTime); {
+					was = latest[n].Load()
+				}
+			}
+		})
+	}
+	callers.Wait()
+	for n := range users {
+		got, err := db.Archive().Get(t.Context(), []history.Key{viewing(n, 0)})
+		if err != nil || got[0].Record == nil || got[0].Record.CellTime != latest[n].Load() {
+			t.Errorf("%d: %+v, %v; want the cell of %d", n, got, err, latest[n].Load())
+		}
+	}
 }

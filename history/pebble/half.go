@@ -23,6 +23,7 @@ type half struct {
 	lock    *sync.Mutex   // makes compare and set one step
 	memory  *memory
 	pending *pending
+	cells   *cellTimes // nil in the cache
 }
 
 const markSize = 8

@@ -17,12 +17,15 @@ func (h *half) load(ctx context.Context, keys []history.Key) ([]history.Entry, e
 		return nil, err
 	}
 	defer h.db.leave()
-	known, snapshot := h.moments(keys)
+	known, snapshot, read := h.moments(keys)
 	defer snapshot.Close()
 	entries := make([]history.Entry, len(keys))
 	l := loader{half: h, from: snapshot, oldest: h.oldest()}
 	for i, k := range keys {
 		entries[i] = l.load(k, &known[i])
+	}
+	if h.cells != nil {
+		h.remember(keys, entries, known, read)
 	}
 	for i := range known {
 		if err := h.db.wait(known[i].seen); err != nil {
@@ -38,20 +41,62 @@ type known struct {
 	user    history.User
 	hasUser bool
 	seen    *ticket
+	absent  bool // there is no record, not even one that has outlived its life
 }
 
-// moments returns what memory has of the keys, and Pebble as it is at that moment.
-func (h *half) moments(keys []history.Key) ([]known, *pebble.Snapshot) {
+// moments returns what memory has of the keys, and Pebble as it is at that moment. The
+// number is that of the read in [cellTimes].
+func (h *half) moments(keys []history.Key) (_ []known, _ *pebble.Snapshot, read int64) {
 	all := make([]known, len(keys))
 	h.lock.Lock()
 	defer h.lock.Unlock()
+	if h.cells != nil {
+		h.cells.reads++
+		read = h.cells.reads
+	}
 	var key []byte
 	for i, k := range keys {
 		key = appendKey(key[:0], h.space, k)
+		if h.cells != nil {
+			h.cells.begin(key, read)
+		}
 		all[i].waiting, all[i].seen = h.memory.get(key), h.pending.of(key)
-		all[i].user, all[i].hasUser = h.memory.users.get(k.UID)
+		if all[i].user, all[i].hasUser = h.memory.users.get(k.UID); !all[i].hasUser && h.cells != nil {
+			all[i].user, all[i].hasUser = h.learn(k.UID)
+		}
 	}
-	return all, h.db.pebble.NewSnapshot()
+	return all, h.db.pebble.NewSnapshot(), read
+}
+
+// learn keeps the state of a user of the archive in memory, where the next read and put
+// find it. The cache learns with the first write.
+func (h *half) learn(uid string) (history.User, bool) {
+	u, _, err := h.stored(uid)
+	if err != nil {
+		return history.User{}, false
+	}
+	h.memory.users.put(uid, u)
+	return u, true
+}
+
+// remember keeps the times of the cells that a read has found, and which are absent. Of a
+// cell that has outlived its life, or cannot be read, it keeps nothing.
+func (h *half) remember(keys []history.Key, entries []history.Entry, known []known, read int64) { //nolint:revive // three of each key
+	var key []byte
+	h.lock.Lock()
+	defer h.lock.Unlock()
+	for i, k := range keys {
+		r := entries[i].Record
+		if r == nil && !known[i].absent {
+			continue
+		}
+		at := int64(0)
+		if r != nil {
+			at = r.CellTime
+		}
+		key = appendKey(key[:0], h.space, k)
+		h.cells.end(key, read, at)
+	}
 }
 
 // loader reads entries. It remembers the last user, because keys of one user mostly
@@ -72,14 +117,15 @@ func (l *loader) load(k history.Key, m *known) (e history.Entry) {
 		e.User, e.Err = l.userOf(k.UID)
 	}
 	if e.Err == nil && !k.IsUser() {
-		e.Record, e.Err = l.recordOf(k, m.waiting)
+		e.Record, e.Err = l.recordOf(k, m)
 	}
 	return e
 }
 
 // recordOf fails with a [history.DamageError] when the record cannot be decoded.
-func (l *loader) recordOf(k history.Key, waiting []byte) (r *history.Record, err error) {
+func (l *loader) recordOf(k history.Key, m *known) (r *history.Record, err error) {
 	decode := func(v []byte) error {
+		m.absent = v == nil
 		found, err := l.record(v, l.oldest)
 		if err != nil {
 			return damaged(k, v, err)
@@ -87,8 +133,8 @@ func (l *loader) recordOf(k history.Key, waiting []byte) (r *history.Record, err
 		r = found
 		return nil
 	}
-	if waiting != nil {
-		err = decode(waiting)
+	if m.waiting != nil {
+		err = decode(m.waiting)
 	} else {
 		l.key = appendKey(l.key[:0], l.space, k)
 		err = get(l.from, l.key, decode)

@@ -10,7 +10,7 @@ import (
 )
 
 // memory is what the cache knows without asking Pebble, under the lock of the
-// cache. The archive has one that stays empty.
+// cache. The archive has one of users alone.
 type memory struct {
 	hash    func(key []byte) uint64
 	waiting *waiting

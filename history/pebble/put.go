@@ -53,8 +53,10 @@ func (a *Archive) setNewer(cells []history.Cell) (*ticket, error) {
 	}
 	t := new(ticket)
 	return t, a.db.commit(change{all: b, part: b, ticket: t, follow: func() error {
-		for k := range p.own {
+		for k, value := range p.own {
 			a.pending.put(appendUser(p.key[:0], a.space, k.UID), t)
+			p.key = appendKey(p.key[:0], a.space, k)
+			a.cells.put(p.key, peek(value).cellTime)
 		}
 		return nil
 	}})
@@ -78,6 +80,9 @@ func (p *putter) put(cell history.Cell) error {
 	value := p.values[start:len(p.values):len(p.values)]
 	if stands := p.own[cell.Key]; stands != nil {
 		return p.set(cell.Key, newer(stands, value))
+	}
+	if p.archive.cells.before(p.key, cell.Record.CellTime) {
+		return p.set(cell.Key, value)
 	}
 	return get(p.archive.db.pebble, p.key, func(stands []byte) error {
 		return p.set(cell.Key, newer(stands, value))
