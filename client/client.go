@@ -8,14 +8,18 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -45,6 +49,10 @@ type Config struct {
 	// Day, when set, is told what day it is for the user, as 20261121, whenever that is
 	// another one than before, and whether the user is seen for the first time on it.
 	Day func(*historyv1.DaySeen)
+	// Device names the device in reports that do not: at most 128 bytes of UTF-8 (default a
+	// random name, another one for each client). Clients with one name pass for one
+	// device, and what one of them does is no conflict for another.
+	Device string
 	// Zone is the user's time zone: of the IANA database, such as Europe/Berlin, or an
 	// offset, such as +02:00 (default the device's offset).
 	Zone string
@@ -70,7 +78,7 @@ type Config struct {
 
 // Answer is what became of a heartbeat.
 type Answer struct {
-	// Heartbeat is what was reported. It has an IfMatch if it was guarded.
+	// Heartbeat is what was reported, with a device. It has an IfMatch if it was guarded.
 	Heartbeat *historyv1.Heartbeat
 	// Status is the edge's, and never unavailable: those are sent again. It is stale also
 	// for a progress that gave its place in a full queue to a later report of the same
@@ -96,12 +104,12 @@ type Client struct {
 	wake chan struct{} // capacity 1: there is something to send
 
 	// Of the goroutine of Run.
-	token   chan granted // the answer of a call of Token that is under way, nil for none
-	refused string       // the token that the edge refused last
-	mute    int          // WebSockets in a row on which nothing was heard
-	rest    time.Time    // until then nothing is sent, whatever the connection
-	idle    int          // messages in a row of which nothing was answered
-	day     uint32       // today in the user's zone, as 20261121, 0 when not known
+	token   chan tokenAnswer // the answer of a call of Token that is under way, nil for none
+	refused string           // the token that the edge refused last
+	mute    int              // WebSockets in a row on which nothing was heard
+	rest    time.Time        // until then nothing is sent, whatever the connection
+	idle    int              // messages in a row of which nothing was answered
+	day     uint32           // today in the user's zone, as 20261121, 0 when not known
 
 	mu     sync.Mutex
 	outbox *outbox
@@ -117,6 +125,9 @@ func New(cfg Config) (*Client, error) {
 	if len(cfg.Zone) > maxZone || strings.Trim(cfg.Zone, zoneLetters) != "" {
 		return nil, fmt.Errorf("client: zone %.64q: want one such as Europe/Berlin, or an offset such as +02:00", cfg.Zone)
 	}
+	if len(cfg.Device) > maxDevice || !utf8.ValidString(cfg.Device) {
+		return nil, fmt.Errorf("client: device %.64q: want at most %d bytes of UTF-8", cfg.Device, maxDevice)
+	}
 	cfg.defaults()
 	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), empty: make(chan struct{})}
 	close(c.empty)
@@ -124,9 +135,10 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// What the edge takes for a time zone.
+// Bounds of the edge on the names of devices and of time zones.
 const (
-	maxZone     = 64 // bytes
+	maxDevice   = 128 // bytes
+	maxZone     = 64  // bytes
 	zoneLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/+-:"
 )
 
@@ -145,6 +157,9 @@ func (cfg *Config) defaults() {
 	}
 	if cfg.HTTP == nil {
 		cfg.HTTP = http.DefaultClient
+	}
+	if cfg.Device == "" {
+		cfg.Device = "device-" + strconv.FormatUint(rand.Uint64(), 36)
 	}
 	if cfg.Queue == 0 {
 		cfg.Queue = 1000
@@ -172,13 +187,14 @@ const maxHeartbeat = 4 << 10
 // report of the same viewing makes superfluous, or else the oldest report.
 //
 // A report is guarded when others may have changed the record since the device last knew
-// it: after a lost connection or a sleep, until an answer; after a conflict, until the
-// record is seen; and always where the device is not told of others, without Changed or by
-// requests. A guarded report is not stored over a record that is not the known one; it is
+// it: after a lost connection, a resync or a sleep, until the answer to a report that is
+// sent later; after a conflict, until the record is seen; and always where the device is
+// not told of others, without Changed or by requests. A guarded report is not stored over a record that is not the known one; it is
 // answered with a conflict.
 func (c *Client) Report(h *historyv1.Heartbeat) error {
 	h = proto.CloneOf(h)
 	h.Uid, h.SentAtMs, h.Origin, h.Day = "", 0, 0, nil
+	h.Device = cmp.Or(h.Device, c.cfg.Device)
 	for key, text := range h.Meta {
 		h.Meta[key] = strings.ToValidUTF8(text, "\uFFFD")
 	}

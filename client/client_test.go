@@ -25,6 +25,38 @@ func TestNewNeedsItsParts(t *testing.T) {
 	}
 }
 
+// Clients that do not say which device they are on pass for different ones.
+func TestDevices(t *testing.T) {
+	var names []string
+	for _, cfg := range []client.Config{{}, {}, {Device: "tv"}} {
+		bubble(t, cfg, func(w *world) {
+			stop := w.run()
+			w.report("1", "2")
+			named := beat("3")
+			named.Device = "phone"
+			_ = w.client.Report(named) // never fails
+			w.flush(time.Second)
+			if w.stored[1].Device != w.stored[0].Device || w.stored[2].Device != "phone" {
+				w.Errorf("stored %v", w.stored)
+			}
+			names = append(names, w.stored[0].Device)
+			_ = stop()
+		})
+	}
+	if names[0] == "" || names[0] == names[1] || names[2] != "tv" {
+		t.Errorf("got names %q", names)
+	}
+}
+
+func TestADeviceNameThatTheEdgeRefuses(t *testing.T) {
+	for _, name := range []string{strings.Repeat("x", 129), "\xff"} {
+		_, err := client.New(client.Config{URL: "http://edge", Token: func(context.Context) (string, error) { return "", nil }, Device: name})
+		if err == nil {
+			t.Errorf("%q: got no error", name)
+		}
+	}
+}
+
 func TestReports(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.report("1", "2")
@@ -226,6 +258,13 @@ func TestWhatIsUnavailableForLong(t *testing.T) {
 		if len(w.answered) != 150 || w.answered[149] != "0 STORED" {
 			w.Errorf("answered %v", w.answered)
 		}
+		again := true
+		w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
+			defer func() { again = false }()
+			return all(beats, map[bool]historyv1.Status{true: historyv1.Status_STATUS_UNAVAILABLE, false: historyv1.Status_STATUS_STORED}[again]), nil
+		}
+		w.report("150")
+		w.flush(time.Second) // it begins anew
 		_ = stop()
 	})
 }
@@ -293,6 +332,21 @@ func TestWhatCannotBeSent(t *testing.T) {
 
 // A full queue gives up what tells least: progress that a later report covers, and after
 // that the oldest.
+// Only a progress is superfluous beside a later report of its viewing.
+func TestTheQueueKeepsWhatIsNoProgress(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		w.shelf = &shelf{}
+		for n := range int64(202) {
+			h := filmed("here", n)
+			if n == 0 {
+				h.Kind = historyv1.Kind_KIND_PAUSE
+			}
+			_ = w.client.Report(h) // never fails
+		}
+		w.finds([]string{"1 STALE", "2 STALE"}, 0)
+	})
+}
+
 func TestTheQueueIsBounded(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		progress := func(session string, position int64) {

@@ -25,7 +25,7 @@ const (
 	headers  = 1 << 10          // bytes of a request besides the token and the body, at most
 )
 
-// Run sends what is reported until ctx is done. Who wants all of it answered calls
+// Run sends what is reported until ctx is done. To have all of it answered, call
 // [Client.Flush] before. It fails with [ErrRefused] only.
 func (c *Client) Run(ctx context.Context) error {
 	for failures := 0; ; failures++ {
@@ -46,7 +46,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// What was heard on a connection.
+// Signs of the edge on a connection, the strongest last.
 const (
 	nobody   = iota
 	somebody // any sign of the edge
@@ -121,8 +121,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// granted is what a call of Token returned.
-type granted struct {
+// tokenAnswer is the answer of a call of Token.
+type tokenAnswer struct {
 	token string
 	err   error
 }
@@ -132,10 +132,10 @@ func (c *Client) grant(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Patience, errors.New("none in time"))
 	defer cancel()
 	if c.token == nil {
-		c.token = make(chan granted, 1)
-		go func(answer chan<- granted) { // ends with the call
+		c.token = make(chan tokenAnswer, 1)
+		go func(answer chan<- tokenAnswer) { // ends with the call
 			token, err := c.cfg.Token(ctx)
-			answer <- granted{token, err}
+			answer <- tokenAnswer{token, err}
 		}(c.token)
 	}
 	select {
@@ -295,7 +295,7 @@ func (c *Client) failed(e *historyv1.StreamError) {
 	c.answered(answers)
 }
 
-// settle deals with a result. What was not stored is sent again after a while.
+// settle deals with a result. Heartbeats that were not stored are sent again after a while.
 func (c *Client) settle(resp *historyv1.ApplyResponse, took time.Duration) {
 	c.mu.Lock()
 	answers, again := c.outbox.settle(resp, took)
@@ -342,14 +342,6 @@ func (c *Client) today(days []*historyv1.DaySeen) {
 			c.cfg.Day(d)
 		}
 	}
-}
-
-// opened is told of a connection, and whether it tells of what others do.
-func (c *Client) opened(watching bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.outbox.opened(watching)
-	c.cfg.Logger.Info("connected")
 }
 
 // closed is told why a connection ended.

@@ -63,6 +63,10 @@ func (c *client) act(d *dice) {
 		c.clear(d)
 	case n < 72:
 		c.pause(d)
+	case n < 80 && c.w.deciding && d.one(3):
+		c.clear(d)
+	case n < 80 && c.w.deciding:
+		c.pause(d)
 	case n < 88:
 		c.points(d)
 	case n < 96:
@@ -131,10 +135,11 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 	return hb
 }
 
-// importOld adds reports of long ago.
+// importOld adds reports of long ago, or of another player's last minute.
 func (c *client) importOld(d *dice) {
+	unit := [...]int64{100, 100_000}[d.n(2)]
 	for range 1 + d.n(3) {
-		o, at := c.anyObject(d), c.nowMS()-int64(d.n(600))*100_000
+		o, at := c.anyObject(d), c.nowMS()-int64(d.n(600))*unit
 		c.sessions++
 		c.outbox = append(c.outbox, &historyv1.Heartbeat{
 			Uid: c.uid, ObjectId: o.ID, ObjectType: o.Type, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: at,
@@ -182,6 +187,12 @@ func (c *client) answered(s *submission, statuses []historyv1.Status, items []*h
 }
 
 func (c *client) remove(d *dice) {
+	if d.one(8) { // all of them
+		for _, o := range c.w.objects() {
+			c.w.remove(c, o, &historyv1.DeleteRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: o.ID, Type: o.Type}}})
+		}
+		return
+	}
 	o := c.anyObject(d)
 	req := &historyv1.DeleteRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: o.ID, Type: o.Type}}}
 	if d.one(4) {
