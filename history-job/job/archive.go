@@ -12,14 +12,33 @@ import (
 )
 
 // archive brings keys into the archive and settles what it put. It returns only
-// when all are dealt with, or ctx is done. The queue, the sweep and the repair take
-// turns, so that a repair finds no put under way.
+// when all are dealt with, or ctx is done. While the cache may be another one than the
+// one that was compared, it waits.
 func (j *Job) archive(ctx context.Context, keys []history.Key) error {
+	for {
+		err := j.archiveOnce(ctx, keys)
+		if !errors.Is(err, errLife) {
+			return err
+		}
+		j.metrics.retries.WithLabelValues("life").Inc()
+		if err := sleep(ctx, j.cfg.WatchEvery/4); err != nil {
+			return err
+		}
+	}
+}
+
+// archiveOnce fails with [errLife] where the cache has to be compared first. The queue, the
+// sweep and the comparison take turns, so that a comparison finds no put under way.
+func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 	select {
 	case j.turn <- struct{}{}:
 		defer func() { <-j.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+	life, compared := j.life.get()
+	if !compared && j.cfg.Life != nil {
+		return errLife
 	}
 	keys = byBucket(once(keys))
 	g, ctx := errgroup.WithContext(ctx)
@@ -28,7 +47,7 @@ func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 		n := min(len(keys), j.cfg.Chunk)
 		part := keys[:n]
 		keys = keys[n:]
-		g.Go(func() error { return guard(func() error { return j.chunk(ctx, part) }) })
+		g.Go(func() error { return guard(func() error { return j.chunk(ctx, life, part) }) })
 	}
 	return g.Wait()
 }
@@ -69,11 +88,12 @@ func byBucket(keys []history.Key) []history.Key {
 // others wrote to meanwhile. What is left keeps its mark.
 const maxRounds = 3
 
-// chunk archives some keys: one bulk read, one bulk put, one settle of what was put.
-func (j *Job) chunk(ctx context.Context, keys []history.Key) error {
+// chunk archives some keys: one bulk read, one bulk put, one settle of what was put. It
+// fails with [errLife] unless the cache is in the life that is named.
+func (j *Job) chunk(ctx context.Context, life string, keys []history.Key) error {
 	for range maxRounds {
 		var err error
-		if keys, err = j.round(ctx, keys); err != nil || len(keys) == 0 {
+		if keys, err = j.round(ctx, life, keys); err != nil || len(keys) == 0 {
 			return err
 		}
 	}
@@ -81,7 +101,7 @@ func (j *Job) chunk(ctx context.Context, keys []history.Key) error {
 }
 
 // round archives keys once, and returns those that have to come again.
-func (j *Job) round(ctx context.Context, keys []history.Key) (again []history.Key, err error) {
+func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again []history.Key, err error) {
 	keys, entries, err := j.load(ctx, keys)
 	if err != nil {
 		return nil, err
@@ -90,6 +110,10 @@ func (j *Job) round(ctx context.Context, keys []history.Key) (again []history.Ke
 	if err != nil {
 		return nil, err
 	}
+	if err := j.sameLife(ctx, life); err != nil {
+		return nil, err
+	}
+	j.recent.add(b.keys, b.entries)
 	if err := j.putUsers(ctx, b.keys, b.entries); err != nil {
 		return nil, err
 	}

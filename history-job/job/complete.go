@@ -58,7 +58,7 @@ func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tri
 	return entries, err
 }
 
-// complete makes of what was loaded what is to be put, and remembers that. It folds what
+// complete makes of what was loaded what is to be put. It folds what
 // the archive holds into records that were born without knowing it, and gives the result
 // back to the cache. Only what the cache has taken is put: all that is ever put are contents
 // of the cache, whose cell times grow one after the other. The others are returned as keys
@@ -79,7 +79,6 @@ func (j *Job) complete(ctx context.Context, keys []history.Key, entries []histor
 			return b, nil, err
 		}
 	}
-	j.recent.add(b.keys, b.entries)
 	return b, again, nil
 }
 

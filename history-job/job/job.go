@@ -79,8 +79,9 @@ type Job struct {
 	metrics *metrics
 	turn    chan struct{} // held by whoever archives, see archive
 	recent  *recent       // nil when nobody asks for the cache's life
-	owned   atomic.Bool   // a generation lasts
-	swept   atomic.Int64  // when the last sweep that is done began, in Unix milliseconds
+	life    life
+	owned   atomic.Bool  // a generation lasts
+	swept   atomic.Int64 // when the last sweep that is done began, in Unix milliseconds
 }
 
 // New checks the configuration.
@@ -96,6 +97,7 @@ func New(cfg Config) (*Job, error) {
 	cfg.SweepEvery = positive(cfg.SweepEvery, 30*time.Second)
 	cfg.SweepAge = positive(cfg.SweepAge, 240*time.Second)
 	cfg.Remember = positive(cfg.Remember, 100_000)
+	cfg.WatchEvery = positive(cfg.WatchEvery, time.Second)
 	cfg.TrimOneIn = positive(cfg.TrimOneIn, 16)
 	cfg.Deadline = positive(cfg.Deadline, 10*time.Second)
 	cfg.Pause = positive(cfg.Pause, 200*time.Millisecond)

@@ -1,65 +1,105 @@
 package job
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/internal/run"
 )
 
-// watch asks the cache every now and then which lives its servers are in, and repairs
-// it after each restart: it may have come back without its last writes, or as a
-// replica that never had them, and what was settled by then nobody else would miss.
+// errLife is why nothing is archived: the cache may be another one than the one that was
+// compared with what this job has archived.
+var errLife = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
+
+// life is the one that the servers of the cache are in, as far as this job knows.
+type life struct {
+	mu       sync.Mutex
+	name     string
+	compared bool // with what this job has archived
+}
+
+func (l *life) set(name string, compared bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.name, l.compared = name, compared
+}
+
+func (l *life) get() (name string, compared bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.name, l.compared
+}
+
+// watch asks the cache every now and then which lives its servers are in, and compares it
+// after each restart with what was archived: it may have come back without its last writes,
+// or as a replica that never had them, and what was settled by then nobody else would miss.
+// Until that is done nothing is archived. What fails is tried again at the next look.
 func (j *Job) watch(ctx context.Context) error {
-	// The life that a job begins with is asked for first: a cache that is lost while the job
-	// compares it with the queue is another one by the end.
-	last := ""
-	err := j.retry(ctx, "life", func(ctx context.Context) (err error) {
-		last, err = j.cfg.Life(ctx)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if err := j.lookBack(ctx); err != nil {
-		return err
-	}
-	since := j.archivedBefore()
-	if err := j.reread(ctx, since); err != nil { // nobody knows what happened before
-		return err
-	}
-	// A sweep of a cache that was emptied, before anybody has noticed, says nothing: what
-	// counts is what was archived when the life was last seen unchanged.
-	begun, repaired := false, true
-	life := func(ctx context.Context) (string, error) {
-		if !begun {
-			begun = true
-			return last, nil
+	t := time.NewTicker(j.cfg.WatchEvery)
+	defer t.Stop()
+	first, done := true, false
+	var since time.Time
+	for {
+		name, err := j.askLife(ctx)
+		if last, _ := j.life.get(); err == nil && name != last {
+			j.life.set(name, false)
+			done = false
 		}
-		name, err := j.life(ctx)
-		if err != nil {
-			return "", err
-		}
-		if repaired = repaired && name == last; repaired {
+		switch {
+		case err != nil:
+		case !done:
+			if first {
+				if err = j.lookBack(ctx); err == nil {
+					since = j.archivedBefore()
+				}
+			}
+			if err == nil {
+				err = j.compare(ctx, name, since)
+			}
+			if done = err == nil; done && !first {
+				j.metrics.repairs.Inc()
+			}
+			first = first && !done
+		default:
+			// A sweep of a cache that was emptied, before anybody has noticed, says nothing:
+			// what counts is what was archived when the life was last seen unchanged.
 			since = j.archivedBefore()
 		}
-		last = name
-		return name, nil
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return run.OnChange(j.cfg.WatchEvery, life, func(ctx context.Context) error {
-		if err := j.repair(ctx); err != nil {
-			return err
-		}
-		if err := j.reread(ctx, since); err != nil {
-			return err
-		}
-		repaired = true
-		j.metrics.repairs.Inc()
+}
+
+// compare brings back to a cache what it has lost: first what this job has archived, and
+// then what the queue has of it.
+func (j *Job) compare(ctx context.Context, name string, since time.Time) error {
+	if err := j.repair(ctx, name); err != nil {
+		return err
+	}
+	j.life.set(name, true)
+	return j.reread(ctx, since)
+}
+
+// sameLife fails with [errLife] unless the cache is still in a life. It is asked after contents were loaded and before they are put: contents of a cache that came
+// back older, and whatever was folded onto them since, must not overwrite what the archive
+// has.
+func (j *Job) sameLife(ctx context.Context, life string) error {
+	if j.cfg.Life == nil {
 		return nil
-	})(ctx)
+	}
+	if name, err := j.askLife(ctx); err != nil || name != life {
+		return errLife
+	}
+	return nil
 }
 
 // archivedBefore returns a time before which everything that was acknowledged is archived,
@@ -94,30 +134,36 @@ func (j *Job) reread(ctx context.Context, since time.Time) error {
 	if j.cfg.Reread == nil {
 		return nil
 	}
-	return j.again(ctx, "reread", func(ctx context.Context) error {
-		return j.cfg.Reread.Reread(ctx, everyBucket(), since, func(ctx context.Context, all []history.Announcement) error {
+	var changed error
+	err := j.again(ctx, "reread", func(ctx context.Context) error {
+		err := j.cfg.Reread.Reread(ctx, everyBucket(), since, func(ctx context.Context, all []history.Announcement) error {
 			contents := slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil })
 			keys, err := j.restored(ctx, contents)
 			if err == nil {
-				err = j.archive(ctx, keys)
+				err = j.archiveOnce(ctx, keys)
 			}
 			return err
 		})
-	})
-}
-
-func (j *Job) life(ctx context.Context) (life string, err error) {
-	err = j.try(ctx, func(ctx context.Context) (err error) {
-		life, err = j.cfg.Life(ctx)
+		if errors.Is(err, errLife) { // nobody but the caller finds out more
+			changed, err = err, nil
+		}
 		return err
 	})
-	return life, err
+	return cmp.Or(err, changed)
+}
+
+func (j *Job) askLife(ctx context.Context) (name string, err error) {
+	err = j.try(ctx, func(ctx context.Context) (err error) {
+		name, err = j.cfg.Life(ctx)
+		return err
+	})
+	return name, err
 }
 
 // repair compares with the archive what the cache holds of the keys that were
 // archived last, and gives back to it what it lacks. Nothing is archived meanwhile:
 // what was read before the restart has been put by then, and is among those keys.
-func (j *Job) repair(ctx context.Context) error {
+func (j *Job) repair(ctx context.Context, life string) error {
 	select {
 	case j.turn <- struct{}{}:
 		defer func() { <-j.turn }()
@@ -127,16 +173,18 @@ func (j *Job) repair(ctx context.Context) error {
 	restored := 0
 	all := j.recent.contents()
 	for part := range slices.Chunk(all, j.cfg.Chunk) {
-		n, err := j.repairPart(ctx, part)
+		n, err := j.repairPart(ctx, life, part)
 		if restored += n; err != nil {
 			return err
 		}
 	}
-	j.cfg.Logger.Info("cache was restarted and is compared with the archive", "compared", len(all), "restored", restored)
+	if len(all) > 0 {
+		j.cfg.Logger.Info("cache was restarted and is compared with the archive", "compared", len(all), "restored", restored)
+	}
 	return nil
 }
 
-func (j *Job) repairPart(ctx context.Context, part []archived) (restored int, err error) {
+func (j *Job) repairPart(ctx context.Context, life string, part []archived) (restored int, err error) {
 	suspects, err := j.suspects(ctx, part)
 	if err != nil || len(suspects) == 0 {
 		return 0, err
@@ -168,7 +216,7 @@ func (j *Job) repairPart(ctx context.Context, part []archived) (restored int, er
 	if err != nil || len(given) == 0 {
 		return 0, err
 	}
-	return len(given), j.chunk(ctx, given) // their marks go as they came
+	return len(given), j.chunk(ctx, life, given) // their marks go as they came
 }
 
 // suspects returns the keys of which the cache does not hold what was archived. One
