@@ -112,23 +112,34 @@ func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed 
 // seam joins what the cache lists and what the archive's row has.
 type seam struct {
 	query history.Query
-	user  history.User // with the clear marks of both
-	row   map[history.Object]*history.Record
+	user  history.User                       // with the clear marks of both
+	row   map[history.Object]*history.Record // without what was listed
+	done  map[history.Object]bool            // what was listed
 	items []history.Item
 }
 
 func newSeam(q history.Query, row history.Row, u history.User) *seam {
-	m := &seam{query: q, user: history.User{Cleared: maps.Clone(row.Cleared)}, row: make(map[history.Object]*history.Record, len(row.Items))}
+	m := &seam{
+		query: q, user: history.User{Cleared: maps.Clone(u.Cleared)},
+		row: make(map[history.Object]*history.Record, len(row.Items)), done: make(map[history.Object]bool),
+	}
 	if m.user.Cleared == nil {
 		m.user.Cleared = make(map[uint32]int64)
 	}
-	for typ, at := range u.Cleared {
+	m.take(row)
+	return m
+}
+
+// take takes a row in, or a later one in its place.
+func (m *seam) take(row history.Row) {
+	for typ, at := range row.Cleared {
 		m.user.Cleared[typ] = max(m.user.Cleared[typ], at)
 	}
 	for _, it := range row.Items {
-		m.row[it.Object] = it.Record
+		if !m.done[it.Object] {
+			m.row[it.Object] = it.Record
+		}
 	}
-	return m
 }
 
 // add takes what readers see of the items, and returns of how many they see anything.
@@ -141,7 +152,8 @@ func (m *seam) add(items []history.Item) int {
 // join takes what the cache has listed, united with the row. The archive may hide some of
 // it: a cache that lost its own marks may have got back records from before them, and of a
 // cold user it knows none. What follows in the cache takes their place, or else the page
-// could end before it. The row is older than that, so that the archive is asked again.
+// could end before it. The row is older than what is listed then: what was archived and left
+// the cache in between is in neither, so that the row is read again.
 func (r *Reader) join(ctx context.Context, uid string, m *seam, listed history.Page) (more bool, err error) {
 	items, full := listed.Items, len(listed.Items)
 	for {
@@ -154,6 +166,11 @@ func (r *Reader) join(ctx context.Context, uid string, m *seam, listed history.P
 		if listed, err = r.cfg.Cache.List(ctx, uid, q); err != nil {
 			return false, err
 		}
+		row, err := r.cfg.Archive.Row(ctx, uid)
+		if err != nil {
+			return false, err
+		}
+		m.take(row)
 		if items, err = r.completed(ctx, uid, listed); err != nil {
 			return false, err
 		}
@@ -169,6 +186,7 @@ func (m *seam) unite(items []history.Item) []history.Item {
 			it.Record = united(it.Record, old)
 		}
 		delete(m.row, it.Object)
+		m.done[it.Object] = true
 		all = append(all, it)
 	}
 	return all

@@ -88,26 +88,46 @@ func (w *warmer) enter(node, uid string) bool {
 
 // serve warms a user, and then those of the same node who had to wait.
 func (w *warmer) serve(ctx context.Context, node, uid string) {
-	defer func() { // also when it panics
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.busy[node]--
+	served := false
+	defer func() {
+		if !served { // it panics
+			w.abandon(node)
+		}
 	}()
 	for more := true; more; uid, more = w.next(node) {
 		w.fly(ctx, uid)
 	}
+	served = true
 }
 
+// next returns a user of the node who had to wait. Where there is none the worker is done
+// with the node, in the same step: whoever comes later finds it so, and does not wait.
 func (w *warmer) next(node string) (uid string, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	waiting := w.backlog[node]
 	if len(waiting) == 0 {
 		delete(w.backlog, node)
+		w.busy[node]--
 		return "", false
 	}
 	w.backlog[node] = waiting[1:]
 	return waiting[0], true
+}
+
+// abandon gives the users who wait for a worker of the node to the others.
+func (w *warmer) abandon(node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy[node]--
+	for _, uid := range w.backlog[node] {
+		select {
+		case w.queue <- uid:
+		default:
+			w.land(uid, fmt.Errorf("warm up: %w: too many users are being warmed", history.ErrUnavailable))
+		}
+	}
+	delete(w.backlog, node)
 }
 
 // want asks for a user to be warmed some time soon.

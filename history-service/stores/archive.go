@@ -117,7 +117,8 @@ func (b *breaker) call(ctx context.Context, uid string, fn func(context.Context)
 		t := time.AfterFunc(retryWithin, func() { cancel(errGivenUp) })
 		defer t.Stop()
 	}
-	defer func() { b.leave(c, err) }() // a panic says nothing of the archive, and ends nothing
+	err = errStalled // until there is an answer: a panic says nothing of the archive, and ends nothing
+	defer func() { b.leave(c, err) }()
 	if err = fn(ctx); err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		err = errGivenUp
 	}

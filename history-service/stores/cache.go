@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -350,13 +351,29 @@ func (n *Nodes) apply(ctx context.Context, writes []history.Write) []history.Out
 	return out
 }
 
-// each calls fn for all parts, side by side.
+// each calls fn for all parts, side by side. It panics when one of them does: here the
+// request is guarded, in a goroutine of its own the process would end.
 func each(parts map[string][]int, fn func(part []int)) {
 	var running sync.WaitGroup
+	var panicked atomic.Pointer[run.PanicError]
 	for _, part := range parts {
-		running.Go(func() { fn(part) })
+		running.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					err, ok := v.(*run.PanicError)
+					if !ok {
+						err = &run.PanicError{Value: v, Stack: debug.Stack()}
+					}
+					panicked.Store(err)
+				}
+			}()
+			fn(part)
+		})
 	}
 	running.Wait()
+	if err := panicked.Load(); err != nil {
+		panic(err)
+	}
 }
 
 // pick returns the elements at the indexes of a part.

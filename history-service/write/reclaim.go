@@ -3,6 +3,7 @@ package write
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -144,11 +145,26 @@ func (d *decided) note(one decision) {
 	d.all = append(d.all[old:], one)
 }
 
-// list returns those that are remembered.
-func (d *decided) list() []decision {
+// list returns what is remembered, of each user the latest pause and, for each type, the
+// latest clear: what came before it says no more.
+func (d *decided) list() (latest []decision) {
+	type subject struct {
+		uid   string
+		typ   uint32
+		clear bool
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.all)
+	seen := make(map[subject]bool, len(d.all))
+	for _, one := range slices.Backward(d.all) {
+		of := subject{one.uid, one.clear.Type, one.clear.Until > 0}
+		if !seen[of] {
+			seen[of] = true
+			latest = append(latest, one)
+		}
+	}
+	slices.Reverse(latest)
+	return latest
 }
 
 // decideAgain brings back what the cache has lost of them. It comes before the records: one
@@ -173,11 +189,27 @@ func (w *Writer) decidePart(ctx context.Context, part []decision) error {
 		if e.Err != nil {
 			return e.Err
 		}
-		if err := part[i].again(ctx, w.cfg.Cache, &e.User); err != nil {
+		if err := w.bringBack(ctx, part[i], &e.User); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// bringBack looks once more where another decision of the user came in between.
+func (w *Writer) bringBack(ctx context.Context, d decision, u *history.User) error {
+	for range read.MaxTries {
+		err := d.again(ctx, w.cfg.Cache, u)
+		if !errors.Is(err, history.ErrConflict) {
+			return err
+		}
+		e := w.cfg.Cache.Load(ctx, []history.Key{history.UserKey(d.uid)})[0]
+		if e.Err != nil {
+			return e.Err
+		}
+		u = &e.User
+	}
+	return fmt.Errorf("others are always first: %w", history.ErrUnavailable)
 }
 
 // again does what the cache lacks.

@@ -312,3 +312,28 @@ func TestClosed(t *testing.T) {
 		}
 	})
 }
+
+// One of three masters is ten minutes ahead, and all answer: it is never believed.
+func TestTimeOfThreeMasters(t *testing.T) {
+	config, nodes := fakeNodes(t, 3)
+	at := time.Unix(1_790_000_000, 0)
+	for _, n := range nodes {
+		n.SetTime(at)
+	}
+	nodes[1].SetTime(at.Add(10 * time.Minute))
+	c := open(t, config)
+	wrong := 0
+	const n = 50
+	for range n {
+		got, err := c.Time(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Sub(at).Abs() > time.Minute {
+			wrong++
+		}
+	}
+	if wrong > 0 {
+		t.Errorf("%d of %d answers are those of the one wrong master of three", wrong, n)
+	}
+}

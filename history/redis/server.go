@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -185,38 +186,52 @@ func (c *Cache) firstBuckets(ctx context.Context) (map[string]history.Bucket, er
 	return first, nil
 }
 
-// Time returns what time it is for the servers, at some moment of the call: in a cluster the
-// median of the clocks of those masters that answer first, more than half of all. So neither
-// a wrong clock nor a silent master matters. It fails with [history.ErrUnavailable].
+// timeGrace is how long the other masters are waited for once more than half of all have
+// told the time.
+const timeGrace = 50 * time.Millisecond
+
+// Time returns what time it is for the servers, at the end of the call: in a cluster the
+// median of the masters' clocks. Of an even number it is the earlier one, so that a clock
+// which is ahead is not believed. More than half of the masters must answer; the others are
+// waited for a little, so that neither a wrong clock nor a silent master matters. It fails
+// with [history.ErrUnavailable].
 func (c *Cache) Time(ctx context.Context) (time.Time, error) {
 	nodes, err := c.masters(ctx)
 	if err != nil {
 		return time.Time{}, unavailable("ask for the time", err)
 	}
 	type answer struct {
-		now time.Time
-		err error
+		ahead time.Duration // of this machine
+		err   error
 	}
 	answers := make(chan answer, len(nodes))
 	for _, node := range nodes {
 		go func() { // ends with the client's timeout, at the latest
 			now, err := node.Time(ctx).Result()
-			answers <- answer{now, err}
+			answers <- answer{time.Until(now), err}
 		}()
 	}
-	var times []time.Time
-	for range nodes {
-		a := <-answers
-		if a.err != nil {
-			err = a.err
-			continue
+	var ahead []time.Duration
+	var enough <-chan time.Time
+	for waiting := len(nodes); waiting > 0; waiting-- {
+		select {
+		case a := <-answers:
+			if err = cmp.Or(a.err, err); a.err != nil {
+				continue
+			}
+			ahead = append(ahead, a.ahead)
+		case <-enough:
+			waiting = 1
 		}
-		if times = append(times, a.now); len(times) > len(nodes)/2 {
-			slices.SortFunc(times, time.Time.Compare)
-			return times[len(times)/2], nil
+		if enough == nil && len(ahead) > len(nodes)/2 {
+			enough = time.After(timeGrace)
 		}
 	}
-	return time.Time{}, unavailable("ask for the time", err)
+	if len(ahead) <= len(nodes)/2 {
+		return time.Time{}, unavailable("ask for the time", err)
+	}
+	slices.Sort(ahead)
+	return time.Now().Add(ahead[(len(ahead)-1)/2]), nil
 }
 
 // masters returns the servers that have buckets. Unlike [Cache.each] it does not ask the

@@ -1,0 +1,51 @@
+package stores
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
+)
+
+type panickingArchive struct{ history.Archive }
+
+func (panickingArchive) Row(context.Context, string) (history.Row, error) { panic("boom") }
+
+// A panic says nothing of the archive: it does not end the stall.
+func TestPanicDoesNotEndAStall(t *testing.T) {
+	b := NewArchive(panickingArchive{}, slog.New(slog.DiscardHandler), nil).(*breaker)
+	b.stalled, b.retried = true, time.Time{}
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = b.Row(t.Context(), "ann")
+	}()
+	if !b.stalled {
+		t.Error("a panic has ended the stall: the archive counts as answering")
+	}
+}
+
+// panickingCache is one whose loads panic, on several nodes.
+type panickingCache struct{ Cache }
+
+func (panickingCache) Load(context.Context, []history.Key) []history.Entry { panic("boom") }
+
+func (panickingCache) Node(b history.Bucket) string { return string('a' + rune(b%3)) }
+
+// A panic in a call to several nodes reaches the goroutine of the request, which is guarded.
+func TestPanicInAPartReachesTheCaller(t *testing.T) {
+	cache := panickingCache{}
+	n := NewNodes(cache, cache, slog.New(slog.DiscardHandler), nil)
+	keys := make([]history.Key, 8)
+	for i := range keys {
+		keys[i] = history.UserKey(string('a' + rune(i)))
+	}
+	defer func() {
+		if p, ok := recover().(*run.PanicError); !ok || p.Value != "boom" {
+			t.Errorf("recovered %v, want the panic of the cache", p)
+		}
+	}()
+	n.Load(t.Context(), keys)
+}
