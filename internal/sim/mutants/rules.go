@@ -21,20 +21,15 @@ const (
 	pause     = "history/pause.go"
 	cache     = "internal/sim/cache.go"
 	archive   = "internal/sim/archive.go"
-	fold      = "history-service/rpc/fold.go"
-	batch     = "history-service/rpc/batch.go"
-	base      = "history-service/rpc/base.go"
-	deletes   = "history-service/rpc/delete.go"
-	enqueue   = "history-service/rpc/enqueue.go"
-	decode    = "history-service/rpc/decode.go"
-	points    = "history-service/rpc/points.go"
-	list      = "history-service/rpc/list.go"
-	warm      = "history-service/rpc/warm.go"
-	reclaim   = "history-service/rpc/reclaim.go"
-	below     = "history-service/rpc/below.go"
+	fold      = "history-service/write/fold.go"
+	write     = "history-service/write/write.go"
+	decide    = "history-service/write/decide.go"
+	reclaim   = "history-service/write/reclaim.go"
+	decode    = "history-service/rpc/apply.go"
+	page      = "history-service/read/page.go"
+	points    = "history-service/read/points.go"
+	warm      = "history-service/read/warm.go"
 	flush     = "history-service/aggregate/flush.go"
-	decided   = "history-service/rpc/decided.go"
-	settings  = "history-service/rpc/settings.go"
 	complete  = "history-service/view/view.go"
 	jobGo     = "history-job/job/job.go"
 	jobPut    = "history-job/job/put.go"
@@ -80,7 +75,7 @@ var mutants = []mutant{
 	{name: "apply-bit", rule: "a write passes whose base was settled meanwhile", edits: []edit{{cache, "current.Revision == w.Base", "history.SameContent(current.Revision, w.Base)"}}},
 	{name: "apply-compare", rule: "a write does not compare", edits: []edit{{cache, "return current != nil && current.Revision == w.Base", "return current != nil"}}},
 	{name: "mark-settled", rule: "no mark after a settled base unless asked for", edits: []edit{{cache, " || w.Base&history.SettledBit != 0", ""}, {fold, "g.base, g.user, g.mark = current.Record, current.User, true", "g.base, g.user = current.Record, current.User"}}},
-	{name: "mark-new", rule: "no mark for a new record unless asked for", edits: []edit{{cache, "w.Mark || w.Base == 0 ||", "w.Mark ||"}, {batch, "if g.held, g.mark = held, !open; ok", "if g.held, g.mark = held, !open && false; ok"}, {fold, "g.base, g.user, g.mark = current.Record, current.User, true", "g.base, g.user = current.Record, current.User"}}},
+	{name: "mark-new", rule: "no mark for a new record unless asked for", edits: []edit{{cache, "w.Mark || w.Base == 0 ||", "w.Mark ||"}, {write, "if g.held, g.mark = held, !open; ok", "if g.held, g.mark = held, !open && false; ok"}, {fold, "g.base, g.user, g.mark = current.Record, current.User, true", "g.base, g.user = current.Record, current.User"}}},
 	{name: "clear-put", rule: "a clear is not applied to a write without a base", equivalent: "what a clear mark covers is hidden from every reader and left out by the job; and a service that reads before it writes sees the mark.", edits: []edit{{cache, "current == nil && w.Record.Version.Time() > a.user.ClearedAt(w.Key.Object.Type) &&", "current == nil &&"}}},
 	{name: "clear-keeps", rule: "a clear leaves the records that it covers", equivalent: "what a clear mark covers is hidden from every reader and left out by the job, also inside of a later record.", edits: []edit{{cache, "\tc.cut(uid)\n\ta.user.Revision", "\ta.user.Revision"}}},
 	{name: "clear-mark", rule: "a clear sets no dirty mark", edits: []edit{{cache, "\ta.user.Revision = history.NewRevision()\n\tc.mark(history.UserKey(uid))\n", "\ta.user.Revision = history.NewRevision()\n"}}},
@@ -108,24 +103,24 @@ var mutants = []mutant{
 
 	// The service.
 	{name: "lost-answer", rule: "a write without an answer is acknowledged", edits: []edit{{fold, "\tdefault:\n\t\tg.fail()\n\t}\n}", "\tdefault:\n\t\tg.written, g.done = w.Record, true\n\t}\n}"}}},
-	{name: "load-failed", rule: "a read without an answer counts as an empty one", equivalent: "the write without a base that follows fails where there is a record, and the conflict brings it.", edits: []edit{{"history-service/rpc/apply.go", "\t\t\tgroups[i].fail()\n\t\t\tcontinue\n", ""}}},
+	{name: "load-failed", rule: "a read without an answer counts as an empty one", equivalent: "the write without a base that follows fails where there is a record, and the conflict brings it.", edits: []edit{{write, "\t\t\tgroups[i].fail()\n\t\t\tcontinue\n", ""}}},
 	{name: "no-refold", rule: "after a conflict what was held is written as it is", edits: []edit{{fold, "g.next = history.Merge(current.Record, g.older)", "g.next = history.Merge(nil, history.Merge(g.older, g.held.Record))"}}},
 	{name: "conflict-forgets", rule: "after a conflict the reports are not folded again", edits: []edit{{fold, "\tg.next = history.Merge(current.Record, g.older)\n\tg.fold()\n", "\tg.next, g.done = history.Merge(current.Record, g.older), true\n"}}},
 	{name: "paused", rule: "a pause is ignored", edits: []edit{{fold, "g.user.Pause.Covers(e.At)", "false"}}},
-	{name: "held-pause", rule: "a hold forgets the pause under which it was written", edits: []edit{{batch, "Pause: g.user.Pause}, g.ended", "Pause: history.Pause{}}, g.ended"}}},
+	{name: "held-pause", rule: "a hold forgets the pause under which it was written", edits: []edit{{write, "Pause: g.user.Pause}, g.ended", "Pause: history.Pause{}}, g.ended"}}},
 	{name: "cleared", rule: "a report from before a clear is acknowledged", edits: []edit{{fold, "if e.At <= cleared {", "if false {"}}},
 	{name: "delete-behind", rule: "a delete by a clock that is behind leaves the record", edits: []edit{{fold, "if g.batch.latest && g.next != nil {", "if false {"}}},
-	{name: "clear-behind", rule: "a clear by a clock that is behind leaves records", edits: []edit{{deletes, "until = max(until, newest)", "_ = newest"}}},
-	{name: "switch-behind", rule: "a switch by a clock that is behind covers what was recorded", equivalent: "what was recorded stays; only a report of it that is sent again is answered as paused.", edits: []edit{{settings, "s.nowMS(), newest)", "s.nowMS(), 0*newest)"}}},
-	{name: "not-queued", rule: "what is acknowledged as queued is not in the queue", edits: []edit{{enqueue, "\tfor _, d := range unsent {\n\t\tgroups[d.Key].fail()\n\t}\n", ""}}},
-	{name: "queued-keys", rule: "the queue has the key alone", edits: []edit{{enqueue, "history.Announcement{Key: g.key, Record: r}", "history.Announcement{Key: g.key}"}}},
+	{name: "clear-behind", rule: "a clear by a clock that is behind leaves records", edits: []edit{{decide, "until = max(until, newest)", "_ = newest"}}},
+	{name: "switch-behind", rule: "a switch by a clock that is behind covers what was recorded", equivalent: "what was recorded stays; only a report of it that is sent again is answered as paused.", edits: []edit{{decide, "w.nowMS(), newest)", "w.nowMS(), 0*newest)"}}},
+	{name: "not-queued", rule: "what is acknowledged as queued is not in the queue", edits: []edit{{write, "\tfor _, d := range unsent {\n\t\tgroups[d.Key].fail()\n\t}\n", ""}}},
+	{name: "queued-keys", rule: "the queue has the key alone", edits: []edit{{write, "history.Announcement{Key: g.key, Record: r}", "history.Announcement{Key: g.key}"}}},
 	{name: "held-whole", rule: "what was held makes a partial record whole", edits: []edit{{fold, "current.User.Complete() && (current.Record == nil || !current.Record.Partial)", "current.User.Complete()"}}},
 	{name: "cold-point", rule: "a point read of a cold user asks the cache alone", edits: []edit{{points, "return !e.User.Warm })", "return false })"}}},
-	{name: "sure", rule: "a page ends at the floor", edits: []edit{{list, "\tcase listed.User.Complete():", "\tcase listed.User.Complete(), listed.User.Warm:"}}},
+	{name: "sure", rule: "a page ends at the floor", edits: []edit{{page, "\tcase listed.User.Complete():", "\tcase listed.User.Complete(), listed.User.Warm:"}}},
 	{name: "warm-floor", rule: "a warm-up that leaves records out says that it is all", edits: []edit{{warm, "w.Floor = max(w.Floor, it.Record.Version+1)", "_ = it"}}},
 	{name: "warm-clears", rule: "a warm-up leaves out the clear marks", edits: []edit{{warm, "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}", "history.Warmth{CutTime: row.CutTime, Pause: row.Pause}"}}},
 	{name: "warm-pause", rule: "a warm-up leaves out the pause", edits: []edit{{warm, "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}", "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime}"}}},
-	{name: "serve-partial", rule: "a read shows a partial record as if it were whole", edits: []edit{{complete, "return r != nil && r.Partial && (!r.Settled() || r.State == 0)", "return r != nil && r.State == 0"}}},
+	{name: "serve-partial", rule: "a read shows a partial record as if it were whole", edits: []edit{{complete, "return r != nil && r.Partial && !r.Settled() || Damaged(r)", "return Damaged(r)"}}},
 
 	// The job.
 	{name: "settle-first", rule: "settle before put", edits: []edit{
@@ -144,21 +139,21 @@ var mutants = []mutant{
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
 		{jobGo, "\t\tkeys, err := j.restored(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, err := j.restored(ctx, d.Keys)\n"},
 	}},
-	{name: "no-reclaim", rule: "a service does not bring back what it holds", edits: []edit{{reclaim, "\t\terr = s.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
-	{name: "no-decisions", rule: "a service does not bring back what was decided", edits: []edit{{reclaim, "if err := s.decideAgain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
-	{name: "no-clears", rule: "a service does not bring back clears", edits: []edit{{decided, "case d.clear.Until > u.ClearedAt(d.clear.Type):", "case d.clear.Until < 0:"}}},
-	{name: "old-pause", rule: "a service brings back an older pause", edits: []edit{{decided, "case d.pause.Changed() > u.Pause.Changed():", "case d.pause.Since > 0:"}}},
+	{name: "no-reclaim", rule: "a service does not bring back what it holds", edits: []edit{{reclaim, "\t\terr = w.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
+	{name: "no-decisions", rule: "a service does not bring back what was decided", edits: []edit{{reclaim, "if err := w.decideAgain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "no-clears", rule: "a service does not bring back clears", edits: []edit{{reclaim, "case d.clear.Until > u.ClearedAt(d.clear.Type):", "case d.clear.Until < 0:"}}},
+	{name: "old-pause", rule: "a service brings back an older pause", edits: []edit{{reclaim, "case d.pause.Changed() > u.Pause.Changed():", "case d.pause.Since > 0:"}}},
 	{name: "announced", rule: "a service forgets what it has announced", edits: []edit{{"internal/sim/process.go", "Retain: 5 * time.Second, ", "Retain: 1, "}}},
 
 	// Rules between the parts.
 	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", equivalent: "the write that it relies on is in the cache, under its mark; the simulated cache is on disk at once.", edits: []edit{{fold, "g.done && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
-	{name: "old-events", rule: "an event from below the floor does not ask the archive", edits: []edit{{base, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
-	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", edits: []edit{{base, "if g.older != nil && g.next.Reset < g.older.Version.Time() {", "if false {"}}},
-	{name: "row-decides", rule: "below the floor the row decides", edits: []edit{{below, "if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
+	{name: "old-events", rule: "an event from below the floor does not ask the archive", edits: []edit{{fold, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
+	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", edits: []edit{{fold, "if g.older != nil && g.next.Reset < g.older.Version.Time() {", "if false {"}}},
+	{name: "row-decides", rule: "below the floor the row decides", edits: []edit{{page, "if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
 	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", edits: []edit{{fold, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
 	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "if err := j.reread(ctx, since); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", edits: []edit{{flush, "\tif !a.confirm(ctx) {\n\t\treturn\n\t}\n\ta.due", "\ta.confirm(ctx)\n\ta.due"}}},
 	{name: "cut-archived", rule: "a content does not come after what the archive hides", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
-	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", edits: []edit{{below, "if !listed.More || len(m.items) >= full {", "if full >= 0 {"}}},
+	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", edits: []edit{{page, "if !listed.More || len(m.items) >= full {", "if full >= 0 {"}}},
 }
