@@ -14,21 +14,36 @@ import (
 // it after each restart: it may have come back without its last writes, or as a
 // replica that never had them, and what was settled by then nobody else would miss.
 func (j *Job) watch(ctx context.Context) error {
+	// The life that a job begins with is asked for first: a cache that is lost while the job
+	// compares it with the queue is another one by the end.
+	last := ""
+	err := j.retry(ctx, "life", func(ctx context.Context) (err error) {
+		last, err = j.cfg.Life(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	if err := j.lookBack(ctx); err != nil {
 		return err
 	}
-	if err := j.reread(ctx, j.archivedBefore()); err != nil { // nobody knows what happened before
+	since := j.archivedBefore()
+	if err := j.reread(ctx, since); err != nil { // nobody knows what happened before
 		return err
 	}
 	// A sweep of a cache that was emptied, before anybody has noticed, says nothing: what
 	// counts is what was archived when the life was last seen unchanged.
-	last, repaired, since := "", true, j.archivedBefore()
+	begun, repaired := false, true
 	life := func(ctx context.Context) (string, error) {
+		if !begun {
+			begun = true
+			return last, nil
+		}
 		name, err := j.life(ctx)
 		if err != nil {
 			return "", err
 		}
-		if repaired = repaired && (last == "" || name == last); repaired {
+		if repaired = repaired && name == last; repaired {
 			since = j.archivedBefore()
 		}
 		last = name

@@ -203,6 +203,37 @@ func TestRereadAtStart(t *testing.T) {
 	})
 }
 
+// TestRereadAtStartOfWhatIsLost loses the cache when a job that starts has just found there what the queue
+// has: the job knows the life that it began with, and reads the queue once more.
+func TestRereadAtStartOfWhatIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		m, cfg := w.mortal()
+		said := completed(1, -5000, "a")
+		w.write(said)
+		queue := &journal{all: []history.Announcement{{Key: object(1), Record: said.Record()}}}
+		cfg.Reread = &once{Rereader: queue, then: func() { m.restart(true) }}
+		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.wait(10 * time.Second)
+		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
+			t.Errorf("archive: got %+v, want what was queued", got)
+		}
+	})
+}
+
+// once has something happen when the queue was read again for the first time.
+type once struct {
+	history.Rereader
+	did  sync.Once
+	then func()
+}
+
+func (o *once) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
+	err := o.Rereader.Reread(ctx, buckets, since, use)
+	o.did.Do(o.then)
+	return err
+}
+
 // TestRestoreFromInsideAPause gives back what was acknowledged before anybody knew of the
 // pause that covers it.
 func TestRestoreFromInsideAPause(t *testing.T) {
