@@ -34,3 +34,23 @@ func TestFirstLife(t *testing.T) {
 		t.Errorf("got %v, want the 10 s that were acknowledged and are held", it)
 	}
 }
+
+// TestFirstLifeOfADecision: so is what a user decided, without any record that is held.
+func TestFirstLifeOfADecision(t *testing.T) {
+	h := newHouse(t)
+	cache := &reborn{h.db.Cache()}
+	s := h.service(t, func(c *rpc.Config) {
+		c.Cache = cache
+		c.Life = func(context.Context) (string, error) { return "b", nil }
+	})
+	if _, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "u"}); err != nil {
+		t.Fatal(err)
+	}
+	cache.Cache = h.older(t).Cache()
+	if err := s.Confirm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.GetSettings(t.Context(), &historyv1.GetSettingsRequest{Uid: "u"}); err != nil || got.Settings.Recording {
+		t.Errorf("got %v, %v; want recording switched off as it was", got, err)
+	}
+}

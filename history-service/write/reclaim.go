@@ -21,13 +21,18 @@ func (w *Writer) Confirm(ctx context.Context) error {
 		return nil
 	}
 	life, err := w.cfg.Life(ctx)
-	if err == nil && life != w.life && (w.life != "" || len(w.cfg.Aggregate.Keys()) > 0) {
+	if err == nil && life != w.life && (w.life != "" || w.remembers()) {
 		err = w.Reclaim(ctx)
 	}
 	if err == nil {
 		w.life = life
 	}
 	return err
+}
+
+// remembers reports whether there is anything that could be brought back.
+func (w *Writer) remembers() bool {
+	return len(w.cfg.Aggregate.Keys()) > 0 || len(w.decided.list()) > 0
 }
 
 // Reclaim compares the records that the service holds with those in the cache, and

@@ -131,10 +131,11 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 	return hb
 }
 
-// importOld adds reports of long ago.
+// importOld adds reports of long ago, or of another player's last minute.
 func (c *client) importOld(d *dice) {
+	unit := [...]int64{100, 100_000}[d.n(2)]
 	for range 1 + d.n(3) {
-		o, at := c.anyObject(d), c.nowMS()-int64(d.n(600))*100_000
+		o, at := c.anyObject(d), c.nowMS()-int64(d.n(600))*unit
 		c.sessions++
 		c.outbox = append(c.outbox, &historyv1.Heartbeat{
 			Uid: c.uid, ObjectId: o.ID, ObjectType: o.Type, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: at,

@@ -57,7 +57,7 @@ func (c *clock) disturb(d *dice, most time.Duration) {
 		c.offset += time.Duration(d.n(600))*time.Millisecond - 300*time.Millisecond
 	case 2:
 		if c.rate(int64(d.n(2000)) - 1000); d.one(3) {
-			c.rate(-990_000) // it crawls: many events of nearly one time
+			c.rate([...]int64{-990_000, -999_000}[d.n(2)]) // it crawls: many events of nearly one time
 		}
 	default:
 		if c.stood.IsZero() {

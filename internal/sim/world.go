@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -70,17 +71,18 @@ type World struct {
 	left      []*member
 	completed []*call
 
-	cold     map[string]bool // users of whom the cache may not know everything, as far as anybody can tell
+	cold     map[string]bool  // users of whom the cache may not know everything, as far as anybody can tell
 	floored  map[string]int64 // users, and when somebody last read that they have a floor
-	snapshot *Cache          // what the cache may go back to
-	jobDied  bool            // since everything was archived
-	went     bool            // the cache went back since
+	snapshot *Cache           // what the cache may go back to
+	jobDied  bool             // since everything was archived
+	went     bool             // the cache went back since
 	pending  []*exchange
 	ghosts   []*ghost
 	calls    int
 	steps    int
 	turns    int  // steps of storms, and times at which nothing could be done
 	rough    int  // how often exchanges go wrong, of ten thousand
+	landing  int  // how often one lands that was given up, of ten thousand
 	calm     bool // nothing goes wrong any more
 	hash     uint64
 	failure  string
@@ -248,9 +250,25 @@ func (w *World) storm() {
 	w.rough = [...]int{0, 200, 800, 2500}[d.n(4)]
 	events := [...]int{0, 20, 100}[d.n(3)]
 	acts := [...]int{1000, 2500, 5000}[d.n(3)]
+	w.landing = [...]int{300, 300, 30}[d.n(3)]
+	if d.one(4) {
+		w.night(d)
+	}
 	w.tracef("storm   exchanges go wrong %d, events come %d, clients act %d times in 10,000", w.rough, events, acts)
 	for end := w.turns + 200 + d.n(1500); w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
 		w.step(acts, events)
+	}
+}
+
+// night is a while in which nobody asks for anything, and the cache forgets some users. It is
+// shorter than services remember what they wrote.
+func (w *World) night(d *dice) {
+	w.pass(3*requestLimit + 100*time.Millisecond)
+	for _, uid := range w.uids {
+		if d.one(2) && w.cache.Expire(uid) {
+			w.cold[uid] = true
+			w.tracef("cache   forgets %s at night", uid)
+		}
 	}
 }
 
@@ -260,7 +278,7 @@ func (w *World) step(acts, events int) {
 	if d, ok := w.src.chance(streamEvent, events); ok {
 		w.event(d)
 	}
-	if d, ok := w.src.chance(streamGhost, 300); ok && len(w.ghosts) > 0 {
+	if d, ok := w.src.chance(streamGhost, w.landing); ok && len(w.ghosts) > 0 {
 		w.landOne(d.n(len(w.ghosts)))
 	}
 	w.revive()
@@ -530,6 +548,7 @@ func (w *World) judge() {
 	begun := w.oracle.now()
 	clear(w.cold)
 	for _, uid := range w.uids {
+		w.judgeUser(uid)
 		for _, obj := range w.objects() {
 			w.judgeKey(history.Key{UID: uid, Object: obj}, begun)
 		}
@@ -561,6 +580,14 @@ func (w *World) empty() {
 	w.allCold()
 	for _, u := range w.oracle.users {
 		u.pause.cold = true
+	}
+}
+
+// judgeUser compares what both stores have of what a user has decided.
+func (w *World) judgeUser(uid string) {
+	k := history.UserKey(uid)
+	if c, a := w.cache.load(k).User, w.archive.get(k).User; c.Warm && (c.Pause != a.Pause || !maps.Equal(c.Cleared, a.Cleared)) {
+		w.fail("at rest, cache and archive differ of what was decided by %s:\n  cache:   %s\n  archive: %s", uid, user(&c), user(&a))
 	}
 }
 

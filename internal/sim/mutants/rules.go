@@ -146,7 +146,7 @@ var mutants = []mutant{
 	{name: "announced", rule: "a service forgets what it has announced", edits: []edit{{"internal/sim/process.go", "Retain: 5 * time.Second, ", "Retain: 1, "}}},
 
 	// Rules between the parts.
-	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", equivalent: "the write that it relies on is in the cache, under its mark; the simulated cache is on disk at once.", edits: []edit{{fold, "g.done && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
+	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", edits: []edit{{fold, "g.done && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
 	{name: "old-events", rule: "an event from below the floor does not ask the archive", edits: []edit{{fold, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
 	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", edits: []edit{{fold, "if g.older != nil && g.next.Reset < g.older.Version.Time() {", "if false {"}}},
 	{name: "row-decides", rule: "below the floor the row decides", edits: []edit{{page, "if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
@@ -156,4 +156,16 @@ var mutants = []mutant{
 	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", edits: []edit{{flush, "\tif !a.confirm(ctx) {\n\t\treturn\n\t}\n\ta.due", "\ta.confirm(ctx)\n\ta.due"}}},
 	{name: "cut-archived", rule: "a content does not come after what the archive hides", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
 	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", edits: []edit{{page, "if !listed.More || len(m.items) >= full {", "if full >= 0 {"}}},
+
+	// More of them.
+	{name: "revision", rule: "a content has the name of the one that it was made from", edits: []edit{{record, "\tm.Revision = NewRevision()\n", "\tif m.Revision &^= SettledBit; m.Revision == 0 {\n\t\tm.Revision = NewRevision()\n\t}\n"}}},
+	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\tif err == nil {\n\t\tw.life = life\n\t}\n", "\tw.life = life\n"}}},
+	{name: "pause-deletes", rule: "a pause has deletes ignored", edits: []edit{{fold, "if e.Kind != history.KindDelete && g.user", "if g.user"}}},
+	{name: "switch-lost", rule: "a switch that lost against another one is acknowledged", edits: []edit{{decide, "!errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, err", "err == nil || errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, nil"}}},
+	{name: "since-floor", rule: "a page since a time before the floor does not ask the archive", edits: []edit{{page, "q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.Floor", "q.Since > 0"}}},
+	{name: "archived-whole", rule: "what a service had from the archive counts as whole", edits: []edit{{fold, "asPartial(g.user.Cut(entries[i].Record, g.key.Object.Type), &history.Entry{User: g.user})", "g.user.Cut(entries[i].Record, g.key.Object.Type)"}}},
+	{name: "job-cell", rule: "what the job completes does not come after what it was made from", edits: []edit{{jobFold, "\tm.Partial = false\n\treturn m", "\tm.Partial, m.CellTime = false, e.Record.CellTime\n\treturn m"}}},
+	{name: "base-late", rule: "after a conflict the archive is not asked", edits: []edit{{write, "\t\tw.base(ctx, late)\n", "\t\t_ = late\n"}}},
+	{name: "reclaim-blind", rule: "what is held of a record that is gone is brought back without the archive's part", edits: []edit{{reclaim, "_ = w.archived(ctx, based(b.groups))", "_ = based(b.groups)"}}},
+	{name: "warm-below", rule: "a warm-up brings what was trimmed before", edits: []edit{{cache, "if it.Record.Version < trimmed || it", "if it"}}},
 }
