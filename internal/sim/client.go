@@ -63,6 +63,10 @@ func (c *client) act(d *dice) {
 		c.clear(d)
 	case n < 72:
 		c.pause(d)
+	case n < 80 && c.w.deciding && d.one(3):
+		c.clear(d)
+	case n < 80 && c.w.deciding:
+		c.pause(d)
 	case n < 88:
 		c.points(d)
 	case n < 96:
@@ -183,6 +187,12 @@ func (c *client) answered(s *submission, statuses []historyv1.Status, items []*h
 }
 
 func (c *client) remove(d *dice) {
+	if d.one(8) { // all of them
+		for _, o := range c.w.objects() {
+			c.w.remove(c, o, &historyv1.DeleteRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: o.ID, Type: o.Type}}})
+		}
+		return
+	}
 	o := c.anyObject(d)
 	req := &historyv1.DeleteRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: o.ID, Type: o.Type}}}
 	if d.one(4) {

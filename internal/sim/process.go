@@ -56,7 +56,7 @@ func (c *clock) disturb(d *dice, most time.Duration) {
 	case 1:
 		c.offset += time.Duration(d.n(600))*time.Millisecond - 300*time.Millisecond
 	case 2:
-		if c.rate(int64(d.n(2000)) - 1000); d.one(3) {
+		if c.rate(int64(d.n(2000)) - 1000); d.one(2) {
 			c.rate([...]int64{-990_000, -999_000}[d.n(2)]) // it crawls: many events of nearly one time
 		}
 	default:

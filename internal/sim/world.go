@@ -25,7 +25,7 @@ type Config struct {
 	Steps int // how many to make at most (default 10,000)
 	// How many of each there are (defaults 2, 2, 2, 3, 6, 6).
 	Services, Jobs, Edges, Users, Clients, Objects int
-	// Keep is how many records of a user the cache keeps (default 3 with an even seed, otherwise 100).
+	// Keep is how many records of a user the cache keeps (default 1 or 3 with an even seed, otherwise 100).
 	Keep int
 	// Trace is told what happens, in words; nil for nobody.
 	Trace io.Writer
@@ -37,7 +37,7 @@ func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		v   *int
 		def int
-	}{{&c.Steps, 10_000}, {&c.Services, 2}, {&c.Jobs, 2}, {&c.Edges, 2}, {&c.Users, 3}, {&c.Clients, 6}, {&c.Objects, 6}, {&c.Keep, 3 + 97*int(c.Seed%2)}} {
+	}{{&c.Steps, 10_000}, {&c.Services, 2}, {&c.Jobs, 2}, {&c.Edges, 2}, {&c.Users, 3}, {&c.Clients, 6}, {&c.Objects, 6}, {&c.Keep, [...]int{3, 100, 1, 100}[c.Seed%4]}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}
@@ -84,6 +84,7 @@ type World struct {
 	rough    int  // how often exchanges go wrong, of ten thousand
 	landing  int  // how often one lands that was given up, of ten thousand
 	calm     bool // nothing goes wrong any more
+	deciding bool // clients clear their histories, and switch recording, again and again
 	hash     uint64
 	failure  string
 }
@@ -251,6 +252,7 @@ func (w *World) storm() {
 	events := [...]int{0, 20, 100}[d.n(3)]
 	acts := [...]int{1000, 2500, 5000}[d.n(3)]
 	w.landing = [...]int{300, 300, 30}[d.n(3)]
+	w.deciding = d.one(4)
 	if d.one(4) {
 		w.night(d)
 	}

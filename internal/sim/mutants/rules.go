@@ -152,13 +152,12 @@ var mutants = []mutant{
 	{name: "row-decides", rule: "below the floor the row decides", edits: []edit{{page, "if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
 	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", edits: []edit{{fold, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
-	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "if err := j.reread(ctx, since); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "\t\tif err := j.reread(ctx, since); err != nil {\n\t\t\treturn err\n\t\t}\n\t\trepaired = true", "\t\trepaired = true"}}},
 	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", edits: []edit{{flush, "\tif !a.confirm(ctx) {\n\t\treturn\n\t}\n\ta.due", "\ta.confirm(ctx)\n\ta.due"}}},
 	{name: "cut-archived", rule: "a content does not come after what the archive hides", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
 	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", edits: []edit{{page, "if !listed.More || len(m.items) >= full {", "if full >= 0 {"}}},
 
 	// More of them.
-	{name: "revision", rule: "a content has the name of the one that it was made from", edits: []edit{{record, "\tm.Revision = NewRevision()\n", "\tif m.Revision &^= SettledBit; m.Revision == 0 {\n\t\tm.Revision = NewRevision()\n\t}\n"}}},
 	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\tif err == nil {\n\t\tw.life = life\n\t}\n", "\tw.life = life\n"}}},
 	{name: "pause-deletes", rule: "a pause has deletes ignored", edits: []edit{{fold, "if e.Kind != history.KindDelete && g.user", "if g.user"}}},
 	{name: "switch-lost", rule: "a switch that lost against another one is acknowledged", edits: []edit{{decide, "!errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, err", "err == nil || errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, nil"}}},
