@@ -21,21 +21,26 @@ func main() {
 	steps := flag.Int("steps", 1_000_000, "steps until a mutant counts as a survivor")
 	workers := flag.Int("workers", 2, "mutants at once")
 	only := flag.String("only", "", "a regular expression for the names of mutants; all without")
+	known := flag.String("known", "", "a file of what an earlier run of the same code has printed: those mutants are not run again")
 	out := flag.String("out", "", "where the table goes; only printed without")
 	flag.Parse()
-	if err := run(*steps, *workers, *only, *out); err != nil {
+	if err := run(*steps, *workers, *only, *known, *out); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(steps, workers int, only, out string) error {
+func run(steps, workers int, only, known, out string) error {
 	wanted, err := regexp.Compile("^(" + only + ")$")
 	if err != nil {
 		return err
 	}
 	if only == "" {
 		wanted = regexp.MustCompile("")
+	}
+	before, err := printed(known)
+	if err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -48,6 +53,10 @@ func run(steps, workers int, only, out string) error {
 	for i, m := range mutants {
 		if !wanted.MatchString(m.name) {
 			results[i].skipped = true
+			continue
+		}
+		if r, ok := before[m.name]; ok {
+			results[i] = r
 			continue
 		}
 		free <- struct{}{}
@@ -79,6 +88,26 @@ func (r result) line(m mutant) string {
 		return fmt.Sprintf("%-18s seed %d, %d steps: %s", m.name, r.seed, r.steps, r.wrong)
 	}
 	return fmt.Sprintf("%-18s survived", m.name)
+}
+
+var line = regexp.MustCompile(`(?m)^([a-z-]+) +(?:survived|seed (\d+), (\d+) steps: (.*))$`)
+
+// printed reads the lines of an earlier run, none without a file.
+func printed(file string) (map[string]result, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file) //nolint:gosec // the caller's own
+	if err != nil {
+		return nil, err
+	}
+	results := make(map[string]result)
+	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
+		seed, _ := strconv.Atoi(m[2])
+		steps, _ := strconv.Atoi(m[3])
+		results[m[1]] = result{seed: seed, steps: steps, wrong: m[4]}
+	}
+	return results, nil
 }
 
 // try builds a mutant and runs it.

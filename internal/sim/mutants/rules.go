@@ -166,5 +166,4 @@ var mutants = []mutant{
 	{name: "job-cell", rule: "what the job completes does not come after what it was made from", edits: []edit{{jobFold, "\tm.Partial = false\n\treturn m", "\tm.Partial, m.CellTime = false, e.Record.CellTime\n\treturn m"}}},
 	{name: "base-late", rule: "after a conflict the archive is not asked", edits: []edit{{write, "\t\tw.base(ctx, late)\n", "\t\t_ = late\n"}}},
 	{name: "reclaim-blind", rule: "what is held of a record that is gone is brought back without the archive's part", edits: []edit{{reclaim, "_ = w.archived(ctx, based(b.groups))", "_ = based(b.groups)"}}},
-	{name: "warm-below", rule: "a warm-up brings what was trimmed before", edits: []edit{{cache, "if it.Record.Version < trimmed || it", "if it"}}},
 }
