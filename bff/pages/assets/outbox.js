@@ -321,7 +321,7 @@ export class Outbox {
 
   /** The record is what this device has left. @param {Item} item @param {any} record @param {{live: boolean, doubt: number}} sent */
   #goesOn(item, record, sent) {
-    const before = [item.beat.if_match, this.#known.get(item.object)];
+    const before = [item.beat.if_match ?? nothing, this.#known.get(item.object)];
     const last = viewing(record);
     this.#renew(record.etag, (other) => other.object === item.object && (other.viewing === last || before.includes(other.beat.if_match)));
     this.#known.set(item.object, record.etag);
@@ -335,8 +335,7 @@ export class Outbox {
     const { record } = result;
     if (own || !record) { // an answer was lost, or there is nothing else to go to
       this.#renew(record?.etag, (other) => other.object === item.object && (!record || other.viewing === item.viewing));
-      if (record) this.#known.set(item.object, record.etag);
-      else this.#known.delete(item.object);
+      this.#known.set(item.object, record?.etag ?? nothing);
       return [];
     }
     const mates = this.#items.filter(({ viewing, beat }) => viewing === item.viewing && beat.if_match && beat.if_match !== record.etag);

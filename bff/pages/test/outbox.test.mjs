@@ -363,7 +363,32 @@ test('a conflict with oneself renews, one with nothing takes the guard away', ()
   assert.deepEqual(answer(later, () => ({ status: 'conflict' })), []);
   assert.deepEqual(guards(waiting(later)), [undefined, undefined]);
   later.report(beat(3));
-  assert.deepEqual(guards(waiting(later)), [undefined, undefined, undefined], 'nothing is known any more');
+  assert.deepEqual(guards(waiting(later)), [undefined, undefined, none], 'it goes on from no record');
+});
+
+test('what comes after a record was removed is not overwritten', () => {
+  const box = doubtful();
+  box.report(beat(1));
+  answer(box, () => ({ status: 'conflict' }));
+  answer(box, () => ({ status: 'stale', record: elsewhere(2, 'x') }), 1e6);
+  assert.equal(box.length, 0);
+  box.report(beat(3));
+  assert.deepEqual(guards(waiting(box)), [none]);
+});
+
+test('what goes on from a first report that was put back goes on from its record', () => {
+  const box = outbox({ open: false });
+  for (const n of [1, 2]) box.report(beat(n));
+  connect(box);
+  for (let tries = 0; tries < 3; tries++) {
+    box.next(1e6 * tries);
+    box.failed(1e6 * tries);
+  }
+  box.report(beat(3, { session: 's2' }));
+  assert.deepEqual(places(waiting(box)), [2, 1, 3]);
+  answer(box, () => ({ status: 'conflict', record: elsewhere(0, 'x') }), 1e7);
+  answer(box, (one) => stored(one, 'y'), 1e7);
+  assert.deepEqual(guards(waiting(box)), ['y']);
 });
 
 test('another device of the same session is not oneself', () => {
