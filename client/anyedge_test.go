@@ -30,7 +30,9 @@ type anyEdge struct {
 	mu         sync.Mutex
 	fates      []fate
 	handshakes []int
-	open       time.Time // from when on WebSockets get through
+	open       time.Time     // from when on WebSockets get through
+	telling    time.Duration // from a connection until the player is told of others
+	again      time.Duration // from each resync to the next
 	watchers   int
 	busy       []*historyv1.Heartbeat       // are about to be answered
 	statuses   map[int64][]historyv1.Status // by position, as do all
@@ -57,7 +59,7 @@ type snapshot struct {
 
 func newAnyEdge(p *player, s script) *anyEdge {
 	return &anyEdge{
-		door: memnet.Listen(), player: p, fates: s.fates, handshakes: s.handshakes, open: time.Now().Add(s.blocked),
+		door: memnet.Listen(), player: p, fates: s.fates, handshakes: s.handshakes, open: time.Now().Add(s.blocked), telling: s.telling, again: s.again,
 		statuses: make(map[int64][]historyv1.Status), blamed: make(map[int64]bool), times: make(map[int64][]time.Time),
 		records: make(map[string]*filed), snapshots: make(map[uint64]snapshot), gone: make(map[string]time.Time),
 	}
@@ -109,16 +111,57 @@ func (e *anyEdge) watch(n int) {
 	e.watchers += n
 }
 
+// tellLater says resync after a while, from when on the player is told of others. What it
+// returns ends that.
+func (e *anyEdge) tellLater(conn *websocket.Conn) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if pass(ctx, e.telling) && e.resync(conn) == nil {
+			e.watch(1)
+			defer e.watch(-1)
+			for pass(ctx, e.again) && e.resync(conn) == nil {
+			}
+			<-ctx.Done()
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// pass waits for so long, unless ctx is done before.
+func pass(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// resync tells the player that it may have missed something.
+func (e *anyEdge) resync(conn *websocket.Conn) error {
+	text, err := proto.Marshal(&historyv1.StreamResponse{Push: &historyv1.Change{Resync: true}})
+	if err != nil {
+		return err
+	}
+	e.player.loseSight()
+	return conn.Write(context.Background(), websocket.MessageBinary, text)
+}
+
 // serve deals with the messages of a connection until it ends.
 func (e *anyEdge) serve(conn *websocket.Conn, push bool) {
 	conn.SetReadLimit(128 << 10)
+	stop := func() {}
 	if push {
-		e.watch(1)
+		stop = e.tellLater(conn)
 	}
 	end := sync.OnceFunc(func() {
-		if push {
-			e.watch(-1)
-		}
+		stop()
+		e.expect(nil)
 		e.player.loseSight()
 	})
 	defer end()
@@ -324,7 +367,6 @@ func (e *anyEdge) take(req *historyv1.StreamRequest, unavailable bool) *historyv
 			resp.Records = append(resp.Records, &historyv1.Item{})
 			if resp.Statuses[i] == historyv1.Status_STATUS_CONFLICT {
 				e.gone[h.ObjectId] = time.Now()
-				delete(e.player.sight, h.ObjectId)
 			}
 		}
 	}

@@ -172,9 +172,9 @@ const maxHeartbeat = 4 << 10
 // report of the same viewing makes superfluous, or else the oldest report.
 //
 // A report is guarded when others may have changed the record since the device last knew
-// it: after a lost connection or a sleep, until an answer; after a conflict, until the
-// record is seen; and always where the device is not told of others, without Changed or by
-// requests. A guarded report is not stored over a record that is not the known one; it is
+// it: after a lost connection, a resync or a sleep, until the answer to a report that is
+// sent later; after a conflict, until the record is seen; and always where the device is
+// not told of others, without Changed or by requests. A guarded report is not stored over a record that is not the known one; it is
 // answered with a conflict.
 func (c *Client) Report(h *historyv1.Heartbeat) error {
 	h = proto.CloneOf(h)

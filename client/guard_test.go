@@ -21,6 +21,7 @@ type shelf struct {
 	record *historyv1.Item // nil where there is none
 	reqs   []*historyv1.ApplyRequest
 	lost   func() // is called when the next message is stored
+	failed bool   // whether the next message finds the store unavailable
 	delay  time.Duration
 	today  uint32
 	met    bool // whether the user was seen today
@@ -30,6 +31,10 @@ func (s *shelf) apply(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reqs = append(s.reqs, req)
+	if s.failed {
+		s.failed = false
+		return &historyv1.ApplyResponse{Statuses: all(req.Heartbeats, historyv1.Status_STATUS_UNAVAILABLE)}
+	}
 	resp := &historyv1.ApplyResponse{}
 	var granted maker // whose viewing knew the record
 	for _, h := range req.Heartbeats {
@@ -85,12 +90,17 @@ func (s *shelf) put(h *historyv1.Heartbeat, granted *maker) historyv1.Status {
 func (s *shelf) other(position int64) *historyv1.Item { return s.another("there", position) }
 
 func (s *shelf) another(session string, position int64) *historyv1.Item {
-	var none maker
 	time.Sleep(time.Millisecond) // of the bubble
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.put(&historyv1.Heartbeat{ObjectId: "film", ObjectType: 1, Session: session, Device: "tv", PositionMs: position, EventTimeMs: time.Now().UnixMilli()}, &none)
+	s.elsewhere(session, position)
 	return s.record
+}
+
+// elsewhere stores what another device reports. The caller holds the lock.
+func (s *shelf) elsewhere(session string, position int64) {
+	var none maker
+	s.put(&historyv1.Heartbeat{ObjectId: "film", ObjectType: 1, Session: session, Device: "tv", PositionMs: position, EventTimeMs: time.Now().UnixMilli()}, &none)
 }
 
 // film is a report of the player's own session. Each is later than the one before.
@@ -198,6 +208,15 @@ func TestGuards(t *testing.T) {
 			w.shelf.record = nil
 			w.away(false)
 		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
+		{"the record was removed, and somebody came after that", func(w *world) {
+			w.away(true)
+			w.film("here", 2)
+			w.shelf.record = nil
+			w.shelf.lost = func() { w.shelf.elsewhere("there", 3000) }
+			w.away(false)
+			w.flush(time.Minute)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 STALE", "3 CONFLICT"}, 3000},
 		{"a guard of the caller's holds for what follows", func(w *world) {
 			w.guard("here", 2, w.shelf.other(3000).Etag+1)
 			w.film("here", 3)
@@ -264,12 +283,15 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 		}, []string{"1 STORED", "2 STORED"}, 2},
 		{"there again, and nobody was meanwhile", func(w *world) {
 			w.away(true)
-			w.film("here", 2)
+			w.film("here", 2) // is sent before the edge tells of others
 			w.away(false)
 			w.flush(time.Minute)
-			w.shelf.other(3000)
+			synctest.Wait() // for the edge to do so
 			w.film("here", 3)
-		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
+			w.flush(time.Minute)
+			w.shelf.other(3000)
+			w.film("here", 4)
+		}, []string{"1 STORED", "2 STORED", "3 STORED", "4 STORED"}, 4},
 		{"there again, and somebody was before it asked", func(w *world) {
 			w.away(true)
 			w.away(false)
@@ -277,12 +299,38 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			w.shelf.other(3000)
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
+		{"there again, and somebody was before the edge told of others", func(w *world) {
+			w.telling = 10 * time.Second
+			w.away(true)
+			w.away(false)
+			time.Sleep(8 * time.Second) // of the bubble, to connect
+			w.film("here", 2)
+			w.flush(time.Second)
+			w.shelf.other(3000)
+			time.Sleep(time.Minute) // of the bubble
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 STORED", "3 CONFLICT"}, 3000},
+		{"there, but the edge has lost sight", func(w *world) {
+			w.shelf.other(3000)
+			w.tell(&historyv1.Change{Resync: true})
+			synctest.Wait()
+			w.film("here", 2)
+		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
+		{"there, the edge has lost sight, and nobody was meanwhile", func(w *world) {
+			w.tell(&historyv1.Change{Resync: true})
+			synctest.Wait()
+			w.film("here", 2)
+			w.flush(time.Minute)
+			w.shelf.other(3000)
+			w.film("here", 3)
+		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
 		{"the user decides there", func(w *world) {
 			w.away(true)
 			w.shelf.other(3000)
 			w.film("here", 2)
 			w.away(false)
 			w.flush(time.Minute)
+			synctest.Wait() // for the edge to tell of others
 			w.client.Seen(w.shelf.record)
 			w.shelf.other(4000)
 			w.film("here", 3)
@@ -417,6 +465,24 @@ func TestAConflictWithOneself(t *testing.T) {
 		if len(w.answers) != 251 || w.shelf.record.PositionMs != 251 {
 			w.Errorf("the record is at %d after %d answers", w.shelf.record.PositionMs, len(w.answers))
 		}
+		_ = stop()
+	})
+}
+
+// A report that goes on from the first one goes on from its record, also when the first one
+// was put back and another report was in conflict meanwhile.
+func TestTheFirstReportIsPutBack(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		w.shelf = &shelf{delay: 5 * time.Second, failed: true}
+		w.shelf.other(3000)
+		w.film("here", 1)
+		w.film("here", 2)
+		w.told = func(a client.Answer) { w.told = nil; w.client.Seen(a.Record) }
+		stop := w.run()
+		time.Sleep(7 * time.Second) // of the bubble: the first one was put back
+		w.film("again", 3)
+		w.flush(time.Minute)
+		w.finds([]string{"2 CONFLICT", "1 STORED", "3 STORED"}, 3)
 		_ = stop()
 	})
 }

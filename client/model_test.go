@@ -44,6 +44,8 @@ type script struct {
 	rate       int // of the link, bytes a second
 	queue      int
 	watching   bool
+	telling    time.Duration // from a connection until the player is told of others
+	again      time.Duration // from each resync to the next
 	blocked    time.Duration // a proxy lets no WebSocket through for so long
 	steps      []step
 	fates      []fate
@@ -86,6 +88,8 @@ var (
 			rate:       rapid.SampledFrom([]int{1 << 10, 4 << 10, 1 << 20}).Draw(t, "rate"),
 			queue:      rapid.SampledFrom([]int{1000, 200}).Draw(t, "queue"),
 			watching:   rapid.Bool().Draw(t, "watching"),
+			telling:    time.Duration(rapid.SampledFrom([]int{0, 2, 30}).Draw(t, "telling")) * time.Second,
+			again:      time.Duration(rapid.SampledFrom([]int{5, 50, 3600}).Draw(t, "again")) * time.Second,
 			blocked:    time.Duration(rapid.SampledFrom([]int{0, 0, 30}).Draw(t, "blocked")) * time.Minute,
 			steps:      rapid.SliceOfN(steps, 1, 12).Draw(t, "steps"),
 			fates:      rapid.SliceOfN(fates, 0, 12).Draw(t, "fates"),
@@ -191,16 +195,19 @@ func (p *player) step(t *testing.T, s step) {
 	switch s.what {
 	case "cut":
 		p.edge.door.Cut()
+		p.edge.expect(nil)
 		p.loseSight()
 		synctest.Wait()
 	case "restart":
 		p.stop()
+		p.edge.expect(nil)
 		p.loseSight()
 		p.start(t)
 	case "clock":
 		p.ahead.Add(int64(s.n) * int64(time.Second))
 	case "sleep":
 		p.sleeps.Add(1)
+		p.edge.expect(nil)
 		p.loseSight()
 	case "other", "removed":
 		p.edge.other(s.kind, s.what == "removed", []string{"there", "here 0"}[s.n])
@@ -261,9 +268,9 @@ func (p *player) blind(object string) time.Time {
 	return s.lost
 }
 
-// loseSight is told that a connection ended, or that the device slept.
+// loseSight is told that a connection ended, that the edge says resync, or that the device
+// slept.
 func (p *player) loseSight() {
-	p.edge.expect(nil)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.sight {
@@ -308,7 +315,7 @@ func (p *player) regain(object string, record *historyv1.Item) {
 	answered, sleeps := p.edge.answered(record)
 	switch {
 	case s == nil || sleeps < s.sleep:
-	case p.edge.watched():
+	case p.edge.watched() && !answered.Before(s.lost):
 		s.lost = time.Time{}
 	case answered.After(s.lost):
 		s.lost = answered

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -89,7 +90,7 @@ type outbox struct {
 	room    int // bytes of a message
 	ceiling int // what room grows to
 
-	watching bool // the device is told of what happens elsewhere
+	watching bool // the edge has begun to tell what happens elsewhere
 	lost     int  // how often it lost sight of that
 	known    map[object]*known
 	notes    uint64
@@ -230,7 +231,7 @@ func (o *outbox) done(it *item, a Answer) bool {
 	case a.Status != historyv1.Status_STATUS_CONFLICT || it.guard == 0:
 		return true
 	case a.Record == nil:
-		delete(o.known, it.object())
+		o.note(it.object(), noRecord, o.lost)
 		o.renew(it.object(), 0, func(*item) bool { return true })
 		return false
 	case own:
@@ -254,8 +255,9 @@ func (o *outbox) follow(it *item, etag uint64) {
 	if before := o.known[obj]; before != nil {
 		k = *before
 	}
+	from := cmp.Or(it.guard, noRecord)
 	o.renew(obj, etag, func(other *item) bool {
-		return other.viewing() == it.viewing() || other.IfMatch == k.etag || other.IfMatch == it.guard
+		return other.viewing() == it.viewing() || other.IfMatch == k.etag || other.IfMatch == from
 	})
 	switch {
 	case !o.watching:
@@ -320,10 +322,14 @@ func (o *outbox) fail() {
 	}
 }
 
-// opened and closed are told of the connection, and whether the device is told on it of
-// what happens elsewhere.
-func (o *outbox) opened(watching bool) { o.watching = watching }
+// resync is told that from now on the device learns on its connection what happens
+// elsewhere. What happened before it may have missed.
+func (o *outbox) resync() {
+	o.watching = true
+	o.loseSight()
+}
 
+// closed is told that the connection ended.
 func (o *outbox) closed() {
 	o.watching, o.sent = false, 0
 	o.loseSight()

@@ -37,7 +37,7 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 		}
 	}
 	c.cfg.Logger.Info("no WebSocket", "err", why)
-	c.opened(false)
+	c.cfg.Logger.Info("connected, by requests")
 	err = c.send(life, p)
 	c.closed(err)
 	return p.heard, err

@@ -19,7 +19,10 @@ func (w *world) Watch(_ string, id uint64, tell func(*historyv1.Change)) {
 		w.tells = make(map[uint64]func(*historyv1.Change))
 	}
 	w.tells[id] = tell
-	go tell(&historyv1.Change{Resync: true})
+	go func(after time.Duration) {
+		time.Sleep(after) // of the bubble
+		tell(&historyv1.Change{Resync: true})
+	}(w.telling)
 }
 
 // Unwatch implements [ws.Changes].
@@ -31,10 +34,14 @@ func (w *world) Unwatch(_ string, id uint64) {
 
 // change has all connections told that an object is gone.
 func (w *world) change(id string) {
+	w.tell(&historyv1.Change{Removed: []*historyv1.Object{{Id: id, Type: 1}}})
+}
+
+func (w *world) tell(c *historyv1.Change) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, tell := range w.tells {
-		tell(&historyv1.Change{Removed: []*historyv1.Object{{Id: id, Type: 1}}})
+		tell(c)
 	}
 }
 

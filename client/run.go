@@ -344,14 +344,6 @@ func (c *Client) today(days []*historyv1.DaySeen) {
 	}
 }
 
-// opened is told of a connection, and whether it tells of what others do.
-func (c *Client) opened(watching bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.outbox.opened(watching)
-	c.cfg.Logger.Info("connected")
-}
-
 // closed is told why a connection ended.
 func (c *Client) closed(err error) {
 	bye := websocket.CloseStatus(err)

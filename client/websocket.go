@@ -41,7 +41,7 @@ func (c *Client) overWebSocket(ctx context.Context, token string) (heard int, er
 	if err := s.dial(ctx, token); err != nil {
 		return nobody, err
 	}
-	c.opened(c.cfg.Changed != nil)
+	c.cfg.Logger.Info("connected")
 	ended := make(chan error, 1)
 	go func() {
 		err := s.read(life)
@@ -146,12 +146,17 @@ func (s *stream) read(life context.Context) error {
 	}
 }
 
-// changed tells of a change. The first one of a connection says nothing but that the edge
-// is there.
+// changed tells of a change. The first one of a connection is a resync, which says nothing
+// but that the edge is there and tells from now on.
 func (s *stream) changed(c *historyv1.Change) {
 	s.alive(somebody)
 	if len(c.Items)+len(c.Removed) > 0 {
 		s.alive(news)
+	}
+	if c.Resync {
+		s.mu.Lock()
+		s.outbox.resync()
+		s.mu.Unlock()
 	}
 	if s.cfg.Changed != nil {
 		s.cfg.Changed(c)

@@ -46,6 +46,7 @@ type world struct {
 	answers  []client.Answer
 	told     func(client.Answer) // is called for the next answer, nil for none
 	tells    map[uint64]func(*historyv1.Change)
+	telling  time.Duration // from a connection until nothing is missed on it
 }
 
 func bubble(t *testing.T, cfg client.Config, fn func(*world)) {
