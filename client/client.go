@@ -8,14 +8,18 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -45,6 +49,10 @@ type Config struct {
 	// Day, when set, is told what day it is for the user, as 20261121, whenever that is
 	// another one than before, and whether the user is seen for the first time on it.
 	Day func(*historyv1.DaySeen)
+	// Device names the device in reports that do not: at most 128 bytes of UTF-8 (default a
+	// random name, another one for each client). Clients with one name pass for one
+	// device, and what one of them does is no conflict for another.
+	Device string
 	// Zone is the user's time zone: of the IANA database, such as Europe/Berlin, or an
 	// offset, such as +02:00 (default the device's offset).
 	Zone string
@@ -70,7 +78,7 @@ type Config struct {
 
 // Answer is what became of a heartbeat.
 type Answer struct {
-	// Heartbeat is what was reported. It has an IfMatch if it was guarded.
+	// Heartbeat is what was reported, with a device. It has an IfMatch if it was guarded.
 	Heartbeat *historyv1.Heartbeat
 	// Status is the edge's, and never unavailable: those are sent again. It is stale also
 	// for a progress that gave its place in a full queue to a later report of the same
@@ -117,6 +125,9 @@ func New(cfg Config) (*Client, error) {
 	if len(cfg.Zone) > maxZone || strings.Trim(cfg.Zone, zoneLetters) != "" {
 		return nil, fmt.Errorf("client: zone %.64q: want one such as Europe/Berlin, or an offset such as +02:00", cfg.Zone)
 	}
+	if len(cfg.Device) > maxDevice || !utf8.ValidString(cfg.Device) {
+		return nil, fmt.Errorf("client: device %.64q: want at most %d bytes of UTF-8", cfg.Device, maxDevice)
+	}
 	cfg.defaults()
 	c := &Client{cfg: cfg, wake: make(chan struct{}, 1), empty: make(chan struct{})}
 	close(c.empty)
@@ -124,9 +135,10 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// What the edge takes for a time zone.
+// What the edge takes for a device and for a time zone.
 const (
-	maxZone     = 64 // bytes
+	maxDevice   = 128 // bytes
+	maxZone     = 64  // bytes
 	zoneLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/+-:"
 )
 
@@ -145,6 +157,9 @@ func (cfg *Config) defaults() {
 	}
 	if cfg.HTTP == nil {
 		cfg.HTTP = http.DefaultClient
+	}
+	if cfg.Device == "" {
+		cfg.Device = "device-" + strconv.FormatUint(rand.Uint64(), 36)
 	}
 	if cfg.Queue == 0 {
 		cfg.Queue = 1000
@@ -179,6 +194,7 @@ const maxHeartbeat = 4 << 10
 func (c *Client) Report(h *historyv1.Heartbeat) error {
 	h = proto.CloneOf(h)
 	h.Uid, h.SentAtMs, h.Origin, h.Day = "", 0, 0, nil
+	h.Device = cmp.Or(h.Device, c.cfg.Device)
 	for key, text := range h.Meta {
 		h.Meta[key] = strings.ToValidUTF8(text, "\uFFFD")
 	}

@@ -25,6 +25,38 @@ func TestNewNeedsItsParts(t *testing.T) {
 	}
 }
 
+// Clients that do not say which device they are on pass for different ones.
+func TestDevices(t *testing.T) {
+	var names []string
+	for _, cfg := range []client.Config{{}, {}, {Device: "tv"}} {
+		bubble(t, cfg, func(w *world) {
+			stop := w.run()
+			w.report("1", "2")
+			named := beat("3")
+			named.Device = "phone"
+			_ = w.client.Report(named) // never fails
+			w.flush(time.Second)
+			if w.stored[1].Device != w.stored[0].Device || w.stored[2].Device != "phone" {
+				w.Errorf("stored %v", w.stored)
+			}
+			names = append(names, w.stored[0].Device)
+			_ = stop()
+		})
+	}
+	if names[0] == "" || names[0] == names[1] || names[2] != "tv" {
+		t.Errorf("got names %q", names)
+	}
+}
+
+func TestADeviceNameThatTheEdgeRefuses(t *testing.T) {
+	for _, name := range []string{strings.Repeat("x", 129), "\xff"} {
+		_, err := client.New(client.Config{URL: "http://edge", Token: func(context.Context) (string, error) { return "", nil }, Device: name})
+		if err == nil {
+			t.Errorf("%q: got no error", name)
+		}
+	}
+}
+
 func TestReports(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.report("1", "2")
