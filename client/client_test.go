@@ -258,6 +258,13 @@ func TestWhatIsUnavailableForLong(t *testing.T) {
 		if len(w.answered) != 150 || w.answered[149] != "0 STORED" {
 			w.Errorf("answered %v", w.answered)
 		}
+		again := true
+		w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
+			defer func() { again = false }()
+			return all(beats, map[bool]historyv1.Status{true: historyv1.Status_STATUS_UNAVAILABLE, false: historyv1.Status_STATUS_STORED}[again]), nil
+		}
+		w.report("150")
+		w.flush(time.Second) // it begins anew
 		_ = stop()
 	})
 }
@@ -325,6 +332,21 @@ func TestWhatCannotBeSent(t *testing.T) {
 
 // A full queue gives up what tells least: progress that a later report covers, and after
 // that the oldest.
+// Only a progress is superfluous beside a later report of its viewing.
+func TestTheQueueKeepsWhatIsNoProgress(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		w.shelf = &shelf{}
+		for n := range int64(202) {
+			h := filmed("here", n)
+			if n == 0 {
+				h.Kind = historyv1.Kind_KIND_PAUSE
+			}
+			_ = w.client.Report(h) // never fails
+		}
+		w.finds([]string{"1 STALE", "2 STALE"}, 0)
+	})
+}
+
 func TestTheQueueIsBounded(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
 		progress := func(session string, position int64) {

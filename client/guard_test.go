@@ -335,6 +335,13 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			w.shelf.other(4000)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 STORED"}, 3},
+		{"the user decides while nobody tells", func(w *world) {
+			w.away(true)
+			w.client.Seen(w.shelf.other(3000))
+			w.shelf.other(4000)
+			w.film("here", 2)
+			w.away(false)
+		}, []string{"1 STORED", "2 CONFLICT"}, 4000},
 		{"the user decides while reports from before wait", func(w *world) {
 			w.away(true)
 			w.film("here", 2)
@@ -547,21 +554,47 @@ func TestSeen(t *testing.T) {
 
 // A guarded report that finds no room leaves its guard to the next one of its object.
 func TestAGuardOutlivesItsReport(t *testing.T) {
-	bubble(t, client.Config{Queue: 200}, func(w *world) {
+	for _, tt := range []struct {
+		name string
+		play func(*world)
+		at   int64
+	}{
+		{"somebody was there", func(w *world) { w.shelf.other(3000) }, 3000},
+		{"nobody was there", func(*world) {}, 501},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, client.Config{Queue: 200}, func(w *world) {
+				w.shelf = &shelf{}
+				stop := w.run()
+				w.film("here", 1)
+				w.flush(time.Minute)
+				w.away(true)
+				tt.play(w)
+				for n := range int64(500) {
+					w.film("again", 2+n)
+				}
+				w.away(false)
+				w.flush(time.Minute)
+				if w.shelf.record.PositionMs != tt.at || len(w.answers) != 501 {
+					t.Errorf("the record is at %d after %d answers", w.shelf.record.PositionMs, len(w.answers))
+				}
+				_ = stop()
+			})
+		})
+	}
+}
+
+// A record that another viewing on the same device has left is not one's own.
+func TestAnotherViewingOnTheSameDevice(t *testing.T) {
+	bubble(t, client.Config{Device: "tv"}, func(w *world) {
 		w.shelf = &shelf{}
 		stop := w.run()
 		w.film("here", 1)
 		w.flush(time.Minute)
-		w.away(true)
-		w.shelf.other(3000)
-		for n := range int64(300) {
-			w.film("here", 2+n)
-		}
-		w.away(false)
+		w.shelf.other(3000) // on the tv
+		w.film("here", 2)
 		w.flush(time.Minute)
-		if w.shelf.record.PositionMs != 3000 || len(w.answers) != 301 {
-			t.Errorf("the record is at %d after %d answers", w.shelf.record.PositionMs, len(w.answers))
-		}
+		w.finds([]string{"1 STORED", "2 CONFLICT"}, 3000)
 		_ = stop()
 	})
 }
@@ -595,9 +628,16 @@ func TestNoRecords(t *testing.T) {
 		w.film("here", 2)
 		w.away(false)
 		w.flush(time.Minute)
-		if w.shelf.reqs[0].ReturnRecords || w.shelf.record.PositionMs != 2 {
-			t.Errorf("asked for records %v, the record is at %d", w.shelf.reqs[0].ReturnRecords, w.shelf.record.PositionMs)
+		w.guard("here", 3, w.shelf.record.Etag)
+		w.flush(time.Minute)
+		w.film("here", 4) // behind that it is guarded, too
+		w.flush(time.Minute)
+		for i, guarded := range []bool{false, false, true, true} {
+			if r := w.shelf.reqs[i]; r.ReturnRecords != guarded || (r.Heartbeats[0].IfMatch != 0) != guarded {
+				t.Errorf("message %d: %v, want one that is guarded and asks for records: %v", i, r, guarded)
+			}
 		}
+		w.finds([]string{"1 STORED", "2 STORED", "3 STORED", "4 STORED"}, 4)
 		_ = stop()
 	})
 }

@@ -147,12 +147,18 @@ func TestWaitsForAnHourAtMost(t *testing.T) {
 
 // served is an edge that says to each message what answer does, nil for nothing.
 func served(answer func(*historyv1.StreamRequest) *historyv1.StreamResponse) http.HandlerFunc {
+	return limited(32<<10, answer)
+}
+
+// limited closes with 1009 on messages of more bytes than that.
+func limited(most int64, answer func(*historyv1.StreamRequest) *historyv1.StreamResponse) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
 		conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}})
 		if err != nil {
 			return
 		}
 		defer conn.CloseNow() //nolint:errcheck // it has ended
+		conn.SetReadLimit(most)
 		for {
 			_, text, err := conn.Read(context.Background())
 			if err != nil {
@@ -475,6 +481,24 @@ func TestLinks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A message that the edge closes on as too large is the last one of that size.
+func TestACloseOnWhatIsTooLarge(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		w.behind(limited(10_000, stored), nil)
+		for i := range 300 {
+			h := beat(fmt.Sprint(i))
+			h.Meta = map[string]string{"title": strings.Repeat("x", 500)}
+			_ = w.client.Report(h) // never fails
+		}
+		stop := w.run()
+		w.flush(time.Minute)
+		if n := len(w.connections()); n != 2 {
+			w.Errorf("%d connections, want 2", n)
+		}
+		_ = stop()
+	})
 }
 
 // Something in between that takes less than the edge is asked for no more than that, until
