@@ -227,6 +227,7 @@ func TestErrorsThatDoNotSayWhen(t *testing.T) {
 				}
 				stop := w.run()
 				time.Sleep(5 * time.Minute) // of the bubble
+				synctest.Wait()
 				if n := len(sizes); n < 15 || n > 38 || sizes[0] != 64 || sizes[1] > 32 || sizes[6] != 1 {
 					w.Errorf("%d messages in 5 minutes, of %v", n, sizes)
 				}
