@@ -135,7 +135,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// What the edge takes for a device and for a time zone.
+// Bounds of the edge on the names of devices and of time zones.
 const (
 	maxDevice   = 128 // bytes
 	maxZone     = 64  // bytes

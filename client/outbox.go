@@ -323,7 +323,7 @@ func (o *outbox) fail() {
 }
 
 // resync is told that from now on the device learns on its connection what happens
-// elsewhere. What happened before it may have missed.
+// elsewhere. It may have missed what happened before.
 func (o *outbox) resync() {
 	o.watching = true
 	o.loseSight()

@@ -26,7 +26,7 @@ type poster struct {
 var errEnough = errors.New("sent requests for a while")
 
 // overPost sends what waits as requests, for some time, because a WebSocket did not get
-// through for the given reason. Nobody is told of changes meanwhile.
+// through for the given reason. No changes are told meanwhile.
 func (c *Client) overPost(ctx context.Context, token string, why error) (heard int, err error) {
 	life, cancel := context.WithTimeoutCause(ctx, byPost, errEnough)
 	defer cancel()

@@ -25,7 +25,7 @@ const (
 	headers  = 1 << 10          // bytes of a request besides the token and the body, at most
 )
 
-// Run sends what is reported until ctx is done. Who wants all of it answered calls
+// Run sends what is reported until ctx is done. To have all of it answered, call
 // [Client.Flush] before. It fails with [ErrRefused] only.
 func (c *Client) Run(ctx context.Context) error {
 	for failures := 0; ; failures++ {
@@ -46,7 +46,7 @@ func (c *Client) Run(ctx context.Context) error {
 	}
 }
 
-// What was heard on a connection.
+// Signs of the edge on a connection, the strongest last.
 const (
 	nobody   = iota
 	somebody // any sign of the edge
@@ -295,7 +295,7 @@ func (c *Client) failed(e *historyv1.StreamError) {
 	c.answered(answers)
 }
 
-// settle deals with a result. What was not stored is sent again after a while.
+// settle deals with a result. Heartbeats that were not stored are sent again after a while.
 func (c *Client) settle(resp *historyv1.ApplyResponse, took time.Duration) {
 	c.mu.Lock()
 	answers, again := c.outbox.settle(resp, took)

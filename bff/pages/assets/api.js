@@ -39,7 +39,7 @@ export class Api {
   }
 
   /**
-   * Where the user stopped in an object, null for nowhere yet.
+   * Reads the record of an object, null where there is none.
    * @param {{id: string, type: number}} object @returns {Promise<any>}
    */
   async point(object) {

@@ -1,6 +1,6 @@
 // @ts-check
 
-/** What a client needs of the page that it is in; tests have another one. */
+/** The functions of the page that a client needs; tests have others. */
 export const browser = {
   now: () => Date.now(),
   /** A clock that only goes forward, in milliseconds. */

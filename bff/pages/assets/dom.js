@@ -1,7 +1,7 @@
 // @ts-check
 
 /**
- * Makes an element. What it is given is text and never markup.
+ * Makes an element. Strings become text, never markup.
  * @template {keyof HTMLElementTagNameMap} T
  * @param {T} tag
  * @param {Record<string, any>} [props] properties where the element has such a one, else attributes;

@@ -50,7 +50,7 @@ export function typeName(type) {
   return types[type] ?? `Type ${type}`;
 }
 
-/** What a person calls it. @param {any} record */
+/** The name of a record for people: its title, or else the id of its object. @param {any} record */
 export function title(record) {
   return record.meta?.title || record.object.id;
 }
@@ -66,7 +66,7 @@ export function completed(record) {
   return record.state === 'finished' || Date.parse(record.completed_at ?? '') >= Date.parse(record.event_time);
 }
 
-/** Where the user is, in words. @param {any} record */
+/** The progress of the user, in words. @param {any} record */
 export function progress(record) {
   if (completed(record)) return record.plays > 1 ? `Completed ${record.plays} times` : 'Completed';
   const at = clock(record.position_ms);

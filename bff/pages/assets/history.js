@@ -62,7 +62,7 @@ function mark() {
   }
 }
 
-/** What there is to say about the list. An error is said elsewhere. @param {number} shown */
+/** The note about the list, '' for none. Errors are shown by Problems. @param {number} shown */
 function note(shown) {
   if (reader.failed) return '';
   if (reader.busy && shelf.size === 0) return 'Reading…';

@@ -251,7 +251,7 @@ export class Link {
     this.#listener.heard(answer?.ok ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
   }
 
-  /** Nobody waits for the answer to a POST any more. */
+  /** Gives up the POST that is on its way: its answer does not count any more. */
   #forget() {
     this.#posted?.abort();
     this.#posted = null;
@@ -261,7 +261,7 @@ export class Link {
   #refuse(token) {
     const known = token === this.#refused;
     this.#refused = token;
-    if (!known) this.#listener.unauthorized(); // who may connect with a better one
+    if (!known) this.#listener.unauthorized(); // the page may connect with a better one
     this.#retry({ code: 4401, reason: 'the token was refused' }, undefined, refusedWait);
   }
 
@@ -291,7 +291,7 @@ function wait(answer) {
   return seconds > 0 ? seconds * 1000 : undefined;
 }
 
-/** What a WebSocket would say of it. @param {Response | null | undefined} answer @param {string} [detail] */
+/** Turns the answer to a POST into an error of the stream. @param {Response | null | undefined} answer @param {string} [detail] */
 function failure(answer, detail = '') {
   const code = { 400: 'invalid', 413: 'too_large', 415: 'invalid', 422: 'invalid' }[answer?.status ?? 0] ?? 'unavailable';
   return { code, detail, retry_after_ms: wait(answer) };

@@ -12,7 +12,7 @@ export const longest = 3_600_000; // milliseconds to wait because the edge said 
 const most = { reports: 100, bytes: 64 << 10, report: 16 << 10 };
 const beginning = 16 << 10; // bytes of the first message
 const envelope = 300; // bytes of a message beside its reports
-const nothing = 'ffffffffffffffff'; // the etag of no record
+const noRecord = 'ffffffffffffffff'; // the etag of no record
 const patientTries = 3; // of a report alone, before others go first
 
 /**
@@ -113,7 +113,7 @@ export class Outbox {
     this.#live = false;
   }
 
-  /** From now on what happens elsewhere is told on it. What happened before may have been missed. */
+  /** The edge tells from now on what happens elsewhere. The page may have missed what happened before. */
   told() {
     this.#live = true;
     this.doubt();
@@ -137,7 +137,7 @@ export class Outbox {
     this.#sent = null;
   }
 
-  /** What happens elsewhere may have been missed. */
+  /** The page may have missed what happens elsewhere. */
   doubt() {
     this.#doubts++;
     for (const { object } of this.#items) this.#unknown(object);
@@ -205,7 +205,7 @@ export class Outbox {
     return [];
   }
 
-  // What a page asks for.
+  // The page's questions.
 
   /**
    * The newest reports that fit, for a page that goes away.
@@ -244,8 +244,8 @@ export class Outbox {
     return before || this.#doubted.has(object) ? (this.#known.get(object) ?? before) : undefined;
   }
 
-  /** What was reported and not answered goes on from the record of its guard, or from none. @param {string} object @param {string} [etag] */
-  #unknown(object, etag = nothing) {
+  /** Reports that were not answered go on from the record of their guard, or from none. @param {string} object @param {string} [etag] */
+  #unknown(object, etag = noRecord) {
     if (this.#known.has(object)) return;
     this.#known.set(object, etag);
     this.#doubted.set(object, this.#doubts);
@@ -313,7 +313,7 @@ export class Outbox {
     }
     const own = record && viewing(record) === item.viewing && record.device === item.beat.device;
     if (status === 'conflict') return this.#conflict(item, result, own);
-    const first = this.#known.get(item.object) === nothing && record && notLater(record, item.beat);
+    const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
     else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat)) this.#known.set(item.object, record.etag);
     return this.#tell(item, result);
@@ -321,7 +321,7 @@ export class Outbox {
 
   /** The record is what this device has left. @param {Item} item @param {any} record @param {{live: boolean, doubt: number}} sent */
   #goesOn(item, record, sent) {
-    const before = [item.beat.if_match ?? nothing, this.#known.get(item.object)];
+    const before = [item.beat.if_match ?? noRecord, this.#known.get(item.object)];
     const last = viewing(record);
     this.#renew(record.etag, (other) => other.object === item.object && (other.viewing === last || before.includes(other.beat.if_match)));
     this.#known.set(item.object, record.etag);
@@ -335,7 +335,7 @@ export class Outbox {
     const { record } = result;
     if (own || !record) { // an answer was lost, or there is nothing else to go to
       this.#renew(record?.etag, (other) => other.object === item.object && (!record || other.viewing === item.viewing));
-      this.#known.set(item.object, record?.etag ?? nothing);
+      this.#known.set(item.object, record?.etag ?? noRecord);
       return [];
     }
     const mates = this.#items.filter(({ viewing, beat }) => viewing === item.viewing && beat.if_match && beat.if_match !== record.etag);

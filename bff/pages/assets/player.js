@@ -63,7 +63,7 @@ function offer(place, text) {
   write(find(`${place}-text`, HTMLElement), text);
 }
 
-/** What another device does with the same object. @param {any} record */
+/** Offers to follow another device that plays the same object. @param {any} record */
 function elsewhere(record) {
   const who = record.device || 'another device';
   const state = record.state === 'playing' ? 'is playing this at' : 'left this at';

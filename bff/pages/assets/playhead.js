@@ -16,10 +16,10 @@ const lastWords = 1_000; // milliseconds in which a page that leaves knows what 
 const parting = 60 << 10; // bytes that a page which goes away can send
 
 /**
- * A player's side of Playhead's stream. What is reported is kept until the edge has answered
- * it, over connections that break; what was not answered is sent again, which counts once.
- * What to send when is for the [Outbox] to say; this joins it to a connection, a storage and
- * the page's clocks.
+ * A player's side of Playhead's stream. It keeps each report until the edge has answered it,
+ * over connections that break, and sends again what was not answered, which counts once. The
+ * [Outbox] decides what to send when; this class joins it to a connection, a storage and the
+ * page's clocks.
  *
  * Events, with their `detail`:
  * - `open`; `close` {code, reason, wait}: it tries again in so many milliseconds
@@ -87,8 +87,8 @@ export class Playhead extends EventTarget {
   }
 
   /**
-   * Where the user is, as far as this device knows better than a record that was read: a
-   * report may still be on its way, from before a reload of the page too.
+   * Returns the record that was read, or a newer one of this device's own report: that may
+   * still be on its way, from before a reload of the page too.
    * @param {any} record or null, where there is none @param {{id: string, type: number}} object
    */
   newest(record, object) {
@@ -116,7 +116,7 @@ export class Playhead extends EventTarget {
 
   /**
    * Takes note of the record that the player goes on from, to find out later whether it is
-   * still the one. What is pushed is not: the player may be elsewhere.
+   * still the one. Pushed records are not noted: the player may be elsewhere.
    * @param {any} record
    */
   seen(record) {

@@ -4,7 +4,7 @@ import { find, write } from './dom.js';
 import { refuse } from './session.js';
 
 /**
- * What went wrong and did not go right since, shown with a button to try again: an error is
+ * Shows what failed and has not worked since, with a button to try again: an error is
  * never to be taken for an empty history.
  */
 export class Problems {

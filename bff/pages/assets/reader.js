@@ -27,7 +27,7 @@ export class Reader {
     return this.#problems.has(what);
   }
 
-  /** Reads as much again as there is, or the first page. What was shown stays until then. */
+  /** Reads as much again as there is, or the first page. The old entries stay until then. */
   refresh() {
     const wanted = Math.max(this.#shelf.size, pageSize);
     return this.#read(++this.#newest, async (current) => {

@@ -48,7 +48,7 @@ export function refuse(why) {
   return never;
 }
 
-/** Who the token says the user is: for display and for keys, the edge decides. @param {string} token */
+/** The user that the token names: for display and for keys only, since the edge decides. @param {string} token */
 export function user(token) {
   return String(claims(token).sub ?? '');
 }

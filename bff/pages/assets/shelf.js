@@ -2,7 +2,7 @@
 import { key } from './outbox.js';
 import { title } from './format.js';
 
-/** What the page knows of the history: the newest records down to where it has read. */
+/** The part of the history that the page knows: the newest records down to where it has read. */
 export class Shelf {
   /** Objects of records that are about to be deleted. */
   hidden = new Set();

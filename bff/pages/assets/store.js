@@ -6,9 +6,8 @@ const lease = 180_000; // milliseconds that a tab may say nothing; a hidden one 
 
 /**
  * Keeps the reports of a tab over a reload. Tabs share the storage, and each has a key of its
- * own in it: none overwrites what another one keeps. What a tab that is gone has left is
- * adopted by another one, or by the next page. A storage whose keys cannot be listed serves
- * one tab.
+ * own in it: none overwrites what another one keeps. Another tab, or the next page, adopts
+ * what a tab that is gone has left. A storage whose keys cannot be listed serves one tab.
  */
 export class Store {
   #storage;

@@ -6,9 +6,9 @@ import { key } from './outbox.js';
 const grace = 6000; // milliseconds to think again
 
 /**
- * Deletes later than it says: what is deleted disappears at once, and is only asked for when
- * nobody took it back in time. Who points at the message, or has the focus on it, stops the
- * clock. A page that goes away does not wait.
+ * Deletes later than it says: an entry disappears at once, and the edge is asked only when the
+ * user did not take it back in time. The clock stops while the pointer or the focus is on the
+ * message. A page that goes away does not wait.
  */
 export class Undo {
   /** @type {Map<string, any>} */
