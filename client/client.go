@@ -104,12 +104,12 @@ type Client struct {
 	wake chan struct{} // capacity 1: there is something to send
 
 	// Of the goroutine of Run.
-	token   chan granted // the answer of a call of Token that is under way, nil for none
-	refused string       // the token that the edge refused last
-	mute    int          // WebSockets in a row on which nothing was heard
-	rest    time.Time    // until then nothing is sent, whatever the connection
-	idle    int          // messages in a row of which nothing was answered
-	day     uint32       // today in the user's zone, as 20261121, 0 when not known
+	token   chan tokenAnswer // the answer of a call of Token that is under way, nil for none
+	refused string           // the token that the edge refused last
+	mute    int              // WebSockets in a row on which nothing was heard
+	rest    time.Time        // until then nothing is sent, whatever the connection
+	idle    int              // messages in a row of which nothing was answered
+	day     uint32           // today in the user's zone, as 20261121, 0 when not known
 
 	mu     sync.Mutex
 	outbox *outbox

@@ -221,6 +221,13 @@ func TestGuards(t *testing.T) {
 			w.guard("here", 2, w.shelf.other(3000).Etag+1)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
+		{"a viewing goes on from what it has left, whatever its guards", func(w *world) {
+			w.away(true)
+			for n := range int64(3) {
+				w.guard("here", 2+n, w.shelf.record.Etag+uint64(n)) //nolint:gosec // not negative
+			}
+			w.away(false)
+		}, []string{"1 STORED", "2 STORED", "3 STORED", "4 STORED"}, 4},
 		{"the device slept", func(w *world) {
 			time.Sleep(10 * time.Minute) // of the bubble, as long as it is there
 			w.shelf.other(3000)

@@ -121,8 +121,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// granted is what a call of Token returned.
-type granted struct {
+// tokenAnswer is the answer of a call of Token.
+type tokenAnswer struct {
 	token string
 	err   error
 }
@@ -132,10 +132,10 @@ func (c *Client) grant(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Patience, errors.New("none in time"))
 	defer cancel()
 	if c.token == nil {
-		c.token = make(chan granted, 1)
-		go func(answer chan<- granted) { // ends with the call
+		c.token = make(chan tokenAnswer, 1)
+		go func(answer chan<- tokenAnswer) { // ends with the call
 			token, err := c.cfg.Token(ctx)
-			answer <- granted{token, err}
+			answer <- tokenAnswer{token, err}
 		}(c.token)
 	}
 	select {

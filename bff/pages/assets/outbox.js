@@ -114,7 +114,7 @@ export class Outbox {
   }
 
   /** The edge tells from now on what happens elsewhere. The page may have missed what happened before. */
-  told() {
+  resync() {
     this.#live = true;
     this.doubt();
   }

@@ -262,7 +262,7 @@ export class Playhead extends EventTarget {
   #pushed({ items = [], removed = [], resync }) {
     if (items.length + removed.length > 0) this.#emit('push', { items, removed });
     if (!resync) return;
-    this.#outbox.told();
+    this.#outbox.resync();
     this.#resync();
   }
 

@@ -16,7 +16,7 @@ function outbox({ open = true, ...config } = {}) {
 /** Has it connected, and told what others do. */
 function connect(box) {
   box.opened();
-  box.told();
+  box.resync();
 }
 
 /** The report number n; each is later than those before. */
@@ -269,10 +269,10 @@ test('doubt ends only where others are told of', () => {
   for (const [before, after, guard] of [[true, false, undefined], [false, false, 'b'], [false, true, 'b'], [true, true, 'b']]) {
     const box = doubtful();
     box.opened();
-    if (before) box.told();
+    if (before) box.resync();
     box.report(beat(1));
     const beats = box.next(0);
-    if (after) box.told(); // something may have been missed
+    if (after) box.resync(); // something may have been missed
     box.answered([stored(beats[0], 'b')], 0);
     box.report(beat(2));
     assert.deepEqual(guards(waiting(box)), [guard]);
