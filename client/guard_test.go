@@ -113,9 +113,9 @@ func (w *world) film(session string, position int64) {
 }
 
 // guard is a report that the caller guards.
-func (w *world) guard(session string, position int64, etag uint64) {
+func (w *world) guard(position int64, etag uint64) {
 	time.Sleep(time.Millisecond) // of the bubble
-	h := filmed(session, position)
+	h := filmed("here", position)
 	h.IfMatch = etag
 	_ = w.client.Report(h) // never fails
 }
@@ -218,13 +218,13 @@ func TestGuards(t *testing.T) {
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 STALE", "3 CONFLICT"}, 3000},
 		{"a guard of the caller's holds for what follows", func(w *world) {
-			w.guard("here", 2, w.shelf.other(3000).Etag+1)
+			w.guard(2, w.shelf.other(3000).Etag+1)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
 		{"a viewing goes on from what it has left, whatever its guards", func(w *world) {
 			w.away(true)
 			for n := range int64(3) {
-				w.guard("here", 2+n, w.shelf.record.Etag+uint64(n)) //nolint:gosec // not negative
+				w.guard(2+n, w.shelf.record.Etag+uint64(n)) //nolint:gosec // not negative
 			}
 			w.away(false)
 		}, []string{"1 STORED", "2 STORED", "3 STORED", "4 STORED"}, 4},
@@ -359,14 +359,14 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			w.film("here", 4)
 		}, []string{"1 STORED", "2 STALE", "4 STORED"}, 4},
 		{"a guard of the caller's holds until the record is seen", func(w *world) {
-			w.guard("here", 2, w.shelf.other(3000).Etag+1)
+			w.guard(2, w.shelf.other(3000).Etag+1)
 			w.flush(time.Minute)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
 		{"a report behind a guarded one is guarded", func(w *world) {
 			w.shelf.delay = 5 * time.Second
 			other := w.shelf.other(3000)
-			w.guard("here", 2, other.Etag+1)
+			w.guard(2, other.Etag+1)
 			time.Sleep(time.Second) // of the bubble
 			w.client.Seen(other)
 			w.shelf.other(4000)
@@ -635,7 +635,7 @@ func TestNoRecords(t *testing.T) {
 		w.film("here", 2)
 		w.away(false)
 		w.flush(time.Minute)
-		w.guard("here", 3, w.shelf.record.Etag)
+		w.guard(3, w.shelf.record.Etag)
 		w.flush(time.Minute)
 		w.film("here", 4) // behind that it is guarded, too
 		w.flush(time.Minute)
