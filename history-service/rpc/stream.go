@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,8 @@ const (
 	// maxWaiting bounds the batches of a stream of which no heartbeat is answered yet.
 	maxWaiting = 64
 	// headStart is how long a batch waits for the one before it. While the cache is quick
-	// the batches of a stream are stored one after the other, which costs the least.
+	// the batches of a stream are stored one after the other, by one goroutine, which costs
+	// the least.
 	headStart = 5 * time.Millisecond
 	// partsWithin is how long the parts of a batch wait for each other, so that they share
 	// an answer.
@@ -54,8 +56,7 @@ type batches struct {
 	rpc    grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]
 	ctx    context.Context
 	end    context.CancelCauseFunc
-	room   chan struct{}   // one for each batch that waits for its first answer
-	before <-chan struct{} // closed when the batch before has its first answer; nil for the first one
+	room   chan struct{} // one for each batch that waits for its first answer
 
 	sending sync.Mutex
 
@@ -64,8 +65,11 @@ type batches struct {
 	running sync.WaitGroup
 }
 
-// receive begins the batches of the stream until it ends.
+// receive stores the batches of the stream one after the other until it ends. When one is
+// slow, another receive takes over. So a quick batch costs no goroutine.
 func (b *batches) receive() {
+	takeOver := time.AfterFunc(time.Hour, b.receive)
+	takeOver.Stop()
 	for {
 		req, err := b.rpc.Recv()
 		if errors.Is(err, io.EOF) {
@@ -76,63 +80,33 @@ func (b *batches) receive() {
 			b.end(err)
 			return
 		}
-		if !b.turn(req.GetConcurrent()) || !b.begin(req) {
+		if !b.begin() {
+			return
+		}
+		if req.GetConcurrent() {
+			takeOver.Reset(headStart)
+		}
+		b.guard(func() error { return b.store(req) })
+		b.running.Done()
+		if req.GetConcurrent() && !takeOver.Stop() {
 			return
 		}
 	}
 }
 
-// turn waits until a batch may begin, and reports false when the stream is over.
-func (b *batches) turn(concurrent bool) bool {
-	if !b.calm() {
-		var late <-chan time.Time
-		if concurrent {
-			t := time.NewTimer(headStart)
-			defer t.Stop()
-			late = t.C
-		}
-		select {
-		case <-b.before:
-		case <-late:
-		case <-b.ctx.Done():
-			return false
-		}
-	}
+// begin waits for room for a batch, and reports false when the stream is over.
+func (b *batches) begin() bool {
 	select {
 	case b.room <- struct{}{}:
-		return true
 	case <-b.ctx.Done():
 		return false
 	}
-}
-
-// calm reports whether the batch before has its first answer already.
-func (b *batches) calm() bool {
-	if b.before == nil {
-		return true
-	}
-	select {
-	case <-b.before:
-		return true
-	default:
-		return false
-	}
-}
-
-// begin has a batch stored in the background.
-func (b *batches) begin(req *historyv1.ApplyStreamRequest) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return false
 	}
-	answered := make(chan struct{})
-	b.before = answered
-	first := sync.OnceFunc(func() { close(answered); <-b.room })
-	b.running.Go(func() {
-		defer first()
-		b.guard(func() error { return b.store(req, first) })
-	})
+	b.running.Add(1)
 	return true
 }
 
@@ -156,18 +130,21 @@ func (b *batches) guard(fn func() error) {
 	}
 }
 
-// store stores a batch and answers it, in parts if some of them take longer. It calls
-// first after the first answer.
-func (b *batches) store(req *historyv1.ApplyStreamRequest, first func()) error {
-	parts := []*part{{req: req.GetBatch()}}
+// store stores a batch and answers it, in parts if some of them take longer. There is room
+// for another one after the first answer.
+func (b *batches) store(req *historyv1.ApplyStreamRequest) error {
+	first := sync.OnceFunc(func() { <-b.room })
+	defer first()
+	var parts []*part
 	if req.GetConcurrent() {
 		parts = b.server.divide(req.GetBatch())
 	}
-	if len(parts) == 1 {
-		if err := b.part(parts[0]); err != nil {
-			return err
+	if len(parts) < 2 {
+		resp, err := b.server.apply(b.ctx, req.GetBatch())
+		if err != nil {
+			return status(err)
 		}
-		return b.answer(req.GetSequence(), parts[0].resp, nil)
+		return b.answer(req.GetSequence(), resp, nil)
 	}
 	done := make(chan *part, len(parts))
 	for _, p := range parts {
@@ -231,18 +208,17 @@ func (b *batches) answer(sequence uint64, resp *historyv1.ApplyResponse, indexes
 
 // part is what one node of the cache has of a batch.
 type part struct {
-	indexes []uint32 // in the batch, ascending; nil for all of it
+	indexes []uint32 // in the batch, ascending
 	req     *historyv1.ApplyRequest
 	resp    *historyv1.ApplyResponse
 }
 
-// divide returns the parts of a batch, one where the cache has one node.
-func (s *Server) divide(batch *historyv1.ApplyRequest) []*part {
+// divide returns the parts of a batch, none where all of it is on one node of the cache.
+func (s *Server) divide(batch *historyv1.ApplyRequest) (parts []*part) {
 	all := batch.GetHeartbeats()
-	if len(all) < 2 || len(all) > write.MaxBatch || s.nodes.Of(all[0].GetUid()) == "" {
-		return []*part{{req: batch}}
+	if len(all) > write.MaxBatch || !s.divided(all) {
+		return nil
 	}
-	var parts []*part
 	byNode := make(map[string]*part)
 	for i, h := range all {
 		name := s.nodes.Of(h.GetUid())
@@ -255,10 +231,16 @@ func (s *Server) divide(batch *historyv1.ApplyRequest) []*part {
 		p.indexes = append(p.indexes, uint32(i)) //nolint:gosec // at most MaxBatch
 		p.req.Heartbeats = append(p.req.Heartbeats, h)
 	}
-	if len(parts) == 1 {
-		return []*part{{req: batch}}
-	}
 	return parts
+}
+
+// divided reports whether the users of heartbeats are on more than one node.
+func (s *Server) divided(all []*historyv1.Heartbeat) bool {
+	if len(all) < 2 {
+		return false
+	}
+	first := s.nodes.Of(all[0].GetUid())
+	return first != "" && slices.ContainsFunc(all[1:], func(h *historyv1.Heartbeat) bool { return s.nodes.Of(h.GetUid()) != first })
 }
 
 // join makes the answer to a batch of n heartbeats of those to its parts.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,7 +67,8 @@ type node struct {
 	began    time.Time     // when calls became 1
 	answered time.Time     // when it last did
 	took     time.Duration // how long that took
-	watch    *time.Timer   // runs while there are calls
+	watch    *time.Timer   // has check look at the calls
+	watched  bool          // it runs
 	gone     chan struct{} // closed while it is silent
 	silent   bool
 	wanted   time.Time // when the last call was refused
@@ -181,6 +183,9 @@ func (n *Nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, 
 	nd.uid = uid
 	if nd.calls++; nd.calls == 1 {
 		nd.began = now
+	}
+	if !nd.watched { // it runs on after the last call, rather than be set for each one
+		nd.watched = true
 		nd.watch.Reset(silence)
 	}
 	return nd, nd.gone, nil
@@ -192,9 +197,7 @@ func (n *Nodes) leave(nd *node, began time.Time, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
-	if nd.calls--; nd.calls == 0 {
-		nd.watch.Stop()
-	}
+	nd.calls--
 	switch {
 	case !errors.Is(err, history.ErrUnavailable):
 		nd.answered, nd.took = now, now.Sub(began)
@@ -208,7 +211,7 @@ func (n *Nodes) leave(nd *node, began time.Time, err error) {
 func (n *Nodes) check(nd *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if nd.calls == 0 || nd.silent {
+	if nd.watched = nd.calls > 0 && !nd.silent; !nd.watched {
 		return
 	}
 	heard := nd.began
@@ -226,6 +229,7 @@ func (n *Nodes) check(nd *node) {
 		}
 		if now.Sub(other.answered) < silence/2 && other.took < silence/2 {
 			n.open(nd)
+			nd.watched = false
 			return
 		}
 		go n.ask(other.uid) // ends within probeWithin
@@ -273,10 +277,17 @@ func (n *Nodes) await(nd *node, uid string) {
 	}
 }
 
-// byNode returns the indexes of n users by their node, in order. Without nodes it returns
-// nothing: then there is nothing to divide.
+// byNode returns the indexes of users by their node, in order. Where all are on one, as
+// without nodes, it returns nothing: then there is nothing to divide.
 func (n *Nodes) byNode(count int, uid func(i int) string) map[string][]int {
-	if count == 0 || n.Of(uid(0)) == "" {
+	if count == 0 {
+		return nil
+	}
+	first, same := n.Of(uid(0)), 1
+	for first != "" && same < count && n.Of(uid(same)) == first {
+		same++
+	}
+	if first == "" || same == count {
 		return nil
 	}
 	parts := make(map[string][]int, 1)
@@ -289,75 +300,79 @@ func (n *Nodes) byNode(count int, uid func(i int) string) map[string][]int {
 
 // Load implements [history.Loader].
 func (n *Nodes) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	if len(keys) == 0 {
+		return nil
+	}
 	parts := n.byNode(len(keys), func(i int) string { return keys[i].UID })
 	if parts == nil {
-		return n.Cache.Load(ctx, keys)
+		return n.load(ctx, keys)
 	}
 	entries := make([]history.Entry, len(keys))
-	each(parts, func(part []int) {
-		own := pick(keys, part)
-		got, err := on(n, own[0].UID, func() ([]history.Entry, error) {
-			got := n.Cache.Load(ctx, own)
-			return got, all(got, func(e history.Entry) error { return e.Err })
-		})
-		for k, i := range part {
-			if got == nil {
-				entries[i] = history.Entry{Err: err}
-			} else {
-				entries[i] = got[k]
-			}
-		}
+	each(parts, func(part []int) { put(entries, part, n.load(ctx, pick(keys, part))) })
+	return entries
+}
+
+// load reads keys that are on one node.
+func (n *Nodes) load(ctx context.Context, keys []history.Key) []history.Entry {
+	entries, err := on(n, keys[0].UID, func() ([]history.Entry, error) {
+		got := n.Cache.Load(ctx, keys)
+		return got, all(got, func(e history.Entry) error { return e.Err })
 	})
+	if entries == nil {
+		entries = slices.Repeat([]history.Entry{{Err: err}}, len(keys))
+	}
 	return entries
 }
 
 // Apply implements [history.Applier].
 func (n *Nodes) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	if len(writes) == 0 {
+		return nil
+	}
 	parts := n.byNode(len(writes), func(i int) string { return writes[i].Key.UID })
 	if parts == nil {
-		return n.Cache.Apply(ctx, writes)
+		return n.apply(ctx, writes)
 	}
 	out := make([]history.Outcome, len(writes))
-	each(parts, func(part []int) {
-		own := pick(writes, part)
-		got, err := on(n, own[0].Key.UID, func() ([]history.Outcome, error) {
-			got := n.Cache.Apply(ctx, own)
-			return got, all(got, func(o history.Outcome) error { return o.Err })
-		})
-		for k, i := range part {
-			if got == nil {
-				out[i] = history.Outcome{Err: err}
-			} else {
-				out[i] = got[k]
-			}
-		}
-	})
+	each(parts, func(part []int) { put(out, part, n.apply(ctx, pick(writes, part))) })
 	return out
 }
 
-// each calls fn for all parts, side by side where there are several.
-func each(parts map[string][]int, fn func(part []int)) {
-	var running sync.WaitGroup
-	defer running.Wait()
-	for _, part := range parts {
-		if len(parts) == 1 {
-			fn(part)
-			return
-		}
-		running.Go(func() { fn(part) })
+// apply makes writes that are on one node.
+func (n *Nodes) apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	out, err := on(n, writes[0].Key.UID, func() ([]history.Outcome, error) {
+		got := n.Cache.Apply(ctx, writes)
+		return got, all(got, func(o history.Outcome) error { return o.Err })
+	})
+	if out == nil {
+		out = slices.Repeat([]history.Outcome{{Err: err}}, len(writes))
 	}
+	return out
 }
 
-// pick returns the elements at the indexes of a part, which may be all of them.
-func pick[T any](from []T, part []int) []T {
-	if len(part) == len(from) {
-		return from
+// each calls fn for all parts, side by side.
+func each(parts map[string][]int, fn func(part []int)) {
+	var running sync.WaitGroup
+	for _, part := range parts {
+		running.Go(func() { fn(part) })
 	}
+	running.Wait()
+}
+
+// pick returns the elements at the indexes of a part.
+func pick[T any](from []T, part []int) []T {
 	own := make([]T, len(part))
 	for k, i := range part {
 		own[k] = from[i]
 	}
 	return own
+}
+
+// put is the inverse of pick.
+func put[T any](into []T, part []int, own []T) {
+	for k, i := range part {
+		into[i] = own[k]
+	}
 }
 
 // all returns an error when every element has one.
