@@ -82,6 +82,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
 		Addr: f.Admin, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
+		Degraded: map[string]func(context.Context) error{"redis": engines.Part("redis")},
 	}).Run)
 	return g, nil
 }

@@ -96,8 +96,10 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	p.stores.Closing(g)
 	checks := p.stores.Checks("redis")
 	checks["clock"] = p.clock.Check
+	degraded := p.stores.Checks("kafka", "hbase")
+	degraded["redis"] = p.stores.Part("redis")
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
-		Addr: f.Admin, Metrics: p.registry, Log: log, Checks: checks, Degraded: p.stores.Checks("kafka", "hbase"),
+		Addr: f.Admin, Metrics: p.registry, Log: log, Checks: checks, Degraded: degraded,
 	}).Run)
 	return g, nil
 }

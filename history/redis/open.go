@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -55,7 +56,8 @@ func New(config Config) (*Cache, error) {
 	}, nil
 }
 
-// Prepare checks that the server or the cluster is fit, and hands over the scripts. It
+// Prepare checks that the server or the cluster is fit, and hands over the scripts. A
+// cluster must have more than half of its masters answer. It
 // fails with [history.ErrUnavailable] when another try may succeed: not for a server that
 // is too old, of the other kind, or refuses this user, and not with [ErrVolatile], of which
 // only a warning is logged where the configuration allows it.
@@ -82,18 +84,76 @@ func (c *Cache) Ping(ctx context.Context) error {
 	return unavailable("ping", err)
 }
 
+// check asks all masters at once. Fewer than half may leave it unanswered: [Cache.Fit] looks at
+// their settings later, and they get the scripts when they have forgotten them.
 func (c *Cache) check(ctx context.Context) error {
-	if err := c.Ping(ctx); err != nil {
-		return err
+	nodes, err := c.masters(ctx)
+	if err != nil {
+		return unavailable("ask who takes writes", err)
 	}
-	if err := c.each(ctx, c.checkNode); err != nil {
-		return err
+	greeted := make([]greeting, len(nodes))
+	var asking sync.WaitGroup
+	for i, node := range nodes {
+		asking.Go(func() { greeted[i] = c.greet(ctx, node) })
 	}
-	if err := c.Fit(ctx); err != nil {
-		if !c.config.AllowVolatile || !errors.Is(err, ErrVolatile) {
+	asking.Wait()
+	var faults []string
+	var away []error
+	for _, g := range greeted {
+		faults = append(faults, g.faults...)
+		switch {
+		case errors.Is(g.err, history.ErrUnavailable):
+			away = append(away, g.err)
+		case g.err != nil:
+			return g.err
+		}
+	}
+	if err := volatile(faults); err != nil {
+		if !c.config.AllowVolatile {
 			return err
 		}
 		c.config.Log.Warn("redis may lose acknowledged writes", "err", err)
 	}
-	return unavailable("load scripts", c.teach(ctx))
+	if len(away) == 0 {
+		return nil
+	}
+	if 2*len(away) >= len(nodes) {
+		return away[0]
+	}
+	c.config.Log.Warn("some masters do not answer, their users are refused", "masters", len(away), "err", away[0])
+	return nil
+}
+
+// greeting is what a server says at the start.
+type greeting struct {
+	faults []string
+	err    error
+}
+
+// greet checks a server and hands it the scripts.
+func (c *Cache) greet(ctx context.Context, node *goredis.Client) (g greeting) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	if g.err = c.checkNode(ctx, node); g.err != nil {
+		return g
+	}
+	if g.faults, g.err = faultsOf(ctx, node); g.err != nil {
+		g.err = unavailable("ask for its settings", g.err)
+		return g
+	}
+	c.warnOfCoverage(ctx, node)
+	g.err = unavailable("load scripts", c.teachNode(ctx, node))
+	return g
+}
+
+// warnOfCoverage tells of a setting, which is the default of Redis, with which all masters
+// refuse writes while one of them is down.
+func (c *Cache) warnOfCoverage(ctx context.Context, node *goredis.Client) {
+	const setting = "cluster-require-full-coverage"
+	if !c.config.Cluster {
+		return
+	}
+	if set, err := node.ConfigGet(ctx, setting).Result(); err == nil && set[setting] == "yes" {
+		c.config.Log.Warn("one master that is down stops the users of all", "node", node.Options().Addr, "setting", setting+" yes", "want", "no")
+	}
 }

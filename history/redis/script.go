@@ -64,15 +64,15 @@ func (s scripts) all() []script {
 }
 
 // teach hands all scripts to all servers that take writes.
-func (c *Cache) teach(ctx context.Context) error {
-	return c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
-		pipe := node.Pipeline()
-		for _, script := range c.scripts.all() {
-			pipe.ScriptLoad(ctx, script.text)
-		}
-		_, err := pipe.Exec(ctx)
-		return err
-	})
+func (c *Cache) teach(ctx context.Context) error { return c.each(ctx, c.teachNode) }
+
+func (c *Cache) teachNode(ctx context.Context, node *goredis.Client) error {
+	pipe := node.Pipeline()
+	for _, script := range c.scripts.all() {
+		pipe.ScriptLoad(ctx, script.text)
+	}
+	_, err := pipe.Exec(ctx)
+	return err
 }
 
 // call is the call of a script. All of its keys belong to one slot, or the cache to

@@ -66,7 +66,7 @@ var ErrVolatile = errors.New("redis may lose acknowledged writes")
 // Fit reports whether the servers, in a cluster every master, keep what they acknowledge:
 // they evict nothing, and write an append-only file and flush it. It fails with an
 // [ErrVolatile] that names each server and setting, whatever [Config.AllowVolatile] says,
-// or with [history.ErrUnavailable]. Settings change while a server runs, so ask again. Of
+// or with [history.ErrUnavailable] when it finds none and one does not answer. Settings change while a server runs, so ask again. Of
 // a server that does not say how a thing is set nothing is known.
 func (c *Cache) Fit(ctx context.Context) error {
 	var mu sync.Mutex
@@ -75,14 +75,17 @@ func (c *Cache) Fit(ctx context.Context) error {
 		found, err := faultsOf(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
-		for _, fault := range found {
-			faults = append(faults, node.Options().Addr+" has "+fault)
-		}
+		faults = append(faults, found...)
 		return err
 	})
-	if err != nil {
-		return unavailable("ask for its settings", err)
+	if len(faults) > 0 {
+		return volatile(faults)
 	}
+	return unavailable("ask for its settings", err)
+}
+
+// volatile makes an error of what endangers records, nil of nothing.
+func volatile(faults []string) error {
 	if len(faults) == 0 {
 		return nil
 	}
@@ -90,7 +93,7 @@ func (c *Cache) Fit(ctx context.Context) error {
 	return fmt.Errorf("%w: %s", ErrVolatile, strings.Join(faults, "; "))
 }
 
-// faultsOf returns the settings of a server that endanger records.
+// faultsOf returns the settings of a server that endanger records, with its address.
 func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
 	info, err := node.Info(ctx).Result()
 	if err != nil {
@@ -102,15 +105,15 @@ func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
 		return nil, err
 	}
 	var faults []string
-	about := fields(info)
+	about, has := fields(info), node.Options().Addr+" has "
 	if p := about["maxmemory_policy"]; p != "" && p != "noeviction" {
-		faults = append(faults, "maxmemory-policy "+p+", want noeviction")
+		faults = append(faults, has+"maxmemory-policy "+p+", want noeviction")
 	}
 	if about["aof_enabled"] == "0" {
-		faults = append(faults, "appendonly no, want yes")
+		faults = append(faults, has+"appendonly no, want yes")
 	}
 	if flush["appendfsync"] == "no" {
-		faults = append(faults, "appendfsync no, want everysec or always")
+		faults = append(faults, has+"appendfsync no, want everysec or always")
 	}
 	return faults, nil
 }

@@ -4,6 +4,7 @@
 package connect
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -44,6 +45,9 @@ func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 	if err == nil {
 		e.Add("redis", "--redis", c.Prepare)
 		e.Probe("redis", c.Ping)
+		if f.Cluster {
+			e.Whole("redis", func(ctx context.Context) error { _, err := c.Time(ctx); return err })
+		}
 		e.Fit("redis", c.Fit, f.Volatile)
 	}
 	return c, err

@@ -42,6 +42,7 @@ type engine struct {
 	name, flag string
 	prepare    func(context.Context) error
 	probe      func(context.Context) error // nil where nothing is watched
+	whole      func(context.Context) error // nil where one lost part is as bad as all
 	fit        func(context.Context) error // nil where no setting endangers anything
 	allowed    bool                        // to be unfit
 
@@ -50,6 +51,7 @@ type engine struct {
 
 	mu    sync.Mutex
 	err   error // nil while it answers
+	part  bool  // err concerns some of its servers only
 	ready bool  // it has answered once
 	unfit error // why its settings are not fit, as last seen
 }
@@ -98,7 +100,8 @@ func (e *Engines) Run(ctx context.Context) error {
 }
 
 // Checks are what readiness asks of the named engines: that each has answered once,
-// and what [Engines.Watch] has seen since, of its settings too.
+// and what [Engines.Watch] has seen since, of its settings too. While only some of an
+// engine's servers are away, [Engines.Part] tells of it instead.
 func (e *Engines) Checks(names ...string) map[string]func(context.Context) error {
 	checks := make(map[string]func(context.Context) error)
 	for _, one := range e.all {
@@ -109,6 +112,13 @@ func (e *Engines) Checks(names ...string) map[string]func(context.Context) error
 		}
 	}
 	return checks
+}
+
+// Part is what readiness tells of an engine that answers as a whole, see [Engines.Whole],
+// while some of its servers do not.
+func (e *Engines) Part(name string) func(context.Context) error {
+	one := e.named(name)
+	return func(context.Context) error { return one.partly() }
 }
 
 func (e *engine) await(ctx context.Context, log *slog.Logger) error {
@@ -140,7 +150,7 @@ func (e *engine) try(ctx context.Context, limit time.Duration) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.err, e.ready = err, err == nil
+	e.err, e.part, e.ready = err, false, err == nil
 	return err
 }
 
@@ -159,11 +169,26 @@ func (e *engine) state() error {
 
 // health is what readiness asks for.
 func (e *engine) health() error {
-	err := e.state()
+	e.mu.Lock()
+	err := e.err
+	if e.part {
+		err = nil
+	}
+	e.mu.Unlock()
 	if err == nil && !e.allowed {
 		err = e.settings()
 	}
 	return err
+}
+
+// partly returns why some servers of an engine count as away.
+func (e *engine) partly() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.part {
+		return nil
+	}
+	return e.err
 }
 
 // final reports whether another try is of no use.

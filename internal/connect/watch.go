@@ -34,6 +34,13 @@ func (e *Engines) Probe(name string, probe func(context.Context) error) {
 	e.named(name).probe = probe
 }
 
+// Whole says how to ask an engine of several servers whether it answers as a whole. While it
+// does, calls that fail make it degraded, and the process stays ready: the users of the
+// other servers are served.
+func (e *Engines) Whole(name string, whole func(context.Context) error) {
+	e.named(name).whole = whole
+}
+
 // Watch follows the engines that have answered once, until ctx is done: each is away
 // when too many of the calls to it fail, and back when they do not. Every change is
 // one line in the log, and so is every change of settings (see [Engines.Fit]).
@@ -104,7 +111,7 @@ func (e *engine) watch(ctx context.Context, all *Engines) {
 		}
 		if idle++; e.calls.Load() > 0 || idle >= idleLooks && e.ask(ctx) {
 			idle = 0
-			if was, is := e.state(), e.judge(); (was == nil) != (is == nil) {
+			if was, is := e.state(), e.judge(ctx); (was == nil) != (is == nil) {
 				all.tell(e, time.Since(since), is)
 				since = time.Now()
 			}
@@ -130,14 +137,25 @@ func (e *engine) ask(ctx context.Context) bool {
 }
 
 // judge makes of the calls since the last look what the engine is now.
-func (e *engine) judge() error {
+func (e *engine) judge(ctx context.Context) error {
 	calls, failed := e.calls.Swap(0), e.failed.Swap(0)
 	var err error
 	if failed*tolerated >= calls && failed > 0 {
 		err = *e.last.Load()
 	}
+	part := err != nil && e.answers(ctx)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.err = err
+	e.err, e.part = err, part
 	return err
+}
+
+// answers reports whether an engine answers as a whole, as far as that can be asked.
+func (e *engine) answers(ctx context.Context) bool {
+	if e.whole == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookEvery)
+	defer cancel()
+	return e.whole(ctx) == nil
 }
