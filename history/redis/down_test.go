@@ -111,6 +111,58 @@ func TestVolatile(t *testing.T) {
 	}
 }
 
+// TestOpenBesideAMasterThatIsAway needs more than half of the masters. What one that is away
+// does not say hides nothing of what another one does.
+func TestOpenBesideAMasterThatIsAway(t *testing.T) {
+	config, nodes := fakeNodes(t, 4)
+	var log bytes.Buffer
+	config.Log = slog.New(slog.NewTextHandler(&log, nil))
+	nodes[2].Close()
+	c := open(t, config)
+	if !strings.Contains(log.String(), "some masters do not answer") || !strings.Contains(log.String(), "masters=1") {
+		t.Errorf("log %q, want what is missing", log.String())
+	}
+	if life, err := c.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Life = %q, %v, want unavailable", life, err)
+	}
+	nodes[1].Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		if cmd == "INFO" {
+			c.WriteBulk("aof_enabled:0\r\n")
+		}
+		return cmd == "INFO"
+	})
+	if err := c.Fit(t.Context()); !errors.Is(err, redis.ErrVolatile) {
+		t.Errorf("Fit = %v, want what one of those says that are there", err)
+	}
+	if _, err := redis.Open(t.Context(), config); !errors.Is(err, redis.ErrVolatile) {
+		t.Errorf("Open = %v, want it refused", err)
+	}
+	nodes[1].Close()
+	if _, err := redis.Open(t.Context(), config); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Open with half of the masters = %v, want unavailable", err)
+	}
+}
+
+// TestOpenWarnsOfCoverage, with which one lost master stops the users of all.
+func TestOpenWarnsOfCoverage(t *testing.T) {
+	for _, set := range []string{"yes", "no"} {
+		var log bytes.Buffer
+		config, nodes := fakeNodes(t, 2)
+		config.Log = slog.New(slog.NewTextHandler(&log, nil))
+		nodes[1].Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+			asked := cmd == "CONFIG" && args[1] == "cluster-require-full-coverage"
+			if asked {
+				c.WriteStrings([]string{args[1], set})
+			}
+			return asked
+		})
+		open(t, config)
+		if warned := strings.Count(log.String(), "cluster-require-full-coverage"); (warned == 1) != (set == "yes") {
+			t.Errorf("set to %s: warned %d times: %q", set, warned, log.String())
+		}
+	}
+}
+
 // TestLife tells a restart, after which a server has another run id, and a server that was
 // emptied, which has the same one.
 func TestLife(t *testing.T) {

@@ -120,7 +120,8 @@ func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
 
 // Life names the lives that the servers are in, of every master in a cluster: when one
 // was restarted or emptied, or its replica took over, the name is another. It may also be
-// another for no such reason when slots have moved. It fails with [history.ErrUnavailable].
+// another for no such reason when slots have moved. It fails with [history.ErrUnavailable]
+// when one of them does not answer.
 func (c *Cache) Life(ctx context.Context) (string, error) {
 	first, err := c.firstBuckets(ctx)
 	if err != nil {

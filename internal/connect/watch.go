@@ -111,7 +111,9 @@ func (e *engine) watch(ctx context.Context, all *Engines) {
 		}
 		if idle++; e.calls.Load() > 0 || idle >= idleLooks && e.ask(ctx) {
 			idle = 0
-			if was, is := e.state(), e.judge(ctx); (was == nil) != (is == nil) {
+			was, wasPart := e.state(), e.partly()
+			is := e.judge(ctx)
+			if (was == nil) != (is == nil) || (wasPart == nil) != (e.partly() == nil) {
 				all.tell(e, time.Since(since), is)
 				since = time.Now()
 			}
@@ -121,7 +123,11 @@ func (e *engine) watch(ctx context.Context, all *Engines) {
 
 // tell is the one line for a change.
 func (e *Engines) tell(one *engine, lasted time.Duration, err error) {
-	if err != nil {
+	switch {
+	case one.partly() != nil:
+		e.Log.Warn("part of an engine is away", "engine", one.name, "effect", "the users of that part are refused", "err", err)
+		return
+	case err != nil:
 		e.Log.Warn("engine is away", "engine", one.name, "effect", effects[one.name], "err", err)
 		return
 	}

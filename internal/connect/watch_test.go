@@ -185,3 +185,33 @@ func TestAnIdleEngineIsProbed(t *testing.T) {
 		}
 	})
 }
+
+// TestPartOfAnEngine has some servers of a cluster be away, and then all of them.
+func TestPartOfAnEngine(t *testing.T) {
+	watch(t, func(w *watched) {
+		var whole broken
+		w.Whole("redis", whole.probe)
+		part := func() bool { return w.Part("redis")(w.Context()) != nil }
+		call := func() { w.Engines.Cache(cache{broken: &w.broken}).Load(w.Context(), nil); pass(time.Second) }
+		for _, step := range []struct {
+			calls, whole error
+			up, part     bool
+		}{
+			{nil, nil, true, false},
+			{errAway, nil, true, true},
+			{errAway, errAway, false, false},
+			{errAway, nil, true, true},
+			{nil, nil, true, false},
+		} {
+			w.set(step.calls)
+			whole.set(step.whole)
+			call()
+			if err := w.Checks("redis")["redis"](w.Context()); (err == nil) != step.up || part() != step.part {
+				t.Errorf("calls fail with %v, the whole with %v: health %v, part %v; want up %v, part %v", step.calls, step.whole, err, part(), step.up, step.part)
+			}
+		}
+		if n := strings.Count(w.log.String(), "engine=redis"); n != 4 {
+			t.Errorf("%d lines, want one for each change:\n%s", n, w.log.String())
+		}
+	})
+}
