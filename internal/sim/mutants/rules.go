@@ -135,7 +135,8 @@ var mutants = []mutant{
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if whole == nil || history.Same(whole, there) && !outran(contents[k], e.Record) {", "if true {"}}},
 	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "e.User.Cut(history.Merge(there, contents[k]), k.Object.Type)", "history.Merge(there, contents[k])"}}},
 	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
-	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", edits: []edit{{jobArchive, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
 		{jobGo, "\t\tkeys, err := j.restored(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, err := j.restored(ctx, d.Keys)\n"},
 	}},
@@ -152,7 +153,7 @@ var mutants = []mutant{
 	{name: "row-decides", rule: "below the floor the row decides", edits: []edit{{page, "if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
 	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", edits: []edit{{fold, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
-	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "\t\tif err := j.reread(ctx, since); err != nil {\n\t\t\treturn err\n\t\t}\n\t\trepaired = true", "\t\trepaired = true"}}},
+	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "return j.reread(ctx, since)", "return nil"}}},
 	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", edits: []edit{{flush, "\tif !a.confirm(ctx) {\n\t\treturn\n\t}\n\ta.due", "\ta.confirm(ctx)\n\ta.due"}}},
 	{name: "cut-archived", rule: "a content does not come after what the archive hides", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
 	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", edits: []edit{{page, "if !listed.More || len(m.items) >= full {", "if full >= 0 {"}}},
