@@ -92,7 +92,8 @@ func (b *batch) add(k history.Key, e history.Entry) {
 	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
 }
 
-// fold completes partial records and adds to b what the cache has taken back.
+// fold completes partial records and adds to b what the cache has taken back. What it has
+// taken as partial comes again: it has a revision now.
 func (j *Job) fold(ctx context.Context, b *batch, partial batch) (again []history.Key, err error) {
 	old, err := j.known(ctx, partial.keys)
 	if err != nil {
@@ -101,11 +102,15 @@ func (j *Job) fold(ctx context.Context, b *batch, partial batch) (again []histor
 	writes := make([]history.Write, len(partial.keys))
 	for i, k := range partial.keys {
 		e := &partial.entries[i]
-		writes[i] = history.Write{Key: k, Base: e.Record.Revision, Record: whole(e, &old[i], k.Object)}
+		w := history.Write{Key: k, Base: e.Record.Revision, Record: whole(e, &old[i], k.Object), Pause: e.User.Pause}
+		// Without a base, because not even the revision can be read, it is as a first write:
+		// whole only of a complete user.
+		w.Record.Partial = w.Base == 0 && !e.User.Complete()
+		writes[i] = w
 		j.metrics.completed.WithLabelValues(strconv.FormatUint(uint64(k.Object.Type), 10)).Inc()
 	}
 	for i, taken := range j.giveBack(ctx, writes) {
-		if !taken {
+		if !taken || writes[i].Record.Partial {
 			again = append(again, partial.keys[i])
 			continue
 		}

@@ -270,7 +270,7 @@ func (w *warmer) unfolded(ctx context.Context, uid string, row history.Row) (wri
 		r := *m
 		r.Partial = !e.User.Complete() // else the archive may have moved on since the row was read
 		if !history.Same(&r, e.Record) {
-			writes = append(writes, history.Write{Key: keys[i], Base: e.Record.Revision, Record: r.Successor(&e.User)})
+			writes = append(writes, history.Write{Key: keys[i], Base: e.Record.Revision, Record: r.Successor(&e.User), Pause: e.User.Pause})
 		}
 	}
 	return writes, nil

@@ -154,6 +154,60 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
+// unreadable is a cache that can read nothing of its record of one object, not even the
+// revision, until it is written again.
+type unreadable struct {
+	stores.Cache
+	object history.Object
+	healed bool
+}
+
+func (u *unreadable) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	entries := u.Cache.Load(ctx, keys)
+	for i, k := range keys {
+		if k.Object == u.object && !u.healed {
+			entries[i].Record = &history.Record{Partial: true}
+		}
+	}
+	return entries
+}
+
+func (u *unreadable) Warm(ctx context.Context, uid string, w history.Warmth) error {
+	w.Items = slices.DeleteFunc(slices.Clone(w.Items), func(it history.Item) bool { return it.Object == u.object })
+	return u.Cache.Warm(ctx, uid, w)
+}
+
+func (u *unreadable) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	outcomes := u.Cache.Apply(ctx, writes)
+	for i, w := range writes {
+		u.healed = u.healed || w.Key.Object == u.object && outcomes[i].Status == history.Applied
+	}
+	return outcomes
+}
+
+// TestWarmUpOverADamagedRecord: a record without a revision is replaced by what the archive
+// has, also of a user who once switched recording off.
+func TestWarmUpOverADamagedRecord(t *testing.T) {
+	for name, pause := range map[string]history.Pause{"never paused": {}, "paused once": {Since: start - 9000, Until: start - 8000}} {
+		h := newHouse(t)
+		ids := put(t, h, 3, 10_000)
+		if err := h.db.Archive().PutUser(t.Context(), "ann", history.User{Pause: pause}); err != nil {
+			t.Fatal(err)
+		}
+		u := &unreadable{Cache: h.db.Cache(), object: history.Object{ID: ids[2], Type: 1}}
+		w := h.service(t, func(c *rpc.Config) { c.Cache = u })
+		if it := point(t, w, "ann", "none"); it != nil {
+			t.Errorf("%s: got %v", name, it)
+		}
+		if !u.healed {
+			t.Errorf("%s: the damaged record was not replaced", name)
+		}
+		if it := point(t, w, "ann", ids[2]); it.GetPositionMs() != 200_000 {
+			t.Errorf("%s: the point is %v, want the archive's", name, it)
+		}
+	}
+}
+
 // TestDamagedRecordIsNotToldAsRemoved: who follows is told to read again.
 func TestDamagedRecordIsNotToldAsRemoved(t *testing.T) {
 	bubble(t, func(f *fed) {
