@@ -136,7 +136,7 @@ var mutants = []mutant{
 	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "e.User.Cut(history.Merge(there, contents[k]), k.Object.Type)", "history.Merge(there, contents[k])"}}},
 	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
-	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", edits: []edit{{jobArchive, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", edits: []edit{{jobChunk, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
 		{jobGo, "\t\tkeys, err := j.restored(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, err := j.restored(ctx, d.Keys)\n"},
 	}},
