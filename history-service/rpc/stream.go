@@ -94,8 +94,12 @@ func (b *batches) receive() {
 	}
 }
 
-// begin waits for room for a batch, and reports false when the stream is over.
+// begin waits for room for a batch, and reports false when the stream is over: after a batch
+// that failed no other one is stored.
 func (b *batches) begin() bool {
+	if b.ctx.Err() != nil {
+		return false
+	}
 	select {
 	case b.room <- struct{}{}:
 	case <-b.ctx.Done():

@@ -64,6 +64,7 @@ type World struct {
 
 	cacheClock clock
 	lives      atomic.Int64 // of the cache
+	lived      time.Time    // when the last one began
 
 	mu        sync.Mutex // guards what goroutines tell
 	arrived   []*exchange
@@ -150,6 +151,12 @@ func (w *World) end() {
 	w.gather()
 	time.Sleep(time.Minute) // timers of whatever still waits
 	w.gather()
+}
+
+// begin has the cache begin another life.
+func (w *World) begin() {
+	w.lives.Add(1)
+	w.lived = time.Now()
 }
 
 func (w *World) cacheLife() string { return fmt.Sprintf("life %d", w.lives.Load()) }
@@ -405,7 +412,7 @@ func (w *World) loseCache(d *dice) {
 		w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
 	}
 	w.snapshot = nil
-	w.lives.Add(1)
+	w.begin()
 	w.allCold()
 	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool {
 		return slices.Contains([]string{"apply", "clear", "pause", "warm", "settle", "trim"}, g.x.what)
@@ -511,6 +518,10 @@ func (w *World) calmStep() {
 	}
 }
 
+// noticed is how long it takes at most until services and jobs have asked for the cache's
+// life once more.
+const noticed = 2 * time.Second
+
 // quiet reports whether nothing is under way and nothing left to be done.
 func (w *World) quiet() bool { return w.unrest() == "" }
 
@@ -529,6 +540,8 @@ func (w *World) unrest() string {
 	switch {
 	case len(w.ghosts) > 0:
 		return "something lands late"
+	case now.Sub(w.lived) < noticed:
+		return "not everybody has noticed that the cache is another one"
 	case len(w.cache.marks) > 0:
 		return fmt.Sprintf("%d keys are marked", len(w.cache.marks))
 	case !w.queue.drained():
@@ -578,7 +591,7 @@ func (w *World) judge() {
 func (w *World) empty() {
 	w.tracef("cache   is lost with all it has")
 	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
-	w.lives.Add(1)
+	w.begin()
 	w.allCold()
 	for _, u := range w.oracle.users {
 		u.pause.cold = true
