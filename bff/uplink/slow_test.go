@@ -354,7 +354,7 @@ func TestOverloadOfAStoreThatForgetsNothing(t *testing.T) {
 
 // players send a message of so many heartbeats each second, each of another user, and count
 // what is answered.
-func players(t *testing.T, c *uplink.Client, byUser []int, size int, lasts time.Duration) *tally {
+func players(t *testing.T, c *uplink.Client, byUser []int, size int, lasts time.Duration) *tally { //nolint:revive // who they are and what they send
 	var calls tally
 	var wg sync.WaitGroup
 	end := time.Now().Add(lasts)

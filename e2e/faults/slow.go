@@ -180,7 +180,7 @@ func stalledRegions(ctx context.Context, t *trial) error {
 	})
 }
 
-func (t *trial) stalled(ctx context.Context, what string, e *engine.Engine, still time.Duration, touch func(*audience)) error {
+func (t *trial) stalled(ctx context.Context, what string, e *engine.Engine, still time.Duration, touch func(*audience)) error { //nolint:revive // what stands still, and for whom
 	if err := t.startSlow(ctx, 2, "--redis", t.es["redis"].Addr()); err != nil {
 		return err
 	}

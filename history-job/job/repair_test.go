@@ -15,13 +15,57 @@ import (
 
 // mortal is a cache that can come back with the content of a while ago.
 type mortal struct {
-	history.Cache
 	older history.Cache
 
-	mu    sync.Mutex
-	lives int
-	down  bool
+	mu      sync.Mutex
+	current history.Cache
+	lives   int
+	down    bool
 }
+
+func (m *mortal) now() history.Cache {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current
+}
+
+func (m *mortal) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	return m.now().Load(ctx, keys)
+}
+
+func (m *mortal) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	return m.now().Apply(ctx, writes)
+}
+
+func (m *mortal) Clear(ctx context.Context, uid string, c history.Clear) (int64, error) {
+	return m.now().Clear(ctx, uid, c)
+}
+
+func (m *mortal) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+	return m.now().Pause(ctx, uid, from, to)
+}
+
+func (m *mortal) Warm(ctx context.Context, uid string, w history.Warmth) error {
+	return m.now().Warm(ctx, uid, w)
+}
+
+func (m *mortal) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	return m.now().List(ctx, uid, q)
+}
+
+func (m *mortal) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
+	return m.now().Overdue(ctx, buckets, age, limit)
+}
+
+func (m *mortal) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
+	return m.now().Backlog(ctx, buckets)
+}
+
+func (m *mortal) Settle(ctx context.Context, contents []history.Content) error {
+	return m.now().Settle(ctx, contents)
+}
+
+func (m *mortal) Trim(ctx context.Context, uids []string) error { return m.now().Trim(ctx, uids) }
 
 // mortal gives the world a cache that is kept for later with keep, and goes back to
 // that with restart.
@@ -32,19 +76,11 @@ func (w *world) mortal() (m *mortal, cfg job.Config) {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { _ = db.Close() })
-	m = &mortal{Cache: w.cache, older: db.Cache()}
+	m = &mortal{current: w.cache, older: db.Cache()}
 	w.cache = m
 	cfg = w.config()
 	cfg.Life = m.life
 	return m, cfg
-}
-
-// Backlog is asked at any time, also in the midst of a restart.
-func (m *mortal) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
-	m.mu.Lock()
-	c := m.Cache
-	m.mu.Unlock()
-	return c.Backlog(ctx, buckets)
 }
 
 func (m *mortal) life(context.Context) (string, error) {
@@ -85,7 +121,7 @@ func (m *mortal) restart(older bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.lives++; older {
-		m.Cache = m.older
+		m.current = m.older
 	}
 }
 

@@ -108,10 +108,10 @@ func (m *machine) put() {
 	if rapid.IntRange(0, 4).Draw(m.t, "late") == 0 {
 		r.CellTime = max(1, r.CellTime-int64(rapid.IntRange(1, 5).Draw(m.t, "by")))
 	}
+	m.mu.Lock() // nothing is announced between the put and the note of it
+	defer m.mu.Unlock()
 	_, _, held := m.Get(k)
 	m.Put(k, aggregate.Held{Record: r}, ended)
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	was := m.keys[k]
 	if was == nil || !held {
 		was = &acknowledged{at: -1}
@@ -186,8 +186,8 @@ func (m *machine) step() {
 		k := history.UserKey(rapid.SampledFrom(modelUsers).Draw(m.t, "uid"))
 		m.mu.Lock()
 		m.users[k] = true
-		m.mu.Unlock()
 		m.Announce(k.UID)
+		m.mu.Unlock()
 	case "pass":
 		pass(rapid.SampledFrom([]time.Duration{tick / 3, tick, modelRetain, modelHold / 2}).Draw(m.t, "time"))
 	case "world":

@@ -26,8 +26,10 @@ func (warmCache) Load(_ context.Context, keys []history.Key) []history.Entry {
 // A user who has to wait for a worker of the node is never left behind, although the last
 // one leaves at that moment.
 func TestWarmersLeaveNobodyBehind(t *testing.T) {
-	w := newWarmer(Config{Cache: warmCache{}, Deadline: time.Second, Warmers: 4, WarmRate: 1 << 30, Logger: slog.New(slog.DiscardHandler),
-		NodeOf: func(string) string { return "node" }}, newMetrics(nil))
+	w := newWarmer(Config{
+		Cache: warmCache{}, Deadline: time.Second, Warmers: 4, WarmRate: 1 << 30, Logger: slog.New(slog.DiscardHandler),
+		NodeOf: func(string) string { return "node" },
+	}, newMetrics(nil))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan struct{})

@@ -11,11 +11,12 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/historytest"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/history/wire"
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // TestArchiveEqualCellTimes puts two contents with one cell time in both orders, in one

@@ -81,7 +81,7 @@ func (h *half) learn(uid string) (history.User, bool) {
 
 // remember keeps the times of the cells that a read has found, and which are absent. Of a
 // cell that has outlived its life, or cannot be read, it keeps nothing.
-func (h *half) remember(keys []history.Key, entries []history.Entry, known []known, read int64) { //nolint:revive // three of each key
+func (h *half) remember(keys []history.Key, entries []history.Entry, known []known, read int64) {
 	var key []byte
 	h.lock.Lock()
 	defer h.lock.Unlock()

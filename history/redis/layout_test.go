@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -111,7 +112,7 @@ func TestPausedStatesStay(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		config.TTL, config.Keep = time.Hour, 1
 		c, client, ctx, uid := open(t, config), raw(t, config), t.Context(), ""
-		switched := func(recording bool) error { return switchTo(t, c, uid, recording, hourAgo()) }
+		switched := func(recording bool) error { return switchTo(c, uid, recording, hourAgo()) }
 		cleared := func() error { _, err := c.Clear(ctx, uid, history.Clear{Until: 1}); return err }
 		for name, call := range map[string]func() error{
 			"Pause": func() error { return nil },
@@ -141,10 +142,10 @@ func TestPausedStatesStay(t *testing.T) {
 }
 
 // switchTo switches recording off or on at a time.
-func switchTo(t *testing.T, c *redis.Cache, uid string, recording bool, at int64) error {
-	t.Helper()
-	p := c.Load(t.Context(), []history.Key{history.UserKey(uid)})[0].User.Pause
-	return c.Pause(t.Context(), uid, p, p.Switched(recording, at, 0))
+func switchTo(c *redis.Cache, uid string, recording bool, at int64) error {
+	ctx := context.Background()
+	p := c.Load(ctx, []history.Key{history.UserKey(uid)})[0].User.Pause
+	return c.Pause(ctx, uid, p, p.Switched(recording, at, 0))
 }
 
 // TestPauseInTheHash looks at what is kept under which names.
@@ -163,7 +164,7 @@ func TestPauseInTheHash(t *testing.T) {
 			{false, at + 9, map[string]string{"paused": fmt.Sprint(at + 9)}},
 			{true, at + 10, map[string]string{"paused": fmt.Sprint(at + 9), "resumed": fmt.Sprint(at + 10)}},
 		} {
-			if err := switchTo(t, c, uid, tt.recording, tt.at); err != nil {
+			if err := switchTo(c, uid, tt.recording, tt.at); err != nil {
 				t.Fatal(err)
 			}
 			got := client.HGetAll(t.Context(), "{"+bucket(uid)+"}:u:"+uid).Val()

@@ -356,14 +356,26 @@ func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64
 	return least, others
 }
 
-func (b *book) bounds(cut, begun int64) bounds {
+// bounds are the facts behind a cut. What a cut without an answer covers is no must once the
+// cache was lost: the cut may have landed, had whoever held the fact forget it, and be lost.
+func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
+	u := o.users[key.UID]
+	b := u.book(key.Object)
+	torn := func(f *known) bool {
+		covers := func(c *cut) bool {
+			return c.acked == 0 && !c.gone && c.sent < o.lost && (f.at <= c.at || c.raised && f.sent < o.lost)
+		}
+		return slices.ContainsFunc(b.deletes, covers) || slices.ContainsFunc(u.clears, func(c *cut) bool {
+			return (c.typ == 0 || c.typ == key.Object.Type) && covers(c)
+		})
+	}
 	var bs bounds
 	for _, k := range b.facts {
-		if k.at <= cut || !k.may() {
+		if k.at <= behind || !k.may() {
 			continue
 		}
 		bs.may = append(bs.may, &k.fact)
-		if k.acked > 0 && k.acked < begun {
+		if k.acked > 0 && k.acked < begun && !torn(k) {
 			bs.must = append(bs.must, &k.fact)
 		}
 	}
@@ -374,13 +386,13 @@ func (b *book) bounds(cut, begun int64) bounds {
 func (o *oracle) check(k history.Key, v view, begun int64) string {
 	u := o.users[k.UID]
 	least, others := o.span(u, k.Object, begun)
-	bs := u.book(k.Object).bounds(least, begun)
+	bs := o.bounds(k, least, begun)
 	wrong := bs.judge(v)
 	for _, at := range others {
 		if wrong == "" {
 			return ""
 		}
-		more := u.book(k.Object).bounds(at, begun)
+		more := o.bounds(k, at, begun)
 		if more.judge(v) == "" {
 			return ""
 		}
@@ -416,7 +428,7 @@ func (o *oracle) sure(k history.Key, begun int64) *fact {
 	for _, at := range others {
 		least = max(least, at)
 	}
-	bs := u.book(k.Object).bounds(least, begun)
+	bs := o.bounds(k, least, begun)
 	first, last := latest(bs.must, any1), latest(bs.may, any1)
 	if first == nil || compareFacts(first, last) != 0 {
 		return nil
@@ -454,7 +466,7 @@ func (o *oracle) settle(k history.Key, v view) {
 	b, begun := u.book(k.Object), o.time+1
 	least, others := o.span(u, k.Object, begun)
 	fits := func(at int64) bool {
-		bs := b.bounds(at, begun)
+		bs := o.bounds(k, at, begun)
 		return bs.judge(v) == ""
 	}
 	if !fits(least) {

@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-func run(steps, workers int, only, known, out string) error {
+func run(steps, workers int, only, known, out string) error { //nolint:revive // the flags, one by one
 	wanted, err := regexp.Compile("^(" + only + ")$")
 	if err != nil {
 		return err
