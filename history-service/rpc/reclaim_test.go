@@ -115,6 +115,35 @@ func TestReclaim(t *testing.T) {
 	}
 }
 
+// TestReclaimOfAClearThatADeleteReliesOn has a clear land that nobody was told of, and a delete
+// that finds nothing left: the cache comes back without the clear, and the delete holds.
+func TestReclaimOfAClearThatADeleteReliesOn(t *testing.T) {
+	h := newHouse(t)
+	cache := &reborn{h.db.Cache()}
+	s := h.service(t, func(c *rpc.Config) { c.Cache = cache })
+	older := h.older(t)
+	another := h.service(t, func(c *rpc.Config) { c.Cache = older.Cache() })
+	progress := historyv1.Kind_KIND_PROGRESS
+	apply(t, another, beat("u/old", progress, 2000, 10))
+	apply(t, s, beat("u/old", progress, 2000, 10))
+	if _, err := h.db.Cache().Clear(t.Context(), "u", history.Clear{Until: start - 1000}); err != nil {
+		t.Fatal(err)
+	}
+	req := &historyv1.DeleteRequest{Uid: "u", Objects: []*historyv1.Object{{Id: "old", Type: 1}}, AtMs: start - 1500}
+	if _, err := s.Delete(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	point(t, s, "u", "none") // waits until the user is warm, so that nobody reads meanwhile
+	point(t, another, "u", "none")
+	cache.Cache = older.Cache()
+	if err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if it := point(t, s, "u", "old"); it != nil {
+		t.Errorf("what was deleted is %v", it)
+	}
+}
+
 // TestReclaimLosesNothing finds everything as it was: nothing is written.
 func TestReclaimLosesNothing(t *testing.T) {
 	h := newHouse(t)

@@ -33,11 +33,21 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 		if err := g.deleted(); err != nil {
 			return nil, fmt.Errorf("delete %s: %w", g.key.Object, err)
 		}
+		if g.batch.reports[g.reports[0]].Status == historyv1.Status_STATUS_CLEARED {
+			w.rely(g)
+		}
 		if (g.visible || archived[g]) && g.written != nil {
 			resp.Deleted++
 		}
 	}
 	return resp, nil
+}
+
+// rely remembers the clear that a delete relies on: it wrote no tombstone, and nobody else may
+// have been told that the clear has happened.
+func (w *Writer) rely(g *group) {
+	typ := g.key.Object.Type
+	w.decided.note(decision{uid: g.key.UID, clear: history.Clear{Type: typ, Until: g.user.ClearedAt(typ)}})
 }
 
 // inArchive returns of which keys the archive alone has a record that readers see, where it
