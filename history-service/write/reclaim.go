@@ -145,9 +145,9 @@ func (d *decided) note(one decision) {
 	d.all = append(d.all[old:], one)
 }
 
-// list returns what is remembered, of each user the latest pause and, for each type, the
-// latest clear: what came before it says no more.
-func (d *decided) list() (latest []decision) {
+// list returns what is remembered: of each user the last pause and, for each type, the clear
+// that goes furthest, which need not be the last.
+func (d *decided) list() (all []decision) {
 	type subject struct {
 		uid   string
 		typ   uint32
@@ -155,16 +155,19 @@ func (d *decided) list() (latest []decision) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	seen := make(map[subject]bool, len(d.all))
-	for _, one := range slices.Backward(d.all) {
+	at := make(map[subject]int, len(d.all))
+	for _, one := range d.all {
 		of := subject{one.uid, one.clear.Type, one.clear.Until > 0}
-		if !seen[of] {
-			seen[of] = true
-			latest = append(latest, one)
+		i, known := at[of]
+		switch {
+		case !known:
+			at[of] = len(all)
+			all = append(all, one)
+		case one.clear.Until > all[i].clear.Until || one.pause.Changed() > all[i].pause.Changed():
+			all[i] = one
 		}
 	}
-	slices.Reverse(latest)
-	return latest
+	return all
 }
 
 // decideAgain brings back what the cache has lost of them. It comes before the records: one
