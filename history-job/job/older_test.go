@@ -8,39 +8,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// A cache comes back older, and a delete that was acknowledged since has an earlier cell
-// time than the archive's record. It is announced before the job has noticed the restart:
-// it must not be settled although the archive keeps what it has.
-func TestDeleteBehindTheArchive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		m, cfg := w.mortal()
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
-		w.complete(uid)
-		first, last := progress(1, -5000), deleted(-1000)
-		said := first.Record().Successor(&history.User{CutTime: start + 60_000})
-		w.cache.Apply(t.Context(), []history.Write{{Key: object(1), Record: said}})
-		w.announce(object(1))
-		w.wait(time.Second)
-		gone := last.Record().Successor(nil)
-		gone.Partial = false // the cache believes to know everything
-		if err := m.older.Warm(t.Context(), uid, history.Warmth{}); err != nil {
-			t.Fatal(err)
-		}
-		m.older.Apply(t.Context(), []history.Write{{Key: object(1), Record: gone}})
-		m.restart(true)
-		w.announce(object(1))
-		w.wait(100 * time.Millisecond)
-		w.wait(5 * time.Second)
-		w.announce(object(1))
-		w.wait(10 * time.Minute)
-		w.settled(object(1))
-		if got := w.archived(object(1)); got == nil || !got.Deleted() {
-			t.Errorf("archive: got %+v, want a tombstone", got)
-		}
-	})
-}
-
 // One server of the cache is away, so that nobody can ask for the cache's life, and another
 // one comes back older. A heartbeat of then neither is lost nor takes away what the archive has.
 func TestHeartbeatOnAnOlderCache(t *testing.T) {

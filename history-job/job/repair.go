@@ -89,9 +89,9 @@ func (j *Job) compare(ctx context.Context, name string, since time.Time) error {
 	return j.reread(ctx, since)
 }
 
-// sameLife fails with [errLife] unless the cache is still in a life. It is asked after contents were loaded and before they are put: contents of a cache that came
-// back older, and whatever was folded onto them since, must not overwrite what the archive
-// has.
+// sameLife fails with [errLife] unless the cache is still in a life. It is asked after
+// contents were loaded and before they are put: contents of a cache that came back older, and
+// whatever was folded onto them since, must not overwrite what the archive has.
 func (j *Job) sameLife(ctx context.Context, life string) error {
 	if j.cfg.Life == nil {
 		return nil

@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -336,8 +337,17 @@ func TestWatchPanics(t *testing.T) {
 }
 
 // TestRepairOfADeleteThatIsBehind deletes in a cache that came back older what the archive has
-// with a later cell time, from a chain of contents that the cache does not know.
+// with a later cell time, from a chain of contents that the cache does not know. It is
+// announced after the job has noticed the restart, or before that as well: then it must not
+// be settled although the archive keeps what it has.
 func TestRepairOfADeleteThatIsBehind(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		t.Run(fmt.Sprintf("announced early %t", early), func(t *testing.T) { repairOfADeleteThatIsBehind(t, early) })
+	}
+}
+
+func repairOfADeleteThatIsBehind(t *testing.T, early bool) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		m, cfg := w.mortal()
@@ -355,9 +365,14 @@ func TestRepairOfADeleteThatIsBehind(t *testing.T) {
 		}
 		m.older.Apply(t.Context(), []history.Write{{Key: object(1), Record: gone}})
 		m.restart(true)
+		if early {
+			w.announce(object(1))
+			w.wait(100 * time.Millisecond)
+		}
 		w.wait(5 * time.Second)
 		w.announce(object(1))
 		w.wait(5 * time.Second)
+		w.settled(object(1))
 		if got := w.archived(object(1)); got == nil || !got.Deleted() {
 			t.Errorf("archive: got %+v, want a tombstone", got)
 		}

@@ -11,16 +11,9 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// TestAttackDamagedCacheRecord: a record of the cache that is damaged can never be written,
-// read or archived again, and takes its whole user and the job down with it.
-//
-// Load answers unavailable for ever, so that the job (see TestAttackOneUnreadableRecord in
-// history-job/job) never gets past it, and a service answers every heartbeat of the object and
-// every Points with it as unavailable. List fails for the whole user as long as the record is
-// on the page. A write without a base, which would replace it, is in conflict and then fails:
-// nothing heals it but a clear. The archive serves around a damaged cell and Redis answers an
-// empty, partial record, which the next write replaces; the embedded cache does neither.
-func TestAttackDamagedCacheRecord(t *testing.T) {
+// A record of the cache that is damaged counts as an empty, partial one: it fails neither its
+// user's list nor the job, and the next write replaces it.
+func TestDamagedCacheRecord(t *testing.T) {
 	db, err := Open(t.TempDir(), Config{})
 	if err != nil {
 		t.Fatal(err)
