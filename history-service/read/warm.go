@@ -130,27 +130,28 @@ func (w *warmer) abandon(node string) {
 	delete(w.backlog, node)
 }
 
-// want asks for a user to be warmed some time soon.
-func (w *warmer) want(uid string) {
+// want asks for a user to be warmed some time soon. It returns the warm-up to wait for, nil
+// where too many are wanted already.
+func (w *warmer) want(uid string) *flight {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.flights[uid] != nil {
-		return
+	if f := w.flights[uid]; f != nil {
+		return f
 	}
+	f := &flight{done: make(chan struct{})}
 	select {
 	case w.queue <- uid:
-		w.flights[uid] = &flight{done: make(chan struct{})}
+		w.flights[uid] = f
+		return f
 	default:
+		return nil
 	}
 }
 
 // wait returns when the user is warm, or with the reason why not.
 func (w *warmer) wait(ctx context.Context, uid string) error {
-	w.want(uid)
-	w.mu.Lock()
-	f := w.flights[uid]
-	w.mu.Unlock()
-	if f == nil { // done in between, or the queue is full
+	f := w.want(uid)
+	if f == nil {
 		return w.warm(ctx, uid)
 	}
 	select {
