@@ -15,7 +15,7 @@ var _ history.Archive = (*Archive)(nil)
 
 // Archive returns the half of the store that keeps records.
 func (d *DB) Archive() *Archive {
-	return &Archive{half{db: d, space: spaceArchive, life: archiveLife, lock: &d.archive, memory: d.none, pending: &d.archivePending, cells: d.cells}}
+	return &Archive{half{db: d, space: spaceArchive, life: archiveLife, lock: &d.archive, memory: d.none, pending: &d.archivePending}}
 }
 
 // Get implements [history.Archive].

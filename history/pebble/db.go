@@ -91,8 +91,7 @@ type DB struct {
 	marks  clock
 	memory *memory
 
-	none  *memory    // of the archive, users alone
-	cells *cellTimes // of the archive, under its lock
+	none *memory // of the archive, users and cells alone, under its lock
 
 	// Changes under way, under the locks of the halves; those of the days under the
 	// lock of the cache.
@@ -112,7 +111,7 @@ func Open(dir string, config Config) (*DB, error) {
 		config: config, fs: tables{config.fs, broken}, fault: broken,
 		damage: newDamage(config.Logger, config.Registry),
 		syncs:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "playhead_store_sync_seconds"}),
-		memory: newMemory(config.hash), none: newMemory(config.hash), cells: newCellTimes(config.hash),
+		memory: newMemory(config.hash), none: newMemory(config.hash),
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := d.openOrFail(dir); err != nil {

@@ -23,7 +23,6 @@ type half struct {
 	lock    *sync.Mutex   // makes compare and set one step
 	memory  *memory
 	pending *pending
-	cells   *cellTimes // nil in the cache
 }
 
 const markSize = 8
@@ -101,6 +100,9 @@ func (h *half) stored(uid string) (u history.User, mark history.Mark, err error)
 func (h *half) get(key []byte, use func(value []byte) error) error {
 	if v := h.memory.get(key); v != nil {
 		return use(v)
+	}
+	if h.memory.cells.absent(key) {
+		return use(nil)
 	}
 	return get(h.db.pebble, key, use)
 }

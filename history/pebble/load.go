@@ -24,9 +24,7 @@ func (h *half) load(ctx context.Context, keys []history.Key) ([]history.Entry, e
 	for i, k := range keys {
 		entries[i] = l.load(k, &known[i])
 	}
-	if h.cells != nil {
-		h.remember(keys, entries, known, read)
-	}
+	h.remember(keys, entries, known, read)
 	for i := range known {
 		if err := h.db.wait(known[i].seen); err != nil {
 			entries[i] = history.Entry{Err: err}
@@ -50,18 +48,15 @@ func (h *half) moments(keys []history.Key) (_ []known, _ *pebble.Snapshot, read 
 	all := make([]known, len(keys))
 	h.lock.Lock()
 	defer h.lock.Unlock()
-	if h.cells != nil {
-		h.cells.reads++
-		read = h.cells.reads
-	}
+	h.memory.cells.reads++
+	read = h.memory.cells.reads
 	var key []byte
 	for i, k := range keys {
 		key = appendKey(key[:0], h.space, k)
-		if h.cells != nil {
-			h.cells.begin(key, read)
+		if all[i].waiting, all[i].seen = h.memory.get(key), h.pending.of(key); all[i].waiting == nil {
+			h.memory.cells.begin(key, read)
 		}
-		all[i].waiting, all[i].seen = h.memory.get(key), h.pending.of(key)
-		if all[i].user, all[i].hasUser = h.memory.users.get(k.UID); !all[i].hasUser && h.cells != nil {
+		if all[i].user, all[i].hasUser = h.memory.users.get(k.UID); !all[i].hasUser && !h.marked {
 			all[i].user, all[i].hasUser = h.learn(k.UID)
 		}
 	}
@@ -79,23 +74,23 @@ func (h *half) learn(uid string) (history.User, bool) {
 	return u, true
 }
 
-// remember keeps the times of the cells that a read has found, and which are absent. Of a
-// cell that has outlived its life, or cannot be read, it keeps nothing.
+// remember keeps which keys are absent, and of the archive the times of the cells that a read
+// has found. Of a cell that has outlived its life, or cannot be read, it keeps nothing.
 func (h *half) remember(keys []history.Key, entries []history.Entry, known []known, read int64) {
 	var key []byte
 	h.lock.Lock()
 	defer h.lock.Unlock()
 	for i, k := range keys {
 		r := entries[i].Record
-		if r == nil && !known[i].absent {
-			continue
-		}
 		at := int64(0)
-		if r != nil {
+		switch {
+		case r == nil && !known[i].absent, r != nil && h.marked:
+			continue
+		case r != nil:
 			at = r.CellTime
 		}
 		key = appendKey(key[:0], h.space, k)
-		h.cells.end(key, read, at)
+		h.memory.cells.end(key, read, at)
 	}
 }
 

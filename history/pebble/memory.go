@@ -10,13 +10,14 @@ import (
 )
 
 // memory is what the cache knows without asking Pebble, under the lock of the
-// cache. The archive has one of users alone.
+// cache. The archive has one of users and of the times of cells.
 type memory struct {
 	hash    func(key []byte) uint64
 	waiting *waiting
 	stamps  *recent[uint64, stamp]
 	users   *recent[string, history.User] // as they are stored
 	heads   *recent[string, *head]
+	cells   *cellTimes // of the cache only those that it lacks
 }
 
 // stamp is what a write has to know of the record before it. Stamps of records that
@@ -41,6 +42,7 @@ func newMemory(hash func(key []byte) uint64) *memory {
 		stamps: newRecent[uint64, stamp](recentStamps),
 		users:  newRecent[string, history.User](recentUsers),
 		heads:  newRecent[string, *head](recentHeads),
+		cells:  newCellTimes(hash),
 	}
 }
 
@@ -64,6 +66,7 @@ func (m *memory) put(b *pebble.Batch, x item) error {
 	if h, ok := m.heads.get(x.uid); ok {
 		h.write(x.object(), x.value[markSize:])
 	}
+	m.cells.forget(x.hash)
 	if m.waiting.put(x) {
 		return nil
 	}

@@ -56,7 +56,7 @@ func (a *Archive) setNewer(cells []history.Cell) (*ticket, error) {
 		for k, value := range p.own {
 			a.pending.put(appendUser(p.key[:0], a.space, k.UID), t)
 			p.key = appendKey(p.key[:0], a.space, k)
-			a.cells.put(p.key, peek(value).cellTime)
+			a.memory.cells.put(p.key, peek(value).cellTime)
 		}
 		return nil
 	}})
@@ -81,7 +81,7 @@ func (p *putter) put(cell history.Cell) error {
 	if stands := p.own[cell.Key]; stands != nil {
 		return p.set(cell.Key, newer(stands, value))
 	}
-	if p.archive.cells.before(p.key, cell.Record.CellTime) {
+	if p.archive.memory.cells.before(p.key, cell.Record.CellTime) {
 		return p.set(cell.Key, value)
 	}
 	return get(p.archive.db.pebble, p.key, func(stands []byte) error {

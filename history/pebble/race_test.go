@@ -3,6 +3,7 @@ package pebble_test
 import (
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/playhead/playhead/history"
@@ -55,6 +56,71 @@ func TestEverythingAtOnce(t *testing.T) {
 	if got := len(allDirty(t, db)); got != users*objects+users {
 		t.Errorf("got %d dirty marks, want one for each of %d records and %d users", got, users*objects, users)
 	}
+}
+
+// TestBornOnce has a key that a read found absent written, warmed and moved to Pebble: memory
+// forgets that it was absent, and a second write without a base is in conflict.
+func TestBornOnce(t *testing.T) {
+	for name, config := range map[string]pebble.Config{"hashes": {}, "collisions": pebble.Config{}.Colliding()} {
+		t.Run(name, func(t *testing.T) {
+			db := open(t, t.TempDir(), config)
+			cache := db.Cache()
+			for n, write := range []func(history.Key){
+				func(k history.Key) { born(t, cache, k, history.Applied) },
+				func(k history.Key) {
+					must(t, cache.Warm(t.Context(), k.UID, history.Warmth{Items: []history.Item{{Object: k.Object, Record: beat(now())}}}))
+				},
+			} {
+				k := viewing(n, 0)
+				if e := cache.Load(t.Context(), []history.Key{k})[0]; e.Err != nil || e.Record != nil {
+					t.Fatalf("load: %+v, want nothing", e)
+				}
+				write(k)
+				db.Checkpoint()
+				born(t, cache, k, history.Conflict)
+			}
+			var all sync.WaitGroup
+			var applied [20]atomic.Int64
+			for range 4 {
+				all.Go(func() {
+					for n := range applied {
+						k := viewing(2, n)
+						_ = cache.Load(t.Context(), []history.Key{k}) // whatever it finds
+						if write(t, cache, k) == history.Applied {
+							applied[n].Add(1)
+						}
+						if n%5 == 4 {
+							db.Checkpoint()
+						}
+					}
+				})
+			}
+			all.Wait()
+			for n := range applied {
+				if got := applied[n].Load(); got != 1 {
+					t.Errorf("%d: born %d times", n, got)
+				}
+			}
+		})
+	}
+}
+
+func born(t *testing.T, cache history.Cache, k history.Key, want history.WriteStatus) {
+	t.Helper()
+	if got := write(t, cache, k); got != want {
+		t.Errorf("%s without a base: %v, want %v", k, got, want)
+	}
+}
+
+func write(t *testing.T, cache history.Cache, k history.Key) history.WriteStatus {
+	t.Helper()
+	r := beat(now())
+	r.Revision, r.Partial = 1<<40, true
+	out := cache.Apply(t.Context(), []history.Write{{Key: k, Record: r}})[0]
+	if out.Err != nil {
+		t.Error(out.Err)
+	}
+	return out.Status
 }
 
 // fold writes until no conflict is left.

@@ -37,9 +37,9 @@ func (r *recent[K, V]) forget(k K) {
 	delete(r.old, k)
 }
 
-// cellTimes remembers how late the cells are that were read or put lately, so that a put
-// which follows a read, as it does in the job, need not search Pebble again. The lock of
-// the archive guards it.
+// cellTimes remembers how late the cells are that were read or put lately, and which keys
+// had none, so that a write which follows a read need not search Pebble again. The lock of
+// the half guards it.
 //
 // A read takes a snapshot under the lock and looks at it without. So it leaves its number
 // in place of what it will find, and fills that in only if no put came in between.
@@ -90,3 +90,12 @@ func (c *cellTimes) before(key []byte, at int64) bool {
 	known, ok := c.cells.get(c.hash(key))
 	return ok && known.at >= 0 && known.at < at && known.check == xxhash.Sum64(key)
 }
+
+// absent reports whether a key is known to have no cell.
+func (c *cellTimes) absent(key []byte) bool {
+	known, ok := c.cells.get(c.hash(key))
+	return ok && known.at == 0 && known.check == xxhash.Sum64(key)
+}
+
+// forget notes that a key, or another one of its hash, has a cell now.
+func (c *cellTimes) forget(hash uint64) { c.cells.forget(hash) }
