@@ -20,7 +20,7 @@ build: ## build every command into bin/
 
 test: ## run the tests that need no engine, with the race detector
 	@.ci/install nodejs node
-	go test -race -timeout 5m $(FLAGS) ./... ./e2e/...
+	go test -race -timeout 20m $(FLAGS) ./... ./e2e/...
 
 stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=./client
 	COUNT=$(COUNT) LOOPS=$(LOOPS) .ci/stress go test -race -count 1 -timeout 15m $(FLAGS) $(or $(PKG),./... ./e2e/...)

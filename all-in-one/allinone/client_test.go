@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 type wanderer struct {
 	*client.Client
 	at, token atomic.Value // of string
+	told      sync.Map     // the last answer, by object
 }
 
 func wander(t *testing.T) *wanderer {
@@ -33,6 +35,9 @@ func wander(t *testing.T) *wanderer {
 		URL:     "http://edge",
 		Token:   func(context.Context) (string, error) { return w.token.Load().(string), nil },
 		HTTP:    &http.Client{Transport: &http.Transport{DialContext: dial}},
+		Answered: func(a client.Answer) {
+			w.told.Store(a.Heartbeat.GetObjectId(), a.Status)
+		},
 		MinWait: 20 * time.Millisecond, MaxWait: 200 * time.Millisecond, Queue: 5000,
 	})
 	if err != nil {
@@ -47,7 +52,7 @@ func (w *wanderer) meet(p *process) {
 }
 
 // TestPlayersSurviveAKill kills the process while a player reports over the WebSocket.
-// The player goes on, and in the end all that it reported is in the cache.
+// The player goes on, and in the end all that it reported is in the stores.
 func TestPlayersSurviveAKill(t *testing.T) {
 	const rounds, each = 3, 500
 	dir, w := t.TempDir(), wander(t)
@@ -74,8 +79,16 @@ func TestPlayersSurviveAKill(t *testing.T) {
 	defer db.Close()
 	for n := range rounds * each {
 		k := history.Key{UID: "demo", Object: history.Object{ID: fmt.Sprint(n), Type: 1}}
-		if e := db.Cache().Load(t.Context(), []history.Key{k})[0]; e.Err != nil || e.Record == nil {
-			t.Errorf("%s: %v, %v", k, e.Record, e.Err)
+		if e := db.Cache().Load(t.Context(), []history.Key{k})[0]; e.Err != nil || e.Record != nil {
+			if e.Err != nil {
+				t.Errorf("%s: %v", k, e.Err)
+			}
+			continue
+		}
+		// The cache keeps the newest thousand of what was archived.
+		if e, err := db.Archive().Get(t.Context(), []history.Key{k}); err != nil || e[0].Record == nil {
+			told, _ := w.told.Load(k.Object.ID)
+			t.Errorf("%s is in neither store, %v; the player was told %v", k, err, told)
 		}
 	}
 }
