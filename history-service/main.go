@@ -1,4 +1,4 @@
-// Command history-service is the door to the history: it stores heartbeats in
+// Command history-service is the server of histories: it stores heartbeats in
 // Redis, announces them on Kafka when a viewing ends, and answers readers.
 package main
 
@@ -26,8 +26,8 @@ import (
 )
 
 type flags struct {
-	Listen    string        `help:"Address of the gRPC door." default:"127.0.0.1:7070"`
-	MaxConns  int           `name:"max-connections" help:"Connections of the gRPC door at once; more wait." default:"1024"`
+	Listen    string        `help:"Address of the gRPC server." default:"127.0.0.1:7070"`
+	MaxConns  int           `name:"max-connections" help:"Connections of the gRPC server at once; more wait." default:"1024"`
 	Admin     string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Max       int           `help:"Keys held in memory at most." default:"1000000"`
@@ -78,7 +78,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	p.stores.Register(p.registry)
 	p.clock = clock.New(clock.Config{Reference: p.stores.Redis.Time, Logger: log, Registry: p.registry})
 	p.registry.MustRegister(published(p.stores.Kafka)...)
-	held, server, err := f.door(p)
+	held, server, err := f.server(p)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	return g, nil
 }
 
-// parts is what the door is made of.
+// parts are what the server is made of.
 type parts struct {
 	stores   *connect.Stores
 	rules    *history.Rulebook
@@ -113,8 +113,8 @@ type parts struct {
 	registry *prometheus.Registry
 }
 
-// door returns who holds keys, and who serves.
-func (f *flags) door(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
+// server returns the aggregator and the server.
+func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	s := p.stores
 	publisher := s.Publisher(s.Kafka)
 	var server *rpc.Server
@@ -133,7 +133,7 @@ func (f *flags) door(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	return held, server, err
 }
 
-// listen returns what serves at the door.
+// listen returns what serves calls.
 func (f *flags) listen(ctx context.Context, server *rpc.Server, log *slog.Logger) (serve func(context.Context) error, err error) {
 	conf, err := f.Config()
 	if err != nil {

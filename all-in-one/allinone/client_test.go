@@ -32,9 +32,9 @@ func wander(t *testing.T) *wanderer {
 	}
 	var err error
 	w.Client, err = client.New(client.Config{
-		URL:     "http://edge",
-		Token:   func(context.Context) (string, error) { return w.token.Load().(string), nil },
-		HTTP:    &http.Client{Transport: &http.Transport{DialContext: dial}},
+		URL:   "http://edge",
+		Token: func(context.Context) (string, error) { return w.token.Load().(string), nil },
+		HTTP:  &http.Client{Transport: &http.Transport{DialContext: dial}},
 		Answered: func(a client.Answer) {
 			w.told.Store(a.Heartbeat.GetObjectId(), a.Status)
 		},

@@ -9,7 +9,7 @@ import (
 
 // Run announces due keys every tick, or earlier when many are due, until ctx is
 // done; callers of Put have stopped by then. It then announces everything that
-// is held, within the drain deadline. What it cannot announce keeps its mark.
+// is held, within the drain deadline. A key that it cannot announce keeps its mark.
 func (a *Aggregator) Run(ctx context.Context) error {
 	t := time.NewTicker(a.cfg.Tick)
 	defer t.Stop()
@@ -83,7 +83,7 @@ func (a *Aggregator) confirm(ctx context.Context) bool {
 	return true
 }
 
-// publish announces keys, within the limit, and reports whether the queue took all. What it does not take
+// publish announces keys, within the limit, and reports whether the queue took all. A key that it does not take
 // is due again at the next tick.
 func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []history.Announcement) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -6,7 +6,7 @@
 // A sighting goes this way: [Tracker.Begin] finds the reports that ask and looks their
 // users up beside the write of the batch; the store notes each first sighting as owed in the
 // same step; [Lookup.Answers] answers, and hands the first ones to [Tracker.Run], which
-// announces them in the background. What it cannot announce stays owed, and the jobs do it.
+// announces them in the background. The jobs announce whatever it cannot.
 package firstday
 
 import (

@@ -235,7 +235,7 @@ func (a *announcer) flush(ctx context.Context, sending *sync.WaitGroup) {
 	}
 }
 
-// send announces what an outbox has. What the feed does not take is announced again, after
+// send announces what an outbox has. Changes that the feed does not take are announced again, after
 // longer and longer pauses.
 func (a *announcer) send(ctx context.Context, o *outbox) {
 	changes, missed := a.take(o)

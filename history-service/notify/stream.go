@@ -139,7 +139,7 @@ func (w *watchers) receive(from grpc.BidiStreamingServer[historyv1.WatchRequest,
 	}
 }
 
-// update does what a request says. What it both adds and removes was added first.
+// update does what a request says. A user that it both adds and removes was added first.
 func (w *watchers) update(s *stream, req *historyv1.WatchRequest) error {
 	for i, a := range req.GetAdded() {
 		err := history.ValidateUID(a.GetUid())

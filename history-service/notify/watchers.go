@@ -130,7 +130,7 @@ func (w *watchers) hear(n history.News) {
 	}
 }
 
-// goLive takes note that nothing of a bucket is missed from now on. What came before may
+// goLive takes note that nothing of a bucket is missed from now on. A change from before may
 // be: its watchers are told to read again, at once when they have waited for this, and
 // otherwise bucket by bucket.
 func (w *watchers) goLive(b history.Bucket) {

@@ -151,7 +151,7 @@ func (m *seam) add(items []history.Item) int {
 
 // join takes what the cache has listed, united with the row. The archive may hide some of
 // it: a cache that lost its own marks may have got back records from before them, and of a
-// cold user it knows none. What follows in the cache takes their place, or else the page
+// cold user it knows none. The next ones in the cache take their place, or else the page
 // could end before it. The row is older than what is listed then: what was archived and left
 // the cache in between is in neither, so that the row is read again.
 func (r *Reader) join(ctx context.Context, uid string, m *seam, listed history.Page) (more bool, err error) {

@@ -14,7 +14,7 @@ import (
 // MaxPoints is how many objects one request may ask for.
 const MaxPoints = 100
 
-// Points reads where a user stopped in some objects, from the cache. What a warm user
+// Points reads where a user stopped in some objects, from the cache. An object that a warm user
 // does not have there is not looked for in the archive; of what is there incomplete, the
 // archive is asked. A cold user is warmed first. A read that fails is an error, never "no
 // progress".

@@ -81,7 +81,7 @@ func (w *warmer) enter(node, uid string) bool {
 	case len(w.backlog[node]) < warmQueue/4:
 		w.backlog[node] = append(w.backlog[node], uid)
 	default:
-		w.land(uid, fmt.Errorf("warm up: %w: too many users of one node are being warmed", history.ErrUnavailable))
+		w.finish(uid, fmt.Errorf("warm up: %w: too many users of one node are being warmed", history.ErrUnavailable))
 	}
 	return false
 }
@@ -91,11 +91,11 @@ func (w *warmer) serve(ctx context.Context, node, uid string) {
 	served := false
 	defer func() {
 		if !served { // it panics
-			w.abandon(node)
+			w.requeue(node)
 		}
 	}()
 	for more := true; more; uid, more = w.next(node) {
-		w.fly(ctx, uid)
+		w.attempt(ctx, uid)
 	}
 	served = true
 }
@@ -115,8 +115,8 @@ func (w *warmer) next(node string) (uid string, more bool) {
 	return waiting[0], true
 }
 
-// abandon gives the users who wait for a worker of the node to the others.
-func (w *warmer) abandon(node string) {
+// requeue gives the users who wait for a worker of the node to the others.
+func (w *warmer) requeue(node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy[node]--
@@ -124,7 +124,7 @@ func (w *warmer) abandon(node string) {
 		select {
 		case w.queue <- uid:
 		default:
-			w.land(uid, fmt.Errorf("warm up: %w: too many users are being warmed", history.ErrUnavailable))
+			w.finish(uid, fmt.Errorf("warm up: %w: too many users are being warmed", history.ErrUnavailable))
 		}
 	}
 	delete(w.backlog, node)
@@ -162,20 +162,20 @@ func (w *warmer) wait(ctx context.Context, uid string) error {
 	}
 }
 
-func (w *warmer) fly(ctx context.Context, uid string) {
+func (w *warmer) attempt(ctx context.Context, uid string) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Deadline)
 	defer cancel()
 	err := fmt.Errorf("warm up: %w: panic", history.ErrUnavailable)
 	defer func() { // also when it panics: others wait for it
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.land(uid, err)
+		w.finish(uid, err)
 	}()
 	err = w.warm(ctx, uid)
 }
 
-// land tells those who wait for a user what has become of the warm-up. The caller holds w.mu.
-func (w *warmer) land(uid string, err error) {
+// finish tells those who wait for a user what has become of the warm-up. The caller holds w.mu.
+func (w *warmer) finish(uid string, err error) {
 	f := w.flights[uid]
 	f.err = err
 	close(f.done)
@@ -233,7 +233,7 @@ func warmth(row history.Row, keep int) history.Warmth {
 
 // whole folds a row into the records that were born without it: events may have come
 // while the user was cold, and the warm-up leaves their records alone. An old upload
-// would look newer than what the archive holds. What loses against another writer is
+// would look newer than what the archive holds. A write that loses against another writer is
 // folded again into that one's, which may have been born without the row too.
 func (w *warmer) whole(ctx context.Context, uid string, row history.Row) error {
 	for range MaxTries {
@@ -251,7 +251,7 @@ func (w *warmer) whole(ctx context.Context, uid string, row history.Row) error {
 }
 
 // unfolded returns the writes that fold the row into what the cache has without it. It
-// looks after the warm-up, so that what is born meanwhile is found too. What the row has
+// looks after the warm-up, so that what is born meanwhile is found too. A record of the row
 // may have been overtaken by what was archived and dropped: unless the user is complete the
 // record stays partial, and the job folds the archive's in.
 func (w *warmer) unfolded(ctx context.Context, uid string, row history.Row) (writes []history.Write, err error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// table maps errors to gRPC codes. What is not in it is internal, and its text
+// table maps errors to gRPC codes. Any other error is internal, and its text
 // stays in the log.
 var table = []struct {
 	err  error
@@ -35,7 +35,7 @@ var table = []struct {
 
 // status turns an error into one that gRPC carries: code, text, the field of
 // an invalid request as google.rpc.BadRequest, and when to try again, where that is known,
-// as google.rpc.RetryInfo. What gRPC carries already stays as it is.
+// as google.rpc.RetryInfo. An error that gRPC carries already stays as it is.
 func status(err error) error {
 	if _, ok := grpcstatus.FromError(err); ok { // nil is one
 		return err
@@ -68,7 +68,7 @@ func detailed(st *grpcstatus.Status, detail protoadapt.MessageV1) *grpcstatus.St
 }
 
 // panics answers a request whose handler panicked as any other error that a caller
-// can do nothing about, so that one request does not end those of everybody. What the
+// can do nothing about, so that one request does not end those of everybody. Whatever the
 // request has written has its marks, and the sweep finds them.
 type panics struct {
 	server *Server

@@ -9,7 +9,7 @@ import (
 )
 
 // The archive hides, by a clear of type 1, what fills the first page of the cache of a cold
-// user. What the cache would list next is archived and trimmed after the row was read: the
+// user. The records that the cache would list next are archived and trimmed after the row was read: the
 // row is read again.
 func TestPageBehindAHiddenOne(t *testing.T) {
 	h := smallHouse(t, 1)

@@ -25,7 +25,7 @@ const (
 // errStalled is why calls to the archive are not made.
 var errStalled = fmt.Errorf("%w: the archive does not answer", history.ErrUnavailable)
 
-// errGivenUp is why a call under way was given up. Who has waited for that shall not wait
+// errGivenUp is why a call under way was given up. A caller that waited for it shall not wait
 // again at another service, which most likely needs the same.
 var errGivenUp error = &RetryError{errStalled, time.Second}
 

@@ -48,7 +48,7 @@ type Sharded interface {
 // node has a circuit breaker, and a share of the calls under way.
 //
 // A node is silent when others answer and it does not: where all are late it is better to
-// wait. What was given up may still happen, as with any call that was not answered.
+// wait. A call that was given up may still happen, as any that was not answered.
 type Nodes struct {
 	Cache
 

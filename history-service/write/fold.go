@@ -52,7 +52,7 @@ func (g *group) outcome(w history.Write, out history.Outcome) {
 	}
 }
 
-// conflict starts over from what the cache holds instead. What was held goes in again too, so that a cache
+// conflict starts over from what the cache holds instead. The held record goes in again too, so that a cache
 // that came back with older content is healed by whoever still has the newer.
 func (g *group) conflict(current history.Entry) {
 	if current.Err != nil {
@@ -115,19 +115,19 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if e.Kind != history.KindDelete && g.user.Pause.Covers(e.At) {
 		return historyv1.Status_STATUS_PAUSED
 	}
-	said := g.batch.rules.Of(g.key.Object.Type).Record(&e)
+	delta := g.batch.rules.Of(g.key.Object.Type).Record(&e)
 	if g.next == nil {
-		said.Partial = !g.user.Complete()
+		delta.Partial = !g.user.Complete()
 	}
-	if g.gone(i, said) {
+	if g.gone(i, delta) {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
-	merged := history.Merge(g.next, said)
-	same, newer := history.Same(merged, g.next), g.next == nil || said.Version >= g.next.Version
+	merged := history.Merge(g.next, delta)
+	same, newer := history.Same(merged, g.next), g.next == nil || delta.Version >= g.next.Version
 	switch {
 	case same:
-		g.again(i, said)
-	case !g.allows(i, said):
+		g.again(i, delta)
+	case !g.allows(i, delta):
 		return historyv1.Status_STATUS_CONFLICT
 	}
 	g.next = merged
@@ -155,7 +155,7 @@ func (g *group) fail() {
 // order of their times. The later ones of a viewing that name the same etag follow the
 // first: what it has changed is no surprise to its own device. So do those behind an event
 // that is stored already and still the latest, so that an upload may be sent again with
-// more in it. What contributes nothing is never in conflict, and neither is what was done
+// more in it. An event that contributes nothing is never in conflict, and neither is what was done
 // already, if at another time: an answer may have been lost. A record is the same one as
 // long as its latest event is.
 
@@ -163,14 +163,14 @@ func (g *group) fail() {
 type grant struct{ etag, viewing uint64 }
 
 // allows reports whether an event may change the record as it is by now.
-func (g *group) allows(i int, said *history.Record) bool {
+func (g *group) allows(i int, delta *history.Record) bool {
 	want := g.batch.reports[i].IfMatch
 	own := grant{want, g.batch.reports[i].Viewing()}
 	if want == 0 || g.granted == own {
 		return true
 	}
 	r := g.next.Visible(g.key.Object, &g.user)
-	if r == nil || !view.Names(want, r) && !repeats(r, said) {
+	if r == nil || !view.Names(want, r) && !repeats(r, delta) {
 		return false
 	}
 	g.granted = own
@@ -179,22 +179,22 @@ func (g *group) allows(i int, said *history.Record) bool {
 
 // repeats reports whether a session says of itself what it has said. The times of a clock
 // that is wrong are corrected by when an upload comes, so that sent again it has others.
-func repeats(r, said *history.Record) bool {
-	return said.Session != "" && r.Session == said.Session && r.Device == said.Device &&
-		r.State == said.State && r.Position == said.Position
+func repeats(r, delta *history.Record) bool {
+	return delta.Session != "" && r.Session == delta.Session && r.Device == delta.Device &&
+		r.State == delta.State && r.Position == delta.Position
 }
 
 // gone reports whether an event is to delete the record that it names, which somebody has
 // done: most likely the same call, whose answer was lost. Later than that it must not
 // delete, for it would take away what came in between.
-func (g *group) gone(i int, said *history.Record) bool {
-	return g.batch.reports[i].IfMatch != 0 && said.Deleted() && g.next != nil && g.next.Deleted()
+func (g *group) gone(i int, delta *history.Record) bool {
+	return g.batch.reports[i].IfMatch != 0 && delta.Deleted() && g.next != nil && g.next.Deleted()
 }
 
 // again takes note of an event that the record had already.
-func (g *group) again(i int, said *history.Record) {
+func (g *group) again(i int, delta *history.Record) {
 	n := g.next
-	if n.Version == said.Version && n.Position == said.Position && n.Session == said.Session && n.Device == said.Device {
+	if n.Version == delta.Version && n.Position == delta.Position && n.Session == delta.Session && n.Device == delta.Device {
 		g.granted = grant{g.batch.reports[i].IfMatch, g.batch.reports[i].Viewing()}
 	}
 }

@@ -60,7 +60,7 @@ var mutants = []mutant{
 		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
 	}},
 	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{record, "if r.Early && r.Firm.Version != 0 {", "if false {"}}},
-	{name: "whole", rule: "what is born without the archive counts as whole", edits: []edit{{fold, "said.Partial = !g.user.Complete()", "said.Partial = false"}}},
+	{name: "whole", rule: "what is born without the archive counts as whole", edits: []edit{{fold, "delta.Partial = !g.user.Complete()", "delta.Partial = false"}}},
 	{name: "whole-or", rule: "a whole part makes the fold partial and not the reverse", equivalent: "a record stays partial for longer: the job folds the archive into it again, and readers do.", edits: []edit{{merge, "m.Partial = a.Partial && b.Partial", "m.Partial = a.Partial || b.Partial"}}},
 	{name: "cell-time", rule: "contents of one time have one cell time", edits: []edit{{record, "m.CellTime = max(m.Version.Time(), m.CellTime+1)", "m.CellTime = m.Version.Time()"}}},
 	{name: "cut-time", rule: "a content does not come after what a clear removed", edits: []edit{{record, "m.CellTime = max(m.CellTime, u.CutTime+1)", "_ = u.CutTime"}}},
