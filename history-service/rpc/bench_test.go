@@ -3,13 +3,17 @@ package rpc_test
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
+	"github.com/playhead/playhead/history/memfeed"
 	"github.com/playhead/playhead/history/memqueue"
+	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -100,4 +104,88 @@ func BenchmarkPageBelow(b *testing.B) {
 			b.Fatal(len(resp.GetItems()), err)
 		}
 	}
+}
+
+// quick is a cache that takes everything at once.
+type quick struct{ stores.Cache }
+
+func (quick) Load(_ context.Context, keys []history.Key) []history.Entry {
+	entries := make([]history.Entry, len(keys))
+	for i := range entries {
+		entries[i].User.Warm = true
+	}
+	return entries
+}
+
+func (quick) Apply(_ context.Context, writes []history.Write) []history.Outcome {
+	out := make([]history.Outcome, len(writes))
+	for i := range out {
+		out[i].Status = history.Applied
+	}
+	return out
+}
+
+// encoding is a feed that writes down what it is told.
+type encoding struct{ memfeed.Feed }
+
+func (*encoding) Announce(_ context.Context, changes []history.Change) error {
+	wire.AppendChanges(nil, changes)
+	return nil
+}
+
+// BenchmarkAnnounce is a heartbeat in batches of 100, of so many users, without a feed and
+// with one that nobody follows. The cache costs nothing. The CPU is the process's.
+func BenchmarkAnnounce(b *testing.B) {
+	for _, users := range []int{1000, 100_000} {
+		for name, feed := range map[string]history.Feed{"off": nil, "on": new(encoding)} {
+			b.Run(fmt.Sprintf("%s/users=%d", name, users), func(b *testing.B) { announcing(b, feed, users) })
+		}
+	}
+}
+
+func announcing(b *testing.B, feed history.Feed, users int) {
+	const batch = 100
+	queue := memqueue.New(memqueue.Config{})
+	held, err := aggregate.New(aggregate.Config{Publisher: queue})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := rpc.New(rpc.Config{Cache: quick{}, Archive: struct{ history.Archive }{}, Aggregate: held, Queue: queue, Feed: feed})
+	if err != nil {
+		b.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(b.Context()) }()
+	b.Cleanup(func() { <-done })
+	uids := make([]string, users)
+	for i := range uids {
+		uids[i] = fmt.Sprint("user", i)
+	}
+	req := &historyv1.ApplyRequest{}
+	for range batch {
+		req.Heartbeats = append(req.Heartbeats, beat("u/film", historyv1.Kind_KIND_PROGRESS, 0, 10))
+	}
+	at := time.Now().Add(-30 * 24 * time.Hour).UnixMilli()
+	b.ReportAllocs()
+	n, before := 0, cpu(b)
+	for b.Loop() {
+		for _, h := range req.Heartbeats {
+			n++
+			h.Uid, h.EventTimeMs = uids[n%users], at+int64(n/users)
+		}
+		if _, err := s.Apply(b.Context(), req); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(n), "cpu-ns/beat")
+}
+
+// cpu is what the process has used.
+func cpu(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
