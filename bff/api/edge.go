@@ -8,9 +8,14 @@ import (
 	"net/http"
 	"path"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/history"
 )
 
@@ -124,3 +129,84 @@ func (w *recorder) Write(b []byte) (int, error) {
 
 // Unwrap is for http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// What pages of other sites may send, and what of an answer they may read.
+const (
+	allowMethods  = "GET, POST, PUT, DELETE"
+	allowHeaders  = "Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id"
+	exposeHeaders = "ETag, Retry-After, X-Request-Id, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset"
+)
+
+// share lets pages of the listed sites use the edge. It reports whether that was all
+// that they asked. Others get the same answers, but their browsers keep them back; and
+// without the token, which no browser adds by itself, there is nothing to get.
+func (a *api) share(w http.ResponseWriter, r *http.Request) (answered bool) {
+	if len(a.cfg.Origins) == 0 {
+		return false
+	}
+	h, origin := w.Header(), r.Header.Get("Origin")
+	h.Add("Vary", "Origin")
+	if origin == "" || !slices.ContainsFunc(a.cfg.Origins, func(o string) bool { return strings.EqualFold(o, origin) }) {
+		return false
+	}
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Set("Access-Control-Expose-Headers", exposeHeaders)
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", allowMethods)
+	h.Set("Access-Control-Allow-Headers", allowHeaders)
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
+
+type metrics struct {
+	requests *prometheus.CounterVec
+	seconds  *prometheus.HistogramVec
+	beats    *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "playhead_api_requests_total", Help: "Requests answered, by route and status.",
+		}, []string{"route", "status"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "playhead_api_request_seconds", Help: "Time to answer a request, by route.",
+			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
+		}, []string{"route"}),
+		beats: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "playhead_api_heartbeats_total", Help: "Heartbeats answered, by what became of them.",
+		}, []string{"status"}),
+	}
+	for _, status := range codec.Statuses() {
+		m.beats.WithLabelValues(status)
+	}
+	if reg != nil {
+		reg.MustRegister(m.requests, m.seconds, m.beats)
+	}
+	return m
+}
+
+// route makes the metrics of a route start at zero.
+func (m *metrics) route(route string) {
+	m.requests.WithLabelValues(route, "200")
+	m.seconds.WithLabelValues(route)
+}
+
+// request counts an answer. The route is a pattern, never a path.
+func (m *metrics) request(route string, status int, took time.Duration) {
+	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
+	m.seconds.WithLabelValues(route).Observe(took.Seconds())
+}
+
+func (m *metrics) heartbeats(results []codec.Result) {
+	n := make(map[string]int)
+	for i := range results {
+		n[results[i].Status]++
+	}
+	for status, count := range n {
+		m.beats.WithLabelValues(status).Add(float64(count))
+	}
+}

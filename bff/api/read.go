@@ -1,8 +1,18 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"iter"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/playhead/playhead/bff/codec"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -94,4 +104,186 @@ func queryTime(field, text string) (int64, error) {
 		return 0, nil
 	}
 	return codec.ParseTime(field, []byte(text))
+}
+
+type pointInput struct {
+	Type uint32 `path:"type" minimum:"1" maximum:"4294967295" format:"int64"`
+	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
+
+	IfNoneMatch string `header:"If-None-Match" doc:"Etags, in quotes, of records that need not be sent again: then the answer is 304."`
+}
+
+// known reports whether the caller has the record already. A cache on the way may have
+// made the etag a weak one, which for reading is as good.
+func (in *pointInput) known(r *codec.Record) bool {
+	for tag := range strings.SplitSeq(in.IfNoneMatch, ",") {
+		tag = strings.TrimSpace(tag)
+		if text, ok := unquote(strings.TrimPrefix(tag, "W/")); tag == "*" || ok && text == r.ETag {
+			return true
+		}
+	}
+	return false
+}
+
+type taggedReply struct {
+	Status int
+	ETag   string `header:"ETag" doc:"That of the record, in quotes."`
+	Body   *codec.Record
+}
+
+// tagged registers a handler that answers with one record under its etag, and with 304
+// when the caller has it.
+func tagged(a *api, h huma.API, op huma.Operation, fn func(context.Context, *pointInput) (*codec.Record, error)) {
+	a.metrics.route(op.Method + " " + op.Path)
+	op.Responses = map[string]*huma.Response{"304": {Description: "The caller has the record already"}, "default": failed()}
+	huma.Register(h, op, func(ctx context.Context, in *pointInput) (*taggedReply, error) {
+		r, err := fn(ctx, in)
+		if err != nil {
+			return nil, a.problem(ctx, err)
+		}
+		out := &taggedReply{Status: http.StatusOK, ETag: `"` + r.ETag + `"`, Body: r}
+		if in.known(r) {
+			out.Status, out.Body = http.StatusNotModified, nil
+		}
+		return out, nil
+	})
+}
+
+type continueInput struct {
+	Limit  uint32 `query:"limit" minimum:"1" maximum:"100" default:"20"`
+	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
+	Series string `query:"series" maxLength:"1024" default:"series" doc:"The entry of meta that names what an object is a part of: of those with the same value only the newest is listed."`
+}
+
+func (a *api) unfinished(ctx context.Context, in *continueInput) (*shelf, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
+	defer cancel()
+	resp, err := a.cfg.Service.Continue(ctx, &historyv1.ContinueRequest{Uid: uidOf(ctx), Limit: in.Limit, Type: in.Type, Series: in.Series})
+	if err != nil { // never to be taken for "nothing to go on with"
+		return nil, err
+	}
+	return &shelf{Items: codec.NewRecords(resp.GetItems())}, nil
+}
+
+// pageSize is what operations that read many pages ask for at once.
+const pageSize = 100
+
+// page reads one page.
+func (a *api) page(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
+	defer cancel()
+	return a.cfg.Service.List(ctx, req)
+}
+
+// pages reads on from a request to the last page, or to an error. Each page costs what a
+// request does; the first one was paid by the request itself.
+func (a *api) pages(ctx context.Context, req *historyv1.ListRequest) iter.Seq2[[]*historyv1.Item, error] {
+	return func(yield func([]*historyv1.Item, error) bool) {
+		for {
+			resp, err := a.page(ctx, req)
+			if err == nil && resp.HasMore && resp.Cursor == req.Cursor {
+				err = errors.New("list: the cursor stands still")
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(resp.Items, nil) || !resp.HasMore {
+				return
+			}
+			req.Cursor = resp.Cursor
+			a.cfg.Limit.Spend(uidOf(ctx), 1)
+		}
+	}
+}
+
+// pagePatience is how long a reader may take for one page of an export, which as a whole
+// may take as long as it likes.
+const pagePatience = 30 * time.Second
+
+const ndjson = "application/x-ndjson"
+
+type exportInput struct {
+	Type  uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
+	Since string `query:"since" format:"date-time" doc:"Nothing before it. In a query a + is written as %2B."`
+	Until string `query:"until" format:"date-time" doc:"Nothing after it."`
+}
+
+// exports registers the export, which is no value but a stream.
+func (a *api) exports(h huma.API) {
+	op := operation(http.MethodGet, "/v1/export", "All of a user's history, newest first, a record in each line", nil)
+	op.Description = "What changes meanwhile may be missing. An answer that is cut off is not whole."
+	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
+		ndjson: {Schema: &huma.Schema{Ref: "#/components/schemas/Record"}},
+	}}}
+	a.metrics.route(op.Method + " " + op.Path)
+	huma.Register(h, op, func(ctx context.Context, in *exportInput) (*huma.StreamResponse, error) {
+		body, err := a.export(ctx, in)
+		if err != nil {
+			return nil, a.problem(ctx, err)
+		}
+		return &huma.StreamResponse{Body: body}, nil
+	})
+}
+
+// export reads the first page before it answers: until then an error can be said.
+func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), error) {
+	req, err := listRequest(ctx, in.Type, in.Since, in.Until)
+	if err != nil {
+		return nil, err
+	}
+	req.Limit = pageSize
+	first, err := a.page(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return func(hc huma.Context) {
+		_, w := humago.Unwrap(hc)
+		w.Header().Set("Content-Type", ndjson)
+		w.Header().Set("Content-Disposition", `attachment; filename="history.ndjson"`)
+		if err := sendPages(w, first, a.rest(ctx, req, first)); err != nil {
+			a.cfg.Logger.WarnContext(ctx, "export cut off", "err", err, "request_id", requestID(ctx))
+			panic(http.ErrAbortHandler)
+		}
+	}, nil
+}
+
+// rest are the pages after the first one.
+func (a *api) rest(ctx context.Context, req *historyv1.ListRequest, first *historyv1.ListResponse) iter.Seq2[[]*historyv1.Item, error] {
+	if !first.HasMore {
+		return func(func([]*historyv1.Item, error) bool) {}
+	}
+	req.Cursor = first.Cursor
+	return a.pages(ctx, req)
+}
+
+func sendPages(w http.ResponseWriter, first *historyv1.ListResponse, rest iter.Seq2[[]*historyv1.Item, error]) error {
+	if err := sendLines(w, first.Items); err != nil {
+		return err
+	}
+	for items, err := range rest {
+		if err == nil {
+			err = sendLines(w, items)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sendLines(w http.ResponseWriter, items []*historyv1.Item) error {
+	var text bytes.Buffer
+	lines := json.NewEncoder(&text)
+	for _, it := range items {
+		if err := lines.Encode(codec.NewRecord(it)); err != nil {
+			return err
+		}
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(pagePatience)) // a writer without deadlines needs none
+	if _, err := w.Write(text.Bytes()); err != nil {
+		return err
+	}
+	return rc.Flush()
 }

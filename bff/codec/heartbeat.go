@@ -1,6 +1,11 @@
 package codec
 
 import (
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
 	"github.com/playhead/playhead/bff/scan"
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -32,6 +37,18 @@ type Batch struct {
 func DecodeBatch(uid string, body []byte) (*Batch, error) {
 	d := batchDecoder{decoder: newDecoder(body, "heartbeats"), uid: uid, batch: &Batch{Records: true}}
 	return d.batch, d.decode()
+}
+
+// DecodeMessage reads a message of a stream: the body of an upload and its number,
+// "seq", from 1 on. Records are only in the answer where the message says so. It
+// fails as [DecodeBatch] does; the batch then has its number, if that came first.
+func DecodeMessage(uid string, body []byte) (*Batch, error) {
+	d := batchDecoder{decoder: newDecoder(body, "heartbeats"), uid: uid, seq: true, batch: &Batch{}}
+	err := d.decode()
+	if err == nil && d.batch.Seq == 0 {
+		err = history.Invalid("body.seq", "required")
+	}
+	return d.batch, err
 }
 
 func (d *batchDecoder) decode() error {
@@ -147,4 +164,174 @@ func (d *batchDecoder) required(h *historyv1.Heartbeat) {
 	case !d.given: // taken for 0 it would erase where the user stopped
 		d.refuse("position_ms", "required")
 	}
+}
+
+func (d *batchDecoder) ack() {
+	if d.in.Null() {
+		return
+	}
+	switch d.text("ack", "cached") {
+	case "cached":
+		d.batch.Ack = historyv1.Ack_ACK_CACHED
+	case "queued":
+		d.batch.Ack = historyv1.Ack_ACK_QUEUED
+	default:
+		d.refuse("ack", `want "cached" or "queued"`)
+	}
+}
+
+func (d *batchDecoder) sequence() {
+	if !d.seq {
+		d.unknown("", []byte("seq"))
+		return
+	}
+	n, ok := d.in.Int()
+	if !ok || n < 1 {
+		d.refuse("seq", "want a number from 1 on")
+		return
+	}
+	d.batch.Seq = uint64(n)
+}
+
+const (
+	wantDate = "want a date, such as 2026-11-21"
+	wantZone = "want a zone such as Europe/Berlin, or an offset such as +02:00"
+	maxZone  = 64 // bytes
+)
+
+// sentAt returns the time and its offset, "" for none. A clock that starts in 1970 may say
+// an earlier time than the first that there is: then it is that one.
+func (d *decoder) sentAt() (ms int64, offset string) {
+	if d.in.Null() {
+		return 0, ""
+	}
+	text, _ := d.in.Text()
+	var t time.Time
+	if err := t.UnmarshalText(text); err != nil {
+		d.refuse("sent_at", wantTime)
+		return 0, ""
+	}
+	if at := len(text) - len("+02:00"); text[at] == '+' || text[at] == '-' {
+		offset = string(text[at:])
+	}
+	return max(t.UnixMilli(), 1), offset
+}
+
+// firstFlag reads what the player was told before, as 20261121; 0 when nothing.
+func (d *decoder) firstFlag() uint32 {
+	text := d.text("first_flag", "")
+	if text == "" {
+		return 0
+	}
+	t, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		d.refuse("first_flag", wantDate)
+		return 0
+	}
+	return uint32(t.Year()*10_000 + int(t.Month())*100 + t.Day()) //nolint:gosec // four digits, and two times two
+}
+
+// timeZone returns the name of a zone. Whether there is such a one, the service knows.
+func (d *decoder) timeZone() string {
+	zone := d.text("time_zone", "")
+	if len(zone) > maxZone || strings.Trim(zone, zoneLetters) != "" {
+		d.refuse("time_zone", wantZone)
+	}
+	return zone
+}
+
+const zoneLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_/+-:"
+
+const wantKind = "want start, progress, pause, seek, stop or finish"
+
+func (d *batchDecoder) field(h *historyv1.Heartbeat, name []byte) {
+	switch string(name) {
+	case "object":
+		h.ObjectId, h.ObjectType = d.object("object.")
+	case "kind":
+		h.Kind = d.kind()
+	case "position_ms":
+		h.PositionMs, d.given = d.millis("position_ms")
+	case "duration_ms":
+		h.DurationMs, _ = d.millis("duration_ms")
+	case "event_time":
+		h.EventTimeMs = d.time("event_time")
+	case "session":
+		h.Session = d.text("session", d.last.GetSession())
+	case "device":
+		h.Device = d.text("device", d.last.GetDevice())
+	case "started_at":
+		h.StartedAtMs = d.time("started_at")
+	case "watched_ms":
+		h.WatchedMs, _ = d.millis("watched_ms")
+	case "speed":
+		h.SpeedPercent = d.speed()
+	case "if_match":
+		h.IfMatch = d.etag("if_match")
+	case "failed":
+		h.Failed = d.flag("failed")
+	case "incognito":
+		h.Incognito = d.flag("incognito")
+	case "meta":
+		h.Meta = d.meta()
+	default:
+		d.unknown("", name)
+	}
+}
+
+func (d *batchDecoder) kind() historyv1.Kind {
+	text, _ := d.in.Text()
+	switch string(text) {
+	case "start":
+		return historyv1.Kind_KIND_START
+	case "progress":
+		return historyv1.Kind_KIND_PROGRESS
+	case "pause":
+		return historyv1.Kind_KIND_PAUSE
+	case "seek":
+		return historyv1.Kind_KIND_SEEK
+	case "stop":
+		return historyv1.Kind_KIND_STOP
+	case "finish":
+		return historyv1.Kind_KIND_FINISH
+	}
+	d.refuse("kind", wantKind)
+	return historyv1.Kind_KIND_UNSPECIFIED
+}
+
+// speed returns percents, 0 for null.
+func (d *batchDecoder) speed() uint32 {
+	if d.in.Null() {
+		return 0
+	}
+	f, ok := d.in.Float()
+	if !ok || f*100 < history.MinSpeed || f*100 > history.MaxSpeed {
+		d.refuse("speed", "want a number from 0.25 to 4")
+		return 0
+	}
+	return uint32(math.Round(f * 100))
+}
+
+// meta keeps one entry more than is legal: enough for the service to refuse it.
+func (d *batchDecoder) meta() map[string]string {
+	if d.in.Null() {
+		return nil
+	}
+	if d.in.Kind() != scan.Object {
+		d.in.Skip()
+		d.refuse("meta", "want an object of strings")
+		return nil
+	}
+	meta := make(map[string]string)
+	for name := range d.in.Object() {
+		key := string(name)
+		text, ok := d.in.Text()
+		if !ok || !utf8.ValidString(key) {
+			d.refuse("meta", "want an object of strings of whole characters")
+		}
+		if len(meta) <= history.MaxMetaKeys {
+			meta[key] = string(text)
+		}
+	}
+	return meta
 }

@@ -8,9 +8,12 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -119,4 +122,129 @@ func (e *Engine) record(ctx context.Context) error {
 // lock excludes other starts and stops of this engine in this folder.
 func (e *Engine) lock(ctx context.Context) (unlock func(), err error) {
 	return lock(ctx, filepath.Join(e.cfg.Dir, "lock", e.kind.name))
+}
+
+// kind is what differs between the engines.
+type kind struct {
+	name  string
+	ports [][]int       // offsets from the port base, one row per process, the client port first
+	limit time.Duration // from launch until ready
+	grace time.Duration // from SIGTERM until SIGKILL
+
+	install func(context.Context, Config) error
+	prepare func(context.Context, Config, Node) error // writes the configuration before a launch
+	argv    func(Config, Node) []string
+	ready   func(context.Context, Node) error
+	join    func(context.Context, []Node) error // makes one cluster of ready processes; may be nil
+}
+
+// Names lists the engines in the order they are printed.
+func Names() []string { return []string{"redis", "redis_cluster", "kafka", "hbase"} }
+
+func kindOf(name string) (kind, bool) {
+	switch name {
+	case "redis":
+		return redisKind(), true
+	case "redis_cluster":
+		return redisClusterKind(), true
+	case "kafka":
+		return kafkaKind(), true
+	case "hbase":
+		return hbaseKind(), true
+	}
+	return kind{}, false
+}
+
+// nodes returns the processes of an engine that never ran in dir.
+func (k kind) nodes(dir string) []Node {
+	nodes := make([]Node, len(k.ports))
+	for i := range nodes {
+		id := k.name
+		if len(nodes) > 1 {
+			id = fmt.Sprintf("%s-%d", k.name, i)
+		}
+		nodes[i].Dir = filepath.Join(dir, "data", id)
+		nodes[i].Log = filepath.Join(dir, "log", id+".log")
+	}
+	return nodes
+}
+
+// State is engines.json. An address is there from the start of an engine to
+// its stop, also while a killed process is down; all are on 127.0.0.1.
+type State struct {
+	Redis        string            `json:"redis,omitempty"`         // host:port
+	RedisCluster []string          `json:"redis_cluster,omitempty"` // host:port of every master
+	Kafka        string            `json:"kafka,omitempty"`         // host:port of the broker
+	HBase        string            `json:"hbase,omitempty"`         // host:port of the ZooKeeper quorum
+	Processes    map[string][]Node `json:"processes"`               // by engine name
+}
+
+// ReadState reads engines.json in dir. A missing file is an empty State.
+func ReadState(dir string) (State, error) {
+	s := State{Processes: map[string][]Node{}}
+	b, err := os.ReadFile(filepath.Join(dir, "engines.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, fmt.Errorf("read engines: %w", err)
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return s, fmt.Errorf("read engines: %w", err)
+	}
+	return s, nil
+}
+
+// updateState changes engines.json. The lock is for engines that start side
+// by side, the rename for readers, who never see half a file.
+func updateState(ctx context.Context, dir string, change func(*State)) error {
+	unlock, err := lock(ctx, filepath.Join(dir, "lock", "engines.json"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s, err := ReadState(dir)
+	if err != nil {
+		return err
+	}
+	change(&s)
+	s.address()
+	return s.write(filepath.Join(dir, "engines.json"))
+}
+
+// address derives the address fields from the processes.
+func (s *State) address() {
+	one := func(name string) (addr string) {
+		if a := addrs(s.Processes[name]); len(a) == 1 {
+			return a[0]
+		}
+		return ""
+	}
+	s.Redis, s.Kafka, s.HBase = one("redis"), one("kafka"), one("hbase")
+	s.RedisCluster = addrs(s.Processes["redis_cluster"])
+}
+
+// addrs lists the addresses of the processes that were not stopped.
+func addrs(nodes []Node) []string {
+	var out []string
+	for _, n := range nodes {
+		if n.PID != 0 {
+			out = append(out, n.Addr())
+		}
+	}
+	return out
+}
+
+func (s *State) write(path string) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write engines: %w", err)
+	}
+	if err := os.WriteFile(path+".new", append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write engines: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("write engines: %w", err)
+	}
+	return nil
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -85,4 +88,87 @@ func (n Node) gone(ctx context.Context) error {
 		}
 		return true, nil
 	})
+}
+
+// logged reports whether the process has written mark in a line since its
+// last start. It reads no further than that, for logs grow large.
+func (n Node) logged(mark string) (bool, error) {
+	f, err := os.Open(n.Log)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	if _, err := f.Seek(n.LogFrom, io.SeekStart); err != nil {
+		return false, err
+	}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		if bytes.Contains(lines.Bytes(), []byte(mark)) {
+			return true, nil
+		}
+	}
+	return false, lines.Err()
+}
+
+// logTail is the end of the output since the last start, to quote in an error.
+func (n Node) logTail() string {
+	f, err := os.Open(n.Log)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err.Error()
+	}
+	b := make([]byte, min(end-n.LogFrom, 16<<10))
+	if _, err := f.ReadAt(b, end-int64(len(b))); err != nil {
+		return err.Error()
+	}
+	return "end of " + n.Log + ":\n" + tail(b)
+}
+
+// tail is the last lines of b.
+func tail(b []byte) string {
+	lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
+	return string(bytes.Join(lines[max(0, len(lines)-15):], []byte("\n")))
+}
+
+// until calls try every 50 ms until it is done, with or without an error, or
+// the context ends; the error then says both why and what try said last.
+func until(ctx context.Context, try func() (done bool, err error)) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		done, err := try()
+		if done {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// lock takes the exclusive lock on a file, which the kernel frees when this
+// process ends in any way.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	err = until(ctx, func() (bool, error) {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		return !errors.Is(err, syscall.EWOULDBLOCK), err
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
 }

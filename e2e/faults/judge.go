@@ -237,3 +237,56 @@ func (e *event) String() string {
 	}
 	return fmt.Sprintf("{%s at %d, position %d, session %s}", e.state(), e.At, e.Position, e.Session)
 }
+
+// judgeRead compares what a reader was shown of a key with what had been acknowledged when
+// the read began: since is how many acknowledgements there were. What happened later, or
+// was not acknowledged, may be in it or not. Of an incomplete item a part may be missing.
+func (b *book) judgeRead(k history.Key, it *historyv1.Item, since int) *fault {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.stories[k]
+	floor, maybe := b.floors(k, s, since)
+	all, _ := s.after(floor)
+	sure := only(all, func(e *event) bool { return e.acked && e.turn <= since && e.Kind != history.KindDelete })
+	want := latest(sure)
+	if it.GetObject() == nil {
+		if want == nil || maybe >= want.At {
+			return nil
+		}
+		return lost("nothing is shown, %s was acknowledged before", want)
+	}
+	v := viewOfItem(it)
+	got, f := s.shown(v, floor, want)
+	if f != nil || it.GetIncomplete() {
+		return f
+	}
+	if maybe > floor { // what else is hidden nobody knows
+		sure = only(sure, func(e *event) bool { return e.At > maybe || e == got })
+	}
+	if f := v.sums(all, sure, floor); f != nil {
+		return f
+	}
+	return v.details(got, all, sure)
+}
+
+// floors returns up to when a key was certainly deleted or cleared when the read began, and
+// up to when it may have been since.
+func (b *book) floors(k history.Key, s *story, since int) (floor, maybe int64) {
+	note := func(at int64, acked bool, turn int) {
+		maybe = max(maybe, at)
+		if acked && turn <= since {
+			floor = max(floor, at)
+		}
+	}
+	for _, e := range s.events {
+		if e.Kind == history.KindDelete {
+			note(e.At, e.acked, e.turn)
+		}
+	}
+	for _, c := range b.clears[k.UID] {
+		if c.covers(k.Object.Type) {
+			note(c.until, c.acked, c.turn)
+		}
+	}
+	return floor, maybe
+}

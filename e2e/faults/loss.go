@@ -226,3 +226,96 @@ func queuedLive(ctx context.Context, t *trial) error {
 	t.res.note("%.0f records given back by the jobs", restored)
 	return err
 }
+
+// queued loses all of Redis, its file included, and all services, while none of what
+// was acknowledged as queued has been announced. The queue alone has it.
+func queued(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{hold: 20 * time.Second, sweep: 42 * time.Second}); err != nil {
+		return err
+	}
+	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
+	for i := range t.load.doors {
+		t.load.doors[i].ack = historyv1.Ack_ACK_QUEUED
+	}
+	for _, j := range t.stack.jobs { // nor has it been archived
+		j.crash()
+	}
+	if err := t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, 3*time.Second) }); err != nil {
+		return err
+	}
+	for _, u := range t.stack.services {
+		u.crash()
+	}
+	redis, aof, _ := t.redisFiles()
+	if err := errors.Join(redis.Kill(), os.RemoveAll(aof), redis.Start(ctx)); err != nil {
+		return fmt.Errorf("lose all of redis: %w", err)
+	}
+	for _, u := range t.stack.units() {
+		u.up()
+	}
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	restored, err := total(ctx, t.stack.jobs, "playhead_job_restored_records_total")
+	t.res.note("%.0f records restored from the queue", restored)
+	if err == nil && restored == 0 {
+		err = errors.New("the queue has restored nothing")
+	}
+	return err
+}
+
+// killAlone kills the all-in-one in a loop under load. With a torn tail, every file
+// of its log ends in half a write when it comes back.
+func killAlone(torn bool) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		a, err := startAlone(ctx, t, filepath.Join(t.Dir, "alone-"+t.res.Case))
+		if err != nil {
+			return err
+		}
+		err = t.underLoad(ctx, func(ctx context.Context) error {
+			for range 12 {
+				if err := pause(ctx, time.Duration(200+t.rand.IntN(1000))*time.Millisecond); err != nil {
+					return err
+				}
+				a.unit.crash()
+				if torn {
+					if err := a.tear(); err != nil {
+						return err
+					}
+				}
+				a.unit.up()
+				t.load.epoch.Add(1)
+				if err := a.unit.awaitReady(ctx, 20*time.Second); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return errors.Join(err, a.settle(ctx), a.close())
+	}
+}
+
+// tear appends half a write to the newest log of the store.
+func (a *alone) tear() error {
+	logs, err := filepath.Glob(filepath.Join(a.dir, "*.log"))
+	if more, _ := filepath.Glob(filepath.Join(a.dir, "*", "*.log")); err == nil {
+		logs = append(logs, more...)
+	}
+	var newest string
+	var at time.Time
+	for _, path := range logs {
+		if st, err := os.Stat(path); err == nil && st.ModTime().After(at) {
+			newest, at = path, st.ModTime()
+		}
+	}
+	f, err := os.OpenFile(newest, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return fmt.Errorf("tear the log: %w", err)
+	}
+	garbage := make([]byte, 1+a.rand.IntN(300))
+	for i := range garbage {
+		garbage[i] = byte(a.rand.Uint32())
+	}
+	_, err = f.Write(garbage)
+	return errors.Join(err, f.Close())
+}

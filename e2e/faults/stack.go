@@ -5,18 +5,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/segmentio/kafka-go"
 	"google.golang.org/grpc"
 
 	"github.com/playhead/playhead/e2e/engine"
+	"github.com/playhead/playhead/e2e/process"
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/redis"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // spec says what to start for a case. Zero values take the defaults.
@@ -188,4 +196,228 @@ func (s *stack) close() error {
 		errs = append(errs, s.archive.Close())
 	}
 	return errors.Join(errs...)
+}
+
+func (s *stack) addService(ctx, watch context.Context, i int) error {
+	addr, err := process.FreeAddr(ctx)
+	if err != nil {
+		return err
+	}
+	flags := s.cacheFlags()
+	if i < len(s.redis) {
+		flags = []string{"--redis", s.redis[i]}
+	}
+	u, err := s.unit(ctx, fmt.Sprintf("history-service-%d", i), append(flags, "--listen", addr, "--hold", s.hold.String(), "--deadline", "1.5s")...)
+	if err != nil {
+		return err
+	}
+	conn, err := dial(addr)
+	if err != nil {
+		return err
+	}
+	s.services, s.conns = append(s.services, u), append(s.conns, conn)
+	s.doors = append(s.doors, rpcDoor{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)})
+	s.wg.Go(func() { u.watch(watch) })
+	return nil
+}
+
+func (s *stack) addJob(ctx, watch context.Context, i int, more ...string) error {
+	more = slices.Concat(s.cacheFlags(), []string{"--sweep-age", s.sweep.String(), "--sweep-every", "1s"}, more)
+	u, err := s.unit(ctx, fmt.Sprintf("history-job-%d", i), more...)
+	if err != nil {
+		return err
+	}
+	s.jobs = append(s.jobs, u)
+	s.wg.Go(func() { u.watch(watch) })
+	return nil
+}
+
+func (s *stack) addEdge(ctx, watch context.Context) error {
+	secret := strings.Repeat("s", 32)
+	file := filepath.Join(s.opts.Dir, "secret")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		return err
+	}
+	listen, err := process.FreeAddr(ctx)
+	if err != nil {
+		return err
+	}
+	admin, err := process.FreeAddr(ctx)
+	if err != nil {
+		return err
+	}
+	s.edge = edgeDoor{addr: listen, secret: []byte(secret)}
+	var rpc []string
+	for _, c := range s.conns {
+		rpc = append(rpc, c.Target())
+	}
+	s.bff = newUnit(s.opts.Log, "bff", admin, filepath.Join(s.opts.Bin, "bff"), "--listen", listen, "--admin", admin,
+		"--service", strings.Join(rpc, ","), "--token-secret-file", file, "--user-rate", "1e6", "--user-burst", "1e6")
+	s.wg.Go(func() { s.bff.watch(watch) })
+	return nil
+}
+
+// unit makes a service or job, named by command and number.
+func (s *stack) unit(ctx context.Context, name string, more ...string) (*unit, error) {
+	admin, err := process.FreeAddr(ctx)
+	if err != nil {
+		return nil, err
+	}
+	command := name[:strings.LastIndexByte(name, '-')]
+	argv := append([]string{
+		filepath.Join(s.opts.Bin, command), "--admin", admin, "--drain", s.drain.String(),
+		"--kafka", s.es["kafka"].Addr(), "--hbase", s.es["hbase"].Addr(),
+		"--kafka-topic", s.name, "--kafka-dead-topic", s.dead(), "--kafka-group", s.name, "--kafka-partitions", "8", "--hbase-table", s.name, "--hbase-regions", "4",
+	}, more...)
+	return newUnit(s.opts.Log, name, admin, argv...), nil
+}
+
+// dead is the topic of what could not be archived.
+func (s *stack) dead() string { return s.name + ".dead" }
+
+// quiet waits until nothing is left to do: no record is newer than the archive, and
+// no message waits in the queue.
+func (s *stack) quiet(ctx context.Context, limit time.Duration) error {
+	return process.Await(ctx, limit, "quiet", func(ctx context.Context) error {
+		if err := s.settled(ctx); err != nil {
+			return err
+		}
+		return s.drained(ctx)
+	})
+}
+
+// settled fails while a key has a dirty mark.
+func (s *stack) settled(ctx context.Context) error {
+	left, err := s.overdue(ctx)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%d keys are marked, such as %s", len(left), left[0])
+	}
+	return err
+}
+
+// overdue returns all keys with a dirty mark.
+func (s *stack) overdue(ctx context.Context) ([]history.Key, error) {
+	return marks(ctx, s.cache)
+}
+
+func marks(ctx context.Context, c history.Ledger) ([]history.Key, error) {
+	all := make([]history.Bucket, history.Buckets)
+	for b := range all {
+		all[b] = history.Bucket(b) //nolint:gosec // 1,024 of them
+	}
+	return c.Overdue(ctx, all, 0, 1_000_000)
+}
+
+// drained fails while a message is not committed.
+func (s *stack) drained(ctx context.Context) error {
+	committed, ends, err := s.offsets(ctx)
+	if err != nil {
+		return err
+	}
+	for p, end := range ends {
+		if max(committed[p], 0) < end {
+			return fmt.Errorf("partition %d is committed to %d of %d", p, committed[p], end)
+		}
+	}
+	return nil
+}
+
+// offsets returns by partition what the group has committed, below zero for nothing,
+// and where the log ends.
+func (s *stack) offsets(ctx context.Context) (committed, ends map[int]int64, err error) {
+	c := &kafka.Client{Addr: kafka.TCP(s.es["kafka"].Addr()), Timeout: 5 * time.Second}
+	var ask []kafka.OffsetRequest
+	var partitions []int
+	for p := range 8 {
+		ask, partitions = append(ask, kafka.LastOffsetOf(p)), append(partitions, p)
+	}
+	last, err := c.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{s.name: ask}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("ends of the log: %w", err)
+	}
+	done, err := c.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: s.name, Topics: map[string][]int{s.name: partitions}})
+	if err != nil {
+		return nil, nil, fmt.Errorf("committed offsets: %w", err)
+	}
+	committed, ends = make(map[int]int64), make(map[int]int64)
+	for _, p := range last.Topics[s.name] {
+		ends[p.Partition], err = p.LastOffset, errors.Join(err, p.Error)
+	}
+	for _, p := range done.Topics[s.name] {
+		committed[p.Partition], err = p.CommittedOffset, errors.Join(err, p.Error)
+	}
+	if err == nil && (len(ends) < 8 || len(committed) < 8) {
+		err = errors.New("not all partitions answer")
+	}
+	return committed, ends, errors.Join(err, done.Error)
+}
+
+// engines are the real servers of one run. They die with this process.
+type engines map[string]*engine.Engine
+
+// openEngines opens Redis, a cluster of it, Kafka and HBase in a folder of their own. Redis syncs its
+// file at every write: with everysec an acknowledged write may be lost with the
+// machine, and sometimes with the process.
+func openEngines(o Options) (engines, error) {
+	es := make(engines)
+	for _, name := range []string{"redis", "redis_cluster", "kafka", "hbase"} {
+		e, err := o.engine(name)
+		if err != nil {
+			return nil, err
+		}
+		es[name] = e
+	}
+	return es, nil
+}
+
+// engine opens one of the run's engines, HBase with more properties than the usual.
+func (o Options) engine(name string, hbase ...[2]string) (*engine.Engine, error) {
+	return o.engineWith(engineConfig{name: name, hbase: hbase})
+}
+
+// engineConfig is how an engine differs from the usual.
+type engineConfig struct {
+	name  string
+	env   []string    // of Redis
+	hbase [][2]string // properties
+}
+
+func (o Options) engineWith(c engineConfig) (*engine.Engine, error) {
+	lib, err := filepath.Abs(o.Lib)
+	if err != nil {
+		return nil, fmt.Errorf("open engines: %w", err)
+	}
+	e, err := engine.Open(c.name, engine.Config{
+		Dir: filepath.Join(o.Dir, "engines"), Lib: lib, PortBase: o.PortBase,
+		Log: slog.New(slog.DiscardHandler), Redis: []string{"--appendfsync", "always"}, RedisEnv: c.env, HBase: c.hbase,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open engines: %w", err)
+	}
+	return e, nil
+}
+
+// start starts those that do not run and lets those that hang go on.
+func (es engines) start(ctx context.Context) error {
+	var wg sync.WaitGroup
+	errs := make(chan error, len(es))
+	for _, e := range es {
+		wg.Go(func() { errs <- errors.Join(e.Signal(syscall.SIGCONT), e.Start(ctx)) })
+	}
+	wg.Wait()
+	close(errs)
+	var all error
+	for err := range errs {
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+// kill ends all of them; their data is the run's own.
+func (es engines) kill() error {
+	var all error
+	for _, e := range es {
+		all = errors.Join(all, e.Kill())
+	}
+	return all
 }

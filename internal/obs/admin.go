@@ -3,11 +3,15 @@ package obs
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -76,3 +80,127 @@ func alive(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "o
 
 // ServeHTTP answers one request, for who has a server of its own.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+
+// Run serves until ctx is done and open requests are answered or cut off. Add it to a group last: it tells of the
+// others while they drain. An address that cannot be had, or a listener that fails, is an error.
+func (a *Admin) Run(ctx context.Context) error {
+	l, err := a.listen(ctx)
+	if err != nil {
+		return fmt.Errorf("listen for admin: %w", err)
+	}
+	a.cfg.Log.Info("admin listening", "addr", l.Addr().String())
+	srv, served := a.server(ctx), make(chan error, 1)
+	go func() { served <- srv.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve admin: %w", err)
+	case <-ctx.Done():
+	}
+	err = a.drain(context.WithoutCancel(ctx), srv)
+	if got := <-served; !errors.Is(got, http.ErrServerClosed) {
+		err = errors.Join(err, got)
+	}
+	return err
+}
+
+func (a *Admin) drain(ctx context.Context, srv *http.Server) error {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Drain)
+	defer cancel()
+	err := srv.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return srv.Close()
+	}
+	return err
+}
+
+func (a *Admin) listen(ctx context.Context) (net.Listener, error) {
+	if a.cfg.Listener != nil {
+		return a.cfg.Listener, nil
+	}
+	return new(net.ListenConfig).Listen(ctx, "tcp", a.cfg.Addr)
+}
+
+// server ends the requests' contexts with ctx, so that a profile under way does not hold up the stop. Profiles extend
+// the write timeout by their own length.
+func (a *Admin) server(ctx context.Context) *http.Server {
+	return &http.Server{
+		Handler:           a,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      10 * time.Second,
+		IdleTimeout:       time.Minute,
+		ErrorLog:          slog.NewLogLogger(a.cfg.Log.Handler(), slog.LevelWarn),
+	}
+}
+
+// checkTimeout lies under the second that a Kubernetes probe waits by default.
+const checkTimeout = 900 * time.Millisecond
+
+type readiness struct {
+	checks, degraded map[string]func(context.Context) error
+	log              *slog.Logger
+	was              atomic.Bool
+}
+
+// report is the body of /readyz.
+type report struct {
+	Ready   bool              `json:"ready"`
+	Failing map[string]string `json:"failing,omitempty"` // error texts by the name of the check
+	// Degraded is the same of what the process goes on without.
+	Degraded map[string]string `json:"degraded,omitempty"`
+}
+
+func (r *readiness) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	ctx, cancel := context.WithTimeout(req.Context(), checkTimeout)
+	defer cancel()
+	bad := failing(ctx, r.checks)
+	degraded := failing(ctx, r.degraded)
+	ready := len(bad) == 0
+	if req.Context().Err() == nil && r.was.Swap(ready) != ready { // a prober that hung up has seen nothing
+		r.log.Info("readiness changed", "ready", ready, "failing", bad)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(report{Ready: ready, Failing: bad, Degraded: degraded})
+}
+
+// failing runs the checks side by side. One that has not answered in time has failed.
+func failing(ctx context.Context, checks map[string]func(context.Context) error) map[string]string {
+	failing := make(map[string]string)
+	answers := make(chan answer, len(checks)) // room for all: late ones go nowhere
+	for name, check := range checks {
+		failing[name] = fmt.Sprintf("no answer within %v", checkTimeout)
+		go func() { answers <- answer{name, ask(ctx, check)} }()
+	}
+	for range checks {
+		select {
+		case a := <-answers:
+			delete(failing, a.name)
+			if a.err != nil {
+				failing[a.name] = a.err.Error()
+			}
+		case <-ctx.Done():
+			return failing
+		}
+	}
+	return failing
+}
+
+type answer struct {
+	name string
+	err  error
+}
+
+// ask keeps a check that panics from ending the process.
+func ask(ctx context.Context, check func(context.Context) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	return check(ctx)
+}

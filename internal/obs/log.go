@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
 // NewLogger returns a logger that writes to out from level on. The level is debug, info, warn or error, in any case,
@@ -33,4 +36,15 @@ func short(_ []string, a slog.Attr) slog.Attr {
 		}
 	}
 	return a
+}
+
+// NewRegistry returns a registry that holds the metrics every process has: the Go runtime, the process and the build.
+func NewRegistry() *prometheus.Registry {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		collectors.NewBuildInfoCollector(),
+	)
+	return reg
 }

@@ -5,12 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
 )
 
 // Main is the whole body of a func main; it does not return.
@@ -49,4 +54,94 @@ func status(name string, err error, errOut io.Writer) int {
 		fmt.Fprintf(errOut, "%s\n", p.Stack)
 	}
 	return 1
+}
+
+// ErrHelp says that help was asked for and printed. [Main] takes it for a success.
+var ErrHelp = errors.New("help printed")
+
+// Parse fills cli, a pointer to a kong struct, from args (without the program's name). A flag that is not given is
+// taken from the environment, --drain-timeout from PLAYHEAD_DRAIN_TIMEOUT, before its default; a variable that is
+// empty counts as unset. Fields take no env tag: kong would read the process's own environment, past getenv.
+//
+// --help prints to out and returns [ErrHelp]. Any other error is one line that names the flag, or the variable, and
+// says how to list the flags. Parse never exits.
+func Parse(name string, cli any, args []string, getenv func(string) string, out io.Writer) error { //nolint:revive // what main has, and a name
+	helped := false
+	parser, err := kong.New(cli,
+		kong.Name(name),
+		kong.Writers(out, out),
+		kong.Exit(func(int) { helped = true }), // kong parses on after it; what it then finds is of no interest
+		kong.Resolvers(environment(getenv)),
+		kong.ValueFormatter(withVariable),
+	)
+	if err != nil {
+		return fmt.Errorf("flags of %s: %w", name, err)
+	}
+	_, err = parser.Parse(args)
+	if helped {
+		return ErrHelp
+	}
+	if err != nil {
+		message := strings.Replace(err.Error(), `got "EOL" (<EOL>)`, "got none", 1) // kong's words for a missing value
+		return fmt.Errorf("%s (%s --help lists the flags)", message, name)
+	}
+	return nil
+}
+
+func variable(flag string) string {
+	return "PLAYHEAD_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(flag))
+}
+
+func withVariable(v *kong.Value) string {
+	if v.Flag == nil || v.Name == "help" {
+		return v.Help
+	}
+	return fmt.Sprintf("%s ($%s)", v.Help, variable(v.Name))
+}
+
+// environment tries a value before kong does, so that the error names the variable.
+func environment(getenv func(string) string) kong.ResolverFunc {
+	return func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		name := variable(flag.Name)
+		value := getenv(name)
+		if value == "" || flag.Name == "help" {
+			return nil, nil
+		}
+		if err := try(flag.Value, value); err != nil {
+			return nil, fmt.Errorf("$%s: %w", name, err)
+		}
+		return value, nil
+	}
+}
+
+func try(v *kong.Value, value string) error {
+	target := reflect.New(v.Target.Type()).Elem()
+	if target.Kind() == reflect.Pointer {
+		target.Set(reflect.New(target.Type().Elem()))
+	}
+	scan := kong.Scan().PushTyped(value, kong.FlagValueToken)
+	if err := v.Mapper.Decode(&kong.DecodeContext{Value: v, Scan: scan}, target); err != nil {
+		return err
+	}
+	if v.Enum != "" && target.Kind() == reflect.String && !v.EnumMap()[value] {
+		return fmt.Errorf("must be one of %s but got %q", v.Enum, value)
+	}
+	return nil
+}
+
+type sourceKey struct{}
+
+// WithSource returns a context under which [N] draws from a source of the caller's, so
+// that what happens at random can be made to happen again. The source may be asked from
+// many goroutines.
+func WithSource(ctx context.Context, source rand.Source) context.Context {
+	return context.WithValue(ctx, sourceKey{}, source)
+}
+
+// N returns a random number from 0 to below n, which is positive.
+func N[T int | time.Duration](ctx context.Context, n T) T {
+	if source, ok := ctx.Value(sourceKey{}).(rand.Source); ok {
+		return T(source.Uint64() % uint64(n)) //nolint:gosec // below n
+	}
+	return rand.N(n)
 }

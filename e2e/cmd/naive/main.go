@@ -10,6 +10,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +22,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -65,4 +68,74 @@ func serve(ctx context.Context, lis net.Listener, s *service) error {
 	stop := context.AfterFunc(ctx, srv.Stop)
 	defer stop()
 	return srv.Serve(lis)
+}
+
+type edge struct {
+	tokens  *token.Verifier
+	service historyv1.HistoryServiceClient
+}
+
+type body struct {
+	Heartbeats []struct {
+		Object struct {
+			ID   string `json:"id"`
+			Type uint32 `json:"type"`
+		} `json:"object"`
+		PositionMS int64     `json:"position_ms"`
+		EventTime  time.Time `json:"event_time"`
+	} `json:"heartbeats"`
+}
+
+// ServeHTTP takes one heartbeat.
+func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	text, _ := token.Bearer(r.Header.Get("Authorization"))
+	uid, _, err := e.tokens.Verify(text)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+		return
+	}
+	var b body
+	if err := json.NewDecoder(r.Body).Decode(&b); err != nil || len(b.Heartbeats) != 1 {
+		http.Error(w, "malformed", http.StatusBadRequest)
+		return
+	}
+	h := b.Heartbeats[0]
+	_, err = e.service.Apply(r.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{{
+		Uid: uid, ObjectId: h.Object.ID, ObjectType: h.Object.Type, Kind: historyv1.Kind_KIND_PROGRESS,
+		EventTimeMs: h.EventTime.UnixMilli(), PositionMs: h.PositionMS,
+	}}})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"results": []map[string]string{{"status": "stored"}}}) // an error is the player's
+}
+
+type service struct {
+	historyv1.UnimplementedHistoryServiceServer
+
+	client *goredis.Client
+}
+
+const life = 90 * 24 * time.Hour
+
+// Apply stores one heartbeat, whatever was there before.
+func (s *service) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	h := req.GetHeartbeats()[0]
+	e := history.Event{
+		Key:  history.Key{UID: h.Uid, Object: history.Object{ID: h.ObjectId, Type: h.ObjectType}},
+		Kind: history.KindProgress, At: h.EventTimeMs, Position: h.PositionMs,
+	}
+	if err := e.Validate(); err != nil {
+		return nil, err
+	}
+	r, tag := e.Record(), fmt.Sprintf("{b%04d}:", history.BucketOf(h.Uid))
+	pipe := s.client.Pipeline()
+	pipe.ZAdd(ctx, tag+"h:"+h.Uid, goredis.Z{Score: r.Version.Score(), Member: e.Key.Object.String()})
+	pipe.Set(ctx, tag+"c:"+h.Uid+":"+e.Key.Object.String(), wire.AppendRecord(nil, r), life)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	return &historyv1.ApplyResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_STORED}}, nil
 }

@@ -1,0 +1,158 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/bff/limit"
+	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/history"
+)
+
+type uidKey struct{}
+
+// authenticate finds out who asks. Nothing else in a request says so.
+func (a *api) authenticate(ctx huma.Context, next func(huma.Context)) {
+	uid, err := a.caller(ctx.Header("Authorization"))
+	if err != nil {
+		_, w := humago.Unwrap(ctx)
+		a.problem(ctx.Context(), err).serve(w)
+		return
+	}
+	next(huma.WithValue(ctx, uidKey{}, uid))
+}
+
+func (a *api) caller(authorization string) (string, error) {
+	text, err := token.Bearer(authorization)
+	if err != nil {
+		return "", err
+	}
+	uid, _, err := a.cfg.Tokens.Verify(text)
+	return uid, err
+}
+
+func uidOf(ctx context.Context) string { return ctx.Value(uidKey{}).(string) }
+
+// checkURL refuses a query that could be read in two ways. A parameter without a
+// value counts as absent further on, and where one bounds what is deleted, absent
+// means everything.
+func (a *api) checkURL(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	if err := checkQuery(r.URL.RawQuery); err != nil {
+		a.problem(ctx.Context(), err).serve(w)
+		return
+	}
+	next(ctx)
+}
+
+func checkQuery(raw string) error {
+	if raw == "" {
+		return nil
+	}
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return history.Invalid("query", "malformed")
+	}
+	for name, v := range values {
+		if len(v) != 1 || v[0] == "" || !utf8.ValidString(name+v[0]) {
+			return history.Invalid(fmt.Sprintf("query.%.64s", name), "want one value")
+		}
+	}
+	return nil
+}
+
+// charge takes a request from the user's budget, and says in every answer what is left.
+func (a *api) charge(ctx huma.Context, next func(huma.Context)) {
+	_, w := humago.Unwrap(ctx)
+	budget, err := a.cfg.Limit.Take(uidOf(ctx.Context()), 1)
+	announce(w.Header(), budget)
+	if err != nil {
+		a.problem(ctx.Context(), err).serve(w)
+		return
+	}
+	next(ctx)
+}
+
+// spend takes what a request is worth beyond the one that it is: another for each
+// hundred entries.
+func (a *api) spend(ctx context.Context, entries int) {
+	if extra := float64(entries)/100 - 1; extra > 0 {
+		a.cfg.Limit.Spend(uidOf(ctx), extra)
+	}
+}
+
+func announce(h http.Header, b limit.Budget) {
+	h.Set("RateLimit-Limit", strconv.Itoa(b.Limit))
+	h.Set("RateLimit-Remaining", strconv.Itoa(b.Left))
+	h.Set("RateLimit-Reset", seconds(b.Reset))
+}
+
+// seconds rounds up: who comes back too early would be refused again.
+func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
+
+// maxBody bounds the body of a request, in bytes.
+const maxBody = 1 << 20
+
+// upload is the input of an operation with a body. The operation reads it itself:
+// huma would decode it twice, mend what must be refused, and refuse a whole batch
+// for one field.
+type upload struct {
+	r *http.Request
+	w http.ResponseWriter
+}
+
+// Resolve is called by huma.
+func (u *upload) Resolve(ctx huma.Context) []error {
+	u.r, u.w = humago.Unwrap(ctx)
+	return nil
+}
+
+// read hands the body to fn, which keeps no part of it.
+func (a *api) read(u *upload, fn func(body []byte) error) error {
+	if err := checkMedia(u.r, "application/json"); err != nil {
+		return err
+	}
+	buf := a.bodies.Get().(*bytes.Buffer)
+	defer a.bodies.Put(buf)
+	buf.Reset()
+	if _, err := buf.ReadFrom(http.MaxBytesReader(u.w, u.r.Body, maxBody)); err != nil {
+		return broken(err, maxBody)
+	}
+	return fn(buf.Bytes())
+}
+
+// broken says why a body could not be read to its end.
+func broken(err error, limit int) error {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return fmt.Errorf("body: %w: want at most %d bytes", codec.ErrTooLarge, limit)
+	}
+	return fmt.Errorf("%w: %w", errBody, err)
+}
+
+func checkMedia(r *http.Request, want string) error {
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return fmt.Errorf("content encoding %.64q: %w none", coding, errMediaType)
+	}
+	contentType := r.Header.Get("Content-Type")
+	if contentType == "" {
+		return nil
+	}
+	if media, _, err := mime.ParseMediaType(contentType); err != nil || media != want {
+		return fmt.Errorf("content type %.64q: %w %s", contentType, errMediaType, want)
+	}
+	return nil
+}

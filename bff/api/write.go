@@ -1,0 +1,207 @@
+package api
+
+import (
+	"context"
+	"time"
+
+	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// heartbeats stores what can be stored and says of each what became of it. The
+// whole request fails only when none of it was looked at.
+func (a *api) heartbeats(ctx context.Context, in *upload) (*results, error) {
+	var batch *codec.Batch
+	err := a.read(in, func(body []byte) (err error) {
+		batch, err = codec.DecodeBatch(uidOf(ctx), body)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.spend(ctx, len(batch.Heartbeats))
+	resp, err := a.apply(ctx, batch)
+	if err != nil {
+		return nil, err
+	}
+	list, err := batch.Results(resp)
+	if err != nil {
+		return nil, err
+	}
+	a.metrics.heartbeats(list)
+	flag, first := batch.Today(resp)
+	return &results{Results: list, FirstFlag: flag, FirstOfDay: first}, nil
+}
+
+func (a *api) apply(ctx context.Context, batch *codec.Batch) (*historyv1.ApplyResponse, error) {
+	if len(batch.Heartbeats) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.WriteDeadline)
+	defer cancel()
+	return a.cfg.Service.Apply(ctx, batch.Request())
+}
+
+const maxDelete = 1000
+
+type clearInput struct {
+	Type  uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
+	Until string `query:"until" format:"date-time" doc:"Nothing after it; now by default. In a query a + is written as %2B."`
+}
+
+func (a *api) deleteOne(ctx context.Context, in *deleteInput) (*deleted, error) {
+	tag, err := in.tag()
+	if err != nil {
+		return nil, err
+	}
+	n, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: []*historyv1.Object{{Id: in.ID, Type: in.Type}}, IfMatch: tag})
+	return &deleted{Deleted: &n}, err
+}
+
+// deleteSome removes objects, or a range. One that has no beginning is a clear, which
+// also holds for what devices still come with.
+func (a *api) deleteSome(ctx context.Context, in *upload) (*deleted, error) {
+	var what *codec.Deletion
+	err := a.read(in, func(body []byte) (err error) {
+		what, err = codec.DecodeDeletion(body, maxDelete)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(what.Objects) == 0 && what.SinceMs == 0:
+		out, err := a.clear(ctx, what.Type, what.UntilMs)
+		return &deleted{Until: out}, err
+	case len(what.Objects) == 0:
+		n, err := a.deleteRange(ctx, what)
+		return &deleted{Deleted: &n}, err
+	}
+	a.spend(ctx, len(what.Objects))
+	n, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: what.Objects})
+	return &deleted{Deleted: &n}, err
+}
+
+// rangeDeadline bounds the removal of a range. Who is told that it passed asks again, and
+// it goes on where it was.
+const rangeDeadline = 20 * time.Second
+
+// maxPasses bounds how often a range is looked through again.
+const maxPasses = 8
+
+// deleteRange removes what was last reported in a range, as of the end of the range: what
+// is reported meanwhile stays. A late report may move a record past the page at hand, still
+// within the range; so it looks again until it finds nothing more.
+func (a *api) deleteRange(ctx context.Context, what *codec.Deletion) (n uint32, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rangeDeadline)
+	defer cancel()
+	for range maxPasses {
+		gone, err := a.deletePages(ctx, what)
+		if n += gone; err != nil || gone == 0 {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// deletePages removes what it finds of a range, from the newest on, and returns how much
+// that was.
+func (a *api) deletePages(ctx context.Context, what *codec.Deletion) (n uint32, err error) {
+	req := &historyv1.ListRequest{Uid: uidOf(ctx), Limit: pageSize, Type: what.Type, SinceMs: what.SinceMs, UntilMs: what.UntilMs}
+	for items, err := range a.pages(ctx, req) {
+		if err != nil {
+			return n, err
+		}
+		objects := make([]*historyv1.Object, len(items))
+		for i, it := range items {
+			objects[i] = it.Object
+		}
+		if len(objects) == 0 {
+			continue
+		}
+		gone, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: objects, AtMs: what.UntilMs})
+		if err != nil {
+			return n, err
+		}
+		n += gone
+	}
+	return n, nil
+}
+
+func (a *api) delete(ctx context.Context, req *historyv1.DeleteRequest) (n uint32, err error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.WriteDeadline)
+	defer cancel()
+	req.Uid = uidOf(ctx)
+	resp, err := a.cfg.Service.Delete(ctx, req)
+	return resp.GetDeleted(), err
+}
+
+func (a *api) deleteAll(ctx context.Context, in *clearInput) (*cleared, error) {
+	until, err := queryTime("query.until", in.Until)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.clear(ctx, in.Type, until)
+	return &cleared{Until: out}, err
+}
+
+func (a *api) clear(ctx context.Context, typ uint32, until int64) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.WriteDeadline)
+	defer cancel()
+	resp, err := a.cfg.Service.Clear(ctx, &historyv1.ClearRequest{Uid: uidOf(ctx), Type: typ, UntilMs: until})
+	return codec.FormatTime(resp.GetClearedMs()), err
+}
+
+func (a *api) getSettings(ctx context.Context, _ *struct{}) (*settings, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
+	defer cancel()
+	resp, err := a.cfg.Service.GetSettings(ctx, &historyv1.GetSettingsRequest{Uid: uidOf(ctx)})
+	return newSettings(resp.GetSettings()), err
+}
+
+func (a *api) putSettings(ctx context.Context, in *upload) (*settings, error) {
+	var recording bool
+	err := a.read(in, func(body []byte) (err error) {
+		recording, err = codec.DecodeSettings(body)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline) // it may have to read the archive
+	defer cancel()
+	resp, err := a.cfg.Service.PutSettings(ctx, &historyv1.PutSettingsRequest{Uid: uidOf(ctx), Recording: recording})
+	return newSettings(resp.GetSettings()), err
+}
+
+func newSettings(s *historyv1.Settings) *settings {
+	return &settings{Recording: s.GetRecording(), PausedAt: codec.FormatTime(s.GetPausedMs())}
+}
+
+type deleteInput struct {
+	Type uint32 `path:"type" minimum:"1" maximum:"4294967295" format:"int64"`
+	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
+
+	IfMatch string `header:"If-Match" doc:"The etag, in quotes, of the only record that is to be removed: for another one, or none, the answer is 412, but not where it is deleted already: this may be the same call again."`
+}
+
+// tag returns the etag that the record must have, 0 for any. There is exactly one that a
+// caller can have seen, so that a list is refused, and so is *, the word for any.
+func (in *deleteInput) tag() (uint64, error) {
+	if in.IfMatch == "" {
+		return 0, nil
+	}
+	text, quoted := unquote(in.IfMatch)
+	tag, ok := codec.ParseETag(text)
+	if !quoted || !ok {
+		return 0, history.Invalid("header.If-Match", "want the etag of a record, in quotes")
+	}
+	return tag, nil
+}
+
+func unquote(s string) (text string, ok bool) {
+	if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
+		return "", false
+	}
+	return s[1 : len(s)-1], true
+}

@@ -1,0 +1,227 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/playhead/playhead/e2e/process"
+	"github.com/playhead/playhead/history/pebble"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// alone is the all-in-one under a supervisor, on one data directory.
+type alone struct {
+	*trial
+
+	dir  string
+	unit *unit
+	conn *grpc.ClientConn
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+}
+
+// startAlone starts the all-in-one and makes the load, which does not run yet.
+func startAlone(ctx context.Context, t *trial, dir string) (*alone, error) {
+	var addrs [3]string
+	for i := range addrs {
+		var err error
+		if addrs[i], err = process.FreeAddr(ctx); err != nil {
+			return nil, err
+		}
+	}
+	a := &alone{trial: t, dir: dir}
+	secret := strings.Repeat("s", 32)
+	file := filepath.Join(t.Dir, "secret")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		return nil, err
+	}
+	a.unit = newUnit(t.Log, "all-in-one", addrs[2], filepath.Join(t.Bin, "all-in-one"), "--data", dir, "--hold", "2s", "--drain", "8s",
+		"--listen", addrs[0], "--rpc", addrs[1], "--admin", addrs[2], "--token-secret-file", file, "--user-rate", "1e6", "--user-burst", "1e6")
+	conn, err := dial(addrs[1])
+	if err != nil {
+		return nil, err
+	}
+	a.conn = conn
+	t.load = &load{
+		book: t.book, doors: []rpcDoor{{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)}}, name: "c" + t.res.Case, seed: t.Seed, res: t.res,
+		edge: edgeDoor{addr: addrs[0], secret: []byte(secret)},
+	}
+	watch, end := context.WithCancel(ctx)
+	a.end = end
+	a.wg.Go(func() { a.unit.watch(watch) })
+	if err := a.unit.awaitReady(ctx, 30*time.Second); err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	return a, nil
+}
+
+func (a *alone) close() error {
+	a.end()
+	a.wg.Wait()
+	var errs []error
+	for _, s := range a.unit.surprises() {
+		errs = append(errs, errors.New(s))
+	}
+	return errors.Join(append(errs, a.conn.Close())...)
+}
+
+// settle stops the process, whose store only one may open, until nothing is marked,
+// and compares; then it starts it again and reads as users do.
+func (a *alone) settle(ctx context.Context) error {
+	limit := time.Now().Add(60 * time.Second)
+	for settled := false; !settled; {
+		if err := a.unit.awaitReady(ctx, 30*time.Second); err != nil {
+			return err
+		}
+		err := process.Await(ctx, 30*time.Second, "the last announcement", a.announced)
+		if err != nil {
+			return err
+		}
+		if settled, err = a.compare(ctx); err != nil {
+			return err
+		}
+		if time.Now().After(limit) {
+			return errors.New("marks are left after a minute")
+		}
+	}
+	a.res.QuietMS = time.Since(a.book.last).Milliseconds()
+	return nil
+}
+
+func (a *alone) announced(ctx context.Context) error {
+	held, err := a.unit.metric(ctx, "playhead_aggregate_held_keys")
+	if err == nil && held > 0 {
+		err = fmt.Errorf("%.0f keys are held", held)
+	}
+	return err
+}
+
+// compare opens the store of the stopped process. It reports false when marks are
+// left there.
+func (a *alone) compare(ctx context.Context) (settled bool, err error) {
+	a.unit.setDown(true)
+	took, err := ends(ctx, a.unit, 10*time.Second, syscall.SIGTERM)
+	if err != nil {
+		return false, err
+	}
+	a.Log.Info("stopped", "took", took)
+	db, err := pebble.Open(a.dir, pebble.Config{Logger: a.Log})
+	if err != nil {
+		return false, err
+	}
+	left, err := marks(ctx, db.Cache())
+	c := &checker{book: a.book, cache: db.Cache(), archive: db.Archive(), doors: a.load.doors, res: a.res}
+	if err == nil && len(left) == 0 {
+		err = c.records(ctx)
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		return false, err
+	}
+	a.unit.up()
+	if len(left) > 0 {
+		return false, nil
+	}
+	return true, errors.Join(a.unit.awaitReady(ctx, 30*time.Second), c.readers(ctx))
+}
+
+// two starts a second process on the directory of the first: it must refuse and say
+// why, and the first one must not notice.
+func two(ctx context.Context, t *trial) error {
+	a, err := startAlone(ctx, t, filepath.Join(t.Dir, "alone-two"))
+	if err != nil {
+		return err
+	}
+	err = t.underLoad(ctx, func(ctx context.Context) error {
+		p, err := process.Start(filepath.Join(t.Bin, "all-in-one"), "--data", a.dir,
+			"--listen", "127.0.0.1:0", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer p.Kill()
+		select {
+		case <-p.Done():
+		case <-time.After(10 * time.Second):
+			return errors.New("a second process runs on the same directory")
+		}
+		t.res.note("the second process says: %s", lastLine(p.Log()))
+		if !strings.Contains(p.Log(), "in use") {
+			return fmt.Errorf("the second process says %q", p.Log())
+		}
+		return pause(ctx, time.Second)
+	})
+	return errors.Join(err, a.settle(ctx), a.close())
+}
+
+// full fills the file system under the store: what cannot be written is not
+// acknowledged, and once there is room again the process takes up its work, or does
+// after a restart.
+func full(ctx context.Context, t *trial) error {
+	dir := filepath.Join(t.Dir, "small")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=96m"); err != nil {
+		return fmt.Errorf("a small file system needs root: %w", err)
+	}
+	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }() // the folder goes with the run
+	a, err := startAlone(ctx, t, filepath.Join(dir, "data"))
+	if err != nil {
+		return err
+	}
+	err = t.underLoad(ctx, func(ctx context.Context) error { return a.fill(ctx, filepath.Join(dir, "ballast")) })
+	return errors.Join(err, a.settle(ctx), a.close())
+}
+
+// fill takes all room, waits until nothing is acknowledged any more, and gives it
+// back.
+func (a *alone) fill(ctx context.Context, ballast string) error {
+	if err := pause(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(filepath.Dir(ballast), &st); err != nil {
+		return err
+	}
+	if err := os.WriteFile(ballast, make([]byte, int64(st.Bavail)*st.Bsize), 0o600); err != nil { //nolint:gosec // a small file system
+		return fmt.Errorf("fill the file system: %w", err)
+	}
+	stuck := func(ctx context.Context) error {
+		before := a.book.count()
+		if err := pause(ctx, 2*time.Second); err != nil {
+			return err
+		}
+		if n := a.book.count() - before; n > 0 {
+			return fmt.Errorf("%d more acknowledged", n)
+		}
+		return nil
+	}
+	if err := process.Await(ctx, 40*time.Second, "a full file system to be noticed", stuck); err != nil {
+		return err
+	}
+	before, began := a.book.count(), time.Now()
+	if err := os.Remove(ballast); err != nil {
+		return err
+	}
+	goes := func(context.Context) error {
+		if a.book.count() == before {
+			return errors.New("nothing is acknowledged")
+		}
+		return nil
+	}
+	if err := process.Await(ctx, 10*time.Second, "acknowledgements once there is room", goes); err != nil {
+		a.res.note("with room again it needs a restart: %v", err)
+		a.unit.kill()
+		return a.unit.awaitReady(ctx, 20*time.Second)
+	}
+	a.res.note("with room again it acknowledges after %v", time.Since(began).Round(100*time.Millisecond))
+	return nil
+}

@@ -1,0 +1,352 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/playhead/playhead/e2e/process"
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// storm lets Redis refuse everything for a while, with one error and another, and
+// forget its scripts: what works on records must come back by itself and drain the
+// backlog.
+func storm(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	c := t.stack.redisClient()
+	defer c.Close()
+	do := func(ctx context.Context, args ...any) error { return c.Do(ctx, args...).Err() }
+	err := t.underLoad(ctx, func(ctx context.Context) error {
+		return errors.Join(
+			pause(ctx, 2*time.Second),
+			do(ctx, "CONFIG", "SET", "maxmemory", "1"), pause(ctx, 2*time.Second), do(ctx, "CONFIG", "SET", "maxmemory", "0"),
+			do(ctx, "SCRIPT", "FLUSH"), pause(ctx, time.Second), do(ctx, "SCRIPT", "FLUSH"),
+			do(ctx, "ACL", "SETUSER", "default", "-eval", "-evalsha"), pause(ctx, 4*time.Second), do(ctx, "ACL", "SETUSER", "default", "+@all"),
+			pause(ctx, 2*time.Second),
+		)
+	})
+	if err != nil {
+		return errors.Join(err, do(context.WithoutCancel(ctx), "ACL", "SETUSER", "default", "+@all"))
+	}
+	if err := errors.Join(t.panics(ctx), t.settle(ctx)); err != nil {
+		return err
+	}
+	retries, err := total(ctx, t.stack.jobs, "playhead_job_retries_total")
+	t.res.note("%.0f exchanges of the jobs tried again", retries)
+	if err == nil && retries == 0 {
+		err = errors.New("no job has noticed")
+	}
+	return err
+}
+
+// panics has every tenth call of a job's workers panic and every other tenth fail,
+// under load. It must come back by itself each time, be counted, and take its part of
+// the backlog in the end.
+func (t *trial) panics(ctx context.Context) error {
+	var calls, panicked atomic.Int64
+	var calm atomic.Bool
+	job, err := t.stack.startInner(ctx, t.stack.name, func(_ context.Context, call string) error {
+		switch n := calls.Add(1); {
+		case calm.Load():
+		case n%10 == 3:
+			panicked.Add(1)
+			panic("spoiled " + call)
+		case n%10 == 8:
+			return fmt.Errorf("spoiled %s: %w", call, history.ErrUnavailable)
+		}
+		return nil
+	}, plain)
+	if err != nil {
+		return err
+	}
+	err = t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, 6*time.Second) })
+	calm.Store(true)
+	before, err2 := job.counter("playhead_job_messages_total")
+	if err := errors.Join(err, err2, t.underLoad(ctx, func(ctx context.Context) error {
+		return process.Await(ctx, 40*time.Second, "the spoiled job to work again", func(context.Context) error {
+			now, err := job.counter("playhead_job_messages_total")
+			if err == nil && now == before {
+				err = fmt.Errorf("%.0f messages, as before", now)
+			}
+			return err
+		})
+	})); err != nil {
+		return errors.Join(err, job.stop())
+	}
+	failures, err := job.counter("playhead_job_failures_total")
+	t.res.note("a job panicked %d times, began anew %.0f times and works", panicked.Load(), failures)
+	if err == nil && (failures == 0 || panicked.Load() == 0) {
+		err = errors.New("no panic was counted")
+	}
+	return errors.Join(err, job.stop())
+}
+
+// stampede empties Redis and lets everybody come back at once, one user's readers in
+// hundreds: the archive is read once for each user.
+func stampede(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	err := t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, 3*time.Second) })
+	if err := errors.Join(err, t.stack.quiet(ctx, t.Limit), t.stack.flush(ctx)); err != nil {
+		return err
+	}
+	users := make(map[string][]*historyv1.Object)
+	for k := range t.book.stories {
+		users[k.UID] = append(users[k.UID], &historyv1.Object{Id: k.Object.ID, Type: k.Object.Type})
+	}
+	const rows = "playhead_read_warmed_users_total"
+	before, err := total(ctx, t.stack.services, rows)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := t.poll(ctx, users); err != nil {
+		return err
+	}
+	took := time.Since(began).Round(time.Millisecond)
+	after, err := total(ctx, t.stack.services, rows)
+	t.res.note("%d users polled back in %v, %.0f rows read", len(users), took, after-before)
+	if err == nil && after-before != float64(len(users)) {
+		err = errors.New("not one row for each user")
+	}
+	return errors.Join(err, t.settle(ctx))
+}
+
+// poll reads every user's points, and one user's three hundred times.
+func (t *trial) poll(ctx context.Context, users map[string][]*historyv1.Object) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(200)
+	for i, uid := range slices.Sorted(maps.Keys(users)) {
+		times := 1
+		if i == 0 {
+			times = 300
+		}
+		for range times {
+			g.Go(func() error {
+				door := t.stack.doors[history.BucketOf(uid)%2] // one service each, as the edge does
+				_, err := again(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) {
+					return door.Points(ctx, &historyv1.PointsRequest{Uid: uid, Objects: users[uid]})
+				})
+				return err
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// eviction drops contents from Redis before a job reads them: counted, and the
+// archive keeps what it has.
+func eviction(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
+	watch := func(ctx context.Context) error { return pause(ctx, 2*time.Second) }
+	if err := errors.Join(t.underLoad(ctx, watch), t.stack.quiet(ctx, t.Limit)); err != nil {
+		return err
+	}
+	for _, j := range t.stack.jobs {
+		j.crash()
+	}
+	if err := t.underLoad(ctx, watch); err != nil {
+		return err
+	}
+	evicted, err := t.evict(ctx)
+	if err != nil {
+		return err
+	}
+	for _, j := range t.stack.jobs {
+		j.up()
+	}
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	missing, err := total(ctx, t.stack.jobs, "playhead_job_missing_records_total")
+	t.res.note("%d records evicted, %.0f found missing", len(evicted), missing)
+	if err == nil && missing < float64(len(evicted)) {
+		err = errors.New("not all evicted records were counted")
+	}
+	return errors.Join(err, t.kept(ctx, evicted))
+}
+
+// evict drops the contents of some marked keys, which the oracle then leaves out, and
+// returns what the archive holds of them.
+func (t *trial) evict(ctx context.Context) (map[history.Key]*history.Record, error) {
+	dirty, err := t.stack.overdue(ctx)
+	if err != nil || len(dirty) == 0 {
+		return nil, errors.Join(err, errors.New("no key is marked"))
+	}
+	c := t.stack.redisClient()
+	defer c.Close()
+	evicted := make(map[history.Key]*history.Record)
+	for _, k := range dirty[:len(dirty)/3] {
+		content := fmt.Sprintf("{b%04d}:c:%s:%s", history.BucketOf(k.UID), k.UID, k.Object)
+		n, err := c.Del(ctx, content).Result()
+		if err != nil || n != 1 {
+			return nil, fmt.Errorf("evict %s: %d deleted: %w", content, n, err)
+		}
+		old, err := t.stack.archive.Get(ctx, []history.Key{k})
+		if err != nil {
+			return nil, err
+		}
+		evicted[k] = old[0].Record
+		delete(t.book.stories, k)
+	}
+	return evicted, nil
+}
+
+// kept checks that the archive holds what it held.
+func (t *trial) kept(ctx context.Context, want map[history.Key]*history.Record) error {
+	keys := slices.Collect(maps.Keys(want))
+	got, err := t.stack.archive.Get(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for i, k := range keys {
+		if !same(got[i].Record, want[k]) {
+			t.res.count(k, "archive", lost("has %+v, want as before %+v", got[i].Record, want[k]))
+		}
+	}
+	return nil
+}
+
+// shortLife is how long the cache keeps a record in the case of that name. It is longer than
+// anything waits for its archiving, and shorter than the case.
+const shortLife = 15 * time.Second
+
+// expiry has a cache that keeps records only for a while: what it forgets the archive has, and
+// readers see no difference.
+func expiry(ctx context.Context, t *trial) error { return t.forget(ctx, spec{ttl: shortLife}) }
+
+// dropping has a cache that keeps few records of each user besides. Points of the others are
+// not looked for in the archive, pages are.
+func dropping(ctx context.Context, t *trial) error {
+	return t.forget(ctx, spec{ttl: shortLife, keep: perUser / 2})
+}
+
+func (t *trial) forget(ctx context.Context, sp spec) error {
+	if err := t.start(ctx, sp); err != nil {
+		return err
+	}
+	t.load.pages = sp.keep > 0
+	err := t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, shortLife+10*time.Second) })
+	if err != nil {
+		return err
+	}
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	if err := t.expired(ctx); err != nil {
+		return err
+	}
+	return t.settle(ctx) // everybody is cold now
+}
+
+// expired waits until the cache has no record any more.
+func (t *trial) expired(ctx context.Context) error {
+	return process.Await(ctx, 2*shortLife, "the cache to forget", func(ctx context.Context) error {
+		left := 0
+		for k := range t.book.stories {
+			if t.stack.cache.Load(ctx, []history.Key{k})[0].Record != nil {
+				left++
+			}
+		}
+		if left > 0 {
+			return fmt.Errorf("%d records are there", left)
+		}
+		return nil
+	})
+}
+
+// volatile switches settings on with which Redis may lose what it acknowledged. Each process
+// must say so, by its readiness and its gauge, and start on such a Redis only when told to.
+func volatile(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	c := t.stack.redisClient()
+	defer c.Close()
+	set := func(ctx context.Context, name, value string) error { return c.ConfigSet(ctx, name, value).Err() }
+	err := t.underLoad(ctx, func(ctx context.Context) error {
+		for _, s := range []struct{ name, bad, good string }{{"maxmemory-policy", "allkeys-lru", "noeviction"}, {"appendonly", "no", "yes"}} {
+			began := time.Now()
+			if err := errors.Join(set(ctx, s.name, s.bad), t.fit(ctx, false)); err != nil {
+				return fmt.Errorf("%s %s: %w", s.name, s.bad, err)
+			}
+			t.res.note("%s %s: all processes say so after %v", s.name, s.bad, time.Since(began).Round(100*time.Millisecond))
+			if s.name == "maxmemory-policy" {
+				if err := t.startsOn(ctx); err != nil {
+					return err
+				}
+			}
+			if err := errors.Join(set(ctx, s.name, s.good), t.fit(ctx, true)); err != nil {
+				return fmt.Errorf("%s %s: %w", s.name, s.good, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return errors.Join(err, set(context.WithoutCancel(ctx), "maxmemory-policy", "noeviction"), set(context.WithoutCancel(ctx), "appendonly", "yes"))
+	}
+	return t.settle(ctx)
+}
+
+// fit waits until every service and job says that Redis is fit, or is not.
+func (t *trial) fit(ctx context.Context, want bool) error {
+	return process.Await(ctx, 30*time.Second, "the settings to be noticed", func(ctx context.Context) error {
+		for _, u := range t.stack.units()[:len(t.stack.services)+len(t.stack.jobs)] {
+			gauge, err := u.metric(ctx, "playhead_engine_unfit")
+			if err != nil {
+				return err
+			}
+			if ready := u.readyNow(ctx); (ready == nil) != want || (gauge == 0) != want {
+				return fmt.Errorf("%s: readiness %w, gauge %v", u.name, ready, gauge)
+			}
+		}
+		return nil
+	})
+}
+
+// startsOn starts a service on a Redis that is not fit, which it refuses, and with the flag
+// that allows it.
+func (t *trial) startsOn(ctx context.Context) error {
+	admin, err := process.FreeAddr(ctx)
+	if err != nil {
+		return err
+	}
+	s := t.stack
+	argv := append(s.cacheFlags(), "--listen", "127.0.0.1:0", "--admin", admin, "--kafka", s.es["kafka"].Addr(), "--hbase", s.es["hbase"].Addr(),
+		"--kafka-topic", s.name, "--kafka-group", s.name, "--hbase-table", s.name)
+	p, err := process.Start(filepath.Join(t.Bin, "history-service"), argv...)
+	if err != nil {
+		return err
+	}
+	defer p.Kill()
+	select {
+	case <-p.Done():
+	case <-time.After(20 * time.Second):
+		return errors.New("a service starts on a Redis that evicts")
+	}
+	if !strings.Contains(p.Log(), "maxmemory-policy allkeys-lru") {
+		return fmt.Errorf("a service that refuses Redis says %q", p.Log())
+	}
+	allowed, err := process.Start(filepath.Join(t.Bin, "history-service"), append(argv, "--redis-allow-volatile")...)
+	if err != nil {
+		return err
+	}
+	defer allowed.Kill()
+	return process.Await(ctx, 20*time.Second, "a service that may use a Redis that evicts", func(ctx context.Context) error { return allowed.Ready(ctx, admin) })
+}

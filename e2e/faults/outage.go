@@ -1,0 +1,314 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tsuna/gohbase"
+	"github.com/tsuna/gohbase/hrpc"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/playhead/playhead/e2e/engine"
+	"github.com/playhead/playhead/e2e/process"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const outageFor = 20 * time.Second
+
+// outage takes HBase away under load: acknowledgements must go on, memory stays
+// bounded, and afterwards the backlog is archived.
+func outage(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	hbase := t.es["hbase"]
+	var acked int
+	var resident int64
+	err := t.underLoad(ctx, func(ctx context.Context) error {
+		if err := errors.Join(pause(ctx, 2*time.Second), hbase.Kill()); err != nil {
+			return err
+		}
+		before := t.book.count()
+		for range int(outageFor.Seconds()) {
+			if err := pause(ctx, time.Second); err != nil {
+				return err
+			}
+			t.load.epoch.Add(1)
+			m, err := t.memory()
+			if err != nil {
+				return err
+			}
+			resident = max(resident, m)
+		}
+		acked = t.book.count() - before
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	dirty, err := t.stack.overdue(ctx)
+	if err != nil {
+		return err
+	}
+	noticed, took, err := t.catchUp(ctx, hbase)
+	if err != nil {
+		return err
+	}
+	t.res.note("%v without HBase: %d acknowledged, largest process %d MiB; noticed %v after its return, then %d keys archived in %v, %.1f times as fast as they came",
+		outageFor, acked, resident>>20, noticed.Round(100*time.Millisecond), len(dirty), took.Round(100*time.Millisecond), outageFor.Seconds()/took.Seconds())
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	if acked == 0 || resident > 512<<20 {
+		return fmt.Errorf("%d acknowledged, %d MiB, want some and at most 512 MiB", acked, resident>>20)
+	}
+	return nil
+}
+
+// catchUp brings HBase back, and says how long it took until a job archived something,
+// and from then on until nothing was left.
+func (t *trial) catchUp(ctx context.Context, hbase *engine.Engine) (noticed, took time.Duration, err error) {
+	const puts = "playhead_job_puts_total"
+	before, err := total(ctx, t.stack.jobs, puts)
+	if err := errors.Join(err, hbase.Start(ctx)); err != nil {
+		return 0, 0, err
+	}
+	began := time.Now()
+	err = process.Await(ctx, t.Limit, "something to be archived", func(ctx context.Context) error {
+		now, err := total(ctx, t.stack.jobs, puts)
+		if err == nil && now == before {
+			err = fmt.Errorf("%.0f puts, as before", now)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	noticed = time.Since(began)
+	err = t.stack.quiet(ctx, t.Limit)
+	return noticed, time.Since(began) - noticed, err
+}
+
+// memory returns that of the largest process of the product, in bytes.
+func (t *trial) memory() (most int64, err error) {
+	for _, u := range t.stack.units() {
+		m, err := u.resident()
+		if err != nil {
+			return 0, err
+		}
+		most = max(most, m)
+	}
+	return most, nil
+}
+
+// refusals disables the table under load, so that HBase answers every put with an
+// error, and enables it again. A region that opens is refused with others.
+func refusals(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	admin := gohbase.NewAdminClient(t.es["hbase"].Addr()) // its Close panics
+	table := []byte(t.stack.name)
+	err := t.underLoad(ctx, func(ctx context.Context) error {
+		for _, closed := range []time.Duration{2 * time.Second, 12 * time.Second} { // less and more than the deadline of a put
+			err := errors.Join(
+				pause(ctx, 2*time.Second),
+				admin.DisableTable(hrpc.NewDisableTable(ctx, table)),
+				pause(ctx, closed),
+				admin.EnableTable(hrpc.NewEnableTable(ctx, table)),
+			)
+			if err != nil {
+				return err
+			}
+			t.load.epoch.Add(1)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	refused, err := total(ctx, t.stack.jobs, "playhead_job_refused_records_total")
+	retries, err2 := total(ctx, t.stack.jobs, "playhead_job_retries_total")
+	t.res.note("%.0f exchanges tried again, %.0f records refused for good", retries, refused)
+	return errors.Join(err, err2)
+}
+
+// The heartbeats of an hour at 2,000 a second, in parts that are sent one after the
+// other as fast as they are taken: 7,280,000 of 520,000 viewings.
+const (
+	hourRate     = 2000
+	hourParts    = 4
+	hourViewers  = 10_000 // of a part
+	hourViewings = 13     // of each viewer
+	hourBeats    = 14     // of each viewing
+	hourMemory   = 1 << 30
+)
+
+// hour takes HBase away for as many heartbeats as an hour brings. No process may grow
+// beyond a gibibyte, and what waits must be archived at three times the rate at which
+// it came.
+func hour(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{hold: 10 * time.Second, sweep: 30 * time.Second}); err != nil {
+		return err
+	}
+	plans := hourPlans()
+	if err := t.introduce(ctx, plans); err != nil {
+		return err
+	}
+	hbase := t.es["hbase"]
+	if err := hbase.Kill(); err != nil {
+		return err
+	}
+	resident, err := t.sent(ctx, plans)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := errors.Join(hbase.Start(ctx), t.stack.quiet(ctx, 5*time.Minute)); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	t.res.QuietMS = took.Milliseconds()
+	rate := float64(t.book.count()) / took.Seconds()
+	t.res.note("without HBase the largest process has %d MiB; then %d heartbeats of %d viewings are archived in %v, the start of HBase included: %.0f/s, %.0f times the rate at which they came",
+		resident>>20, t.book.count(), hourParts*hourViewers*hourViewings, took.Round(100*time.Millisecond), rate, rate/hourRate)
+	if resident > hourMemory || rate < 3*hourRate {
+		return errors.New("too much memory, or too slow")
+	}
+	return t.compare(ctx, plans)
+}
+
+func hourPlans() (plans []*replay.Plan) {
+	for i := range hourParts {
+		vs := replay.Synthetic(hourViewers, hourViewings, hourBeats)
+		for n := range vs {
+			vs[n].UID = fmt.Sprintf("h%d-%s", i, vs[n].UID)
+		}
+		plans = append(plans, replay.Expand(vs, 0))
+	}
+	return plans
+}
+
+// introduce makes the viewers known to the cache, as most are when an hour begins: of
+// a stranger nothing is certain while the archive is away.
+func (t *trial) introduce(ctx context.Context, plans []*replay.Plan) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for _, p := range plans {
+		for _, v := range p.Viewings[:hourViewers] {
+			g.Go(func() error { return t.stack.cache.Warm(ctx, v.UID, history.Warmth{}) })
+		}
+	}
+	return g.Wait()
+}
+
+// sent sends all plans, to one service after the other, and returns the memory of the
+// largest process meanwhile, in bytes.
+func (t *trial) sent(ctx context.Context, plans []*replay.Plan) (most int64, err error) {
+	g, ctx := errgroup.WithContext(ctx)
+	done := make(chan struct{})
+	g.Go(func() error {
+		defer close(done)
+		for i, p := range plans {
+			p.EndAt(time.Now().UnixMilli())
+			d := &replay.Driver{Conn: t.stack.conns[i%len(t.stack.conns)]}
+			if err := d.Run(ctx, p); err != nil {
+				return err
+			}
+			t.book.add(int(d.Acked()))
+		}
+		return nil
+	})
+	g.Go(func() error {
+		for {
+			m, err := t.memory()
+			if most = max(most, m); err != nil {
+				return err
+			}
+			select {
+			case <-done:
+				return nil
+			case <-time.After(time.Second):
+			}
+		}
+	})
+	return most, g.Wait()
+}
+
+// compare counts what of the plans is missing or wrong in either store.
+func (t *trial) compare(ctx context.Context, plans []*replay.Plan) error {
+	stores := map[string]replay.Reader{"redis": replay.FromCache(t.stack.cache), "hbase": replay.FromArchive(t.stack.archive)}
+	for _, p := range plans {
+		rep, err := replay.Check(ctx, replay.Model(p), stores)
+		if err != nil {
+			return err
+		}
+		t.res.Keys += rep.Records
+		t.res.Lost += rep.Missing + rep.Wrong
+		t.res.Examples = append(t.res.Examples, rep.Examples...)
+	}
+	return nil
+}
+
+// away takes HBase away and then Kafka, and kills every service and job meanwhile:
+// they must come back without it and acknowledge heartbeats. Who needs the archive is
+// told that it is unavailable.
+func away(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	err := t.underLoad(ctx, func(ctx context.Context) error {
+		for _, name := range []string{"hbase", "kafka"} {
+			if err := errors.Join(pause(ctx, time.Second), t.without(ctx, name)); err != nil {
+				return fmt.Errorf("without %s: %w", name, err)
+			}
+			t.load.epoch.Add(1)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return t.settle(ctx)
+}
+
+func (t *trial) without(ctx context.Context, engine string) error {
+	e := t.es[engine]
+	if err := e.Kill(); err != nil {
+		return err
+	}
+	began := time.Now()
+	for _, u := range t.stack.units()[:len(t.stack.services)+len(t.stack.jobs)] {
+		u.kill()
+	}
+	for _, u := range t.stack.services {
+		if err := u.awaitReady(ctx, 20*time.Second); err != nil {
+			return err
+		}
+	}
+	took, before := time.Since(began), t.book.count()
+	if err := pause(ctx, 3*time.Second); err != nil {
+		return err
+	}
+	acked := t.book.count() - before
+	t.res.note("without %s the killed services are back after %v and acknowledge %d in 3 s", engine, took.Round(100*time.Millisecond), acked)
+	if acked == 0 {
+		return errors.New("nothing is acknowledged")
+	}
+	if engine == "hbase" {
+		_, err := t.stack.doors[0].List(ctx, &historyv1.ListRequest{Uid: "stranger"})
+		if status.Code(err) != codes.Unavailable {
+			return fmt.Errorf("a page of the archive is answered with %v, want it unavailable", status.Code(err))
+		}
+	}
+	return e.Start(ctx)
+}

@@ -1,0 +1,190 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/playhead/playhead/e2e/process"
+)
+
+// forgetful kills every service while it holds keys whose users never report again.
+func forgetful(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{hold: 5 * time.Second, sweep: 12 * time.Second}); err != nil {
+		return err
+	}
+	t.load.gentle = true
+	if err := t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, 3*time.Second) }); err != nil {
+		return err
+	}
+	held, err := total(ctx, t.stack.services, "playhead_aggregate_held_keys")
+	if err != nil {
+		return err
+	}
+	if held == 0 {
+		return errors.New("no service holds a key")
+	}
+	for _, u := range t.stack.services {
+		u.crash()
+	}
+	t.res.note("%.0f keys were held", held)
+	if err := t.stack.quiet(ctx, t.Limit); err != nil {
+		return err
+	}
+	for _, u := range t.stack.services {
+		u.up()
+	}
+	return t.settle(ctx)
+}
+
+// farewell stops services by SIGTERM under load while no broker answers: one may
+// drain, the other hears the signal twice.
+func farewell(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	kafka := t.es["kafka"]
+	err := t.underLoad(ctx, func(ctx context.Context) error {
+		if err := errors.Join(pause(ctx, time.Second), kafka.Signal(syscall.SIGSTOP), pause(ctx, time.Second)); err != nil {
+			return err
+		}
+		one, err := ends(ctx, t.stack.services[0], t.stack.drain+time.Second, syscall.SIGTERM)
+		if err != nil {
+			return err
+		}
+		two, err := ends(ctx, t.stack.services[1], 3*time.Second, syscall.SIGTERM, syscall.SIGTERM)
+		t.res.note("without brokers a service ends %v after SIGTERM, %v after a second one", one, two)
+		return err
+	})
+	if err := errors.Join(err, kafka.Signal(syscall.SIGCONT)); err != nil {
+		return err
+	}
+	return t.settle(ctx)
+}
+
+// ends sends signals, the second once the first has had an effect, and says how long
+// the process took from the last one.
+func ends(ctx context.Context, u *unit, limit time.Duration, signals ...syscall.Signal) (time.Duration, error) {
+	var p *process.Process
+	for i, sig := range signals {
+		if i > 0 {
+			stopping := func(context.Context) error {
+				if !strings.Contains(p.Log(), "part stopped") {
+					return errors.New("no part has stopped")
+				}
+				return nil
+			}
+			if err := process.Await(ctx, limit, u.name+" to begin its stop", stopping); err != nil {
+				return 0, err
+			}
+		}
+		p = u.signal(sig)
+	}
+	began := time.Now()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case <-p.Done():
+		return time.Since(began).Round(time.Millisecond), nil
+	case <-late.C:
+		return 0, fmt.Errorf("%s still runs %v after %v", u.name, limit, signals)
+	}
+}
+
+// alternating lets two services take the events of each user in turns.
+func alternating(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	t.load.gentle, t.load.edge = true, nil
+	if err := t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, 8*time.Second) }); err != nil {
+		return err
+	}
+	if err := t.allAcked(); err != nil {
+		return err
+	}
+	conflicts, err := total(ctx, t.stack.services, "playhead_write_conflicts_total")
+	if err != nil {
+		return err
+	}
+	t.res.note("%.0f writes lost a race and were tried again", conflicts)
+	return t.settle(ctx)
+}
+
+// allAcked fails when an event was not acknowledged: without a fault every one is,
+// and then the oracle allows one outcome only.
+func (t *trial) allAcked() error {
+	t.book.mu.Lock()
+	defer t.book.mu.Unlock()
+	for k, s := range t.book.stories {
+		for _, e := range s.events {
+			if !e.acked {
+				return fmt.Errorf("%s: %s was not acknowledged", k, e)
+			}
+		}
+	}
+	return nil
+}
+
+// rebalance kills, freezes and stops jobs under load, so that partitions move with
+// batches in flight, and watches the committed offsets: none may go back.
+func rebalance(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{jobs: 3}); err != nil {
+		return err
+	}
+	ctx2, end := context.WithCancel(ctx)
+	var g errgroup.Group
+	g.Go(func() error { return t.watchOffsets(ctx2) })
+	err := t.underLoad(ctx, t.shuffleJobs)
+	err = errors.Join(err, t.settle(ctx))
+	end()
+	return errors.Join(err, g.Wait())
+}
+
+// shuffleJobs does something to a random job every now and then.
+func (t *trial) shuffleJobs(ctx context.Context) error {
+	for n := range 12 {
+		u := t.stack.jobs[t.rand.IntN(len(t.stack.jobs))]
+		switch sig := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP}[n%3]; sig {
+		case syscall.SIGSTOP: // for longer than its session lasts, once
+			u.signal(sig)
+			if err := pause(ctx, time.Duration(n/11*11)*time.Second); err != nil {
+				return err
+			}
+			u.signal(syscall.SIGCONT)
+		default:
+			u.signal(sig)
+		}
+		if err := pause(ctx, time.Duration(500+t.rand.IntN(2000))*time.Millisecond); err != nil {
+			return err
+		}
+		t.load.epoch.Add(1)
+	}
+	return nil
+}
+
+// watchOffsets fails when a committed offset goes back.
+func (t *trial) watchOffsets(ctx context.Context) error {
+	highest := make(map[int]int64)
+	samples := 0
+	for ctx.Err() == nil {
+		committed, _, err := t.stack.offsets(ctx)
+		for p, at := range committed {
+			if last, seen := highest[p]; err == nil && seen && at < last {
+				return fmt.Errorf("partition %d went back from %d to %d", p, last, at)
+			}
+			if err == nil {
+				highest[p] = at
+			}
+		}
+		samples++
+		_ = pause(ctx, 200*time.Millisecond)
+	}
+	t.res.note("committed offsets seen %d times, none went back", samples)
+	return nil
+}

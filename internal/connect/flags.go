@@ -1,0 +1,207 @@
+// Package connect holds the flags that say where the engines are, and opens the
+// adapters to them. history-service and history-job share it, so that one setting
+// has one name.
+package connect
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/kafka"
+	"github.com/playhead/playhead/history/redis"
+	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trust"
+)
+
+// Flags say where everything is that a service and a job both need.
+type Flags struct {
+	Redis
+	Kafka
+	HBase
+}
+
+// Stores are the adapters to it.
+type Stores struct {
+	*Engines
+
+	Redis      *redis.Cache
+	Kafka      *kafka.Queue
+	FirstOfDay *kafka.FirstOfDay
+	HBase      *hbase.Archive
+}
+
+// Connect adds all of it to the engines of a process, and asks them for the first time.
+// It fails for what is final; what does not answer is waited for by [Engines.Run].
+func (f *Flags) Connect(ctx context.Context, e *Engines) (s *Stores, err error) {
+	s = &Stores{Engines: e}
+	if s.Redis, err = f.Redis.Connect(e); err != nil {
+		return nil, err
+	}
+	if s.Kafka, err = f.Kafka.Connect(e); err != nil {
+		return nil, err
+	}
+	if s.FirstOfDay, err = f.ConnectFirst(e); err != nil {
+		return nil, err
+	}
+	if s.HBase, err = f.HBase.Connect(e); err != nil {
+		return nil, err
+	}
+	return s, e.First(ctx)
+}
+
+// Closing adds to a group what closes them.
+func (s *Stores) Closing(g *run.Group) {
+	g.Add("queue", 0, run.Closing(s.Kafka.Close))
+	g.Add("first of day", 0, run.Closing(s.FirstOfDay.Close))
+	g.Add("cache", 0, run.Closing(s.Redis.Close))
+	g.Add("archive", 0, run.Closing(s.HBase.Close))
+}
+
+// Redis says where the cache is.
+type Redis struct {
+	Addrs    []string      `name:"redis" help:"Redis addresses, host:port; several for a cluster." default:"127.0.0.1:6379"`
+	Cluster  bool          `name:"redis-cluster" help:"The addresses are nodes of a Redis Cluster."`
+	Username string        `name:"redis-username" help:"Redis user."`
+	Password string        `name:"redis-password" help:"Redis password; better in a file or the environment."`
+	Secret   string        `name:"redis-password-file" help:"File with the Redis password."`
+	Peer     trust.Peer    `embed:"" prefix:"redis-"`
+	Keep     int           `name:"keep" help:"Records of a user that the cache keeps." default:"1000"`
+	TTL      time.Duration `name:"redis-ttl" help:"Life of a record in the cache; never shorter than the longest outage to survive." default:"2160h"`
+	Volatile bool          `name:"redis-allow-volatile" help:"Accept a Redis that may lose acknowledged writes: one that evicts, or has no append-only file or never flushes it."`
+}
+
+// Connect adds Redis to the engines of a process.
+func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
+	conf, err := f.Peer.Config()
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	password, err := secret(f.Password, f.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("redis: %w", err)
+	}
+	c, err := redis.New(redis.Config{
+		Addrs: f.Addrs, Cluster: f.Cluster, Username: f.Username, Password: password, TLS: conf,
+		Keep: f.Keep, TTL: f.TTL, AllowVolatile: f.Volatile, Log: e.Log,
+	})
+	if err == nil {
+		e.Add("redis", "--redis", c.Prepare)
+		e.Probe("redis", c.Ping)
+		if f.Cluster {
+			e.Whole("redis", func(ctx context.Context) error { _, err := c.Time(ctx); return err })
+		}
+		e.Fit("redis", c.Fit, f.Volatile)
+	}
+	return c, err
+}
+
+// Kafka says where the queue is.
+type Kafka struct {
+	Brokers     []string   `name:"kafka" help:"Kafka brokers, host:port." default:"127.0.0.1:9092"`
+	Topic       string     `name:"kafka-topic" help:"Topic of announced keys." default:"history.flush"`
+	Group       string     `name:"kafka-group" help:"Consumer group of the jobs." default:"history-job"`
+	Partitions  int        `name:"kafka-partitions" help:"Partitions of the topic when it must be created." default:"16"`
+	Replication int        `name:"kafka-replication" help:"Replicas of the topic when it must be created." default:"1"`
+	DeadTopic   string     `name:"kafka-dead-topic" help:"Topic of what could not be archived." default:"history.dead"`
+	FirstTopic  string     `name:"kafka-first-of-day-topic" help:"Topic of users who were seen for the first time on a day." default:"history.first-of-day"`
+	Username    string     `name:"kafka-username" help:"SASL user."`
+	Password    string     `name:"kafka-password" help:"SASL password; better in a file or the environment."`
+	Secret      string     `name:"kafka-password-file" help:"File with the SASL password."`
+	Mechanism   string     `name:"kafka-mechanism" help:"plain, scram-sha-256 or scram-sha-512." default:"plain"`
+	Peer        trust.Peer `embed:"" prefix:"kafka-"`
+}
+
+// Connect adds Kafka to the engines of a process.
+func (f *Kafka) Connect(e *Engines) (*kafka.Queue, error) {
+	cfg, err := f.config(e.Log)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	cfg.Topic, cfg.Group = f.Topic, f.Group
+	q, err := kafka.New(cfg)
+	if err == nil {
+		e.Add("kafka", "--kafka", q.Prepare)
+		e.Probe("kafka", q.Ping)
+	}
+	return q, err
+}
+
+// ConnectDead adds the topic of dead letters to the engines of a process.
+func (f *Kafka) ConnectDead(e *Engines) (*kafka.DeadLetters, error) {
+	cfg, err := f.config(e.Log)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	cfg.Topic, cfg.Group = f.DeadTopic, f.Group+"-redrive"
+	d, err := kafka.NewDead(cfg)
+	if err == nil {
+		e.Add("dead letters", "--kafka", d.Prepare)
+	}
+	return d, err
+}
+
+// ConnectFirst adds the topic of first sightings to the engines of a process.
+func (f *Kafka) ConnectFirst(e *Engines) (*kafka.FirstOfDay, error) {
+	cfg, err := f.config(e.Log)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	cfg.Topic = f.FirstTopic
+	d, err := kafka.NewFirstOfDay(cfg)
+	if err == nil {
+		e.Add("first of day", "--kafka", d.Prepare)
+	}
+	return d, err
+}
+
+func (f *Kafka) config(log *slog.Logger) (kafka.Config, error) {
+	conf, err := f.Peer.Config()
+	if err != nil {
+		return kafka.Config{}, err
+	}
+	password, err := secret(f.Password, f.Secret)
+	return kafka.Config{
+		Brokers: f.Brokers, Partitions: f.Partitions, Replication: f.Replication, TLS: conf,
+		Username: f.Username, Password: password, Mechanism: f.Mechanism, Logger: log,
+	}, err
+}
+
+// HBase says where the archive is.
+type HBase struct {
+	ZooKeeper   string `name:"hbase" help:"ZooKeeper quorum of HBase, host:port with commas between." default:"127.0.0.1:2181"`
+	Table       string `name:"hbase-table" help:"Table of the archive, created when missing." default:"history"`
+	Regions     int    `name:"hbase-regions" help:"Regions of the table when it must be created." default:"16"`
+	Compression string `name:"hbase-compression" help:"Compression of the table when it must be created." default:"none"`
+	Puts        int    `name:"hbase-puts" help:"Batches of puts under way at once, about three for each region server." default:"3"`
+}
+
+// Connect adds HBase to the engines of a process.
+func (f *HBase) Connect(e *Engines) (*hbase.Archive, error) {
+	a, err := hbase.New(hbase.Config{
+		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression,
+		Puts: f.Puts, Logger: e.Log,
+	})
+	if err == nil {
+		e.Add("hbase", "--hbase", a.Prepare)
+		e.Probe("hbase", a.Prepare)
+	}
+	return a, err
+}
+
+// secret returns the content of a file without the newline that editors add, or the
+// given value when there is no file.
+func secret(value, file string) (string, error) {
+	if file == "" {
+		return value, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("secret: %w", err)
+	}
+	return string(bytes.TrimSpace(text)), nil
+}
