@@ -2,17 +2,21 @@ package client_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/client"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -374,6 +378,167 @@ func TestTheQueueIsBounded(t *testing.T) {
 		}
 		if len(w.stored) != 200 || w.client.Dropped() != 2 || w.stored[199].ObjectId != "last" || w.stored[0].ObjectId != "0" {
 			w.Errorf("stored %d, from %v to %v, dropped %d", len(w.stored), w.stored[0], w.stored[199], w.client.Dropped())
+		}
+		_ = stop()
+	})
+}
+
+// Where the steady time stands still in sleep, a shown time that runs ahead is a sleep, and
+// any other difference a clock that was set.
+func TestWakeful(t *testing.T) {
+	shown, steady := time.Unix(1_000_000, 0), time.Duration(0)
+	clock := client.Wakeful(func() (time.Time, time.Duration) { return shown, steady })
+	for _, tt := range []struct {
+		what                 string
+		shown, steady, wants time.Duration
+	}{
+		{"awake", time.Second, time.Second, time.Second},
+		{"asleep", time.Hour, time.Second, time.Hour},
+		{"set back", -time.Hour, time.Second, time.Second},
+		{"set from 1970", 50 * 365 * 24 * time.Hour, time.Second, time.Second},
+	} {
+		_, before := clock()
+		shown, steady = shown.Add(tt.shown), steady+tt.steady
+		if _, after := clock(); after-before != tt.wants {
+			t.Errorf("%s: %v elapsed, want %v", tt.what, after-before, tt.wants)
+		}
+	}
+}
+
+// every demands that a message has all of its fields but those named.
+func every(t *testing.T, m proto.Message, without ...string) {
+	t.Helper()
+	fields := m.ProtoReflect().Descriptor().Fields()
+	missing := make(map[string]bool)
+	for _, name := range without {
+		missing[name] = true
+	}
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if has := m.ProtoReflect().Has(f); has == missing[string(f.Name())] {
+			t.Errorf("%s has %s: %v", m.ProtoReflect().Descriptor().Name(), f.Name(), has)
+		}
+	}
+}
+
+// TestEveryFieldIsPosted: the edge reads from a request all that a message of a WebSocket has.
+func TestEveryFieldIsPosted(t *testing.T) {
+	hb := &historyv1.Heartbeat{
+		Uid: "u1", ObjectId: "a", ObjectType: 2, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: 1772396100000, PositionMs: 2, DurationMs: 3,
+		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, Failed: true, SentAtMs: 1772396160000,
+		StartedAtMs: 1772396000000, WatchedMs: 5, SpeedPercent: 150, IfMatch: 31, Incognito: true,
+	}
+	every(t, hb, "origin", "day") // the edge's, and the message's
+	req := &historyv1.StreamRequest{SentAtMs: hb.SentAtMs, Heartbeats: []*historyv1.Heartbeat{hb}, ReturnRecords: true, Day: &historyv1.DayCheck{Known: 20260301}}
+	body, err := client.Upload(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := codec.DecodeBatch("u1", body)
+	if err != nil || len(got.Heartbeats) != 1 || !proto.Equal(got.Heartbeats[0], hb) {
+		t.Errorf("%s: got %v, %v, want %v", body, got.Heartbeats, err, hb)
+	}
+	if !got.Records || got.Day.GetKnown() != 20260301 || got.Day.GetZone() == "" {
+		t.Errorf("%s: got %+v", body, got)
+	}
+}
+
+// TestEveryFieldOfAnAnswerToAPost: what a WebSocket says in protobuf, the JSON of a request's
+// answer says too.
+func TestEveryFieldOfAnAnswerToAPost(t *testing.T) {
+	want := &historyv1.Item{
+		Object: &historyv1.Object{Id: "100", Type: 2}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
+		PositionMs: 61000, DurationMs: 90000, FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000,
+		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Incomplete: true, Etag: 31,
+	}
+	every(t, want)
+	text, err := json.Marshal(codec.Reply{Results: []codec.Result{{Status: "stored", Record: codec.NewRecord(want)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := client.Reply(text)
+	if err != nil || !proto.Equal(got.GetRecords()[0], want) {
+		t.Errorf("got %v, %v\nwant %v", got.GetRecords(), err, want)
+	}
+}
+
+// Watch tells whoever connects to read again, as the service does.
+func (w *world) Watch(_ string, id uint64, tell func(*historyv1.Change)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tells == nil {
+		w.tells = make(map[uint64]func(*historyv1.Change))
+	}
+	w.tells[id] = tell
+	go func(after time.Duration) {
+		time.Sleep(after) // of the bubble
+		tell(&historyv1.Change{Resync: true})
+	}(w.telling)
+}
+
+// Unwatch implements [ws.Changes].
+func (w *world) Unwatch(_ string, id uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.tells, id)
+}
+
+// change has all connections told that an object is gone.
+func (w *world) change(id string) {
+	w.tell(&historyv1.Change{Removed: []*historyv1.Object{{Id: id, Type: 1}}})
+}
+
+func (w *world) tell(c *historyv1.Change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, tell := range w.tells {
+		tell(c)
+	}
+}
+
+// Pushes come between answers, and after every connection one that says to read again.
+func TestChanges(t *testing.T) {
+	var mu sync.Mutex
+	var heard []string
+	changed := func(c *historyv1.Change) {
+		mu.Lock()
+		defer mu.Unlock()
+		if c.Resync {
+			heard = append(heard, "resync")
+		}
+		for _, o := range c.Removed {
+			heard = append(heard, o.Id)
+		}
+	}
+	bubble(t, client.Config{Changed: changed}, func(w *world) {
+		stop := w.run()
+		synctest.Wait()
+		w.change("a")
+		w.report("1", "2")
+		w.change("b")
+		w.flush(time.Second)
+		synctest.Wait() // for what was told to arrive
+		w.door.Cut()
+		time.Sleep(time.Second) // of the bubble
+		w.change("c")
+		synctest.Wait()
+		if err := stop(); err != nil {
+			w.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []string{"resync", "a", "b", "resync", "c"}; !slices.Equal(heard, want) || len(w.answered) != 2 {
+			w.Errorf("heard %v, want %v; answered %v", heard, want, w.answered)
+		}
+	})
+}
+
+func TestNobodyToTell(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		stop := w.run()
+		synctest.Wait()
+		if len(w.tells) != 0 {
+			w.Errorf("asked for changes that nobody wants")
 		}
 		_ = stop()
 	})

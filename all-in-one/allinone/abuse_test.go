@@ -1,11 +1,24 @@
 package allinone_test
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/coder/websocket"
 	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
 const (
@@ -89,4 +102,220 @@ func closedWith(code int) string {
 
 func many(n int) string {
 	return `{"heartbeats":[` + strings.Repeat(someBeat+",", n-1) + someBeat + `]}`
+}
+
+func request(text string) func(*abused) string { return func(x *abused) string { return x.say(text) } }
+
+func signed(method, path, header, body string) func(*abused) string {
+	return func(x *abused) string {
+		return x.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: edge\r\nAuthorization: Bearer %s\r\n%sContent-Length: %d\r\n\r\n%s",
+			method, path, x.eve(), header, len(body), body))
+	}
+}
+
+func as(claims jwt.MapClaims) func(*abused) string {
+	return func(x *abused) string {
+		return x.say("GET /v1/history HTTP/1.1\r\nHost: edge\r\nAuthorization: Bearer " + x.token(claims) + "\r\n\r\n")
+	}
+}
+
+func unsigned(x *abused) string {
+	text, err := jwt.NewWithClaims(jwt.SigningMethodNone, jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": time.Now().Add(time.Hour).Unix()}).
+		SignedString(jwt.UnsafeAllowNoneSignatureType)
+	if err != nil {
+		x.Fatal(err)
+	}
+	return x.say("GET /v1/history HTTP/1.1\r\nHost: edge\r\nAuthorization: Bearer " + text + "\r\n\r\n")
+}
+
+// stream connects; what is refused is returned as text.
+func (x *abused) stream(token string, header http.Header) (*websocket.Conn, string) {
+	x.Helper()
+	conn, resp, err := websocket.Dial(x.Context(), "ws://"+x.HTTP()+"/v1/stream", &websocket.DialOptions{ //nolint:bodyclose // it is in memory
+		Subprotocols: []string{"playhead.v1.json", "bearer." + token}, HTTPHeader: header,
+	})
+	switch {
+	case resp != nil && resp.StatusCode != http.StatusSwitchingProtocols:
+		return nil, resp.Status
+	case err != nil:
+		x.Fatal(err)
+	}
+	x.Cleanup(func() { _ = conn.CloseNow() })
+	return conn, ""
+}
+
+// frames sends one message and returns the answer, or the status it was closed with.
+func frames(text string) func(*abused) string {
+	return func(x *abused) string {
+		conn, refused := x.stream(x.eve(), nil)
+		if conn == nil {
+			return refused
+		}
+		go func() { _ = conn.Write(x.Context(), websocket.MessageText, []byte(text)) }() // which may be cut off
+		return next(x, conn)
+	}
+}
+
+func next(x *abused, conn *websocket.Conn) string {
+	ctx, cancel := context.WithTimeout(x.Context(), patience)
+	defer cancel()
+	_, text, err := conn.Read(ctx)
+	if bye, ok := errors.AsType[websocket.CloseError](err); ok {
+		return fmt.Sprint(int(bye.Code))
+	}
+	return fmt.Sprint(string(text), err)
+}
+
+// flood never waits as it is told.
+func flood(x *abused) (last string) {
+	conn, refused := x.stream(x.eve(), nil)
+	for range 1000 {
+		if conn == nil || !strings.HasPrefix(last, "{") && last != "" {
+			return refused + last
+		}
+		_ = conn.Write(x.Context(), websocket.MessageText, []byte(`{"seq":1,"heartbeats":[]}`)) // the answer says more
+		last = next(x, conn)
+	}
+	return last
+}
+
+func requestFlood(x *abused) (last string) {
+	for range 200 {
+		if last = signed("GET", "/v1/history", "", "")(x); !strings.HasPrefix(last, "HTTP/1.1 200") {
+			return last
+		}
+	}
+	return last
+}
+
+func connectionFlood(x *abused) (refused string) {
+	for range 200 {
+		if _, refused = x.stream(x.eve(), nil); refused != "" {
+			return refused
+		}
+	}
+	return refused
+}
+
+// expiring connects with a token that ends soon, and is given another one when it ended
+// before.
+func expiring(x *abused) string {
+	for life := 2 * time.Second; ; life *= 2 {
+		conn, refused := x.stream(x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": time.Now().Add(life).Unix()}), nil)
+		switch {
+		case conn != nil:
+			return next(x, conn)
+		case life > patience/4:
+			return refused
+		}
+	}
+}
+
+func otherSite(x *abused) string {
+	_, refused := x.stream(x.eve(), http.Header{"Origin": {"https://evil.example"}})
+	return refused
+}
+
+// abused is an all-in-one and what it counts.
+type abused struct {
+	*testing.T
+	*allinone.Process
+	registry *prometheus.Registry
+}
+
+func newAbused(t *testing.T) *abused {
+	t.Helper()
+	cfg := config(t.TempDir())
+	cfg.Secret, cfg.Audience, cfg.Registry = []byte(abusedSecret), abusedFor, prometheus.NewRegistry()
+	p, err := allinone.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	return &abused{t, p, cfg.Registry}
+}
+
+// count is the value of a series, 0 where there is none.
+func (x *abused) count(series string) (n float64) {
+	families, err := x.registry.Gather()
+	if err != nil {
+		x.Fatal(err)
+	}
+	var text bytes.Buffer
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			x.Fatal(err)
+		}
+	}
+	for line := range strings.Lines(text.String()) {
+		if value, ok := strings.CutPrefix(line, series+" "); ok {
+			_, _ = fmt.Sscan(value, &n) // a number
+		}
+	}
+	return n
+}
+
+// await waits until a series has gone up, which may be a moment after the answer.
+func (x *abused) await(series string, before float64) {
+	x.Helper()
+	for end := time.Now().Add(patience); x.count(series) <= before; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			x.Errorf("%s is %v as before", series, before)
+			return
+		}
+	}
+}
+
+// innocent is another user, who is served as ever.
+func (x *abused) innocent() {
+	x.Helper()
+	token := x.token(jwt.MapClaims{"sub": "alice", "aud": abusedFor})
+	if got := x.say("GET /v1/history HTTP/1.1\r\nHost: edge\r\nAuthorization: Bearer " + token + "\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200") {
+		x.Errorf("an innocent user is answered %q", got)
+	}
+}
+
+// token signs claims, with an hour to live unless they say otherwise.
+func (x *abused) token(claims jwt.MapClaims) string {
+	x.Helper()
+	if exp, said := claims["exp"]; !said {
+		claims["exp"] = time.Now().Add(time.Hour).Unix()
+	} else if exp == nil {
+		delete(claims, "exp")
+	}
+	text, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString([]byte(abusedSecret))
+	if err != nil {
+		x.Fatal(err)
+	}
+	return text
+}
+
+// eve is who attacks.
+func (x *abused) eve() string { return x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor}) }
+
+// say sends a text as it is and returns the first answer.
+func (x *abused) say(text string) string {
+	x.Helper()
+	conn, err := new(net.Dialer).DialContext(x.Context(), "tcp", x.HTTP())
+	if err != nil {
+		x.Fatal(err)
+	}
+	defer conn.Close()
+	go func() { _, _ = io.WriteString(conn, text) }() // which the edge may not read to its end
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	var all strings.Builder
+	_ = resp.Write(&all) // what there is of it
+	return all.String()
 }

@@ -1,9 +1,19 @@
 package allinone_test
 
 import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // TestKill kills the process again and again under load. After every kill the cache
@@ -48,4 +58,104 @@ func TestTerminate(t *testing.T) {
 	l.held(h.Cache())
 	h.settled(patience)
 	l.archived(h.Cache(), h.Archive())
+}
+
+// child names, in the environment, the data directory of a process that the test
+// binary is to be instead of running tests.
+const child = "ALLINONE_TEST_DIR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(child) != "" {
+		run.Main(serve)
+	}
+	os.Exit(m.Run())
+}
+
+// serve is what command all-in-one does.
+func serve(ctx context.Context, _ []string, getenv func(string) string, out io.Writer) error {
+	p, err := allinone.Open(ctx, config(getenv(child)))
+	if err != nil {
+		return err
+	}
+	p.Greet(out, "demo")
+	return p.Run(ctx)
+}
+
+func config(dir string) allinone.Config {
+	return allinone.Config{Dir: dir, HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Drain: drain}
+}
+
+// drain bounds the stop of the processes under test.
+const drain = 8 * time.Second
+
+// process is a child that greeted.
+type process struct {
+	*testing.T
+	cmd              *exec.Cmd
+	http, rpc, token string
+	log              *strings.Builder
+	ended            bool
+}
+
+// start starts a child and waits until it says where it is.
+func start(t *testing.T, dir string) *process {
+	t.Helper()
+	p := &process{T: t, log: &strings.Builder{}}
+	p.cmd = exec.CommandContext(t.Context(), os.Args[0]) // killed at the end of the test, at the latest
+	p.cmd.Env = append(os.Environ(), child+"="+dir)
+	p.cmd.Stderr = p.log
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	lines := bufio.NewScanner(out)
+	for p.token == "" && lines.Scan() {
+		p.read(lines.Text())
+	}
+	if p.token == "" {
+		_ = p.cmd.Wait() // the log says more than the error
+		t.Fatalf("no greeting: %s", p.log)
+	}
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	return p
+}
+
+// read takes a line of the greeting.
+func (p *process) read(line string) {
+	if value, ok := strings.CutPrefix(strings.TrimSpace(line), "export TOKEN="); ok {
+		p.token = value
+	}
+	switch f := strings.Fields(line); {
+	case len(f) > 2 && f[0] == "HTTP":
+		p.http = f[2]
+	case len(f) > 1 && f[0] == "gRPC":
+		p.rpc = f[1]
+	}
+}
+
+// kill is kill -9.
+func (p *process) kill() {
+	if !p.ended {
+		_ = p.cmd.Process.Kill() // it may have ended by itself
+		_ = p.cmd.Wait()         // with the signal
+		p.ended = true
+	}
+}
+
+// terminate ends the process by SIGTERM and returns how long that took.
+func (p *process) terminate() time.Duration {
+	p.Helper()
+	began := time.Now()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.Fatal(err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.Errorf("stopped: %v: %s", err, p.log)
+	}
+	p.ended = true
+	return time.Since(began)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -206,5 +207,147 @@ func (m *machine) again() {
 	defer s.mu.Unlock()
 	if len(s.past) > 0 {
 		_, _ = m.queue.Publish(m.t.Context(), s.past[rapid.IntRange(0, len(s.past)-1).Draw(m.t, "from"):]) // a full queue leaves it to the sweep
+	}
+}
+
+// read asks for one object, which must not be there from before a delete or a clear
+// that was acknowledged.
+func (m *machine) read() {
+	k := m.key()
+	resp, err := m.service().Points(m.t.Context(), &historyv1.PointsRequest{Uid: k.UID, Objects: []*historyv1.Object{{Id: k.Object.ID, Type: 1}}})
+	if err != nil || resp.Items[0].GetObject() == nil {
+		return
+	}
+	gone := m.cleared[k.UID]
+	if r := m.acked[k]; r != nil {
+		gone = max(gone, r.Reset)
+	}
+	if at := resp.Items[0].GetEventTimeMs(); at <= gone {
+		m.t.Fatalf("%s is seen as of %d, deleted until %d", k, at, gone)
+	}
+}
+
+// quiet ends all trouble, lets the sweep find what dead services held, and compares.
+func (m *machine) quiet() {
+	for _, engine := range []string{"cache", "archive", "queue"} {
+		m.set(engine, 0)
+	}
+	time.Sleep(3*modelHold + time.Minute)
+	synctest.Wait()
+	left, err := m.db.Cache().Overdue(m.t.Context(), buckets(), -time.Hour, 1<<20)
+	if err != nil || len(left) > 0 {
+		m.t.Fatalf("marks %v are left, %v", left, err)
+	}
+	for _, uid := range []string{"ann", "bob"} {
+		m.compare(uid)
+	}
+}
+
+// compare looks at the archive and the pages of a user.
+func (m *machine) compare(uid string) {
+	row, err := m.db.Archive().Row(m.t.Context(), uid)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	cleared := row.Cleared[0]
+	if cleared < m.cleared[uid] || cleared > m.tried[uid] {
+		m.t.Fatalf("%s is cleared until %d in the archive; acknowledged %d, tried %d", uid, cleared, m.cleared[uid], m.tried[uid])
+	}
+	if p := m.pause(uid); row.Pause != p {
+		m.t.Fatalf("%s is paused as %+v in the archive, and as %+v in the cache", uid, row.Pause, p)
+	}
+	got, visible := map[history.Object]*history.Record{}, 0
+	for _, it := range row.Items {
+		got[it.Object] = it.Record
+		if !it.Record.Deleted() {
+			visible++
+		}
+	}
+	for k, sent := range m.sent {
+		if k.UID == uid {
+			m.between(k, got[k.Object], m.acked[k].After(cleared), sent.After(cleared))
+		}
+	}
+	if pages := m.pages(uid); len(pages) != visible {
+		m.t.Fatalf("%s: the pages have %v, the archive has %d", uid, pages, visible)
+	}
+}
+
+// between checks that the archive has all that was acknowledged, and nothing that was
+// not sent: folds are ordered by what they include.
+func (m *machine) between(k history.Key, got, acked, sent *history.Record) {
+	got, acked, sent = plain(got), plain(acked), plain(sent)
+	if all := plain(history.Merge(got, acked)); !history.Same(all, got) {
+		m.t.Fatalf("%s: something acknowledged is lost:\ngot   %+v\nacked %+v", k, got, acked)
+	}
+	if all := plain(history.Merge(sent, got)); !history.Same(all, sent) {
+		m.t.Fatalf("%s: something is there that was not sent:\ngot  %+v\nsent %+v", k, got, sent)
+	}
+}
+
+// plain leaves out what a fold may differ in without saying anything else.
+func plain(r *history.Record) *history.Record {
+	if r == nil {
+		return nil
+	}
+	p := *r
+	p.Partial, p.Revision = false, 0
+	return &p
+}
+
+// pages reads all pages of a user, in order and without a repeat.
+func (m *machine) pages(uid string) (ids []string) {
+	req := &historyv1.ListRequest{Uid: uid, Limit: 3}
+	for last := int64(0); ; {
+		resp, err := m.services[0].List(m.t.Context(), req)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		for _, it := range resp.Items {
+			if at := it.GetEventTimeMs(); slices.Contains(ids, it.Object.Id) || last != 0 && at > last {
+				m.t.Fatalf("%s: %s is at the wrong place, after %v", uid, it.Object.Id, ids)
+			}
+			ids, last = append(ids, it.Object.Id), it.GetEventTimeMs()
+		}
+		if req.Cursor = resp.Cursor; !resp.HasMore {
+			return ids
+		}
+	}
+}
+
+// switched switches recording off or on. What became of that without an answer is not
+// certain.
+func (m *machine) switched() {
+	uid, recording := m.uid(), rapid.Bool().Draw(m.t, "recording")
+	delete(m.paused, uid)
+	resp, err := m.service().PutSettings(m.t.Context(), &historyv1.PutSettingsRequest{Uid: uid, Recording: recording})
+	if err != nil {
+		return
+	}
+	if got := resp.GetSettings().GetRecording(); got != recording {
+		m.t.Fatalf("%s was switched to recording %t, and answered %t", uid, recording, got)
+	}
+	m.paused[uid] = m.pause(uid)
+}
+
+// pause is what the cache says.
+func (m *machine) pause(uid string) history.Pause {
+	e := m.db.Cache().Load(m.t.Context(), []history.Key{history.UserKey(uid)})[0]
+	if e.Err != nil {
+		m.t.Fatal(e.Err)
+	}
+	return e.User.Pause
+}
+
+// obeyed checks that an event was stored, or not, as its user wants. What changes
+// nothing may be called so.
+func (m *machine) obeyed(e *history.Event, status historyv1.Status) {
+	p, certain := m.paused[e.Key.UID]
+	if !certain {
+		return
+	}
+	refused := status == historyv1.Status_STATUS_PAUSED
+	if covered := p.Covers(e.At); refused && !covered || covered && status == historyv1.Status_STATUS_STORED {
+		m.t.Fatalf("%s at %d: %v, recording was off from %d until %d", e.Key, e.At, status, p.Since, p.Until)
 	}
 }

@@ -3,10 +3,12 @@ package api_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/bff/pages"
 	"github.com/playhead/playhead/bff/token"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -165,4 +169,202 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int) problem
 		t.Errorf("request id %q in the body, %q in the header", p.RequestID, id)
 	}
 	return p
+}
+
+// teapot is a refusal that knows its status.
+type teapot struct{}
+
+func (teapot) Error() string { return "short and stout" }
+
+func (teapot) HTTPStatus() int { return http.StatusTeapot }
+
+func TestStream(t *testing.T) {
+	for name, tt := range map[string]struct {
+		target string
+		err    error
+		status int
+		detail string
+	}{
+		"taken":           {"GET /v1/stream", nil, 101, ""},
+		"refused":         {"GET /v1/stream", teapot{}, 418, "short and stout"},
+		"nobody":          {"GET /v1/stream", token.ErrInvalid, 401, "token not valid"},
+		"token in a URL":  {"GET /v1/stream?access_token=abc", nil, 422, "want none"},
+		"another method":  {"POST /v1/stream", nil, 405, "method not allowed"},
+		"under the door":  {"GET /v1/stream/1", nil, 404, "no such resource"},
+		"beside the door": {"GET /v1//stream", nil, 404, "no such resource"},
+	} {
+		e := configured(t, api.Config{Service: &service{}, Stream: func(w http.ResponseWriter, _ *http.Request) error {
+			if tt.err == nil {
+				w.WriteHeader(http.StatusSwitchingProtocols)
+			}
+			return tt.err
+		}})
+		w := e.do(t, tt.target, "")
+		if tt.status == 101 {
+			if w.Code != tt.status {
+				t.Errorf("%s: %d %s", name, w.Code, w.Body)
+			}
+			continue
+		}
+		if p := wantProblem(t, w, tt.status); !strings.Contains(p.Detail, tt.detail) {
+			t.Errorf("%s: %q, want %q", name, p.Detail, tt.detail)
+		}
+	}
+}
+
+func TestNoStream(t *testing.T) {
+	e := configured(t, api.Config{Service: &service{}})
+	wantProblem(t, e.do(t, "GET /v1/stream", ""), 404)
+	if w := e.do(t, "GET /openapi.json", ""); strings.Contains(w.Body.String(), "/v1/stream") {
+		t.Error("it is described, but not there")
+	}
+}
+
+func newLooks(t *testing.T) *edge {
+	t.Helper()
+	looks, err := pages.Routes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return configured(t, api.Config{Service: &service{}, Pages: looks})
+}
+
+// TestPages serves the pages to everybody: there is nothing of a user in them.
+func TestPages(t *testing.T) {
+	e := newLooks(t)
+	for target, want := range map[string]string{
+		"/":                   "<title>History",
+		"/player?id=1&type=1": "<title>Player",
+		"/assets/playhead.js": "export class Playhead",
+		"/assets/style.css":   "color-scheme",
+		"/assets/icon.svg":    "<svg",
+		"/docs":               "<title>Playhead",
+	} {
+		r := request(t, "u1", "GET "+target, nil)
+		r.Header.Del("Authorization")
+		w := e.send(r)
+		if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %.100s, want %q", target, w.Code, w.Body, want)
+		}
+		if w.Header().Get("X-Content-Type-Options") != "nosniff" || !strings.HasPrefix(w.Header().Get("Content-Security-Policy"), "default-src 'none'; ") {
+			t.Errorf("%s: headers %v", target, w.Header())
+		}
+	}
+}
+
+// TestNoPages refuses everything beside the paths that there are, however it is written.
+func TestNoPages(t *testing.T) {
+	e := newLooks(t)
+	for _, target := range []string{
+		"/assets/", "/assets", "/assets/none.js", "/assets/../history.html", "/assets/..%2fhistory.html", "/assets/%2e%2e/player",
+		"/history.html", "/player/", "//player", "/./player", "/PLAYER", "/assets//style.css", "/assets/style.css/", "/assets/pages.go", "/index.html",
+		"/assets/..%5cplayer.html", "/assets/style.css%00", "/%2e%2e/%2e%2e/etc/passwd",
+	} {
+		wantProblem(t, e.send(request(t, "u1", "GET "+target, nil)), http.StatusNotFound)
+	}
+	for _, target := range []string{"POST /", "DELETE /player", "POST /assets/style.css"} {
+		wantProblem(t, e.send(request(t, "u1", target, nil)), http.StatusMethodNotAllowed)
+	}
+	off := newEdge(t, &service{})
+	for _, target := range []string{"/", "/player", "/assets/style.css"} {
+		wantProblem(t, off.send(request(t, "u1", "GET "+target, nil)), http.StatusNotFound)
+	}
+}
+
+// TestPagesAreKept has a browser ask only whether a file is still the same, and sends it
+// compressed; but never a part of it, which would be a part of something else.
+func TestPagesAreKept(t *testing.T) {
+	e := newLooks(t)
+	ask := func(name, value string) *http.Response {
+		r := request(t, "u1", "GET /assets/style.css", nil)
+		r.Header.Set("Accept-Encoding", "gzip")
+		r.Header.Set(name, value)
+		return e.send(r).Result()
+	}
+	first := ask("X-None", "")
+	defer first.Body.Close()
+	if first.Header.Get("Content-Encoding") != "gzip" || first.Header.Get("Cache-Control") != "no-cache" {
+		t.Errorf("headers %v", first.Header)
+	}
+	again := ask("If-None-Match", first.Header.Get("ETag"))
+	defer again.Body.Close()
+	if again.StatusCode != http.StatusNotModified {
+		t.Errorf("again: %d", again.StatusCode)
+	}
+	part := ask("Range", "bytes=0-1999")
+	defer part.Body.Close()
+	if part.StatusCode != http.StatusPartialContent || part.Header.Get("Content-Encoding") != "" || part.ContentLength != 2000 {
+		t.Errorf("a part: %d, %v", part.StatusCode, part.Header)
+	}
+}
+
+// TestEveryFieldOfARecordIsAnswered: whatever a reader or a player is answered has all of
+// the record, as [codec.Record] writes it.
+func TestEveryFieldOfARecordIsAnswered(t *testing.T) {
+	full := &historyv1.Item{
+		Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
+		PositionMs: 61000, DurationMs: 90000, FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000,
+		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Incomplete: true, Etag: 31,
+	}
+	fields := full.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		if !full.ProtoReflect().Has(fields.Get(i)) {
+			t.Errorf("%s is not in the test", fields.Get(i).Name())
+		}
+	}
+	want, err := json.Marshal(codec.NewRecord(full))
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := []*historyv1.Item{full}
+	stored := &historyv1.ApplyResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_STORED}, Records: items}
+	for _, tt := range []struct {
+		target, body string
+		answer       any
+	}{
+		{"GET /v1/history", "", &historyv1.ListResponse{Items: items}},
+		{"GET /v1/export", "", &historyv1.ListResponse{Items: items}},
+		{"GET /v1/continue", "", &historyv1.ContinueResponse{Items: items}},
+		{"GET /v1/history/1/100", "", &historyv1.PointsResponse{Items: items}},
+		{"POST /v1/history/lookup", `{"objects":[{"id":"100","type":1}]}`, &historyv1.PointsResponse{Items: items}},
+		{"POST /v1/heartbeats", upload(at("100", "pause", 0, 61000)), stored},
+	} {
+		w := newEdge(t, answering(tt.answer, nil)).do(t, tt.target, tt.body)
+		if got := w.Body.String(); !strings.Contains(got, string(want)) {
+			t.Errorf("%s: %d %s\nwant %s in it", tt.target, w.Code, got, want)
+		}
+	}
+}
+
+// BenchmarkHeartbeats is the edge's own share of a request: all but the sockets and
+// the service.
+func BenchmarkHeartbeats(b *testing.B) {
+	tokens, err := token.NewVerifier([]byte(secret), "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	h, err := api.New(api.Config{Service: storing(), Tokens: tokens})
+	if err != nil {
+		b.Fatal(err)
+	}
+	bearer, err := token.Mint([]byte(secret), "u1", time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			body := upload(slices.Repeat([]string{at("100", "progress", time.Minute, 1)}, n)...)
+			b.ReportAllocs()
+			for b.Loop() {
+				r := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "/v1/heartbeats", strings.NewReader(body))
+				r.Header.Set("Authorization", "Bearer "+bearer)
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if w.Code != http.StatusOK {
+					b.Fatal(w.Body)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/heartbeat")
+		})
+	}
 }

@@ -2,11 +2,14 @@ package api_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -238,4 +241,100 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("the metrics lack %s:\n%s", want, w.Body)
 		}
 	}
+}
+
+func TestPagesOfOtherSites(t *testing.T) {
+	e := configured(t, api.Config{Service: &service{}, Origins: []string{"https://app.example"}})
+	for name, tt := range map[string]struct {
+		target, origin, ask string
+		status              int
+		allowed             bool
+	}{
+		"listed":            {"GET /v1/history", "https://app.example", "", 200, true},
+		"listed, may ask":   {"OPTIONS /v1/history", "https://app.example", "DELETE", 204, true},
+		"listed, no ask":    {"OPTIONS /v1/history", "https://app.example", "", 405, true},
+		"listed, a mistake": {"GET /v1/history?limit=0", "https://app.example", "", 422, true},
+		"another":           {"GET /v1/history", "https://evil.example", "", 200, false},
+		"another, may ask":  {"OPTIONS /v1/history", "https://evil.example", "DELETE", 405, false},
+		"a part of it":      {"GET /v1/history", "https://app.example.evil.example", "", 200, false},
+		"no page":           {"GET /v1/history", "", "", 200, false},
+	} {
+		r := request(t, "u1", tt.target, nil)
+		if r.Header.Set("Origin", tt.origin); tt.origin == "" {
+			r.Header.Del("Origin")
+		}
+		if tt.ask != "" {
+			r.Header.Set("Access-Control-Request-Method", tt.ask)
+			r.Header.Del("Authorization") // browsers ask without
+		}
+		w := e.send(r)
+		h, origin := w.Header(), ""
+		if tt.allowed {
+			origin = tt.origin
+		}
+		if w.Code != tt.status || h.Get("Access-Control-Allow-Origin") != origin || h.Get("Access-Control-Allow-Credentials") != "" {
+			t.Errorf("%s: %d %v", name, w.Code, h)
+		}
+		if !strings.Contains(strings.Join(h.Values("Vary"), ","), "Origin") {
+			t.Errorf("%s: a cache would mix it up: %v", name, h)
+		}
+		if asked := strings.Contains(h.Get("Access-Control-Allow-Methods"), "DELETE") && strings.Contains(h.Get("Access-Control-Allow-Headers"), "Authorization"); asked != (w.Code == http.StatusNoContent) {
+			t.Errorf("%s: %v", name, h)
+		}
+	}
+}
+
+func TestNoOtherSites(t *testing.T) {
+	r := request(t, "u1", "GET /v1/history", nil)
+	r.Header.Set("Origin", "https://app.example")
+	if w := newEdge(t, &service{}).send(r); w.Code != http.StatusOK || w.Header().Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+}
+
+func TestGzip(t *testing.T) {
+	long := answering(&historyv1.ListResponse{Items: slices.Repeat([]*historyv1.Item{item}, 20)}, nil)
+	short := answering(&historyv1.ListResponse{}, nil)
+	for name, tt := range map[string]struct {
+		service  *service
+		accept   string
+		squeezed bool
+	}{
+		"asked for":      {long, "gzip", true},
+		"among others":   {long, "br, GZIP;q=0.8", true},
+		"not asked for":  {long, "", false},
+		"refused":        {long, "gzip;q=0, br", false},
+		"refused, 0.0":   {long, "gzip; q=0.0", false},
+		"something else": {long, "br", false},
+		"not worth it":   {short, "gzip", false},
+	} {
+		e := newEdge(t, tt.service)
+		plain := e.do(t, "GET /v1/history", "").Body.String()
+		r := request(t, "u1", "GET /v1/history", nil)
+		r.Header.Set("Accept-Encoding", tt.accept)
+		w := e.send(r)
+		var body io.Reader = w.Body
+		if got := w.Header().Get("Content-Encoding") == "gzip"; got != tt.squeezed {
+			t.Errorf("%s: squeezed is %v", name, got)
+			continue
+		}
+		if tt.squeezed {
+			z, err := gzip.NewReader(w.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body = z
+		}
+		text, err := io.ReadAll(body)
+		if err != nil || w.Code != http.StatusOK || string(text) != plain {
+			t.Errorf("%s: %d, %v, %s", name, w.Code, err, text)
+		}
+	}
+}
+
+func TestGzipAndPanic(t *testing.T) {
+	e := newEdge(t, &service{answer: func(context.Context, any) (any, error) { panic("nil map") }})
+	r := request(t, "u1", "GET /v1/history", strings.NewReader(""))
+	r.Header.Set("Accept-Encoding", "gzip")
+	wantProblem(t, e.send(r), 500)
 }

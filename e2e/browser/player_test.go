@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/playhead/playhead/bff/token"
 )
 
 const clip = "/player?id=100&type=1&title=Low%20Tide"
@@ -106,4 +109,113 @@ func (w *world) reaches(id, state string, position time.Duration) {
 		r = w.point(id)
 		return r != nil && r.State == state && r.PositionMS >= position.Milliseconds()
 	})
+}
+
+// TestRestart takes the edge away from under a player. What it could not report waits, and
+// arrives when the edge is back on the same port.
+func TestRestart(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.live()
+	v.click("#play")
+	v.seek(100)
+	w.reaches("100", "playing", 100*time.Second)
+	v.stores(110)
+	v.expects("ERR_CONNECTION_REFUSED")
+	v.expects("WebSocket connection to")
+	w.stop()
+	v.says("#connection", "Reconnecting")
+	v.seek(110)
+	v.click("#play")
+	v.until("Number(document.querySelector('#waiting').textContent) >= 2")
+	w.start()
+	v.live()
+	w.reaches("100", "paused", 110*time.Second)
+	v.until("document.querySelector('#waiting').textContent === '0'")
+	v.says("#safe", "(pause)")
+}
+
+// TestReportsSurviveReload loads the page again while the edge is away... which it is only
+// for reports, or there would be no page.
+func TestReportsSurviveReload(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn(clip))
+	v.live()
+	v.expects("WebSocket connection to")
+	v.expects("ERR_CONNECTION_REFUSED")
+	v.click("#play")
+	v.until("document.querySelector('#clip').currentTime > 0.5")
+	v.stores(20)
+	w.stop()
+	v.says("#connection", "Reconnecting")
+	v.seek(20)
+	v.click("#play")
+	v.until("Number(document.querySelector('#waiting').textContent) >= 2")
+	w.start()
+	v.until(fmt.Sprintf("fetch(%q).then((r) => r.ok, () => false)", w.at("/docs")))
+	v.until("(location.reload(), true)")
+	v.says("#resumed", "You stopped at 0:2")
+	w.reaches("100", "stopped", 20*time.Second)
+}
+
+// stores waits until the browser has the clip up to a time, so that it can go there without
+// the edge.
+func (v *window) stores(seconds int) {
+	v.Helper()
+	v.until(fmt.Sprintf("((b) => b.length > 0 && b.end(b.length - 1) > %d)(document.querySelector('#clip').buffered)", seconds+1))
+}
+
+// TestNoToken asks for one, and shows nothing until it is right.
+func TestNoToken(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/"))
+	v.expects("401")
+	v.expects("HTTP Authentication failed")
+	v.says("#sign-in", "Whose history?")
+	v.until("!document.querySelector('main').checkVisibility() && document.activeElement.id === 'token'")
+	v.press("not a token")
+	v.press(kb.Enter)
+	v.until("document.querySelector('#token').matches(':invalid') && document.querySelector('#sign-in').checkVisibility()")
+	v.paste("eyJhbGciOiJub25lIn0.eyJzdWIiOiJkZW1vIn0.eA")
+	v.says("#sign-in-problem", "The token was refused")
+	v.paste(" " + w.token + " ")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.says("#user", "demo")
+	other := v.beside(w, w.at("/")) // the other window tells it
+	other.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	stranger := w.open(w.at("/"))
+	stranger.says("#sign-in", "Whose history?")
+}
+
+// TestExpiredToken says so: one that had expired before, and one that does while the page
+// is open.
+func TestExpiredToken(t *testing.T) {
+	w := newWorld(t)
+	secret := []byte("0123456789abcdef0123456789abcdef")
+	w.stop()
+	w.cfg.Secret = secret
+	w.start()
+	mint := func(life time.Duration) string {
+		text, err := token.Mint(secret, "demo", life)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	v := w.open(w.at("/") + "#token=" + mint(-time.Minute))
+	v.says("#sign-in-problem", "This token has expired")
+	v.expects("401")
+	v.do(chromedp.Navigate(w.at("/docs")), chromedp.Navigate(w.at("/")+"#token="+mint(3*time.Second-token.Leeway)))
+	v.until("/refused|expired/.test(document.querySelector('#sign-in-problem')?.textContent)") // on a slow machine it had before
+	v.do(chromedp.Navigate(w.at("/docs")), chromedp.Navigate(w.signedIn("/")))
+	v.says("#note", "Nothing here yet")
+}
+
+// paste puts a token into the form, and sends it.
+func (v *window) paste(text string) {
+	v.Helper()
+	v.until("document.activeElement.id === 'token'")
+	v.do(chromedp.SetValue(chromedp.CSS("#token"), text))
+	v.press(kb.Enter)
 }

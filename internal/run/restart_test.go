@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -35,9 +36,11 @@ func (w *worker) part() func(context.Context) error {
 	return run.Restarting(log, "job", func() { w.count++ }, w.work)
 }
 
-func fails() error  { return errBroken }
+func fails() error { return errBroken }
+
 func panics() error { panic("nil map") }
-func ends() error   { return nil }
+
+func ends() error { return nil }
 
 func TestRestartingComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -143,4 +146,34 @@ func TestRestartingReportsAPanicWhileDraining(t *testing.T) {
 	if _, ok := errors.AsType[*run.PanicError](w.part()(ctx)); !ok {
 		t.Error("the panic of a drain was not returned")
 	}
+}
+
+// TestOnChange asks something that changes, does not answer for a while, and changes
+// again while what is to be done fails at first.
+func TestOnChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []string{"", "a", "a", "b", "b", "", "", "b", "c", "c", "c", "c"}
+		asked, calls := 0, []int{}
+		name := func(context.Context) (string, error) {
+			asked++
+			if at := min(asked, len(answers)) - 1; answers[at] != "" {
+				return answers[at], nil
+			}
+			return "", errBroken
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		err := run.OnChange(0, name, func(context.Context) error {
+			if calls = append(calls, asked); asked == 9 {
+				return errBroken
+			}
+			return nil
+		})(ctx)
+		if want := []int{4, 9, 10}; !slices.Equal(calls, want) {
+			t.Errorf("called after the answers %v, want %v", calls, want)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the context's end", err)
+		}
+	})
 }
