@@ -1,30 +1,32 @@
 # Tools are pinned in tools/go.mod and built into .tools/bin, each when missing or older than its pin.
 BIN := $(CURDIR)/.tools/bin
-TOOLS := buf gci gofumpt golangci-lint protoc-gen-go protoc-gen-go-grpc
+TOOLS := buf gci gofumpt golangci-lint gotestsum protoc-gen-go protoc-gen-go-grpc
 MODULES := . e2e tools
+# A target's tests leave their counts and times in .tools/tests.
+GOTEST = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile .tools/tests/$@.xml --jsonfile-timing-events .tools/tests/$@.json --
 # The last release: what buf breaking compares with, once there is one.
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test stress bench lint fmt proto generate-check tidy-check tools engines engines-stop e2e browser bench-engines faults sim mutants clean
-
+.PHONY: help demo run build test slowest stress bench lint fmt proto generate-check tidy-check tools engines engines-stop e2e browser bench-engines faults sim mutants clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
 
-demo: build ## replay a sample through everything in one process: make demo ARGS=--help
+demo: ## replay a sample through everything in one process: make demo ARGS=--help
+	go build -o bin/ ./all-in-one/demo
 	bin/demo $(ARGS)
-run: build ## start everything in one process, empty: make run ARGS=--help
+run: ## start everything in one process, empty: make run ARGS=--help
+	go build -o bin/ ./all-in-one
 	bin/all-in-one $(ARGS)
-
 build: ## build every command into bin/
 	go build -o bin/ ./...
 
-test: ## run the tests that need no engine, with the race detector
+test: $(BIN)/gotestsum ## run the tests that need no engine, with the race detector: make test PKG=./client
 	@.ci/install nodejs node
-	go test -race -timeout 20m $(FLAGS) ./... ./e2e/...
-
+	$(GOTEST) -race -timeout 20m $(FLAGS) $(or $(PKG),./... ./e2e/...)
+slowest: ## list the packages whose tests took longest in the last make test
+	@sed -nE 's/.*"Action":"pass","Package":"[^"]*playhead\/([^"]*)","Elapsed":([0-9]+)[.0-9]*\}/| `\1` | \2 s |/p' .tools/tests/test.json | sort -t'|' -k3 -rn | head -n 10
 stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=./client
 	COUNT=$(COUNT) LOOPS=$(LOOPS) .ci/stress go test -race -count 1 -timeout 15m $(FLAGS) $(or $(PKG),./... ./e2e/...)
-
 bench: ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem $(FLAGS) ./...
 
@@ -32,7 +34,6 @@ lint: $(BIN)/golangci-lint $(BIN)/buf ## lint the code and the protocol
 	$(BIN)/golangci-lint run --allow-parallel-runners ./... ./e2e/...
 	$(BIN)/buf lint
 	$(if $(RELEASE),$(BIN)/buf breaking --against '.git#ref=$(RELEASE)')
-
 fmt: $(BIN)/golangci-lint $(BIN)/buf ## format the code and the protocol
 	$(BIN)/golangci-lint fmt ./... ./e2e/...
 	$(BIN)/buf format -w
@@ -40,12 +41,10 @@ fmt: $(BIN)/golangci-lint $(BIN)/buf ## format the code and the protocol
 PLUGINS := $(addprefix $(BIN)/,buf protoc-gen-go protoc-gen-go-grpc)
 proto: $(PLUGINS) ## regenerate the Go code beside the .proto files
 	$(BIN)/buf generate
-
 generate-check: $(PLUGINS) ## fail when the generated code is not what make proto writes
 	rm -rf .tools/gen
 	$(BIN)/buf generate -o .tools/gen
 	diff -r -x '*.proto' proto .tools/gen/proto
-
 tidy-check: ## fail when go mod tidy would change a module
 	@for m in $(MODULES); do (cd $$m && go mod tidy -diff) || { echo "$$m is not tidy"; bad=1; }; done; exit $$bad
 
@@ -61,26 +60,21 @@ engines-stop: ## stop them, their data stays
 
 # Packages with a test behind the tag e2e; one at a time, since they stop and break the same engines.
 E2E = $(shell grep -rlE --include='*_test.go' '^//go:build.*\be2e\b' * | xargs -r -n 1 dirname | sort -u | sed 's,^,./,')
-e2e: engines ## run the tests that need the engines
-	env $$(go run ./e2e/cmd/engines env) go test -tags e2e -count 1 -p 1 -timeout 20m $(FLAGS) $(E2E)
-
-browser: ## run the pages in headless Chromium
+e2e: engines $(BIN)/gotestsum ## run the tests that need the engines
+	export $$(go run ./e2e/cmd/engines env) && $(GOTEST) -tags e2e -count 1 -p 1 -timeout 20m $(FLAGS) $(E2E)
+browser: $(BIN)/gotestsum ## run the pages in headless Chromium
 	@.ci/install chromium chromium chromium-browser google-chrome
-	go test -tags browser -count 1 -timeout 10m $(FLAGS) ./e2e/browser
-
+	$(GOTEST) -tags browser -count 1 -timeout 10m $(FLAGS) ./e2e/browser
 bench-engines: engines ## run the benchmarks that need the engines, once each
 	env $$(go run ./e2e/cmd/engines env) go test -tags e2e -run '^$$' -bench . -benchtime 1x -timeout 20m $(FLAGS) ./e2e/bench
 
 faults: build ## break things under load and count what is lost: make faults CASE=7 ROUNDS=50 SEED=1 ARGS=--json
 	go build -o bin/ ./e2e/cmd/faults
 	bin/faults $(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
-
 sim: ## look for violations of the guarantee: make sim SEED=7 STEPS=1000000
 	GOMAXPROCS=1 go test ./internal/sim -run '^TestSim$$' -count 1 -v -timeout 60m -sim.seeds 1000000000 -sim.steps 10000 \
 		-sim.seed $(or $(SEED),1) -sim.total $(or $(STEPS),1000000)
-
 mutants: ## break one rule at a time and have the simulator find out: make mutants ARGS='-only peaks'
 	go run ./internal/sim/mutants -out docs/mutants.md $(ARGS)
-
 clean: ## remove what was built; tools and engines stay
-	rm -rf bin .tools/gen
+	rm -rf bin .tools/gen .tools/tests
