@@ -118,7 +118,7 @@ func (a *alone) compare(ctx context.Context) (settled bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	left, err := marks(ctx, db.Cache())
+	left, err := process.Marked(ctx, db.Cache())
 	c := &checker{book: a.book, cache: db.Cache(), archive: db.Archive(), doors: a.load.doors, res: a.res}
 	if err == nil && len(left) == 0 {
 		err = c.records(ctx)

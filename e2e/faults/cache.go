@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -328,9 +327,8 @@ func (t *trial) startsOn(ctx context.Context) error {
 		return err
 	}
 	s := t.stack
-	argv := append(s.cacheFlags(), "--listen", "127.0.0.1:0", "--admin", admin, "--kafka", s.es["kafka"].Addr(), "--hbase", s.es["hbase"].Addr(),
-		"--kafka-topic", s.name, "--kafka-group", s.name, "--hbase-table", s.name)
-	p, err := process.Start(filepath.Join(t.Bin, "history-service"), argv...)
+	argv := s.product().Command("history-service", admin, append(s.cacheFlags(), "--listen", "127.0.0.1:0")...)
+	p, err := process.Start(argv[0], argv[1:]...)
 	if err != nil {
 		return err
 	}
@@ -343,7 +341,7 @@ func (t *trial) startsOn(ctx context.Context) error {
 	if !strings.Contains(p.Log(), "maxmemory-policy allkeys-lru") {
 		return fmt.Errorf("a service that refuses Redis says %q", p.Log())
 	}
-	allowed, err := process.Start(filepath.Join(t.Bin, "history-service"), append(argv, "--redis-allow-volatile")...)
+	allowed, err := process.Start(argv[0], append(argv[1:], "--redis-allow-volatile")...)
 	if err != nil {
 		return err
 	}

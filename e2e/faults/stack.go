@@ -111,14 +111,11 @@ func (s *stack) awaitReady(ctx context.Context) error {
 
 // flush empties Redis, which is the run's own.
 func (s *stack) flush(ctx context.Context) error {
+	var addrs []string
 	for _, n := range s.store().Nodes {
-		c := goredis.NewClient(&goredis.Options{Addr: n.Addr()})
-		err := errors.Join(c.FlushAll(ctx).Err(), c.Close())
-		if err != nil {
-			return fmt.Errorf("empty redis: %w", err)
-		}
+		addrs = append(addrs, n.Addr())
 	}
-	return nil
+	return process.Flush(ctx, addrs...)
 }
 
 // store returns the engine that acknowledges: a server or a cluster.
@@ -130,6 +127,11 @@ func (s *stack) store() *engine.Engine {
 }
 
 func (s *stack) storeAddr() string { return cmp.Or(s.front, s.store().Addr()) }
+
+// product is the commands, which are told by [stack.cacheFlags] where Redis is.
+func (s *stack) product() process.Product {
+	return process.Product{Bin: s.opts.Bin, Name: s.name, Kafka: s.es["kafka"].Addr(), HBase: s.es["hbase"].Addr()}
+}
 
 // cacheFlags tell a command where Redis is.
 func (s *stack) cacheFlags() []string {
@@ -251,8 +253,7 @@ func (s *stack) addEdge(ctx, watch context.Context) error {
 	for _, c := range s.conns {
 		rpc = append(rpc, c.Target())
 	}
-	s.bff = newUnit(s.opts.Log, "bff", admin, filepath.Join(s.opts.Bin, "bff"), "--listen", listen, "--admin", admin,
-		"--service", strings.Join(rpc, ","), "--token-secret-file", file, "--user-rate", "1e6", "--user-burst", "1e6")
+	s.bff = newUnit(s.opts.Log, "bff", admin, s.product().Edge(listen, admin, file, rpc)...)
 	s.wg.Go(func() { s.bff.watch(watch) })
 	return nil
 }
@@ -263,17 +264,13 @@ func (s *stack) unit(ctx context.Context, name string, more ...string) (*unit, e
 	if err != nil {
 		return nil, err
 	}
-	command := name[:strings.LastIndexByte(name, '-')]
-	argv := append([]string{
-		filepath.Join(s.opts.Bin, command), "--admin", admin, "--drain", s.drain.String(),
-		"--kafka", s.es["kafka"].Addr(), "--hbase", s.es["hbase"].Addr(),
-		"--kafka-topic", s.name, "--kafka-dead-topic", s.dead(), "--kafka-group", s.name, "--kafka-partitions", "8", "--hbase-table", s.name, "--hbase-regions", "4",
-	}, more...)
+	more = append(more, "--drain", s.drain.String(), "--hbase-regions", "4")
+	argv := s.product().Command(name[:strings.LastIndexByte(name, '-')], admin, more...)
 	return newUnit(s.opts.Log, name, admin, argv...), nil
 }
 
 // dead is the topic of what could not be archived.
-func (s *stack) dead() string { return s.name + ".dead" }
+func (s *stack) dead() string { return s.product().DeadTopic() }
 
 // quiet waits until nothing is left to do: no record is newer than the archive, and
 // no message waits in the queue.
@@ -287,25 +284,11 @@ func (s *stack) quiet(ctx context.Context, limit time.Duration) error {
 }
 
 // settled fails while a key has a dirty mark.
-func (s *stack) settled(ctx context.Context) error {
-	left, err := s.overdue(ctx)
-	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("%d keys are marked, such as %s", len(left), left[0])
-	}
-	return err
-}
+func (s *stack) settled(ctx context.Context) error { return process.Settled(ctx, s.cache) }
 
 // overdue returns all keys with a dirty mark.
 func (s *stack) overdue(ctx context.Context) ([]history.Key, error) {
-	return marks(ctx, s.cache)
-}
-
-func marks(ctx context.Context, c history.Ledger) ([]history.Key, error) {
-	all := make([]history.Bucket, history.Buckets)
-	for b := range all {
-		all[b] = history.Bucket(b) //nolint:gosec // 1,024 of them
-	}
-	return c.Overdue(ctx, all, 0, 1_000_000)
+	return process.Marked(ctx, s.cache)
 }
 
 // drained fails while a message is not committed.
@@ -328,7 +311,7 @@ func (s *stack) offsets(ctx context.Context) (committed, ends map[int]int64, err
 	c := &kafka.Client{Addr: kafka.TCP(s.es["kafka"].Addr()), Timeout: 5 * time.Second}
 	var ask []kafka.OffsetRequest
 	var partitions []int
-	for p := range 8 {
+	for p := range process.Partitions {
 		ask, partitions = append(ask, kafka.LastOffsetOf(p)), append(partitions, p)
 	}
 	last, err := c.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{s.name: ask}})
@@ -346,7 +329,7 @@ func (s *stack) offsets(ctx context.Context) (committed, ends map[int]int64, err
 	for _, p := range done.Topics[s.name] {
 		committed[p.Partition], err = p.CommittedOffset, errors.Join(err, p.Error)
 	}
-	if err == nil && (len(ends) < 8 || len(committed) < 8) {
+	if err == nil && (len(ends) < process.Partitions || len(committed) < process.Partitions) {
 		err = errors.New("not all partitions answer")
 	}
 	return committed, ends, errors.Join(err, done.Error)

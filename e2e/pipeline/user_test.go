@@ -66,7 +66,7 @@ func TestUserAsAWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	beat(b, 30_000, historyv1.Status_STATUS_STORED)
-	if n := announced(t, e.Kafka, s.Name+"_first", uid); n != 1 {
+	if n := announced(t, e.Kafka, s.Name+".first", uid); n != 1 {
 		t.Errorf("%d announcements of %s, want one", n, uid)
 	}
 }
