@@ -111,8 +111,8 @@ func (e *anyEdge) watch(n int) {
 	e.watchers += n
 }
 
-// tellLater says resync after a while, from when on the player is told of others. What it
-// returns ends that.
+// tellLater says resync after a while, from when on the player is told of others. The
+// returned function ends that.
 func (e *anyEdge) tellLater(conn *websocket.Conn) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

@@ -235,7 +235,7 @@ func TestWhatIsUnavailableGoesAgain(t *testing.T) {
 	})
 }
 
-// What is unavailable does not hold up the others, and is asked for less and less often.
+// An unavailable heartbeat does not hold up the others, and is sent less and less often.
 func TestWhatIsUnavailableForLong(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		var sent [][]string

@@ -398,7 +398,7 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 	}
 }
 
-// Who never had an answer goes on from no record: the first report says where the player
+// A player that never had an answer goes on from no record: the first report says where the player
 // is, those behind it are in conflict with whoever came after it.
 func TestNoRecordThatIsKnown(t *testing.T) {
 	for _, tt := range []struct {
@@ -501,7 +501,7 @@ func TestTheFirstReportIsPutBack(t *testing.T) {
 	})
 }
 
-// What the user decides holds, also when reports from before are in conflict after that.
+// The decision of the user holds, also when reports from before are in conflict after that.
 func TestSeenBetweenConflicts(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.shelf = &shelf{}

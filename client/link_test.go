@@ -96,7 +96,7 @@ func TestATokenThatNeverComes(t *testing.T) {
 	})
 }
 
-// What the edge asks for holds, also beyond the longest wait of the client's own.
+// A wait that the edge asks for holds, also beyond the longest wait of the client's own.
 func TestWaitsAsLongAsAsked(t *testing.T) {
 	for name, front := range map[string]http.HandlerFunc{
 		"handshake": func(rw http.ResponseWriter, _ *http.Request) {
@@ -127,7 +127,7 @@ func TestWaitsAsLongAsAsked(t *testing.T) {
 	}
 }
 
-// What the edge asks for holds for an hour at most.
+// A wait that the edge asks for holds for an hour at most.
 func TestWaitsForAnHourAtMost(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.behind(func(rw http.ResponseWriter, _ *http.Request) {
@@ -185,7 +185,7 @@ func failed(code historyv1.StreamErrorCode, after time.Duration) *historyv1.Stre
 	return &historyv1.StreamResponse{Error: &historyv1.StreamError{Code: code, RetryAfterMs: after.Milliseconds()}}
 }
 
-// What the edge asks for holds although the connection breaks meanwhile.
+// A wait that the edge asks for holds although the connection breaks meanwhile.
 func TestWaitsAsAskedOnTheNextConnection(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		var times []time.Time

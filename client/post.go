@@ -33,7 +33,7 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 	p := &poster{Client: c, token: token}
 	if r, ok := errors.AsType[*refusal](why); ok {
 		if err := p.probe(life); err != nil {
-			return nobody, final(r, err)
+			return noSign, final(r, err)
 		}
 	}
 	c.cfg.Logger.Info("no WebSocket", "err", why)
@@ -101,7 +101,7 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 		if err := json.Unmarshal(text, &reply); err != nil {
 			return nil, fmt.Errorf("post: %w", err)
 		}
-		p.heard = news
+		p.heard = dataSign
 		return &historyv1.StreamResponse{Result: reply.result()}, nil
 	}
 	var problem struct{ Detail string }

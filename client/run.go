@@ -37,7 +37,7 @@ func (c *Client) Run(ctx context.Context) error {
 		case errors.Is(err, ErrRefused):
 			return err
 		}
-		if heard == news || heard == somebody && time.Since(began) > lasting {
+		if heard == dataSign || heard == anySign && time.Since(began) > lasting {
 			failures = 0
 		}
 		wait := c.wait(err, failures)
@@ -48,9 +48,9 @@ func (c *Client) Run(ctx context.Context) error {
 
 // Signs of the edge on a connection, the strongest last.
 const (
-	nobody   = iota
-	somebody // any sign of the edge
-	news     // an answer, or a change
+	noSign   = iota
+	anySign  // any sign of the edge
+	dataSign // an answer, or a change
 )
 
 // attempt connects and sends until the connection ends. It says what was heard, and why
@@ -58,7 +58,7 @@ const (
 func (c *Client) attempt(ctx context.Context) (heard int, err error) {
 	token, err := c.grant(ctx)
 	if err != nil {
-		return nobody, err
+		return noSign, err
 	}
 	heard, err = c.connect(ctx, token)
 	if errors.Is(err, ErrUnauthorized) && token != c.refused {
@@ -72,7 +72,7 @@ func (c *Client) attempt(ctx context.Context) (heard int, err error) {
 func (c *Client) connect(ctx context.Context, token string) (heard int, err error) {
 	heard, err = c.overWebSocket(ctx, token)
 	refused, answered := errors.AsType[*refusal](err)
-	if c.mute++; heard >= somebody || answered || websocket.CloseStatus(err) != -1 {
+	if c.mute++; heard >= anySign || answered || websocket.CloseStatus(err) != -1 {
 		c.mute = 0
 	}
 	if ctx.Err() == nil && (answered && refused.byProxy() || c.mute > muteMost && c.Waiting() > 0) {

@@ -39,7 +39,7 @@ func (c *Client) overWebSocket(ctx context.Context, token string) (heard int, er
 	defer end(nil)
 	s := &stream{Client: c, answers: make(chan *historyv1.StreamResponse), end: end}
 	if err := s.dial(ctx, token); err != nil {
-		return nobody, err
+		return noSign, err
 	}
 	c.cfg.Logger.Info("connected")
 	ended := make(chan error, 1)
@@ -74,7 +74,7 @@ func (s *stream) dial(ctx context.Context, token string) error {
 		HTTPClient:     s.cfg.HTTP,
 		HTTPHeader:     http.Header{"Authorization": {"Bearer " + token}},
 		Subprotocols:   []string{"playhead.v1.proto"},
-		OnPingReceived: func(context.Context, []byte) bool { s.alive(somebody); return true },
+		OnPingReceived: func(context.Context, []byte) bool { s.alive(anySign); return true },
 	})
 	switch {
 	case err != nil && resp != nil:
@@ -107,7 +107,7 @@ func (s *stream) look(life context.Context) {
 			s.end(fmt.Errorf("ping: %w", errors.Join(err, context.Cause(ctx))))
 			return
 		}
-		s.alive(somebody)
+		s.alive(anySign)
 		silent = 0
 	}
 	if life.Err() == nil {
@@ -137,7 +137,7 @@ func (s *stream) read(life context.Context) error {
 			s.changed(answer.Push)
 			continue
 		}
-		s.alive(news)
+		s.alive(dataSign)
 		select {
 		case s.answers <- answer:
 		case <-life.Done():
@@ -149,9 +149,9 @@ func (s *stream) read(life context.Context) error {
 // changed tells of a change. The first one of a connection is a resync, which says nothing
 // but that the edge is there and tells from now on.
 func (s *stream) changed(c *historyv1.Change) {
-	s.alive(somebody)
+	s.alive(anySign)
 	if len(c.Items)+len(c.Removed) > 0 {
-		s.alive(news)
+		s.alive(dataSign)
 	}
 	if c.Resync {
 		s.mu.Lock()

@@ -79,15 +79,15 @@ func orDefault[T comparable](v, def T) T {
 
 // Process is an opened all-in-one. [Process.Run] serves.
 type Process struct {
-	cfg     Config
-	secret  []byte
-	db      *pebble.DB
-	queue   *memqueue.Queue
-	doors   map[string]net.Listener
-	service *rpc.Server
-	held    *aggregate.Aggregator
-	job     *job.Job
-	up      *uplink.Client
+	cfg       Config
+	secret    []byte
+	db        *pebble.DB
+	queue     *memqueue.Queue
+	listeners map[string]net.Listener
+	service   *rpc.Server
+	held      *aggregate.Aggregator
+	job       *job.Job
+	up        *uplink.Client
 }
 
 // Open opens the data directory, which no other process may have open, and the
@@ -98,7 +98,7 @@ func Open(ctx context.Context, cfg Config) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{cfg: cfg, db: db, queue: memqueue.New(memqueue.Config{}), doors: make(map[string]net.Listener)}
+	p := &Process{cfg: cfg, db: db, queue: memqueue.New(memqueue.Config{}), listeners: make(map[string]net.Listener)}
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -110,7 +110,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 		return err
 	}
 	for flag, addr := range map[string]string{"rpc": p.cfg.RPC, "listen": p.cfg.HTTP, "admin": p.cfg.Admin} {
-		if p.doors[flag], err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
+		if p.listeners[flag], err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
 			return fmt.Errorf("%w (choose another with --%s)", err, flag)
 		}
 	}
@@ -128,7 +128,7 @@ func (p *Process) compose() (err error) {
 	}
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.db.Archive(), Aggregate: p.held, Queue: p.queue, Feed: new(memfeed.Feed),
-		Days: p.db.Days(), Announcer: herald{log},
+		Days: p.db.Days(), Announcer: dayLog{log},
 		Keep: p.cfg.Keep, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
 	if err != nil {
@@ -136,8 +136,8 @@ func (p *Process) compose() (err error) {
 	}
 	p.job, err = job.New(job.Config{
 		Cache: p.db.Cache(), Archive: p.db.Archive(), Consumer: p.queue,
-		Days: p.db.Days(), Announcer: herald{log},
-		Dead:       &graveyard{path: filepath.Join(p.cfg.Dir, deadFile)},
+		Days: p.db.Days(), Announcer: dayLog{log},
+		Dead:       &deadLetterFile{path: filepath.Join(p.cfg.Dir, deadFile)},
 		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Logger: log, Registry: reg,
 	})
 	return err
@@ -146,7 +146,7 @@ func (p *Process) compose() (err error) {
 // close gives back what was opened, where Run has not come to it.
 func (p *Process) close() error {
 	var errs []error
-	for _, lis := range p.doors {
+	for _, lis := range p.listeners {
 		if lis != nil {
 			errs = append(errs, lis.Close())
 		}
@@ -158,10 +158,10 @@ func (p *Process) close() error {
 }
 
 // HTTP returns the address of the API, RPC that of the gRPC door.
-func (p *Process) HTTP() string { return p.doors["listen"].Addr().String() }
+func (p *Process) HTTP() string { return p.listeners["listen"].Addr().String() }
 
 // RPC returns the address of the gRPC door.
-func (p *Process) RPC() string { return p.doors["rpc"].Addr().String() }
+func (p *Process) RPC() string { return p.listeners["rpc"].Addr().String() }
 
 // Cache returns the embedded cache.
 func (p *Process) Cache() history.Cache { return p.db.Cache() }
@@ -172,12 +172,12 @@ func (p *Process) Archive() history.Archive { return p.db.Archive() }
 // Queued returns what the queue has carried: messages and their bytes.
 func (p *Process) Queued() (messages, bytes int64) { return p.queue.Stats() }
 
-// herald has nobody to tell who is seen for the first time on a day: in one process there
-// are no others. It implements [history.Announcer].
-type herald struct{ log *slog.Logger }
+// dayLog logs first sightings of a day: in one process there is no other system to tell. It
+// implements [history.Announcer].
+type dayLog struct{ log *slog.Logger }
 
-// Announce says how many they are.
-func (h herald) Announce(_ context.Context, firsts []history.First) error {
+// Announce logs how many users there are.
+func (h dayLog) Announce(_ context.Context, firsts []history.First) error {
 	h.log.Debug("users were seen for the first time on a day", "users", len(firsts))
 	return nil
 }
@@ -189,14 +189,14 @@ func (p *Process) Run(ctx context.Context) error {
 		return errors.Join(err, p.close())
 	}
 	admin := obs.NewAdmin(obs.AdminConfig{
-		Listener: p.doors["admin"], Metrics: p.cfg.Registry, Log: p.cfg.Logger,
+		Listener: p.listeners["admin"], Metrics: p.cfg.Registry, Log: p.cfg.Logger,
 		Checks: map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready},
 	})
 	g := run.Group{Drain: p.cfg.Drain, Log: p.cfg.Logger}
 	players.AddTo(&g)
 	g.Add("uplink", time.Second, run.Closing(p.up.Close))
 	g.Add("rpc", p.cfg.Drain/4, func(ctx context.Context) error {
-		return p.service.Serve(ctx, p.doors["rpc"], nil, p.cfg.Drain/8)
+		return p.service.Serve(ctx, p.listeners["rpc"], nil, p.cfg.Drain/8)
 	})
 	g.Add("warm", time.Second, p.service.Run)
 	g.Add("aggregate", p.cfg.Drain/8, p.held.Run)
@@ -213,7 +213,7 @@ func (p *Process) edge() (*edge.Edge, error) {
 		return nil, err
 	}
 	return edge.New(edge.Config{
-		Service: p.up, Tokens: tokens, Listener: p.doors["listen"], Pages: true, Origins: p.cfg.Origins,
+		Service: p.up, Tokens: tokens, Listener: p.listeners["listen"], Pages: true, Origins: p.cfg.Origins,
 		UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})
 }

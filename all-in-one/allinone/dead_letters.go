@@ -18,8 +18,8 @@ import (
 // there is no need for more.
 const deadFile = "dead-letters.ndjson"
 
-// graveyard appends to the file. It implements [history.DeadLetters].
-type graveyard struct {
+// deadLetterFile appends dead letters to a file. It implements [history.DeadLetters].
+type deadLetterFile struct {
 	path string
 	mu   sync.Mutex
 }
@@ -33,7 +33,7 @@ type deadLine struct {
 }
 
 // Bury returns when the letters are on disk.
-func (g *graveyard) Bury(_ context.Context, letters []history.Dead) (err error) {
+func (g *deadLetterFile) Bury(_ context.Context, letters []history.Dead) (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f, err := os.OpenFile(g.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)

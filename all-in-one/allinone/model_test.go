@@ -315,8 +315,8 @@ func (m *machine) pages(uid string) (ids []string) {
 	}
 }
 
-// switched switches recording off or on. What became of that without an answer is not
-// certain.
+// switched switches recording off or on. Without an answer it is not certain whether that
+// happened.
 func (m *machine) switched() {
 	uid, recording := m.uid(), rapid.Bool().Draw(m.t, "recording")
 	delete(m.paused, uid)
@@ -339,8 +339,8 @@ func (m *machine) pause(uid string) history.Pause {
 	return e.User.Pause
 }
 
-// obeyed checks that an event was stored, or not, as its user wants. What changes
-// nothing may be called so.
+// obeyed checks that an event was stored, or not, as its user wants. An event that changes
+// nothing may be reported as unchanged.
 func (m *machine) obeyed(e *history.Event, status historyv1.Status) {
 	p, certain := m.paused[e.Key.UID]
 	if !certain {

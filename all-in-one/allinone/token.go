@@ -81,5 +81,5 @@ Report where somebody stopped, and read it back:
   curl -H "Authorization: Bearer $TOKEN" http://%[1]s/v1/heartbeats --json '{"heartbeats":[{"object":{"id":"100","type":1},
     "kind":"stop","position_ms":90000,"duration_ms":600000,"event_time":"'$(date -u +%%FT%%TZ)'"}]}'
   curl -H "Authorization: Bearer $TOKEN" http://%[1]s/v1/history
-`, p.HTTP(), token, p.RPC(), p.doors["admin"].Addr(), p.cfg.Dir, uid)
+`, p.HTTP(), token, p.RPC(), p.listeners["admin"].Addr(), p.cfg.Dir, uid)
 }

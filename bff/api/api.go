@@ -50,8 +50,8 @@ type Config struct {
 	// Origins are the sites whose pages may use the API, such as https://app.example.com.
 	Origins []string
 	// WriteDeadline bounds what a request writes (default 2 s), ReadDeadline what it
-	// reads, which for old pages is the archive (default 5 s). What takes longer is
-	// answered with 504.
+	// reads, which for old pages is the archive (default 5 s). Longer
+	// requests are answered with 504.
 	WriteDeadline, ReadDeadline time.Duration
 	Logger                      *slog.Logger
 	Registry                    prometheus.Registerer
@@ -97,15 +97,15 @@ func (a *api) routes() (http.Handler, error) {
 		return nil, err
 	}
 	for path, page := range a.cfg.Pages {
-		mux.Handle("GET "+exactly(path), page)
+		mux.Handle("GET "+exactPath(path), page)
 	}
 	e := &edge{api: a, mux: mux}
-	mux.HandleFunc(unrouted, e.nowhere)
+	mux.HandleFunc(unrouted, e.notRouted)
 	return e, nil
 }
 
-// exactly is the pattern of a path and not of what is below it.
-func exactly(path string) string {
+// exactPath is the pattern of a path and not of what is below it.
+func exactPath(path string) string {
 	if strings.HasSuffix(path, "/") {
 		return path + "{$}"
 	}
@@ -116,7 +116,7 @@ func exactly(path string) string {
 func (a *api) register(h huma.API) {
 	handle(a, h, operation(http.MethodPost, "/v1/heartbeats", "Report what a player does", heartbeatsBody{}), a.heartbeats)
 	handle(a, h, operation(http.MethodGet, "/v1/history", "List a user's history, newest first", nil), a.list)
-	handle(a, h, operation(http.MethodGet, "/v1/continue", "List what is not finished, newest first", nil), a.unfinished)
+	handle(a, h, operation(http.MethodGet, "/v1/continue", "List what is not finished, newest first", nil), a.continueWatching)
 	tagged(a, h, operation(http.MethodGet, "/v1/history/{type}/{id}", "Where the user stopped in one object", nil), a.point)
 	handle(a, h, operation(http.MethodPost, "/v1/history/lookup", "Where the user stopped in up to 100 objects", lookupBody{}), a.lookup)
 	handle(a, h, operation(http.MethodDelete, "/v1/history/{type}/{id}", "Remove one object", nil), a.deleteOne)

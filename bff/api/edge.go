@@ -19,8 +19,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// edge is around every request: it gives it a name, counts it, and answers where
-// nobody else does.
+// edge is around every request: it gives it an ID, counts it, and answers where no
+// operation does.
 type edge struct {
 	*api
 	mux *http.ServeMux
@@ -37,14 +37,14 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	r = r.WithContext(context.WithValue(r.Context(), requestIDKey{}, id))
-	w, end := squeeze(w, r)
+	w, end := compress(w, r)
 	e.answer(&recorder{ResponseWriter: w}, r)
-	end() // which an answer that is cut off does not come to
+	end() // not reached by an answer that is cut off
 }
 
 func (e *edge) answer(w *recorder, r *http.Request) {
 	defer e.finish(w, r, time.Now())
-	if e.share(w, r) {
+	if e.allowOrigin(w, r) {
 		r.Pattern = unrouted
 		return
 	}
@@ -53,7 +53,7 @@ func (e *edge) answer(w *recorder, r *http.Request) {
 
 // route finds the operation. The mux would send an unclean path on to the clean one,
 // and DELETE /v1/history/1/.. of the object ".." to DELETE /v1/history of everything.
-// Who means that object writes %2E%2E.
+// A client that means that object writes %2E%2E.
 func (e *edge) route(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); path.Clean(p) != p {
 		r.Pattern = unrouted
@@ -86,11 +86,11 @@ func (e *edge) finish(w *recorder, r *http.Request, began time.Time) {
 	}
 }
 
-// unrouted is the pattern of what no operation is for.
+// unrouted is the pattern of requests that no operation takes.
 const unrouted = "/"
 
-// nowhere answers it.
-func (e *edge) nowhere(w http.ResponseWriter, r *http.Request) {
+// notRouted answers those: 405 where other methods have an operation, or else 404.
+func (e *edge) notRouted(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 		other := *r
@@ -130,17 +130,17 @@ func (w *recorder) Write(b []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// What pages of other sites may send, and what of an answer they may read.
+// Pages of other sites may send these methods and headers, and read these headers of an answer.
 const (
 	allowMethods  = "GET, POST, PUT, DELETE"
 	allowHeaders  = "Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id"
 	exposeHeaders = "ETag, Retry-After, X-Request-Id, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset"
 )
 
-// share lets pages of the listed sites use the edge. It reports whether that was all
+// allowOrigin lets pages of the listed sites use the edge. It reports whether that was all
 // that they asked. Others get the same answers, but their browsers keep them back; and
 // without the token, which no browser adds by itself, there is nothing to get.
-func (a *api) share(w http.ResponseWriter, r *http.Request) (answered bool) {
+func (a *api) allowOrigin(w http.ResponseWriter, r *http.Request) (answered bool) {
 	if len(a.cfg.Origins) == 0 {
 		return false
 	}

@@ -296,9 +296,9 @@ func TestGzip(t *testing.T) {
 	long := answering(&historyv1.ListResponse{Items: slices.Repeat([]*historyv1.Item{item}, 20)}, nil)
 	short := answering(&historyv1.ListResponse{}, nil)
 	for name, tt := range map[string]struct {
-		service  *service
-		accept   string
-		squeezed bool
+		service    *service
+		accept     string
+		compressed bool
 	}{
 		"asked for":      {long, "gzip", true},
 		"among others":   {long, "br, GZIP;q=0.8", true},
@@ -314,11 +314,11 @@ func TestGzip(t *testing.T) {
 		r.Header.Set("Accept-Encoding", tt.accept)
 		w := e.send(r)
 		var body io.Reader = w.Body
-		if got := w.Header().Get("Content-Encoding") == "gzip"; got != tt.squeezed {
-			t.Errorf("%s: squeezed is %v", name, got)
+		if got := w.Header().Get("Content-Encoding") == "gzip"; got != tt.compressed {
+			t.Errorf("%s: compressed is %v", name, got)
 			continue
 		}
-		if tt.squeezed {
+		if tt.compressed {
 			z, err := gzip.NewReader(w.Body)
 			if err != nil {
 				t.Fatal(err)

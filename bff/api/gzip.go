@@ -7,30 +7,30 @@ import (
 	"sync"
 )
 
-// worthwhile is from how many bytes on an answer is compressed. An answer is one write,
+// minCompressed is from how many bytes on an answer is compressed. An answer is one write,
 // or a stream whose first write is large.
-const worthwhile = 1 << 10
+const minCompressed = 1 << 10
 
 var compressors = sync.Pool{New: func() any {
 	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // which is a level
 	return z
 }}
 
-// squeezed compresses an answer that is worth it.
-type squeezed struct {
+// compressed compresses an answer that is worth it.
+type compressed struct {
 	http.ResponseWriter
 	status  int // not written yet, 0 when there is none
 	decided bool
 	gzip    *gzip.Writer
 }
 
-// squeeze returns the writer to answer with, and what ends the answer.
-func squeeze(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
+// compress returns the writer to answer with, and what ends the answer.
+func compress(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
 	whole := r.Method != http.MethodHead && r.Header.Get("Range") == "" && r.Header.Get("Upgrade") == ""
 	if !whole || !acceptsGzip(r.Header) {
 		return w, func() {}
 	}
-	s := &squeezed{ResponseWriter: w}
+	s := &compressed{ResponseWriter: w}
 	return s, s.end
 }
 
@@ -48,21 +48,21 @@ func acceptsGzip(h http.Header) bool {
 }
 
 // WriteHeader waits for the first write, which decides what is in the header.
-func (s *squeezed) WriteHeader(status int) {
+func (s *compressed) WriteHeader(status int) {
 	if !s.decided && s.status == 0 {
 		s.status = status
 	}
 }
 
-func (s *squeezed) Write(b []byte) (int, error) {
-	s.decide(len(b) >= worthwhile)
+func (s *compressed) Write(b []byte) (int, error) {
+	s.decide(len(b) >= minCompressed)
 	if s.gzip == nil {
 		return s.ResponseWriter.Write(b)
 	}
 	return s.gzip.Write(b)
 }
 
-func (s *squeezed) decide(compress bool) {
+func (s *compressed) decide(compress bool) {
 	if s.decided {
 		return
 	}
@@ -80,7 +80,7 @@ func (s *squeezed) decide(compress bool) {
 }
 
 // FlushError sends what was written so far.
-func (s *squeezed) FlushError() error {
+func (s *compressed) FlushError() error {
 	s.decide(false)
 	if s.gzip != nil {
 		if err := s.gzip.Flush(); err != nil {
@@ -92,7 +92,7 @@ func (s *squeezed) FlushError() error {
 
 // end completes the answer. One that is cut off is never ended, so that it is not taken
 // for a whole one.
-func (s *squeezed) end() {
+func (s *compressed) end() {
 	s.decide(false)
 	if s.gzip != nil {
 		_ = s.gzip.Close() // an error is the reader's
@@ -102,4 +102,4 @@ func (s *squeezed) end() {
 }
 
 // Unwrap is for http.ResponseController.
-func (s *squeezed) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+func (s *compressed) Unwrap() http.ResponseWriter { return s.ResponseWriter }

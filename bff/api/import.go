@@ -28,14 +28,14 @@ const (
 	maxRefused = 1000
 )
 
-// imports registers the import, whose body is no JSON but lines of it.
+// imports registers the import, whose body is lines of JSON.
 func (a *api) imports(h huma.API) {
 	op := operation(http.MethodPost, "/v1/import", "Take over records, one in each line, such as an export has them", codec.Record{})
 	op.Metadata["media"] = ndjson
 	op.Description = "A record is taken for the report that left it behind: what the history has newer stays, and rows that come twice count once. " +
 		"So an import that was cut off is sent again, whole. Plays and the furthest position are not taken over. " +
-		"Who accepts " + ndjson + " is told of each row while more are sent, {\"line\",\"status\",\"error\"}, and at the end {\"rows\",\"statuses\"}, " +
-		"or {\"problem\"} where it had to stop; who does so reads while sending."
+		"A client that accepts " + ndjson + " gets an answer for each row while more are sent, {\"line\",\"status\",\"error\"}, and at the end {\"rows\",\"statuses\"}, " +
+		"or {\"problem\"} where it had to stop; it must read while it sends."
 	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[imported](), true, "")
 	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
 		"application/json": {Schema: schema}, ndjson: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[toldRow](), true, "")},
@@ -86,14 +86,14 @@ func (im *importer) tell(ctx context.Context, w http.ResponseWriter, more bool) 
 	if err != nil {
 		last.Problem = im.problem(ctx, err)
 	}
-	_ = json.NewEncoder(&im.told).Encode(last) // never fails
+	_ = json.NewEncoder(&im.rows).Encode(last) // never fails
 	im.send(w)
 }
 
 // send reports whether the reader still takes what it is told.
 func (im *importer) send(w http.ResponseWriter) bool {
-	defer im.told.Reset()
-	_, err := w.Write(im.told.Bytes())
+	defer im.rows.Reset()
+	_, err := w.Write(im.rows.Bytes())
 	return err == nil && im.rc.Flush() == nil
 }
 
@@ -105,7 +105,7 @@ type importer struct {
 	report imported
 	line   int
 	live   bool         // each row is told of
-	told   bytes.Buffer // what is still to be
+	rows   bytes.Buffer // answers that are not sent yet
 
 	beats []*historyv1.Heartbeat
 	lines []int // of the beats
@@ -175,7 +175,7 @@ func (im *importer) count(line int, status string, wrong *codec.FieldError) {
 	im.report.Statuses[status]++
 	im.metrics.beats.WithLabelValues(status).Inc()
 	if im.live {
-		_ = json.NewEncoder(&im.told).Encode(toldRow{Line: line, Status: status, Error: wrong}) // never fails
+		_ = json.NewEncoder(&im.rows).Encode(toldRow{Line: line, Status: status, Error: wrong}) // never fails
 		return
 	}
 	if (status == "invalid" || status == "expired") && len(im.report.Refused) < maxRefused {

@@ -132,8 +132,8 @@ func TestImportFails(t *testing.T) {
 	}
 }
 
-// Who accepts lines is told of each row while the import goes on, and last of the whole, or
-// of what stopped it.
+// A client that accepts lines gets one for each row while the import goes on, and at last one
+// for the whole, or for the error that stopped it.
 func TestImportTellsOfEachRow(t *testing.T) {
 	some := 0
 	dying, whole := storing(), storing().answer
@@ -178,8 +178,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// What one edge exports another one takes; again it changes nothing, and what is newer
-// stays.
+// One edge takes what another exports; a second import changes nothing, and newer records
+// stay.
 func TestExportAndImport(t *testing.T) {
 	w := newWorld(t)
 	for n := range 5 {

@@ -31,8 +31,8 @@ var (
 	errBody      = errors.New("body cut off")
 )
 
-// statusOf is the one table of errors and what HTTP calls them. What is in none of
-// its rows is internal.
+// statusOf is the one table from errors to statuses of HTTP. An error without a row is
+// internal.
 func statusOf(err error) int {
 	for _, row := range []struct {
 		err    error
@@ -111,7 +111,7 @@ type problem struct {
 	wait time.Duration // until it may succeed, 0 when nobody knows
 }
 
-// problem turns an error into the answer. What it does not know stays in the log.
+// problem turns an error into the answer. The details of an internal error stay in the log.
 func (a *api) problem(ctx context.Context, err error) *problem {
 	p := &problem{Status: statusOf(err), RequestID: requestID(ctx), Errors: fields(err)}
 	p.Title, p.Detail = http.StatusText(p.Status), err.Error()
@@ -171,7 +171,8 @@ func (p *problem) GetStatus() int { return p.Status }
 
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
-// GetHeaders spreads those who come back, and were not told when, over some seconds.
+// GetHeaders says when to try again. Where the error does not say it, clients are spread
+// over some seconds.
 func (p *problem) GetHeaders() http.Header {
 	if p.wait > 0 {
 		return http.Header{"Retry-After": {seconds(p.wait)}}

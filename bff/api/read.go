@@ -155,7 +155,7 @@ type continueInput struct {
 	Series string `query:"series" maxLength:"1024" default:"series" doc:"The entry of meta that names what an object is a part of: of those with the same value only the newest is listed."`
 }
 
-func (a *api) unfinished(ctx context.Context, in *continueInput) (*shelf, error) {
+func (a *api) continueWatching(ctx context.Context, in *continueInput) (*shelf, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
 	defer cancel()
 	resp, err := a.cfg.Service.Continue(ctx, &historyv1.ContinueRequest{Uid: uidOf(ctx), Limit: in.Limit, Type: in.Type, Series: in.Series})

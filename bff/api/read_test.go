@@ -295,7 +295,7 @@ func TestExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := ids(t, plain); len(got) != 4000 {
-		t.Errorf("%d lines when squeezed", len(got))
+		t.Errorf("%d lines when compressed", len(got))
 	}
 	wantProblem(t, e.do(t, "GET /v1/history", ""), 429) // 80 pages were more than nothing
 }

@@ -25,7 +25,7 @@ import (
 
 type uidKey struct{}
 
-// authenticate finds out who asks. Nothing else in a request says so.
+// authenticate takes the user from the token. Nothing else in a request names one.
 func (a *api) authenticate(ctx huma.Context, next func(huma.Context)) {
 	uid, err := a.caller(ctx.Header("Authorization"))
 	if err != nil {
@@ -75,11 +75,11 @@ func checkQuery(raw string) error {
 	return nil
 }
 
-// charge takes a request from the user's budget, and says in every answer what is left.
+// charge takes a request from the user's budget and sets the headers that say what is left.
 func (a *api) charge(ctx huma.Context, next func(huma.Context)) {
 	_, w := humago.Unwrap(ctx)
 	budget, err := a.cfg.Limit.Take(uidOf(ctx.Context()), 1)
-	announce(w.Header(), budget)
+	setRateLimit(w.Header(), budget)
 	if err != nil {
 		a.problem(ctx.Context(), err).serve(w)
 		return
@@ -95,13 +95,13 @@ func (a *api) spend(ctx context.Context, entries int) {
 	}
 }
 
-func announce(h http.Header, b limit.Budget) {
+func setRateLimit(h http.Header, b limit.Budget) {
 	h.Set("RateLimit-Limit", strconv.Itoa(b.Limit))
 	h.Set("RateLimit-Remaining", strconv.Itoa(b.Left))
 	h.Set("RateLimit-Reset", seconds(b.Reset))
 }
 
-// seconds rounds up: who comes back too early would be refused again.
+// seconds rounds up: a client that comes back too early would be refused again.
 func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
 
 // maxBody bounds the body of a request, in bytes.

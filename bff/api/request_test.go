@@ -66,7 +66,7 @@ func TestALargeUploadCostsMore(t *testing.T) {
 	})
 }
 
-// What has no token has no budget to take from, or to empty.
+// A request without a token has no budget to take from, or to empty.
 func TestNobodyCostsNothing(t *testing.T) {
 	e := configured(t, api.Config{Service: &service{}, Limit: limit.New(1, 1)})
 	for range 3 {

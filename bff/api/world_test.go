@@ -221,8 +221,8 @@ func TestDeletes(t *testing.T) {
 	}
 }
 
-// What the form does not tell, the service refuses; the good ones around it are
-// stored all the same.
+// The service refuses heartbeats whose form is right and whose values are not; the good ones
+// around them are stored all the same.
 func TestHeartbeatsThatTheServiceRefuses(t *testing.T) {
 	good := at("100", "progress", time.Minute, 5000)
 	meta := func(n int, value string) string {

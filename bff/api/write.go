@@ -82,8 +82,8 @@ func (a *api) deleteSome(ctx context.Context, in *upload) (*deleted, error) {
 	return &deleted{Deleted: &n}, err
 }
 
-// rangeDeadline bounds the removal of a range. Who is told that it passed asks again, and
-// it goes on where it was.
+// rangeDeadline bounds the removal of a range. After it a client asks again, and the removal
+// goes on where it was.
 const rangeDeadline = 20 * time.Second
 
 // maxPasses bounds how often a range is looked through again.
@@ -185,7 +185,7 @@ type deleteInput struct {
 	IfMatch string `header:"If-Match" doc:"The etag, in quotes, of the only record that is to be removed: for another one, or none, the answer is 412, but not where it is deleted already: this may be the same call again."`
 }
 
-// tag returns the etag that the record must have, 0 for any. There is exactly one that a
+// tag returns the etag that the record must have, 0 for any. There is exactPath one that a
 // caller can have seen, so that a list is refused, and so is *, the word for any.
 func (in *deleteInput) tag() (uint64, error) {
 	if in.IfMatch == "" {

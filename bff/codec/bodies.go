@@ -14,11 +14,10 @@ import (
 // that is unknown or wrong.
 func DecodeObjects(body []byte, limit int) ([]*historyv1.Object, error) {
 	d := newDecoder(body, "objects")
-	if d.in.Kind() != scan.Object {
-		d.noObject()
+	var objects []*historyv1.Object
+	if !d.bodyIsObject() {
 		return nil, d.in.End()
 	}
-	var objects []*historyv1.Object
 	for name := range d.in.Object() {
 		if string(name) == "objects" {
 			objects = d.objects(limit)
@@ -56,8 +55,7 @@ type Deletion struct {
 // bound is missing more is removed, and that must not be a slip.
 func DecodeDeletion(body []byte, limit int) (*Deletion, error) {
 	d, deletion := newDecoder(body, "objects"), &Deletion{}
-	if d.in.Kind() != scan.Object {
-		d.noObject()
+	if !d.bodyIsObject() {
 		return nil, d.in.End()
 	}
 	for name := range d.in.Object() {
@@ -115,8 +113,7 @@ func (d *Deletion) check() error {
 // user has decided is worse than to refuse. It fails as [DecodeObjects] does.
 func DecodeSettings(body []byte) (recording bool, err error) {
 	d, given := newDecoder(body, ""), false
-	if d.in.Kind() != scan.Object {
-		d.noObject()
+	if !d.bodyIsObject() {
 		return false, d.in.End()
 	}
 	for name := range d.in.Object() {
@@ -141,10 +138,8 @@ func DecodeSettings(body []byte) (recording bool, err error) {
 func DecodeRow(uid string, line []byte) (*historyv1.Heartbeat, *FieldError) {
 	d := batchDecoder{decoder: newDecoder(line, "rows"), uid: uid, batch: &Batch{}}
 	h := &historyv1.Heartbeat{Uid: uid}
-	if d.in.Kind() == scan.Object {
+	if d.bodyIsObject() {
 		d.row(h)
-	} else {
-		d.noObject()
 	}
 	if err := d.in.End(); err != nil {
 		if field, ok := errors.AsType[*history.FieldError](err); ok {

@@ -1,6 +1,6 @@
 // Package codec turns the JSON that players send into the service's messages, and
 // the service's answers into the JSON that players get. It judges form only: types,
-// names and times. What the values may be is for the service to say.
+// names and times. The service judges the values.
 package codec
 
 import (
@@ -32,9 +32,14 @@ func newDecoder(body []byte, list string) *decoder {
 	return &decoder{in: scan.New(body), list: list, place: -1}
 }
 
-func (d *decoder) noObject() {
+// bodyIsObject refuses a body that is none.
+func (d *decoder) bodyIsObject() bool {
+	if d.in.Kind() == scan.Object {
+		return true
+	}
 	d.in.Skip()
 	d.in.Fail(history.Invalid("body", "want an object"))
+	return false
 }
 
 // entries returns the indexes of the list, at most limit of them.
@@ -68,8 +73,8 @@ func (d *decoder) path(field string) string {
 	return strings.TrimSuffix(path+"."+field, ".")
 }
 
-// unknown refuses the whole body: a name that nobody knows is a mistake, or somebody
-// who wants to be another user.
+// unknown refuses the whole body: an unknown name is a mistake, or an attempt to be
+// another user.
 func (d *decoder) unknown(parent string, name []byte) {
 	d.in.Fail(history.Invalid(d.path(fmt.Sprintf("%s%.64s", parent, name)), "unknown field"))
 }
@@ -152,7 +157,7 @@ func (d *decoder) etag(field string) uint64 {
 	return tag
 }
 
-// object reads {"id","type"}. What is missing stays zero, which is not legal.
+// object reads {"id","type"}. A missing member stays zero, which is not legal.
 func (d *decoder) object(prefix string) (id string, typ uint32) {
 	if d.in.Kind() != scan.Object {
 		d.in.Skip()

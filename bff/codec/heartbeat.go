@@ -51,15 +51,6 @@ func DecodeMessage(uid string, body []byte) (*Batch, error) {
 	return d.batch, err
 }
 
-func (d *batchDecoder) decode() error {
-	if d.in.Kind() == scan.Object {
-		d.body()
-	} else {
-		d.noObject()
-	}
-	return d.in.End()
-}
-
 // Request is what the service is asked for the batch.
 func (b *Batch) Request() *historyv1.ApplyRequest {
 	if len(b.Heartbeats) > 0 {
@@ -78,7 +69,10 @@ type batchDecoder struct {
 	given bool // the heartbeat has a position
 }
 
-func (d *batchDecoder) body() {
+func (d *batchDecoder) decode() error {
+	if !d.bodyIsObject() {
+		return d.in.End()
+	}
 	var sentAt int64
 	var offset string
 	d.batch.Day = &historyv1.DayCheck{}
@@ -114,6 +108,7 @@ func (d *batchDecoder) body() {
 	for _, h := range d.batch.Heartbeats {
 		h.SentAtMs = sentAt
 	}
+	return d.in.End()
 }
 
 func (d *batchDecoder) heartbeats() {

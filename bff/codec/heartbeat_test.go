@@ -210,7 +210,7 @@ func TestDecodeBatchSizes(t *testing.T) {
 	}
 }
 
-// What was read must not change when the body's buffer is used again.
+// A batch must not change when the body's buffer is used again.
 func TestDecodeBatchKeepsNothingOfTheBody(t *testing.T) {
 	data := upload(3)
 	b, err := codec.DecodeBatch("u1", data)

@@ -112,8 +112,8 @@ func Statuses() []string {
 }
 
 // Today returns what day it is for the player, "" where that is not known, and whether
-// the player is the first to come on it. What the service says nothing of is as the
-// player said.
+// this is the first report of the user on it. Where the service says nothing, the day is
+// the one that the player said.
 func (b *Batch) Today(resp *historyv1.ApplyResponse) (flag string, first bool) {
 	known := b.Day.GetKnown()
 	for _, d := range resp.GetDays() {

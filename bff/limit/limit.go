@@ -1,5 +1,5 @@
-// Package limit gives each user a budget of requests, so that who never waits is told
-// to, and others do not feel it.
+// Package limit gives each user a budget of requests, so that one who sends without pause
+// is told to wait, and the others do not notice.
 package limit
 
 import (
@@ -36,7 +36,7 @@ type Budget struct {
 	Reset time.Duration
 }
 
-// Exceeded is the error for who has nothing left.
+// Exceeded is the error for a user with nothing left.
 type Exceeded struct {
 	Budget
 	// Wait is after how long there is something again.

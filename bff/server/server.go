@@ -67,7 +67,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	s.cfg.Logger.Info("edge listening", "addr", l.Addr().String())
-	d := &door{Listener: netutil.LimitListener(l, s.cfg.MaxConnections), limit: s.cfg.PerAddress, metrics: s.metrics, open: make(map[string]int)}
+	d := &limitListener{Listener: netutil.LimitListener(l, s.cfg.MaxConnections), limit: s.cfg.PerAddress, metrics: s.metrics, open: make(map[string]int)}
 	srv, served := s.server(), make(chan error, 1)
 	go func() { served <- srv.Serve(d) }()
 	select {
@@ -101,11 +101,11 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 // server bounds every wait for a client: a phone that lost its network in the
 // middle of a request must not keep a connection.
 func (s *Server) server() *http.Server {
-	silent := &silent{conns: make(map[net.Conn]struct{})}
+	idle := &idleConns{conns: make(map[net.Conn]struct{})}
 	srv := &http.Server{
-		Handler:           hearing(s.cfg.Handler),
-		ConnContext:       remember,
-		ConnState:         func(conn net.Conn, state http.ConnState) { silent.state(conn, state); s.metrics.state(conn, state) },
+		Handler:           markServed(s.cfg.Handler),
+		ConnContext:       withConn,
+		ConnState:         func(conn net.Conn, state http.ConnState) { idle.state(conn, state); s.metrics.state(conn, state) },
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      30 * time.Second,
@@ -113,19 +113,19 @@ func (s *Server) server() *http.Server {
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
 	}
-	srv.RegisterOnShutdown(silent.close)
+	srv.RegisterOnShutdown(idle.close)
 	return srv
 }
 
-// silent are the connections on which nothing was said yet, such as browsers open ahead of
+// idleConns are the connections without a request so far, such as browsers open ahead of
 // need. A stop closes them at once: [http.Server.Shutdown] waits five seconds for them.
-type silent struct {
+type idleConns struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
 	closed bool
 }
 
-func (s *silent) state(conn net.Conn, state http.ConnState) {
+func (s *idleConns) state(conn net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -138,7 +138,7 @@ func (s *silent) state(conn net.Conn, state http.ConnState) {
 	}
 }
 
-func (s *silent) close() {
+func (s *idleConns) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -147,8 +147,8 @@ func (s *silent) close() {
 	}
 }
 
-// door lets connections in, so many at most of one address.
-type door struct {
+// limitListener accepts connections, so many at most of one address.
+type limitListener struct {
 	net.Listener
 
 	limit   int // 0 for none
@@ -158,23 +158,23 @@ type door struct {
 	open map[string]int // by address; empty without a limit
 }
 
-// guest is a connection that was let in.
-type guest struct {
+// trackedConn is a connection that was accepted.
+type trackedConn struct {
 	net.Conn
 
-	leave func() // once
-	heard bool   // a whole request has come; guarded by the server, which serves one at a time
+	release func() // once
+	served  bool   // a whole request has come; guarded by the server, which serves one at a time
 }
 
-// Accept refuses by closing: who floods gets no answer that would cost something.
-func (d *door) Accept() (net.Conn, error) {
+// Accept refuses by closing: an answer to a flood would cost something.
+func (d *limitListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := d.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if addr := host(conn); d.enter(addr) {
-			return &guest{Conn: conn, leave: sync.OnceFunc(func() { d.exit(addr) })}, nil
+		if addr := host(conn); d.acquire(addr) {
+			return &trackedConn{Conn: conn, release: sync.OnceFunc(func() { d.free(addr) })}, nil
 		}
 		d.metrics.refused.Inc()
 		_ = conn.Close() // an error is the caller's
@@ -182,12 +182,12 @@ func (d *door) Accept() (net.Conn, error) {
 }
 
 // Close ends the connection.
-func (g *guest) Close() error {
-	g.leave()
+func (g *trackedConn) Close() error {
+	g.release()
 	return g.Conn.Close()
 }
 
-func (d *door) enter(addr string) bool {
+func (d *limitListener) acquire(addr string) bool {
 	if d.limit == 0 {
 		return true
 	}
@@ -200,7 +200,7 @@ func (d *door) enter(addr string) bool {
 	return true
 }
 
-func (d *door) exit(addr string) {
+func (d *limitListener) free(addr string) {
 	if d.limit == 0 {
 		return
 	}
@@ -220,23 +220,23 @@ func host(conn net.Conn) string {
 	return name
 }
 
-type guestKey struct{}
+type connKey struct{}
 
-func remember(ctx context.Context, conn net.Conn) context.Context {
-	return context.WithValue(ctx, guestKey{}, conn)
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// hearing notes whose requests arrive.
-func hearing(next http.Handler) http.Handler {
+// markServed notes the connections on which a request arrives.
+func markServed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Context().Value(guestKey{}).(*guest).heard = true
+		r.Context().Value(connKey{}).(*trackedConn).served = true
 		next.ServeHTTP(w, r)
 	})
 }
 
 type metrics struct {
-	open             prometheus.Gauge
-	refused, unheard prometheus.Counter
+	open              prometheus.Gauge
+	refused, unserved prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -247,12 +247,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "playhead_edge_refused_connections_total", Help: "Connections closed because their address had too many.",
 		}),
-		unheard: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "playhead_edge_unheard_connections_total", Help: "Connections that ended before a whole request had come: silent, too slow, or no HTTP.",
+		unserved: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "playhead_edge_unserved_connections_total", Help: "Connections that ended before a whole request had come: silent, too slow, or no HTTP.",
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.open, m.refused, m.unheard)
+		reg.MustRegister(m.open, m.refused, m.unserved)
 	}
 	return m
 }
@@ -266,8 +266,8 @@ func (m *metrics) state(conn net.Conn, s http.ConnState) {
 		m.open.Dec()
 	case http.StateClosed:
 		m.open.Dec()
-		if !conn.(*guest).heard {
-			m.unheard.Inc()
+		if !conn.(*trackedConn).served {
+			m.unserved.Inc()
 		}
 	}
 }

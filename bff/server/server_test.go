@@ -286,8 +286,8 @@ func TestConnectionsThatAreNotHeard(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if got := value(t, reg, "playhead_edge_unheard_connections_total"); got != 3 {
-			t.Errorf("%v connections unheard, want 3", got)
+		if got := value(t, reg, "playhead_edge_unserved_connections_total"); got != 3 {
+			t.Errorf("%v connections unserved, want 3", got)
 		}
 		stop()
 		if err := <-ended; err != nil {

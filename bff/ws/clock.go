@@ -17,10 +17,10 @@ func (s *session) tick() {
 	cfg, now := &s.handler.cfg, time.Now()
 	switch silent := s.silent(); {
 	case !now.Before(s.until):
-		s.leave(&farewell{expired, "the token has expired"})
+		s.leave(&closeError{expired, "the token has expired"})
 		return
 	case silent >= cfg.Idle:
-		s.leave(&farewell{websocket.StatusNormalClosure, fmt.Sprintf("no message for %v", cfg.Idle)})
+		s.leave(&closeError{websocket.StatusNormalClosure, fmt.Sprintf("no message for %v", cfg.Idle)})
 		return
 	case silent >= cfg.Ping && !s.ping(cfg.Ping):
 		_ = s.conn.CloseNow()

@@ -40,7 +40,7 @@ func (h *Handler) Upgrade(w http.ResponseWriter, r *http.Request) error {
 	if s.user, err = h.enter(s.uid); err != nil {
 		return err
 	}
-	g := &grip{ResponseWriter: w}
+	g := &hijacker{ResponseWriter: w}
 	conn, err := websocket.Accept(g, r, &websocket.AcceptOptions{
 		Subprotocols:       []string{s.format.name()},
 		InsecureSkipVerify: true, // admit has looked at the origin

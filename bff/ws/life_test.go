@@ -268,7 +268,7 @@ func TestTheTokenExpiresWithinAMessage(t *testing.T) {
 				break
 			}
 		}
-		if took := since(began); took > 26*time.Second { // with the time to say good-bye
+		if took := since(began); took > 26*time.Second { // with the time to say goodbye
 			t.Errorf("it was open for %v", took)
 		}
 		synctest.Wait()

@@ -15,22 +15,22 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// message deals with one message. A [farewell] ends the connection; after any other
+// message deals with one message. A [closeError] ends the connection; after any other
 // error it has ended.
 func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 	if typ != s.format.frame() {
-		return &farewell{websocket.StatusUnsupportedData, s.format.name() + " is " + s.format.kind()}
+		return &closeError{websocket.StatusUnsupportedData, s.format.name() + " is " + s.format.kind()}
 	}
 	batch, broken, err := s.read(r)
 	switch {
 	case errors.Is(broken, websocket.ErrMessageTooBig): // which was said, but the rest must be read for that to arrive
-		return &farewell{websocket.StatusMessageTooBig, "too large"}
+		return &closeError{websocket.StatusMessageTooBig, "too large"}
 	case broken != nil:
 		return broken
 	}
 	s.begin()
-	if bye := malformed(err); bye != nil {
-		return bye
+	if closing := malformed(err); closing != nil {
+		return closing
 	}
 	text, err := s.answer(batch, err)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
 }
 
 // answer stores a message that could be decoded, and returns what to say. It fails
-// only with a [farewell].
+// only with a [closeError].
 func (s *session) answer(batch *codec.Batch, err error) (text []byte, _ error) {
 	if err == nil {
 		err = s.charge(batch)
@@ -67,8 +67,8 @@ func (s *session) answer(batch *codec.Batch, err error) (text []byte, _ error) {
 	if err == nil {
 		text, err = s.format.result(batch, resp)
 	}
-	if bye, ok := errors.AsType[*farewell](err); ok {
-		return nil, bye
+	if closing, ok := errors.AsType[*closeError](err); ok {
+		return nil, closing
 	}
 	if err != nil {
 		f := s.failure(err)
@@ -89,7 +89,7 @@ func (s *session) charge(batch *codec.Batch) error {
 		return nil
 	}
 	if s.user.refused.Add(1) > int64(e.Limit) {
-		return &farewell{websocket.StatusPolicyViolation, hint("too many messages", e.Wait)}
+		return &closeError{websocket.StatusPolicyViolation, hint("too many messages", e.Wait)}
 	}
 	return err
 }
@@ -121,7 +121,7 @@ func (s *session) send(text []byte, slow *time.Timer) error {
 // slowly returns a stopped timer for [session.send].
 func (s *session) slowly() *time.Timer {
 	t := time.AfterFunc(time.Hour, func() {
-		s.leave(&farewell{websocket.StatusTryAgainLater, "slow reader"})
+		s.leave(&closeError{websocket.StatusTryAgainLater, "slow reader"})
 		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error is the player's
 	})
 	t.Stop()

@@ -83,8 +83,8 @@ func (m *metrics) stored(batch *codec.Batch, resp *historyv1.ApplyResponse) {
 // ended counts a connection by what ended it. Codes that players make up are one.
 func (m *metrics) ended(err error) {
 	code := websocket.CloseStatus(err)
-	if bye, ok := errors.AsType[*farewell](err); ok {
-		code = bye.code
+	if closing, ok := errors.AsType[*closeError](err); ok {
+		code = closing.code
 	}
 	label := "other"
 	switch {

@@ -27,7 +27,7 @@ func (s *session) tell(c *historyv1.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.ended || s.bye != nil:
+	case s.ended || s.closing != nil:
 		return
 	case s.due == nil:
 		s.due = &historyv1.Change{}

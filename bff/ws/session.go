@@ -28,10 +28,10 @@ type session struct {
 	clock   *time.Timer  // calls tick
 	slow    *time.Timer  // for answers, once there was one
 
-	mu    sync.Mutex
-	busy  bool      // at a message
-	bye   *farewell // to be said as soon as it is not
-	ended bool
+	mu      sync.Mutex
+	busy    bool        // at a message
+	closing *closeError // to be said as soon as it is not
+	ended   bool
 
 	due     *historyv1.Change // what the player has not been told, nil for nothing
 	telling bool              // push runs
@@ -83,31 +83,31 @@ func (s *session) begin() {
 // done says that a message is dealt with. What ends the connection, the message or
 // somebody meanwhile, is said and returned.
 func (s *session) done(err error) error {
-	bye, _ := errors.AsType[*farewell](err)
+	closing, _ := errors.AsType[*closeError](err)
 	s.mu.Lock()
 	s.busy = false
-	if s.bye == nil {
-		s.bye = bye
+	if s.closing == nil {
+		s.closing = closing
 	}
-	bye = s.bye
+	closing = s.closing
 	s.mu.Unlock()
-	if bye == nil {
+	if closing == nil {
 		return err
 	}
-	_ = s.conn.Close(bye.code, bye.reason) // an error is the player's, who is gone
-	return bye
+	_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
+	return closing
 }
 
 // leave ends the connection, after the message that it is at.
-func (s *session) leave(bye *farewell) {
+func (s *session) leave(closing *closeError) {
 	s.mu.Lock()
-	idle := s.bye == nil && !s.busy
-	if s.bye == nil {
-		s.bye = bye
+	idle := s.closing == nil && !s.busy
+	if s.closing == nil {
+		s.closing = closing
 	}
 	s.mu.Unlock()
 	if idle {
-		_ = s.conn.Close(bye.code, bye.reason) // an error is the player's, who is gone
+		_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *session) leave(bye *farewell) {
 func (s *session) end(err error, panicked any) {
 	if panicked != nil {
 		s.handler.cfg.Logger.Error("session panicked", "panic", panicked, "stack", string(debug.Stack()))
-		err = s.done(&farewell{websocket.StatusInternalError, "internal error"})
+		err = s.done(&closeError{websocket.StatusInternalError, "internal error"})
 	}
 	_ = s.conn.CloseNow()
 	if s.id != 0 {
@@ -124,8 +124,8 @@ func (s *session) end(err error, panicked any) {
 	s.mu.Lock()
 	s.ended = true
 	s.clock.Stop()
-	if s.bye != nil {
-		err = s.bye
+	if s.closing != nil {
+		err = s.closing
 	}
 	s.mu.Unlock()
 	s.handler.metrics.ended(err)

@@ -24,7 +24,7 @@ const safetyViewers = 10_000
 
 // BenchmarkPriceOfSafety sends viewings through a service over Redis, in turns as the
 // product stores them, and without comparing and marking. The service and who sends are
-// this process. What is announced is read and settled, as a job does it, so that the whole
+// this process. Announced keys are read and settled, as a job does it, so that the whole
 // life of a mark is paid for.
 func BenchmarkPriceOfSafety(b *testing.B) {
 	e := pipeline.FromEnv(b, false)

@@ -53,7 +53,7 @@ func median(all []figures, of func(figures) float64) float64 {
 	return of(all[len(all)/2])
 }
 
-// measure does n things in the time that do returns. What was left of the preparation
+// measure does n things in the time that do returns. The garbage of the preparation
 // is collected before.
 func (m *meter) measure(b *testing.B, n int, do func() time.Duration) figures {
 	runtime.GC()

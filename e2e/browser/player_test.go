@@ -111,8 +111,8 @@ func (w *world) reaches(id, state string, position time.Duration) {
 	})
 }
 
-// TestRestart takes the edge away from under a player. What it could not report waits, and
-// arrives when the edge is back on the same port.
+// TestRestart takes the edge away from under a player. Reports that it could not send wait, and
+// arrive when the edge is back on the same port.
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	v := w.open(w.signedIn(clip))

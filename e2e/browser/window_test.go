@@ -38,7 +38,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// window is a tab. What its page asks for elsewhere, and what it complains about, fails
+// window is a tab. A request of its page to another site, and an error on its console, fail
 // the test.
 type window struct {
 	*testing.T

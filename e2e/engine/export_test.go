@@ -2,7 +2,7 @@ package engine
 
 import "context"
 
-// What the tests of the package need beside its API.
+// The tests of the package need these beside its API.
 var (
 	Belongs         = belongs
 	Place           = place

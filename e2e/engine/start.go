@@ -166,8 +166,8 @@ func place(ctx context.Context, want []int) ([]int, error) {
 }
 
 // released waits a moment for the ports of a process that was killed: the kernel
-// closes them after the process has ceased to be seen. What is held for longer is
-// somebody else's.
+// closes them after the process has ceased to be seen. A port that is held for longer is
+// another program's.
 func released(ctx context.Context, ports []int) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

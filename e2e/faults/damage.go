@@ -143,7 +143,7 @@ func (t *trial) buryCell(ctx context.Context, o history.Object, uid string) erro
 	if err == nil && len(row.Damaged) > 0 {
 		err = fmt.Errorf("a report leaves the damage: %v", row.Damaged)
 	}
-	letters, exhumed := t.stack.exhume(ctx)
+	letters, exhumed := t.stack.deadLetters(ctx)
 	if err := errors.Join(err, exhumed); err != nil {
 		return err
 	}

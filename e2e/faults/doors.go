@@ -87,7 +87,7 @@ func (b *book) send(ctx context.Context, d door, events []*event) (again []*even
 	return again, nil
 }
 
-// remove deletes objects of one user at a time. What was not acknowledged may have
+// remove deletes objects of one user at a time. Without an acknowledgement they may have
 // been deleted.
 func (b *book) remove(ctx context.Context, d rpcDoor, keys []history.Key, at int64) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)

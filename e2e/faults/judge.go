@@ -239,8 +239,8 @@ func (e *event) String() string {
 }
 
 // judgeRead compares what a reader was shown of a key with what had been acknowledged when
-// the read began: since is how many acknowledgements there were. What happened later, or
-// was not acknowledged, may be in it or not. Of an incomplete item a part may be missing.
+// the read began: since is how many acknowledgements there were. Events that happened later, or
+// were not acknowledged, may be in it or not. Of an incomplete item a part may be missing.
 func (b *book) judgeRead(k history.Key, it *historyv1.Item, since int) *fault {
 	b.mu.Lock()
 	defer b.mu.Unlock()

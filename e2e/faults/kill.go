@@ -15,7 +15,7 @@ import (
 )
 
 // kill ends processes of the product and of the engines by SIGKILL at random
-// moments of a random load, restarts them, and compares in the end. What is killed
+// moments of a random load, restarts them, and compares in the end. A killed process
 // comes back while the next one is being killed.
 //
 // Redis is one server, or a cluster whose slots move meanwhile.

@@ -23,7 +23,7 @@ const (
 	length     = 600000 // of an object, milliseconds
 	sessions   = 5
 	loadPeriod = 25 * time.Millisecond // between two batches of a worker
-	// lag is how long ago the newest event is, in milliseconds. What is later than a
+	// lag is how long ago the newest event is, in milliseconds. An event later than a
 	// service's clock, which follows the cache's, would get another time.
 	lag = 800
 )

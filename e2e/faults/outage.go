@@ -260,8 +260,8 @@ func (t *trial) compare(ctx context.Context, plans []*replay.Plan) error {
 }
 
 // away takes HBase away and then Kafka, and kills every service and job meanwhile:
-// they must come back without it and acknowledge heartbeats. Who needs the archive is
-// told that it is unavailable.
+// they must come back without it and acknowledge heartbeats. Reads that need the
+// archive are answered with unavailable.
 func away(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err

@@ -255,7 +255,7 @@ func (s *stack) publishPoison(ctx context.Context, t *trial) error {
 
 // letters checks that everything that was refused is buried, whole and with a reason.
 func (t *trial) letters(ctx context.Context) error {
-	letters, err := t.stack.exhume(ctx)
+	letters, err := t.stack.deadLetters(ctx)
 	if err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func (t *trial) letters(ctx context.Context) error {
 	return nil
 }
 
-// redrive drives the letters again with the command. What still cannot be decoded must
+// redrive drives the letters again with the command. Letters that still cannot be decoded must
 // not hold up the others.
 func (t *trial) redrive(ctx context.Context) error {
 	if err := t.stack.awaitReady(ctx); err != nil {
@@ -297,8 +297,8 @@ func (t *trial) redrive(ctx context.Context) error {
 	return nil
 }
 
-// exhume reads all dead letters and leaves them there.
-func (s *stack) exhume(ctx context.Context) (letters []history.Dead, err error) {
+// deadLetters reads all dead letters and leaves them there.
+func (s *stack) deadLetters(ctx context.Context) (letters []history.Dead, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	r := kafka.NewReader(kafka.ReaderConfig{Brokers: []string{s.es["kafka"].Addr()}, Topic: s.dead(), MaxWait: 100 * time.Millisecond})

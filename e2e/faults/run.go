@@ -10,7 +10,7 @@
 // resume point. Pages must show all of it, without a gap or a repeat. The oracle computes
 // that without the product's merge.
 //
-// Readers read while things break, too. What was acknowledged before a read began must be
+// Readers read while things break, too. Everything acknowledged before a read began must be
 // in it, unless it is marked as incomplete, or the case takes away the cache itself.
 package faults
 
@@ -202,7 +202,7 @@ func scenarios(o Options) []scenario {
 		{name: "kill", load: mixed, fault: killed + "; Redis is a cluster, its slots move", more: patience, run: kill(o.Rounds, true)},
 		{name: "kill-one", load: mixed, fault: killed + "; Redis is one server", more: patience, run: kill(o.Rounds, false)},
 		{name: "1", load: gentle, fault: "kill -9 of all services, their users never come back", run: forgetful},
-		{name: "2", load: mixed, fault: "SIGTERM, and twice, while Kafka hangs", run: farewell},
+		{name: "2", load: mixed, fault: "SIGTERM, and twice, while Kafka hangs", run: terminated},
 		{name: "3", load: "put, delete, put in one millisecond", fault: "every order, two services", run: oneMoment},
 		{name: "4", load: mixed, fault: "puts land after deletes, after a compaction, by a second delivery", run: latePuts},
 		{name: "5", load: "clear, then a week of old reports", fault: "late upload", run: latePhone},

@@ -42,9 +42,9 @@ func forgetful(ctx context.Context, t *trial) error {
 	return t.settle(ctx)
 }
 
-// farewell stops services by SIGTERM under load while no broker answers: one may
+// terminated stops services by SIGTERM under load while no broker answers: one may
 // drain, the other hears the signal twice.
-func farewell(ctx context.Context, t *trial) error {
+func terminated(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
 	}

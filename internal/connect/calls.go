@@ -38,76 +38,74 @@ func (c *cache) Node(b history.Bucket) string {
 // Load implements [history.Loader].
 func (c *cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
 	entries := c.Cache.Load(ctx, keys)
-	var err error
-	for i := range entries {
-		if err = entries[i].Err; err != nil {
-			break
-		}
-	}
-	c.redis.saw(err)
+	c.redis.observe(firstError(entries, func(a *history.Entry) error { return a.Err }))
 	return entries
 }
 
 // Apply implements [history.Applier].
 func (c *cache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	out := c.Cache.Apply(ctx, writes)
-	var err error
-	for i := range out {
-		if err = out[i].Err; err != nil {
-			break
-		}
-	}
-	c.redis.saw(err)
+	c.redis.observe(firstError(out, func(a *history.Outcome) error { return a.Err }))
 	return out
 }
 
 // Clear implements [history.Applier].
 func (c *cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
 	until, err := c.Cache.Clear(ctx, uid, what)
-	c.redis.saw(err)
+	c.redis.observe(err)
 	return until, err
 }
 
 // Pause implements [history.Applier].
 func (c *cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	err := c.Cache.Pause(ctx, uid, from, to)
-	c.redis.saw(err)
+	c.redis.observe(err)
 	return err
 }
 
 // Warm implements [history.Applier].
 func (c *cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
 	err := c.Cache.Warm(ctx, uid, w)
-	c.redis.saw(err)
+	c.redis.observe(err)
 	return err
 }
 
 // List implements [history.Lister].
 func (c *cache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	page, err := c.Cache.List(ctx, uid, q)
-	c.redis.saw(err)
+	c.redis.observe(err)
 	return page, err
 }
 
 // Overdue implements [history.Ledger].
 func (c *cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	keys, err := c.Cache.Overdue(ctx, buckets, age, limit)
-	c.redis.saw(err)
+	c.redis.observe(err)
 	return keys, err
 }
 
 // Backlog implements [history.Ledger].
 func (c *cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
 	found, err := c.Cache.Backlog(ctx, buckets)
-	c.redis.saw(err)
+	c.redis.observe(err)
 	return found, err
 }
 
 // Settle implements [history.Ledger].
 func (c *cache) Settle(ctx context.Context, contents []history.Content) error {
 	err := c.Cache.Settle(ctx, contents)
-	c.redis.saw(err)
+	c.redis.observe(err)
 	return err
+}
+
+// firstError returns the first error among the answers of one call.
+func firstError[T any](answers []T, of func(*T) error) error {
+	for i := range answers {
+		if err := of(&answers[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type archive struct {
@@ -118,35 +116,28 @@ type archive struct {
 // Put implements [history.Archive].
 func (a *archive) Put(ctx context.Context, cells []history.Cell) []error {
 	errs := a.archive.Put(ctx, cells)
-	var first error
-	for _, err := range errs {
-		if err != nil {
-			first = err
-			break
-		}
-	}
-	a.hbase.saw(first)
+	a.hbase.observe(firstError(errs, func(err *error) error { return *err }))
 	return errs
 }
 
 // Get implements [history.Archive].
 func (a *archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	entries, err := a.archive.Get(ctx, keys)
-	a.hbase.saw(err)
+	a.hbase.observe(err)
 	return entries, err
 }
 
 // Row implements [history.Archive].
 func (a *archive) Row(ctx context.Context, uid string) (history.Row, error) {
 	row, err := a.archive.Row(ctx, uid)
-	a.hbase.saw(err)
+	a.hbase.observe(err)
 	return row, err
 }
 
 // PutUser implements [history.Archive].
 func (a *archive) PutUser(ctx context.Context, uid string, u history.User) error {
 	err := a.archive.PutUser(ctx, uid, u)
-	a.hbase.saw(err)
+	a.hbase.observe(err)
 	return err
 }
 
@@ -158,7 +149,7 @@ type publisher struct {
 // Publish implements [history.Publisher].
 func (p *publisher) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
 	unsent, err := p.publisher.Publish(ctx, keys)
-	p.kafka.saw(err)
+	p.kafka.observe(err)
 	return unsent, err
 }
 
@@ -173,13 +164,7 @@ type days struct {
 // See implements [history.Days].
 func (d *days) See(ctx context.Context, sightings []history.Sighting) []history.Seen {
 	seen := d.Days.See(ctx, sightings)
-	var err error
-	for i := range seen {
-		if err = seen[i].Err; err != nil {
-			break
-		}
-	}
-	d.redis.saw(err)
+	d.redis.observe(firstError(seen, func(a *history.Seen) error { return a.Err }))
 	return seen
 }
 
@@ -196,6 +181,6 @@ type announcer struct {
 // Announce implements [history.Announcer].
 func (a *announcer) Announce(ctx context.Context, firsts []history.First) error {
 	err := a.announcer.Announce(ctx, firsts)
-	a.kafka.saw(err)
+	a.kafka.observe(err)
 	return err
 }

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// firstTry is how long a process that starts waits for all engines together. What
-	// has not answered by then is waited for while the process serves what it can.
+	// firstTry is how long a process that starts waits for all engines together. An
+	// engine that has not answered by then is waited for while the process serves what it can.
 	firstTry = 5 * time.Second
 	// onlyTry is how long a command waits that can do nothing without its engines.
 	onlyTry = 10 * time.Second
@@ -119,7 +119,7 @@ func (e *Engines) Checks(names ...string) map[string]func(context.Context) error
 // while some of its servers do not.
 func (e *Engines) Part(name string) func(context.Context) error {
 	one := e.named(name)
-	return func(context.Context) error { return one.partly() }
+	return func(context.Context) error { return one.partial() }
 }
 
 func (e *engine) await(ctx context.Context, log *slog.Logger) error {
@@ -182,8 +182,8 @@ func (e *engine) health() error {
 	return err
 }
 
-// partly returns why some servers of an engine count as away.
-func (e *engine) partly() error {
+// partial returns why some servers of an engine count as away.
+func (e *engine) partial() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.part {
@@ -271,8 +271,8 @@ func (e *Engines) named(name string) *engine {
 	panic("connect: no engine " + name)
 }
 
-// saw notes the outcome of a call. One that its caller gave up says nothing.
-func (e *engine) saw(err error) {
+// observe notes the outcome of a call. One that its caller gave up says nothing.
+func (e *engine) observe(err error) {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return
@@ -297,9 +297,9 @@ func (e *engine) watch(ctx context.Context, all *Engines) {
 		}
 		if idle++; e.calls.Load() > 0 || idle >= idleLooks && e.ask(ctx) {
 			idle = 0
-			was, wasPart := e.state(), e.partly()
-			is := e.judge(ctx)
-			if (was == nil) != (is == nil) || (wasPart == nil) != (e.partly() == nil) {
+			was, wasPart := e.state(), e.partial()
+			is := e.assess(ctx)
+			if (was == nil) != (is == nil) || (wasPart == nil) != (e.partial() == nil) {
 				all.tell(e, time.Since(since), is)
 				since = time.Now()
 			}
@@ -310,7 +310,7 @@ func (e *engine) watch(ctx context.Context, all *Engines) {
 // tell is the one line for a change.
 func (e *Engines) tell(one *engine, lasted time.Duration, err error) {
 	switch {
-	case one.partly() != nil:
+	case one.partial() != nil:
 		e.Log.Warn("part of an engine is away", "engine", one.name, "effect", "the users of that part are refused", "err", err)
 		return
 	case err != nil:
@@ -320,16 +320,16 @@ func (e *Engines) tell(one *engine, lasted time.Duration, err error) {
 	e.Log.Info("engine is back", "engine", one.name, "away", lasted.Round(time.Second))
 }
 
-// ask probes, and reports whether there is something to judge now.
+// ask probes, and reports whether there is something to assess now.
 func (e *engine) ask(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	e.saw(e.probe(ctx))
+	e.observe(e.probe(ctx))
 	return e.calls.Load() > 0
 }
 
-// judge makes of the calls since the last look what the engine is now.
-func (e *engine) judge(ctx context.Context) error {
+// assess makes of the calls since the last look what the engine is now.
+func (e *engine) assess(ctx context.Context) error {
 	calls, failed := e.calls.Swap(0), e.failed.Swap(0)
 	var err error
 	if failed*tolerated >= calls && failed > 0 {

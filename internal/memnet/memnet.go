@@ -1,5 +1,5 @@
-// Package memnet is a network in memory, for tests in virtual time: whoever waits on it
-// is blocked for good in the eyes of testing/synctest, as nobody is on a socket.
+// Package memnet is a network in memory, for tests in virtual time: testing/synctest takes
+// a goroutine that waits on it for durably blocked, which it does not on a socket.
 package memnet
 
 import (

@@ -78,7 +78,7 @@ func routes(cfg AdminConfig) *http.ServeMux {
 
 func alive(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }
 
-// ServeHTTP answers one request, for who has a server of its own.
+// ServeHTTP answers one request, for callers with a server of their own.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
 // Run serves until ctx is done and open requests are answered or cut off. Add it to a group last: it tells of the

@@ -356,7 +356,7 @@ func TestReadyLogsNothingForAProberThatHungUp(t *testing.T) {
 	}
 }
 
-// What the process goes on without is told, and takes nothing from readiness.
+// A degraded dependency is named, and does not make the process unready.
 func TestDegraded(t *testing.T) {
 	a := obs.NewAdmin(obs.AdminConfig{Checks: checks{"redis": fine}, Degraded: checks{"kafka": refused, "hbase": fine}})
 	w := get(t, a, "/readyz")

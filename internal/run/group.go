@@ -1,7 +1,7 @@
 // Package run starts the parts of a process and stops them in order.
 //
 // A part is a function Run(ctx) error that blocks until ctx is done and its own work is drained. Start and Stop pairs
-// would need a state each, and somebody to call Stop on every path; a function that returns has stopped.
+// would need a state each, and a caller of Stop on every path; a function that returns has stopped.
 package run
 
 import (
@@ -16,7 +16,7 @@ import (
 const defaultDrain = 20 * time.Second
 
 // Group runs parts side by side and stops them one after the other, in the order they were added. Add them in
-// data-flow order: who takes work in first, who holds the connections last. The zero value is ready.
+// data-flow order: the part that takes work in first, the one that holds the connections last. The zero value is ready.
 // A Group's Run is itself a part.
 type Group struct {
 	// Drain bounds the whole stop, all parts together; zero means 20 s.

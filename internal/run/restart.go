@@ -59,8 +59,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// OnChange makes a part that asks for something's name every so often (zero means 1 s) and calls do when the answer is
-// another than the last one. What fails, the question or do, is tried again at the next tick.
+// OnChange makes a part that asks for a name at an interval (zero means 1 s) and calls do when the answer is
+// another than the last one. After an error of ask or do, both are tried again at the next tick.
 func OnChange(every time.Duration, ask func(context.Context) (string, error), do func(context.Context) error) func(context.Context) error {
 	if every <= 0 {
 		every = time.Second

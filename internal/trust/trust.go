@@ -1,4 +1,5 @@
-// Package trust holds the flags of TLS: whom a client trusts and whom a door lets in.
+// Package trust holds the flags of TLS: which servers a client trusts, and which clients a
+// server lets in.
 package trust
 
 import (

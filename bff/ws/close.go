@@ -13,18 +13,18 @@ import (
 	"github.com/playhead/playhead/bff/scan"
 )
 
-// farewell is how the edge ends a connection.
-type farewell struct {
+// closeError is how the edge ends a connection.
+type closeError struct {
 	code   websocket.StatusCode
 	reason string
 }
 
 // Error returns the reason.
-func (f *farewell) Error() string { return fmt.Sprintf("closed with %d: %s", f.code, f.reason) }
+func (f *closeError) Error() string { return fmt.Sprintf("closed with %d: %s", f.code, f.reason) }
 
 // goingAway asks a player to come back within the spread, so that not all do at once.
-func goingAway(spread time.Duration) *farewell {
-	return &farewell{websocket.StatusGoingAway, hint("the edge is stopping", rand.N(spread))}
+func goingAway(spread time.Duration) *closeError {
+	return &closeError{websocket.StatusGoingAway, hint("the edge is stopping", rand.N(spread))}
 }
 
 // hint adds to a reason when to come back. It is at the end, behind a space, so that
@@ -35,9 +35,9 @@ func hint(reason string, after time.Duration) string {
 
 // malformed is the end of a connection whose player does not speak the format, nil
 // for any other error.
-func malformed(err error) *farewell {
+func malformed(err error) *closeError {
 	if errors.Is(err, scan.ErrSyntax) || errors.Is(err, errMalformed) {
-		return &farewell{websocket.StatusInvalidFramePayloadData, short(err.Error())}
+		return &closeError{websocket.StatusInvalidFramePayloadData, short(err.Error())}
 	}
 	return nil
 }

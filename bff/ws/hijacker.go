@@ -13,15 +13,15 @@ import (
 // and larger ones pass it by.
 const bufferSize = 1 << 10
 
-// grip keeps hold of a connection that is taken over from the server, to be able to
+// hijacker keeps hold of a connection that is taken over from the server, to be able to
 // cut it while it is being closed politely.
-type grip struct {
+type hijacker struct {
 	http.ResponseWriter
 	conn net.Conn
 }
 
 // Hijack takes the connection over, with what was read of it too early.
-func (g *grip) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (g *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(g.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
