@@ -161,6 +161,9 @@ func limited(most int64, answer func(*historyv1.StreamRequest) *historyv1.Stream
 		conn.SetReadLimit(most)
 		for {
 			_, text, err := conn.Read(context.Background())
+			if errors.Is(err, websocket.ErrMessageTooBig) { // its status arrives once the rest is read, as at the edge
+				_ = conn.Close(websocket.StatusMessageTooBig, "")
+			}
 			if err != nil {
 				return
 			}
