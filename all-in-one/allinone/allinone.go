@@ -4,6 +4,7 @@
 package allinone
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,22 +60,14 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.HTTP = orDefault(c.HTTP, "127.0.0.1:8080")
-	c.RPC = orDefault(c.RPC, "127.0.0.1:7070")
-	c.Admin = orDefault(c.Admin, "127.0.0.1:7071")
-	c.Hold = orDefault(c.Hold, 120*time.Second)
-	c.Drain = orDefault(c.Drain, 20*time.Second)
-	c.Logger = orDefault(c.Logger, slog.New(slog.DiscardHandler))
-	c.Registry = orDefault(c.Registry, prometheus.NewRegistry())
+	c.HTTP = cmp.Or(c.HTTP, "127.0.0.1:8080")
+	c.RPC = cmp.Or(c.RPC, "127.0.0.1:7070")
+	c.Admin = cmp.Or(c.Admin, "127.0.0.1:7071")
+	c.Hold = cmp.Or(c.Hold, 120*time.Second)
+	c.Drain = cmp.Or(c.Drain, 20*time.Second)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Registry = cmp.Or(c.Registry, prometheus.NewRegistry())
 	return c
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }
 
 // Process is an opened all-in-one. [Process.Run] serves.

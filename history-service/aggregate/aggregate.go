@@ -9,6 +9,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -70,15 +71,15 @@ func New(cfg Config) (*Aggregator, error) {
 	if cfg.Confirm == nil {
 		cfg.Confirm = func(context.Context) error { return nil }
 	} else {
-		cfg.Retain = orDefault(cfg.Retain, 10*time.Second)
+		cfg.Retain = cmp.Or(cfg.Retain, 10*time.Second)
 	}
-	cfg.Hold = orDefault(cfg.Hold, 120*time.Second)
-	cfg.Tick = orDefault(cfg.Tick, time.Second)
-	cfg.Deadline = orDefault(cfg.Deadline, 10*time.Second)
-	cfg.Drain = orDefault(cfg.Drain, 15*time.Second)
-	cfg.Size = orDefault(cfg.Size, 8192)
-	cfg.Max = orDefault(cfg.Max, 1_000_000)
-	cfg.Logger = orDefault(cfg.Logger, slog.New(slog.DiscardHandler))
+	cfg.Hold = cmp.Or(cfg.Hold, 120*time.Second)
+	cfg.Tick = cmp.Or(cfg.Tick, time.Second)
+	cfg.Deadline = cmp.Or(cfg.Deadline, 10*time.Second)
+	cfg.Drain = cmp.Or(cfg.Drain, 15*time.Second)
+	cfg.Size = cmp.Or(cfg.Size, 8192)
+	cfg.Max = cmp.Or(cfg.Max, 1_000_000)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if min(cfg.Hold, cfg.Tick, cfg.Deadline, cfg.Drain, cfg.Retain) < 0 || min(cfg.Size, cfg.Max) < 0 {
 		return nil, errors.New("aggregate: times, size, max and retain must not be negative")
 	}
@@ -90,14 +91,6 @@ func New(cfg Config) (*Aggregator, error) {
 		a.shard[i].users = make(map[history.Key]struct{})
 	}
 	return a, nil
-}
-
-func orDefault[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
 }
 
 type metrics struct {

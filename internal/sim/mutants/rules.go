@@ -29,7 +29,7 @@ const (
 	page      = "history-service/read/page.go"
 	points    = "history-service/read/points.go"
 	warm      = "history-service/read/warm.go"
-	flush     = "history-service/aggregate/flush.go"
+	flush     = "history-service/aggregate/hold.go"
 	complete  = "history-service/view/view.go"
 	jobGo     = "history-job/job/job.go"
 	jobPut    = "history-job/job/put.go"
