@@ -92,5 +92,7 @@ func (c Config) client() goredis.UniversalClient {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		MaxRetries:               1, DialerRetries: 1,
 		DialTimeout: c.Timeout, ReadTimeout: c.Timeout, WriteTimeout: c.Timeout, ContextTimeoutEnabled: true,
+		// One pool for all calls, so that the spare connections are for all.
+		PoolSize: poolSize(), PipelinePoolSize: -1, ConnMaxIdleTime: -1,
 	})
 }

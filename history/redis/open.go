@@ -143,6 +143,7 @@ func (c *Cache) greet(ctx context.Context, node *goredis.Client) (g greeting) {
 	}
 	c.warnOfCoverage(ctx, node)
 	g.err = unavailable("load scripts", c.teachNode(ctx, node))
+	reserve(ctx, node)
 	return g
 }
 

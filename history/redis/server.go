@@ -74,6 +74,9 @@ func (c *Cache) Fit(ctx context.Context) error {
 	var faults []string
 	err := c.each(ctx, func(ctx context.Context, node *goredis.Client) error {
 		found, err := faultsOf(ctx, node)
+		if err == nil {
+			reserve(ctx, node)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		faults = append(faults, found...)
