@@ -357,7 +357,7 @@ func TestBatchesAreStoredSideBySide(t *testing.T) {
 		p.send(2, true, mine...)
 		p.send(3, true, others...)
 		time.Sleep(time.Second) // of the bubble
-		if all := p.take(); len(all) != 2 || all[0].Sequence != 3 || all[0].after != 5*time.Millisecond {
+		if all := p.take(); len(all) != 2 || all[0].Sequence != 3 || all[0].after != 20*time.Millisecond {
 			t.Errorf("side by side: %v", all)
 		}
 		mine, others = at(uids, 3)[:1], at(uids, 3)[1:]

@@ -21,8 +21,9 @@ const (
 	maxWaiting = 64
 	// headStart is how long a batch waits for the one before it. While the cache is quick
 	// the batches of a stream are stored one after the other, by one goroutine, which costs
-	// the least.
-	headStart = 5 * time.Millisecond
+	// the least. On a busy machine each takes some milliseconds; side by side they would
+	// take no less, and smaller ones would follow.
+	headStart = 20 * time.Millisecond
 	// partsWithin is how long the parts of a batch wait for each other, so that they share
 	// an answer.
 	partsWithin = 20 * time.Millisecond
