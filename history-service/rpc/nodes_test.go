@@ -305,6 +305,51 @@ func TestASilentNodeStopsItsOwnUsersOnly(t *testing.T) {
 	})
 }
 
+// A node that takes longer than one may be silent, and answers, is waited for. Once it is quick
+// again, and has been for a while, it is as soon taken for silent as any.
+func TestASlowNodeIsWaitedFor(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
+		sequence := uint64(2)
+		send := func(lasts time.Duration) {
+			for range lasts / (250 * time.Millisecond) {
+				hbs := at(uids, 2)
+				for _, h := range hbs { // nobody waits for the answer before
+					h.ObjectId = fmt.Sprint("film", sequence)
+				}
+				p.send(sequence, true, hbs...)
+				sequence++
+				time.Sleep(250 * time.Millisecond) // of the bubble
+			}
+		}
+		c.slow(3, 700*time.Millisecond)
+		send(5 * time.Second)
+		time.Sleep(2 * time.Second) // of the bubble
+		p.take()
+		send(10 * time.Second)
+		time.Sleep(2 * time.Second) // of the bubble
+		refusals := 0
+		for _, a := range p.take() {
+			for _, s := range a.Result.Statuses {
+				if s == refused {
+					refusals++
+				}
+			}
+		}
+		if refusals > 0 {
+			t.Errorf("%d of 40 were refused by a node that answers after 700 ms", refusals)
+		}
+		c.slow(3, 0)
+		send(20 * time.Second)
+		p.take()
+		defer c.silence(3)()
+		p.send(sequence, true, at(uids, 3)...)
+		time.Sleep(500 * time.Millisecond) // of the bubble
+		if got, _ := ways(t, p.take()); got != [4]historyv1.Status{stored, stored, stored, refused} {
+			t.Errorf("half a second after the silence began: %v", got)
+		}
+	})
+}
+
 // The first ones to find a node silent are refused within half a second, also where
 // nobody calls the other nodes.
 func TestTheFirstToFindANodeSilent(t *testing.T) {

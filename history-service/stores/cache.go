@@ -23,6 +23,9 @@ const (
 	// silence is how long a node of the cache may leave all calls unanswered while another
 	// one answers. Then it counts as silent: calls to it fail at once.
 	silence = 300 * time.Millisecond
+	// mostSilence is how long a node may that has answered a probe at once: it is slow, and
+	// twice as much each time until that is enough. It may until it was quick for slowFor.
+	mostSilence, slowFor = 4 * silence, 10 * time.Second
 	// probeEvery and probeWithin are how often a silent node is asked, and for how long.
 	probeEvery, probeWithin = 250 * time.Millisecond, time.Second
 	// probeIdle is how long that goes on when nobody calls the node any more.
@@ -68,6 +71,8 @@ type node struct {
 	began    time.Time     // when calls became 1
 	answered time.Time     // when it last did
 	took     time.Duration // how long that took
+	patience time.Duration // how long it may leave all calls unanswered
+	slow     time.Time     // when an answer last took longer than silence
 	watch    *time.Timer   // has check look at the calls
 	watched  bool          // it runs
 	gone     chan struct{} // closed while it is silent
@@ -167,7 +172,7 @@ func (n *Nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, 
 	defer n.mu.Unlock()
 	nd := n.all[name]
 	if nd == nil {
-		nd = &node{name: name, gone: make(chan struct{})}
+		nd = &node{name: name, patience: silence, gone: make(chan struct{})}
 		nd.watch = time.AfterFunc(time.Hour, func() { n.check(nd) })
 		nd.watch.Stop()
 		n.all[name] = nd
@@ -202,6 +207,9 @@ func (n *Nodes) leave(nd *node, began time.Time, err error) {
 	switch {
 	case !errors.Is(err, history.ErrUnavailable):
 		nd.answered, nd.took = now, now.Sub(began)
+		if nd.took >= silence {
+			nd.slow = now
+		}
 	case now.Sub(began) >= silence && nd.answered.Before(began) && len(n.all) > 1:
 		n.open(nd)
 	}
@@ -220,8 +228,11 @@ func (n *Nodes) check(nd *node) {
 		heard = nd.answered
 	}
 	now := time.Now()
-	if quiet := now.Sub(heard); quiet < silence {
-		nd.watch.Reset(silence - quiet)
+	if now.Sub(nd.slow) > slowFor {
+		nd.patience = silence
+	}
+	if quiet := now.Sub(heard); quiet < nd.patience {
+		nd.watch.Reset(nd.patience - quiet)
 		return
 	}
 	for _, other := range n.all {
@@ -261,13 +272,12 @@ func (n *Nodes) open(nd *node) {
 
 // await asks a silent node until it answers, or nobody wants it any more.
 func (n *Nodes) await(nd *node, uid string) {
-	for {
+	for first := true; ; first = false {
 		err := n.probe(uid)
 		n.mu.Lock()
 		over := !errors.Is(err, history.ErrUnavailable) || time.Since(nd.wanted) > probeIdle
 		if over {
-			nd.silent, nd.gone = false, make(chan struct{})
-			nd.began, nd.answered = time.Now(), time.Now() // calls from before say nothing any more
+			nd.call(first)
 		}
 		n.mu.Unlock()
 		if over {
@@ -276,6 +286,19 @@ func (n *Nodes) await(nd *node, uid string) {
 		}
 		time.Sleep(probeEvery)
 	}
+}
+
+// call has the node called again. One that has answered the first probe was not silent, but
+// slow. The caller holds the lock of all nodes.
+func (nd *node) call(slow bool) {
+	now := time.Now()
+	nd.silent, nd.gone = false, make(chan struct{})
+	nd.began, nd.answered = now, now // calls from before say nothing any more
+	if !slow {
+		nd.patience = silence
+		return
+	}
+	nd.patience, nd.slow = min(2*nd.patience, mostSilence), now
 }
 
 // byNode returns the indexes of users by their node, in order. Where all are on one, as
