@@ -1,15 +1,20 @@
-// Package scan reads JSON from front to back without building values of its own,
-// several times faster than encoding/json, and stricter: it refuses invalid UTF-8,
-// lone surrogates and repeated names, all of which encoding/json mends in silence. A
-// lone surrogate spoils its own string only.
+// Package scan reads JSON from front to back without building values of its own. It is
+// jsontext with what players need besides: a lone surrogate spoils its own string only, values
+// of a wrong kind are skipped, and nesting is bounded. It refuses invalid UTF-8 and repeated
+// names, which encoding/json mends in silence.
 package scan
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
+	"strconv"
+	"sync"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // ErrSyntax means that a text is not JSON.
@@ -35,18 +40,26 @@ const maxDepth = 32
 // Input is a JSON text on its way through. The first error sticks: from then on
 // there are no more values, and [Input.End] returns it.
 type Input struct {
-	data    []byte
-	pos     int
-	depth   int
-	buf     []byte // the last string that had escapes
-	escaped bool   // the last string was one of them
-	lone    bool   // and had a surrogate without its other half
-	err     error
+	*decoder // nil after End
+
+	next Kind // the kind of the next value, None when it is not known
+	err  error
 }
+
+// decoder is used again for other inputs.
+type decoder struct {
+	dec  jsontext.Decoder
+	body bytes.Buffer
+	buf  []byte // the last string that had escapes
+}
+
+var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
 // New returns an input over data, which it reads and never changes.
 func New(data []byte) *Input {
-	in := &Input{data: data}
+	in := &Input{decoder: decoders.Get().(*decoder)}
+	in.body = *bytes.NewBuffer(data)
+	in.dec.Reset(&in.body, jsontext.AllowInvalidUTF8(true)) // of lone surrogates: Text refuses those
 	if !utf8.Valid(data) {
 		in.syntax("invalid UTF-8")
 	}
@@ -55,15 +68,18 @@ func New(data []byte) *Input {
 
 // Kind returns what the next value is.
 func (in *Input) Kind() Kind {
-	switch c := in.peek(); c {
-	case '{', '[', '"', 'n':
-		return Kind(c)
-	case 't', 'f':
-		return Bool
-	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		return Number
+	if in.err != nil {
+		return None
 	}
-	return None
+	if in.next == None {
+		switch k := in.dec.PeekKind(); k {
+		case '{', '[', '"', 'n', '0':
+			in.next = Kind(k)
+		case 't', 'f':
+			in.next = Bool
+		}
+	}
+	return in.next
 }
 
 // Skip steps over the next value, which must be JSON all the same.
@@ -77,15 +93,152 @@ func (in *Input) Skip() {
 		for range in.Array() {
 			in.Skip()
 		}
-	case Text:
-		in.text()
-	case Number:
-		in.number()
-	case Bool, Null:
-		in.literal()
-	default:
+	case None:
 		in.syntax("want a value")
+	default:
+		in.value()
 	}
+}
+
+// Object returns the names of the next value, which must be an object. The caller
+// reads or skips the value of each before asking for the next, and does not break
+// off. A name is valid until its value is read. One with half a pair of surrogates is
+// no UTF-8.
+func (in *Input) Object() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for in.enter('{'); in.Kind() == Text; {
+			name, _ := in.unquote(in.value())
+			if in.err != nil || !yield(name) {
+				return
+			}
+		}
+		in.leave()
+	}
+}
+
+// Array returns the indexes of the next value, which must be an array. The caller
+// reads or skips each element before asking for the next, and does not break off.
+func (in *Input) Array() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		i := 0
+		for in.enter('['); in.Kind() != None; i++ {
+			if !yield(i) {
+				return
+			}
+		}
+		in.leave()
+	}
+}
+
+// enter steps over an opening bracket.
+func (in *Input) enter(bracket Kind) {
+	if in.Kind() != bracket {
+		in.syntax("want " + string(bracket))
+		return
+	}
+	in.token()
+	if in.dec.StackDepth() > maxDepth {
+		in.syntax("nested too deep")
+	}
+}
+
+// leave steps over a closing bracket; the decoder knows which one it must be.
+func (in *Input) leave() {
+	if depth := in.dec.StackDepth(); in.err == nil {
+		in.token()
+		if in.err == nil && in.dec.StackDepth() >= depth {
+			in.syntax("want a value")
+		}
+	}
+}
+
+func (in *Input) token() {
+	if in.err == nil {
+		in.next = None
+		if _, err := in.dec.ReadToken(); err != nil {
+			in.refuse(err)
+		}
+	}
+}
+
+// value returns the text of the next value.
+func (in *Input) value() jsontext.Value {
+	if in.err != nil {
+		return nil
+	}
+	in.next = None
+	v, err := in.dec.ReadValue()
+	if err != nil {
+		in.refuse(err)
+	}
+	return v
+}
+
+// Text returns the next value, a string without its quotes and escapes, valid until
+// the next one is read. Any other value is skipped and not ok, and so is a string with
+// half a pair of surrogates.
+func (in *Input) Text() (text []byte, ok bool) {
+	if in.Kind() != Text {
+		in.Skip()
+		return nil, false
+	}
+	return in.unquote(in.value())
+}
+
+// lone stands for a string with half a pair of surrogates.
+var lone = []byte("\xff")
+
+func (in *Input) unquote(v jsontext.Value) (text []byte, ok bool) {
+	switch {
+	case in.err != nil:
+		return nil, false
+	case bytes.IndexByte(v, '\\') < 0:
+		return v[1 : len(v)-1], true
+	}
+	var err error
+	if in.buf, err = jsontext.AppendUnquote(in.buf[:0], v); err != nil {
+		return lone, false
+	}
+	return in.buf, true
+}
+
+// Int returns the next value, a number without fraction and exponent that fits.
+// Any other value is skipped and not ok.
+func (in *Input) Int() (n int64, ok bool) {
+	if in.Kind() != Number {
+		in.Skip()
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(in.value()), 10, 64)
+	return n, err == nil
+}
+
+// Float returns the next value, a number. Any other value is skipped and not ok.
+func (in *Input) Float() (f float64, ok bool) {
+	if in.Kind() != Number {
+		in.Skip()
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(in.value()), 64)
+	return f, err == nil
+}
+
+// Bool returns the next value, true or false. Any other value is skipped and not ok.
+func (in *Input) Bool() (b, ok bool) {
+	if in.Kind() != Bool {
+		in.Skip()
+		return false, false
+	}
+	return string(in.value()) == "true", in.err == nil
+}
+
+// Null steps over the next value if it is null, and reports whether it was.
+func (in *Input) Null() bool {
+	if in.Kind() != Null {
+		return false
+	}
+	in.value()
+	return in.err == nil
 }
 
 // Fail makes err the input's error, unless it has one.
@@ -95,126 +248,37 @@ func (in *Input) Fail(err error) {
 	}
 }
 
-// End returns the first error. There must be nothing left but space.
+// End returns the first error. There must be nothing left but space. No other method may be
+// called after it, and nothing that they returned be used.
 func (in *Input) End() error {
-	in.peek()
-	if in.pos < len(in.data) {
-		in.syntax("want nothing more")
+	if in.decoder == nil {
+		return in.err
 	}
+	if in.err == nil {
+		if _, err := in.dec.ReadToken(); err != io.EOF { //nolint:errorlint // the decoder's own word for the end
+			in.syntax("want nothing more")
+		}
+	}
+	decoders.Put(in.decoder)
+	in.decoder = nil
 	return in.err
 }
 
 func (in *Input) syntax(reason string) {
-	in.Fail(fmt.Errorf("%w at byte %d: %s", ErrSyntax, in.pos, reason))
+	in.Fail(fmt.Errorf("%w at byte %d: %s", ErrSyntax, in.dec.InputOffset(), reason))
 }
 
-// peek returns the first byte of the next token, 0 at the end and after an error.
-func (in *Input) peek() byte {
-	if in.err != nil {
-		return 0
+// refuse takes over an error of the decoder.
+func (in *Input) refuse(err error) {
+	e, ok := errors.AsType[*jsontext.SyntacticError](err)
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		in.syntax("repeated name")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		in.syntax("want more")
+	case ok:
+		in.Fail(fmt.Errorf("%w at byte %d: %w", ErrSyntax, e.ByteOffset, e.Err))
+	default:
+		in.syntax(err.Error())
 	}
-	for in.pos < len(in.data) {
-		switch c := in.data[in.pos]; c {
-		case ' ', '\t', '\n', '\r':
-			in.pos++
-		default:
-			return c
-		}
-	}
-	return 0
-}
-
-// maxNames bounds how many names of one object are looked at for repeats.
-const maxNames = 24
-
-// Object returns the names of the next value, which must be an object. The caller
-// reads or skips the value of each before asking for the next, and does not break
-// off. A name is valid until its value is read. One with half a pair of surrogates is
-// no UTF-8.
-func (in *Input) Object() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		var seen [maxNames][]byte
-		n := 0
-		for more := in.enter('{', '}'); more; more = in.more('}') {
-			name := in.name()
-			for _, s := range seen[:n] {
-				if string(s) == string(name) {
-					in.syntax("repeated name")
-				}
-			}
-			if n < maxNames {
-				seen[n] = name
-				n++
-			}
-			if in.err != nil || !yield(name) {
-				return
-			}
-		}
-	}
-}
-
-// Array returns the indexes of the next value, which must be an array. The caller
-// reads or skips each element before asking for the next, and does not break off.
-func (in *Input) Array() iter.Seq[int] {
-	return func(yield func(int) bool) {
-		i := 0
-		for more := in.enter('[', ']'); more; more = in.more(']') {
-			if !yield(i) {
-				return
-			}
-			i++
-		}
-	}
-}
-
-// enter steps over an opening bracket and reports whether an element follows.
-func (in *Input) enter(open, end byte) bool {
-	if in.peek() != open {
-		in.syntax("want " + string(open))
-		return false
-	}
-	in.pos++
-	if in.depth++; in.depth > maxDepth {
-		in.syntax("nested too deep")
-	}
-	if in.peek() == end {
-		return in.leave()
-	}
-	return in.err == nil
-}
-
-// more reports whether another element follows, and steps over what is between.
-func (in *Input) more(end byte) bool {
-	switch in.peek() {
-	case ',':
-		in.pos++
-		return true
-	case end:
-		return in.leave()
-	}
-	in.syntax("want , or " + string(end))
-	return false
-}
-
-func (in *Input) leave() bool {
-	in.pos++
-	in.depth--
-	return false
-}
-
-func (in *Input) name() []byte {
-	if in.peek() != '"' {
-		in.syntax("want a name")
-		return nil
-	}
-	name := in.text()
-	if in.escaped {
-		name = bytes.Clone(name) // the buffer is the next string's
-	}
-	if in.peek() != ':' {
-		in.syntax("want :")
-		return nil
-	}
-	in.pos++
-	return name
 }
