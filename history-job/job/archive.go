@@ -13,7 +13,8 @@ import (
 
 // archive brings keys into the archive and settles what it put. It returns only
 // when all are dealt with, or ctx is done. While the cache may be another one than the
-// one that was compared, it waits.
+// one that was compared, it waits, with a jitter, since the queue and the sweep often begin
+// to wait at one moment.
 func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 	for {
 		err := j.archiveOnce(ctx, keys)
@@ -21,7 +22,7 @@ func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 			return err
 		}
 		j.metrics.retries.WithLabelValues("life").Inc()
-		if err := sleep(ctx, j.cfg.WatchEvery/4); err != nil {
+		if err := sleep(ctx, j.cfg.WatchEvery/4+run.N(ctx, j.cfg.WatchEvery/8)); err != nil {
 			return err
 		}
 	}

@@ -85,7 +85,6 @@ func (j *Job) compare(ctx context.Context, name string, since time.Time) error {
 	if err := j.repair(ctx, name); err != nil {
 		return err
 	}
-	j.life.set(name, true)
 	return j.reread(ctx, since)
 }
 
@@ -162,7 +161,8 @@ func (j *Job) askLife(ctx context.Context) (name string, err error) {
 
 // repair compares with the archive what the cache holds of the keys that were
 // archived last, and gives back to it what it lacks. Nothing is archived meanwhile:
-// what was read before the restart has been put by then, and is among those keys.
+// what was read before the restart has been put by then, and is among those keys. Whoever
+// waits for its turn meanwhile finds the life compared.
 func (j *Job) repair(ctx context.Context, life string) error {
 	select {
 	case j.turn <- struct{}{}:
@@ -181,6 +181,7 @@ func (j *Job) repair(ctx context.Context, life string) error {
 	if len(all) > 0 {
 		j.cfg.Logger.Info("cache was restarted and is compared with the archive", "compared", len(all), "restored", restored)
 	}
+	j.life.set(life, true)
 	return nil
 }
 

@@ -45,6 +45,7 @@ type breaker struct {
 	log *slog.Logger
 
 	mu       sync.Mutex
+	uid      string                    // a user whom the last call was about, for a small one
 	calls    map[*archiveCall]struct{} // under way
 	since    time.Time                 // when the first one after the last answer was made
 	answered time.Time                 // when the last one was answered
@@ -55,10 +56,7 @@ type breaker struct {
 }
 
 // archiveCall is a call under way.
-type archiveCall struct {
-	uid    string
-	cancel context.CancelCauseFunc
-}
+type archiveCall struct{ cancel context.CancelCauseFunc }
 
 // NewArchive returns an archive whose damaged cells are served around, and which readers do
 // not wait for while it stands still.
@@ -108,8 +106,8 @@ func (b *breaker) Get(ctx context.Context, keys []history.Key) (entries []histor
 func (b *breaker) call(ctx context.Context, uid string, fn func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c := &archiveCall{uid: uid, cancel: cancel}
-	retry, err := b.enter(c)
+	c := &archiveCall{cancel}
+	retry, err := b.enter(c, uid)
 	if err != nil {
 		return err
 	}
@@ -126,7 +124,7 @@ func (b *breaker) call(ctx context.Context, uid string, fn func(context.Context)
 }
 
 // enter counts a call, if it may be made. It says whether that is only to find out more.
-func (b *breaker) enter(c *archiveCall) (retry bool, err error) {
+func (b *breaker) enter(c *archiveCall, uid string) (retry bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -139,6 +137,7 @@ func (b *breaker) enter(c *archiveCall) (retry bool, err error) {
 	if !b.answered.Before(b.since) {
 		b.since = now
 	}
+	b.uid = uid
 	if b.calls[c] = struct{}{}; len(b.calls) == 1 {
 		b.watch.Reset(max(standstill-now.Sub(b.since), 0))
 	}
@@ -174,11 +173,8 @@ func (b *breaker) check() {
 		b.watch.Reset(left)
 		return
 	}
-	for c := range b.calls {
-		b.asking = true
-		go b.ask(c.uid) // ends within askWithin
-		return
-	}
+	b.asking = true
+	go b.ask(b.uid) // ends within askWithin
 }
 
 // quiet is how long calls were made and none was answered. The caller holds b.mu.

@@ -34,12 +34,18 @@ type exchange struct {
 	// ready reports whether there is anything to answer yet; nil for always.
 	ready func() bool
 
+	call int       // the client's call that it is made for, 0 for none
 	left []int     // the parts without an answer
 	idle time.Time // until when nobody looks at it
+	over bool      // its caller has gone on, or may
 	done chan struct{}
 }
 
-// do waits until an exchange is over. It does not return in a process that died.
+// callKey is the key of a context's value: the number of the client's call.
+type callKey struct{}
+
+// do waits until an exchange is over. It does not return in a process that died. One whose
+// caller has no time left is not made.
 func (w *World) do(ctx context.Context, x *exchange) {
 	if x.proc.dead.Load() {
 		runtime.Goexit()
@@ -51,6 +57,11 @@ func (w *World) do(ctx context.Context, x *exchange) {
 	if len(x.left) > 1 { // callers that take keys from a map have them in any order
 		slices.SortStableFunc(x.left, func(i, j int) int { return compareKeys(x.keys[i], x.keys[j]) })
 	}
+	if ctx.Err() != nil {
+		x.failAll(errTimeout)
+		return
+	}
+	x.call, _ = ctx.Value(callKey{}).(int)
 	w.mu.Lock()
 	w.arrived = append(w.arrived, x)
 	w.mu.Unlock()
@@ -64,14 +75,21 @@ func (w *World) do(ctx context.Context, x *exchange) {
 	}
 }
 
-// abandon has a caller whose time is up go on without an answer.
+// abandon says that a caller's time is up, and waits for the simulator to let it go on
+// without an answer: of several callers one after the other, in an order that the scheduler
+// has no part in.
 func (w *World) abandon(x *exchange) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.abandoned = append(w.abandoned, &ghost{x: x, parts: x.left})
-	for _, i := range x.left {
-		x.fail(i, errTimeout)
+	if x.proc.dead.Load() {
+		return
 	}
+	w.mu.Lock()
+	w.abandoned = append(w.abandoned, x)
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+	<-x.done
 }
 
 func compareKeys(a, b history.Key) int {
@@ -80,7 +98,7 @@ func compareKeys(a, b history.Key) int {
 
 // compareExchanges is an order that does not depend on which goroutine was first.
 func compareExchanges(a, b *exchange) int {
-	if c := cmp.Or(cmp.Compare(a.proc.number, b.proc.number), strings.Compare(a.what, b.what), cmp.Compare(len(a.keys), len(b.keys))); c != 0 {
+	if c := cmp.Or(cmp.Compare(a.proc.number, b.proc.number), cmp.Compare(a.call, b.call), strings.Compare(a.what, b.what), cmp.Compare(len(a.keys), len(b.keys))); c != 0 {
 		return c
 	}
 	for n := range a.left {
@@ -146,8 +164,6 @@ func (w *World) land(g *ghost) {
 	if w.traced() {
 		w.tracef("late    %s %s %v lands", g.x.proc.name, g.x.what, g.keys())
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for _, i := range g.parts {
 		g.x.late(i)
 	}
@@ -169,8 +185,6 @@ func (w *World) haunt(x *exchange, parts []int) {
 
 // proceed lets an exchange go on, in the way that is drawn.
 func (w *World) proceed(x *exchange) {
-	w.mu.Lock() // its caller may be about to give up
-	defer w.mu.Unlock()
 	d, wrong := w.src.chance(streamFault, w.faults())
 	if !wrong {
 		w.trace(x, "ok")
@@ -242,7 +256,15 @@ func (x *exchange) mixed(d *dice) {
 
 func (w *World) finish(x *exchange) {
 	w.pending = slices.DeleteFunc(w.pending, func(p *exchange) bool { return p == x })
-	close(x.done)
+	x.end()
+}
+
+// end lets the caller of an exchange go on.
+func (x *exchange) end() {
+	if !x.over {
+		x.over = true
+		close(x.done)
+	}
 }
 
 func (w *World) trace(x *exchange, how string) {

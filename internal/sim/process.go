@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,25 +88,38 @@ type process struct {
 	down   time.Time // when it died
 }
 
-// source is a process's own random numbers.
-type lockedSource struct {
-	mu sync.Mutex
-	d  dice
+// ownSource is a process's own random numbers. Several goroutines may ask at one moment, in
+// any order: each has numbers of its own, by the functions that ask.
+type ownSource struct {
+	seed  uint64
+	mu    sync.Mutex
+	drawn map[uint64]uint64 // by functions, how many
 }
 
-func (s *lockedSource) Uint64() uint64 {
+func (s *ownSource) Uint64() uint64 {
+	var pcs [16]uintptr
+	frames, who := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])]), uint64(0)
+	for f, more := frames.Next(); ; f, more = frames.Next() {
+		for i := range len(f.Function) {
+			who = who*31 + uint64(f.Function[i])
+		}
+		if !more {
+			break
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.d.Uint64()
+	s.drawn[who]++
+	return scramble(scramble(s.seed+who) + s.drawn[who])
 }
 
-var _ rand.Source = (*lockedSource)(nil)
+var _ rand.Source = (*ownSource)(nil)
 
 func (w *World) newProcess(name string) *process {
 	w.born++
 	p := &process{w: w, number: w.born, name: name}
 	p.clock.origin = w.began
-	ctx := run.WithSource(context.Background(), &lockedSource{d: dice{mix(w.src.seed, streams, uint64(w.born))}})
+	ctx := run.WithSource(context.Background(), &ownSource{seed: mix(w.src.seed, streams, uint64(w.born)), drawn: make(map[uint64]uint64)})
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
 }
@@ -195,7 +209,7 @@ func (w *World) kill(p *process, why string) {
 		if _, lands := w.src.chance(streamFate, 5000); lands {
 			w.haunt(x, x.left)
 		}
-		close(x.done)
+		x.end()
 	}
 	w.pending = left
 }

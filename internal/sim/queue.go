@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -182,7 +181,6 @@ func (c *claim) Buckets() []history.Bucket {
 
 // Fetch implements [history.Claim].
 func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
-	var mu sync.Mutex // what was given up may still happen
 	var d history.Delivery
 	var err error
 	q, over := c.queue, false
@@ -190,20 +188,12 @@ func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
 		proc: c.proc, what: "fetch", keys: make([]history.Key, 1),
 		ready: func() bool { return c.number != q.generation || c.waiting() },
 		run: func(int) {
-			mu.Lock()
-			defer mu.Unlock()
 			if over = c.number != q.generation; !over {
 				d = c.take()
 			}
 		},
-		fail: func(_ int, e error) {
-			mu.Lock()
-			defer mu.Unlock()
-			err = e
-		},
+		fail: func(_ int, e error) { err = e },
 	})
-	mu.Lock()
-	defer mu.Unlock()
 	if over {
 		return d, errOver
 	}

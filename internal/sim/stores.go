@@ -44,14 +44,14 @@ func (d cacheDoor) Apply(ctx context.Context, writes []history.Write) []history.
 		run: func(i int) {
 			outcomes[i] = d.w.cache.apply(writes[i])
 			if d.w.traced() {
-				d.w.tracef("        . %s %s", write(writes[i]), outcome(outcomes[i]))
+				d.w.tracef("        . %s %s", d.w.write(writes[i]), d.w.outcome(outcomes[i]))
 			}
 		},
 		fail: func(i int, err error) { outcomes[i] = history.Outcome{Err: err} },
 		late: func(i int) {
 			o := d.w.cache.apply(writes[i])
 			if d.w.traced() {
-				d.w.tracef("        . %s %s", write(writes[i]), outcome(o))
+				d.w.tracef("        . %s %s", d.w.write(writes[i]), d.w.outcome(o))
 			}
 		},
 	}
@@ -180,7 +180,7 @@ func (d archiveDoor) Put(ctx context.Context, cells []history.Cell) []error {
 	put := func(i int) {
 		d.w.archive.put(cells[i])
 		if d.w.traced() {
-			d.w.tracef("        . put %s %s", keys[i], content(cells[i].Record))
+			d.w.tracef("        . put %s %s", keys[i], d.w.content(cells[i].Record))
 		}
 	}
 	bad := false

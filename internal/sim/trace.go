@@ -7,7 +7,7 @@ import (
 )
 
 // content is a record as traces show it.
-func content(r *history.Record) string {
+func (w *World) content(r *history.Record) string {
 	if r == nil {
 		return "nothing"
 	}
@@ -15,38 +15,43 @@ func content(r *history.Record) string {
 	if r.Partial {
 		flags += " partial"
 	}
-	if r.Settled() {
-		flags += " settled"
-	}
 	if r.CellTime != r.Version.Time() {
 		flags += " cell time " + moment(r.CellTime)
 	}
 	if r.Deleted() {
-		return fmt.Sprintf("{tombstone at %s, rev %s%s}", moment(r.Version.Time()), revision(r.Revision), flags)
+		return fmt.Sprintf("{tombstone at %s, rev %s%s}", moment(r.Version.Time()), w.revision(r.Revision), flags)
 	}
 	return fmt.Sprintf("{%s at %s position %d furthest %d plays %d watched %d reset %s, rev %s%s}", r.State, moment(r.Version.Time()),
-		r.Position, r.Furthest(), r.Plays(), r.Watched(), moment(r.Reset), revision(r.Revision), flags)
+		r.Position, r.Furthest(), r.Plays(), r.Watched(), moment(r.Reset), w.revision(r.Revision), flags)
 }
 
-// revision is enough of a revision to tell it from others.
-func revision(r uint64) string {
-	s := fmt.Sprintf("%04x", r&0xffff)
-	if r&history.SettledBit != 0 {
-		s += "s"
+// revision numbers revisions in the order in which the trace comes across them: they are
+// random, and two traces of one run are to be the same.
+func (w *World) revision(r uint64) string {
+	if r == 0 {
+		return "none"
 	}
-	return s
+	n, known := w.revisions[r&^history.SettledBit]
+	if !known {
+		n = len(w.revisions) + 1
+		w.revisions[r&^history.SettledBit] = n
+	}
+	if r&history.SettledBit != 0 {
+		return fmt.Sprintf("%d settled", n)
+	}
+	return fmt.Sprint(n)
 }
 
-func write(w history.Write) string {
-	return fmt.Sprintf("%s on %s mark %t %s", w.Key, revision(w.Base), w.Mark, content(w.Record))
+func (w *World) write(c history.Write) string {
+	return fmt.Sprintf("%s on %s mark %t %s", c.Key, w.revision(c.Base), c.Mark, w.content(c.Record))
 }
 
-func outcome(o history.Outcome) string {
+func (w *World) outcome(o history.Outcome) string {
 	switch o.Status {
 	case history.Applied:
 		return "applied"
 	case history.Conflict:
-		return fmt.Sprintf("in conflict with %s, user %s", content(o.Current.Record), user(&o.Current.User))
+		return fmt.Sprintf("in conflict with %s, user %s", w.content(o.Current.Record), user(&o.Current.User))
 	}
 	return "no answer"
 }

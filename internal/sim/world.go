@@ -68,9 +68,10 @@ type World struct {
 
 	mu        sync.Mutex // guards what goroutines tell
 	arrived   []*exchange
-	abandoned []*ghost
+	abandoned []*exchange
 	left      []*member
 	completed []*call
+	wake      chan struct{} // of capacity 1: somebody was abandoned while time passes
 
 	cold     map[string]bool  // users of whom the cache may not know everything, as far as anybody can tell
 	floored  map[string]int64 // users, and when somebody last read that they have a floor
@@ -86,15 +87,15 @@ type World struct {
 	landing  int  // how often one lands that was given up, of ten thousand
 	calm     bool // nothing goes wrong any more
 	deciding bool // clients clear their histories, and switch recording, again and again
-	hash     uint64
 	failure  string
+
+	revisions map[uint64]int // that a trace has shown, and their numbers
 }
 
 // Result is what became of a run.
 type Result struct {
 	Steps   int
 	Failure string // empty when nothing was wrong
-	Hash    uint64 // of everything that happened, the same for the same run
 	taken   []decision
 }
 
@@ -107,11 +108,11 @@ func Run(cfg Config) Result {
 		w.rest()
 	}
 	w.end()
-	return Result{Steps: w.steps, Failure: w.failure, Hash: w.hash, taken: w.src.taken}
+	return Result{Steps: w.steps, Failure: w.failure, taken: w.src.taken}
 }
 
 func newWorld(cfg Config) *World {
-	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), cold: make(map[string]bool), floored: make(map[string]int64)}
+	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), wake: make(chan struct{}, 1)}
 	w.cacheClock.origin = w.began
 	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
 	w.archive = NewArchive(func() int64 { return time.Now().UnixMilli() })
@@ -191,10 +192,16 @@ func (w *World) objects() []history.Object {
 	return objects
 }
 
-// gather waits until nobody can go on, and takes in what was told meanwhile.
+// gather waits until nobody can go on, and takes in what was told meanwhile. Whoever runs
+// at the same time as somebody else has nothing to do with him until both wait here: so what
+// happens does not depend on the scheduler.
 func (w *World) gather() {
 	for again := true; again; {
 		synctest.Wait()
+		select {
+		case <-w.wake: // it is looked after now
+		default:
+		}
 		w.mu.Lock()
 		arrived, abandoned, completed := w.arrived, w.abandoned, w.completed
 		joining, left := w.queue.joining, w.left
@@ -203,30 +210,36 @@ func (w *World) gather() {
 		slices.SortStableFunc(arrived, compareExchanges)
 		for _, x := range arrived {
 			if x.proc.dead.Load() {
-				close(x.done)
+				x.end()
 				continue
 			}
 			w.pending = append(w.pending, x)
 		}
-		slices.SortStableFunc(abandoned, func(a, b *ghost) int { return compareExchanges(a.x, b.x) })
-		for _, g := range abandoned {
-			w.giveUp(g)
+		slices.SortStableFunc(abandoned, compareExchanges)
+		for _, x := range abandoned {
+			w.giveUp(x)
+			synctest.Wait()
 		}
 		slices.SortFunc(completed, func(a, b *call) int { return a.number - b.number })
 		for _, c := range completed {
 			c.done(c.answer, c.err)
 		}
-		again = w.regroup(joining, left) || len(completed) > 0
+		again = w.regroup(joining, left) || len(completed)+len(abandoned) > 0
 	}
 }
 
-// giveUp has what a caller waited for too long land later, or never.
-func (w *World) giveUp(g *ghost) {
-	w.pending = slices.DeleteFunc(w.pending, func(p *exchange) bool { return p == g.x })
-	w.trace(g.x, "is given up")
-	if _, lands := w.src.chance(streamFate, 5000); lands {
-		w.haunt(g.x, g.parts)
+// giveUp has a caller whose time is up go on without an answer. What it waited for lands
+// later, or never.
+func (w *World) giveUp(x *exchange) {
+	if x.over {
+		return
 	}
+	w.trace(x, "is given up")
+	if _, lands := w.src.chance(streamFate, 5000); lands {
+		w.haunt(x, x.left)
+	}
+	x.failAll(errTimeout)
+	w.finish(x)
 }
 
 // regroup lets jobs join and leave.
@@ -248,8 +261,16 @@ func (w *World) regroup(joining, left []*member) bool {
 
 // pass lets time go by.
 func (w *World) pass(d time.Duration) {
-	time.Sleep(d + time.Duration(w.src.below(streamNanos, 100_000)))
-	w.gather()
+	t := time.NewTimer(d + time.Duration(w.src.below(streamNanos, 100_000)))
+	for {
+		select {
+		case <-t.C:
+			w.gather()
+			return
+		case <-w.wake:
+			w.gather()
+		}
+	}
 }
 
 // storm is a time in which everything happens.
@@ -286,6 +307,7 @@ func (w *World) step(acts, events int) {
 	w.steps++
 	if d, ok := w.src.chance(streamEvent, events); ok {
 		w.event(d)
+		w.gather()
 	}
 	if d, ok := w.src.chance(streamGhost, w.landing); ok && len(w.ghosts) > 0 {
 		w.landOne(d.n(len(w.ghosts)))
@@ -335,7 +357,6 @@ func (w *World) pick() *exchange {
 	for _, x := range w.pending {
 		if w.goes(x, now) {
 			if at == 0 {
-				w.note(x)
 				return x
 			}
 			at--
@@ -346,15 +367,6 @@ func (w *World) pick() *exchange {
 
 func (w *World) goes(x *exchange, now time.Time) bool {
 	return !x.idle.After(now) && (x.ready == nil || x.ready())
-}
-
-// note adds what happens to the hash of the run.
-func (w *World) note(x *exchange) {
-	h := w.hash ^ uint64(w.steps) ^ uint64(x.proc.number)<<32 ^ uint64(len(x.left))<<40 ^ uint64(time.Since(w.began)) //nolint:gosec // any number
-	for i := range len(x.what) {
-		h = h*31 + uint64(x.what[i])
-	}
-	w.hash = scramble(h)
 }
 
 // event is something that happens to a process, a store or a clock.
@@ -656,10 +668,11 @@ func (w *World) ask(s *service, what string, request func(context.Context) (any,
 			defer w.mu.Unlock()
 			w.completed = append(w.completed, c)
 		}()
-		ctx, cancel := context.WithTimeout(s.ctx, 3*requestLimit)
+		ctx, cancel := context.WithTimeout(context.WithValue(s.ctx, callKey{}, c.number), 3*requestLimit)
 		defer cancel()
-		answer, err := request(ctx)
-		c.answer, c.err = answer, err
+		if answer, err := request(ctx); !s.dead.Load() {
+			c.answer, c.err = answer, err
+		}
 	}()
 }
 
