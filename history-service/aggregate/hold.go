@@ -14,6 +14,12 @@ type Held struct {
 	Record *history.Record
 	// Pause is that of the user when the record was written.
 	Pause history.Pause
+	// From is what was held of the key when the record was made, and is in it. It is for
+	// [Aggregator.Put] alone.
+	From *history.Record
+	// Beside is what was held and need not be in the record, nil nearly always: somebody else
+	// had put it meanwhile. It is in the record, unless the cache has lost it in between.
+	Beside *history.Record
 }
 
 // shards divide the keys so that batches seldom wait for each other.
@@ -96,10 +102,11 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	e, now := s.entries[k], time.Now()
 	switch {
 	case e == nil:
+		held.From = nil
 		e = &entry{key: k, held: held, opened: now}
 		s.entries[k] = e
 	case e.held.Record.CellTime <= held.Record.CellTime:
-		e.held = held
+		e.held = held.after(e.held)
 	}
 	// A heartbeat that comes between the end of the hold and the tick begins a new hold.
 	// The key is due all the same: it would be with every hold, and never announced.
@@ -114,6 +121,16 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 		e.move(&s.running)
 	}
 	a.trim(s)
+}
+
+// after returns h as it takes the place of what was held.
+func (h Held) after(was Held) Held {
+	h.Beside = was.Beside
+	if was.Record != h.From && was.Record != h.Record {
+		h.Beside = history.Merge(was.Beside, was.Record)
+	}
+	h.From = nil // nobody needs it any more
+	return h
 }
 
 // Announce makes a user's own state due.

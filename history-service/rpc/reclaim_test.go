@@ -146,6 +146,46 @@ func TestReclaimOfAClearThatADeleteReliesOn(t *testing.T) {
 	}
 }
 
+// outrun has something happen before its next load.
+type outrun struct {
+	stores.Cache
+	first func()
+}
+
+func (c *outrun) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	if first := c.first; first != nil {
+		c.first = nil
+		first()
+	}
+	return c.Cache.Load(ctx, keys)
+}
+
+// TestReclaimOfADeleteThatCameMeanwhile has a record deleted, and the cache come back as it was
+// before, between a report's look at what is held and its load: the delete is not forgotten.
+func TestReclaimOfADeleteThatCameMeanwhile(t *testing.T) {
+	h := newHouse(t)
+	cache, older := &outrun{Cache: h.db.Cache()}, h.older(t)
+	s := h.idle(t, func(c *rpc.Config) { c.Cache = cache })
+	watched := beat("u/a", historyv1.Kind_KIND_PROGRESS, 3000, 80)
+	apply(t, h.idle(t), watched)
+	apply(t, h.idle(t, func(c *rpc.Config) { c.Cache = older.Cache() }), watched)
+	cache.first = func() {
+		req := &historyv1.DeleteRequest{Uid: "u", Objects: []*historyv1.Object{{Id: "a", Type: 1}}, AtMs: start - 2000}
+		if _, err := s.Delete(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		cache.Cache = older.Cache()
+	}
+	apply(t, s, beat("u/a", historyv1.Kind_KIND_PROGRESS, 1000, 10))
+	if err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e := older.Cache().Load(t.Context(), []history.Key{{UID: "u", Object: history.Object{ID: "a", Type: 1}}})[0]
+	if got := e.Record.Furthest(); got != 10_000 {
+		t.Errorf("the furthest position is %d, want 10000: what was before is deleted", got)
+	}
+}
+
 // TestReclaimLosesNothing finds everything as it was: nothing is written.
 func TestReclaimLosesNothing(t *testing.T) {
 	h := newHouse(t)

@@ -98,15 +98,16 @@ func (w *Writer) heldBatch(keys []history.Key) *batch {
 	b := &batch{groups: make([]*group, 0, len(keys))}
 	for _, k := range keys {
 		if held, _, ok := w.cfg.Aggregate.Get(k); ok {
-			b.groups = append(b.groups, &group{batch: b, key: k, held: held, base: held.Record, next: held.Record, done: true})
+			b.groups = append(b.groups, &group{batch: b, key: k, held: held, base: held.Record, older: held.Beside, next: held.Record, done: true})
 		}
 	}
 	return b
 }
 
-// reclaim starts over from what the cache holds, unless that is what was written last.
+// reclaim starts over from what the cache holds, unless that is what was written last, and has
+// all that was held.
 func (g *group) reclaim(e history.Entry) {
-	if e.Record == nil || !history.SameContent(e.Record.Revision, g.base.Revision) {
+	if g.older != nil || e.Record == nil || !history.SameContent(e.Record.Revision, g.base.Revision) {
 		g.conflict(e)
 	}
 }

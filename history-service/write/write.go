@@ -284,7 +284,7 @@ func (b *batch) release(a *aggregate.Aggregator) {
 			g.fail()
 		}
 		if g.written != nil {
-			a.Put(g.key, aggregate.Held{Record: g.written, Pause: g.user.Pause}, g.ended)
+			a.Put(g.key, aggregate.Held{Record: g.written, Pause: g.user.Pause, From: g.held.Record}, g.ended)
 		}
 	}
 }
