@@ -22,6 +22,7 @@ type Cache struct {
 	users map[string]*account
 	marks map[history.Key]history.Mark
 	last  history.Mark
+	made  map[uint64]bool // the revisions of what was written to it
 }
 
 // account is what the cache holds of one user.
@@ -35,7 +36,7 @@ var _ history.Cache = (*Cache)(nil)
 
 // NewCache returns an empty cache.
 func NewCache(keep int, now func() time.Time) *Cache {
-	return &Cache{Keep: keep, Now: now, users: make(map[string]*account), marks: make(map[history.Key]history.Mark)}
+	return &Cache{Keep: keep, Now: now, users: make(map[string]*account), marks: make(map[history.Key]history.Mark), made: make(map[uint64]bool)}
 }
 
 func (c *Cache) account(uid string) *account {
@@ -94,6 +95,7 @@ func (c *Cache) apply(w history.Write) history.Outcome {
 		return history.Outcome{Status: history.Conflict, Current: c.load(w.Key)}
 	}
 	a.records[w.Key.Object] = w.Record
+	c.made[w.Record.Revision] = true
 	if w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 {
 		c.mark(w.Key)
 	}
@@ -118,6 +120,7 @@ func (c *Cache) Clear(_ context.Context, uid string, cl history.Clear) (int64, e
 	a.user.Cleared = later(a.user.Cleared, map[uint32]int64{cl.Type: cl.Until})
 	c.cut(uid)
 	a.user.Revision = history.NewRevision()
+	c.made[a.user.Revision] = true
 	c.mark(history.UserKey(uid))
 	return a.user.Cleared[cl.Type], nil
 }
@@ -165,10 +168,12 @@ func (c *Cache) Pause(_ context.Context, uid string, from, to history.Pause) err
 func (c *Cache) pause(uid string, p history.Pause) {
 	a := c.account(uid)
 	a.user.Pause, a.user.Revision = p, history.NewRevision()
+	c.made[a.user.Revision] = true
 	for o, r := range a.records {
 		m := *r
 		m.Revision = history.NewRevision() | r.Revision&history.SettledBit
 		a.records[o] = &m
+		c.made[m.Revision] = true
 	}
 }
 
@@ -351,7 +356,7 @@ func (c *Cache) Expire(uid string) bool {
 
 // Clone returns the cache as it is now.
 func (c *Cache) Clone() *Cache {
-	m := &Cache{Keep: c.Keep, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last}
+	m := &Cache{Keep: c.Keep, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last, made: maps.Clone(c.made)}
 	for uid, a := range c.users {
 		m.users[uid] = &account{user: a.user, records: maps.Clone(a.records), asked: a.asked}
 	}

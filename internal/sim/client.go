@@ -22,6 +22,7 @@ type client struct {
 	offline bool
 	after   time.Time // when it tries again what was not answered
 	outbox  []*historyv1.Heartbeat
+	refused []func() // reads of the judge that were not answered
 
 	sessions int
 	session  string // of what it plays, empty for none
@@ -30,7 +31,19 @@ type client struct {
 	position int
 	watched  int64
 	etags    map[history.Object]uint64 // as it was told last
+	last     int64                     // the time of its last report
 }
+
+// mood is what clients do again and again in a storm. One has two, one, or none.
+type mood int
+
+const (
+	deciding  mood = iota // they clear their histories, and switch recording
+	deleting              // each object at its own time
+	reading               // they turn pages
+	uploading             // what is old
+	moods
+)
 
 // Positions are few, so that a record never forgets one.
 var positions = [...]int64{1_000, 30_000, 120_000, 300_000, 450_000, 541_000, 600_000}
@@ -42,12 +55,20 @@ func (c *client) nowMS() int64 {
 }
 
 func (c *client) anyObject(d *dice) history.Object {
-	n := d.n(c.w.cfg.Objects)
+	n := c.w.cfg.Objects
+	if c.w.narrow {
+		n = min(n, 2)
+	}
+	n = d.n(n)
 	return history.Object{ID: string(rune('a' + n)), Type: uint32(1 + n%2)} //nolint:gosec // small
 }
 
 // act does one of the things that clients do.
 func (c *client) act(d *dice) {
+	if m := c.w.moods[d.n(2)]; m < moods && d.one(3) {
+		c.indulge(m, d)
+		return
+	}
 	switch n := d.n(100); {
 	case n < 52:
 		c.report(d)
@@ -63,11 +84,7 @@ func (c *client) act(d *dice) {
 		c.clear(d)
 	case n < 72:
 		c.pause(d)
-	case n < 80 && c.w.deciding && d.one(3):
-		c.clear(d)
-	case n < 80 && c.w.deciding:
-		c.pause(d)
-	case n < 88:
+	case n < 84:
 		c.points(d)
 	case n < 96:
 		c.list(d)
@@ -75,6 +92,25 @@ func (c *client) act(d *dice) {
 		c.settings()
 	default:
 		c.outbox = nil // somebody closed the tab for good
+	}
+}
+
+// indulge does what the storm is about.
+func (c *client) indulge(m mood, d *dice) {
+	switch m {
+	case deciding:
+		if d.one(3) {
+			c.clear(d)
+		} else {
+			c.pause(d)
+		}
+	case deleting:
+		c.remove(d)
+	case reading:
+		c.list(d)
+	case uploading:
+		c.importOld(d)
+		c.send(d)
 	}
 }
 
@@ -92,6 +128,10 @@ func (c *client) report(d *dice) {
 
 func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 	now := c.nowMS()
+	if c.last > 0 && d.one(3) { // hardly later than the last one
+		now = c.last + 1
+	}
+	c.last = now
 	hb := &historyv1.Heartbeat{
 		Uid: c.uid, ObjectId: c.object.ID, ObjectType: c.object.Type, Kind: historyv1.Kind_KIND_PROGRESS,
 		EventTimeMs: now, Session: c.session, Device: c.device,
@@ -137,7 +177,7 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 
 // importOld adds reports of long ago, or of another player's last minute.
 func (c *client) importOld(d *dice) {
-	unit := [...]int64{100, 100_000}[d.n(2)]
+	unit := [...]int64{10, 100, 100_000}[d.n(3)]
 	for range 1 + d.n(3) {
 		o, at := c.anyObject(d), c.nowMS()-int64(d.n(600))*unit
 		c.sessions++
@@ -205,8 +245,11 @@ func (c *client) remove(d *dice) {
 
 func (c *client) clear(d *dice) {
 	req := &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(3))} //nolint:gosec // small
-	if d.one(3) {
+	switch d.n(6) {
+	case 0:
 		req.UntilMs = c.nowMS() - int64(d.n(60))*1000
+	case 1:
+		req.UntilMs = c.last // and what is reported next is hardly later
 	}
 	c.w.clear(c, req)
 }

@@ -183,8 +183,38 @@ func (w *World) haunt(x *exchange, parts []int) {
 	}
 }
 
+// The stores, of which each may be away for a while.
+const (
+	cacheStore = iota
+	archiveStore
+	queueStore
+	stores
+)
+
+func (x *exchange) store() int {
+	switch x.what {
+	case "put", "get", "row", "put user":
+		return archiveStore
+	case "publish", "fetch", "commit", "reread":
+		return queueStore
+	}
+	return cacheStore
+}
+
+func (w *World) isAway(store int) bool { return time.Now().UnixNano() < w.away[store].Load() }
+
 // proceed lets an exchange go on, in the way that is drawn.
 func (w *World) proceed(x *exchange) {
+	if w.isAway(x.store()) {
+		w.trace(x, "is not answered: the store is away")
+		if x.what == "fetch" {
+			x.idle = time.Unix(0, w.away[queueStore].Load())
+			return
+		}
+		x.failAll(errNoAnswer)
+		w.finish(x)
+		return
+	}
 	d, wrong := w.src.chance(streamFault, w.faults())
 	if !wrong {
 		w.trace(x, "ok")

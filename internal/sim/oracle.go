@@ -49,8 +49,9 @@ type witnesses struct {
 	by   []int
 	told time.Time // when one said so last
 	// promised means that it is to be there again when nothing is under way any more: the
-	// cache was lost, and it is in the queue, or those who remember it live.
+	// cache was lost, and it is in the queue, or in the archive, or those who remember it live.
 	promised bool
+	archived bool
 	remember []int
 }
 
@@ -61,7 +62,7 @@ func (s *witnesses) said(service int) {
 	}
 }
 
-// lost notes that the cache was lost. Safe is what needs no witness.
+// lost notes that the cache was lost. Safe is what needs no witness, as what is archived.
 func (s *witnesses) lost(k history.Key, safe bool, remembers func(int, history.Key, time.Time) bool) {
 	s.remember = s.remember[:0]
 	for _, service := range s.by {
@@ -69,13 +70,13 @@ func (s *witnesses) lost(k history.Key, safe bool, remembers func(int, history.K
 			s.remember = append(s.remember, service)
 		}
 	}
-	s.promised = safe || len(s.remember) > 0
+	s.promised = safe || s.archived || len(s.remember) > 0
 }
 
 // died notes that a service takes with it what it remembers.
 func (s *witnesses) died(service int, safe bool) {
 	s.remember = slices.DeleteFunc(s.remember, func(o int) bool { return o == service })
-	s.promised = s.promised && (safe || len(s.remember) > 0)
+	s.promised = s.promised && (safe || s.archived || len(s.remember) > 0)
 }
 
 func (k *known) may() bool { return k.acked > 0 || k.open > 0 || k.unknown > 0 }
@@ -174,12 +175,13 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 
 // lose notes that the cache has lost, perhaps, everything since all was archived. What was
 // acknowledged as queued comes back, until everything is done that there is to do, and so
-// does what a service remembers, if it lives until then.
-func (o *oracle) lose(remembers func(service int, k history.Key, at time.Time) bool) {
-	o.lost = o.now()
+// does what is archived, and what a service remembers, if it lives until then.
+func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(service int, k history.Key, at time.Time) bool) {
+	begun := o.now()
 	for uid, u := range o.users {
 		for obj, b := range u.keys {
 			key := history.Key{UID: uid, Object: obj}
+			o.archived(key, archived(key))
 			for _, k := range b.facts {
 				if k.acked > o.rested {
 					k.acked = 0
@@ -197,6 +199,27 @@ func (o *oracle) lose(remembers func(service int, k history.Key, at time.Time) b
 		}
 		u.pause.sure = false
 		u.pause.unknown++
+	}
+	o.lost = begun
+}
+
+// archived notes what the archive has of a key: what it shows is all that anybody was told of,
+// or else nothing is sure.
+func (o *oracle) archived(k history.Key, e history.Entry) {
+	least, _ := o.span(o.users[k.UID], k.Object, o.time+1)
+	bs := o.bounds(k, least, o.time+1)
+	if bs.judge(recordView(e.Record.Visible(k.Object, &e.User))) != "" {
+		return
+	}
+	b, reset := o.users[k.UID].book(k.Object), int64(0)
+	for _, f := range b.facts {
+		f.archived = f.archived || f.acked > 0 && f.at > least
+	}
+	if e.Record != nil {
+		reset = e.Record.Reset
+	}
+	for _, c := range b.deletes {
+		c.archived = c.archived || c.acked > 0 && c.at <= reset
 	}
 }
 
@@ -235,7 +258,7 @@ func (o *oracle) rest() {
 				if k.promised && k.acked == 0 {
 					k.acked = o.now()
 				}
-				k.promised = false
+				k.promised, k.archived = false, false
 			}
 			o.restCuts(b.deletes)
 		}
@@ -252,7 +275,7 @@ func (o *oracle) restCuts(cuts []*cut) {
 		if c.promised && c.acked == 0 {
 			c.acked = o.now()
 		}
-		c.promised = false
+		c.promised, c.archived = false, false
 	}
 }
 

@@ -168,6 +168,9 @@ type archiveDoor struct{ *process }
 
 var _ history.Archive = archiveDoor{}
 
+// Put lands late only while the cache has not lost what is put: what its caller has given up by
+// then must not land after what was stored since is archived. That is outside of what is
+// promised, and so it is with PutUser.
 func (d archiveDoor) Put(ctx context.Context, cells []history.Cell) []error {
 	if len(cells) == 0 {
 		return nil
@@ -183,10 +186,15 @@ func (d archiveDoor) Put(ctx context.Context, cells []history.Cell) []error {
 			d.w.tracef("        . put %s %s", keys[i], d.w.content(cells[i].Record))
 		}
 	}
+	late := func(i int) {
+		if d.w.cache.made[cells[i].Record.Revision] {
+			put(i)
+		}
+	}
 	bad := false
 	d.w.do(ctx, &exchange{
 		proc: d.process, what: "put", keys: keys,
-		run: put, late: put,
+		run: put, late: late,
 		fail: func(i int, err error) { errs[i], bad = err, true },
 	})
 	if !bad {
@@ -217,7 +225,10 @@ func (d archiveDoor) Row(ctx context.Context, uid string) (row history.Row, err 
 }
 
 func (d archiveDoor) PutUser(ctx context.Context, uid string, u history.User) error {
-	return d.single(ctx, "put user", history.UserKey(uid), func(bool) {
+	return d.single(ctx, "put user", history.UserKey(uid), func(late bool) {
+		if late && !d.w.cache.made[u.Revision] {
+			return
+		}
 		if d.w.traced() {
 			d.w.tracef("        . put user %s: cleared %v, pause %+v", uid, u.Cleared, u.Pause)
 		}

@@ -82,12 +82,16 @@ type World struct {
 	ghosts   []*ghost
 	calls    int
 	steps    int
-	turns    int  // steps of storms, and times at which nothing could be done
-	rough    int  // how often exchanges go wrong, of ten thousand
-	landing  int  // how often one lands that was given up, of ten thousand
-	calm     bool // nothing goes wrong any more
-	deciding bool // clients clear their histories, and switch recording, again and again
-	failure  string
+	turns    int                  // steps of storms, and times at which nothing could be done
+	rough    int                  // how often exchanges go wrong, of ten thousand
+	landing  int                  // how often one lands that was given up, of ten thousand
+	calm     bool                 // nothing goes wrong any more
+	moods    [2]mood              // what clients do again and again
+	narrow   bool                 // they have two objects
+	shaky    bool                 // the cache is lost again and again
+	away     [stores]atomic.Int64 // until when a store does not answer, in Unix nanoseconds
+
+	failure string
 
 	revisions map[uint64]int // that a trace has shown, and their numbers
 }
@@ -280,12 +284,19 @@ func (w *World) storm() {
 	events := [...]int{0, 20, 100}[d.n(3)]
 	acts := [...]int{1000, 2500, 5000}[d.n(3)]
 	w.landing = [...]int{300, 300, 30}[d.n(3)]
-	w.deciding = d.one(4)
-	if d.one(4) {
+	for i := range w.moods {
+		w.moods[i] = mood(d.n(2 * int(moods)))
+	}
+	// Half of the seeds lose caches often: what is lost nobody is sure of, so that less is noticed.
+	w.narrow, w.shaky = d.one(3), d.one(2) && w.cfg.Seed/4%2 == 1
+	if w.shaky {
+		events = 100
+	}
+	if d.one(3) {
 		w.night(d)
 	}
 	w.tracef("storm   exchanges go wrong %d, events come %d, clients act %d times in 10,000", w.rough, events, acts)
-	for end := w.turns + 200 + d.n(1500); w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
+	for end := w.turns + 50 + d.n([...]int{200, 500, 1700}[d.n(3)]); w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
 		w.step(acts, events)
 	}
 }
@@ -299,6 +310,9 @@ func (w *World) night(d *dice) {
 			w.cold[uid] = true
 			w.tracef("cache   forgets %s at night", uid)
 		}
+	}
+	if d.one(3) {
+		w.kill(w.services[d.n(len(w.services))].process, "is killed at night")
 	}
 }
 
@@ -371,11 +385,17 @@ func (w *World) goes(x *exchange, now time.Time) bool {
 
 // event is something that happens to a process, a store or a clock.
 func (w *World) event(d *dice) {
-	switch d.n(14) {
+	kind := d.n(15)
+	if w.shaky && d.one(3) {
+		kind = 12 + d.n(2)
+	}
+	switch kind {
 	case 12:
 		w.snapshot = w.cache.Clone()
 	case 13:
 		w.loseCache(d)
+	case 14:
+		w.leave(d.n(stores), d)
 	case 0, 1:
 		w.kill(w.services[d.n(len(w.services))].process, "is killed")
 	case 2:
@@ -413,6 +433,13 @@ func (w *World) event(d *dice) {
 	}
 }
 
+// leave has a store answer nobody for a while.
+func (w *World) leave(store int, d *dice) {
+	until := time.Now().Add(time.Duration(d.n(8000)) * time.Millisecond)
+	w.away[store].Store(until.UnixNano())
+	w.tracef("%-7s answers nobody until %s", [...]string{"cache", "archive", "queue"}[store], moment(until.UnixMilli()))
+}
+
 // loseCache has the cache come back older, or empty. What a process has given up does not
 // land any more: a write that lands in a cache that began anew is outside of what is promised.
 func (w *World) loseCache(d *dice) {
@@ -429,16 +456,20 @@ func (w *World) loseCache(d *dice) {
 	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool {
 		return slices.Contains([]string{"apply", "clear", "pause", "warm", "settle", "trim"}, g.x.what)
 	})
-	w.oracle.lose(w.remembers)
-	if d.one(2) { // with all who could bring anything back
+	w.oracle.lose(w.archive.get, w.remembers)
+	if d.one(4) { // it takes a while to start
+		w.leave(cacheStore, d)
+	}
+	if d.one(4) { // with all who could bring anything back
 		for _, s := range w.services {
 			w.kill(s.process, "is killed")
 		}
 	}
 }
 
-// remembers reports whether a service lives that has a key in memory, or, of a user's own
-// state, what was decided not too long ago: it brings that back.
+// remembers reports whether a service lives that has a key in memory, or has told a client of
+// it so lately that it must have, or, of a user's own state, what was decided not too long
+// ago: it brings that back.
 func (w *World) remembers(number int, k history.Key, at time.Time) bool {
 	for _, s := range w.services {
 		if s.number != number || s.dead.Load() {
@@ -448,7 +479,7 @@ func (w *World) remembers(number int, k history.Key, at time.Time) bool {
 			return time.Since(at) < 9*time.Minute
 		}
 		_, _, held := s.held.Get(k)
-		return held
+		return held || time.Since(at) < retain-requestLimit
 	}
 	return false
 }
@@ -491,18 +522,23 @@ func (w *World) rest() {
 	}
 	w.tracef("rest    nothing goes wrong any more")
 	w.calm = true
+	for s := range w.away {
+		w.away[s].Store(0)
+	}
 	w.cacheClock.goOn()
 	defer func() { w.calm = false }()
-	for n := 0; !w.quiet(); n++ {
-		if n > 20_000 {
+	if w.comeToRest(); w.failure == "" {
+		w.judge()
+	}
+}
+
+// comeToRest goes on until nothing is under way.
+func (w *World) comeToRest() {
+	for n := 0; w.failure == "" && !w.quiet(); n++ {
+		if w.calmStep(); n > 20_000 {
 			w.fail("it does not come to rest: %s", w.unrest())
-			return
-		}
-		if w.calmStep(); w.failure != "" {
-			return
 		}
 	}
-	w.judge()
 }
 
 // calmStep makes everything happen that can, and lets time pass where nothing can.
@@ -586,16 +622,59 @@ func (w *World) judge() {
 	for _, c := range w.clients[:len(w.uids)] {
 		w.settings(c)
 		w.points(c, w.objects())
-		w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: 4})
+		w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: 2})
 	}
-	for n := 0; n < 5000 && slices.ContainsFunc(w.clients, func(c *client) bool { return c.busy > 0 }) && w.failure == ""; n++ {
-		w.calmStep()
-	}
+	w.answerReads()
 	if w.failure != "" {
 		return
 	}
-	if d := (&dice{w.src.draw(streamOther)}); d.one(4) {
+	d := &dice{w.src.draw(streamOther)}
+	if d.one(4) {
+		w.beginAnew()
+	}
+	if w.failure == "" && d.one(4) {
 		w.empty()
+	}
+}
+
+// beginAnew has users clear all they have, and the cache forget them: whoever has little
+// history is complete in the cache until more is trimmed.
+func (w *World) beginAnew() {
+	for _, c := range w.clients[:len(w.uids)] {
+		w.clear(c, &historyv1.ClearRequest{Uid: c.uid})
+	}
+	if w.comeToRest(); w.failure == "" {
+		w.empty()
+	}
+}
+
+// answerReads goes on until the reads of the judge are answered. A service that has found a
+// store standing still may refuse some at first.
+func (w *World) answerReads() {
+	for n := 0; w.failure == ""; n++ {
+		busy := false
+		for _, c := range w.clients {
+			again := c.refused
+			c.refused = nil
+			for _, read := range again {
+				read()
+			}
+			busy = busy || c.busy > 0
+		}
+		if !busy {
+			return
+		}
+		if n > 5000 {
+			w.fail("reads are not answered although nothing goes wrong")
+		}
+		w.calmStep()
+	}
+}
+
+// unread notes that a read was not answered. The judge's are to be, at last.
+func (w *World) unread(c *client, calm bool, again func()) {
+	if calm && w.calm {
+		c.refused = append(c.refused, again)
 	}
 }
 
@@ -825,6 +904,7 @@ func (w *World) settings(c *client) {
 	}, func(answer any, err error) {
 		c.busy--
 		if err != nil {
+			w.unread(c, calm, func() { w.settings(c) })
 			return
 		}
 		got := answer.(*historyv1.GetSettingsResponse).Settings
@@ -846,12 +926,13 @@ func (w *World) points(c *client, objects []history.Object) {
 	for _, o := range objects {
 		req.Objects = append(req.Objects, &historyv1.Object{Id: o.ID, Type: o.Type})
 	}
-	begun := w.oracle.now()
+	begun, calm := w.oracle.now(), w.calm
 	c.busy++
 	w.ask(s, fmt.Sprintf("points of %s %v", c.uid, objects), func(ctx context.Context) (any, error) { return s.rpc.Points(ctx, req) }, func(answer any, err error) {
 		c.busy--
 		if err != nil {
 			w.tracef("%-7s -> points of %s: %v", s.name, c.uid, err)
+			w.unread(c, calm, func() { w.points(c, objects) })
 			return
 		}
 		for i, it := range answer.(*historyv1.PointsResponse).Items {
@@ -908,7 +989,7 @@ func (w *World) page(l *listing) {
 		l.client.busy--
 		return
 	}
-	begun := w.oracle.now()
+	begun, calm := w.oracle.now(), w.calm
 	what := ""
 	if w.traced() {
 		what = fmt.Sprintf("list %v", l.req)
@@ -918,6 +999,10 @@ func (w *World) page(l *listing) {
 		if err != nil {
 			l.client.busy--
 			w.tracef("%-7s -> list of %s: %v", s.name, l.client.uid, err)
+			w.unread(l.client, calm, func() {
+				l.client.busy++
+				w.page(l)
+			})
 			return
 		}
 		resp := answer.(*historyv1.ListResponse)
