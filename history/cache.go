@@ -64,7 +64,7 @@ type Applier interface {
 	// united, its place in the list is not known from the cache alone. A warm user is left
 	// alone. Of a user who was trimmed while cold it adds nothing from below that: a newer
 	// record may have been archived and dropped since w was read.
-	Warm(ctx context.Context, uid string, w Warmth) error
+	Warm(ctx context.Context, uid string, w WarmSet) error
 }
 
 // Write is one compare-and-set.
@@ -113,8 +113,8 @@ const (
 	Conflict
 )
 
-// Warmth is what the archive holds of a user.
-type Warmth struct {
+// WarmSet is what the archive holds of a user.
+type WarmSet struct {
 	Items   []Item
 	Floor   Version
 	Cleared map[uint32]int64

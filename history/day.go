@@ -83,9 +83,9 @@ type Days interface {
 	// that user and day: of all calls, one is told so. In the same atomic step the first
 	// one becomes owed.
 	See(ctx context.Context, sightings []Sighting) []Seen
-	// Owed returns first sightings of users of the given buckets that nobody has called
+	// PendingFirsts returns first sightings of users of the given buckets that nobody has called
 	// announced, and that are older than age by the store's clock, at most limit of them.
-	Owed(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]First, error)
+	PendingFirsts(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]First, error)
 	// Announced takes first sightings off what is owed.
 	Announced(ctx context.Context, firsts []First) error
 }

@@ -17,7 +17,7 @@ type Feed interface {
 	// comes, from several goroutines and never from within a call of the subscription's.
 	// hear returns soon: what it does not take in time may be lost, and then it is told
 	// so. The caller closes the subscription.
-	Subscribe(hear func(News)) Subscription
+	Subscribe(hear func(Notice)) Subscription
 }
 
 // Change names what has changed of a user's history: the user's own state and all of
@@ -38,12 +38,12 @@ type Subscription interface {
 	Close() error
 }
 
-// News is what a subscription hears.
-type News struct {
+// Notice is what a subscription hears.
+type Notice struct {
 	// Changes are of users in the buckets that are followed.
 	Changes []Change
 	// Since are buckets of which nothing is missed from now on, until they are named
 	// again. Of what was announced before something may have been: they had not been
 	// followed yet, or the connection was lost.
-	Since []Bucket
+	Joined []Bucket
 }

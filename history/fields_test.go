@@ -85,8 +85,8 @@ func filled(name string) *history.Record {
 		r.Version = history.VersionOf(epoch+1, history.RankStop)
 	case "Early":
 		r.Early = false
-	case "Firm":
-		r.Firm = history.Firm{Version: v, Position: 7}
+	case "NonEarly":
+		r.NonEarly = history.NonEarly{Version: v, Position: 7}
 	case "Duration", "DurationVersion":
 		r.Duration, r.DurationVersion = 9, v
 	case "Meta", "MetaVersion":

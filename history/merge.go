@@ -30,7 +30,7 @@ func Merge(a, b *Record) *Record {
 	m.mergePeaks(other)
 	m.mergeCompletions(other)
 	m.mergeWatches(other)
-	m.mergeFirm(other)
+	m.mergeNonEarly(other)
 	m.mergeUnknown(other)
 	return &m
 }
@@ -45,7 +45,7 @@ func Same(a, b *Record) bool {
 		a.Duration == b.Duration && a.DurationVersion == b.DurationVersion &&
 		a.MetaVersion == b.MetaVersion && maps.Equal(a.Meta, b.Meta) &&
 		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
-		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.Firm == b.Firm &&
+		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.NonEarly == b.NonEarly &&
 		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches) &&
 		a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
 }
@@ -61,11 +61,11 @@ func compareLatest(a, b *Record) int {
 		cmp.Compare(a.State, b.State),
 		strings.Compare(a.Session, b.Session),
 		strings.Compare(a.Device, b.Device),
-		firmLater(a.Early, b.Early),
+		compareEarly(a.Early, b.Early),
 	)
 }
 
-func firmLater(a, b bool) int {
+func compareEarly(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -75,26 +75,26 @@ func firmLater(a, b bool) int {
 	return 1
 }
 
-// mergeFirm keeps the latest firm event of both beside an early one.
-func (r *Record) mergeFirm(o *Record) {
+// mergeNonEarly keeps the latest event of both that is not early, beside an early one.
+func (r *Record) mergeNonEarly(o *Record) {
 	if !r.Early {
 		return // and has none
 	}
-	if f := o.firm(); f.Version > r.Firm.Version || f.Version == r.Firm.Version && f.Position > r.Firm.Position {
-		r.Firm = f
+	if f := o.lastNonEarly(); f.Version > r.NonEarly.Version || f.Version == r.NonEarly.Version && f.Position > r.NonEarly.Position {
+		r.NonEarly = f
 	}
 }
 
-// firm returns the latest event of r that was not early, the zero one when there is none
+// lastNonEarly returns the latest event of r that was not early, the zero one when there is none
 // after the reset.
-func (r *Record) firm() Firm {
+func (r *Record) lastNonEarly() NonEarly {
 	switch {
 	case r.Early:
-		return r.Firm
+		return r.NonEarly
 	case r.Version.Time() <= r.Reset:
-		return Firm{}
+		return NonEarly{}
 	}
-	return Firm{Version: r.Version, Position: r.Position}
+	return NonEarly{Version: r.Version, Position: r.Position}
 }
 
 func (r *Record) mergeDuration(o *Record) {
@@ -194,8 +194,8 @@ func (r *Record) forget() {
 	if r.WatchedBeforeAt <= r.Reset {
 		r.WatchedBefore, r.WatchedBeforeAt = 0, 0
 	}
-	if r.Firm.Version.Time() <= r.Reset {
-		r.Firm = Firm{}
+	if r.NonEarly.Version.Time() <= r.Reset {
+		r.NonEarly = NonEarly{}
 	}
 	r.Completions = after(r.Completions, r.Reset)
 	r.Watches = after(r.Watches, r.Reset)

@@ -57,9 +57,9 @@ func model(events []history.Event) view {
 // one the latest of all.
 func (v *view) resume(live []history.Event) {
 	v.Resume = v.Position
-	firm := slices.DeleteFunc(slices.Clone(live), early)
-	if len(firm) > 0 {
-		v.Resume = slices.MaxFunc(firm, compareEvents).Position
+	nonEarly := slices.DeleteFunc(slices.Clone(live), early)
+	if len(nonEarly) > 0 {
+		v.Resume = slices.MaxFunc(nonEarly, compareEvents).Position
 	}
 }
 
@@ -129,10 +129,10 @@ func compareVersions(a, b history.Event) int {
 
 func compareEvents(a, b history.Event) int {
 	return cmp.Or(compareVersions(a, b), cmp.Compare(positionOf(a), positionOf(b)), cmp.Compare(stateOf(a.Kind), stateOf(b.Kind)),
-		cmp.Compare(a.Session, b.Session), cmp.Compare(a.Device, b.Device), cmp.Compare(firmness(a), firmness(b)))
+		cmp.Compare(a.Session, b.Session), cmp.Compare(a.Device, b.Device), cmp.Compare(nonEarlyFirst(a), nonEarlyFirst(b)))
 }
 
-func firmness(e history.Event) int {
+func nonEarlyFirst(e history.Event) int {
 	if early(e) {
 		return 0
 	}

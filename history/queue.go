@@ -89,6 +89,6 @@ type Dead struct {
 
 // DeadLetters keeps what could not be archived until somebody has mended the cause.
 type DeadLetters interface {
-	// Bury stores letters durably. After an error some may be stored.
-	Bury(ctx context.Context, letters []Dead) error
+	// Add stores letters durably. After an error some may be stored.
+	Add(ctx context.Context, letters []Dead) error
 }

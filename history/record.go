@@ -56,9 +56,9 @@ type Record struct {
 	Position int64 // milliseconds
 	Session  string
 	Device   string
-	// Firm is the latest event that was not early, beside an early one. There may be
+	// NonEarly is the latest event that was not early, beside an early one. There may be
 	// none.
-	Firm Firm
+	NonEarly NonEarly
 
 	// The latest event that knew the duration (milliseconds) or gave metadata.
 	Duration        int64
@@ -112,8 +112,8 @@ type Peak struct {
 	Position int64
 }
 
-// Firm is an event that is not early: its version, and where it left the user.
-type Firm struct {
+// NonEarly is an event that is not early: its version, and where it left the user.
+type NonEarly struct {
 	Version  Version
 	Position int64
 }
@@ -151,8 +151,8 @@ func (r *Record) Deleted() bool { return r.State == StateDeleted }
 // Resume returns where the user is to go on, in milliseconds: where the latest event
 // left off, or, as long as that is early, the latest that was not.
 func (r *Record) Resume() int64 {
-	if r.Early && r.Firm.Version != 0 {
-		return r.Firm.Position
+	if r.Early && r.NonEarly.Version != 0 {
+		return r.NonEarly.Position
 	}
 	return r.Position
 }

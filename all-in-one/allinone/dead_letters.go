@@ -32,13 +32,13 @@ type deadLine struct {
 	Letter []byte    `json:"letter"` // all of it, as the queue would hold it
 }
 
-// Bury returns when the letters are on disk.
-func (g *deadLetterFile) Bury(_ context.Context, letters []history.Dead) (err error) {
+// Add returns when the letters are on disk.
+func (g *deadLetterFile) Add(_ context.Context, letters []history.Dead) (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f, err := os.OpenFile(g.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("bury: %w: %w", history.ErrUnavailable, err)
+		return fmt.Errorf("add dead letters: %w: %w", history.ErrUnavailable, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	lines := json.NewEncoder(f)
@@ -48,7 +48,7 @@ func (g *deadLetterFile) Bury(_ context.Context, letters []history.Dead) (err er
 			line.Key = d.Key.String()
 		}
 		if err := lines.Encode(line); err != nil {
-			return fmt.Errorf("bury: %w: %w", history.ErrUnavailable, err)
+			return fmt.Errorf("add dead letters: %w: %w", history.ErrUnavailable, err)
 		}
 	}
 	return f.Sync()

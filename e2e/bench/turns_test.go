@@ -76,7 +76,7 @@ func introduce(b *testing.B, cache *redis.Cache, plan *replay.Plan) {
 	for _, v := range plan.Viewings {
 		if !known[v.UID] {
 			known[v.UID] = true
-			g.Go(func() error { return cache.Warm(ctx, v.UID, history.Warmth{}) })
+			g.Go(func() error { return cache.Warm(ctx, v.UID, history.WarmSet{}) })
 		}
 	}
 	if err := g.Wait(); err != nil {

@@ -20,7 +20,7 @@ var garbage = []byte("\xff\xff by hand \xff")
 
 // damage spoils cells of the archive and some records of the cache, one of which no store
 // has in another form. All others are served, archived and deleted as ever, and a cell that
-// is written over is buried before.
+// is written over goes to the dead letters before.
 func damage(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
@@ -143,8 +143,8 @@ func (t *trial) buryCell(ctx context.Context, o history.Object, uid string) erro
 	if err == nil && len(row.Damaged) > 0 {
 		err = fmt.Errorf("a report leaves the damage: %v", row.Damaged)
 	}
-	letters, exhumed := t.stack.deadLetters(ctx)
-	if err := errors.Join(err, exhumed); err != nil {
+	letters, readErr := t.stack.deadLetters(ctx)
+	if err := errors.Join(err, readErr); err != nil {
 		return err
 	}
 	for _, l := range letters {

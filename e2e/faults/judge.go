@@ -189,11 +189,11 @@ func (v view) details(got *event, all, sure []*event) *fault {
 // point judges where the user is to go on: at the latest event, or, while that is early, at
 // the latest that was not.
 func (v view) point(got *event, all, sure []*event) *fault {
-	firm := func(e *event) bool { return !e.early() && e.Kind != history.KindDelete }
-	want := latest(only(sure, firm))
+	nonEarly := func(e *event) bool { return !e.early() && e.Kind != history.KindDelete }
+	want := latest(only(sure, nonEarly))
 	if slices.ContainsFunc(all, func(e *event) bool {
 		return e.Position == v.resume && compareVersion(e, got) <= 0 &&
-			(firm(e) && (want == nil || compareVersion(e, want) >= 0) || want == nil && compareVersion(e, got) == 0)
+			(nonEarly(e) && (want == nil || compareVersion(e, want) >= 0) || want == nil && compareVersion(e, got) == 0)
 	}) {
 		return nil
 	}

@@ -33,9 +33,9 @@ func TestJudge(t *testing.T) {
 	after := sent(history.KindStop, 4, 200, true)
 	named, renamed := sent(history.KindProgress, 5, 300, true), sent(history.KindProgress, 6, 300, true)
 	named.Meta, renamed.Meta = map[string]string{"title": "one"}, map[string]string{"title": "two"}
-	played, firm := sent(history.KindProgress, 7, 300, true), sent(history.KindProgress, 8, 20_000, true)
+	played, nonEarly := sent(history.KindProgress, 7, 300, true), sent(history.KindProgress, 8, 20_000, true)
 	played.StartedAt, played.Watched = base-60_000, 30_000
-	firm.StartedAt, firm.Session = base-60_000, "firm"
+	nonEarly.StartedAt, nonEarly.Session = base-60_000, "firm"
 	mistake := sent(history.KindStart, 9, 0, true)
 	tests := []struct {
 		name    string
@@ -72,13 +72,13 @@ func TestJudge(t *testing.T) {
 		}(), 0, "resurrected"},
 		{"the metadata", []faults.Sent{named, renamed}, fold(named, renamed), 0, ""},
 		{"older metadata", []faults.Sent{named, renamed}, changed(fold(named, renamed), func(r *history.Record) { r.Meta = named.Meta }), 0, "lost"},
-		{"the watched time", []faults.Sent{played, firm}, fold(played, firm), 0, ""},
-		{"the watched time is missing", []faults.Sent{played, firm}, changed(fold(played, firm), func(r *history.Record) { r.Watches = nil }), 0, "lost"},
-		{"too much watched time", []faults.Sent{firm}, changed(fold(firm), func(r *history.Record) {
+		{"the watched time", []faults.Sent{played, nonEarly}, fold(played, nonEarly), 0, ""},
+		{"the watched time is missing", []faults.Sent{played, nonEarly}, changed(fold(played, nonEarly), func(r *history.Record) { r.Watches = nil }), 0, "lost"},
+		{"too much watched time", []faults.Sent{nonEarly}, changed(fold(nonEarly), func(r *history.Record) {
 			r.Watches = []history.Watch{{At: base, Viewing: 1, Watched: 99_000}}
 		}), 0, "resurrected"},
-		{"started by mistake", []faults.Sent{firm, mistake}, fold(firm, mistake), 0, ""},
-		{"the resume point is missing", []faults.Sent{firm, mistake}, changed(fold(firm, mistake), func(r *history.Record) { r.Firm = history.Firm{} }), 0, "lost"},
+		{"started by mistake", []faults.Sent{nonEarly, mistake}, fold(nonEarly, mistake), 0, ""},
+		{"the resume point is missing", []faults.Sent{nonEarly, mistake}, changed(fold(nonEarly, mistake), func(r *history.Record) { r.NonEarly = history.NonEarly{} }), 0, "lost"},
 		{"cleared", []faults.Sent{first, second}, nil, base + 2, ""},
 		{"cleared in part", []faults.Sent{first, after}, fold(first, after).After(base + 1), base + 1, ""},
 		{"shown though cleared", []faults.Sent{first}, fold(first), base + 1, "resurrected"},

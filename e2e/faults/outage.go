@@ -205,7 +205,7 @@ func (t *trial) introduce(ctx context.Context, plans []*replay.Plan) error {
 	g.SetLimit(8)
 	for _, p := range plans {
 		for _, v := range p.Viewings[:hourViewers] {
-			g.Go(func() error { return t.stack.cache.Warm(ctx, v.UID, history.Warmth{}) })
+			g.Go(func() error { return t.stack.cache.Warm(ctx, v.UID, history.WarmSet{}) })
 		}
 	}
 	return g.Wait()

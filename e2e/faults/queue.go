@@ -253,7 +253,7 @@ func (s *stack) publishPoison(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// letters checks that everything that was refused is buried, whole and with a reason.
+// letters checks that everything that was refused is in the dead letters, whole and with a reason.
 func (t *trial) letters(ctx context.Context) error {
 	letters, err := t.stack.deadLetters(ctx)
 	if err != nil {

@@ -164,7 +164,7 @@ func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell 
 }
 
 // putUsers brings the clear marks and pauses of users into the archive. A user whom it
-// refuses for good is buried and holds nobody up.
+// refuses for good goes to the dead letters and holds nobody up.
 func (j *Job) putUsers(ctx context.Context, keys []history.Key, entries []history.Entry) error {
 	for i, e := range entries {
 		if !keys[i].IsUser() || len(e.User.Cleared) == 0 && e.User.Pause.Since == 0 {
@@ -175,7 +175,7 @@ func (j *Job) putUsers(ctx context.Context, keys []history.Key, entries []histor
 		})
 		switch {
 		case errors.Is(err, history.ErrPermanent):
-			if err := j.bury(ctx, []history.Dead{j.refused(keys[i], nil, err)}); err != nil {
+			if err := j.addDead(ctx, []history.Dead{j.refused(keys[i], nil, err)}); err != nil {
 				return err
 			}
 		case err != nil:

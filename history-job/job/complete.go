@@ -120,7 +120,7 @@ func (j *Job) fold(ctx context.Context, b *batch, partial batch) (again []histor
 	return again, nil
 }
 
-// known returns what the archive holds of keys. What it can never read again is buried
+// known returns what the archive holds of keys. What it can never read again goes to the dead letters
 // and counts as nothing: what is put next replaces it.
 func (j *Job) known(ctx context.Context, keys []history.Key) (old []history.Entry, err error) {
 	err = j.retry(ctx, "get", func(ctx context.Context) (err error) {
@@ -140,7 +140,7 @@ func (j *Job) known(ctx context.Context, keys []history.Key) (old []history.Entr
 			letters = append(letters, letter)
 		}
 	}
-	return old, j.bury(ctx, letters)
+	return old, j.addDead(ctx, letters)
 }
 
 // whole is the fold of a partial record and what the archive holds of the key. Its cell

@@ -40,15 +40,15 @@ func (d *damaged) Apply(ctx context.Context, writes []history.Write) []history.O
 func TestDamagedWithoutARevision(t *testing.T) {
 	for name, known := range map[string]struct {
 		cold   bool
-		warmth history.Warmth
+		warmth history.WarmSet
 	}{
 		"complete user":         {},
 		"cold user":             {cold: true},
-		"user who once paused":  {warmth: history.Warmth{Pause: history.Pause{Since: start - 9000, Until: start - 8000}}},
-		"user who is paused":    {warmth: history.Warmth{Pause: history.Pause{Since: start - 4000}}},
-		"user with a floor":     {warmth: history.Warmth{Floor: history.VersionOf(start-3600_000, 0)}},
-		"user with both of it":  {warmth: history.Warmth{Floor: history.VersionOf(start-3600_000, 0), Pause: history.Pause{Since: start - 9000, Until: start - 8000}}},
-		"user who once cleared": {warmth: history.Warmth{Cleared: map[uint32]int64{0: start - 9000}}},
+		"user who once paused":  {warmth: history.WarmSet{Pause: history.Pause{Since: start - 9000, Until: start - 8000}}},
+		"user who is paused":    {warmth: history.WarmSet{Pause: history.Pause{Since: start - 4000}}},
+		"user with a floor":     {warmth: history.WarmSet{Floor: history.VersionOf(start-3600_000, 0)}},
+		"user with both of it":  {warmth: history.WarmSet{Floor: history.VersionOf(start-3600_000, 0), Pause: history.Pause{Since: start - 9000, Until: start - 8000}}},
+		"user who once cleared": {warmth: history.WarmSet{Cleared: map[uint32]int64{0: start - 9000}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -19,25 +19,25 @@ func (j *Job) poison(ctx context.Context, ps []history.Poison) error {
 			Payload: p.Payload, Origin: fmt.Sprintf("partition %d offset %d", p.Partition, p.Offset), Reason: p.Err.Error(),
 		}
 	}
-	return j.bury(ctx, letters)
+	return j.addDead(ctx, letters)
 }
 
 // refused tells of a key that can never be archived as it is, and returns the letter
-// to bury.
+// to add.
 func (j *Job) refused(k history.Key, r *history.Record, err error) history.Dead {
 	j.metrics.refused.Inc()
 	j.cfg.Logger.Error("archive refuses a key for good", "key", k.String(), "error", err)
 	return history.Dead{Key: k, Record: r, Origin: "archive", Reason: err.Error()}
 }
 
-// bury keeps letters where somebody can drive them again. It comes before the marks
+// addDead keeps letters where somebody can drive them again. It comes before the marks
 // are settled and the messages committed: what is refused is never lost.
-func (j *Job) bury(ctx context.Context, letters []history.Dead) error {
+func (j *Job) addDead(ctx context.Context, letters []history.Dead) error {
 	if j.cfg.Dead == nil || len(letters) == 0 {
 		return nil
 	}
 	for i := range letters {
 		letters[i].At = time.Now().UnixMilli()
 	}
-	return j.retry(ctx, "bury", func(ctx context.Context) error { return j.cfg.Dead.Bury(ctx, letters) })
+	return j.retry(ctx, "dead_letter", func(ctx context.Context) error { return j.cfg.Dead.Add(ctx, letters) })
 }

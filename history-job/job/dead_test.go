@@ -11,16 +11,16 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// graveyard notes the letters that are buried in it, after some failures.
-type graveyard struct {
+// deadLetters remembers the letters that are added to it, after some failures.
+type deadLetters struct {
 	world *world
 
 	mu      sync.Mutex
 	letters []history.Dead
 }
 
-func (g *graveyard) Bury(ctx context.Context, letters []history.Dead) error {
-	if err := g.world.step(ctx, "bury", nil); err != nil {
+func (g *deadLetters) Add(ctx context.Context, letters []history.Dead) error {
+	if err := g.world.step(ctx, "dead_letter", nil); err != nil {
 		return err
 	}
 	g.mu.Lock()
@@ -29,30 +29,30 @@ func (g *graveyard) Bury(ctx context.Context, letters []history.Dead) error {
 	return nil
 }
 
-// TestDead: what the archive refuses for good is buried with its record, before its
+// TestDead: what the archive refuses for good goes to the dead letters with its record, before its
 // mark is settled, and others flow.
 func TestDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		g := &graveyard{world: w}
+		g := &deadLetters{world: w}
 		w.cell = func(c history.Cell) error {
 			if c.Key == object(2) {
 				return history.ErrPermanent
 			}
 			return nil
 		}
-		w.fails("bury", 3)
+		w.fails("dead_letter", 3)
 		cfg := w.config()
 		cfg.Dead = g
 		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
 		w.announce(w.writes(3)...)
 		synctest.Wait()
 		if got := w.did("settle", "commit"); len(got) > 0 {
-			t.Errorf("done before the letter was buried: %v", got)
+			t.Errorf("done before the letter was added: %v", got)
 		}
 		w.wait(time.Minute)
 		if len(g.letters) != 1 || g.letters[0].Key != object(2) || g.letters[0].Record == nil || g.letters[0].Reason == "" || g.letters[0].At == 0 {
-			t.Errorf("buried: %+v, want object 2 with its record, a reason and a time", g.letters)
+			t.Errorf("dead letters: %+v, want object 2 with its record, a reason and a time", g.letters)
 		}
 		w.settled(object(1))
 		w.settled(object(3))
@@ -63,7 +63,7 @@ func TestDead(t *testing.T) {
 func TestDeadMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		g := &graveyard{world: w}
+		g := &deadLetters{world: w}
 		cfg := w.config()
 		cfg.Dead = g
 		cfg.Consumer = poisoned{Consumer: cfg.Consumer, payload: []byte("not a batch")}
@@ -71,7 +71,7 @@ func TestDeadMessage(t *testing.T) {
 		w.announce(w.writes(1)...)
 		synctest.Wait()
 		if len(g.letters) != 1 || !slices.Equal(g.letters[0].Payload, []byte("not a batch")) || g.letters[0].Origin != "partition 3 offset 17" {
-			t.Errorf("buried: %+v, want the payload from partition 3 offset 17", g.letters)
+			t.Errorf("dead letters: %+v, want the payload from partition 3 offset 17", g.letters)
 		}
 		w.settled(object(1))
 	})

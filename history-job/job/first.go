@@ -20,7 +20,7 @@ func (j *Job) announce(ctx context.Context, buckets []history.Bucket) error {
 	t := time.NewTicker(j.cfg.SweepEvery)
 	defer t.Stop()
 	for {
-		if err := j.announceOwed(ctx, buckets); err != nil {
+		if err := j.announcePending(ctx, buckets); err != nil {
 			return err
 		}
 		select {
@@ -31,11 +31,11 @@ func (j *Job) announce(ctx context.Context, buckets []history.Bucket) error {
 	}
 }
 
-func (j *Job) announceOwed(ctx context.Context, buckets []history.Bucket) error {
+func (j *Job) announcePending(ctx context.Context, buckets []history.Bucket) error {
 	for {
 		var owed []history.First
 		err := j.retry(ctx, "announce", func(ctx context.Context) (err error) {
-			if owed, err = j.cfg.Days.Owed(ctx, buckets, owedAge, sweepLimit); err != nil || len(owed) == 0 {
+			if owed, err = j.cfg.Days.PendingFirsts(ctx, buckets, owedAge, sweepLimit); err != nil || len(owed) == 0 {
 				return err
 			}
 			if err := j.cfg.Announcer.Announce(ctx, owed); err != nil {

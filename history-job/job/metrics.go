@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	m.backlog = newBacklog()
-	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "reread", "bury", "announce"} {
+	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "reread", "dead_letter", "announce"} {
 		m.retries.WithLabelValues(op)
 	}
 	if reg != nil {

@@ -65,7 +65,7 @@ func repairPause(t *testing.T, has, archived, want history.Pause) {
 	if err := w.archive.PutUser(t.Context(), uid, history.User{Pause: archived}); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.older.Warm(t.Context(), uid, history.Warmth{Pause: has}); err != nil {
+	if err := m.older.Warm(t.Context(), uid, history.WarmSet{Pause: has}); err != nil {
 		t.Fatal(err)
 	}
 	m.restart(true)

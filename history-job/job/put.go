@@ -14,7 +14,7 @@ import (
 const longestPause = 5 * time.Second
 
 // put stores cells. Only those that failed are tried again; those that the archive
-// refuses for good are buried, and hold nobody up.
+// refuses for good go to the dead letters, and hold nobody up.
 func (j *Job) put(ctx context.Context, cells []history.Cell) error {
 	if len(cells) == 0 {
 		return nil
@@ -27,7 +27,7 @@ func (j *Job) put(ctx context.Context, cells []history.Cell) error {
 	if err != nil {
 		return err
 	}
-	return j.bury(ctx, dead)
+	return j.addDead(ctx, dead)
 }
 
 // left returns the cells that are worth another try, and why. It appends to dead

@@ -46,7 +46,7 @@ func (m *mortal) Pause(ctx context.Context, uid string, from, to history.Pause) 
 	return m.now().Pause(ctx, uid, from, to)
 }
 
-func (m *mortal) Warm(ctx context.Context, uid string, w history.Warmth) error {
+func (m *mortal) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	return m.now().Warm(ctx, uid, w)
 }
 
@@ -96,7 +96,7 @@ func (m *mortal) life(context.Context) (string, error) {
 // remember copies what the cache has of keys to the older one, which knows the user.
 func (m *mortal) remember(w *world, mark bool, keys ...history.Key) {
 	w.Helper()
-	if err := m.older.Warm(w.Context(), uid, history.Warmth{}); err != nil {
+	if err := m.older.Warm(w.Context(), uid, history.WarmSet{}); err != nil {
 		w.Fatal(err)
 	}
 	for _, k := range keys {
@@ -219,7 +219,7 @@ func TestRepairLeavesTrimmed(t *testing.T) {
 		w := newWorld(t)
 		m, cfg := w.mortal()
 		cfg.TrimOneIn = 1
-		if err := w.cache.Warm(t.Context(), uid, history.Warmth{}); err != nil {
+		if err := w.cache.Warm(t.Context(), uid, history.WarmSet{}); err != nil {
 			t.Fatal(err)
 		}
 		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
@@ -360,7 +360,7 @@ func repairOfADeleteThatIsBehind(t *testing.T, early bool) {
 		w.wait(time.Second)
 		gone := last.Record().Successor(nil)
 		gone.Partial = false // the cache believes to know everything
-		if err := m.older.Warm(t.Context(), uid, history.Warmth{}); err != nil {
+		if err := m.older.Warm(t.Context(), uid, history.WarmSet{}); err != nil {
 			t.Fatal(err)
 		}
 		m.older.Apply(t.Context(), []history.Write{{Key: object(1), Record: gone}})

@@ -121,7 +121,7 @@ func TestRestoreAfterClear(t *testing.T) {
 func TestRestoreOfWhatTheCacheHasDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		if err := w.cache.Warm(t.Context(), uid, history.Warmth{Floor: history.VersionOf(start, 0)}); err != nil {
+		if err := w.cache.Warm(t.Context(), uid, history.WarmSet{Floor: history.VersionOf(start, 0)}); err != nil {
 			t.Fatal(err)
 		}
 		said := completed(1, -5000, "a")

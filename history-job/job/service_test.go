@@ -67,7 +67,7 @@ func (w *world) store(e history.Event, mark, partial bool) history.Key {
 // complete makes a user whom the cache does not know one of whom it has everything.
 func (w *world) complete(uid string) {
 	w.Helper()
-	if err := w.cache.Warm(w.Context(), uid, history.Warmth{}); err != nil {
+	if err := w.cache.Warm(w.Context(), uid, history.WarmSet{}); err != nil {
 		w.Fatal(err)
 	}
 }

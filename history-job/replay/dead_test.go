@@ -93,7 +93,7 @@ func TestDriveUser(t *testing.T) {
 			}
 			defer db.Close()
 			cache, own := db.Cache(), history.UserKey("ann")
-			w := history.Warmth{Pause: tt.pause}
+			w := history.WarmSet{Pause: tt.pause}
 			if tt.clear > 0 {
 				w.Cleared = map[uint32]int64{0: tt.clear}
 			}

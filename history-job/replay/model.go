@@ -19,10 +19,10 @@ type Expected struct {
 	Furthest    int64
 	CompletedAt int64
 
-	known    moment // when Duration was
-	firm     moment // when the latest event was that is not of a viewing's first seconds
-	firmAt   int64  // and its position
-	sessions map[string]struct{}
+	known      moment // when Duration was
+	nonEarly   moment // when the latest event was that is not of a viewing's first seconds
+	nonEarlyAt int64  // and its position
+	sessions   map[string]struct{}
 }
 
 // moment orders the events of a plan: of one time, a stop is the later.
@@ -48,10 +48,10 @@ func (e *Expected) Plays() uint64 { return uint64(len(e.sessions)) }
 
 // Resume returns where the user is to go on.
 func (e *Expected) Resume() int64 {
-	if e.firm == (moment{}) {
+	if e.nonEarly == (moment{}) {
 		return e.Position
 	}
-	return e.firmAt
+	return e.nonEarlyAt
 }
 
 // grace is for how long, in milliseconds, a viewing does not take back a position.
@@ -84,8 +84,8 @@ func (e *Expected) add(ev *history.Event) {
 		}
 	}
 	e.Furthest = max(e.Furthest, position)
-	if ev.Kind != history.KindStart && position >= grace && cmp.Or(now.compare(e.firm), cmp.Compare(position, e.firmAt)) > 0 {
-		e.firm, e.firmAt = now, position
+	if ev.Kind != history.KindStart && position >= grace && cmp.Or(now.compare(e.nonEarly), cmp.Compare(position, e.nonEarlyAt)) > 0 {
+		e.nonEarly, e.nonEarlyAt = now, position
 	}
 	if cmp.Or(now.compare(momentOf(e.At, e.Kind)), cmp.Compare(position, e.Position), cmp.Compare(ev.Session, e.Session)) > 0 {
 		e.At, e.Kind, e.Position, e.Session = ev.At, ev.Kind, position, ev.Session

@@ -4,7 +4,7 @@
 // asks again with its next heartbeat.
 //
 // A sighting goes this way: [Tracker.Begin] finds the reports that ask and looks their
-// users up beside the write of the batch; the store notes each first sighting as owed in the
+// users up beside the write of the batch; the store notes each first sighting as pending in the
 // same step; [Lookup.Answers] answers, and hands the first ones to [Tracker.Run], which
 // announces them in the background. The jobs announce whatever it cannot.
 package firstday

@@ -115,7 +115,7 @@ func (w *watchers) next(ctx context.Context, pace <-chan time.Time) bool {
 }
 
 // hear takes news of the feed. It waits for nothing but the mutex.
-func (w *watchers) hear(n history.News) {
+func (w *watchers) hear(n history.Notice) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range n.Changes {
@@ -125,7 +125,7 @@ func (w *watchers) hear(n history.News) {
 			}
 		}
 	}
-	for _, b := range n.Since {
+	for _, b := range n.Joined {
 		w.goLive(b)
 	}
 }

@@ -213,9 +213,9 @@ func (w *warmer) fill(ctx context.Context, uid string) error {
 
 // warmth is what of a row the cache is to hold: the newest records and, apart from them,
 // the newest tombstones, and the floor above all others.
-func warmth(row history.Row, keep int) history.Warmth {
+func warmth(row history.Row, keep int) history.WarmSet {
 	slices.SortFunc(row.Items, history.NewestFirst)
-	w := history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}
+	w := history.WarmSet{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}
 	live, dead := 0, 0
 	for _, it := range row.Items {
 		n := &live

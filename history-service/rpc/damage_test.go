@@ -172,7 +172,7 @@ func (u *unreadable) Load(ctx context.Context, keys []history.Key) []history.Ent
 	return entries
 }
 
-func (u *unreadable) Warm(ctx context.Context, uid string, w history.Warmth) error {
+func (u *unreadable) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	w.Items = slices.DeleteFunc(slices.Clone(w.Items), func(it history.Item) bool { return it.Object == u.object })
 	return u.Cache.Warm(ctx, uid, w)
 }

@@ -48,19 +48,19 @@ func (h *house) almanac() (*almanac, func(*rpc.Config)) {
 	return a, func(c *rpc.Config) { c.Days, c.Announcer = a, a }
 }
 
-// owed returns the users of whom nobody was told.
-func (a *almanac) owed(t *testing.T, uids ...string) (owed []string) {
+// pending returns the users of whom nobody was told.
+func (a *almanac) pending(t *testing.T, uids ...string) (pending []string) {
 	t.Helper()
 	for _, uid := range uids {
-		firsts, err := a.Owed(t.Context(), []history.Bucket{history.BucketOf(uid)}, -time.Hour, 100)
+		firsts, err := a.PendingFirsts(t.Context(), []history.Bucket{history.BucketOf(uid)}, -time.Hour, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range firsts {
-			owed = append(owed, f.UID)
+			pending = append(pending, f.UID)
 		}
 	}
-	return owed
+	return pending
 }
 
 // asking is a heartbeat that asks what day it is.
@@ -234,7 +234,7 @@ type panics struct{ history.Days }
 
 func (panics) See(context.Context, []history.Sighting) []history.Seen { panic("no calendar") }
 
-// TestAnnouncedRightAway has nothing owed that was announced, and everything that could
+// TestAnnouncedRightAway has nothing pending that was announced, and everything that could
 // not be.
 func TestAnnouncedRightAway(t *testing.T) {
 	h := newHouse(t)
@@ -248,8 +248,8 @@ func TestAnnouncedRightAway(t *testing.T) {
 	<-a.heard
 	apply(t, s, asking(watching("cid"), 0, "")) // then the one before is dealt with
 	<-a.heard
-	if owed := a.owed(t, "ann", "bob"); !slices.Equal(owed, []string{"ann"}) {
-		t.Errorf("owed: got %v, want ann alone", owed)
+	if pending := a.pending(t, "ann", "bob"); !slices.Equal(pending, []string{"ann"}) {
+		t.Errorf("pending: got %v, want ann alone", pending)
 	}
 }
 

@@ -70,7 +70,7 @@ func effectOf(t *testing.T, change func(*historyv1.Heartbeat)) (e effect) {
 		change(hb)
 		e.Key = history.Key{UID: hb.Uid, Object: history.Object{ID: hb.ObjectId, Type: hb.ObjectType}}
 		var mu sync.Mutex
-		sub := f.feed.Subscribe(func(n history.News) {
+		sub := f.feed.Subscribe(func(n history.Notice) {
 			mu.Lock()
 			defer mu.Unlock()
 			e.told = append(e.told, n.Changes...)
@@ -196,7 +196,7 @@ func everything() *history.Record {
 	return &history.Record{
 		Revision: history.NewRevision(), CellTime: start,
 		Version: v(60_000), State: history.StateStopped, Early: true, Position: 5000, Session: "s", Device: "d",
-		Firm:     history.Firm{Version: v(70_000), Position: 60_000},
+		NonEarly: history.NonEarly{Version: v(70_000), Position: 60_000},
 		Duration: 600_000, DurationVersion: v(80_000), Meta: map[string]string{"k": "v"}, MetaVersion: v(80_000),
 		Peaks:       []history.Peak{{At: start - 90_000, Position: 200_000}},
 		Completions: []history.Completion{{At: start - 90_000, Viewing: 10}}, PlaysBefore: 2, PlaysBeforeAt: start - 100_000,

@@ -84,7 +84,7 @@ func linear(t *testing.T, uid string, cache history.Cache, archive history.Archi
 		}
 		services = append(services, s)
 	}
-	if err := cache.Warm(t.Context(), uid, history.Warmth{}); err != nil {
+	if err := cache.Warm(t.Context(), uid, history.WarmSet{}); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

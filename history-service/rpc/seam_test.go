@@ -54,7 +54,7 @@ func warmUp(t testing.TB, h *house, keep int) {
 		t.Fatal(err)
 	}
 	slices.SortFunc(row.Items, history.NewestFirst)
-	w := history.Warmth{Items: row.Items, Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}
+	w := history.WarmSet{Items: row.Items, Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}
 	if len(row.Items) > keep {
 		w.Items, w.Floor = row.Items[:keep], row.Items[keep].Record.Version+1
 	}

@@ -143,10 +143,10 @@ func TestTheBeginning(t *testing.T) {
 // interrupted is a feed whose subscriptions can be made to say that they were.
 type interrupted struct {
 	history.Feed
-	hear func(history.News)
+	hear func(history.Notice)
 }
 
-func (i *interrupted) Subscribe(hear func(history.News)) history.Subscription {
+func (i *interrupted) Subscribe(hear func(history.Notice)) history.Subscription {
 	i.hear = hear
 	return i.Feed.Subscribe(hear)
 }
@@ -164,7 +164,7 @@ func TestAnInterruption(t *testing.T) {
 			all = append(all, b)
 		}
 		v := watch(f.T, f.Server, who...)
-		gap.hear(history.News{Since: all})
+		gap.hear(history.Notice{Joined: all})
 		pass(second / 2)
 		synctest.Wait()
 		early := len(v.take())

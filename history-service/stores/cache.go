@@ -437,7 +437,7 @@ func (n *Nodes) Pause(ctx context.Context, uid string, from, to history.Pause) e
 }
 
 // Warm implements [history.Applier].
-func (n *Nodes) Warm(ctx context.Context, uid string, w history.Warmth) error {
+func (n *Nodes) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	_, err := on(n, uid, func() (struct{}, error) { return struct{}{}, n.Cache.Warm(ctx, uid, w) })
 	return err
 }

@@ -34,7 +34,7 @@ func applyStale(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	first, second := c.put(k, c.record(0)), c.record(10)
 	c.applied(history.Write{Key: k, Record: second, Base: first.Revision, Mark: true})
-	if err := c.Warm(c.Context(), k.UID, history.Warmth{Floor: 7, Cleared: map[uint32]int64{3: 5}}); err != nil {
+	if err := c.Warm(c.Context(), k.UID, history.WarmSet{Floor: 7, Cleared: map[uint32]int64{3: 5}}); err != nil {
 		c.Fatal(err)
 	}
 	now := c.conflicts(history.Write{Key: k, Record: c.record(20), Base: first.Revision, Mark: true})
@@ -106,9 +106,9 @@ func applyWhole(c *cacheCase) {
 	}{
 		"cold":             {func(string) {}, false},
 		"cold and trimmed": {func(uid string) { c.fill(uid, kept+1); c.trim(uid) }, false},
-		"warm":             {func(uid string) { c.warm(uid, history.Warmth{Floor: 1}) }, false},
-		"warm and trimmed": {func(uid string) { c.warm(uid, history.Warmth{}); c.fill(uid, kept+1); c.trim(uid) }, false},
-		"complete":         {func(uid string) { c.warm(uid, history.Warmth{}) }, true},
+		"warm":             {func(uid string) { c.warm(uid, history.WarmSet{Floor: 1}) }, false},
+		"warm and trimmed": {func(uid string) { c.warm(uid, history.WarmSet{}); c.fill(uid, kept+1); c.trim(uid) }, false},
+		"complete":         {func(uid string) { c.warm(uid, history.WarmSet{}) }, true},
 	} {
 		uid := c.user()
 		w.prepare(uid)

@@ -35,7 +35,7 @@ func loadUser(c *cacheCase) {
 	if u := c.load(k).User; u.Warm {
 		c.Errorf("user who was only written to: got %+v, want a cold one", u)
 	}
-	c.warm(uid, history.Warmth{Floor: 7, Cleared: map[uint32]int64{0: 3, 2: 9}})
+	c.warm(uid, history.WarmSet{Floor: 7, Cleared: map[uint32]int64{0: 3, 2: 9}})
 	for _, k := range []history.Key{k, key(uid, 5, 5), history.UserKey(uid)} {
 		u := c.load(k).User
 		if !u.Warm || u.Floor != 7 {

@@ -16,7 +16,7 @@ func loadWhileWarming(c *cacheCase) {
 		k := key(c.user(), 1, 1)
 		item := history.Item{Object: k.Object, Record: c.record(0)}
 		c.race(func() {
-			if err := c.Warm(c.Context(), k.UID, history.Warmth{Items: []history.Item{item}}); err != nil {
+			if err := c.Warm(c.Context(), k.UID, history.WarmSet{Items: []history.Item{item}}); err != nil {
 				c.Errorf("Warm(%s): %v", k.UID, err)
 			}
 		}, func() bool {
@@ -43,7 +43,7 @@ func listWhileWarming(c *cacheCase) {
 		uid := c.user()
 		items := []history.Item{c.archived(1, c.record(0)), c.archived(2, c.record(1))}
 		c.race(func() {
-			if err := c.Warm(c.Context(), uid, history.Warmth{Items: items}); err != nil {
+			if err := c.Warm(c.Context(), uid, history.WarmSet{Items: items}); err != nil {
 				c.Errorf("Warm(%s): %v", uid, err)
 			}
 		}, func() bool {
@@ -69,7 +69,7 @@ func listWhileTrimming(c *cacheCase) {
 func (c *cacheCase) trimmable() (history.Key, *history.Record) {
 	c.Helper()
 	uid := c.user()
-	c.warm(uid, history.Warmth{})
+	c.warm(uid, history.WarmSet{})
 	oldest := c.fill(uid, kept+1)[0]
 	return history.Key{UID: uid, Object: oldest.Object}, oldest.Record
 }

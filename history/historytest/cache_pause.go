@@ -170,7 +170,7 @@ func pauseWarm(c *cacheCase) {
 	uid := c.user()
 	held := c.put(key(uid, 1, 1), c.record(200))
 	p := history.Pause{Since: c.start + 100}
-	c.warm(uid, history.Warmth{Pause: p})
+	c.warm(uid, history.WarmSet{Pause: p})
 	now := c.conflicts(history.Write{Key: key(uid, 1, 1), Record: c.record(250), Base: held.Revision})
 	if now.User.Pause != p || !now.User.Complete() || !history.Same(now.Record, held) {
 		c.Errorf("after the warm-up: got %+v of %+v, want what was there, and recording off", now.Record, now.User)
@@ -182,7 +182,7 @@ func pauseWarmSettled(c *cacheCase) {
 	uid := c.user()
 	c.put(key(uid, 1, 1), c.record(20))
 	held := c.archive(key(uid, 1, 2), c.record(30))
-	c.warm(uid, history.Warmth{Items: []history.Item{c.archived(3, c.record(10))}, Pause: history.Pause{Since: c.start + 100}})
+	c.warm(uid, history.WarmSet{Items: []history.Item{c.archived(3, c.record(10))}, Pause: history.Pause{Since: c.start + 100}})
 	for n, want := range map[int]bool{1: false, 2: true, 3: true} {
 		if got := c.load(key(uid, 1, n)).Record; got.Settled() != want || history.SameContent(got.Revision, held.Revision) {
 			c.Errorf("record %d after the warm-up: got %+v; want another revision, settled: %t", n, got, want)
@@ -198,7 +198,7 @@ func pauseWarmOlder(c *cacheCase) {
 	p := c.pause(uid, true, 200)
 	held := c.put(key(uid, 1, 1), c.record(300))
 	for _, old := range []history.Pause{{}, {Since: c.start + 100}, {Since: c.start + 50, Until: c.start + 60}} {
-		c.warm(uid, history.Warmth{Pause: old})
+		c.warm(uid, history.WarmSet{Pause: old})
 	}
 	if u := c.load(history.UserKey(uid)).User; u.Pause != p || !u.Warm {
 		c.Errorf("after the warm-up: got %+v, want %+v", u, p)

@@ -42,8 +42,8 @@ func (c *cacheCase) keeps(uid string, items []history.Item, kept func(n int) boo
 
 func trimOldest(c *cacheCase) {
 	uid, other := c.user(), c.user()
-	c.warm(uid, history.Warmth{})
-	c.warm(other, history.Warmth{})
+	c.warm(uid, history.WarmSet{})
+	c.warm(other, history.WarmSet{})
 	items, others := c.fill(uid, 25), c.fill(other, 12)
 	c.trim(uid, other)
 	c.keeps(uid, items, func(n int) bool { return n >= 25-kept })
@@ -54,7 +54,7 @@ func trimOldest(c *cacheCase) {
 // counted with them, the oldest stay beside those.
 func trimDirty(c *cacheCase) {
 	uid := c.user()
-	c.warm(uid, history.Warmth{})
+	c.warm(uid, history.WarmSet{})
 	items := c.fill(uid, 25)
 	dirty := []int{0, 3, 14, 20, 24}
 	var contents []history.Content
@@ -76,7 +76,7 @@ func trimDirty(c *cacheCase) {
 // trimUnsettled drops nothing that is not settled, however much there is.
 func trimUnsettled(c *cacheCase) {
 	uid := c.user()
-	c.warm(uid, history.Warmth{})
+	c.warm(uid, history.WarmSet{})
 	var items []history.Item
 	for n := range 25 {
 		items = append(items, c.item(key(uid, 1, n), c.record(int64(n))))
@@ -92,7 +92,7 @@ func trimUnsettled(c *cacheCase) {
 // together they are too many, and all stay.
 func trimTombstones(c *cacheCase) {
 	uid := c.user()
-	c.warm(uid, history.Warmth{})
+	c.warm(uid, history.WarmSet{})
 	items := c.fill(uid, kept-1)
 	for n := range kept {
 		c.archive(key(uid, 2, n), c.tombstone(int64(100+n)))
@@ -113,7 +113,7 @@ func trimTombstones(c *cacheCase) {
 // with a floor above them, and no record does; nor does one go for another's sake later.
 func trimManyTombstones(c *cacheCase) {
 	uid := c.user()
-	c.warm(uid, history.Warmth{})
+	c.warm(uid, history.WarmSet{})
 	live := c.fill(uid, kept)
 	var tombs []*history.Record
 	for n := range 2*kept + 5 {
@@ -147,7 +147,7 @@ func trimManyTombstones(c *cacheCase) {
 // part them, so they stay together.
 func trimTies(c *cacheCase) {
 	uid := c.user()
-	c.warm(uid, history.Warmth{})
+	c.warm(uid, history.WarmSet{})
 	var items []history.Item
 	for n := range 25 {
 		k := key(uid, 1, n)
@@ -159,7 +159,7 @@ func trimTies(c *cacheCase) {
 
 func trimFew(c *cacheCase) {
 	uid := c.user()
-	c.warm(uid, history.Warmth{})
+	c.warm(uid, history.WarmSet{})
 	items := c.fill(uid, kept)
 	c.trim(uid)
 	c.keeps(uid, items, func(int) bool { return true })
@@ -172,7 +172,7 @@ func trimFew(c *cacheCase) {
 func trimAgain(c *cacheCase) {
 	uid := c.user()
 	high := history.VersionOf(c.start-1, 0)
-	c.warm(uid, history.Warmth{Floor: high})
+	c.warm(uid, history.WarmSet{Floor: high})
 	items := c.fill(uid, kept+1)
 	below := key(uid, 1, 900) // the floor, already
 	old := history.Item{Object: below.Object, Record: c.archive(below, c.record(-100))}

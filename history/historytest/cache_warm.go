@@ -6,7 +6,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-func (c *cacheCase) warm(uid string, w history.Warmth) {
+func (c *cacheCase) warm(uid string, w history.WarmSet) {
 	c.Helper()
 	if err := c.Warm(c.Context(), uid, w); err != nil {
 		c.Fatalf("Warm(%s): %v", uid, err)
@@ -22,7 +22,7 @@ func warmCold(c *cacheCase) {
 	uid := c.user()
 	one, two, gone := c.archived(1, c.record(10)), c.archived(2, c.record(20)), c.archived(3, c.tombstone(30))
 	floor := history.VersionOf(c.start, 1)
-	c.warm(uid, history.Warmth{Items: []history.Item{one, two, gone}, Floor: floor, Cleared: map[uint32]int64{0: c.start, 4: c.start + 5}})
+	c.warm(uid, history.WarmSet{Items: []history.Item{one, two, gone}, Floor: floor, Cleared: map[uint32]int64{0: c.start, 4: c.start + 5}})
 	page := c.list(uid, history.Query{Limit: 10})
 	c.items("warmed", page.Items, []history.Item{
 		{Object: two.Object, Record: two.Record.After(c.start)}, {Object: one.Object, Record: one.Record.After(c.start)},
@@ -38,7 +38,7 @@ func warmCold(c *cacheCase) {
 
 func warmEmpty(c *cacheCase) {
 	uid := c.user()
-	c.warm(uid, history.Warmth{})
+	c.warm(uid, history.WarmSet{})
 	if u := c.load(history.UserKey(uid)).User; !u.Complete() {
 		c.Errorf("user of whom the archive has nothing: got %+v, want complete", u)
 	}
@@ -47,8 +47,8 @@ func warmEmpty(c *cacheCase) {
 func warmTwice(c *cacheCase) {
 	uid := c.user()
 	one := c.archived(1, c.record(10))
-	c.warm(uid, history.Warmth{Items: []history.Item{one}, Floor: 5, Cleared: map[uint32]int64{2: 7}})
-	c.warm(uid, history.Warmth{Items: []history.Item{c.archived(2, c.record(20))}, Floor: 3, Cleared: map[uint32]int64{2: 8, 3: 9}})
+	c.warm(uid, history.WarmSet{Items: []history.Item{one}, Floor: 5, Cleared: map[uint32]int64{2: 7}})
+	c.warm(uid, history.WarmSet{Items: []history.Item{c.archived(2, c.record(20))}, Floor: 3, Cleared: map[uint32]int64{2: 8, 3: 9}})
 	c.lists(uid, history.Query{Limit: 10}, one)
 	u := c.load(history.UserKey(uid)).User
 	if u.Floor != 5 {
@@ -64,7 +64,7 @@ func warmWritten(c *cacheCase) {
 	k := key(uid, 1, 1)
 	r := c.put(k, c.record(50))
 	old := c.archived(2, c.record(60))
-	c.warm(uid, history.Warmth{Items: []history.Item{c.archived(1, c.record(70)), old}})
+	c.warm(uid, history.WarmSet{Items: []history.Item{c.archived(1, c.record(70)), old}})
 	c.lists(uid, history.Query{Limit: 10}, old, history.Item{Object: k.Object, Record: r})
 	c.marked(uid, k)
 }
@@ -74,7 +74,7 @@ func warmSettled(c *cacheCase) {
 	uid := c.user()
 	k, r := key(uid, 1, 1), c.record(10)
 	r.CellTime = r.Version.Time() + 77
-	c.warm(uid, history.Warmth{Items: []history.Item{{Object: k.Object, Record: r}}})
+	c.warm(uid, history.WarmSet{Items: []history.Item{{Object: k.Object, Record: r}}})
 	c.holds(k, settled(r))
 	if got := c.load(k).Record; got.CellTime != r.CellTime {
 		c.Errorf("cell time: got %d, want %d", got.CellTime, r.CellTime)
@@ -92,7 +92,7 @@ func warmCutTime(c *cacheCase) {
 			c.put(key(uid, 1, 1), c.record(test.cache))
 			c.clear(uid, 0, test.cache)
 		}
-		w := history.Warmth{CutTime: c.start + test.archive}
+		w := history.WarmSet{CutTime: c.start + test.archive}
 		if test.archive == 0 {
 			w.CutTime = 0
 		}
@@ -114,7 +114,7 @@ func warmCleared(c *cacheCase) {
 	c.clear(uid, 0, 100)
 	c.clear(uid, 3, 50)
 	covered, later := c.archived(1, c.record(100)), c.archived(2, c.record(101))
-	c.warm(uid, history.Warmth{
+	c.warm(uid, history.WarmSet{
 		Items:   []history.Item{covered, later},
 		Cleared: map[uint32]int64{0: c.start + 60, 3: c.start + 90, 5: c.start + 120},
 	})
@@ -133,7 +133,7 @@ func warmTrimmed(c *cacheCase) {
 	items := c.fill(uid, 25)
 	c.trim(uid)
 	dropped := c.archived(900, c.record(-100))
-	c.warm(uid, history.Warmth{Items: []history.Item{dropped, c.archived(901, c.record(1000))}})
+	c.warm(uid, history.WarmSet{Items: []history.Item{dropped, c.archived(901, c.record(1000))}})
 	c.holds(history.Key{UID: uid, Object: dropped.Object}, nil)
 	if e := c.load(key(uid, 1, 901)); e.Record == nil || e.User.Floor <= items[0].Record.Version {
 		c.Errorf("got %+v, %+v; want the newer record, and a floor above what was dropped", e.Record, e.User)
@@ -148,7 +148,7 @@ func warmLong(c *cacheCase) {
 	for i := range items {
 		items[i] = c.archived(i, c.record(int64(i)))
 	}
-	c.warm(uid, history.Warmth{Items: items})
+	c.warm(uid, history.WarmSet{Items: items})
 	slices.Reverse(items)
 	page := c.list(uid, history.Query{Limit: 100, After: cursor(items[n/2])})
 	c.items("in the middle", page.Items, items[n/2+1:n/2+101])
@@ -163,7 +163,7 @@ func warmOlder(c *cacheCase) {
 	c.put(key(uid, 1, 2), newer)
 	c.put(key(uid, 1, 3), same)
 	in := c.record(60)
-	c.warm(uid, history.Warmth{Items: []history.Item{
+	c.warm(uid, history.WarmSet{Items: []history.Item{
 		c.archived(1, in), c.archived(2, c.record(80)), c.archived(3, c.record(40)), c.archived(4, c.record(70)),
 	}})
 	e := c.load(key(uid, 1, 1))
@@ -173,7 +173,7 @@ func warmOlder(c *cacheCase) {
 	}
 	other := c.user()
 	c.put(key(other, 1, 2), newer)
-	c.warm(other, history.Warmth{Items: []history.Item{c.archived(2, c.record(80))}, Floor: 7})
+	c.warm(other, history.WarmSet{Items: []history.Item{c.archived(2, c.record(80))}, Floor: 7})
 	if u := c.load(history.UserKey(other)).User; u.Floor != 7 {
 		c.Errorf("user with a newer one: got %+v, want floor 7", u)
 	}

@@ -83,7 +83,7 @@ func (c *daysCase) see(uid string, want []bool, days ...history.Day) []history.F
 // owed returns what is owed of a user. The age is below zero to take in this very moment.
 func (c *daysCase) owed(ctx context.Context, uid string) []history.First {
 	c.Helper()
-	all, err := c.Owed(ctx, []history.Bucket{history.BucketOf(uid)}, -time.Hour, math.MaxInt32)
+	all, err := c.PendingFirsts(ctx, []history.Bucket{history.BucketOf(uid)}, -time.Hour, math.MaxInt32)
 	if err != nil {
 		c.Fatalf("Owed: %v", err)
 	}
@@ -175,12 +175,12 @@ func owed(c *daysCase) {
 func owedAge(c *daysCase) {
 	uid := c.user()
 	c.see(uid, []bool{true}, c.today)
-	late, err := c.Owed(c.Context(), []history.Bucket{history.BucketOf(uid)}, time.Hour, math.MaxInt32)
+	late, err := c.PendingFirsts(c.Context(), []history.Bucket{history.BucketOf(uid)}, time.Hour, math.MaxInt32)
 	if err != nil || slices.ContainsFunc(late, func(f history.First) bool { return f.UID == uid }) {
 		c.Errorf("owed for an hour: got %+v, %v", late, err)
 	}
 	other := (history.BucketOf(uid) + 1) % history.Buckets
-	all, err := c.Owed(c.Context(), []history.Bucket{other}, -time.Hour, math.MaxInt32)
+	all, err := c.PendingFirsts(c.Context(), []history.Bucket{other}, -time.Hour, math.MaxInt32)
 	if err != nil || slices.ContainsFunc(all, func(f history.First) bool { return f.UID == uid }) {
 		c.Errorf("owed of another bucket: got %+v, %v", all, err)
 	}
@@ -192,7 +192,7 @@ func owedLimit(c *daysCase) {
 	c.see(other, []bool{true}, c.today)
 	buckets := []history.Bucket{history.BucketOf(uid), history.BucketOf(other)}
 	for limit := range 4 {
-		if got, err := c.Owed(c.Context(), buckets, -time.Hour, limit); err != nil || len(got) != limit {
+		if got, err := c.PendingFirsts(c.Context(), buckets, -time.Hour, limit); err != nil || len(got) != limit {
 			c.Errorf("owed, at most %d: got %+v, %v", limit, got, err)
 		}
 	}
@@ -205,7 +205,7 @@ func nothing(c *daysCase) {
 	if err := c.Announced(c.Context(), nil); err != nil {
 		c.Errorf("Announced of nothing: %v", err)
 	}
-	if got, err := c.Owed(c.Context(), nil, 0, 10); err != nil || len(got) != 0 {
+	if got, err := c.PendingFirsts(c.Context(), nil, 0, 10); err != nil || len(got) != 0 {
 		c.Errorf("Owed of no buckets: got %+v, %v", got, err)
 	}
 }

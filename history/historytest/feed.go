@@ -63,11 +63,11 @@ func (c feedCase) ear(f history.Feed, buckets ...history.Bucket) *ear {
 	return e
 }
 
-func (e *ear) hear(n history.News) {
+func (e *ear) hear(n history.Notice) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.changes = append(e.changes, n.Changes...)
-	for _, b := range n.Since {
+	for _, b := range n.Joined {
 		e.since[b]++
 	}
 }

@@ -50,33 +50,33 @@ func NewDead(cfg Config) (*DeadLetters, error) {
 // Prepare is [Queue.Prepare].
 func (d *DeadLetters) Prepare(ctx context.Context) error { return d.q.Prepare(ctx) }
 
-// Bury implements [history.DeadLetters].
-func (d *DeadLetters) Bury(ctx context.Context, letters []history.Dead) error {
+// Add implements [history.DeadLetters].
+func (d *DeadLetters) Add(ctx context.Context, letters []history.Dead) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	for _, l := range letters {
 		m := wire.Message{Payload: wire.AppendDead(nil, l), Keys: []history.Announcement{{Key: l.Key}}}
 		if err := d.q.produce(ctx, d.q.lane(0), m); err != nil {
-			return fmt.Errorf("bury: %w: %w", history.ErrUnavailable, err)
+			return fmt.Errorf("add dead letters: %w: %w", history.ErrUnavailable, err)
 		}
 	}
 	return nil
 }
 
-// Exhume hands over all letters that are there and were not handed over before, in
+// Redrive hands over all letters that are there and were not handed over before, in
 // order, and returns how many. One whose handling fails stays, with those after it.
-func (d *DeadLetters) Exhume(ctx context.Context, use func(context.Context, history.Dead) error) (n int, err error) {
+func (d *DeadLetters) Redrive(ctx context.Context, use func(context.Context, history.Dead) error) (n int, err error) {
 	ends, err := d.ends(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("exhume: %w", err)
+		return 0, fmt.Errorf("redrive: %w", err)
 	}
 	err = d.q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
 		for left := owed(claim, ends); left > 0; {
-			some, err := d.exhume(ctx, claim, use)
+			some, err := d.redriveDelivery(ctx, claim, use)
 			n += some
 			left -= int64(some)
 			if err != nil {
-				return fmt.Errorf("exhume: %w", err)
+				return fmt.Errorf("redrive: %w", err)
 			}
 		}
 		return nil
@@ -84,8 +84,8 @@ func (d *DeadLetters) Exhume(ctx context.Context, use func(context.Context, hist
 	return n, err
 }
 
-// exhume hands over one delivery and commits it.
-func (d *DeadLetters) exhume(ctx context.Context, claim history.Claim, use func(context.Context, history.Dead) error) (int, error) {
+// redriveDelivery hands over one delivery and commits it.
+func (d *DeadLetters) redriveDelivery(ctx context.Context, claim history.Claim, use func(context.Context, history.Dead) error) (int, error) {
 	delivery, err := claim.Fetch(ctx)
 	if err != nil {
 		return 0, err

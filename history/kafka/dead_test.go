@@ -26,42 +26,42 @@ func TestDeadLetters(t *testing.T) {
 		{Payload: []byte{0xff, 0x00}, Origin: "partition 3 offset 17", Reason: "corrupt", At: 2},
 		{Key: history.UserKey("bob"), Origin: "archive", Reason: "no such family \xff", At: 3},
 	}
-	if n := exhumed(t, dead, nil); len(n) != 0 {
-		t.Errorf("before any was buried: %v", n)
+	if n := redriven(t, dead, nil); len(n) != 0 {
+		t.Errorf("before any was added: %v", n)
 	}
-	if err := dead.Bury(t.Context(), letters[:2]); err != nil {
+	if err := dead.Add(t.Context(), letters[:2]); err != nil {
 		t.Fatal(err)
 	}
-	if got := exhumed(t, dead, nil); !slices.Equal(got, []int64{1, 2}) {
+	if got := redriven(t, dead, nil); !slices.Equal(got, []int64{1, 2}) {
 		t.Errorf("got letters %v, want 1 2", got)
 	}
-	if err := dead.Bury(t.Context(), letters[2:]); err != nil {
+	if err := dead.Add(t.Context(), letters[2:]); err != nil {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
-	if got := exhumed(t, dead, broken); !slices.Equal(got, []int64{3}) {
+	if got := redriven(t, dead, broken); !slices.Equal(got, []int64{3}) {
 		t.Errorf("got letters %v, want 3", got)
 	}
-	if got := exhumed(t, dead, nil); !slices.Equal(got, []int64{3}) {
+	if got := redriven(t, dead, nil); !slices.Equal(got, []int64{3}) {
 		t.Errorf("after a failure got letters %v, want 3 again", got)
 	}
-	if got := exhumed(t, dead, nil); len(got) != 0 {
+	if got := redriven(t, dead, nil); len(got) != 0 {
 		t.Errorf("in the end got letters %v, want none", got)
 	}
 }
 
-// exhumed returns when the letters that are left were buried. Their handling fails
+// redriven returns when the letters that are left were added. Their handling fails
 // with the given error.
-func exhumed(t *testing.T, dead *kafka.DeadLetters, fail error) (at []int64) {
+func redriven(t *testing.T, dead *kafka.DeadLetters, fail error) (at []int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	_, err := dead.Exhume(ctx, func(_ context.Context, d history.Dead) error {
+	_, err := dead.Redrive(ctx, func(_ context.Context, d history.Dead) error {
 		at = append(at, d.At)
 		return fail
 	})
 	if !errors.Is(err, fail) || ctx.Err() != nil {
-		t.Errorf("exhume: got %v, want %v", err, fail)
+		t.Errorf("redrive: got %v, want %v", err, fail)
 	}
 	return at
 }
@@ -80,11 +80,11 @@ func TestDeadLettersAreWhole(t *testing.T) {
 		{Payload: []byte{0xff, 0x00}, Origin: "partition 3 offset 17", Reason: "corrupt", At: 3},
 		{Key: history.UserKey("bob"), Cell: []byte("x"), Origin: "archive", Reason: "pause", At: 4},
 	}
-	if err := dead.Bury(t.Context(), letters); err != nil {
+	if err := dead.Add(t.Context(), letters); err != nil {
 		t.Fatal(err)
 	}
 	var got []history.Dead
-	if _, err := dead.Exhume(t.Context(), func(_ context.Context, d history.Dead) error {
+	if _, err := dead.Redrive(t.Context(), func(_ context.Context, d history.Dead) error {
 		got = append(got, d)
 		return nil
 	}); err != nil || !reflect.DeepEqual(got, letters) {

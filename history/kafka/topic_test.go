@@ -225,11 +225,11 @@ func TestLettersAndFirstsMakeTheirTopicsAgain(t *testing.T) {
 	}
 	defer dead.Close()
 	deleteTopic(t, cfg)
-	if err := dead.Bury(t.Context(), []history.Dead{{Key: history.UserKey("ann"), At: 1}}); err != nil {
-		t.Errorf("bury: %v", err)
+	if err := dead.Add(t.Context(), []history.Dead{{Key: history.UserKey("ann"), At: 1}}); err != nil {
+		t.Errorf("add: %v", err)
 	}
-	if got := exhumed(t, dead, nil); len(got) != 1 {
-		t.Errorf("exhumed %v, want one letter", got)
+	if got := redriven(t, dead, nil); len(got) != 1 {
+		t.Errorf("redrove %v, want one letter", got)
 	}
 	first, err := kafka.NewFirstOfDay(cfg)
 	if err != nil {

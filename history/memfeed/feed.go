@@ -18,7 +18,7 @@ type Feed struct {
 func (f *Feed) Announce(_ context.Context, changes []history.Change) error {
 	for _, s := range f.followers() {
 		if heard := s.wants(changes); len(heard) > 0 {
-			s.tell(history.News{Changes: heard})
+			s.tell(history.Notice{Changes: heard})
 		}
 	}
 	return nil
@@ -28,7 +28,7 @@ func (f *Feed) Announce(_ context.Context, changes []history.Change) error {
 func (f *Feed) Interrupt(_ context.Context, buckets []history.Bucket) error {
 	for _, s := range f.followers() {
 		if since := s.follows(buckets); len(since) > 0 {
-			s.tell(history.News{Since: since})
+			s.tell(history.Notice{Joined: since})
 		}
 	}
 	return nil
@@ -45,7 +45,7 @@ func (f *Feed) followers() []*subscription {
 }
 
 // Subscribe implements [history.Feed].
-func (f *Feed) Subscribe(hear func(history.News)) history.Subscription {
+func (f *Feed) Subscribe(hear func(history.Notice)) history.Subscription {
 	s := &subscription{feed: f, hear: hear, buckets: make(map[history.Bucket]bool)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,7 +58,7 @@ func (f *Feed) Subscribe(hear func(history.News)) history.Subscription {
 
 type subscription struct {
 	feed *Feed
-	hear func(history.News)
+	hear func(history.Notice)
 
 	mu      sync.Mutex
 	buckets map[history.Bucket]bool
@@ -72,7 +72,7 @@ func (s *subscription) Follow(b history.Bucket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.buckets[b] = true
-	go s.tell(history.News{Since: []history.Bucket{b}})
+	go s.tell(history.Notice{Joined: []history.Bucket{b}})
 }
 
 // Unfollow implements [history.Subscription].
@@ -117,7 +117,7 @@ func (s *subscription) follows(buckets []history.Bucket) (own []history.Bucket) 
 }
 
 // tell lets hear follow other buckets meanwhile, and nobody close the subscription.
-func (s *subscription) tell(n history.News) {
+func (s *subscription) tell(n history.Notice) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()

@@ -92,9 +92,9 @@ func seenDays(r pebble.Reader, key []byte) (days history.SeenDays, err error) {
 	return days, err
 }
 
-// Owed implements [history.Days], oldest first. It reads no more than it returns when
+// PendingFirsts implements [history.Days], oldest first. It reads no more than it returns when
 // all buckets are asked for.
-func (d *Days) Owed(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) (firsts []history.First, err error) {
+func (d *Days) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) (firsts []history.First, err error) {
 	if err := d.db.enter(ctx); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func TestDaysSurvive(t *testing.T) {
 		if seen.Err != nil || seen.First != first {
 			t.Errorf("%d days later: got %+v, want first %t", days, seen, first)
 		}
-		owed, err := db.Days().Owed(t.Context(), []history.Bucket{history.BucketOf("ann")}, time.Hour, 10)
+		owed, err := db.Days().PendingFirsts(t.Context(), []history.Bucket{history.BucketOf("ann")}, time.Hour, 10)
 		if err != nil || len(owed) != min(days, 1) {
 			t.Errorf("owed for an hour, %d days later: got %+v, %v", days, owed, err)
 		}

@@ -89,7 +89,7 @@ func refuses(t *testing.T, db *pebble.DB, why string) {
 	_, clearing := db.Cache().Clear(ctx, k.UID, history.Clear{Until: 1})
 	errs := map[string]error{
 		"apply": o.Err, "clear": clearing, "clear archive": db.Archive().PutUser(ctx, k.UID, history.User{Cleared: map[uint32]int64{0: 1}}),
-		"warm":   db.Cache().Warm(ctx, k.UID, history.Warmth{}),
+		"warm":   db.Cache().Warm(ctx, k.UID, history.WarmSet{}),
 		"settle": db.Cache().Settle(ctx, []history.Content{{Key: k, Revision: 1}}),
 		"put":    errors.Join(db.Archive().Put(ctx, []history.Cell{{Key: k, Record: beat(now())}})...),
 	}
@@ -209,7 +209,7 @@ func TestDiskSickWhileChanging(t *testing.T) {
 	d.sick.Store(true)
 	pausing := db.Cache().Pause(t.Context(), uid, history.Pause{}, history.Pause{Since: now()})
 	_, clearing := db.Cache().Clear(t.Context(), uid, history.Clear{Until: now()})
-	warming := db.Cache().Warm(t.Context(), uid, history.Warmth{Pause: history.Pause{Since: now()}})
+	warming := db.Cache().Warm(t.Context(), uid, history.WarmSet{Pause: history.Pause{Since: now()}})
 	for what, err := range map[string]error{"pause": pausing, "clear": clearing, "warm": warming} {
 		if !errors.Is(err, history.ErrUnavailable) || !errors.Is(err, syscall.EIO) {
 			t.Errorf("%s: got %v, want ErrUnavailable because of EIO", what, err)

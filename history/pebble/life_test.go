@@ -174,7 +174,7 @@ func TestExpiredIsNoBase(t *testing.T) {
 // expired here and not in the archive.
 func TestShortLifeHasAFloor(t *testing.T) {
 	l, k := newLife(t, time.Hour), viewing(1, 1)
-	if err := l.db.Cache().Warm(t.Context(), k.UID, history.Warmth{}); err != nil {
+	if err := l.db.Cache().Warm(t.Context(), k.UID, history.WarmSet{}); err != nil {
 		t.Fatal(err)
 	}
 	want := history.VersionOf(l.clock.Add(-time.Hour).UnixMilli(), 0)

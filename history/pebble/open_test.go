@@ -135,7 +135,7 @@ func TestCloseThenCall(t *testing.T) {
 		"load":          db.Cache().Load(ctx, []history.Key{k})[0].Err,
 		"apply":         db.Cache().Apply(ctx, []history.Write{{Key: k, Record: beat(1)}})[0].Err,
 		"clear":         clearing,
-		"warm":          db.Cache().Warm(ctx, k.UID, history.Warmth{}),
+		"warm":          db.Cache().Warm(ctx, k.UID, history.WarmSet{}),
 		"list":          listing,
 		"overdue":       overdue,
 		"settle":        db.Cache().Settle(ctx, nil),

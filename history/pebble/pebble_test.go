@@ -72,7 +72,7 @@ func (b before) Pause(ctx context.Context, uid string, from, to history.Pause) e
 	return b.cache.Pause(ctx, uid, from, to)
 }
 
-func (b before) Warm(ctx context.Context, uid string, w history.Warmth) error {
+func (b before) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	b.do()
 	return b.cache.Warm(ctx, uid, w)
 }

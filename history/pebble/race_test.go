@@ -34,7 +34,7 @@ func TestEverythingAtOnce(t *testing.T) {
 				must(t, db.Cache().Trim(t.Context(), []string{uid}))
 				_, err = db.Cache().Clear(t.Context(), uid, history.Clear{Type: 2, Until: now() - 1000})
 				must(t, err)
-				must(t, db.Cache().Warm(t.Context(), uid, history.Warmth{}))
+				must(t, db.Cache().Warm(t.Context(), uid, history.WarmSet{}))
 				_, err = db.Sweep(t.Context())
 				must(t, err)
 			}
@@ -68,7 +68,7 @@ func TestBornOnce(t *testing.T) {
 			for n, write := range []func(history.Key){
 				func(k history.Key) { born(t, cache, k, history.Applied) },
 				func(k history.Key) {
-					must(t, cache.Warm(t.Context(), k.UID, history.Warmth{Items: []history.Item{{Object: k.Object, Record: beat(now())}}}))
+					must(t, cache.Warm(t.Context(), k.UID, history.WarmSet{Items: []history.Item{{Object: k.Object, Record: beat(now())}}}))
 				},
 			} {
 				k := viewing(n, 0)

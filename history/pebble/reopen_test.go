@@ -19,7 +19,7 @@ func TestReopen(t *testing.T) {
 	old := put(t, db.Cache(), viewing(1, 1))
 	db.Checkpoint()
 	young := put(t, db.Cache(), viewing(1, 2))
-	if err := db.Cache().Warm(ctx, viewing(1, 0).UID, history.Warmth{Floor: 7, Cleared: map[uint32]int64{2: 9}}); err != nil {
+	if err := db.Cache().Warm(ctx, viewing(1, 0).UID, history.WarmSet{Floor: 7, Cleared: map[uint32]int64{2: 9}}); err != nil {
 		t.Fatal(err)
 	}
 	if errs := db.Archive().Put(ctx, []history.Cell{{Key: viewing(2, 1), Record: old}}); errs != nil {

@@ -9,7 +9,7 @@ import (
 
 // Warm implements [history.Applier]. It is not synced: when it is lost, so is
 // everything that came after it, and the user is cold again.
-func (c *Cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
+func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	if err := c.db.enterWriting(ctx); err != nil {
 		return err
 	}

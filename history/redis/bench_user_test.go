@@ -69,7 +69,7 @@ func BenchmarkLongUser(b *testing.B) {
 			name string
 			call func(uid string) error
 		}{
-			{"warm", func(uid string) error { return c.Warm(b.Context(), uid, history.Warmth{Items: items}) }},
+			{"warm", func(uid string) error { return c.Warm(b.Context(), uid, history.WarmSet{Items: items}) }},
 			{"trim", func(uid string) error { return c.Trim(b.Context(), []string{uid}) }},
 			{"clear", func(uid string) error {
 				_, err := c.Clear(b.Context(), uid, history.Clear{Until: at + 2000})

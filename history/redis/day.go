@@ -59,8 +59,8 @@ func told(call *goredis.Cmd, part []int, seen []history.Seen) {
 	}
 }
 
-// Owed finds what is not announced as [history.Days] says.
-func (c *Cache) Owed(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error) {
+// PendingFirsts finds what is not announced as [history.Days] says.
+func (c *Cache) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error) {
 	var firsts []history.First
 	err := c.older(ctx, buckets, query{firstsKey, age, limit}, func(member string, at int64) {
 		uid, number, _ := strings.Cut(member, "/")

@@ -91,7 +91,7 @@ func byUser(a, b history.Change) int {
 }
 
 // Subscribe implements [history.Feed]. It does no I/O before a bucket is followed.
-func (c *Cache) Subscribe(hear func(history.News)) history.Subscription {
+func (c *Cache) Subscribe(hear func(history.Notice)) history.Subscription {
 	s := &subscription{
 		cache: c, hear: hear, wake: make(chan struct{}, 1),
 		want: make(map[history.Bucket]bool), due: make(map[history.Bucket]struct{}),

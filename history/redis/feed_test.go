@@ -36,10 +36,10 @@ func newCount() *count {
 	return &count{since: make(map[history.Bucket]int), changes: make(map[string]int)}
 }
 
-func (c *count) hear(n history.News) {
+func (c *count) hear(n history.Notice) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, b := range n.Since {
+	for _, b := range n.Joined {
 		c.since[b]++
 	}
 	for _, change := range n.Changes {

@@ -49,7 +49,7 @@ func TestLayout(t *testing.T) {
 		}
 		lives(t, client.TTL(ctx, content).Val(), time.Hour)
 
-		if err := c.Warm(ctx, uid, history.Warmth{Floor: 9, Cleared: map[uint32]int64{0: 5, 7: 6}, CutTime: 8}); err != nil {
+		if err := c.Warm(ctx, uid, history.WarmSet{Floor: 9, Cleared: map[uint32]int64{0: 5, 7: 6}, CutTime: 8}); err != nil {
 			t.Fatal(err)
 		}
 		lives(t, client.TTL(ctx, tag+"u:"+uid).Val(), 25*time.Hour)
@@ -87,7 +87,7 @@ func TestStatesExpire(t *testing.T) {
 		config.TTL, config.Keep = time.Hour, 1
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
 		for name, call := range map[string]func(uid string) error{
-			"Warm":  func(uid string) error { return c.Warm(ctx, uid, history.Warmth{}) },
+			"Warm":  func(uid string) error { return c.Warm(ctx, uid, history.WarmSet{}) },
 			"Clear": func(uid string) error { _, err := c.Clear(ctx, uid, history.Clear{Until: 1 << 42}); return err },
 			"Trim":  func(uid string) error { return c.Trim(ctx, []string{uid}) },
 		} {
@@ -116,7 +116,7 @@ func TestPausedStatesStay(t *testing.T) {
 		cleared := func() error { _, err := c.Clear(ctx, uid, history.Clear{Until: 1}); return err }
 		for name, call := range map[string]func() error{
 			"Pause": func() error { return nil },
-			"Warm":  func() error { return c.Warm(ctx, uid, history.Warmth{}) },
+			"Warm":  func() error { return c.Warm(ctx, uid, history.WarmSet{}) },
 			"Clear": cleared,
 			"Trim":  func() error { return c.Trim(ctx, []string{uid}) },
 			"Apply": func() error {
@@ -212,7 +212,7 @@ func TestLifeIsRenewed(t *testing.T) {
 	fake := miniredis.RunT(t)
 	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience, TTL: 10 * day})
 	uid := user(t, c)
-	if err := c.Warm(t.Context(), uid, history.Warmth{}); err != nil {
+	if err := c.Warm(t.Context(), uid, history.WarmSet{}); err != nil {
 		t.Fatal(err)
 	}
 	k, at := key(uid, "1"), hourAgo()

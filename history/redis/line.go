@@ -151,7 +151,7 @@ func (s *subscription) said(l *line, what any) error {
 	switch what := what.(type) {
 	case *goredis.Message:
 		if b, ok := bucketOf(what.Channel); ok && wire.Missed([]byte(what.Payload)) {
-			s.hear(history.News{Since: []history.Bucket{b}})
+			s.hear(history.Notice{Joined: []history.Bucket{b}})
 			return nil
 		}
 		changes, err := wire.Changes([]byte(what.Payload))
@@ -159,7 +159,7 @@ func (s *subscription) said(l *line, what any) error {
 			s.cache.config.Log.Warn("unreadable changes", "channel", what.Channel, "err", err)
 			return nil
 		}
-		s.hear(history.News{Changes: changes})
+		s.hear(history.Notice{Changes: changes})
 	case *goredis.Subscription:
 		b, ok := bucketOf(what.Channel)
 		if !ok {
@@ -187,7 +187,7 @@ func (s *subscription) joined(b history.Bucket, l *line) {
 	}
 	s.mu.Unlock()
 	if mine && want {
-		s.hear(history.News{Since: []history.Bucket{b}})
+		s.hear(history.Notice{Joined: []history.Bucket{b}})
 	}
 }
 

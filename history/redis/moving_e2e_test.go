@@ -136,7 +136,7 @@ func (w *world) until(do func()) {
 // have happened or not.
 func (w *world) use(uid string) {
 	bases, start := map[history.Key]uint64{}, time.Now().UnixMilli()-3_600_000
-	if err := w.Warm(w.Context(), uid, history.Warmth{}); err != nil {
+	if err := w.Warm(w.Context(), uid, history.WarmSet{}); err != nil {
 		w.Logf("Warm: %v", err)
 	}
 	for at := start; !w.stop.Load(); at++ {

@@ -62,7 +62,7 @@ func TestPartedKeys(t *testing.T) {
 		"Apply":  c.Apply(t.Context(), []history.Write{{Key: keys[0], Record: record(at, 2), Base: 1}})[0].Err,
 		"Load":   c.Load(t.Context(), keys)[7].Err,
 		"Settle": c.Settle(t.Context(), contents), "Clear": clearErr, "Pause": pauseErr,
-		"Warm": c.Warm(t.Context(), uid, history.Warmth{}),
+		"Warm": c.Warm(t.Context(), uid, history.WarmSet{}),
 		"Trim": c.Trim(t.Context(), []string{uid}),
 	} {
 		if !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), "TRYAGAIN") {
@@ -115,7 +115,7 @@ func TestListGrows(t *testing.T) {
 			call := map[string]func() error{
 				"Clear": func() error { _, err := c.Clear(t.Context(), uid, history.Clear{Until: at}); return err },
 				"Pause": func() error { return c.Pause(t.Context(), uid, history.Pause{}, history.Pause{Since: at}) },
-				"Warm":  func() error { return c.Warm(t.Context(), uid, history.Warmth{Pause: history.Pause{Since: at}}) },
+				"Warm":  func() error { return c.Warm(t.Context(), uid, history.WarmSet{Pause: history.Pause{Since: at}}) },
 			}
 			if err := call[name](); err != nil {
 				t.Fatal(err)

@@ -31,7 +31,7 @@ func TestScriptFlush(t *testing.T) {
 		for name, call := range map[string]func() error{
 			"Settle": func() error { return c.Settle(ctx, []history.Content{{Key: k, Revision: 1}}) },
 			"Trim":   func() error { return c.Trim(ctx, []string{uid}) },
-			"Warm":   func() error { return c.Warm(ctx, uid, history.Warmth{}) },
+			"Warm":   func() error { return c.Warm(ctx, uid, history.WarmSet{}) },
 			"Pause":  func() error { return c.Pause(ctx, uid, history.Pause{}, history.Pause{}) },
 			"List":   func() error { _, err := c.List(ctx, uid, history.Query{Limit: 1}); return err },
 			"Clear":  func() error { _, err := c.Clear(ctx, uid, history.Clear{Type: 1, Until: at}); return err },

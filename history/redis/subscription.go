@@ -14,7 +14,7 @@ import (
 // a cluster refuses, and tells nobody that something may have been missed.
 type subscription struct {
 	cache *Cache
-	hear  func(history.News)
+	hear  func(history.Notice)
 	wake  chan struct{} // of capacity 1: something is due
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -157,7 +157,7 @@ func (s *subscription) lookAfter(due map[history.Bucket]struct{}) (ok bool) {
 		}
 	}
 	if len(since) > 0 {
-		s.hear(history.News{Since: since})
+		s.hear(history.Notice{Joined: since})
 	}
 	return ok
 }

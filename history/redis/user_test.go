@@ -30,7 +30,7 @@ func TestTrimmedWhileCold(t *testing.T) {
 			{"the archive had nothing", 0, history.VersionOf(at+1, 1)},
 			{"again", history.MaxVersion, history.VersionOf(at+1, 1)},
 		} {
-			if err := c.Warm(ctx, uid, history.Warmth{Floor: test.floor}); err != nil {
+			if err := c.Warm(ctx, uid, history.WarmSet{Floor: test.floor}); err != nil {
 				t.Fatal(err)
 			}
 			u := c.Load(ctx, []history.Key{history.UserKey(uid)})[0].User
@@ -46,7 +46,7 @@ func TestFloorAboveAll(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, ctx := open(t, config), t.Context()
 		uid := user(t, c)
-		if err := c.Warm(ctx, uid, history.Warmth{Floor: history.MaxVersion}); err != nil {
+		if err := c.Warm(ctx, uid, history.WarmSet{Floor: history.MaxVersion}); err != nil {
 			t.Fatal(err)
 		}
 		u := c.Load(ctx, []history.Key{history.UserKey(uid)})[0].User
@@ -78,7 +78,7 @@ func TestWarmthEnds(t *testing.T) {
 		warm := func() {
 			t.Helper()
 			items := []history.Item{{Object: key(uid, "archived").Object, Record: record(now.Add(-60*day).UnixMilli(), 1)}}
-			if err := c.Warm(t.Context(), uid, history.Warmth{Items: items, Floor: 5}); err != nil {
+			if err := c.Warm(t.Context(), uid, history.WarmSet{Items: items, Floor: 5}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -59,7 +59,7 @@ func newRevision() []byte { return binary.LittleEndian.AppendUint64(nil, history
 
 // Warm fills a cold user as [history.Applier] says. The server is busy for about
 // 4 us for each record.
-func (c *Cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
+func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	args := make([]any, 0, 9+2*len(w.Cleared)+3*len(w.Items))
 	args = append(args, c.ttl, c.life, c.warmth, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, newRevision(), len(w.Cleared))
 	for typ, at := range w.Cleared {

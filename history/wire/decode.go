@@ -105,9 +105,9 @@ func number(r *history.Record, tag uint64) *int64 {
 	case tagReset:
 		return &r.Reset
 	case tagFirmVersion:
-		return (*int64)(&r.Firm.Version)
+		return (*int64)(&r.NonEarly.Version)
 	case tagFirmPosition:
-		return &r.Firm.Position
+		return &r.NonEarly.Position
 	case tagWatchedBefore:
 		return &r.WatchedBefore
 	case tagWatchedBeforeAt:

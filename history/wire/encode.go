@@ -34,8 +34,8 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = appendInt(dst, tagReset, r.Reset)
 	dst = appendFlag(dst, tagPartial, r.Partial)
 	dst = appendFlag(dst, tagEarly, r.Early)
-	dst = appendInt(dst, tagFirmVersion, int64(r.Firm.Version))
-	dst = appendInt(dst, tagFirmPosition, r.Firm.Position)
+	dst = appendInt(dst, tagFirmVersion, int64(r.NonEarly.Version))
+	dst = appendInt(dst, tagFirmPosition, r.NonEarly.Position)
 	for _, w := range r.Watches {
 		dst = appendWatch(dst, w)
 	}

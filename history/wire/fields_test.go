@@ -35,7 +35,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 // full is everything with what everything leaves out.
 func full() *history.Record {
 	r, w := everything(), watched()
-	r.Early, r.Firm, r.Watches, r.WatchedBefore, r.WatchedBeforeAt = w.Early, w.Firm, w.Watches, w.WatchedBefore, w.WatchedBeforeAt
+	r.Early, r.NonEarly, r.Watches, r.WatchedBefore, r.WatchedBeforeAt = w.Early, w.NonEarly, w.Watches, w.WatchedBefore, w.WatchedBeforeAt
 	r.Unknown, r.UnknownVersion = string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), r.Version-12
 	return r
 }

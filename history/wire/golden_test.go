@@ -30,7 +30,7 @@ func watched() *history.Record {
 	v := history.VersionOf(1_760_000_000_123, history.RankProgress)
 	return &history.Record{
 		Revision: 2, CellTime: v.Time(), Version: v, State: history.StatePlaying, Position: 1000, Session: "s-2", Early: true,
-		Firm:          history.Firm{Version: v - 4000, Position: 70_000},
+		NonEarly:      history.NonEarly{Version: v - 4000, Position: 70_000},
 		Watches:       []history.Watch{{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000}, {At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000}},
 		WatchedBefore: 3_600_000, WatchedBeforeAt: 1_740_000_000_000,
 	}

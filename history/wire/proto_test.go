@@ -19,7 +19,7 @@ func message(r *history.Record) *historyv1.Record {
 		PositionMs: r.Position, DurationMs: r.Duration, DurationVersion: relative(r.DurationVersion, r.Version),
 		Session: r.Session, Device: r.Device, Meta: r.Meta, MetaVersion: relative(r.MetaVersion, r.Version),
 		PlaysBefore: r.PlaysBefore, PlaysBeforeMs: r.PlaysBeforeAt, ResetMs: r.Reset, Partial: r.Partial,
-		Early: r.Early, FirmVersion: int64(r.Firm.Version), FirmPositionMs: r.Firm.Position,
+		Early: r.Early, FirmVersion: int64(r.NonEarly.Version), FirmPositionMs: r.NonEarly.Position,
 		WatchedBeforeMs: r.WatchedBefore, WatchedBeforeTimeMs: r.WatchedBeforeAt,
 	}
 	if len(r.Unknown) > 0 {
@@ -52,7 +52,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 		Position: m.PositionMs, Duration: m.DurationMs, DurationVersion: absolute(m.DurationVersion, m.Version, m.DurationMs != 0),
 		Session: m.Session, Device: m.Device, Meta: m.Meta, MetaVersion: absolute(m.MetaVersion, m.Version, len(m.Meta) > 0),
 		PlaysBefore: m.PlaysBefore, PlaysBeforeAt: m.PlaysBeforeMs, Reset: m.ResetMs, Partial: m.Partial,
-		Early: m.Early, Firm: history.Firm{Version: history.Version(m.FirmVersion), Position: m.FirmPositionMs},
+		Early: m.Early, NonEarly: history.NonEarly{Version: history.Version(m.FirmVersion), Position: m.FirmPositionMs},
 		WatchedBefore: m.WatchedBeforeMs, WatchedBeforeAt: m.WatchedBeforeTimeMs,
 	}
 	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
@@ -151,7 +151,7 @@ func records() *rapid.Generator[*history.Record] {
 			Completions:   list(t, "completions", history.Completion{}),
 
 			Early:           rapid.Bool().Draw(t, "early"),
-			Firm:            rapid.Make[history.Firm]().Draw(t, "firm"),
+			NonEarly:        rapid.Make[history.NonEarly]().Draw(t, "non early"),
 			Watches:         list(t, "watches", history.Watch{}),
 			WatchedBefore:   rapid.Int64().Draw(t, "watched before"),
 			WatchedBeforeAt: rapid.Int64().Draw(t, "watched before at"),

@@ -64,7 +64,7 @@ func (c *cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 }
 
 // Warm implements [history.Applier].
-func (c *cache) Warm(ctx context.Context, uid string, w history.Warmth) error {
+func (c *cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	err := c.Cache.Warm(ctx, uid, w)
 	c.redis.observe(err)
 	return err

@@ -178,7 +178,7 @@ func (c *Cache) pause(uid string, p history.Pause) {
 }
 
 // Warm implements [history.Applier].
-func (c *Cache) Warm(_ context.Context, uid string, w history.Warmth) error {
+func (c *Cache) Warm(_ context.Context, uid string, w history.WarmSet) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := c.account(uid)

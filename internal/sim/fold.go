@@ -190,7 +190,7 @@ func latest(fs []*fact, which func(*fact) bool) *fact {
 
 func any1(*fact) bool { return true }
 
-func firm(f *fact) bool { return !f.early() }
+func nonEarly(f *fact) bool { return !f.early() }
 
 // judgeLatest is about the latest report, and the place to go on.
 func (b *bounds) judgeLatest(v view) string {
@@ -219,12 +219,12 @@ func (b *bounds) resumes(f *fact, position int64) bool {
 	if !f.early() {
 		return position == f.position
 	}
-	least := latest(b.must, firm)
+	least := latest(b.must, nonEarly)
 	if least == nil && position == f.position {
 		return true
 	}
 	for _, o := range b.may {
-		if firm(o) && o.position == position && o.version() <= f.version() &&
+		if nonEarly(o) && o.position == position && o.version() <= f.version() &&
 			(least == nil || o.version() > least.version() || o.version() == least.version() && o.position >= least.position) {
 			return true
 		}

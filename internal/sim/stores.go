@@ -107,7 +107,7 @@ func (d cacheDoor) Pause(ctx context.Context, uid string, from, to history.Pause
 	return cmp.Or(err, refused)
 }
 
-func (d cacheDoor) Warm(ctx context.Context, uid string, warmth history.Warmth) error {
+func (d cacheDoor) Warm(ctx context.Context, uid string, warmth history.WarmSet) error {
 	return d.single(ctx, "warm", history.UserKey(uid), func(bool) {
 		if d.w.traced() {
 			d.w.tracef("        . warm %s: %d items, floor %d, cleared %v, pause %+v", uid, len(warmth.Items), warmth.Floor.Time(), warmth.Cleared, warmth.Pause)

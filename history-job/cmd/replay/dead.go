@@ -53,12 +53,12 @@ func dead(ctx context.Context, args []string, getenv func(string) string, out io
 	}
 	r := replay.Redriver{Cache: cache, Queue: queue}
 	driven, kept := 0, make(map[string]bool)
-	_, err = letters.Exhume(ctx, func(ctx context.Context, d history.Dead) error {
+	_, err = letters.Redrive(ctx, func(ctx context.Context, d history.Dead) error {
 		tell(out, d)
 		err := r.Drive(ctx, d)
 		if errors.Is(err, wire.ErrCorrupt) { // it goes to the end, where it holds nobody up
 			kept[string(d.Payload)] = true
-			return letters.Bury(ctx, []history.Dead{d})
+			return letters.Add(ctx, []history.Dead{d})
 		}
 		if err == nil {
 			driven++

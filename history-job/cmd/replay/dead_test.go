@@ -32,7 +32,7 @@ func TestDead(t *testing.T) {
 		Kind: history.KindProgress, At: time.Now().UnixMilli(), Position: 7, Duration: 100, Session: "s",
 	}
 	refused := history.Dead{Key: e.Key, Record: e.Record(), Origin: "archive", Reason: "too large", At: 1}
-	if err := letters.Bury(t.Context(), []history.Dead{{Payload: []byte{0xff}, Origin: "partition 0 offset 0", Reason: "corrupt", At: 1}, refused}); err != nil {
+	if err := letters.Add(t.Context(), []history.Dead{{Payload: []byte{0xff}, Origin: "partition 0 offset 0", Reason: "corrupt", At: 1}, refused}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"1 letters driven again, 1 kept", "0 letters driven again, 1 kept"} {

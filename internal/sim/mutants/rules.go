@@ -46,7 +46,7 @@ var mutants = []mutant{
 	{name: "peaks", rule: "the fold forgets the furthest position", edits: []edit{{merge, "\tm.mergePeaks(other)\n", ""}}},
 	{name: "completions", rule: "the fold forgets plays", edits: []edit{{merge, "\tm.mergeCompletions(other)\n", ""}}},
 	{name: "watches", rule: "the fold forgets watched time", edits: []edit{{merge, "\tm.mergeWatches(other)\n", ""}}},
-	{name: "firm", rule: "the fold forgets where to go on", edits: []edit{{merge, "\tm.mergeFirm(other)\n", ""}}},
+	{name: "firm", rule: "the fold forgets where to go on", edits: []edit{{merge, "\tm.mergeNonEarly(other)\n", ""}}},
 	{name: "meta", rule: "the fold forgets metadata", edits: []edit{{merge, "\tm.mergeMeta(other)\n", ""}}},
 	{name: "duration", rule: "the fold forgets the duration", edits: []edit{{merge, "\tm.mergeDuration(other)\n", ""}}},
 	{name: "reset", rule: "a delete takes away only what is known when it comes", edits: []edit{{merge, "reset := max(a.Reset, b.Reset)", "reset := a.Reset"}}},
@@ -59,7 +59,7 @@ var mutants = []mutant{
 	{name: "plays-twice", rule: "a session that reports its end twice counts twice", edits: []edit{
 		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
 	}},
-	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{record, "if r.Early && r.Firm.Version != 0 {", "if false {"}}},
+	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{record, "if r.Early && r.NonEarly.Version != 0 {", "if false {"}}},
 	{name: "whole", rule: "what is born without the archive counts as whole", edits: []edit{{fold, "delta.Partial = !g.user.Complete()", "delta.Partial = false"}}},
 	{name: "whole-or", rule: "a whole part makes the fold partial and not the reverse", equivalent: "a record stays partial for longer: the job folds the archive into it again, and readers do.", edits: []edit{{merge, "m.Partial = a.Partial && b.Partial", "m.Partial = a.Partial || b.Partial"}}},
 	{name: "cell-time", rule: "contents of one time have one cell time", edits: []edit{{record, "m.CellTime = max(m.Version.Time(), m.CellTime+1)", "m.CellTime = m.Version.Time()"}}},
@@ -118,8 +118,8 @@ var mutants = []mutant{
 	{name: "cold-point", rule: "a point read of a cold user asks the cache alone", edits: []edit{{points, "return !e.User.Warm })", "return false })"}}},
 	{name: "sure", rule: "a page ends at the floor", edits: []edit{{page, "\tcase listed.User.Complete():", "\tcase listed.User.Complete(), listed.User.Warm:"}}},
 	{name: "warm-floor", rule: "a warm-up that leaves records out says that it is all", edits: []edit{{warm, "w.Floor = max(w.Floor, it.Record.Version+1)", "_ = it"}}},
-	{name: "warm-clears", rule: "a warm-up leaves out the clear marks", edits: []edit{{warm, "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}", "history.Warmth{CutTime: row.CutTime, Pause: row.Pause}"}}},
-	{name: "warm-pause", rule: "a warm-up leaves out the pause", edits: []edit{{warm, "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}", "history.Warmth{Cleared: row.Cleared, CutTime: row.CutTime}"}}},
+	{name: "warm-clears", rule: "a warm-up leaves out the clear marks", edits: []edit{{warm, "history.WarmSet{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}", "history.WarmSet{CutTime: row.CutTime, Pause: row.Pause}"}}},
+	{name: "warm-pause", rule: "a warm-up leaves out the pause", edits: []edit{{warm, "history.WarmSet{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}", "history.WarmSet{Cleared: row.Cleared, CutTime: row.CutTime}"}}},
 	{name: "serve-partial", rule: "a read shows a partial record as if it were whole", edits: []edit{{complete, "return r != nil && r.Partial && !r.Settled() || Damaged(r)", "return Damaged(r)"}}},
 
 	// The job.
