@@ -52,8 +52,8 @@ type Applier interface {
 	Clear(ctx context.Context, uid string, c Clear) (until int64, err error)
 	// Pause replaces the user's pause, and marks the user's own state dirty, under a new
 	// revision, in one atomic step. Each of the user's records gets another revision in that
-	// step, a settled one a settled one: whoever holds one without looking at the user's
-	// state finds out with the next write. The state of a user does not expire while
+	// step, and keeps its settled bit: a writer that holds one without looking at the
+	// user's state finds out with the next write. The state of a user does not expire while
 	// recording is off. Where another pause than from is in force it does nothing and fails
 	// with [ErrConflict]: so one that comes late, or twice, undoes no later one.
 	Pause(ctx context.Context, uid string, from, to Pause) error
@@ -181,7 +181,7 @@ type Ledger interface {
 	// a mark, which is there once the clock was set back: any age may find it.
 	Overdue(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]Key, error)
 	// Backlog returns how many marks each of the given buckets has, in order, and the
-	// oldest of them. It is for those who watch, and may see some marks come and go.
+	// oldest of them. It is for monitoring, and not exact while marks come and go.
 	Backlog(ctx context.Context, buckets []Bucket) ([]Backlog, error)
 	// Settle says that the archive has these contents. Where the cache still holds the
 	// content, it sets [SettledBit] in the revision of the record and removes the dirty

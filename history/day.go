@@ -37,8 +37,8 @@ type SeenDays int64
 // seenDays is how many of them are remembered.
 const seenDays = 3
 
-// With notes a day, and reports whether it was not noted yet. Days older than those that
-// are remembered are taken for noted.
+// With adds a day, and reports whether it is new. Days older than those that are
+// remembered count as known.
 func (s SeenDays) With(d Day) (_ SeenDays, first bool) {
 	newest, bits := Day(s>>seenDays), s&(1<<seenDays-1)
 	if d > newest {
@@ -71,28 +71,28 @@ type Seen struct {
 	First bool
 	At    int64 // Unix milliseconds, of the store's clock
 	// Err wraps [ErrUnavailable] when the store did not answer: the sighting may have
-	// been noted, and nobody was told.
+	// been recorded, and no caller was told that it is the first.
 	Err error
 }
 
-// Days remembers who was seen on which days, and which first sightings are still to be
+// Days remembers on which days users were seen, and which first sightings are still to be
 // announced. It is as durable as the cache. Its methods may be called from many
 // goroutines.
 type Days interface {
-	// See notes users, and tells of each sighting, in order, whether it is the first of
-	// that user and day: of all calls, one is told so. In the same atomic step the first
-	// one becomes owed.
+	// See records sightings, and returns of each, in order, whether it is the first of that
+	// user and day: exactly one call is told so. In the same atomic step the first
+	// one becomes pending.
 	See(ctx context.Context, sightings []Sighting) []Seen
-	// PendingFirsts returns first sightings of users of the given buckets that nobody has called
+	// PendingFirsts returns first sightings of users of the given buckets that were not called
 	// announced, and that are older than age by the store's clock, at most limit of them.
 	PendingFirsts(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]First, error)
-	// Announced takes first sightings off what is owed.
+	// Announced takes first sightings off what is pending.
 	Announced(ctx context.Context, firsts []First) error
 }
 
-// Announcer tells others who was seen for the first time on a day.
+// Announcer announces first sightings of users on a day.
 type Announcer interface {
-	// Announce returns when all are told for certain. After an error some may be: to
-	// announce them again does no harm but that they are told twice.
+	// Announce returns when all are announced for certain. After an error some may be: to
+	// announce them again does no harm beyond the repetition.
 	Announce(ctx context.Context, firsts []First) error
 }

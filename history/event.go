@@ -159,10 +159,6 @@ func (e *Event) Clamp() {
 	e.Watched = min(e.Watched, (e.At-e.StartedAt)*cmp.Or(e.Speed, 100)/100)
 }
 
-// Record returns what the event alone says under the standard [Rules]. It is partial: it
-// knows nothing of what came before.
-func (e *Event) Record() *Record { return standard.Record(e) }
-
 // Viewing tells viewings apart by session; a player without sessions has one viewing
 // per device.
 func (e *Event) Viewing() uint64 {

@@ -1,8 +1,22 @@
+// Package history is the domain of Playhead: who watched, read or heard what, how
+// far, and when.
+//
+// A player reports an [Event]. Events of one [Key] fold into a [Record], and the
+// fold is commutative and idempotent, so that reports may arrive late, twice, in
+// any order and through several services and still end in one state. The stores
+// that keep records are contracts here ([Cache], [Archive], [Publisher],
+// [Consumer]) and adapters in the packages below, all of which pass the suites of
+// package historytest.
+//
+// Times are Unix milliseconds, positions and durations are milliseconds, unless a
+// comment says otherwise. The package needs the standard library only.
 package history
 
 import (
 	"crypto/md5"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -173,3 +187,35 @@ func (v Version) Time() int64 { return int64(v) >> 2 }
 // Score returns the version as ms + rank/4, which a double holds exactly for the
 // next 71,000 years.
 func (v Version) Score() float64 { return float64(v) / 4 }
+
+// Sentinel errors. Adapters wrap them; one table maps them to gRPC codes and one
+// to HTTP.
+var (
+	// ErrInvalid means that the request can never succeed as it is.
+	ErrInvalid = errors.New("invalid")
+	// ErrConflict means that a record is not the one that the caller knows.
+	ErrConflict = errors.New("conflict")
+	// ErrUnavailable means that a store did not answer: nothing is known, try again.
+	ErrUnavailable = errors.New("unavailable")
+	// ErrPermanent means that a store refused one entry for good.
+	ErrPermanent = errors.New("refused by the store")
+	// ErrLocked means that another process holds the data directory.
+	ErrLocked = errors.New("in use by another process")
+	// ErrClosed means that the adapter was closed.
+	ErrClosed = errors.New("closed")
+)
+
+// FieldError is an [ErrInvalid] that names the field.
+type FieldError struct {
+	Field  string
+	Reason string
+}
+
+// Invalid returns a [FieldError].
+func Invalid(field, reason string) error { return &FieldError{Field: field, Reason: reason} }
+
+// Error returns "field: reason".
+func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Reason) }
+
+// Unwrap returns [ErrInvalid].
+func (e *FieldError) Unwrap() error { return ErrInvalid }

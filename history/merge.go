@@ -35,6 +35,46 @@ func Merge(a, b *Record) *Record {
 	return &m
 }
 
+// After returns what is left of r when nothing at or before the given time exists,
+// nil when that is nothing. A nil record stays nil.
+func (r *Record) After(at int64) *Record {
+	if r == nil || r.Version.Time() <= at {
+		return nil
+	}
+	return r.since(at)
+}
+
+// since returns r without what happened at or before a reset, but for its latest
+// event.
+func (r *Record) since(reset int64) *Record {
+	if reset <= r.Reset {
+		return r
+	}
+	m := *r
+	m.Reset = reset
+	m.forget()
+	return &m
+}
+
+// Visible returns r as a reader may see it under the user's clear marks: nil when
+// it is cleared, a tombstone, or absent.
+func (r *Record) Visible(o Object, u *User) *Record {
+	if r = r.After(u.ClearedAt(o.Type)); r == nil || r.Deleted() {
+		return nil
+	}
+	return r
+}
+
+// Cut returns what the clear marks leave of a record of a type. It keeps the cell time
+// of one that they remove in CutTime, so that what is made without it comes after it.
+func (u *User) Cut(r *Record, typ uint32) *Record {
+	left := r.After(u.ClearedAt(typ))
+	if r != nil && left == nil {
+		u.CutTime = max(u.CutTime, r.CellTime)
+	}
+	return left
+}
+
 // Same reports whether two records have the same content, whatever their
 // revisions and cell times.
 func Same(a, b *Record) bool {
@@ -161,18 +201,6 @@ func orNil[T any](s []T) []T {
 	return s
 }
 
-// since returns r without what happened at or before a reset, but for its latest
-// event.
-func (r *Record) since(reset int64) *Record {
-	if reset <= r.Reset {
-		return r
-	}
-	m := *r
-	m.Reset = reset
-	m.forget()
-	return &m
-}
-
 // forget drops what happened at or before the reset.
 func (r *Record) forget() {
 	if r.DurationVersion.Time() <= r.Reset {
@@ -199,4 +227,82 @@ func (r *Record) forget() {
 	}
 	r.Completions = after(r.Completions, r.Reset)
 	r.Watches = after(r.Watches, r.Reset)
+}
+
+// unite returns the reports of both, oldest first. Of one viewing those stay that say
+// more than every later one: a single one, unless a player counts backwards. All of
+// these are kept for the sake of a late delete, as peaks are.
+func unite[R report](a, b []R) []R {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	own := false
+	for _, r := range b {
+		w := r.watch()
+		if slices.ContainsFunc(a, func(r R) bool { return w.within(r.watch()) }) {
+			continue
+		}
+		if !own { // records are shared
+			a, own = append(make([]R, 0, len(a)+len(b)), a...), true
+		}
+		a = slices.DeleteFunc(a, func(r R) bool { return r.watch().within(w) })
+		i, _ := slices.BinarySearchFunc(a, w, func(r R, w Watch) int {
+			o := r.watch()
+			return cmp.Or(cmp.Compare(o.At, w.At), cmp.Compare(o.Viewing, w.Viewing))
+		})
+		a = slices.Insert(a, i, r)
+	}
+	return a
+}
+
+// within reports whether a report says nothing beyond another one.
+func (w Watch) within(o Watch) bool {
+	return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched
+}
+
+// after drops those at or before a time.
+func after[R report](rs []R, at int64) []R {
+	i := 0
+	for i < len(rs) && rs[i].watch().At <= at {
+		i++
+	}
+	return orNil(rs[i:])
+}
+
+// beyond returns how many of the oldest are too many, with all of the newest time among
+// them: what is of one time could not be told apart later.
+func beyond[R report](rs []R, most int) int {
+	n := len(rs) - most
+	if n <= 0 {
+		return 0
+	}
+	for n < len(rs) && rs[n].watch().At == rs[n-1].watch().At {
+		n++
+	}
+	return n
+}
+
+// mergeCompletions unites the completed viewings, each at its latest time, and
+// counts those that are beyond the bound.
+func (r *Record) mergeCompletions(o *Record) {
+	if o.PlaysBeforeAt > r.PlaysBeforeAt || o.PlaysBeforeAt == r.PlaysBeforeAt && o.PlaysBefore > r.PlaysBefore {
+		r.PlaysBefore, r.PlaysBeforeAt = o.PlaysBefore, o.PlaysBeforeAt
+	}
+	r.Completions = after(unite(r.Completions, o.Completions), r.PlaysBeforeAt)
+	if n := beyond(r.Completions, MaxCompletions); n > 0 {
+		r.PlaysBefore, r.PlaysBeforeAt = r.PlaysBefore+uint64(n), r.Completions[n-1].At
+		r.Completions = orNil(r.Completions[n:])
+	}
+}
+
+// mergeWatches does the same for what the viewings have played.
+func (r *Record) mergeWatches(o *Record) {
+	if o.WatchedBeforeAt > r.WatchedBeforeAt || o.WatchedBeforeAt == r.WatchedBeforeAt && o.WatchedBefore > r.WatchedBefore {
+		r.WatchedBefore, r.WatchedBeforeAt = o.WatchedBefore, o.WatchedBeforeAt
+	}
+	r.Watches = after(unite(r.Watches, o.Watches), r.WatchedBeforeAt)
+	if n := beyond(r.Watches, MaxWatches); n > 0 {
+		r.WatchedBefore, r.WatchedBeforeAt = r.WatchedBefore+sum(r.Watches[:n]), r.Watches[n-1].At
+		r.Watches = orNil(r.Watches[n:])
+	}
 }

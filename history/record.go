@@ -1,6 +1,40 @@
 package history
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"slices"
+)
+
+// Completion is a viewing that reached the end, and when it last reported so.
+type Completion struct {
+	At      int64
+	Viewing uint64
+}
+
+func (c Completion) watch() Watch { return Watch{At: c.At, Viewing: c.Viewing} }
+
+// Watch is how much of an object a viewing has played, in milliseconds, and when it last
+// reported that much or less.
+type Watch struct {
+	At      int64
+	Viewing uint64
+	Watched int64
+}
+
+func (w Watch) watch() Watch { return w }
+
+// report is what one viewing reports.
+type report interface{ watch() Watch }
+
+// sum returns how much all viewings together have played: of each the most.
+func sum(ws []Watch) (total int64) {
+	for i, w := range ws {
+		if !slices.ContainsFunc(ws[:i], func(o Watch) bool { return o.Viewing == w.Viewing }) { // the oldest says most
+			total += w.Watched
+		}
+	}
+	return total
+}
 
 // State is what the newest event left behind.
 type State uint8
@@ -99,7 +133,7 @@ type Record struct {
 // older than those listed stays uncounted, and a viewing that reports its end again
 // after so many others counts twice. Plays that come in the order of their times
 // are exact nevertheless, and so is the furthest position where nothing is deleted.
-// What was played is bounded as plays are.
+// The watched times are bounded as plays are.
 const (
 	MaxPeaks       = 8
 	MaxCompletions = 128
@@ -179,21 +213,3 @@ func (r *Record) CompletedAt() int64 {
 // Watched returns how much was played in all sessions that said so, in milliseconds of
 // the object.
 func (r *Record) Watched() int64 { return r.WatchedBefore + sum(r.Watches) }
-
-// After returns what is left of r when nothing at or before the given time exists,
-// nil when that is nothing. A nil record stays nil.
-func (r *Record) After(at int64) *Record {
-	if r == nil || r.Version.Time() <= at {
-		return nil
-	}
-	return r.since(at)
-}
-
-// Visible returns r as a reader may see it under the user's clear marks: nil when
-// it is cleared, a tombstone, or absent.
-func (r *Record) Visible(o Object, u *User) *Record {
-	if r = r.After(u.ClearedAt(o.Type)); r == nil || r.Deleted() {
-		return nil
-	}
-	return r
-}

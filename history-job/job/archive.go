@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -10,6 +11,10 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
 )
+
+// errLife is why nothing is archived: the cache may be another one than the one that was
+// compared with what this job has archived.
+var errLife = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
 
 // archive brings keys into the archive and settles what it put. It returns only
 // when all are dealt with, or ctx is done. While the cache may be another one than the
@@ -22,8 +27,8 @@ func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 			return err
 		}
 		j.metrics.retries.WithLabelValues("life").Inc()
-		if err := sleep(ctx, j.cfg.WatchEvery/4+run.N(ctx, j.cfg.WatchEvery/8)); err != nil {
-			return err
+		if !run.Sleep(ctx, j.cfg.WatchEvery/4+run.N(ctx, j.cfg.WatchEvery/8)) {
+			return ctx.Err()
 		}
 	}
 }
@@ -32,8 +37,8 @@ func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 // sweep and the comparison take turns, so that a comparison finds no put under way.
 func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 	select {
-	case j.turn <- struct{}{}:
-		defer func() { <-j.turn }()
+	case j.archiving <- struct{}{}:
+		defer func() { <-j.archiving }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -41,7 +46,7 @@ func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 	if !compared && j.cfg.Life != nil {
 		return errLife
 	}
-	keys = byBucket(once(keys))
+	keys = byBucket(unique(keys))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(j.cfg.Workers)
 	for len(keys) > 0 {
@@ -53,8 +58,8 @@ func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 	return g.Wait()
 }
 
-// once leaves each key once.
-func once(keys []history.Key) []history.Key {
+// unique returns each key once.
+func unique(keys []history.Key) []history.Key {
 	seen := make(map[history.Key]struct{}, len(keys))
 	out := make([]history.Key, 0, len(keys))
 	for _, k := range keys {
@@ -86,7 +91,7 @@ func byBucket(keys []history.Key) []history.Key {
 }
 
 // maxRounds bounds how often a chunk is begun again with the partial records that
-// others wrote to meanwhile. What is left keeps its mark.
+// others wrote to meanwhile. The rest keep their marks.
 const maxRounds = 3
 
 // chunk archives some keys: one bulk read, one bulk put, one settle of what was put. It
@@ -130,6 +135,27 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 	return again, nil
 }
 
+// sameLife fails with [errLife] unless the cache is still in a life. It is asked after
+// contents were loaded and before they are put: contents of a cache that came back older, and
+// those made from them since, must not overwrite what the archive has.
+func (j *Job) sameLife(ctx context.Context, life string) error {
+	if j.cfg.Life == nil {
+		return nil
+	}
+	if name, err := j.askLife(ctx); err != nil || name != life {
+		return errLife
+	}
+	return nil
+}
+
+func (j *Job) askLife(ctx context.Context) (name string, err error) {
+	err = j.try(ctx, func(ctx context.Context) (err error) {
+		name, err = j.cfg.Life(ctx)
+		return err
+	})
+	return name, err
+}
+
 // contents names what was put.
 func contents(keys []history.Key, entries []history.Entry) []history.Content {
 	put := make([]history.Content, len(keys))
@@ -142,25 +168,6 @@ func contents(keys []history.Key, entries []history.Entry) []history.Content {
 		}
 	}
 	return put
-}
-
-// cells returns what is to be put. A record that the cache no longer has is counted
-// and otherwise left alone: its absence says nothing about what was deleted.
-func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell {
-	cells := make([]history.Cell, 0, len(keys))
-	for i, e := range entries {
-		k := keys[i]
-		if k.IsUser() {
-			continue
-		}
-		r := e.Record.After(e.User.ClearedAt(k.Object.Type))
-		if r == nil {
-			j.metrics.missing.Inc()
-			continue
-		}
-		cells = append(cells, history.Cell{Key: k, Record: r})
-	}
-	return cells
 }
 
 // putUsers brings the clear marks and pauses of users into the archive. A user whom it
@@ -185,6 +192,61 @@ func (j *Job) putUsers(ctx context.Context, keys []history.Key, entries []histor
 		}
 	}
 	return nil
+}
+
+// cells returns what is to be put. A record that the cache no longer has is counted
+// and otherwise left alone: its absence says nothing about what was deleted.
+func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell {
+	cells := make([]history.Cell, 0, len(keys))
+	for i, e := range entries {
+		k := keys[i]
+		if k.IsUser() {
+			continue
+		}
+		r := e.Record.After(e.User.ClearedAt(k.Object.Type))
+		if r == nil {
+			j.metrics.missing.Inc()
+			continue
+		}
+		cells = append(cells, history.Cell{Key: k, Record: r})
+	}
+	return cells
+}
+
+// put stores cells. Only those that failed are tried again; those that the archive
+// refuses for good go to the dead letters, and hold nobody up.
+func (j *Job) put(ctx context.Context, cells []history.Cell) error {
+	if len(cells) == 0 {
+		return nil
+	}
+	var dead []history.Dead
+	err := j.retry(ctx, "put", func(ctx context.Context) (err error) {
+		cells, err = j.retryable(cells, j.cfg.Archive.Put(ctx, cells), &dead)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return j.addDead(ctx, dead)
+}
+
+// retryable returns the cells that are worth another try, and why. It appends to dead
+// those that are not.
+func (j *Job) retryable(cells []history.Cell, errs []error, dead *[]history.Dead) (again []history.Cell, last error) {
+	stored := len(cells)
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		stored--
+		if errors.Is(err, history.ErrPermanent) {
+			*dead = append(*dead, j.refused(cells[i].Key, cells[i].Record, err))
+		} else {
+			again, last = append(again, cells[i]), err
+		}
+	}
+	j.metrics.puts.Add(float64(stored))
+	return again, last
 }
 
 // trim shortens the lists of some of the users, each once, however many of the keys are

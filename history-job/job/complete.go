@@ -13,7 +13,7 @@ import (
 const maxLoads, maxLoadsOfNone = 3, 20
 
 // load reads the records of keys. Those that the cache does not answer for, again and
-// again, are left out: they have their marks, and must not hold up everybody else.
+// again, are left out: they have their marks, and must not hold up the others.
 func (j *Job) load(ctx context.Context, keys []history.Key) ([]history.Key, []history.Entry, error) {
 	entries, err := j.loadUntil(ctx, keys, func(tries, failed int) bool {
 		return failed == 0 || tries >= maxLoadsOfNone || failed < len(keys) && tries >= maxLoads
@@ -32,13 +32,13 @@ func (j *Job) load(ctx context.Context, keys []history.Key) ([]history.Key, []hi
 	return answered, entries[:len(answered)], nil
 }
 
-// loadAll is load for who cannot leave anything out.
+// loadAll is load for callers that cannot leave anything out.
 func (j *Job) loadAll(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	return j.loadUntil(ctx, keys, func(_, failed int) bool { return failed == 0 })
 }
 
-// loadUntil asks for keys until enough says of the tries so far, and of how many keys the
-// cache did not answer for in the last one, that it is.
+// loadUntil asks for keys until enough returns true. It is called with the tries so far, and
+// with how many keys the cache did not answer for in the last one.
 func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tries, failed int) bool) (entries []history.Entry, err error) {
 	tries := 0
 	err = j.retry(ctx, "load", func(ctx context.Context) error {
@@ -58,9 +58,8 @@ func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tri
 	return entries, err
 }
 
-// complete makes of what was loaded what is to be put. It folds what
-// the archive holds into records that were born without knowing it, and gives the result
-// back to the cache. Only what the cache has taken is put: all that is ever put are contents
+// complete turns what was loaded into what is to be put. It folds the archive's record into
+// each partial one, and writes the result back to the cache. Only what the cache has taken is put: all that is ever put are contents
 // of the cache, whose cell times grow one after the other. The others are returned as keys
 // that have to come again.
 func (j *Job) complete(ctx context.Context, keys []history.Key, entries []history.Entry) (b batch, again []history.Key, err error) {
@@ -92,24 +91,24 @@ func (b *batch) add(k history.Key, e history.Entry) {
 	b.keys, b.entries = append(b.keys, k), append(b.entries, e)
 }
 
-// fold completes partial records and adds to b what the cache has taken back. What it has
-// taken as partial comes again: it has a revision now.
+// fold completes partial records and adds to b those that the cache has taken. One that
+// it has taken as partial comes again: it has a revision now.
 func (j *Job) fold(ctx context.Context, b *batch, partial batch) (again []history.Key, err error) {
-	old, err := j.known(ctx, partial.keys)
+	old, err := j.getArchived(ctx, partial.keys)
 	if err != nil {
 		return nil, err
 	}
 	writes := make([]history.Write, len(partial.keys))
 	for i, k := range partial.keys {
 		e := &partial.entries[i]
-		w := history.Write{Key: k, Base: e.Record.Revision, Record: whole(e, &old[i], k.Object), Pause: e.User.Pause}
+		w := history.Write{Key: k, Base: e.Record.Revision, Record: mergeArchived(e, &old[i], k.Object), Pause: e.User.Pause}
 		// Without a base, because not even the revision can be read, it is as a first write:
-		// whole only of a complete user.
+		// it stays partial unless the user is complete.
 		w.Record.Partial = w.Base == 0 && !e.User.Complete()
 		writes[i] = w
 		j.metrics.completed.WithLabelValues(strconv.FormatUint(uint64(k.Object.Type), 10)).Inc()
 	}
-	for i, taken := range j.giveBack(ctx, writes) {
+	for i, taken := range j.writeBack(ctx, writes) {
 		if !taken || writes[i].Record.Partial {
 			again = append(again, partial.keys[i])
 			continue
@@ -120,9 +119,9 @@ func (j *Job) fold(ctx context.Context, b *batch, partial batch) (again []histor
 	return again, nil
 }
 
-// known returns what the archive holds of keys. What it can never read again goes to the dead letters
-// and counts as nothing: what is put next replaces it.
-func (j *Job) known(ctx context.Context, keys []history.Key) (old []history.Entry, err error) {
+// getArchived returns what the archive holds of keys. A cell that can never be
+// read again goes to the dead letters and counts as absent: the next put replaces it.
+func (j *Job) getArchived(ctx context.Context, keys []history.Key) (old []history.Entry, err error) {
 	err = j.retry(ctx, "get", func(ctx context.Context) (err error) {
 		old, err = j.cfg.Archive.Get(ctx, keys)
 		return err
@@ -143,9 +142,9 @@ func (j *Job) known(ctx context.Context, keys []history.Key) (old []history.Entr
 	return old, j.addDead(ctx, letters)
 }
 
-// whole is the fold of a partial record and what the archive holds of the key. Its cell
+// mergeArchived returns the fold of a partial record and what the archive holds of the key. Its cell
 // time is later than that of what stands there, also where a clear mark hides it.
-func whole(e, old *history.Entry, o history.Object) *history.Record {
+func mergeArchived(e, old *history.Entry, o history.Object) *history.Record {
 	u := e.User
 	u.CutTime = max(u.CutTime, old.User.CutTime)
 	m := history.Merge(e.Record, u.Cut(old.Record, o.Type)).Successor(&u)
@@ -153,16 +152,16 @@ func whole(e, old *history.Entry, o history.Object) *history.Record {
 	return m
 }
 
-// giveBack writes completed records to the cache, so that readers see them whole
+// writeBack writes completed records to the cache, so that readers see all of them
 // and the next job need not ask again. It returns of each whether the cache has taken it:
 // one may have lost against another writer, or got no answer.
-func (j *Job) giveBack(ctx context.Context, writes []history.Write) (taken []bool) {
+func (j *Job) writeBack(ctx context.Context, writes []history.Write) (taken []bool) {
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Deadline)
 	defer cancel()
 	taken = make([]bool, len(writes))
 	for i, out := range j.cfg.Cache.Apply(ctx, writes) {
 		if taken[i] = out.Status == history.Applied; !taken[i] {
-			j.metrics.notGivenBack.Inc()
+			j.metrics.notWrittenBack.Inc()
 		}
 	}
 	return taken

@@ -1,12 +1,19 @@
 package job
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+)
 
 type metrics struct {
 	messages, puts, clears, swept prometheus.Counter
 	missing, refused, poison      prometheus.Counter
-	failures, alone, leftOut      prometheus.Counter
-	notGivenBack                  prometheus.Counter
+	failures, sweptAlone, leftOut prometheus.Counter
+	notWrittenBack                prometheus.Counter
 	completed                     *prometheus.CounterVec // by object type
 	restored, repairs, announced  prometheus.Counter
 	retries                       *prometheus.CounterVec
@@ -16,20 +23,20 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
-		messages:     counter("messages_total", "Messages of the queue that were dealt with."),
-		puts:         counter("puts_total", "Records put into the archive."),
-		clears:       counter("clears_total", "Users whose clear marks or pauses were archived."),
-		swept:        counter("swept_keys_total", "Keys archived because their marks were overdue."),
-		missing:      counter("missing_records_total", "Announced records that the cache did not have."),
-		refused:      counter("refused_records_total", "Records and clear marks that the archive refused for good."),
-		poison:       counter("undecodable_messages_total", "Messages that could not be decoded."),
-		failures:     counter("failures_total", "Errors and panics after which the job began anew."),
-		alone:        counter("lone_sweeps_total", "Sweeps of all buckets because the queue gave this job none."),
-		leftOut:      counter("unanswered_records_total", "Records left to a later sweep because the cache answered for others and not for them."),
-		restored:     counter("restored_records_total", "Records and clear marks that the cache had lost and the queue or the archive still had."),
-		repairs:      counter("cache_repairs_total", "Restarts of the cache after which it was compared with the archive."),
-		announced:    counter("announced_firsts_total", "Users seen for the first time on a day, announced where no service had."),
-		notGivenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
+		messages:       counter("messages_total", "Messages of the queue that were dealt with."),
+		puts:           counter("puts_total", "Records put into the archive."),
+		clears:         counter("clears_total", "Users whose clear marks or pauses were archived."),
+		swept:          counter("swept_keys_total", "Keys archived because their marks were overdue."),
+		missing:        counter("missing_records_total", "Announced records that the cache did not have."),
+		refused:        counter("refused_records_total", "Records and clear marks that the archive refused for good."),
+		poison:         counter("undecodable_messages_total", "Messages that could not be decoded."),
+		failures:       counter("failures_total", "Errors and panics after which the job began anew."),
+		sweptAlone:     counter("lone_sweeps_total", "Sweeps of all buckets because the queue gave this job none."),
+		leftOut:        counter("unanswered_records_total", "Records left to a later sweep because the cache answered for others and not for them."),
+		restored:       counter("restored_records_total", "Records and clear marks that the cache had lost and the queue or the archive still had."),
+		repairs:        counter("cache_repairs_total", "Restarts of the cache after which it was compared with the archive."),
+		announced:      counter("announced_firsts_total", "Users seen for the first time on a day, announced where no service had."),
+		notWrittenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_job_retries_total", Help: "Exchanges with a store tried again, by operation.",
 		}, []string{"operation"}),
@@ -46,11 +53,63 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	if reg != nil {
 		reg.MustRegister(m.messages, m.puts, m.clears, m.swept, m.missing, m.refused, m.poison,
-			m.failures, m.alone, m.leftOut, m.completed, m.notGivenBack, m.restored, m.repairs, m.announced, m.retries, m.buckets, m.backlog.marks, m.backlog.age)
+			m.failures, m.sweptAlone, m.leftOut, m.completed, m.notWrittenBack, m.restored, m.repairs, m.announced, m.retries, m.buckets, m.backlog.marks, m.backlog.age)
 	}
 	return m
 }
 
 func counter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_job_" + name, Help: help})
+}
+
+// rangeSize is how many buckets share a gauge: enough to tell a stuck partition or a
+// skew from an outage, without a series for each of 1,024.
+const rangeSize = 64
+
+// backlog are the gauges of the dirty marks in the buckets that this job owns. A range
+// may belong to several jobs: their counts add up, of their ages the highest counts.
+type backlog struct{ marks, age *prometheus.GaugeVec }
+
+func newBacklog() backlog {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "playhead_job_" + name, Help: help}, []string{"buckets"})
+	}
+	return backlog{
+		marks: gauge("dirty_marks", "Dirty marks of the owned buckets of a range, the held included."),
+		age:   gauge("oldest_mark_age_seconds", "Age of the oldest of them, 0 without any."),
+	}
+}
+
+// reset drops the series of buckets that another job owns from now on.
+func (b backlog) reset() { b.marks.Reset(); b.age.Reset() }
+
+func (b backlog) set(buckets []history.Bucket, found []history.Backlog) {
+	type sum struct {
+		marks  int
+		oldest history.Mark
+	}
+	var sums [history.Buckets / rangeSize]*sum
+	for i, f := range found {
+		s := sums[buckets[i]/rangeSize]
+		if s == nil {
+			s = &sum{}
+			sums[buckets[i]/rangeSize] = s
+		}
+		s.marks += f.Marks
+		if f.Marks > 0 && (s.oldest == 0 || f.Oldest < s.oldest) {
+			s.oldest = f.Oldest
+		}
+	}
+	for r, s := range sums {
+		if s == nil {
+			continue
+		}
+		label := fmt.Sprintf("%d-%d", r*rangeSize, (r+1)*rangeSize-1)
+		b.marks.WithLabelValues(label).Set(float64(s.marks))
+		age := 0.0
+		if s.marks > 0 {
+			age = max(0, time.Since(time.UnixMicro(int64(s.oldest))).Seconds())
+		}
+		b.age.WithLabelValues(label).Set(age)
+	}
 }

@@ -6,6 +6,25 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
+// life is the one that the servers of the cache are in, as far as this job knows.
+type life struct {
+	mu       sync.Mutex
+	name     string
+	compared bool // with what this job has archived
+}
+
+func (l *life) set(name string, compared bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.name, l.compared = name, compared
+}
+
+func (l *life) get() (name string, compared bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.name, l.compared
+}
+
 // recent is what a job archived last, a bounded number of keys, so that a cache which
 // comes back with older content can be told what it has lost.
 type recent struct {
@@ -22,10 +41,10 @@ type archived struct {
 	revision uint64
 }
 
-// add notes the contents of keys. It comes before the put: a restart of the cache
+// add remembers the contents of keys. It comes before the put: a restart of the cache
 // that is noticed while the put is under way must find them here.
 func (r *recent) add(keys []history.Key, entries []history.Entry) {
-	if r == nil { // nobody will ask
+	if r == nil {
 		return
 	}
 	r.mu.Lock()
@@ -45,7 +64,7 @@ func (r *recent) add(keys []history.Key, entries []history.Entry) {
 }
 
 // contents returns each key once, with its newest content. A key with several
-// contents of that version has no revision: nobody can tell which is the latest.
+// contents of that version has no revision: which one is the latest is not known.
 func (r *recent) contents() []archived {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,41 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/playhead/playhead/history"
 )
 
-// errLife is why nothing is archived: the cache may be another one than the one that was
-// compared with what this job has archived.
-var errLife = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
-
-// life is the one that the servers of the cache are in, as far as this job knows.
-type life struct {
-	mu       sync.Mutex
-	name     string
-	compared bool // with what this job has archived
-}
-
-func (l *life) set(name string, compared bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.name, l.compared = name, compared
-}
-
-func (l *life) get() (name string, compared bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.name, l.compared
-}
-
 // watch asks the cache every now and then which lives its servers are in, and compares it
 // after each restart with what was archived: it may have come back without its last writes,
-// or as a replica that never had them, and what was settled by then nobody else would miss.
+// or as a replica that never had them, and nothing else would find what was settled by then.
 // Until that is done nothing is archived. What fails is tried again at the next look.
 func (j *Job) watch(ctx context.Context) error {
 	t := time.NewTicker(j.cfg.WatchEvery)
@@ -55,7 +30,7 @@ func (j *Job) watch(ctx context.Context) error {
 		case err != nil:
 		case !done:
 			if first {
-				if err = j.lookBack(ctx); err == nil {
+				if err = j.startFromOldestMark(ctx); err == nil {
 					since = j.archivedBefore()
 				}
 			}
@@ -67,8 +42,8 @@ func (j *Job) watch(ctx context.Context) error {
 			}
 			first = first && !done
 		default:
-			// A sweep of a cache that was emptied, before anybody has noticed, says nothing:
-			// what counts is what was archived when the life was last seen unchanged.
+			// A sweep of a cache that was emptied, before that is known, proves nothing: what
+			// counts is what was archived when the life was last seen unchanged.
 			since = j.archivedBefore()
 		}
 		select {
@@ -88,19 +63,6 @@ func (j *Job) compare(ctx context.Context, name string, since time.Time) error {
 	return j.reread(ctx, since)
 }
 
-// sameLife fails with [errLife] unless the cache is still in a life. It is asked after
-// contents were loaded and before they are put: contents of a cache that came back older, and
-// whatever was folded onto them since, must not overwrite what the archive has.
-func (j *Job) sameLife(ctx context.Context, life string) error {
-	if j.cfg.Life == nil {
-		return nil
-	}
-	if name, err := j.askLife(ctx); err != nil || name != life {
-		return errLife
-	}
-	return nil
-}
-
 // archivedBefore returns a time before which everything that was acknowledged is archived,
 // as far as this job knows: a sweep that is done has archived what was marked a sweep age
 // before it began. Twice that leaves room for clocks and for other jobs.
@@ -108,10 +70,10 @@ func (j *Job) archivedBefore() time.Time {
 	return time.UnixMilli(j.swept.Load()).Add(-2 * j.cfg.SweepAge)
 }
 
-// lookBack has a job that starts take what is marked for not archived, however long that is:
+// startFromOldestMark has a job that starts take what is marked for not archived, however long that is:
 // the jobs before it may have waited for the archive. Only a cache that was lost by now
 // cannot tell.
-func (j *Job) lookBack(ctx context.Context) error {
+func (j *Job) startFromOldestMark(ctx context.Context) error {
 	if j.cfg.Reread == nil {
 		return nil
 	}
@@ -126,7 +88,7 @@ func (j *Job) lookBack(ctx context.Context) error {
 	})
 }
 
-// reread gives back to the cache what the queue has of it. What was acknowledged as
+// reread gives back to the cache what the queue has of it. A content that was acknowledged as
 // queued is in the queue also when a job has read and committed it, because the cache had
 // it then.
 func (j *Job) reread(ctx context.Context, since time.Time) error {
@@ -137,13 +99,13 @@ func (j *Job) reread(ctx context.Context, since time.Time) error {
 	err := j.again(ctx, "reread", func(ctx context.Context) error {
 		err := j.cfg.Reread.Reread(ctx, everyBucket(), since, func(ctx context.Context, all []history.Announcement) error {
 			contents := slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil })
-			keys, err := j.restored(ctx, contents)
+			keys, err := j.restoreLost(ctx, contents)
 			if err == nil {
 				err = j.archiveOnce(ctx, keys)
 			}
 			return err
 		})
-		if errors.Is(err, errLife) { // nobody but the caller finds out more
+		if errors.Is(err, errLife) { // only the caller can compare again
 			changed, err = err, nil
 		}
 		return err
@@ -151,22 +113,14 @@ func (j *Job) reread(ctx context.Context, since time.Time) error {
 	return cmp.Or(err, changed)
 }
 
-func (j *Job) askLife(ctx context.Context) (name string, err error) {
-	err = j.try(ctx, func(ctx context.Context) (err error) {
-		name, err = j.cfg.Life(ctx)
-		return err
-	})
-	return name, err
-}
-
 // repair compares with the archive what the cache holds of the keys that were
 // archived last, and gives back to it what it lacks. Nothing is archived meanwhile:
-// what was read before the restart has been put by then, and is among those keys. Whoever
-// waits for its turn meanwhile finds the life compared.
+// records read before the restart have been put by then, and are among those keys. A round
+// that waits for its turn meanwhile finds the life compared.
 func (j *Job) repair(ctx context.Context, life string) error {
 	select {
-	case j.turn <- struct{}{}:
-		defer func() { <-j.turn }()
+	case j.archiving <- struct{}{}:
+		defer func() { <-j.archiving }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -203,7 +157,7 @@ func (j *Job) repairPart(ctx context.Context, life string, part []archived) (res
 	if len(keys) == 0 {
 		return 0, nil
 	}
-	entries, err := j.known(ctx, keys)
+	entries, err := j.getArchived(ctx, keys)
 	if err != nil {
 		return 0, err
 	}
@@ -213,11 +167,11 @@ func (j *Job) repairPart(ctx context.Context, life string, part []archived) (res
 			contents = append(contents, history.Announcement{Key: keys[i], Record: e.Record})
 		}
 	}
-	given, err := j.restored(ctx, contents)
+	given, err := j.restoreLost(ctx, contents)
 	if err != nil || len(given) == 0 {
 		return 0, err
 	}
-	return len(given), j.chunk(ctx, life, given) // their marks go as they came
+	return len(given), j.chunk(ctx, life, given) // settled at once
 }
 
 // suspects returns the keys of which the cache does not hold what was archived. One
@@ -269,4 +223,133 @@ func (j *Job) repairUser(ctx context.Context, k history.Key) error {
 		j.metrics.restored.Inc()
 		return nil
 	})
+}
+
+// restoreLost deals with the keys of a delivery that carry their content: the cache
+// had it when it was announced, and someone else announces the key. Only what the cache
+// has lost since is given back to it. It returns that and the other keys.
+func (j *Job) restoreLost(ctx context.Context, keys []history.Announcement) ([]history.Key, error) {
+	contents := make(map[history.Key]*history.Record)
+	marked := make([]history.Key, 0, len(keys))
+	for _, d := range keys {
+		if d.Record == nil {
+			marked = append(marked, d.Key)
+			continue
+		}
+		contents[d.Key] = history.Merge(contents[d.Key], d.Record)
+	}
+	for len(contents) > 0 {
+		again, err := j.writeBackLost(ctx, contents)
+		if err != nil {
+			return nil, err
+		}
+		marked = append(marked, again...)
+	}
+	return marked, nil
+}
+
+// writeBackLost writes what the cache lacks of the contents, and returns the keys of
+// that. It removes from contents what is dealt with; a write that lost against
+// another one stays.
+func (j *Job) writeBackLost(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Key, error) {
+	writes, err := j.lostWrites(ctx, contents)
+	if err != nil || len(writes) == 0 {
+		return nil, err
+	}
+	var marked []history.Key
+	err = j.retry(ctx, "restore", func(ctx context.Context) error {
+		var errs []error
+		for i, out := range j.cfg.Cache.Apply(ctx, writes) {
+			errs = append(errs, out.Err)
+			if out.Status == history.Applied {
+				marked = append(marked, writes[i].Key)
+				delete(contents, writes[i].Key)
+			}
+		}
+		writes = unanswered(writes, errs)
+		return errors.Join(errs...)
+	})
+	j.metrics.restored.Add(float64(len(marked)))
+	return marked, err
+}
+
+func unanswered(writes []history.Write, errs []error) []history.Write {
+	left := writes[:0:0]
+	for i, err := range errs {
+		if err != nil {
+			left = append(left, writes[i])
+		}
+	}
+	return left
+}
+
+// lostWrites returns a write for every content that says more than what the cache holds,
+// and removes the others from contents.
+func (j *Job) lostWrites(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Write, error) {
+	keys := make([]history.Key, 0, len(contents))
+	for k := range contents {
+		keys = append(keys, k)
+	}
+	entries, err := j.loadAll(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	dropped, err := j.getDropped(ctx, keys, entries)
+	if err != nil {
+		return nil, err
+	}
+	var writes []history.Write
+	for i, e := range entries {
+		k := keys[i]
+		held := history.Merge(e.Record, dropped[k])
+		merged := e.User.Cut(history.Merge(held, contents[k]), k.Object.Type)
+		if merged == nil || history.Same(merged, held) && !laterCell(contents[k], e.Record) {
+			delete(contents, k)
+			continue
+		}
+		w := history.Write{Key: k, Record: merged.Successor(&e.User), Pause: e.User.Pause, Mark: true}
+		w.Record.Partial = true // the content is from before the cache lost it: the archive may have more
+		if e.Record != nil {
+			w.Base = e.Record.Revision
+		}
+		writes = append(writes, w)
+	}
+	return writes, nil
+}
+
+// laterCell reports whether another content has a later cell time than what the cache holds, which
+// includes it: after a cache came back older, a chain of contents began anew before the end
+// of the one that the archive has. Put as it is, what the cache holds would lose.
+func laterCell(other, held *history.Record) bool {
+	if held == nil || other == nil {
+		return false
+	}
+	return other.CellTime > held.CellTime || other.CellTime == held.CellTime && !history.Same(other, held)
+}
+
+// getDropped returns what the archive holds of the keys that the cache has not, but may have
+// dropped, or has only in part: a tombstone, perhaps, of what is to be given back.
+func (j *Job) getDropped(ctx context.Context, keys []history.Key, entries []history.Entry) (map[history.Key]*history.Record, error) {
+	var asked []history.Key
+	for i, e := range entries {
+		if e.Record == nil && !e.User.Complete() || e.Record != nil && e.Record.Partial {
+			asked = append(asked, keys[i])
+		}
+	}
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	old, err := j.getArchived(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	dropped := make(map[history.Key]*history.Record, len(asked))
+	for i, k := range asked {
+		if r := old[i].Record; r != nil {
+			m := *r
+			m.Partial = true // another one may be archived until this is written
+			dropped[k] = &m
+		}
+	}
+	return dropped, nil
 }

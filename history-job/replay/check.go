@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,7 +22,7 @@ type Report struct {
 // OK reports whether everything was as expected.
 func (r Report) OK() bool { return r.Missing == 0 && r.Wrong == 0 }
 
-// maxExamples bounds how many differences are told.
+// maxExamples bounds how many differences are reported.
 const maxExamples = 5
 
 // checkBatch is how many keys are read at once.
@@ -103,4 +104,110 @@ func users(keys []history.Key) int {
 		seen[k.UID] = struct{}{}
 	}
 	return len(seen)
+}
+
+// Expected is what a reader must see of one key. It is computed without the
+// product's merge: the latest event by time and rank, the latest that knew the
+// duration, the maximum of the positions, and the set of sessions that reached the
+// end.
+type Expected struct {
+	At          int64
+	Kind        history.Kind
+	Position    int64
+	Session     string
+	Duration    int64
+	Furthest    int64
+	CompletedAt int64
+
+	known      moment // when Duration was
+	nonEarly   moment // when the latest event was that is not of a viewing's first seconds
+	nonEarlyAt int64  // and its position
+	sessions   map[string]struct{}
+}
+
+// moment orders the events of a plan: of one time, a stop is the later.
+type moment struct {
+	at   int64
+	stop bool
+}
+
+func momentOf(at int64, k history.Kind) moment { return moment{at, k == history.KindStop} }
+
+func (m moment) compare(o moment) int {
+	switch c := cmp.Compare(m.at, o.at); {
+	case c != 0 || m.stop == o.stop:
+		return c
+	case m.stop:
+		return 1
+	}
+	return -1
+}
+
+// Plays returns how many viewings reached the end.
+func (e *Expected) Plays() uint64 { return uint64(len(e.sessions)) }
+
+// Resume returns where the user is to go on.
+func (e *Expected) Resume() int64 {
+	if e.nonEarly == (moment{}) {
+		return e.Position
+	}
+	return e.nonEarlyAt
+}
+
+// grace is for how long, in milliseconds, a viewing does not take back a position.
+const grace = 10_000
+
+// Model merges the plan in memory.
+func Model(p *Plan) map[history.Key]*Expected {
+	m := make(map[history.Key]*Expected)
+	for i := range p.beats {
+		ev := p.Event(i)
+		e := m[ev.Key]
+		if e == nil {
+			e = &Expected{}
+			m[ev.Key] = e
+		}
+		e.add(&ev)
+	}
+	return m
+}
+
+func (e *Expected) add(ev *history.Event) {
+	now, position := momentOf(ev.At, ev.Kind), ev.Position
+	if ev.Duration > 0 {
+		position = min(position, ev.Duration)
+		if position*10 >= ev.Duration*9 {
+			e.completed(ev)
+		}
+		if c := now.compare(e.known); c > 0 || c == 0 && ev.Duration > e.Duration {
+			e.known, e.Duration = now, ev.Duration
+		}
+	}
+	e.Furthest = max(e.Furthest, position)
+	if ev.Kind != history.KindStart && position >= grace && cmp.Or(now.compare(e.nonEarly), cmp.Compare(position, e.nonEarlyAt)) > 0 {
+		e.nonEarly, e.nonEarlyAt = now, position
+	}
+	if cmp.Or(now.compare(momentOf(e.At, e.Kind)), cmp.Compare(position, e.Position), cmp.Compare(ev.Session, e.Session)) > 0 {
+		e.At, e.Kind, e.Position, e.Session = ev.At, ev.Kind, position, ev.Session
+	}
+}
+
+func (e *Expected) completed(ev *history.Event) {
+	if e.sessions == nil {
+		e.sessions = make(map[string]struct{})
+	}
+	e.sessions[ev.Session] = struct{}{}
+	e.CompletedAt = max(e.CompletedAt, ev.At)
+}
+
+// Matches reports whether a record shows what is expected. The state of a start and
+// a heartbeat is the same.
+func (e *Expected) Matches(r *history.Record) bool {
+	state := history.StatePlaying
+	if e.Kind == history.KindStop {
+		state = history.StateStopped
+	}
+	return r != nil && r.Version.Time() == e.At && r.State == state && r.Position == e.Position && r.Resume() == e.Resume() &&
+		r.Session == e.Session && r.Duration == e.Duration && r.Furthest() == e.Furthest &&
+		r.Plays() == e.Plays() && r.CompletedAt() == e.CompletedAt
 }

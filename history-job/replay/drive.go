@@ -3,15 +3,21 @@ package replay
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Driver sends a plan through the door of history-service. Zero values take the
+// Driver sends a plan to history-service. Zero values take the
 // defaults.
 type Driver struct {
 	Conn grpc.ClientConnInterface
@@ -32,29 +38,19 @@ type Driver struct {
 	answers
 }
 
-// ErrRefused means that the service found a heartbeat invalid.
-var ErrRefused = errors.New("refused by the service")
-
 // Run sends the whole plan and returns when every heartbeat is acknowledged.
 func (d *Driver) Run(ctx context.Context, p *Plan) error {
-	d.Streams = orDefault(d.Streams, 16)
-	d.Window = orDefault(d.Window, 200)
-	d.Depth = orDefault(d.Depth, 4)
-	d.Patience = orDefault(d.Patience, 60*time.Second)
+	d.Streams = run.Default(d.Streams, 16)
+	d.Window = run.Default(d.Window, 200)
+	d.Depth = run.Default(d.Depth, 4)
+	d.Patience = run.Default(d.Patience, 60*time.Second)
 	began := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, part := range d.divide(p) {
-		l := &lane{driver: d, plan: p, beats: part, began: began}
+		l := &sender{driver: d, plan: p, beats: part, began: began}
 		g.Go(func() error { return l.run(ctx) })
 	}
 	return g.Wait()
-}
-
-func orDefault[T int | time.Duration](v, def T) T {
-	if v <= 0 {
-		return def
-	}
-	return v
 }
 
 // divide gives every stream the heartbeats of its users, in order.
@@ -65,4 +61,208 @@ func (d *Driver) divide(p *Plan) [][]int32 {
 		parts[s] = append(parts[s], int32(i)) //nolint:gosec // a plan has fewer heartbeats
 	}
 	return parts
+}
+
+// sender sends one stream's share of the plan. A stream that breaks is opened again, and goes on
+// with the first batch that was not acknowledged.
+type sender struct {
+	driver *Driver
+	plan   *Plan
+	beats  []int32 // not yet acknowledged
+	began  time.Time
+}
+
+func (l *sender) run(ctx context.Context) error {
+	var trouble time.Time // since when nothing gets through
+	for pause := firstPause; len(l.beats) > 0; pause = min(2*pause, longestPause) {
+		quiet, before := l.waitForFirst(ctx), len(l.beats)
+		err := l.stream(ctx)
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if quiet || len(l.beats) < before {
+			trouble, pause = time.Time{}, firstPause
+		}
+		if trouble.IsZero() {
+			trouble = time.Now()
+		}
+		if final(err) || time.Since(trouble) > l.driver.Patience {
+			return fmt.Errorf("replay: %w", err)
+		}
+		run.Sleep(ctx, pause)
+	}
+	return nil
+}
+
+// Pauses before a stream is opened again.
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = 2 * time.Second
+)
+
+// waitForFirst waits for the time of the next heartbeat and reports whether it had to.
+func (l *sender) waitForFirst(ctx context.Context) bool {
+	if l.driver.Speed <= 0 {
+		return false
+	}
+	d := time.Until(l.sendAt(l.beats[0]))
+	run.Sleep(ctx, d)
+	return d > 0
+}
+
+// final reports whether to send the same again is no use.
+func final(err error) bool {
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
+		return true
+	}
+	return errors.Is(err, ErrRefused) || errors.Is(err, errSilent) || errors.Is(err, errMismatch)
+}
+
+type stream = grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]
+
+var (
+	errAgain    = errors.New("the service could not store a batch")
+	errSilent   = errors.New("the service does not answer")
+	errMismatch = errors.New("the answer of the service does not belong to the batch")
+)
+
+// stream sends the heartbeats that are left over one stream.
+func (l *sender) stream(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s, err := historyv1.NewHistoryServiceClient(l.driver.Conn).ApplyStream(ctx)
+	if err != nil {
+		return err
+	}
+	sent := make(chan int, l.driver.Depth) // the sizes of the batches under way
+	failed := make(chan error, 1)
+	go func() {
+		defer close(sent)
+		failed <- l.send(ctx, s, l.beats, sent)
+	}()
+	err = l.receive(s, sent, func() { cancel(errSilent) })
+	switch {
+	case err == nil:
+		return <-failed
+	case errors.Is(context.Cause(ctx), errSilent):
+		return fmt.Errorf("%w within %v", errSilent, l.driver.Patience)
+	}
+	return err
+}
+
+// send sends batches until all are sent. It does not touch l.beats, which moves on
+// with the acknowledgements.
+func (l *sender) send(ctx context.Context, s stream, beats []int32, sent chan<- int) error {
+	req := newRequest(l.driver.Window)
+	for seq := uint64(1); len(beats) > 0; seq++ {
+		n, err := l.nextBatch(ctx, beats)
+		if err != nil {
+			return err
+		}
+		select {
+		case sent <- n:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := s.Send(req.fill(seq, l.plan, beats[:n])); err != nil {
+			return nil // the reason comes from Recv
+		}
+		beats = beats[n:]
+	}
+	return s.CloseSend()
+}
+
+// nextBatch waits for the next heartbeat's time and returns how many may go with it.
+func (l *sender) nextBatch(ctx context.Context, beats []int32) (int, error) {
+	most := min(len(beats), l.driver.Window)
+	if l.driver.Speed <= 0 {
+		return most, nil
+	}
+	if d := time.Until(l.sendAt(beats[0])); d > 0 {
+		run.Sleep(ctx, d)
+	}
+	n := 1
+	for n < most && time.Until(l.sendAt(beats[n])) <= 0 {
+		n++
+	}
+	return n, ctx.Err()
+}
+
+// sendAt returns when to send a heartbeat.
+func (l *sender) sendAt(i int32) time.Time {
+	ms := float64(l.plan.beats[i].at-l.plan.beats[0].at) / l.driver.Speed
+	return l.began.Add(time.Duration(ms * float64(time.Millisecond)))
+}
+
+// receive takes the acknowledgements of the batches in the order they were sent. It
+// calls silent when one of them does not come.
+func (l *sender) receive(s stream, sent <-chan int, silent func()) error {
+	seq := uint64(0)
+	for n := range sent {
+		late := time.AfterFunc(l.driver.Patience, silent)
+		resp, err := s.Recv()
+		late.Stop()
+		if errors.Is(err, io.EOF) {
+			return io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+		if seq++; resp.GetSequence() != seq {
+			return fmt.Errorf("%w: sequence %d, want %d", errMismatch, resp.GetSequence(), seq)
+		}
+		if err := l.driver.countAnswer(resp.GetResult(), n); err != nil {
+			return err
+		}
+		l.beats = l.beats[n:]
+	}
+	return nil
+}
+
+// countAnswer counts the answer to n heartbeats. It fails when one of them must be sent
+// again, or never.
+func (d *Driver) countAnswer(r *historyv1.ApplyResponse, n int) error {
+	if refused := r.GetRefusals(); len(refused) > 0 {
+		return fmt.Errorf("%w: %s: %s", ErrRefused, refused[0].GetField(), refused[0].GetReason())
+	}
+	if got := len(r.GetStatuses()); got != n {
+		return fmt.Errorf("%w: %d statuses for %d heartbeats", errMismatch, got, n)
+	}
+	for _, s := range r.GetStatuses() {
+		switch {
+		case s == historyv1.Status_STATUS_UNAVAILABLE:
+			return errAgain
+		case !d.known(s):
+			return fmt.Errorf("%w: status %d", errMismatch, s)
+		}
+	}
+	for _, s := range r.GetStatuses() {
+		d.count(s)
+	}
+	return nil
+}
+
+// request is a batch whose messages are used again: gRPC has encoded them when Send
+// returns.
+type request struct {
+	msg   historyv1.ApplyStreamRequest
+	beats []historyv1.Heartbeat
+}
+
+func newRequest(window int) *request {
+	return &request{beats: make([]historyv1.Heartbeat, window)}
+}
+
+func (r *request) fill(seq uint64, p *Plan, beats []int32) *historyv1.ApplyStreamRequest {
+	batch := &historyv1.ApplyRequest{Heartbeats: make([]*historyv1.Heartbeat, len(beats))}
+	for i, b := range beats {
+		p.heartbeat(int(b), &r.beats[i])
+		batch.Heartbeats[i] = &r.beats[i]
+	}
+	r.msg.Sequence, r.msg.Batch = seq, batch
+	return &r.msg
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/client"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -46,7 +47,7 @@ func (e *Edge) Run(ctx context.Context, p *Plan) error {
 	defer end(nil)
 	go e.watch(ctx, end)
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(orDefault(e.Users, 64))
+	g.SetLimit(run.Default(e.Users, 64))
 	for _, uid := range uids {
 		g.Go(func() error {
 			if err := e.user(ctx, uid, p, byUser[uid]); err != nil {
@@ -66,7 +67,7 @@ func (e *Edge) Run(ctx context.Context, p *Plan) error {
 
 // watch ends a run of which nothing is answered any more.
 func (e *Edge) watch(ctx context.Context, end context.CancelCauseFunc) {
-	patience := orDefault(e.Patience, 60*time.Second)
+	patience := run.Default(e.Patience, 60*time.Second)
 	tick := time.NewTicker(patience)
 	defer tick.Stop()
 	for last := int64(-1); ; {
@@ -92,7 +93,7 @@ func (e *Edge) user(ctx context.Context, uid string, p *Plan, beats []int) error
 		Unauthorized: func(err error) {
 			end(fmt.Errorf("the edge at %s refuses the tokens, is the secret its own? %w", e.URL, err))
 		},
-		Answered: func(a client.Answer) { e.note(a.Status) },
+		Answered: func(a client.Answer) { e.count(a.Status) },
 		Queue:    len(beats), NoRecords: true, Logger: e.Logger,
 	})
 	if err != nil {

@@ -12,9 +12,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/tsuna/gohbase"
 
 	"github.com/playhead/playhead/history"
@@ -50,7 +55,7 @@ type Archive struct {
 	prepared atomic.Bool
 	client   gohbase.Client
 	dialer   *dialer
-	lanes    *lanes
+	servers  *servers
 	table    []byte
 	deadline time.Duration
 }
@@ -59,20 +64,6 @@ type Archive struct {
 // from more, and each waits longer.
 const inFlight = 8
 
-// Open is [New] and [Archive.Prepare]: a cluster that does not answer is an error
-// within the deadline. The caller closes the archive.
-func Open(ctx context.Context, c Config) (*Archive, error) {
-	a, err := New(c)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.Prepare(ctx); err != nil {
-		a.close()
-		return nil, err
-	}
-	return a, nil
-}
-
 // New returns an archive that answers [history.ErrUnavailable] until it is prepared.
 // The caller closes it.
 func New(c Config) (*Archive, error) {
@@ -80,17 +71,6 @@ func New(c Config) (*Archive, error) {
 		return nil, fmt.Errorf("open archive: %w", err)
 	}
 	return newArchive(c), nil
-}
-
-// Prepare makes the table when it is missing and checks it when it is there: an
-// archive that keeps cells for another time than [history.ArchiveLife] is refused.
-// It fails with [history.ErrUnavailable] when another try may succeed.
-func (a *Archive) Prepare(ctx context.Context) error {
-	if err := a.prepare(ctx, a.config); err != nil {
-		return fmt.Errorf("open archive: %w", err)
-	}
-	a.prepared.Store(true)
-	return nil
 }
 
 func (c *Config) normalize() error {
@@ -118,7 +98,7 @@ func newArchive(c Config) *Archive {
 	d := &dialer{}
 	return &Archive{
 		config: c, client: gohbase.NewClient(c.ZooKeeper, d.options()...), dialer: d,
-		lanes: newLanes(c), table: []byte(c.Table), deadline: c.Deadline,
+		servers: newServers(c), table: []byte(c.Table), deadline: c.Deadline,
 	}
 }
 
@@ -135,4 +115,126 @@ func (a *Archive) close() {
 
 func (a *Archive) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, a.deadline)
+}
+
+// dialer makes the connections of one client. It remembers why the last one failed, which the client only logs, and it ends the client's efforts.
+type dialer struct {
+	net net.Dialer
+
+	mu     sync.Mutex
+	closed bool
+	err    error
+}
+
+// patience is how long a server may be silent before it has answered.
+const patience = 10 * time.Second
+
+// options of a client that uses d. Nothing waits to be sent together with later
+// calls: many calls are sent as a batch.
+func (d *dialer) options() []gohbase.Option {
+	return []gohbase.Option{
+		gohbase.FlushInterval(0),
+		gohbase.ZookeeperTimeout(patience),
+		gohbase.RegionReadTimeout(patience),
+		gohbase.ZooKeeperDialer(d.dial),
+		gohbase.RegionDialer(d.dialRegion),
+	}
+}
+
+func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := d.net.DialContext(ctx, network, addr)
+	if err != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.err = err
+	}
+	return conn, err
+}
+
+// dialRegion runs in a goroutine of the client that goes on trying until it has a
+// connection, even when the client was closed. There is no other way to end it.
+func (d *dialer) dialRegion(ctx context.Context, network, addr string) (net.Conn, error) {
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		runtime.Goexit()
+	}
+	c, err := d.dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{TCPConn: c.(*net.TCPConn), patience: patience}, nil
+}
+
+func (d *dialer) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+}
+
+// reason says in a few words which connection last did not come about, and why.
+func (d *dialer) reason() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (last failed connection: %v)", d.err)
+}
+
+// reach fails when none of the ZooKeeper hosts takes a connection. The client
+// itself would go on trying in silence.
+func (d *dialer) reach(ctx context.Context, quorum string) error {
+	for host := range strings.SplitSeq(quorum, ",") {
+		conn, err := d.dial(ctx, "tcp", strings.TrimSpace(host))
+		if err == nil {
+			return conn.Close()
+		}
+	}
+	return d.err
+}
+
+// silence quiets the log that the client shares with the whole process: a line per
+// row of a failed batch says nothing that the errors do not say. What it calls fatal
+// ends a goroutine of the client, not the process; its callers have their deadlines.
+var silence = sync.OnceFunc(func() {
+	logrus.SetLevel(logrus.PanicLevel)
+	logrus.StandardLogger().ExitFunc = func(int) { runtime.Goexit() }
+})
+
+// conn gives up on a server that is silent for too long while something is awaited.
+// The client would: but it begins to count anew with each call that it sends, so
+// that under load a server which vanished without a word is never given up. It
+// embeds the concrete type because only that writes a whole batch at once.
+type conn struct {
+	*net.TCPConn
+	patience time.Duration
+
+	mu       sync.Mutex
+	awaiting bool
+}
+
+// SetReadDeadline lets the client say that it waits, and with the zero time that it
+// no longer does. While it waits it cannot put the end off.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.awaiting
+	c.awaiting = !t.IsZero()
+	if was && c.awaiting {
+		return nil
+	}
+	return c.TCPConn.SetReadDeadline(t)
+}
+
+// Read counts the silence from what was read.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.TCPConn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n > 0 && c.awaiting {
+		_ = c.TCPConn.SetReadDeadline(time.Now().Add(c.patience)) // fails only once closed
+	}
+	return n, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/tsuna/gohbase/pb"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/gate"
 )
 
 const (
@@ -19,28 +21,28 @@ const (
 	chunkWeight = 4 << 20 // bytes of one batch
 )
 
-// batch sends the calls, all of one lane, together when it is their turn, and returns
+// batch sends the calls, all to one server, together once a slot is free, and returns
 // one result for each. ctx is that of the calls.
-func (a *Archive) batch(ctx context.Context, lane *lane, calls []hrpc.Call) []hrpc.RPCResult {
+func (a *Archive) batch(ctx context.Context, server *server, calls []hrpc.Call) []hrpc.RPCResult {
 	if len(calls) == 0 {
 		return nil
 	}
 	if !a.prepared.Load() {
 		return same(calls, fmt.Errorf("%w: hbase has not answered yet", history.ErrUnavailable))
 	}
-	if err := lane.gate.Enter(); err != nil {
+	if err := server.gate.Enter(); err != nil {
 		return same(calls, err)
 	}
 	select {
-	case lane.slots <- struct{}{}:
-		defer func() { <-lane.slots }()
+	case server.slots <- struct{}{}:
+		defer func() { <-server.slots }()
 	case <-ctx.Done():
 		return same(calls, ctx.Err())
 	}
 	start := time.Now()
 	results, _ := a.client.SendBatch(ctx, calls)
-	a.lanes.learn(calls)
-	lane.gate.Leave(start, answered(results))
+	a.servers.learn(calls)
+	server.gate.Leave(start, answered(results))
 	return results
 }
 
@@ -67,7 +69,7 @@ func (a *Archive) all(ctx context.Context, calls []hrpc.Call) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	for _, r := range a.batch(ctx, a.lanes.of(calls[0].Key()), calls) {
+	for _, r := range a.batch(ctx, a.servers.of(calls[0].Key()), calls) {
 		if r.Error != nil {
 			return classify(r.Error)
 		}
@@ -87,28 +89,28 @@ func cellsOf(r hrpc.RPCResult) ([]*hrpc.Cell, error) {
 	return hrpc.ToLocalResult(answer.Result).Cells, nil
 }
 
-// travelling is something that goes in a batch with others of its lane.
-type travelling interface {
-	way() *lane
+// batched is something that goes in a batch with others to the same server.
+type batched interface {
+	destination() *server
 	weight() int // bytes
 }
 
 // parallel divides things into batches and calls do for all of them at once. It returns
 // the first error.
-func parallel[T travelling](all []T, do func(*lane, []T) error) error {
-	slices.SortStableFunc(all, func(a, b T) int { return strings.Compare(a.way().name, b.way().name) })
+func parallel[T batched](all []T, do func(*server, []T) error) error {
+	slices.SortStableFunc(all, func(a, b T) int { return strings.Compare(a.destination().name, b.destination().name) })
 	var wg sync.WaitGroup
 	var once sync.Once
 	var first error
 	for len(all) > 0 {
-		lane, n := all[0].way(), 1
-		for n < len(all) && all[n].way() == lane {
+		server, n := all[0].destination(), 1
+		for n < len(all) && all[n].destination() == server {
 			n++
 		}
 		group := all[:n:n]
 		for _, c := range chunks(n, func(i int) int { return group[i].weight() }) {
 			wg.Go(func() {
-				if err := do(lane, group[c[0]:c[1]]); err != nil {
+				if err := do(server, group[c[0]:c[1]]); err != nil {
 					once.Do(func() { first = err })
 				}
 			})
@@ -135,4 +137,92 @@ func chunks(n int, weight func(i int) int) [][2]int {
 		ranges = append(ranges, [2]int{from, n})
 	}
 	return ranges
+}
+
+// slowAfter is how long a call must have waited before it counts against the server.
+const slowAfter = time.Second
+
+// server bounds the calls to one region server. One that does not answer holds up only
+// its own calls. A batch must not mix servers: the client waits for all of them, and
+// sends nothing to any while it looks for one that is gone.
+type server struct {
+	name  string
+	gate  *gate.Gate
+	slots chan struct{} // of all calls
+	puts  chan struct{} // of batches of cells
+}
+
+// servers finds the server of a row: the one that had the rows with the same two digits
+// the last time. Until one is known, rows with the same first digit share bounds. The
+// answer may be out of date, or two servers share the digits: then a batch goes to
+// several servers, and all is well as long as they answer.
+type servers struct {
+	config Config
+
+	mu     sync.Mutex
+	addrs  [maxRegions]string // their addresses, by the digits
+	byName map[string]*server
+}
+
+func newServers(c Config) *servers { return &servers{config: c, byName: map[string]*server{}} }
+
+// of returns the server of a row.
+func (l *servers) of(row []byte) *server {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name := l.addrs[digits(row)]
+	if name == "" {
+		name = "rows " + string(row[:1])
+	}
+	if l.byName[name] == nil {
+		l.byName[name] = &server{
+			name: name, gate: gate.New("hbase "+name, l.config.Logger, min(slowAfter, l.config.Deadline)),
+			slots: make(chan struct{}, inFlight), puts: make(chan struct{}, l.config.Puts),
+		}
+	}
+	return l.byName[name]
+}
+
+// learn remembers which servers the calls went to.
+func (l *servers) learn(calls []hrpc.Call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range calls {
+		region := c.Region()
+		if region == nil {
+			continue // no server was found
+		}
+		if server := region.Client(); server != nil {
+			l.addrs[digits(c.Key())] = server.Addr()
+		}
+	}
+}
+
+// digits returns the number that begins every row of a user, see [history.RowKey].
+func digits(row []byte) uint8 {
+	n, _ := strconv.ParseUint(string(row[:2]), 16, 8)
+	return uint8(n)
+}
+
+// The constructors of the client fail only for options that are not theirs.
+
+// put stores columns of a user's row.
+func (a *Archive) put(ctx context.Context, uid string, columns map[string][]byte, at uint64) *hrpc.Mutate {
+	call, _ := hrpc.NewPut(ctx, a.table, []byte(history.RowKey(uid)),
+		map[string]map[string][]byte{family: columns}, hrpc.TimestampUint64(at))
+	return call
+}
+
+// del deletes what the columns of a user's row, or without any all of them, held up
+// to a time.
+func (a *Archive) del(ctx context.Context, uid string, columns map[string][]byte, at uint64) hrpc.Call {
+	call, _ := hrpc.NewDel(ctx, a.table, []byte(history.RowKey(uid)),
+		map[string]map[string][]byte{family: columns}, hrpc.TimestampUint64(at))
+	return call
+}
+
+// get reads a user's row.
+func (a *Archive) get(ctx context.Context, uid string, options ...func(hrpc.Call) error) hrpc.Call {
+	call, _ := hrpc.NewGet(ctx, a.table, []byte(history.RowKey(uid)), options...)
+	return call
 }

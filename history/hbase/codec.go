@@ -38,16 +38,16 @@ func markColumn(typ uint32) string {
 	return markPrefix + strconv.FormatUint(uint64(typ), 10)
 }
 
-// ahead is how far in the future the cells of marks and pauses are, in milliseconds: a
+// future is how far in the future the cells of marks and pauses are, in milliseconds: a
 // hundred years. However long the user stays away, the table does not forget them, and
 // the delete of everything up to a mark's time leaves the mark.
-const ahead = 100 * 365 * 24 * 3600 * 1000
+const future = 100 * 365 * 24 * 3600 * 1000
 
 // markTime is the cell time of a clear mark: of two marks the later one stays.
-func markTime(at int64) uint64 { return uint64(at + ahead) }
+func markTime(at int64) uint64 { return uint64(at + future) }
 
 // pauseTime is the cell time of a pause: the one that was changed last stays.
-func pauseTime(p history.Pause) uint64 { return uint64(p.Changed() + ahead) }
+func pauseTime(p history.Pause) uint64 { return uint64(p.Changed() + future) }
 
 func pauseValue(p history.Pause) []byte {
 	return strconv.AppendInt(append(strconv.AppendInt(nil, p.Since, 10), ' '), p.Until, 10)
@@ -107,33 +107,33 @@ func (c *contents) add(cells []*hrpc.Cell) {
 		column, at := string(cell.Qualifier), int64(*cell.Timestamp)
 		if column == pauseColumn {
 			c.addPause(cell.Value, at)
-		} else if typ, ok := parseMark(column); ok && at > ahead {
+		} else if typ, ok := parseMark(column); ok && at > future {
 			if c.cleared == nil {
 				c.cleared = map[uint32]int64{}
 			}
-			c.cleared[typ] = at - ahead
+			c.cleared[typ] = at - future
 		} else if o, err := history.ParseObject(column); err == nil {
 			c.objects = append(c.objects, decode(history.Key{UID: c.uid, Object: o}, cell.Value, at))
 		}
 	}
 }
 
-// addPause takes a pause that cannot be read for one that still lasts: of the user who
-// did not want to be recorded nothing is, until a switch says otherwise.
+// addPause takes a pause that cannot be read for one that still lasts: nothing is recorded
+// of the user until the pause is switched again.
 func (c *contents) addPause(value []byte, at int64) {
 	var err error
 	if c.pause, err = parsePause(value); err == nil {
 		return
 	}
-	c.pause = history.Pause{Since: max(at-ahead, 0)}
+	c.pause = history.Pause{Since: max(at-future, 0)}
 	damage := &history.DamageError{Key: history.UserKey(c.uid), Bytes: value, Cause: fmt.Errorf("pause: %w", err)}
 	c.damaged = append(c.damaged, history.Damage{Bytes: value, Err: damage})
 }
 
 var errNoRecord = errors.New("no record with an event time")
 
-// decode reads the cell of an object. What orders it is the time of the cell, whatever
-// its value says.
+// decode reads the cell of an object. It is ordered by the time of the cell, also
+// where its value has another one.
 func decode(k history.Key, value []byte, at int64) content {
 	r, err := wire.Record(value)
 	if err == nil && (r == nil || r.Version.Time() <= 0) {
@@ -147,7 +147,7 @@ func decode(k history.Key, value []byte, at int64) content {
 }
 
 // after returns what the clear marks leave of the record, and the cell time of what
-// nobody sees of the object any more, 0 without such.
+// they hide of the object, 0 without such.
 func (c *content) after(u *history.User) (r *history.Record, cut int64) {
 	if r = c.record.After(u.ClearedAt(c.object.Type)); r == nil {
 		cut = c.at

@@ -36,8 +36,8 @@ func permanent(err error) bool {
 	return false
 }
 
-// shared reports whether a call of a batch may have failed for what another one was.
-func shared(err error) bool { return err != nil && javaClass(err) == doNotRetry }
+// mayBeOthers reports whether a call of a batch may have failed for what another one was.
+func mayBeOthers(err error) bool { return err != nil && javaClass(err) == doNotRetry }
 
 // classify wraps err in the sentinel that says whether trying again is of use.
 func classify(err error) error {

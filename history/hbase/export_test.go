@@ -26,8 +26,8 @@ var (
 // server.
 func NewWith(client gohbase.Client, log *slog.Logger) *Archive {
 	a := NewUnknowing(client, log)
-	for i := range a.lanes.servers {
-		a.lanes.servers[i] = "server:1"
+	for i := range a.servers.addrs {
+		a.servers.addrs[i] = "server:1"
 	}
 	return a
 }

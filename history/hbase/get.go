@@ -3,7 +3,9 @@ package hbase
 import (
 	"context"
 	"fmt"
+	"iter"
 
+	"github.com/tsuna/gohbase/filter"
 	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
@@ -18,8 +20,8 @@ func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	entries := make([]history.Entry, len(keys))
-	err := parallel(a.ask(keys), func(lane *lane, some []*question) error {
-		return a.fetch(ctx, lane, some, func(key int, e history.Entry) { entries[key] = e })
+	err := parallel(a.rowGets(keys), func(server *server, some []*rowGet) error {
+		return a.fetch(ctx, server, some, func(key int, e history.Entry) { entries[key] = e })
 	})
 	if err != nil {
 		return nil, err
@@ -27,26 +29,27 @@ func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 	return entries, nil
 }
 
-// question asks for columns of one row.
-type question struct {
+// rowGet asks for columns of one row.
+type rowGet struct {
 	uid     string
-	lane    *lane
+	server  *server
 	columns []string
 	types   map[uint32]bool        // whose clear marks are asked for too
 	keys    map[int]history.Object // by place among the keys
 }
 
-func (q *question) way() *lane  { return q.lane }
-func (q *question) weight() int { return len(q.columns) * columnWeight }
+func (q *rowGet) destination() *server { return q.server }
 
-// ask turns keys into questions, one for each user, or more where they are many.
-func (a *Archive) ask(keys []history.Key) []*question {
-	var all []*question
-	open := map[string]*question{}
+func (q *rowGet) weight() int { return len(q.columns) * columnWeight }
+
+// rowGets turns keys into gets, one for each user, or more where they are many.
+func (a *Archive) rowGets(keys []history.Key) []*rowGet {
+	var all []*rowGet
+	open := map[string]*rowGet{}
 	for i, k := range keys {
 		q := open[k.UID]
 		if q == nil || len(q.columns) >= pageColumns {
-			q = &question{uid: k.UID, lane: a.lanes.of([]byte(history.RowKey(k.UID))), columns: []string{markColumn(0)}, types: map[uint32]bool{0: true}, keys: map[int]history.Object{}}
+			q = &rowGet{uid: k.UID, server: a.servers.of([]byte(history.RowKey(k.UID))), columns: []string{markColumn(0)}, types: map[uint32]bool{0: true}, keys: map[int]history.Object{}}
 			all, open[k.UID] = append(all, q), q
 		}
 		if typ := k.Object.Type; !q.types[typ] {
@@ -59,21 +62,21 @@ func (a *Archive) ask(keys []history.Key) []*question {
 	return all
 }
 
-// fetch answers questions in one batch, by the places of the keys.
-func (a *Archive) fetch(ctx context.Context, lane *lane, asked []*question, answer func(key int, e history.Entry)) error {
-	calls := make([]hrpc.Call, len(asked))
-	for i, q := range asked {
+// fetch makes the gets in one batch, and answers by the places of the keys.
+func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, answer func(key int, e history.Entry)) error {
+	calls := make([]hrpc.Call, len(gets))
+	for i, q := range gets {
 		calls[i] = a.get(ctx, q.uid, hrpc.Families(map[string][]string{family: q.columns}))
 	}
-	for i, r := range a.batch(ctx, lane, calls) {
+	for i, r := range a.batch(ctx, server, calls) {
 		cells, err := cellsOf(r)
 		if err != nil {
-			return fmt.Errorf("get %s: %w", asked[i].uid, err)
+			return fmt.Errorf("get %s: %w", gets[i].uid, err)
 		}
-		c := contents{uid: asked[i].uid}
+		c := contents{uid: gets[i].uid}
 		c.add(cells)
 		found := c.entries()
-		for key, o := range asked[i].keys {
+		for key, o := range gets[i].keys {
 			e, ok := found[o]
 			if !ok {
 				e = c.entry(o.Type)
@@ -82,4 +85,44 @@ func (a *Archive) fetch(ctx context.Context, lane *lane, asked []*question, answ
 		}
 	}
 	return nil
+}
+
+// pageColumns bounds the columns of one reply.
+const pageColumns = 1000
+
+// Row implements [history.Archive]. It reads the row in pages, so that what is put
+// meanwhile may be in it or not.
+func (a *Archive) Row(ctx context.Context, uid string) (history.Row, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	c := contents{uid: uid}
+	for page, err := range a.pages(ctx, uid) {
+		if err != nil {
+			return history.Row{}, fmt.Errorf("row %s: %w", uid, err)
+		}
+		c.add(page)
+	}
+	row := c.row()
+	for _, d := range row.Damaged {
+		a.config.Logger.Error("cell cannot be read and is left out", "table", a.config.Table, "row", history.RowKey(uid), "column", columnOf(d.Object), "err", d.Err)
+	}
+	return row, nil
+}
+
+// pages yields the cells of a row in the order of their columns, marks first. Each
+// page begins at a column: HBase would walk through whatever an offset skips.
+func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell, error] {
+	return func(yield func([]*hrpc.Cell, error) bool) {
+		var start []byte
+		for {
+			get := a.get(ctx, uid, hrpc.Families(map[string][]string{family: nil}),
+				hrpc.Filters(filter.NewColumnPaginationFilter(pageColumns, 0, start)))
+			cells, err := cellsOf(a.batch(ctx, a.servers.of(get.Key()), []hrpc.Call{get})[0])
+			if !yield(cells, err) || err != nil || len(cells) < pageColumns {
+				return
+			}
+			start = append([]byte(nil), cells[len(cells)-1].Qualifier...)
+			start = append(start, 0) // the least column after the last
+		}
+	}
 }

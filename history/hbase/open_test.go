@@ -1,11 +1,16 @@
 package hbase_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tsuna/gohbase"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
@@ -91,4 +96,123 @@ func wantUnreachable(t *testing.T, err error, addr string) {
 		t.Errorf("open: got %q, want one line that names %s", text, addr)
 	}
 	t.Log(err)
+}
+
+// connect returns both ends of a connection, the first of them wrapped.
+func connect(t *testing.T, patience time.Duration) (client, server net.Conn) {
+	t.Helper()
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	client = hbase.NewConn(c.(*net.TCPConn), patience)
+	t.Cleanup(func() { _, _ = client.Close(), server.Close() })
+	return client, server
+}
+
+// TestSilenceIsNotPutOff sends on and on, as a busy client does, to a server that
+// never answers.
+func TestSilenceIsNotPutOff(t *testing.T) {
+	client, _ := connect(t, time.Hour)
+	if err := client.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if err := client.SetReadDeadline(time.Now().Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want the first deadline exceeded", err)
+	}
+}
+
+// TestSilenceCountsFromTheLastByte has a server that answers in time and then no more.
+func TestSilenceCountsFromTheLastByte(t *testing.T) {
+	client, server := connect(t, time.Millisecond)
+	if err := client.SetReadDeadline(time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("got %v, want a byte", err)
+	}
+	if _, err := client.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v, want the deadline exceeded", err)
+	}
+}
+
+// TestIdleConnectionStays waits for nothing: then silence is no fault.
+func TestIdleConnectionStays(t *testing.T) {
+	client, server := connect(t, time.Nanosecond)
+	for _, deadline := range []time.Time{time.Now().Add(time.Nanosecond), {}} {
+		if err := client.SetReadDeadline(deadline); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := server.Write([]byte{1, 2}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := client.Read(make([]byte, 1)); err != nil {
+			t.Errorf("got %v, want a byte", err)
+		}
+	}
+}
+
+// java returns the client's error for an exception of HBase.
+func java(class, text string) error { return exception{class, text} }
+
+type exception struct{ class, text string }
+
+func (e exception) Error() string {
+	return fmt.Sprintf("HBase Java exception %s:\n%s: %s\n\tat org.apache.hadoop.A.b(A.java:1)\n\tat c.D.e(D.java:2)\n", e.class, e.class, e.text)
+}
+
+func TestClassify(t *testing.T) {
+	const pkg = "org.apache.hadoop.hbase."
+	for _, test := range []struct {
+		err  error
+		want error
+	}{
+		{java(pkg+"regionserver.NoSuchColumnFamilyException", "no x"), history.ErrPermanent},
+		{java(pkg+"DoNotRetryIOException", "exceeds limit of 10485760 bytes"), history.ErrPermanent},
+		{java(pkg+"exceptions.FailedSanityCheckException", "timestamp"), history.ErrPermanent},
+		{java(pkg+"RegionTooBusyException", "org.apache.hadoop.hbase.DoNotRetryIOException in the text"), history.ErrUnavailable},
+		{java(pkg+"NotServingRegionException", "moved"), history.ErrUnavailable},
+		{gohbase.TableNotFound, history.ErrUnavailable},
+		{gohbase.NotExecutedError, history.ErrUnavailable},
+		{gohbase.ErrClientClosed, history.ErrClosed},
+		{gohbase.ErrClientClosed, history.ErrUnavailable},
+		{context.DeadlineExceeded, history.ErrUnavailable},
+		{context.DeadlineExceeded, context.DeadlineExceeded},
+		{context.Canceled, context.Canceled},
+	} {
+		got := hbase.Classify(test.err)
+		if !errors.Is(got, test.want) {
+			t.Errorf("%v: got %v, want it to be %v", test.err, got, test.want)
+		}
+		if errors.Is(got, history.ErrPermanent) && errors.Is(got, history.ErrUnavailable) {
+			t.Errorf("%v: got %v, which is both", test.err, got)
+		}
+		if strings.ContainsAny(got.Error(), "\n\t") {
+			t.Errorf("%v: got %q, want one line", test.err, got)
+		}
+		if again := hbase.Classify(got); !errors.Is(again, test.want) {
+			t.Errorf("%v: twice: got %v, want it to be %v", test.err, again, test.want)
+		}
+	}
+	if got := hbase.Classify(nil); got != nil {
+		t.Errorf("nil: got %v", got)
+	}
 }

@@ -23,13 +23,13 @@ func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 			sent = append(sent, a.outgoing(ctx, c, &errs[i]))
 		}
 	}
-	_ = parallel(sent, func(lane *lane, some []outgoing) error {
+	_ = parallel(sent, func(server *server, some []outgoing) error {
 		select {
-		case lane.puts <- struct{}{}:
-			defer func() { <-lane.puts }()
+		case server.puts <- struct{}{}:
+			defer func() { <-server.puts }()
 		case <-ctx.Done(): // the batch will say so
 		}
-		a.send(ctx, lane, some)
+		a.send(ctx, server, some)
 		return nil
 	})
 	for i, j := range chosen {
@@ -91,15 +91,16 @@ const usualSize = 192
 
 // outgoing is a cell on its way.
 type outgoing struct {
-	key   history.Key
-	value []byte
-	at    uint64
-	lane  *lane
-	call  hrpc.Call
-	err   *error
+	key    history.Key
+	value  []byte
+	at     uint64
+	server *server
+	call   hrpc.Call
+	err    *error
 }
 
-func (o outgoing) way() *lane  { return o.lane }
+func (o outgoing) destination() *server { return o.server }
+
 func (o outgoing) weight() int { return len(o.value) }
 
 func (o outgoing) column() map[string][]byte {
@@ -115,13 +116,13 @@ func (o outgoing) failed(err error) {
 func (a *Archive) outgoing(ctx context.Context, c history.Cell, err *error) outgoing {
 	o := outgoing{key: c.Key, value: wire.AppendRecord(make([]byte, 0, usualSize), c.Record), at: uint64(cellTime(c.Record)), err: err}
 	o.call = a.put(ctx, o.key.UID, o.column(), o.at)
-	o.lane = a.lanes.of(o.call.Key())
+	o.server = a.servers.of(o.call.Key())
 	return o
 }
 
 // send puts cells in one batch. For one oversize cell HBase refuses all cells of a
 // request that are in its region; halves of them find out which one it was.
-func (a *Archive) send(ctx context.Context, lane *lane, cells []outgoing) {
+func (a *Archive) send(ctx context.Context, server *server, cells []outgoing) {
 	if len(cells) == 0 {
 		return
 	}
@@ -130,29 +131,105 @@ func (a *Archive) send(ctx context.Context, lane *lane, cells []outgoing) {
 		calls[i] = c.call
 	}
 	var refused []outgoing
-	for i, r := range a.batch(ctx, lane, calls) {
-		if shared(r.Error) {
+	for i, r := range a.batch(ctx, server, calls) {
+		if mayBeOthers(r.Error) {
 			refused = append(refused, cells[i])
 		} else {
 			cells[i].failed(r.Error)
 		}
 	}
 	if len(cells) == 1 && len(refused) == 1 {
-		a.alone(ctx, refused[0])
+		a.putAlone(ctx, refused[0])
 		return
 	}
 	half := (len(refused) + 1) / 2
-	a.send(ctx, lane, refused[:half])
-	a.send(ctx, lane, refused[half:])
+	a.send(ctx, server, refused[:half])
+	a.send(ctx, server, refused[half:])
 }
 
-// alone puts one cell in a request of its own. The client sends batches of several
+// putAlone puts one cell in a request of its own. The client sends batches of several
 // callers together, so that a cell may be refused for one that it has never met.
-func (a *Archive) alone(ctx context.Context, o outgoing) {
+func (a *Archive) putAlone(ctx context.Context, o outgoing) {
 	call := a.put(ctx, o.key.UID, o.column(), o.at)
 	err := hrpc.SkipBatch()(call)
 	if err == nil {
 		_, err = a.client.Put(call)
 	}
 	o.failed(err)
+}
+
+// PutUser implements [history.Archive]. The marks are stored first: from then on
+// nothing that they cover is visible, also what is put late, and also once HBase has
+// forgotten the deletes, which a major compaction makes it do.
+func (a *Archive) PutUser(ctx context.Context, uid string, u history.User) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	if err := a.putUser(ctx, uid, u.Cleared, a.pausing(ctx, uid, u.Pause)); err != nil {
+		return fmt.Errorf("put user %s: %w", uid, err)
+	}
+	return nil
+}
+
+// pausing returns the put of a pause, none without one.
+func (a *Archive) pausing(ctx context.Context, uid string, p history.Pause) []hrpc.Call {
+	if p.Since == 0 {
+		return nil
+	}
+	return []hrpc.Call{a.put(ctx, uid, map[string][]byte{pauseColumn: pauseValue(p)}, pauseTime(p))}
+}
+
+func (a *Archive) putUser(ctx context.Context, uid string, cleared map[uint32]int64, marks []hrpc.Call) error {
+	byType := false
+	for typ, at := range cleared {
+		if at > 0 { // the mark is the time of the cell, its value is empty
+			marks = append(marks, a.put(ctx, uid, map[string][]byte{markColumn(typ): nil}, markTime(at)))
+		}
+		byType = byType || at > cleared[0]
+	}
+	if err := a.all(ctx, marks); err != nil {
+		return err
+	}
+	if at := cleared[0]; at > 0 {
+		if err := a.all(ctx, []hrpc.Call{a.del(ctx, uid, nil, uint64(at))}); err != nil {
+			return err
+		}
+	}
+	if !byType {
+		return nil
+	}
+	return a.dropTypes(ctx, uid, cleared)
+}
+
+// dropTypes deletes the columns of cleared types. They are spread over the row,
+// because the type stands at the end of the column.
+func (a *Archive) dropTypes(ctx context.Context, uid string, cleared map[uint32]int64) error {
+	for page, err := range a.pages(ctx, uid) {
+		if err != nil {
+			return err
+		}
+		var dels []hrpc.Call
+		for typ, columns := range covered(page, cleared) {
+			dels = append(dels, a.del(ctx, uid, columns, uint64(cleared[typ])))
+		}
+		if err := a.all(ctx, dels); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// covered returns by type the columns that the marks of their types cover.
+func covered(cells []*hrpc.Cell, cleared map[uint32]int64) map[uint32]map[string][]byte {
+	columns := map[uint32]map[string][]byte{}
+	for _, c := range cells {
+		o, err := history.ParseObject(string(c.Qualifier))
+		if err != nil || *c.Timestamp > uint64(cleared[o.Type]) {
+			continue
+		}
+		if columns[o.Type] == nil {
+			columns[o.Type] = map[string][]byte{}
+		}
+		columns[o.Type][o.String()] = nil
+	}
+	return columns
 }

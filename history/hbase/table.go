@@ -10,9 +10,36 @@ import (
 
 	"github.com/tsuna/gohbase"
 	"github.com/tsuna/gohbase/hrpc"
+	"github.com/tsuna/gohbase/pb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history"
 )
+
+// Open is [New] and [Archive.Prepare]: a cluster that does not answer is an error
+// within the deadline. The caller closes the archive.
+func Open(ctx context.Context, c Config) (*Archive, error) {
+	a, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.Prepare(ctx); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// Prepare makes the table when it is missing and checks it when it is there: an
+// archive that keeps cells for another time than [history.ArchiveLife] is refused.
+// It fails with [history.ErrUnavailable] when another try may succeed.
+func (a *Archive) Prepare(ctx context.Context) error {
+	if err := a.prepare(ctx, a.config); err != nil {
+		return fmt.Errorf("open archive: %w", err)
+	}
+	a.prepared.Store(true)
+	return nil
+}
 
 const (
 	life         = history.ArchiveLife / 1000 // seconds
@@ -81,11 +108,11 @@ func (a *Archive) create(ctx context.Context, c Config) error {
 	if err != nil && !strings.Contains(err.Error(), "org.apache.hadoop.hbase.TableExistsException") {
 		return fmt.Errorf("create: %w", err)
 	}
-	return a.appear(ctx)
+	return a.waitForTable(ctx)
 }
 
-// appear waits until the table can be read.
-func (a *Archive) appear(ctx context.Context) error {
+// waitForTable waits until the table can be read.
+func (a *Archive) waitForTable(ctx context.Context) error {
 	for {
 		err := a.probe(ctx)
 		if !errors.Is(err, gohbase.TableNotFound) {
@@ -97,4 +124,73 @@ func (a *Archive) appear(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// withAdmin lends a client of the master. do returns the call that it made.
+func withAdmin(c Config, do func(gohbase.AdminClient) (hrpc.Call, error)) error {
+	d := &dialer{}
+	defer d.close()
+	call, err := do(gohbase.NewAdminClient(c.ZooKeeper, d.options()...))
+	closeMaster(call)
+	return err
+}
+
+// closeMaster closes the connection to the master that carried the call. The client's own
+// Close panics.
+func closeMaster(call hrpc.Call) {
+	if master := call.Region(); master != nil {
+		if conn := master.Client(); conn != nil {
+			conn.Close()
+		}
+	}
+}
+
+// describe asks the master for the descriptor of one table, which the client has no
+// call for: it is another list call with another request.
+type describe struct {
+	*hrpc.ListTableNames
+	table string
+}
+
+func (d describe) Name() string { return "GetTableDescriptors" }
+
+func (d describe) Description() string { return d.Name() }
+
+func (d describe) ToProto() proto.Message {
+	return &pb.GetTableDescriptorsRequest{TableNames: []*pb.TableName{
+		{Namespace: []byte("default"), Qualifier: []byte(d.table)},
+	}}
+}
+
+func (d describe) NewResponse() proto.Message { return &pb.GetTableDescriptorsResponse{} }
+
+// describeTable returns the attributes of the table's family, nil when it has no
+// such family.
+func describeTable(ctx context.Context, c Config) (map[string]string, error) {
+	var answer proto.Message
+	err := withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
+		list, err := hrpc.NewListTableNames(ctx)
+		call := describe{list, c.Table}
+		if err == nil {
+			answer, err = admin.(gohbase.RPCClient).SendRPC(call)
+		}
+		return call, err
+	})
+	tables, _ := answer.(*pb.GetTableDescriptorsResponse)
+	for _, t := range tables.GetTableSchema() {
+		for _, f := range t.GetColumnFamilies() {
+			if string(f.GetName()) == family {
+				return attributes(f.GetAttributes()), nil
+			}
+		}
+	}
+	return nil, err
+}
+
+func attributes(pairs []*pb.BytesBytesPair) map[string]string {
+	m := make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		m[string(p.GetFirst())] = string(p.GetSecond())
+	}
+	return m
 }

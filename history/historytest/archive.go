@@ -1,9 +1,17 @@
+// Package historytest holds the contract suites of package history: what every
+// adapter of a store or queue passes, whatever it is made of.
 package historytest
 
 import (
+	"crypto/rand"
+	"fmt"
 	"maps"
+	"math"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/playhead/playhead/history"
 )
@@ -141,4 +149,175 @@ func (a archive) wantMarks(uid string, want map[uint32]int64) {
 			a.t.Errorf("type %d cleared: got %d, want %d (marks %v)", typ, at, u.ClearedAt(typ), got)
 		}
 	}
+}
+
+func (a archive) roundTrip() {
+	now := hourAgo()
+	r := &history.Record{
+		Revision: math.MaxUint64, CellTime: now + 7, Version: history.VersionOf(now, history.RankStop), State: history.StateStopped,
+		Position: 61_000, Session: "s-1", Device: "a television",
+		Duration: 120_000, DurationVersion: history.VersionOf(now-5, history.RankProgress),
+		Meta: map[string]string{"title": "Été", "empty": ""}, MetaVersion: history.VersionOf(now-7, history.RankProgress),
+		Peaks:       []history.Peak{{At: now - 20, Position: 90_000}, {At: now - 10, Position: 80_000}},
+		Completions: []history.Completion{{At: now - 30, Viewing: math.MaxUint64}, {At: now - 25, Viewing: 1}},
+		PlaysBefore: 7, PlaysBeforeAt: now - 40, Reset: now - 50, Partial: true,
+	}
+	k := freshKey()
+	a.put(history.Cell{Key: k, Record: r})
+	a.want(k, r)
+}
+
+func (a archive) newestWins() {
+	for _, order := range [][]int64{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		k, now := freshKey(), hourAgo()
+		for _, i := range order {
+			a.put(cellAt(k, now+i, i))
+		}
+		a.want(k, cellAt(k, now+2, 2).Record)
+	}
+}
+
+// equalTime puts different contents under one cell time, which writers do not do: the
+// one that was put last is in what stands.
+func (a archive) equalTime() {
+	k, now := freshKey(), hourAgo()
+	for _, c := range []history.Cell{cellAt(k, now, 1), deletedAt(k, now), cellAt(k, now, 3), cellAt(k, now, 2)} {
+		a.put(c)
+		a.has(c)
+	}
+}
+
+// has checks that a cell or the fold of it and others stands.
+func (a archive) has(c history.Cell) {
+	a.t.Helper()
+	if got := a.get(c.Key)[0]; got == nil || !reflect.DeepEqual(got, c.Record) && !history.Same(got, history.Merge(got, c.Record)) {
+		a.t.Errorf("get %s: got %+v, want %+v in it", c.Key, got, c.Record)
+	}
+}
+
+func (a archive) twiceInOneCall() {
+	now := hourAgo()
+	for _, times := range [][]int64{{1, 2, 0}, {2, 1, 0}, {0, 2, 2}, {2, 2, 1}} {
+		k, newest := freshKey(), int64(0)
+		var cells []history.Cell
+		for i, at := range times {
+			cells = append(cells, cellAt(k, now+at, int64(i)))
+			if at >= times[newest] {
+				newest = int64(i)
+			}
+		}
+		a.put(cells...)
+		a.has(cells[newest])
+	}
+}
+
+func (a archive) tombstones() {
+	k, now := freshKey(), hourAgo()
+	a.put(cellAt(k, now, 1))
+	grave := deletedAt(k, now+10)
+	a.put(grave)
+	a.want(k, grave.Record)
+	a.put(cellAt(k, now+9, 2))
+	a.want(k, grave.Record)
+	again := cellAt(k, now+11, 3)
+	a.put(again)
+	a.want(k, again.Record)
+}
+
+func (a archive) manyUsers() {
+	var cells []history.Cell
+	for i, now := 0, hourAgo(); i < 1000; i++ {
+		cells = append(cells, cellAt(freshKey(), now-int64(i), int64(i)))
+	}
+	a.put(cells...)
+	a.wantCells(cells)
+}
+
+func (a archive) oneUser() {
+	cells := cellsOf(freshUID(), 1000, hourAgo())
+	slices.Reverse(cells)
+	a.put(cells...)
+	a.wantCells(cells)
+}
+
+// wantCells checks one bulk Get of all cells.
+func (a archive) wantCells(cells []history.Cell) {
+	a.t.Helper()
+	var keys []history.Key
+	for _, c := range cells {
+		keys = append(keys, c.Key)
+	}
+	for i, got := range a.get(keys...) {
+		if want := cells[i].Record; !reflect.DeepEqual(got, want) {
+			a.t.Fatalf("get %s, %d of %d: got %+v, want %+v", keys[i], i, len(keys), got, want)
+		}
+	}
+}
+
+// legalNames puts every legal byte into names, and names of the greatest length.
+func (a archive) legalNames() {
+	now, uid := hourAgo(), "._~@-AZaz09"+freshUID()
+	uid += strings.Repeat("~", history.MaxUID-len(uid))
+	keys := []history.Key{keyOf(uid, fmt.Sprintf("%s_%d", strings.Repeat("z", history.MaxObjectID), uint32(math.MaxUint32)))}
+	for c := range byte(128) {
+		o := history.Object{ID: string(c), Type: 1}
+		if o.Validate() == nil {
+			keys = append(keys, history.Key{UID: uid, Object: o}, keyOf(uid, "a"+o.String()), keyOf(uid, o.ID+"b_2"))
+		}
+	}
+	var cells []history.Cell
+	for i, k := range keys {
+		cells = append(cells, cellAt(k, now, int64(i)))
+	}
+	a.put(cells...)
+	a.wantCells(cells)
+	a.wantRow(uid, cells)
+}
+
+// freshUID returns a user that no earlier run has written.
+func freshUID() string { return "u-" + rand.Text() }
+
+// keyOf returns the key of a user and an object as text, "100_1".
+func keyOf(uid, object string) history.Key {
+	o, err := history.ParseObject(object)
+	if err != nil {
+		panic(fmt.Sprintf("object %q of the suite: %v", object, err))
+	}
+	return history.Key{UID: uid, Object: o}
+}
+
+// freshKey returns a key of a new user.
+func freshKey() history.Key { return keyOf(freshUID(), "100_1") }
+
+// hourAgo is the time that the suite counts from: neither expired nor to come.
+func hourAgo() int64 { return time.Now().Add(-time.Hour).UnixMilli() }
+
+// cellAt returns what a viewing leaves that was at position at the given time.
+func cellAt(k history.Key, at, position int64) history.Cell {
+	return history.Cell{Key: k, Record: &history.Record{
+		Revision: uint64(at)<<8 | uint64(position), CellTime: at, Version: history.VersionOf(at, history.RankProgress),
+		State: history.StatePlaying, Position: position,
+	}}
+}
+
+// deletedAt returns what a delete leaves.
+func deletedAt(k history.Key, at int64) history.Cell {
+	return history.Cell{Key: k, Record: &history.Record{
+		Revision: uint64(at), CellTime: at, Version: history.VersionOf(at, history.RankDelete), State: history.StateDeleted, Reset: at,
+	}}
+}
+
+// next returns what a later event makes of the first of the cells.
+func next(before, event history.Cell) history.Cell {
+	return history.Cell{Key: event.Key, Record: history.Merge(before.Record, event.Record).Successor(nil)}
+}
+
+// cellsOf returns n cells of one user, one object each, in the order of their
+// objects' text.
+func cellsOf(uid string, n int, at int64) []history.Cell {
+	cells := make([]history.Cell, n)
+	for i := range cells {
+		cells[i] = cellAt(keyOf(uid, fmt.Sprintf("%06d_%d", i, 1+i%3)), at+int64(i), int64(i+1))
+	}
+	return cells
 }

@@ -1,7 +1,13 @@
 package historytest
 
 import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/playhead/playhead/history"
 )
@@ -177,4 +183,139 @@ func (c *cacheCase) load(k history.Key) history.Entry {
 func (c *cacheCase) holds(k history.Key, want *history.Record) {
 	c.Helper()
 	c.same("Load("+k.String()+")", c.load(k).Record, want)
+}
+
+// user returns a user nobody knows yet. After the test the user has no records and
+// no marks.
+func (c *cacheCase) user() string {
+	uid := fmt.Sprintf("u%016x", rand.Uint64())
+	c.forget(uid)
+	return uid
+}
+
+// forget takes everything of the user out of the cache at the end of the test.
+func (c *cacheCase) forget(uid string) {
+	ctx := context.WithoutCancel(c.Context())
+	c.Cleanup(func() {
+		own := history.UserKey(uid)
+		p := c.Load(ctx, []history.Key{own})[0].User.Pause
+		if err := c.Pause(ctx, uid, p, p.Switched(true, 1<<43, 0)); err != nil { // a pause has no end of life
+			c.Errorf("Pause(%s) after the test: %v", uid, err)
+		}
+		if _, err := c.Clear(ctx, uid, history.Clear{Until: 1 << 43}); err != nil {
+			c.Errorf("Clear(%s) after the test: %v", uid, err)
+		}
+		if err := c.Settle(ctx, []history.Content{{Key: own, Revision: c.Load(ctx, []history.Key{own})[0].User.Revision}}); err != nil {
+			c.Errorf("Settle(%s) after the test: %v", uid, err)
+		}
+	})
+}
+
+// key names the n-th object of a type.
+func key(uid string, typ uint32, n int) history.Key {
+	return history.Key{UID: uid, Object: history.Object{ID: fmt.Sprintf("%03d", n), Type: typ}}
+}
+
+// record returns new content, ms milliseconds after the start of the test.
+func (c *cacheCase) record(ms int64) *history.Record {
+	return c.event(history.Event{Kind: history.KindProgress, At: c.start + ms, Position: 1000 + ms, Duration: 7_200_000, Session: "s"})
+}
+
+// tombstone returns new content that says "deleted".
+func (c *cacheCase) tombstone(ms int64) *history.Record {
+	return c.event(history.Event{Kind: history.KindDelete, At: c.start + ms})
+}
+
+func (c *cacheCase) event(e history.Event) *history.Record { return revise(e.Record()) }
+
+// revise returns the same content under a new revision.
+func revise(r *history.Record) *history.Record {
+	m := *r
+	m.Revision = history.NewRevision()
+	return &m
+}
+
+// fill stores n settled records of a user, one millisecond apart from ms 0 on, and
+// returns them, oldest first.
+func (c *cacheCase) fill(uid string, n int) []history.Item {
+	c.Helper()
+	items, writes := make([]history.Item, n), make([]history.Write, n)
+	for i := range n {
+		k, r := key(uid, 1, i), c.record(int64(i))
+		items[i] = history.Item{Object: k.Object, Record: r}
+		writes[i] = history.Write{Key: k, Record: r}
+	}
+	contents := make([]history.Content, n)
+	for i, out := range c.Apply(c.Context(), writes) {
+		if out.Status != history.Applied {
+			c.Fatalf("Apply(%s): got status %d, error %v; want applied", writes[i].Key, out.Status, out.Err)
+		}
+		contents[i], items[i].Record = content(writes[i].Key, items[i].Record), settled(items[i].Record)
+	}
+	c.settle(contents...)
+	return items
+}
+
+// content names a record of a key.
+func content(k history.Key, r *history.Record) history.Content {
+	return history.Content{Key: k, Revision: r.Revision}
+}
+
+// settled returns a record as the cache has it once the archive does.
+func settled(r *history.Record) *history.Record {
+	m := *r
+	m.Revision |= history.SettledBit
+	return &m
+}
+
+// same checks a record with its revision.
+func (c *cacheCase) same(what string, got, want *history.Record) {
+	c.Helper()
+	if !history.Same(got, want) || got != nil && got.Revision != want.Revision {
+		c.Errorf("%s:\ngot  %+v\nwant %+v", what, got, want)
+	}
+}
+
+// cleared checks the clear marks of a user.
+func (c *cacheCase) cleared(u history.User, want map[uint32]int64) {
+	c.Helper()
+	if !maps.Equal(u.Cleared, want) {
+		c.Errorf("clear marks: got %v, want %v", u.Cleared, want)
+	}
+}
+
+// marks returns the keys of a user that have a dirty mark.
+func (c *cacheCase) marks(uid string) map[history.Key]bool {
+	c.Helper()
+	marks := map[history.Key]bool{}
+	for _, k := range c.overdue([]history.Bucket{history.BucketOf(uid)}, 0, math.MaxInt32) {
+		if marks[k] {
+			c.Errorf("Overdue: %s comes twice", k)
+		}
+		if k.UID == uid {
+			marks[k] = true
+		}
+	}
+	return marks
+}
+
+// marked checks which keys of the user have a dirty mark.
+func (c *cacheCase) marked(uid string, want ...history.Key) {
+	c.Helper()
+	keys := map[history.Key]bool{}
+	for _, k := range want {
+		keys[k] = true
+	}
+	if got := c.marks(uid); !maps.Equal(got, keys) {
+		c.Errorf("dirty marks of %s: got %v, want %v", uid, got, want)
+	}
+}
+
+func (c *cacheCase) overdue(buckets []history.Bucket, age time.Duration, limit int) []history.Key {
+	c.Helper()
+	keys, err := c.Overdue(c.Context(), buckets, age, limit)
+	if err != nil {
+		c.Fatalf("Overdue: %v", err)
+	}
+	return keys
 }

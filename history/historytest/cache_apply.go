@@ -225,3 +225,133 @@ func (c *cacheCase) foldAll(k history.Key, said []*history.Record) {
 		}
 	}
 }
+
+// markForced writes without asking for a mark where there is none: a first record, and one
+// that is made from a settled one.
+func markForced(c *cacheCase) {
+	k := key(c.user(), 1, 1)
+	first := c.put(k, c.record(0))
+	c.marked(k.UID, k)
+	c.settle(content(k, first))
+	c.marked(k.UID)
+	c.applied(history.Write{Key: k, Record: c.record(1), Base: settled(first).Revision})
+	c.marked(k.UID, k)
+}
+
+// markKept checks that whoever goes on from an unsettled record leaves its mark.
+func markKept(c *cacheCase) {
+	k := key(c.user(), 1, 1)
+	base := c.put(k, c.record(0))
+	for ms := range int64(3) {
+		next := c.record(ms)
+		c.applied(history.Write{Key: k, Record: next, Base: base.Revision})
+		c.marked(k.UID, k)
+		base = next
+	}
+	c.settle(content(k, base))
+	c.marked(k.UID)
+}
+
+// markConflict settles a record that another writer holds: the writer finds out, and what
+// it makes of the settled one has a mark.
+func markConflict(c *cacheCase) {
+	k := key(c.user(), 1, 1)
+	held := c.put(k, c.record(0))
+	c.settle(content(k, held))
+	for _, mark := range []bool{false, true} {
+		now := c.conflicts(history.Write{Key: k, Record: c.record(1), Base: held.Revision, Mark: mark})
+		c.same("current record", now.Record, settled(held))
+		c.marked(k.UID)
+	}
+	c.applied(history.Write{Key: k, Record: c.record(1), Base: settled(held).Revision})
+	c.marked(k.UID, k)
+}
+
+// markReplaced asks for new marks. They say when, so that the key comes after another one
+// that was marked in between.
+func markReplaced(c *cacheCase) {
+	uid := c.user()
+	k, other := key(uid, 1, 1), key(uid, 1, 2)
+	first := c.put(k, c.record(0))
+	c.put(other, c.record(0))
+	c.ordered(uid, k, other)
+	c.applied(history.Write{Key: k, Record: c.record(1), Base: first.Revision, Mark: true})
+	c.ordered(uid, other, k)
+}
+
+// ordered checks that the marks of a user come in an order.
+func (c *cacheCase) ordered(uid string, want ...history.Key) {
+	c.Helper()
+	n := 0
+	for _, k := range c.overdue([]history.Bucket{history.BucketOf(uid)}, 0, 1<<30) {
+		if k.UID != uid {
+			continue
+		}
+		if n >= len(want) || k != want[n] {
+			c.Errorf("mark %d of %s: got %s, want %v", n, uid, k, want)
+		}
+		n++
+	}
+}
+
+func loadInOrder(c *cacheCase) {
+	one, two := c.user(), c.user()
+	a, b := c.put(key(one, 1, 1), c.record(1)), c.put(key(two, 1, 1), c.tombstone(2))
+	keys := []history.Key{
+		key(two, 1, 1), key(one, 1, 2), history.UserKey(one), key(one, 1, 1), key(two, 2, 1), key(one, 1, 1),
+	}
+	want := []*history.Record{b, nil, nil, a, nil, a}
+	got := c.Load(c.Context(), keys)
+	if len(got) != len(want) {
+		c.Fatalf("Load of %d keys: got %d entries", len(keys), len(got))
+	}
+	for i, e := range got {
+		if e.Err != nil {
+			c.Errorf("entry %d: %v", i, e.Err)
+		}
+		c.same(fmt.Sprintf("entry %d, %s", i, keys[i]), e.Record, want[i])
+	}
+}
+
+func loadUser(c *cacheCase) {
+	uid := c.user()
+	k := key(uid, 1, 1)
+	if u := c.load(k).User; u.Warm || u.Floor != 0 || len(u.Cleared) != 0 {
+		c.Errorf("user nobody knows: got %+v", u)
+	}
+	c.put(k, c.record(0))
+	if u := c.load(k).User; u.Warm {
+		c.Errorf("user who was only written to: got %+v, want a cold one", u)
+	}
+	c.warm(uid, history.WarmSet{Floor: 7, Cleared: map[uint32]int64{0: 3, 2: 9}})
+	for _, k := range []history.Key{k, key(uid, 5, 5), history.UserKey(uid)} {
+		u := c.load(k).User
+		if !u.Warm || u.Floor != 7 {
+			c.Errorf("Load(%s): got user %+v, want warm with floor 7", k, u)
+		}
+		c.cleared(u, map[uint32]int64{0: 3, 2: 9})
+	}
+}
+
+// emptyInput calls everything with nothing to do.
+func emptyInput(c *cacheCase) {
+	ctx, uid := c.Context(), c.user()
+	if got := c.Load(ctx, nil); len(got) != 0 {
+		c.Errorf("Load of no keys: got %v", got)
+	}
+	if got := c.Apply(ctx, nil); len(got) != 0 {
+		c.Errorf("Apply of no writes: got %v", got)
+	}
+	c.lists(uid, history.Query{Limit: 10})
+	if got := c.overdue(nil, 0, 10); len(got) != 0 {
+		c.Errorf("Overdue of no buckets: got %v", got)
+	}
+	c.put(key(uid, 1, 1), c.record(0))
+	if got := c.overdue([]history.Bucket{history.BucketOf(uid)}, 0, 0); len(got) != 0 {
+		c.Errorf("Overdue, at most none: got %v", got)
+	}
+	c.settle()
+	c.settle(history.Content{Key: key(uid, 9, 9), Revision: 1})
+	c.trim()
+	c.trim(c.user())
+}

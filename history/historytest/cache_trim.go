@@ -1,7 +1,10 @@
 package historytest
 
 import (
+	"math"
 	"slices"
+	"strings"
+	"testing"
 
 	"github.com/playhead/playhead/history"
 )
@@ -205,3 +208,128 @@ func trimCold(c *cacheCase) {
 		c.Errorf("trimming warmed the user: %+v", u)
 	}
 }
+
+const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~@-"
+
+// legalNames uses objects of every legal letter, of full length, and such as could
+// be taken apart wrongly.
+func legalNames(c *cacheCase) {
+	uid := c.user()
+	want := map[history.Object]*history.Record{}
+	for _, id := range []string{
+		"_", ":", "~", "@", "-", ".", "..", "1_1", "_1", "1_", "a:b:c", letters + ":",
+		strings.Repeat(":", history.MaxObjectID), strings.Repeat("_", history.MaxObjectID),
+	} {
+		for _, typ := range []uint32{1, math.MaxUint32} {
+			o := history.Object{ID: id, Type: typ}
+			want[o] = c.roundTrip(history.Key{UID: uid, Object: o})
+		}
+	}
+	page := c.list(uid, history.Query{Limit: 100})
+	if len(page.Items) != len(want) {
+		c.Errorf("List(%s): got %d records, want %d", uid, len(page.Items), len(want))
+	}
+	for _, item := range page.Items {
+		c.same("List: "+item.Object.String(), item.Record, want[item.Object])
+	}
+}
+
+// neighbouringNames uses users whose names begin alike: none may see the other's.
+func neighbouringNames(c *cacheCase) {
+	prefix := c.user()
+	var uids []string
+	for _, tail := range []string{"", ".", "~", "@-", "_1", "1", "0", "_", strings.Repeat("@", history.MaxUID-len(prefix))} {
+		uids = append(uids, prefix+tail)
+	}
+	items := map[string]history.Item{}
+	for i, uid := range uids {
+		c.forget(uid)
+		k := key(uid, 1, i)
+		items[uid] = history.Item{Object: k.Object, Record: c.roundTrip(k)}
+	}
+	for _, uid := range uids {
+		c.lists(uid, history.Query{Limit: 10}, items[uid])
+	}
+	c.clear(prefix, 0, 1000)
+	for _, uid := range uids[1:] {
+		c.lists(uid, history.Query{Limit: 10}, items[uid])
+		c.cleared(c.load(history.UserKey(uid)).User, nil)
+	}
+}
+
+// roundTrip takes a key through a write, a read and the ledger.
+func (c *cacheCase) roundTrip(k history.Key) *history.Record {
+	c.Helper()
+	r := c.record(0)
+	c.put(k, r)
+	c.holds(k, r)
+	c.marked(k.UID, k)
+	c.settle(content(k, r))
+	c.marked(k.UID)
+	c.holds(k, settled(r))
+	return settled(r)
+}
+
+// CacheDamage tests that a record which cannot be read takes nothing else away, and is not
+// taken for absent. spoil stores bytes as the record of a key that has one, past the cache.
+func CacheDamage(t *testing.T, store history.Cache, spoil func(k history.Key, value []byte)) {
+	for name, value := range map[string][]byte{
+		"garbage": []byte("\xff\xff"), "no event": {0x09, 1, 2, 3, 4, 5, 6, 7, 8}, "torn": {0x09, 1, 2, 3, 4, 5, 6, 7, 8, 0x42, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			(&cacheCase{T: t, Cache: store, start: hourAgo()}).damage(spoil, value)
+		})
+	}
+}
+
+func (c *cacheCase) damage(spoil func(k history.Key, value []byte), value []byte) {
+	uid := c.user()
+	spoiled := key(uid, 1, 2)
+	newest, before := c.item(key(uid, 1, 3), c.record(3)), c.put(spoiled, c.record(2))
+	oldest := c.item(key(uid, 1, 1), c.record(1))
+	spoil(spoiled, value)
+
+	c.holds(key(uid, 1, 3), newest.Record)
+	e := c.load(spoiled)
+	if !saysNothing(e.Record) {
+		c.Fatalf("Load: got %+v, want a partial record without a state", e.Record)
+	}
+	for limit := 1; limit <= 3; limit++ {
+		c.damagedPages(uid, limit, spoiled.Object, newest, oldest)
+	}
+	if page := c.list(uid, history.Query{Limit: 3, Type: 2}); len(page.Items) != 0 {
+		c.Errorf("list of another type: got %v, want none", objects(page.Items))
+	}
+
+	w := history.Write{Key: spoiled, Record: history.Merge(e.Record, before).Successor(nil), Base: e.Record.Revision}
+	c.applied(w)
+	c.lists(uid, history.Query{Limit: 3}, newest, history.Item{Object: spoiled.Object, Record: w.Record}, oldest)
+}
+
+// damagedPages goes through all pages: each object is on one of them, the damaged one too.
+func (c *cacheCase) damagedPages(uid string, limit int, spoiled history.Object, others ...history.Item) {
+	c.Helper()
+	var all []history.Item
+	for q := (history.Query{Limit: limit}); ; {
+		page := c.list(uid, q)
+		all = append(all, page.Items...)
+		if !page.More || len(all) > 3 {
+			break
+		}
+		q.After = cursor(all[len(all)-1])
+	}
+	var sound, damaged []history.Item
+	for _, item := range all {
+		if item.Object == spoiled {
+			damaged = append(damaged, item)
+		} else {
+			sound = append(sound, item)
+		}
+	}
+	c.items("beside damage", sound, others)
+	if len(damaged) != 1 || !saysNothing(damaged[0].Record) {
+		c.Errorf("pages of %d: got %+v for what is damaged, want one partial record without a state", limit, damaged)
+	}
+}
+
+func saysNothing(r *history.Record) bool { return r != nil && r.Partial && r.State == 0 }

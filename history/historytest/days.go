@@ -15,7 +15,7 @@ import (
 
 // Days tests every sentence of the contract of [history.Days]. The function open returns
 // a store and closes it in a cleanup of its own t. The stores may share their data: the
-// suite makes its own users and leaves nothing owed behind.
+// suite makes its own users and leaves nothing pending behind.
 func Days(t *testing.T, open func(t *testing.T) history.Days) {
 	for _, part := range []struct {
 		name string
@@ -25,9 +25,9 @@ func Days(t *testing.T, open func(t *testing.T) history.Days) {
 		{"FirstOfManyDays", firstOfDays},
 		{"FirstOfManyUsers", firstOfUsers},
 		{"FirstOfManyCallers", firstOfCallers},
-		{"Owed", owed},
-		{"OwedByAge", owedAge},
-		{"OwedLimit", owedLimit},
+		{"Pending", pendingFirsts},
+		{"PendingFirstsByAge", pendingFirstsAge},
+		{"PendingFirstsLimit", pendingFirstsLimit},
 		{"Nothing", nothing},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -42,12 +42,12 @@ type daysCase struct {
 	today history.Day
 }
 
-// user returns a user nobody has seen, who owes nothing after the test.
+// user returns a user nobody has seen, of whom nothing is pending after the test.
 func (c *daysCase) user() string {
 	uid := "d" + rand.Text()
 	ctx := context.WithoutCancel(c.Context())
 	c.Cleanup(func() {
-		if err := c.Announced(ctx, c.owed(ctx, uid)); err != nil {
+		if err := c.Announced(ctx, c.pending(ctx, uid)); err != nil {
 			c.Errorf("Announced(%s) after the test: %v", uid, err)
 		}
 	})
@@ -80,12 +80,12 @@ func (c *daysCase) see(uid string, want []bool, days ...history.Day) []history.F
 	return firsts
 }
 
-// owed returns what is owed of a user. The age is below zero to take in this very moment.
-func (c *daysCase) owed(ctx context.Context, uid string) []history.First {
+// pending returns the pending first sightings of a user. The age is below zero to take in this very moment.
+func (c *daysCase) pending(ctx context.Context, uid string) []history.First {
 	c.Helper()
 	all, err := c.PendingFirsts(ctx, []history.Bucket{history.BucketOf(uid)}, -time.Hour, math.MaxInt32)
 	if err != nil {
-		c.Fatalf("Owed: %v", err)
+		c.Fatalf("PendingFirsts: %v", err)
 	}
 	return slices.DeleteFunc(all, func(f history.First) bool { return f.UID != uid })
 }
@@ -144,56 +144,56 @@ func firstOfCallers(c *daysCase) {
 	if got := told.Load(); got != 2 {
 		c.Errorf("of two days %d callers were told that it was the first time, want one each", got)
 	}
-	if got := c.owed(c.Context(), uid); len(got) != 2 {
-		c.Errorf("owed: %+v, want two", got)
+	if got := c.pending(c.Context(), uid); len(got) != 2 {
+		c.Errorf("pending: %+v, want two", got)
 	}
 }
 
-// owed goes through the life of what is owed.
-func owed(c *daysCase) {
+// pendingFirsts goes through the life of pending first sightings.
+func pendingFirsts(c *daysCase) {
 	uid := c.user()
 	firsts := c.see(uid, []bool{true, true, false}, c.today, c.today+1, c.today)
-	got := c.owed(c.Context(), uid)
+	got := c.pending(c.Context(), uid)
 	slices.SortFunc(got, func(a, b history.First) int { return int(a.Day - b.Day) })
 	if !slices.Equal(got, firsts) {
-		c.Errorf("owed: got %+v, want %+v", got, firsts)
+		c.Errorf("pending: got %+v, want %+v", got, firsts)
 	}
 	for range 2 {
 		if err := c.Announced(c.Context(), firsts[:1]); err != nil {
 			c.Fatal(err)
 		}
-		if got := c.owed(c.Context(), uid); !slices.Equal(got, firsts[1:]) {
-			c.Errorf("owed after one was announced: got %+v, want %+v", got, firsts[1:])
+		if got := c.pending(c.Context(), uid); !slices.Equal(got, firsts[1:]) {
+			c.Errorf("pending after one was announced: got %+v, want %+v", got, firsts[1:])
 		}
 	}
 	c.see(uid, []bool{false, false}, c.today, c.today+1)
-	if got := c.owed(c.Context(), uid); !slices.Equal(got, firsts[1:]) {
-		c.Errorf("owed after they were seen again: got %+v, want %+v", got, firsts[1:])
+	if got := c.pending(c.Context(), uid); !slices.Equal(got, firsts[1:]) {
+		c.Errorf("pending after they were seen again: got %+v, want %+v", got, firsts[1:])
 	}
 }
 
-func owedAge(c *daysCase) {
+func pendingFirstsAge(c *daysCase) {
 	uid := c.user()
 	c.see(uid, []bool{true}, c.today)
 	late, err := c.PendingFirsts(c.Context(), []history.Bucket{history.BucketOf(uid)}, time.Hour, math.MaxInt32)
 	if err != nil || slices.ContainsFunc(late, func(f history.First) bool { return f.UID == uid }) {
-		c.Errorf("owed for an hour: got %+v, %v", late, err)
+		c.Errorf("pending for an hour: got %+v, %v", late, err)
 	}
 	other := (history.BucketOf(uid) + 1) % history.Buckets
 	all, err := c.PendingFirsts(c.Context(), []history.Bucket{other}, -time.Hour, math.MaxInt32)
 	if err != nil || slices.ContainsFunc(all, func(f history.First) bool { return f.UID == uid }) {
-		c.Errorf("owed of another bucket: got %+v, %v", all, err)
+		c.Errorf("pending of another bucket: got %+v, %v", all, err)
 	}
 }
 
-func owedLimit(c *daysCase) {
+func pendingFirstsLimit(c *daysCase) {
 	uid, other := c.user(), c.user()
 	c.see(uid, []bool{true, true, true}, c.today, c.today-1, c.today-2)
 	c.see(other, []bool{true}, c.today)
 	buckets := []history.Bucket{history.BucketOf(uid), history.BucketOf(other)}
 	for limit := range 4 {
 		if got, err := c.PendingFirsts(c.Context(), buckets, -time.Hour, limit); err != nil || len(got) != limit {
-			c.Errorf("owed, at most %d: got %+v, %v", limit, got, err)
+			c.Errorf("pending, at most %d: got %+v, %v", limit, got, err)
 		}
 	}
 }
@@ -206,6 +206,6 @@ func nothing(c *daysCase) {
 		c.Errorf("Announced of nothing: %v", err)
 	}
 	if got, err := c.PendingFirsts(c.Context(), nil, 0, 10); err != nil || len(got) != 0 {
-		c.Errorf("Owed of no buckets: got %+v, %v", got, err)
+		c.Errorf("PendingFirsts of no buckets: got %+v, %v", got, err)
 	}
 }

@@ -3,6 +3,7 @@ package historytest
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/playhead/playhead/history"
@@ -94,4 +95,122 @@ func (g *queueGroup) rebalance() {
 	leave()
 	round()
 	g.until("all keys came", func() bool { return g.has(keys) })
+}
+
+// queueGroup is a group under test: what each member owns now, and what came to any.
+type queueGroup struct {
+	*testing.T
+	publisher history.Publisher
+	open      func(t *testing.T) history.Consumer
+
+	mu      sync.Mutex
+	joined  int
+	owned   map[int][]history.Bucket // by member, during its generations
+	got     map[history.Announcement]bool
+	changed chan struct{} // closed, and made anew, when any of that changes
+}
+
+// join adds a member that commits what it receives.
+func (g *queueGroup) join() (leave func()) { return g.run(g.receive) }
+
+// run adds a member with its own handle, until leave is called or the test ends.
+func (g *queueGroup) run(handle func(context.Context, history.Claim) error) (leave func()) {
+	c := g.open(g.T)
+	ctx, cancel := context.WithTimeout(g.Context(), patience)
+	g.joined++
+	id, done := g.joined, make(chan struct{})
+	go func() {
+		defer close(done)
+		err := c.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
+			g.note(func() { g.owned[id] = claim.Buckets() })
+			defer g.note(func() { delete(g.owned, id) })
+			return handle(ctx, claim)
+		})
+		if err != nil {
+			g.Errorf("member %d: %v", id, err)
+		}
+	}()
+	leave = func() {
+		cancel()
+		<-done
+	}
+	g.Cleanup(leave)
+	return leave
+}
+
+// receive notes and commits everything until its context is done.
+func (g *queueGroup) receive(ctx context.Context, claim history.Claim) error {
+	for {
+		d, err := claim.Fetch(ctx)
+		if err != nil {
+			return err
+		}
+		for _, k := range d.Keys {
+			if b := history.BucketOf(k.Key.UID); !slices.Contains(claim.Buckets(), b) {
+				g.Errorf("key %v of bucket %d came to a member that does not own it", k.Key, b)
+			}
+		}
+		if err := claim.Commit(ctx, d); err != nil {
+			return err
+		}
+		g.note(func() {
+			for _, k := range d.Keys {
+				g.got[k] = true
+			}
+		})
+	}
+}
+
+func (g *queueGroup) note(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// until waits for a condition, which is asked under the lock.
+func (g *queueGroup) until(what string, condition func() bool) {
+	g.Helper()
+	ctx, cancel := context.WithTimeout(g.Context(), patience)
+	defer cancel()
+	for ctx.Err() == nil {
+		g.mu.Lock()
+		ok, changed := condition(), g.changed
+		g.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	g.Fatalf("not in %v: %s", patience, what)
+}
+
+func (g *queueGroup) members() int { return len(g.owned) }
+
+// whole reports whether every bucket has one owner.
+func (g *queueGroup) whole() bool {
+	var all []history.Bucket
+	for _, b := range g.owned {
+		all = append(all, b...)
+	}
+	slices.Sort(all)
+	return slices.Equal(all, allBuckets())
+}
+
+func (g *queueGroup) has(keys []history.Announcement) bool {
+	for _, k := range keys {
+		if !g.got[k] {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *queueGroup) publish(keys []history.Announcement) {
+	g.Helper()
+	queueCase{T: g.T, Publisher: g.publisher}.publish(keys)
 }

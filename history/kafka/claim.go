@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/run"
 )
 
 var errOver = errors.New("generation is over")
@@ -49,18 +52,18 @@ func (q *Queue) claim(ctx context.Context, gen *kafka.Generation) (*claim, error
 		committed: map[int]int64{}, next: map[int]int64{},
 	}
 	assigned := gen.Assignments[q.cfg.Topic]
-	c.own(assigned, n)
+	c.setOwned(assigned, n)
 	for _, p := range assigned {
 		r := reader{q: q, claim: c, partition: p.ID, offset: p.Offset}
 		c.readers.Go(func() { r.run(ctx) })
 	}
-	c.readers.Go(func() { q.cover(ctx, c) })
+	c.readers.Go(func() { q.checkAssignment(ctx, c) })
 	q.cfg.Logger.Info("joined the group", "topic", c.topic, "group", gen.GroupID, "generation", gen.ID, "partitions", len(assigned))
 	return c, nil
 }
 
-// own notes the assigned ones of n partitions, and their buckets.
-func (c *claim) own(assigned []kafka.PartitionAssignment, n int) {
+// setOwned keeps the assigned ones of n partitions, and their buckets.
+func (c *claim) setOwned(assigned []kafka.PartitionAssignment, n int) {
 	for _, p := range assigned {
 		c.committed[p.ID] = p.Offset
 	}
@@ -84,47 +87,6 @@ func (c *claim) givenUp() bool {
 	}
 }
 
-// cover ends the generation when the group has divided fewer partitions than there are.
-// That happens when the topic was made, or grew, between the moment in which they were
-// divided and the first look of the watch for changes.
-func (q *Queue) cover(ctx context.Context, c *claim) {
-	for sleep(ctx, watchEvery) {
-		n, err := q.countPartitions(ctx)
-		divided, derr := q.divided(ctx)
-		if err != nil || derr != nil {
-			continue
-		}
-		if divided < n {
-			q.cfg.Logger.Warn("the group has divided fewer partitions than there are, will join again", "topic", c.topic, "divided", divided, "partitions", n)
-			c.fail()
-		}
-		return
-	}
-}
-
-var errMoving = errors.New("group is being divided")
-
-// divided returns how many partitions the members of the group own.
-func (q *Queue) divided(ctx context.Context) (n int, err error) {
-	res, err := q.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{q.cfg.Group}})
-	if err != nil {
-		return 0, err
-	}
-	for _, g := range res.Groups {
-		if g.Error != nil || g.GroupState != "Stable" {
-			return 0, cmp.Or(g.Error, errMoving)
-		}
-		for _, m := range g.Members {
-			for _, t := range m.MemberAssignments.Topics {
-				if t.Topic == q.cfg.Topic {
-					n += len(t.Partitions)
-				}
-			}
-		}
-	}
-	return n, nil
-}
-
 // end waits for the readers, whose context is done, and lets nothing more be done
 // under the claim.
 func (c *claim) end() {
@@ -134,3 +96,197 @@ func (c *claim) end() {
 
 // Buckets implements [history.Claim].
 func (c *claim) Buckets() []history.Bucket { return c.buckets }
+
+// A delivery ends at so many keys or bytes, give or take a message.
+const (
+	maxFetchKeys  = 32_768
+	maxFetchBytes = 4 << 20
+)
+
+// message is what a reader hands over: decoded keys, or poison.
+type message struct {
+	partition int
+	offset    int64
+	payload   []byte
+	keys      []history.Announcement
+	err       error
+}
+
+// Fetch implements [history.Claim].
+func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
+	c.fetching.Lock()
+	defer c.fetching.Unlock()
+	var d history.Delivery
+	select {
+	case m := <-c.arrived:
+		c.add(&d, m)
+	case <-c.over:
+		return d, fmt.Errorf("fetch: %w", errOver)
+	case <-ctx.Done():
+		return d, fmt.Errorf("fetch: %w", ctx.Err())
+	}
+	for c.addMore(&d) {
+	}
+	d.Offsets = maps.Clone(c.next)
+	return d, nil
+}
+
+// addMore adds what is at hand, up to the bound.
+func (c *claim) addMore(d *history.Delivery) bool {
+	if len(d.Keys) >= maxFetchKeys || d.Bytes >= maxFetchBytes {
+		return false
+	}
+	select {
+	case m := <-c.arrived:
+		c.add(d, m)
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *claim) add(d *history.Delivery, m message) {
+	d.Messages++
+	d.Bytes += len(m.payload)
+	d.Keys = append(d.Keys, m.keys...)
+	if m.err != nil {
+		d.Poison = append(d.Poison, history.Poison{Payload: m.payload, Partition: m.partition, Offset: m.offset, Err: m.err})
+	}
+	c.next[m.partition] = m.offset + 1
+}
+
+// Commit implements [history.Claim]. A commit that failed ends the generation: what
+// it was about comes again in the next one.
+func (c *claim) Commit(ctx context.Context, d history.Delivery) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := cmp.Or(c.ended(), ctx.Err()); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	offsets := c.newOffsets(d.Offsets)
+	if len(offsets) == 0 {
+		return nil
+	}
+	if err := c.gen.CommitOffsets(map[string]map[int]int64{c.topic: offsets}); err != nil {
+		c.fail()
+		return fmt.Errorf("commit: %w", err)
+	}
+	maps.Copy(c.committed, offsets)
+	return nil
+}
+
+// ended returns why nothing can be committed any more, if so.
+func (c *claim) ended() error {
+	select {
+	case <-c.over:
+	case <-c.broken:
+	default:
+		return nil
+	}
+	return errOver
+}
+
+// newOffsets returns the offsets that the group does not have yet. The caller holds the lock.
+func (c *claim) newOffsets(offsets map[int]int64) map[int]int64 {
+	fresh := map[int]int64{}
+	for p, o := range offsets {
+		if last, owned := c.committed[p]; owned && o > last {
+			fresh[p] = o
+		}
+	}
+	return fresh
+}
+
+// reader reads one partition for one claim.
+type reader struct {
+	q         *Queue
+	claim     *claim
+	partition int
+	offset    int64 // of the next message; below zero for the first that there is
+	delivered bool  // some were handed over
+}
+
+// run reads until ctx is done. A broker that does not answer is asked again: the
+// partition may have another leader by then, or the group another owner for it.
+func (r *reader) run(ctx context.Context) {
+	for failing := false; ; {
+		err := r.poll(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if failed := err != nil; failed != failing {
+			failing = failed
+			r.report(failed, err)
+		}
+		if errors.Is(err, kafka.OffsetOutOfRange) {
+			err = r.restart(ctx)
+		}
+		if topicMissing(err) || errors.Is(err, errOver) { // another log has other offsets, also in the group
+			r.claim.fail()
+			return
+		}
+		if err != nil {
+			run.Sleep(ctx, retryPause)
+		}
+	}
+}
+
+// report logs when the first partition of the claim cannot be read, and when all can
+// be read again.
+func (r *reader) report(failed bool, err error) {
+	log := r.q.cfg.Logger.With("topic", r.q.cfg.Topic, "partition", r.partition, "offset", r.offset)
+	switch {
+	case failed && r.claim.failing.Add(1) == 1:
+		log.Warn("cannot read, will go on trying", "err", err)
+	case !failed && r.claim.failing.Add(-1) == 0:
+		log.Info("reading again")
+	}
+}
+
+// poll hands over what one request brings.
+func (r *reader) poll(ctx context.Context) error {
+	records, err := r.q.fetch(ctx, r.partition, r.offset)
+	if err != nil {
+		return err
+	}
+	return r.deliver(ctx, records)
+}
+
+func (r *reader) deliver(ctx context.Context, records kafka.RecordReader) error {
+	return each(records, r.offset, func(offset int64, payload []byte) error {
+		m := message{partition: r.partition, offset: offset, payload: payload}
+		m.keys, m.err = r.q.decode(payload) // here, so that partitions are decoded side by side
+		select {
+		case r.claim.arrived <- m:
+			r.offset, r.delivered = m.offset+1, true
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+// restart goes on with the first message that there is, after retention or the loss of a
+// leader took the one that was to come, or the group's offset was moved. The keys of the messages
+// that are gone are still marked dirty. An offset beyond the end is of another log, and so are those of
+// what was delivered: that ends the generation.
+func (r *reader) restart(ctx context.Context) error {
+	first, err := r.q.offset(ctx, kafka.FirstOffsetOf(r.partition))
+	if err != nil {
+		return err
+	}
+	gone := max(first-max(r.offset, 0), 0)
+	r.q.skipped.Add(gone)
+	r.q.cfg.Logger.Warn("the next message is not there, going on with the first", "topic", r.q.cfg.Topic, "partition", r.partition,
+		"offset", r.offset, "first", first, "skipped", gone)
+	if gone == 0 && r.delivered {
+		return errOver
+	}
+	r.offset = first
+	r.claim.mu.Lock()
+	defer r.claim.mu.Unlock()
+	if gone == 0 {
+		r.claim.committed[r.partition] = kafka.FirstOffset
+	}
+	return nil
+}

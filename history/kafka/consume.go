@@ -10,13 +10,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/playhead/playhead/history"
-)
-
-const (
-	// rejoin is the pause after a failure to join the group.
-	rejoin = 500 * time.Millisecond
-	// watchEvery is how often a member looks for partitions that were added.
-	watchEvery = 5 * time.Second
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Consume implements [history.Consumer]. It logs and tries again for as long as no
@@ -55,7 +49,7 @@ func (q *Queue) group() kafka.ConsumerGroupConfig {
 		StartOffset:            kafka.FirstOffset,
 		SessionTimeout:         q.cfg.SessionTimeout,
 		HeartbeatInterval:      q.cfg.SessionTimeout / 10,
-		JoinGroupBackoff:       rejoin,
+		JoinGroupBackoff:       rejoinPause,
 		WatchPartitionChanges:  true,
 		PartitionWatchInterval: watchEvery,
 	}
@@ -63,8 +57,8 @@ func (q *Queue) group() kafka.ConsumerGroupConfig {
 
 // generation runs handle and reports whether the group moves on to another one, with
 // the reason when it did not come to handle. Otherwise it returns what Consume is to
-// return. A topic that somebody has deleted is made again: without one there is no
-// generation, and nobody archives.
+// return. A topic that was deleted is made again: without one there is no
+// generation, and nothing is archived.
 //
 // kafka-go takes a generation for ended when any function started in it returns, and
 // for left behind when all have. The one started here returns when the generation is
@@ -73,12 +67,12 @@ func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle fu
 	hctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c, err := q.claim(hctx, gen)
-	if missing(err) {
-		err = cmp.Or(q.restore(ctx), err)
+	if topicMissing(err) {
+		err = cmp.Or(q.recreateTopic(ctx), err)
 	}
 	if err != nil { // or the brokers that formed the group are gone again
 		gen.Start(func(context.Context) {}) // ends it
-		sleep(ctx, rejoin)
+		run.Sleep(ctx, rejoinPause)
 		return true, err
 	}
 	finished := make(chan struct{})
@@ -99,4 +93,52 @@ func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle fu
 		return true, nil
 	}
 	return false, err
+}
+
+const (
+	// rejoinPause is the pause after a failure to join the group.
+	rejoinPause = 500 * time.Millisecond
+	// watchEvery is how often a member looks for partitions that were added.
+	watchEvery = 5 * time.Second
+)
+
+// checkAssignment ends the generation when the group has divided fewer partitions than there are.
+// That happens when the topic was made, or grew, between the moment in which they were
+// divided and the first look of the watch for changes.
+func (q *Queue) checkAssignment(ctx context.Context, c *claim) {
+	for run.Sleep(ctx, watchEvery) {
+		n, err := q.countPartitions(ctx)
+		assigned, derr := q.assignedPartitions(ctx)
+		if err != nil || derr != nil {
+			continue
+		}
+		if assigned < n {
+			q.cfg.Logger.Warn("the group has divided fewer partitions than there are, will join again", "topic", c.topic, "divided", assigned, "partitions", n)
+			c.fail()
+		}
+		return
+	}
+}
+
+var errRebalancing = errors.New("group is being divided")
+
+// assignedPartitions returns how many partitions the members of the group own.
+func (q *Queue) assignedPartitions(ctx context.Context) (n int, err error) {
+	res, err := q.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{q.cfg.Group}})
+	if err != nil {
+		return 0, err
+	}
+	for _, g := range res.Groups {
+		if g.Error != nil || g.GroupState != "Stable" {
+			return 0, cmp.Or(g.Error, errRebalancing)
+		}
+		for _, m := range g.Members {
+			for _, t := range m.MemberAssignments.Topics {
+				if t.Topic == q.cfg.Topic {
+					n += len(t.Partitions)
+				}
+			}
+		}
+	}
+	return n, nil
 }

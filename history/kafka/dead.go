@@ -33,7 +33,7 @@ func OpenDead(ctx context.Context, cfg Config) (*DeadLetters, error) {
 }
 
 // NewDead is [New] for dead letters: the topic is history.dead and the group, of
-// those who drive letters again, history-redrive, unless the configuration has
+// processes that drive letters again, history-redrive, unless the configuration has
 // others. A topic that must be created gets one partition.
 func NewDead(cfg Config) (*DeadLetters, error) {
 	cfg.Topic = cmp.Or(cfg.Topic, "history.dead")
@@ -56,7 +56,7 @@ func (d *DeadLetters) Add(ctx context.Context, letters []history.Dead) error {
 	defer cancel()
 	for _, l := range letters {
 		m := wire.Message{Payload: wire.AppendDead(nil, l), Keys: []history.Announcement{{Key: l.Key}}}
-		if err := d.q.produce(ctx, d.q.lane(0), m); err != nil {
+		if err := d.q.produce(ctx, d.q.broker(0), m); err != nil {
 			return fmt.Errorf("add dead letters: %w: %w", history.ErrUnavailable, err)
 		}
 	}
@@ -71,7 +71,7 @@ func (d *DeadLetters) Redrive(ctx context.Context, use func(context.Context, his
 		return 0, fmt.Errorf("redrive: %w", err)
 	}
 	err = d.q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
-		for left := owed(claim, ends); left > 0; {
+		for left := unread(claim, ends); left > 0; {
 			some, err := d.redriveDelivery(ctx, claim, use)
 			n += some
 			left -= int64(some)
@@ -104,7 +104,7 @@ func (d *DeadLetters) redriveDelivery(ctx context.Context, claim history.Claim, 
 
 // ends returns the offset after the last letter, by partition.
 func (d *DeadLetters) ends(ctx context.Context) (map[int]int64, error) {
-	leaders, err := d.q.layout(ctx)
+	leaders, err := d.q.ensuredLeaders(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +126,8 @@ func (d *DeadLetters) ends(ctx context.Context) (map[int]int64, error) {
 // Close gives the connections back.
 func (d *DeadLetters) Close() error { return d.q.Close() }
 
-// owed returns how many letters before the ends the group has not seen.
-func owed(c history.Claim, ends map[int]int64) (n int64) {
+// unread returns how many letters before the ends the group has not seen.
+func unread(c history.Claim, ends map[int]int64) (n int64) {
 	mine, _ := c.(*claim) // what Consume hands to its function
 	for p, from := range mine.committed {
 		n += ends[p] - max(from, 0)

@@ -1,25 +1,24 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
-	"github.com/playhead/playhead/internal/gate"
 )
 
-// publishTimeout bounds a call whose context is more patient.
-const publishTimeout = 10 * time.Second
-
 // Publish implements [history.Publisher]. A message counts as sent once all replicas
-// in sync hold it. After a timeout nobody knows: its keys are unsent. A call lasts
+// in sync hold it. After a timeout that is not known: its keys count as unsent. A call lasts
 // ten seconds at most; nothing is queued here.
 func (q *Queue) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
 	if len(keys) == 0 {
@@ -27,34 +26,13 @@ func (q *Queue) Publish(ctx context.Context, keys []history.Announcement) ([]his
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	leaders, err := q.layout(ctx)
+	leaders, err := q.ensuredLeaders(ctx)
 	if err = errors.Join(ctx.Err(), err); err != nil {
 		return keys, fmt.Errorf("publish %d keys: %w: %w", len(keys), history.ErrUnavailable, err)
 	}
 	messages := wire.Messages(keys, len(leaders), q.cfg.MaxBytes)
 	return unsent(messages, q.send(ctx, messages, leaders))
 }
-
-// lane is the way to one broker: one that does not answer takes no turns from messages
-// for others, and soon fails at once.
-type lane struct {
-	slots chan struct{} // holds a token per produce request in flight
-	gate  *gate.Gate
-}
-
-// lane returns the lane of a broker.
-func (q *Queue) lane(broker int) *lane {
-	q.laning.Lock()
-	defer q.laning.Unlock()
-	if q.lanes[broker] == nil {
-		name := fmt.Sprintf("kafka broker %d", broker)
-		q.lanes[broker] = &lane{make(chan struct{}, maxInFlight), gate.New(name, q.cfg.Logger, impatience)}
-	}
-	return q.lanes[broker]
-}
-
-// impatience is how long a request must have waited before it counts against the broker.
-const impatience = time.Second
 
 // send returns one error per message. It sends partitions side by side and the
 // messages of a partition in order.
@@ -67,7 +45,7 @@ func (q *Queue) send(ctx context.Context, messages []wire.Message, leaders []int
 		}
 		wg.Go(func() {
 			for i := begin; i < end; i++ {
-				errs[i] = q.produce(ctx, q.lane(leaders[messages[i].Partition]), messages[i])
+				errs[i] = q.produce(ctx, q.broker(leaders[messages[i].Partition]), messages[i])
 			}
 		})
 	}
@@ -77,19 +55,19 @@ func (q *Queue) send(ctx context.Context, messages []wire.Message, leaders []int
 
 // produce sends one message, again and again while its partition moves between
 // brokers and ctx lasts.
-func (q *Queue) produce(ctx context.Context, lane *lane, m wire.Message) error {
-	if err := lane.gate.Enter(); err != nil {
+func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) error {
+	if err := broker.gate.Enter(); err != nil {
 		return err
 	}
 	select {
-	case lane.slots <- struct{}{}:
-		defer func() { <-lane.slots }()
+	case broker.slots <- struct{}{}:
+		defer func() { <-broker.slots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	start := time.Now()
-	err := q.persist(ctx, func() error { return q.request(ctx, m) })
-	lane.gate.Leave(start, err == nil || errors.As(err, new(kafka.Error)))
+	err := q.retryWithTopic(ctx, func() error { return q.request(ctx, m) })
+	broker.gate.Leave(start, err == nil || errors.As(err, new(kafka.Error)))
 	if err != nil {
 		return err
 	}
@@ -109,8 +87,8 @@ func (q *Queue) request(ctx context.Context, m wire.Message) error {
 	return res.Error
 }
 
-// key is the first bucket of a message. It tells a reader of the log whereabouts he
-// is; the partition was chosen without it.
+// key is the first bucket of a message. It is for people who read the log; the
+// partition was chosen without it.
 func key(m wire.Message) []byte {
 	return strconv.AppendUint(nil, uint64(history.BucketOf(m.Keys[0].Key.UID)), 10)
 }
@@ -136,3 +114,72 @@ func unsent(messages []wire.Message, errs []error) ([]history.Announcement, erro
 	}
 	return keys, fmt.Errorf("publish: %d of %d keys unsent: %w: %w", len(keys), total, history.ErrUnavailable, first)
 }
+
+// FirstOfDay announces first sightings of users on a day on a topic of its own, one
+// message for each, with the user as its key. It implements [history.Announcer].
+type FirstOfDay struct{ q *Queue }
+
+// NewFirstOfDay is [New] for first sightings: the topic is history.first-of-day unless
+// the configuration has another.
+func NewFirstOfDay(cfg Config) (*FirstOfDay, error) {
+	cfg.Topic = cmp.Or(cfg.Topic, "history.first-of-day")
+	q, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &FirstOfDay{q: q}, nil
+}
+
+// Prepare is [Queue.Prepare].
+func (f *FirstOfDay) Prepare(ctx context.Context) error { return f.q.Prepare(ctx) }
+
+// firstsPerRequest keeps a request far below what brokers take.
+const firstsPerRequest = 1000
+
+// Announce implements [history.Announcer]. A user's messages are in one partition. A call
+// lasts ten seconds at most; nothing is queued here.
+func (f *FirstOfDay) Announce(ctx context.Context, firsts []history.First) error {
+	if len(firsts) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	leaders, err := f.q.ensuredLeaders(ctx)
+	if err = errors.Join(ctx.Err(), err); err != nil {
+		return fmt.Errorf("announce: %w: %w", history.ErrUnavailable, err)
+	}
+	byPartition := map[int][]history.First{}
+	for _, one := range firsts {
+		p := int(history.BucketOf(one.UID)) % len(leaders)
+		byPartition[p] = append(byPartition[p], one)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(maxInFlight)
+	for p, some := range byPartition {
+		for part := range slices.Chunk(some, firstsPerRequest) {
+			g.Go(func() error { return f.q.retryWithTopic(ctx, func() error { return f.send(ctx, p, part) }) })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("announce: %w: %w", history.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (f *FirstOfDay) send(ctx context.Context, partition int, firsts []history.First) error {
+	records := make([]kafka.Record, len(firsts))
+	for i, one := range firsts {
+		records[i] = kafka.Record{Key: kafka.NewBytes([]byte(one.UID)), Value: kafka.NewBytes(wire.AppendFirst(nil, one))}
+	}
+	res, err := f.q.client.Produce(ctx, &kafka.ProduceRequest{
+		Topic: f.q.cfg.Topic, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: kafka.Zstd,
+		Records: kafka.NewRecordReader(records...),
+	})
+	if err != nil {
+		return err
+	}
+	return res.Error
+}
+
+// Close gives the connections back. No other method may be running or called.
+func (f *FirstOfDay) Close() error { return f.q.Close() }

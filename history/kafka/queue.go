@@ -8,9 +8,12 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,10 +21,31 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/segmentio/kafka-go/sasl/scram"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/gate"
 )
+
+// Queue is a [history.Publisher] and a [history.Consumer]. Its methods may be
+// called from many goroutines; each Consume is one member of the group.
+type Queue struct {
+	cfg       Config
+	mechanism sasl.Mechanism
+	transport *kafka.Transport
+	client    *kafka.Client
+	brokers   map[int]*broker // by broker
+	brokersMu sync.Mutex      // guards brokers
+	decode    func([]byte) ([]history.Announcement, error)
+
+	messages, bytes atomic.Int64 // published
+	skipped         atomic.Int64 // messages that were gone before they could be read
+
+	recreating  chan struct{} // holds a token while the topic is made again
+	recreatedAt time.Time     // when that was last tried, guarded by restoring
+}
 
 // clientID is the name under which brokers log and throttle.
 const clientID = "playhead"
@@ -37,38 +61,7 @@ const metadataTTL = 3 * time.Second
 // connections: each waits on a connection of its own.
 const maxInFlight = 16
 
-// Queue is a [history.Publisher] and a [history.Consumer]. Its methods may be
-// called from many goroutines; each Consume is one member of the group.
-type Queue struct {
-	cfg       Config
-	mechanism sasl.Mechanism
-	transport *kafka.Transport
-	client    *kafka.Client
-	lanes     map[int]*lane // by broker
-	laning    sync.Mutex    // guards lanes
-	decode    func([]byte) ([]history.Announcement, error)
-
-	messages, bytes atomic.Int64 // published
-	skipped         atomic.Int64 // messages that were gone before they could be read
-
-	restoring chan struct{} // holds a token while the topic is made again
-	restored  time.Time     // when that was last tried, guarded by restoring
-}
-
-// Open is [New] and [Queue.Prepare]. The caller closes the queue.
-func Open(ctx context.Context, cfg Config) (*Queue, error) {
-	q, err := New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := q.Prepare(ctx); err != nil {
-		q.transport.CloseIdleConnections()
-		return nil, err
-	}
-	return q, nil
-}
-
-// New returns a queue over brokers that nobody has asked anything yet. The caller
+// New returns a queue without asking the brokers anything. The caller
 // closes it.
 func New(cfg Config) (*Queue, error) {
 	cfg = cfg.withDefaults()
@@ -82,24 +75,9 @@ func New(cfg Config) (*Queue, error) {
 	return newQueue(cfg, mechanism), nil
 }
 
-// Prepare makes sure that the brokers answer, and creates the topic when it is
-// missing. It fails with [history.ErrUnavailable] when another try may succeed: not
-// for brokers that refuse this user or the topic.
-func (q *Queue) Prepare(ctx context.Context) error {
-	err := q.prepare(ctx)
-	switch e := kafka.Error(0); {
-	case err == nil:
-		return nil
-	case errors.As(err, &e) && !e.Temporary():
-		return fmt.Errorf("open kafka: %w", err)
-	default:
-		return fmt.Errorf("open kafka: %w: %w", history.ErrUnavailable, err)
-	}
-}
-
-// Ping asks one broker for a sign of life. It fails with [history.ErrUnavailable].
+// Ping reports whether a broker answers. It fails with [history.ErrUnavailable].
 func (q *Queue) Ping(ctx context.Context) error {
-	// What the topic looks like is answered from memory, this is not.
+	// Metadata of the topic is answered from memory, this is not.
 	if _, err := q.client.ApiVersions(ctx, &kafka.ApiVersionsRequest{}); err != nil {
 		return fmt.Errorf("ping: %w: %w", history.ErrUnavailable, err)
 	}
@@ -116,13 +94,13 @@ func newQueue(cfg Config, mechanism sasl.Mechanism) *Queue {
 		SASL:           mechanism,
 	}
 	return &Queue{
-		cfg:       cfg,
-		mechanism: mechanism,
-		transport: t,
-		client:    &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Transport: t},
-		lanes:     map[int]*lane{},
-		restoring: make(chan struct{}, 1),
-		decode:    wire.Batch,
+		cfg:        cfg,
+		mechanism:  mechanism,
+		transport:  t,
+		client:     &kafka.Client{Addr: kafka.TCP(cfg.Brokers...), Transport: t},
+		brokers:    map[int]*broker{},
+		recreating: make(chan struct{}, 1),
+		decode:     wire.Batch,
 	}
 }
 
@@ -142,4 +120,95 @@ func (q *Queue) Stats() (messages, bytes int64) {
 // retention or a loss of the brokers had taken them. Their keys are still marked dirty.
 func (q *Queue) Skipped() int64 { return q.skipped.Load() }
 
-func (q *Queue) brokers() string { return strings.Join(q.cfg.Brokers, ",") }
+func (q *Queue) addrs() string { return strings.Join(q.cfg.Brokers, ",") }
+
+// Config says where the queue is and what it is called. Only Brokers is required.
+type Config struct {
+	Brokers []string // host:port of some brokers; the others are found through them
+	Topic   string   // default history.flush
+	Group   string   // default history-job
+	// Partitions and Replication are those of a topic that Open creates; default 16
+	// partitions and the brokers' own replication.
+	Partitions  int
+	Replication int
+	// MaxBytes bounds a message before compression; default [wire.MaxMessage].
+	MaxBytes int
+	// SessionTimeout is how long the group waits for a job that has gone silent
+	// before others take over its partitions; default 10 s.
+	SessionTimeout time.Duration
+
+	TLS *tls.Config // nil is plain text
+	// Username and Password authenticate with Mechanism: plain, which is the
+	// default and wants TLS, scram-sha-256 or scram-sha-512. Without a username
+	// nothing is authenticated.
+	Username, Password, Mechanism string
+
+	Logger *slog.Logger // nil is silent
+}
+
+func (c Config) withDefaults() Config {
+	c.Topic = cmp.Or(c.Topic, "history.flush")
+	c.Group = cmp.Or(c.Group, "history-job")
+	c.Partitions = cmp.Or(c.Partitions, 16)
+	c.Replication = cmp.Or(c.Replication, -1)
+	c.MaxBytes = cmp.Or(c.MaxBytes, wire.MaxMessage)
+	c.SessionTimeout = cmp.Or(c.SessionTimeout, 10*time.Second)
+	c.Mechanism = cmp.Or(c.Mechanism, "plain")
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c
+}
+
+func (c Config) validate() error {
+	switch {
+	case len(c.Brokers) == 0:
+		return errors.New("no broker given, want host:port")
+	case c.Partitions < 1 || c.Partitions > 1024:
+		return fmt.Errorf("%d partitions, want 1 to 1024", c.Partitions)
+	case c.MaxBytes < 1024 || c.MaxBytes > 1_000_000:
+		return fmt.Errorf("messages of %d bytes, want 1024 to 1000000", c.MaxBytes)
+	case c.SessionTimeout < 10*time.Millisecond:
+		return fmt.Errorf("session timeout %v, want at least 10ms", c.SessionTimeout)
+	}
+	return nil
+}
+
+// mechanism returns nil when nothing is to be authenticated.
+func (c Config) mechanism() (sasl.Mechanism, error) {
+	if c.Username == "" {
+		return nil, nil
+	}
+	switch c.Mechanism {
+	case "plain":
+		return plain.Mechanism{Username: c.Username, Password: c.Password}, nil
+	case "scram-sha-256":
+		return scram.Mechanism(scram.SHA256, c.Username, c.Password)
+	case "scram-sha-512":
+		return scram.Mechanism(scram.SHA512, c.Username, c.Password)
+	default:
+		return nil, fmt.Errorf("SASL mechanism %q, want plain, scram-sha-256 or scram-sha-512", c.Mechanism)
+	}
+}
+
+// broker bounds the requests to one broker: one that does not answer takes no slots from
+// the others, and its requests soon fail at once.
+type broker struct {
+	slots chan struct{} // holds a token per produce request in flight
+	gate  *gate.Gate
+}
+
+// broker returns the bounds of a broker.
+func (q *Queue) broker(id int) *broker {
+	q.brokersMu.Lock()
+	defer q.brokersMu.Unlock()
+	if q.brokers[id] == nil {
+		name := fmt.Sprintf("kafka broker %d", id)
+		q.brokers[id] = &broker{make(chan struct{}, maxInFlight), gate.New(name, q.cfg.Logger, slowAfter)}
+	}
+	return q.brokers[id]
+}
+
+// slowAfter is how long a request must have waited before it counts against the broker.
+const slowAfter = time.Second
+
+// publishTimeout bounds a call whose context is more patient.
+const publishTimeout = 10 * time.Second

@@ -3,8 +3,14 @@ package kafka_test
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,4 +112,137 @@ func receive(t *testing.T, q *kafka.Queue, n int) history.Delivery {
 		t.Fatalf("consume: %v, %v", err, ctx.Err())
 	}
 	return got
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestOpenUnreachable(t *testing.T) {
+	l := listen(t)
+	addr := l.Addr().String()
+	_ = l.Close() // nobody listens there any more
+	_, err := kafka.Open(t.Context(), kafka.Config{Brokers: []string{addr}})
+	if !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "is Kafka running") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v, want one line with %s and what to look at", err, addr)
+	}
+}
+
+func TestOpenSilent(t *testing.T) {
+	l := listen(t) // accepts, and never answers
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := kafka.Open(ctx, kafka.Config{Brokers: []string{l.Addr().String()}}); err == nil || ctx.Err() == nil {
+		t.Errorf("got %v, want an error when the context is done", err)
+	}
+}
+
+func TestOpenRefusesConfig(t *testing.T) {
+	brokers := []string{"127.0.0.1:1"}
+	tests := map[string]struct {
+		cfg  kafka.Config
+		want string
+	}{
+		"no brokers":        {kafka.Config{}, "no broker"},
+		"partitions":        {kafka.Config{Brokers: brokers, Partitions: 1025}, "1025 partitions"},
+		"small messages":    {kafka.Config{Brokers: brokers, MaxBytes: 10}, "10 bytes"},
+		"large messages":    {kafka.Config{Brokers: brokers, MaxBytes: 2 << 20}, "2097152 bytes"},
+		"session timeout":   {kafka.Config{Brokers: brokers, SessionTimeout: 1}, "session timeout 1ns"},
+		"unknown mechanism": {kafka.Config{Brokers: brokers, Username: "u", Mechanism: "gssapi"}, `"gssapi"`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := kafka.Open(t.Context(), tt.cfg); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %s in it", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestOpenCreatesTheTopic(t *testing.T) {
+	c := cluster(t)
+	open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 5})
+	if got := len(c.PartitionInfos("history.flush")); got != 5 {
+		t.Errorf("%d partitions, want 5", got)
+	}
+}
+
+func TestOpenTakesTheTopicAsItIs(t *testing.T) {
+	c := cluster(t, kfake.SeedTopics(3, "history.flush"))
+	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), Partitions: 5})
+	keys := announced(1000)
+	if _, err := q.Publish(t.Context(), keys); err != nil {
+		t.Fatal(err)
+	}
+	if messages, bytes := q.Stats(); messages != 3 || bytes < 8*1000 {
+		t.Errorf("%d messages of %d bytes, want 3 of more than 8,000", messages, bytes)
+	}
+	if got := receive(t, q, len(keys)); got.Messages != 3 {
+		t.Errorf("%d messages came, want 3", got.Messages)
+	}
+}
+
+func TestOpenMayNotCreate(t *testing.T) {
+	c := cluster(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.User("PLAIN", "job", "secret"))
+	_, err := kafka.Open(t.Context(), kafka.Config{Brokers: c.ListenAddrs(), Username: "job", Password: "secret"})
+	if err == nil || !strings.Contains(err.Error(), "history.flush") {
+		t.Errorf("got %v, want the topic in it", err)
+	}
+}
+
+func TestOpenAuthenticates(t *testing.T) {
+	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
+		t.Run(mechanism, func(t *testing.T) {
+			c := cluster(t, kfake.EnableSASL(), kfake.Superuser(strings.ToUpper(mechanism), "job", "secret"))
+			cfg := kafka.Config{Brokers: c.ListenAddrs(), Username: "job", Password: "secret", Mechanism: mechanism}
+			q := open(t, cfg)
+			if _, err := q.Publish(t.Context(), announced(10)); err != nil {
+				t.Error(err)
+			}
+			receive(t, q, 10)
+			cfg.Password = "guess"
+			if _, err := kafka.Open(t.Context(), cfg); err == nil {
+				t.Error("a wrong password was accepted")
+			}
+		})
+	}
+}
+
+func TestOpenOverTLS(t *testing.T) {
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS() // for its certificate
+	defer server.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	c := cluster(t, kfake.TLS(&tls.Config{Certificates: server.TLS.Certificates}))
+	q := open(t, kafka.Config{Brokers: c.ListenAddrs(), TLS: &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}})
+	if _, err := q.Publish(t.Context(), announced(10)); err != nil {
+		t.Error(err)
+	}
+	receive(t, q, 10)
+}
+
+func TestPing(t *testing.T) {
+	c := cluster(t)
+	q, err := kafka.Open(t.Context(), kafka.Config{Brokers: c.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if err := q.Ping(t.Context()); err != nil {
+		t.Errorf("Ping = %v", err)
+	}
+	c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := q.Ping(ctx); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Ping of a broker that is gone = %v, want %v", err, history.ErrUnavailable)
+	}
 }

@@ -9,7 +9,38 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
+
+// Open is [New] and [Queue.Prepare]. The caller closes the queue.
+func Open(ctx context.Context, cfg Config) (*Queue, error) {
+	q, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.Prepare(ctx); err != nil {
+		q.transport.CloseIdleConnections()
+		return nil, err
+	}
+	return q, nil
+}
+
+// Prepare makes sure that the brokers answer, and creates the topic when it is
+// missing. It fails with [history.ErrUnavailable] when another try may succeed: not
+// for brokers that refuse this user or the topic.
+func (q *Queue) Prepare(ctx context.Context) error {
+	err := q.prepare(ctx)
+	switch e := kafka.Error(0); {
+	case err == nil:
+		return nil
+	case errors.As(err, &e) && !e.Temporary():
+		return fmt.Errorf("open kafka: %w", err)
+	default:
+		return fmt.Errorf("open kafka: %w: %w", history.ErrUnavailable, err)
+	}
+}
 
 // openTimeout bounds how long Open waits for brokers and for a new topic.
 const openTimeout = 30 * time.Second
@@ -25,40 +56,40 @@ func (q *Queue) prepare(ctx context.Context) error {
 	return err
 }
 
-// missing reports whether the brokers do not know the topic. Of one that moves between
+// topicMissing reports whether the brokers do not know the topic. Of one that moves between
 // brokers they may say so for a moment, too.
-func missing(err error) bool {
+func topicMissing(err error) bool {
 	return errors.Is(err, kafka.UnknownTopicOrPartition) || errors.Is(err, protocol.ErrNoTopic)
 }
 
-// restorePause is the least time between two attempts to make a missing topic again.
-const restorePause = time.Second
+// recreatePause is the least time between two attempts to make a missing topic again.
+const recreatePause = time.Second
 
-// restore makes the topic again after somebody has deleted it, once for all callers:
-// nobody is to wait for a restart. Of a topic that is there it takes no notice.
-func (q *Queue) restore(ctx context.Context) error {
+// recreateTopic makes the topic again after it was deleted, once for all callers, so that
+// no restart is needed. A topic that is there stays as it is.
+func (q *Queue) recreateTopic(ctx context.Context) error {
 	select {
-	case q.restoring <- struct{}{}:
-		defer func() { <-q.restoring }()
+	case q.recreating <- struct{}{}:
+		defer func() { <-q.recreating }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if time.Since(q.restored) < restorePause {
+	if time.Since(q.recreatedAt) < recreatePause {
 		return nil
 	}
-	defer func() { q.restored = time.Now() }()
+	defer func() { q.recreatedAt = time.Now() }()
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	return q.create(ctx)
 }
 
-// layout is leaders, and makes a missing topic again.
-func (q *Queue) layout(ctx context.Context) (leaders []int, err error) {
+// ensuredLeaders is leaders, and makes a missing topic again.
+func (q *Queue) ensuredLeaders(ctx context.Context) (leaders []int, err error) {
 	leaders, err = q.leaders(ctx)
-	if !missing(err) {
+	if !topicMissing(err) {
 		return leaders, err
 	}
-	if err := q.restore(ctx); err != nil {
+	if err := q.recreateTopic(ctx); err != nil {
 		return nil, err
 	}
 	return q.leaders(ctx)
@@ -76,7 +107,7 @@ func (q *Queue) partitions(ctx context.Context) (int, error) {
 func (q *Queue) leaders(ctx context.Context) ([]int, error) {
 	res, err := q.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{q.cfg.Topic}})
 	if err != nil {
-		return nil, fmt.Errorf("no broker answers at %s: %w; is Kafka running there, and are address, TLS and credentials right?", q.brokers(), err)
+		return nil, fmt.Errorf("no broker answers at %s: %w; is Kafka running there, and are address, TLS and credentials right?", q.addrs(), err)
 	}
 	err = kafka.UnknownTopicOrPartition
 	var leaders []int
@@ -123,12 +154,12 @@ func (q *Queue) create(ctx context.Context) error {
 	default:
 		return fmt.Errorf("create topic %s with %d partitions: %w; if this user may not, create it by hand", q.cfg.Topic, q.cfg.Partitions, err)
 	}
-	return retry(ctx, func() error { return q.lead(ctx) })
+	return retry(ctx, func() error { return q.checkLeaders(ctx) })
 }
 
-// lead reports whether the leaders of all partitions answer: they are named a moment
+// checkLeaders reports whether the leaders of all partitions answer: they are named a moment
 // before they know.
-func (q *Queue) lead(ctx context.Context) error {
+func (q *Queue) checkLeaders(ctx context.Context) error {
 	n, err := q.partitions(ctx)
 	if err != nil {
 		return err
@@ -155,4 +186,35 @@ func (q *Queue) topic() kafka.TopicConfig {
 		t.ConfigEntries = []kafka.ConfigEntry{{ConfigName: "min.insync.replicas", ConfigValue: "2"}}
 	}
 	return t
+}
+
+// retryPause is the pause before a cluster that is changing is asked again.
+const retryPause = 100 * time.Millisecond
+
+// retry tries until the answer is final or ctx is done, and returns the last error.
+func retry(ctx context.Context, try func() error) error {
+	err := try()
+	for isTemporary(err) && run.Sleep(ctx, retryPause) {
+		err = try()
+	}
+	return err
+}
+
+// retryWithTopic is retry, and makes a missing topic again.
+func (q *Queue) retryWithTopic(ctx context.Context, try func() error) error {
+	return retry(ctx, func() error {
+		err := try()
+		if topicMissing(err) {
+			err = cmp.Or(q.recreateTopic(ctx), err)
+		}
+		return err
+	})
+}
+
+// isTemporary reports whether brokers or the layout of the cluster may answer
+// otherwise in a moment, as while a partition gets another leader.
+func isTemporary(err error) bool {
+	var e kafka.Error
+	return errors.As(err, &e) && e.Temporary() ||
+		errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) || errors.Is(err, protocol.ErrNoLeader)
 }

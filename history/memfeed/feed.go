@@ -1,4 +1,4 @@
-// Package memfeed is the feed of changes where all who follow it live in one process.
+// Package memfeed is the feed of changes within one process.
 package memfeed
 
 import (
@@ -17,8 +17,8 @@ type Feed struct {
 // Announce implements [history.Feed]. It never fails.
 func (f *Feed) Announce(_ context.Context, changes []history.Change) error {
 	for _, s := range f.followers() {
-		if heard := s.wants(changes); len(heard) > 0 {
-			s.tell(history.Notice{Changes: heard})
+		if matched := s.matching(changes); len(matched) > 0 {
+			s.notify(history.Notice{Changes: matched})
 		}
 	}
 	return nil
@@ -27,8 +27,8 @@ func (f *Feed) Announce(_ context.Context, changes []history.Change) error {
 // Interrupt implements [history.Feed]. It never fails.
 func (f *Feed) Interrupt(_ context.Context, buckets []history.Bucket) error {
 	for _, s := range f.followers() {
-		if since := s.follows(buckets); len(since) > 0 {
-			s.tell(history.Notice{Joined: since})
+		if followed := s.followed(buckets); len(followed) > 0 {
+			s.notify(history.Notice{Joined: followed})
 		}
 	}
 	return nil
@@ -45,8 +45,8 @@ func (f *Feed) followers() []*subscription {
 }
 
 // Subscribe implements [history.Feed].
-func (f *Feed) Subscribe(hear func(history.Notice)) history.Subscription {
-	s := &subscription{feed: f, hear: hear, buckets: make(map[history.Bucket]bool)}
+func (f *Feed) Subscribe(handle func(history.Notice)) history.Subscription {
+	s := &subscription{feed: f, handle: handle, buckets: make(map[history.Bucket]bool)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.subs == nil {
@@ -57,22 +57,22 @@ func (f *Feed) Subscribe(hear func(history.Notice)) history.Subscription {
 }
 
 type subscription struct {
-	feed *Feed
-	hear func(history.Notice)
+	feed   *Feed
+	handle func(history.Notice)
 
-	mu      sync.Mutex
-	buckets map[history.Bucket]bool
-	closed  bool
-	telling sync.WaitGroup
+	mu       sync.Mutex
+	buckets  map[history.Bucket]bool
+	closed   bool
+	handling sync.WaitGroup
 }
 
-// Follow implements [history.Subscription]: it is in force when it returns, and that is
-// told from another goroutine, as of a feed that has a way to go.
+// Follow implements [history.Subscription]: it is in force when it returns. The notice of
+// that comes from another goroutine, as it does from a feed over a network.
 func (s *subscription) Follow(b history.Bucket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.buckets[b] = true
-	go s.tell(history.Notice{Joined: []history.Bucket{b}})
+	go s.notify(history.Notice{Joined: []history.Bucket{b}})
 }
 
 // Unfollow implements [history.Subscription].
@@ -90,22 +90,22 @@ func (s *subscription) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.telling.Wait()
+	s.handling.Wait()
 	return nil
 }
 
-func (s *subscription) wants(changes []history.Change) (heard []history.Change) {
+func (s *subscription) matching(changes []history.Change) (matched []history.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range changes {
 		if s.buckets[history.BucketOf(c.Key.UID)] {
-			heard = append(heard, c)
+			matched = append(matched, c)
 		}
 	}
-	return heard
+	return matched
 }
 
-func (s *subscription) follows(buckets []history.Bucket) (own []history.Bucket) {
+func (s *subscription) followed(buckets []history.Bucket) (own []history.Bucket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range buckets {
@@ -116,15 +116,16 @@ func (s *subscription) follows(buckets []history.Bucket) (own []history.Bucket) 
 	return own
 }
 
-// tell lets hear follow other buckets meanwhile, and nobody close the subscription.
-func (s *subscription) tell(n history.Notice) {
+// notify calls handle without the lock, so that it may follow other buckets, and keeps
+// Close waiting meanwhile.
+func (s *subscription) notify(n history.Notice) {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
 		return
 	}
-	s.telling.Add(1)
+	s.handling.Add(1)
 	s.mu.Unlock()
-	defer s.telling.Done()
-	s.hear(n)
+	defer s.handling.Done()
+	s.handle(n)
 }

@@ -1,10 +1,12 @@
 package memqueue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/historytest"
@@ -50,4 +52,75 @@ func TestCommitMakesRoom(t *testing.T) {
 		}
 		consume(t, q)
 	}
+}
+
+// consume fetches and commits one delivery and returns it.
+func consume(tb testing.TB, q *memqueue.Queue) history.Delivery {
+	tb.Helper()
+	var got history.Delivery
+	err := q.Consume(tb.Context(), func(ctx context.Context, c history.Claim) (err error) {
+		if got, err = c.Fetch(ctx); err != nil {
+			return err
+		}
+		return c.Commit(ctx, got)
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return got
+}
+
+func TestFetchIsBounded(t *testing.T) {
+	q := memqueue.New(memqueue.Config{})
+	for range 10 {
+		if _, err := q.Publish(t.Context(), announced(8000)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	total := 0
+	for total < 80_000 {
+		n := len(consume(t, q).Keys)
+		if n > 40_000 {
+			t.Errorf("%d keys in a delivery, want about 32,768", n)
+		}
+		total += n
+	}
+}
+
+func TestSecondConsumeWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := memqueue.New(memqueue.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		generations := make(chan struct{}, 2)
+		for range 2 {
+			go func() {
+				_ = q.Consume(ctx, func(ctx context.Context, _ history.Claim) error {
+					generations <- struct{}{}
+					<-ctx.Done()
+					return nil
+				})
+			}()
+		}
+		if synctest.Wait(); len(generations) != 1 {
+			t.Errorf("%d generations at once, want 1", len(generations))
+		}
+		cancel()
+		if synctest.Wait(); len(generations) != 1 {
+			t.Error("the waiting call began when the context was done")
+		}
+	})
+}
+
+func BenchmarkPublish(b *testing.B) {
+	q := memqueue.New(memqueue.Config{})
+	keys := announced(10_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := q.Publish(b.Context(), keys); err != nil {
+			b.Fatal(err)
+		}
+		consume(b, q)
+		consume(b, q)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(keys)), "ns/key")
 }

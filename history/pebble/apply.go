@@ -2,8 +2,12 @@ package pebble
 
 import (
 	"context"
+	"encoding/binary"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 )
 
 // Apply implements [history.Applier]. All writes of a call whose base stands become
@@ -35,4 +39,184 @@ func unknown(outcomes []history.Outcome, err error) []history.Outcome {
 		outcomes[i] = history.Outcome{Err: err}
 	}
 	return outcomes
+}
+
+// encoded are keys and values of writes, made before any lock is taken.
+type encoded struct {
+	bytes   []byte
+	entries []entry
+}
+
+// entry says where a key and a value end in the bytes; they follow each other.
+type entry struct {
+	key, value int
+	hash       uint64
+}
+
+// encode leaves room for the mark in front of each record. No new content is settled,
+// whatever the caller says.
+func (c *Cache) encode(writes []history.Write) *encoded {
+	e := &encoded{bytes: make([]byte, 0, recordSize*len(writes)), entries: make([]entry, len(writes))}
+	for i := range writes {
+		start := len(e.bytes)
+		e.bytes = appendKey(e.bytes, c.space, writes[i].Key)
+		e.entries[i].key = len(e.bytes)
+		e.entries[i].hash = c.memory.hash(e.bytes[start:])
+		e.bytes = append(e.bytes, make([]byte, markSize)...)
+		record := len(e.bytes)
+		e.bytes = wire.AppendRecord(e.bytes, writes[i].Record)
+		e.bytes[record+wire.RevisionEnd-1] &= 0xff >> 1
+		e.entries[i].value = len(e.bytes)
+	}
+	return e
+}
+
+// at returns a write of a user as an item of the memtable.
+func (e *encoded) at(i int, uid string) item {
+	start := 0
+	if i > 0 {
+		start = e.entries[i-1].value
+	}
+	x := e.entries[i]
+	return item{uid: uid, hash: x.hash, key: e.bytes[start:x.key], value: e.bytes[x.key:x.value]}
+}
+
+// swap compares every base and makes the writes whose base stands visible. The lock
+// of the cache makes the two one step; it is not held for the fsync. The waiter is nil
+// when nothing was written.
+func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outcome) (*syncWaiter, error) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	s := swapper{Cache: c, oldest: c.oldest()}
+	s.all = c.db.pebble.NewBatchWithSize(len(e.bytes) + len(e.bytes)/2)
+	defer s.all.Close()
+	s.part = c.db.pebble.NewBatch()
+	defer s.part.Close()
+	for i := range writes {
+		outcomes[i] = s.swap(&writes[i], e.at(i, writes[i].Key.UID))
+	}
+	if s.all.Empty() {
+		return nil, nil
+	}
+	if err := remark(s.part, s.moves...); err != nil {
+		return nil, err
+	}
+	if err := s.all.Apply(s.part, nil); err != nil {
+		return nil, unavailable(err)
+	}
+	t := new(syncWaiter) // done after whatever the call has seen
+	return t, c.db.commit(change{all: s.all, part: s.part, waiter: t, updateMemory: func() error {
+		for i := range writes {
+			if outcomes[i].Status != history.Applied {
+				continue
+			}
+			x := e.at(i, writes[i].Key.UID)
+			s.unsynced.put(x.key, t)
+			if err := s.memory.put(s.part, x); err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+}
+
+// swapper collects the writes of a call whose base stands.
+type swapper struct {
+	*Cache
+	all, part *pebble.Batch // as in a change; all gets the part at the end
+	oldest    int64
+	moves     []move
+}
+
+func (s *swapper) swap(w *history.Write, x item) history.Outcome {
+	if was, ok := s.markOfBase(w, x); ok {
+		return s.set(w, x, was)
+	}
+	var was history.Mark
+	var current *history.Record
+	matches := false
+	err := s.get(x.key, func(v []byte) (err error) {
+		var record []byte
+		was, record = s.split(v)
+		if matches, err = s.baseMatches(w, record); err == nil && !matches {
+			if current, err = s.record(v, s.oldest); err != nil {
+				current, err = s.empty(v), nil
+			}
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return history.Outcome{Err: err}
+	case !matches:
+		return s.conflict(w, current)
+	}
+	return s.set(w, x, was)
+}
+
+// markOfBase returns the mark of the record that w is based on, if the memory has it.
+func (s *swapper) markOfBase(w *history.Write, x item) (history.Mark, bool) {
+	if w.Base == 0 {
+		return 0, false
+	}
+	if v := s.memory.tables.get(x.hash, x.key); v != nil {
+		was := stampOf(v)
+		return was.mark, was.revision == w.Base
+	}
+	was, ok := s.memory.stamps.get(x.hash)
+	return was.mark, ok && was.revision == w.Base
+}
+
+// baseMatches reports whether the base of w is what the cache holds. An expired record
+// counts as absent, or a write without a base would never succeed.
+func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
+	if w.Base != 0 {
+		return wire.Revision(record) == w.Base, nil
+	}
+	// A record that is damaged beyond its revision may be replaced.
+	if wire.Revision(record) != 0 && !s.expired(record, s.oldest) {
+		return false, nil
+	}
+	u, err := s.userOf(w.Key.UID)
+	return err == nil && w.Record.Version.Time() > u.ClearedAt(w.Key.Object.Type) &&
+		w.Pause == u.Pause && (w.Record.Partial || u.Complete()), err
+}
+
+// set adds a write. A new mark takes the place of the one before; a write without
+// one keeps it. A settled or absent record has none, and always gets one.
+func (s *swapper) set(w *history.Write, x item, was history.Mark) history.Outcome {
+	mark := was
+	if w.Mark || w.Base == 0 || was == 0 {
+		var err error
+		if mark, err = s.db.nextMark(s.part); err != nil {
+			return history.Outcome{Err: err}
+		}
+		s.moves = append(s.moves, move{w.Key, was, mark})
+	}
+	binary.BigEndian.PutUint64(x.value, uint64(mark))
+	if err := set(s.all, x.key, x.value); err != nil {
+		return history.Outcome{Err: err}
+	}
+	return history.Outcome{Status: history.Applied}
+}
+
+func (s *swapper) conflict(w *history.Write, current *history.Record) history.Outcome {
+	u, err := s.userOf(w.Key.UID)
+	if err != nil {
+		return history.Outcome{Err: err}
+	}
+	return history.Outcome{Status: history.Conflict, Current: history.Entry{Record: current, User: u}}
+}
+
+// userOf returns a user's state, which most first writes of a record ask for.
+func (s *swapper) userOf(uid string) (history.User, error) {
+	u, ok := s.memory.users.get(uid)
+	if !ok {
+		var err error
+		if u, _, err = s.stored(uid); err != nil {
+			return history.User{}, err
+		}
+		s.memory.users.put(uid, u)
+	}
+	return s.aged(u, s.oldest), nil
 }

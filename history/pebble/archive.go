@@ -1,22 +1,14 @@
 package pebble
 
 import (
-	"bytes"
 	"context"
 	"errors"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 )
-
-// Archive implements [history.Archive] with the half of a [DB] that keeps records.
-type Archive struct{ half }
-
-var _ history.Archive = (*Archive)(nil)
-
-// Archive returns the half of the store that keeps records.
-func (d *DB) Archive() *Archive {
-	return &Archive{half{db: d, space: spaceArchive, life: archiveLife, lock: &d.archive, memory: d.none, pending: &d.archivePending}}
-}
 
 // Get implements [history.Archive].
 func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
@@ -31,23 +23,9 @@ func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 		} else if e.Err != nil {
 			return nil, e.Err
 		}
-		e.Record, e.User.CutTime = hide(e.Record, k.Object.Type, &e.User)
+		e.Record = e.User.Cut(e.Record, k.Object.Type)
 	}
 	return entries, nil
-}
-
-func damaged(k history.Key, value []byte, err error) *history.DamageError {
-	return &history.DamageError{Key: k, Bytes: bytes.Clone(value), Cause: err}
-}
-
-// hide returns what is left of a record after the clear marks, and the latest cell
-// time of what they have removed.
-func hide(r *history.Record, typ uint32, u *history.User) (*history.Record, int64) {
-	left := r.After(u.ClearedAt(typ))
-	if r != nil && left == nil {
-		return nil, max(u.CutTime, r.CellTime)
-	}
-	return left, u.CutTime
 }
 
 // Row implements [history.Archive].
@@ -56,13 +34,13 @@ func (a *Archive) Row(ctx context.Context, uid string) (history.Row, error) {
 		return history.Row{}, err
 	}
 	defer a.db.leave()
-	r, seen, err := a.moment(uid)
+	r, waitFor, err := a.moment(uid)
 	if err != nil {
 		return history.Row{}, err
 	}
 	row, err := a.rowOf(uid, r, a.oldest())
 	if err == nil {
-		err = a.db.wait(seen)
+		err = a.db.wait(waitFor)
 	}
 	if err != nil {
 		return history.Row{}, err
@@ -70,15 +48,15 @@ func (a *Archive) Row(ctx context.Context, uid string) (history.Row, error) {
 	return row, nil
 }
 
-// moment takes in a user at one moment, with what whoever has seen that waits for.
-func (a *Archive) moment(uid string) (*row, *ticket, error) {
+// moment returns a user's row at one moment, and what an answer by it waits for.
+func (a *Archive) moment(uid string) (*row, *syncWaiter, error) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	r, err := a.row(uid)
 	if err != nil {
 		return nil, nil, err
 	}
-	return r, a.pending.of(r.prefix), nil
+	return r, a.unsynced.of(r.prefix), nil
 }
 
 func (a *Archive) rowOf(uid string, r *row, oldest int64) (row history.Row, err error) {
@@ -94,7 +72,7 @@ func (a *Archive) rowOf(uid string, r *row, oldest int64) (row history.Row, err 
 	return row, err
 }
 
-// add takes a cell in. What cannot be read is left out and named.
+// add adds a cell to the row. A cell that cannot be read is left out and named.
 func (a *Archive) add(row *history.Row, u *history.User, uid string, text, value []byte, oldest int64) { //nolint:revive // what a cell is, and where it goes
 	o, err := history.ParseObject(string(text))
 	var r *history.Record
@@ -107,7 +85,131 @@ func (a *Archive) add(row *history.Row, u *history.User, uid string, text, value
 		row.Damaged = append(row.Damaged, history.Damage{Object: o, Bytes: damage.Bytes, Err: damage})
 		return
 	}
-	if r, u.CutTime = hide(r, o.Type, u); r != nil {
+	if r = u.Cut(r, o.Type); r != nil {
 		row.Items = append(row.Items, history.Item{Object: o, Record: r})
 	}
+}
+
+// Put implements [history.Archive]. The cells of a call become visible together
+// and are on disk when it returns; they fail together too.
+func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
+	err := a.put(ctx, cells)
+	if err == nil {
+		return nil
+	}
+	errs := make([]error, len(cells))
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}
+
+func (a *Archive) put(ctx context.Context, cells []history.Cell) error {
+	if err := a.db.enterWriting(ctx); err != nil {
+		return err
+	}
+	defer a.db.leave()
+	t, err := a.setNewer(cells)
+	if err != nil {
+		return err
+	}
+	return a.db.wait(t)
+}
+
+// setNewer makes those cells visible than which no newer ones stand, in the archive
+// or in the call itself. What remains of them is on disk when the waiter is done.
+func (a *Archive) setNewer(cells []history.Cell) (*syncWaiter, error) {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	b := a.db.pebble.NewBatchWithSize(recordSize * len(cells))
+	defer b.Close()
+	p := putter{archive: a, batch: b, own: make(map[history.Key][]byte, len(cells)), values: make([]byte, 0, recordSize*len(cells))}
+	for _, cell := range cells {
+		if err := p.put(cell); err != nil {
+			return nil, err
+		}
+	}
+	if b.Empty() {
+		return p.waitFor, nil
+	}
+	t := new(syncWaiter)
+	return t, a.db.commit(change{all: b, part: b, waiter: t, updateMemory: func() error {
+		for k, value := range p.own {
+			a.unsynced.put(appendUser(p.key[:0], a.space, k.UID), t)
+			p.key = appendKey(p.key[:0], a.space, k)
+			a.memory.cells.put(p.key, peek(value).cellTime)
+		}
+		return nil
+	}})
+}
+
+// putter collects the cells of a call. The own ones are those of the call, which the
+// store does not show yet.
+type putter struct {
+	archive *Archive
+	batch   *pebble.Batch
+	own     map[history.Key][]byte
+	key     []byte
+	values  []byte      // one behind the other
+	waitFor *syncWaiter // what the cells rely on that stay
+}
+
+func (p *putter) put(cell history.Cell) error {
+	p.key = appendKey(p.key[:0], p.archive.space, cell.Key)
+	start := len(p.values)
+	p.values = wire.AppendRecord(p.values, cell.Record)
+	value := p.values[start:len(p.values):len(p.values)]
+	if current := p.own[cell.Key]; current != nil {
+		return p.set(cell.Key, newer(current, value))
+	}
+	if p.archive.memory.cells.before(p.key, cell.Record.CellTime) {
+		return p.set(cell.Key, value)
+	}
+	return get(p.archive.db.pebble, p.key, func(current []byte) error {
+		return p.set(cell.Key, newer(current, value))
+	})
+}
+
+// set adds a cell, nil for the one that stands.
+func (p *putter) set(k history.Key, value []byte) error {
+	if value == nil {
+		p.waitFor = later(p.waitFor, p.archive.unsynced.of(p.key))
+		return nil
+	}
+	p.own[k] = value
+	return set(p.batch, p.key, value)
+}
+
+// newer returns what takes the place of a cell that stands, nil when that stays: the
+// cell with the later cell time, and of two contents with one cell time what both are
+// folds of. A cell that cannot be read is always replaced.
+func newer(current, put []byte) []byte {
+	if peek(put).cellTime > peek(current).cellTime {
+		return put
+	}
+	a, err := wire.Record(current)
+	if err != nil || a == nil || a.Version == 0 {
+		return put
+	}
+	b, err := wire.Record(put)
+	if err != nil || b.CellTime < a.CellTime || history.Same(a, b) {
+		return nil
+	}
+	return wire.AppendRecord(nil, history.Merge(a, b))
+}
+
+// PutUser implements [history.Archive]. It is durable when it returns.
+func (a *Archive) PutUser(ctx context.Context, uid string, put history.User) error {
+	return a.update(ctx, durable, func(e *edit) error {
+		u, _, err := a.stored(uid)
+		if err != nil {
+			return err
+		}
+		u.Cleared, u.Pause = mergeCleared(u.Cleared, put.Cleared), u.Pause.Newer(put.Pause)
+		u.CutTime = max(u.CutTime, put.CutTime)
+		if err := e.dropCleared(uid, &u); err != nil {
+			return err
+		}
+		return e.store(uid, u, 0)
+	})
 }

@@ -11,12 +11,14 @@ import (
 )
 
 // Days implements [history.Days] beside the cache, under its lock.
-type Days struct{ db *DB }
+type Days struct{ keyspace }
 
 var _ history.Days = (*Days)(nil)
 
 // Days returns what remembers who was seen on which days.
-func (d *DB) Days() *Days { return &Days{d} }
+func (d *DB) Days() *Days {
+	return &Days{keyspace{db: d, space: spaceSeen, lock: &d.cache, unsynced: &d.daysUnsynced}}
+}
 
 // See implements [history.Days]. It is durable when it returns.
 func (d *Days) See(ctx context.Context, sightings []history.Sighting) []history.Seen {
@@ -34,21 +36,21 @@ func (d *Days) see(ctx context.Context, sightings []history.Sighting, seen []his
 		return err
 	}
 	defer d.db.leave()
-	t, err := d.note(sightings, seen)
+	t, err := d.record(sightings, seen)
 	if err != nil {
 		return err
 	}
 	return d.db.wait(t)
 }
 
-// note returns what the answers wait for.
-func (d *Days) note(sightings []history.Sighting, seen []history.Seen) (*ticket, error) {
-	d.db.cache.Lock()
-	defer d.db.cache.Unlock()
+// record adds the sightings that are the first, and returns what the answers wait for.
+func (d *Days) record(sightings []history.Sighting, seen []history.Seen) (*syncWaiter, error) {
+	d.lock.Lock()
+	defer d.lock.Unlock()
 	b := d.db.pebble.NewIndexedBatch() // users may come twice
 	defer b.Close()
 	at := d.db.config.Now()
-	var relied *ticket
+	var relied *syncWaiter
 	for i, s := range sightings {
 		key := appendUser(nil, spaceSeen, s.UID)
 		days, err := seenDays(b, key)
@@ -57,24 +59,24 @@ func (d *Days) note(sightings []history.Sighting, seen []history.Seen) (*ticket,
 		}
 		days, seen[i].First = days.With(s.Day)
 		if seen[i].At = at.UnixMilli(); !seen[i].First {
-			relied = later(relied, d.db.daysPending.of(key))
+			relied = later(relied, d.unsynced.of(key))
 			continue
 		}
 		if err := set(b, key, binary.BigEndian.AppendUint64(nil, uint64(days))); err != nil { //nolint:gosec // never negative
 			return nil, err
 		}
-		if err := set(b, appendOwed(nil, history.First{Sighting: s, At: at.UnixMilli()}), nil); err != nil {
+		if err := set(b, appendPending(nil, history.First{Sighting: s, At: at.UnixMilli()}), nil); err != nil {
 			return nil, err
 		}
 	}
 	if b.Empty() {
 		return relied, nil
 	}
-	t := new(ticket)
-	return t, d.db.commit(change{all: b, part: b, ticket: t, follow: func() error {
+	t := new(syncWaiter)
+	return t, d.db.commit(change{all: b, part: b, waiter: t, updateMemory: func() error {
 		for i, s := range sightings {
 			if seen[i].First {
-				d.db.daysPending.put(appendUser(nil, spaceSeen, s.UID), t)
+				d.unsynced.put(appendUser(nil, spaceSeen, s.UID), t)
 			}
 		}
 		return nil
@@ -104,11 +106,11 @@ func (d *Days) PendingFirsts(ctx context.Context, buckets []history.Bucket, age 
 		asked[b] = true
 	}
 	before := d.db.config.Now().Add(-age).UnixMilli()
-	for key := range d.db.each([]byte{spaceOwed}, appendOwedTime(nil, before), &err) {
+	for key := range d.db.each([]byte{spacePendingFirsts}, appendPendingTime(nil, before), &err) {
 		if len(firsts) >= limit {
 			break
 		}
-		if f, ok := parseOwed(key); ok && asked[history.BucketOf(f.UID)] {
+		if f, ok := parsePending(key); ok && asked[history.BucketOf(f.UID)] {
 			firsts = append(firsts, f)
 		}
 	}
@@ -125,32 +127,32 @@ func (d *Days) Announced(ctx context.Context, firsts []history.First) error {
 	b := d.db.pebble.NewBatch()
 	defer b.Close()
 	for _, f := range firsts {
-		if err := b.Delete(appendOwed(nil, f), nil); err != nil {
+		if err := b.Delete(appendPending(nil, f), nil); err != nil {
 			return unavailable(err)
 		}
 	}
 	return d.db.commit(change{all: b, part: b})
 }
 
-// appendOwed appends the key of what is owed.
-func appendOwed(dst []byte, f history.First) []byte {
-	dst = binary.BigEndian.AppendUint32(appendOwedTime(dst, f.At), f.Day.Number())
+// appendPending appends the key of what is pending.
+func appendPending(dst []byte, f history.First) []byte {
+	dst = binary.BigEndian.AppendUint32(appendPendingTime(dst, f.At), f.Day.Number())
 	return append(dst, f.UID...)
 }
 
-// appendOwedTime appends the key before which all that is older stands.
-func appendOwedTime(dst []byte, at int64) []byte {
-	return binary.BigEndian.AppendUint64(append(dst, spaceOwed), uint64(max(at, 0)))
+// appendPendingTime appends the key before which all that is older stands.
+func appendPendingTime(dst []byte, at int64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, spacePendingFirsts), uint64(max(at, 0)))
 }
 
-// owedPrefix is how many bytes stand before the uid.
-const owedPrefix = 1 + 8 + 4
+// pendingPrefix is how many bytes stand before the uid.
+const pendingPrefix = 1 + 8 + 4
 
-func parseOwed(key []byte) (history.First, bool) {
-	if len(key) <= owedPrefix {
+func parsePending(key []byte) (history.First, bool) {
+	if len(key) <= pendingPrefix {
 		return history.First{}, false
 	}
 	day, ok := history.NumberedDay(binary.BigEndian.Uint32(key[9:]))
 	at := int64(binary.BigEndian.Uint64(key[1:])) //nolint:gosec // as it was written
-	return history.First{Sighting: history.Sighting{UID: string(key[owedPrefix:]), Day: day}, At: at}, ok
+	return history.First{Sighting: history.Sighting{UID: string(key[pendingPrefix:]), Day: day}, At: at}, ok
 }

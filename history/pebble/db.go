@@ -1,16 +1,31 @@
+// Package pebble keeps the cache and the archive in one directory on one machine,
+// over one Pebble store.
+//
+// It is the store of the all-in-one binary: an acknowledged write has reached the
+// disk, kill -9 loses nothing, and a directory belongs to one process.
+//
+// A journal makes every change durable. Records of the cache stay in memory until a
+// checkpoint moves the last of each to Pebble; all else goes to Pebble at once. A start
+// replays the journal since the last checkpoint. DESIGN.md argues why nothing that was
+// acknowledged is lost.
 package pebble
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/wal"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
@@ -27,7 +42,7 @@ type Config struct {
 	SweepEvery time.Duration
 	// Now is the clock. nil means [time.Now].
 	Now func() time.Time
-	// Logger hears of changes of state and of failures. nil means nobody does.
+	// Logger gets changes of state and failures. nil discards them.
 	Logger *slog.Logger
 	// Registry takes the metrics. nil means they are not exported.
 	Registry prometheus.Registerer
@@ -91,56 +106,13 @@ type DB struct {
 	marks  clock
 	memory *memory
 
-	none *memory // of the archive, users and cells alone, under its lock
+	archiveMemory *memory // users and cells alone, under the lock of the archive
 
-	// Changes under way, under the locks of the halves; those of the days under the
-	// lock of the cache.
-	cachePending, archivePending, daysPending pending
+	// Changes that are not on disk yet, each under the lock of its keyspace; the days
+	// have that of the cache.
+	cacheUnsynced, archiveUnsynced, daysUnsynced unsynced
 
 	due, stop, done chan struct{} // of checkpoints
-}
-
-// Open opens the store in a directory, which it creates when it is missing. It
-// fails with [history.ErrLocked] when a store is open there already, in this
-// process or in another one, and has then changed nothing. The caller closes the
-// DB.
-func Open(dir string, config Config) (*DB, error) {
-	config = config.withDefaults()
-	broken := newFault(config.Logger)
-	d := &DB{
-		config: config, fs: tables{config.fs, broken}, fault: broken,
-		damage: newDamage(config.Logger, config.Registry),
-		syncs:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "playhead_store_sync_seconds"}),
-		memory: newMemory(config.hash), none: newMemory(config.hash),
-		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-	}
-	if err := d.openOrFail(dir); err != nil {
-		return nil, openError{err}
-	}
-	d.fault.before = d.journal.sync
-	d.fault.opened.Store(true)
-	go d.checkpoints()
-	return d, nil
-}
-
-// openOrFail opens the store, unless Pebble cannot write: then it tries for as long as it
-// takes, and so might whoever waits for it. The directory stays locked in that case,
-// until the process ends.
-func (d *DB) openOrFail(dir string) error {
-	opened := make(chan error, 1)
-	go func() {
-		err := d.open(dir)
-		if err != nil && d.fault.err() == nil {
-			err = errors.Join(err, d.release())
-		}
-		opened <- err
-	}()
-	select {
-	case err := <-opened:
-		return errors.Join(err, d.fault.err())
-	case <-d.fault.failed:
-		return d.fault.err()
-	}
 }
 
 // Ready reports why the store takes no writes at this moment, nil when it does. A full
@@ -151,44 +123,6 @@ func (d *DB) Ready(ctx context.Context) error {
 		d.leave()
 	}
 	return err
-}
-
-// Close waits for the calls under way, moves what waits to Pebble and gives the
-// directory free. Later calls fail with [history.ErrClosed]. After a fault the
-// directory stays locked until the process ends, because Pebble may still be at
-// work in it. Closing twice does no harm.
-func (d *DB) Close() error {
-	d.gate.Lock()
-	defer d.gate.Unlock()
-	if d.closed {
-		return nil
-	}
-	d.closed = true
-	close(d.stop)
-	<-d.done
-	err := d.fault.err()
-	if err == nil {
-		err = errors.Join(d.checkpoint(), d.release())
-	}
-	if err != nil {
-		return fmt.Errorf("close store: %w", err)
-	}
-	return nil
-}
-
-// release closes what open has opened.
-func (d *DB) release() error {
-	var errs []error
-	if d.journal != nil {
-		errs = append(errs, d.journal.close())
-	}
-	if d.pebble != nil {
-		errs = append(errs, d.pebble.Close())
-	}
-	if d.lock != nil {
-		errs = append(errs, d.lock.Close())
-	}
-	return errors.Join(errs...)
 }
 
 // enter starts a call that reads; a call that was let in ends with leave.
@@ -216,10 +150,264 @@ func (d *DB) enterWriting(ctx context.Context) error {
 	return nil
 }
 
+// writable fails while writing is of no use. It comes before anything changes.
+func (d *DB) writable() error {
+	if err := d.fault.err(); err != nil {
+		return err
+	}
+	if d.journal.size.Load() > maxBacklog {
+		return unavailable(errors.New("the disk is too slow"))
+	}
+	u, err := d.fs.GetDiskUsage(d.dir) // a microsecond, once for all writes of a call
+	if err == nil && u.AvailBytes < min(reserve, u.TotalBytes/reserveShare) {
+		return unavailable(fmt.Errorf("only %d MiB are free on the disk", u.AvailBytes>>20))
+	}
+	return nil
+}
+
+// maxBacklog is how many bytes of journal may wait for a checkpoint that is late.
+const maxBacklog = 4 * journalSize
+
+// reserve is how many bytes of disk, or which share of it if that is less, are left
+// to Pebble, which needs room to make room. A full disk would end all writing until
+// the next start; one that is nearly full only until something else is deleted.
+const (
+	reserve      = 256 << 20
+	reserveShare = 16
+)
+
 func (d *DB) leave() { d.gate.RUnlock() }
 
 func (d *DB) now() int64 { return d.config.Now().UnixMilli() }
 
-func unavailable(err error) error {
-	return fmt.Errorf("%w: %w", history.ErrUnavailable, err)
+// change is what a call changes. The journal gets all of it, Pebble at once only a
+// part: records of the cache stay in memory until the next checkpoint.
+type change struct {
+	all, part *pebble.Batch
+	waiter    *syncWaiter // nil for a change that need not be durable by itself
+	// updateMemory brings memory up to the change once the journal has it, and may add
+	// to the part. It is nil where memory has nothing of it.
+	updateMemory func() error
+}
+
+// commit makes a change visible and puts it in the journal, in one order for both.
+// The caller then waits for the disk outside of its locks, so that callers share
+// an fsync. After an error the change may be made all the same.
+func (d *DB) commit(c change) error {
+	if c.all.Empty() {
+		return nil
+	}
+	d.order.Lock()
+	defer d.order.Unlock()
+	if err := d.fault.err(); err != nil {
+		return err
+	}
+	if err := d.journal.append(c.all.Repr(), c.waiter); err != nil {
+		return d.fault.fail(err)
+	}
+	if d.journal.size.Load() > journalSize {
+		d.checkpointSoon()
+	}
+	if c.updateMemory != nil {
+		if err := c.updateMemory(); err != nil {
+			return d.fault.fail(err)
+		}
+	}
+	if c.part.Empty() {
+		return nil
+	}
+	if err := d.pebble.Apply(c.part, pebble.NoSync); err != nil {
+		return d.fault.fail(err)
+	}
+	return d.fault.err() // Pebble logs a fatal error and returns nil
+}
+
+// wait returns when a change and all before it are on disk. It costs nothing when they
+// are.
+func (d *DB) wait(t *syncWaiter) error {
+	if t == nil {
+		return nil
+	}
+	t.done.Wait()
+	if t.err != nil {
+		return d.fault.fail(t.err)
+	}
+	return nil
+}
+
+// checkpoints makes a checkpoint whenever the journal is full, until stop.
+func (d *DB) checkpoints() {
+	defer close(d.done)
+	for {
+		select {
+		case <-d.due:
+			if err := d.checkpoint(); err != nil {
+				_ = d.fault.fail(err)
+				return
+			}
+		case <-d.stop:
+			return
+		}
+	}
+}
+
+func (d *DB) checkpointSoon() {
+	select {
+	case d.due <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+// checkpoint begins a new journal file, moves the records of the old ones from memory
+// to Pebble, and deletes those files.
+func (d *DB) checkpoint() error {
+	flushing, err := d.rotate()
+	if err != nil {
+		return fmt.Errorf("begin journal: %w", err)
+	}
+	if err := d.moveToPebble(flushing); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if err := d.persist(d.journal.number); err != nil {
+		return err
+	}
+	if err := d.journal.forget(d.journal.number, true); err != nil {
+		return fmt.Errorf("delete journal: %w", err)
+	}
+	return nil
+}
+
+// rotate ends a file of the journal and the active memtable at one moment: a record in
+// the file is in Pebble or in that memtable.
+func (d *DB) rotate() ([]*item, error) {
+	d.cache.Lock()
+	defer d.cache.Unlock()
+	d.order.Lock()
+	defer d.order.Unlock()
+	return d.memory.tables.rotate(), d.journal.begin()
+}
+
+const moveStep = 500 // records under one lock
+
+// moveToPebble writes records to Pebble in the order of their keys, which is how a memtable
+// takes them fastest.
+func (d *DB) moveToPebble(items []*item) error {
+	slices.SortFunc(items, func(a, b *item) int { return bytes.Compare(a.key, b.key) })
+	for some := range slices.Chunk(items, moveStep) {
+		if err := d.moveSome(some); err != nil {
+			return err
+		}
+	}
+	d.cache.Lock()
+	defer d.cache.Unlock()
+	d.memory.tables.flushed()
+	return nil
+}
+
+// moveSome writes under the lock of the cache, or a record that is dropped at this
+// moment would come back.
+func (d *DB) moveSome(items []*item) error {
+	d.cache.Lock()
+	defer d.cache.Unlock()
+	b := d.pebble.NewBatch()
+	defer b.Close()
+	for _, x := range items {
+		if x.value == nil {
+			continue
+		}
+		if err := set(b, x.key, x.value); err != nil {
+			return err
+		}
+		d.memory.stamps.put(x.hash, stampOf(x.value))
+	}
+	return d.pebble.Apply(b, pebble.NoSync)
+}
+
+// persist makes everything in Pebble durable together with the number of the first
+// file of the journal that is still needed.
+func (d *DB) persist(needed wal.NumWAL) error {
+	if err := d.pebble.Set([]byte{spaceJournal}, binary.BigEndian.AppendUint64(nil, uint64(needed)), pebble.NoSync); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if err := d.flush(); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}
+
+// flush makes everything in Pebble durable. A fault may have ended the goroutine
+// that does it.
+func (d *DB) flush() error {
+	flushed, err := d.pebble.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-flushed:
+		return nil
+	case <-d.fault.failed:
+		return d.fault.err()
+	}
+}
+
+// clock gives out dirty marks: microseconds that never repeat, also when the wall
+// clock goes back, also over a restart. For that a bound is on disk before any mark
+// at or above the last bound is given out; a start goes on from the bound. It is
+// guarded by the lock of the cache.
+type clock struct {
+	last, bound history.Mark
+	opened      history.Mark // the first that may be given out since the start
+}
+
+// markLease is how far the bound runs ahead, and so how far the first marks after a
+// quick restart may be ahead of the wall clock.
+const markLease = history.Mark(time.Second / time.Microsecond)
+
+func (d *DB) openMarks() error {
+	err := get(d.pebble, []byte{spaceMarks}, func(v []byte) error {
+		if v == nil {
+			return nil
+		}
+		if len(v) != markSize {
+			return fmt.Errorf("bound of the dirty marks has %d bytes, want %d", len(v), markSize)
+		}
+		d.marks.bound = history.Mark(binary.BigEndian.Uint64(v))
+		return nil
+	})
+	d.marks.last = max(d.marks.bound, history.Mark(d.config.Now().UnixMicro())-1)
+	d.marks.opened = d.marks.last + 1
+	return err
+}
+
+// Opened returns the time of the start by the clock of the dirty marks: all that were
+// given out before are older, all since are not.
+func (d *DB) Opened() time.Time { return time.UnixMicro(int64(d.marks.opened)) }
+
+// nextMark returns a mark that is durable no later than the batch.
+func (d *DB) nextMark(b *pebble.Batch) (history.Mark, error) {
+	c := &d.marks
+	c.last = max(history.Mark(d.config.Now().UnixMicro()), c.last+1)
+	if c.last < c.bound {
+		return c.last, nil
+	}
+	bound := c.last + markLease
+	if err := set(b, []byte{spaceMarks}, binary.BigEndian.AppendUint64(nil, uint64(bound))); err != nil {
+		return 0, err
+	}
+	c.bound = bound
+	return c.last, nil
+}
+
+// each returns the keys in Pebble from lower to below upper with their values, in
+// order and all of one moment. Both are good until the next step. When reading
+// fails the sequence ends and *failed says why.
+func (d *DB) each(lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		it, err := d.pebble.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+		if err != nil {
+			*failed = unavailable(err)
+			return
+		}
+		steps(it, failed)(yield)
+	}
 }

@@ -2,6 +2,7 @@ package pebble
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -9,27 +10,58 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// edit collects what a call changes in one half of the store. Memory follows when
-// the journal has the change: a call that fails before leaves it as it is. The lock
-// of the half is held from the first read to the commit.
+// edit collects what a call changes in one keyspace. Memory is brought up to it when
+// the journal has the change: a call that fails before leaves memory as it is. The lock
+// of the keyspace is held from the first read to the commit.
 type edit struct {
-	*half
+	*keyspace
 	batch   *pebble.Batch
-	puts    []item   // records that wait for the next checkpoint
+	puts    []item   // records that stay in memory until the next checkpoint
 	settles []item   // and such as are settled, which the journal has without
 	drops   []item   // records that are gone
 	changed []string // users whose own state is another
 }
 
-func (h *half) edit() *edit { return &edit{half: h, batch: h.db.pebble.NewBatch()} }
+// Whether a change is on disk when the call that makes it returns, or together with
+// a later one.
+const (
+	durable = true
+	lazily  = false
+)
 
-func (e *edit) close() { _ = e.batch.Close() }
+// update makes a change of the keyspace: it collects it in an edit and commits that in
+// one step, under the lock.
+func (s *keyspace) update(ctx context.Context, sync bool, collect func(e *edit) error) error {
+	if err := s.db.enterWriting(ctx); err != nil {
+		return err
+	}
+	defer s.db.leave()
+	var t *syncWaiter
+	if sync {
+		t = new(syncWaiter)
+	}
+	if err := s.change(t, collect); err != nil {
+		return err
+	}
+	return s.db.wait(t)
+}
 
-// commit makes the edit visible. It is on disk when the ticket is done; without one,
+func (s *keyspace) change(t *syncWaiter, collect func(e *edit) error) error {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	e := &edit{keyspace: s, batch: s.db.pebble.NewBatch()}
+	defer func() { _ = e.batch.Close() }()
+	if err := collect(e); err != nil {
+		return err
+	}
+	return e.commit(t)
+}
+
+// commit makes the edit visible. It is on disk when the waiter is done; without one,
 // when a later change is.
-func (e *edit) commit(t *ticket) error {
+func (e *edit) commit(t *syncWaiter) error {
 	if len(e.puts) == 0 {
-		return e.db.commit(change{all: e.batch, part: e.batch, ticket: t, follow: func() error { return e.follow(t) }})
+		return e.db.commit(change{all: e.batch, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
 	}
 	all := e.db.pebble.NewBatch()
 	defer func() { _ = all.Close() }()
@@ -41,21 +73,21 @@ func (e *edit) commit(t *ticket) error {
 			return err
 		}
 	}
-	return e.db.commit(change{all: all, part: e.batch, ticket: t, follow: func() error { return e.follow(t) }})
+	return e.db.commit(change{all: all, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
 }
 
-func (e *edit) follow(t *ticket) error {
+func (e *edit) updateMemory(t *syncWaiter) error {
 	for _, uid := range e.changed {
-		e.pending.put(appendUser(nil, e.space, uid), t)
+		e.unsynced.put(appendUser(nil, e.space, uid), t)
 		e.memory.forget(uid)
 	}
 	for _, x := range e.drops {
-		e.pending.put(x.key, t)
+		e.unsynced.put(x.key, t)
 		e.memory.drop(x)
 	}
 	for _, some := range [][]item{e.puts, e.settles} {
 		for _, x := range some {
-			e.pending.put(x.key, t)
+			e.unsynced.put(x.key, t)
 			if err := e.memory.put(e.batch, x); err != nil {
 				return err
 			}
@@ -86,7 +118,7 @@ func (e *edit) put(k history.Key, value []byte) {
 // goes once it is there, is written again.
 func (e *edit) settle(k history.Key, key, value []byte) {
 	x := item{uid: k.UID, hash: e.memory.hash(key), key: key, value: value}
-	if e.memory.waiting.leaving(x.hash, key) {
+	if e.memory.tables.onlyFlushing(x.hash, key) {
 		e.puts = append(e.puts, x)
 	} else {
 		e.settles = append(e.settles, x)
@@ -125,4 +157,39 @@ func (e *edit) dropCleared(uid string, u *history.User) (err error) {
 		}
 	}
 	return err
+}
+
+// move is a key's change from one dirty mark to a new one, 0 for none before.
+type move struct {
+	key      history.Key
+	from, to history.Mark
+}
+
+// remark adds moves to a batch. The new marks come together and in order: the store
+// then finds the place of each beside the one before.
+func remark(b *pebble.Batch, moves ...move) error {
+	var key []byte
+	for _, m := range moves {
+		key = appendDirty(key[:0], m.key, m.to)
+		if err := set(b, key, nil); err != nil {
+			return err
+		}
+	}
+	for _, m := range moves {
+		if err := unmark(b, m.key, m.from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unmark removes the dirty mark of a key, if it has one.
+func unmark(b *pebble.Batch, k history.Key, m history.Mark) error {
+	if m == 0 {
+		return nil
+	}
+	if err := b.Delete(appendDirty(nil, k, m), nil); err != nil {
+		return unavailable(err)
+	}
+	return nil
 }

@@ -40,10 +40,10 @@ func (d *DB) CheckpointWhile(meanwhile func()) error {
 	<-d.done
 	d.stop, d.done = make(chan struct{}), make(chan struct{})
 	defer func() { go d.checkpoints() }()
-	landing, err := d.turn()
+	flushing, err := d.rotate()
 	meanwhile()
 	if err == nil {
-		err = d.land(landing)
+		err = d.moveToPebble(flushing)
 	}
 	meanwhile()
 	if err == nil {

@@ -12,19 +12,22 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/wal"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
 )
 
 // fault keeps what ends all writing: the journal or Pebble could not write, and
-// nobody knows what of it is on disk. The journal knows, so the next start goes on
-// from there. It is Pebble's logger, because that is where Pebble says so.
+// how much of it is on disk is not known. The journal says so at the next start, which goes
+// on from there. It is Pebble's logger, because that is where Pebble says so.
 type fault struct {
-	log      *slog.Logger
-	before   func() error // of a flush; set before opened
-	opened   atomic.Bool  // Open has returned
-	troubled atomic.Bool  // the last flush or compaction failed
-	failed   chan struct{}
-	once     sync.Once
-	cause    error // written before failed is closed
+	log         *slog.Logger
+	syncJournal func() error // of a flush; set before opened
+	opened      atomic.Bool  // Open has returned
+	troubled    atomic.Bool  // the last flush or compaction failed
+	failed      chan struct{}
+	once        sync.Once
+	cause       error // written before failed is closed
 }
 
 func newFault(log *slog.Logger) *fault {
@@ -53,10 +56,10 @@ func (f *fault) fail(err error) error {
 	return f.err()
 }
 
-// Infof implements [pebble.Logger]. Pebble is talkative; nobody listens.
+// Infof implements [pebble.Logger]. Pebble logs too much of this kind to keep it.
 func (f *fault) Infof(string, ...any) {}
 
-// Errorf implements [pebble.Logger]. What matters is heard by the listener.
+// Errorf implements [pebble.Logger]. The listener reports what matters.
 func (f *fault) Errorf(format string, args ...any) {
 	f.log.Debug("store reports an error", "error", fmt.Sprintf(format, args...))
 }
@@ -84,7 +87,7 @@ func reason(format string, args []any) error {
 // LogCreated implements [wal.EventListener].
 func (f *fault) LogCreated(wal.CreateInfo) {}
 
-// listener hears of what Pebble does not treat as fatal. A full disk makes flushes
+// listener reports what Pebble does not treat as fatal. A full disk makes flushes
 // fail, again and again, until there is room; a corrupt block makes its readers
 // fail.
 func (f *fault) listener() *pebble.EventListener {
@@ -96,7 +99,7 @@ func (f *fault) listener() *pebble.EventListener {
 				f.log.Error("store cannot write in the background", "error", err)
 			}
 		},
-		FlushBegin: func(pebble.FlushInfo) { f.flushing() },
+		FlushBegin: func(pebble.FlushInfo) { f.beforeFlush() },
 		FlushEnd: func(i pebble.FlushInfo) {
 			if i.Err == nil && f.troubled.Swap(false) {
 				f.log.Info("store writes in the background again")
@@ -110,14 +113,14 @@ func (f *fault) listener() *pebble.EventListener {
 	}
 }
 
-// flushing keeps Pebble from being ahead of the journal: a change that a crash took from
-// the end of the journal must not be in a table, perhaps without its other half that
-// waited in memory. If the journal cannot be written, the flush ends as by a crash.
-func (f *fault) flushing() {
+// beforeFlush keeps Pebble from being ahead of the journal: a change that a crash took from
+// the end of the journal must not be in a table, perhaps without its other part that
+// was in memory. If the journal cannot be written, the flush ends as by a crash.
+func (f *fault) beforeFlush() {
 	if !f.opened.Load() {
 		return // all of it is from the journal
 	}
-	if err := f.before(); err != nil {
+	if err := f.syncJournal(); err != nil {
 		_ = f.fail(err)
 		runtime.Goexit()
 	}
@@ -125,16 +128,52 @@ func (f *fault) flushing() {
 
 // tables makes Pebble wait before it tries again to write a table, which it otherwise
 // does at once, as fast as it can.
-type tables struct {
+type tableFS struct {
 	vfs.FS
 	fault *fault
 }
 
 const retryTable = 100 * time.Millisecond
 
-func (t tables) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (t tableFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if t.fault.troubled.Load() && strings.HasSuffix(name, ".sst") {
 		time.Sleep(retryTable)
 	}
 	return t.FS.Create(name, category)
+}
+
+func unavailable(err error) error {
+	return fmt.Errorf("%w: %w", history.ErrUnavailable, err)
+}
+
+// damage reports cells that can never be read again, each once.
+type damage struct {
+	log      *slog.Logger
+	cells    prometheus.Counter
+	mu       sync.Mutex
+	reported map[string]bool
+}
+
+const maxReported = 10_000
+
+func newDamage(log *slog.Logger, reg prometheus.Registerer) *damage {
+	d := &damage{log: log, reported: map[string]bool{}, cells: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "playhead_store_damaged_cells_total",
+		Help: "Cells of the embedded store that cannot be read and were left out, each counted once.",
+	})}
+	if reg != nil {
+		reg.MustRegister(d.cells)
+	}
+	return d
+}
+
+// cell counts and logs a cell by its row and column.
+func (d *damage) cell(row, column string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if at := row + "/" + column; !d.reported[at] && len(d.reported) < maxReported {
+		d.reported[at] = true
+		d.cells.Inc()
+		d.log.Error("cell is damaged and left out", "row", row, "column", column, "error", err)
+	}
 }

@@ -1,7 +1,12 @@
 package pebble
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 
@@ -12,30 +17,34 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// journalSize is how many bytes of journal make a checkpoint due: a start after a
+// crash replays up to two files of that size, and that much may be in memory.
+const journalSize = 64 << 20
+
 // journal is the log that makes calls durable: every change, in the order in which
 // it became visible, as an encoded batch. It is written by Pebble's own log writer,
 // which lets calls that wait at the same time share an fsync.
 //
-// What it says is absolute, set this and delete that. To apply it again, over a
-// store that has seen all of it or a part, leads to the same end. Of a settle it has only
-// that the mark goes; the record that had it becomes settled by that, see [DB.redo].
+// Its changes are absolute: set this, delete that. To apply it again, over a store that
+// has all of it or a part, gives the same result. Of a settle it has only that the mark
+// goes; the replay settles the record that had the mark, see [DB.redo].
 type journal struct {
-	synced  *synced
-	files   wal.Manager
-	writer  wal.Writer
-	number  wal.NumWAL   // of the file that is written
-	size    atomic.Int64 // of it, in bytes
-	waiting chan struct{}
+	synced *synced
+	files  wal.Manager
+	writer wal.Writer
+	number wal.NumWAL   // of the file that is written
+	size   atomic.Int64 // of it, in bytes
+	queue  chan struct{}
 
-	mu    sync.Mutex // of the writer
-	place uint64     // of the last change
-	last  *ticket    // of the last change, nil if it has none
+	mu    sync.Mutex  // of the writer
+	place uint64      // of the last change
+	last  *syncWaiter // of the last change, nil if it has none
 }
 
 // openJournal prepares a directory for files after those that are there; begin
 // makes the first one.
 func openJournal(dir wal.Dir, old wal.Logs, s *synced, syncs prometheus.Histogram, log *fault) (*journal, error) { //nolint:revive // what it is made of
-	j := &journal{synced: s, waiting: make(chan struct{}, record.SyncConcurrency-1)}
+	j := &journal{synced: s, queue: make(chan struct{}, record.SyncConcurrency-1)}
 	dir.FS = journalFS{dir.FS, j}
 	var err error
 	j.files, err = wal.Init(wal.Options{
@@ -44,7 +53,7 @@ func openJournal(dir wal.Dir, old wal.Logs, s *synced, syncs prometheus.Histogra
 		BytesPerSync:         1 << 20,
 		PreallocateSize:      func() int { return journalSize },
 		FsyncLatency:         syncs,
-		QueueSemChan:         j.waiting,
+		QueueSemChan:         j.queue,
 		Logger:               log,
 		EventListener:        log,
 		WriteWALSyncOffsets:  func() bool { return true },
@@ -59,7 +68,7 @@ func (j *journal) begin() (err error) {
 	if err := j.end(); err != nil {
 		return err
 	}
-	ended := begun{number: j.number + 1, before: j.number, length: j.size.Load()}
+	ended := rotation{number: j.number + 1, before: j.number, length: j.size.Load()}
 	j.number++
 	j.size.Store(0)
 	if j.writer, err = j.files.Create(j.number, int(j.number)); err != nil {
@@ -77,20 +86,20 @@ func (j *journal) end() error {
 	return err
 }
 
-// append adds a change. It is on disk when the ticket is done; without a ticket,
+// append adds a change. It is on disk when the waiter is done; without one,
 // when a later change is.
-func (j *journal) append(change []byte, t *ticket) error {
+func (j *journal) append(change []byte, t *syncWaiter) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.write(change, t)
 }
 
-func (j *journal) write(change []byte, t *ticket) error {
+func (j *journal) write(change []byte, t *syncWaiter) error {
 	var o wal.SyncOptions
 	j.place++
 	j.last = t
 	if t != nil {
-		j.waiting <- struct{}{}
+		j.queue <- struct{}{}
 		t.done.Add(1)
 		t.place = j.place
 		o = wal.SyncOptions{Done: &t.done, Err: &t.err}
@@ -102,7 +111,7 @@ func (j *journal) write(change []byte, t *ticket) error {
 
 // sync returns when all that was appended is on disk.
 func (j *journal) sync() error {
-	t, err := j.lastTicket()
+	t, err := j.lastWaiter()
 	if err != nil {
 		return err
 	}
@@ -110,15 +119,15 @@ func (j *journal) sync() error {
 	return t.err
 }
 
-// lastTicket returns a ticket of the last change. If nobody waits for that, it appends
-// a change of nothing.
-func (j *journal) lastTicket() (*ticket, error) {
+// lastWaiter returns the waiter of the last change. If that has none, it appends an empty
+// change.
+func (j *journal) lastWaiter() (*syncWaiter, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.last != nil {
 		return j.last, nil
 	}
-	t := new(ticket)
+	t := new(syncWaiter)
 	return t, j.write(nothing, t)
 }
 
@@ -134,7 +143,7 @@ func (j *journal) forget(before wal.NumWAL, keep bool) error {
 	return err
 }
 
-// close closes the journal. What was appended without a ticket is on disk too.
+// close closes the journal. What was appended without a waiter is on disk too.
 func (j *journal) close() error {
 	return errors.Join(j.end(), j.files.Close(), j.synced.file.Close())
 }
@@ -160,4 +169,184 @@ func syncDir(fs vfs.FS, path string) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// synced says, in a file beside the journal, how far the journal is on disk. By that a
+// start tells a torn end, none of which was acknowledged, from damage.
+//
+// The first part, a rotation, is written and synced when a file of the journal begins. The
+// second, a syncPoint, is written after every fsync of the journal, before the calls of that
+// fsync return, and not synced: a process that is killed leaves it as it is, and a power
+// loss may leave an older one, which is true too. Both are there from the beginning, so that
+// one that cannot be read is damage.
+type synced struct {
+	file vfs.File
+	buf  [markRecord]byte
+}
+
+// rotation is the number of the file that began last, and the number and length of the
+// one before it.
+type rotation struct {
+	number, before wal.NumWAL
+	length         int64
+}
+
+// syncPoint is how far a file of the journal is on disk, in bytes.
+type syncPoint struct {
+	number wal.NumWAL
+	offset int64
+}
+
+const (
+	syncedName  = "journal-synced"
+	syncPointAt = 4096
+	markRecord  = 3*8 + 4
+
+	syncedCategory vfs.DiskWriteCategory = "playhead-synced"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// readSynced returns what a file says, and whether there is one. It fails with errUnknown
+// when the file is damaged.
+func readSynced(files vfs.FS, path string) (b rotation, r syncPoint, found bool, err error) {
+	f, err := files.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, r, false, nil
+	}
+	if err != nil {
+		return b, r, false, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	first, err := readNumbers(f, path, 0)
+	if err != nil {
+		return b, r, true, err
+	}
+	second, err := readNumbers(f, path, syncPointAt)
+	if err != nil {
+		return b, r, true, err
+	}
+	return rotation{wal.NumWAL(first[0]), wal.NumWAL(first[1]), int64(first[2])}, syncPoint{wal.NumWAL(second[0]), int64(second[1])}, true, nil
+}
+
+func readNumbers(f vfs.File, path string, at int64) (numbers [3]uint64, err error) {
+	var buf [markRecord]byte
+	n, err := f.ReadAt(buf[:], at)
+	switch {
+	case n < len(buf) && (err == nil || errors.Is(err, io.EOF)), n == len(buf) && !intact(buf[:]):
+		return numbers, fmt.Errorf("%s is damaged at byte %d, %d bytes of %d are there: %w; %s", path, at, n, len(buf), errUnknown, without(path))
+	case n < len(buf):
+		return numbers, err
+	}
+	for i := range numbers {
+		numbers[i] = binary.BigEndian.Uint64(buf[8*i:])
+	}
+	return numbers, nil
+}
+
+// intact reports whether a checksum is that of the numbers before it.
+func intact(numbers []byte) bool {
+	return binary.BigEndian.Uint32(numbers[3*8:]) == crc32.Checksum(numbers[:3*8], castagnoli)
+}
+
+// errUnknown says that a start cannot tell whether the journal is whole.
+var errUnknown = errors.New("how far the journal was on disk is not known, its end may be missing")
+
+// without says how to go on when there is no backup.
+func without(path string) string { return "to go on without it, remove " + path }
+
+// openSynced opens the file for writing. It makes it where there is none, of a journal
+// whose last file is the given one.
+func openSynced(files vfs.FS, path string, last wal.NumWAL) (*synced, error) {
+	if _, err := files.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return createSynced(files, path, last)
+	}
+	f, err := files.OpenReadWrite(path, syncedCategory)
+	if err != nil {
+		return nil, err
+	}
+	return &synced{file: f}, nil
+}
+
+// createSynced makes a file that is durable and whole when it gets its name.
+func createSynced(files vfs.FS, path string, last wal.NumWAL) (*synced, error) {
+	f, err := files.Create(path+".new", syncedCategory)
+	if err != nil {
+		return nil, err
+	}
+	s := &synced{file: f}
+	return s, errors.Join(s.advance(syncPoint{}), s.begin(rotation{number: last}), files.Rename(path+".new", path), syncDir(files, files.PathDir(path)))
+}
+
+// begin is durable when it returns.
+func (s *synced) begin(b rotation) error {
+	if err := s.write(0, uint64(b.number), uint64(b.before), uint64(b.length)); err != nil {
+		return err
+	}
+	return s.file.Sync()
+}
+
+func (s *synced) advance(r syncPoint) error {
+	return s.write(syncPointAt, uint64(r.number), uint64(r.offset), 0)
+}
+
+func (s *synced) write(at int64, numbers ...uint64) error {
+	b := s.buf[:0]
+	for _, n := range numbers {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	_, err := s.file.WriteAt(b, at)
+	return err
+}
+
+// journalFS tells of every fsync of the files that it creates.
+type journalFS struct {
+	vfs.FS
+	journal *journal
+}
+
+func (j journalFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := j.FS.Create(name, category)
+	return j.file(f, err)
+}
+
+func (j journalFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := j.FS.ReuseForWrite(from, to, category)
+	return j.file(f, err)
+}
+
+func (j journalFS) file(f vfs.File, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &journalFile{File: f, number: j.journal.number, synced: j.journal.synced}, nil
+}
+
+// journalFile is written by one goroutine.
+type journalFile struct {
+	vfs.File
+	number  wal.NumWAL
+	synced  *synced
+	written int64
+}
+
+func (f *journalFile) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	f.written += int64(n)
+	return n, err
+}
+
+func (f *journalFile) Sync() error {
+	if err := f.File.Sync(); err != nil {
+		return err
+	}
+	return f.synced.advance(syncPoint{f.number, f.written})
+}
+
+func (f *journalFile) SyncData() error {
+	if err := f.File.SyncData(); err != nil {
+		return err
+	}
+	return f.synced.advance(syncPoint{f.number, f.written})
 }

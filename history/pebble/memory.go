@@ -1,8 +1,13 @@
 package pebble
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
+	"slices"
+	"sync"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
@@ -12,12 +17,12 @@ import (
 // memory is what the cache knows without asking Pebble, under the lock of the
 // cache. The archive has one of users and of the times of cells.
 type memory struct {
-	hash    func(key []byte) uint64
-	waiting *waiting
-	stamps  *recent[uint64, stamp]
-	users   *recent[string, history.User] // as they are stored
-	heads   *recent[string, *head]
-	cells   *cellTimes // of the cache only those that it lacks
+	hash   func(key []byte) uint64
+	tables *memtables
+	stamps *recent[uint64, stamp]
+	users  *recent[string, history.User] // as they are stored
+	heads  *recent[string, *head]
+	cells  *cellTimes // of the cache only those that it lacks
 }
 
 // stamp is what a write has to know of the record before it. Stamps of records that
@@ -38,7 +43,7 @@ const (
 
 func newMemory(hash func(key []byte) uint64) *memory {
 	return &memory{
-		hash: hash, waiting: newWaiting(),
+		hash: hash, tables: newMemtables(),
 		stamps: newRecent[uint64, stamp](recentStamps),
 		users:  newRecent[string, history.User](recentUsers),
 		heads:  newRecent[string, *head](recentHeads),
@@ -57,17 +62,17 @@ func stampOf(value []byte) stamp {
 	}
 }
 
-// get returns the value of a key that waits, nil if none does.
-func (m *memory) get(key []byte) []byte { return m.waiting.get(m.hash(key), key) }
+// get returns the value that the memtables have of a key, nil for none.
+func (m *memory) get(key []byte) []byte { return m.tables.get(m.hash(key), key) }
 
-// put takes a new record of a user in. It goes to Pebble at once, by the batch, when
+// put adds a new record of a user. It goes to Pebble at once, by the batch, when
 // another one of the same hash is in its way.
 func (m *memory) put(b *pebble.Batch, x item) error {
 	if h, ok := m.heads.get(x.uid); ok {
 		h.write(x.object(), x.value[markSize:])
 	}
 	m.cells.forget(x.hash)
-	if m.waiting.put(x) {
+	if m.tables.put(x) {
 		return nil
 	}
 	m.stamps.forget(x.hash)
@@ -76,7 +81,7 @@ func (m *memory) put(b *pebble.Batch, x item) error {
 
 // drop forgets a record of a user.
 func (m *memory) drop(x item) {
-	m.waiting.drop(x.hash, x.key)
+	m.tables.drop(x.hash, x.key)
 	m.stamps.forget(x.hash)
 	m.heads.forget(x.uid)
 }
@@ -85,4 +90,314 @@ func (m *memory) drop(x item) {
 func (m *memory) forget(uid string) {
 	m.users.forget(uid)
 	m.heads.forget(uid)
+}
+
+// memtables hold the records that the journal has and Pebble does not have yet. A
+// heartbeat replaces the one before it here, for the price of a map, and only the
+// last one of many goes through Pebble's memtable and compactions. The lock of the
+// cache guards it.
+type memtables struct {
+	active   *memtable // takes writes
+	flushing *memtable // goes to Pebble at this moment; empty if none does
+}
+
+func newMemtables() *memtables { return &memtables{active: newMemtable(0), flushing: newMemtable(0)} }
+
+// memtable is one generation of records.
+type memtable struct {
+	byHash map[uint64]*item // by hash of the key
+	users  map[string]*item // the item of a user that came last
+	all    []*item
+}
+
+// newTable returns a table with room for about n items.
+func newMemtable(n int) *memtable {
+	return &memtable{byHash: make(map[uint64]*item, n), users: make(map[string]*item)}
+}
+
+// item is a record on its way to Pebble. The bytes never change; an item without a value was
+// dropped.
+type item struct {
+	hash       uint64
+	uid        string
+	key, value []byte
+	next       *item // of the user
+}
+
+// object returns the text of the object.
+func (x *item) object() []byte { return x.key[keyPrefix+len(x.uid)+1:] }
+
+// get returns the value of a key, nil when it is not here.
+func (w *memtables) get(hash uint64, key []byte) []byte {
+	if v := w.active.get(hash, key); v != nil {
+		return v
+	}
+	return w.flushing.get(hash, key)
+}
+
+func (t *memtable) get(hash uint64, key []byte) []byte {
+	if x := t.byHash[hash]; x != nil && bytes.Equal(x.key, key) {
+		return x.value
+	}
+	return nil
+}
+
+// put adds a record to the active memtable. It returns false when another key of the same hash is in
+// the way; then the record has to go to Pebble at once.
+func (w *memtables) put(x item) bool {
+	t := w.active
+	if was := t.byHash[x.hash]; was != nil {
+		if !bytes.Equal(was.key, x.key) {
+			return false
+		}
+		was.value = x.value
+		return true
+	}
+	w.flushing.drop(x.hash, x.key)
+	n := &item{hash: x.hash, uid: x.uid, key: x.key, value: x.value, next: t.users[x.uid]}
+	t.byHash[x.hash], t.users[x.uid] = n, n
+	t.all = append(t.all, n)
+	return true
+}
+
+// onlyFlushing reports whether a key is on its way to Pebble and nothing newer is active.
+func (w *memtables) onlyFlushing(hash uint64, key []byte) bool {
+	return len(w.flushing.all) > 0 && w.active.get(hash, key) == nil && w.flushing.get(hash, key) != nil
+}
+
+// drop forgets a key.
+func (w *memtables) drop(hash uint64, key []byte) {
+	w.active.drop(hash, key)
+	w.flushing.drop(hash, key)
+}
+
+func (t *memtable) drop(hash uint64, key []byte) {
+	if x := t.byHash[hash]; x != nil && bytes.Equal(x.key, key) {
+		x.value = nil
+	}
+}
+
+// pair is the text of an object with its value at one moment.
+type pair struct{ object, value []byte }
+
+// of returns what the memtables have of a user, in the order of the objects.
+func (w *memtables) of(uid string) []pair {
+	var pairs []pair
+	for _, t := range []*memtable{w.active, w.flushing} {
+		for x := t.users[uid]; x != nil; x = x.next {
+			if x.value != nil {
+				pairs = append(pairs, pair{x.object(), x.value})
+			}
+		}
+	}
+	slices.SortFunc(pairs, func(a, b pair) int { return bytes.Compare(a.object, b.object) })
+	return pairs
+}
+
+// rotate makes the active memtable the flushing one, and returns its items. The flushing
+// one before it must be done.
+func (w *memtables) rotate() []*item {
+	w.active, w.flushing = newMemtable(len(w.active.all)), w.active
+	return w.flushing.all
+}
+
+// flushed drops the flushing memtable, whose records are all in Pebble.
+func (w *memtables) flushed() { w.flushing = newMemtable(0) }
+
+// head is the newest part of a user who was read lately, enough for the first
+// pages. Writes keep it up to date; whatever else changes a user makes it forgotten.
+// The lock of the cache guards it, not the bytes, which never change.
+type head struct {
+	ready  bool         // or the first reader is still at work
+	stale  bool         // something was written meanwhile
+	user   history.User // as it is stored
+	newest []found      // newest first
+	last   place        // every record down to here is in newest; zero for all
+}
+
+// Of users times two, and records of each.
+const (
+	recentHeads = 512
+	headSize    = 64
+)
+
+// write adds a new record of the user.
+func (h *head) write(object, record []byte) {
+	if !h.ready {
+		h.stale = true
+		return
+	}
+	h.newest = slices.DeleteFunc(h.newest, func(f found) bool { return bytes.Equal(f.object, object) })
+	r := peek(record)
+	at := place{r.version, object}
+	if r.state == history.StateDeleted || comparePlaces(at, h.last) > 0 {
+		return
+	}
+	h.newest = insertFound(h.newest, found{at, record}.clone())
+	if len(h.newest) > headSize {
+		h.newest = h.newest[:headSize]
+		h.last = h.newest[headSize-1].place
+	}
+}
+
+type place struct {
+	version history.Version
+	object  []byte
+}
+
+type found struct {
+	place
+	record []byte
+}
+
+// comparePlaces orders newest first, and of one version the greater text first.
+func comparePlaces(a, b place) int {
+	return cmp.Or(cmp.Compare(b.version, a.version), bytes.Compare(b.object, a.object))
+}
+
+// insertFound inserts f where it belongs.
+func insertFound(newest []found, f found) []found {
+	i, _ := slices.BinarySearchFunc(newest, f, func(a, b found) int { return comparePlaces(a.place, b.place) })
+	return slices.Insert(newest, i, f)
+}
+
+func (f found) clone() found {
+	return found{place{f.version, bytes.Clone(f.object)}, bytes.Clone(f.record)}
+}
+
+// recent remembers what was used lately, in two generations: when the young one is
+// full it becomes the old one, and the old one is forgotten. Its owner locks it.
+type recent[K comparable, V any] struct {
+	size           int // of a generation
+	active, former map[K]V
+}
+
+func newRecent[K comparable, V any](size int) *recent[K, V] {
+	return &recent[K, V]{size: size, active: map[K]V{}}
+}
+
+func (r *recent[K, V]) get(k K) (V, bool) {
+	if v, ok := r.active[k]; ok {
+		return v, true
+	}
+	v, ok := r.former[k]
+	return v, ok
+}
+
+func (r *recent[K, V]) put(k K, v V) {
+	if len(r.active) >= r.size {
+		r.active, r.former = r.former, r.active
+		clear(r.active)
+		if r.active == nil {
+			r.active = make(map[K]V, r.size)
+		}
+	}
+	r.active[k] = v
+}
+
+func (r *recent[K, V]) forget(k K) {
+	delete(r.active, k)
+	delete(r.former, k)
+}
+
+// cellTimes remembers how late the cells are that were read or put lately, and which keys
+// had none, so that a write which follows a read need not search Pebble again. The lock of
+// the keyspace guards it.
+//
+// A read takes a snapshot under the lock and looks at it without. So it leaves its number
+// in place of what it will find, and fills that in only if no put came in between.
+type cellTimes struct {
+	hash  func(key []byte) uint64
+	cells *recent[uint64, cellTime]
+	reads int64
+}
+
+// cellTime is the time of a cell, 0 where there is none, or the negative number of a read
+// that is under way. Two hashes make it that of one key.
+type cellTime struct {
+	check uint64
+	at    int64
+}
+
+// recentCells is how many are kept, times two, at some 40 bytes each.
+const recentCells = 1 << 17
+
+func newCellTimes(hash func(key []byte) uint64) *cellTimes {
+	return &cellTimes{hash: hash, cells: newRecent[uint64, cellTime](recentCells)}
+}
+
+// begin notes that a read of a key begins.
+func (c *cellTimes) begin(key []byte, read int64) {
+	h, check := c.hash(key), xxhash.Sum64(key)
+	if known, ok := c.cells.get(h); !ok || known.check != check {
+		c.cells.put(h, cellTime{check, -read})
+	}
+}
+
+// end fills in what a read has found.
+func (c *cellTimes) end(key []byte, read, at int64) {
+	h := c.hash(key)
+	if known, ok := c.cells.get(h); ok && known.at == -read && known.check == xxhash.Sum64(key) {
+		c.cells.put(h, cellTime{known.check, at})
+	}
+}
+
+// put notes that a key has a cell of a time.
+func (c *cellTimes) put(key []byte, at int64) {
+	c.cells.put(c.hash(key), cellTime{xxhash.Sum64(key), at})
+}
+
+// before reports whether the cell of a key, if there is one, is known to be earlier than a
+// time.
+func (c *cellTimes) before(key []byte, at int64) bool {
+	known, ok := c.cells.get(c.hash(key))
+	return ok && known.at >= 0 && known.at < at && known.check == xxhash.Sum64(key)
+}
+
+// absent reports whether a key is known to have no cell.
+func (c *cellTimes) absent(key []byte) bool {
+	known, ok := c.cells.get(c.hash(key))
+	return ok && known.at == 0 && known.check == xxhash.Sum64(key)
+}
+
+// forget is called when a key, or another one of its hash, gets a cell.
+func (c *cellTimes) forget(hash uint64) { c.cells.forget(hash) }
+
+// unsynced has, of each bucket, the last change of its users that a call waits for. A
+// change is visible before it is on disk, so that calls share an fsync. An answer that
+// relies on it waits for it too, or a crash would take back what was answered.
+//
+// Changes without a waiter are not in here: each can be lost without any answer becoming
+// wrong. A settle, a trim, a warm-up and a sweep only say of what is in
+// the archive already that it is, or that it has expired.
+//
+// The lock of the keyspace guards it.
+type unsynced [history.Buckets]*syncWaiter
+
+// put says that a change of a user, given by any of the keys, is under way.
+func (p *unsynced) put(key []byte, t *syncWaiter) {
+	if t != nil {
+		p[bucketOf(key)] = t
+	}
+}
+
+// of returns what an answer by a key waits for, nil for nothing.
+func (p *unsynced) of(key []byte) *syncWaiter { return p[bucketOf(key)] }
+
+func bucketOf(key []byte) uint16 { return binary.BigEndian.Uint16(key[1:]) }
+
+// syncWaiter is what a call waits with for a change to be on disk: the call that makes the
+// change, and calls that have seen it.
+type syncWaiter struct {
+	done  sync.WaitGroup
+	err   error  // set before it is done
+	place uint64 // in the journal
+}
+
+// later returns the waiter that is done last; nil is done.
+func later(a, b *syncWaiter) *syncWaiter {
+	if a == nil || b != nil && b.place > a.place {
+		return b
+	}
+	return a
 }

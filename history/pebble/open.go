@@ -13,10 +13,54 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/wal"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
 )
+
+// Open opens the store in a directory, which it creates when it is missing. It
+// fails with [history.ErrLocked] when a store is open there already, in this
+// process or in another one, and has then changed nothing. The caller closes the
+// DB.
+func Open(dir string, config Config) (*DB, error) {
+	config = config.withDefaults()
+	broken := newFault(config.Logger)
+	d := &DB{
+		config: config, fs: tableFS{config.fs, broken}, fault: broken,
+		damage: newDamage(config.Logger, config.Registry),
+		syncs:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "playhead_store_sync_seconds"}),
+		memory: newMemory(config.hash), archiveMemory: newMemory(config.hash),
+		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	if err := d.openOrFail(dir); err != nil {
+		return nil, openError{err}
+	}
+	d.fault.syncJournal = d.journal.sync
+	d.fault.opened.Store(true)
+	go d.checkpoints()
+	return d, nil
+}
+
+// openOrFail opens the store, unless Pebble cannot write: then it tries for as long as it
+// takes, and so might a caller who waits for it. The directory stays locked in that case,
+// until the process ends.
+func (d *DB) openOrFail(dir string) error {
+	opened := make(chan error, 1)
+	go func() {
+		err := d.open(dir)
+		if err != nil && d.fault.err() == nil {
+			err = errors.Join(err, d.release())
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		return errors.Join(err, d.fault.err())
+	case <-d.fault.failed:
+		return d.fault.err()
+	}
+}
 
 // open opens Pebble, brings it up to the end of the journal, and begins a new
 // journal.
@@ -40,12 +84,12 @@ func (d *DB) open(dir string) error {
 		dir: d.fs.PathJoin(dir, "journal"), syncedPath: d.fs.PathJoin(dir, syncedName),
 		log: d.config.Logger, use: d.redo,
 	}
-	if r.begun, r.reached, r.found, err = readSynced(d.fs, r.syncedPath); err != nil {
+	if r.rotation, r.reached, r.found, err = readSynced(d.fs, r.syncedPath); err != nil {
 		return err
 	}
 	options := d.options()
 	options.Lock = d.lock
-	options.ErrorIfNotExists = r.begun.number > 0 || r.reached.number > 0
+	options.ErrorIfNotExists = r.rotation.number > 0 || r.reached.number > 0
 	if d.pebble, err = pebble.Open(dir, options); err != nil {
 		return err
 	}
@@ -146,20 +190,20 @@ func (d *DB) neededJournal() (n wal.NumWAL, err error) {
 type openError struct{ cause error }
 
 func (e openError) Error() string {
-	said := "open store: " + strings.ReplaceAll(e.cause.Error(), "\n", "; ")
+	text := "open store: " + strings.ReplaceAll(e.cause.Error(), "\n", "; ")
 	switch {
 	case errors.Is(e.cause, syscall.ENOSPC):
-		return said + ": make room on the disk and start again"
+		return text + ": make room on the disk and start again"
 	case errors.Is(e.cause, errDamaged), errors.Is(e.cause, errUnknown), pebble.IsCorruptionError(e.cause), errors.Is(e.cause, fs.ErrNotExist), errors.Is(e.cause, pebble.ErrDBDoesNotExist):
-		return said + ": restore the data directory from a backup"
+		return text + ": restore the data directory from a backup"
 	}
-	return said
+	return text
 }
 
 func (e openError) Unwrap() error { return e.cause }
 
 // lockDirectory tells a directory in use from one that cannot be written to:
-// whoever holds the lock makes locking fail, not opening the file.
+// where another process has the lock, locking fails and not opening the file.
 func lockDirectory(files vfs.FS, dir string) (*pebble.Lock, error) {
 	lock, err := pebble.LockDirectory(dir, files)
 	if err == nil {
@@ -178,7 +222,7 @@ func (d *DB) options() *pebble.Options {
 		FormatMajorVersion: pebble.FormatNewest,
 		DisableWAL:         true, // the journal is the log
 		// The block cache and the memtables bound the memory of the store, together
-		// with what waits.
+		// with the memtables of the cache.
 		CacheSize:                   64 << 20,
 		MemTableSize:                32 << 20,
 		MemTableStopWritesThreshold: 4,
@@ -192,4 +236,42 @@ func (d *DB) options() *pebble.Options {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	return o
+}
+
+// Close waits for the calls under way, moves the memtables to Pebble and gives the
+// directory free. Later calls fail with [history.ErrClosed]. After a fault the
+// directory stays locked until the process ends, because Pebble may still be at
+// work in it. Closing twice does no harm.
+func (d *DB) Close() error {
+	d.gate.Lock()
+	defer d.gate.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	close(d.stop)
+	<-d.done
+	err := d.fault.err()
+	if err == nil {
+		err = errors.Join(d.checkpoint(), d.release())
+	}
+	if err != nil {
+		return fmt.Errorf("close store: %w", err)
+	}
+	return nil
+}
+
+// release closes what open has opened.
+func (d *DB) release() error {
+	var errs []error
+	if d.journal != nil {
+		errs = append(errs, d.journal.close())
+	}
+	if d.pebble != nil {
+		errs = append(errs, d.pebble.Close())
+	}
+	if d.lock != nil {
+		errs = append(errs, d.lock.Close())
+	}
+	return errors.Join(errs...)
 }

@@ -2,6 +2,8 @@ package pebble_test
 
 import (
 	"context"
+	"reflect"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -100,4 +102,222 @@ func (b before) Settle(ctx context.Context, contents []history.Content) error {
 func (b before) Trim(ctx context.Context, uids []string) error {
 	b.do()
 	return b.cache.Trim(ctx, uids)
+}
+
+func TestDays(t *testing.T) {
+	historytest.Days(t, func(t *testing.T) history.Days { return open(t, t.TempDir(), pebble.Config{}).Days() })
+}
+
+// TestDaysSurvive opens the store again, and lets days pass until nobody asks for them.
+func TestDaysSurvive(t *testing.T) {
+	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	today := history.DayOf(now)
+	for days, first := range []bool{true, false, false, false, true} {
+		db := open(t, dir, pebble.Config{Now: func() time.Time { return now.AddDate(0, 0, days) }})
+		if _, err := db.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		seen := db.Days().See(t.Context(), []history.Sighting{{UID: "ann", Day: today}})[0]
+		if seen.Err != nil || seen.First != first {
+			t.Errorf("%d days later: got %+v, want first %t", days, seen, first)
+		}
+		pending, err := db.Days().PendingFirsts(t.Context(), []history.Bucket{history.BucketOf("ann")}, time.Hour, 10)
+		if err != nil || len(pending) != min(days, 1) {
+			t.Errorf("pending for an hour, %d days later: got %+v, %v", days, pending, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCallsShareSyncs applies from many goroutines: calls that wait at the same
+// time are made durable together.
+func TestCallsShareSyncs(t *testing.T) {
+	const callers, calls = 64, 50
+	db := open(t, t.TempDir(), pebble.Config{})
+	before := db.Syncs()
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			for n := range calls {
+				mustApply(t, db.Cache(), []history.Write{{Key: viewing(c, n), Record: beat(now()), Mark: true}})
+			}
+		})
+	}
+	all.Wait()
+	if got := db.Syncs() - before; got == 0 || got > callers*calls/2 {
+		t.Errorf("%d calls of %d goroutines made %d syncs, want at most half as many", callers*calls, callers, got)
+	}
+}
+
+// TestSettleNeedsNoSync leaves the disk alone.
+func TestSettleNeedsNoSync(t *testing.T) {
+	db := open(t, t.TempDir(), pebble.Config{})
+	r := put(t, db.Cache(), viewing(1, 1))
+	before := db.Syncs()
+	settle(t, db.Cache(), viewing(1, 1), r)
+	if err := db.Cache().Trim(t.Context(), []string{viewing(1, 1).UID}); err != nil {
+		t.Fatal(err)
+	}
+	if got := db.Syncs() - before; got != 0 {
+		t.Errorf("settle and trim made %d syncs, want none", got)
+	}
+	wantDirty(t, db)
+}
+
+// TestEverythingAtOnce lets all kinds of calls at a few users, with checkpoints and
+// sweeps. Afterwards readers see what a fresh start sees, and every record has the
+// mark that its last write set.
+func TestEverythingAtOnce(t *testing.T) {
+	const users, objects, rounds = 3, 120, 20
+	dir := t.TempDir()
+	db := open(t, dir, pebble.Config{Keep: 100})
+	var all sync.WaitGroup
+	for object := range objects {
+		all.Go(func() {
+			for n := range rounds {
+				fold(t, db.Cache(), viewing(n%users, object))
+			}
+		})
+	}
+	for user := range users {
+		uid := viewing(user, 0).UID
+		all.Go(func() {
+			for range rounds {
+				_, err := db.Cache().List(t.Context(), uid, history.Query{Limit: 20})
+				must(t, err)
+				must(t, db.Cache().Trim(t.Context(), []string{uid}))
+				_, err = db.Cache().Clear(t.Context(), uid, history.Clear{Type: 2, Until: now() - 1000})
+				must(t, err)
+				must(t, db.Cache().Warm(t.Context(), uid, history.WarmSet{}))
+				_, err = db.Sweep(t.Context())
+				must(t, err)
+			}
+		})
+	}
+	all.Go(func() {
+		for range 10 {
+			db.Checkpoint()
+		}
+	})
+	all.Wait()
+
+	before := views(t, db, users)
+	closed(t, db)
+	db = open(t, dir, pebble.Config{})
+	if after := views(t, db, users); !reflect.DeepEqual(before, after) {
+		t.Errorf("before the start:\n%v\nafter it:\n%v", before, after)
+	}
+	if got := len(allDirty(t, db)); got != users*objects+users {
+		t.Errorf("got %d dirty marks, want one for each of %d records and %d users", got, users*objects, users)
+	}
+}
+
+// TestBornOnce has a key that a read found absent written, warmed and moved to Pebble: memory
+// forgets that it was absent, and a second write without a base is in conflict.
+func TestBornOnce(t *testing.T) {
+	for name, config := range map[string]pebble.Config{"hashes": {}, "collisions": pebble.Config{}.Colliding()} {
+		t.Run(name, func(t *testing.T) {
+			db := open(t, t.TempDir(), config)
+			cache := db.Cache()
+			for n, write := range []func(history.Key){
+				func(k history.Key) { born(t, cache, k, history.Applied) },
+				func(k history.Key) {
+					must(t, cache.Warm(t.Context(), k.UID, history.WarmSet{Items: []history.Item{{Object: k.Object, Record: beat(now())}}}))
+				},
+			} {
+				k := viewing(n, 0)
+				if e := cache.Load(t.Context(), []history.Key{k})[0]; e.Err != nil || e.Record != nil {
+					t.Fatalf("load: %+v, want nothing", e)
+				}
+				write(k)
+				db.Checkpoint()
+				born(t, cache, k, history.Conflict)
+			}
+			var all sync.WaitGroup
+			var applied [20]atomic.Int64
+			for range 4 {
+				all.Go(func() {
+					for n := range applied {
+						k := viewing(2, n)
+						_ = cache.Load(t.Context(), []history.Key{k}) // whatever it finds
+						if write(t, cache, k) == history.Applied {
+							applied[n].Add(1)
+						}
+						if n%5 == 4 {
+							db.Checkpoint()
+						}
+					}
+				})
+			}
+			all.Wait()
+			for n := range applied {
+				if got := applied[n].Load(); got != 1 {
+					t.Errorf("%d: born %d times", n, got)
+				}
+			}
+		})
+	}
+}
+
+func born(t *testing.T, cache history.Cache, k history.Key, want history.WriteStatus) {
+	t.Helper()
+	if got := write(t, cache, k); got != want {
+		t.Errorf("%s without a base: %v, want %v", k, got, want)
+	}
+}
+
+func write(t *testing.T, cache history.Cache, k history.Key) history.WriteStatus {
+	t.Helper()
+	r := beat(now())
+	r.Revision, r.Partial = 1<<40, true
+	out := cache.Apply(t.Context(), []history.Write{{Key: k, Record: r}})[0]
+	if out.Err != nil {
+		t.Error(out.Err)
+	}
+	return out.Status
+}
+
+// fold writes until no conflict is left.
+func fold(t *testing.T, cache history.Cache, k history.Key) {
+	w := history.Write{Key: k, Record: beat(now()), Mark: true}
+	for {
+		o := cache.Apply(t.Context(), []history.Write{w})[0]
+		if o.Status != history.Conflict {
+			must(t, o.Err)
+			return
+		}
+		w.Base = 0
+		if o.Current.Record != nil {
+			w.Base = o.Current.Record.Revision
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// view is what readers see of a user.
+type view struct {
+	page   history.Page
+	loaded []history.Entry
+}
+
+func views(t *testing.T, db *pebble.DB, users int) (all []view) {
+	t.Helper()
+	for user := range users {
+		page, err := db.Cache().List(t.Context(), viewing(user, 0).UID, history.Query{Limit: 50})
+		must(t, err)
+		keys := make([]history.Key, 0, 120)
+		for object := range cap(keys) {
+			keys = append(keys, viewing(user, object))
+		}
+		all = append(all, view{page, db.Cache().Load(t.Context(), keys)})
+	}
+	return all
 }

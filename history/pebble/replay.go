@@ -20,8 +20,8 @@ type replay struct {
 	syncedPath string
 	log        *slog.Logger
 	found      bool // the file that says how far the journal is on disk
-	begun      begun
-	reached    reached
+	rotation   rotation
+	reached    syncPoint
 	use        func(change []byte) error
 
 	path string // of the last file that was replayed
@@ -47,7 +47,7 @@ func (r *replay) all(logs wal.Logs, needed wal.NumWAL) (last wal.NumWAL, err err
 		}
 		last = log.Num
 	}
-	if n := max(r.begun.number, r.reached.number); last < n {
+	if n := max(r.rotation.number, r.reached.number); last < n {
 		return 0, r.missing(last + 1)
 	}
 	r.unchecked(last)
@@ -58,13 +58,13 @@ func (r *replay) missing(n wal.NumWAL) error {
 	return fmt.Errorf("file %d of the journal in %s is missing: %w; %s", n, r.dir, errDamaged, without(r.syncedPath))
 }
 
-// unchecked tells that nobody can say whether the journal is whole, unless the store is new.
+// unchecked logs that the end of the journal cannot be checked, unless the store is new.
 func (r *replay) unchecked(last wal.NumWAL) {
 	if r.found || last == 0 {
 		return
 	}
 	r.log.Warn("journal cannot be checked, because the file that says how far it was on disk is missing: "+
-		"what was acknowledged after its end would be lost, and nobody could tell",
+		"acknowledged changes after its end would be lost without notice",
 		"missing", r.syncedPath, "file", r.path, "offset", r.end)
 }
 
@@ -73,14 +73,14 @@ func (r *replay) synced(n wal.NumWAL) (length int64) {
 	if n == r.reached.number {
 		length = r.reached.offset
 	}
-	if n == r.begun.before {
-		length = max(length, r.begun.length)
+	if n == r.rotation.before {
+		length = max(length, r.rotation.length)
 	}
 	return length
 }
 
 // file calls use with every change in a file. Only the last file may have a torn end:
-// nobody was told that what it held is safe.
+// nothing in it was acknowledged.
 func (r *replay) file(log wal.LogicalLog, last bool) (err error) {
 	files, path := log.SegmentLocation(0)
 	f, err := files.Open(path)
@@ -88,7 +88,7 @@ func (r *replay) file(log wal.LogicalLog, last bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// What a killed process wrote may not be on disk yet, and its effects will be.
+	// Changes of a killed process may not be on disk yet, and their effects will be.
 	if err := f.Sync(); err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (e *extent) block(b []byte, number uint32) bool {
 		}
 		b = b[size:]
 	}
-	// What is left of a whole block has been filled with zeros.
+	// The rest of a whole block is filled with zeros.
 	if inBlock < blockSize {
 		if bytes.Trim(b, "\x00") != nil {
 			e.written = e.valid + int64(len(b))

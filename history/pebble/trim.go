@@ -1,9 +1,13 @@
 package pebble
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
@@ -21,32 +25,23 @@ func (c *Cache) Trim(ctx context.Context, uids []string) error {
 }
 
 func (c *Cache) trim(ctx context.Context, uid string) error {
-	if err := c.db.enterWriting(ctx); err != nil {
-		return err
-	}
-	defer c.db.leave()
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	below, err := c.beyond(uid)
-	if err != nil || len(below) == 0 {
-		return err
-	}
-	u, mark, err := c.stored(uid)
-	if err != nil {
-		return err
-	}
-	e := c.edit()
-	defer e.close()
-	for _, d := range below {
-		u.Floor = max(u.Floor, d.version+1) // also of a cold user: see Warm
-		if err := e.dropAt(uid, appendKey(nil, c.space, history.Key{UID: uid, Object: d.object})); err != nil {
+	return c.update(ctx, lazily, func(e *edit) error {
+		below, err := c.beyond(uid)
+		if err != nil || len(below) == 0 {
 			return err
 		}
-	}
-	if err := e.store(uid, u, mark); err != nil {
-		return err
-	}
-	return e.commit(nil)
+		u, mark, err := c.stored(uid)
+		if err != nil {
+			return err
+		}
+		for _, d := range below {
+			u.Floor = max(u.Floor, d.version+1) // also of a cold user: see Warm
+			if err := e.dropAt(uid, appendKey(nil, c.space, history.Key{UID: uid, Object: d.object})); err != nil {
+				return err
+			}
+		}
+		return e.store(uid, u, mark)
+	})
 }
 
 // dropping is a record that may be dropped.
@@ -86,4 +81,125 @@ func oldest(all []dropping, keep int) []dropping {
 	slices.SortFunc(all, func(a, b dropping) int { return cmp.Compare(b.version, a.version) })
 	bound := all[keep-1].version
 	return slices.DeleteFunc(all[keep:], func(d dropping) bool { return d.version == bound || !d.settled })
+}
+
+// Run sweeps from time to time, until ctx is done; then it returns nil. It returns
+// an error when the store can no longer write: then the process should end and
+// start again, which loses nothing that was acknowledged.
+func (d *DB) Run(ctx context.Context) error {
+	t := time.NewTicker(d.config.SweepEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			d.sweep(ctx)
+		case <-d.fault.failed:
+			return d.fault.err()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (d *DB) sweep(ctx context.Context) {
+	start := time.Now()
+	n, err := d.Sweep(ctx)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		d.config.Logger.Error("sweep failed", "error", err)
+	case n > 0:
+		d.config.Logger.Info("swept expired records", "records", n, "seconds", time.Since(start).Seconds())
+	}
+}
+
+// Sweep deletes what has expired in the cache and in the archive, which readers do not
+// see anyway, and the days of users who were not seen lately. It returns how many
+// records it were. It looks at every record, a thousand under one lock, so that a
+// writer waits for a millisecond at most.
+func (d *DB) Sweep(ctx context.Context) (int, error) {
+	cache, archive, days := d.Cache(), d.Archive(), d.Days()
+	inCache, err := cache.sweep(ctx, cache.dropExpired(cache.oldest()))
+	if err != nil {
+		return inCache, fmt.Errorf("sweep cache: %w", err)
+	}
+	inArchive, err := archive.sweep(ctx, archive.dropExpired(archive.oldest()))
+	if err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep archive: %w", err)
+	}
+	if _, err := days.sweep(ctx, dropDaysBefore(history.DayOf(d.config.Now().UTC())-keptDays)); err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep days: %w", err)
+	}
+	return inCache + inArchive, nil
+}
+
+// A dropper deletes what a key holds, if that has expired, and reports whether it has.
+type dropper func(e *edit, key, value []byte) (bool, error)
+
+// dropExpired drops records only: a user's state tells nothing of its age. Where a newer
+// record is in memory, the one in Pebble is about to be replaced.
+func (s *keyspace) dropExpired(oldest int64) dropper {
+	return func(e *edit, key, value []byte) (bool, error) {
+		_, record := s.split(value)
+		if key[len(key)-1] == endOfUID || !s.expired(record, oldest) || s.memory.get(key) != nil {
+			return false, nil
+		}
+		k, err := parseKey(key)
+		if err != nil {
+			return false, err
+		}
+		return true, e.drop(k, value)
+	}
+}
+
+// keptDays is for how long a day is remembered that may be today nowhere any more.
+const keptDays = 3
+
+func dropDaysBefore(day history.Day) dropper {
+	return func(e *edit, key, value []byte) (bool, error) {
+		if len(value) == markSize && history.SeenDays(binary.BigEndian.Uint64(value)).Newest() >= day { //nolint:gosec // as it was written
+			return false, nil
+		}
+		if err := e.batch.Delete(key, nil); err != nil {
+			return false, unavailable(err)
+		}
+		return true, nil
+	}
+}
+
+const sweepStep = 1000 // keys
+
+func (s *keyspace) sweep(ctx context.Context, drop dropper) (swept int, err error) {
+	for from := []byte{s.space}; from != nil && err == nil; {
+		var n int
+		n, from, err = s.sweepFrom(ctx, from, drop)
+		swept += n
+	}
+	return swept, err
+}
+
+// sweepFrom goes through the next keys and returns the one to go on from, nil at the
+// end. It is not synced: what comes back is swept again.
+func (s *keyspace) sweepFrom(ctx context.Context, from []byte, drop dropper) (swept int, next []byte, err error) {
+	err = s.update(ctx, lazily, func(e *edit) error {
+		var failed error
+		seen := 0
+		for key, value := range s.db.each(from, []byte{s.space + 1}, &failed) {
+			if seen++; seen > sweepStep {
+				next = bytes.Clone(key)
+				break
+			}
+			dropped, err := drop(e, key, value)
+			if err != nil {
+				return err
+			}
+			if dropped {
+				swept++
+			}
+		}
+		return failed
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return swept, next, nil
 }

@@ -1,8 +1,16 @@
 package redis_test
 
 import (
+	"context"
+	"crypto/rand"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/historytest"
@@ -63,4 +71,145 @@ func TestSeenInTheHash(t *testing.T) {
 			t.Errorf("%s: it is there after it was announced", firsts)
 		}
 	})
+}
+
+// patience is a timeout for servers in this process, which a busy machine may keep
+// waiting.
+const patience = time.Minute
+
+// everywhere runs a test against fakes in this process and, under the build tag
+// e2e, against real servers, which others may use at the same time.
+func everywhere(t *testing.T, test func(t *testing.T, config redis.Config)) {
+	engines := map[string]func(testing.TB) redis.Config{
+		"Fake": func(t testing.TB) redis.Config {
+			fake := miniredis.RunT(t)
+			sharded(fake, nil)
+			return redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience}
+		},
+		"FakeCluster": func(t testing.TB) redis.Config {
+			config, _ := fakeCluster(t)
+			return config
+		},
+	}
+	addReal(engines)
+	for name, engine := range engines {
+		t.Run(name, func(t *testing.T) { test(t, engine(t)) })
+	}
+}
+
+// fakeCluster starts two nodes with half of the slots each.
+func fakeCluster(t testing.TB) (redis.Config, []*miniredis.Miniredis) { return fakeNodes(t, 2) }
+
+// fakeNodes starts so many nodes with as many slots each.
+func fakeNodes(t testing.TB, n int) (redis.Config, []*miniredis.Miniredis) {
+	var nodes []*miniredis.Miniredis
+	for range n {
+		nodes = append(nodes, miniredis.RunT(t))
+	}
+	each := 16384 / n
+	var hosts, addrs []string
+	var ports []int
+	for _, n := range nodes {
+		hosts, ports, addrs = append(hosts, n.Host()), append(ports, n.Server().Addr().Port), append(addrs, n.Addr())
+	}
+	slots := func(c *server.Peer, cmd string, args ...string) bool {
+		if cmd != "CLUSTER" || !strings.EqualFold(args[0], "slots") {
+			return false
+		}
+		c.WriteLen(len(hosts))
+		for i := range hosts {
+			c.WriteLen(3)
+			c.WriteInt(i * each)
+			c.WriteInt(i*each + each - 1)
+			c.WriteLen(3)
+			c.WriteBulk(hosts[i])
+			c.WriteInt(ports[i])
+			c.WriteBulk(strings.Repeat("0", 39) + string(rune('a'+i)))
+		}
+		return true
+	}
+	for _, n := range nodes {
+		sharded(n, slots)
+	}
+	return redis.Config{Addrs: addrs, Cluster: true, Timeout: patience}, nodes
+}
+
+// open returns a cache that is closed at the end of the test.
+func open(t testing.TB, config redis.Config) *redis.Cache {
+	t.Helper()
+	c, err := redis.Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// raw returns a client that goes around the cache.
+func raw(t testing.TB, config redis.Config) goredis.UniversalClient {
+	t.Helper()
+	client := goredis.NewUniversalClient(&goredis.UniversalOptions{Addrs: config.Addrs, IsClusterMode: config.Cluster, Protocol: 2})
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// user returns a user nobody knows, whose records and marks go after the test.
+func user(t testing.TB, c *redis.Cache) string {
+	uid := "t" + rand.Text()
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		_, err := c.Clear(ctx, uid, history.Clear{Until: 1 << 43})
+		if err == nil {
+			own := history.UserKey(uid)
+			err = c.Settle(ctx, []history.Content{{Key: own, Revision: c.Load(ctx, []history.Key{own})[0].User.Revision}})
+		}
+		if err != nil {
+			t.Errorf("clear %s after the test: %v", uid, err)
+		}
+	})
+	return uid
+}
+
+// key is some object of a user.
+func key(uid, id string) history.Key {
+	return history.Key{UID: uid, Object: history.Object{ID: id, Type: 1}}
+}
+
+// hourAgo is the time that records are counted from.
+func hourAgo() int64 { return time.Now().Add(-time.Hour).UnixMilli() }
+
+// record returns what a player said at the given time.
+func record(at int64, revision uint64) *history.Record {
+	e := history.Event{Kind: history.KindProgress, At: at, Position: 5000, Session: "s"}
+	r := e.Record()
+	r.Revision = revision
+	return r
+}
+
+// put stores writes that must succeed.
+func put(t testing.TB, c *redis.Cache, writes ...history.Write) {
+	t.Helper()
+	for i, out := range c.Apply(t.Context(), writes) {
+		if out.Status != history.Applied {
+			t.Fatalf("Apply(%s): got status %d, error %v; want applied", writes[i].Key, out.Status, out.Err)
+		}
+	}
+}
+
+// settle says that the archive has the content of a key under a revision.
+func settle(t testing.TB, c *redis.Cache, k history.Key, revision uint64) {
+	t.Helper()
+	if err := c.Settle(t.Context(), []history.Content{{Key: k, Revision: revision}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dirty reports whether a key has a dirty mark.
+func dirty(t testing.TB, c *redis.Cache, k history.Key) bool {
+	t.Helper()
+	keys, err := c.Overdue(t.Context(), []history.Bucket{history.BucketOf(k.UID)}, 0, 1<<30)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Contains(keys, k)
 }

@@ -14,22 +14,6 @@ import (
 
 var _ history.Feed = (*Cache)(nil)
 
-// Each bucket has a channel of its own, on the shard that has the bucket's keys: what is
-// published does not leave that shard.
-const channelEnd = "feed"
-
-func channel(b history.Bucket) string { return string(append(appendBucket(nil, b), channelEnd...)) }
-
-// bucketOf is the inverse of channel, for those channels only.
-func bucketOf(channel string) (b history.Bucket, ok bool) {
-	digits, ok := strings.CutSuffix(channel, "}:"+channelEnd)
-	digits, ok2 := strings.CutPrefix(digits, "{b")
-	for _, d := range []byte(digits) {
-		b = b*10 + history.Bucket(d-'0')
-	}
-	return b, ok && ok2 && b < history.Buckets
-}
-
 // Announce implements [history.Feed], in one exchange per node.
 func (c *Cache) Announce(ctx context.Context, changes []history.Change) error {
 	var cmds []*goredis.IntCmd
@@ -91,30 +75,12 @@ func byUser(a, b history.Change) int {
 }
 
 // Subscribe implements [history.Feed]. It does no I/O before a bucket is followed.
-func (c *Cache) Subscribe(hear func(history.Notice)) history.Subscription {
+func (c *Cache) Subscribe(handle func(history.Notice)) history.Subscription {
 	s := &subscription{
-		cache: c, hear: hear, wake: make(chan struct{}, 1),
-		want: make(map[history.Bucket]bool), due: make(map[history.Bucket]struct{}),
-		seats: make(map[history.Bucket]*seat), lines: make(map[string]*line),
+		cache: c, handler: handle, wake: make(chan struct{}, 1),
+		want: make(map[history.Bucket]bool), pending: make(map[history.Bucket]struct{}),
+		channels: make(map[history.Bucket]*channelState), conns: make(map[string]*nodeConn),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
-}
-
-// master returns the server that has a bucket.
-func (c *Cache) master(ctx context.Context, b history.Bucket) (*goredis.Client, error) {
-	switch client := c.client.(type) {
-	case *goredis.Client:
-		return client, nil
-	case *goredis.ClusterClient:
-		return client.MasterForKey(ctx, channel(b))
-	}
-	panic("redis: a client of another kind") // Config.client makes these two
-}
-
-// forget has the client look anew which server has what.
-func (c *Cache) forget(ctx context.Context) {
-	if cluster, ok := c.client.(*goredis.ClusterClient); ok {
-		cluster.ReloadState(ctx)
-	}
 }

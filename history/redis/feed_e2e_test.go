@@ -19,7 +19,7 @@ import (
 // TestFeedConnectionLost kills the connections under a subscription to every bucket, again
 // and again: each time all buckets are followed anew, and it says so.
 func TestFeedConnectionLost(t *testing.T) {
-	for name, engine := range map[string]func(testing.TB) redis.Config{"Single": single, "Cluster": cluster} {
+	for name, engine := range map[string]func(testing.TB) redis.Config{"Single": noRetry, "Cluster": cluster} {
 		t.Run(name, func(t *testing.T) {
 			config := engine(t)
 			f, c := open(t, config), newCount()

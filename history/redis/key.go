@@ -2,6 +2,7 @@ package redis
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/playhead/playhead/history"
 )
@@ -61,4 +62,83 @@ func dirtyKey(b history.Bucket) string { return string(appendDirty(nil, b)) }
 
 func appendDirty(dst []byte, b history.Bucket) []byte {
 	return append(appendBucket(dst, b), "dirty"...)
+}
+
+// parseUser reads a user's state. A user without a floor is cold. Other fields
+// of the hash are left out.
+func parseUser(fields map[string]string) history.User {
+	var u history.User
+	for field, text := range fields {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			continue
+		}
+		switch field {
+		case "floor":
+			u.Warm, u.Floor = true, history.Version(n)
+		case "cut":
+			u.CutTime = n
+		case "rev":
+			u.Revision = uint64(n)
+		case "paused":
+			u.Pause.Since = n
+		case "resumed":
+			u.Pause.Until = n
+		}
+		if typ, ok := clearedType(field); ok {
+			if u.Cleared == nil {
+				u.Cleared = map[uint32]int64{}
+			}
+			u.Cleared[typ] = n
+		}
+	}
+	if fields["lapsed"] != "" { // only in answers of scripts
+		u.Warm, u.Floor = false, 0
+	}
+	return u
+}
+
+// certain combines a user's state before and after a read: only what both have is certain.
+func certain(before, after history.User) history.User {
+	after.Warm = after.Warm && before.Warm
+	after.Floor = max(after.Floor, before.Floor)
+	return after
+}
+
+// clearedType reads "cleared", for all types, or "cleared:7".
+func clearedType(field string) (uint32, bool) {
+	text, ok := strings.CutPrefix(field, "cleared")
+	if !ok || text == "" {
+		return 0, ok
+	}
+	text, ok = strings.CutPrefix(text, ":")
+	typ, err := strconv.ParseUint(text, 10, 32)
+	return uint32(typ), ok && err == nil
+}
+
+// pairs makes a map of the flat list that a script returns for a hash.
+func pairs(flat []any) map[string]string {
+	m := make(map[string]string, len(flat)/2)
+	for i := 0; i+1 < len(flat); i += 2 {
+		k, _ := flat[i].(string)
+		v, _ := flat[i+1].(string)
+		m[k] = v
+	}
+	return m
+}
+
+// Each bucket has a channel of its own, on the shard that has the bucket's keys: what is
+// published does not leave that shard.
+const channelEnd = "feed"
+
+func channel(b history.Bucket) string { return string(append(appendBucket(nil, b), channelEnd...)) }
+
+// bucketOf is the inverse of channel, for those channels only.
+func bucketOf(channel string) (b history.Bucket, ok bool) {
+	digits, ok := strings.CutSuffix(channel, "}:"+channelEnd)
+	digits, ok2 := strings.CutPrefix(digits, "{b")
+	for _, d := range []byte(digits) {
+		b = b*10 + history.Bucket(d-'0')
+	}
+	return b, ok && ok2 && b < history.Buckets
 }

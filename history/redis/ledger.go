@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -147,8 +148,8 @@ func (c *Cache) appendSettle(t *texts, contents []history.Content, runs [][]int)
 	}
 }
 
-// trimmed is how many records one call drops: other clients wait meanwhile.
-const trimmed = 500
+// trimStep is how many records one call drops: other clients wait meanwhile.
+const trimStep = 500
 
 // Trim drops old records as [history.Ledger] says. After an error some users may
 // be trimmed.
@@ -164,7 +165,7 @@ func (c *Cache) Trim(ctx context.Context, uids []string) error {
 		if err != nil {
 			return unavailable("trim", err)
 		}
-		for part := range slices.Chunk(old, 2*trimmed) {
+		for part := range slices.Chunk(old, 2*trimStep) {
 			calls = append(calls, c.trim(ctx, uid, part))
 		}
 	}
@@ -180,11 +181,107 @@ func (c *Cache) trim(ctx context.Context, uid string, old []string) *goredis.Cmd
 	return c.scripts.trim.call(ctx, keys, args...)
 }
 
-func firstErr[C goredis.Cmder](calls []C) error {
-	for _, call := range calls {
-		if err := call.Err(); err != nil {
-			return err
+// Backlog counts marks as [history.Ledger] says, in one exchange per node.
+func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
+	counts := make([]*goredis.IntCmd, len(buckets))
+	oldest := make([]*goredis.ZSliceCmd, len(buckets))
+	cmds := make([]goredis.Cmder, 0, 2*len(buckets))
+	for i, b := range buckets {
+		counts[i] = goredis.NewIntCmd(ctx, "zcard", dirtyKey(b))
+		oldest[i] = goredis.NewZSliceCmd(ctx, "zrange", dirtyKey(b), 0, 0, "withscores")
+		cmds = append(cmds, counts[i], oldest[i])
+	}
+	pipeline(ctx, c, cmds)
+	if err := firstErr(cmds); err != nil {
+		return nil, unavailable("backlog", err)
+	}
+	found := make([]history.Backlog, len(buckets))
+	for i := range found {
+		found[i].Marks = int(counts[i].Val())
+		for _, z := range oldest[i].Val() {
+			found[i].Oldest = history.Mark(z.Score)
 		}
 	}
-	return nil
+	return found, nil
 }
+
+var _ history.Days = (*Cache)(nil)
+
+// See records sightings as [history.Days] says, in one exchange per node. The days of a
+// user stand in the user's state.
+func (c *Cache) See(ctx context.Context, sightings []history.Sighting) []history.Seen {
+	buckets := make([]history.Bucket, len(sightings))
+	for i, s := range sightings {
+		buckets[i] = history.BucketOf(s.UID)
+	}
+	seen := make([]history.Seen, len(sightings))
+	c.inParts(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
+		calls := make([]*goredis.Cmd, len(parts))
+		for n, part := range parts {
+			calls[n] = c.see(ctx, sightings, byBucket(buckets, part))
+		}
+		return calls
+	}, func(call *goredis.Cmd, part []int) {
+		readSeen(call, part, seen)
+	})
+	return seen
+}
+
+// see makes one call of the script.
+func (c *Cache) see(ctx context.Context, sightings []history.Sighting, runs [][]int) *goredis.Cmd {
+	var states, firsts []string
+	args := []any{c.life}
+	for _, run := range runs {
+		firsts = append(firsts, firstsKey(history.BucketOf(sightings[run[0]].UID)))
+		for _, i := range run {
+			states = append(states, stateKey(sightings[i].UID))
+			args = append(args, int(sightings[i].Day), sightings[i].Day.Number())
+		}
+	}
+	return c.scripts.see.call(ctx, append(states, firsts...), args...)
+}
+
+// readSeen reads the answer to one call.
+func readSeen(call *goredis.Cmd, part []int, seen []history.Seen) {
+	numbers, err := call.Int64Slice()
+	for j, i := range part {
+		if err != nil {
+			seen[i].Err = unavailable("see", err)
+			continue
+		}
+		seen[i] = history.Seen{First: numbers[j+1] == 1, At: numbers[0] / 1000}
+	}
+}
+
+// PendingFirsts finds what is not announced as [history.Days] says.
+func (c *Cache) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error) {
+	var firsts []history.First
+	err := c.older(ctx, buckets, query{firstsKey, age, limit}, func(member string, at int64) {
+		uid, number, _ := strings.Cut(member, "/")
+		n, err := strconv.ParseUint(number, 10, 32)
+		day, ok := history.NumberedDay(uint32(n))
+		if err != nil || !ok {
+			c.config.Log.Warn("redis holds a pending first sighting that cannot be read", "member", member)
+			return
+		}
+		firsts = append(firsts, history.First{Sighting: history.Sighting{UID: uid, Day: day}, At: at / 1000})
+	})
+	return firsts, unavailable("pending firsts", err)
+}
+
+// Announced takes off what is pending as [history.Days] says, in one exchange per node.
+func (c *Cache) Announced(ctx context.Context, firsts []history.First) error {
+	members := map[history.Bucket][]any{}
+	for _, f := range firsts {
+		b := history.BucketOf(f.UID)
+		members[b] = append(members[b], f.UID+"/"+strconv.FormatUint(uint64(f.Day.Number()), 10))
+	}
+	cmds := make([]*goredis.IntCmd, 0, len(members))
+	for b, all := range members {
+		cmds = append(cmds, goredis.NewIntCmd(ctx, append([]any{"zrem", firstsKey(b)}, all...)...))
+	}
+	pipeline(ctx, c, cmds)
+	return unavailable("announced", firstErr(cmds))
+}
+
+func firstsKey(b history.Bucket) string { return string(append(appendBucket(nil, b), "firsts"...)) }

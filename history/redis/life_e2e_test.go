@@ -18,7 +18,7 @@ func TestLifeOfServers(t *testing.T) {
 		config  redis.Config
 		masters int
 	}{
-		"single":  {single(t), 1},
+		"single":  {noRetry(t), 1},
 		"cluster": {cluster(t), len(cluster(t).Addrs)},
 	} {
 		c := open(t, tt.config)
@@ -34,7 +34,7 @@ func TestLifeOfServers(t *testing.T) {
 
 // TestFitServers are set up to keep what they acknowledge, until one is not any more.
 func TestFitServers(t *testing.T) {
-	for name, config := range map[string]redis.Config{"single": single(t), "cluster": cluster(t)} {
+	for name, config := range map[string]redis.Config{"single": noRetry(t), "cluster": cluster(t)} {
 		c := open(t, config)
 		if err := c.Fit(t.Context()); err != nil {
 			t.Errorf("%s: Fit = %v", name, err)
@@ -54,7 +54,7 @@ func TestFitServers(t *testing.T) {
 
 // TestTimeOfServers is about the time of this machine, where they run.
 func TestTimeOfServers(t *testing.T) {
-	for name, config := range map[string]redis.Config{"single": single(t), "cluster": cluster(t)} {
+	for name, config := range map[string]redis.Config{"single": noRetry(t), "cluster": cluster(t)} {
 		before := time.Now().Truncate(time.Microsecond)
 		got, err := open(t, config).Time(t.Context())
 		if err != nil || got.Before(before) || got.After(time.Now()) {

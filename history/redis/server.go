@@ -17,15 +17,106 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// each visits every server that takes writes.
-func (c *Cache) each(ctx context.Context, visit func(context.Context, *goredis.Client) error) error {
-	switch client := c.client.(type) {
-	case *goredis.Client:
-		return visit(ctx, client)
-	case *goredis.ClusterClient:
-		return client.ForEachMaster(ctx, visit)
+// Open is [New] and [Cache.Prepare]. Its error is one line. The caller closes the
+// cache.
+func Open(ctx context.Context, config Config) (*Cache, error) {
+	c, err := New(config)
+	if err != nil {
+		return nil, err
 	}
-	panic("redis: a client of another kind") // Config.client makes these two
+	if err := c.Prepare(ctx); err != nil {
+		_ = c.client.Close() // the error of Prepare is the useful one
+		return nil, err
+	}
+	return c, nil
+}
+
+// Prepare checks that the server or the cluster is fit, and hands over the scripts. A
+// cluster must have more than half of its masters answer. It
+// fails with [history.ErrUnavailable] when another try may succeed: not for a server that
+// is too old, of the other kind, or refuses this user, and not with [ErrVolatile], of which
+// only a warning is logged where the configuration allows it.
+func (c *Cache) Prepare(ctx context.Context) error {
+	err := c.check(ctx)
+	if err == nil {
+		return nil
+	}
+	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM"} {
+		if e, ok := errors.AsType[goredis.Error](err); ok && strings.HasPrefix(e.Error(), prefix) {
+			err = e
+		}
+	}
+	return fmt.Errorf("open redis at %s: %w", strings.Join(c.config.Addrs, ","), err)
+}
+
+// Ping reports whether the server answers, in a cluster every master. It fails with
+// [history.ErrUnavailable].
+func (c *Cache) Ping(ctx context.Context) error {
+	err := c.each(ctx, func(ctx context.Context, node *goredis.Client) error { return node.Ping(ctx).Err() })
+	return unavailable("ping", err)
+}
+
+// check asks all masters at once. Fewer than half may leave it unanswered: [Cache.Fit] looks at
+// their settings later, and they get the scripts when a call finds them missing.
+func (c *Cache) check(ctx context.Context) error {
+	nodes, err := c.masters(ctx)
+	if err != nil {
+		return unavailable("ask who takes writes", err)
+	}
+	found := make([]inspection, len(nodes))
+	var asking sync.WaitGroup
+	for i, node := range nodes {
+		asking.Go(func() { found[i] = c.inspect(ctx, node) })
+	}
+	asking.Wait()
+	var faults []string
+	var away []error
+	for _, g := range found {
+		faults = append(faults, g.faults...)
+		switch {
+		case errors.Is(g.err, history.ErrUnavailable):
+			away = append(away, g.err)
+		case g.err != nil:
+			return g.err
+		}
+	}
+	if err := volatile(faults); err != nil {
+		if !c.config.AllowVolatile {
+			return err
+		}
+		c.config.Log.Warn("redis may lose acknowledged writes", "err", err)
+	}
+	if len(away) == 0 {
+		return nil
+	}
+	if 2*len(away) >= len(nodes) {
+		return away[0]
+	}
+	c.config.Log.Warn("some masters do not answer, their users are refused", "masters", len(away), "err", away[0])
+	return nil
+}
+
+// inspection is what a start finds out about a server.
+type inspection struct {
+	faults []string
+	err    error
+}
+
+// inspect checks a server and loads the scripts into it.
+func (c *Cache) inspect(ctx context.Context, node *goredis.Client) (g inspection) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.Timeout)
+	defer cancel()
+	if g.err = c.checkNode(ctx, node); g.err != nil {
+		return g
+	}
+	if g.faults, g.err = faultsOf(ctx, node); g.err != nil {
+		g.err = unavailable("ask for its settings", g.err)
+		return g
+	}
+	c.warnOfCoverage(ctx, node)
+	g.err = unavailable("load scripts", c.loadScriptsInto(ctx, node))
+	reserve(ctx, node)
+	return g
 }
 
 func (c *Cache) checkNode(ctx context.Context, node *goredis.Client) error {
@@ -59,6 +150,18 @@ func major(version string) int {
 	text, _, _ := strings.Cut(version, ".")
 	n, _ := strconv.Atoi(text)
 	return n
+}
+
+// warnOfCoverage tells of a setting, which is the default of Redis, with which all masters
+// refuse writes while one of them is down.
+func (c *Cache) warnOfCoverage(ctx context.Context, node *goredis.Client) {
+	const setting = "cluster-require-full-coverage"
+	if !c.config.Cluster {
+		return
+	}
+	if set, err := node.ConfigGet(ctx, setting).Result(); err == nil && set[setting] == "yes" {
+		c.config.Log.Warn("one master that is down stops the users of all", "node", node.Options().Addr, "setting", setting+" yes", "want", "no")
+	}
 }
 
 // ErrVolatile means that a server is set up to lose acknowledged writes.
@@ -156,7 +259,7 @@ func (c *Cache) lifeOf(ctx context.Context, node *goredis.Client, first map[stri
 	return fields(info)["run_id"] + "/" + nonce, err
 }
 
-// nonce returns what a key holds, which nobody changes. One that is not there gets some.
+// nonce returns the value of a key, which never changes. A key that is missing is set.
 func (c *Cache) nonce(ctx context.Context, key string) (string, error) {
 	text, err := c.client.Get(ctx, key).Result()
 	if !errors.Is(err, goredis.Nil) {
@@ -167,7 +270,7 @@ func (c *Cache) nonce(ctx context.Context, key string) (string, error) {
 	if errors.Is(err, goredis.Nil) {
 		return fresh, nil
 	}
-	return text, err // of somebody who was faster
+	return text, err // another process was faster
 }
 
 // firstBuckets returns the first bucket of each server, by its address.
@@ -190,7 +293,7 @@ func (c *Cache) firstBuckets(ctx context.Context) (map[string]history.Bucket, er
 }
 
 // timeGrace is how long the other masters are waited for once more than half of all have
-// told the time.
+// answered.
 const timeGrace = 50 * time.Millisecond
 
 // Time returns what time it is for the servers, at the end of the call: in a cluster the
@@ -216,7 +319,7 @@ func (c *Cache) Time(ctx context.Context) (time.Time, error) {
 	}
 	var ahead []time.Duration
 	var enough <-chan time.Time
-	for waiting := len(nodes); waiting > 0; waiting-- {
+	for left := len(nodes); left > 0; left-- {
 		select {
 		case a := <-answers:
 			if err = cmp.Or(a.err, err); a.err != nil {
@@ -224,7 +327,7 @@ func (c *Cache) Time(ctx context.Context) (time.Time, error) {
 			}
 			ahead = append(ahead, a.ahead)
 		case <-enough:
-			waiting = 1
+			left = 1
 		}
 		if enough == nil && len(ahead) > len(nodes)/2 {
 			enough = time.After(timeGrace)
@@ -253,4 +356,62 @@ func (c *Cache) masters(ctx context.Context) (all []*goredis.Client, err error) 
 		}
 	}
 	return all, nil
+}
+
+// nodeMapLife is how long it is remembered which server has which bucket.
+const nodeMapLife = time.Second
+
+// Node names the master that has a bucket, as far as the client knows at the moment; it is
+// empty without a cluster. It waits for the servers only the first time.
+func (c *Cache) Node(b history.Bucket) string {
+	cluster, ok := c.client.(*goredis.ClusterClient)
+	if !ok {
+		return ""
+	}
+	p := c.nodes.Load()
+	if p == nil || time.Since(p.at) > nodeMapLife {
+		p = c.lookUpNodes(cluster, p)
+	}
+	return p.addrs[b]
+}
+
+// lookUpNodes looks all buckets up. Of several callers at once one does.
+func (c *Cache) lookUpNodes(cluster *goredis.ClusterClient, old *nodeMap) *nodeMap {
+	known := &nodeMap{at: time.Now()}
+	if old != nil {
+		known.addrs = old.addrs
+		if !c.nodes.CompareAndSwap(old, known) { // another call does
+			return old
+		}
+	}
+	found := &nodeMap{at: known.at}
+	ctx, cancel := context.WithTimeout(context.Background(), c.config.Timeout)
+	defer cancel()
+	for b := range found.addrs {
+		master, err := cluster.MasterForKey(ctx, channel(history.Bucket(b))) //nolint:gosec // there are as many
+		if err != nil {                                                      // keep the old map
+			return known
+		}
+		found.addrs[b] = master.Options().Addr
+	}
+	c.nodes.Store(found)
+	return found
+}
+
+// reserve opens what is missing of the spare connections. One that cannot be opened now is
+// tried again the next time.
+func reserve(ctx context.Context, node *goredis.Client) {
+	if node.PoolStats().TotalConns >= spare {
+		return
+	}
+	var conns [spare]*goredis.Conn
+	var opening sync.WaitGroup
+	for i := range conns {
+		conns[i] = node.Conn()
+		opening.Go(func() { _ = conns[i].Ping(ctx).Err() })
+	}
+	opening.Wait()
+	for _, c := range conns {
+		_ = c.Close() // back to the others
+	}
 }

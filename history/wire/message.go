@@ -1,10 +1,14 @@
 package wire
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // MaxMessage is the usual bound of a queue's message in bytes, well under what
@@ -80,3 +84,146 @@ func divide(keys []history.Announcement, partitions int) (sorted []history.Annou
 }
 
 func byUser(a, b history.Announcement) int { return strings.Compare(a.Key.UID, b.Key.UID) }
+
+// AppendBatch appends an encoded batch of announced keys to dst. Keys of one user
+// that stand together share the uid.
+func AppendBatch(dst []byte, keys []history.Announcement) []byte {
+	for len(keys) > 0 {
+		start, uid := len(dst), keys[0].Key.UID
+		dst = appendText(dst, tagUID, uid)
+		for len(keys) > 0 && keys[0].Key.UID == uid {
+			dst = appendObject(dst, keys[0])
+			keys = keys[1:]
+		}
+		dst = framed(dst, start, tagUser)
+	}
+	return dst
+}
+
+func appendObject(dst []byte, d history.Announcement) []byte {
+	start := len(dst)
+	dst = appendText(dst, tagID, d.Key.Object.ID)
+	dst = appendInt(dst, tagType, int64(d.Key.Object.Type))
+	if d.Record != nil {
+		record := len(dst)
+		dst = framed(AppendRecord(dst, d.Record), record, tagRecord)
+	}
+	return framed(dst, start, tagObject)
+}
+
+// Batch decodes a batch of announced keys. It fails with [ErrCorrupt], also when a
+// key in it is not legal: nothing that comes from a queue is trusted further.
+func Batch(b []byte) ([]history.Announcement, error) {
+	keys := make([]history.Announcement, 0, len(b)/32)
+	s := scanner{rest: b}
+	for s.next() {
+		if s.tag == tagUser {
+			keys, s.err = appendUser(keys, s.bytes)
+		}
+	}
+	if s.err != nil {
+		return nil, fmt.Errorf("batch of %d bytes: %w: %w", len(b), ErrCorrupt, s.err)
+	}
+	return keys, nil
+}
+
+// appendUser decodes the keys of one user.
+func appendUser(keys []history.Announcement, b []byte) ([]history.Announcement, error) {
+	uid, first := "", len(keys)
+	s := scanner{rest: b}
+	for s.next() {
+		switch s.tag {
+		case tagUID:
+			uid = s.text()
+		case tagObject:
+			var d history.Announcement
+			d, s.err = object(s.bytes)
+			keys = append(keys, d)
+		}
+	}
+	for i := first; i < len(keys); i++ {
+		keys[i].Key.UID = uid
+	}
+	if s.err == nil && len(keys) > first {
+		s.err = history.ValidateUID(uid)
+	}
+	return keys, s.err
+}
+
+// object decodes one announced object.
+func object(b []byte) (history.Announcement, error) {
+	var d history.Announcement
+	var record []byte
+	o := &d.Key.Object
+	s := scanner{rest: b}
+	for s.next() {
+		switch s.tag {
+		case tagID:
+			o.ID = s.text()
+		case tagType:
+			o.Type = uint32(s.num)
+		case tagRecord:
+			record = s.bytes
+		}
+	}
+	if s.err == nil && !d.Key.IsUser() {
+		s.err = o.Validate()
+	}
+	if s.err == nil {
+		d.Record, s.err = Record(record)
+	}
+	return d, s.err
+}
+
+// AppendDead appends an encoded dead letter to dst.
+func AppendDead(dst []byte, d history.Dead) []byte {
+	m := &historyv1.DeadLetter{Uid: d.Key.UID, Payload: d.Payload, Cell: d.Cell, Origin: d.Origin, Reason: strings.ToValidUTF8(d.Reason, "?"), TimeMs: d.At}
+	if !d.Key.IsUser() {
+		m.Object = &historyv1.Object{Id: d.Key.Object.ID, Type: d.Key.Object.Type}
+	}
+	if d.Record != nil {
+		m.Record = AppendRecord(nil, d.Record)
+	}
+	dst, err := proto.MarshalOptions{}.MarshalAppend(dst, m)
+	if err != nil { // only for invalid UTF-8, which validation has refused in the key
+		panic(fmt.Sprintf("encode dead letter: %v", err))
+	}
+	return dst
+}
+
+// Dead decodes a dead letter. It fails with [ErrCorrupt].
+func Dead(b []byte) (history.Dead, error) {
+	var m historyv1.DeadLetter
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return history.Dead{}, fmt.Errorf("dead letter of %d bytes: %w: %w", len(b), ErrCorrupt, err)
+	}
+	d := history.Dead{
+		Key:     history.Key{UID: m.GetUid(), Object: history.Object{ID: m.GetObject().GetId(), Type: m.GetObject().GetType()}},
+		Payload: m.GetPayload(), Cell: m.GetCell(), Origin: m.GetOrigin(), Reason: m.GetReason(), At: m.GetTimeMs(),
+	}
+	var err error
+	d.Record, err = Record(m.GetRecord())
+	return d, err
+}
+
+// AppendFirst appends the encoded first sighting of a user on a day to dst.
+func AppendFirst(dst []byte, f history.First) []byte {
+	dst, err := proto.MarshalOptions{}.MarshalAppend(dst, &historyv1.FirstOfDay{Uid: f.UID, Date: f.Day.Number(), TimeMs: f.At})
+	if err != nil { // only for invalid UTF-8, which validation has refused in the uid
+		panic(fmt.Sprintf("encode first of day: %v", err))
+	}
+	return dst
+}
+
+// First decodes a first sighting. It fails with [ErrCorrupt].
+func First(b []byte) (history.First, error) {
+	var m historyv1.FirstOfDay
+	if err := proto.Unmarshal(b, &m); err != nil {
+		return history.First{}, fmt.Errorf("first of day of %d bytes: %w: %w", len(b), ErrCorrupt, err)
+	}
+	day, ok := history.NumberedDay(m.GetDate())
+	if !ok {
+		return history.First{}, fmt.Errorf("first of day %d: %w", m.GetDate(), ErrCorrupt)
+	}
+	return history.First{Sighting: history.Sighting{UID: m.GetUid(), Day: day}, At: m.GetTimeMs()}, nil
+}

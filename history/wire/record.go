@@ -6,7 +6,17 @@
 // fifth of the CPU of the generated code, which the tests hold both directions against.
 package wire
 
-import "errors"
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/playhead/playhead/history"
+)
 
 // ErrCorrupt means that the bytes are not what this package writes.
 var ErrCorrupt = errors.New("corrupt")
@@ -70,3 +80,265 @@ const (
 	tagRecord = 3<<3 | wireBytes
 	tagOrigin = 3<<3 | wireFixed // of a changed user, otherwise as one of a batch
 )
+
+// AppendRecord appends the encoded record to dst. The fields stand in the order of
+// their numbers, the revision first and always, and those that are unknown last.
+func AppendRecord(dst []byte, r *history.Record) []byte {
+	dst = append(dst, tagRevision)
+	dst = protowire.AppendFixed64(dst, r.Revision)
+	dst = appendInt(dst, tagCellDrift, max(r.CellTime-r.Version.Time(), 0))
+	dst = appendInt(dst, tagVersion, int64(r.Version))
+	dst = appendInt(dst, tagState, int64(r.State))
+	dst = appendInt(dst, tagPosition, r.Position)
+	dst = appendInt(dst, tagDuration, r.Duration)
+	dst = appendInt(dst, tagDurationVersion, relative(r.DurationVersion, r.Version))
+	dst = appendText(dst, tagSession, r.Session)
+	dst = appendText(dst, tagDevice, r.Device)
+	dst = appendMeta(dst, r.Meta)
+	dst = appendInt(dst, tagMetaVersion, relative(r.MetaVersion, r.Version))
+	for _, p := range r.Peaks {
+		dst = appendPeak(dst, p)
+	}
+	for _, c := range r.Completions {
+		dst = appendCompletion(dst, c)
+	}
+	dst = appendInt(dst, tagPlaysBefore, int64(r.PlaysBefore))
+	dst = appendInt(dst, tagPlaysBeforeAt, r.PlaysBeforeAt)
+	dst = appendInt(dst, tagReset, r.Reset)
+	dst = appendFlag(dst, tagPartial, r.Partial)
+	dst = appendFlag(dst, tagEarly, r.Early)
+	dst = appendInt(dst, tagFirmVersion, int64(r.NonEarly.Version))
+	dst = appendInt(dst, tagFirmPosition, r.NonEarly.Position)
+	for _, w := range r.Watches {
+		dst = appendWatch(dst, w)
+	}
+	dst = appendInt(dst, tagWatchedBefore, r.WatchedBefore)
+	dst = appendInt(dst, tagWatchedBeforeAt, r.WatchedBeforeAt)
+	if len(r.Unknown) == 0 {
+		return dst
+	}
+	return append(appendInt(dst, tagUnknownVersion, relative(r.UnknownVersion, r.Version)), r.Unknown...)
+}
+
+// relative writes a version that equals the record's own as 0, the usual case.
+func relative(v, own history.Version) int64 {
+	if v == own {
+		return 0
+	}
+	return int64(v)
+}
+
+func appendFlag(dst []byte, tag uint64, set bool) []byte {
+	if !set {
+		return dst
+	}
+	return appendInt(dst, tag, 1)
+}
+
+func appendInt(dst []byte, tag uint64, v int64) []byte {
+	if v == 0 {
+		return dst
+	}
+	return protowire.AppendVarint(protowire.AppendVarint(dst, tag), uint64(v))
+}
+
+func appendText(dst []byte, tag uint64, s string) []byte {
+	if s == "" {
+		return dst
+	}
+	return protowire.AppendString(protowire.AppendVarint(dst, tag), s)
+}
+
+func appendFixed(dst []byte, tag byte, v uint64) []byte {
+	if v == 0 {
+		return dst
+	}
+	return protowire.AppendFixed64(append(dst, tag), v)
+}
+
+// framed makes one field of what was appended since start: it moves that aside for
+// a tag and a length. The messages are short, and so their sizes need not be known
+// before.
+func framed(dst []byte, start int, tag uint64) []byte {
+	var head [2 * 10]byte // two varints of the longest
+	return slices.Insert(dst, start, protowire.AppendVarint(protowire.AppendVarint(head[:0], tag), uint64(len(dst)-start))...)
+}
+
+// appendMeta writes the entries in the order of their keys, so that one record has
+// one form. An entry always has both parts.
+func appendMeta(dst []byte, meta map[string]string) []byte {
+	if len(meta) == 0 {
+		return dst
+	}
+	keys := make([]string, 0, history.MaxMetaKeys)
+	for k := range meta {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		start := len(dst)
+		dst = protowire.AppendString(append(dst, tagMetaKey), k)
+		dst = protowire.AppendString(append(dst, tagMetaValue), meta[k])
+		dst = framed(dst, start, tagMeta)
+	}
+	return dst
+}
+
+func appendPeak(dst []byte, p history.Peak) []byte {
+	start := len(dst)
+	dst = appendInt(appendInt(dst, tagTime, p.At), tagPeakPosition, p.Position)
+	return framed(dst, start, tagPeak)
+}
+
+func appendCompletion(dst []byte, c history.Completion) []byte {
+	start := len(dst)
+	dst = appendFixed(appendInt(dst, tagTime, c.At), tagViewing, c.Viewing)
+	return framed(dst, start, tagCompletion)
+}
+
+func appendWatch(dst []byte, w history.Watch) []byte {
+	start := len(dst)
+	dst = appendFixed(appendInt(dst, tagTime, w.At), tagViewing, w.Viewing)
+	dst = appendInt(dst, tagWatched, w.Watched)
+	return framed(dst, start, tagWatch)
+}
+
+// Revision returns the revision of an encoded record, 0 when there is none.
+func Revision(b []byte) uint64 {
+	if len(b) < RevisionEnd || b[0] != tagRevision {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b[1:RevisionEnd])
+}
+
+// Record decodes a record. It fails with [ErrCorrupt]; no bytes are nil.
+func Record(b []byte) (*history.Record, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	r := new(history.Record)
+	if err := decode(r, b); err != nil {
+		return nil, fmt.Errorf("record of %d bytes: %w: %w", len(b), ErrCorrupt, err)
+	}
+	r.CellTime += r.Version.Time()
+	r.DurationVersion = absolute(r.DurationVersion, r.Version, r.Duration != 0)
+	r.MetaVersion = absolute(r.MetaVersion, r.Version, len(r.Meta) != 0)
+	r.UnknownVersion = absolute(r.UnknownVersion, r.Version, len(r.Unknown) != 0)
+	return r, nil
+}
+
+// absolute is the inverse of relative. An absent value has no version.
+func absolute(v, own history.Version, present bool) history.Version {
+	switch {
+	case !present:
+		return 0
+	case v == 0:
+		return own
+	}
+	return v
+}
+
+func decode(r *history.Record, b []byte) error {
+	s := scanner{rest: b}
+	for field := b; s.next(); field = s.rest {
+		switch s.tag {
+		case tagRevision:
+			r.Revision = s.num
+		case tagState:
+			r.State = history.State(min(uint32(s.num), math.MaxUint8)) // one too large is as unknown as 255
+		case tagSession:
+			r.Session = s.text()
+		case tagDevice:
+			r.Device = s.text()
+		case tagMeta:
+			s.entry(&r.Meta)
+		case tagPeak:
+			n := s.numbers(tagTime, tagPeakPosition)
+			r.Peaks = append(r.Peaks, history.Peak{At: int64(n[0]), Position: int64(n[1])})
+		case tagCompletion:
+			n := s.numbers(tagTime, tagViewing)
+			r.Completions = append(r.Completions, history.Completion{At: int64(n[0]), Viewing: n[1]})
+		case tagWatch:
+			n := s.numbers(tagTime, tagViewing, tagWatched)
+			r.Watches = append(r.Watches, history.Watch{At: int64(n[0]), Viewing: n[1], Watched: int64(n[2])})
+		case tagPlaysBefore:
+			r.PlaysBefore = s.num
+		case tagPartial:
+			r.Partial = s.num != 0
+		case tagEarly:
+			r.Early = s.num != 0
+		default:
+			if p := number(r, s.tag); p != nil {
+				*p = int64(s.num)
+			} else if s.tag>>3 > lastField {
+				r.Unknown += string(field[:len(field)-len(s.rest)])
+			}
+		}
+	}
+	return s.err
+}
+
+// number returns where a field of r belongs that is a plain integer, nil for
+// others.
+func number(r *history.Record, tag uint64) *int64 {
+	switch tag {
+	case tagCellDrift:
+		return &r.CellTime
+	case tagVersion:
+		return (*int64)(&r.Version)
+	case tagPosition:
+		return &r.Position
+	case tagDuration:
+		return &r.Duration
+	case tagDurationVersion:
+		return (*int64)(&r.DurationVersion)
+	case tagMetaVersion:
+		return (*int64)(&r.MetaVersion)
+	case tagPlaysBeforeAt:
+		return &r.PlaysBeforeAt
+	case tagReset:
+		return &r.Reset
+	case tagFirmVersion:
+		return (*int64)(&r.NonEarly.Version)
+	case tagFirmPosition:
+		return &r.NonEarly.Position
+	case tagWatchedBefore:
+		return &r.WatchedBefore
+	case tagWatchedBeforeAt:
+		return &r.WatchedBeforeAt
+	case tagUnknownVersion:
+		return (*int64)(&r.UnknownVersion)
+	}
+	return nil
+}
+
+// numbers reads a message of up to three numbers, in the order of the given tags.
+func (s *scanner) numbers(tags ...uint64) (values [3]uint64) {
+	in := scanner{rest: s.bytes}
+	for in.next() {
+		if i := slices.Index(tags, in.tag); i >= 0 {
+			values[i] = in.num
+		}
+	}
+	s.err = in.err
+	return values
+}
+
+// entry reads one entry of a map. Of two with one key the later one stands.
+func (s *scanner) entry(m *map[string]string) {
+	var key, value string
+	in := scanner{rest: s.bytes}
+	for in.next() {
+		switch in.tag {
+		case tagMetaKey:
+			key = in.text()
+		case tagMetaValue:
+			value = in.text()
+		}
+	}
+	if *m == nil {
+		*m = make(map[string]string)
+	}
+	(*m)[key] = value
+	s.err = in.err
+}

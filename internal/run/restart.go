@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -32,7 +33,7 @@ func Restarting(log *slog.Logger, name string, count func(), fn func(context.Con
 			wait := pause/2 + N(ctx, pause/2)
 			count()
 			log.LogAttrs(ctx, slog.LevelError, "worker failed", failure(name, wait, err)...)
-			if !sleep(ctx, wait) {
+			if !Sleep(ctx, wait) {
 				return nil
 			}
 		}
@@ -47,8 +48,8 @@ func failure(name string, wait time.Duration, err error) []slog.Attr {
 	return attrs
 }
 
-// sleep reports false when ctx was done first.
-func sleep(ctx context.Context, d time.Duration) bool {
+// Sleep waits, and reports false when ctx was done first.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -83,4 +84,13 @@ func OnChange(every time.Duration, ask func(context.Context) (string, error), do
 			}
 		}
 	}
+}
+
+// Default returns v, or def where v is not positive: a setting that was not given.
+func Default[T cmp.Ordered](v, def T) T {
+	var zero T
+	if v > zero {
+		return v
+	}
+	return def
 }

@@ -54,9 +54,9 @@ func dead(ctx context.Context, args []string, getenv func(string) string, out io
 	r := replay.Redriver{Cache: cache, Queue: queue}
 	driven, kept := 0, make(map[string]bool)
 	_, err = letters.Redrive(ctx, func(ctx context.Context, d history.Dead) error {
-		tell(out, d)
+		printLetter(out, d)
 		err := r.Drive(ctx, d)
-		if errors.Is(err, wire.ErrCorrupt) { // it goes to the end, where it holds nobody up
+		if errors.Is(err, wire.ErrCorrupt) { // it goes to the end, where it does not hold up the others
 			kept[string(d.Payload)] = true
 			return letters.Add(ctx, []history.Dead{d})
 		}
@@ -69,7 +69,7 @@ func dead(ctx context.Context, args []string, getenv func(string) string, out io
 	return err
 }
 
-func tell(out io.Writer, d history.Dead) {
+func printLetter(out io.Writer, d history.Dead) {
 	what := d.Key.String()
 	if len(d.Payload) > 0 {
 		what = fmt.Sprintf("a message of %d bytes", len(d.Payload))

@@ -5,16 +5,23 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"google.golang.org/grpc"
 
+	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/history/redis"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -153,5 +160,99 @@ func TestSendInterrupted(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "0 heartbeats acknowledged") {
 		t.Errorf("got %q, want what was done", &out)
+	}
+}
+
+// edge runs all of the product and returns its address and the file of its secret.
+func edge(t *testing.T) (url, secret string) {
+	t.Helper()
+	secret = filepath.Join(t.TempDir(), "secret")
+	text := strings.Repeat("s", 40)
+	if err := os.WriteFile(secret, []byte(text+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := allinone.Open(t.Context(), allinone.Config{
+		Dir: t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Secret: []byte(text),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + p.HTTP(), secret
+}
+
+func TestThroughAnEdge(t *testing.T) {
+	url, secret := edge(t)
+	trace, moved := file(t, rows), file(t, recent(rows))
+	for _, stored := range []bool{true, false} { // the second time it is all known
+		var out strings.Builder
+		err := send(t.Context(), []string{"--edge=" + url, "--token-secret-file=" + secret, "--no-shift", moved}, none, &out)
+		if err != nil || strings.Contains(out.String(), "stored       5") != stored || strings.Contains(out.String(), "stored") != stored {
+			t.Errorf("got %q, %v, want them stored: %v", out.String(), err, stored)
+		}
+	}
+	for args, want := range map[string]string{
+		"--edge=" + url: "--edge needs --token-secret-file",
+		"--edge=" + url + "/nowhere --token-secret-file=" + secret:                                     "refused for good",
+		"--edge=" + url + " --patience=1h --token-secret-file=" + file(t, strings.Repeat("wrong", 10)): "refuses the tokens, is the secret its own?",
+		"--edge=" + url + " --token-secret-file=" + file(t, "short"):                                   "want at least 32",
+		"--edge=http://127.0.0.1:1 --patience=300ms --token-secret-file=" + secret:                     "is it there",
+	} {
+		err := send(t.Context(), append(strings.Fields(args), trace), none, new(strings.Builder))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}
+
+// recent moves the rows of a trace to the last hours.
+func recent(rows string) string {
+	return strings.ReplaceAll(rows, "16508127414", strconv.FormatInt(time.Now().Add(-time.Hour).UnixMilli()/100, 10))
+}
+
+// TestDead drives letters again of which one still cannot be decoded: it is kept, and
+// those behind it come through all the same, now and in the next run.
+func TestDead(t *testing.T) {
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	server := miniredis.RunT(t)
+	letters, err := kafka.OpenDead(t.Context(), kafka.Config{Brokers: cluster.ListenAddrs()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer letters.Close()
+	e := history.Event{
+		Key:  history.Key{UID: "u", Object: history.Object{ID: "o", Type: 1}},
+		Kind: history.KindProgress, At: time.Now().UnixMilli(), Position: 7, Duration: 100, Session: "s",
+	}
+	refused := history.Dead{Key: e.Key, Record: e.Record(), Origin: "archive", Reason: "too large", At: 1}
+	if err := letters.Add(t.Context(), []history.Dead{{Payload: []byte{0xff}, Origin: "partition 0 offset 0", Reason: "corrupt", At: 1}, refused}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1 letters driven again, 1 kept", "0 letters driven again, 1 kept"} {
+		var out strings.Builder
+		err := dead(t.Context(), []string{"--redis", server.Addr(), "--kafka", cluster.ListenAddrs()[0]}, none, &out)
+		if err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("replay dead: %v, said %q, want %q", err, out.String(), want)
+		}
+	}
+	cache, err := redis.Open(t.Context(), redis.Config{Addrs: []string{server.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cache.Close()
+	if got := cache.Load(t.Context(), []history.Key{e.Key})[0]; got.Record == nil || got.Record.Position != e.Position {
+		t.Errorf("the cache has %+v, want the record of the letter", got)
 	}
 }

@@ -39,9 +39,9 @@ local function refuses(list, knew, score, member)
   local at = math.floor(tonumber(score))
   local u = call('HMGET', state(list), 'cleared', 'cleared:' .. string.match(member, '%d+$'), 'paused', 'resumed', 'floor', 'warmed')
   if at <= tonumber(u[1] or 0) or at <= tonumber(u[2] or 0) then return true end
-  local since, till, whole = string.match(knew, '^(%d+) (%d+) (%d)$')
+  local since, till, complete = string.match(knew, '^(%d+) (%d+) (%d)$')
   if tonumber(since) ~= tonumber(u[3] or 0) or tonumber(till) ~= tonumber(u[4] or 0) then return true end
-  return whole == '1' and (u[5] ~= '0' or lapsed(u[6], warmth))
+  return complete == '1' and (u[5] ~= '0' or lapsed(u[6], warmth))
 end
 
 -- Lists and states outlive contents by a day, so that starting their lives anew

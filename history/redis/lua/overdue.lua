@@ -1,5 +1,5 @@
 -- Finds members that are at least as old as an age by the server's clock: dirty marks, or
--- what is owed. Once the clock was set back there are some of a time to come, whose age
+-- what is pending. Once the clock was set back there are some of a time to come, whose age
 -- nobody knows. They are found too.
 --
 -- KEYS: the sorted set of each bucket.

@@ -1,8 +1,8 @@
 -- Notes on which days users were seen, and tells who is seen for the first time.
 --
--- KEYS: the state of each user, then what is owed of each bucket.
+-- KEYS: the state of each user, then what is pending of each bucket.
 -- ARGV: seconds that users' states live; then for each user the day, counted from 1970,
--- and as it stands in the list of what is owed.
+-- and as it stands in the list of what is pending.
 --
 -- A user's field is the newest day times eight, plus a bit for it and each of the two
 -- before it.

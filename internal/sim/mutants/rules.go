@@ -15,10 +15,10 @@ type mutant struct {
 const (
 	merge     = "history/merge.go"
 	record    = "history/record.go"
-	viewing   = "history/viewing.go"
+	viewing   = "history/merge.go"
 	rules     = "history/rules.go"
 	query     = "history/cache.go"
-	pause     = "history/pause.go"
+	pause     = "history/user.go"
 	cache     = "internal/sim/cache.go"
 	archive   = "internal/sim/archive.go"
 	fold      = "history-service/write/fold.go"
@@ -32,10 +32,10 @@ const (
 	flush     = "history-service/aggregate/hold.go"
 	complete  = "history-service/view/view.go"
 	jobGo     = "history-job/job/job.go"
-	jobPut    = "history-job/job/put.go"
+	jobPut    = "history-job/job/archive.go"
 	jobChunk  = "history-job/job/archive.go"
 	jobFold   = "history-job/job/complete.go"
-	jobLost   = "history-job/job/restore.go"
+	jobLost   = "history-job/job/repair.go"
 	jobRepair = "history-job/job/repair.go"
 )
 
@@ -54,7 +54,7 @@ var mutants = []mutant{
 	{name: "latest", rule: "the latest report is the one that came last", edits: []edit{{merge, "if compareLatest(a, b) < 0 {", "if true {"}}},
 	{name: "watched-twice", rule: "watched time of one session is added twice", edits: []edit{
 		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
-		{viewing, "if !slices.ContainsFunc(ws[:i], func(o Watch) bool { return o.Viewing == w.Viewing }) {", "if i >= 0 {"},
+		{record, "if !slices.ContainsFunc(ws[:i], func(o Watch) bool { return o.Viewing == w.Viewing }) {", "if i >= 0 {"},
 	}},
 	{name: "plays-twice", rule: "a session that reports its end twice counts twice", edits: []edit{
 		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
@@ -132,14 +132,14 @@ var mutants = []mutant{
 	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && e.Record.Partial:", "case e.Record != nil && e.Record.State == 0:"}}},
 	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contents(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contents(b.keys, b.entries)\n"}}},
 	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil:"}}},
-	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if whole == nil || history.Same(whole, there) && !outran(contents[k], e.Record) {", "if true {"}}},
-	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "e.User.Cut(history.Merge(there, contents[k]), k.Object.Type)", "history.Merge(there, contents[k])"}}},
+	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if merged == nil || history.Same(merged, held) && !laterCell(contents[k], e.Record) {", "if true {"}}},
+	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "e.User.Cut(history.Merge(held, contents[k]), k.Object.Type)", "history.Merge(held, contents[k])"}}},
 	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", edits: []edit{{jobChunk, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
-	{name: "repair-beside", rule: "a repair does not wait for puts under way", edits: []edit{{jobRepair, "\tcase j.turn <- struct{}{}:\n\t\tdefer func() { <-j.turn }()\n", "\tdefault:\n"}}},
+	{name: "repair-beside", rule: "a repair does not wait for puts under way", edits: []edit{{jobRepair, "\tcase j.archiving <- struct{}{}:\n\t\tdefer func() { <-j.archiving }()\n", "\tdefault:\n"}}},
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
-		{jobGo, "\t\tkeys, err := j.restored(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, err := j.restored(ctx, d.Keys)\n"},
+		{jobGo, "\t\tkeys, err := j.restoreLost(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, err := j.restoreLost(ctx, d.Keys)\n"},
 	}},
 	{name: "no-reclaim", rule: "a service does not bring back what it holds", edits: []edit{{reclaim, "\t\terr = w.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
 	{name: "no-decisions", rule: "a service does not bring back what was decided", edits: []edit{{reclaim, "if err := w.decideAgain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},

@@ -1,0 +1,195 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
+)
+
+// Cache is what the job needs of a [history.Cache].
+type Cache interface {
+	history.Loader
+	history.Applier
+	history.Ledger
+}
+
+// Config wires a job. Zero values take the defaults.
+type Config struct {
+	Cache    Cache
+	Archive  history.Archive
+	Consumer history.Consumer
+	// Dead keeps what can never be archived. Without it that is only logged.
+	Dead history.DeadLetters
+	// Days and Announcer announce first sightings of users on a day that no service has
+	// announced. They are given both or not at all.
+	Days      history.Days
+	Announcer history.Announcer
+	// Workers is how many chunks are under way at once (default 16), Chunk how many
+	// keys each has (default 500).
+	Workers, Chunk int
+	// SweepEvery is how often overdue marks are looked for (default 30 s), SweepAge
+	// how old they are then (default 240 s). A mark that belongs to a living hold may be
+	// swept, but for nothing: it should be at least twice the hold of the services.
+	SweepEvery, SweepAge time.Duration
+	// SweepAll has the first sweep take every mark, where the services live in this
+	// process and begin with it.
+	SweepAll bool
+	// Life names the lives that the servers of the cache are in: another name means
+	// that one was restarted or replaced. Without it the cache is taken to be as
+	// durable as this process. WatchEvery is how often it is asked (default 1 s),
+	// Remember how many of the last archived keys are compared after a change (default
+	// 100,000, about 15 MB).
+	Life       func(context.Context) (string, error)
+	WatchEvery time.Duration
+	Remember   int
+	// Reread is the queue as it was read before: when the cache has begun another life, and
+	// when the job starts, what was queued with its content since two sweep ages before the
+	// last complete sweep is compared with the cache once more. Nil is for a queue that is as durable as the cache.
+	Reread history.Rereader
+	// TrimOneIn is how seldom a user's list is trimmed, once in so many puts
+	// (default 16): a list may outgrow its bound by that much.
+	TrimOneIn int
+	// Deadline bounds each exchange with a store (default 10 s), Pause the wait
+	// before a failed one is tried again (default 200 ms, doubled up to 5 s).
+	Deadline, Pause time.Duration
+	Logger          *slog.Logger
+	Registry        prometheus.Registerer
+}
+
+// Job archives. One process runs one.
+type Job struct {
+	cfg       Config
+	metrics   *metrics
+	archiving chan struct{} // held while keys are archived, see archive
+	recent    *recent       // nil without Config.Life
+	life      life
+	owned     atomic.Bool  // a generation lasts
+	swept     atomic.Int64 // when the last sweep that is done began, in Unix milliseconds
+}
+
+// New checks the configuration.
+func New(cfg Config) (*Job, error) {
+	if cfg.Cache == nil || cfg.Archive == nil || cfg.Consumer == nil {
+		return nil, errors.New("job: cache, archive and consumer are needed")
+	}
+	if (cfg.Days == nil) != (cfg.Announcer == nil) {
+		return nil, errors.New("job: days and announcer are of no use without each other")
+	}
+	cfg.Workers = run.Default(cfg.Workers, 16)
+	cfg.Chunk = run.Default(cfg.Chunk, 500)
+	cfg.SweepEvery = run.Default(cfg.SweepEvery, 30*time.Second)
+	cfg.SweepAge = run.Default(cfg.SweepAge, 240*time.Second)
+	cfg.Remember = run.Default(cfg.Remember, 100_000)
+	cfg.WatchEvery = run.Default(cfg.WatchEvery, time.Second)
+	cfg.TrimOneIn = run.Default(cfg.TrimOneIn, 16)
+	cfg.Deadline = run.Default(cfg.Deadline, 10*time.Second)
+	cfg.Pause = run.Default(cfg.Pause, 200*time.Millisecond)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1)}
+	j.swept.Store(time.Now().UnixMilli())
+	if cfg.Life != nil {
+		j.recent = &recent{max: cfg.Remember}
+	}
+	return j, nil
+}
+
+// guard turns a panic into an error: in a goroutine it would end the process.
+func guard(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &run.PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return f()
+}
+
+func everyBucket() []history.Bucket {
+	all := make([]history.Bucket, history.Buckets)
+	for i := range all {
+		all[i] = history.Bucket(i) //nolint:gosec // 1,024 of them
+	}
+	return all
+}
+
+// poison adds messages that cannot be decoded to the dead letters. The others go on.
+func (j *Job) poison(ctx context.Context, ps []history.Poison) error {
+	letters := make([]history.Dead, len(ps))
+	for i, p := range ps {
+		j.metrics.poison.Inc()
+		j.cfg.Logger.Error("message cannot be decoded and is passed over",
+			"partition", p.Partition, "offset", p.Offset, "bytes", len(p.Payload), "error", p.Err)
+		letters[i] = history.Dead{
+			Payload: p.Payload, Origin: fmt.Sprintf("partition %d offset %d", p.Partition, p.Offset), Reason: p.Err.Error(),
+		}
+	}
+	return j.addDead(ctx, letters)
+}
+
+// refused tells of a key that can never be archived as it is, and returns the letter
+// to add.
+func (j *Job) refused(k history.Key, r *history.Record, err error) history.Dead {
+	j.metrics.refused.Inc()
+	j.cfg.Logger.Error("archive refuses a key for good", "key", k.String(), "error", err)
+	return history.Dead{Key: k, Record: r, Origin: "archive", Reason: err.Error()}
+}
+
+// addDead keeps letters until their cause is mended and they are driven again. It comes before the marks
+// are settled and the messages committed: what is refused is never lost.
+func (j *Job) addDead(ctx context.Context, letters []history.Dead) error {
+	if j.cfg.Dead == nil || len(letters) == 0 {
+		return nil
+	}
+	for i := range letters {
+		letters[i].At = time.Now().UnixMilli()
+	}
+	return j.retry(ctx, "dead_letter", func(ctx context.Context) error { return j.cfg.Dead.Add(ctx, letters) })
+}
+
+// retry repeats an exchange with a store, each try under its own deadline, with
+// growing, jittered pauses, until it succeeds or ctx is done.
+func (j *Job) retry(ctx context.Context, what string, exchange func(context.Context) error) error {
+	return j.again(ctx, what, func(ctx context.Context) error { return j.try(ctx, exchange) })
+}
+
+// again is retry without a deadline for each try, for what is made of many exchanges.
+func (j *Job) again(ctx context.Context, what string, do func(context.Context) error) error {
+	for pause := j.cfg.Pause; ; pause = min(2*pause, longestPause) {
+		err := do(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, history.ErrPermanent) || errors.Is(err, history.ErrClosed) {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		j.metrics.retries.WithLabelValues(what).Inc()
+		if pause == j.cfg.Pause {
+			j.cfg.Logger.Warn("store does not answer, trying again", "operation", what, "error", err)
+		}
+		if !run.Sleep(ctx, pause/2+run.N(ctx, pause/2+1)) {
+			return ctx.Err()
+		}
+	}
+}
+
+func (j *Job) try(ctx context.Context, exchange func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, j.cfg.Deadline)
+	defer cancel()
+	return exchange(ctx)
+}
+
+// longestPause bounds the wait between two tries of one exchange.
+const longestPause = 5 * time.Second

@@ -1,0 +1,316 @@
+package historytest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+)
+
+// wantRow checks that the user's row holds exactly the given cells, in order.
+func (a archive) wantRow(uid string, cells []history.Cell) {
+	a.t.Helper()
+	want := slices.Clone(cells)
+	slices.SortFunc(want, func(x, y history.Cell) int {
+		return strings.Compare(x.Key.Object.String(), y.Key.Object.String())
+	})
+	got := a.row(uid).Items
+	if len(got) != len(want) {
+		a.t.Errorf("row %s: %d items, want %d", uid, len(got), len(want))
+	}
+	for i := range min(len(got), len(want)) {
+		if got[i].Object != want[i].Key.Object || !reflect.DeepEqual(got[i].Record, want[i].Record) {
+			a.t.Fatalf("row %s, item %d: got %s %+v, want %s %+v", uid, i,
+				got[i].Object, got[i].Record, want[i].Key.Object, want[i].Record)
+		}
+	}
+}
+
+func (a archive) missing() {
+	c := cellAt(freshKey(), hourAgo(), 1)
+	a.put(c)
+	uid := c.Key.UID
+	got := a.get(freshKey(), c.Key, keyOf(uid, "100_2"), keyOf(uid, "10_1"), c.Key, keyOf(uid, "1000_1"))
+	for i, want := range []*history.Record{nil, c.Record, nil, nil, c.Record, nil} {
+		if !reflect.DeepEqual(got[i], want) {
+			a.t.Errorf("key %d: got %+v, want %+v", i, got[i], want)
+		}
+	}
+	if row := a.row(freshUID()); len(row.Items) != 0 || len(row.Cleared) != 0 {
+		a.t.Errorf("row of an unknown user: got %+v, want nothing", row)
+	}
+}
+
+func (a archive) empty() {
+	a.put()
+	a.get()
+	uid := freshUID()
+	a.clear(uid, nil)
+	a.wantMarks(uid, nil)
+}
+
+// neighbouringNames has users and objects that begin like others.
+func (a archive) neighbouringNames() {
+	uid, now := freshUID(), hourAgo()
+	users := []string{uid, uid + "0", uid + "-", uid + ".", uid + "100_1"[:3], uid[:len(uid)-1]}
+	for i, u := range users {
+		a.put(neighbours(u, now+int64(i))...)
+	}
+	a.clear(users[1], map[uint32]int64{0: now + 100})
+	for i, u := range users {
+		if i != 1 {
+			a.wantRow(u, neighbours(u, now+int64(i)))
+			a.wantCells(neighbours(u, now+int64(i)))
+		}
+	}
+	a.wantRow(users[1], nil)
+}
+
+func neighbours(uid string, at int64) []history.Cell {
+	var cells []history.Cell
+	for _, o := range []string{"1_1", "1_10", "1_2", "10_1", "1_1_1", "1:_1", "1-_1", "100_1"} {
+		cells = append(cells, cellAt(keyOf(uid, o), at, int64(len(o))))
+	}
+	return cells
+}
+
+// longRow is longer than any page of an adapter, with tombstones and puts that
+// lost, so that pages which count what they do not return are found out.
+func (a archive) longRow() {
+	uid, now := freshUID(), hourAgo()
+	cells := cellsOf(uid, 3000, now)
+	for i := 0; i < len(cells); i += 7 {
+		cells[i] = deletedAt(cells[i].Key, now+10_000)
+	}
+	a.put(cells...)
+	a.put(cellsOf(uid, 1000, now-10_000)...)
+	a.wantRow(uid, cells)
+}
+
+func (a archive) expired() {
+	const day = 24 * 3600 * 1000
+	uid, now := freshUID(), hourAgo()
+	last, gone := now-history.ArchiveLife+2*day, now-history.ArchiveLife
+	kept := []history.Cell{cellAt(keyOf(uid, "89_1"), last, 1), cellAt(keyOf(uid, "0_1"), now, 2)}
+	a.put(kept...)
+	a.put(cellAt(keyOf(uid, "90_1"), gone, 3), deletedAt(keyOf(uid, "91_1"), gone-day), cellAt(keyOf(uid, "0_1"), gone, 4))
+	a.wantRow(uid, kept)
+	a.wantCells(append(kept, history.Cell{Key: keyOf(uid, "90_1")}, history.Cell{Key: keyOf(uid, "91_1")}))
+}
+
+// marks are clear marks by type, 0 for all, relative to the time of a test.
+type marks map[uint32]int64
+
+func (a archive) clearAll() { a.clearing(marks{0: 0}) }
+
+func (a archive) clearOneType() { a.clearing(marks{2: 0}) }
+
+func (a archive) clearSeveral() {
+	a.clearing(marks{1: 0, 3: 10})
+	a.clearing(marks{0: 0, 3: 10})
+	a.clearing(marks{0: 10, 2: 0})
+}
+
+func (a archive) clearInAnyOrder() {
+	for _, typ := range []uint32{0, 2} {
+		a.clearing(marks{typ: 0}, marks{typ: 10})
+		a.clearing(marks{typ: 10}, marks{typ: 0})
+		a.clearing(marks{typ: 10}, marks{typ: 10})
+	}
+	a.clearing(marks{2: 0}, marks{0: 10})
+	a.clearing(marks{2: 10}, marks{0: 0})
+	a.clearing(marks{0: 0}, marks{2: 10})
+	a.clearing(marks{0: 10}, marks{2: 0})
+	a.clearing(marks{2: 10}, marks{0: 0}, marks{2: 0, 1: 10}, marks{0: -1})
+}
+
+// clearing sets marks one after the other over a row, and then puts the row again.
+func (a archive) clearing(steps ...marks) {
+	a.t.Helper()
+	uid, now := freshUID(), hourAgo()
+	cells, cleared := around(uid, now), map[uint32]int64{}
+	a.put(cells...)
+	for _, step := range steps {
+		at := map[uint32]int64{}
+		for typ, after := range step {
+			at[typ] = now + after
+			cleared[typ] = max(cleared[typ], now+after)
+		}
+		a.clear(uid, at)
+		a.wantCleared(uid, cells, cleared)
+	}
+	a.put(cells...)
+	a.wantCleared(uid, cells, cleared)
+}
+
+// around returns cells of three types before, at and after the time and ten
+// milliseconds later.
+func around(uid string, now int64) []history.Cell {
+	var cells []history.Cell
+	for i, at := range []int64{now - 1, now, now + 1, now + 9, now + 10, now + 11} {
+		for typ := range 3 {
+			k := keyOf(uid, fmt.Sprintf("%d_%d", i, typ+1))
+			if i%2 == typ%2 {
+				cells = append(cells, deletedAt(k, at))
+			} else {
+				cells = append(cells, cellAt(k, at, int64(i)))
+			}
+		}
+	}
+	return cells
+}
+
+// wantCleared checks that what is left of the cells under the marks is all there is.
+func (a archive) wantCleared(uid string, cells []history.Cell, cleared map[uint32]int64) {
+	a.t.Helper()
+	u := history.User{Cleared: cleared}
+	var left, all []history.Cell
+	for _, c := range cells {
+		c.Record = c.Record.After(u.ClearedAt(c.Key.Object.Type))
+		if all = append(all, c); c.Record != nil {
+			left = append(left, c)
+		}
+	}
+	a.wantCells(all)
+	a.wantRow(uid, left)
+	a.wantMarks(uid, cleared)
+}
+
+func (a archive) clearBeforeAnything() {
+	uid, now := freshUID(), hourAgo()
+	cleared := map[uint32]int64{0: now, 2: now + 10}
+	a.clear(uid, cleared)
+	a.wantCleared(uid, nil, cleared)
+	cells := around(uid, now)
+	a.put(cells...)
+	a.wantCleared(uid, cells, cleared)
+}
+
+// clearThenLatePut puts an object again and again, late and in time.
+func (a archive) clearThenLatePut() {
+	k, now := freshKey(), hourAgo()
+	a.put(cellAt(k, now+5, 1))
+	a.clear(k.UID, map[uint32]int64{0: now + 10})
+	for _, late := range []int64{4, 5, 6, 10} {
+		a.put(cellAt(k, now+late, late))
+		a.want(k, nil)
+	}
+	next := cellAt(k, now+11, 11)
+	a.put(next)
+	a.want(k, next.Record.After(now+10))
+	a.put(cellAt(k, now+10, 10))
+	a.want(k, next.Record.After(now+10))
+}
+
+// clearCutsTheFold clears between the events that one record is the fold of.
+func (a archive) clearCutsTheFold() {
+	k, now := freshKey(), hourAgo()
+	c := cellAt(k, now+20, 5)
+	c.Record.Completions = []history.Completion{{At: now, Viewing: 1}, {At: now + 15, Viewing: 2}}
+	c.Record.Peaks = []history.Peak{{At: now + 5, Position: 90}}
+	c.Record.Duration, c.Record.DurationVersion = 100, history.VersionOf(now+3, history.RankProgress)
+	cleared := map[uint32]int64{k.Object.Type: now + 10}
+	a.put(c)
+	a.clear(k.UID, cleared)
+	a.wantCleared(k.UID, []history.Cell{c}, cleared)
+}
+
+func (a archive) clearLongRow() {
+	uid, now := freshUID(), hourAgo()
+	cells := cellsOf(uid, 3000, now)
+	cleared := map[uint32]int64{2: now + 2000}
+	a.put(cells...)
+	a.clear(uid, cleared)
+	a.wantCleared(uid, cells, cleared)
+	maps.Copy(cleared, map[uint32]int64{0: now + 1000})
+	a.clear(uid, cleared)
+	a.wantCleared(uid, cells, cleared)
+}
+
+// pauses stores pauses in any order: the one that was changed last stays, beside the
+// clear marks and the records of the time.
+func (a archive) pauses() {
+	uid, now := freshUID(), hourAgo()
+	c := cellAt(keyOf(uid, "1_1"), now+500, 1)
+	a.put(c)
+	all := []history.Pause{
+		{Since: now + 300},
+		{Since: now + 100},
+		{},
+		{Since: now + 100, Until: now + 200},
+		{Since: now + 300, Until: now + 400},
+		{Since: now + 300},
+		{Since: now + 401},
+	}
+	var newest history.Pause
+	for i, p := range all {
+		u := history.User{Pause: p, Cleared: map[uint32]int64{0: now + int64(i)}}
+		if err := a.store.PutUser(a.t.Context(), uid, u); err != nil {
+			a.t.Fatalf("put %+v of %s: %v", u, uid, err)
+		}
+		newest = newest.Newer(p)
+		row := a.row(uid)
+		if row.Pause != newest || row.Cleared[0] != now+int64(i) || len(row.Items) != 1 {
+			a.t.Errorf("row after %+v: got %+v, want pause %+v, and the record", u, row, newest)
+		}
+	}
+	a.want(c.Key, c.Record.After(now+int64(len(all)-1)))
+}
+
+// pauseForever stores a pause that is older than what the archive keeps of records.
+func (a archive) pauseForever() {
+	uid := freshUID()
+	p := history.Pause{Since: hourAgo() - 2*history.ArchiveLife}
+	if err := a.store.PutUser(a.t.Context(), uid, history.User{Pause: p}); err != nil {
+		a.t.Fatal(err)
+	}
+	if row := a.row(uid); row.Pause != p {
+		a.t.Errorf("row: got %+v, want pause %+v", row, p)
+	}
+}
+
+// ArchiveDamage tests that a cell which cannot be read takes nothing else away. spoil
+// stores bytes as the cell of a key, under a cell time, past the archive.
+func ArchiveDamage(t *testing.T, store history.Archive, spoil func(k history.Key, at int64, value []byte)) {
+	for name, value := range map[string][]byte{"garbage": []byte("\xff\xff"), "no record": {0x09, 1, 2, 3, 4, 5, 6, 7, 8}} {
+		t.Run(name, func(t *testing.T) { archive{t, store}.damage(spoil, value) })
+	}
+}
+
+func (a archive) damage(spoil func(k history.Key, at int64, value []byte), value []byte) {
+	uid, now := freshUID(), hourAgo()
+	first, last := cellAt(keyOf(uid, "a_1"), now, 1), cellAt(keyOf(uid, "c_1"), now, 3)
+	spoiled := keyOf(uid, "b_1")
+	a.put(first, last)
+	spoil(spoiled, now, value)
+
+	a.wantRow(uid, []history.Cell{first, last})
+	damaged := a.row(uid).Damaged
+	if len(damaged) != 1 || damaged[0].Object != spoiled.Object || !bytes.Equal(damaged[0].Bytes, value) || !errors.Is(damaged[0].Err, history.ErrPermanent) {
+		a.t.Errorf("row: got damage %+v, want %s with its bytes", damaged, spoiled)
+	}
+	got := a.entries(first.Key, spoiled, last.Key)
+	for i, want := range map[int]*history.Record{0: first.Record, 2: last.Record} {
+		if got[i].Err != nil || !reflect.DeepEqual(got[i].Record, want) {
+			a.t.Errorf("beside damage: got %+v, want %+v", got[i], want)
+		}
+	}
+	var e *history.DamageError
+	if !errors.As(got[1].Err, &e) || !errors.Is(e, history.ErrPermanent) || e.Key != spoiled || !bytes.Equal(e.Bytes, value) {
+		a.t.Errorf("damage: got %v, want the key %s and its bytes", got[1].Err, spoiled)
+	}
+
+	// Even an event of before takes the place of what nobody can read.
+	late := history.Cell{Key: spoiled, Record: cellAt(spoiled, now-100, 2).Record.Successor(&got[1].User)}
+	a.put(late)
+	a.want(spoiled, late.Record)
+	if left := a.row(uid).Damaged; len(left) != 0 {
+		a.t.Errorf("row: got damage %+v after it was replaced", left)
+	}
+}

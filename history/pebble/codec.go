@@ -1,0 +1,314 @@
+package pebble
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"strconv"
+
+	"github.com/cockroachdb/pebble/v2"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// The keyspaces. A user's records stand together, in the order of the objects'
+// text, and the user's own state, whose object is empty, stands before them: one
+// scan sees both at one moment.
+//
+//	a bucket uid 0 object   archive: record; without object: clear marks
+//	c bucket uid 0 object   cache: mark and record; without object: mark and state
+//	d mark uid/member       dirty mark, no value
+//	j                       the first file of the journal that is needed
+//	m                       the bound below which every mark lies
+//	o time number uid       a first sighting that is not announced, no value
+//	s bucket uid 0          the days on which a user was seen
+const (
+	spaceArchive       = 'a'
+	spaceCache         = 'c'
+	spaceDirty         = 'd'
+	spaceJournal       = 'j'
+	spaceMarks         = 'm'
+	spacePendingFirsts = 'o'
+	spaceSeen          = 's'
+)
+
+// The end of a uid, which sorts before every legal byte.
+const endOfUID = 0
+
+func appendKey(dst []byte, space byte, k history.Key) []byte {
+	dst = appendUser(dst, space, k.UID)
+	if k.IsUser() {
+		return dst
+	}
+	return appendObject(dst, k.Object)
+}
+
+func appendUser(dst []byte, space byte, uid string) []byte {
+	dst = appendBucket(dst, space, history.BucketOf(uid))
+	dst = append(dst, uid...)
+	return append(dst, endOfUID)
+}
+
+func appendBucket(dst []byte, space byte, b history.Bucket) []byte {
+	return binary.BigEndian.AppendUint16(append(dst, space), uint16(b))
+}
+
+func appendObject(dst []byte, o history.Object) []byte {
+	dst = append(append(dst, o.ID...), '_')
+	return strconv.AppendUint(dst, uint64(o.Type), 10)
+}
+
+// parseKey is the inverse of appendKey for records.
+func parseKey(key []byte) (history.Key, error) {
+	uid, object, _ := bytes.Cut(key[keyPrefix:], []byte{endOfUID})
+	o, err := parseObject(object)
+	return history.Key{UID: string(uid), Object: o}, err
+}
+
+// appendDirty appends the key of a dirty mark. They stand in order of time, not by
+// bucket, because a store writes fastest at the end of a keyspace.
+func appendDirty(dst []byte, k history.Key, m history.Mark) []byte {
+	dst = appendMark(dst, m)
+	dst = append(append(dst, k.UID...), '/')
+	if k.IsUser() {
+		return append(dst, '*')
+	}
+	return appendObject(dst, k.Object)
+}
+
+// appendMark appends the key before which all older marks are.
+func appendMark(dst []byte, m history.Mark) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, spaceDirty), uint64(max(m, 0)))
+}
+
+// Bytes before the uid.
+const (
+	keyPrefix   = 1 + 2
+	dirtyPrefix = 1 + 8
+)
+
+func parseDirty(key []byte) (history.Key, history.Mark, error) {
+	if len(key) < dirtyPrefix {
+		return history.Key{}, 0, fmt.Errorf("dirty mark of %d bytes: %w", len(key), wire.ErrCorrupt)
+	}
+	k, err := history.ParseKey(string(key[dirtyPrefix:]))
+	return k, history.Mark(binary.BigEndian.Uint64(key[1:])), err
+}
+
+// after returns the first key that does not have the given prefix.
+func after(prefix []byte) []byte {
+	end := bytes.Clone(prefix)
+	for i := len(end) - 1; ; i-- {
+		if end[i]++; end[i] != 0 {
+			return end[:i+1]
+		}
+	}
+}
+
+// parseObject fails with [history.ErrUnavailable]: only a damaged store has an
+// object that is not one.
+func parseObject(text []byte) (history.Object, error) {
+	o, err := history.ParseObject(string(text))
+	if err != nil {
+		return o, unavailable(err)
+	}
+	return o, nil
+}
+
+// The flags in the first byte of a state.
+const (
+	stateWarm     = 1 << iota // the cache knows the user
+	statePaused               // there is a pause
+	stateCut                  // there is a cut time
+	stateRevision             // there is a revision
+	stateEnd
+)
+
+// appendState appends a user's state: the floor, the pause, the cut time and the
+// revision if there are any, and the clear marks. The archive has no floors and no
+// revisions.
+func appendState(dst []byte, u history.User) []byte {
+	at := len(dst)
+	dst = binary.AppendUvarint(append(dst, 0), uint64(u.Floor))
+	if u.Warm {
+		dst[at] |= stateWarm
+	}
+	if u.Pause != (history.Pause{}) {
+		dst[at] |= statePaused
+		dst = appendTimes(dst, u.Pause.Since, u.Pause.Until)
+	}
+	if u.CutTime != 0 {
+		dst[at] |= stateCut
+		dst = appendTimes(dst, u.CutTime)
+	}
+	if u.Revision != 0 {
+		dst[at] |= stateRevision
+		dst = binary.AppendUvarint(dst, u.Revision)
+	}
+	for typ, until := range u.Cleared {
+		dst = binary.AppendUvarint(dst, uint64(typ))
+		dst = appendTimes(dst, until)
+	}
+	return dst
+}
+
+func appendTimes(dst []byte, times ...int64) []byte {
+	for _, t := range times {
+		dst = binary.AppendUvarint(dst, uint64(t))
+	}
+	return dst
+}
+
+// parseState is the inverse of appendState. It fails with [wire.ErrCorrupt]; no
+// bytes are a cold user.
+func parseState(b []byte) (u history.User, err error) {
+	if len(b) == 0 {
+		return u, nil
+	}
+	numbers, err := uvarints(b[1:])
+	flags := b[0]
+	need := 1 + 2*int(flags&statePaused/statePaused) + int(flags&stateCut/stateCut) + int(flags&stateRevision/stateRevision)
+	if err != nil || flags >= stateEnd || len(numbers) < need || (len(numbers)-need)%2 != 0 {
+		return u, fmt.Errorf("user state of %d bytes: %w", len(b), wire.ErrCorrupt)
+	}
+	next := func() (n uint64) {
+		n, numbers = numbers[0], numbers[1:]
+		return n
+	}
+	u.Warm, u.Floor = flags&stateWarm != 0, history.Version(next())
+	if flags&statePaused != 0 {
+		u.Pause = history.Pause{Since: int64(next()), Until: int64(next())}
+	}
+	if flags&stateCut != 0 {
+		u.CutTime = int64(next())
+	}
+	if flags&stateRevision != 0 {
+		u.Revision = next()
+	}
+	for len(numbers) > 0 {
+		if u.Cleared == nil {
+			u.Cleared = map[uint32]int64{}
+		}
+		u.Cleared[uint32(next())] = int64(next())
+	}
+	return u, nil
+}
+
+func uvarints(b []byte) (numbers []uint64, err error) {
+	for len(b) > 0 {
+		x, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, wire.ErrCorrupt
+		}
+		numbers, b = append(numbers, x), b[n:]
+	}
+	return numbers, nil
+}
+
+// mergeCleared returns the later of two clear marks of every type.
+func mergeCleared(a, b map[uint32]int64) map[uint32]int64 {
+	if len(b) == 0 {
+		return a
+	}
+	merged := maps.Clone(b)
+	for typ, at := range a {
+		merged[typ] = max(merged[typ], at)
+	}
+	return merged
+}
+
+// summary is what the store itself has to know of an encoded record, a small part of
+// what decoding it costs.
+type summary struct {
+	version  history.Version
+	state    history.State
+	cellTime int64 // see [history.Record.CellTime]
+}
+
+// The numbers of the fields in the message Record, in the order of the bytes.
+const (
+	fieldCellDrift = 2
+	fieldVersion   = 3
+	fieldState     = 4
+)
+
+// peek reads the summary of an encoded record; of bytes that are not a record it
+// returns anything, and decoding will say so.
+func peek(record []byte) (s summary) {
+	if len(record) < wire.RevisionEnd {
+		return s
+	}
+	record = record[wire.RevisionEnd:]
+	drift, n := varintField(record, fieldCellDrift)
+	record = record[n:]
+	if v, n := varintField(record, fieldVersion); n > 0 {
+		s.version, record = history.Version(v), record[n:]
+	}
+	v, _ := varintField(record, fieldState)
+	s.state = history.State(v)
+	s.cellTime = s.version.Time() + int64(drift)
+	return s
+}
+
+func varintField(b []byte, number protowire.Number) (v uint64, n int) {
+	if len(b) == 0 || b[0] != byte(protowire.EncodeTag(number, protowire.VarintType)) {
+		return 0, 0
+	}
+	v, n = protowire.ConsumeVarint(b[1:])
+	if n < 0 {
+		return 0, 0
+	}
+	return v, n + 1
+}
+
+// get calls use with the value of a key, nil when the key is absent. The value is
+// good until use returns.
+func get(r pebble.Reader, key []byte, use func(value []byte) error) error {
+	v, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return use(nil)
+	}
+	if err != nil {
+		return unavailable(err)
+	}
+	if v == nil { // an empty value is one
+		v = []byte{}
+	}
+	err = use(v)
+	if closing := closer.Close(); err == nil && closing != nil {
+		err = unavailable(closing)
+	}
+	return err
+}
+
+func set(b *pebble.Batch, key, value []byte) error {
+	if err := b.Set(key, value, nil); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// steps goes through an iterator and closes it.
+func steps(it *pebble.Iterator, failed *error) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		for ok := it.First(); ok; ok = it.Next() {
+			v, err := it.ValueAndErr()
+			if err != nil || !yield(it.Key(), v) {
+				break
+			}
+		}
+		if err := it.Close(); err != nil { // with the error of any step before
+			*failed = unavailable(err)
+		}
+	}
+}
+
+const markSize = 8
+
+// recordSize is a guess, to have room for most.
+const recordSize = 256

@@ -1,0 +1,383 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// keyspace is what the cache and the archive have in common: users, each with a state
+// and records, under keys that begin with one byte.
+type keyspace struct {
+	db    *DB
+	space byte
+	// marked says that values begin with their dirty mark, 0 where there is none: of a
+	// settled content, and of a user's own state that the archive has. Pebble may still have
+	// the mark of what was settled in memory since.
+	marked   bool
+	life     time.Duration // of a record after its event
+	lock     *sync.Mutex   // makes compare and set one step
+	memory   *memory
+	unsynced *unsynced
+}
+
+// Cache implements [history.Cache] with the keyspace of a [DB] that acknowledges
+// writes.
+type Cache struct{ keyspace }
+
+var _ history.Cache = (*Cache)(nil)
+
+// Cache returns the keyspace that acknowledges writes.
+func (d *DB) Cache() *Cache {
+	return &Cache{keyspace{
+		db: d, space: spaceCache, marked: true, life: d.config.TTL,
+		lock: &d.cache, memory: d.memory, unsynced: &d.cacheUnsynced,
+	}}
+}
+
+// Archive implements [history.Archive] with the keyspace of a [DB] that keeps records.
+type Archive struct{ keyspace }
+
+var _ history.Archive = (*Archive)(nil)
+
+// Archive returns the keyspace that keeps records.
+func (d *DB) Archive() *Archive {
+	return &Archive{keyspace{db: d, space: spaceArchive, life: archiveLife, lock: &d.archive, memory: d.archiveMemory, unsynced: &d.archiveUnsynced}}
+}
+
+// Load implements [history.Loader]. An expired record counts as absent. A
+// damaged one counts as an empty, partial record: the next write replaces it, and what the
+// archive has of it is folded in again.
+func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	entries, err := c.load(ctx, keys)
+	if err != nil {
+		entries = make([]history.Entry, len(keys))
+		for i := range entries {
+			entries[i].Err = err
+		}
+		return entries
+	}
+	for i := range entries {
+		if damage, ok := errors.AsType[*history.DamageError](entries[i].Err); ok {
+			c.db.damage.cell(keys[i].UID, keys[i].Object.String(), damage)
+			entries[i].Record, entries[i].Err = c.empty(damage.Bytes), nil
+		}
+	}
+	return entries
+}
+
+// empty is what a damaged record says: nothing but its revision, so that a write can
+// replace it.
+func (c *Cache) empty(value []byte) *history.Record {
+	_, b := c.split(value)
+	return &history.Record{Revision: wire.Revision(b), Partial: true}
+}
+
+func damaged(k history.Key, value []byte, err error) *history.DamageError {
+	return &history.DamageError{Key: k, Bytes: bytes.Clone(value), Cause: err}
+}
+
+// split returns the mark of a value and the record or state.
+func (s *keyspace) split(value []byte) (history.Mark, []byte) {
+	if !s.marked || len(value) < markSize {
+		return 0, value
+	}
+	return history.Mark(binary.BigEndian.Uint64(value)), value[markSize:]
+}
+
+// oldest returns the time before which records have expired.
+func (s *keyspace) oldest() int64 { return s.db.now() - s.life.Milliseconds() }
+
+// record decodes a value, nil when it is from before the oldest time. It fails with
+// [wire.ErrCorrupt].
+func (s *keyspace) record(value []byte, oldest int64) (*history.Record, error) {
+	_, b := s.split(value)
+	if s.expired(b, oldest) {
+		return nil, nil
+	}
+	r, err := wire.Record(b)
+	if err == nil && value != nil && (r == nil || r.Version == 0) {
+		err = fmt.Errorf("record of %d bytes has no event: %w", len(b), wire.ErrCorrupt)
+	}
+	return r, err
+}
+
+// expired reports whether an encoded record is from before the oldest time. One that is
+// not settled, which the archive may lack, lives as long as it would there. Bytes without
+// a version are a damaged record, which does not expire.
+func (s *keyspace) expired(record []byte, oldest int64) bool {
+	if wire.Revision(record)&history.SettledBit == 0 {
+		oldest -= max(0, archiveLife-s.life).Milliseconds()
+	}
+	version := peek(record).version
+	return version != 0 && version.Time() < oldest
+}
+
+// state decodes a user's state.
+func (s *keyspace) state(value []byte, oldest int64) (history.User, error) {
+	_, b := s.split(value)
+	u, err := parseState(b)
+	if err != nil {
+		return u, unavailable(err)
+	}
+	return s.aged(u, oldest), nil
+}
+
+// aged raises the floor of a user where the cache forgets before the archive does:
+// it is sure of nothing older than its own memory.
+func (s *keyspace) aged(u history.User, oldest int64) history.User {
+	if u.Warm && s.life < archiveLife {
+		u.Floor = max(u.Floor, history.VersionOf(oldest, 0))
+	}
+	return u
+}
+
+// stored reads a user's state as it stands, with its mark.
+func (s *keyspace) stored(uid string) (u history.User, mark history.Mark, err error) {
+	err = get(s.db.pebble, appendUser(nil, s.space, uid), func(v []byte) (err error) {
+		var b []byte
+		mark, b = s.split(v)
+		if u, err = parseState(b); err != nil {
+			return unavailable(err)
+		}
+		return nil
+	})
+	return u, mark, err
+}
+
+// get calls use with the value of a key, nil when the key is absent. The lock is
+// held.
+func (s *keyspace) get(key []byte, use func(value []byte) error) error {
+	if v := s.memory.get(key); v != nil {
+		return use(v)
+	}
+	if s.memory.cells.absent(key) {
+		return use(nil)
+	}
+	return get(s.db.pebble, key, use)
+}
+
+// load returns one entry for each key, all of one moment: a record that was trimmed
+// must not be missing under the floor of before, nor a cleared one be there without
+// its mark.
+func (s *keyspace) load(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	if err := s.db.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.db.leave()
+	known, snapshot, read := s.moments(keys)
+	defer snapshot.Close()
+	entries := make([]history.Entry, len(keys))
+	l := loader{keyspace: s, from: snapshot, oldest: s.oldest()}
+	for i, k := range keys {
+		entries[i] = l.load(k, &known[i])
+	}
+	s.remember(keys, entries, known, read)
+	for i := range known {
+		if err := s.db.wait(known[i].waitFor); err != nil {
+			entries[i] = history.Entry{Err: err}
+		}
+	}
+	return entries, nil
+}
+
+// known is what memory has of a key.
+type known struct {
+	value   []byte // the record, nil when it does not wait
+	user    history.User
+	hasUser bool
+	waitFor *syncWaiter
+	absent  bool // there is no record, not even an expired one
+}
+
+// moments returns what memory has of the keys, and Pebble as it is at that moment. The
+// number is that of the read in [cellTimes].
+func (s *keyspace) moments(keys []history.Key) (_ []known, _ *pebble.Snapshot, read int64) {
+	all := make([]known, len(keys))
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	s.memory.cells.reads++
+	read = s.memory.cells.reads
+	var key []byte
+	for i, k := range keys {
+		key = appendKey(key[:0], s.space, k)
+		if all[i].value, all[i].waitFor = s.memory.get(key), s.unsynced.of(key); all[i].value == nil {
+			s.memory.cells.begin(key, read)
+		}
+		if all[i].user, all[i].hasUser = s.memory.users.get(k.UID); !all[i].hasUser && !s.marked {
+			all[i].user, all[i].hasUser = s.learn(k.UID)
+		}
+	}
+	return all, s.db.pebble.NewSnapshot(), read
+}
+
+// learn keeps the state of a user of the archive in memory, where the next read and put
+// find it. The cache learns with the first write.
+func (s *keyspace) learn(uid string) (history.User, bool) {
+	u, _, err := s.stored(uid)
+	if err != nil {
+		return history.User{}, false
+	}
+	s.memory.users.put(uid, u)
+	return u, true
+}
+
+// remember keeps which keys are absent, and of the archive the times of the cells that a read
+// has found. Of a cell that has expired, or cannot be read, it keeps nothing.
+func (s *keyspace) remember(keys []history.Key, entries []history.Entry, known []known, read int64) {
+	var key []byte
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for i, k := range keys {
+		r := entries[i].Record
+		at := int64(0)
+		switch {
+		case r == nil && !known[i].absent, r != nil && s.marked:
+			continue
+		case r != nil:
+			at = r.CellTime
+		}
+		key = appendKey(key[:0], s.space, k)
+		s.memory.cells.end(key, read, at)
+	}
+}
+
+// loader reads entries. It remembers the last user, because keys of one user mostly
+// stand together.
+type loader struct {
+	*keyspace
+	from   pebble.Reader
+	oldest int64
+	key    []byte
+	uid    string
+	user   history.User
+}
+
+func (l *loader) load(k history.Key, m *known) (e history.Entry) {
+	if m.hasUser {
+		e.User = l.aged(m.user, l.oldest)
+	} else {
+		e.User, e.Err = l.userOf(k.UID)
+	}
+	if e.Err == nil && !k.IsUser() {
+		e.Record, e.Err = l.recordOf(k, m)
+	}
+	return e
+}
+
+// recordOf fails with a [history.DamageError] when the record cannot be decoded.
+func (l *loader) recordOf(k history.Key, m *known) (r *history.Record, err error) {
+	decode := func(v []byte) error {
+		m.absent = v == nil
+		found, err := l.record(v, l.oldest)
+		if err != nil {
+			return damaged(k, v, err)
+		}
+		r = found
+		return nil
+	}
+	if m.value != nil {
+		err = decode(m.value)
+	} else {
+		l.key = appendKey(l.key[:0], l.space, k)
+		err = get(l.from, l.key, decode)
+	}
+	return r, err
+}
+
+func (l *loader) userOf(uid string) (history.User, error) {
+	if l.uid == uid {
+		return l.user, nil
+	}
+	l.uid, l.user = "", history.User{}
+	l.key = appendUser(l.key[:0], l.space, uid)
+	err := get(l.from, l.key, func(v []byte) (err error) {
+		l.user, err = l.state(v, l.oldest)
+		return err
+	})
+	if err != nil {
+		return history.User{}, err
+	}
+	l.uid = uid
+	return l.user, nil
+}
+
+// row is a user at one moment.
+type row struct {
+	prefix    []byte // of the keys
+	unflushed []pair
+	stored    *pebble.Iterator
+}
+
+// row returns what memory and Pebble have of a user at one moment. The lock is held. Going
+// through the row needs no lock; it must be gone through, which closes it.
+func (s *keyspace) row(uid string) (*row, error) {
+	r := &row{prefix: appendUser(nil, s.space, uid), unflushed: s.memory.tables.of(uid)}
+	it, err := s.db.pebble.NewIter(&pebble.IterOptions{LowerBound: r.prefix, UpperBound: after(r.prefix)})
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	r.stored = it
+	return r, nil
+}
+
+// all returns the values by the text of the object, "" for the user's own state,
+// which comes first. A value in memory hides the stored one of the same key.
+func (r *row) all(failed *error) iter.Seq2[[]byte, []byte] {
+	return func(yield func(object, value []byte) bool) {
+		next := r.unflushed
+		for key, value := range steps(r.stored, failed) {
+			object := key[len(r.prefix):]
+			for len(next) > 0 && bytes.Compare(next[0].object, object) < 0 {
+				if !yield(next[0].object, next[0].value) {
+					return
+				}
+				next = next[1:]
+			}
+			if len(next) > 0 && bytes.Equal(next[0].object, object) {
+				value, next = next[0].value, next[1:]
+			}
+			if !yield(object, value) {
+				return
+			}
+		}
+		for _, w := range next {
+			if *failed != nil || !yield(w.object, w.value) {
+				return
+			}
+		}
+	}
+}
+
+// records returns a user's records without the user's own state. The lock is held.
+func (s *keyspace) records(uid string, failed *error) iter.Seq2[history.Object, []byte] {
+	return func(yield func(o history.Object, value []byte) bool) {
+		r, err := s.row(uid)
+		if err != nil {
+			*failed = err
+			return
+		}
+		for text, value := range r.all(failed) {
+			if len(text) == 0 {
+				continue
+			}
+			o, err := parseObject(text)
+			if err != nil {
+				*failed = err
+			}
+			if err != nil || !yield(o, value) {
+				return
+			}
+		}
+	}
+}

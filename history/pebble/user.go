@@ -1,0 +1,133 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// Clear implements [history.Applier]. It is durable when it returns.
+func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (until int64, err error) {
+	err = c.update(ctx, durable, func(e *edit) error {
+		u, was, err := c.stored(uid)
+		if err != nil {
+			return err
+		}
+		until = max(what.Until, u.Cleared[what.Type])
+		u.Cleared = mergeCleared(u.Cleared, map[uint32]int64{what.Type: until})
+		if err := e.dropCleared(uid, &u); err != nil {
+			return err
+		}
+		return e.markUser(uid, u, was)
+	})
+	if err != nil {
+		return 0, err
+	}
+	return until, nil
+}
+
+// Pause implements [history.Applier]. It is durable when it returns.
+func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+	return c.update(ctx, durable, func(e *edit) error {
+		u, was, err := c.stored(uid)
+		if err != nil {
+			return err
+		}
+		if u.Pause != from {
+			return fmt.Errorf("pause of %s: %w: another one is in force", uid, history.ErrConflict)
+		}
+		if err := e.renumber(uid); err != nil {
+			return err
+		}
+		u.Pause = to
+		return e.markUser(uid, u, was)
+	})
+}
+
+// renumber gives each record of a user another revision, a settled one a settled one.
+func (e *edit) renumber(uid string) (err error) {
+	revision := history.NewRevision()
+	for o, v := range e.records(uid, &err) {
+		if len(v) < markSize+wire.RevisionEnd {
+			continue // it cannot be read, so that no write has it as its base
+		}
+		value := bytes.Clone(v)
+		settled := wire.Revision(value[markSize:]) & history.SettledBit
+		binary.LittleEndian.PutUint64(value[markSize+1:], revision|settled)
+		e.put(history.Key{UID: uid, Object: o}, value)
+	}
+	return err
+}
+
+// Warm implements [history.Applier]. It is not synced: when it is lost, so is
+// everything that came after it, and the user is cold again.
+func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
+	return c.update(ctx, lazily, func(e *edit) error {
+		u, mark, err := c.stored(uid)
+		if err != nil || u.Warm {
+			return err
+		}
+		u.Warm = true
+		trimmed := u.Floor
+		// A cold user has a floor too if it was trimmed: what was dropped may be newer
+		// than what the archive held when w was read.
+		u.Floor = max(u.Floor, w.Floor)
+		u.Cleared = mergeCleared(u.Cleared, w.Cleared)
+		u.CutTime = max(u.CutTime, w.CutTime)
+		if pause := u.Pause.Newer(w.Pause); pause != u.Pause {
+			u.Pause = pause
+			if err := e.renumber(uid); err != nil {
+				return err
+			}
+		}
+		for _, item := range w.Items {
+			r := item.Record.After(u.ClearedAt(item.Object.Type))
+			if r == nil || r.Version < trimmed {
+				continue // a newer one may have been archived and dropped since w was read
+			}
+			older, err := e.addMissing(history.Key{UID: uid, Object: item.Object}, r)
+			if err != nil {
+				return err
+			}
+			if older {
+				u.Floor = max(u.Floor, r.Version+1)
+			}
+		}
+		return e.store(uid, u, mark)
+	})
+}
+
+// addMissing adds a record, settled and without a dirty mark, unless there is one, and
+// reports whether that is older.
+func (e *edit) addMissing(k history.Key, r *history.Record) (older bool, err error) {
+	settled := *r
+	settled.Revision |= history.SettledBit
+	key := appendKey(nil, e.space, k)
+	err = e.get(key, func(v []byte) error {
+		if v != nil {
+			_, has := e.split(v)
+			older = peek(has).version < r.Version
+			return nil
+		}
+		e.memory.cells.forget(e.memory.hash(key))
+		return set(e.batch, key, wire.AppendRecord(make([]byte, markSize), &settled))
+	})
+	return older, err
+}
+
+// markUser gives a user's own state a new revision and a new mark, and stores it.
+func (e *edit) markUser(uid string, u history.User, was history.Mark) error {
+	mark, err := e.db.nextMark(e.batch)
+	if err != nil {
+		return err
+	}
+	u.Revision = history.NewRevision()
+	if err := remark(e.batch, move{history.UserKey(uid), was, mark}); err != nil {
+		return err
+	}
+	return e.store(uid, u, mark)
+}

@@ -1,0 +1,277 @@
+package redis
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"strconv"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// Apply stores writes as [history.Applier] says, in one exchange per node. A write
+// that the server has already stored, because the client had to ask twice, counts
+// as applied.
+func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	buckets := make([]history.Bucket, len(writes))
+	for i := range writes {
+		buckets[i] = history.BucketOf(writes[i].Key.UID)
+	}
+	out := make([]history.Outcome, len(writes))
+	parts := c.split(buckets, func(i int) bool { return setsMark(&writes[i]) })
+	c.inParts(ctx, parts, func(parts [][]int) []*goredis.Cmd {
+		return c.calls(ctx, parts, writes, buckets)
+	}, func(call *goredis.Cmd, part []int) {
+		c.outcomes(call, part, writes, out)
+	})
+	return out
+}
+
+// setsMark reports whether a write sets a new dirty mark. Only a content that is not settled
+// has one already.
+func setsMark(w *history.Write) bool {
+	return w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0
+}
+
+// calls makes one call of the script for each part.
+func (c *Cache) calls(ctx context.Context, parts [][]int, writes []history.Write, buckets []history.Bucket) []*goredis.Cmd {
+	t := newTexts(len(parts), 320*len(writes), 7*len(writes)+8*len(parts))
+	for _, part := range parts {
+		t.next()
+		c.appendCall(t, part, writes, buckets)
+	}
+	return t.commands(ctx)
+}
+
+// appendCall appends one call: see the script for the order of its arguments.
+func (c *Cache) appendCall(t *texts, part []int, writes []history.Write, buckets []history.Bucket) {
+	marked := 0
+	for _, i := range part {
+		if setsMark(&writes[i]) {
+			marked++
+		}
+	}
+	t.end(append(t.buf, "evalsha"...))
+	t.end(append(t.buf, c.scripts.apply.digest...))
+	t.end(strconv.AppendInt(t.buf, int64(2*len(part)+c.extraKeys(part, writes, marked)), 10))
+	for _, i := range part {
+		k := writes[i].Key
+		t.end(appendContent(t.buf, buckets[i], k))
+		t.end(appendList(t.buf, buckets[i], k.UID))
+	}
+	c.appendExtraKeys(t, part, writes, marked)
+	t.end(append(t.buf, c.ttl...))
+	t.end(append(t.buf, c.life...))
+	t.end(append(t.buf, c.warmFor...))
+	t.end(strconv.AppendInt(t.buf, int64(marked), 10))
+	for _, i := range part {
+		w := &writes[i]
+		t.end(appendBase(t.buf, w))
+		t.end(wire.AppendRecord(t.buf, w.Record))
+		t.end(appendScore(t.buf, w.Record.Version))
+		t.end(appendObject(t.buf, w.Key.Object))
+	}
+}
+
+// appendBase appends the base of a write, and without one what its writer knew of the user.
+func appendBase(b []byte, w *history.Write) []byte {
+	if b = binary.LittleEndian.AppendUint64(b, w.Base); w.Base != 0 {
+		return b
+	}
+	b = append(strconv.AppendInt(b, w.Pause.Since, 10), ' ')
+	b = append(strconv.AppendInt(b, w.Pause.Until, 10), ' ')
+	if w.Record.Partial {
+		return append(b, '0')
+	}
+	return append(b, '1')
+}
+
+// extraKeys counts the keys that the script derives itself. A cluster must be told of them,
+// because a slot may be on its way; one server has them all.
+func (c *Cache) extraKeys(part []int, writes []history.Write, marked int) int {
+	if !c.config.Cluster {
+		return 0
+	}
+	n := min(marked, 1)
+	for i := range part {
+		if i == 0 || writes[part[i-1]].Key.UID != writes[part[i]].Key.UID {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *Cache) appendExtraKeys(t *texts, part []int, writes []history.Write, marked int) {
+	if !c.config.Cluster {
+		return
+	}
+	b := history.BucketOf(writes[part[0]].Key.UID) // of all in the part
+	for n, i := range part {
+		if n == 0 || writes[part[n-1]].Key.UID != writes[i].Key.UID {
+			t.end(appendState(t.buf, b, writes[i].Key.UID))
+		}
+	}
+	if marked > 0 {
+		t.end(appendDirty(t.buf, b))
+	}
+}
+
+// failed is the status in an answer of the script of a write that failed; 1 is a conflict.
+const failed = 2
+
+// outcomes reads the answer to one call.
+func (c *Cache) outcomes(call *goredis.Cmd, part []int, writes []history.Write, out []history.Outcome) {
+	others, err := call.Slice()
+	for _, i := range part {
+		if err != nil {
+			out[i].Err = unavailable("apply", err)
+		} else {
+			out[i].Status = history.Applied
+		}
+	}
+	for _, other := range others {
+		other := other.([]any)
+		i := part[other[0].(int64)-1]
+		out[i] = c.outcome(writes[i].Key, other[1:])
+	}
+}
+
+func (c *Cache) outcome(k history.Key, other []any) history.Outcome {
+	if other[0].(int64) == failed {
+		return history.Outcome{Err: unavailable("apply", fmt.Errorf("%s: %w", k, errors.New(other[1].(string))))}
+	}
+	value, _ := other[1].(string) // nil when there is none
+	return history.Outcome{Status: history.Conflict, Current: history.Entry{
+		Record: c.record(k, value), User: parseUser(pairs(other[2].([]any))),
+	}}
+}
+
+// Load reads records as [history.Loader] says, in one exchange per node. A content
+// that cannot be decoded is logged and counts as an empty, partial record: the next
+// write replaces it, and what the archive has of it is folded in again.
+func (c *Cache) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	buckets := make([]history.Bucket, len(keys))
+	for i, k := range keys {
+		buckets[i] = history.BucketOf(k.UID)
+	}
+	entries := make([]history.Entry, len(keys))
+	c.inParts(ctx, c.split(buckets, nil), func(parts [][]int) []*goredis.Cmd {
+		return c.loads(ctx, parts, keys, buckets)
+	}, func(call *goredis.Cmd, part []int) {
+		c.loaded(call, keys, part, entries)
+	})
+	return entries
+}
+
+// loads makes one call of the script for each part.
+func (c *Cache) loads(ctx context.Context, parts [][]int, keys []history.Key, buckets []history.Bucket) []*goredis.Cmd {
+	t := newTexts(len(parts), 100*len(keys), 2*len(keys)+5*len(parts))
+	for _, part := range parts {
+		t.next()
+		c.appendLoad(t, part, keys, buckets)
+	}
+	return t.commands(ctx)
+}
+
+// appendLoad asks for no content where the key is of a user's own state: in a cluster one
+// that is never there would keep the call from being made while its slot moves.
+func (c *Cache) appendLoad(t *texts, part []int, keys []history.Key, buckets []history.Bucket) {
+	contents, users := 0, 0
+	for _, i := range part {
+		if !keys[i].IsUser() {
+			contents++
+		}
+	}
+	for range usersOf(keys, part) {
+		users++
+	}
+	t.end(append(t.buf, "evalsha"...))
+	t.end(append(t.buf, c.scripts.load.digest...))
+	t.end(strconv.AppendInt(t.buf, int64(contents+users), 10))
+	for _, i := range part {
+		if !keys[i].IsUser() {
+			t.end(appendContent(t.buf, buckets[i], keys[i]))
+		}
+	}
+	for _, i := range usersOf(keys, part) {
+		t.end(appendState(t.buf, buckets[i], keys[i].UID))
+	}
+	t.end(strconv.AppendInt(t.buf, int64(contents), 10))
+	t.end(append(t.buf, c.warmFor...))
+}
+
+// usersOf yields the users of a part, those that stand together once: where each
+// begins in the part, and in the keys.
+func usersOf(keys []history.Key, part []int) iter.Seq2[int, int] {
+	return func(yield func(n, i int) bool) {
+		for n, i := range part {
+			if n > 0 && keys[part[n-1]].UID == keys[i].UID {
+				continue
+			}
+			if !yield(n, i) {
+				return
+			}
+		}
+	}
+}
+
+// loaded reads the answer to one call.
+func (c *Cache) loaded(call *goredis.Cmd, keys []history.Key, part []int, entries []history.Entry) {
+	reply, err := call.Slice()
+	if err != nil {
+		for _, i := range part {
+			entries[i].Err = unavailable("load", err)
+		}
+		return
+	}
+	values, states, place := reply[0].([]any), reply[1:], int64(0)
+	var user history.User
+	for n, i := range part {
+		if n == 0 || keys[part[n-1]].UID != keys[i].UID {
+			place++
+			user = history.User{}
+			if len(states) > 1 && states[0].(int64) == place {
+				user, states = parseUser(pairs(states[1].([]any))), states[2:]
+			}
+		}
+		entries[i] = history.Entry{User: user}
+		if !keys[i].IsUser() {
+			value, _ := values[0].(string) // nil when there is none
+			entries[i].Record, values = c.record(keys[i], value), values[1:]
+		}
+	}
+}
+
+// state asks for what is known of a user.
+func (c *Cache) state(ctx context.Context, uid string) *goredis.Cmd {
+	return c.scripts.load.call(ctx, []string{stateKey(uid)}, 0, c.warmFor)
+}
+
+// readState reads the answer to state.
+func readState(call *goredis.Cmd) history.User {
+	if reply, _ := call.Slice(); len(reply) > 2 {
+		return parseUser(pairs(reply[2].([]any)))
+	}
+	return history.User{}
+}
+
+// record decodes a content.
+func (c *Cache) record(k history.Key, value string) *history.Record {
+	if value == "" {
+		return nil
+	}
+	r, err := wire.Record([]byte(value))
+	if err == nil && r.State == 0 {
+		err = wire.ErrCorrupt // it has the form of a record without content
+	}
+	if err != nil {
+		c.config.Log.Warn("redis holds a content that cannot be read", "key", k.String(), "error", err)
+		return &history.Record{Revision: wire.Revision([]byte(value)), Partial: true}
+	}
+	return r
+}
