@@ -13,14 +13,14 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// herald hears what a job announces, and may fail.
-type herald struct {
+// announcer records what a job announces, and may fail.
+type announcer struct {
 	mu    sync.Mutex
 	away  bool
 	heard []string
 }
 
-func (h *herald) Announce(_ context.Context, firsts []history.First) error {
+func (h *announcer) Announce(_ context.Context, firsts []history.First) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.away {
@@ -33,13 +33,13 @@ func (h *herald) Announce(_ context.Context, firsts []history.First) error {
 	return nil
 }
 
-func (h *herald) set(away bool) {
+func (h *announcer) set(away bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.away = away
 }
 
-func (h *herald) wants(t *testing.T, what string, want ...string) {
+func (h *announcer) wants(t *testing.T, what string, want ...string) {
 	t.Helper()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,9 +58,9 @@ func sees(t *testing.T, d history.Days, uids ...string) {
 	}
 }
 
-// heralded starts a job that announces what services did not.
-func heralded(t *testing.T) (*world, *herald, history.Days, func() error) {
-	w, h := newWorld(t), &herald{}
+// withAnnouncer starts a job that announces what services did not.
+func withAnnouncer(t *testing.T) (*world, *announcer, history.Days, func() error) {
+	w, h := newWorld(t), &announcer{}
 	db, err := pebble.Open(t.TempDir(), pebble.Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func heralded(t *testing.T) (*world, *herald, history.Days, func() error) {
 // TestFirstsOfTheDead has services die between noting and announcing.
 func TestFirstsOfTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, h, days, stop := heralded(t)
+		w, h, days, stop := withAnnouncer(t)
 		defer stop() //nolint:errcheck // TestOrder looks at it
 		sees(t, days, "ann", "bob")
 		w.wait(25 * time.Second)
@@ -91,7 +91,7 @@ func TestFirstsOfTheDead(t *testing.T) {
 // TestFirstsInOutage has nobody to tell for a while.
 func TestFirstsInOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, h, days, stop := heralded(t)
+		w, h, days, stop := withAnnouncer(t)
 		h.set(true)
 		sees(t, days, "ann")
 		w.wait(time.Hour)
@@ -111,7 +111,7 @@ func TestFirstsInOutage(t *testing.T) {
 func TestFirstsNeedAnAnnouncer(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
-	cfg.Announcer = &herald{}
+	cfg.Announcer = &announcer{}
 	if _, err := job.New(cfg); err == nil {
 		t.Error("a job with nothing to announce was made")
 	}

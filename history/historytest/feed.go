@@ -40,8 +40,8 @@ type feedCase struct {
 	end func(*testing.T) history.Feed
 }
 
-// ear is a subscription and what it has heard of one test's users.
-type ear struct {
+// listener is a subscription and what it has received of one test's users.
+type listener struct {
 	*testing.T
 	history.Subscription
 
@@ -50,9 +50,9 @@ type ear struct {
 	since   map[history.Bucket]int
 }
 
-func (c feedCase) ear(f history.Feed, buckets ...history.Bucket) *ear {
-	e := &ear{T: c.T, since: make(map[history.Bucket]int)}
-	e.Subscription = f.Subscribe(e.hear)
+func (c feedCase) listener(f history.Feed, buckets ...history.Bucket) *listener {
+	e := &listener{T: c.T, since: make(map[history.Bucket]int)}
+	e.Subscription = f.Subscribe(e.handle)
 	c.Cleanup(func() { _ = e.Close() })
 	for _, b := range buckets {
 		e.Follow(b)
@@ -63,7 +63,7 @@ func (c feedCase) ear(f history.Feed, buckets ...history.Bucket) *ear {
 	return e
 }
 
-func (e *ear) hear(n history.Notice) {
+func (e *listener) handle(n history.Notice) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.changes = append(e.changes, n.Changes...)
@@ -72,7 +72,7 @@ func (e *ear) hear(n history.Notice) {
 	}
 }
 
-func (e *ear) await(what string, done func() bool) {
+func (e *listener) await(what string, done func() bool) {
 	e.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
 		e.mu.Lock()
@@ -82,13 +82,13 @@ func (e *ear) await(what string, done func() bool) {
 			return
 		}
 		if time.Since(began) > patience {
-			e.Fatalf("%s did not come; heard %v", what, e.changes)
+			e.Fatalf("%s did not come; received %v", what, e.changes)
 		}
 	}
 }
 
-// hears waits for all of the changes.
-func (e *ear) hears(changes ...history.Change) {
+// awaitAll waits for all of the changes.
+func (e *listener) awaitAll(changes ...history.Change) {
 	e.Helper()
 	e.await(fmt.Sprint(changes), func() bool {
 		return !slices.ContainsFunc(changes, func(c history.Change) bool { return !slices.Contains(e.changes, c) })
@@ -96,20 +96,20 @@ func (e *ear) hears(changes ...history.Change) {
 }
 
 // starts is how often nothing was missed of a bucket from there on.
-func (e *ear) starts(b history.Bucket) int {
+func (e *listener) starts(b history.Bucket) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.since[b]
 }
 
-func (e *ear) has(c history.Change) bool {
+func (e *listener) has(c history.Change) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Contains(e.changes, c)
 }
 
-// heard reports whether anything came of a user.
-func (e *ear) heard(uid string) bool {
+// received reports whether anything came of a user.
+func (e *listener) received(uid string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.ContainsFunc(e.changes, func(c history.Change) bool { return c.Key.UID == uid })
@@ -122,9 +122,9 @@ func (c feedCase) announce(f history.Feed, changes ...history.Change) {
 	}
 }
 
-// reach announces a change until it is heard: again after each start, before which it may
+// reach announces a change until it is received: again after each start, before which it may
 // have been missed. Of several calls of Follow the first start need not be the last one's.
-func (c feedCase) reach(e *ear, f history.Feed, change history.Change) {
+func (c feedCase) reach(e *listener, f history.Feed, change history.Change) {
 	c.Helper()
 	b := bucketOf(change)
 	for !e.has(change) {
@@ -134,7 +134,7 @@ func (c feedCase) reach(e *ear, f history.Feed, change history.Change) {
 	}
 }
 
-// someone is a change of a user nobody knows.
+// someone is a change of a new user.
 func someone() history.Change {
 	return history.Change{Key: history.Key{UID: fmt.Sprintf("u%x", rand.Uint64()), Object: history.Object{ID: "1", Type: 1}}}
 }
@@ -143,10 +143,10 @@ func bucketOf(c history.Change) history.Bucket { return history.BucketOf(c.Key.U
 
 func (c feedCase) everyone() {
 	here, there, change := c.end(c.T), c.end(c.T), someone()
-	a, b := c.ear(here, bucketOf(change)), c.ear(there, bucketOf(change))
+	a, b := c.listener(here, bucketOf(change)), c.listener(there, bucketOf(change))
 	c.announce(here, change)
-	a.hears(change)
-	b.hears(change)
+	a.awaitAll(change)
+	b.awaitAll(change)
 }
 
 func (c feedCase) parts() {
@@ -154,9 +154,9 @@ func (c feedCase) parts() {
 	one.Origin = 1 << 63
 	other := history.Change{Key: history.Key{UID: one.Key.UID, Object: history.Object{ID: "a:b_c", Type: 1<<32 - 1}}}
 	all := history.Change{Key: history.UserKey(someone().Key.UID), Origin: 7}
-	e := c.ear(f, bucketOf(one), bucketOf(all))
+	e := c.listener(f, bucketOf(one), bucketOf(all))
 	c.announce(f, one, other, all)
-	e.hears(one, other, all)
+	e.awaitAll(one, other, all)
 }
 
 func (c feedCase) others() {
@@ -164,18 +164,18 @@ func (c feedCase) others() {
 	for bucketOf(other) == bucketOf(change) {
 		other = someone()
 	}
-	e := c.ear(f, bucketOf(change))
+	e := c.listener(f, bucketOf(change))
 	c.announce(f, other)
 	c.announce(f, change)
-	e.hears(change)
-	if e.heard(other.Key.UID) {
-		c.Errorf("heard %v, which is of another bucket", other)
+	e.awaitAll(change)
+	if e.received(other.Key.UID) {
+		c.Errorf("received %v, which is of another bucket", other)
 	}
 }
 
 func (c feedCase) unfollowed() {
 	f, change, last := c.end(c.T), someone(), someone()
-	e := c.ear(f, bucketOf(change))
+	e := c.listener(f, bucketOf(change))
 	e.Unfollow(bucketOf(change))
 	for bucketOf(last) == bucketOf(change) {
 		last = someone()
@@ -185,12 +185,12 @@ func (c feedCase) unfollowed() {
 	for began := time.Now(); ; { // the end has no order with the start: some news may still come
 		change.Origin, last.Origin = change.Origin+1, last.Origin+1
 		c.announce(f, change, last)
-		e.hears(last)
+		e.awaitAll(last)
 		if !e.has(change) {
 			return
 		}
 		if time.Since(began) > patience {
-			c.Fatalf("heard %v, which is not followed any more", change)
+			c.Fatalf("received %v, which is not followed any more", change)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (c feedCase) unfollowed() {
 func (c feedCase) again() {
 	f, change := c.end(c.T), someone()
 	b := bucketOf(change)
-	e := c.ear(f, b)
+	e := c.listener(f, b)
 	began := e.starts(b)
 	for range 10 {
 		e.Unfollow(b)
@@ -210,7 +210,7 @@ func (c feedCase) again() {
 
 func (c feedCase) everyBucket() {
 	f := c.end(c.T)
-	e := c.ear(f, buckets(history.Buckets)...)
+	e := c.listener(f, buckets(history.Buckets)...)
 	one := make(map[history.Bucket]history.Change)
 	for len(one) < history.Buckets {
 		change := someone()
@@ -218,7 +218,7 @@ func (c feedCase) everyBucket() {
 	}
 	changes := slices.Collect(maps.Values(one))
 	c.announce(f, changes...)
-	e.hears(changes...)
+	e.awaitAll(changes...)
 }
 
 func buckets(n int) []history.Bucket {
@@ -231,15 +231,15 @@ func buckets(n int) []history.Bucket {
 
 func (c feedCase) closed() {
 	f, change := c.end(c.T), someone()
-	e, left := c.ear(f, bucketOf(change)), c.ear(f, bucketOf(change))
+	e, left := c.listener(f, bucketOf(change)), c.listener(f, bucketOf(change))
 	if err := e.Close(); err != nil {
 		c.Fatal(err)
 	}
 	e.Follow(bucketOf(someone()))
 	c.announce(f, change)
-	left.hears(change)
-	if e.heard(change.Key.UID) {
-		c.Errorf("heard %v after Close", change)
+	left.awaitAll(change)
+	if e.received(change.Key.UID) {
+		c.Errorf("received %v after Close", change)
 	}
 }
 
@@ -250,19 +250,19 @@ func (c feedCase) interruption() {
 	for bucketOf(other) == bucketOf(change) {
 		other = someone()
 	}
-	e := c.ear(c.end(c.T), bucketOf(change))
+	e := c.listener(c.end(c.T), bucketOf(change))
 	before := e.times(bucketOf(change))
 	if err := f.Interrupt(c.Context(), []history.Bucket{bucketOf(other), bucketOf(change)}); err != nil {
 		c.Fatal(err)
 	}
 	e.await("the interruption", func() bool { return e.since[bucketOf(change)] > before })
 	if e.times(bucketOf(other)) > 0 {
-		c.Error("heard of a bucket that is not followed")
+		c.Error("received a change of a bucket that is not followed")
 	}
 }
 
 // times is how often nothing was missed any more of a bucket.
-func (e *ear) times(b history.Bucket) int {
+func (e *listener) times(b history.Bucket) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.since[b]
@@ -270,7 +270,7 @@ func (e *ear) times(b history.Bucket) int {
 
 func (c feedCase) concurrent() {
 	f, change := c.end(c.T), someone()
-	e := c.ear(f, bucketOf(change))
+	e := c.listener(f, bucketOf(change))
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -289,5 +289,5 @@ func (c feedCase) concurrent() {
 	last := change
 	last.Origin = 1 // another one than those that came before
 	c.announce(f, last)
-	e.hears(last)
+	e.awaitAll(last)
 }

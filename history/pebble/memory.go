@@ -326,7 +326,7 @@ func newCellTimes(hash func(key []byte) uint64) *cellTimes {
 	return &cellTimes{hash: hash, cells: newRecent[uint64, cellTime](recentCells)}
 }
 
-// begin notes that a read of a key begins.
+// begin records that a read of a key begins.
 func (c *cellTimes) begin(key []byte, read int64) {
 	h, check := c.hash(key), xxhash.Sum64(key)
 	if known, ok := c.cells.get(h); !ok || known.check != check {
@@ -342,7 +342,7 @@ func (c *cellTimes) end(key []byte, read, at int64) {
 	}
 }
 
-// put notes that a key has a cell of a time.
+// put records that a key has a cell of a time.
 func (c *cellTimes) put(key []byte, at int64) {
 	c.cells.put(c.hash(key), cellTime{xxhash.Sum64(key), at})
 }
