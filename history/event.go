@@ -167,3 +167,27 @@ func (e *Event) Viewing() uint64 {
 	}
 	return ViewingOf("device/" + e.Device)
 }
+
+// Record returns what the event alone says. It is partial: it knows nothing of
+// what came before.
+func (r Rules) Record(e *Event) *Record {
+	rec := &Record{Version: VersionOf(e.At, e.Kind.rank()), State: e.Kind.state(), Session: e.Session, Device: e.Device, Partial: true}
+	if e.Kind == KindDelete {
+		rec.Reset = e.At
+		return rec
+	}
+	rec.Position, rec.Early = e.Position, r.early(e)
+	if e.Duration > 0 {
+		rec.Duration, rec.DurationVersion = e.Duration, rec.Version
+	}
+	if len(e.Meta) > 0 {
+		rec.Meta, rec.MetaVersion = e.Meta, rec.Version
+	}
+	if r.Completes(e) {
+		rec.Completions = []Completion{{At: e.At, Viewing: e.Viewing()}}
+	}
+	if e.Watched > 0 {
+		rec.Watches = []Watch{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched}}
+	}
+	return rec
+}

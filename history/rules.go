@@ -59,30 +59,6 @@ func (r Rules) early(e *Event) bool {
 	return e.Position < r.Grace
 }
 
-// Record returns what the event alone says. It is partial: it knows nothing of
-// what came before.
-func (r Rules) Record(e *Event) *Record {
-	rec := &Record{Version: VersionOf(e.At, e.Kind.rank()), State: e.Kind.state(), Session: e.Session, Device: e.Device, Partial: true}
-	if e.Kind == KindDelete {
-		rec.Reset = e.At
-		return rec
-	}
-	rec.Position, rec.Early = e.Position, r.early(e)
-	if e.Duration > 0 {
-		rec.Duration, rec.DurationVersion = e.Duration, rec.Version
-	}
-	if len(e.Meta) > 0 {
-		rec.Meta, rec.MetaVersion = e.Meta, rec.Version
-	}
-	if r.Completes(e) {
-		rec.Completions = []Completion{{At: e.At, Viewing: e.Viewing()}}
-	}
-	if e.Watched > 0 {
-		rec.Watches = []Watch{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched}}
-	}
-	return rec
-}
-
 // Rulebook holds the rules of all types. The zero value, and nil, has the standard ones:
 // begun at 5 %, done at 90 %, short below 300 s, and a grace of 10 s.
 type Rulebook struct {

@@ -6,29 +6,12 @@ import "github.com/playhead/playhead/bff/codec"
 // are told in words: generators take a field that has one for one that is always there.
 
 type heartbeatsBody struct {
-	SentAt     string      `json:"sent_at,omitempty" format:"date-time" doc:"The device's clock when it sent this, to correct that of the events. Without it the clock is trusted."`
-	FirstFlag  string      `json:"first_flag,omitempty" format:"date" doc:"What the last answer said. With today's date nothing is looked up."`
-	TimeZone   string      `json:"time_zone,omitempty" maxLength:"64" doc:"Where the user's day begins: a zone such as Europe/Berlin, or an offset such as +02:00. By default the offset of sent_at, or else UTC."`
-	Ack        string      `json:"ack,omitempty" enum:"cached,queued" doc:"What an answer promises: the cache holds it (this by default), or the queue does too."`
-	Records    bool        `json:"records,omitempty" doc:"Whether results carry the records as they now stand; true by default."`
-	Heartbeats []heartbeat `json:"heartbeats" maxItems:"1000" nullable:"false"`
-}
-
-type heartbeat struct {
-	Object     codec.Object      `json:"object"`
-	Kind       string            `json:"kind" enum:"start,progress,pause,seek,stop,finish"`
-	PositionMS int64             `json:"position_ms" minimum:"0" maximum:"2592000000"`
-	DurationMS int64             `json:"duration_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"0 when the player does not know it."`
-	EventTime  string            `json:"event_time" format:"date-time"`
-	StartedAt  string            `json:"started_at,omitempty" format:"date-time" doc:"When the session began. Its first seconds do not take away where the user stopped before."`
-	WatchedMS  int64             `json:"watched_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Milliseconds of the object that the session has played so far. It counts only with started_at, and at most the time since then times the speed."`
-	Speed      float64           `json:"speed,omitempty" minimum:"0.25" maximum:"4" doc:"The fastest of the session; 1, the normal one, by default."`
-	IfMatch    string            `json:"if_match,omitempty" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"The etag of the record that the device knows. When the record is another one, nothing is stored, the status is conflict, and the result carries the record unless it was removed. Meant for the first report after a pause; later ones do without."`
-	Session    string            `json:"session,omitempty" doc:"Names the viewing, at most 128 bytes; a completed play counts once per session."`
-	Device     string            `json:"device,omitempty" doc:"At most 128 bytes."`
-	Failed     bool              `json:"failed,omitempty" doc:"The playback failed: the position is not to be remembered."`
-	Incognito  bool              `json:"incognito,omitempty" doc:"Nothing of it is to be kept."`
-	Meta       map[string]string `json:"meta,omitempty" maxProperties:"16" doc:"At most 1 KiB of keys and values."`
+	SentAt     string            `json:"sent_at,omitempty" format:"date-time" doc:"The device's clock when it sent this, to correct that of the events. Without it the clock is trusted."`
+	FirstFlag  string            `json:"first_flag,omitempty" format:"date" doc:"What the last answer said. With today's date nothing is looked up."`
+	TimeZone   string            `json:"time_zone,omitempty" maxLength:"64" doc:"Where the user's day begins: a zone such as Europe/Berlin, or an offset such as +02:00. By default the offset of sent_at, or else UTC."`
+	Ack        string            `json:"ack,omitempty" enum:"cached,queued" doc:"What an answer promises: the cache holds it (this by default), or the queue does too."`
+	Records    bool              `json:"records,omitempty" doc:"Whether results carry the records as they now stand; true by default."`
+	Heartbeats []codec.Heartbeat `json:"heartbeats" maxItems:"1000" nullable:"false"`
 }
 
 type lookupBody struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/report"
+	"github.com/playhead/playhead/history-service/view"
 	"github.com/playhead/playhead/history-service/write"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -54,7 +55,7 @@ func decode(hbs []*historyv1.Heartbeat, now int64) (reports []report.Report, ref
 	reports = make([]report.Report, len(hbs))
 	for i, hb := range hbs {
 		r := &reports[i]
-		*r = report.Report{Event: event(hb), IfMatch: hb.GetIfMatch(), Origin: hb.GetOrigin(), Day: hb.GetDay()}
+		*r = report.Report{Event: view.Event(hb), IfMatch: hb.GetIfMatch(), Origin: hb.GetOrigin(), Day: hb.GetDay()}
 		correct(&r.Event, hb.GetSentAtMs(), now)
 		if err := admit(&r.Event, hb); err != nil {
 			r.Status = historyv1.Status_STATUS_INVALID
@@ -99,19 +100,6 @@ func normalise(e *history.Event, hb *historyv1.Heartbeat, now int64) historyv1.S
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	return historyv1.Status_STATUS_UNSPECIFIED
-}
-
-func event(hb *historyv1.Heartbeat) history.Event {
-	return history.Event{
-		Key: history.Key{
-			UID:    hb.GetUid(),
-			Object: history.Object{ID: hb.GetObjectId(), Type: hb.GetObjectType()},
-		},
-		Kind: history.Kind(hb.GetKind()), At: hb.GetEventTimeMs(), //nolint:gosec // admit has the bound
-		Position: hb.GetPositionMs(), Duration: hb.GetDurationMs(),
-		Session: hb.GetSession(), Device: hb.GetDevice(), Meta: hb.GetMeta(),
-		StartedAt: hb.GetStartedAtMs(), Watched: hb.GetWatchedMs(), Speed: int64(hb.GetSpeedPercent()),
-	}
 }
 
 func refusal(i int, err error) *historyv1.Refusal {

@@ -1,0 +1,191 @@
+package codec
+
+import (
+	"math"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/playhead/playhead/bff/scan"
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Object is what was watched, read or heard.
+type Object struct {
+	ID   string `json:"id" minLength:"1" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$" example:"100"`
+	Type uint32 `json:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Business type: 1 video, 2 episode, 3 audio, 4 article; others are free." example:"1"`
+}
+
+// Heartbeat is a report of a player, as the document of the API shows it. The decoder reads it
+// field by field. Defaults are told in words: generators take a field that has one for one that
+// is always there.
+type Heartbeat struct {
+	Object     Object            `json:"object"`
+	Kind       string            `json:"kind" enum:"start,progress,pause,seek,stop,finish"`
+	PositionMS int64             `json:"position_ms" minimum:"0" maximum:"2592000000"`
+	DurationMS int64             `json:"duration_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"0 when the player does not know it."`
+	EventTime  string            `json:"event_time" format:"date-time"`
+	StartedAt  string            `json:"started_at,omitempty" format:"date-time" doc:"When the session began. Its first seconds do not take away where the user stopped before."`
+	WatchedMS  int64             `json:"watched_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Milliseconds of the object that the session has played so far. It counts only with started_at, and at most the time since then times the speed."`
+	Speed      float64           `json:"speed,omitempty" minimum:"0.25" maximum:"4" doc:"The fastest of the session; 1, the normal one, by default."`
+	IfMatch    string            `json:"if_match,omitempty" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"The etag of the record that the device knows. When the record is another one, nothing is stored, the status is conflict, and the result carries the record unless it was removed. Meant for the first report after a pause; later ones do without."`
+	Session    string            `json:"session,omitempty" doc:"Names the viewing, at most 128 bytes; a completed play counts once per session."`
+	Device     string            `json:"device,omitempty" doc:"At most 128 bytes."`
+	Failed     bool              `json:"failed,omitempty" doc:"The playback failed: the position is not to be remembered."`
+	Incognito  bool              `json:"incognito,omitempty" doc:"Nothing of it is to be kept."`
+	Meta       map[string]string `json:"meta,omitempty" maxProperties:"16" doc:"At most 1 KiB of keys and values."`
+}
+
+const wantKind = "want start, progress, pause, seek, stop or finish"
+
+func (d *batchDecoder) field(h *historyv1.Heartbeat, name []byte) {
+	switch string(name) {
+	case "object":
+		h.ObjectId, h.ObjectType = d.object("object.")
+	case "kind":
+		h.Kind = d.kind()
+	case "position_ms":
+		h.PositionMs, d.given = d.millis("position_ms")
+	case "duration_ms":
+		h.DurationMs, _ = d.millis("duration_ms")
+	case "event_time":
+		h.EventTimeMs = d.time("event_time")
+	case "session":
+		h.Session = d.text("session", d.last.GetSession())
+	case "device":
+		h.Device = d.text("device", d.last.GetDevice())
+	case "started_at":
+		h.StartedAtMs = d.time("started_at")
+	case "watched_ms":
+		h.WatchedMs, _ = d.millis("watched_ms")
+	case "speed":
+		h.SpeedPercent = d.speed()
+	case "if_match":
+		h.IfMatch = d.etag("if_match")
+	case "failed":
+		h.Failed = d.flag("failed")
+	case "incognito":
+		h.Incognito = d.flag("incognito")
+	case "meta":
+		h.Meta = d.meta()
+	default:
+		d.unknown("", name)
+	}
+}
+
+func (d *batchDecoder) kind() historyv1.Kind {
+	text, _ := d.in.Text()
+	switch string(text) {
+	case "start":
+		return historyv1.Kind_KIND_START
+	case "progress":
+		return historyv1.Kind_KIND_PROGRESS
+	case "pause":
+		return historyv1.Kind_KIND_PAUSE
+	case "seek":
+		return historyv1.Kind_KIND_SEEK
+	case "stop":
+		return historyv1.Kind_KIND_STOP
+	case "finish":
+		return historyv1.Kind_KIND_FINISH
+	}
+	d.refuse("kind", wantKind)
+	return historyv1.Kind_KIND_UNSPECIFIED
+}
+
+// speed returns percents, 0 for null.
+func (d *batchDecoder) speed() uint32 {
+	if d.in.Null() {
+		return 0
+	}
+	f, ok := d.in.Float()
+	if !ok || f*100 < history.MinSpeed || f*100 > history.MaxSpeed {
+		d.refuse("speed", "want a number from 0.25 to 4")
+		return 0
+	}
+	return uint32(math.Round(f * 100))
+}
+
+// meta keeps one entry more than is legal: enough for the service to refuse it.
+func (d *batchDecoder) meta() map[string]string {
+	if d.in.Null() {
+		return nil
+	}
+	if d.in.Kind() != scan.Object {
+		d.in.Skip()
+		d.refuse("meta", "want an object of strings")
+		return nil
+	}
+	meta := make(map[string]string)
+	for name := range d.in.Object() {
+		key := string(name)
+		text, ok := d.in.Text()
+		if !ok || !utf8.ValidString(key) {
+			d.refuse("meta", "want an object of strings of whole characters")
+		}
+		if len(meta) <= history.MaxMetaKeys {
+			meta[key] = string(text)
+		}
+	}
+	return meta
+}
+
+// Record is where a user stopped in an object.
+type Record struct {
+	Object      Object            `json:"object"`
+	PositionMS  int64             `json:"position_ms" doc:"Where the user stopped, in milliseconds from the start."`
+	DurationMS  int64             `json:"duration_ms" doc:"Milliseconds; 0 when no player knew it."`
+	FurthestMS  int64             `json:"furthest_ms" doc:"The furthest position ever reported."`
+	Plays       uint64            `json:"plays" doc:"How many viewings reached the end."`
+	State       string            `json:"state" enum:"playing,paused,stopped,finished"`
+	EventTime   string            `json:"event_time" format:"date-time" doc:"When the player last reported."`
+	CompletedAt string            `json:"completed_at,omitempty" format:"date-time" doc:"When a viewing last reached the end."`
+	Session     string            `json:"session,omitempty"`
+	Device      string            `json:"device,omitempty"`
+	Meta        map[string]string `json:"meta,omitempty"`
+	WatchedMS   int64             `json:"watched_ms,omitempty" doc:"Milliseconds of the object that were played, over all sessions that said so."`
+	Incomplete  bool              `json:"incomplete,omitempty" doc:"There may be an older part that could not be read in time: plays, the furthest position and others may be less than they are."`
+	ETag        string            `json:"etag" doc:"Another one whenever anything else of the record is, but incomplete."`
+}
+
+// NewRecord returns an item of the service's, nil for one without an object: there
+// is no record.
+func NewRecord(it *historyv1.Item) *Record {
+	if it.GetObject() == nil {
+		return nil
+	}
+	return &Record{
+		Object:      Object{ID: it.Object.Id, Type: it.Object.Type},
+		PositionMS:  it.PositionMs,
+		DurationMS:  it.DurationMs,
+		FurthestMS:  it.FurthestMs,
+		Plays:       it.Plays,
+		State:       history.State(it.State).String(),
+		EventTime:   FormatTime(it.EventTimeMs),
+		CompletedAt: FormatTime(it.CompletedAtMs),
+		Session:     it.Session,
+		Device:      it.Device,
+		Meta:        it.Meta,
+		WatchedMS:   it.WatchedMs,
+		Incomplete:  it.Incomplete,
+		ETag:        FormatETag(it.Etag),
+	}
+}
+
+// FormatETag returns an etag as records show it.
+func FormatETag(tag uint64) string { return strconv.FormatUint(tag, 16) }
+
+// ParseETag is the inverse.
+func ParseETag(text string) (tag uint64, ok bool) {
+	tag, err := strconv.ParseUint(text, 16, 64)
+	return tag, err == nil && tag != 0
+}
+
+// NewRecords returns one record for each item.
+func NewRecords(items []*historyv1.Item) []*Record {
+	records := make([]*Record, len(items)) // not nil: an empty page is an array
+	for i, it := range items {
+		records[i] = NewRecord(it)
+	}
+	return records
+}
