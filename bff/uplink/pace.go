@@ -8,15 +8,17 @@ type pace struct {
 	flying  int           // heartbeats on their way
 	quota   int           // how many there may be
 	limited bool          // there would be more
+	pressed time.Time     // when there last would have been more
 	cut     time.Time     // when the quota was cut last
 	took    time.Duration // how long the last ones were on their way, on average
 
-	least, most int
-	patience    time.Duration
+	least, first, most int
+	patience           time.Duration
 }
 
 func newPace(cfg *Config) pace {
-	return pace{quota: 5 * cfg.Batch, least: cfg.Batch, most: max(cfg.Queue, 2*maxBatch), patience: cfg.Patience}
+	first := 5 * cfg.Batch
+	return pace{quota: first, least: cfg.Batch, first: first, most: max(cfg.Queue, 2*maxBatch), patience: cfg.Patience}
 }
 
 // room is how many more may leave. Where time is short they leave in small batches, for all
@@ -45,6 +47,11 @@ func (p *pace) answered(b *batch, now time.Time) {
 		p.quota = min(p.quota+b.events, p.most)
 	case p.limited:
 		p.quota = min(p.quota+max(1, b.events*p.least/p.quota), p.most)
+	case p.quota > p.first && p.flying < p.quota/4 && now.Sub(p.pressed) > p.patience:
+		p.quota = max(p.quota-p.quota/16, p.first) // what a crowd needed once says nothing of now
+	}
+	if p.limited {
+		p.pressed = now
 	}
 	p.limited = false
 }

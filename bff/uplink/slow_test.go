@@ -316,40 +316,59 @@ func TestOverload(t *testing.T) {
 }
 
 // A store that is asked for too much goes on with what nobody waits for any more. The edge asks
-// for less before all that is done is in vain.
+// for less before all that is done is in vain, also where many came at once before, when the
+// store was quick.
 func TestOverloadOfAStoreThatForgetsNothing(t *testing.T) {
-	const capacity, seconds = 300, 60
-	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
-		var mu sync.Mutex
-		var free time.Time // when the store is done with all that it was asked for
-		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
-			n := len(req.Batch.Heartbeats)
-			mu.Lock()
-			if now := time.Now(); free.Before(now) {
-				free = now
-			}
-			free = free.Add(time.Duration(n) * time.Second / capacity)
-			takes := time.Until(free)
-			mu.Unlock()
-			resp := whole(req)
-			if takes > 2*time.Second {
-				takes = 2 * time.Second
-				resp.Result.Statuses = slices.Repeat([]historyv1.Status{historyv1.Status_STATUS_UNAVAILABLE}, n)
-			}
-			time.Sleep(takes) // of the bubble
-			send(resp)
+	const capacity, seconds = 300, 30
+	for _, before := range []int{0, 3000} {
+		t.Run(fmt.Sprint(before), func(t *testing.T) {
+			bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+				i.serving(slowly(5 * time.Millisecond))
+				var crowd tally
+				var wg sync.WaitGroup
+				for k := range before {
+					wg.Go(func() { _ = crowd.report(t.Context(), c, fmt.Sprint("user", k)) })
+				}
+				wg.Wait()
+				players(t, c, make([]int, 3*capacity), 1, 5*time.Second)
+				i.serving(remembering(capacity))
+				calls := players(t, c, make([]int, 3*capacity), 1, seconds*time.Second)
+				answered := calls.answered.Load()
+				t.Logf("%d answered, %d refused, %d gave up", answered, calls.refused.Load(), calls.gaveUp.Load())
+				if answered < capacity*seconds*8/10 {
+					t.Errorf("%d were answered in time, want %d", answered, capacity*seconds*8/10)
+				}
+				if gaveUp := calls.gaveUp.Load(); gaveUp > calls.all()/20 {
+					t.Errorf("%d of %d waited in vain", gaveUp, calls.all())
+				}
+				time.Sleep(5 * time.Second) // of the bubble, for what is under way
+			})
 		})
-		calls := players(t, c, make([]int, 3*capacity), 1, seconds*time.Second)
-		answered := calls.answered.Load()
-		t.Logf("%d answered, %d refused, %d gave up", answered, calls.refused.Load(), calls.gaveUp.Load())
-		if answered < capacity*seconds*8/10 {
-			t.Errorf("%d were answered in time, want %d", answered, capacity*seconds*8/10)
+	}
+}
+
+// remembering is a store that takes so many heartbeats a second, one after the other, also those
+// that nobody waits for any more.
+func remembering(capacity int) func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
+	var mu sync.Mutex
+	var free time.Time // when the store is done with all that it was asked for
+	return func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+		n := len(req.Batch.Heartbeats)
+		mu.Lock()
+		if now := time.Now(); free.Before(now) {
+			free = now
 		}
-		if gaveUp := calls.gaveUp.Load(); gaveUp > calls.all()/20 {
-			t.Errorf("%d of %d waited in vain", gaveUp, calls.all())
+		free = free.Add(time.Duration(n) * time.Second / time.Duration(capacity))
+		takes := time.Until(free)
+		mu.Unlock()
+		resp := whole(req)
+		if takes > 2*time.Second {
+			takes = 2 * time.Second
+			resp.Result.Statuses = slices.Repeat([]historyv1.Status{historyv1.Status_STATUS_UNAVAILABLE}, n)
 		}
-		time.Sleep(5 * time.Second) // of the bubble, for what is under way
-	})
+		time.Sleep(takes) // of the bubble
+		send(resp)
+	}
 }
 
 // players send a message of so many heartbeats each second, each of another user, and count
