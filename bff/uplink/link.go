@@ -12,7 +12,9 @@ type link struct {
 	peer    *peer
 	cfg     *Config
 	lanes   [4]*lane // by what is asked for
+	opened  time.Time
 	worked  atomic.Bool
+	left    atomic.Bool   // for another one that answered first
 	last    atomic.Int64  // when it answered last, nanoseconds of the client's life
 	took    atomic.Int64  // how long that took
 	mu      sync.Mutex    // lets calls of their own enter, or the link retire
@@ -23,7 +25,7 @@ type link struct {
 
 // open returns a link with its lanes running.
 func (p *peer) open() *link {
-	l := &link{peer: p, cfg: &p.client.cfg, retired: make(chan struct{}), failed: make(chan struct{})}
+	l := &link{peer: p, cfg: &p.client.cfg, opened: time.Now(), retired: make(chan struct{}), failed: make(chan struct{})}
 	l.fail = sync.OnceFunc(func() { close(l.failed) })
 	for i := range l.lanes {
 		l.lanes[i] = newLane(l)
@@ -44,6 +46,12 @@ func (l *link) enter() bool {
 		l.peer.links.Add(1)
 		return true
 	}
+}
+
+// steady reports whether the next link may be open soon after this one has failed. One to an
+// instance that stands still again and again may not: each time all of its users move.
+func (l *link) steady() bool {
+	return l.worked.Load() && (!l.left.Load() || time.Since(l.opened) > 4*longestPause)
 }
 
 // retire lets what is on its way arrive, and sends nothing more. The table without
@@ -106,6 +114,7 @@ func (l *link) overtaken(p *pending) {
 	if l.quiet(time.Now()) < time.Since(p.came) {
 		return
 	}
+	l.left.Store(true)
 	for _, lane := range l.lanes {
 		lane.stream.cancel()
 	}

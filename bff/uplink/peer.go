@@ -142,7 +142,7 @@ func (p *peer) serve(pause time.Duration) (next time.Duration, failed bool) {
 		return firstPause, false
 	case <-l.failed:
 	}
-	if l.worked.Load() {
+	if l.steady() {
 		pause = firstPause
 	}
 	if pause > firstPause { // nobody shall wait for it

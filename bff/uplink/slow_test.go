@@ -141,6 +141,41 @@ func TestAnInstanceThatStandsStill(t *testing.T) {
 	})
 }
 
+// One that stands still again and again is used again ever later: each time its users move, and
+// read again.
+func TestAnInstanceThatStandsStillAgainAndAgain(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		var devices []*device
+		for k, uid := range users(100) {
+			devices = append(devices, listening(c, uid, uint64(k+1)))
+		}
+		for _, i := range all {
+			i.serving(slowly(2 * time.Millisecond))
+		}
+		time.Sleep(time.Second) // of the bubble
+		const times = 30
+		go func() {
+			for range times {
+				all[0].stop()
+				time.Sleep(1500 * time.Millisecond) // of the bubble
+				all[0].resume()
+				time.Sleep(500 * time.Millisecond) // of the bubble
+			}
+		}()
+		calls := players(t, c, make([]int, 200), 1, times*2*time.Second)
+		if failed := calls.all() - calls.answered.Load(); failed > 0 {
+			t.Errorf("%d of %d were not answered", failed, calls.all())
+		}
+		most := 0
+		for _, d := range devices {
+			most = max(most, len(d.take()))
+		}
+		if t.Logf("a device was told %d times to read again", most); most > times*5/4 {
+			t.Errorf("a device was told %d times to read again, want at most %d", most, times*5/4)
+		}
+	})
+}
+
 // Where a part of a batch is not answered, the others of the stream do not wait for it.
 func TestPartsOfABatch(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
