@@ -27,7 +27,7 @@ type audience struct {
 	players []*viewer
 	every   time.Duration // between two reports of a player
 	// late, where not 0, is from when on an answer counts as noticed. Then whoever notices is
-	// touched.
+	// touched. It lasts while one in a hundred is late: a single one is the machine's.
 	late time.Duration
 
 	mu sync.Mutex // guards what is counted of all
@@ -306,6 +306,7 @@ func (c *audience) fault(ctx context.Context, lasts time.Duration, signal func(s
 // row sums up what was sent from the beginning of a fault to its end, and what failed since.
 func (c *audience) row(began, ended time.Time) SlowRow {
 	row := SlowRow{Players: len(c.players), began: began, ended: ended}
+	by := make(seconds)
 	for _, p := range c.players {
 		p.mu.Lock()
 		did := p.did
@@ -322,24 +323,58 @@ func (c *audience) row(began, ended time.Time) SlowRow {
 		}
 		share.Players++
 		for _, e := range did {
-			switch noticed := !e.ok || c.late > 0 && e.took > c.late; {
+			switch late := c.late > 0 && e.took > c.late; {
 			case e.at.Before(began):
 				continue
 			case e.at.Before(ended) || !p.touched:
 				share.add(e)
 				fallthrough
 			default:
-				if noticed && p.touched {
+				by.add(e.at.Sub(began), e.took, late)
+				if (late || !e.ok) && p.touched {
 					row.RefusedMS = max(row.RefusedMS, e.took.Milliseconds())
-					row.LastedMS = max(row.LastedMS, e.at.Add(e.took).Sub(began).Milliseconds())
 				}
 				if !e.ok && p.touched {
+					row.LastedMS = max(row.LastedMS, e.at.Add(e.took).Sub(began).Milliseconds())
 					row.BackMS = max(row.BackMS, e.at.Sub(ended).Milliseconds())
 				}
 			}
 		}
 	}
+	row.LastedMS = max(row.LastedMS, by.noticed().Milliseconds())
 	return row
+}
+
+// seconds are those of a fault, by their number.
+type seconds map[time.Duration]*second
+
+// second is how many reports were sent in one, how many of them were answered late, and until
+// when.
+type second struct {
+	sent, late int
+	until      time.Duration
+}
+
+func (by seconds) add(at, took time.Duration, late bool) {
+	s := by[at/time.Second]
+	if s == nil {
+		s = new(second)
+		by[at/time.Second] = s
+	}
+	if s.sent++; late {
+		s.late++
+		s.until = max(s.until, at+took)
+	}
+}
+
+// noticed returns when the last second was over in which one in a hundred was late.
+func (by seconds) noticed() (until time.Duration) {
+	for _, s := range by {
+		if 100*s.late >= s.sent {
+			until = max(until, s.until)
+		}
+	}
+	return until
 }
 
 // scale looks at the memory of the edge, again and again.
