@@ -78,6 +78,7 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"WarmSettled", warmSettled},
 		{"WarmCleared", warmCleared},
 		{"WarmCutTime", warmCutTime},
+		{"WarmHidden", warmHidden},
 		{"WarmLong", warmLong},
 		{"WarmTrimmed", warmTrimmed},
 		{"WarmOlder", warmOlder},

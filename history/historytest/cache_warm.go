@@ -108,6 +108,19 @@ func warmCutTime(c *cacheCase) {
 	}
 }
 
+// warmHidden warms a user who was cleared meanwhile with a record that the clear hides: what
+// comes next of its key has to come after its cell time.
+func warmHidden(c *cacheCase) {
+	uid := c.user()
+	c.clear(uid, 1, 100)
+	covered, later := c.record(90), c.record(101)
+	covered.CellTime, later.CellTime = covered.Version.Time()+300, later.Version.Time()+500
+	c.warm(uid, history.WarmSet{CutTime: c.start + 120, Items: []history.Item{c.archived(1, covered), c.archived(2, later)}})
+	if got := c.load(history.UserKey(uid)).User.CutTime; got != covered.CellTime {
+		c.Errorf("cut time: got %d, want %d, the cell time of what is hidden", got-c.start, covered.CellTime-c.start)
+	}
+}
+
 // warmCleared warms a user who was cleared meanwhile: of two marks the later one
 // holds, and what it covers does not come back.
 func warmCleared(c *cacheCase) {

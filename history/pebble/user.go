@@ -85,7 +85,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 			}
 		}
 		for _, item := range w.Items {
-			r := item.Record.After(u.ClearedAt(item.Object.Type))
+			r := u.Cut(item.Record, item.Object.Type)
 			if r == nil || r.Version < trimmed {
 				continue // a newer one may have been archived and dropped since w was read
 			}

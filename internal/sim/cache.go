@@ -194,7 +194,7 @@ func (c *Cache) Warm(_ context.Context, uid string, w history.WarmSet) error {
 	trimmed := u.Floor
 	u.Warm, u.Floor = true, max(u.Floor, w.Floor)
 	for _, it := range w.Items {
-		if it.Record.Version < trimmed || it.Record.After(u.ClearedAt(it.Object.Type)) == nil {
+		if it.Record.Version < trimmed || u.Cut(it.Record, it.Object.Type) == nil {
 			continue
 		}
 		if has := a.records[it.Object]; has != nil {

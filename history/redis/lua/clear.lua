@@ -8,7 +8,7 @@
 --
 -- Returns up to when it cleared, nothing when the list has a record more than the keys say:
 -- then nothing was done.
-local call, try, sub, byte = redis.call, redis.pcall, string.sub, string.byte
+local call, try, sub = redis.call, redis.pcall, string.sub
 local list, state, dirty = KEYS[1], KEYS[2], KEYS[3]
 local typ, at, life = ARGV[1], tonumber(ARGV[2]), ARGV[4]
 local prefix, uid = sub(list, 1, 8) .. 'c:' .. sub(list, 11) .. ':', sub(list, 11)
@@ -26,19 +26,6 @@ end
 local field = typ == '0' and 'cleared' or 'cleared:' .. typ
 local stands = call('HMGET', state, field, 'cut')
 at = math.max(at, tonumber(stands[1] or at))
-
--- The cell time of a content is that of its version and a drift, which stands after the
--- revision, if any: the tag 0x10, then seven bits in each byte, the lowest first.
-local function drift(bytes)
-  local sum, scale = 0, 1
-  if byte(bytes, 1) ~= 16 then return 0 end
-  for i = 2, #bytes do
-    sum = sum + byte(bytes, i) % 128 * scale
-    if byte(bytes, i) < 128 then break end
-    scale = scale * 128
-  end
-  return sum
-end
 
 local keys, cut, last = set(4), tonumber(stands[2] or 0), 0
 for i, member in ipairs(found) do

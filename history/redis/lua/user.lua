@@ -75,6 +75,19 @@ local function renumber(list, revision)
   end
 end
 
+-- The cell time of a content is that of its version and a drift, which stands after the
+-- revision, if any: the tag 0x10, then seven bits in each byte, the lowest first.
+local function drift(bytes)
+  local sum, scale = 0, 1
+  if string.byte(bytes, 1) ~= 16 then return 0 end
+  for i = 2, #bytes do
+    sum = sum + string.byte(bytes, i) % 128 * scale
+    if string.byte(bytes, i) < 128 then break end
+    scale = scale * 128
+  end
+  return sum
+end
+
 -- Marks a user's own state dirty.
 local function markuser(dirty, list)
   redis.call('ZADD', dirty, text(micros()), string.sub(list, 11) .. '/*')

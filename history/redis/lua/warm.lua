@@ -33,7 +33,7 @@ for i = 10, first - 1, 2 do
     call('HSET', state, field, ARGV[i + 1])
   end
 end
-if tonumber(ARGV[5]) > tonumber(old.cut or 0) then call('HSET', state, 'cut', ARGV[5]) end
+local cut = math.max(tonumber(ARGV[5]), tonumber(old.cut or 0))
 if news then
   call('HSET', state, 'paused', ARGV[6], 'resumed', ARGV[7])
   renumber(list, ARGV[8])
@@ -52,7 +52,9 @@ for n = 1, records do
   local member, score = ARGV[i], ARGV[i + 1]
   local at, of = math.floor(tonumber(score)), 'cleared:' .. string.match(member, '%d+$')
   local dropped = trimmed and tonumber(score) * 4 < trimmed -- for all that one knows, a newer one
-  if not dropped and at > math.max(tonumber(old.cleared or -1), tonumber(old[of] or -1)) then
+  if at <= math.max(tonumber(old.cleared or -1), tonumber(old[of] or -1)) then
+    cut = math.max(cut, at + drift(sub(ARGV[i + 2], 10, 20))) -- what comes next has to come after it
+  elseif not dropped then
     if call('SET', KEYS[n + 2], ARGV[i + 2], 'EX', ttl, 'NX') then
       places[#places + 1] = score
       places[#places + 1] = member
@@ -64,6 +66,7 @@ for n = 1, records do
   end
 end
 add()
+if cut > 0 then call('HSET', state, 'cut', text(cut)) end
 
 -- While a user is warm no record may expire, whenever it was written.
 for i = records + 3, #KEYS do call('EXPIRE', KEYS[i], ttl) end
