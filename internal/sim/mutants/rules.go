@@ -16,7 +16,7 @@ const (
 	merge     = "history/merge.go"
 	record    = "history/record.go"
 	viewing   = "history/merge.go"
-	rules     = "history/rules.go"
+	event     = "history/event.go"
 	query     = "history/cache.go"
 	pause     = "history/user.go"
 	cache     = "internal/sim/cache.go"
@@ -50,7 +50,7 @@ var mutants = []mutant{
 	{name: "meta", rule: "the fold forgets metadata", edits: []edit{{merge, "\tm.mergeMeta(other)\n", ""}}},
 	{name: "duration", rule: "the fold forgets the duration", edits: []edit{{merge, "\tm.mergeDuration(other)\n", ""}}},
 	{name: "reset", rule: "a delete takes away only what is known when it comes", edits: []edit{{merge, "reset := max(a.Reset, b.Reset)", "reset := a.Reset"}}},
-	{name: "reset-at", rule: "a delete leaves what is of its own millisecond", edits: []edit{{rules, "rec.Reset = e.At", "rec.Reset = e.At - 1"}}},
+	{name: "reset-at", rule: "a delete leaves what is of its own millisecond", edits: []edit{{event, "rec.Reset = e.At", "rec.Reset = e.At - 1"}}},
 	{name: "latest", rule: "the latest report is the one that came last", edits: []edit{{merge, "if compareLatest(a, b) < 0 {", "if true {"}}},
 	{name: "watched-twice", rule: "watched time of one session is added twice", edits: []edit{
 		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
