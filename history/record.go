@@ -1,8 +1,11 @@
 package history
 
 import (
+	"cmp"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 )
 
 // Completion is a viewing that reached the end, and when it last reported so.
@@ -213,3 +216,33 @@ func (r *Record) CompletedAt() int64 {
 // Watched returns how much was played in all sessions that said so, in milliseconds of
 // the object.
 func (r *Record) Watched() int64 { return r.WatchedBefore + sum(r.Watches) }
+
+// Same reports whether two records have the same content, whatever their
+// revisions and cell times.
+func Same(a, b *Record) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return compareLatest(a, b) == 0 && a.Partial == b.Partial && a.Reset == b.Reset &&
+		a.Duration == b.Duration && a.DurationVersion == b.DurationVersion &&
+		a.MetaVersion == b.MetaVersion && maps.Equal(a.Meta, b.Meta) &&
+		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
+		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.NonEarly == b.NonEarly &&
+		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches) &&
+		a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
+}
+
+// compareLatest orders latest events by version. Two different events of one
+// version are ordered by content, so that every order of arrival picks the same.
+func compareLatest(a, b *Record) int {
+	if c := cmp.Compare(a.Version, b.Version); c != 0 {
+		return c
+	}
+	return cmp.Or(
+		cmp.Compare(a.Position, b.Position),
+		cmp.Compare(a.State, b.State),
+		strings.Compare(a.Session, b.Session),
+		strings.Compare(a.Device, b.Device),
+		compareEarly(a.Early, b.Early),
+	)
+}
