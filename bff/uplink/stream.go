@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// window is how many batches of a lane are on their way without an answer while the
+	// window is how many batches of a batcher are on their way without an answer while the
 	// instance is quick. The next one grows meanwhile.
 	window = 4
 	// slowWindow is how many there are when it is not.
@@ -26,15 +26,15 @@ const (
 // errLost is what the callers of such a batch are told.
 var errLost = status.Error(codes.Unavailable, "the instance has not answered")
 
-// stream carries the batches of a lane, several at a time. The service answers them in any
+// stream carries the batches of a batcher, several at a time. The service answers them in any
 // order, and in parts where a part of it is slow.
 type stream struct {
-	lane   *lane
-	link   *link
-	ctx    context.Context
-	cancel context.CancelFunc
-	rpc    grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse] // nil until it is needed
-	freed  chan struct{}                                                                         // capacity 1: there is room
+	batcher *batcher
+	link    *link
+	ctx     context.Context
+	cancel  context.CancelFunc
+	rpc     grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse] // nil until it is needed
+	freed   chan struct{}                                                                         // capacity 1: there is room
 
 	mu     sync.Mutex
 	sent   uint64
@@ -47,9 +47,9 @@ type stream struct {
 	watch  *time.Timer // runs while an answer is due
 }
 
-func newStream(l *lane) *stream {
+func newStream(l *batcher) *stream {
 	s := &stream{
-		lane: l, link: l.link, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch),
+		batcher: l, link: l.link, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch),
 		pace: newPace(l.link.cfg),
 	}
 	s.ctx, s.cancel = context.WithCancel(l.link.peer.client.ctx)
@@ -167,7 +167,7 @@ func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
 	sequence = s.sent
 	s.mu.Unlock()
 	if broken != nil {
-		s.lane.arrived(b.calls, time.Now())
+		s.batcher.arrived(b.calls, time.Now())
 		fail(b.calls, broken)
 	}
 	return sequence, broken == nil
@@ -199,7 +199,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 		s.watch.Stop()
 	}
 	s.mu.Unlock()
-	s.lane.arrived(calls, now)
+	s.batcher.arrived(calls, now)
 	for i, p := range calls {
 		p.done <- own(p, resp.GetResult(), starts[i])
 	}
@@ -231,7 +231,7 @@ func (s *stream) giveUp(sequence uint64, err error) {
 	}
 	s.mu.Unlock()
 	calls := b.rest()
-	s.lane.arrived(calls, now)
+	s.batcher.arrived(calls, now)
 	fail(calls, err)
 }
 
@@ -344,7 +344,7 @@ func (s *stream) abort(err error) {
 	}
 	s.flying = nil
 	s.mu.Unlock()
-	s.lane.arrived(calls, time.Now())
+	s.batcher.arrived(calls, time.Now())
 	fail(calls, s.broken)
 	set(s.freed)
 	s.link.fail()

@@ -8,12 +8,20 @@
 package uplink
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -94,7 +102,7 @@ func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	case len(req.GetHeartbeats()) == 0:
 		return &historyv1.ApplyResponse{}, nil
 	}
-	return c.share(newPending(ctx, req, bytes))
+	return c.batched(newPending(ctx, req, bytes))
 }
 
 // List reads a page of a user's records.
@@ -130,4 +138,108 @@ func (c *Client) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 // Clear removes all of a user's history up to a time.
 func (c *Client) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Clear)
+}
+
+// Config says where history-service is and how to share its attention. Zero values
+// take the defaults; Services has none.
+type Config struct {
+	// Services are the instances: host:port each, or dns:///name:port for all the
+	// addresses that the name has at the time.
+	Services []string
+	// Batch is how many waiting heartbeats make a batch leave at once (default 100),
+	// Linger how long one waits for others at most (default 2 ms).
+	Batch  int
+	Linger time.Duration
+	// Queue bounds the heartbeats that wait for one instance (default 10,000). What
+	// comes beyond is answered with Unavailable at once.
+	Queue int
+	// Patience is how long an instance may answer nothing while there is another one
+	// (default 1 s). Then that one is asked as well, unless it takes long, too; and an
+	// instance that is overtaken so is left.
+	Patience time.Duration
+	// Refresh is how often names are looked up (default 5 s), and Lookup does it (by
+	// default the system's resolver).
+	Refresh time.Duration
+	Lookup  func(ctx context.Context, host string) ([]string, error)
+	// TLS is spoken with the instances, nil means plain text.
+	TLS *tls.Config
+	// Options are added to those of every connection: a dialer.
+	Options  []grpc.DialOption
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
+}
+
+const (
+	// maxBatch and maxBytes bound a batch, by half of what the service takes in bytes. A
+	// single call that is larger does not travel on the stream, which the service would end.
+	maxBatch = 1000
+	maxBytes = 512 << 10
+)
+
+func (c Config) withDefaults() Config {
+	c.Batch = min(positive(c.Batch, 100), maxBatch)
+	c.Linger = positive(c.Linger, 2*time.Millisecond)
+	c.Queue = positive(c.Queue, 10_000)
+	c.Patience = positive(c.Patience, time.Second)
+	c.Refresh = positive(c.Refresh, 5*time.Second)
+	if c.Lookup == nil {
+		c.Lookup = net.DefaultResolver.LookupHost
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func positive[T cmp.Ordered](v, def T) T {
+	var zero T
+	if v <= zero {
+		return def
+	}
+	return v
+}
+
+// parse tells addresses from names that must be looked up.
+func parse(services []string) (addrs, names []string, err error) {
+	for _, s := range services {
+		name, isName := strings.CutPrefix(s, "dns:///")
+		if _, _, err := net.SplitHostPort(name); err != nil {
+			return nil, nil, fmt.Errorf("service %q: want host:port or dns:///name:port", s)
+		}
+		if isName {
+			names = append(names, name)
+		} else {
+			addrs = append(addrs, s)
+		}
+	}
+	return addrs, names, nil
+}
+
+type metrics struct {
+	batches, events, retries, hedges, refused prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
+	m := &metrics{
+		batches: counter("playhead_uplink_batches_total", "Batches of heartbeats sent over streams."),
+		events:  counter("playhead_uplink_batched_heartbeats_total", "Heartbeats sent in them."),
+		retries: counter("playhead_uplink_retries_total", "Calls made to another instance, or again."),
+		hedges:  counter("playhead_uplink_hedges_total", "Calls made to a second instance because the first one answered nothing."),
+		refused: counter("playhead_uplink_refused_calls_total", "Calls refused because too many heartbeats waited, or for too long."),
+	}
+	if reg != nil {
+		reg.MustRegister(m.batches, m.events, m.retries, m.hedges, m.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "playhead_uplink_instances", Help: "Instances of history-service that are up.",
+		}, func() float64 { return float64(len(c.table.Load().up)) }))
+	}
+	return m
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func (m *metrics) batch(b *batch) {
+	m.batches.Inc()
+	m.events.Add(float64(b.events))
 }

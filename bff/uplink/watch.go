@@ -1,10 +1,14 @@
 package uplink
 
 import (
+	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -15,15 +19,15 @@ import (
 type watching struct {
 	client *Client
 
-	mu    sync.Mutex // guards everything below, and the edits of homes
-	users map[string]*watched
-	homes map[*link]*home
+	mu           sync.Mutex // guards everything below, and the edits of watchStreams
+	users        map[string]*watched
+	watchStreams map[*link]*watchStream
 }
 
 // watched is one user.
 type watched struct {
-	home      *home      // nil while there is no instance
-	listeners []listener // replaced and never changed
+	watchStream *watchStream // nil while there is no instance
+	listeners   []listener   // replaced and never changed
 }
 
 type listener struct {
@@ -32,7 +36,7 @@ type listener struct {
 }
 
 func newWatching(c *Client, reg prometheus.Registerer) *watching {
-	w := &watching{client: c, users: make(map[string]*watched), homes: make(map[*link]*home)}
+	w := &watching{client: c, users: make(map[string]*watched), watchStreams: make(map[*link]*watchStream)}
 	if reg != nil {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "playhead_uplink_watched_users", Help: "Users whose devices are told of changes.",
@@ -57,11 +61,11 @@ func (c *Client) Watch(uid string, id uint64, tell func(*historyv1.Change)) {
 	defer w.mu.Unlock()
 	u := w.users[uid]
 	if u == nil {
-		u = &watched{home: w.homeOf(c.table.Load().owners[history.BucketOf(uid)])}
+		u = &watched{watchStream: w.homeOf(c.table.Load().owners[history.BucketOf(uid)])}
 		w.users[uid] = u
 	}
 	u.listeners = append(slices.Clip(u.listeners), listener{id, tell})
-	u.home.edit(edit{uid: uid, id: id, begin: true})
+	u.watchStream.edit(edit{uid: uid, id: id, begin: true})
 }
 
 // Unwatch ends that.
@@ -74,7 +78,7 @@ func (c *Client) Unwatch(uid string, id uint64) {
 		return
 	}
 	u.listeners = slices.DeleteFunc(slices.Clone(u.listeners), func(l listener) bool { return l.id == id })
-	u.home.edit(edit{uid: uid, id: id})
+	u.watchStream.edit(edit{uid: uid, id: id})
 	if len(u.listeners) == 0 {
 		delete(w.users, uid)
 	}
@@ -100,13 +104,13 @@ func (w *watching) settle(t *table) {
 	defer w.mu.Unlock()
 	for uid, u := range w.users {
 		owner := t.owners[history.BucketOf(uid)]
-		if u.home.of(owner) {
+		if u.watchStream.of(owner) {
 			continue
 		}
-		old := u.home
-		u.home = w.homeOf(owner)
+		old := u.watchStream
+		u.watchStream = w.homeOf(owner)
 		for _, l := range u.listeners {
-			u.home.edit(edit{uid: uid, id: l.id, begin: true, moved: old != nil})
+			u.watchStream.edit(edit{uid: uid, id: l.id, begin: true, moved: old != nil})
 			old.edit(edit{uid: uid, id: l.id})
 		}
 	}
@@ -114,15 +118,15 @@ func (w *watching) settle(t *table) {
 
 // homeOf returns where users of an instance are watched, nil for none and for one that
 // is not up any more: then there is another table soon. The caller holds w.mu.
-func (w *watching) homeOf(l *link) *home {
-	if l == nil || w.homes[l] != nil {
-		return w.homes[l]
+func (w *watching) homeOf(l *link) *watchStream {
+	if l == nil || w.watchStreams[l] != nil {
+		return w.watchStreams[l]
 	}
 	if !l.enter() {
 		return nil
 	}
-	h := &home{watching: w, link: l, wake: make(chan struct{}, 1)}
-	w.homes[l] = h
+	h := &watchStream{watching: w, link: l, wake: make(chan struct{}, 1)}
+	w.watchStreams[l] = h
 	go h.run() // which leaves
 	return h
 }
@@ -151,4 +155,174 @@ func (l listener) part(c *historyv1.Change) *historyv1.Change {
 		return nil
 	}
 	return c
+}
+
+const (
+	// maxEdits bounds what one message adds and removes.
+	maxEdits = 1000
+	// perEdit spreads those who are watched anew, and have all to read again, over some
+	// seconds: 10,000 in each.
+	perEdit = 100 * time.Microsecond
+	// maxMoves and perMove do so for those who come from another instance, which may be in
+	// trouble: 2,000 in each second.
+	maxMoves, perMove = 100, 500 * time.Microsecond
+)
+
+// watchStream is a stream over which an instance tells of users, opened again as often as it
+// breaks while the instance is up.
+type watchStream struct {
+	watching *watching
+	link     *link
+	wake     chan struct{} // of capacity 1: there are edits
+	edits    []edit        // not sent, oldest first; guarded by watching.mu
+}
+
+// edit is the beginning or the end of a watch.
+type edit struct {
+	uid   string
+	id    uint64
+	begin bool
+	moved bool // from another instance
+}
+
+type watchCall = grpc.BidiStreamingClient[historyv1.WatchRequest, historyv1.WatchResponse]
+
+// of reports whether it is the watchStream of a link, where no watchStream is that of none.
+func (h *watchStream) of(l *link) bool {
+	if h == nil {
+		return l == nil
+	}
+	return h.link == l
+}
+
+// edit has the instance told. The caller holds watching.mu.
+func (h *watchStream) edit(e edit) {
+	if h != nil {
+		h.edits = append(h.edits, e)
+		set(h.wake)
+	}
+}
+
+// run serves until the link retires.
+func (h *watchStream) run() {
+	defer h.leave()
+	ctx, retire := context.WithCancel(h.link.peer.ctx)
+	defer retire()
+	go func() {
+		defer retire()
+		select {
+		case <-h.link.retired:
+		case <-ctx.Done():
+		}
+	}()
+	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, longestPause) {
+		worked, err := h.serve(ctx)
+		if worked {
+			pause = firstPause
+		}
+		if ctx.Err() == nil && pause == firstPause {
+			h.link.cfg.Logger.Warn("watching broke off", "addr", h.link.peer.addr, "err", err)
+		}
+		sleep(ctx, pause/2+rand.N(pause/2))
+	}
+}
+
+func (h *watchStream) leave() {
+	h.watching.mu.Lock()
+	delete(h.watching.watchStreams, h.link)
+	h.watching.mu.Unlock()
+	h.link.peer.links.Done()
+}
+
+// serve opens the stream and tells the instance whom to watch, until it breaks. It says
+// whether anything was heard.
+func (h *watchStream) serve(ctx context.Context) (worked bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stream, err := h.link.peer.rpc.Watch(ctx)
+	if err != nil {
+		return false, err
+	}
+	h.anew()
+	heard := make(chan bool, 1)
+	go func() {
+		worked, err := h.hear(stream)
+		cancel(err)
+		heard <- worked
+	}()
+	for h.waits(ctx) {
+		req, pause := h.take()
+		if err := stream.Send(req); err != nil {
+			break // hear knows why
+		}
+		sleep(ctx, pause)
+	}
+	return <-heard, context.Cause(ctx)
+}
+
+// anew forgets what is not sent: all of the users are to be watched from the beginning.
+func (h *watchStream) anew() {
+	h.watching.mu.Lock()
+	defer h.watching.mu.Unlock()
+	h.edits = nil
+	for uid, u := range h.watching.users {
+		if u.watchStream != h {
+			continue
+		}
+		for _, l := range u.listeners {
+			h.edit(edit{uid: uid, id: l.id, begin: true})
+		}
+	}
+}
+
+func (h *watchStream) hear(stream watchCall) (worked bool, err error) {
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return worked, err
+		}
+		worked = true
+		for _, c := range resp.GetChanges() {
+			h.watching.tell(c)
+		}
+	}
+}
+
+// waits until there is something to send, and reports false when the stream is over.
+func (h *watchStream) waits(ctx context.Context) bool {
+	select {
+	case <-h.wake:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// take returns the next message, and how long to wait after it. What begins in it does so
+// before anything ends.
+func (h *watchStream) take() (_ *historyv1.WatchRequest, pause time.Duration) {
+	h.watching.mu.Lock()
+	defer h.watching.mu.Unlock()
+	req, n, moves := &historyv1.WatchRequest{}, 0, 0
+	for _, e := range h.edits {
+		if n == maxEdits || moves == maxMoves || e.begin && len(req.Removed) > 0 {
+			set(h.wake)
+			break
+		}
+		n++
+		if who := (&historyv1.Watcher{Uid: e.uid, Id: e.id}); e.begin {
+			req.Added = append(req.Added, who)
+			pause += perEdit
+			if e.moved {
+				moves++
+				pause += perMove - perEdit
+			}
+		} else {
+			req.Removed = append(req.Removed, who)
+		}
+	}
+	if h.edits = h.edits[n:]; len(h.edits) == 0 {
+		h.edits = nil
+	}
+	return req, pause
 }

@@ -1,11 +1,21 @@
 package ws
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
 
 	"github.com/coder/websocket"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/bff/limit"
+	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -57,3 +67,113 @@ func (jsonFormat) failure(seq uint64, f *codec.Failure) []byte {
 func (jsonFormat) push(c *historyv1.Change) ([]byte, error) {
 	return json.Marshal(codec.Reply{Push: codec.NewPush(c)})
 }
+
+// errMalformed means that a frame holds no message.
+var errMalformed = errors.New("malformed protobuf")
+
+type protoFormat struct{}
+
+func (protoFormat) name() string { return "playhead.v1.proto" }
+
+func (protoFormat) frame() websocket.MessageType { return websocket.MessageBinary }
+
+func (protoFormat) kind() string { return "binary" }
+
+// decode refuses what it does not know, as the JSON decoder does: it would be lost in
+// silence.
+func (protoFormat) decode(uid string, body []byte) (*codec.Batch, error) {
+	var req historyv1.StreamRequest
+	if err := proto.Unmarshal(body, &req); err != nil {
+		return &codec.Batch{}, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	batch := &codec.Batch{Seq: req.Sequence, Heartbeats: req.Heartbeats, Records: req.ReturnRecords, Ack: req.Ack, Day: req.Day}
+	switch n := len(req.Heartbeats); {
+	case unknown(&req):
+		return batch, history.Invalid("message", "unknown field")
+	case req.Sequence == 0:
+		return batch, history.Invalid("sequence", "required")
+	case historyv1.Ack_name[int32(req.Ack)] == "":
+		return batch, history.Invalid("ack", "want cached or queued")
+	case n > codec.MaxHeartbeats:
+		return batch, fmt.Errorf("heartbeats: %w: want at most %d entries", codec.ErrTooLarge, codec.MaxHeartbeats)
+	}
+	for i, h := range req.Heartbeats {
+		if h.Uid != "" || unknown(h) {
+			return batch, history.Invalid(fmt.Sprintf("heartbeats[%d]", i), "unknown field, or a uid: the token says who")
+		}
+		h.Uid, h.SentAtMs, h.Day = uid, req.SentAtMs, nil
+	}
+	return batch, nil
+}
+
+func unknown(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }
+
+func (protoFormat) result(batch *codec.Batch, resp *historyv1.ApplyResponse) ([]byte, error) {
+	if sent, got := len(batch.Heartbeats), len(resp.GetStatuses()); got != sent {
+		return nil, fmt.Errorf("%d statuses for %d heartbeats", got, sent)
+	}
+	if resp == nil {
+		resp = &historyv1.ApplyResponse{}
+	}
+	return proto.Marshal(&historyv1.StreamResponse{Sequence: batch.Seq, Result: resp})
+}
+
+func (protoFormat) failure(seq uint64, f *codec.Failure) []byte {
+	code := historyv1.StreamErrorCode_value["STREAM_ERROR_CODE_"+strings.ToUpper(f.Code)]
+	text, _ := proto.Marshal(&historyv1.StreamResponse{Sequence: seq, Error: &historyv1.StreamError{
+		Code: historyv1.StreamErrorCode(code), Detail: strings.ToValidUTF8(f.Detail, "?"), Field: f.Field, RetryAfterMs: f.RetryAfterMS,
+	}}) // strings of UTF-8 and numbers never fail
+	return text
+}
+
+func (protoFormat) push(c *historyv1.Change) ([]byte, error) {
+	return proto.Marshal(&historyv1.StreamResponse{Push: c})
+}
+
+// The codes of failures, which are those of the protocol in small letters.
+const (
+	invalid     = "invalid"
+	tooLarge    = "too_large"
+	rateLimited = "rate_limited"
+	unavailable = "unavailable"
+	timeout     = "timeout"
+	internal    = "internal"
+)
+
+// failure is what a player is told of an error. What it does not know stays in the log.
+func (s *session) failure(err error) *codec.Failure {
+	if field, ok := errors.AsType[*history.FieldError](err); ok {
+		return &codec.Failure{Code: invalid, Field: field.Field, Detail: field.Reason}
+	}
+	if l, ok := errors.AsType[*limit.Exceeded](err); ok {
+		return &codec.Failure{Code: rateLimited, Detail: "too many messages", RetryAfterMS: l.Wait.Milliseconds() + 1}
+	}
+	switch code := codeOf(err); code {
+	case codes.InvalidArgument, codes.OutOfRange:
+		return &codec.Failure{Code: invalid, Detail: status.Convert(err).Message()}
+	case codes.ResourceExhausted:
+		return &codec.Failure{Code: tooLarge, Detail: status.Convert(err).Message()}
+	case codes.Unavailable, codes.Canceled:
+		return &codec.Failure{Code: unavailable, Detail: "the history is unavailable at the moment", RetryAfterMS: soon()}
+	case codes.DeadlineExceeded:
+		return &codec.Failure{Code: timeout, Detail: "no answer in time; what was sent may or may not be stored", RetryAfterMS: soon()}
+	}
+	s.handler.cfg.Logger.Error("message failed", "err", err)
+	return &codec.Failure{Code: internal, Detail: "internal error"}
+}
+
+// codeOf is the one table of errors and what gRPC calls them.
+func codeOf(err error) codes.Code {
+	switch {
+	case errors.Is(err, codec.ErrTooLarge):
+		return codes.ResourceExhausted
+	case errors.Is(err, history.ErrUnavailable):
+		return codes.Unavailable
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	}
+	return status.Code(err)
+}
+
+// soon spreads those who try again over some seconds.
+func soon() int64 { return 1000 + rand.N[int64](2000) }

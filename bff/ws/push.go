@@ -1,9 +1,12 @@
 package ws
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -78,7 +81,7 @@ func (s *session) push() {
 		}
 	}()
 	slow := s.slowly()
-	for c := s.undue(); c != nil; c = s.undue() {
+	for c := s.takePending(); c != nil; c = s.takePending() {
 		text, err := s.format.push(c)
 		if err != nil {
 			s.handler.cfg.Logger.Error("push failed", "err", err)
@@ -91,8 +94,8 @@ func (s *session) push() {
 	}
 }
 
-// undue returns what is to be told now, nil when there is nothing.
-func (s *session) undue() *historyv1.Change {
+// takePending returns what is to be told now, nil when there is nothing.
+func (s *session) takePending() *historyv1.Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.due
@@ -102,4 +105,45 @@ func (s *session) undue() *historyv1.Change {
 		return nil
 	}
 	return c
+}
+
+// user is what one user's connections share.
+type user struct {
+	conns   int          // guarded by the handler's mutex
+	refused atomic.Int64 // messages, one after the other
+}
+
+// enter counts a connection of a user, if there may be one more. It costs what a message
+// does.
+func (h *Handler) enter(uid string) (*user, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	u := h.users[uid]
+	if u == nil {
+		u = &user{}
+	}
+	switch {
+	case h.draining:
+		return nil, &Refusal{http.StatusServiceUnavailable, "the edge is stopping"}
+	case u.conns >= h.cfg.PerUser:
+		return nil, &Refusal{http.StatusTooManyRequests, fmt.Sprintf("want at most %d connections of one user", h.cfg.PerUser)}
+	}
+	if _, err := h.cfg.Limit.Take(uid, 1); err != nil {
+		return nil, err
+	}
+	u.conns++
+	h.users[uid] = u
+	h.running.Add(1)
+	return u, nil
+}
+
+// leave is the end of a connection.
+func (h *Handler) leave(s *session) {
+	defer h.running.Done()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sessions, s)
+	if s.user.conns--; s.user.conns == 0 {
+		delete(h.users, s.uid)
+	}
 }

@@ -17,12 +17,12 @@ var (
 	errRetired = status.Error(codes.Unavailable, "the instance is not up any more")
 )
 
-// maxRefused bounds the users of whom a lane remembers that they were refused.
+// maxRefused bounds the users of whom a batcher remembers that they were refused.
 const maxRefused = 1 << 16
 
-// lane gathers calls and sends them in batches over one stream. A user's calls keep their
+// batcher gathers calls and sends them in batches over one stream. A user's calls keep their
 // order: one leaves when those before it are answered, or together with them.
-type lane struct {
+type batcher struct {
 	link   *link
 	stream *stream
 
@@ -40,7 +40,7 @@ type lane struct {
 	full chan struct{} // capacity 1: a whole batch waits
 }
 
-// user is whose calls a lane has. The lane's mutex guards it.
+// user is whose calls a batcher has. The batcher's mutex guards it.
 type user struct {
 	uid    string
 	calls  int        // that wait or are on their way
@@ -49,14 +49,14 @@ type user struct {
 	held   []*pending // that wait for their answer
 }
 
-func newLane(l *link) *lane {
-	lane := &lane{link: l, users: make(map[string]*user), refused: make(map[string]int), wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
-	lane.stream = newStream(lane)
-	return lane
+func newLane(l *link) *batcher {
+	batcher := &batcher{link: l, users: make(map[string]*user), refused: make(map[string]int), wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
+	batcher.stream = newStream(batcher)
+	return batcher
 }
 
 // add has a call leave soon, or refuses it.
-func (l *lane) add(p *pending) error {
+func (l *batcher) add(p *pending) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p.came = time.Now()
@@ -84,7 +84,7 @@ func (l *lane) add(p *pending) error {
 }
 
 // queue lets a call leave. The caller holds l.mu.
-func (l *lane) queue(p *pending, now time.Time) {
+func (l *batcher) queue(p *pending, now time.Time) {
 	if p.ready = now; len(l.waiting) == 0 {
 		l.calm = now
 	}
@@ -93,7 +93,7 @@ func (l *lane) queue(p *pending, now time.Time) {
 }
 
 // hold has a call wait for the answer to its user's last one. The caller holds l.mu.
-func (l *lane) hold(p *pending) {
+func (l *batcher) hold(p *pending) {
 	p.user.held = append(p.user.held, p)
 	l.held += len(p.req.Heartbeats)
 }
@@ -102,7 +102,7 @@ func (l *lane) hold(p *pending) {
 // the oldest one has waited for long. A moment's wait is nothing, but with more work than is
 // done it would never end, and is kept short; who was refused before is refused last. Where
 // answers take long nobody has two calls. The caller holds l.mu.
-func (l *lane) sheds(p *pending, another bool) bool {
+func (l *batcher) sheds(p *pending, another bool) bool {
 	limit := l.link.cfg.Patience
 	if another && l.link.slow() || l.stream.stalled(p.came, p.time(limit)*9/10) {
 		return true
@@ -127,7 +127,7 @@ func (l *lane) sheds(p *pending, another bool) bool {
 }
 
 // refuse notes that a user was refused once more. The caller holds l.mu.
-func (l *lane) refuse(uid string) {
+func (l *batcher) refuse(uid string) {
 	if len(l.refused) < maxRefused {
 		l.refused[uid]++
 	}
@@ -136,12 +136,12 @@ func (l *lane) refuse(uid string) {
 
 // crowded reports whether more has come than could leave, for a while. The caller holds
 // l.mu.
-func (l *lane) crowded(now time.Time, while time.Duration) bool {
+func (l *batcher) crowded(now time.Time, while time.Duration) bool {
 	return len(l.waiting) > 0 && now.Sub(l.calm) > while
 }
 
 // notify says what there is. The caller holds l.mu.
-func (l *lane) notify() {
+func (l *batcher) notify() {
 	if len(l.waiting) > 0 {
 		set(l.wake)
 	}
@@ -157,8 +157,8 @@ func set(c chan struct{}) {
 	}
 }
 
-// run sends until the lane is retired. What is left then goes elsewhere.
-func (l *lane) run() {
+// run sends until the batcher is retired. What is left then goes elsewhere.
+func (l *batcher) run() {
 	for l.due() {
 		if b := l.take(l.stream.room()); b != nil {
 			l.stream.send(b)
@@ -177,8 +177,8 @@ func (l *lane) run() {
 }
 
 // due waits until a batch shall leave and has a place on the stream, and reports false
-// when the lane is retired.
-func (l *lane) due() bool {
+// when the batcher is retired.
+func (l *batcher) due() bool {
 	select {
 	case <-l.wake:
 	case <-l.link.retired:
@@ -208,7 +208,7 @@ func (l *lane) due() bool {
 }
 
 // left is how long the first call may go on waiting for others.
-func (l *lane) left() time.Duration {
+func (l *batcher) left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.waiting) == 0 {
@@ -220,7 +220,7 @@ func (l *lane) left() time.Duration {
 // take returns the next batch of at most so many heartbeats, or of one call, nil when there is
 // none. Those whose callers have left, or would before an answer that takes so long, are left
 // out.
-func (l *lane) take(room int, takes time.Duration) *batch {
+func (l *batcher) take(room int, takes time.Duration) *batch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b, taken, now := &batch{}, 0, time.Now()
@@ -265,14 +265,14 @@ func (l *lane) take(room int, takes time.Duration) *batch {
 }
 
 // forget is the end of a call. The caller holds l.mu.
-func (l *lane) forget(p *pending) {
+func (l *batcher) forget(p *pending) {
 	if p.user.calls--; p.user.calls == 0 && l.users != nil {
 		delete(l.users, p.user.uid)
 	}
 }
 
 // arrived takes calls that are answered: what their users sent next may leave.
-func (l *lane) arrived(calls []*pending, now time.Time) {
+func (l *batcher) arrived(calls []*pending, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, p := range calls {
@@ -291,9 +291,9 @@ func (l *lane) arrived(calls []*pending, now time.Time) {
 	}
 }
 
-// lane returns the one for requests that ask for the same: who wants neither records
+// batcher returns the one for requests that ask for the same: who wants neither records
 // nor more safety shall not pay for the neighbours'.
-func (l *link) lane(req *historyv1.ApplyRequest) *lane {
+func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
 	i := 0
 	if req.GetReturnRecords() {
 		i |= 1
@@ -301,5 +301,67 @@ func (l *link) lane(req *historyv1.ApplyRequest) *lane {
 	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
 		i |= 2
 	}
-	return l.lanes[i]
+	return l.batchers[i]
+}
+
+// pace is how many heartbeats of a batcher may be on their way: as many as are answered in
+// time. More grow the wait of all until nobody gets an answer before giving up.
+type pace struct {
+	flying  int           // heartbeats on their way
+	quota   int           // how many there may be
+	limited bool          // there would be more
+	pressed time.Time     // when there last would have been more
+	cut     time.Time     // when the quota was cut last
+	took    time.Duration // how long the last ones were on their way, on average
+
+	least, first, most int
+	patience           time.Duration
+}
+
+func newPace(cfg *Config) pace {
+	first := 5 * cfg.Batch
+	return pace{quota: first, least: cfg.Batch, first: first, most: max(cfg.Queue, 2*maxBatch), patience: cfg.Patience}
+}
+
+// room is how many more may leave. Where time is short they leave in small batches, for all
+// of a batch is answered at once.
+func (p *pace) room() int {
+	left := p.quota - p.flying
+	if p.cut.IsZero() || p.quota >= 2*maxBatch {
+		return left
+	}
+	return min(left, max(p.quota/window, p.least))
+}
+
+// answered takes the first answer to a batch. When its oldest call has used seven tenths of
+// its time, there were too many: six tenths are what the next ones shall take.
+func (p *pace) answered(b *batch, now time.Time) {
+	p.flying -= b.events
+	p.took += (now.Sub(b.sent) - p.took) / 4
+	took, all := now.Sub(b.oldest.came), b.oldest.time(p.patience)
+	switch {
+	case took > all*7/10:
+		if b.sent.After(p.cut) { // what left before says nothing about the present quota
+			p.quota = max(int(int64(p.quota)*int64(all*6/10)/int64(took)), p.least)
+			p.cut = now
+		}
+	case p.limited && took < all/8: // there may be much more
+		p.quota = min(p.quota+b.events, p.most)
+	case p.limited:
+		p.quota = min(p.quota+max(1, b.events*p.least/p.quota), p.most)
+	case p.quota > p.first && p.flying < p.quota/4 && now.Sub(p.pressed) > p.patience:
+		p.quota = max(p.quota-p.quota/16, p.first) // what a crowd needed once says nothing of now
+	}
+	if p.limited {
+		p.pressed = now
+	}
+	p.limited = false
+}
+
+// time is how long the caller waits at most.
+func (p *pending) time(patience time.Duration) time.Duration {
+	if deadline, ok := p.ctx.Deadline(); ok {
+		return deadline.Sub(p.came)
+	}
+	return 2 * patience
 }
