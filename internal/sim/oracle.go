@@ -204,14 +204,19 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(s
 }
 
 // archived notes what the archive has of a key: what it shows is all that anybody was told of,
-// or else nothing is sure.
+// or else nothing is sure. Where somebody was not told what became of a report nothing is sure
+// either: one play may stand for another.
 func (o *oracle) archived(k history.Key, e history.Entry) {
+	b, reset := o.users[k.UID].book(k.Object), int64(0)
+	for _, f := range b.facts {
+		if f.acked == 0 && f.may() && !f.archived {
+			return
+		}
+	}
 	least, _ := o.span(o.users[k.UID], k.Object, o.time+1)
-	bs := o.bounds(k, least, o.time+1)
-	if bs.judge(recordView(e.Record.Visible(k.Object, &e.User))) != "" {
+	if !o.shows(b, k, least, e) {
 		return
 	}
-	b, reset := o.users[k.UID].book(k.Object), int64(0)
 	for _, f := range b.facts {
 		f.archived = f.archived || f.acked > 0 && f.at > least
 	}
@@ -221,6 +226,18 @@ func (o *oracle) archived(k history.Key, e history.Entry) {
 	for _, c := range b.deletes {
 		c.archived = c.archived || c.acked > 0 && c.at <= reset
 	}
+}
+
+// shows reports whether the archive shows all that it had before and that was acknowledged since.
+func (o *oracle) shows(b *book, k history.Key, least int64, e history.Entry) bool {
+	for _, f := range b.facts {
+		if f.archived && f.acked == 0 {
+			f.acked = 1
+			defer func() { f.acked = 0 }()
+		}
+	}
+	bs := o.bounds(k, least, o.time+1)
+	return bs.judge(recordView(e.Record.Visible(k.Object, &e.User))) == ""
 }
 
 func forget(cuts []*cut, since int64, k history.Key, remembers func(int, history.Key, time.Time) bool) {
