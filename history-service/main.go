@@ -38,7 +38,7 @@ type flags struct {
 	LogLevel  string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat string        `help:"text or json." default:"text"`
 
-	trust.Door
+	trust.Server
 	connect.Flags
 }
 

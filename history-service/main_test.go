@@ -171,7 +171,7 @@ func TestRedisOverTLS(t *testing.T) {
 	}
 }
 
-// TestConnections has one more connection than the door takes: it waits until another
+// TestConnections has one more connection than the server takes: it waits until another
 // one is gone.
 func TestConnections(t *testing.T) {
 	client, admin := start(t, miniredis.RunT(t).Addr(), "--max-connections", "1")
@@ -195,7 +195,7 @@ func TestConnections(t *testing.T) {
 		t.Errorf("over the first one: %v", err)
 	}
 	if err := service(t.Context(), []string{"--max-connections", "0"}, func(string) string { return "" }, io.Discard); err == nil {
-		t.Error("a door without connections was opened")
+		t.Error("a server without connections was opened")
 	}
 }
 

@@ -81,7 +81,7 @@ func (a *authority) write(name, kind string, der []byte) (file string) {
 }
 
 // locked starts a real service behind a door.
-func locked(t *testing.T, door trust.Door) (addr string) {
+func locked(t *testing.T, server trust.Server) (addr string) {
 	t.Helper()
 	db, err := pebble.Open(t.TempDir(), pebble.Config{})
 	if err != nil {
@@ -96,7 +96,7 @@ func locked(t *testing.T, door trust.Door) (addr string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf, err := door.Config()
+	conf, err := server.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,17 +111,17 @@ func locked(t *testing.T, door trust.Door) (addr string) {
 func TestTLS(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	ca, server, client, stranger := filepath.Join(ours.dir, "ca"), ours.sign("server", false), ours.sign("client", false), theirs.sign("client", false)
-	open := trust.Door{Cert: server, Key: server + ".key"}
-	mutual := trust.Door{Cert: server, Key: server + ".key", ClientCA: ca}
+	open := trust.Server{Cert: server, Key: server + ".key"}
+	mutual := trust.Server{Cert: server, Key: server + ".key", ClientCA: ca}
 	tests := []struct {
-		name string
-		door trust.Door
-		peer trust.Peer
-		want codes.Code
+		name   string
+		server trust.Server
+		peer   trust.Peer
+		want   codes.Code
 	}{
 		{"TLS", open, trust.Peer{CA: ca}, codes.OK},
 		{"plain text to a door that wants TLS", open, trust.Peer{}, codes.Unavailable},
-		{"TLS to a door of plain text", trust.Door{}, trust.Peer{CA: ca}, codes.Unavailable},
+		{"TLS to a server of plain text", trust.Server{}, trust.Peer{CA: ca}, codes.Unavailable},
 		{"a server of another authority", open, trust.Peer{CA: filepath.Join(theirs.dir, "ca")}, codes.Unavailable},
 		{"both know each other", mutual, trust.Peer{CA: ca, Cert: client, Key: client + ".key"}, codes.OK},
 		{"a client without a certificate", mutual, trust.Peer{CA: ca}, codes.Unavailable},
@@ -133,7 +133,7 @@ func TestTLS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := uplink.Open(uplink.Config{Services: []string{locked(t, tt.door)}, TLS: conf})
+			c, err := uplink.Open(uplink.Config{Services: []string{locked(t, tt.server)}, TLS: conf})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -150,7 +150,7 @@ func TestTLS(t *testing.T) {
 
 // A batch beyond what the service takes is refused, and the connection goes on.
 func TestMessageTooLarge(t *testing.T) {
-	c, err := uplink.Open(uplink.Config{Services: []string{locked(t, trust.Door{})}})
+	c, err := uplink.Open(uplink.Config{Services: []string{locked(t, trust.Server{})}})
 	if err != nil {
 		t.Fatal(err)
 	}

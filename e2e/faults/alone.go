@@ -52,8 +52,8 @@ func startAlone(ctx context.Context, t *trial, dir string) (*alone, error) {
 	}
 	a.conn = conn
 	t.load = &load{
-		book: t.book, doors: []rpcDoor{{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)}}, name: "c" + t.res.Case, seed: t.Seed, res: t.res,
-		edge: edgeDoor{addr: addrs[0], secret: []byte(secret)},
+		book: t.book, rpcs: []rpcClient{{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)}}, name: "c" + t.res.Case, seed: t.Seed, res: t.res,
+		edge: edgeClient{addr: addrs[0], secret: []byte(secret)},
 	}
 	watch, end := context.WithCancel(ctx)
 	a.end = end
@@ -119,7 +119,7 @@ func (a *alone) compare(ctx context.Context) (settled bool, err error) {
 		return false, err
 	}
 	left, err := process.Marked(ctx, db.Cache())
-	c := &checker{book: a.book, cache: db.Cache(), archive: db.Archive(), doors: a.load.doors, res: a.res}
+	c := &checker{book: a.book, cache: db.Cache(), archive: db.Archive(), rpcs: a.load.rpcs, res: a.res}
 	if err == nil && len(left) == 0 {
 		err = c.records(ctx)
 	}

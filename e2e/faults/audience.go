@@ -95,7 +95,7 @@ func (t *trial) gather(ctx context.Context, n int) (*audience, error) {
 	})
 }
 
-func (p *viewer) connect(dial, life context.Context, edge edgeDoor) error {
+func (p *viewer) connect(dial, life context.Context, edge edgeClient) error {
 	bearer, err := token.Mint(edge.secret, p.uid, time.Hour)
 	if err != nil {
 		return err

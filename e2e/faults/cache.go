@@ -135,9 +135,9 @@ func (t *trial) poll(ctx context.Context, users map[string][]*historyv1.Object) 
 		}
 		for range times {
 			g.Go(func() error {
-				door := t.stack.doors[history.BucketOf(uid)%2] // one service each, as the edge does
+				target := t.stack.rpcs[history.BucketOf(uid)%2] // one service each, as the edge does
 				_, err := again(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) {
-					return door.Points(ctx, &historyv1.PointsRequest{Uid: uid, Objects: users[uid]})
+					return target.Points(ctx, &historyv1.PointsRequest{Uid: uid, Objects: users[uid]})
 				})
 				return err
 			})

@@ -18,7 +18,7 @@ type checker struct {
 	book    *book
 	cache   history.Cache
 	archive history.Archive
-	doors   []rpcDoor
+	rpcs    []rpcClient
 	res     *Result
 	// pagesOnly leaves points out: there are none of what the cache has dropped.
 	pagesOnly bool
@@ -154,11 +154,11 @@ const pageSize = 4
 // pages reads a user's whole list and points and compares them with the records. Nothing
 // changes any more: what is not listed is a gap, what is listed twice a repeat.
 func (c *checker) pages(ctx context.Context, uid string) error {
-	door := c.doors[len(uid)%len(c.doors)]
+	target := c.rpcs[len(uid)%len(c.rpcs)]
 	want, seen := c.visible[uid], make(map[history.Object]bool)
 	for cursor, more := "", true; more; {
 		resp, err := again(ctx, func(ctx context.Context) (*historyv1.ListResponse, error) {
-			return door.List(ctx, &historyv1.ListRequest{Uid: uid, Limit: pageSize, Cursor: cursor})
+			return target.List(ctx, &historyv1.ListRequest{Uid: uid, Limit: pageSize, Cursor: cursor})
 		})
 		if err != nil {
 			return fmt.Errorf("list %s: %w", uid, err)
@@ -180,13 +180,13 @@ func (c *checker) pages(ctx context.Context, uid string) error {
 	if c.pagesOnly {
 		return nil
 	}
-	return c.points(ctx, door, uid)
+	return c.points(ctx, target, uid)
 }
 
-func (c *checker) points(ctx context.Context, door rpcDoor, uid string) error {
+func (c *checker) points(ctx context.Context, target rpcClient, uid string) error {
 	for objects := range slices.Chunk(slices.Collect(maps.Keys(c.visible[uid])), 100) {
 		req := pointsOf(uid, objects)
-		resp, err := again(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) { return door.Points(ctx, req) })
+		resp, err := again(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) { return target.Points(ctx, req) })
 		if err != nil {
 			return fmt.Errorf("points %s: %w", uid, err)
 		}

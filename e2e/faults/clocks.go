@@ -105,14 +105,14 @@ func (t *trial) jump(ctx context.Context, s *skew, before, to time.Duration) err
 		u.up()
 	}
 	if to != 0 {
-		err = errors.Join(t.storesNothing(ctx, t.stack.services[0], t.stack.doors[0]), s.set(0))
+		err = errors.Join(t.storesNothing(ctx, t.stack.services[0], t.stack.rpcs[0]), s.set(0))
 	}
 	return errors.Join(err, t.stack.awaitReady(ctx))
 }
 
 // storesNothing checks that a service whose clock is wrong says so, and neither stores nor
 // deletes.
-func (t *trial) storesNothing(ctx context.Context, u *unit, d rpcDoor) error {
+func (t *trial) storesNothing(ctx context.Context, u *unit, d rpcClient) error {
 	k := history.Key{UID: "c24-nobody", Object: objectOf(0)}
 	err := process.Await(ctx, 20*time.Second, "a service to say that the clocks differ", func(ctx context.Context) error {
 		resp, err := d.Apply(ctx, &historyv1.ApplyRequest{Heartbeats: heartbeats([]*event{{Event: history.Event{
@@ -177,7 +177,7 @@ func (t *trial) coverEachOther(ctx context.Context, by time.Duration) error {
 	for n := range 40 {
 		uid, o := fmt.Sprintf("c24-%v-%d", by, n), objectOf(0)
 		object := &historyv1.Object{Id: o.ID, Type: o.Type}
-		one, other := t.stack.doors[n%2], t.stack.doors[1-n%2]
+		one, other := t.stack.rpcs[n%2], t.stack.rpcs[1-n%2]
 		at := time.Now().UnixMilli()
 		_, err := again(ctx, func(ctx context.Context) (*historyv1.ApplyResponse, error) {
 			return one.Apply(ctx, &historyv1.ApplyRequest{Heartbeats: heartbeats([]*event{{Event: history.Event{
@@ -195,7 +195,7 @@ func (t *trial) coverEachOther(ctx context.Context, by time.Duration) error {
 		if err != nil {
 			return fmt.Errorf("delete: %w", err)
 		}
-		for _, d := range t.stack.doors {
+		for _, d := range t.stack.rpcs {
 			resp, err := d.Points(ctx, pointsOf(uid, []history.Object{o}))
 			if err != nil {
 				return err
@@ -223,7 +223,7 @@ func (t *trial) farApart(ctx context.Context, p *proxy, by time.Duration) error 
 		}
 		off.kill()
 		before := t.book.count()
-		if err := t.storesNothing(ctx, off, t.stack.doors[1]); err != nil {
+		if err := t.storesNothing(ctx, off, t.stack.rpcs[1]); err != nil {
 			return err
 		}
 		if err := pause(ctx, 2*time.Second); err != nil {

@@ -53,14 +53,14 @@ func (t *trial) spoilRecords(ctx context.Context) error {
 			return err
 		}
 		spoilt++
-		if err := t.put(ctx, t.stack.doors[spoilt%2], k, history.KindProgress, time.Now().UnixMilli(), 70_000); err != nil {
+		if err := t.put(ctx, t.stack.rpcs[spoilt%2], k, history.KindProgress, time.Now().UnixMilli(), 70_000); err != nil {
 			return err
 		}
 	}
 	alone := history.Key{UID: "c25-alone", Object: objectOf(0)}
 	beside := history.Key{UID: "c25-alone", Object: objectOf(1)}
 	for _, k := range []history.Key{alone, beside} {
-		if err := t.put(ctx, t.stack.doors[0], k, history.KindProgress, time.Now().UnixMilli()-lag, 50_000); err != nil {
+		if err := t.put(ctx, t.stack.rpcs[0], k, history.KindProgress, time.Now().UnixMilli()-lag, 50_000); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (t *trial) spoilCell(ctx context.Context) error {
 	if err := errors.Join(t.overwriteCell(ctx, history.Key{UID: uid, Object: spoilt}), t.stack.flush(ctx)); err != nil {
 		return err
 	}
-	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, doors: t.stack.doors, res: t.res, visible: map[string]map[history.Object]*history.Record{}}
+	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, rpcs: t.stack.rpcs, res: t.res, visible: map[string]map[history.Object]*history.Record{}}
 	row, err := t.stack.archive.Row(ctx, uid)
 	if err != nil {
 		return err
@@ -136,7 +136,7 @@ func (t *trial) buryCell(ctx context.Context, o history.Object, uid string) erro
 	}
 	delete(t.book.stories, k) // both copies are spoilt by hand
 	at := time.Now().UnixMilli()
-	if err := errors.Join(t.put(ctx, t.stack.doors[0], k, history.KindStop, at, 80_000), t.stack.quiet(ctx, t.Limit)); err != nil {
+	if err := errors.Join(t.put(ctx, t.stack.rpcs[0], k, history.KindStop, at, 80_000), t.stack.quiet(ctx, t.Limit)); err != nil {
 		return err
 	}
 	row, err := t.stack.archive.Row(ctx, uid)
@@ -172,9 +172,9 @@ func (t *trial) forgetUser(ctx context.Context, uid string) error {
 
 // healCell deletes the spoilt object, as its user may: it is gone, and the others stay.
 func (t *trial) healCell(ctx context.Context, k history.Key) error {
-	door := t.stack.doors[0]
+	target := t.stack.rpcs[0]
 	_, err := again(ctx, func(ctx context.Context) (*historyv1.DeleteResponse, error) {
-		return door.Delete(ctx, &historyv1.DeleteRequest{Uid: k.UID, Objects: []*historyv1.Object{{Id: k.Object.ID, Type: k.Object.Type}}})
+		return target.Delete(ctx, &historyv1.DeleteRequest{Uid: k.UID, Objects: []*historyv1.Object{{Id: k.Object.ID, Type: k.Object.Type}}})
 	})
 	if err := errors.Join(err, t.stack.quiet(ctx, t.Limit)); err != nil {
 		return fmt.Errorf("delete of a spoilt cell: %w", err)

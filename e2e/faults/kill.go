@@ -162,7 +162,7 @@ func rolling(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
 	}
-	p := &patient{door: t.stack.edge}
+	p := &patient{target: t.stack.edge}
 	t.load.edge, t.load.everyone, t.load.gentle = p, true, true
 	err := t.underLoad(ctx, func(ctx context.Context) error {
 		for _, u := range t.stack.units() {
@@ -202,9 +202,9 @@ func (u *unit) restart(ctx context.Context, drain time.Duration) error {
 // secondTry is how long a player waits before it tries again.
 const secondTry = 2 * time.Second
 
-// patient is a door at which everybody tries once more.
+// patient is a target at which everybody tries once more.
 type patient struct {
-	door                 door
+	target               target
 	all, second, refused atomic.Int64
 }
 
@@ -229,7 +229,7 @@ func (p *patient) apply(ctx context.Context, events []*event) ([]bool, error) {
 func (p *patient) try(ctx context.Context, events []*event) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return p.door.apply(ctx, events)
+	return p.target.apply(ctx, events)
 }
 
 // complete reports whether everything was acknowledged.

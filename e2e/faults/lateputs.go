@@ -82,7 +82,7 @@ func (t *trial) removeAll(ctx context.Context) error {
 		byUser[k.UID] = append(byUser[k.UID], k)
 	}
 	for _, keys := range byUser {
-		if err := t.book.remove(ctx, t.stack.doors[len(keys)%2], keys, time.Now().UnixMilli()); err != nil {
+		if err := t.book.remove(ctx, t.stack.rpcs[len(keys)%2], keys, time.Now().UnixMilli()); err != nil {
 			return err
 		}
 	}

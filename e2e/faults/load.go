@@ -30,11 +30,11 @@ const (
 
 // load is viewers who watch, rewind, stop, delete and clear, until it is stopped.
 type load struct {
-	book  *book
-	doors []rpcDoor // taken in turns: no user sticks to one
-	edge  door      // nil for none; otherwise one worker's way, or everyone's
-	name  string
-	seed  uint64
+	book *book
+	rpcs []rpcClient // taken in turns: no user sticks to one
+	edge target      // nil for none; otherwise one worker's way, or everyone's
+	name string
+	seed uint64
 	// epoch is part of the uids: with a new one the users of the last are never
 	// heard of again, and their last events are the ones that matter.
 	epoch atomic.Int64
@@ -93,7 +93,7 @@ type worker struct {
 	uids  map[string]string
 	id    int
 	rand  *rand.Rand
-	edge  door // nil for the services' own doors
+	edge  target // nil for the services' own rpcs
 	turn  int
 	again []*event // not acknowledged, to be sent once more
 }
@@ -144,18 +144,18 @@ func (w *worker) heartbeats(ctx context.Context) (err error) {
 			uid = w.uid()
 		}
 	}
-	w.again, err = w.load.book.send(ctx, w.door(), batch)
+	w.again, err = w.load.book.send(ctx, w.target(), batch)
 	return err
 }
 
-func (w *worker) door() door {
+func (w *worker) target() target {
 	if w.edge != nil {
 		return w.edge
 	}
 	return w.service()
 }
 
-func (w *worker) service() rpcDoor { return w.load.doors[w.turn%len(w.load.doors)] }
+func (w *worker) service() rpcClient { return w.load.rpcs[w.turn%len(w.load.rpcs)] }
 
 func (w *worker) uid() string {
 	name := fmt.Sprintf("%s-%d-%d-%d", w.load.name, w.load.epoch.Load(), w.id, w.rand.IntN(users))
@@ -229,7 +229,7 @@ func (l *load) read(ctx context.Context, r *rand.Rand) {
 	defer t.Stop()
 	for n := 0; ; n++ {
 		if uid, objects := l.book.someone(r); uid != "" {
-			l.readOne(ctx, l.doors[n%len(l.doors)], uid, objects, n/len(l.doors)%2 == 0 && !l.pages)
+			l.readOne(ctx, l.rpcs[n%len(l.rpcs)], uid, objects, n/len(l.rpcs)%2 == 0 && !l.pages)
 		}
 		select {
 		case <-t.C:
@@ -242,7 +242,7 @@ func (l *load) read(ctx context.Context, r *rand.Rand) {
 }
 
 // readOne reads and judges. A read that fails shows nothing wrong.
-func (l *load) readOne(ctx context.Context, d rpcDoor, uid string, objects []history.Object, points bool) { //nolint:revive // one read, spelled out
+func (l *load) readOne(ctx context.Context, d rpcClient, uid string, objects []history.Object, points bool) { //nolint:revive // one read, spelled out
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	since := l.book.count()

@@ -191,8 +191,8 @@ func queuedLive(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
-	for i := range t.load.doors {
-		t.load.doors[i].ack = historyv1.Ack_ACK_QUEUED
+	for i := range t.load.rpcs {
+		t.load.rpcs[i].ack = historyv1.Ack_ACK_QUEUED
 	}
 	redis, aof, _ := t.redisFiles()
 	err := t.underLoad(ctx, func(ctx context.Context) error {
@@ -234,8 +234,8 @@ func queued(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
-	for i := range t.load.doors {
-		t.load.doors[i].ack = historyv1.Ack_ACK_QUEUED
+	for i := range t.load.rpcs {
+		t.load.rpcs[i].ack = historyv1.Ack_ACK_QUEUED
 	}
 	for _, j := range t.stack.jobs { // nor has it been archived
 		j.crash()

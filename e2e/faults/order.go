@@ -47,16 +47,16 @@ func oneMoment(ctx context.Context, t *trial) error {
 // put is one millisecond later for every third user, and must then be seen.
 func (t *trial) moment(ctx context.Context, k history.Key, at int64, order [3]int) error {
 	later := int64(len(k.UID)+int(k.UID[3])) % 3 / 2
-	writes := []func(rpcDoor) error{
-		func(d rpcDoor) error { return t.put(ctx, d, k, history.KindProgress, at, 1000) },
-		func(d rpcDoor) error { return t.book.remove(ctx, d, []history.Key{k}, at) },
-		func(d rpcDoor) error { return t.put(ctx, d, k, history.KindStop, at+later, 2000) },
+	writes := []func(rpcClient) error{
+		func(d rpcClient) error { return t.put(ctx, d, k, history.KindProgress, at, 1000) },
+		func(d rpcClient) error { return t.book.remove(ctx, d, []history.Key{k}, at) },
+		func(d rpcClient) error { return t.put(ctx, d, k, history.KindStop, at+later, 2000) },
 	}
 	together := k.UID[len(k.UID)-1]%2 == 0
 	var wg sync.WaitGroup
 	errs := make([]error, len(order))
 	for i, w := range order {
-		do := func() { errs[i] = writes[w](t.stack.doors[i%2]) }
+		do := func() { errs[i] = writes[w](t.stack.rpcs[i%2]) }
 		if together {
 			wg.Go(do)
 		} else {
@@ -73,7 +73,7 @@ func (t *trial) moment(ctx context.Context, k history.Key, at int64, order [3]in
 }
 
 // put sends one event.
-func (t *trial) put(ctx context.Context, d rpcDoor, k history.Key, kind history.Kind, at, position int64) error { //nolint:revive // an event, spelled out
+func (t *trial) put(ctx context.Context, d rpcClient, k history.Key, kind history.Kind, at, position int64) error { //nolint:revive // an event, spelled out
 	e := t.book.note(history.Event{Key: k, Kind: kind, At: at, Position: position, Duration: length, Session: "s", Device: "tv"})
 	_, err := t.book.send(ctx, d, []*event{e})
 	return err
@@ -92,7 +92,7 @@ func latePhone(ctx context.Context, t *trial) error {
 	}
 	for n := range users {
 		uid, typ := fmt.Sprintf("c5-%d", n), uint32(n%4) //nolint:gosec // small
-		if err := t.book.clear(ctx, t.stack.doors[n%2], uid, typ, now-week/2); err != nil {
+		if err := t.book.clear(ctx, t.stack.rpcs[n%2], uid, typ, now-week/2); err != nil {
 			return err
 		}
 	}
@@ -114,7 +114,7 @@ func (t *trial) week(ctx context.Context, users int, from, to int64) error {
 			k := history.Key{UID: fmt.Sprintf("c5-%d", n), Object: history.Object{ID: fmt.Sprintf("o_%d", o), Type: uint32(1 + o%3)}} //nolint:gosec // small
 			events = append(events, t.book.next(t.rand, k, from+t.rand.Int64N(to-from), false))
 		}
-		if _, err := t.book.send(ctx, t.stack.doors[n%2], events); err != nil {
+		if _, err := t.book.send(ctx, t.stack.rpcs[n%2], events); err != nil {
 			return err
 		}
 	}
@@ -140,12 +140,12 @@ func hundred(ctx context.Context, t *trial) error {
 			again = append(again, t.book.next(t.rand, k, at+2, false))
 		}
 	}
-	_, err := t.book.send(ctx, t.stack.doors[0], events)
+	_, err := t.book.send(ctx, t.stack.rpcs[0], events)
 	if err == nil {
-		err = t.book.remove(ctx, t.stack.doors[1], gone, at+1)
+		err = t.book.remove(ctx, t.stack.rpcs[1], gone, at+1)
 	}
 	if err == nil {
-		_, err = t.book.send(ctx, t.stack.doors[0], again)
+		_, err = t.book.send(ctx, t.stack.rpcs[0], again)
 	}
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func (t *trial) watch(ctx context.Context, k history.Key) error {
 		e := t.book.note(history.Event{
 			Key: k, Kind: s.kind, At: at + s.at, Position: s.position, Duration: length, Session: s.device, Device: s.device,
 		})
-		if _, err := t.book.send(ctx, t.stack.doors[i%2], []*event{e}); err != nil {
+		if _, err := t.book.send(ctx, t.stack.rpcs[i%2], []*event{e}); err != nil {
 			return err
 		}
 	}
@@ -221,7 +221,7 @@ func (t *trial) watch(ctx context.Context, k history.Key) error {
 func (t *trial) wrongClocks(ctx context.Context) error {
 	now := time.Now()
 	ahead := now.Add(time.Hour).UnixMilli()
-	resp, err := t.stack.doors[0].Apply(ctx, &historyv1.ApplyRequest{ReturnRecords: true, Heartbeats: []*historyv1.Heartbeat{
+	resp, err := t.stack.rpcs[0].Apply(ctx, &historyv1.ApplyRequest{ReturnRecords: true, Heartbeats: []*historyv1.Heartbeat{
 		{Uid: "c14", ObjectId: "seconds", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, EventTimeMs: now.Unix(), PositionMs: 1},
 		{Uid: "c14", ObjectId: "ahead", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, EventTimeMs: ahead, SentAtMs: ahead, PositionMs: 1},
 		{Uid: "c14", ObjectId: "future", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, EventTimeMs: ahead, PositionMs: 1},

@@ -305,7 +305,7 @@ func (t *trial) without(ctx context.Context, engine string) error {
 		return errors.New("nothing is acknowledged")
 	}
 	if engine == "hbase" {
-		_, err := t.stack.doors[0].List(ctx, &historyv1.ListRequest{Uid: "stranger"})
+		_, err := t.stack.rpcs[0].List(ctx, &historyv1.ListRequest{Uid: "stranger"})
 		if status.Code(err) != codes.Unavailable {
 			return fmt.Errorf("a page of the archive is answered with %v, want it unavailable", status.Code(err))
 		}

@@ -225,7 +225,7 @@ func (t *trial) spoil(ctx context.Context) error {
 			Session: "s", Device: "tv", Meta: map[string]string{"title": strings.Repeat("x", 1000)},
 		}))
 	}
-	again, err := t.book.send(ctx, t.stack.doors[0], events)
+	again, err := t.book.send(ctx, t.stack.rpcs[0], events)
 	if err == nil && len(again) > 0 {
 		err = fmt.Errorf("%d large records were not acknowledged", len(again))
 	}

@@ -157,7 +157,7 @@ func (t *trial) start(ctx context.Context, sp spec) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	t.load = &load{book: t.book, doors: t.stack.doors, edge: t.stack.edge, name: "c" + t.res.Case, seed: t.Seed, res: t.res}
+	t.load = &load{book: t.book, rpcs: t.stack.rpcs, edge: t.stack.edge, name: "c" + t.res.Case, seed: t.Seed, res: t.res}
 	return nil
 }
 
@@ -170,7 +170,7 @@ func (t *trial) settle(ctx context.Context) error {
 		return err
 	}
 	t.res.QuietMS = time.Since(t.book.last).Milliseconds()
-	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, doors: t.stack.doors, res: t.res, pagesOnly: t.load != nil && t.load.pages}
+	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, rpcs: t.stack.rpcs, res: t.res, pagesOnly: t.load != nil && t.load.pages}
 	return c.check(ctx)
 }
 

@@ -327,7 +327,7 @@ func (t *trial) capacity(ctx context.Context, begin func()) (float64, error) {
 					for i := range size {
 						req.Heartbeats = append(req.Heartbeats, progress(fmt.Sprintf("%s-capacity-%d-%d", t.stack.name, w, i), int64(n)*1000))
 					}
-					if _, err := t.stack.doors[0].Apply(ctx, req); err != nil {
+					if _, err := t.stack.rpcs[0].Apply(ctx, req); err != nil {
 						return err
 					}
 					stored.Add(size)
@@ -374,7 +374,7 @@ func (c *audience) verify(ctx context.Context) error {
 		c.trial.book.add(int(p.acked.Load()))
 		g.Go(func() error {
 			resp, err := again(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) {
-				return c.trial.stack.doors[0].Points(ctx, &historyv1.PointsRequest{Uid: p.uid, Objects: []*historyv1.Object{{Id: slowObject, Type: 1}}})
+				return c.trial.stack.rpcs[0].Points(ctx, &historyv1.PointsRequest{Uid: p.uid, Objects: []*historyv1.Object{{Id: slowObject, Type: 1}}})
 			})
 			if err != nil {
 				return err

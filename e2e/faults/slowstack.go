@@ -31,7 +31,7 @@ func (t *trial) startSlow(ctx context.Context, services int, flags ...string) er
 			return err
 		}
 		s.services, s.conns = append(s.services, u), append(s.conns, conn)
-		s.doors = append(s.doors, rpcDoor{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)})
+		s.rpcs = append(s.rpcs, rpcClient{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)})
 		s.wg.Go(func() { u.watch(watch) })
 	}
 	job, err := s.unit(ctx, "history-job-0", flags...)

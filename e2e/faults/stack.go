@@ -63,8 +63,8 @@ type stack struct {
 	services []*unit
 	jobs     []*unit
 	bff      *unit
-	doors    []rpcDoor
-	edge     edgeDoor
+	rpcs     []rpcClient
+	edge     edgeClient
 	cache    *redis.Cache
 	archive  *hbase.Archive
 
@@ -218,7 +218,7 @@ func (s *stack) addService(ctx, watch context.Context, i int) error {
 		return err
 	}
 	s.services, s.conns = append(s.services, u), append(s.conns, conn)
-	s.doors = append(s.doors, rpcDoor{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)})
+	s.rpcs = append(s.rpcs, rpcClient{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)})
 	s.wg.Go(func() { u.watch(watch) })
 	return nil
 }
@@ -248,7 +248,7 @@ func (s *stack) addEdge(ctx, watch context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.edge = edgeDoor{addr: listen, secret: []byte(secret)}
+	s.edge = edgeClient{addr: listen, secret: []byte(secret)}
 	var rpc []string
 	for _, c := range s.conns {
 		rpc = append(rpc, c.Target())

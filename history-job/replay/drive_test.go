@@ -33,26 +33,26 @@ func TestDriver(t *testing.T) {
 	gone := func(context.Context) error { return errGone }
 	for _, tt := range []struct {
 		name string
-		set  func(d *door, driver *replay.Driver)
+		set  func(d *backend, driver *replay.Driver)
 	}{
-		{"without trouble", func(*door, *replay.Driver) {}},
-		{"one stream, one heartbeat at a time", func(_ *door, driver *replay.Driver) { driver.Streams, driver.Window, driver.Depth = 1, 1, 1 }},
-		{"more streams than users", func(_ *door, driver *replay.Driver) { driver.Streams = 100 }},
-		{"everything in one batch", func(_ *door, driver *replay.Driver) { driver.Window = 1000 }},
-		{"defaults", func(_ *door, driver *replay.Driver) { *driver = replay.Driver{Conn: driver.Conn} }},
-		{"streams break before batches are stored", func(d *door, _ *replay.Driver) { d.before = every(4, gone) }},
-		{"streams break after batches are stored", func(d *door, _ *replay.Driver) { d.after = every(4, gone) }},
-		{"streams end without an error", func(d *door, _ *replay.Driver) { d.before = every(4, func(context.Context) error { return io.EOF }) }},
-		{"the service breaks", func(d *door, _ *replay.Driver) {
+		{"without trouble", func(*backend, *replay.Driver) {}},
+		{"one stream, one heartbeat at a time", func(_ *backend, driver *replay.Driver) { driver.Streams, driver.Window, driver.Depth = 1, 1, 1 }},
+		{"more streams than users", func(_ *backend, driver *replay.Driver) { driver.Streams = 100 }},
+		{"everything in one batch", func(_ *backend, driver *replay.Driver) { driver.Window = 1000 }},
+		{"defaults", func(_ *backend, driver *replay.Driver) { *driver = replay.Driver{Conn: driver.Conn} }},
+		{"streams break before batches are stored", func(d *backend, _ *replay.Driver) { d.before = every(4, gone) }},
+		{"streams break after batches are stored", func(d *backend, _ *replay.Driver) { d.after = every(4, gone) }},
+		{"streams end without an error", func(d *backend, _ *replay.Driver) { d.before = every(4, func(context.Context) error { return io.EOF }) }},
+		{"the service breaks", func(d *backend, _ *replay.Driver) {
 			d.before = every(4, func(context.Context) error { return status.Error(codes.Internal, "oops") })
 		}},
-		{"connections are cut", func(d *door, _ *replay.Driver) {
+		{"connections are cut", func(d *backend, _ *replay.Driver) {
 			d.after = every(5, func(context.Context) error { d.cut(); return nil })
 		}},
-		{"slow", func(d *door, _ *replay.Driver) {
+		{"slow", func(d *backend, _ *replay.Driver) {
 			d.before = every(1, func(ctx context.Context) error { return pause(ctx, 4*time.Second) })
 		}},
-		{"down for almost as long as the patience", func(d *door, _ *replay.Driver) {
+		{"down for almost as long as the patience", func(d *backend, _ *replay.Driver) {
 			until := time.Now().Add(55 * time.Second)
 			d.before = every(1, func(context.Context) error {
 				if time.Now().Before(until) {
@@ -243,11 +243,11 @@ func TestWrongUse(t *testing.T) {
 // TestPatience gives up when nothing gets through for long enough: no server, one
 // that always fails, one that takes batches and says nothing.
 func TestPatience(t *testing.T) {
-	for name, set := range map[string]func(d *door){
-		"nobody listens":  func(d *door) { _ = d.lis.Close() },
-		"always fails":    func(d *door) { d.before = func(context.Context, int) error { return errGone } },
-		"never answers":   func(d *door) { d.before = func(ctx context.Context, _ int) error { return pause(ctx, time.Hour) } },
-		"stores, in vain": func(d *door) { d.after = func(ctx context.Context, _ int) error { return pause(ctx, time.Hour) } },
+	for name, set := range map[string]func(d *backend){
+		"nobody listens":  func(d *backend) { _ = d.lis.Close() },
+		"always fails":    func(d *backend) { d.before = func(context.Context, int) error { return errGone } },
+		"never answers":   func(d *backend) { d.before = func(ctx context.Context, _ int) error { return pause(ctx, time.Hour) } },
+		"stores, in vain": func(d *backend) { d.after = func(ctx context.Context, _ int) error { return pause(ctx, time.Hour) } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -22,9 +22,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// door is the real service on the embedded store behind a connection in memory. It
+// backend is the real service on the embedded store behind a connection in memory. It
 // notes what arrives, and fails as a test wants.
-type door struct {
+type backend struct {
 	*testing.T
 	cache   history.Cache
 	archive history.Archive
@@ -39,10 +39,10 @@ type door struct {
 	before, after func(ctx context.Context, n int) error
 }
 
-// open starts a door over service, or over the real one if that is nil.
-func open(t *testing.T, service historyv1.HistoryServiceServer) *door {
+// open starts a backend over service, or over the real one if that is nil.
+func open(t *testing.T, service historyv1.HistoryServiceServer) *backend {
 	t.Helper()
-	d := &door{T: t, lis: bufconn.Listen(1 << 20), arrived: make(map[string][]history.Event)}
+	d := &backend{T: t, lis: bufconn.Listen(1 << 20), arrived: make(map[string][]history.Event)}
 	nothing := func(context.Context, int) error { return nil }
 	d.before, d.after = nothing, nothing
 	if service == nil {
@@ -55,7 +55,7 @@ func open(t *testing.T, service historyv1.HistoryServiceServer) *door {
 	return d
 }
 
-func (d *door) service() *rpc.Server {
+func (d *backend) service() *rpc.Server {
 	d.Helper()
 	db, err := pebble.Open(d.TempDir(), pebble.Config{})
 	if err != nil {
@@ -67,7 +67,7 @@ func (d *door) service() *rpc.Server {
 }
 
 // serviceOver is the real service on another cache.
-func (d *door) serviceOver(cache history.Cache) *rpc.Server {
+func (d *backend) serviceOver(cache history.Cache) *rpc.Server {
 	d.Helper()
 	queue := memqueue.New(memqueue.Config{})
 	held, err := aggregate.New(aggregate.Config{Publisher: queue})
@@ -81,10 +81,10 @@ func (d *door) serviceOver(cache history.Cache) *rpc.Server {
 	return s
 }
 
-// driver returns a driver that sends small batches through the door.
-func (d *door) driver() *replay.Driver {
+// driver returns a driver that sends small batches through the backend.
+func (d *backend) driver() *replay.Driver {
 	d.Helper()
-	conn, err := grpc.NewClient("passthrough:///door", grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///backend", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return d.lis.DialContext(ctx) }))
 	if err != nil {
 		d.Fatal(err)
@@ -96,19 +96,19 @@ func (d *door) driver() *replay.Driver {
 // tracked remembers the connections, so that they can be cut.
 type tracked struct {
 	net.Listener
-	door *door
+	backend *backend
 }
 
 func (l tracked) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	l.door.mu.Lock()
-	defer l.door.mu.Unlock()
-	l.door.conns = append(l.door.conns, c)
+	l.backend.mu.Lock()
+	defer l.backend.mu.Unlock()
+	l.backend.conns = append(l.backend.conns, c)
 	return c, err
 }
 
 // cut breaks all connections.
-func (d *door) cut() {
+func (d *backend) cut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.conns {
@@ -117,16 +117,16 @@ func (d *door) cut() {
 	d.conns = nil
 }
 
-func (d *door) intercept(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	return handle(srv, &hooked{ServerStream: s, door: d})
+func (d *backend) intercept(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	return handle(srv, &hooked{ServerStream: s, backend: d})
 }
 
-// hooked has the door interfere with batches, which are answered side by side.
+// hooked has the backend interfere with batches, which are answered side by side.
 type hooked struct {
 	grpc.ServerStream
-	door *door
-	n    sync.Map     // by sequence, what note said of the batch
-	last atomic.Int64 // of them, for an answer of another sequence
+	backend *backend
+	n       sync.Map     // by sequence, what note said of the batch
+	last    atomic.Int64 // of them, for an answer of another sequence
 }
 
 func (h *hooked) RecvMsg(m any) error {
@@ -134,10 +134,10 @@ func (h *hooked) RecvMsg(m any) error {
 		return err
 	}
 	req := m.(*historyv1.ApplyStreamRequest)
-	n := h.door.note(req.GetBatch().GetHeartbeats())
+	n := h.backend.note(req.GetBatch().GetHeartbeats())
 	h.n.Store(req.GetSequence(), n)
 	h.last.Store(int64(n))
-	return h.door.before(h.Context(), n)
+	return h.backend.before(h.Context(), n)
 }
 
 func (h *hooked) SendMsg(m any) error {
@@ -145,7 +145,7 @@ func (h *hooked) SendMsg(m any) error {
 	if !ok {
 		n = int(h.last.Load())
 	}
-	if err := h.door.after(h.Context(), n.(int)); err != nil {
+	if err := h.backend.after(h.Context(), n.(int)); err != nil {
 		return err
 	}
 	return h.ServerStream.SendMsg(m)
@@ -161,7 +161,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (d *door) note(hbs []*historyv1.Heartbeat) int {
+func (d *backend) note(hbs []*historyv1.Heartbeat) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, hb := range hbs {
@@ -188,7 +188,7 @@ func plan() *replay.Plan {
 
 // complete expects every heartbeat to be acknowledged once and stored, and those of
 // a user to have come in order, whatever was sent again.
-func (d *door) complete(driver *replay.Driver, p *replay.Plan) {
+func (d *backend) complete(driver *replay.Driver, p *replay.Plan) {
 	d.Helper()
 	counted := int64(0)
 	for _, n := range driver.Statuses() {
@@ -206,7 +206,7 @@ func (d *door) complete(driver *replay.Driver, p *replay.Plan) {
 	d.ordered(p)
 }
 
-func (d *door) ordered(p *replay.Plan) {
+func (d *backend) ordered(p *replay.Plan) {
 	d.Helper()
 	sent := make(map[string][]history.Event)
 	for i := range p.Len() {

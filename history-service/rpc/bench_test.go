@@ -36,7 +36,7 @@ func (instant) Apply(_ context.Context, writes []history.Write) []history.Outcom
 	return outs
 }
 
-// BenchmarkApply is what the door itself costs: a hundred heartbeats of as many viewings
+// BenchmarkApply is what the server itself costs: a hundred heartbeats of as many viewings
 // that are held, without a store.
 func BenchmarkApply(b *testing.B) {
 	queue := memqueue.New(memqueue.Config{})

@@ -36,15 +36,15 @@ func (p Peer) Config() (*tls.Config, error) {
 	return conf, err
 }
 
-// Door says how a server proves who it is, and whom it lets in.
-type Door struct {
-	Cert     string `name:"tls-cert" help:"File with the server's certificate, PEM; without it the door speaks plain text."`
+// Server says how a server proves who it is, and whom it lets in.
+type Server struct {
+	Cert     string `name:"tls-cert" help:"File with the server's certificate, PEM; without it the server speaks plain text."`
 	Key      string `name:"tls-key" help:"File with the certificate's key, PEM."`
 	ClientCA string `name:"tls-client-ca" help:"File with the authorities whose clients are let in, PEM; without it any client is."`
 }
 
 // Config returns what to serve with, nil for plain text.
-func (d Door) Config() (*tls.Config, error) {
+func (d Server) Config() (*tls.Config, error) {
 	if d.Cert == "" && d.Key == "" {
 		if d.ClientCA != "" {
 			return nil, errors.New("--tls-client-ca needs --tls-cert and --tls-key")

@@ -24,20 +24,20 @@ const patience = 4 * time.Second
 // errRefused means that the product refused what the client knows to be right.
 var errRefused = errors.New("refused")
 
-// door is one way into the product: a service's gRPC door or the edge's HTTP.
-type door interface {
+// target is one way into the product: a service's gRPC client or the edge's HTTP.
+type target interface {
 	// apply sends heartbeats and says of each whether it was acknowledged.
 	apply(ctx context.Context, events []*event) ([]bool, error)
 }
 
-// rpcDoor is the gRPC door of one service.
-type rpcDoor struct {
+// rpcClient is the gRPC client of one service.
+type rpcClient struct {
 	historyv1.HistoryServiceClient
 
 	ack historyv1.Ack
 }
 
-func (d rpcDoor) apply(ctx context.Context, events []*event) ([]bool, error) {
+func (d rpcClient) apply(ctx context.Context, events []*event) ([]bool, error) {
 	resp, err := d.Apply(ctx, &historyv1.ApplyRequest{Heartbeats: heartbeats(events), Ack: d.ack})
 	if err != nil {
 		return nil, err
@@ -67,8 +67,8 @@ func heartbeats(events []*event) []*historyv1.Heartbeat {
 	return hbs
 }
 
-// send passes events through a door and returns those that were not acknowledged.
-func (b *book) send(ctx context.Context, d door, events []*event) (again []*event, err error) {
+// send passes events through a target and returns those that were not acknowledged.
+func (b *book) send(ctx context.Context, d target, events []*event) (again []*event, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	acked, err := d.apply(ctx, events)
@@ -89,7 +89,7 @@ func (b *book) send(ctx context.Context, d door, events []*event) (again []*even
 
 // remove deletes objects of one user at a time. Without an acknowledgement they may have
 // been deleted.
-func (b *book) remove(ctx context.Context, d rpcDoor, keys []history.Key, at int64) error {
+func (b *book) remove(ctx context.Context, d rpcClient, keys []history.Key, at int64) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req := &historyv1.DeleteRequest{Uid: keys[0].UID, AtMs: at}
@@ -106,7 +106,7 @@ func (b *book) remove(ctx context.Context, d rpcDoor, keys []history.Key, at int
 }
 
 // clear removes everything of one type, or all (0), at or before a time.
-func (b *book) clear(ctx context.Context, d rpcDoor, uid string, typ uint32, until int64) error { //nolint:revive // what the request has, and a door
+func (b *book) clear(ctx context.Context, d rpcClient, uid string, typ uint32, until int64) error { //nolint:revive // what the request has, and a target
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	c := b.noteClear(uid, typ, until)
@@ -117,8 +117,8 @@ func (b *book) clear(ctx context.Context, d rpcDoor, uid string, typ uint32, unt
 	return nil
 }
 
-// edgeDoor is the HTTP door of the edge. All events of a request are one user's.
-type edgeDoor struct {
+// edgeClient is the HTTP client of the edge. All events of a request are one user's.
+type edgeClient struct {
 	addr   string
 	secret []byte
 }
@@ -147,7 +147,7 @@ type uploadObject struct {
 	Type uint32 `json:"type"`
 }
 
-func (d edgeDoor) apply(ctx context.Context, events []*event) ([]bool, error) {
+func (d edgeClient) apply(ctx context.Context, events []*event) ([]bool, error) {
 	body := upload{SentAt: time.Now()}
 	for _, e := range events {
 		body.Heartbeats = append(body.Heartbeats, uploadHeartbeat{
@@ -177,7 +177,7 @@ func (d edgeDoor) apply(ctx context.Context, events []*event) ([]bool, error) {
 	return acked, nil
 }
 
-func (d edgeDoor) post(ctx context.Context, uid string, body, answer any) error {
+func (d edgeClient) post(ctx context.Context, uid string, body, answer any) error {
 	bearer, err := token.Mint(d.secret, uid, time.Hour)
 	if err != nil {
 		return err
