@@ -35,7 +35,7 @@ func TestPartedKeys(t *testing.T) {
 		c.WriteError("TRYAGAIN Multiple keys request during rehashing of slot")
 		return true
 	})
-	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: 50 * time.Millisecond})
+	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: time.Second})
 	uid, at := user(t, c), hourAgo()
 	var writes []history.Write
 	var keys []history.Key
