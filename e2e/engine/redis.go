@@ -17,7 +17,7 @@ func redisKind() kind {
 	return kind{
 		name:    "redis",
 		ports:   [][]int{{0}},
-		limit:   30 * time.Second,
+		limit:   2 * time.Minute,
 		grace:   10 * time.Second,
 		install: installRedis,
 		prepare: func(context.Context, Config, Node) error { return nil },
