@@ -137,7 +137,7 @@ func (a *Archive) setNewer(cells []history.Cell) (*syncWaiter, error) {
 		for k, value := range p.own {
 			a.unsynced.put(appendUser(p.key[:0], a.space, k.UID), t)
 			p.key = appendKey(p.key[:0], a.space, k)
-			a.memory.cells.put(p.key, peek(value).cellTime)
+			a.memory.cells.put(a.memory.hash(p.key), p.key, peek(value).cellTime)
 		}
 		return nil
 	}})
@@ -162,7 +162,7 @@ func (p *putter) put(cell history.Cell) error {
 	if current := p.own[cell.Key]; current != nil {
 		return p.set(cell.Key, newer(current, value))
 	}
-	if p.archive.memory.cells.before(p.key, cell.Record.CellTime) {
+	if p.archive.memory.cells.before(p.archive.memory.hash(p.key), p.key, cell.Record.CellTime) {
 		return p.set(cell.Key, value)
 	}
 	return get(p.archive.db.pebble, p.key, func(current []byte) error {

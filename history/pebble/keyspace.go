@@ -158,10 +158,11 @@ func (s *keyspace) stored(uid string) (u history.User, mark history.Mark, err er
 // get calls use with the value of a key, nil when the key is absent. The lock is
 // held.
 func (s *keyspace) get(key []byte, use func(value []byte) error) error {
-	if v := s.memory.get(key); v != nil {
+	hash := s.memory.hash(key)
+	if v := s.memory.tables.get(hash, key); v != nil {
 		return use(v)
 	}
-	if s.memory.cells.absent(key) {
+	if s.memory.cells.absent(hash, key) {
 		return use(nil)
 	}
 	return get(s.db.pebble, key, use)
@@ -211,8 +212,10 @@ func (s *keyspace) moments(keys []history.Key) (_ []known, _ *pebble.Snapshot, r
 	var key []byte
 	for i, k := range keys {
 		key = appendKey(key[:0], s.space, k)
-		if all[i].value, all[i].waitFor = s.memory.get(key), s.unsynced.of(key); all[i].value == nil {
-			s.memory.cells.begin(key, read)
+		hash := s.memory.hash(key)
+		all[i].value, all[i].waitFor = s.memory.tables.get(hash, key), s.unsynced.of(key)
+		if all[i].value == nil && !k.IsUser() {
+			s.memory.cells.begin(hash, key, read)
 		}
 		if all[i].user, all[i].hasUser = s.memory.users.get(k.UID); !all[i].hasUser && !s.marked {
 			all[i].user, all[i].hasUser = s.learn(k.UID)
@@ -248,7 +251,7 @@ func (s *keyspace) remember(keys []history.Key, entries []history.Entry, known [
 			at = r.CellTime
 		}
 		key = appendKey(key[:0], s.space, k)
-		s.memory.cells.end(key, read, at)
+		s.memory.cells.end(s.memory.hash(key), key, read, at)
 	}
 }
 

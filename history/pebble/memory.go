@@ -47,7 +47,7 @@ func newMemory(hash func(key []byte) uint64) *memory {
 		stamps: newRecent[uint64, stamp](recentStamps),
 		users:  newRecent[string, history.User](recentUsers),
 		heads:  newRecent[string, *head](recentHeads),
-		cells:  newCellTimes(hash),
+		cells:  newCellTimes(),
 	}
 }
 
@@ -61,9 +61,6 @@ func stampOf(value []byte) stamp {
 		mark:     history.Mark(binary.BigEndian.Uint64(value)),
 	}
 }
-
-// get returns the value that the memtables have of a key, nil for none.
-func (m *memory) get(key []byte) []byte { return m.tables.get(m.hash(key), key) }
 
 // put adds a new record of a user. It goes to Pebble at once, by the batch, when
 // another one of the same hash is in its way.
@@ -305,9 +302,9 @@ func (r *recent[K, V]) forget(k K) {
 // the keyspace guards it.
 //
 // A read takes a snapshot under the lock and looks at it without. So it leaves its number
-// in place of what it will find, and fills that in only if no put came in between.
+// in place of what it will find, and fills that in only if no put came in between. The
+// callers bring the hash of each key: they need it for the memtables, too.
 type cellTimes struct {
-	hash  func(key []byte) uint64
 	cells *recent[uint64, cellTime]
 	reads int64
 }
@@ -322,41 +319,38 @@ type cellTime struct {
 // recentCells is how many are kept, times two, at some 40 bytes each.
 const recentCells = 1 << 17
 
-func newCellTimes(hash func(key []byte) uint64) *cellTimes {
-	return &cellTimes{hash: hash, cells: newRecent[uint64, cellTime](recentCells)}
-}
+func newCellTimes() *cellTimes { return &cellTimes{cells: newRecent[uint64, cellTime](recentCells)} }
 
 // begin records that a read of a key begins.
-func (c *cellTimes) begin(key []byte, read int64) {
-	h, check := c.hash(key), xxhash.Sum64(key)
-	if known, ok := c.cells.get(h); !ok || known.check != check {
-		c.cells.put(h, cellTime{check, -read})
+func (c *cellTimes) begin(hash uint64, key []byte, read int64) {
+	check := xxhash.Sum64(key)
+	if known, ok := c.cells.get(hash); !ok || known.check != check {
+		c.cells.put(hash, cellTime{check, -read})
 	}
 }
 
 // end fills in what a read has found.
-func (c *cellTimes) end(key []byte, read, at int64) {
-	h := c.hash(key)
-	if known, ok := c.cells.get(h); ok && known.at == -read && known.check == xxhash.Sum64(key) {
-		c.cells.put(h, cellTime{known.check, at})
+func (c *cellTimes) end(hash uint64, key []byte, read, at int64) {
+	if known, ok := c.cells.get(hash); ok && known.at == -read && known.check == xxhash.Sum64(key) {
+		c.cells.put(hash, cellTime{known.check, at})
 	}
 }
 
 // put records that a key has a cell of a time.
-func (c *cellTimes) put(key []byte, at int64) {
-	c.cells.put(c.hash(key), cellTime{xxhash.Sum64(key), at})
+func (c *cellTimes) put(hash uint64, key []byte, at int64) {
+	c.cells.put(hash, cellTime{xxhash.Sum64(key), at})
 }
 
 // before reports whether the cell of a key, if there is one, is known to be earlier than a
 // time.
-func (c *cellTimes) before(key []byte, at int64) bool {
-	known, ok := c.cells.get(c.hash(key))
+func (c *cellTimes) before(hash uint64, key []byte, at int64) bool {
+	known, ok := c.cells.get(hash)
 	return ok && known.at >= 0 && known.at < at && known.check == xxhash.Sum64(key)
 }
 
 // absent reports whether a key is known to have no cell.
-func (c *cellTimes) absent(key []byte) bool {
-	known, ok := c.cells.get(c.hash(key))
+func (c *cellTimes) absent(hash uint64, key []byte) bool {
+	known, ok := c.cells.get(hash)
 	return ok && known.at == 0 && known.check == xxhash.Sum64(key)
 }
 

@@ -140,7 +140,7 @@ type dropper func(e *edit, key, value []byte) (bool, error)
 func (s *keyspace) dropExpired(oldest int64) dropper {
 	return func(e *edit, key, value []byte) (bool, error) {
 		_, record := s.split(value)
-		if key[len(key)-1] == endOfUID || !s.expired(record, oldest) || s.memory.get(key) != nil {
+		if key[len(key)-1] == endOfUID || !s.expired(record, oldest) || s.memory.tables.get(s.memory.hash(key), key) != nil {
 			return false, nil
 		}
 		k, err := parseKey(key)
