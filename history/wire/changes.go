@@ -1,10 +1,6 @@
 package wire
 
-import (
-	"fmt"
-
-	"github.com/playhead/playhead/history"
-)
+import "github.com/playhead/playhead/history"
 
 // AppendChanges appends encoded names of changes to dst. Those of one user and origin
 // that stand together share both.
@@ -42,17 +38,8 @@ func together(a, b history.Change) bool {
 
 // Changes decodes names of changes. It fails with [ErrCorrupt], also when a key in it is
 // not legal.
-func Changes(b []byte) (changes []history.Change, err error) {
-	s := scanner{rest: b}
-	for s.next() {
-		if s.tag == tagUser {
-			changes, s.err = appendChanged(changes, s.bytes)
-		}
-	}
-	if s.err != nil {
-		return nil, fmt.Errorf("changes of %d bytes: %w: %w", len(b), ErrCorrupt, s.err)
-	}
-	return changes, nil
+func Changes(b []byte) ([]history.Change, error) {
+	return users("changes", b, nil, appendChanged)
 }
 
 // appendChanged decodes what has changed of one user: all of it where no object is named.

@@ -114,17 +114,21 @@ func appendObject(dst []byte, d history.Announcement) []byte {
 // Batch decodes a batch of announced keys. It fails with [ErrCorrupt], also when a
 // key in it is not legal: nothing that comes from a queue is trusted further.
 func Batch(b []byte) ([]history.Announcement, error) {
-	keys := make([]history.Announcement, 0, len(b)/32)
+	return users("batch", b, make([]history.Announcement, 0, len(b)/32), appendUser)
+}
+
+// users appends what a message says of each user. It fails with [ErrCorrupt].
+func users[T any](what string, b []byte, all []T, user func([]T, []byte) ([]T, error)) ([]T, error) {
 	s := scanner{rest: b}
 	for s.next() {
 		if s.tag == tagUser {
-			keys, s.err = appendUser(keys, s.bytes)
+			all, s.err = user(all, s.bytes)
 		}
 	}
 	if s.err != nil {
-		return nil, fmt.Errorf("batch of %d bytes: %w: %w", len(b), ErrCorrupt, s.err)
+		return nil, fmt.Errorf("%s of %d bytes: %w: %w", what, len(b), ErrCorrupt, s.err)
 	}
-	return keys, nil
+	return all, nil
 }
 
 // appendUser decodes the keys of one user.
