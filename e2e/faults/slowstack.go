@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/playhead/playhead/e2e/process"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // startSlow starts services, a job and an edge with the deadlines that they have by
@@ -18,28 +15,13 @@ func (t *trial) startSlow(ctx context.Context, services int, flags ...string) er
 	var watch context.Context
 	watch, s.end = context.WithCancel(ctx)
 	for i := range services {
-		addr, err := process.FreeAddr(ctx)
-		if err != nil {
+		if err := s.startService(ctx, watch, i, flags); err != nil {
 			return err
 		}
-		u, err := s.unit(ctx, fmt.Sprintf("history-service-%d", i), append([]string{"--listen", addr}, flags...)...)
-		if err != nil {
-			return err
-		}
-		conn, err := dial(addr)
-		if err != nil {
-			return err
-		}
-		s.services, s.conns = append(s.services, u), append(s.conns, conn)
-		s.rpcs = append(s.rpcs, rpcClient{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)})
-		s.wg.Go(func() { u.watch(watch) })
 	}
-	job, err := s.unit(ctx, "history-job-0", flags...)
-	if err != nil {
+	if err := s.startJob(ctx, watch, 0, flags); err != nil {
 		return err
 	}
-	s.jobs = append(s.jobs, job)
-	s.wg.Go(func() { job.watch(watch) })
 	return errors.Join(s.addEdge(ctx, watch), s.awaitReady(ctx))
 }
 

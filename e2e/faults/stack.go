@@ -201,15 +201,19 @@ func (s *stack) close() error {
 }
 
 func (s *stack) addService(ctx, watch context.Context, i int) error {
-	addr, err := process.FreeAddr(ctx)
-	if err != nil {
-		return err
-	}
 	flags := s.cacheFlags()
 	if i < len(s.redis) {
 		flags = []string{"--redis", s.redis[i]}
 	}
-	u, err := s.unit(ctx, fmt.Sprintf("history-service-%d", i), append(flags, "--listen", addr, "--hold", s.hold.String(), "--deadline", "1.5s")...)
+	return s.startService(ctx, watch, i, append(flags, "--hold", s.hold.String(), "--deadline", "1.5s"))
+}
+
+func (s *stack) startService(ctx, watch context.Context, i int, flags []string) error {
+	addr, err := process.FreeAddr(ctx)
+	if err != nil {
+		return err
+	}
+	u, err := s.unit(ctx, fmt.Sprintf("history-service-%d", i), append([]string{"--listen", addr}, flags...)...)
 	if err != nil {
 		return err
 	}
@@ -224,8 +228,11 @@ func (s *stack) addService(ctx, watch context.Context, i int) error {
 }
 
 func (s *stack) addJob(ctx, watch context.Context, i int, more ...string) error {
-	more = slices.Concat(s.cacheFlags(), []string{"--sweep-age", s.sweep.String(), "--sweep-every", "1s"}, more)
-	u, err := s.unit(ctx, fmt.Sprintf("history-job-%d", i), more...)
+	return s.startJob(ctx, watch, i, slices.Concat(s.cacheFlags(), []string{"--sweep-age", s.sweep.String(), "--sweep-every", "1s"}, more))
+}
+
+func (s *stack) startJob(ctx, watch context.Context, i int, flags []string) error {
+	u, err := s.unit(ctx, fmt.Sprintf("history-job-%d", i), flags...)
 	if err != nil {
 		return err
 	}
