@@ -20,6 +20,7 @@ import (
 	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -68,12 +69,8 @@ func New(cfg Config) (http.Handler, error) {
 	if cfg.Service == nil || cfg.Tokens == nil {
 		return nil, errors.New("api: service and tokens are needed")
 	}
-	if cfg.WriteDeadline <= 0 {
-		cfg.WriteDeadline = 2 * time.Second
-	}
-	if cfg.ReadDeadline <= 0 {
-		cfg.ReadDeadline = 5 * time.Second
-	}
+	cfg.WriteDeadline = run.Default(cfg.WriteDeadline, 2*time.Second)
+	cfg.ReadDeadline = run.Default(cfg.ReadDeadline, 5*time.Second)
 	if cfg.Limit == nil {
 		cfg.Limit = limit.New(0, 0)
 	}

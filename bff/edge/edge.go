@@ -55,9 +55,7 @@ type Edge struct {
 
 // New returns an edge that does nothing until its parts run.
 func New(cfg Config) (*Edge, error) {
-	if cfg.Drain <= 0 {
-		cfg.Drain = 15 * time.Second
-	}
+	cfg.Drain = run.Default(cfg.Drain, 15*time.Second)
 	users := limit.New(cfg.UserRate, cfg.UserBurst) // one budget for both ways in
 	streams, err := ws.New(ws.Config{
 		Service: cfg.Service, Changes: cfg.Service, Tokens: cfg.Tokens, Limit: users, Origins: cfg.Origins,

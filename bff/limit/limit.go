@@ -3,11 +3,12 @@
 package limit
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Users has a bucket for each user, which fills at a rate and is full at the start. Its
@@ -49,7 +50,7 @@ func (e *Exceeded) Error() string { return fmt.Sprintf("too many requests, wait 
 // New returns budgets that fill at a rate per second (default 10) up to a burst (default
 // 60, at least 1).
 func New(rate, burst float64) *Users {
-	return &Users{rate: cmp.Or(max(rate, 0), 10), burst: max(cmp.Or(max(burst, 0), 60), 1), now: make(map[string]bucket)}
+	return &Users{rate: run.Default(rate, 10), burst: max(run.Default(burst, 60), 1), now: make(map[string]bucket)}
 }
 
 // Take takes what a request costs, or fails with [Exceeded] when not even one is left. It

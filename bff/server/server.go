@@ -14,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/netutil"
+
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Config configures a [Server]. Zero values take the defaults.
@@ -47,12 +49,8 @@ func New(cfg Config) *Server {
 	if cfg.Addr == "" {
 		cfg.Addr = "127.0.0.1:8080"
 	}
-	if cfg.MaxConnections <= 0 {
-		cfg.MaxConnections = 10_000
-	}
-	if cfg.Drain <= 0 {
-		cfg.Drain = 10 * time.Second
-	}
+	cfg.MaxConnections = run.Default(cfg.MaxConnections, 10_000)
+	cfg.Drain = run.Default(cfg.Drain, 10*time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Config configures a [Notifier]. Zero values take the defaults; Cache has none.
@@ -49,9 +50,7 @@ func New(cfg Config) *Notifier {
 	if cfg.NodeOf == nil {
 		cfg.NodeOf = func(string) string { return "" }
 	}
-	if cfg.Deadline <= 0 {
-		cfg.Deadline = 5 * time.Second
-	}
+	cfg.Deadline = run.Default(cfg.Deadline, 5*time.Second)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

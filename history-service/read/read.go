@@ -5,7 +5,6 @@
 package read
 
 import (
-	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/view"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -53,10 +53,10 @@ type Reader struct {
 
 // New returns a reader. [Reader.Run] warms cold users up.
 func New(cfg Config) *Reader {
-	cfg.Deadline = cmp.Or(max(cfg.Deadline, 0), 5*time.Second)
-	cfg.Keep = cmp.Or(max(cfg.Keep, 0), 1000)
-	cfg.Warmers = cmp.Or(max(cfg.Warmers, 0), 8)
-	cfg.WarmRate = cmp.Or(max(cfg.WarmRate, 0), 1000)
+	cfg.Deadline = run.Default(cfg.Deadline, 5*time.Second)
+	cfg.Keep = run.Default(cfg.Keep, 1000)
+	cfg.Warmers = run.Default(cfg.Warmers, 8)
+	cfg.WarmRate = run.Default(cfg.WarmRate, 1000)
 	if cfg.NodeOf == nil {
 		cfg.NodeOf = func(string) string { return "" }
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/view"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -68,7 +69,7 @@ type Writer struct {
 
 // New returns a writer.
 func New(cfg Config) *Writer {
-	cfg.Deadline = cmp.Or(max(cfg.Deadline, 0), 5*time.Second)
+	cfg.Deadline = run.Default(cfg.Deadline, 5*time.Second)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

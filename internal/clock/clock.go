@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Config wires a clock. Zero values take the defaults.
@@ -51,12 +52,8 @@ var errNotAsked = errors.New("the cache was not asked for its time yet")
 
 // New returns a clock that does not know the time before [Clock.Measure] has succeeded.
 func New(cfg Config) *Clock {
-	if cfg.Max <= 0 {
-		cfg.Max = 2 * time.Second
-	}
-	if cfg.Every <= 0 {
-		cfg.Every = time.Second
-	}
+	cfg.Max = run.Default(cfg.Max, 2*time.Second)
+	cfg.Every = run.Default(cfg.Every, time.Second)
 	if cfg.Wall == nil {
 		cfg.Wall = func() time.Time { return time.Now().Round(0) }
 	}
