@@ -56,97 +56,97 @@ func newLane(l *link) *batcher {
 }
 
 // add has a call leave soon, or refuses it.
-func (l *batcher) add(p *pending) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (b *batcher) add(p *pending) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	p.came = time.Now()
-	u := l.users[p.uid()]
+	u := b.users[p.uid()]
 	switch {
-	case l.retired:
+	case b.retired:
 		return errRetired
-	case l.events+l.held+len(p.req.Heartbeats) > l.link.cfg.Queue, l.sheds(p, u != nil):
+	case b.events+b.held+len(p.req.Heartbeats) > b.link.cfg.Queue, b.sheds(p, u != nil):
 		return errFull
 	}
 	if u == nil {
 		u = &p.first
 		u.uid = p.uid()
-		l.users[u.uid] = u
+		b.users[u.uid] = u
 	}
 	u.calls++
 	p.user = u
 	if u.flying > 0 {
-		l.hold(p)
+		b.hold(p)
 	} else {
-		l.queue(p, p.came)
+		b.queue(p, p.came)
 	}
-	l.notify()
+	b.notify()
 	return nil
 }
 
-// queue lets a call leave. The caller holds l.mu.
-func (l *batcher) queue(p *pending, now time.Time) {
-	if p.ready = now; len(l.waiting) == 0 {
-		l.calm = now
+// queue lets a call leave. The caller holds b.mu.
+func (b *batcher) queue(p *pending, now time.Time) {
+	if p.ready = now; len(b.waiting) == 0 {
+		b.calm = now
 	}
-	l.waiting = append(l.waiting, p)
-	l.events += len(p.req.Heartbeats)
+	b.waiting = append(b.waiting, p)
+	b.events += len(p.req.Heartbeats)
 }
 
-// hold has a call wait for the answer to its user's last one. The caller holds l.mu.
-func (l *batcher) hold(p *pending) {
+// hold has a call wait for the answer to its user's last one. The caller holds b.mu.
+func (b *batcher) hold(p *pending) {
 	p.user.held = append(p.user.held, p)
-	l.held += len(p.req.Heartbeats)
+	b.held += len(p.req.Heartbeats)
 }
 
 // sheds reports whether a call is to be refused because it would be answered too late: when
 // the oldest one has waited for long. A moment's wait is nothing, but with more work than is
 // done it would never end, and is kept short; who was refused before is refused last. Where
-// answers take long nobody has two calls. The caller holds l.mu.
-func (l *batcher) sheds(p *pending, another bool) bool {
-	limit := l.link.cfg.Patience
-	if another && l.link.slow() || l.stream.stalled(p.came, p.time(limit)*9/10) {
+// answers take long nobody has two calls. The caller holds b.mu.
+func (b *batcher) sheds(p *pending, another bool) bool {
+	limit := b.link.cfg.Patience
+	if another && b.link.slow() || b.stream.stalled(p.came, p.time(limit)*9/10) {
 		return true
 	}
-	if len(l.waiting) == 0 {
+	if len(b.waiting) == 0 {
 		return false
 	}
-	waits := p.came.Sub(l.waiting[0].ready)
-	if waits <= limit/4 && len(l.refused) == 0 { // as nearly always
+	waits := p.came.Sub(b.waiting[0].ready)
+	if waits <= limit/4 && len(b.refused) == 0 { // as nearly always
 		return false
 	}
-	times := l.refused[p.uid()]
-	if l.crowded(p.came, limit) {
+	times := b.refused[p.uid()]
+	if b.crowded(p.came, limit) {
 		limit = limit / 16 * time.Duration(4+min(times, 4))
 	}
 	if waits <= limit {
-		delete(l.refused, p.uid())
+		delete(b.refused, p.uid())
 		return false
 	}
-	l.refuse(p.uid())
+	b.refuse(p.uid())
 	return true
 }
 
-// refuse notes that a user was refused once more. The caller holds l.mu.
-func (l *batcher) refuse(uid string) {
-	if len(l.refused) < maxRefused {
-		l.refused[uid]++
+// refuse notes that a user was refused once more. The caller holds b.mu.
+func (b *batcher) refuse(uid string) {
+	if len(b.refused) < maxRefused {
+		b.refused[uid]++
 	}
-	l.pressed = time.Now()
+	b.pressed = time.Now()
 }
 
 // crowded reports whether more has come than could leave, for a while. The caller holds
-// l.mu.
-func (l *batcher) crowded(now time.Time, while time.Duration) bool {
-	return len(l.waiting) > 0 && now.Sub(l.calm) > while
+// b.mu.
+func (b *batcher) crowded(now time.Time, while time.Duration) bool {
+	return len(b.waiting) > 0 && now.Sub(b.calm) > while
 }
 
-// notify says what there is. The caller holds l.mu.
-func (l *batcher) notify() {
-	if len(l.waiting) > 0 {
-		set(l.wake)
+// notify says what there is. The caller holds b.mu.
+func (b *batcher) notify() {
+	if len(b.waiting) > 0 {
+		set(b.wake)
 	}
-	if l.events >= l.link.cfg.Batch {
-		set(l.full)
+	if b.events >= b.link.cfg.Batch {
+		set(b.full)
 	}
 }
 
@@ -158,136 +158,136 @@ func set(c chan struct{}) {
 }
 
 // run sends until the batcher is retired. What is left then goes elsewhere.
-func (l *batcher) run() {
-	for l.due() {
-		if b := l.take(l.stream.room()); b != nil {
-			l.stream.send(b)
+func (b *batcher) run() {
+	for b.due() {
+		if out := b.take(b.stream.room()); out != nil {
+			b.stream.send(out)
 		}
 	}
-	l.mu.Lock()
-	l.retired = true
-	left := l.waiting
-	for _, u := range l.users {
+	b.mu.Lock()
+	b.retired = true
+	left := b.waiting
+	for _, u := range b.users {
 		left = append(left, u.held...)
 	}
-	l.waiting, l.users = nil, nil
-	l.mu.Unlock()
+	b.waiting, b.users = nil, nil
+	b.mu.Unlock()
 	fail(left, errRetired)
-	l.stream.end()
+	b.stream.end()
 }
 
 // due waits until a batch shall leave and has a place on the stream, and reports false
 // when the batcher is retired.
-func (l *batcher) due() bool {
+func (b *batcher) due() bool {
 	select {
-	case <-l.wake:
-	case <-l.link.retired:
+	case <-b.wake:
+	case <-b.link.retired:
 		return false
 	}
-	t := time.NewTimer(l.left())
+	t := time.NewTimer(b.left())
 	defer t.Stop()
 	select {
-	case <-l.full:
+	case <-b.full:
 	case <-t.C:
-	case <-l.link.retired:
+	case <-b.link.retired:
 		return false
 	}
 	for {
-		wait := l.stream.wait(time.Now())
+		wait := b.stream.wait(time.Now())
 		if wait <= 0 {
 			return true
 		}
 		t.Reset(wait)
 		select {
-		case <-l.stream.freed:
+		case <-b.stream.freed:
 		case <-t.C:
-		case <-l.link.retired:
+		case <-b.link.retired:
 			return false
 		}
 	}
 }
 
 // left is how long the first call may go on waiting for others.
-func (l *batcher) left() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.waiting) == 0 {
+func (b *batcher) left() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) == 0 {
 		return 0
 	}
-	return time.Until(l.waiting[0].ready.Add(l.link.cfg.Linger))
+	return time.Until(b.waiting[0].ready.Add(b.link.cfg.Linger))
 }
 
 // take returns the next batch of at most so many heartbeats, or of one call, nil when there is
 // none. Those whose callers have left, or would before an answer that takes so long, are left
 // out.
-func (l *batcher) take(room int, takes time.Duration) *batch {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	b, taken, now := &batch{}, 0, time.Now()
-	for _, p := range l.waiting {
+func (b *batcher) take(room int, takes time.Duration) *batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out, taken, now := &batch{}, 0, time.Now()
+	for _, p := range b.waiting {
 		n := len(p.req.Heartbeats)
-		if len(b.calls) > 0 && (b.events+n > room || b.bytes+p.bytes > maxBytes) {
+		if len(out.calls) > 0 && (out.events+n > room || out.bytes+p.bytes > maxBytes) {
 			break
 		}
 		taken++
-		l.events -= n
+		b.events -= n
 		switch {
 		case p.ctx.Err() != nil:
-			l.forget(p)
-		case now.Sub(p.came)+takes > p.time(l.link.cfg.Patience):
-			l.forget(p)
-			l.refuse(p.uid())
+			b.forget(p)
+		case now.Sub(p.came)+takes > p.time(b.link.cfg.Patience):
+			b.forget(p)
+			b.refuse(p.uid())
 			p.done <- answer{err: errFull}
-		case p.user.flying > 0 && p.user.batch != b:
-			l.hold(p)
+		case p.user.flying > 0 && p.user.batch != out:
+			b.hold(p)
 		default:
 			p.user.flying++
-			p.user.batch = b
-			b.add(p)
+			p.user.batch = out
+			out.add(p)
 		}
 	}
-	l.waiting = slices.Delete(l.waiting, 0, taken)
-	if len(l.waiting) == 0 {
-		l.calm = now
-		if now.Sub(l.pressed) > 5*l.link.cfg.Patience {
-			clear(l.refused)
+	b.waiting = slices.Delete(b.waiting, 0, taken)
+	if len(b.waiting) == 0 {
+		b.calm = now
+		if now.Sub(b.pressed) > 5*b.link.cfg.Patience {
+			clear(b.refused)
 		}
 	}
 	select { // a signal for what is taken now
-	case <-l.full:
+	case <-b.full:
 	default:
 	}
-	l.notify()
-	if len(b.calls) == 0 {
+	b.notify()
+	if len(out.calls) == 0 {
 		return nil
 	}
-	return b
+	return out
 }
 
-// forget is the end of a call. The caller holds l.mu.
-func (l *batcher) forget(p *pending) {
-	if p.user.calls--; p.user.calls == 0 && l.users != nil {
-		delete(l.users, p.user.uid)
+// forget is the end of a call. The caller holds b.mu.
+func (b *batcher) forget(p *pending) {
+	if p.user.calls--; p.user.calls == 0 && b.users != nil {
+		delete(b.users, p.user.uid)
 	}
 }
 
 // arrived takes calls that are answered: what their users sent next may leave.
-func (l *batcher) arrived(calls []*pending, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (b *batcher) arrived(calls []*pending, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, p := range calls {
 		u := p.user
 		u.flying--
-		l.forget(p)
-		if u.flying > 0 || len(u.held) == 0 || l.retired {
+		b.forget(p)
+		if u.flying > 0 || len(u.held) == 0 || b.retired {
 			continue
 		}
 		for _, next := range u.held {
-			l.held -= len(next.req.Heartbeats)
-			l.queue(next, now)
+			b.held -= len(next.req.Heartbeats)
+			b.queue(next, now)
 		}
 		u.held = nil
-		l.notify()
+		b.notify()
 	}
 }
 

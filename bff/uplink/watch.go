@@ -188,70 +188,70 @@ type edit struct {
 type watchCall = grpc.BidiStreamingClient[historyv1.WatchRequest, historyv1.WatchResponse]
 
 // of reports whether it is the watchStream of a link, where no watchStream is that of none.
-func (h *watchStream) of(l *link) bool {
-	if h == nil {
+func (w *watchStream) of(l *link) bool {
+	if w == nil {
 		return l == nil
 	}
-	return h.link == l
+	return w.link == l
 }
 
 // edit has the instance told. The caller holds watching.mu.
-func (h *watchStream) edit(e edit) {
-	if h != nil {
-		h.edits = append(h.edits, e)
-		set(h.wake)
+func (w *watchStream) edit(e edit) {
+	if w != nil {
+		w.edits = append(w.edits, e)
+		set(w.wake)
 	}
 }
 
 // run serves until the link retires.
-func (h *watchStream) run() {
-	defer h.leave()
-	ctx, retire := context.WithCancel(h.link.peer.ctx)
+func (w *watchStream) run() {
+	defer w.leave()
+	ctx, retire := context.WithCancel(w.link.peer.ctx)
 	defer retire()
 	go func() {
 		defer retire()
 		select {
-		case <-h.link.retired:
+		case <-w.link.retired:
 		case <-ctx.Done():
 		}
 	}()
 	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, longestPause) {
-		worked, err := h.serve(ctx)
+		worked, err := w.serve(ctx)
 		if worked {
 			pause = firstPause
 		}
 		if ctx.Err() == nil && pause == firstPause {
-			h.link.cfg.Logger.Warn("watching broke off", "addr", h.link.peer.addr, "err", err)
+			w.link.cfg.Logger.Warn("watching broke off", "addr", w.link.peer.addr, "err", err)
 		}
 		sleep(ctx, pause/2+rand.N(pause/2))
 	}
 }
 
-func (h *watchStream) leave() {
-	h.watching.mu.Lock()
-	delete(h.watching.watchStreams, h.link)
-	h.watching.mu.Unlock()
-	h.link.peer.links.Done()
+func (w *watchStream) leave() {
+	w.watching.mu.Lock()
+	delete(w.watching.watchStreams, w.link)
+	w.watching.mu.Unlock()
+	w.link.peer.links.Done()
 }
 
 // serve opens the stream and tells the instance whom to watch, until it breaks. It says
 // whether anything was heard.
-func (h *watchStream) serve(ctx context.Context) (worked bool, err error) {
+func (w *watchStream) serve(ctx context.Context) (worked bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stream, err := h.link.peer.rpc.Watch(ctx)
+	stream, err := w.link.peer.rpc.Watch(ctx)
 	if err != nil {
 		return false, err
 	}
-	h.anew()
+	w.anew()
 	heard := make(chan bool, 1)
 	go func() {
-		worked, err := h.hear(stream)
+		worked, err := w.hear(stream)
 		cancel(err)
 		heard <- worked
 	}()
-	for h.waits(ctx) {
-		req, pause := h.take()
+	for w.waits(ctx) {
+		req, pause := w.take()
 		if err := stream.Send(req); err != nil {
 			break // hear knows why
 		}
@@ -261,21 +261,21 @@ func (h *watchStream) serve(ctx context.Context) (worked bool, err error) {
 }
 
 // anew forgets what is not sent: all of the users are to be watched from the beginning.
-func (h *watchStream) anew() {
-	h.watching.mu.Lock()
-	defer h.watching.mu.Unlock()
-	h.edits = nil
-	for uid, u := range h.watching.users {
-		if u.watchStream != h {
+func (w *watchStream) anew() {
+	w.watching.mu.Lock()
+	defer w.watching.mu.Unlock()
+	w.edits = nil
+	for uid, u := range w.watching.users {
+		if u.watchStream != w {
 			continue
 		}
 		for _, l := range u.listeners {
-			h.edit(edit{uid: uid, id: l.id, begin: true})
+			w.edit(edit{uid: uid, id: l.id, begin: true})
 		}
 	}
 }
 
-func (h *watchStream) hear(stream watchCall) (worked bool, err error) {
+func (w *watchStream) hear(stream watchCall) (worked bool, err error) {
 	for {
 		resp, err := stream.Recv()
 		if err != nil {
@@ -283,15 +283,15 @@ func (h *watchStream) hear(stream watchCall) (worked bool, err error) {
 		}
 		worked = true
 		for _, c := range resp.GetChanges() {
-			h.watching.tell(c)
+			w.watching.tell(c)
 		}
 	}
 }
 
 // waits until there is something to send, and reports false when the stream is over.
-func (h *watchStream) waits(ctx context.Context) bool {
+func (w *watchStream) waits(ctx context.Context) bool {
 	select {
-	case <-h.wake:
+	case <-w.wake:
 		return true
 	case <-ctx.Done():
 		return false
@@ -300,13 +300,13 @@ func (h *watchStream) waits(ctx context.Context) bool {
 
 // take returns the next message, and how long to wait after it. What begins in it does so
 // before anything ends.
-func (h *watchStream) take() (_ *historyv1.WatchRequest, pause time.Duration) {
-	h.watching.mu.Lock()
-	defer h.watching.mu.Unlock()
+func (w *watchStream) take() (_ *historyv1.WatchRequest, pause time.Duration) {
+	w.watching.mu.Lock()
+	defer w.watching.mu.Unlock()
 	req, n, moves := &historyv1.WatchRequest{}, 0, 0
-	for _, e := range h.edits {
+	for _, e := range w.edits {
 		if n == maxEdits || moves == maxMoves || e.begin && len(req.Removed) > 0 {
-			set(h.wake)
+			set(w.wake)
 			break
 		}
 		n++
@@ -321,8 +321,8 @@ func (h *watchStream) take() (_ *historyv1.WatchRequest, pause time.Duration) {
 			req.Removed = append(req.Removed, who)
 		}
 	}
-	if h.edits = h.edits[n:]; len(h.edits) == 0 {
-		h.edits = nil
+	if w.edits = w.edits[n:]; len(w.edits) == 0 {
+		w.edits = nil
 	}
 	return req, pause
 }
