@@ -70,7 +70,9 @@ func TestLongHistory(t *testing.T) {
 		entries = append(entries, entry{id: fmt.Sprint(i), position: time.Minute, age: time.Duration(i) * time.Hour})
 	}
 	w.report(entries...)
-	v := w.open(w.signedIn("/"))
+	v := w.open(w.at("/docs"))
+	v.beforePages(lateNews)
+	v.do(chromedp.Navigate(w.signedIn("/")))
 	for _, n := range []int{40, 80, 120, 130} {
 		v.until(fmt.Sprintf("document.querySelectorAll('#list .row').length >= %d", n))
 		v.do(chromedp.Evaluate[chromedp.Void]("scrollTo(0, document.body.scrollHeight)"))
@@ -78,6 +80,16 @@ func TestLongHistory(t *testing.T) {
 	v.until("new Set([...document.querySelectorAll('#list .title')].map((a) => a.textContent)).size === 130")
 	v.until("!document.querySelector('#more').checkVisibility()")
 }
+
+// lateNews is a browser that is so busy that it tells what an observer saw at first only together
+// with what it saw next.
+const lateNews = `
+	const Observer = IntersectionObserver;
+	window.IntersectionObserver = class extends Observer {
+		constructor(tell, options) {
+			super((seen, self) => tell([{ isIntersecting: false }, ...seen], self), options);
+		}
+	};`
 
 func TestDeleteAndUndo(t *testing.T) {
 	w := newWorld(t)

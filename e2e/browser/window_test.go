@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
@@ -191,6 +192,15 @@ func (v *window) press(keys string) {
 func (v *window) live() {
 	v.Helper()
 	v.says("#connection", "Live")
+}
+
+// beforePages runs a script before those of each page that is opened from now on.
+func (v *window) beforePages(script string) {
+	v.Helper()
+	params := page.AddScriptToEvaluateOnNewDocumentParams{Source: script}
+	if _, err := chromedp.Call(v.ctx, page.AddScriptToEvaluateOnNewDocument, params); err != nil {
+		v.Fatal(err)
+	}
 }
 
 // blocked keeps the page from these paths, and from no others.

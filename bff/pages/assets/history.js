@@ -26,8 +26,8 @@ const more = find('#more', HTMLButtonElement);
 let unfinished = [];
 
 const end = find('#end', HTMLElement);
-const near = new IntersectionObserver(([seen]) => {
-  if (seen.isIntersecting && shelf.words === '') reader.older();
+const near = new IntersectionObserver((seen) => { // a busy browser tells several looks at once
+  if (seen.at(-1)?.isIntersecting && shelf.words === '') reader.older();
 }, { rootMargin: '400px' });
 
 function readerChanged() {
