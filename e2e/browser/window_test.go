@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -130,7 +131,7 @@ func (v *window) do(steps ...chromedp.Action[chromedp.Void]) {
 	ctx, cancel := context.WithTimeout(v.ctx, patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
-		v.Fatalf("%v; the page says: %s", err, v.text("body"))
+		v.Fatalf("%v; the page says: %s", err, v.page())
 	}
 }
 
@@ -151,7 +152,7 @@ func (v *window) until(expression string) {
 			return
 		}
 	}
-	v.Fatalf("not within %v: %s (%v); the page says: %s", patience, expression, last, v.text("body"))
+	v.Fatalf("not within %v: %s (%v); the page says: %s", patience, expression, last, v.page())
 }
 
 // text is what an element shows.
@@ -161,6 +162,15 @@ func (v *window) text(selector string) string {
 		return err.Error()
 	}
 	return text
+}
+
+// page is what all of it shows, a long one its first and last lines.
+func (v *window) page() string {
+	lines := strings.Split(v.text("body"), "\n")
+	if some := 30; len(lines) > 2*some {
+		lines = slices.Concat(lines[:some], []string{fmt.Sprintf("... %d lines ...", len(lines)-2*some)}, lines[len(lines)-some:])
+	}
+	return strings.Join(lines, "\n")
 }
 
 // says waits until an element shows a text.
