@@ -2,8 +2,9 @@
 BIN := $(CURDIR)/.tools/bin
 TOOLS := buf gci gofumpt golangci-lint gotestsum protoc-gen-go protoc-gen-go-grpc
 MODULES := . e2e tools
-# A target's tests leave their counts and times in .tools/tests.
-GOTEST = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile .tools/tests/$@.xml --jsonfile-timing-events .tools/tests/$@.json --
+# $(call gotest,FLAGS,PACKAGES) leaves counts and times in .tools/tests. AGAIN are flags of gotestsum.
+gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile .tools/tests/$@.xml \
+	--jsonfile-timing-events .tools/tests/$@.json $(AGAIN) --packages '$(2)' -- $(1) $(FLAGS)
 # The last release: what buf breaking compares with, once there is one.
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
 .DEFAULT_GOAL := help
@@ -22,7 +23,7 @@ build: ## build every command into bin/
 
 test: $(BIN)/gotestsum ## run the tests that need no engine, with the race detector: make test PKG=./client
 	@.ci/install nodejs node
-	$(GOTEST) -race -timeout 20m $(FLAGS) $(or $(PKG),./... ./e2e/...)
+	$(call gotest,-race -timeout 20m,$(or $(PKG),./... ./e2e/...))
 slowest: ## list the packages whose tests took longest in the last make test
 	@sed -nE 's/.*"Action":"pass","Package":"[^"]*playhead\/([^"]*)","Elapsed":([0-9]+)[.0-9]*\}/| `\1` | \2 s |/p' .tools/tests/test.json | sort -t'|' -k3 -rn | head -n 10
 stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=./client
@@ -61,10 +62,10 @@ engines-stop: ## stop them, their data stays
 # Packages with a test behind the tag e2e; one at a time, since they stop and break the same engines.
 E2E = $(shell grep -rlE --include='*_test.go' '^//go:build.*\be2e\b' * | xargs -r -n 1 dirname | sort -u | sed 's,^,./,')
 e2e: engines $(BIN)/gotestsum ## run the tests that need the engines
-	export $$(go run ./e2e/cmd/engines env) && $(GOTEST) -tags e2e -count 1 -p 1 -timeout 20m $(FLAGS) $(E2E)
+	export $$(go run ./e2e/cmd/engines env) && $(call gotest,-tags e2e -count 1 -p 1 -timeout 20m,$(E2E))
 browser: $(BIN)/gotestsum ## run the pages in headless Chromium
 	@.ci/install chromium chromium chromium-browser google-chrome
-	$(GOTEST) -tags browser -count 1 -timeout 10m $(FLAGS) ./e2e/browser
+	$(call gotest,-tags browser -count 1 -timeout 10m,./e2e/browser)
 bench-engines: engines ## run the benchmarks that need the engines, once each
 	env $$(go run ./e2e/cmd/engines env) go test -tags e2e -run '^$$' -bench . -benchtime 1x -timeout 20m $(FLAGS) ./e2e/bench
 
