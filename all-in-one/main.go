@@ -11,6 +11,7 @@ import (
 	_ "time/tzdata" // not every machine has the zones
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
@@ -69,9 +70,9 @@ func (f *flags) secret() ([]byte, error) {
 	if f.TokenSecretFile == "" {
 		return nil, nil
 	}
-	secret, err := os.ReadFile(f.TokenSecretFile)
+	secret, err := token.ReadSecret(f.TokenSecretFile)
 	if err != nil {
-		return nil, fmt.Errorf("token secret: %w (name another file with --token-secret-file)", err)
+		return nil, fmt.Errorf("--token-secret-file: %w", err)
 	}
 	return secret, nil
 }

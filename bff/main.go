@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -77,11 +76,7 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 		}
 		return []byte(s), nil
 	}
-	secret, err := os.ReadFile(f.TokenSecretFile)
-	if err != nil {
-		return nil, fmt.Errorf("token secret: %w", err)
-	}
-	return bytes.TrimSpace(secret), nil // trim a trailing newline
+	return token.ReadSecret(f.TokenSecretFile)
 }
 
 // wire puts the parts together in the order in which they stop.

@@ -87,7 +87,7 @@ func TestEdge(t *testing.T) {
 		args := []string{"--listen", players, "--admin", admin, "--service", l.Addr().String(), "--token-secret-file", file, "--pages=false"}
 		ended <- serve(ctx, args, func(string) string { return "" }, io.Discard)
 	}()
-	text, err := token.Mint([]byte(secret), "u1", time.Hour)
+	text, err := token.Mint([]byte(secret), "u1", "", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

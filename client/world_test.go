@@ -168,7 +168,7 @@ func (w *world) refuse(status int) {
 }
 
 func (w *world) token(context.Context) (string, error) {
-	return token.Mint([]byte(secret), "u1", w.life)
+	return token.Mint([]byte(secret), "u1", "", w.life)
 }
 
 func (w *world) hear(a client.Answer) {

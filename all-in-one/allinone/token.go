@@ -1,7 +1,6 @@
 package allinone
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -25,14 +24,11 @@ func secret(cfg Config) ([]byte, error) {
 		return cfg.Secret, nil
 	}
 	path := filepath.Join(cfg.Dir, secretFile)
-	text, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	text, err := token.ReadSecret(path)
+	if errors.Is(err, fs.ErrNotExist) {
 		return makeSecret(path)
-	case err != nil:
-		return nil, fmt.Errorf("token secret: %w", err)
 	}
-	return bytes.TrimSpace(text), nil
+	return text, err
 }
 
 // makeSecret writes the file under another name first: a crash leaves a whole
@@ -52,7 +48,7 @@ func makeSecret(path string) ([]byte, error) {
 
 // Token returns a token for a user, for trying things.
 func (p *Process) Token(uid string, life time.Duration) (string, error) {
-	return token.Mint(p.secret, uid, life)
+	return token.Mint(p.secret, uid, p.cfg.Audience, life)
 }
 
 // tokenLife is how long the printed token is good for.

@@ -114,7 +114,7 @@ func configured(t *testing.T, cfg api.Config) *edge {
 
 func mint(t *testing.T, uid string) string {
 	t.Helper()
-	text, err := token.Mint([]byte(secret), uid, time.Hour)
+	text, err := token.Mint([]byte(secret), uid, "", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func BenchmarkHeartbeats(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	bearer, err := token.Mint([]byte(secret), "u1", time.Hour)
+	bearer, err := token.Mint([]byte(secret), "u1", "", time.Hour)
 	if err != nil {
 		b.Fatal(err)
 	}

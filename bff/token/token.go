@@ -3,9 +3,11 @@
 package token
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -103,7 +105,11 @@ func Bearer(authorization string) (text string, err error) {
 }
 
 // key never gives a public key to HS256, which would take it for a secret that all know.
+// A token with extensions that must be understood (RFC 7515, section 4.1.11) gets none.
 func (v *Verifier) key(t *jwt.Token) (any, error) {
+	if _, critical := t.Header["crit"]; critical {
+		return nil, errors.New("crit: no extension is known")
+	}
 	if t.Method == jwt.SigningMethodHS256 {
 		return v.secret, nil
 	}
@@ -111,8 +117,8 @@ func (v *Verifier) key(t *jwt.Token) (any, error) {
 	return v.keys.find(name)
 }
 
-// Mint returns a token for uid that expires after ttl. It has no audience.
-func Mint(secret []byte, uid string, ttl time.Duration) (string, error) {
+// Mint returns a token for uid that expires after ttl, made out to the audience unless that is "".
+func Mint(secret []byte, uid, audience string, ttl time.Duration) (string, error) {
 	if err := checkSecret(secret); err != nil {
 		return "", err
 	}
@@ -120,11 +126,22 @@ func Mint(secret []byte, uid string, ttl time.Duration) (string, error) {
 		return "", fmt.Errorf("mint token: %w", err)
 	}
 	now := time.Now()
-	return jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.RegisteredClaims{
-		Subject:   uid,
-		IssuedAt:  jwt.NewNumericDate(now),
-		ExpiresAt: jwt.NewNumericDate(now.Add(ttl)),
-	}).SignedString(secret)
+	claims := jwt.RegisteredClaims{Subject: uid, IssuedAt: jwt.NewNumericDate(now), ExpiresAt: jwt.NewNumericDate(now.Add(ttl))}
+	if audience != "" {
+		claims.Audience = jwt.ClaimStrings{audience}
+	}
+	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
+}
+
+// ReadSecret returns the secret of a file, without the newline that editors leave at its end.
+// It fails unless the file can be read and holds at least [MinSecret] bytes.
+func ReadSecret(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("token secret: %w", err)
+	}
+	secret := bytes.TrimSpace(text)
+	return secret, checkSecret(secret)
 }
 
 func checkSecret(secret []byte) error {

@@ -2,6 +2,9 @@ package token_test
 
 import (
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -83,7 +86,7 @@ func change(text string) string {
 func TestMint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := verifier(t, "")
-		text, err := token.Mint([]byte(secret), "a.b_c~d@e-F9", time.Minute)
+		text, err := token.Mint([]byte(secret), "a.b_c~d@e-F9", "", time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,6 +124,50 @@ func TestLeeway(t *testing.T) {
 	})
 }
 
+// TestMintForAnAudience has a token for one audience taken where that is asked for, or none.
+func TestMintForAnAudience(t *testing.T) {
+	text, err := token.Mint([]byte(secret), "u1", "players", time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for audience, want := range map[string]bool{"": true, "players": true, "others": false} {
+		if _, _, err := verifier(t, audience).Verify(text); (err == nil) != want {
+			t.Errorf("where %q is asked for: %v", audience, err)
+		}
+	}
+}
+
+// TestCritical refuses a token with an extension, and takes the same one without.
+func TestCritical(t *testing.T) {
+	for header, want := range map[string]bool{"crit": false, "hint": true} {
+		tok := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "u1", "exp": time.Now().Add(time.Hour).Unix()})
+		tok.Header[header] = []string{"b64"}
+		text, err := tok.SignedString([]byte(secret))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := verifier(t, "").Verify(text); (err == nil) != want {
+			t.Errorf("with %q in its header: %v", header, err)
+		}
+	}
+}
+
+func TestReadSecret(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	if _, err := token.ReadSecret(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	for text, want := range map[string]bool{secret: true, secret + "\n": true, secret + "\r\n": true, secret[1:] + "\n": false, "": false} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := token.ReadSecret(path)
+		if (err == nil) != want || want && string(got) != secret {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+}
+
 func TestMintRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, secret, uid string }{
 		{"short secret", secret[1:], "u1"},
@@ -129,7 +176,7 @@ func TestMintRefuses(t *testing.T) {
 		{"illegal uid", secret, "u 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if text, err := token.Mint([]byte(tt.secret), tt.uid, time.Hour); err == nil {
+			if text, err := token.Mint([]byte(tt.secret), tt.uid, "", time.Hour); err == nil {
 				t.Errorf("got %q, want an error", text)
 			}
 		})

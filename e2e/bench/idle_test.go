@@ -67,7 +67,7 @@ func connectAll(b *testing.B, url string, n int) *flock {
 	b.Cleanup(stop)
 	for i := range n {
 		device, err := client.New(client.Config{URL: url, Patience: 30 * time.Second, Token: func(context.Context) (string, error) {
-			return token.Mint([]byte(secret), "idle"+strconv.Itoa(i), time.Hour)
+			return token.Mint([]byte(secret), "idle"+strconv.Itoa(i), "", time.Hour)
 		}})
 		if err != nil {
 			b.Fatal(err)

@@ -114,7 +114,7 @@ func readResponse(p *player) error {
 
 func bearer(b *testing.B, uid string) string {
 	b.Helper()
-	text, err := token.Mint([]byte(secret), uid, time.Hour)
+	text, err := token.Mint([]byte(secret), uid, "", time.Hour)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -197,7 +197,7 @@ func TestExpiredToken(t *testing.T) {
 	w.cfg.Secret = secret
 	w.start()
 	mint := func(life time.Duration) string {
-		text, err := token.Mint(secret, "demo", life)
+		text, err := token.Mint(secret, "demo", "", life)
 		if err != nil {
 			t.Fatal(err)
 		}

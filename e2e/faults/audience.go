@@ -96,7 +96,7 @@ func (t *trial) gather(ctx context.Context, n int) (*audience, error) {
 }
 
 func (p *viewer) connect(dial, life context.Context, edge edgeClient) error {
-	bearer, err := token.Mint(edge.secret, p.uid, time.Hour)
+	bearer, err := token.Mint(edge.secret, p.uid, "", time.Hour)
 	if err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func (c *audience) stranger(i int) *viewer {
 	p := &viewer{uid: fmt.Sprintf("%s-reader-%d", c.trial.stack.name, i), touched: true}
 	p.do = func(ctx context.Context) (bool, error) {
 		n++
-		bearer, err := token.Mint(edge.secret, fmt.Sprintf("%s-%d", p.uid, n), time.Hour)
+		bearer, err := token.Mint(edge.secret, fmt.Sprintf("%s-%d", p.uid, n), "", time.Hour)
 		if err != nil {
 			return false, err
 		}

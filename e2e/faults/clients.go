@@ -178,7 +178,7 @@ func (d edgeClient) apply(ctx context.Context, events []*event) ([]bool, error) 
 }
 
 func (d edgeClient) post(ctx context.Context, uid string, body, answer any) error {
-	bearer, err := token.Mint(d.secret, uid, time.Hour)
+	bearer, err := token.Mint(d.secret, uid, "", time.Hour)
 	if err != nil {
 		return err
 	}

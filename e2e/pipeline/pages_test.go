@@ -50,7 +50,7 @@ func checkPages(t *testing.T, s *pipeline.Stack, model map[history.Key]*replay.E
 	}
 	users := slices.SortedFunc(maps.Keys(byUser), func(a, b string) int { return byUser[b] - byUser[a] })
 	for _, uid := range users[:pagedUsers] {
-		bearer, err := token.Mint([]byte(secret), uid, time.Hour)
+		bearer, err := token.Mint([]byte(secret), uid, "", time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,7 +82,7 @@ func device(t *testing.T, s *pipeline.Stack, service, uid string) *listener {
 	secret := strings.Repeat("s", token.MinSecret)
 	d := &listener{T: t, url: "http://" + s.StartBFF(t, secret), told: make(chan string, 1000)}
 	var err error
-	if d.token, err = token.Mint([]byte(secret), uid, time.Hour); err != nil {
+	if d.token, err = token.Mint([]byte(secret), uid, "", time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	d.player, err = client.New(client.Config{

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +27,7 @@ type flags struct {
 	Service  string        `help:"Address of history-service." default:"127.0.0.1:7070"`
 	Edge     string        `help:"Address of an edge, such as http://127.0.0.1:8080: go through it as the players would, over a WebSocket of each user. --speed, --streams and --window are for the service only."`
 	Secret   string        `name:"token-secret-file" help:"File with the secret that the edge's tokens are signed with." type:"existingfile"`
+	Audience string        `help:"Audience that the edge's tokens must be made out to."`
 	Users    int           `help:"Users side by side at the edge." default:"64"`
 	Shift    bool          `help:"Move the trace so that its last heartbeat is now." default:"true" negatable:""`
 	Speed    float64       `help:"So many times faster than the trace's own time; 0 is as fast as the service takes it."`
@@ -98,15 +98,11 @@ func (f *flags) edge() (driver, error) {
 	if f.Secret == "" {
 		return nil, errors.New("--edge needs --token-secret-file")
 	}
-	text, err := os.ReadFile(f.Secret)
+	secret, err := token.ReadSecret(f.Secret)
 	if err != nil {
-		return nil, fmt.Errorf("token secret: %w", err)
-	}
-	secret := bytes.TrimSpace(text) // an editor's newline is none of it
-	mint := func(uid string) (string, error) { return token.Mint(secret, uid, time.Hour) }
-	if _, err := mint("replay"); err != nil { // now, and not for each user again and again
 		return nil, err
 	}
+	mint := func(uid string) (string, error) { return token.Mint(secret, uid, f.Audience, time.Hour) }
 	return &replay.Edge{URL: f.Edge, Token: mint, Users: f.Users, Patience: f.Patience}, nil
 }
 
