@@ -76,7 +76,8 @@ const (
 	MaxLabel     = 128  // bytes of a session or device
 	MinSpeed     = 25   // percent
 	MaxSpeed     = 400
-	minTime      = 100_000_000_000
+	// MinTime, in 1973, tells Unix milliseconds from seconds, which mostly are less.
+	MinTime = 100_000_000_000
 	maxTime      = 1 << 43
 )
 
@@ -109,7 +110,7 @@ const wantTime = "want a time from 1973 to 2248"
 
 func validateTime(field string, at int64) error {
 	switch {
-	case at > 0 && at < minTime:
+	case at > 0 && at < MinTime:
 		return Invalid(field, "looks like seconds; want Unix milliseconds")
 	case at < 0 || at >= maxTime:
 		return Invalid(field, wantTime)

@@ -57,6 +57,8 @@ func (o Object) Validate() error {
 		return Invalid("object.id", "want 1 to 128 bytes")
 	case !legal(o.ID, ":"):
 		return Invalid("object.id", "want only A-Z a-z 0-9 . _ ~ @ - :")
+	case o.ID == "." || o.ID == "..": // in a URL they are taken for steps
+		return Invalid("object.id", "want another id than . and .., which have no URL of their own")
 	case o.Type == 0:
 		return Invalid("object.type", "want a number from 1 to 4294967295")
 	}

@@ -77,7 +77,7 @@ func keys() *rapid.Generator[history.Key] {
 	return rapid.Custom(func(t *rapid.T) history.Key {
 		k := history.UserKey(rapid.StringMatching(`[A-Za-z0-9._~@-]{1,64}`).Draw(t, "uid"))
 		if rapid.Bool().Draw(t, "of an object") {
-			k.Object.ID = rapid.StringMatching(`[A-Za-z0-9._~@:-]{1,128}`).Draw(t, "id")
+			k.Object.ID = rapid.StringMatching(`[A-Za-z0-9_~@:-][A-Za-z0-9._~@:-]{0,127}`).Draw(t, "id")
 			k.Object.Type = rapid.Uint32Range(1, math.MaxUint32).Draw(t, "type")
 		}
 		return k

@@ -52,8 +52,7 @@ func (e *edge) answer(w *recorder, r *http.Request) {
 }
 
 // route finds the operation. The mux would send an unclean path on to the clean one,
-// and DELETE /v1/history/1/.. of the object ".." to DELETE /v1/history of everything.
-// A client that means that object writes %2E%2E.
+// and DELETE /v1/history/1/.. to DELETE /v1/history of everything.
 func (e *edge) route(w http.ResponseWriter, r *http.Request) {
 	if p := r.URL.EscapedPath(); path.Clean(p) != p {
 		r.Pattern = unrouted

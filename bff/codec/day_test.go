@@ -89,6 +89,28 @@ func TestSentAt(t *testing.T) {
 	}
 }
 
+// TestLongAgo is a time that is read as one, however long ago, since a clock that began in 1970 says so of
+// both times. Beside a sending time of today, or none, it is one that no service takes for seconds.
+func TestLongAgo(t *testing.T) {
+	beat := func(at string) string { return strings.Replace(oneBeat, "2026-11-21T20:00:00Z", at, 1) }
+	for _, tt := range []struct {
+		at, sentAt string
+		want       int64
+	}{
+		{"1970-01-21T12:13:16Z", "", history.MinTime},
+		{"1969-12-31T21:00:00Z", "", history.MinTime},
+		{"0001-01-01T00:00:00Z", "", history.MinTime},
+		{"1970-01-01T00:00:05Z", `"sent_at":"2026-11-21T20:00:00Z",`, history.MinTime},
+		{"1970-01-01T00:00:05Z", `"sent_at":"1970-01-01T00:00:09Z",`, 5000},
+		{"2001-01-01T00:00:00Z", "", 978307200000},
+	} {
+		b, err := codec.DecodeBatch("ann", []byte("{"+tt.sentAt+beat(tt.at)+"}"))
+		if err != nil || len(b.Heartbeats) != 1 || b.Heartbeats[0].EventTimeMs != tt.want {
+			t.Errorf("%s%s: got %v, %v, want %d", tt.sentAt, tt.at, b, err, tt.want)
+		}
+	}
+}
+
 func TestToday(t *testing.T) {
 	said := func(known, date uint32, first bool) (string, bool) {
 		b := &codec.Batch{Day: &historyv1.DayCheck{Known: known}}

@@ -126,11 +126,12 @@ func (d *decoder) time(field string) int64 {
 		return 0
 	}
 	text, _ := d.in.Text()
-	ms, err := ParseTime(field, text)
-	if err != nil {
+	var t time.Time
+	if err := t.UnmarshalText(text); err != nil {
 		d.refuse(field, wantTime)
+		return 0
 	}
-	return ms
+	return max(t.UnixMilli(), 1) // 0 is "not given"
 }
 
 func (d *decoder) flag(field string) bool {

@@ -105,8 +105,20 @@ func (d *batchDecoder) decode() error {
 	}
 	for _, h := range d.batch.Heartbeats {
 		h.SentAtMs = sentAt
+		if sentAt == 0 || sentAt >= history.MinTime {
+			raise(h)
+		}
 	}
 	return d.in.End()
+}
+
+// raise brings what was written as a time long ago to the first that a service takes for milliseconds and
+// not for seconds: it is as much expired. Where the clock of sending is as far off, the service corrects both.
+func raise(h *historyv1.Heartbeat) {
+	h.EventTimeMs = max(h.EventTimeMs, history.MinTime)
+	if h.StartedAtMs > 0 {
+		h.StartedAtMs = max(h.StartedAtMs, history.MinTime)
+	}
 }
 
 func (d *batchDecoder) heartbeats() {

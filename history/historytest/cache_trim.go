@@ -217,7 +217,7 @@ func legalNames(c *cacheCase) {
 	uid := c.user()
 	want := map[history.Object]*history.Record{}
 	for _, id := range []string{
-		"_", ":", "~", "@", "-", ".", "..", "1_1", "_1", "1_", "a:b:c", letters + ":",
+		"_", ":", "~", "@", "-", "...", ".:", "1_1", "_1", "1_", "a:b:c", letters + ":",
 		strings.Repeat(":", history.MaxObjectID), strings.Repeat("_", history.MaxObjectID),
 	} {
 		for _, typ := range []uint32{1, math.MaxUint32} {

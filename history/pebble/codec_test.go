@@ -21,7 +21,7 @@ func anyKey() *rapid.Generator[history.Key] {
 	return rapid.Custom(func(t *rapid.T) history.Key {
 		return history.Key{
 			UID:    rapid.StringMatching(legal+`{1,64}`).Draw(t, "uid"),
-			Object: history.Object{ID: rapid.StringMatching(`[A-Za-z0-9._~@:-]{1,128}`).Draw(t, "id"), Type: rapid.Uint32Min(1).Draw(t, "type")},
+			Object: history.Object{ID: rapid.StringMatching(`[A-Za-z0-9_~@:-][A-Za-z0-9._~@:-]{0,127}`).Draw(t, "id"), Type: rapid.Uint32Min(1).Draw(t, "type")},
 		}
 	})
 }

@@ -115,7 +115,7 @@ func batches() *rapid.Generator[[]history.Announcement] {
 			Key: history.UserKey(rapid.OneOf(rapid.SampledFrom([]string{"a", "b"}), rapid.StringMatching(`[A-Za-z0-9._~@-]{1,64}`)).Draw(t, "uid")),
 		}
 		if rapid.Bool().Draw(t, "names an object") {
-			d.Key.Object.ID = rapid.StringMatching(`[A-Za-z0-9._~@:-]{1,128}`).Draw(t, "id")
+			d.Key.Object.ID = rapid.StringMatching(`[A-Za-z0-9_~@:-][A-Za-z0-9._~@:-]{0,127}`).Draw(t, "id")
 			d.Key.Object.Type = rapid.Uint32Min(1).Draw(t, "type")
 		}
 		if rapid.IntRange(0, 3).Draw(t, "with its content") == 0 {
