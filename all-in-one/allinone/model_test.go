@@ -3,6 +3,7 @@ package allinone_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -46,7 +47,9 @@ func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // as it is, rapid asks t for its deadline, which a bubble has not
-			m := newMachine(t, filepath.Join(dir, strconv.Itoa(steps)))
+			home := filepath.Join(dir, strconv.Itoa(steps))
+			defer os.RemoveAll(home) // a store takes 100 MiB of the disk ahead of need
+			m := newMachine(t, home)
 			defer m.stop()
 			for range modelSteps {
 				m.step()
