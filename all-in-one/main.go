@@ -15,6 +15,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trust"
 )
 
 type flags struct {
@@ -22,6 +23,7 @@ type flags struct {
 	Listen          string        `help:"Address of the HTTP API." default:"127.0.0.1:8080"`
 	RPC             string        `name:"rpc" help:"Address of the gRPC door." default:"127.0.0.1:7070"`
 	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
+	Hosts           trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more; otherwise the process makes its own."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	Origins         []string      `name:"origin" help:"Sites whose pages may use the API, besides its own, such as https://app.example.com."`
@@ -56,7 +58,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 		return fmt.Errorf("--rules: %w", err)
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
-		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		Hold: f.Hold, Keep: f.Keep, Rules: rules, Drain: f.Drain, Logger: log, Registry: obs.NewRegistry(),
 	})
 	if err != nil {

@@ -24,6 +24,7 @@ const secretVariable = "PLAYHEAD_TOKEN_SECRET"
 type flags struct {
 	Listen          string        `help:"Address for players." default:"127.0.0.1:8080"`
 	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:8081"`
+	Hosts           trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	Service         []string      `help:"Instances of history-service: host:port of each, or dns:///name:port for all addresses of a name." default:"127.0.0.1:7070"`
 	Upstream        trust.Peer    `embed:"" prefix:"service-"`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more. Without it the secret is taken from $PLAYHEAD_TOKEN_SECRET; there is no flag for it, since flags are for all to see."`
@@ -91,7 +92,7 @@ func (f *flags) wire(tokens *token.Verifier, log *slog.Logger) (*run.Group, erro
 		return nil, err
 	}
 	players, err := edge.New(edge.Config{
-		Service: up, Tokens: tokens, Addr: f.Listen, Pages: f.Pages, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Service: up, Tokens: tokens, Addr: f.Listen, Pages: f.Pages, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		MaxConnections: f.MaxConnections, PerAddress: f.PerAddress, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline,
 		Drain: f.Drain * 3 / 4, Logger: log, Registry: registry,
 	})
@@ -99,7 +100,7 @@ func (f *flags) wire(tokens *token.Verifier, log *slog.Logger) (*run.Group, erro
 		return nil, errors.Join(err, up.Close())
 	}
 	admin := obs.NewAdmin(obs.AdminConfig{
-		Addr: f.Admin, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready},
+		Addr: f.Admin, Hosts: f.Hosts, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready},
 	})
 	g := &run.Group{Drain: f.Drain, Log: log}
 	players.AddTo(g)

@@ -14,10 +14,12 @@ import (
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trust"
 )
 
 type flags struct {
 	Admin      string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7072"`
+	Hosts      trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	Workers    int           `help:"Chunks of keys under way at once." default:"16"`
 	Chunk      int           `help:"Keys of a chunk." default:"500"`
 	SweepEvery time.Duration `help:"How often overdue marks are looked for." default:"30s"`
@@ -81,7 +83,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	g.Add("dead letters", 0, run.Closing(dead.Close))
 	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
-		Addr: f.Admin, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
+		Addr: f.Admin, Hosts: f.Hosts, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
 		Degraded: map[string]func(context.Context) error{"redis": engines.Part("redis")},
 	}).Run)
 	return g, nil

@@ -29,6 +29,7 @@ type flags struct {
 	Listen    string        `help:"Address of the gRPC server." default:"127.0.0.1:7070"`
 	MaxConns  int           `name:"max-connections" help:"Connections of the gRPC server at once; more wait." default:"1024"`
 	Admin     string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
+	Hosts     trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Max       int           `help:"Keys held in memory at most." default:"1000000"`
 	WarmRate  int           `help:"Cold users filled from HBase in a second, at most." default:"1000"`
@@ -99,7 +100,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	degraded := p.stores.Checks("kafka", "hbase")
 	degraded["redis"] = p.stores.Part("redis")
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
-		Addr: f.Admin, Metrics: p.registry, Log: log, Checks: checks, Degraded: degraded,
+		Addr: f.Admin, Hosts: f.Hosts, Metrics: p.registry, Log: log, Checks: checks, Degraded: degraded,
 	}).Run)
 	return g, nil
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trust"
 )
 
 // Config says where a process keeps its data and listens. Zero values take the
@@ -42,6 +43,8 @@ type Config struct {
 	Secret []byte
 	// Audience is what tokens must be made out to; any by default.
 	Audience string
+	// Hosts are the names under which it may be asked, besides addresses and names without a dot.
+	Hosts trust.Hosts
 	// Origins are the sites whose pages may use the edge, besides its own.
 	Origins []string
 	// UserRate is how many requests, messages and connections a user may come with in a
@@ -182,7 +185,7 @@ func (p *Process) Run(ctx context.Context) error {
 		return errors.Join(err, p.close())
 	}
 	admin := obs.NewAdmin(obs.AdminConfig{
-		Listener: p.listeners["admin"], Metrics: p.cfg.Registry, Log: p.cfg.Logger,
+		Listener: p.listeners["admin"], Hosts: p.cfg.Hosts, Metrics: p.cfg.Registry, Log: p.cfg.Logger,
 		Checks: map[string]func(context.Context) error{"service": p.up.Ready, "store": p.db.Ready},
 	})
 	g := run.Group{Drain: p.cfg.Drain, Log: p.cfg.Logger}
@@ -206,7 +209,7 @@ func (p *Process) edge() (*edge.Edge, error) {
 		return nil, err
 	}
 	return edge.New(edge.Config{
-		Service: p.up, Tokens: tokens, Listener: p.listeners["listen"], Pages: true, Origins: p.cfg.Origins,
+		Service: p.up, Tokens: tokens, Listener: p.listeners["listen"], Pages: true, Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
 		UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/bff/ws"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trust"
 )
 
 // Config configures an [Edge]. Zero values take the defaults; Service and Tokens have none.
@@ -28,6 +29,8 @@ type Config struct {
 	// Listener, which the edge closes.
 	Addr     string
 	Listener net.Listener
+	// Hosts are the names under which players reach it, besides addresses and names without a dot.
+	Hosts trust.Hosts
 	// Pages says that the history and the player page are served.
 	Pages bool
 	// Origins are the sites whose pages may use the edge, besides its own.
@@ -78,7 +81,7 @@ func New(cfg Config) (*Edge, error) {
 		return nil, err
 	}
 	players := server.New(server.Config{
-		Handler: handler, Addr: cfg.Addr, Listener: cfg.Listener, MaxConnections: cfg.MaxConnections, PerAddress: cfg.PerAddress,
+		Handler: cfg.Hosts.Only(handler), Addr: cfg.Addr, Listener: cfg.Listener, MaxConnections: cfg.MaxConnections, PerAddress: cfg.PerAddress,
 		Drain: cfg.Drain * 2 / 5, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	return &Edge{cfg, players, streams}, nil

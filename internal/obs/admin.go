@@ -16,6 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/playhead/playhead/internal/trust"
 )
 
 // AdminConfig configures an [Admin]. Its zero value works, on a free port of the loopback that the log tells.
@@ -25,6 +27,8 @@ type AdminConfig struct {
 	Addr string
 	// Listener is used in place of Addr. Run closes it.
 	Listener net.Listener
+	// Hosts are the names under which it may be asked, besides addresses and names without a dot.
+	Hosts trust.Hosts
 	// Metrics are served on /metrics; nil means none.
 	Metrics prometheus.Gatherer
 	// Checks are what /readyz asks, by name, all at once and 900 ms at most. A check honours its context, or each
@@ -124,7 +128,7 @@ func (a *Admin) listen(ctx context.Context) (net.Listener, error) {
 // the write timeout by their own length.
 func (a *Admin) server(ctx context.Context) *http.Server {
 	return &http.Server{
-		Handler:           a,
+		Handler:           a.cfg.Hosts.Only(a),
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,

@@ -1,5 +1,5 @@
-// Package trust holds the flags of TLS: which servers a client trusts, and which clients a
-// server lets in.
+// Package trust holds what a process trusts in others: the flags of TLS, which say which servers a client trusts and
+// which clients a server lets in, and the names under which a server may be asked.
 package trust
 
 import (
