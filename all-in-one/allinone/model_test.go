@@ -48,9 +48,13 @@ func TestModel(t *testing.T) {
 		dir := t.TempDir()
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // as it is, rapid asks t for its deadline, which a bubble has not
 			home := filepath.Join(dir, strconv.Itoa(steps))
-			defer os.RemoveAll(home) // a store takes 100 MiB of the disk ahead of need
 			m := newMachine(t, home)
-			defer m.stop()
+			defer func() {
+				m.stop()
+				if err := os.RemoveAll(home); err != nil { // a store takes 100 MiB of the disk ahead of need
+					t.Error(err)
+				}
+			}()
 			for range modelSteps {
 				m.step()
 				steps++

@@ -20,7 +20,7 @@ func TestHosts(t *testing.T) {
 			t.Errorf("%q: %v, want %v", host, !want, want)
 		}
 	}
-	if !(trust.Hosts{"*"}).Allow("evil.example") || (trust.Hosts)(nil).Allow("api.example.com") {
+	if !(trust.Hosts{"*"}).Allow("evil.example") || trust.Hosts(nil).Allow("api.example.com") {
 		t.Error("* is every name, and no list is none")
 	}
 }
@@ -29,7 +29,7 @@ func TestOnlyThoseHosts(t *testing.T) {
 	served := 0
 	h := trust.Hosts{"api.example.com"}.Only(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }))
 	for host, want := range map[string]int{"api.example.com": http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
-		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/debug/pprof/heap", nil)
+		w, r := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/heap", nil)
 		r.Host = host
 		if h.ServeHTTP(w, r); w.Code != want {
 			t.Errorf("%s: %d %s, want %d", host, w.Code, w.Body, want)
