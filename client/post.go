@@ -188,7 +188,9 @@ type result struct {
 type record struct {
 	Object      named
 	Position    int64 `json:"position_ms"`
+	Resume      int64 `json:"resume_ms"`
 	Duration    int64 `json:"duration_ms"`
+	Completed   bool
 	Furthest    int64 `json:"furthest_ms"`
 	Plays       uint64
 	State       string
@@ -232,6 +234,7 @@ func (r *record) item() *historyv1.Item {
 		State:       historyv1.State(historyv1.State_value["STATE_"+strings.ToUpper(r.State)]),
 		EventTimeMs: r.EventTime.UnixMilli(), PositionMs: r.Position, DurationMs: r.Duration, FurthestMs: r.Furthest,
 		Plays: r.Plays, Session: r.Session, Device: r.Device, Meta: r.Meta, Etag: etag, WatchedMs: r.Watched, Incomplete: r.Incomplete,
+		ResumeMs: r.Resume, Completed: r.Completed,
 	}
 	if r.CompletedAt != nil {
 		it.CompletedAtMs = r.CompletedAt.UnixMilli()

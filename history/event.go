@@ -78,7 +78,7 @@ const (
 	MaxSpeed     = 400
 	// MinTime, in 1973, tells Unix milliseconds from seconds, which mostly are less.
 	MinTime = 100_000_000_000
-	maxTime      = 1 << 43
+	maxTime = 1 << 43
 )
 
 // Validate reports the first field of e that is not legal, as a [FieldError].
@@ -162,11 +162,13 @@ func (e *Event) Clamp() {
 
 // Viewing tells viewings apart by session; a player without sessions has one viewing
 // per device.
-func (e *Event) Viewing() uint64 {
-	if e.Session != "" {
-		return ViewingOf(e.Session)
+func (e *Event) Viewing() uint64 { return viewing(e.Session, e.Device) }
+
+func viewing(session, device string) uint64 {
+	if session != "" {
+		return ViewingOf(session)
 	}
-	return ViewingOf("device/" + e.Device)
+	return ViewingOf("device/" + device)
 }
 
 // Record returns what the event alone says. It is partial: it knows nothing of

@@ -185,13 +185,19 @@ func (r *Record) Successor(u *User) *Record {
 // Deleted reports whether the record is a tombstone.
 func (r *Record) Deleted() bool { return r.State == StateDeleted }
 
-// Resume returns where the user is to go on, in milliseconds: where the latest event
-// left off, or, as long as that is early, the latest that was not.
+// Resume returns where the user left off, in milliseconds: where the latest event did,
+// or, as long as that is early, the latest that was not. See also [Rules.Resume].
 func (r *Record) Resume() int64 {
+	at, _ := r.resume()
+	return at
+}
+
+// resume returns also when that was.
+func (r *Record) resume() (position, at int64) {
 	if r.Early && r.NonEarly.Version != 0 {
-		return r.NonEarly.Position
+		return r.NonEarly.Position, r.NonEarly.Version.Time()
 	}
-	return r.Position
+	return r.Position, r.Version.Time()
 }
 
 // Furthest returns the furthest position ever reported, in milliseconds.
@@ -211,6 +217,10 @@ func (r *Record) CompletedAt() int64 {
 		return r.Completions[n-1].At
 	}
 	return r.PlaysBeforeAt
+}
+
+func (r *Record) completedBy(viewing uint64) bool {
+	return slices.ContainsFunc(r.Completions, func(c Completion) bool { return c.Viewing == viewing })
 }
 
 // Watched returns how much was played in all sessions that said so, in milliseconds of

@@ -33,15 +33,36 @@ func (r Rules) Completes(e *Event) bool {
 		e.Kind != KindDelete && e.Duration > 0 && e.Position*100 >= e.Duration*r.Done
 }
 
+// Completed reports whether the user left a visible record at its end, so that there is nothing to go on with: by a
+// finish, behind that much of a known duration, or where a viewing that had reached the end went no further. A start
+// by mistake after that changes nothing; who watches again and stops in the middle has not completed it.
+func (r Rules) Completed(rec *Record) bool {
+	at, when := rec.resume()
+	switch {
+	case rec.Duration > 0 && at*100 >= rec.Duration*r.Done:
+		return true
+	case rec.Plays() == 0 || rec.CompletedAt() == when:
+		return rec.Plays() > 0
+	case when == rec.Version.Time() && !rec.completedBy(viewing(rec.Session, rec.Device)):
+		return false // watched again
+	}
+	return at >= rec.Furthest()
+}
+
+// Resume returns where a player is to begin, in milliseconds: where the user left off, 0 once it is completed.
+func (r Rules) Resume(rec *Record) int64 {
+	if r.Completed(rec) {
+		return 0
+	}
+	return rec.Resume()
+}
+
 // Unfinished reports whether a visible record invites to go on: it is from the middle
 // of something long enough, as far as that is known.
 func (r Rules) Unfinished(rec *Record) bool {
-	at := rec.Resume()
-	if at == 0 || rec.State == StateFinished {
-		return false
-	}
-	return rec.Duration == 0 ||
-		rec.Duration >= r.Short && at*100 >= rec.Duration*r.Begun && at*100 < rec.Duration*r.Done
+	at := r.Resume(rec)
+	return at > 0 && (rec.Duration == 0 ||
+		rec.Duration >= r.Short && at*100 >= rec.Duration*r.Begun && at*100 < rec.Duration*r.Done)
 }
 
 // early reports whether an event is of the first seconds of its session, as far as it

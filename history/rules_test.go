@@ -133,3 +133,50 @@ func TestUnfinishedAfterAMistake(t *testing.T) {
 		}
 	}
 }
+
+// TestCompleted is what a viewer meets who finishes, opens again, watches again and skips.
+func TestCompleted(t *testing.T) {
+	const minute = 60_000
+	play := func(session string, kind history.Kind, minutes int64) history.Event {
+		return history.Event{Kind: kind, Session: session, Position: minutes * minute, Duration: 60 * minute}
+	}
+	unknown := func(e history.Event) history.Event { e.Duration = 0; return e }
+	glance := func(session string) history.Event {
+		e := play(session, history.KindStop, 0)
+		e.Position = 3000
+		return e
+	}
+	for _, tt := range []struct {
+		name      string
+		events    []history.Event
+		completed bool
+		resume    int64 // minutes
+	}{
+		{"in the middle", []history.Event{play("a", history.KindStop, 30)}, false, 30},
+		{"finished", []history.Event{play("a", history.KindFinish, 60)}, true, 0},
+		{"finished at the credits", []history.Event{play("a", history.KindFinish, 50)}, true, 0},
+		{"stopped in the credits", []history.Event{play("a", history.KindStop, 58)}, true, 0},
+		{"finished and stopped", []history.Event{play("a", history.KindFinish, 50), play("a", history.KindStop, 50)}, true, 0},
+		{"finished and stopped, of unknown duration", []history.Event{unknown(play("a", history.KindFinish, 50)), unknown(play("a", history.KindStop, 50))}, true, 0},
+		{"finished and opened for 3 s", []history.Event{play("a", history.KindFinish, 60), glance("b")}, true, 0},
+		{"finished at the credits and opened for 3 s", []history.Event{play("a", history.KindFinish, 50), glance("b")}, true, 0},
+		{"finished, stopped and opened for 3 s", []history.Event{play("a", history.KindFinish, 50), play("a", history.KindStop, 50), glance("b")}, true, 0},
+		{"finished and gone back in the same session", []history.Event{play("a", history.KindFinish, 60), play("a", history.KindSeek, 20)}, false, 20},
+		{"watched again to the middle", []history.Event{play("a", history.KindFinish, 60), play("b", history.KindStop, 20)}, false, 20},
+		{"watched again to the middle and opened", []history.Event{play("a", history.KindFinish, 60), play("b", history.KindStop, 20), glance("c")}, false, 20},
+		{"marked as watched, then watched", []history.Event{unknown(play("a", history.KindFinish, 0)), unknown(play("b", history.KindStop, 20))}, false, 20},
+		{"the end, said without a duration before", []history.Event{unknown(play("a", history.KindStop, 58)), glance("b")}, true, 0},
+		{"opened for 3 s only", []history.Event{glance("a")}, false, 0},
+	} {
+		for i := range tt.events {
+			tt.events[i].At = epoch + int64(i)*minute
+		}
+		r, rules := fold(tt.events), new(history.Rulebook).Of(1)
+		if got, at := rules.Completed(r), rules.Resume(r); got != tt.completed || at/minute != tt.resume {
+			t.Errorf("%s: completed %v, resumes at %d ms, want %v, %d min", tt.name, got, at, tt.completed, tt.resume)
+		}
+		if rules.Unfinished(r) && tt.completed {
+			t.Errorf("%s: it invites to go on", tt.name)
+		}
+	}
+}

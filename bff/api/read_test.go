@@ -28,7 +28,7 @@ var item = &historyv1.Item{
 	EventTimeMs: 1772396100000, PositionMs: 61000, FurthestMs: 61000, Etag: 31,
 }
 
-const itemJSON = `{"object":{"id":"100","type":1},"position_ms":61000,"duration_ms":0,"furthest_ms":61000,"plays":0,` +
+const itemJSON = `{"object":{"id":"100","type":1},"position_ms":61000,"resume_ms":0,"duration_ms":0,"furthest_ms":61000,"plays":0,` +
 	`"state":"paused","event_time":"2026-03-01T20:15:00.000Z","etag":"1f"}`
 
 // Each operation asks the service for what the request says, and answers with what

@@ -134,6 +134,8 @@ func (d *batchDecoder) meta() map[string]string {
 type Record struct {
 	Object      Object            `json:"object"`
 	PositionMS  int64             `json:"position_ms" doc:"Where the user stopped, in milliseconds from the start."`
+	ResumeMS    int64             `json:"resume_ms" doc:"Where a player begins: position_ms, or 0 once completed."`
+	Completed   bool              `json:"completed,omitempty" doc:"The user left it at its end, by the rules of its type. Whoever watches again and stops in the middle has not."`
 	DurationMS  int64             `json:"duration_ms" doc:"Milliseconds; 0 when no player knew it."`
 	FurthestMS  int64             `json:"furthest_ms" doc:"The furthest position ever reported."`
 	Plays       uint64            `json:"plays" doc:"How many viewings reached the end."`
@@ -157,6 +159,8 @@ func NewRecord(it *historyv1.Item) *Record {
 	return &Record{
 		Object:      Object{ID: it.Object.Id, Type: it.Object.Type},
 		PositionMS:  it.PositionMs,
+		ResumeMS:    it.ResumeMs,
+		Completed:   it.Completed,
 		DurationMS:  it.DurationMs,
 		FurthestMS:  it.FurthestMs,
 		Plays:       it.Plays,

@@ -30,7 +30,7 @@ func TestResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `[{"status":"stored","record":{"object":{"id":"100","type":1},"position_ms":1,"duration_ms":3,"furthest_ms":2,"plays":4,` +
+	const want = `[{"status":"stored","record":{"object":{"id":"100","type":1},"position_ms":1,"resume_ms":0,"duration_ms":3,"furthest_ms":2,"plays":4,` +
 		`"state":"stopped","event_time":"2026-03-01T20:15:00.007Z","completed_at":"2026-03-01T20:15:00.000Z",` +
 		`"session":"s\u003c","device":"d","meta":{"k":"v"},"watched_ms":5,"etag":"ff"}},` +
 		`{"status":"invalid","error":{"field":"kind","reason":"want start, progress, pause, seek, stop or finish"}},` +
@@ -69,7 +69,7 @@ func TestNewRecord(t *testing.T) {
 		nil,
 		{Object: &historyv1.Object{Id: "9_9", Type: 2}, State: historyv1.State_STATE_PLAYING, EventTimeMs: 1},
 	}))
-	const want = `[null,{"object":{"id":"9_9","type":2},"position_ms":0,"duration_ms":0,"furthest_ms":0,"plays":0,"state":"playing",` +
+	const want = `[null,{"object":{"id":"9_9","type":2},"position_ms":0,"resume_ms":0,"duration_ms":0,"furthest_ms":0,"plays":0,"state":"playing",` +
 		`"event_time":"1970-01-01T00:00:00.001Z","etag":"0"}]`
 	if err != nil || string(got) != want {
 		t.Errorf("got  %s, %v\nwant %s", got, err, want)

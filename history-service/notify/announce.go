@@ -31,6 +31,8 @@ type Config struct {
 	Cache history.Loader
 	// NodeOf names the node of the cache that has a user (default: there is one).
 	NodeOf func(uid string) string
+	// Rules say what counts as what, by type of object (default the standard ones).
+	Rules *history.Rulebook
 	// Deadline bounds the read of what has changed (default 5 s).
 	Deadline time.Duration
 	Logger   *slog.Logger

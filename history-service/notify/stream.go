@@ -212,7 +212,7 @@ func (n *Notifier) render(ctx context.Context, updates []userUpdate) []*historyv
 	var changes []*historyv1.Change
 	for _, u := range updates {
 		own := len(u.changes)
-		changes = append(changes, u.render(entries[:own])...)
+		changes = append(changes, u.render(entries[:own], n.cfg.Rules)...)
 		entries = entries[own:]
 	}
 	return changes
@@ -235,7 +235,7 @@ func (n *Notifier) load(ctx context.Context, updates []userUpdate) []history.Ent
 }
 
 // render returns one change for each origin, the first one with what is not about records.
-func (u userUpdate) render(entries []history.Entry) []*historyv1.Change {
+func (u userUpdate) render(entries []history.Entry, rules *history.Rulebook) []*historyv1.Change {
 	first := &historyv1.Change{Uid: u.uid, Added: u.added, Resync: u.resync}
 	if u.resync {
 		return []*historyv1.Change{first}
@@ -252,7 +252,7 @@ func (u userUpdate) render(entries []history.Entry) []*historyv1.Change {
 			byOrigin[c.Origin] = change
 			changes = append(changes, change)
 		}
-		if !appendObject(change, c.Key.Object, entries[i]) {
+		if !appendObject(change, c.Key.Object, entries[i], rules) {
 			return []*historyv1.Change{{Uid: u.uid, Resync: true}}
 		}
 	}
@@ -261,14 +261,14 @@ func (u userUpdate) render(entries []history.Entry) []*historyv1.Change {
 
 // appendObject adds what has become of an object, if that is known: what the cache does not
 // have of a user is gone only where it has all there is.
-func appendObject(to *historyv1.Change, o history.Object, e history.Entry) (known bool) {
+func appendObject(to *historyv1.Change, o history.Object, e history.Entry, rules *history.Rulebook) (known bool) {
 	switch r := e.Record.Visible(o, &e.User); {
 	case e.Err != nil, view.Damaged(e.Record), e.Record == nil && !e.User.Complete():
 		return false
 	case r == nil:
 		to.Removed = append(to.Removed, &historyv1.Object{Id: o.ID, Type: o.Type})
 	default:
-		to.Items = append(to.Items, view.Item(o, r))
+		to.Items = append(to.Items, view.Item(o, r, rules))
 	}
 	return true
 }

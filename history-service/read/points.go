@@ -35,8 +35,8 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	resp := &historyv1.PointsResponse{Items: make([]*historyv1.Item, len(keys))}
 	for i, e := range entries {
 		resp.Items[i] = &historyv1.Item{}
-		if r := e.Record.Visible(keys[i].Object, &e.User); r != nil {
-			resp.Items[i] = view.Item(keys[i].Object, r)
+		if rec := e.Record.Visible(keys[i].Object, &e.User); rec != nil {
+			resp.Items[i] = view.Item(keys[i].Object, rec, r.cfg.Rules)
 		}
 	}
 	return resp, nil

@@ -118,7 +118,7 @@ func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*history
 	}
 	resp := &historyv1.ListResponse{HasMore: p.more}
 	for _, it := range p.items {
-		resp.Items = append(resp.Items, view.Item(it.Object, it.Record))
+		resp.Items = append(resp.Items, view.Item(it.Object, it.Record, r.cfg.Rules))
 	}
 	if p.more {
 		resp.Cursor = encodeCursor(p.end)
@@ -212,7 +212,7 @@ func (u *unfinished) add(it history.Item) {
 		}
 		u.seen[name] = true
 	}
-	u.items = append(u.items, view.Item(it.Object, it.Record))
+	u.items = append(u.items, view.Item(it.Object, it.Record, u.rules))
 }
 
 // cursors are opaque to clients: version and object, in base64.

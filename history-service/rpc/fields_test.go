@@ -146,6 +146,7 @@ var notHashed = map[protoreflect.Name]string{
 	"object":     "an etag is that of one object",
 	"etag":       "it is the etag",
 	"incomplete": "the record is the same one",
+	"resume_ms":  "it is position_ms, or 0 once completed",
 }
 
 // TestReadersSeeEveryField changes one field after the other of a record. Readers get
@@ -182,6 +183,10 @@ func TestReadersSeeEveryField(t *testing.T) {
 			sure[hashed[0]] = true
 		}
 	}
+	r := everything()
+	r.NonEarly.Version = history.VersionOf(r.CompletedAt(), history.RankStop)
+	it := h.shown(t, s, "completed", r)
+	sure["completed"] = it.Completed && it.Etag != base.Etag && slices.Equal(differing(base, it), []protoreflect.Name{"etag", "resume_ms", "completed"})
 	fields := base.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if name := fields.Get(i).Name(); !sure[name] && notHashed[name] == "" {

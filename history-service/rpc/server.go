@@ -111,7 +111,7 @@ func New(cfg Config) (*Server, error) {
 		Cache: cache, Archive: archive, NodeOf: s.nodes.Of, Deadline: cfg.Deadline,
 		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Logger: log, Registry: reg,
 	})
-	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Deadline: cfg.Deadline, Logger: log, Registry: reg})
+	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
 	s.write = write.New(write.Config{
 		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue,
 		Reader: s.read, Notify: s.notify, Days: s.days, Life: cfg.Life, Deadline: cfg.Deadline,

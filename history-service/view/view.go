@@ -26,13 +26,15 @@ func Event(hb *historyv1.Heartbeat) history.Event {
 	}
 }
 
-// Item returns a visible record as readers see it.
-func Item(o history.Object, r *history.Record) *historyv1.Item {
+// Item returns a visible record as readers see it, by the rules of its type.
+func Item(o history.Object, r *history.Record, book *history.Rulebook) *historyv1.Item {
+	rules := book.Of(o.Type)
 	it := &historyv1.Item{
 		Object: &historyv1.Object{Id: o.ID, Type: o.Type}, State: historyv1.State(r.State),
 		EventTimeMs: r.Version.Time(), PositionMs: r.Resume(), DurationMs: r.Duration,
 		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(), WatchedMs: r.Watched(),
 		Session: r.Session, Device: r.Device, Meta: r.Meta, Incomplete: Incomplete(r),
+		ResumeMs: rules.Resume(r), Completed: rules.Completed(r),
 	}
 	it.Etag = etag(it, r)
 	return it
@@ -80,6 +82,9 @@ func seen(it *historyv1.Item) uint64 {
 		int64(it.Plays), it.CompletedAtMs, it.WatchedMs, //nolint:gosec // of any value
 	} {
 		b = binary.AppendVarint(b, n)
+	}
+	if it.Completed {
+		b = append(b, 1)
 	}
 	b = appendText(appendText(b, it.Session), it.Device)
 	for _, key := range slices.Sorted(maps.Keys(it.Meta)) {

@@ -332,7 +332,7 @@ func (r Result) Items(all bool) []*historyv1.Item {
 				continue
 			}
 			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
-				items[i] = view.Item(g.key.Object, r)
+				items[i] = view.Item(g.key.Object, r, b.rules)
 			}
 		}
 	}

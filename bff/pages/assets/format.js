@@ -57,18 +57,13 @@ export function title(record) {
 
 /** How far, from 0 to 1; 0 when nobody knows. @param {any} record */
 export function part(record) {
-  if (record.state === 'finished') return 1;
+  if (record.completed) return 1;
   return record.duration_ms > 0 ? Math.min(1, record.position_ms / record.duration_ms) : 0;
-}
-
-/** Whether the newest viewing reached the end. @param {any} record */
-export function completed(record) {
-  return record.state === 'finished' || Date.parse(record.completed_at ?? '') >= Date.parse(record.event_time);
 }
 
 /** The progress of the user, in words. @param {any} record */
 export function progress(record) {
-  if (completed(record)) return record.plays > 1 ? `Completed ${record.plays} times` : 'Completed';
+  if (record.completed) return record.plays > 1 ? `Completed ${record.plays} times` : 'Completed';
   const at = clock(record.position_ms);
   return record.duration_ms > 0 ? `${at} of ${clock(record.duration_ms)}` : `at ${at}`;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 import { Api, Problem } from './api.js';
 import { find, write } from './dom.js';
-import { ago, clock, completed } from './format.js';
+import { ago, clock } from './format.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
 import { Problems } from './problems.js';
@@ -43,13 +43,13 @@ async function begin() {
 /** @param {any} record of the user, if there is one */
 function load(record) {
   const seconds = record?.duration_ms > 0 ? Math.ceil(record.duration_ms / 1000) : 600;
-  const resumes = record && !completed(record) && record.position_ms > 0;
+  const resumes = record?.resume_ms > 0;
   media.src = `/assets/clip.wav?seconds=${seconds}`;
   media.addEventListener('loadedmetadata', () => {
-    if (resumes) go(record.position_ms);
+    if (resumes) go(record.resume_ms);
     enable();
   }, { once: true });
-  if (resumes) offer('#resumed', `You stopped at ${clock(record.position_ms)}, ${ago(new Date(record.event_time))}.`);
+  if (resumes) offer('#resumed', `You stopped at ${clock(record.resume_ms)}, ${ago(new Date(record.event_time))}.`);
 }
 
 /** @param {number} ms */

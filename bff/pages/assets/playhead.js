@@ -94,7 +94,9 @@ export class Playhead extends EventTarget {
   newest(record, object) {
     const beat = this.#outbox.last(object);
     const newer = beat && !(Date.parse(beat.event_time) <= Date.parse(record?.event_time ?? ''));
-    return newer ? { ...record, ...beat, state: beat.kind === 'finish' ? 'finished' : 'stopped' } : record;
+    if (!newer) return record;
+    const completed = beat.kind === 'finish'; // as far as is known here
+    return { ...record, ...beat, state: completed ? 'finished' : 'stopped', completed, resume_ms: completed ? 0 : beat.position_ms };
   }
 
   connect() {

@@ -1,6 +1,6 @@
 // @ts-check
 import { el, write } from './dom.js';
-import { ago, clock, completed, day, part, progress, spoken, title, typeName } from './format.js';
+import { ago, clock, day, part, progress, spoken, title, typeName } from './format.js';
 import { key } from './outbox.js';
 
 /** @typedef {{node: HTMLElement, update(record: any): void}} Row */
@@ -104,13 +104,13 @@ function gauge() {
     meter, at, tile,
     /** @param {any} record */
     show(record) {
-      meter.classList.toggle('done', Boolean(completed(record)));
-      meter.value = completed(record) ? 1 : part(record);
+      meter.classList.toggle('done', Boolean(record.completed));
+      meter.value = part(record);
       meter.setAttribute('aria-label', `Progress of ${title(record)}`);
-      meter.setAttribute('aria-valuetext', completed(record) ? 'completed' : `stopped at ${spoken(record.position_ms)}`);
+      meter.setAttribute('aria-valuetext', record.completed ? 'completed' : `stopped at ${spoken(record.position_ms)}`);
       write(at, progress(record));
       at.title = record.furthest_ms > record.position_ms ? `Furthest: ${clock(record.furthest_ms)}` : '';
-      at.classList.toggle('done', Boolean(completed(record)));
+      at.classList.toggle('done', Boolean(record.completed));
       write(tile, /[\p{L}\p{N}]/u.exec(title(record))?.[0].toUpperCase() ?? '·');
       tile.style.setProperty('--hue', String(hue(record.object.id)));
     },

@@ -888,7 +888,11 @@ type Item struct {
 	WatchedMs int64 `protobuf:"varint,13,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
 	// The archive may hold an older part that was not folded in: plays, the furthest
 	// position, what was played, where to go on, duration and meta may be less than they are.
-	Incomplete    bool `protobuf:"varint,14,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	Incomplete bool `protobuf:"varint,14,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
+	// Where a player begins, in milliseconds: position_ms, or 0 once completed.
+	ResumeMs int64 `protobuf:"varint,15,opt,name=resume_ms,json=resumeMs,proto3" json:"resume_ms,omitempty"`
+	// The user left it at its end, by the rules of its type.
+	Completed     bool `protobuf:"varint,16,opt,name=completed,proto3" json:"completed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1017,6 +1021,20 @@ func (x *Item) GetWatchedMs() int64 {
 func (x *Item) GetIncomplete() bool {
 	if x != nil {
 		return x.Incomplete
+	}
+	return false
+}
+
+func (x *Item) GetResumeMs() int64 {
+	if x != nil {
+		return x.ResumeMs
+	}
+	return 0
+}
+
+func (x *Item) GetCompleted() bool {
+	if x != nil {
+		return x.Completed
 	}
 	return false
 }
@@ -2154,7 +2172,7 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x13ApplyStreamResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x121\n" +
 	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\x12\x18\n" +
-	"\aindexes\x18\x03 \x03(\rR\aindexes\"\x8e\x04\n" +
+	"\aindexes\x18\x03 \x03(\rR\aindexes\"\xc9\x04\n" +
 	"\x04Item\x12*\n" +
 	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x12'\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\"\n" +
@@ -2176,7 +2194,9 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"watched_ms\x18\r \x01(\x03R\twatchedMs\x12\x1e\n" +
 	"\n" +
 	"incomplete\x18\x0e \x01(\bR\n" +
-	"incomplete\x1a7\n" +
+	"incomplete\x12\x1b\n" +
+	"\tresume_ms\x18\x0f \x01(\x03R\bresumeMs\x12\x1c\n" +
+	"\tcompleted\x18\x10 \x01(\bR\tcompleted\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x01\n" +
