@@ -49,6 +49,9 @@ func model(events []history.Event) view {
 	v.latest(slices.MaxFunc(latest, compareEvents))
 	v.rest(live)
 	v.resume(live)
+	if v.Duration > 0 { // nothing goes beyond it
+		v.Furthest, v.Resume = min(v.Furthest, v.Duration), min(v.Resume, v.Duration)
+	}
 	v.watched(live)
 	return v
 }

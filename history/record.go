@@ -195,17 +195,27 @@ func (r *Record) Resume() int64 {
 // resume returns also when that was.
 func (r *Record) resume() (position, at int64) {
 	if r.Early && r.NonEarly.Version != 0 {
-		return r.NonEarly.Position, r.NonEarly.Version.Time()
+		return r.within(r.NonEarly.Position), r.NonEarly.Version.Time()
 	}
-	return r.Position, r.Version.Time()
+	return r.within(r.Position), r.Version.Time()
+}
+
+// within returns a position as far as the object goes. Reports that know the duration are
+// bounded by it as they come; the others are by what came with another report.
+func (r *Record) within(position int64) int64 {
+	if r.Duration > 0 {
+		return min(position, r.Duration)
+	}
+	return position
 }
 
 // Furthest returns the furthest position ever reported, in milliseconds.
 func (r *Record) Furthest() int64 {
-	if len(r.Peaks) == 0 {
-		return r.Position
+	furthest := r.Position
+	if len(r.Peaks) > 0 {
+		furthest = max(furthest, r.Peaks[0].Position)
 	}
-	return max(r.Position, r.Peaks[0].Position)
+	return r.within(furthest)
 }
 
 // Plays returns how many viewings reached the end.

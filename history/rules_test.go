@@ -180,3 +180,16 @@ func TestCompleted(t *testing.T) {
 		}
 	}
 }
+
+// TestBeyondTheDuration: a report that does not know the duration goes no further than one that does says,
+// in whatever order they come.
+func TestBeyondTheDuration(t *testing.T) {
+	knows := history.Event{Kind: history.KindStop, At: epoch, Position: 30_000, Duration: 3_600_000}
+	beyond := history.Event{Kind: history.KindProgress, At: epoch + 1, Position: 7_200_000}
+	for _, events := range [][]history.Event{{knows, beyond}, {beyond, knows}} {
+		r, rules := fold(events), new(history.Rulebook).Of(1)
+		if r.Resume() != 3_600_000 || r.Furthest() != 3_600_000 || !rules.Completed(r) {
+			t.Errorf("at %d, furthest %d, completed %v; want all at the duration", r.Resume(), r.Furthest(), rules.Completed(r))
+		}
+	}
+}

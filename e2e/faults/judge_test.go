@@ -13,7 +13,7 @@ const base = 1_700_000_000_000
 
 func sent(kind history.Kind, at, position int64, acked bool) faults.Sent {
 	return faults.Sent{
-		Event: history.Event{Kind: kind, At: base + at, Position: position, Duration: 1000, Session: "s"}, Acked: acked,
+		Event: history.Event{Kind: kind, At: base + at, Position: position, Duration: 100_000, Session: "s"}, Acked: acked,
 	}
 }
 
@@ -34,6 +34,7 @@ func TestJudge(t *testing.T) {
 	named, renamed := sent(history.KindProgress, 5, 300, true), sent(history.KindProgress, 6, 300, true)
 	named.Meta, renamed.Meta = map[string]string{"title": "one"}, map[string]string{"title": "two"}
 	played, nonEarly := sent(history.KindProgress, 7, 300, true), sent(history.KindProgress, 8, 20_000, true)
+	first.Duration = 1000 // it completes
 	played.StartedAt, played.Watched = base-60_000, 30_000
 	nonEarly.StartedAt, nonEarly.Session = base-60_000, "firm"
 	mistake := sent(history.KindStart, 9, 0, true)

@@ -69,7 +69,7 @@ func checkUser(t *testing.T, base, bearer, uid string, model map[history.Key]*re
 		for _, it := range p.Items {
 			k := history.Key{UID: uid, Object: history.Object{ID: it.Object.ID, Type: it.Object.Type}}
 			want := model[k]
-			if seen[k] || want == nil || it.PositionMS != want.Resume() || it.FurthestMS != want.Furthest ||
+			if seen[k] || want == nil || it.PositionMS != want.Resume() || it.FurthestMS != want.Furthest() ||
 				it.Plays != want.Plays() || it.EventTime.UnixMilli() != want.At {
 				t.Errorf("%s (seen before: %v): got %+v, want %+v", k, seen[k], it, want)
 			}

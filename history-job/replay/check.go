@@ -116,9 +116,9 @@ type Expected struct {
 	Position    int64
 	Session     string
 	Duration    int64
-	Furthest    int64
 	CompletedAt int64
 
+	furthest   int64
 	known      moment // when Duration was
 	nonEarly   moment // when the latest event was that is not of a viewing's first seconds
 	nonEarlyAt int64  // and its position
@@ -149,9 +149,20 @@ func (e *Expected) Plays() uint64 { return uint64(len(e.sessions)) }
 // Resume returns where the user is to go on.
 func (e *Expected) Resume() int64 {
 	if e.nonEarly == (moment{}) {
-		return e.Position
+		return e.within(e.Position)
 	}
-	return e.nonEarlyAt
+	return e.within(e.nonEarlyAt)
+}
+
+// Furthest returns the furthest position of all viewings.
+func (e *Expected) Furthest() int64 { return e.within(e.furthest) }
+
+// within bounds a position by the duration, which another viewing may have known.
+func (e *Expected) within(position int64) int64 {
+	if e.Duration > 0 {
+		return min(position, e.Duration)
+	}
+	return position
 }
 
 // grace is for how long, in milliseconds, a viewing does not take back a position.
@@ -183,7 +194,7 @@ func (e *Expected) add(ev *history.Event) {
 			e.known, e.Duration = now, ev.Duration
 		}
 	}
-	e.Furthest = max(e.Furthest, position)
+	e.furthest = max(e.furthest, position)
 	if ev.Kind != history.KindStart && position >= grace && cmp.Or(now.compare(e.nonEarly), cmp.Compare(position, e.nonEarlyAt)) > 0 {
 		e.nonEarly, e.nonEarlyAt = now, position
 	}
@@ -208,6 +219,6 @@ func (e *Expected) Matches(r *history.Record) bool {
 		state = history.StateStopped
 	}
 	return r != nil && r.Version.Time() == e.At && r.State == state && r.Position == e.Position && r.Resume() == e.Resume() &&
-		r.Session == e.Session && r.Duration == e.Duration && r.Furthest() == e.Furthest &&
+		r.Session == e.Session && r.Duration == e.Duration && r.Furthest() == e.Furthest() &&
 		r.Plays() == e.Plays() && r.CompletedAt() == e.CompletedAt
 }
