@@ -22,7 +22,7 @@ const maxLookup = 100
 
 type listInput struct {
 	Limit  uint32 `query:"limit" minimum:"1" maximum:"100" default:"20"`
-	Cursor string `query:"cursor" maxLength:"512" doc:"From the page before."`
+	Cursor string `query:"cursor" maxLength:"512" doc:"From the page before, of the same user, type, since and until."`
 	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
 	Since  string `query:"since" format:"date-time" doc:"Nothing before it. In a query a + is written as %2B."`
 	Until  string `query:"until" format:"date-time" doc:"Nothing after it."`

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
@@ -121,7 +122,7 @@ func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*history
 		resp.Items = append(resp.Items, view.Item(it.Object, it.Record, r.cfg.Rules))
 	}
 	if p.more {
-		resp.Cursor = encodeCursor(p.end)
+		resp.Cursor = encodeCursor(req, p.end)
 	}
 	return resp, nil
 }
@@ -136,7 +137,7 @@ func query(req *historyv1.ListRequest) (history.Query, error) {
 	if req.GetSinceMs() < 0 || req.GetUntilMs() < 0 {
 		return history.Query{}, history.Invalid("since", "since and until want Unix milliseconds")
 	}
-	after, err := decodeCursor(req.GetCursor())
+	after, err := decodeCursor(req)
 	limit := int(req.GetLimit())
 	if limit == 0 {
 		limit = defaultPage
@@ -215,16 +216,24 @@ func (u *unfinished) add(it history.Item) {
 	u.items = append(u.items, view.Item(it.Object, it.Record, u.rules))
 }
 
-// cursors are opaque to clients: version and object, in base64.
+// cursors are opaque to clients: version, list and object, in base64.
 var cursors = base64.RawURLEncoding
 
-func encodeCursor(c history.Cursor) string {
-	return cursors.EncodeToString([]byte(strconv.FormatInt(int64(c.Version), 36) + "/" + c.Object.String()))
+func encodeCursor(req *historyv1.ListRequest, c history.Cursor) string {
+	return cursors.EncodeToString([]byte(strconv.FormatInt(int64(c.Version), 36) + "/" + list(req) + "/" + c.Object.String()))
+}
+
+// list names what a request lists: with a cursor of another user, type or time it would go
+// on in the middle of nowhere.
+func list(req *historyv1.ListRequest) string {
+	name := fmt.Sprint(req.GetUid(), "/", req.GetType(), "/", req.GetSinceMs(), "/", req.GetUntilMs())
+	return strconv.FormatUint(xxhash.Sum64String(name)>>32, 36)
 }
 
 // decodeCursor is the inverse; no text is the place before the newest. It fails
 // with [history.ErrInvalid].
-func decodeCursor(s string) (history.Cursor, error) {
+func decodeCursor(req *historyv1.ListRequest) (history.Cursor, error) {
+	s := req.GetCursor()
 	if s == "" {
 		return history.Cursor{}, nil
 	}
@@ -233,10 +242,14 @@ func decodeCursor(s string) (history.Cursor, error) {
 	if err != nil {
 		return history.Cursor{}, bad
 	}
-	version, object, _ := strings.Cut(string(raw), "/")
+	version, rest, _ := strings.Cut(string(raw), "/")
+	name, object, _ := strings.Cut(rest, "/")
 	v, err := strconv.ParseInt(version, 36, 64)
 	if err != nil || v <= 0 {
 		return history.Cursor{}, bad
+	}
+	if name != list(req) {
+		return history.Cursor{}, history.Invalid("cursor", "it is of another list: user, type, since and until stay the same from page to page")
 	}
 	o, err := history.ParseObject(object)
 	if err != nil {

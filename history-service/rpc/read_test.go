@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
@@ -200,6 +202,33 @@ func TestReadRefusals(t *testing.T) {
 	} {
 		_, err := s.Points(t.Context(), req)
 		wantCode(t, name, err, codes.InvalidArgument)
+	}
+}
+
+// TestCursorsAreOfOneList: a page goes on where its own list was, never where another one was.
+func TestCursorsAreOfOneList(t *testing.T) {
+	s := newHouse(t).service(t)
+	for i := range int64(3) {
+		apply(t, s, beat("ann/"+fmt.Sprint(i), begin, i*1000, 1), beat("bob/"+fmt.Sprint(i), begin, i*1000, 1))
+	}
+	first := &historyv1.ListRequest{Uid: "ann", Limit: 1, Type: 1, SinceMs: 1, UntilMs: start}
+	page, err := s.List(t.Context(), first)
+	if err != nil || !page.GetHasMore() {
+		t.Fatalf("%v, %v, want a page and more", page, err)
+	}
+	for name, change := range map[string]func(*historyv1.ListRequest){
+		"":                 func(r *historyv1.ListRequest) { r.Limit = 2 },
+		"of another user":  func(r *historyv1.ListRequest) { r.Uid = "bob" },
+		"of another type":  func(r *historyv1.ListRequest) { r.Type = 0 },
+		"since other time": func(r *historyv1.ListRequest) { r.SinceMs = 2 },
+		"until other time": func(r *historyv1.ListRequest) { r.UntilMs-- },
+	} {
+		next := proto.CloneOf(first)
+		next.Cursor = page.GetCursor()
+		change(next)
+		if _, err := s.List(t.Context(), next); (err == nil) != (name == "") || err != nil && !strings.Contains(err.Error(), "another list") {
+			t.Errorf("a cursor %s: %v", name, err)
+		}
 	}
 }
 
