@@ -38,6 +38,12 @@ type flags struct {
 	LogFormat       string        `help:"text or json." default:"text"`
 }
 
+// Help is what --help begins with.
+func (*flags) Help() string {
+	return `Playhead in one process: it keeps what users watched, read or heard, and where they stopped, in its data directory. ` +
+		`Players report over HTTP and WebSocket, services over gRPC; /docs of the HTTP address describes the API. Nothing else needs installing.`
+}
+
 func main() { run.Main(serve) }
 
 func serve(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {

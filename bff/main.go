@@ -43,6 +43,11 @@ type flags struct {
 	LogFormat       string        `help:"text or json." default:"text"`
 }
 
+// Help is what --help begins with.
+func (*flags) Help() string {
+	return `The edge: it speaks HTTP and WebSocket to players and apps, knows users by their tokens, and hands on to history-service.`
+}
+
 func main() { run.Main(serve) }
 
 func serve(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {

@@ -32,7 +32,7 @@ func TestEdgeRefusesToStart(t *testing.T) {
 		{"--token-secret-file=" + dir + "/none", secret, "no such file"},
 		{"--token-keys-file=" + short, "", "short: key set: "},
 		{"--token-keys-file=" + dir + "/none", secret, "token keys: "},
-		{"--log-format=xml", secret, "log format"},
+		{"--log-format=xml", secret, "--log-format"},
 		{"--service=", secret, "no address of history-service"},
 		{"--listen=nowhere", secret, "players: listen: "},
 		{"--prot=1", secret, "unknown flag"},

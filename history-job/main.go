@@ -32,6 +32,11 @@ type flags struct {
 	connect.Flags
 }
 
+// Help is what --help begins with.
+func (*flags) Help() string {
+	return `Archives what was announced: it reads keys from Kafka, their records from Redis, and puts them into HBase.`
+}
+
 func main() { run.Main(archive) }
 
 func archive(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {

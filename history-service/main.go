@@ -43,6 +43,12 @@ type flags struct {
 	connect.Flags
 }
 
+// Help is what --help begins with.
+func (*flags) Help() string {
+	return `Takes reports of players and acknowledges them from Redis, holds them until a viewing ends, announces them on Kafka, ` +
+		`and answers readers from Redis and HBase.`
+}
+
 func main() { run.Main(service) }
 
 func service(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {

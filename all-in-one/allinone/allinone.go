@@ -89,12 +89,7 @@ type Process struct {
 // Open opens the data directory, which no other process may have open, and the
 // ports. Run closes them.
 func Open(ctx context.Context, cfg Config) (*Process, error) {
-	cfg = cfg.withDefaults()
-	db, err := pebble.Open(cfg.Dir, pebble.Config{Keep: cfg.Keep, Logger: cfg.Logger, Registry: cfg.Registry})
-	if err != nil {
-		return nil, err
-	}
-	p := &Process{cfg: cfg, db: db, queue: memqueue.New(memqueue.Config{}), listeners: make(map[string]net.Listener)}
+	p := &Process{cfg: cfg.withDefaults(), queue: memqueue.New(memqueue.Config{}), listeners: make(map[string]net.Listener)}
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -102,13 +97,17 @@ func Open(ctx context.Context, cfg Config) (*Process, error) {
 }
 
 func (p *Process) open(ctx context.Context) (err error) {
-	if p.secret, err = secret(p.cfg); err != nil {
-		return err
-	}
 	for flag, addr := range map[string]string{"rpc": p.cfg.RPC, "listen": p.cfg.HTTP, "admin": p.cfg.Admin} {
 		if p.listeners[flag], err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
 			return fmt.Errorf("%w (choose another with --%s)", err, flag)
 		}
+	}
+	// Only now is anything created.
+	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Keep: p.cfg.Keep, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+		return err
+	}
+	if p.secret, err = secret(p.cfg); err != nil {
+		return err
 	}
 	if p.up, err = uplink.Open(uplink.Config{Services: []string{p.RPC()}, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return err
@@ -150,7 +149,10 @@ func (p *Process) close() error {
 	if p.up != nil {
 		errs = append(errs, p.up.Close())
 	}
-	return errors.Join(append(errs, p.db.Close())...)
+	if p.db != nil {
+		errs = append(errs, p.db.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // HTTP returns the address of the API, RPC that of the gRPC door.

@@ -3,9 +3,13 @@ package allinone_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,6 +67,23 @@ func TestTerminate(t *testing.T) {
 // child names, in the environment, the data directory of a process that the test
 // binary is to be instead of running tests.
 const child = "ALLINONE_TEST_DIR"
+
+// TestTakenPort ends before anything is created.
+func TestTakenPort(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	cfg := config(filepath.Join(t.TempDir(), "data"))
+	cfg.HTTP = l.Addr().String()
+	if _, err := allinone.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "--listen") {
+		t.Errorf("got %v, want an error that names --listen", err)
+	}
+	if _, err := os.Stat(cfg.Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the data directory: %v", err)
+	}
+}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(child) != "" {

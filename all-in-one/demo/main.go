@@ -29,6 +29,12 @@ type flags struct {
 	LogLevel string `help:"debug, info, warn or error." default:"warn"`
 }
 
+// Help is what --help begins with.
+func (*flags) Help() string {
+	return `Starts Playhead in one process, replays a trace of real viewings, archives it, compares every record with a plain merge, ` +
+		`prints what it measured, and goes on serving a page to look at.`
+}
+
 func main() { run.Main(demo) }
 
 func demo(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {

@@ -69,7 +69,12 @@ func (d *DB) open(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := makeDir(d.fs, dir); err != nil {
+	if err := makeDir(d.fs, dir); errors.Is(err, fs.ErrNotExist) {
+		return errors.New(err.Error() + ": choose another data directory") // nothing was lost
+	} else if err != nil {
+		return err
+	}
+	if err := checkForeign(d.fs, dir); err != nil {
 		return err
 	}
 	// The lock goes by the name of the directory, which must be the only one.
@@ -97,6 +102,28 @@ func (d *DB) open(dir string) error {
 		return err
 	}
 	return d.openMarks()
+}
+
+// checkForeign refuses a directory that somebody else keeps files in. Those of a store
+// have a lock, which is made first, or at least a marker of Pebble's.
+func checkForeign(files vfs.FS, dir string) error {
+	names, err := files.List(dir)
+	if err != nil {
+		return err
+	}
+	foreign := ""
+	for _, name := range names {
+		switch {
+		case name == "LOCK", strings.HasPrefix(name, "marker."):
+			return nil
+		case name != "lost+found" && !strings.HasPrefix(name, "."):
+			foreign = name
+		}
+	}
+	if foreign != "" {
+		return fmt.Errorf("data directory %s holds something else, such as %s: choose an empty one, or another name", dir, foreign)
+	}
+	return nil
 }
 
 // recover replays what the journal has and Pebble may lack, and begins a new file. What

@@ -120,6 +120,27 @@ func TestOpenImpossible(t *testing.T) {
 	}
 }
 
+// TestOpenForeign leaves a directory alone that somebody keeps other files in, and takes an empty one, a mounted
+// disk, and what a store left that was killed while it was made.
+func TestOpenForeign(t *testing.T) {
+	for name, want := range map[string]bool{"letter.txt": false, "journal": false, "lost+found": true, ".gitkeep": true, "LOCK": true} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		db, err := pebble.Open(dir, pebble.Config{})
+		if want != (err == nil) || err != nil && !strings.Contains(err.Error(), "such as "+name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if files, _ := os.ReadDir(dir); !want && len(files) != 1 {
+			t.Errorf("%s: it was refused, and %d files are there", name, len(files))
+		}
+		if err == nil {
+			closed(t, db)
+		}
+	}
+}
+
 func TestCloseThenCall(t *testing.T) {
 	db := open(t, t.TempDir(), pebble.Config{})
 	closed(t, db)

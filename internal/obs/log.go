@@ -12,11 +12,12 @@ import (
 )
 
 // NewLogger returns a logger that writes to out from level on. The level is debug, info, warn or error, in any case,
-// and "" is info; the format is text or json, and "" is text. Anything else is an error that names the choices.
+// and "" is info; the format is text or json, and "" is text. Anything else is an error
+// that names the flag and the choices.
 func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); level != "" && err != nil {
-		return nil, fmt.Errorf("log level %q is none of debug, info, warn, error", level)
+		return nil, fmt.Errorf("--log-level: want debug, info, warn or error, got %q", level)
 	}
 	options := &slog.HandlerOptions{Level: l, ReplaceAttr: short}
 	switch format {
@@ -25,7 +26,7 @@ func NewLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(out, options)), nil
 	}
-	return nil, fmt.Errorf("log format %q is none of text, json", format)
+	return nil, fmt.Errorf("--log-format: want text or json, got %q", format)
 }
 
 // short leaves out of an error what it has beside its message: some write the stack of where they come from.

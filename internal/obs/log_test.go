@@ -66,8 +66,8 @@ func TestErrorsAreShort(t *testing.T) {
 
 func TestNewLoggerNamesTheChoices(t *testing.T) {
 	tests := []struct{ level, format, want string }{
-		{"loud", "text", `log level "loud" is none of debug, info, warn, error`},
-		{"info", "xml", `log format "xml" is none of text, json`},
+		{"loud", "text", `--log-level: want debug, info, warn or error, got "loud"`},
+		{"info", "xml", `--log-format: want text or json, got "xml"`},
 	}
 	for _, tt := range tests {
 		if _, err := obs.NewLogger(nil, tt.level, tt.format); err == nil || err.Error() != tt.want {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -63,7 +64,8 @@ var ErrHelp = errors.New("help printed")
 // taken from the environment, --drain-timeout from PLAYHEAD_DRAIN_TIMEOUT, before its default; a variable that is
 // empty counts as unset. Fields take no env tag: kong would read the process's own environment, past getenv.
 //
-// --help prints to out and returns [ErrHelp]. Any other error is one line that names the flag, or the variable, and
+// --help prints to out and returns [ErrHelp], with what the method Help of cli says, if it has one; so does --version,
+// of the module and the commit that it was built from. Any other error is one line that names the flag, or the variable, and
 // says how to list the flags. Parse never exits.
 func Parse(name string, cli any, args []string, getenv func(string) string, out io.Writer) error { //nolint:revive // what main has, and a name
 	helped := false
@@ -73,6 +75,9 @@ func Parse(name string, cli any, args []string, getenv func(string) string, out 
 		kong.Exit(func(int) { helped = true }), // kong parses on after it; what it then finds is of no interest
 		kong.Resolvers(environment(getenv)),
 		kong.ValueFormatter(withVariable),
+		kong.Embed(&struct {
+			Version version `help:"Print the version and end."`
+		}{}),
 	)
 	if err != nil {
 		return fmt.Errorf("flags of %s: %w", name, err)
@@ -81,6 +86,9 @@ func Parse(name string, cli any, args []string, getenv func(string) string, out 
 	if helped {
 		return ErrHelp
 	}
+	if err == nil {
+		err = negative(parser.Model.Node)
+	}
 	if err != nil {
 		message := strings.Replace(err.Error(), `got "EOL" (<EOL>)`, "got none", 1) // kong's words for a missing value
 		return fmt.Errorf("%s (%s --help lists the flags)", message, name)
@@ -88,12 +96,42 @@ func Parse(name string, cli any, args []string, getenv func(string) string, out 
 	return nil
 }
 
+// negative refuses numbers and times below zero: no flag has a use for one.
+func negative(node *kong.Node) error {
+	for _, flag := range node.Flags {
+		v := flag.Target
+		if v.CanInt() && v.Int() < 0 || v.CanFloat() && v.Float() < 0 {
+			return fmt.Errorf("--%s: want 0 or more, got %v", flag.Name, v)
+		}
+	}
+	return nil
+}
+
+// version is the flag that prints it.
+type version bool
+
+// BeforeReset is called by kong when the flag is given, whatever else is wrong.
+func (version) BeforeReset(app *kong.Kong) error {
+	fmt.Fprintf(app.Stdout, "%s %s\n", app.Model.Name, built())
+	app.Exit(0)
+	return nil
+}
+
+// built says what the process was built from, the module's version or the time and the commit, and by which Go.
+func built() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "of unknown version"
+	}
+	return info.Main.Version + ", " + info.GoVersion
+}
+
 func variable(flag string) string {
 	return "PLAYHEAD_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(flag))
 }
 
 func withVariable(v *kong.Value) string {
-	if v.Flag == nil || v.Name == "help" {
+	if v.Flag == nil || v.Name == "help" || v.Name == "version" {
 		return v.Help
 	}
 	return fmt.Sprintf("%s ($%s)", v.Help, variable(v.Name))
@@ -104,7 +142,7 @@ func environment(getenv func(string) string) kong.ResolverFunc {
 	return func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		name := variable(flag.Name)
 		value := getenv(name)
-		if value == "" || flag.Name == "help" {
+		if value == "" || flag.Name == "help" || flag.Name == "version" {
 			return nil, nil
 		}
 		if err := try(flag.Value, value); err != nil {

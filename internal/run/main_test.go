@@ -249,6 +249,33 @@ func TestParseHelp(t *testing.T) {
 	}
 }
 
+type described struct{ flags }
+
+func (*described) Help() string { return "It serves players." }
+
+// TestParseSaysWhatItIs prints what a command is with its help, and alone its version.
+func TestParseSaysWhatItIs(t *testing.T) {
+	for flag, want := range map[string]string{"--help": "It serves players.", "--version": "bff "} {
+		var out strings.Builder
+		err := run.Parse("bff", new(described), []string{flag}, environment("PLAYHEAD_VERSION=x", "PLAYHEAD_PORT=x"), &out)
+		if !errors.Is(err, run.ErrHelp) || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: %v, %q; want %q", flag, err, out.String(), want)
+		}
+	}
+}
+
+func TestParseRefusesWhatIsBelowZero(t *testing.T) {
+	for _, arg := range []string{"--port=-1", "--hold=-1s"} {
+		name, _, _ := strings.Cut(arg, "=")
+		if err := run.Parse("bff", new(flags), []string{arg}, environment(), io.Discard); err == nil || !strings.Contains(err.Error(), name+": want 0 or more") {
+			t.Errorf("%s: %v", arg, err)
+		}
+	}
+	if err := run.Parse("bff", new(flags), nil, environment("PLAYHEAD_PORT=-1"), io.Discard); err == nil || !strings.Contains(err.Error(), "--port: want 0 or more") {
+		t.Errorf("from the environment: %v", err)
+	}
+}
+
 func TestParseTakesNoOtherStruct(t *testing.T) {
 	if err := run.Parse("bff", flags{}, nil, environment(), io.Discard); err == nil {
 		t.Error("got nil for a struct that cannot be filled")

@@ -22,6 +22,11 @@ type deadFlags struct {
 	connect.Kafka
 }
 
+// Help is what --help begins with.
+func (*deadFlags) Help() string {
+	return `Drives again what could not be archived: every letter of the topic of dead letters is printed, and put once more.`
+}
+
 // dead drives again what could not be archived, from the topic of dead letters.
 func dead(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
 	var f deadFlags

@@ -37,6 +37,13 @@ type flags struct {
 	Patience time.Duration `help:"How long to go on when nothing is answered." default:"60s"`
 }
 
+// Help is what --help begins with.
+func (*flags) Help() string {
+	return `Sends viewings of a trace as heartbeats, to a service or through an edge.
+
+` + "`replay dead`" + ` drives again what could not be archived, from the topic of dead letters; ` + "`replay dead --help`" + ` lists its flags.`
+}
+
 func main() { run.Main(replayed) }
 
 func replayed(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
