@@ -9,7 +9,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// The bounds of a message. The edge takes 128 KiB; on a link that is slow the room for a
+// The bounds of a message. The edge takes 1 MiB; on a link that is slow the room for a
 // message shrinks, but one heartbeat always has room.
 const (
 	maxBatch  = 100      // heartbeats

@@ -183,4 +183,4 @@ const streamText = "Subprotocols: playhead.v1.json, in text frames, and playhead
 	`{"push":{"items":[record],"removed":[{"id","type"}],"resync":true}}, each part only where there is something; resync means to read again, ` +
 	"and comes first of all, as soon as nothing can be missed any more. " +
 	"The edge closes with 1001 when it stops (the reason ends in retry_after_ms=, when to come back), 4401 when the token has expired, " +
-	"1007 for what it cannot read, 1009 for more than 128 KiB, 1008 for who never waits, 1013 for who does not read, and 1000 after 30 minutes of silence."
+	"1007 for what it cannot read, 1009 for far more than 1 MiB, 1008 for who never waits, 1013 for who does not read, and 1000 after 30 minutes of silence."

@@ -104,9 +104,6 @@ func setRateLimit(h http.Header, b limit.Budget) {
 // seconds rounds up: a client that comes back too early would be refused again.
 func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
 
-// maxBody bounds the body of a request, in bytes.
-const maxBody = 1 << 20
-
 // upload is the input of an operation with a body. The operation reads it itself:
 // huma would decode it twice, mend what must be refused, and refuse a whole batch
 // for one field.
@@ -129,8 +126,8 @@ func (a *api) read(u *upload, fn func(body []byte) error) error {
 	buf := a.bodies.Get().(*bytes.Buffer)
 	defer a.bodies.Put(buf)
 	buf.Reset()
-	if _, err := buf.ReadFrom(http.MaxBytesReader(u.w, u.r.Body, maxBody)); err != nil {
-		return broken(err, maxBody)
+	if _, err := buf.ReadFrom(http.MaxBytesReader(u.w, u.r.Body, codec.MaxBody)); err != nil {
+		return broken(err, codec.MaxBody)
 	}
 	return fn(buf.Bytes())
 }

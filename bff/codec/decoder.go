@@ -15,7 +15,10 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// ErrTooLarge means that a body has more entries than one request may.
+// MaxBody bounds a body in bytes, whichever way it comes.
+const MaxBody = 1 << 20
+
+// ErrTooLarge means that a body has more bytes, or entries, than one request may.
 var ErrTooLarge = errors.New("too large")
 
 // decoder reads the list of one body, entry by entry.

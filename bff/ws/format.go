@@ -11,6 +11,7 @@ import (
 	"github.com/coder/websocket"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/bff/codec"
@@ -84,7 +85,7 @@ func (protoFormat) kind() string { return "binary" }
 func (protoFormat) decode(uid string, body []byte) (*codec.Batch, error) {
 	var req historyv1.StreamRequest
 	if err := proto.Unmarshal(body, &req); err != nil {
-		return &codec.Batch{}, fmt.Errorf("%w: %w", errMalformed, err)
+		return &codec.Batch{Seq: sequence(body)}, fmt.Errorf("%w: %w", errMalformed, err)
 	}
 	batch := &codec.Batch{Seq: req.Sequence, Heartbeats: req.Heartbeats, Records: req.ReturnRecords, Ack: req.Ack, Day: req.Day}
 	switch n := len(req.Heartbeats); {
@@ -104,6 +105,19 @@ func (protoFormat) decode(uid string, body []byte) (*codec.Batch, error) {
 		h.Uid, h.SentAtMs, h.Day = uid, req.SentAtMs, nil
 	}
 	return batch, nil
+}
+
+// sequence returns the number that a message begins with, 0 for none.
+func sequence(body []byte) uint64 {
+	num, typ, n := protowire.ConsumeTag(body)
+	if n < 0 || num != 1 || typ != protowire.VarintType {
+		return 0
+	}
+	seq, n := protowire.ConsumeVarint(body[n:])
+	if n < 0 {
+		return 0
+	}
+	return seq
 }
 
 func unknown(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) > 0 }

@@ -148,10 +148,7 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 		return &closeError{websocket.StatusUnsupportedData, s.format.name() + " is " + s.format.kind()}
 	}
 	batch, broken, err := s.read(r)
-	switch {
-	case errors.Is(broken, websocket.ErrMessageTooBig): // which was said, but the rest must be read for that to arrive
-		return &closeError{websocket.StatusMessageTooBig, "too large"}
-	case broken != nil:
+	if broken != nil {
 		return broken
 	}
 	s.begin()
@@ -171,14 +168,45 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 // read decodes a message. The connection may break meanwhile, or the message be wrong.
 func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
 	buf := s.handler.buffers.Get().(*bytes.Buffer)
-	defer s.handler.buffers.Put(buf)
+	defer func() {
+		if buf.Cap() <= usual {
+			s.handler.buffers.Put(buf)
+		}
+	}()
 	buf.Reset()
-	if _, err := buf.ReadFrom(r); err != nil {
+	limit := s.handler.cfg.MaxMessage
+	if _, err := buf.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
 		return nil, err, nil
+	}
+	if int64(buf.Len()) > limit {
+		return s.tooLarge(buf.Bytes(), r)
 	}
 	batch, err = s.format.decode(s.uid, buf.Bytes())
 	return batch, nil, err
 }
+
+// tooLarge reads what is left of a message, so that the connection can go on, unless that is far too much or the
+// message does not begin with its number, to be answered by.
+func (s *session) tooLarge(begin []byte, rest io.Reader) (batch *codec.Batch, broken, err error) {
+	limit := s.handler.cfg.MaxMessage
+	n, err := io.Copy(io.Discard, io.LimitReader(rest, 8*limit))
+	if err != nil {
+		return nil, err, nil
+	}
+	batch, _ = s.format.decode(s.uid, begin[:min(len(begin), numbered)])
+	if n == 8*limit || batch.Seq == 0 {
+		return nil, &closeError{websocket.StatusMessageTooBig, fmt.Sprintf("want at most %d bytes", limit)}, nil
+	}
+	if err := s.charge(batch); err != nil {
+		return batch, nil, err
+	}
+	return batch, nil, fmt.Errorf("message: %w: want at most %d bytes", codec.ErrTooLarge, limit)
+}
+
+const (
+	numbered = 64        // within so many bytes a message that is too large has its number
+	usual    = 128 << 10 // larger buffers are not kept: hardly any message needs them
+)
 
 // answer stores a message that could be decoded, and returns what to say. It fails
 // only with a [closeError].

@@ -27,6 +27,7 @@ import (
 	"github.com/coder/websocket"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -47,7 +48,7 @@ type Config struct {
 	// Origins are the sites besides the edge's own whose pages may connect, such as
 	// https://app.example.com.
 	Origins []string
-	// MaxMessage bounds a message, in bytes (default 128 KiB).
+	// MaxMessage bounds a message, in bytes (default [codec.MaxBody]).
 	MaxMessage int64
 	// PerUser bounds the connections of one user (default 16).
 	PerUser int
@@ -94,7 +95,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Limit == nil {
 		cfg.Limit = limit.New(0, 0)
 	}
-	cfg.MaxMessage = positive(cfg.MaxMessage, 128<<10)
+	cfg.MaxMessage = positive(cfg.MaxMessage, codec.MaxBody)
 	cfg.PerUser = positive(cfg.PerUser, 16)
 	cfg.WriteDeadline = positive(cfg.WriteDeadline, 2*time.Second)
 	cfg.Ping = positive(cfg.Ping, 30*time.Second)
@@ -180,7 +181,7 @@ func (h *Handler) Upgrade(w http.ResponseWriter, r *http.Request) error {
 		h.leave(s)
 		return nil
 	}
-	conn.SetReadLimit(h.cfg.MaxMessage)
+	conn.SetReadLimit(-1) // read has one, after which the connection goes on
 	s.start(conn, g.conn)
 	return nil
 }

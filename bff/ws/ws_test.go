@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/ws"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -220,9 +221,9 @@ func TestWhatEndsAConnection(t *testing.T) {
 		"nothing":            {inJSON, "", websocket.MessageText, 1007, "malformed JSON"},
 		"invalid UTF-8":      {inJSON, `{"seq":1,"a":"` + "\xff" + `"}`, websocket.MessageText, 1007, "invalid UTF-8"},
 		"no protobuf":        {inProto, "\xff", websocket.MessageBinary, 1007, "malformed protobuf"},
-		"too large":          {inJSON, message("1", strings.Repeat(beat+",", 2000)+beat), websocket.MessageText, 1009, "read limited"},
-		"one byte too large": {inJSON, strings.Repeat(" ", 128<<10+1), websocket.MessageText, 1009, "read limited"},
-		"as large as may be": {inJSON, strings.Repeat(" ", 128<<10), websocket.MessageText, 1007, "malformed JSON"},
+		"one byte too large": {inJSON, strings.Repeat(" ", codec.MaxBody+1), websocket.MessageText, 1009, "want at most 1048576 bytes"},
+		"far too large":      {inJSON, message("1", strings.Repeat(" ", 10*codec.MaxBody)), websocket.MessageText, 1009, "want at most 1048576 bytes"},
+		"as large as may be": {inJSON, strings.Repeat(" ", codec.MaxBody), websocket.MessageText, 1007, "malformed JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, ws.Config{}, func(t *testing.T, w *world) {
@@ -242,6 +243,32 @@ func TestWhatEndsAConnection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTooLarge answers a message that is too large by its number, says the bound, and goes on.
+func TestTooLarge(t *testing.T) {
+	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
+		conn := w.dial(t, "u1", inJSON)
+		large := message("6", strings.Repeat(beat+",", 20_000)+beat)
+		for range 3 {
+			if got := say(t, conn, large); !strings.Contains(got, `{"seq":6,"error":{"code":"too_large"`) || !strings.Contains(got, "1048576 bytes") {
+				t.Errorf("got %s", got)
+			}
+		}
+		if got := say(t, conn, message("7", strings.Repeat(beat+",", 999)+beat)); !strings.Contains(got, `{"seq":7,"results":[{"status":"stored"`) {
+			t.Errorf("a thousand heartbeats: %.200s", got)
+		}
+		conn = w.dial(t, "u1", inProto)
+		body, err := proto.Marshal(&historyv1.StreamRequest{Sequence: 8, Heartbeats: []*historyv1.Heartbeat{{Session: strings.Repeat("s", codec.MaxBody)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, conn, websocket.MessageBinary, string(body))
+		var resp historyv1.StreamResponse
+		if err := proto.Unmarshal([]byte(read(t, conn)), &resp); err != nil || resp.Sequence != 8 || resp.Error.GetCode() != historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE {
+			t.Errorf("got %v, %v", &resp, err)
+		}
+	})
 }
 
 func TestPanic(t *testing.T) {

@@ -32,8 +32,8 @@ import (
 
 // Limits of the service.
 const (
-	// MaxMessage bounds a request, in bytes.
-	MaxMessage = 1 << 20
+	// MaxMessage bounds a request, in bytes: twice what an edge takes, which adds its own.
+	MaxMessage = 2 << 20
 	// maxStreams bounds the requests under way on one connection.
 	maxStreams = 4096
 )
