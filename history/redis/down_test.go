@@ -164,20 +164,20 @@ func TestOpenWarnsOfCoverage(t *testing.T) {
 }
 
 // TestLife tells a restart, after which a server has another run id, and a server that was
-// emptied, which has the same one.
+// emptied, or had another one's contents for a while, which has the same one.
 func TestLife(t *testing.T) {
-	var run atomic.Int64
+	var run, promoted atomic.Int64
 	fake := miniredis.RunT(t)
 	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
 		if cmd != "INFO" {
 			return false
 		}
-		c.WriteBulk(fmt.Sprintf("run_id:%d\r\n", run.Load()))
+		c.WriteBulk(fmt.Sprintf("run_id:%d\r\nrole:master\r\nmaster_replid:%d\r\n", run.Load(), promoted.Load()))
 		return true
 	})
 	one, other := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience}), open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
 	var lives []string
-	for _, change := range []func(){func() {}, func() { run.Add(1) }, fake.FlushAll, fake.FlushAll} {
+	for _, change := range []func(){func() {}, func() { run.Add(1) }, fake.FlushAll, fake.FlushAll, func() { promoted.Add(1) }} {
 		change()
 		life, err := one.Life(t.Context())
 		if err != nil || slices.Contains(lives, life) {
@@ -193,6 +193,14 @@ func TestLife(t *testing.T) {
 	fake.Close()
 	if got, err := one.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
 		t.Errorf("Life without a server = %q, %v, want unavailable", got, err)
+	}
+}
+
+// TestLifeOfAReplica is not known: it has the contents of another server, perhaps older ones.
+func TestLifeOfAReplica(t *testing.T) {
+	c := open(t, redis.Config{Addrs: []string{saying(t, "run_id:1\r\nrole:slave\r\nmaster_replid:2\r\n", "")}, Timeout: patience})
+	if got, err := c.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Life = %q, %v, want unavailable", got, err)
 	}
 }
 

@@ -12,7 +12,8 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestLifeOfServers names every master by its run id, and the same ones each time.
+// TestLifeOfServers names every master by its run id and its replication id, and the same ones
+// each time.
 func TestLifeOfServers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		config  redis.Config
@@ -23,8 +24,8 @@ func TestLifeOfServers(t *testing.T) {
 	} {
 		c := open(t, tt.config)
 		first, err := c.Life(t.Context())
-		if ids := strings.Fields(first); err != nil || len(ids) != tt.masters || strings.Index(ids[0], "/") != 40 {
-			t.Errorf("%s: Life = %q, %v, want %d run ids with what each keeps", name, first, err, tt.masters)
+		if ids := strings.Fields(first); err != nil || len(ids) != tt.masters || strings.Index(ids[0], "/") != 40 || strings.LastIndex(ids[0], "/") != 81 {
+			t.Errorf("%s: Life = %q, %v, want %d run and replication ids with what each keeps", name, first, err, tt.masters)
 		}
 		if again, err := c.Life(t.Context()); again != first || err != nil {
 			t.Errorf("%s: Life = %q, %v, want %q again", name, again, err, first)

@@ -226,9 +226,10 @@ func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
 }
 
 // Life names the lives that the servers are in, of every master in a cluster: when one
-// was restarted or emptied, or its replica took over, the name is another. It may also be
-// another for no such reason when slots have moved. It fails with [history.ErrUnavailable]
-// when one of them does not answer.
+// was restarted or emptied, its replica took over, or it followed another server for a while,
+// the name is another. It may also be another for no such reason when slots have moved or the
+// first replica has come. It fails with [history.ErrUnavailable] when one of them does not
+// answer, or is a replica.
 func (c *Cache) Life(ctx context.Context) (string, error) {
 	first, err := c.firstBuckets(ctx)
 	if err != nil {
@@ -247,16 +248,25 @@ func (c *Cache) Life(ctx context.Context) (string, error) {
 	return strings.Join(lives, " "), unavailable("ask for its life", err)
 }
 
-// lifeOf returns the run id of a server, and the nonce among its keys, which goes when it is
-// emptied. A slot that moves takes its nonce along.
+// lifeOf returns the run id of a server, its replication id, which is drawn anew when a replica
+// becomes a master, and the nonce among its keys, which goes when it is emptied. A slot that
+// moves takes its nonce along.
 func (c *Cache) lifeOf(ctx context.Context, node *goredis.Client, first map[string]history.Bucket) (string, error) {
-	info, err := node.Info(ctx, "server").Result()
-	b, has := first[node.Options().Addr]
-	if err != nil || !has {
-		return fields(info)["run_id"], err
+	info, err := node.Info(ctx, "server", "replication").Result()
+	if err != nil {
+		return "", err
+	}
+	about, addr := fields(info), node.Options().Addr
+	if about["role"] == "slave" {
+		return "", fmt.Errorf("%s is a replica", addr)
+	}
+	life := about["run_id"] + "/" + about["master_replid"]
+	b, has := first[addr]
+	if !has {
+		return life, nil
 	}
 	nonce, err := c.nonce(ctx, string(append(appendBucket(nil, b), "life"...)))
-	return fields(info)["run_id"] + "/" + nonce, err
+	return life + "/" + nonce, err
 }
 
 // nonce returns the value of a key, which never changes. A key that is missing is set.
