@@ -10,7 +10,8 @@
 //	                               rev (of the clear marks and the pause), seen; trimmed of a cold user
 //	{b0007}:dirty          zset    members "<uid>/100_1" and "<uid>/*", scores microseconds
 //	{b0007}:firsts         zset    members "<uid>/20261121" that are not announced, scores microseconds
-//	{b0007}:life           string  random, in the first bucket of each server: it goes with its data
+//	{b0007}:life           string  random, in the first bucket of each server: it goes with its data,
+//	                               and expires before them when the clock goes far ahead
 //
 // Contents expire after the configured life, lists and users' states a day later:
 // a state only while recording is on:

@@ -196,6 +196,38 @@ func TestLife(t *testing.T) {
 	}
 }
 
+// TestLifeOfAWrongClock ends when the server's clock goes so far ahead that records expire which
+// nobody has archived yet, and not because time passes.
+func TestLifeOfAWrongClock(t *testing.T) {
+	fake := miniredis.RunT(t)
+	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		if cmd == "INFO" {
+			c.WriteBulk("run_id:1\r\n")
+		}
+		return cmd == "INFO"
+	})
+	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience, TTL: 24 * time.Hour})
+	life := func() string {
+		t.Helper()
+		life, err := c.Life(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return life
+	}
+	first := life()
+	for range 30 {
+		fake.FastForward(time.Hour)
+		if again := life(); again != first {
+			t.Fatalf("Life = %q, want %q as long as somebody asks", again, first)
+		}
+	}
+	fake.FastForward(23 * time.Hour)
+	if again := life(); again == first {
+		t.Errorf("Life = %q as before, although most records have expired", again)
+	}
+}
+
 // TestLifeOfAReplica is not known: it has the contents of another server, perhaps older ones.
 func TestLifeOfAReplica(t *testing.T) {
 	c := open(t, redis.Config{Addrs: []string{saying(t, "run_id:1\r\nrole:slave\r\nmaster_replid:2\r\n", "")}, Timeout: patience})

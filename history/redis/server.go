@@ -226,8 +226,8 @@ func faultsOf(ctx context.Context, node *goredis.Client) ([]string, error) {
 }
 
 // Life names the lives that the servers are in, of every master in a cluster: when one
-// was restarted or emptied, its replica took over, or it followed another server for a while,
-// the name is another. It may also be another for no such reason when slots have moved or the
+// was restarted or emptied, its replica took over, it followed another server for a while, or
+// its clock went far ahead, the name is another. It may also be another for no such reason when slots have moved or the
 // first replica has come. It fails with [history.ErrUnavailable] when one of them does not
 // answer, or is a replica.
 func (c *Cache) Life(ctx context.Context) (string, error) {
@@ -249,8 +249,8 @@ func (c *Cache) Life(ctx context.Context) (string, error) {
 }
 
 // lifeOf returns the run id of a server, its replication id, which is drawn anew when a replica
-// becomes a master, and the nonce among its keys, which goes when it is emptied. A slot that
-// moves takes its nonce along.
+// becomes a master, and the nonce among its keys, which goes when it is emptied, or when its
+// clock has been so far ahead that records have expired. A slot that moves takes its nonce along.
 func (c *Cache) lifeOf(ctx context.Context, node *goredis.Client, first map[string]history.Bucket) (string, error) {
 	info, err := node.Info(ctx, "server", "replication").Result()
 	if err != nil {
@@ -269,14 +269,17 @@ func (c *Cache) lifeOf(ctx context.Context, node *goredis.Client, first map[stri
 	return life + "/" + nonce, err
 }
 
-// nonce returns the value of a key, which never changes. A key that is missing is set.
+// nonce returns the value of a key that never changes, and that expires before most records do:
+// not as long as somebody asks, but when the server's clock goes far ahead. A key that is
+// missing is set.
 func (c *Cache) nonce(ctx context.Context, key string) (string, error) {
-	text, err := c.client.Get(ctx, key).Result()
+	life := max(c.config.TTL/2, time.Minute)
+	text, err := c.client.GetEx(ctx, key, life).Result()
 	if !errors.Is(err, goredis.Nil) {
 		return text, err
 	}
 	fresh := rand.Text()
-	text, err = c.client.SetArgs(ctx, key, fresh, goredis.SetArgs{Mode: "NX", Get: true}).Result()
+	text, err = c.client.SetArgs(ctx, key, fresh, goredis.SetArgs{Mode: "NX", Get: true, TTL: life}).Result()
 	if errors.Is(err, goredis.Nil) {
 		return fresh, nil
 	}
