@@ -107,14 +107,20 @@ func (s *show) puts() int64 {
 	return -1
 }
 
-func (s *show) finish(f figures, r replay.Report) error {
+func (s *show) finish(ctx context.Context, f figures, r replay.Report) error {
 	f.table(s.out)
 	for _, e := range r.Examples {
 		fmt.Fprintln(s.out, "  "+e)
 	}
 	if !s.flags.Exit {
 		fmt.Fprintln(s.out)
-		s.process.Greet(s.out, someUser)
+		if err := invent(ctx, s.process.RPC()); err != nil {
+			return err
+		}
+		s.process.Greet(s.out, viewer)
+		if err := s.whatNext(); err != nil {
+			return err
+		}
 	}
 	if s.flags.JSON {
 		line, err := json.Marshal(f)
@@ -129,6 +135,21 @@ func (s *show) finish(f figures, r replay.Report) error {
 	case s.flags.Exit:
 		return errShown
 	}
+	return nil
+}
+
+func (s *show) whatNext() error {
+	token, err := s.process.Token(someUser, time.Hour)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, `
+What to try next:
+
+  - Open your page in two windows, play something in one, and watch it move in the other.
+  - Look at a user of the trace, whose viewings were real: http://%s/#token=%s
+  - Start an empty one that keeps its data (make run), end it with kill -9 while something plays, and start it again.
+`, s.process.HTTP(), token)
 	return nil
 }
 
@@ -190,7 +211,7 @@ func (s *show) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.finish(s.figures(plan, m, report), report)
+	return s.finish(ctx, s.figures(plan, m, report), report)
 }
 
 // replay sends the plan through the gRPC door.
