@@ -110,7 +110,12 @@ func (t *trial) startReplica(ctx context.Context, of string) (*replica, error) {
 		return nil, err
 	}
 	r := &replica{process: p, addr: addr, client: goredis.NewClient(&goredis.Options{Addr: addr, DisableIdentity: true})}
-	return r, process.Await(ctx, 20*time.Second, "the replica to follow", func(ctx context.Context) error {
+	return r, r.following(ctx)
+}
+
+// following waits until it has the contents of the server that it follows.
+func (r *replica) following(ctx context.Context) error {
+	return process.Await(ctx, 20*time.Second, "the replica to follow", func(ctx context.Context) error {
 		info, err := r.client.Info(ctx, "replication").Result()
 		if err == nil && !strings.Contains(info, "master_link_status:up") {
 			err = errors.New(info)
@@ -122,6 +127,45 @@ func (t *trial) startReplica(ctx context.Context, of string) (*replica, error) {
 // follow makes it follow a server, or no one.
 func (r *replica) follow(ctx context.Context, host, port string) error {
 	return r.client.ReplicaOf(ctx, host, port).Err()
+}
+
+// failback has Redis follow a replica that has missed the last moments, and makes it the master
+// again: the same process, with older contents.
+func failback(ctx context.Context, t *trial) error {
+	if err := t.start(ctx, spec{}); err != nil {
+		return err
+	}
+	t.load.blind = true
+	addr := t.es["redis"].Addr()
+	r, err := t.startReplica(ctx, addr)
+	if err != nil {
+		return err
+	}
+	master := &replica{client: goredis.NewClient(&goredis.Options{Addr: addr, DisableIdentity: true})}
+	t.after = func() error {
+		err := errors.Join(r.client.Close(), master.client.Close())
+		r.process.Kill()
+		return err
+	}
+	err = t.underLoad(ctx, func(ctx context.Context) error {
+		if err := errors.Join(pause(ctx, 3*time.Second), r.follow(ctx, "127.0.0.1", "1")); err != nil {
+			return err
+		}
+		before := t.book.count()
+		if err := errors.Join(pause(ctx, behind), r.follow(ctx, "no", "one")); err != nil {
+			return err
+		}
+		t.res.note("the replica lacks the last %v, in which %d were acknowledged", behind, t.book.count()-before)
+		t.load.epoch.Add(1)
+		if err := errors.Join(master.follow(ctx, "127.0.0.1", port(r.addr)), master.following(ctx), master.follow(ctx, "no", "one")); err != nil {
+			return err
+		}
+		return pause(ctx, 4*time.Second)
+	})
+	if err != nil {
+		return err
+	}
+	return t.settle(ctx)
 }
 
 func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }

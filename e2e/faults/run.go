@@ -222,6 +222,7 @@ func scenarios(o Options) []scenario {
 		{name: "19", load: mixed, fault: "slots of a Redis Cluster move", run: slots},
 		{name: "20", load: mixed, fault: "Redis emptied under load, its run id unchanged", run: emptied},
 		{name: "21", load: mixed, fault: "failover to a replica that lags " + behind.String(), run: failover},
+		{name: "21-back", load: mixed, fault: "Redis follows a replica that lags " + behind.String() + ", and is the master again", run: failback},
 		{name: "21-torn", load: mixed, fault: "the append-only file is cut in mid-record", run: tornFile},
 		{name: "22", load: "heartbeats acknowledged as queued", fault: "all of Redis and all services are lost, the jobs live", run: queuedLive},
 		{name: "23", load: mixed, fault: "topic deleted, offsets moved, messages gone by retention", run: topic},
