@@ -57,17 +57,8 @@ const step = 10 * time.Minute
 // services die soon afterwards, and the jobs alone must archive what is marked: they wait for
 // no clock. A service that starts while the clocks differ stores nothing.
 func steps(ctx context.Context, t *trial) error {
-	s, err := t.newSkew(ctx)
+	s, err := t.startSkewed(ctx)
 	if err != nil {
-		return err
-	}
-	usual := t.es["redis"]
-	skewed, err := t.engineWith(engineConfig{name: "redis", env: []string{"LD_PRELOAD=" + s.library, "SKEWFILE=" + s.file}})
-	if err != nil {
-		return err
-	}
-	t.after = func() error { return skewed.Kill() }
-	if err := errors.Join(usual.Kill(), skewed.Start(ctx), t.start(ctx, spec{})); err != nil {
 		return err
 	}
 	for _, jump := range []struct{ before, to time.Duration }{{0, step}, {step, 0}, {0, -step}, {-step, 0}} {
@@ -76,6 +67,39 @@ func steps(ctx context.Context, t *trial) error {
 		}
 	}
 	return t.settle(ctx)
+}
+
+// startSkewed starts the stack beside a Redis whose clock can be set.
+func (t *trial) startSkewed(ctx context.Context) (*skew, error) {
+	s, err := t.newSkew(ctx)
+	if err != nil {
+		return nil, err
+	}
+	usual := t.es["redis"]
+	skewed, err := t.engineWith(engineConfig{name: "redis", env: []string{"LD_PRELOAD=" + s.library, "SKEWFILE=" + s.file}})
+	if err != nil {
+		return nil, err
+	}
+	t.after = func() error { return skewed.Kill() }
+	return s, errors.Join(usual.Kill(), skewed.Start(ctx), t.start(ctx, spec{}))
+}
+
+// far is how far ahead a clock must be for records to expire.
+const far = 100 * 24 * time.Hour
+
+// farAhead has the clock of Redis be so far ahead for a moment that everything expires.
+func farAhead(ctx context.Context, t *trial) error {
+	s, err := t.startSkewed(ctx)
+	if err != nil {
+		return err
+	}
+	t.load.blind = true
+	err = t.underLoad(ctx, func(ctx context.Context) error {
+		err := errors.Join(pause(ctx, 3*time.Second), s.set(far))
+		t.load.epoch.Add(1) // of the users so far nobody hears again
+		return errors.Join(err, pause(ctx, 3*time.Second), s.set(0), pause(ctx, 4*time.Second))
+	})
+	return errors.Join(err, t.settle(ctx))
 }
 
 // jump begins with clocks that agree and services that are ready, and ends so.

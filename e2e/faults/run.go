@@ -227,6 +227,7 @@ func scenarios(o Options) []scenario {
 		{name: "22", load: "heartbeats acknowledged as queued", fault: "all of Redis and all services are lost, the jobs live", run: queuedLive},
 		{name: "23", load: mixed, fault: "topic deleted, offsets moved, messages gone by retention", run: topic},
 		{name: "24", load: mixed, fault: "the clock of Redis steps by " + step.String() + ", services die", run: steps},
+		{name: "24-far", load: mixed, fault: "the clock of Redis is 100 days ahead for 3 s", run: farAhead},
 		{name: "24-apart", load: mixed, fault: "clocks of services 300 ms and two minutes apart", run: apart},
 		{name: "25", load: mixed, fault: "a cell of HBase and records of Redis that cannot be decoded", run: damage},
 		{name: "26", load: mixed, fault: "Redis evicts, or writes no append-only file", run: volatile},
