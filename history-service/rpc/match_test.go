@@ -281,3 +281,18 @@ func TestWakingDeviceWithAWrongClock(t *testing.T) {
 		t.Errorf("something else: got %v, want %v", got, conflict)
 	}
 }
+
+// TestTwoDevicesAtOnce: of two devices that report in one millisecond one stands. The other is told that it does not, and
+// not that this is known already.
+func TestTwoDevicesAtOnce(t *testing.T) {
+	s := newHouse(t).service(t)
+	first, second := knowing(beat("ann/7", stop, 60_000, 70), "phone", 0), knowing(beat("ann/7", stop, 60_000, 40), "tv", 0)
+	for i, tt := range []struct {
+		hb   *historyv1.Heartbeat
+		want historyv1.Status
+	}{{first, stored}, {second, stale}, {first, unchanged}, {second, stale}} {
+		if got := apply(t, s, tt.hb); got[0] != tt.want {
+			t.Errorf("%d: got %v, want %v", i, got[0], tt.want)
+		}
+	}
+}

@@ -123,10 +123,10 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	merged := history.Merge(g.next, delta)
-	same, newer := history.Same(merged, g.next), g.next == nil || delta.Version >= g.next.Version
+	same, stands := history.Same(merged, g.next), false
 	switch {
 	case same:
-		g.again(i, delta)
+		stands = g.again(i, delta)
 	case !g.allows(i, delta):
 		return historyv1.Status_STATUS_CONFLICT
 	}
@@ -135,7 +135,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	switch {
 	case !same:
 		return historyv1.Status_STATUS_STORED
-	case newer:
+	case stands:
 		return historyv1.Status_STATUS_UNCHANGED
 	default:
 		return historyv1.Status_STATUS_STALE
@@ -191,12 +191,15 @@ func (g *group) gone(i int, delta *history.Record) bool {
 	return g.batch.reports[i].IfMatch != 0 && delta.Deleted() && g.next != nil && g.next.Deleted()
 }
 
-// again takes note of an event that the record had already.
-func (g *group) again(i int, delta *history.Record) {
+// again takes note of an event that the record had already, and reports whether it is the latest
+// one: another device may have reported in the same millisecond, and stand.
+func (g *group) again(i int, delta *history.Record) bool {
 	n := g.next
-	if n.Version == delta.Version && n.Position == delta.Position && n.Session == delta.Session && n.Device == delta.Device {
+	stands := n.Version == delta.Version && n.Position == delta.Position && n.Session == delta.Session && n.Device == delta.Device
+	if stands {
 		g.granted = grant{g.batch.reports[i].IfMatch, g.batch.reports[i].Viewing()}
 	}
+	return stands
 }
 
 // matched reports whether any of the events says which record it knows.
