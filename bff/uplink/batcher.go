@@ -64,7 +64,7 @@ func (b *batcher) add(p *pending) error {
 	switch {
 	case b.retired:
 		return errRetired
-	case b.events+b.held+len(p.req.Heartbeats) > b.link.cfg.Queue, b.sheds(p, u != nil):
+	case b.events+b.held+len(p.req.Heartbeats) > b.link.cfg.Queue, b.sheds(p, u):
 		return errFull
 	}
 	if u == nil {
@@ -101,10 +101,11 @@ func (b *batcher) hold(p *pending) {
 // sheds reports whether a call is to be refused because it would be answered too late: when
 // the oldest one has waited for long. A moment's wait is nothing, but with more work than is
 // done it would never end, and is kept short; who was refused before is refused last. Where
-// answers take long nobody has two calls. The caller holds b.mu.
-func (b *batcher) sheds(p *pending, another bool) bool {
+// answers take long nobody has more calls than are answered one after the other in time. The
+// caller holds b.mu.
+func (b *batcher) sheds(p *pending, u *user) bool {
 	limit := b.link.cfg.Patience
-	if another && b.link.slow() || b.stream.stalled(p.came, p.time(limit)*9/10) {
+	if u != nil && b.link.slow() && time.Duration(u.calls+1)*b.link.lastTook() > p.time(limit)*7/10 || b.stream.stalled(p.came, p.time(limit)*9/10) {
 		return true
 	}
 	if len(b.waiting) == 0 {

@@ -270,7 +270,9 @@ func (l *link) late(now time.Time) bool {
 }
 
 // slow reports whether the last answer took long.
-func (l *link) slow() bool { return time.Duration(l.took.Load()) > l.cfg.Patience/4 }
+func (l *link) slow() bool { return l.lastTook() > l.cfg.Patience/4 }
+
+func (l *link) lastTook() time.Duration { return time.Duration(l.took.Load()) }
 
 // crowded reports whether more is to be written than the instance takes.
 func (l *link) crowded() bool {

@@ -427,6 +427,27 @@ func players(t *testing.T, c *uplink.Client, byUser []int, size int, lasts time.
 	return &calls
 }
 
+// TestTwoDevices: where answers take 400 ms, one after the other is early enough for two devices of a user.
+func TestTwoDevices(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		i.serving(slowly(400 * time.Millisecond))
+		var calls tally
+		var wg sync.WaitGroup
+		for k := range 200 { // two of each user
+			wg.Go(func() {
+				for range 20 {
+					time.Sleep(rand.N(2 * time.Second)) // of the bubble
+					_ = calls.report(t.Context(), c, fmt.Sprint("user", k/2))
+				}
+			})
+		}
+		wg.Wait()
+		if calls.refused.Load() > 0 || calls.gaveUp.Load() > 0 {
+			t.Errorf("%d answered, %d refused, %d gave up, want all answered", calls.answered.Load(), calls.refused.Load(), calls.gaveUp.Load())
+		}
+	})
+}
+
 // Who sends more than others does not get more of what there is too little of.
 func TestOverloadIsFair(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
