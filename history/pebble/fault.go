@@ -115,12 +115,14 @@ func (f *fault) listener() *pebble.EventListener {
 
 // beforeFlush keeps Pebble from being ahead of the journal: a change that a crash took from
 // the end of the journal must not be in a table, perhaps without its other part that
-// was in memory. If the journal cannot be written, the flush ends as by a crash.
+// was in memory. If the journal cannot be written, the flush ends as by a crash. So does
+// every flush after a fault: Pebble would try again for ever, as fast as it can.
 func (f *fault) beforeFlush() {
-	if !f.opened.Load() {
-		return // all of it is from the journal
+	err := f.err()
+	if err == nil && f.opened.Load() { // before, all of it is from the journal
+		err = f.syncJournal()
 	}
-	if err := f.syncJournal(); err != nil {
+	if err != nil {
 		_ = f.fail(err)
 		runtime.Goexit()
 	}

@@ -20,6 +20,7 @@ type disk struct {
 	vfs.FS
 	mem     *vfs.MemFS
 	full    atomic.Pointer[string] // no file whose name has this in it can be written
+	refused atomic.Int64           // writes for which there was no room
 	free    atomic.Uint64          // bytes, of a terabyte
 	sick    atomic.Bool            // tables cannot be read
 	stalled atomic.Pointer[stall]
@@ -38,6 +39,7 @@ func (d *disk) use(mem *vfs.MemFS) {
 	d.FS = errorfs.Wrap(d.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		full := d.full.Load()
 		if full != nil && op.Kind.ReadOrWrite() == errorfs.OpIsWrite && strings.Contains(op.Path, *full) {
+			d.refused.Add(1)
 			return syscall.ENOSPC
 		}
 		if stalled := d.stalled.Load(); stalled != nil && strings.HasSuffix(op.Path, ".log") {
@@ -222,9 +224,10 @@ func TestDiskSickWhileChanging(t *testing.T) {
 	}
 }
 
-// TestOpenOnFullDisk ends with one line that says what to do, and opens when there is
-// room again, with all that was there.
+// TestOpenOnFullDisk ends with one line that says what to do, tries no more, and opens when
+// there is room again, with all that was there.
 func TestOpenOnFullDisk(t *testing.T) {
+	disks := map[string]*disk{}
 	for _, file := range []string{".sst", "MANIFEST", ".log", "journal-synced", ""} {
 		d := newDisk()
 		db := open(t, "store", pebble.Config{}.On(d))
@@ -232,11 +235,17 @@ func TestOpenOnFullDisk(t *testing.T) {
 		left := newDisk()
 		left.use(d.mem.CrashClone(vfs.CrashCloneCfg{}))
 		left.fill(file)
+		disks[file] = left
 		_, err := pebble.Open("store", pebble.Config{}.On(left))
 		if !errors.Is(err, syscall.ENOSPC) || strings.Contains(err.Error(), "\n") || !strings.HasSuffix(err.Error(), "make room on the disk and start again") {
 			t.Errorf("open with no room for %q: got %v, want one line about ENOSPC", file, err)
 		}
 		reads(t, open(t, "store", pebble.Config{}.On(left.mem.CrashClone(vfs.CrashCloneCfg{}))), viewing(1, 1), r)
+	}
+	for file, d := range disks {
+		if n := d.refused.Load(); n > 100 {
+			t.Errorf("a start with no room for %q wrote %d times, and goes on", file, n)
+		}
 	}
 }
 
