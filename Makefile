@@ -21,9 +21,12 @@ run: ## start everything in one process, empty: make run ARGS=--help
 build: ## build every command into bin/
 	go build -o bin/ ./...
 
-test: $(BIN)/gotestsum ## run the tests that need no engine, with the race detector: make test PKG=./client
+# Of random tests the short run has fewer rounds. A process with the race detector waits a second before it ends.
+SHORT ?= -short
+test: export GORACE ?= atexit_sleep_ms=50
+test: $(BIN)/gotestsum ## run the tests that need no engine, with the race detector: make test PKG=./client SHORT=
 	@.ci/install nodejs node
-	$(call gotest,-race -timeout 20m,$(or $(PKG),./... ./e2e/...))
+	$(call gotest,-race $(SHORT) -timeout 20m,$(or $(PKG),./... ./e2e/...))
 slowest: ## list the packages whose tests took longest in the last make test
 	@sed -nE 's/.*"Action":"pass","Package":"[^"]*playhead\/([^"]*)","Elapsed":([0-9]+)[.0-9]*\}/| `\1` | \2 s |/p' .tools/tests/test.json | sort -t'|' -k3 -rn | head -n 10
 stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=./client

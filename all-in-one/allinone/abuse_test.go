@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/bff/token"
 )
 
 const (
@@ -38,6 +39,7 @@ type attack struct {
 // TestAbuse has each attack refused and counted, and asks after each whether a user who
 // does nothing wrong notices.
 func TestAbuse(t *testing.T) {
+	t.Parallel()
 	for name, a := range map[string]attack{
 		"token for another audience": {as(jwt.MapClaims{"sub": "eve", "aud": "admins"}), "401", requests("GET /v1/history", 401)},
 		"token that has expired":     {as(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": 1}), "401", requests("GET /v1/history", 401)},
@@ -197,11 +199,11 @@ func connectionFlood(x *abused) (refused string) {
 	return refused
 }
 
-// expiring connects with a token that ends soon, and is given another one when it ended
-// before.
+// expiring connects with a token that has expired, and is taken for another moment. It is
+// given another one when that moment was over before.
 func expiring(x *abused) string {
 	for life := 2 * time.Second; ; life *= 2 {
-		conn, refused := x.stream(x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": time.Now().Add(life).Unix()}), nil)
+		conn, refused := x.stream(x.token(jwt.MapClaims{"sub": "eve", "aud": abusedFor, "exp": time.Now().Add(life - token.Leeway).Unix()}), nil)
 		switch {
 		case conn != nil:
 			return next(x, conn)

@@ -37,13 +37,17 @@ type machine struct {
 
 const modelSteps = 130
 
-// TestModel takes random steps, at least ten thousand of them: events new and old,
+// TestModel takes random steps, at least ten thousand of them, or two in a short run: events new and old,
 // deletes, clears and pauses through three services, announcements again, time that passes
 // over holds and sweeps, engines that fail or lose answers, services and jobs that
 // die. Once all is quiet the archive holds what was acknowledged and nothing that was
 // not sent, nothing deleted is seen, and no mark is left.
 func TestModel(t *testing.T) {
-	steps := 0
+	t.Parallel()
+	steps, want := 0, 10_000
+	if testing.Short() {
+		want = 2000
+	}
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // as it is, rapid asks t for its deadline, which a bubble has not
@@ -62,8 +66,8 @@ func TestModel(t *testing.T) {
 			m.quiet()
 		})
 	})
-	if steps < 10_000 && !t.Failed() {
-		t.Errorf("%d steps, want 10,000 at least", steps)
+	if steps < want && !t.Failed() {
+		t.Errorf("%d steps, want %d at least", steps, want)
 	}
 }
 

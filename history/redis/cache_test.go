@@ -19,10 +19,12 @@ import (
 
 func TestCache(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
-		historytest.Cache(t, func(t *testing.T, keep int) history.Cache {
-			config := config
-			config.Keep = keep
-			return open(t, config)
+		var cache *redis.Cache // one for all: each would load the scripts again
+		historytest.Cache(t, func(_ *testing.T, keep int) history.Cache {
+			if config.Keep = keep; cache == nil {
+				cache = open(t, config)
+			}
+			return cache
 		})
 	})
 }
