@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -342,7 +343,7 @@ func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (
 		}
 		c.metrics.retries.Inc()
 		if slices.Contains(tried, l.peer) || c.alone(l.peer) {
-			sleep(ctx, 10*time.Millisecond+rand.N(20*time.Millisecond))
+			run.Sleep(ctx, 10*time.Millisecond+rand.N(20*time.Millisecond))
 		}
 		tried = append(tried, l.peer)
 	}

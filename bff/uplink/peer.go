@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -97,16 +97,17 @@ func options(conf *tls.Config) []grpc.DialOption {
 func (p *peer) run() {
 	defer p.conn.Close()
 	defer context.AfterFunc(p.client.ctx, func() { _ = p.conn.Close() })()
-	for pause, failed := firstPause, false; p.ctx.Err() == nil; {
+	wait, failed := pauses, false
+	for p.ctx.Err() == nil {
 		s := p.conn.GetState()
 		switch s {
 		case connectivity.Ready:
 			if failed && !p.answers() { // it is connected, and stands still
 				p.set(nil, down)
-				sleep(p.ctx, firstPause)
+				run.Sleep(p.ctx, pauses.First)
 				continue
 			}
-			pause, failed = p.serve(pause)
+			failed = p.serve(&wait)
 			continue
 		case connectivity.TransientFailure:
 			p.set(nil, down)
@@ -119,15 +120,13 @@ func (p *peer) run() {
 	p.links.Wait()
 }
 
-const (
-	firstPause   = 100 * time.Millisecond
-	longestPause = 5 * time.Second
-)
+// pauses are those after an instance, or what watches at it, has failed.
+var pauses = run.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
 
 // serve has a link up until the connection is no longer ready, or an answer on it
 // failed. In that case it pauses: an instance that connects but does not answer is
-// given ever more time. It returns the next such pause, and whether an answer failed.
-func (p *peer) serve(pause time.Duration) (next time.Duration, failed bool) {
+// given ever more time. It returns whether an answer failed.
+func (p *peer) serve(wait *run.Backoff) (failed bool) {
 	ready, stop := context.WithCancel(p.ctx)
 	defer stop()
 	l := p.open()
@@ -140,21 +139,23 @@ func (p *peer) serve(pause time.Duration) (next time.Duration, failed bool) {
 	case <-ready.Done():
 		p.set(nil, connecting)
 		l.retire()
-		return firstPause, false
+		wait.Reset()
+		return false
 	case <-l.failed:
 	}
 	if l.steady() {
-		pause = firstPause
+		wait.Reset()
 	}
-	if pause > firstPause { // nobody shall wait for it
+	if wait.Paused() { // nobody shall wait for it
 		p.set(nil, down)
 	} else {
 		p.set(nil, connecting)
 	}
 	l.retire()
+	pause := wait.Next(p.ctx)
 	p.client.cfg.Logger.Warn("instance failed", "addr", p.addr, "pause", pause)
-	sleep(p.ctx, pause/2+rand.N(pause/2))
-	return min(2*pause, longestPause), true
+	run.Sleep(p.ctx, pause)
+	return true
 }
 
 // answers asks the instance whether it is well.
@@ -172,15 +173,6 @@ func (p *peer) set(l *link, s state) {
 	if p.link != l || p.state != s {
 		p.link, p.state = l, s
 		p.client.rebuild()
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 
@@ -229,7 +221,7 @@ func (l *link) enter() bool {
 // steady reports whether the next link may be open soon after this one has failed. One to an
 // instance that stands still again and again may not: each time all of its users move.
 func (l *link) steady() bool {
-	return l.worked.Load() && (!l.left.Load() || time.Since(l.opened) > 4*longestPause)
+	return l.worked.Load() && (!l.left.Load() || time.Since(l.opened) > 4*pauses.Longest)
 }
 
 // retire lets what is on its way arrive, and sends nothing more. The table without

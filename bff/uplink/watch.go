@@ -2,7 +2,6 @@ package uplink
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -215,15 +215,14 @@ func (w *watchStream) run() {
 		case <-ctx.Done():
 		}
 	}()
-	for pause := firstPause; ctx.Err() == nil; pause = min(2*pause, longestPause) {
+	for backoff := pauses; ctx.Err() == nil; backoff.Sleep(ctx) {
 		worked, err := w.serve(ctx)
 		if worked {
-			pause = firstPause
+			backoff.Reset()
 		}
-		if ctx.Err() == nil && pause == firstPause {
+		if ctx.Err() == nil && !backoff.Paused() {
 			w.link.cfg.Logger.Warn("watching broke off", "addr", w.link.peer.addr, "err", err)
 		}
-		sleep(ctx, pause/2+rand.N(pause/2))
 	}
 }
 
@@ -255,7 +254,7 @@ func (w *watchStream) serve(ctx context.Context) (worked bool, err error) {
 		if err := stream.Send(req); err != nil {
 			break // hear knows why
 		}
-		sleep(ctx, pause)
+		run.Sleep(ctx, pause)
 	}
 	return <-heard, context.Cause(ctx)
 }

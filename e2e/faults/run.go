@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Options say where and how to run. Bin, Lib and Dir are required.
@@ -183,14 +184,10 @@ func (t *trial) underLoad(ctx context.Context, f func(context.Context) error) er
 
 // pause lets the load go on for a while: time is the fault here, not a condition.
 func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !run.Sleep(ctx, d) {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // scenarios lists all cases; the numbers are those under which the cases are known.

@@ -164,7 +164,7 @@ func (j *Job) retry(ctx context.Context, what string, exchange func(context.Cont
 
 // again is retry without a deadline for each try, for what is made of many exchanges.
 func (j *Job) again(ctx context.Context, what string, do func(context.Context) error) error {
-	for pause := j.cfg.Pause; ; pause = min(2*pause, longestPause) {
+	for backoff := (run.Backoff{First: j.cfg.Pause, Longest: longestPause}); ; {
 		err := do(ctx)
 		if err == nil {
 			return nil
@@ -176,10 +176,10 @@ func (j *Job) again(ctx context.Context, what string, do func(context.Context) e
 			return fmt.Errorf("%s: %w", what, err)
 		}
 		j.metrics.retries.WithLabelValues(what).Inc()
-		if pause == j.cfg.Pause {
+		if !backoff.Paused() {
 			j.cfg.Logger.Warn("store does not answer, trying again", "operation", what, "error", err)
 		}
-		if !run.Sleep(ctx, pause/2+run.N(ctx, pause/2+1)) {
+		if !backoff.Sleep(ctx) {
 			return ctx.Err()
 		}
 	}

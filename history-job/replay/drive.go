@@ -74,7 +74,7 @@ type sender struct {
 
 func (l *sender) run(ctx context.Context) error {
 	var trouble time.Time // since when nothing gets through
-	for pause := firstPause; len(l.beats) > 0; pause = min(2*pause, longestPause) {
+	for backoff := (run.Backoff{First: 100 * time.Millisecond, Longest: 2 * time.Second}); len(l.beats) > 0; {
 		quiet, before := l.waitForFirst(ctx), len(l.beats)
 		err := l.stream(ctx)
 		if err == nil {
@@ -84,7 +84,8 @@ func (l *sender) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if quiet || len(l.beats) < before {
-			trouble, pause = time.Time{}, firstPause
+			trouble = time.Time{}
+			backoff.Reset()
 		}
 		if trouble.IsZero() {
 			trouble = time.Now()
@@ -92,16 +93,10 @@ func (l *sender) run(ctx context.Context) error {
 		if final(err) || time.Since(trouble) > l.driver.Patience {
 			return fmt.Errorf("replay: %w", err)
 		}
-		run.Sleep(ctx, pause)
+		backoff.Sleep(ctx)
 	}
 	return nil
 }
-
-// Pauses before a stream is opened again.
-const (
-	firstPause   = 100 * time.Millisecond
-	longestPause = 2 * time.Second
-)
 
 // waitForFirst waits for the time of the next heartbeat and reports whether it had to.
 func (l *sender) waitForFirst(ctx context.Context) bool {

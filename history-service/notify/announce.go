@@ -12,7 +12,6 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -115,7 +114,7 @@ type outbox struct {
 	missed  map[history.Bucket]struct{} // whose changes found the outbox full
 	spare   map[history.Key]uint64      // empty, for what comes while the other one is announced
 	busy    bool                        // announcing, or pausing before the next try
-	pause   time.Duration               // before the next try
+	backoff run.Backoff                 // before the next try
 }
 
 func newAnnouncer(cfg Config) *announcer {
@@ -147,7 +146,7 @@ func (a *announcer) add(changes iter.Seq[history.Change]) {
 func (a *announcer) outbox(node string) *outbox {
 	o := a.outboxes[node]
 	if o == nil {
-		o = &outbox{waiting: make(map[history.Key]uint64), spare: make(map[history.Key]uint64), missed: make(map[history.Bucket]struct{}), pause: announceEvery}
+		o = &outbox{waiting: make(map[history.Key]uint64), spare: make(map[history.Key]uint64), missed: make(map[history.Bucket]struct{}), backoff: run.Backoff{First: 2 * announceEvery, Longest: announceWithin}}
 		a.outboxes[node] = o
 	}
 	return o
@@ -211,17 +210,7 @@ func (a *announcer) wait(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	sleep(ctx, announceEvery)
-	return ctx.Err() == nil
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	return run.Sleep(ctx, announceEvery)
 }
 
 // flush empties the outboxes, side by side.
@@ -246,10 +235,10 @@ func (a *announcer) send(ctx context.Context, o *outbox) {
 		a.failed.Inc()
 		a.log.Debug("changes were not announced", "changes", len(changes), "buckets", len(missed), "err", err)
 		a.putBack(o, changes, missed)
-		sleep(ctx, o.pause)
+		o.backoff.Sleep(ctx)
 	} else {
 		a.announced.Add(float64(len(changes)))
-		o.pause = announceEvery
+		o.backoff.Reset()
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -266,11 +255,10 @@ func (a *announcer) publish(ctx context.Context, changes []history.Change, misse
 	return a.feed.Announce(ctx, changes)
 }
 
-// putBack has what was not announced wait, for longer than before.
+// putBack has what was not announced wait.
 func (a *announcer) putBack(o *outbox, changes []history.Change, missed []history.Bucket) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	o.pause = min(2*o.pause, announceWithin) + rand.N(announceEvery)
 	for _, b := range missed {
 		o.missed[b] = struct{}{}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/view"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -66,7 +67,7 @@ func (n *Notifier) Watch(grpcStream grpc.BidiStreamingServer[historyv1.WatchRequ
 	for {
 		select {
 		case <-s.wake:
-			sleep(ctx, gather)
+			run.Sleep(ctx, gather)
 		case err := <-asked:
 			return err
 		case f := <-s.failed:

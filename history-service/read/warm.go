@@ -293,14 +293,10 @@ func (p *pace) wait(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t := time.NewTimer(time.Until(turn))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
+	if !run.Sleep(ctx, time.Until(turn)) {
 		return ctx.Err()
 	}
+	return nil
 }
 
 func (p *pace) turn(ctx context.Context) (time.Time, error) {

@@ -63,8 +63,8 @@ const portion = 32
 // read. Parts whose keys are not together are made again, one index at a time.
 func (c *Cache) inParts(ctx context.Context, parts [][]int, calls func(parts [][]int) []*goredis.Cmd, read func(call *goredis.Cmd, part []int)) {
 	end := c.retryUntil(ctx)
-	for wait := firstWait; len(parts) > 0; wait = min(2*wait, longestWait) {
-		made := calls(parts)
+	for backoff := (run.Backoff{First: firstWait, Longest: longestWait}); len(parts) > 0; {
+		made, wait := calls(parts), backoff.Next(ctx)
 		exec(ctx, c, made)
 		var again [][]int
 		for p, call := range made {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -95,16 +94,10 @@ func (s *subscription) Close() error {
 	return nil
 }
 
-// Pauses after something has failed.
-const (
-	firstPause   = 50 * time.Millisecond
-	longestPause = 2 * time.Second
-)
-
 // run reconciles pending buckets until the subscription is closed. While servers fail it
 // does so ever more rarely.
 func (s *subscription) run() {
-	for pause := firstPause; ; {
+	for backoff := (run.Backoff{First: 50 * time.Millisecond, Longest: 2 * time.Second}); ; {
 		select {
 		case <-s.wake:
 		case <-s.ctx.Done():
@@ -112,12 +105,11 @@ func (s *subscription) run() {
 		}
 		pending, moved := s.takePending()
 		if !moved && s.reconcile(pending) {
-			pause = firstPause
+			backoff.Reset()
 			continue
 		}
 		s.cache.forget(s.ctx)
-		run.Sleep(s.ctx, pause/2+rand.N(pause/2))
-		pause = min(2*pause, longestPause)
+		backoff.Sleep(s.ctx)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 const (
@@ -24,9 +24,6 @@ const (
 	onlyTry = 10 * time.Second
 	// nextTry bounds one later try: making a table of many regions takes a while.
 	nextTry = 2 * time.Minute
-
-	firstPause   = 200 * time.Millisecond
-	longestPause = 5 * time.Second
 )
 
 // Engines are those that a process needs. One that is away when the process starts is
@@ -123,12 +120,8 @@ func (e *Engines) Part(name string) func(context.Context) error {
 }
 
 func (e *engine) await(ctx context.Context, log *slog.Logger) error {
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		t := time.NewTimer(pause/2 + rand.N(pause/2))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+	for backoff := (run.Backoff{First: 200 * time.Millisecond, Longest: 5 * time.Second}); ; {
+		if !backoff.Sleep(ctx) {
 			return ctx.Err()
 		}
 		err := e.try(ctx, nextTry)

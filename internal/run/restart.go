@@ -8,10 +8,30 @@ import (
 	"time"
 )
 
-const (
-	firstPause   = 100 * time.Millisecond
-	longestPause = 30 * time.Second
-)
+// Backoff makes the pauses before something that has failed is tried again. They double from First to Longest, each
+// shortened by up to half at random so that many do not come back at once. One goroutine uses it.
+type Backoff struct {
+	First, Longest time.Duration
+
+	last time.Duration // not yet shortened; 0 before the first one
+}
+
+// Next returns the next pause.
+func (b *Backoff) Next(ctx context.Context) time.Duration {
+	b.last = max(b.First, min(2*b.last, b.Longest))
+	return b.last/2 + N(ctx, max(b.last/2, 1))
+}
+
+// Sleep waits for the next pause, and reports false when ctx was done first.
+func (b *Backoff) Sleep(ctx context.Context) bool { return Sleep(ctx, b.Next(ctx)) }
+
+// Paused reports whether there has been a pause since the last Reset.
+func (b *Backoff) Paused() bool { return b.last > 0 }
+
+// Reset makes the next pause the first one again.
+func (b *Backoff) Reset() { b.last = 0 }
+
+const longestPause = 30 * time.Second
 
 // Restarting makes a part of a worker that has to come back by itself: when fn panics or returns an error, count is
 // called (give it a counter's Inc), one line is logged, and fn is called again after a pause. Pauses double from
@@ -21,16 +41,16 @@ const (
 // It returns nil when fn does, and once ctx is done whatever fn's last run ended with.
 func Restarting(log *slog.Logger, name string, count func(), fn func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		for backoff := (Backoff{First: 100 * time.Millisecond, Longest: longestPause}); ; {
 			began := time.Now()
 			err := guard(ctx, fn)
 			if err == nil || ctx.Err() != nil {
 				return stopped(ctx, err)
 			}
 			if time.Since(began) > longestPause {
-				pause = firstPause
+				backoff.Reset()
 			}
-			wait := pause/2 + N(ctx, pause/2)
+			wait := backoff.Next(ctx)
 			count()
 			log.LogAttrs(ctx, slog.LevelError, "worker failed", failure(name, wait, err)...)
 			if !Sleep(ctx, wait) {

@@ -67,6 +67,31 @@ func TestRestartingComesBack(t *testing.T) {
 	})
 }
 
+func TestBackoff(t *testing.T) {
+	b := run.Backoff{First: time.Second, Longest: 5 * time.Second}
+	for round := range 2 {
+		if b.Paused() {
+			t.Errorf("round %d: it has paused before its first pause", round)
+		}
+		for n, want := range []time.Duration{1, 2, 4, 5, 5} {
+			wantPause(t, n, b.Next(t.Context()), want*time.Second)
+		}
+		if !b.Paused() {
+			t.Errorf("round %d: it has not paused after five", round)
+		}
+		b.Reset()
+	}
+	long := run.Backoff{First: time.Minute, Longest: time.Second}
+	for n := range 2 {
+		wantPause(t, n, long.Next(t.Context()), time.Minute)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if long.Sleep(ctx) {
+		t.Error("it slept although ctx was done")
+	}
+}
+
 func TestRestartingBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := worker{runs: make([]func() error, 12)}
