@@ -80,32 +80,6 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// OnChange makes a part that asks for a name at an interval (zero means 1 s) and calls do when the answer is
-// another than the last one. After an error of ask or do, both are tried again at the next tick.
-func OnChange(every time.Duration, ask func(context.Context) (string, error), do func(context.Context) error) func(context.Context) error {
-	if every <= 0 {
-		every = time.Second
-	}
-	return func(ctx context.Context) error {
-		t := time.NewTicker(every)
-		defer t.Stop()
-		for last := ""; ; {
-			now, err := ask(ctx)
-			if err == nil && last != "" && now != last {
-				err = do(ctx)
-			}
-			if err == nil {
-				last = now
-			}
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	}
-}
-
 // Default returns v, or def where v is not positive: a setting that was not given.
 func Default[T cmp.Ordered](v, def T) T {
 	var zero T
