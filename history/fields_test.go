@@ -3,6 +3,7 @@ package history_test
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/playhead/playhead/history"
@@ -128,6 +129,29 @@ func TestEveryFieldOfAnEvent(t *testing.T) {
 		}
 		if kept := reflect.ValueOf(*r).FieldByName(f.Name); kept.IsValid() && !reflect.DeepEqual(kept.Interface(), value.Interface()) {
 			t.Errorf("%s: the record has %v, want %v", f.Name, kept, value)
+		}
+	}
+}
+
+// TestEveryFieldOfAnEventIsBounded makes one field after the other of an event far too large or
+// too small. Of the key its own tests do.
+func TestEveryFieldOfAnEventIsBounded(t *testing.T) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Event]()) {
+		e := &history.Event{Key: history.Key{UID: "u", Object: history.Object{ID: "1", Type: 1}}, Kind: history.KindProgress, At: epoch}
+		switch v := reflect.ValueOf(e).Elem().FieldByIndex(f.Index); v.Kind() {
+		case reflect.String:
+			v.SetString(strings.Repeat("x", 2000))
+		case reflect.Map:
+			v.Set(reflect.ValueOf(map[string]string{"k": strings.Repeat("x", 2000)}))
+		case reflect.Int64:
+			v.SetInt(-1)
+		case reflect.Uint8:
+			v.SetUint(255)
+		default:
+			continue
+		}
+		if err := e.Validate(); err == nil {
+			t.Errorf("%s has no bound", f.Name)
 		}
 	}
 }

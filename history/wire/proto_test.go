@@ -37,6 +37,17 @@ func TestEveryFieldIsKept(t *testing.T) {
 	}
 }
 
+// TestLastField: what the protocol has of a record is known, what is beyond is not.
+func TestLastField(t *testing.T) {
+	fields, last := new(historyv1.Record).ProtoReflect().Descriptor().Fields(), 0
+	for i := range fields.Len() {
+		last = max(last, int(fields.Get(i).Number()))
+	}
+	if wire.LastField != last {
+		t.Errorf("lastField is %d, and the protocol goes to %d", wire.LastField, last)
+	}
+}
+
 // full is everything with what everything leaves out.
 func full() *history.Record {
 	r, w := everything(), watched()

@@ -114,10 +114,10 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	}
 	dst = appendInt(dst, tagWatchedBefore, r.WatchedBefore)
 	dst = appendInt(dst, tagWatchedBeforeAt, r.WatchedBeforeAt)
-	if len(r.Unknown) == 0 {
-		return dst
+	if len(r.Unknown) > 0 {
+		dst = appendInt(dst, tagUnknownVersion, relative(r.UnknownVersion, r.Version))
 	}
-	return append(appendInt(dst, tagUnknownVersion, relative(r.UnknownVersion, r.Version)), r.Unknown...)
+	return append(dst, r.Unknown...)
 }
 
 // relative writes a version that equals the record's own as 0, the usual case.

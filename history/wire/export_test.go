@@ -1,0 +1,4 @@
+package wire
+
+// LastField is the highest number of a field of a record that this version knows.
+const LastField = lastField
