@@ -339,7 +339,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 // Only a progress is superfluous beside a later report of its viewing.
 func TestTheQueueKeepsWhatIsNoProgress(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
-		w.shelf = &shelf{}
+		w.films = &filmService{}
 		for n := range int64(202) {
 			h := filmed("here", n)
 			if n == 0 {

@@ -14,9 +14,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// shelf is a service that keeps one record, the latest report, and matches etags as the
+// filmService is a service that keeps one record, the latest report, and matches etags as the
 // service does.
-type shelf struct {
+type filmService struct {
 	mu     sync.Mutex
 	record *historyv1.Item // nil where there is none
 	reqs   []*historyv1.ApplyRequest
@@ -27,7 +27,7 @@ type shelf struct {
 	met    bool // whether the user was seen today
 }
 
-func (s *shelf) apply(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+func (s *filmService) apply(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reqs = append(s.reqs, req)
@@ -64,7 +64,7 @@ func (s *shelf) apply(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
 // maker is who made a record.
 type maker struct{ session, device string }
 
-func (s *shelf) put(h *historyv1.Heartbeat, granted *maker) historyv1.Status {
+func (s *filmService) put(h *historyv1.Heartbeat, granted *maker) historyv1.Status {
 	r, by := s.record, maker{h.Session, h.Device}
 	switch {
 	case h.ObjectId != "film":
@@ -87,9 +87,9 @@ func (s *shelf) put(h *historyv1.Heartbeat, granted *maker) historyv1.Status {
 }
 
 // other is what another device does.
-func (s *shelf) other(position int64) *historyv1.Item { return s.another("there", position) }
+func (s *filmService) other(position int64) *historyv1.Item { return s.another("there", position) }
 
-func (s *shelf) another(session string, position int64) *historyv1.Item {
+func (s *filmService) another(session string, position int64) *historyv1.Item {
 	time.Sleep(time.Millisecond) // of the bubble
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *shelf) another(session string, position int64) *historyv1.Item {
 }
 
 // elsewhere stores what another device reports. The caller holds the lock.
-func (s *shelf) elsewhere(session string, position int64) {
+func (s *filmService) elsewhere(session string, position int64) {
 	var none maker
 	s.put(&historyv1.Heartbeat{ObjectId: "film", ObjectType: 1, Session: session, Device: "tv", PositionMs: position, EventTimeMs: time.Now().UnixMilli()}, &none)
 }
@@ -152,14 +152,14 @@ func TestGuards(t *testing.T) {
 		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
 		{"somebody was, before reports while reconnecting", func(w *world) {
 			w.away(true)
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 2)
 			w.film("here", 3)
 			w.away(false)
 		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
 		{"and the next ones are in conflict too", func(w *world) {
 			w.away(true)
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 2)
 			w.away(false)
 			w.flush(time.Minute)
@@ -167,7 +167,7 @@ func TestGuards(t *testing.T) {
 		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
 		{"until the user has decided", func(w *world) {
 			w.away(true)
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 2)
 			w.away(false)
 			w.flush(time.Minute)
@@ -175,7 +175,7 @@ func TestGuards(t *testing.T) {
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 STORED"}, 3},
 		{"reports from before and from while it was away", func(w *world) {
-			w.shelf.lost = w.door.Cut
+			w.films.lost = w.door.Cut
 			w.refuse(503)
 			w.film("here", 2)
 			synctest.Wait()
@@ -192,7 +192,7 @@ func TestGuards(t *testing.T) {
 		{"an answer was lost, and more was reported", func(w *world) {
 			w.away(true)
 			w.film("here", 2)
-			w.shelf.lost = func() {
+			w.films.lost = func() {
 				w.door.Cut()
 				later := filmed("here", 3)
 				later.EventTimeMs++
@@ -205,49 +205,49 @@ func TestGuards(t *testing.T) {
 			w.away(true)
 			w.film("here", 2)
 			w.film("here", 3)
-			w.shelf.record = nil
+			w.films.record = nil
 			w.away(false)
 		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
 		{"the record was removed, and somebody came after that", func(w *world) {
 			w.away(true)
 			w.film("here", 2)
-			w.shelf.record = nil
-			w.shelf.lost = func() { w.shelf.elsewhere("there", 3000) }
+			w.films.record = nil
+			w.films.lost = func() { w.films.elsewhere("there", 3000) }
 			w.away(false)
 			w.flush(time.Minute)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 STALE", "3 CONFLICT"}, 3000},
 		{"a guard of the caller's holds for what follows", func(w *world) {
-			w.guard(2, w.shelf.other(3000).Etag+1)
+			w.guard(2, w.films.other(3000).Etag+1)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
 		{"a viewing goes on from what it has left, whatever its guards", func(w *world) {
 			w.away(true)
 			for n := range int64(3) {
-				w.guard(2+n, w.shelf.record.Etag+uint64(n)) //nolint:gosec // not negative
+				w.guard(2+n, w.films.record.Etag+uint64(n)) //nolint:gosec // not negative
 			}
 			w.away(false)
 		}, []string{"1 STORED", "2 STORED", "3 STORED", "4 STORED"}, 4},
 		{"the device slept", func(w *world) {
 			time.Sleep(10 * time.Minute) // of the bubble, as long as it is there
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.asleep.Store(int64(time.Hour))
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
 		{"the session goes on on another device", func(w *world) {
 			w.away(true)
-			w.shelf.another("here", 3000)
+			w.films.another("here", 3000)
 			w.film("here", 2)
 			w.away(false)
 		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
 		{"nobody tells of others", func(w *world) {
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, client.Config{}, func(w *world) {
-				w.shelf = &shelf{}
+				w.films = &filmService{}
 				stop := w.run()
 				w.film("here", 1)
 				w.flush(time.Minute)
@@ -270,8 +270,8 @@ func (w *world) finds(want []string, at int64) {
 		}
 		got = append(got, fmt.Sprint(a.Heartbeat.PositionMs, " ", a.Status.String()[len("STATUS_"):]))
 	}
-	if !slices.Equal(got, want) || w.shelf.record.GetPositionMs() != at {
-		w.Errorf("told %v, want %v; the record is at %d, want %d", got, want, w.shelf.record.GetPositionMs(), at)
+	if !slices.Equal(got, want) || w.films.record.GetPositionMs() != at {
+		w.Errorf("told %v, want %v; the record is at %d, want %d", got, want, w.films.record.GetPositionMs(), at)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 	}{
 		{"there all the time", func(w *world) {
 			time.Sleep(10 * time.Minute) // of the bubble
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 STORED"}, 2},
 		{"there again, and nobody was meanwhile", func(w *world) {
@@ -296,14 +296,14 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			synctest.Wait() // for the edge to do so
 			w.film("here", 3)
 			w.flush(time.Minute)
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 4)
 		}, []string{"1 STORED", "2 STORED", "3 STORED", "4 STORED"}, 4},
 		{"there again, and somebody was before it asked", func(w *world) {
 			w.away(true)
 			w.away(false)
 			time.Sleep(time.Minute) // of the bubble
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 CONFLICT"}, 3000},
 		{"there again, and somebody was before the edge told of others", func(w *world) {
@@ -313,12 +313,12 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			time.Sleep(8 * time.Second) // of the bubble, to connect
 			w.film("here", 2)
 			w.flush(time.Second)
-			w.shelf.other(3000)
+			w.films.other(3000)
 			time.Sleep(time.Minute) // of the bubble
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 STORED", "3 CONFLICT"}, 3000},
 		{"there, but the edge has lost sight", func(w *world) {
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.tell(&historyv1.Change{Resync: true})
 			synctest.Wait()
 			w.film("here", 2)
@@ -328,64 +328,64 @@ func TestGuardsOfWhoIsToldOfOthers(t *testing.T) {
 			synctest.Wait()
 			w.film("here", 2)
 			w.flush(time.Minute)
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 STORED", "3 STORED"}, 3},
 		{"the user decides there", func(w *world) {
 			w.away(true)
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 2)
 			w.away(false)
 			w.flush(time.Minute)
 			synctest.Wait() // for the edge to tell of others
-			w.client.Seen(w.shelf.record)
-			w.shelf.other(4000)
+			w.client.Seen(w.films.record)
+			w.films.other(4000)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 STORED"}, 3},
 		{"the user decides while nobody tells", func(w *world) {
 			w.away(true)
-			w.client.Seen(w.shelf.other(3000))
-			w.shelf.other(4000)
+			w.client.Seen(w.films.other(3000))
+			w.films.other(4000)
 			w.film("here", 2)
 			w.away(false)
 		}, []string{"1 STORED", "2 CONFLICT"}, 4000},
 		{"the user decides while reports from before wait", func(w *world) {
 			w.away(true)
 			w.film("here", 2)
-			other := w.shelf.other(3000)
+			other := w.films.other(3000)
 			w.away(false)
 			time.Sleep(10 * time.Second) // of the bubble
 			w.client.Seen(other)
 			w.film("here", 4)
 		}, []string{"1 STORED", "2 STALE", "4 STORED"}, 4},
 		{"a guard of the caller's holds until the record is seen", func(w *world) {
-			w.guard(2, w.shelf.other(3000).Etag+1)
+			w.guard(2, w.films.other(3000).Etag+1)
 			w.flush(time.Minute)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 3000},
 		{"a report behind a guarded one is guarded", func(w *world) {
-			w.shelf.delay = 5 * time.Second
-			other := w.shelf.other(3000)
+			w.films.delay = 5 * time.Second
+			other := w.films.other(3000)
 			w.guard(2, other.Etag+1)
 			time.Sleep(time.Second) // of the bubble
 			w.client.Seen(other)
-			w.shelf.other(4000)
+			w.films.other(4000)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 CONFLICT", "3 CONFLICT"}, 4000},
 		{"it sleeps while a message is on its way", func(w *world) {
-			w.shelf.delay = 5 * time.Second
+			w.films.delay = 5 * time.Second
 			w.film("here", 2)
 			time.Sleep(time.Second) // of the bubble
 			w.asleep.Store(int64(time.Hour))
 			w.report("another") // which finds that it slept
 			w.flush(time.Minute)
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 3)
 		}, []string{"1 STORED", "2 STORED", "3 CONFLICT"}, 3000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
-				w.shelf = &shelf{}
+				w.films = &filmService{}
 				stop := w.run()
 				w.film("here", 1)
 				w.flush(time.Minute)
@@ -412,13 +412,13 @@ func TestNoRecordThatIsKnown(t *testing.T) {
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 STORED"}, 2},
 		{"begun offline, and somebody was there before", func(w *world) {
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 1)
 			w.film("here", 2)
 		}, []string{"1 STORED", "2 STORED"}, 2},
 		{"begun offline, and somebody came", func(w *world) {
 			w.film("here", 1)
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 2)
 		}, []string{"1 STALE", "2 CONFLICT"}, 3000},
 		{"the first answer is lost, and nobody came", func(w *world) {
@@ -427,21 +427,21 @@ func TestNoRecordThatIsKnown(t *testing.T) {
 		}, []string{"1 UNCHANGED", "2 STORED"}, 2},
 		{"the first answer is lost, and somebody came", func(w *world) {
 			w.cutBeforeTheFirstAnswer()
-			w.shelf.other(3000)
+			w.films.other(3000)
 			w.film("here", 2)
 		}, []string{"1 STALE", "2 CONFLICT"}, 3000},
 	} {
 		for _, cfg := range []client.Config{{}, {Changed: func(*historyv1.Change) {}}} {
 			t.Run(tt.name, func(t *testing.T) {
 				bubble(t, cfg, func(w *world) {
-					w.shelf = &shelf{}
+					w.films = &filmService{}
 					w.away(true)
 					stop := w.run()
 					tt.play(w)
 					w.away(false)
 					w.flush(time.Minute)
 					w.finds(tt.want, tt.at)
-					if n := len(w.shelf.reqs); n != 2 && strings.HasPrefix(tt.name, "begun offline") {
+					if n := len(w.films.reqs); n != 2 && strings.HasPrefix(tt.name, "begun offline") {
 						w.Errorf("%d messages, want one for each guard", n)
 					}
 					_ = stop()
@@ -452,7 +452,7 @@ func TestNoRecordThatIsKnown(t *testing.T) {
 }
 
 func (w *world) cutBeforeTheFirstAnswer() {
-	w.shelf.lost = func() { w.refuse(503); w.door.Cut() }
+	w.films.lost = func() { w.refuse(503); w.door.Cut() }
 	w.away(false)
 	time.Sleep(10 * time.Second) // of the bubble, to connect
 	w.film("here", 1)
@@ -463,7 +463,7 @@ func (w *world) cutBeforeTheFirstAnswer() {
 // are in conflict with it, which is nobody's business.
 func TestAConflictWithOneself(t *testing.T) {
 	bubble(t, client.Config{Queue: 200}, func(w *world) {
-		w.shelf = &shelf{}
+		w.films = &filmService{}
 		stop := w.run()
 		w.cutBeforeTheFirstAnswer()
 		for n := range int64(250) {
@@ -476,8 +476,8 @@ func TestAConflictWithOneself(t *testing.T) {
 				w.Errorf("told %v", a)
 			}
 		}
-		if len(w.answers) != 251 || w.shelf.record.PositionMs != 251 {
-			w.Errorf("the record is at %d after %d answers", w.shelf.record.PositionMs, len(w.answers))
+		if len(w.answers) != 251 || w.films.record.PositionMs != 251 {
+			w.Errorf("the record is at %d after %d answers", w.films.record.PositionMs, len(w.answers))
 		}
 		_ = stop()
 	})
@@ -487,8 +487,8 @@ func TestAConflictWithOneself(t *testing.T) {
 // was put back and another report was in conflict meanwhile.
 func TestTheFirstReportIsPutBack(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
-		w.shelf = &shelf{delay: 5 * time.Second, failed: true}
-		w.shelf.other(3000)
+		w.films = &filmService{delay: 5 * time.Second, failed: true}
+		w.films.other(3000)
 		w.film("here", 1)
 		w.film("here", 2)
 		w.told = func(a client.Answer) { w.told = nil; w.client.Seen(a.Record) }
@@ -504,12 +504,12 @@ func TestTheFirstReportIsPutBack(t *testing.T) {
 // The decision of the user holds, also when reports from before are in conflict after that.
 func TestSeenBetweenConflicts(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
-		w.shelf = &shelf{}
+		w.films = &filmService{}
 		stop := w.run()
 		w.film("here", 1)
 		w.flush(time.Minute)
 		w.away(true)
-		w.shelf.other(3000)
+		w.films.other(3000)
 		w.film("here", 2)
 		w.film("again", 3) // goes in a message of its own
 		w.told = func(a client.Answer) { w.told = nil; w.client.Seen(a.Record) }
@@ -525,14 +525,14 @@ func TestSeenBetweenConflicts(t *testing.T) {
 // Nothing is told of others in the answers to requests: the guard stays.
 func TestGuardsOfRequests(t *testing.T) {
 	bubble(t, client.Config{Changed: func(*historyv1.Change) {}}, func(w *world) {
-		w.shelf, w.post = &shelf{}, w.upload
+		w.films, w.post = &filmService{}, w.upload
 		w.refuse(http.StatusUpgradeRequired)
 		stop := w.run()
 		for n := range int64(3) {
 			w.film("here", n+1)
 			w.flush(time.Minute)
 		}
-		w.shelf.other(3000)
+		w.films.other(3000)
 		w.film("here", 4)
 		w.flush(time.Minute)
 		w.finds([]string{"1 STORED", "2 STORED", "3 STORED", "4 CONFLICT"}, 3000)
@@ -543,12 +543,12 @@ func TestGuardsOfRequests(t *testing.T) {
 // A record that was read before there was a connection guards what follows.
 func TestSeen(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
-		w.shelf = &shelf{}
+		w.films = &filmService{}
 		w.client.Seen(nil)
-		w.client.Seen(w.shelf.other(1000))
+		w.client.Seen(w.films.other(1000))
 		w.film("here", 1001)
 		time.Sleep(time.Second) // of the bubble
-		w.shelf.other(3000)
+		w.films.other(3000)
 		w.film("here", 1002)
 		stop := w.run()
 		w.flush(time.Minute)
@@ -566,12 +566,12 @@ func TestAGuardOutlivesItsReport(t *testing.T) {
 		play func(*world)
 		at   int64
 	}{
-		{"somebody was there", func(w *world) { w.shelf.other(3000) }, 3000},
+		{"somebody was there", func(w *world) { w.films.other(3000) }, 3000},
 		{"nobody was there", func(*world) {}, 501},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, client.Config{Queue: 200}, func(w *world) {
-				w.shelf = &shelf{}
+				w.films = &filmService{}
 				stop := w.run()
 				w.film("here", 1)
 				w.flush(time.Minute)
@@ -582,8 +582,8 @@ func TestAGuardOutlivesItsReport(t *testing.T) {
 				}
 				w.away(false)
 				w.flush(time.Minute)
-				if w.shelf.record.PositionMs != tt.at || len(w.answers) != 501 {
-					t.Errorf("the record is at %d after %d answers", w.shelf.record.PositionMs, len(w.answers))
+				if w.films.record.PositionMs != tt.at || len(w.answers) != 501 {
+					t.Errorf("the record is at %d after %d answers", w.films.record.PositionMs, len(w.answers))
 				}
 				_ = stop()
 			})
@@ -594,11 +594,11 @@ func TestAGuardOutlivesItsReport(t *testing.T) {
 // A record that another viewing on the same device has left is not one's own.
 func TestAnotherViewingOnTheSameDevice(t *testing.T) {
 	bubble(t, client.Config{Device: "tv"}, func(w *world) {
-		w.shelf = &shelf{}
+		w.films = &filmService{}
 		stop := w.run()
 		w.film("here", 1)
 		w.flush(time.Minute)
-		w.shelf.other(3000) // on the tv
+		w.films.other(3000) // on the tv
 		w.film("here", 2)
 		w.flush(time.Minute)
 		w.finds([]string{"1 STORED", "2 CONFLICT"}, 3000)
@@ -626,21 +626,21 @@ func TestHowManyRecordsAreKnown(t *testing.T) {
 
 func TestNoRecords(t *testing.T) {
 	bubble(t, client.Config{NoRecords: true}, func(w *world) {
-		w.shelf = &shelf{}
+		w.films = &filmService{}
 		stop := w.run()
 		w.film("here", 1)
 		w.flush(time.Minute)
 		w.away(true)
-		w.shelf.other(3000)
+		w.films.other(3000)
 		w.film("here", 2)
 		w.away(false)
 		w.flush(time.Minute)
-		w.guard(3, w.shelf.record.Etag)
+		w.guard(3, w.films.record.Etag)
 		w.flush(time.Minute)
 		w.film("here", 4) // behind that it is guarded, too
 		w.flush(time.Minute)
 		for i, guarded := range []bool{false, false, true, true} {
-			if r := w.shelf.reqs[i]; r.ReturnRecords != guarded || (r.Heartbeats[0].IfMatch != 0) != guarded {
+			if r := w.films.reqs[i]; r.ReturnRecords != guarded || (r.Heartbeats[0].IfMatch != 0) != guarded {
 				t.Errorf("message %d: %v, want one that is guarded and asks for records: %v", i, r, guarded)
 			}
 		}

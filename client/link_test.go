@@ -391,7 +391,7 @@ func TestBothWaysSayTheSame(t *testing.T) {
 		var days []string
 		cfg := client.Config{Zone: "Europe/Berlin", Day: func(d *historyv1.DaySeen) { days = append(days, fmt.Sprint(d.Date, d.First)) }}
 		bubble(t, cfg, func(w *world) {
-			w.shelf = &shelf{today: 20000101}
+			w.films = &filmService{today: 20000101}
 			if post {
 				w.post = w.upload
 				w.refuse(http.StatusUpgradeRequired)
@@ -405,7 +405,7 @@ func TestBothWaysSayTheSame(t *testing.T) {
 				PositionMs: 1, DurationMs: 2, FurthestMs: 3, Plays: 4, CompletedAtMs: h.EventTimeMs - 2000, Session: "there", Device: "d",
 				Meta: map[string]string{"k": "v"}, Etag: 1 << 63, WatchedMs: 5,
 			}
-			w.shelf.record = proto.CloneOf(record)
+			w.films.record = proto.CloneOf(record)
 			if err := w.client.Report(h); err != nil {
 				w.Fatal(err)
 			}
@@ -416,12 +416,12 @@ func TestBothWaysSayTheSame(t *testing.T) {
 			w.client.Seen(record)
 			w.film("here", 8)
 			w.flush(time.Minute)
-			w.shelf.today++
+			w.films.today++
 			w.film("here", 9)
 			w.flush(time.Minute)
 			_ = stop()
 			var got []*historyv1.Heartbeat
-			for _, req := range w.shelf.reqs {
+			for _, req := range w.films.reqs {
 				got = append(got, req.Heartbeats...)
 			}
 			if want := []string{"20000101 true", "20000102 false"}; !slices.Equal(days, want) || got[2].Day.Zone != "Europe/Berlin" || got[2].Day.Known != 20000101 {

@@ -30,7 +30,7 @@ type world struct {
 	life   time.Duration      // of tokens
 	delay  time.Duration      // of the next answer of the service
 	post   http.HandlerFunc   // answers requests, nil as handshakes
-	shelf  *shelf             // is the service, where there is one
+	films  *filmService       // is the service, where there is one
 	fate   func([]*historyv1.Heartbeat) ([]historyv1.Status, error)
 
 	mu       sync.Mutex
@@ -181,9 +181,9 @@ func (w *world) hear(a client.Answer) {
 
 // Apply is the service.
 func (w *world) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
-	if w.shelf != nil {
-		resp := w.shelf.apply(req)
-		time.Sleep(w.shelf.delay) // of the bubble
+	if w.films != nil {
+		resp := w.films.apply(req)
+		time.Sleep(w.films.delay) // of the bubble
 		return resp, nil
 	}
 	statuses, delay, err := w.apply(req.Heartbeats)

@@ -38,7 +38,7 @@ func (a *api) imports(h huma.API) {
 		"or {\"problem\"} where it had to stop; it must read while it sends."
 	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[imported](), true, "")
 	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
-		"application/json": {Schema: schema}, ndjson: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[toldRow](), true, "")},
+		"application/json": {Schema: schema}, ndjson: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[importRow](), true, "")},
 	}}}
 	a.metrics.route(op.Method + " " + op.Path)
 	huma.Register(h, op, func(ctx context.Context, in *upload) (*huma.StreamResponse, error) {
@@ -82,7 +82,7 @@ func (im *importer) tell(ctx context.Context, w http.ResponseWriter, more bool) 
 	for im.send(w) && more && err == nil {
 		more, err = im.batch(ctx, im.body)
 	}
-	last := toldRow{Rows: im.report.Rows, Statuses: im.report.Statuses}
+	last := importRow{Rows: im.report.Rows, Statuses: im.report.Statuses}
 	if err != nil {
 		last.Problem = im.problem(ctx, err)
 	}
@@ -175,7 +175,7 @@ func (im *importer) count(line int, status string, wrong *codec.FieldError) {
 	im.report.Statuses[status]++
 	im.metrics.beats.WithLabelValues(status).Inc()
 	if im.live {
-		_ = json.NewEncoder(&im.rows).Encode(toldRow{Line: line, Status: status, Error: wrong}) // never fails
+		_ = json.NewEncoder(&im.rows).Encode(importRow{Line: line, Status: status, Error: wrong}) // never fails
 		return
 	}
 	if (status == "invalid" || status == "expired") && len(im.report.Refused) < maxRefused {

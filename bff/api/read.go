@@ -155,14 +155,14 @@ type continueInput struct {
 	Series string `query:"series" maxLength:"1024" default:"series" doc:"The entry of meta that names what an object is a part of: of those with the same value only the newest is listed."`
 }
 
-func (a *api) continueWatching(ctx context.Context, in *continueInput) (*shelf, error) {
+func (a *api) continueWatching(ctx context.Context, in *continueInput) (*continueList, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
 	defer cancel()
 	resp, err := a.cfg.Service.Continue(ctx, &historyv1.ContinueRequest{Uid: uidOf(ctx), Limit: in.Limit, Type: in.Type, Series: in.Series})
 	if err != nil { // never to be taken for "nothing to go on with"
 		return nil, err
 	}
-	return &shelf{Items: codec.NewRecords(resp.GetItems())}, nil
+	return &continueList{Items: codec.NewRecords(resp.GetItems())}, nil
 }
 
 // pageSize is what operations that read many pages ask for at once.

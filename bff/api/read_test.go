@@ -226,8 +226,8 @@ func TestAnswerThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// shelf is a service that has so many pages of a hundred records.
-func shelf(pages int, change func(n int, it *historyv1.Item)) *service {
+// library is a service that has so many pages of a hundred records.
+func library(pages int, change func(n int, it *historyv1.Item)) *service {
 	return &service{answer: func(_ context.Context, req any) (any, error) {
 		list, ok := req.(*historyv1.ListRequest)
 		if !ok {
@@ -259,7 +259,7 @@ func ids(t *testing.T, body io.Reader) (ids []string) {
 }
 
 func TestDeleteRange(t *testing.T) {
-	s := shelf(3, func(int, *historyv1.Item) {})
+	s := library(3, func(int, *historyv1.Item) {})
 	full, deletes := s.answer, 0
 	s.answer = func(ctx context.Context, req any) (any, error) {
 		if _, ok := req.(*historyv1.DeleteRequest); ok {
@@ -283,7 +283,7 @@ func TestDeleteRange(t *testing.T) {
 }
 
 func TestExport(t *testing.T) {
-	e := configured(t, api.Config{Service: shelf(40, func(int, *historyv1.Item) {}), Limit: limit.New(0.001, 60)})
+	e := configured(t, api.Config{Service: library(40, func(int, *historyv1.Item) {}), Limit: limit.New(0.001, 60)})
 	w := e.do(t, "GET /v1/export", "")
 	if got := ids(t, w.Body); w.Code != http.StatusOK || len(got) != 4000 || got[3999] != "3999" || w.Header().Get("Content-Type") != "application/x-ndjson" {
 		t.Errorf("%d %v, %d lines", w.Code, w.Header(), len(got))
@@ -303,7 +303,7 @@ func TestExport(t *testing.T) {
 // An export that fails in the middle is cut off: the reader can tell it from a whole one.
 func TestExportCutOff(t *testing.T) {
 	for _, accept := range []string{"identity", "gzip"} {
-		s := shelf(3, func(int, *historyv1.Item) {})
+		s := library(3, func(int, *historyv1.Item) {})
 		whole := s.answer
 		s.answer = func(ctx context.Context, req any) (any, error) {
 			if req.(*historyv1.ListRequest).Cursor == "2" {

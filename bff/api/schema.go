@@ -52,7 +52,7 @@ type deleted struct {
 	Until   string  `json:"until,omitempty" format:"date-time" doc:"Where no since was given: everything at or before it is gone."`
 }
 
-type shelf struct {
+type continueList struct {
 	Items []*codec.Record `json:"items" nullable:"false" doc:"Of the newest 1,000 records."`
 }
 
@@ -71,7 +71,7 @@ type imported struct {
 	Refused  []refusedRow   `json:"refused" nullable:"false" doc:"The rows that are wrong or too old, 1,000 at most."`
 }
 
-type toldRow struct {
+type importRow struct {
 	Line     int               `json:"line,omitempty" minimum:"1"`
 	Status   string            `json:"status,omitempty"`
 	Error    *codec.FieldError `json:"error,omitempty"`

@@ -17,9 +17,9 @@ type Changes interface {
 	Unwatch(uid string, id uint64)
 }
 
-// maxDue is how many objects wait to be told of on one connection. Of more the player is
+// maxPending is how many objects wait to be told of on one connection. Of more the player is
 // told to read again.
-const maxDue = 32
+const maxPending = 32
 
 // identity names a connection that wants to be told of changes.
 func identity() uint64 { return rand.Uint64()>>1 + 1 }
@@ -32,12 +32,12 @@ func (s *session) tell(c *historyv1.Change) {
 	switch {
 	case s.ended || s.closing != nil:
 		return
-	case s.due == nil:
-		s.due = &historyv1.Change{}
+	case s.pending == nil:
+		s.pending = &historyv1.Change{}
 	default:
 		s.handler.metrics.coalesced.Inc()
 	}
-	join(s.due, c)
+	join(s.pending, c)
 	if !s.telling {
 		s.telling = true
 		s.handler.running.Add(1) // the session has not ended: it counts, too
@@ -45,32 +45,32 @@ func (s *session) tell(c *historyv1.Change) {
 	}
 }
 
-// join adds a change to what is due: of each object the newest, and nothing but to read
+// join adds a change to what is pending: of each object the newest, and nothing but to read
 // again where that is needed.
-func join(due, c *historyv1.Change) {
-	due.Resync = due.Resync || c.GetResync()
+func join(pending, c *historyv1.Change) {
+	pending.Resync = pending.Resync || c.GetResync()
 	for _, it := range c.GetItems() {
-		forget(due, it.GetObject())
-		due.Items = append(due.Items, it)
+		forget(pending, it.GetObject())
+		pending.Items = append(pending.Items, it)
 	}
 	for _, o := range c.GetRemoved() {
-		forget(due, o)
-		due.Removed = append(due.Removed, o)
+		forget(pending, o)
+		pending.Removed = append(pending.Removed, o)
 	}
-	if due.Resync || len(due.Items)+len(due.Removed) > maxDue {
-		due.Items, due.Removed, due.Resync = nil, nil, true
+	if pending.Resync || len(pending.Items)+len(pending.Removed) > maxPending {
+		pending.Items, pending.Removed, pending.Resync = nil, nil, true
 	}
 }
 
-func forget(due *historyv1.Change, o *historyv1.Object) {
+func forget(pending *historyv1.Change, o *historyv1.Object) {
 	same := func(other *historyv1.Object) bool {
 		return other.GetId() == o.GetId() && other.GetType() == o.GetType()
 	}
-	due.Items = slices.DeleteFunc(due.Items, func(it *historyv1.Item) bool { return same(it.GetObject()) })
-	due.Removed = slices.DeleteFunc(due.Removed, same)
+	pending.Items = slices.DeleteFunc(pending.Items, func(it *historyv1.Item) bool { return same(it.GetObject()) })
+	pending.Removed = slices.DeleteFunc(pending.Removed, same)
 }
 
-// push tells the player what is due, between answers, until there is no more. Who does
+// push tells the player what is pending, between answers, until there is no more. Who does
 // not take it in time is cut off, as with answers.
 func (s *session) push() {
 	defer s.handler.running.Done()
@@ -98,8 +98,8 @@ func (s *session) push() {
 func (s *session) takePending() *historyv1.Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.due
-	s.due = nil
+	c := s.pending
+	s.pending = nil
 	if c == nil || s.ended {
 		s.telling = false
 		return nil

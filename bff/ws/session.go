@@ -42,7 +42,7 @@ type session struct {
 	closing *closeError // to be said as soon as it is not
 	ended   bool
 
-	due     *historyv1.Change // what the player has not been told, nil for nothing
+	pending *historyv1.Change // what the player has not been told, nil for nothing
 	telling bool              // push runs
 }
 

@@ -4,19 +4,19 @@ import { typeName } from './format.js';
 
 /**
  * The search and the type filter.
- * @param {import('./shelf.js').Shelf} shelf
+ * @param {import('./loaded.js').LoadedHistory} loaded
  * @param {{searched(): void, filtered(): void}} does
  */
-export function filters(shelf, does) {
+export function filters(loaded, does) {
   const search = find('#search', HTMLInputElement);
   const type = find('#type', HTMLSelectElement);
   for (const n of [1, 2, 3, 4]) type.append(el('option', { value: String(n) }, typeName(n)));
   search.oninput = () => {
-    shelf.words = search.value.trim();
+    loaded.words = search.value.trim();
     does.searched();
   };
   type.onchange = () => {
-    shelf.type = Number(type.value);
+    loaded.type = Number(type.value);
     does.filtered();
   };
   addEventListener('keydown', (e) => {
@@ -66,12 +66,12 @@ export function focus(row) {
 
 /**
  * Asks before everything is cleared.
- * @param {import('./shelf.js').Shelf} shelf @param {() => void} clear
+ * @param {import('./loaded.js').LoadedHistory} loaded @param {() => void} clear
  */
-export function clearing(shelf, clear) {
+export function clearing(loaded, clear) {
   const dialog = find('#clear-dialog', HTMLDialogElement);
   find('#clear', HTMLButtonElement).onclick = () => {
-    const what = shelf.type ? `every entry of the type ${typeName(shelf.type)}` : 'the whole history';
+    const what = loaded.type ? `every entry of the type ${typeName(loaded.type)}` : 'the whole history';
     write(find('#clear-what', HTMLElement), `This deletes ${what}, on all devices. It cannot be taken back.`);
     dialog.returnValue = '';
     dialog.showModal();

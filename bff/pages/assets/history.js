@@ -8,16 +8,16 @@ import { Problems } from './problems.js';
 import { Reader } from './reader.js';
 import { Rows, card, entry } from './rows.js';
 import { refuse, signIn, user } from './session.js';
-import { Shelf } from './shelf.js';
+import { LoadedHistory } from './loaded.js';
 import { follow } from './status.js';
 import { Undo } from './undo.js';
 
 const token = await signIn();
 const api = new Api(token);
 const client = new Playhead({ token: () => token });
-const shelf = new Shelf();
+const loaded = new LoadedHistory();
 const problems = new Problems();
-const reader = new Reader(api, shelf, problems, readerChanged);
+const reader = new Reader(api, loaded, problems, readerChanged);
 const list = find('#list', HTMLElement);
 const rows = new Rows(list, entry);
 const cards = new Rows(find('#cards', HTMLElement), card);
@@ -27,7 +27,7 @@ let unfinished = [];
 
 const end = find('#end', HTMLElement);
 const near = new IntersectionObserver((seen) => { // a busy browser tells several looks at once
-  if (seen.at(-1)?.isIntersecting && shelf.words === '') reader.older();
+  if (seen.at(-1)?.isIntersecting && loaded.words === '') reader.older();
 }, { rootMargin: '400px' });
 
 function readerChanged() {
@@ -37,17 +37,17 @@ function readerChanged() {
 }
 
 function render() {
-  const shown = shelf.visible();
+  const shown = loaded.visible();
   rows.show(shown);
   offerTypes(shown);
   mark();
-  const row = unfinished.filter((record) => !shelf.hidden.has(key(record)));
+  const row = unfinished.filter((record) => !loaded.hidden.has(key(record)));
   cards.show(row);
-  find('#continue', HTMLElement).hidden = row.length === 0 || shelf.words !== '' || shelf.type !== 0;
+  find('#continue', HTMLElement).hidden = row.length === 0 || loaded.words !== '' || loaded.type !== 0;
   find('#clear', HTMLButtonElement).disabled = shown.length === 0;
-  more.hidden = !shelf.more || reader.failed || shelf.size === 0;
+  more.hidden = !loaded.more || reader.failed || loaded.size === 0;
   more.disabled = reader.busy;
-  write(more, shelf.words ? 'Search older entries' : 'Show older entries');
+  write(more, loaded.words ? 'Search older entries' : 'Show older entries');
   write(find('#note', HTMLElement), note(shown.length));
 }
 
@@ -65,10 +65,10 @@ function mark() {
 /** The note about the list, '' for none. Errors are shown by Problems. @param {number} shown */
 function note(shown) {
   if (reader.failed) return '';
-  if (reader.busy && shelf.size === 0) return 'Reading…';
-  if (shelf.words) return shown === 0 ? `None of the ${shelf.size} newest entries matches.` : `${shown} of the ${shelf.size} newest entries.`;
-  if (shown > 0 || shelf.more) return '';
-  return shelf.type ? 'Nothing of this type yet.' : 'Nothing here yet. What you play shows up by itself.';
+  if (reader.busy && loaded.size === 0) return 'Reading…';
+  if (loaded.words) return shown === 0 ? `None of the ${loaded.size} newest entries matches.` : `${shown} of the ${loaded.size} newest entries.`;
+  if (shown > 0 || loaded.more) return '';
+  return loaded.type ? 'Nothing of this type yet.' : 'Nothing here yet. What you play shows up by itself.';
 }
 
 /** @returns {Promise<boolean>} */
@@ -89,7 +89,7 @@ function goOnSoon() {
 
 /** @param {{items: any[], removed: any[]}} push */
 function changed({ items, removed }) {
-  shelf.change({ items, removed });
+  loaded.change({ items, removed });
   const moved = new Map(items.map((record) => [key(record), record]));
   const known = unfinished.filter((record) => moved.has(key(record))).length;
   unfinished = unfinished.map((record) => moved.get(key(record)) ?? record);
@@ -99,11 +99,11 @@ function changed({ items, removed }) {
 
 const undo = new Undo({
   hide: (key) => {
-    shelf.hidden.add(key);
+    loaded.hidden.add(key);
     render();
   },
   show: (keys) => {
-    for (const key of keys) shelf.hidden.delete(key);
+    for (const key of keys) loaded.hidden.delete(key);
     render();
   },
   send: (records) => remove(records),
@@ -113,35 +113,35 @@ const undo = new Undo({
 async function remove(records) {
   const objects = records.map((record) => record.object);
   const ok = await problems.attempt('The entries are still there, they could not be deleted', () => remove(records), () => api.remove(objects));
-  if (ok) shelf.change({ items: [], removed: objects });
+  if (ok) loaded.change({ items: [], removed: objects });
   if (ok) unfinished = unfinished.filter((record) => !objects.includes(record.object));
-  for (const record of records) shelf.hidden.delete(key(record));
+  for (const record of records) loaded.hidden.delete(key(record));
   render();
 }
 
 async function clear() {
   await undo.send();
-  const ok = await problems.attempt('The history could not be cleared', clear, () => api.delete('/v1/history', { type: shelf.type }));
+  const ok = await problems.attempt('The history could not be cleared', clear, () => api.delete('/v1/history', { type: loaded.type }));
   if (!ok) return;
-  shelf.clear();
+  loaded.clear();
   await Promise.all([reader.refresh(), goOn()]);
 }
 
-filters(shelf, {
+filters(loaded, {
   searched: render,
   filtered: () => {
-    shelf.clear();
+    loaded.clear();
     reader.refresh();
   },
 });
 keys(list, (name) => {
-  const record = shelf.visible().find((r) => key(r) === name);
+  const record = loaded.visible().find((r) => key(r) === name);
   const row = list.querySelector(`[data-key="${CSS.escape(name)}"]`);
   const next = row?.nextElementSibling ?? row?.previousElementSibling;
   if (record) undo.delete(record);
   focus(next);
 });
-clearing(shelf, clear);
+clearing(loaded, clear);
 more.onclick = () => reader.older();
 
 write(find('#user', HTMLElement), user(token));

@@ -3,22 +3,22 @@
 const pageSize = 40;
 const what = 'The history could not be read';
 
-/** Reads the history into the shelf, a page at a time. */
+/** Reads the history a page at a time. */
 export class Reader {
   busy = false;
   #api;
-  #shelf;
+  #loaded;
   #problems;
   #changed;
   #newest = 0; // names the newest read of all
 
   /**
-   * @param {import('./api.js').Api} api @param {import('./shelf.js').Shelf} shelf
+   * @param {import('./api.js').Api} api @param {import('./loaded.js').LoadedHistory} loaded
    * @param {import('./problems.js').Problems} problems @param {() => void} changed
    */
-  constructor(api, shelf, problems, changed) {
+  constructor(api, loaded, problems, changed) {
     this.#api = api;
-    this.#shelf = shelf;
+    this.#loaded = loaded;
     this.#problems = problems;
     this.#changed = changed;
   }
@@ -29,7 +29,7 @@ export class Reader {
 
   /** Reads as much again as there is, or the first page. The old entries stay until then. */
   refresh() {
-    const wanted = Math.max(this.#shelf.size, pageSize);
+    const wanted = Math.max(this.#loaded.size, pageSize);
     return this.#read(++this.#newest, async (current) => {
       const records = [];
       let page = { items: [], cursor: '', has_more: true };
@@ -37,16 +37,16 @@ export class Reader {
         page = await this.#page(page.cursor, wanted - records.length);
         records.push(...page.items);
       }
-      if (current()) this.#shelf.replace(records, page);
+      if (current()) this.#loaded.replace(records, page);
     });
   }
 
   /** Reads the next page. */
   async older() {
-    if (this.busy || this.failed || !this.#shelf.more) return;
+    if (this.busy || this.failed || !this.#loaded.more) return;
     await this.#read(this.#newest, async (current) => {
-      const page = await this.#page(this.#shelf.cursor, pageSize);
-      if (current()) this.#shelf.append(page.items, page);
+      const page = await this.#page(this.#loaded.cursor, pageSize);
+      if (current()) this.#loaded.append(page.items, page);
     });
   }
 
@@ -63,6 +63,6 @@ export class Reader {
 
   /** @param {string} cursor @param {number} limit */
   #page(cursor, limit) {
-    return this.#api.get('/v1/history', { limit: Math.min(limit, 100), cursor, type: this.#shelf.type });
+    return this.#api.get('/v1/history', { limit: Math.min(limit, 100), cursor, type: this.#loaded.type });
   }
 }

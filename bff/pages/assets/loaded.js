@@ -3,7 +3,7 @@ import { key } from './outbox.js';
 import { title } from './format.js';
 
 /** The part of the history that the page knows: the newest records down to where it has read. */
-export class Shelf {
+export class LoadedHistory {
   /** Objects of records that are about to be deleted. */
   hidden = new Set();
   words = '';
