@@ -17,6 +17,7 @@ import (
 
 	"github.com/playhead/playhead/bff/server"
 	"github.com/playhead/playhead/internal/memnet"
+	"github.com/playhead/playhead/internal/obs/obstest"
 )
 
 func listen(t *testing.T) net.Listener {
@@ -255,7 +256,7 @@ func TestAFloodFromOneAddress(t *testing.T) {
 			t.Fatalf("the fourth connection read %d bytes, %v, want it closed", n, err)
 		}
 	}
-	if got := value(t, reg, "playhead_edge_refused_connections_total"); got != 20 {
+	if got := obstest.Sum(t, reg, "playhead_edge_refused_connections_total"); got != 20 {
 		t.Errorf("%v connections refused, want 20", got)
 	}
 	_ = inside[0].Close()
@@ -286,7 +287,7 @@ func TestConnectionsThatAreNotHeard(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if got := value(t, reg, "playhead_edge_unserved_connections_total"); got != 3 {
+		if got := obstest.Sum(t, reg, "playhead_edge_unserved_connections_total"); got != 3 {
 			t.Errorf("%v connections unserved, want 3", got)
 		}
 		stop()
@@ -294,19 +295,4 @@ func TestConnectionsThatAreNotHeard(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func value(t *testing.T, reg *prometheus.Registry, name string) float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetCounter().GetValue()
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/internal/obs/obstest"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -142,26 +143,11 @@ func TestAServiceIsKilledUnderLoad(t *testing.T) {
 			t.Errorf("%s stopped at %v, %v; want %d", uid, resp, err, beats)
 		}
 	}
-	batches, events := count(t, registry, "playhead_uplink_batches_total"), count(t, registry, "playhead_uplink_batched_heartbeats_total")
-	again := count(t, registry, "playhead_uplink_retries_total")
+	batches, events := obstest.Sum(t, registry, "playhead_uplink_batches_total"), obstest.Sum(t, registry, "playhead_uplink_batched_heartbeats_total")
+	again := obstest.Sum(t, registry, "playhead_uplink_retries_total")
 	all := float64(len(viewers) * beats)
 	// What waited for a batch when the service died is sent for the first time again.
 	if again < 1 || events < all || events > all+again || events/batches < 4 {
 		t.Errorf("%v heartbeats in %v batches, %v of them sent again", events, batches, again)
 	}
-}
-
-func count(tb testing.TB, registry *prometheus.Registry, name string) float64 {
-	tb.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.Metric[0].Counter.GetValue()
-		}
-	}
-	tb.Fatalf("no metric %s", name)
-	return 0
 }

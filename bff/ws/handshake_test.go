@@ -94,7 +94,7 @@ func TestNoWebSocket(t *testing.T) {
 				t.Errorf("got %d %v, want %d", resp.StatusCode, resp.Header, want)
 			}
 		}
-		if n := w.count(t, "playhead_ws_connections", ""); n != 0 {
+		if n := w.count(t, "playhead_ws_connections"); n != 0 {
 			t.Errorf("%v connections are open", n)
 		}
 	})
@@ -111,7 +111,7 @@ func TestConnectionsOfAUserAreBounded(t *testing.T) {
 		}
 		w.dial(t, "u2", inJSON)
 		synctest.Wait()
-		if n := w.count(t, "playhead_ws_connections", ""); n != 4 {
+		if n := w.count(t, "playhead_ws_connections"); n != 4 {
 			t.Errorf("%v connections are open, want 4", n)
 		}
 		_ = first.Close(1000, "")

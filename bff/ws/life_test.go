@@ -165,11 +165,11 @@ func TestWhoIsNotThereAnyMore(t *testing.T) {
 					conn.CloseRead(t.Context())
 				}
 				time.Sleep(tt.after - time.Millisecond) // of the bubble
-				if n := w.count(t, "playhead_ws_connections", ""); n != 1 {
+				if n := w.count(t, "playhead_ws_connections"); n != 1 {
 					t.Errorf("%v connections before %v, want 1", n, tt.after)
 				}
 				time.Sleep(2 * time.Millisecond) // of the bubble
-				if n, m := w.count(t, "playhead_ws_connections", ""), w.count(t, "playhead_ws_closed_connections_total", "1006"); n != 0 || m != 1 {
+				if n, m := w.count(t, "playhead_ws_connections"), w.count(t, "playhead_ws_closed_connections_total", "1006"); n != 0 || m != 1 {
 					t.Errorf("%v connections after it, %v counted", n, m)
 				}
 			})
@@ -235,7 +235,7 @@ func TestASlowReader(t *testing.T) {
 				conn := w.dial(t, "u1", inJSON)
 				write(t, conn, websocket.MessageText, message("1", beat, beat, beat, beat, beat, beat))
 				time.Sleep(6 * time.Second) // of the bubble
-				if n := w.count(t, "playhead_ws_connections", ""); n != 1 {
+				if n := w.count(t, "playhead_ws_connections"); n != 1 {
 					t.Errorf("%v connections, want 1: it has some more time to hear why", n)
 				}
 				if reads {
@@ -244,7 +244,7 @@ func TestASlowReader(t *testing.T) {
 					}
 				}
 				time.Sleep(10 * time.Second) // of the bubble
-				if n, m := w.count(t, "playhead_ws_connections", ""), w.count(t, "playhead_ws_closed_connections_total", "1013"); n != 0 || m != 1 {
+				if n, m := w.count(t, "playhead_ws_connections"), w.count(t, "playhead_ws_closed_connections_total", "1013"); n != 0 || m != 1 {
 					t.Errorf("%v connections, %v counted as slow", n, m)
 				}
 			})
@@ -264,7 +264,7 @@ func TestTheTokenExpiresWithinAMessage(t *testing.T) {
 		first := append([]byte(handshake(mint(t, "u1", 20*time.Second-token.Leeway))), 0x01, 0x80|1, 0, 0, 0, 0, '{') // text, to be continued
 		for _, err := conn.Write(first); err == nil; _, err = conn.Write([]byte{0x00, 0x80 | 1, 0, 0, 0, 0, ' '}) {
 			time.Sleep(time.Second) // of the bubble
-			if w.count(t, "playhead_ws_connections", "") == 0 {
+			if w.count(t, "playhead_ws_connections") == 0 {
 				break
 			}
 		}

@@ -109,7 +109,7 @@ func TestPush(t *testing.T) {
 		if got := say(t, inText, message("1", beat)); !strings.Contains(got, `"seq":1`) {
 			t.Errorf("an answer after a push: %s", got)
 		}
-		if n, m := w.count(t, "playhead_ws_pushes_total", ""), w.count(t, "playhead_ws_pushed_resyncs_total", ""); n != 2 || m != 0 {
+		if n, m := w.count(t, "playhead_ws_pushes_total"), w.count(t, "playhead_ws_pushed_resyncs_total"); n != 2 || m != 0 {
 			t.Errorf("counted %v pushes, %v resyncs", n, m)
 		}
 		_ = inText.CloseNow()
@@ -200,7 +200,7 @@ func TestALaggingPlayer(t *testing.T) {
 		if got := pushed(t, conn); got != "film@2" {
 			t.Errorf("got %q afterwards", got)
 		}
-		if n, m := w.count(t, "playhead_ws_pushed_resyncs_total", ""), w.count(t, "playhead_ws_coalesced_changes_total", ""); n != 1 || m != 999 {
+		if n, m := w.count(t, "playhead_ws_pushed_resyncs_total"), w.count(t, "playhead_ws_coalesced_changes_total"); n != 1 || m != 999 {
 			t.Errorf("counted %v resyncs, %v coalesced", n, m)
 		}
 	})
@@ -214,7 +214,7 @@ func TestAPlayerThatTakesNoPush(t *testing.T) {
 		b.all(film(1))
 		time.Sleep(20 * time.Second) // of the bubble
 		b.all(film(2))
-		if n, m := w.count(t, "playhead_ws_connections", ""), w.count(t, "playhead_ws_closed_connections_total", "1013"); n != 0 || m != 1 || len(b.tell) != 0 {
+		if n, m := w.count(t, "playhead_ws_connections"), w.count(t, "playhead_ws_closed_connections_total", "1013"); n != 0 || m != 1 || len(b.tell) != 0 {
 			t.Errorf("%v connections, %v counted as slow, %d watched", n, m, len(b.tell))
 		}
 	})

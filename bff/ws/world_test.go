@@ -20,6 +20,7 @@ import (
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/ws"
 	"github.com/playhead/playhead/internal/memnet"
+	"github.com/playhead/playhead/internal/obs/obstest"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -240,21 +241,10 @@ func closed(t *testing.T, conn *websocket.Conn) websocket.CloseError {
 	}
 }
 
-// count returns a counter or gauge, by its name and the value of its only label.
-func (w *world) count(t *testing.T, name, label string) float64 {
+// count returns a counter or gauge, of the given value of its label.
+func (w *world) count(t *testing.T, name string, label ...string) float64 {
 	t.Helper()
-	families, err := w.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.Metric {
-			if f.GetName() == name && (label == "" || m.Label[0].GetValue() == label) {
-				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
-	}
-	return 0
+	return obstest.Sum(t, w.registry, name, label...)
 }
 
 // since is the time that passed in the bubble, in milliseconds.

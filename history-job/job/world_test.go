@@ -18,6 +18,7 @@ import (
 	"github.com/playhead/playhead/history-job/job"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
+	"github.com/playhead/playhead/internal/obs/obstest"
 )
 
 // world is a job between the embedded stores and queue. Every call that the job
@@ -136,22 +137,9 @@ func (w *world) fails(name string, n int64) {
 }
 
 // counter returns a counter of the job, all label values together.
-func (w *world) counter(name string) (sum float64) {
+func (w *world) counter(name string) float64 {
 	w.Helper()
-	families, err := w.registry.Gather()
-	if err != nil {
-		w.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "playhead_job_"+name {
-			for _, m := range f.GetMetric() {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-			return sum
-		}
-	}
-	w.Fatalf("no metric %s", name)
-	return 0
+	return obstest.Sum(w, w.registry, "playhead_job_"+name)
 }
 
 func (w *world) counted(name string, want float64) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/internal/obs/obstest"
 )
 
 const (
@@ -87,14 +88,7 @@ func inBubble(t *testing.T, cfg aggregate.Config, test func(*testing.T, *world))
 	})
 }
 
-// fataler is what tests and their random models have in common.
-type fataler interface {
-	Helper()
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
-
-func newWorld(t fataler, cfg aggregate.Config) *world {
+func newWorld(t obstest.T, cfg aggregate.Config) *world {
 	t.Helper()
 	w := &world{queue: &queue{}, reg: prometheus.NewRegistry()}
 	cfg.Registry = w.reg
@@ -156,20 +150,9 @@ func (w *world) wantTaken(t *testing.T, when string, want ...history.Key) {
 }
 
 // metric reads a counter or gauge.
-func (w *world) metric(t fataler, name string) int {
+func (w *world) metric(t obstest.T, name string) int {
 	t.Helper()
-	families, err := w.reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "playhead_aggregate_"+name {
-			m := f.GetMetric()[0]
-			return int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
+	return int(obstest.Sum(t, w.reg, "playhead_aggregate_"+name))
 }
 
 func (w *world) wantMetrics(t *testing.T, when string, want map[string]int) {

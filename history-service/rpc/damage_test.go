@@ -14,6 +14,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/stores"
+	"github.com/playhead/playhead/internal/obs/obstest"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -68,7 +69,7 @@ func TestDamagedCell(t *testing.T) {
 		if got := strings.Fields(goOn(t, s, &historyv1.ContinueRequest{Limit: 100})); !slices.Equal(got, want) {
 			t.Errorf("%s: to continue are %q, want all but %s", name, got, bad)
 		}
-		if n := gathered(t, reg, "playhead_stores_damaged_cells_total"); n < 2 {
+		if n := obstest.Sum(t, reg, "playhead_stores_damaged_cells_total"); n < 2 {
 			t.Errorf("%s: %v damaged cells were counted", name, n)
 		}
 		if text := log.String(); strings.Count(text, "cannot be read") != 1 || !strings.Contains(text, "row="+history.RowKey("ann")) || !strings.Contains(text, "column="+bad+"_1") {

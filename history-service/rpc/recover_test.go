@@ -18,6 +18,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/stores"
+	"github.com/playhead/playhead/internal/obs/obstest"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -65,7 +66,7 @@ func TestPanicsEndTheirRequestAlone(t *testing.T) {
 	if text := log.String(); strings.Count(text, "handler panicked") != 2 || !strings.Contains(text, "broken).Load") {
 		t.Errorf("log %q, want two lines with their stacks", text)
 	}
-	if got := gathered(t, registry, "playhead_rpc_panics_total"); got != 2 {
+	if got := obstest.Sum(t, registry, "playhead_rpc_panics_total"); got != 2 {
 		t.Errorf("counted %v panics, want 2", got)
 	}
 }
@@ -123,20 +124,4 @@ func served(t *testing.T, s *rpc.Server) (client historyv1.HistoryServiceClient,
 			t.Errorf("serve: %v", err)
 		}
 	}
-}
-
-func gathered(t *testing.T, registry *prometheus.Registry, name string) (sum float64) {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == name {
-				sum += m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/connect"
+	"github.com/playhead/playhead/internal/obs/obstest"
 )
 
 var (
@@ -147,7 +148,7 @@ func TestSettingsAreLookedAtAgain(t *testing.T) {
 				if healthy := step.unfit == 0 || allowed; (err == nil) != healthy || err != nil && !errors.Is(err, errEvicts) {
 					t.Errorf("allowed %v, settings %v: health %v", allowed, step.err, err)
 				}
-				if got := gauge(t, reg, "playhead_engine_unfit"); got != step.unfit {
+				if got := obstest.Sum(t, reg, "playhead_engine_unfit"); got != step.unfit {
 					t.Errorf("allowed %v, settings %v: the gauge is %v, want %v", allowed, step.err, got, step.unfit)
 				}
 				if n := strings.Count(log.String(), "engine=redis"); n != step.lines {
@@ -160,21 +161,6 @@ func TestSettingsAreLookedAtAgain(t *testing.T) {
 			}
 		})
 	}
-}
-
-func gauge(t *testing.T, reg *prometheus.Registry, name string) float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	t.Fatalf("no gauge %s", name)
-	return 0
 }
 
 // broken is what three engines fail with while err is set.
