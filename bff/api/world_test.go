@@ -12,12 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history/memqueue"
-	"github.com/playhead/playhead/history/pebble"
 )
 
 // world is the edge over the real service on the embedded store, each behind a
@@ -46,21 +44,8 @@ func newWorld(t *testing.T) *world {
 
 func newService(t *testing.T) *rpc.Server {
 	t.Helper()
-	db, err := pebble.Open(t.TempDir(), pebble.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	queue := memqueue.New(memqueue.Config{})
-	held, err := aggregate.New(aggregate.Config{Publisher: queue})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := rpc.New(rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Aggregate: held, Queue: queue, Days: db.Days(), Announcer: nobody{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	db := servicetest.Store(t)
+	return servicetest.New(t, rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Days: db.Days(), Announcer: nobody{}})
 }
 
 // nobody hears who comes for the first time on a day.

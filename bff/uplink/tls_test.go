@@ -20,11 +20,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/bff/uplink"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history/memqueue"
-	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/trust"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -83,19 +81,8 @@ func (a *authority) write(name, kind string, der []byte) (file string) {
 // locked starts a real service behind a door.
 func locked(t *testing.T, server trust.Server) (addr string) {
 	t.Helper()
-	db, err := pebble.Open(t.TempDir(), pebble.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	queue := memqueue.New(memqueue.Config{})
-	held, err := aggregate.New(aggregate.Config{Publisher: queue})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := rpc.New(rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Aggregate: held, Queue: queue})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := servicetest.Store(t)
+	s := servicetest.New(t, rpc.Config{Cache: db.Cache(), Archive: db.Archive()})
 	conf, err := server.Config()
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +91,7 @@ func locked(t *testing.T, server trust.Server) (addr string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var parts sync.WaitGroup
 	parts.Go(func() { _ = s.Serve(ctx, l, conf, time.Second) }) // ends with ctx
-	t.Cleanup(func() { cancel(); parts.Wait(); _ = db.Close() })
+	t.Cleanup(func() { cancel(); parts.Wait() })
 	return l.Addr().String()
 }
 

@@ -11,13 +11,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/stores"
-	"github.com/playhead/playhead/history/memqueue"
-	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/obs/obstest"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -69,22 +67,10 @@ func (s *store) Apply(ctx context.Context, writes []history.Write) []history.Out
 // store of its own to be tampered with.
 func newWorld(tb testing.TB, n int) (doors []*door, stores []*store) {
 	tb.Helper()
-	db, err := pebble.Open(tb.TempDir(), pebble.Config{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = db.Close() })
+	db := servicetest.Store(tb)
 	for range n {
-		queue := memqueue.New(memqueue.Config{})
-		held, err := aggregate.New(aggregate.Config{Publisher: queue})
-		if err != nil {
-			tb.Fatal(err)
-		}
 		cache := &store{Cache: db.Cache()}
-		s, err := rpc.New(rpc.Config{Cache: cache, Archive: db.Archive(), Aggregate: held, Queue: queue})
-		if err != nil {
-			tb.Fatal(err)
-		}
+		s := servicetest.New(tb, rpc.Config{Cache: cache, Archive: db.Archive()})
 		doors, stores = append(doors, serve(tb, s)), append(stores, cache)
 	}
 	return doors, stores

@@ -13,12 +13,10 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history/memqueue"
-	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -57,11 +55,7 @@ func open(t *testing.T, service historyv1.HistoryServiceServer) *backend {
 
 func (d *backend) service() *rpc.Server {
 	d.Helper()
-	db, err := pebble.Open(d.TempDir(), pebble.Config{})
-	if err != nil {
-		d.Fatal(err)
-	}
-	d.Cleanup(func() { _ = db.Close() })
+	db := servicetest.Store(d)
 	d.cache, d.archive = db.Cache(), db.Archive()
 	return d.serviceOver(d.cache)
 }
@@ -69,16 +63,7 @@ func (d *backend) service() *rpc.Server {
 // serviceOver is the real service on another cache.
 func (d *backend) serviceOver(cache history.Cache) *rpc.Server {
 	d.Helper()
-	queue := memqueue.New(memqueue.Config{})
-	held, err := aggregate.New(aggregate.Config{Publisher: queue})
-	if err != nil {
-		d.Fatal(err)
-	}
-	s, err := rpc.New(rpc.Config{Cache: cache, Archive: d.archive, Aggregate: held, Queue: queue})
-	if err != nil {
-		d.Fatal(err)
-	}
-	return s
+	return servicetest.New(d, rpc.Config{Cache: cache, Archive: d.archive})
 }
 
 // driver returns a driver that sends small batches through the backend.

@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history/memfeed"
-	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -39,15 +38,7 @@ func (instant) Apply(_ context.Context, writes []history.Write) []history.Outcom
 // BenchmarkApply is what the server itself costs: a hundred heartbeats of as many viewings
 // that are held, without a store.
 func BenchmarkApply(b *testing.B) {
-	queue := memqueue.New(memqueue.Config{})
-	held, err := aggregate.New(aggregate.Config{Publisher: queue})
-	if err != nil {
-		b.Fatal(err)
-	}
-	s, err := rpc.New(rpc.Config{Cache: instant{}, Archive: void{}, Aggregate: held, Queue: queue, Now: func() time.Time { return time.UnixMilli(start) }})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := servicetest.New(b, rpc.Config{Cache: instant{}, Archive: void{}, Now: func() time.Time { return time.UnixMilli(start) }})
 	req := &historyv1.ApplyRequest{}
 	for i := range 100 {
 		req.Heartbeats = append(req.Heartbeats, beat(fmt.Sprint("user", i, "/7"), progress, 60_000_000, 20))
@@ -145,15 +136,7 @@ func BenchmarkAnnounce(b *testing.B) {
 
 func announcing(b *testing.B, feed history.Feed, users int) {
 	const batch = 100
-	queue := memqueue.New(memqueue.Config{})
-	held, err := aggregate.New(aggregate.Config{Publisher: queue})
-	if err != nil {
-		b.Fatal(err)
-	}
-	s, err := rpc.New(rpc.Config{Cache: quick{}, Archive: struct{ history.Archive }{}, Aggregate: held, Queue: queue, Feed: feed})
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := servicetest.New(b, rpc.Config{Cache: quick{}, Archive: struct{ history.Archive }{}, Feed: feed})
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(b.Context()) }()
 	b.Cleanup(func() { <-done })

@@ -11,10 +11,9 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -59,20 +58,11 @@ func (h *house) service(t *testing.T, wrap ...func(*rpc.Config)) *rpc.Server {
 // idle is a service that does nothing in the background: it warms nobody up.
 func (h *house) idle(t testing.TB, wrap ...func(*rpc.Config)) *rpc.Server {
 	t.Helper()
-	queue := memqueue.New(memqueue.Config{})
-	held, err := aggregate.New(aggregate.Config{Publisher: queue})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := rpc.Config{Cache: h.db.Cache(), Archive: h.db.Archive(), Aggregate: held, Queue: queue, Now: h.now}
+	cfg := rpc.Config{Cache: h.db.Cache(), Archive: h.db.Archive(), Now: h.now}
 	for _, w := range wrap {
 		w(&cfg)
 	}
-	s, err := rpc.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return servicetest.New(t, cfg)
 }
 
 // beat is a heartbeat about "user/id", an object of type 1, at a position in seconds, so

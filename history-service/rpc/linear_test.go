@@ -9,10 +9,9 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history/memqueue"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -73,16 +72,7 @@ func linear(t *testing.T, uid string, cache history.Cache, archive history.Archi
 	const clients, each = 6, 60
 	var services []*rpc.Server
 	for range 2 {
-		queue := memqueue.New(memqueue.Config{})
-		held, err := aggregate.New(aggregate.Config{Publisher: queue})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := rpc.New(rpc.Config{Cache: cache, Archive: archive, Aggregate: held, Queue: queue})
-		if err != nil {
-			t.Fatal(err)
-		}
-		services = append(services, s)
+		services = append(services, servicetest.New(t, rpc.Config{Cache: cache, Archive: archive}))
 	}
 	if err := cache.Warm(t.Context(), uid, history.WarmSet{}); err != nil {
 		t.Fatal(err)

@@ -15,12 +15,10 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/all-in-one/servicetest"
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history/kafka"
-	"github.com/playhead/playhead/history/memqueue"
-	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/history/redis"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -55,21 +53,8 @@ func serve(t *testing.T, service historyv1.HistoryServiceServer) string {
 
 func service(t *testing.T) *rpc.Server {
 	t.Helper()
-	db, err := pebble.Open(t.TempDir(), pebble.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	queue := memqueue.New(memqueue.Config{})
-	held, err := aggregate.New(aggregate.Config{Publisher: queue})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := rpc.New(rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Aggregate: held, Queue: queue})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	db := servicetest.Store(t)
+	return servicetest.New(t, rpc.Config{Cache: db.Cache(), Archive: db.Archive()})
 }
 
 func TestSend(t *testing.T) {
