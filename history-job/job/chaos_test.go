@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -38,8 +37,7 @@ type service struct {
 func TestChaos(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				s := &service{
 					world: w, rand: rand.New(rand.NewPCG(seed, 0)), holds: make(map[history.Key]*history.Record),
 					want: make(map[history.Key]*history.Record), clear: make(map[string]int64),

@@ -13,9 +13,8 @@ import (
 )
 
 func TestClear(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+	bubble(t, func(t *testing.T, w *world) {
+		w.runs(w.config())
 		w.announce(w.write(progress(1, -2000)), w.write(progress(2, 500)))
 		synctest.Wait()
 		w.announce(w.clear(uid, 0, -1000), w.clear(uid, 7, 100))
@@ -42,8 +41,7 @@ func (w *world) archiveLacks(k history.Key) {
 func TestClearBeforePut(t *testing.T) {
 	for name, first := range map[string]bool{"mark archived before": true, "mark archived after": false} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				var cleared history.Key
 				w.on("put", func(ctx context.Context) error {
 					cleared = w.clear(uid, 0, 0)
@@ -52,7 +50,7 @@ func TestClearBeforePut(t *testing.T) {
 					}
 					return nil
 				})
-				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				w.runs(w.config())
 				w.announce(w.write(progress(1, -1000)))
 				synctest.Wait()
 				w.on("put", nil)
@@ -67,12 +65,11 @@ func TestClearBeforePut(t *testing.T) {
 
 // TestClearCutsTheFold puts a record whose older half was cleared.
 func TestClearCutsTheFold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.write(completed(1, -2000, "cleared"))
 		mark := w.write(completed(1, 0, "stays"))
 		w.clear(uid, 0, -1000)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(mark)
 		synctest.Wait()
 		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
@@ -84,13 +81,12 @@ func TestClearCutsTheFold(t *testing.T) {
 // TestClearedPartial completes a record whose older half, and all that the archive
 // has, was cleared.
 func TestClearedPartial(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.put(object(1), record(completed(1, -5000, "cleared")))
 		w.store(completed(1, -2000, "cleared too"), true, true)
 		mark := w.store(completed(1, 0, "stays"), true, true)
 		w.clear(uid, 1, -1000)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(mark)
 		synctest.Wait()
 		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
@@ -101,11 +97,10 @@ func TestClearedPartial(t *testing.T) {
 
 // TestClearRefused has the archive refuse a user's clear marks for good.
 func TestClearRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.on("clear", func(context.Context) error { return fmt.Errorf("clear: %w", history.ErrPermanent) })
 		w.announce(append(w.writes(2), w.clear("other", 0, 0))...)
-		stop := w.start(w.config())
+		w.runs(w.config())
 		w.wait(time.Minute)
 		if got, want := w.did("put", "commit"), []string{"put 0 1", "commit * 0 1"}; !slices.Equal(got, want) {
 			t.Errorf("the job did %q, want %q", got, want)
@@ -113,17 +108,13 @@ func TestClearRefused(t *testing.T) {
 		w.settled(object(0), object(1))
 		w.counted("refused_records_total", 1)
 		w.counted("clears_total", 0)
-		if err := stop(); err != nil {
-			t.Errorf("run: %v", err)
-		}
 	})
 }
 
 func TestClearInOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.fails("clear", 2)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(w.clear(uid, 0, 0))
 		w.wait(time.Minute)
 		want := []string{"clear *", "clear *", "clear *", "settle *", "commit *"}
@@ -151,15 +142,14 @@ func drifted(late int, ms int64) *history.Record {
 func TestCellHiddenByTheCachesClear(t *testing.T) {
 	for name, together := range map[string]bool{"the clear mark is archived later": false, "in the same chunk": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				if together { // one that keeps what a mark covers and hides it, as HBase does
 					w.archive = sim.NewArchive(func() int64 { return time.Now().UnixMilli() })
 				}
 				w.put(object(1), drifted(50, -10_000)) // the cell is at -9,950
 				user := w.clear(uid, 0, -10_000)
 				k := w.store(progress(1, -9_980), true, true)
-				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				w.runs(w.config())
 				if together {
 					w.announce(user, k)
 				} else {
@@ -189,9 +179,8 @@ func (w *world) pause(recording bool, ms int64) history.Key {
 }
 
 func TestPauseArchived(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+	bubble(t, func(t *testing.T, w *world) {
+		w.runs(w.config())
 		w.announce(w.write(progress(1, -1000)), w.pause(false, 100))
 		synctest.Wait()
 		row, err := w.archive.Row(t.Context(), uid)
@@ -228,7 +217,7 @@ func TestPauseRepaired(t *testing.T) {
 func repairPause(t *testing.T, has, archived, want history.Pause) {
 	w := newWorld(t)
 	m, cfg := w.mortal()
-	defer w.start(cfg)()           //nolint:errcheck // TestOrder looks at it
+	w.runs(cfg)
 	w.announce(w.clear(uid, 7, 0)) // has the job remember the user
 	w.wait(time.Second)
 	if err := w.archive.PutUser(t.Context(), uid, history.User{Pause: archived}); err != nil {

@@ -27,10 +27,9 @@ func TestComplete(t *testing.T) {
 		{"a newer tombstone", []history.Event{completed(1, -9000, "a"), deleted(-500)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				w.put(object(1), record(tt.archive...))
-				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				w.runs(w.config())
 				e := progress(1, -1000)
 				w.announce(w.store(e, true, true))
 				synctest.Wait()
@@ -49,8 +48,7 @@ func TestComplete(t *testing.T) {
 // TestCompleteLoses has another writer come between the load and the giving back: that
 // writer's record is partial, and completed in its turn at once.
 func TestCompleteLoses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		old := completed(1, -9000, "a")
 		w.put(old.Key, record(old))
 		var late history.Key
@@ -60,7 +58,7 @@ func TestCompleteLoses(t *testing.T) {
 			}
 			return nil
 		})
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(w.store(progress(1, -1000), true, true))
 		synctest.Wait()
 		w.settled(late)
@@ -73,12 +71,11 @@ func TestCompleteLoses(t *testing.T) {
 
 // TestCompleteUnanswered is a giving back without an answer: the key comes again at once.
 func TestCompleteUnanswered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		old := completed(1, -9000, "a")
 		w.put(old.Key, record(old))
 		w.fails("apply", 1)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(w.store(progress(1, -1000), true, true))
 		synctest.Wait()
 		if got, want := w.archived(old.Key), record(old, progress(1, -1000)); !history.Same(got, want) {
@@ -90,9 +87,8 @@ func TestCompleteUnanswered(t *testing.T) {
 
 // TestCompleteOnlyPartial asks the archive for no record that is complete.
 func TestCompleteOnlyPartial(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+	bubble(t, func(t *testing.T, w *world) {
+		w.runs(w.config())
 		w.fails("get", 2)
 		w.announce(w.write(progress(0, 0)), w.store(progress(1, 0), true, true), w.write(progress(2, 0)))
 		w.wait(time.Minute)
@@ -107,15 +103,14 @@ func TestCompleteOnlyPartial(t *testing.T) {
 // TestCompleteUnreadable has a cell in the archive that can no longer be read. It is
 // replaced, and holds nobody up.
 func TestCompleteUnreadable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		var keys []history.Key
 		for i := range 4 {
 			w.put(object(i), record(completed(i, -9000, "a")))
 			keys = append(keys, w.store(progress(i, 0), true, true))
 		}
 		w.unreadable = object(2)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(keys...)
 		synctest.Wait()
 		w.settled(object(0), object(1), object(2), object(3))
@@ -136,8 +131,7 @@ func TestCompleteUnreadable(t *testing.T) {
 // against a service. What it folded never was a content of the cache, and its cell time may
 // be that of what another job puts and settles meanwhile: it must not be put.
 func TestLostForkIsNotPut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.archive = sim.NewArchive(func() int64 { return time.Now().UnixMilli() })
 		w.put(object(1), record(completed(1, -1000, "archived")))
 		k := w.store(completed(1, -9000, "first"), true, true) // of a cold user
@@ -158,7 +152,7 @@ func TestLostForkIsNotPut(t *testing.T) {
 			}
 			return nil
 		})
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(k)
 		w.wait(time.Second)
 

@@ -32,8 +32,7 @@ func (g *deadLetters) Add(ctx context.Context, letters []history.Dead) error {
 // TestDead: what the archive refuses for good goes to the dead letters with its record, before its
 // mark is settled, and others flow.
 func TestDead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
 		w.cell = func(c history.Cell) error {
 			if c.Key == object(2) {
@@ -44,7 +43,7 @@ func TestDead(t *testing.T) {
 		w.fails("dead_letter", 3)
 		cfg := w.config()
 		cfg.Dead = g
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.announce(w.writes(3)...)
 		synctest.Wait()
 		if got := w.did("settle", "commit"); len(got) > 0 {
@@ -61,13 +60,12 @@ func TestDead(t *testing.T) {
 
 // TestDeadMessage buries a message that nobody can decode.
 func TestDeadMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		g := &deadLetters{world: w}
 		cfg := w.config()
 		cfg.Dead = g
 		cfg.Consumer = poisoned{Consumer: cfg.Consumer, payload: []byte("not a batch")}
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.announce(w.writes(1)...)
 		synctest.Wait()
 		if len(g.letters) != 1 || !slices.Equal(g.letters[0].Payload, []byte("not a batch")) || g.letters[0].Origin != "partition 3 offset 17" {
@@ -142,8 +140,7 @@ func TestDamagedWithoutARevision(t *testing.T) {
 		"user who once cleared": {warmth: history.WarmSet{Cleared: map[uint32]int64{0: start - 9000}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				want := record(completed(1, -5000, "a"))
 				w.put(object(1), want)
 				if !known.cold {
@@ -153,7 +150,7 @@ func TestDamagedWithoutARevision(t *testing.T) {
 				}
 				d := &damaged{Cache: w.cache, key: object(1)}
 				w.cache = d
-				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				w.runs(w.config())
 				w.announce(object(1))
 				w.wait(time.Minute)
 				if !d.healed {

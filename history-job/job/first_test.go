@@ -59,7 +59,7 @@ func sees(t *testing.T, d history.Days, uids ...string) {
 }
 
 // withAnnouncer starts a job that announces what services did not.
-func withAnnouncer(t *testing.T) (*world, *announcer, history.Days, func() error) {
+func withAnnouncer(t *testing.T) (*world, *announcer, history.Days) {
 	w, h := newWorld(t), &announcer{}
 	db, err := pebble.Open(t.TempDir(), pebble.Config{})
 	if err != nil {
@@ -68,14 +68,14 @@ func withAnnouncer(t *testing.T) (*world, *announcer, history.Days, func() error
 	t.Cleanup(func() { _ = db.Close() })
 	cfg := w.config()
 	cfg.Days, cfg.Announcer, cfg.SweepEvery = db.Days(), h, 10*time.Second
-	return w, h, db.Days(), w.start(cfg)
+	w.runs(cfg)
+	return w, h, db.Days()
 }
 
 // TestFirstsOfTheDead has services die between noting and announcing.
 func TestFirstsOfTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, h, days, stop := withAnnouncer(t)
-		defer stop() //nolint:errcheck // TestOrder looks at it
+		w, h, days := withAnnouncer(t)
 		sees(t, days, "ann", "bob")
 		w.wait(25 * time.Second)
 		h.wants(t, "while a service may still do it")
@@ -91,7 +91,7 @@ func TestFirstsOfTheDead(t *testing.T) {
 // TestFirstsInOutage has nobody to tell for a while.
 func TestFirstsInOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, h, days, stop := withAnnouncer(t)
+		w, h, days := withAnnouncer(t)
 		h.set(true)
 		sees(t, days, "ann")
 		w.wait(time.Hour)
@@ -102,9 +102,6 @@ func TestFirstsInOutage(t *testing.T) {
 		h.set(false)
 		w.wait(time.Minute)
 		h.wants(t, "after the outage", "ann")
-		if err := stop(); err != nil {
-			t.Errorf("run: %v", err)
-		}
 	})
 }
 

@@ -20,8 +20,7 @@ import (
 func TestGenerationEnds(t *testing.T) {
 	for _, step := range []string{"fetch", "load", "get", "apply", "clear", "put", "settle", "commit"} {
 		t.Run(step, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				at := make(chan struct{})
 				w.on(step, func(ctx context.Context) error {
 					close(at)
@@ -41,7 +40,7 @@ func TestGenerationEnds(t *testing.T) {
 					t.Errorf("the job did %q", got)
 				}
 				w.on(step, nil)
-				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				w.runs(w.config())
 				synctest.Wait()
 				if got, want := w.did("fetch", "commit"), []string{"fetch * 1 2", "commit * 1 2"}; !slices.Equal(got, want) {
 					t.Errorf("the next generation did %q, want %q", got, want)
@@ -82,12 +81,11 @@ func (g generations) Consume(ctx context.Context, handle func(context.Context, h
 // TestNextGeneration takes the queue away in an outage of the archive: the same job
 // goes on in its next generation.
 func TestNextGeneration(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
 		end := make(chan struct{})
 		cfg.Consumer = generations{cfg.Consumer, end}
-		stop := w.start(cfg)
+		w.runs(cfg)
 		w.on("put", func(context.Context) error { return errDown })
 		w.announce(w.writes(1)...)
 		for range 3 {
@@ -101,9 +99,6 @@ func TestNextGeneration(t *testing.T) {
 			t.Errorf("the job did %q, want %q", got, want)
 		}
 		w.settled(object(0))
-		if err := stop(); err != nil {
-			t.Errorf("run: %v", err)
-		}
 	})
 }
 
@@ -130,8 +125,7 @@ func TestJobComesBack(t *testing.T) {
 		{"overdue", nil},
 	} {
 		t.Run(fmt.Sprint(tt.step, tt.err), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				w.announce(w.writes(1)...)
 				failures := 0
 				w.on(tt.step, func(context.Context) error {
@@ -143,13 +137,10 @@ func TestJobComesBack(t *testing.T) {
 					}
 					return tt.err
 				})
-				stop := w.start(w.config())
+				w.runs(w.config())
 				w.wait(time.Minute)
 				w.counted("failures_total", 3)
 				w.settled(object(0))
-				if err := stop(); err != nil {
-					t.Errorf("run: %v", err)
-				}
 			})
 		})
 	}
@@ -173,12 +164,11 @@ func (b *broken) Consume(ctx context.Context, handle func(context.Context, histo
 }
 
 func TestNoGroup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.announce(w.writes(1)...)
 		cfg := w.config()
 		cfg.Consumer = &broken{cfg.Consumer, []error{errDown, nil}}
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.wait(time.Minute)
 		w.counted("failures_total", 2)
 		w.settled(object(0))

@@ -13,8 +13,7 @@ import (
 )
 
 func TestPutAgainWhatFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		tries := make(map[history.Key]int)
 		w.cell = func(c history.Cell) error { // 0 works at once, 1 at the second try, 2 at the third
 			if tries[c.Key]++; object(tries[c.Key]-1) != c.Key {
@@ -22,7 +21,7 @@ func TestPutAgainWhatFailed(t *testing.T) {
 			}
 			return nil
 		}
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(w.writes(3)...)
 		w.wait(time.Minute)
 		want := []string{"put 0 1 2", "put 1 2", "put 2", "settle 0 1 2", "commit 0 1 2"}
@@ -37,8 +36,7 @@ func TestPutAgainWhatFailed(t *testing.T) {
 // TestPutRefused has the archive refuse one cell for good: the others are not held
 // up, not even by a third one that fails for a while.
 func TestPutRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		failures := 2
 		w.cell = func(c history.Cell) error {
 			switch {
@@ -50,7 +48,7 @@ func TestPutRefused(t *testing.T) {
 			}
 			return nil
 		}
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(w.writes(3)...)
 		w.wait(time.Minute)
 		want := []string{"put 0 1 2", "put 2", "put 2", "settle 0 1 2", "commit 0 1 2"}
@@ -66,33 +64,28 @@ func TestPutRefused(t *testing.T) {
 // TestPutPauses counts the tries of an outage: they grow apart, are not all at once,
 // and each ends at its deadline.
 func TestPutPauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
 		cfg.Deadline, cfg.Pause = 10*time.Second, time.Second
 		w.on("put", func(ctx context.Context) error { // an archive that never answers
 			<-ctx.Done()
 			return errors.Join(history.ErrUnavailable, ctx.Err())
 		})
-		stop := w.start(cfg)
+		w.runs(cfg)
 		w.announce(w.writes(1)...)
 		w.wait(10 * time.Minute) // 10 s each, and pauses of 1, 2, 4 and then 5 s less up to half
 		if n := len(w.did("put")); n < 600/15-1 || n > 600/12 {
 			t.Errorf("%d tries in ten minutes, want 40 to 50", n)
-		}
-		if err := stop(); err != nil {
-			t.Errorf("run: %v", err)
 		}
 	})
 }
 
 // TestShortestPause is a pause that cannot be halved.
 func TestShortestPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
 		cfg.Pause = 1
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.fails("put", 5)
 		w.announce(w.writes(1)...)
 		w.wait(time.Second)
@@ -103,11 +96,10 @@ func TestShortestPause(t *testing.T) {
 // TestMissing announces what the cache no longer has: it is counted, and says
 // nothing about what the archive has.
 func TestMissing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		old := record(progress(1, -1000))
 		w.put(object(1), old)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(append(w.writes(1), object(1), object(2))...)
 		synctest.Wait()
 		want := []string{"put 0", "settle 0 1 2", "commit 0 1 2"}
@@ -126,11 +118,10 @@ func TestMissing(t *testing.T) {
 
 // TestLosesAgainstNewer puts what a cache that came back with older content holds.
 func TestLosesAgainstNewer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		newer := record(progress(1, 0))
 		w.put(object(1), newer)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(w.write(progress(1, -1000)))
 		synctest.Wait()
 		if got := w.archived(object(1)); !history.Same(got, newer) {
@@ -156,12 +147,11 @@ func (c unreadableCache) Load(ctx context.Context, keys []history.Key) []history
 
 // TestOneUnansweredRecord: a record that the cache never answers for holds up nobody else.
 func TestOneUnansweredRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
 		cfg.Cache = unreadableCache{spyCache{w.cache, w}, object(1)}
 		cfg.SweepAge, cfg.SweepEvery = time.Minute, time.Minute
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.announce(w.write(progress(1, 0)))
 		w.wait(time.Second)
 		w.announce(w.write(progress(2, 0))) // in another message

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -143,10 +142,9 @@ func TestRepair(t *testing.T) {
 		{"nothing", []history.Event{progress(1, -9000)}, nil, false, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				m, cfg := w.mortal()
-				defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+				w.runs(cfg)
 				for _, e := range tt.before {
 					w.announce(w.write(e))
 				}
@@ -176,10 +174,9 @@ func TestRepair(t *testing.T) {
 
 // TestRepairClear restarts a cache that has forgotten a clear.
 func TestRepairClear(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.announce(w.write(progress(1, -9000)))
 		w.wait(time.Second)
 		m.remember(w, false, object(1))
@@ -197,10 +194,9 @@ func TestRepairClear(t *testing.T) {
 // TestRepairLeavesNewer restarts a cache that has lost nothing, or got newer content
 // since: neither is touched.
 func TestRepairLeavesNewer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.announce(w.writes(3)...)
 		w.wait(time.Second)
 		newer := w.write(progress(1, 5000))
@@ -215,14 +211,13 @@ func TestRepairLeavesNewer(t *testing.T) {
 // TestRepairLeavesTrimmed restarts a cache whose lists were trimmed: what it dropped
 // on purpose is not missed.
 func TestRepairLeavesTrimmed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
 		cfg.TrimOneIn = 1
 		if err := w.cache.Warm(t.Context(), uid, history.WarmSet{}); err != nil {
 			t.Fatal(err)
 		}
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.announce(w.writes(keep + 3)...)
 		w.wait(time.Second)
 		m.restart(false)
@@ -235,10 +230,9 @@ func TestRepairLeavesTrimmed(t *testing.T) {
 // TestRepairInOutage restarts the cache while the archive is away, and while the cache
 // does not answer at first: the repair comes when it can.
 func TestRepairInOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
-		stop := w.start(cfg)
+		w.runs(cfg)
 		w.announce(w.write(progress(1, -9000)))
 		w.wait(time.Second)
 		m.remember(w, false)
@@ -260,19 +254,15 @@ func TestRepairInOutage(t *testing.T) {
 		if got := w.load(object(1)); got == nil {
 			t.Error("the cache lacks what was archived")
 		}
-		if err := stop(); err != nil {
-			t.Errorf("run: %v", err)
-		}
 	})
 }
 
 // TestRepairWaitsForPuts restarts the cache while a put is under way that was read
 // before: it is among what is repaired.
 func TestRepairWaitsForPuts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.wait(time.Second)
 		m.remember(w, false)
 		release := make(chan struct{})
@@ -294,11 +284,10 @@ func TestRepairWaitsForPuts(t *testing.T) {
 
 // TestRepairBound remembers so many keys and no more.
 func TestRepairBound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
 		cfg.Remember = 2
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		for _, d := range w.writes(4) {
 			w.announce(d)
 			w.wait(time.Second)
@@ -320,15 +309,14 @@ func TestRepairBound(t *testing.T) {
 
 // TestWatchPanics has asking for the cache's life panic: the job goes on.
 func TestWatchPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
 		var once sync.Once
 		cfg.Life = func(context.Context) (string, error) {
 			once.Do(func() { panic("nil map") })
 			return "a", nil
 		}
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.announce(w.writes(1)...)
 		w.wait(time.Minute)
 		w.counted("failures_total", 1)
@@ -348,10 +336,9 @@ func TestRepairOfADeleteThatIsBehind(t *testing.T) {
 
 func repairOfADeleteThatIsBehind(t *testing.T, early bool) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.complete(uid)
 		first, last := progress(1, -5000), deleted(-1000)
 		said := first.Record().Successor(&history.User{CutTime: start + 60_000})

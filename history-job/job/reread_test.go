@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -20,8 +19,7 @@ func TestRereadAfterAnOutage(t *testing.T) {
 		"an outage shorter than two sweep ages": {time.Minute, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				m, cfg := w.mortal()
 				queue := &sinceJournal{}
 				cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
@@ -34,7 +32,7 @@ func TestRereadAfterAnOutage(t *testing.T) {
 				}
 				w.on("put", away)
 				w.on("get", away)
-				defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+				w.runs(cfg)
 				w.wait(time.Second)
 
 				down.Store(true)
@@ -88,8 +86,7 @@ func (j *sinceJournal) Reread(ctx context.Context, _ []history.Bucket, since tim
 // and that has lasted longer than two sweep ages when the cache is lost: what was queued
 // before the start comes back, because its mark told how far to look back.
 func TestRereadAfterARestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
 		queue := &sinceJournal{}
 		cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
@@ -105,7 +102,7 @@ func TestRereadAfterARestart(t *testing.T) {
 		w.write(said)
 		queue.add(object(1), said.Record())
 		w.wait(20 * time.Minute)
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.wait(20 * time.Minute)
 		m.restart(true)
 		down.Store(false)

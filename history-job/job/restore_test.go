@@ -38,13 +38,12 @@ func TestRestore(t *testing.T) {
 		{"an older content came back", []history.Event{progress(1, -9000)}, nil, 1, []history.Event{progress(1, -9000), said}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				w.put(object(1), record(tt.archive...))
 				for _, e := range tt.cache {
 					w.write(e)
 				}
-				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				w.runs(w.config())
 				w.queued(object(1), said.Record())
 				synctest.Wait()
 				want := record(tt.want...)
@@ -73,9 +72,8 @@ func sameButPartial(a, b *history.Record) bool {
 // TestRestoreInOutage loses the answer of the cache: the content comes back all the
 // same, and nothing is committed before.
 func TestRestoreInOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+	bubble(t, func(t *testing.T, w *world) {
+		w.runs(w.config())
 		down := true
 		w.on("apply", func(context.Context) error {
 			if down {
@@ -102,11 +100,10 @@ func TestRestoreInOutage(t *testing.T) {
 
 // TestRestoreAfterClear: what was cleared does not come back with its content.
 func TestRestoreAfterClear(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		e := completed(1, -5000, "a")
 		w.clear(e.Key.UID, 0, -1000)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.queued(object(1), e.Record())
 		synctest.Wait()
 		if got := w.load(object(1)); got != nil {
@@ -119,14 +116,13 @@ func TestRestoreAfterClear(t *testing.T) {
 // What was deleted since, archived and dropped from the cache does not come back, not even
 // until the archive's tombstone is folded in.
 func TestRestoreOfWhatTheCacheHasDropped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		if err := w.cache.Warm(t.Context(), uid, history.WarmSet{Floor: history.VersionOf(start, 0)}); err != nil {
 			t.Fatal(err)
 		}
 		said := completed(1, -5000, "a")
 		w.put(object(1), record(said, deleted(-1000)))
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.queued(object(1), said.Record())
 		synctest.Wait()
 		if got := w.load(object(1)); got != nil {
@@ -160,13 +156,12 @@ func (j *journal) Reread(ctx context.Context, _ []history.Bucket, since time.Tim
 // TestReread has a job that committed a queued content find the cache emptied: the queue
 // still has the content, and gives it back.
 func TestReread(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
 		said := completed(1, -5000, "a")
 		queue := &journal{fails: 1}
 		cfg.Reread, cfg.SweepAge = queue, 4*time.Minute
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.write(said)
 		w.queued(object(1), said.Record())
 		queue.mu.Lock()
@@ -190,12 +185,11 @@ func TestReread(t *testing.T) {
 
 // TestRereadAtStart is a job that starts after the one before it died with the cache.
 func TestRereadAtStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		_, cfg := w.mortal()
 		said := completed(1, -5000, "a")
 		cfg.Reread = &journal{all: []history.Announcement{{Key: object(1), Record: said.Record()}}}
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.wait(time.Second)
 		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
 			t.Errorf("archive: got %+v, want what was queued", got)
@@ -206,14 +200,13 @@ func TestRereadAtStart(t *testing.T) {
 // TestRereadAtStartOfWhatIsLost loses the cache when a job that starts has just found there what the queue
 // has: the job knows the life that it began with, and reads the queue once more.
 func TestRereadAtStartOfWhatIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
 		said := completed(1, -5000, "a")
 		w.write(said)
 		queue := &journal{all: []history.Announcement{{Key: object(1), Record: said.Record()}}}
 		cfg.Reread = &unique{Rereader: queue, then: func() { m.restart(true) }}
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.wait(10 * time.Second)
 		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
 			t.Errorf("archive: got %+v, want what was queued", got)
@@ -237,13 +230,12 @@ func (o *unique) Reread(ctx context.Context, buckets []history.Bucket, since tim
 // TestRestoreFromInsideAPause gives back what was acknowledged before anybody knew of the
 // pause that covers it.
 func TestRestoreFromInsideAPause(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		_, cfg := w.mortal()
 		said := completed(1, -5000, "a")
 		w.pause(false, -10_000)
 		cfg.Reread = &journal{all: []history.Announcement{{Key: object(1), Record: said.Record()}}}
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.wait(time.Second)
 		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
 			t.Errorf("archive: got %+v, want what was queued", got)
@@ -260,10 +252,9 @@ func TestHeartbeatOnAnOlderCache(t *testing.T) {
 }
 
 func heartbeatOnAnOlderCache(t *testing.T, later int64) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.complete(uid)
 		before := progress(1, -9000)
 		w.write(before)
@@ -300,14 +291,13 @@ func heartbeatOnAnOlderCache(t *testing.T, later int64) {
 func TestPlaysOnAnOlderCache(t *testing.T) {
 	for _, name := range []string{"within the second", "by the sweep"} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				m, cfg := w.mortal()
 				bySweep := name == "by the sweep"
 				if bySweep {
 					cfg.SweepAge, cfg.SweepEvery = 4*time.Minute, 30*time.Second
 				}
-				defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+				w.runs(cfg)
 				w.complete(uid)
 				before := progress(1, -9000)
 				w.write(before)
@@ -349,10 +339,9 @@ func TestPlaysOnAnOlderCache(t *testing.T) {
 // A cache comes back without a delete that is archived, and the object is seen again: plays
 // from before the delete stay away, in both stores.
 func TestPlaysFromBeforeADelete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.complete(uid)
 		w.write(completed(1, -20_000, "a"))
 		m.remember(w, false, object(1))

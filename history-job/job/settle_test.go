@@ -16,8 +16,7 @@ import (
 func TestWriteBeforeSettle(t *testing.T) {
 	for _, step := range []string{"fetch", "load", "put", "settle", "commit"} {
 		t.Run(step, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				var late history.Key
 				w.on(step, func(context.Context) error {
 					if late == (history.Key{}) {
@@ -25,7 +24,7 @@ func TestWriteBeforeSettle(t *testing.T) {
 					}
 					return nil
 				})
-				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				w.runs(w.config())
 				w.announce(w.write(progress(1, -1000)))
 				synctest.Wait()
 				if step == "put" || step == "settle" || step == "commit" { // after the load
@@ -45,8 +44,7 @@ func TestWriteBeforeSettle(t *testing.T) {
 // TestLateEventOfOneTime has the write of the test above leave the version as it
 // is: the archive may take the two contents for one.
 func TestLateEventOfOneTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		var late history.Key
 		w.on("put", func(context.Context) error {
 			if late == (history.Key{}) {
@@ -54,7 +52,7 @@ func TestLateEventOfOneTime(t *testing.T) {
 			}
 			return nil
 		})
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(w.write(progress(1, -1000)))
 		synctest.Wait()
 		w.marked(late)
@@ -70,11 +68,10 @@ func TestLateEventOfOneTime(t *testing.T) {
 // TestCoveredWrite writes without a mark before the announcement: it goes with the
 // record.
 func TestCoveredWrite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		hold := w.write(progress(1, -2000))
 		w.store(progress(1, -1000), false, false)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		w.announce(hold)
 		synctest.Wait()
 		w.settled(object(1))
@@ -84,9 +81,8 @@ func TestCoveredWrite(t *testing.T) {
 // TestRedelivered announces a key again, long after it was dealt with and in the
 // middle of the next hold, which is archived early then.
 func TestRedelivered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+	bubble(t, func(t *testing.T, w *world) {
+		w.runs(w.config())
 		first := w.write(progress(1, -2000))
 		for range 3 {
 			w.announce(first)
@@ -108,8 +104,7 @@ func TestRedelivered(t *testing.T) {
 // TestDeleteBeforePut deletes after the load: the put lands late and the tombstone
 // wins, whichever is put last.
 func TestDeleteBeforePut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		var gone history.Key
 		w.on("put", func(context.Context) error {
 			if gone == (history.Key{}) {
@@ -117,7 +112,7 @@ func TestDeleteBeforePut(t *testing.T) {
 			}
 			return nil
 		})
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+		w.runs(w.config())
 		watched := w.write(progress(1, -1000))
 		w.announce(watched)
 		synctest.Wait()
@@ -133,9 +128,8 @@ func TestDeleteBeforePut(t *testing.T) {
 
 // TestDeletedIsArchivedFirst has the tombstone overtake the put of what it deletes.
 func TestDeletedIsArchivedFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+	bubble(t, func(t *testing.T, w *world) {
+		w.runs(w.config())
 		w.announce(w.write(deleted(0)))
 		synctest.Wait()
 		w.put(object(1), record(progress(1, -1000)))
@@ -147,8 +141,7 @@ func TestDeletedIsArchivedFirst(t *testing.T) {
 var all = []string{"fetch", "load", "put", "settle", "commit"}
 
 func TestOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		stop := w.start(w.config())
 		w.announce(w.writes(3)...)
 		synctest.Wait()
@@ -179,9 +172,8 @@ func TestOrderInOutage(t *testing.T) {
 		{"settle", []string{"fetch 0", "load 0", "put 0", "settle 0", "settle 0", "settle 0", "commit 0"}},
 	} {
 		t.Run(tt.step, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+			bubble(t, func(t *testing.T, w *world) {
+				w.runs(w.config())
 				w.fails(tt.step, 2)
 				w.announce(w.writes(1)...)
 				w.wait(time.Minute)
@@ -197,11 +189,10 @@ func TestOrderInOutage(t *testing.T) {
 
 // TestChunks divides a delivery: none of it is committed before all of it is settled.
 func TestChunks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
 		cfg.Chunk, cfg.Workers = 2, 2
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		var up atomic.Bool
 		w.cell = func(c history.Cell) error {
 			if c.Key == object(4) && !up.Load() {
@@ -228,8 +219,7 @@ func TestChunks(t *testing.T) {
 func TestKeyTwice(t *testing.T) {
 	for name, late := range map[string]bool{"in order": false, "the older one late": true} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				first := w.write(progress(1, -2000))
 				second := w.write(progress(1, -1000))
 				if late {
@@ -237,7 +227,7 @@ func TestKeyTwice(t *testing.T) {
 				}
 				w.announce(first)
 				w.announce(second)
-				defer w.start(w.config())() //nolint:errcheck // TestOrder looks at it
+				w.runs(w.config())
 				synctest.Wait()
 				if got := w.did("put"); !slices.Equal(got, []string{"put 1"}) {
 					t.Errorf("the job did %q, want one put", got)
@@ -249,15 +239,11 @@ func TestKeyTwice(t *testing.T) {
 }
 
 func TestNothingAnnounced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stop := w.start(w.config())
+	bubble(t, func(t *testing.T, w *world) {
+		w.runs(w.config())
 		w.wait(time.Hour)
 		if got := w.did(all...); len(got) > 0 {
 			t.Errorf("without keys the job did %q", got)
-		}
-		if err := stop(); err != nil {
-			t.Errorf("run: %v", err)
 		}
 	})
 }

@@ -13,17 +13,16 @@ import (
 )
 
 // sweeping is a job that looks every 10 s for marks older than four minutes.
-func (w *world) sweeping() (stop func() error) {
+func (w *world) sweeping() {
 	cfg := w.config()
 	cfg.SweepEvery, cfg.SweepAge = 10*time.Second, 4*time.Minute
-	return w.start(cfg)
+	w.runs(cfg)
 }
 
 func TestSweepByAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
-		defer w.sweeping()() //nolint:errcheck // TestOrder looks at it
+		w.sweeping()
 		w.wait(2 * time.Minute)
 		young := w.write(progress(2, 0))
 		w.wait(2*time.Minute - time.Second)
@@ -44,11 +43,10 @@ func TestSweepByAge(t *testing.T) {
 // TestSweepOfALivingHold sweeps a key that a service goes on to write: the write that it
 // makes from what was swept fails its compare, is made again, and is archived in its turn.
 func TestSweepOfALivingHold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		k := w.write(progress(1, 0))
 		held := w.load(k)
-		defer w.sweeping()() //nolint:errcheck // TestOrder looks at it
+		w.sweeping()
 		w.wait(5 * time.Minute)
 		w.settled(k)
 		late := completed(1, 1, "late")
@@ -65,8 +63,7 @@ func TestSweepOfALivingHold(t *testing.T) {
 // TestSweepMarkedAnew has a key marked anew between the look for overdue marks and
 // the settle.
 func TestSweepMarkedAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
 		var late history.Key
 		w.on("put", func(context.Context) error {
@@ -75,7 +72,7 @@ func TestSweepMarkedAnew(t *testing.T) {
 			}
 			return nil
 		})
-		defer w.sweeping()() //nolint:errcheck // TestOrder looks at it
+		w.sweeping()
 		w.wait(5 * time.Minute)
 		w.marked(late)
 		w.wait(5 * time.Minute)
@@ -86,12 +83,11 @@ func TestSweepMarkedAnew(t *testing.T) {
 // TestSweepAll is a process that has just started: what was marked before belongs to no
 // living hold, also where the clock was set back since.
 func TestSweepAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
 		cfg := w.config()
 		cfg.SweepEvery, cfg.SweepAge, cfg.SweepAll = 5*time.Second, 4*time.Minute, true
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		synctest.Wait()
 		w.settled(object(1))
 		living := w.write(progress(2, 0))
@@ -105,8 +101,7 @@ func TestSweepAll(t *testing.T) {
 // TestSweepEnds has keys that are written to faster than they can be settled: the sweep
 // meets them once and goes on to wait.
 func TestSweepEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		writes := make([]history.Write, 5000)
 		for i := range writes {
 			writes[i] = history.Write{Key: object(i), Record: record(progress(i, 0))}
@@ -121,21 +116,17 @@ func TestSweepEnds(t *testing.T) {
 		})
 		cfg := w.config()
 		cfg.SweepAll, cfg.Workers, cfg.Chunk = true, 1, 5000
-		stop := w.start(cfg)
+		w.runs(cfg)
 		synctest.Wait() // it would never return
 		if n := len(w.did("overdue")); n > 3 {
 			t.Errorf("the sweep looked %d times for the same keys", n)
-		}
-		if err := stop(); err != nil {
-			t.Error(err)
 		}
 	})
 }
 
 // TestSweepMany sweeps more keys than are taken at once, of several users, in one go.
 func TestSweepMany(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		const n = 5000
 		writes := make([]history.Write, n)
 		for i := range writes {
@@ -154,7 +145,7 @@ func TestSweepMany(t *testing.T) {
 		w.wait(5 * time.Minute)
 		cfg := w.config()
 		cfg.SweepAge = 4 * time.Minute
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		synctest.Wait()
 		w.settled(before...)
 		w.counted("swept_keys_total", n)
@@ -165,12 +156,11 @@ func TestSweepMany(t *testing.T) {
 func TestSweepInOutage(t *testing.T) {
 	for _, step := range []string{"overdue", "load", "put", "settle"} {
 		t.Run(step, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				w.write(progress(1, 0))
 				w.wait(5 * time.Minute)
 				w.fails(step, 3)
-				defer w.sweeping()() //nolint:errcheck // TestOrder looks at it
+				w.sweeping()
 				w.wait(time.Minute)
 				w.settled(object(1))
 				w.counted("retries_total", 3)
@@ -182,8 +172,7 @@ func TestSweepInOutage(t *testing.T) {
 // TestSweepBesideQueue holds a put of the sweep up until the queue has brought a
 // newer content of the same event time: the archive keeps that.
 func TestSweepBesideQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
 		w.wait(5 * time.Minute)
 		slow, first := make(chan struct{}), true
@@ -194,7 +183,7 @@ func TestSweepBesideQueue(t *testing.T) {
 			}
 			return nil
 		})
-		defer w.sweeping()() //nolint:errcheck // TestOrder looks at it
+		w.sweeping()
 		synctest.Wait()
 		w.announce(w.write(completed(1, -6*60_000, "another")))
 		synctest.Wait()
@@ -206,8 +195,7 @@ func TestSweepBesideQueue(t *testing.T) {
 
 // The backlog is told also while the archive is away and the sweep waits for it.
 func TestBacklogIsMeasured(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
 		w.write(progress(2, 0))
 		began := time.Now()
@@ -217,7 +205,7 @@ func TestBacklogIsMeasured(t *testing.T) {
 			}
 			return nil
 		})
-		stop := w.sweeping()
+		w.sweeping()
 		w.wait(9 * time.Minute)
 		w.counted("dirty_marks", 2)
 		if age := w.counter("oldest_mark_age_seconds"); age < 530 || age > 541 {
@@ -226,21 +214,17 @@ func TestBacklogIsMeasured(t *testing.T) {
 		w.wait(2 * time.Minute)
 		w.counted("dirty_marks", 0)
 		w.counted("oldest_mark_age_seconds", 0)
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
 // TestSweepAlone has the queue give the job nothing: it sweeps all buckets all the same.
 func TestSweepAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
 		cfg := w.config()
 		cfg.SweepEvery, cfg.SweepAge = 10*time.Second, 4*time.Minute
 		cfg.Consumer = idle{}
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		w.wait(4*time.Minute + 20*time.Second)
 		w.settled(object(1))
 	})
@@ -262,9 +246,8 @@ func (w *world) trimming() job.Config {
 }
 
 func TestTrim(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		defer w.start(w.trimming())() //nolint:errcheck // TestOrder looks at it
+	bubble(t, func(t *testing.T, w *world) {
+		w.runs(w.trimming())
 		keys := w.writes(keep + 3)
 		w.announce(keys[1:]...)
 		synctest.Wait()
@@ -299,12 +282,11 @@ func TestTrimFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			bubble(t, func(t *testing.T, w *world) {
 				w.on("trim", trim)
 				cfg := w.trimming()
 				cfg.Deadline = 10 * time.Second
-				defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+				w.runs(cfg)
 				w.announce(w.writes(1)...)
 				w.wait(11 * time.Second)
 				if got := w.did("commit"); len(got) != 1 {
@@ -318,11 +300,10 @@ func TestTrimFails(t *testing.T) {
 
 // TestTrimSeldom trims one user in so many puts.
 func TestTrimSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
 		cfg.TrimOneIn, cfg.Chunk = 4, 1
-		defer w.start(cfg)() //nolint:errcheck // TestOrder looks at it
+		w.runs(cfg)
 		keys := make([]history.Key, 1000)
 		for i := range keys {
 			keys[i] = object(i)

@@ -46,6 +46,12 @@ const keep = 4
 
 var errDown = errors.Join(history.ErrUnavailable, errors.New("down"))
 
+// bubble runs a test in virtual time, with a world of its own.
+func bubble(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t)) })
+}
+
 // newWorld opens the stores, inside of the bubble of the test.
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -77,6 +83,17 @@ func (w *world) start(cfg job.Config) (stop func() error) {
 		w.Fatal(err)
 	}
 	return w.running(j.Run)
+}
+
+// runs has a job run until the test ends.
+func (w *world) runs(cfg job.Config) {
+	w.Helper()
+	stop := w.start(cfg)
+	w.Cleanup(func() {
+		if err := stop(); err != nil {
+			w.Errorf("run: %v", err)
+		}
+	})
 }
 
 func (w *world) running(run func(context.Context) error) (stop func() error) {
