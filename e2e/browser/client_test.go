@@ -14,10 +14,7 @@ import (
 // TestDay sends back what the edge said of the day, so that it need not look again.
 func TestDay(t *testing.T) {
 	w := newWorld(t)
-	v := w.open(w.signedIn(clip))
-	v.live()
-	v.click("#play")
-	v.seek(100)
+	v := w.playing()
 	v.click("#play")
 	w.reaches("100", "paused", 100*time.Second)
 	v.until("document.querySelector('#waiting').textContent === '0'")
@@ -132,10 +129,7 @@ func TestHalfAnEmoji(t *testing.T) {
 // TestBack goes to another page and back, which the browser has kept as it was.
 func TestBack(t *testing.T) {
 	w := newWorld(t)
-	v := w.open(w.signedIn(clip))
-	v.live()
-	v.click("#play")
-	v.seek(100)
+	v := w.playing()
 	w.reaches("100", "playing", 100*time.Second)
 	v.until("(window.before = true, addEventListener('pageshow', (e) => (window.kept = e.persisted)), true)")
 	v.until(fmt.Sprintf("(location.href = %q, true)", w.at("/docs")))

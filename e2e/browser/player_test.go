@@ -96,6 +96,16 @@ func (v *window) seek(seconds int) {
 		"{const s = document.querySelector('#position'); s.value = %d; s.dispatchEvent(new Event('change'))}", seconds)))
 }
 
+// playing opens the clip and plays it from second 100 on.
+func (w *world) playing() *window {
+	w.Helper()
+	v := w.open(w.signedIn(clip))
+	v.live()
+	v.click("#play")
+	v.seek(100)
+	return v
+}
+
 // reaches waits until the record of an object is in a state, at a position or behind it.
 func (w *world) reaches(id, state string, position time.Duration) {
 	w.Helper()
@@ -115,10 +125,7 @@ func (w *world) reaches(id, state string, position time.Duration) {
 // arrive when the edge is back on the same port.
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
-	v := w.open(w.signedIn(clip))
-	v.live()
-	v.click("#play")
-	v.seek(100)
+	v := w.playing()
 	w.reaches("100", "playing", 100*time.Second)
 	v.stores(110)
 	v.expects("ERR_CONNECTION_REFUSED")

@@ -57,18 +57,12 @@ func TestTwoPlayers(t *testing.T) {
 func TestConflict(t *testing.T) {
 	for choice, want := range map[string]time.Duration{"#jump": 480 * time.Second, "#stay": 100 * time.Second} {
 		w := newWorld(t)
-		v := w.open(w.signedIn(clip))
-		v.live()
-		v.click("#play")
-		v.seek(100)
+		v := w.playing()
 		v.click("#play")
 		w.reaches("100", "paused", 100*time.Second)
 		v.says("#safe", "(pause)") // what waits is shown twice a second only
 		v.deaf()
-		w.report(entry{id: "100", title: "Low Tide", position: 480 * time.Second})
-		v.hears()
-		v.click("#play")
-		v.says("#conflict", "You went on to 8:00 on Living room")
+		v.conflicts(w)
 		if r := w.point("100"); r.PositionMS != 480_000 || r.State != "stopped" {
 			t.Errorf("the old position was stored: %+v", r)
 		}
@@ -85,19 +79,13 @@ func TestConflict(t *testing.T) {
 // tells of the record that the other device left, but nobody has gone on from that here.
 func TestConflictAfterOldReport(t *testing.T) {
 	w := newWorld(t)
-	v := w.open(w.signedIn(clip))
-	v.live()
-	v.click("#play")
-	v.seek(100)
+	v := w.playing()
 	w.reaches("100", "playing", 100*time.Second)
 	v.says("#safe", "1:4")
 	v.deaf()
 	v.click("#play")
 	v.until("document.querySelector('#waiting').textContent !== '0'")
-	w.report(entry{id: "100", title: "Low Tide", position: 480 * time.Second})
-	v.hears()
-	v.click("#play")
-	v.says("#conflict", "You went on to 8:00 on Living room")
+	v.conflicts(w)
 }
 
 // TestConflictBeforeAnyAnswer asks as well where the connection ended before the first answer,
@@ -111,19 +99,13 @@ func TestConflictBeforeAnyAnswer(t *testing.T) {
 	v.seek(100)
 	v.until("document.querySelector('#waiting').textContent !== '0'")
 	v.click("#play")
-	w.report(entry{id: "100", title: "Low Tide", position: 480 * time.Second})
-	v.hears()
-	v.click("#play")
-	v.says("#conflict", "You went on to 8:00 on Living room")
+	v.conflicts(w)
 }
 
 // TestRemovedMeanwhile goes on without a question: there is nowhere else to go to.
 func TestRemovedMeanwhile(t *testing.T) {
 	w := newWorld(t)
-	v := w.open(w.signedIn(clip))
-	v.live()
-	v.click("#play")
-	v.seek(100)
+	v := w.playing()
 	v.click("#play")
 	w.reaches("100", "paused", 100*time.Second)
 	v.says("#safe", "(pause)")
@@ -133,6 +115,15 @@ func TestRemovedMeanwhile(t *testing.T) {
 	v.click("#play")
 	w.reaches("100", "playing", 100*time.Second)
 	v.until("!document.querySelector('#conflict').checkVisibility()")
+}
+
+// conflicts has another device go on while the page hears nothing, and the player go on then.
+func (v *window) conflicts(w *world) {
+	v.Helper()
+	w.report(entry{id: "100", title: "Low Tide", position: 480 * time.Second})
+	v.hears()
+	v.click("#play")
+	v.says("#conflict", "You went on to 8:00 on Living room")
 }
 
 // deaf takes the page's connections to the edge away, as a network does.

@@ -72,8 +72,8 @@ func TestBackoff(t *testing.T) {
 		if b.Paused() {
 			t.Errorf("round %d: it has paused before its first pause", round)
 		}
-		for n, want := range []time.Duration{1, 2, 4, 5, 5} {
-			wantPause(t, n, b.Next(t.Context()), want*time.Second)
+		for n, want := range []int{1, 2, 4, 5, 5} {
+			wantPause(t, n, b.Next(t.Context()), time.Duration(want)*time.Second)
 		}
 		if !b.Paused() {
 			t.Errorf("round %d: it has not paused after five", round)
