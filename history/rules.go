@@ -38,15 +38,20 @@ func (r Rules) Completes(e *Event) bool {
 // by mistake after that changes nothing; who watches again and stops in the middle has not completed it.
 func (r Rules) Completed(rec *Record) bool {
 	at, when := rec.resume()
+	latest := when == rec.Version.Time()
 	switch {
 	case rec.Duration > 0 && at*100 >= rec.Duration*r.Done:
 		return true
 	case rec.Plays() == 0 || rec.CompletedAt() == when:
 		return rec.Plays() > 0
-	case when == rec.Version.Time() && !rec.completedBy(viewing(rec.Session, rec.Device)):
+	case at < rec.Furthest(), latest && !rec.completedBy(viewing(rec.Session, rec.Device)):
 		return false // watched again
+	case latest && rec.Session != "":
+		return true
 	}
-	return at >= rec.Furthest()
+	// Whose report it was is not known, or one device has reported all of them. With enough time since the end to
+	// have played as far it counts as watched again, or a mark as watched would take away where the user stopped.
+	return (when-rec.CompletedAt())*MaxSpeed < at*100
 }
 
 // Resume returns where a player is to begin, in milliseconds: where the user left off, 0 once it is completed.

@@ -141,6 +141,7 @@ func TestCompleted(t *testing.T) {
 		return history.Event{Kind: kind, Session: session, Position: minutes * minute, Duration: 60 * minute}
 	}
 	unknown := func(e history.Event) history.Event { e.Duration = 0; return e }
+	later := func(e history.Event) history.Event { e.At = 20 * minute; return e }
 	glance := func(session string) history.Event {
 		e := play(session, history.KindStop, 0)
 		e.Position = 3000
@@ -165,11 +166,20 @@ func TestCompleted(t *testing.T) {
 		{"watched again to the middle", []history.Event{play("a", history.KindFinish, 60), play("b", history.KindStop, 20)}, false, 20},
 		{"watched again to the middle and opened", []history.Event{play("a", history.KindFinish, 60), play("b", history.KindStop, 20), glance("c")}, false, 20},
 		{"marked as watched, then watched", []history.Event{unknown(play("a", history.KindFinish, 0)), unknown(play("b", history.KindStop, 20))}, false, 20},
+		{"marked as watched, watched to the middle and opened", []history.Event{play("a", history.KindFinish, 0), later(play("b", history.KindStop, 20)), glance("c")}, false, 20},
+		{"marked as watched in the middle, watched further and opened", []history.Event{play("a", history.KindFinish, 10), later(play("b", history.KindStop, 20)), glance("c")}, false, 20},
+		{"marked as watched, then watched, without sessions", []history.Event{play("", history.KindFinish, 0), later(play("", history.KindStop, 20))}, false, 20},
+		{"finished and stopped, without sessions", []history.Event{play("", history.KindFinish, 50), play("", history.KindStop, 50)}, true, 0},
+		{"finished and stopped long after in the same session", []history.Event{play("a", history.KindFinish, 50), later(play("a", history.KindStop, 50))}, true, 0},
+		{"ended live, further another time and opened", []history.Event{unknown(play("a", history.KindFinish, 30)), later(unknown(play("b", history.KindStop, 40))), glance("c")}, false, 40},
 		{"the end, said without a duration before", []history.Event{unknown(play("a", history.KindStop, 58)), glance("b")}, true, 0},
 		{"opened for 3 s only", []history.Event{glance("a")}, false, 0},
 	} {
 		for i := range tt.events {
-			tt.events[i].At = epoch + int64(i)*minute
+			tt.events[i].At += epoch + int64(i)*minute
+			if i > 0 && tt.events[i].At < tt.events[i-1].At {
+				tt.events[i].At = tt.events[i-1].At + minute
+			}
 		}
 		r, rules := fold(tt.events), new(history.Rulebook).Of(1)
 		if got, at := rules.Completed(r), rules.Resume(r); got != tt.completed || at/minute != tt.resume {
