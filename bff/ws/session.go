@@ -179,7 +179,9 @@ func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
 		return nil, err, nil
 	}
 	if int64(buf.Len()) > limit {
-		return s.tooLarge(buf.Bytes(), r)
+		begin := bytes.Clone(buf.Next(numbered))
+		*buf = bytes.Buffer{} // the rest may be long in coming
+		return s.tooLarge(begin, r)
 	}
 	batch, err = s.format.decode(s.uid, buf.Bytes())
 	return batch, nil, err
@@ -193,7 +195,7 @@ func (s *session) tooLarge(begin []byte, rest io.Reader) (batch *codec.Batch, br
 	if err != nil {
 		return nil, err, nil
 	}
-	batch, _ = s.format.decode(s.uid, begin[:min(len(begin), numbered)])
+	batch, _ = s.format.decode(s.uid, bytes.TrimRight(begin, "0123456789")) // perhaps a part of the number
 	if n == 8*limit || batch.Seq == 0 {
 		return nil, &closeError{websocket.StatusMessageTooBig, fmt.Sprintf("want at most %d bytes", limit)}, nil
 	}
@@ -204,7 +206,7 @@ func (s *session) tooLarge(begin []byte, rest io.Reader) (batch *codec.Batch, br
 }
 
 const (
-	numbered = 64        // within so many bytes a message that is too large has its number
+	numbered = 256       // within so many bytes a message that is too large has its number
 	usual    = 128 << 10 // larger buffers are not kept: hardly any message needs them
 )
 

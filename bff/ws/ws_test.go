@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -267,6 +268,47 @@ func TestTooLarge(t *testing.T) {
 		var resp historyv1.StreamResponse
 		if err := proto.Unmarshal([]byte(read(t, conn)), &resp); err != nil || resp.Sequence != 8 || resp.Error.GetCode() != historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE {
 			t.Errorf("got %v, %v", &resp, err)
+		}
+	})
+}
+
+// TestTooLargeByItsNumber answers by a number that is near the beginning, and never by a part of one.
+func TestTooLargeByItsNumber(t *testing.T) {
+	const head, seq = `{"ack":"cached","sent_at":"2026-11-22T13:00:00.000Z","time_zone":"Europe/Berlin","seq":`, 123456789
+	beats := strings.Repeat(beat+",", 20_000) + beat
+	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
+		for spaces := 0; spaces < 256; spaces += 1 + max(0, 150-spaces) {
+			conn := w.dial(t, fmt.Sprint("u", spaces), inJSON)
+			write(t, conn, websocket.MessageText, fmt.Sprint(strings.Repeat(" ", spaces), head, seq, `,"heartbeats":[`, beats, `]}`))
+			_, body, err := conn.Read(t.Context())
+			answered := err == nil && strings.HasPrefix(string(body), fmt.Sprintf(`{"seq":%d,"error":{"code":"too_large"`, seq))
+			if !answered && (spaces == 0 || websocket.CloseStatus(err) != websocket.StatusMessageTooBig) {
+				t.Errorf("behind %d spaces: got %s, %v", spaces, body, err)
+			}
+		}
+	})
+}
+
+// TestTooLargeIsNotKept: what a player goes on sending is passed by, and what came before is not kept meanwhile.
+func TestTooLargeIsNotKept(t *testing.T) {
+	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
+		var conns []*websocket.Conn
+		for range 16 {
+			conns = append(conns, w.dial(t, "u1", inJSON))
+		}
+		before, part := memory(), []byte(strings.Repeat(" ", codec.MaxBody/8))
+		for _, conn := range conns {
+			message, err := conn.Writer(t.Context(), websocket.MessageText)
+			for n := 0; n < 9 && err == nil; n++ {
+				_, err = message.Write(part)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if grown := memory() - before; grown > 4<<20 {
+			t.Errorf("%d bytes are kept for 16 messages that are too large", grown)
 		}
 	})
 }
