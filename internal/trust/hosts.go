@@ -21,7 +21,7 @@ func (h Hosts) Allow(host string) bool {
 	if n, _, err := net.SplitHostPort(host); err == nil {
 		name = strings.TrimSuffix(n, ".")
 	}
-	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil || !strings.Contains(name, ".") || strings.HasSuffix(name, ".localhost") {
+	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil || !strings.Contains(name, ".") || strings.HasSuffix(strings.ToLower(name), ".localhost") {
 		return true
 	}
 	for _, allowed := range h {
@@ -30,6 +30,16 @@ func (h Hosts) Allow(host string) bool {
 		}
 	}
 	return false
+}
+
+// Validate refuses, as a flag, what no request can name.
+func (h Hosts) Validate() error {
+	for _, name := range h {
+		if name != "*" && (name == "" || strings.ContainsAny(name, "*:/ ") || strings.HasSuffix(name, ".")) {
+			return fmt.Errorf("want * or a whole name such as api.example.com, without scheme and port, got %q", name)
+		}
+	}
+	return nil
 }
 
 // Only answers 421 to requests that name another host.

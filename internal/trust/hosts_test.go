@@ -3,6 +3,8 @@ package trust_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/playhead/playhead/internal/trust"
@@ -12,7 +14,7 @@ func TestHosts(t *testing.T) {
 	listed := trust.Hosts{"api.example.com"}
 	for host, want := range map[string]bool{
 		"127.0.0.1:8080": true, "127.0.0.1": true, "[::1]:8080": true, "[::1]": true, "": true, "localhost:8080": true,
-		"a.localhost": true, "history-job:7072": true, "api.example.com": true, "API.example.com.:443": true, "api.example.com:8080": true,
+		"a.localhost": true, "A.LOCALHOST": true, "history-job:7072": true, "api.example.com": true, "API.example.com.:443": true, "api.example.com:8080": true,
 		"evil.example": false, "evil.example:8080": false, "api.example.com.evil.example": false, "127.0.0.1.evil.example": false,
 		"x.api.example.com": false,
 	} {
@@ -22,6 +24,18 @@ func TestHosts(t *testing.T) {
 	}
 	if !(trust.Hosts{"*"}).Allow("evil.example") || trust.Hosts(nil).Allow("api.example.com") {
 		t.Error("* is every name, and no list is none")
+	}
+}
+
+// TestHostsThatCannotBe are refused at the start: they would have every request refused.
+func TestHostsThatCannotBe(t *testing.T) {
+	for _, name := range []string{"api.example.com:443", "https://api.example.com", "api.example.com.", "*.example.com", " api.example.com", ""} {
+		if err := (trust.Hosts{"api.example.com", name}).Validate(); err == nil || !strings.Contains(err.Error(), strconv.Quote(name)) {
+			t.Errorf("%q: got %v, want an error that names it", name, err)
+		}
+	}
+	if err := (trust.Hosts{"*", "api.example.com", "edge", "127.0.0.1"}).Validate(); err != nil {
+		t.Error(err)
 	}
 }
 
