@@ -228,6 +228,36 @@ func TestLifeOfAWrongClock(t *testing.T) {
 	}
 }
 
+// TestLifeWithoutWrites goes on while a server refuses them, so that what it has can be archived.
+func TestLifeWithoutWrites(t *testing.T) {
+	fake := miniredis.RunT(t)
+	var refuses atomic.Bool
+	fake.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		switch {
+		case cmd == "INFO":
+			c.WriteBulk("run_id:1\r\n")
+		case refuses.Load() && cmd != "GET":
+			c.WriteError("NOREPLICAS Not enough good replicas to write.")
+		default:
+			return false
+		}
+		return true
+	})
+	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
+	first, err := c.Life(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuses.Store(true)
+	if again, err := c.Life(t.Context()); again != first || err != nil {
+		t.Errorf("Life = %q, %v, want %q", again, err, first)
+	}
+	fake.FlushAll()
+	if life, err := c.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("Life = %q, %v, want unavailable without a nonce", life, err)
+	}
+}
+
 // TestLifeOfAReplica is not known: it has the contents of another server, perhaps older ones.
 func TestLifeOfAReplica(t *testing.T) {
 	c := open(t, redis.Config{Addrs: []string{saying(t, "run_id:1\r\nrole:slave\r\nmaster_replid:2\r\n", "")}, Timeout: patience})

@@ -275,6 +275,9 @@ func (c *Cache) lifeOf(ctx context.Context, node *goredis.Client, first map[stri
 func (c *Cache) nonce(ctx context.Context, key string) (string, error) {
 	life := max(c.config.TTL/2, time.Minute)
 	text, err := c.client.GetEx(ctx, key, life).Result()
+	if _, refused := errors.AsType[goredis.Error](err); refused && !errors.Is(err, goredis.Nil) {
+		text, err = c.client.Get(ctx, key).Result() // a server that takes no writes has a life too
+	}
 	if !errors.Is(err, goredis.Nil) {
 		return text, err
 	}
