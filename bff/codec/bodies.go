@@ -148,6 +148,7 @@ func DecodeRow(uid string, line []byte) (*historyv1.Heartbeat, *FieldError) {
 		return nil, &FieldError{Field: "body", Reason: err.Error()}
 	}
 	d.required(h)
+	raise(h)
 	return h, (*FieldError)(d.wrong)
 }
 

@@ -152,6 +152,16 @@ func TestDecodeRow(t *testing.T) {
 	}
 }
 
+// TestDecodeRowOfLongAgo has a time that the service takes for an expired one, not for seconds.
+func TestDecodeRowOfLongAgo(t *testing.T) {
+	for _, at := range []string{"1970-01-01T00:00:05Z", "1969-12-31T23:00:00Z"} {
+		line := `{"object":{"id":"a","type":1},"state":"paused","position_ms":1,"event_time":"` + at + `"}`
+		if got, wrong := codec.DecodeRow("u1", []byte(line)); wrong != nil || got.EventTimeMs != history.MinTime {
+			t.Errorf("%s: got %v, %+v", at, got, wrong)
+		}
+	}
+}
+
 func TestDecodeRowRefuses(t *testing.T) {
 	const good = `{"object":{"id":"a","type":1},"state":"paused","position_ms":1,"event_time":"2026-03-01T20:15:00Z"}`
 	for name, tt := range map[string]struct{ from, to, field, reason string }{
