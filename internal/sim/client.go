@@ -31,6 +31,7 @@ type client struct {
 	position int
 	watched  int64
 	etags    map[history.Object]uint64 // as it was told last
+	named    map[uint64]int64          // by etags that it was shown, the times of the records
 	last     int64                     // the time of its last report
 }
 
@@ -55,11 +56,7 @@ func (c *client) nowMS() int64 {
 }
 
 func (c *client) anyObject(d *dice) history.Object {
-	n := c.w.cfg.Objects
-	if c.w.narrow {
-		n = min(n, 2)
-	}
-	n = d.n(n)
+	n := d.n(c.w.narrow)
 	return history.Object{ID: string(rune('a' + n)), Type: uint32(1 + n%2)} //nolint:gosec // small
 }
 
@@ -114,6 +111,26 @@ func (c *client) indulge(m mood, d *dice) {
 	}
 }
 
+// wake does what devices do first in the morning.
+func (c *client) wake(d *dice) {
+	switch d.n(4) {
+	case 0:
+		c.importOld(d) // of the night
+		c.send(d)
+	case 1:
+		if c.last == 0 {
+			return
+		}
+		cleared := &historyv1.ClearRequest{Uid: c.uid, UntilMs: c.last}
+		c.outbox = append(c.outbox, c.heartbeat(d))
+		c.outbox[0].EventTimeMs, c.last = cleared.UntilMs+1, cleared.UntilMs+1 // hardly later
+		c.send(d)
+		c.w.clear(c, cleared)
+	case 2:
+		c.list(d)
+	}
+}
+
 // report adds one or a few reports of what it plays.
 func (c *client) report(d *dice) {
 	if c.session == "" || d.one(8) {
@@ -158,7 +175,7 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 	if d.one(5) {
 		hb.SentAtMs = now
 	}
-	if d.one(10) {
+	if d.one(6) {
 		hb.IfMatch = c.etags[c.object]
 	}
 	switch d.n(8) {
@@ -203,7 +220,7 @@ func (c *client) send(d *dice) {
 		some = append(some, some[0])
 	}
 	s := &submission{client: c, heartbeats: some}
-	if d.one(6) {
+	if d.one(c.w.traits.queued) {
 		s.ack = historyv1.Ack_ACK_QUEUED
 	}
 	c.busy++
@@ -221,6 +238,9 @@ func (c *client) answered(s *submission, statuses []historyv1.Status, items []*h
 		}
 		if i < len(items) && items[i].GetObject() != nil {
 			c.etags[history.Object{ID: hb.ObjectId, Type: hb.ObjectType}] = items[i].GetEtag()
+			if !incomplete(items[i]) {
+				c.named[items[i].GetEtag()] = items[i].GetEventTimeMs()
+			}
 		}
 		c.outbox = slices.DeleteFunc(c.outbox, func(o *historyv1.Heartbeat) bool { return o == hb })
 	}

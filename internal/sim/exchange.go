@@ -215,7 +215,7 @@ func (w *World) proceed(x *exchange) {
 		w.finish(x)
 		return
 	}
-	d, wrong := w.src.chance(streamFault, w.faults())
+	d, wrong := w.src.chance(streamFault, w.faultsOf(x.what))
 	if !wrong {
 		w.trace(x, "ok")
 		x.all()
@@ -227,7 +227,7 @@ func (w *World) proceed(x *exchange) {
 
 func (w *World) goWrong(x *exchange, d *dice) {
 	if x.what == "fetch" {
-		x.idle = time.Now().Add(time.Duration(d.n(500)) * time.Millisecond)
+		x.idle = time.Now().Add(time.Duration(d.n(2000)) * time.Millisecond)
 		return
 	}
 	switch kind := d.n(12); {

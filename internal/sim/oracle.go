@@ -122,6 +122,7 @@ type attempt struct {
 	pauses pauseState // what was known when it was sent
 	ack    historyv1.Ack
 	sent   int64
+	knows  int64 // the time of the record that it names by an etag, 0 for none
 }
 
 // report notes that a report was sent to a service whose clock shows now.
@@ -158,6 +159,9 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 		if u.pause.off(a.pauses, a.k.at) {
 			return "a report was recorded although recording is switched off"
 		}
+		if status == historyv1.Status_STATUS_STORED && o.outlived(a) {
+			return "a report was recorded although it names a record that is gone"
+		}
 	case historyv1.Status_STATUS_CLEARED:
 		if !u.cleared(a.object.Type, a.k.at) && !u.book(a.object).deleted(a.k.at) {
 			return "a report was refused as cleared, and nobody cleared that"
@@ -171,6 +175,22 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 		a.k.unknown++
 	}
 	return ""
+}
+
+// outlived reports whether the record that an attempt names was deleted or cleared before it was
+// sent. What the same viewing has reported since may have taken the place of that record.
+func (o *oracle) outlived(a *attempt) bool {
+	if a.knows == 0 || a.sent < o.lost {
+		return false
+	}
+	u := o.users[a.uid]
+	b := u.book(a.object)
+	gone := func(c *cut) bool {
+		return c.acked > 0 && c.acked < a.sent && !c.gone && !c.raised && c.at >= a.knows && (c.typ == 0 || c.typ == a.object.Type)
+	}
+	return (slices.ContainsFunc(b.deletes, gone) || slices.ContainsFunc(u.clears, gone)) && !slices.ContainsFunc(b.facts, func(f *known) bool {
+		return f != a.k && f.at > a.knows && f.viewing() == a.k.viewing() && f.may()
+	})
 }
 
 // lose notes that the cache has lost, perhaps, everything since all was archived. What was
@@ -460,6 +480,17 @@ func (k *known) fate(begun int64) string {
 	return "perhaps"
 }
 
+// paused takes what a read shows of a key that was begun while recording was off: a report of
+// that time which is not in by then never gets in, however late a write lands.
+func (o *oracle) paused(k history.Key, v view, then pauseState) {
+	u := o.users[k.UID]
+	for _, f := range u.book(k.Object).facts {
+		if f.acked == 0 && f.open == 0 && f.unknown > 0 && f.sent > o.lost && u.pause.off(then, f.at) && o.decide(k, v, f) == out {
+			f.unknown = 0
+		}
+	}
+}
+
 // sure returns the latest fact of a key that every read since a time shows, nil when there
 // may be none, or a later one.
 func (o *oracle) sure(k history.Key, begun int64) *fact {
@@ -485,18 +516,41 @@ func (o *oracle) resolve(k history.Key, v view) {
 		if f.acked > 0 || !f.may() {
 			continue
 		}
-		was := *f
-		f.unknown, f.acked = 0, 1
-		in := o.check(k, v, o.time+1) == ""
-		*f = known{fact: was.fact, sent: was.sent}
-		out := o.check(k, v, o.time+1) == ""
-		switch *f = was; {
-		case in && !out:
+		switch o.decide(k, v, f) {
+		case in:
 			f.acked = o.now()
-		case out && !in && f.sent > o.lost: // what was lost may still be held somewhere
-			f.unknown = 0
+		case out:
+			if f.sent > o.lost { // what was lost may still be held somewhere
+				f.unknown = 0
+			}
 		}
 	}
+}
+
+// fate is what a view says of a fact.
+type fate int
+
+const (
+	undecided fate = iota
+	in
+	out
+)
+
+// decide returns whether a view shows that a fact is in, or out.
+func (o *oracle) decide(k history.Key, v view, f *known) fate {
+	was := *f
+	defer func() { *f = was }()
+	f.unknown, f.acked = 0, 1
+	with := o.check(k, v, o.time+1) == ""
+	*f = known{fact: was.fact, sent: was.sent}
+	without := o.check(k, v, o.time+1) == ""
+	switch {
+	case with && !without:
+		return in
+	case without && !with:
+		return out
+	}
+	return undecided
 }
 
 // settle fixes the cuts of a key to those that what is seen allows, and forgets what lies

@@ -147,8 +147,6 @@ type jobProcess struct{ *process }
 
 // Times and sizes of the processes: small, so that everything happens often.
 const (
-	hold         = 3 * time.Second
-	retain       = 5 * time.Second
 	tick         = 200 * time.Millisecond
 	requestLimit = 1500 * time.Millisecond
 	sweepEvery   = 2 * time.Second
@@ -163,7 +161,7 @@ func (w *World) startService(i int) {
 	w.services[i] = s
 	agg, err := aggregate.New(aggregate.Config{
 		Publisher: publisher{s.process}, Confirm: func(ctx context.Context) error { return s.rpc.Confirm(ctx) },
-		Retain: retain, Hold: hold, Tick: tick, Deadline: 2 * time.Second, Drain: time.Second,
+		Retain: w.traits.retain, Hold: w.traits.hold, Tick: tick, Deadline: 2 * time.Second, Drain: time.Second,
 	})
 	if err != nil {
 		panic(err)
@@ -185,7 +183,7 @@ func (w *World) startJob(i int) {
 	w.jobs[i] = p
 	j, err := job.New(job.Config{
 		Cache: cacheDoor{p.process}, Archive: archiveDoor{p.process}, Consumer: consumer{p.process}, Reread: consumer{p.process},
-		SweepEvery: sweepEvery, SweepAge: sweepAge, Life: p.life, WatchEvery: time.Second,
+		SweepEvery: sweepEvery, SweepAge: sweepAge, Life: p.life, WatchEvery: w.traits.watch,
 		TrimOneIn: 1, Deadline: 2 * time.Second, Pause: 50 * time.Millisecond,
 	})
 	if err != nil {

@@ -5,7 +5,7 @@ package sim
 // wrong, whatever that is.
 func Shrink(cfg Config, run func(Config) Result, runs int) (Config, Result) {
 	best := run(cfg)
-	cfg.Steps = best.Steps
+	cfg.Steps = best.turns + 1
 	for part := (len(best.taken) + 1) / 2; part > 0 && best.Failure != "" && runs > 0; part /= 2 {
 		for from := 0; from < len(best.taken) && runs > 0; runs-- {
 			less := cfg

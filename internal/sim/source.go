@@ -19,6 +19,7 @@ const (
 	streamNanos
 	streamEdge
 	streamOther
+	streamSeed // what a seed is like
 	streams
 )
 

@@ -4,6 +4,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -23,10 +24,10 @@ import (
 type Config struct {
 	Seed  uint64
 	Steps int // how many to make at most (default 10,000)
-	// How many of each there are (defaults 2, 2, 2, 3, 6, 6).
-	Services, Jobs, Edges, Users, Clients, Objects int
-	// Keep is how many records of a user the cache keeps (default 1 or 3 with an even seed, otherwise 100).
-	Keep int
+	// How many of each there are (defaults 2, 2, 2, 6, 6).
+	Services, Jobs, Edges, Clients, Objects int
+	// Users is how many there are, and Keep how many records of one the cache keeps (both are drawn by default).
+	Users, Keep int
 	// Trace is told what happens, in words; nil for nobody.
 	Trace io.Writer
 	// Only are the decisions that may be taken; nil for all.
@@ -37,7 +38,7 @@ func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		v   *int
 		def int
-	}{{&c.Steps, 10_000}, {&c.Services, 2}, {&c.Jobs, 2}, {&c.Edges, 2}, {&c.Users, 3}, {&c.Clients, 6}, {&c.Objects, 6}, {&c.Keep, [...]int{3, 100, 1, 100}[c.Seed%4]}} {
+	}{{&c.Steps, 10_000}, {&c.Services, 2}, {&c.Jobs, 2}, {&c.Edges, 2}, {&c.Clients, 6}, {&c.Objects, 6}} {
 		if *d.v <= 0 {
 			*d.v = d.def
 		}
@@ -45,9 +46,55 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// traits are what a seed decides for all of its run. What has to come together to be noticed
+// has seeds of its own, where it is not rare.
+type traits struct {
+	users, keep int
+	// hold is how long services hold a key, retain how long they remember what they announced,
+	// watch how often jobs ask for the cache's life, and down how long a process is away that died.
+	hold, retain, watch, down time.Duration
+	queued                    int    // one message in so many is to be acknowledged as queued
+	astray                    int    // how often, of ten thousand, a call goes to any service, and not to its user's
+	loses                     bool   // the cache loses something at times: of what is lost nobody is sure
+	shaky                     bool   // there are storms in which it does again and again
+	older                     bool   // it comes back older: then no job dies, since nobody else knows what that one archived
+	anew, nights              int    // one rest in so many has all users begin anew, one storm in so many a night
+	long                      int    // its storms are so many times as long
+	weak                      string // what is weak in most storms, empty for anything
+	narrow                    int    // how many objects they have in most storms, 0 for any number
+}
+
+func (s *source) traits() traits {
+	d := &dice{s.draw(streamSeed)}
+	t := traits{
+		users: [...]int{3, 3, 2, 1}[d.n(4)], keep: [...]int{1, 3, 100, 100}[d.n(4)],
+		hold:   [...]time.Duration{600 * time.Millisecond, 3 * time.Second, 20 * time.Second}[d.n(3)],
+		retain: [...]time.Duration{5 * time.Second, 2 * time.Second}[d.n(2)],
+		watch:  [...]time.Duration{time.Second, 10 * time.Second}[d.n(2)],
+		down:   [...]time.Duration{300 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second}[d.n(3)],
+		queued: [...]int{6, 6, 2}[d.n(3)],
+		astray: [...]int{2500, 2500, 9000}[d.n(3)],
+		loses:  !d.one(3), shaky: d.one(2), older: d.one(2),
+		anew: [...]int{4, 1}[d.n(2)], nights: [...]int{4, 1}[d.n(2)], long: [...]int{1, 1, 5}[d.n(3)],
+	}
+	switch d.n(6) {
+	case 0: // what is archived at once is lost with a cache that comes back older
+		t.loses, t.shaky, t.older, t.long = true, true, true, 5
+		t.hold, t.retain, t.watch, t.down = 600*time.Millisecond, 2*time.Second, 10*time.Second, 300*time.Millisecond
+	case 1: // services remember what the cache has forgotten
+		t.hold, t.retain, t.keep, t.nights, t.anew, t.astray, t.weak, t.loses = 20*time.Second, 2*time.Second, 100, 1, 4, 9000, "warm", false
+	case 2: // births of users with hardly any history come late
+		t.hold, t.keep, t.anew, t.weak, t.narrow, t.loses = 600*time.Millisecond, 1, 1, "apply", 2, false
+	case 3: // many devices of one user play one object
+		t.users, t.narrow, t.loses, t.shaky = 1, 1, true, true
+	}
+	return t
+}
+
 // World is one run.
 type World struct {
 	cfg     Config
+	traits  traits
 	src     source
 	began   time.Time
 	cache   *Cache
@@ -76,8 +123,6 @@ type World struct {
 	cold     map[string]bool  // users of whom the cache may not know everything, as far as anybody can tell
 	floored  map[string]int64 // users, and when somebody last read that they have a floor
 	snapshot *Cache           // what the cache may go back to
-	jobDied  bool             // since everything was archived
-	went     bool             // the cache went back since
 	pending  []*exchange
 	ghosts   []*ghost
 	calls    int
@@ -87,8 +132,9 @@ type World struct {
 	landing  int                  // how often one lands that was given up, of ten thousand
 	calm     bool                 // nothing goes wrong any more
 	moods    [2]mood              // what clients do again and again
-	narrow   bool                 // they have two objects
+	narrow   int                  // how many objects they have
 	shaky    bool                 // the cache is lost again and again
+	weak     string               // what goes wrong more often than other exchanges, empty for none
 	away     [stores]atomic.Int64 // until when a store does not answer, in Unix nanoseconds
 
 	failure string
@@ -100,6 +146,7 @@ type World struct {
 type Result struct {
 	Steps   int
 	Failure string // empty when nothing was wrong
+	turns   int
 	taken   []decision
 }
 
@@ -112,16 +159,18 @@ func Run(cfg Config) Result {
 		w.rest()
 	}
 	w.end()
-	return Result{Steps: w.steps, Failure: w.failure, taken: w.src.taken}
+	return Result{Steps: w.steps, Failure: w.failure, turns: w.turns, taken: w.src.taken}
 }
 
 func newWorld(cfg Config) *World {
 	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), wake: make(chan struct{}, 1)}
+	w.traits = w.src.traits()
+	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
 	w.cacheClock.origin = w.began
 	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
 	w.archive = NewArchive(func() int64 { return time.Now().UnixMilli() })
 	w.queue = &queue{w: w}
-	for i := range cfg.Users {
+	for i := range w.cfg.Users {
 		w.uids = append(w.uids, fmt.Sprintf("u%d", i+1))
 		w.cold[w.uids[i]] = true
 	}
@@ -138,7 +187,7 @@ func newWorld(cfg Config) *World {
 	}
 	for i := range cfg.Clients {
 		w.clients = append(w.clients, &client{
-			w: w, number: i, uid: w.uids[i%len(w.uids)], device: fmt.Sprintf("d%d", i+1), etags: make(map[history.Object]uint64),
+			w: w, number: i, uid: w.uids[i%len(w.uids)], device: fmt.Sprintf("d%d", i+1), etags: make(map[history.Object]uint64), named: make(map[uint64]int64),
 		})
 	}
 	w.gather()
@@ -186,6 +235,14 @@ func (w *World) faults() int {
 		return 0
 	}
 	return w.rough
+}
+
+// faultsOf are of one kind of exchange.
+func (w *World) faultsOf(what string) int {
+	if !w.calm && what == w.weak {
+		return max(w.rough, 6000)
+	}
+	return w.faults()
 }
 
 func (w *World) objects() []history.Object {
@@ -282,21 +339,33 @@ func (w *World) storm() {
 	d := &dice{w.src.draw(streamOther)}
 	w.rough = [...]int{0, 200, 800, 2500}[d.n(4)]
 	events := [...]int{0, 20, 100}[d.n(3)]
-	acts := [...]int{1000, 2500, 5000}[d.n(3)]
-	w.landing = [...]int{300, 300, 30}[d.n(3)]
+	acts := [...]int{300, 1000, 2500, 5000}[d.n(4)]
+	w.landing = [...]int{300, 300, 30, 10}[d.n(4)]
+	w.weak = [...]string{"apply", "warm", "warm", "row", "get", "put", "put user", "settle", "trim", "publish", "fetch", "", "", "", "", ""}[d.n(16)]
 	for i := range w.moods {
 		w.moods[i] = mood(d.n(2 * int(moods)))
 	}
-	// Half of the seeds lose caches often: what is lost nobody is sure of, so that less is noticed.
-	w.narrow, w.shaky = d.one(3), d.one(2) && w.cfg.Seed/4%2 == 1
+	w.narrow, w.shaky = [...]int{w.cfg.Objects, w.cfg.Objects, 2, 1}[d.n(4)], !d.one(3) && w.traits.shaky
+	if w.traits.narrow > 0 && !d.one(4) {
+		w.narrow = w.traits.narrow
+	}
+	if w.traits.weak != "" && !d.one(4) {
+		w.weak = w.traits.weak
+	}
 	if w.shaky {
 		events = 100
 	}
-	if d.one(3) {
+	if w.traits.older && d.one(2) {
+		w.snapshot = w.cache.Clone()
+	}
+	if d.one(w.traits.nights) {
 		w.night(d)
 	}
-	w.tracef("storm   exchanges go wrong %d, events come %d, clients act %d times in 10,000", w.rough, events, acts)
-	for end := w.turns + 50 + d.n([...]int{200, 500, 1700}[d.n(3)]); w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
+	if d.one(2) {
+		w.morning(d)
+	}
+	w.tracef("storm   exchanges go wrong %d, events come %d, clients act %d times in 10,000; weak is %q", w.rough, events, acts, w.weak)
+	for end := w.turns + 50 + d.n([...]int{200, 500, 1700}[d.n(3)])*w.traits.long; w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
 		w.step(acts, events)
 	}
 }
@@ -313,6 +382,22 @@ func (w *World) night(d *dice) {
 	}
 	if d.one(3) {
 		w.kill(w.services[d.n(len(w.services))].process, "is killed at night")
+	}
+}
+
+// morning is when devices come back: whoever was forgotten stays cold for a while, perhaps.
+func (w *World) morning(d *dice) {
+	if d.one(3) {
+		w.leave(archiveStore, d)
+	}
+	if d.one(2) {
+		w.weak = [...]string{"warm", "apply"}[d.n(2)]
+	}
+	if d.one(2) {
+		w.moods = [...]mood{uploading, reading}
+	}
+	for _, c := range w.clients {
+		c.wake(d)
 	}
 }
 
@@ -391,9 +476,11 @@ func (w *World) event(d *dice) {
 	}
 	switch kind {
 	case 12:
-		w.snapshot = w.cache.Clone()
+		if w.snapshot == nil || d.one(3) {
+			w.snapshot = w.cache.Clone()
+		}
 	case 13:
-		if w.cfg.Seed%3 != 0 { // the others never do: of what is lost nobody is sure
+		if w.traits.loses {
 			w.loseCache(d)
 		}
 	case 14:
@@ -401,7 +488,7 @@ func (w *World) event(d *dice) {
 	case 0, 1:
 		w.kill(w.services[d.n(len(w.services))].process, "is killed")
 	case 2:
-		if w.jobDied = true; !w.went { // what it has archived last nobody else remembers
+		if !w.traits.older {
 			w.kill(w.jobs[d.n(len(w.jobs))].process, "is killed")
 		}
 	case 3:
@@ -445,14 +532,13 @@ func (w *World) leave(store int, d *dice) {
 // loseCache has the cache come back older, or empty. What a process has given up does not
 // land any more: a write that lands in a cache that began anew is outside of what is promised.
 func (w *World) loseCache(d *dice) {
-	if d.one(2) && w.snapshot != nil && !w.jobDied {
+	if w.traits.older && w.snapshot != nil && !d.one(4) {
 		w.tracef("cache   comes back older")
-		w.cache, w.went = w.snapshot, true
+		w.cache = w.snapshot.Clone()
 	} else {
 		w.tracef("cache   is lost with all it has")
 		w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
 	}
-	w.snapshot = nil
 	w.begin()
 	w.allCold()
 	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool {
@@ -462,7 +548,10 @@ func (w *World) loseCache(d *dice) {
 	if d.one(4) { // it takes a while to start
 		w.leave(cacheStore, d)
 	}
-	if d.one(4) { // with all who could bring anything back
+	if d.one(4) { // whatever it was, the archive felt it too
+		w.leave(archiveStore, d)
+	}
+	if d.one(2) { // with all who could bring anything back
 		for _, s := range w.services {
 			w.kill(s.process, "is killed")
 		}
@@ -481,7 +570,7 @@ func (w *World) remembers(number int, k history.Key, at time.Time) bool {
 			return time.Since(at) < 9*time.Minute
 		}
 		_, _, held := s.held.Get(k)
-		return held || time.Since(at) < retain-requestLimit
+		return held || time.Since(at) < w.traits.retain-requestLimit
 	}
 	return false
 }
@@ -504,13 +593,13 @@ func (w *World) disturbed() {
 // revive starts what has been dead for a while.
 func (w *World) revive() {
 	for i, s := range w.services {
-		if s.dead.Load() && time.Since(s.down) > 300*time.Millisecond {
+		if s.dead.Load() && time.Since(s.down) > w.traits.down {
 			w.startService(i)
 			w.tracef("%-7s starts", w.services[i].name)
 		}
 	}
 	for i, j := range w.jobs {
-		if j.dead.Load() && time.Since(j.down) > 300*time.Millisecond {
+		if j.dead.Load() && time.Since(j.down) > w.traits.down {
 			w.startJob(i)
 			w.tracef("%-7s starts", w.jobs[i].name)
 		}
@@ -570,7 +659,7 @@ func (w *World) calmStep() {
 
 // noticed is how long it takes at most until services and jobs have asked for the cache's
 // life once more.
-const noticed = 2 * time.Second
+func (w *World) noticed() time.Duration { return w.traits.watch + time.Second }
 
 // quiet reports whether nothing is under way and nothing left to be done.
 func (w *World) quiet() bool { return w.unrest() == "" }
@@ -590,7 +679,7 @@ func (w *World) unrest() string {
 	switch {
 	case len(w.ghosts) > 0:
 		return "something lands late"
-	case now.Sub(w.lived) < noticed:
+	case now.Sub(w.lived) < w.noticed():
 		return "not everybody has noticed that the cache is another one"
 	case len(w.cache.marks) > 0:
 		return fmt.Sprintf("%d keys are marked", len(w.cache.marks))
@@ -609,7 +698,7 @@ func (w *World) unrest() string {
 func (w *World) judge() {
 	w.tracef("judge")
 	w.oracle.rest()
-	w.snapshot, w.jobDied, w.went = nil, false, false
+	w.snapshot = nil
 	begun := w.oracle.now()
 	clear(w.cold)
 	for _, uid := range w.uids {
@@ -631,19 +720,19 @@ func (w *World) judge() {
 		return
 	}
 	d := &dice{w.src.draw(streamOther)}
-	if d.one(4) {
-		w.beginAnew()
+	if d.one(w.traits.anew) {
+		w.beginAnew(d)
 	}
 	if w.failure == "" && d.one(4) {
 		w.empty()
 	}
 }
 
-// beginAnew has users clear all they have, and the cache forget them: whoever has little
-// history is complete in the cache until more is trimmed.
-func (w *World) beginAnew() {
+// beginAnew has users clear all they have, or all of a type, and the cache forget them: whoever
+// has little history is complete in the cache until more is trimmed.
+func (w *World) beginAnew(d *dice) {
 	for _, c := range w.clients[:len(w.uids)] {
-		w.clear(c, &historyv1.ClearRequest{Uid: c.uid})
+		w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: [...]uint32{0, 0, 1, 2}[d.n(4)]})
 	}
 	if w.comeToRest(); w.failure == "" {
 		w.empty()
@@ -651,13 +740,15 @@ func (w *World) beginAnew() {
 }
 
 // answerReads goes on until the reads of the judge are answered. A service that has found a
-// store standing still may refuse some at first.
+// store standing still may refuse some for a while.
 func (w *World) answerReads() {
 	for n := 0; w.failure == ""; n++ {
 		busy := false
 		for _, c := range w.clients {
 			again := c.refused
-			c.refused = nil
+			if c.refused = nil; len(again) > 0 {
+				w.pass(50 * time.Millisecond)
+			}
 			for _, read := range again {
 				read()
 			}
@@ -760,7 +851,7 @@ func (w *World) ask(s *service, what string, request func(context.Context) (any,
 // serving returns the service that a client's call goes to, nil when there is none.
 func (w *World) serving(uid string) *service {
 	n := int(history.BucketOf(uid)) % len(w.services)
-	if d, ok := w.src.chance(streamEdge, 2500); ok {
+	if d, ok := w.src.chance(streamEdge, w.traits.astray); ok {
 		n = d.n(len(w.services))
 	}
 	for i := range w.services {
@@ -787,7 +878,11 @@ func (w *World) submit(batch []*submission, tries int) {
 	for _, b := range batch {
 		for _, hb := range b.heartbeats {
 			req.Heartbeats = append(req.Heartbeats, hb)
-			attempts = append(attempts, w.oracle.report(hb, now, b.ack))
+			a := w.oracle.report(hb, now, b.ack)
+			if a.knows = b.client.named[hb.IfMatch]; w.cold[hb.Uid] { // nobody knows yet what the archive hides
+				a.knows = 0
+			}
+			attempts = append(attempts, a)
 		}
 	}
 	w.ask(s, heartbeats(w, attempts, req), func(ctx context.Context) (any, error) { return s.rpc.Apply(ctx, req) }, func(answer any, err error) {
@@ -928,7 +1023,7 @@ func (w *World) points(c *client, objects []history.Object) {
 	for _, o := range objects {
 		req.Objects = append(req.Objects, &historyv1.Object{Id: o.ID, Type: o.Type})
 	}
-	begun, calm := w.oracle.now(), w.calm
+	begun, then, calm := w.oracle.now(), w.oracle.users[c.uid].pause.state(), w.calm
 	c.busy++
 	w.ask(s, fmt.Sprintf("points of %s %v", c.uid, objects), func(ctx context.Context) (any, error) { return s.rpc.Points(ctx, req) }, func(answer any, err error) {
 		c.busy--
@@ -940,7 +1035,9 @@ func (w *World) points(c *client, objects []history.Object) {
 		for i, it := range answer.(*historyv1.PointsResponse).Items {
 			k := history.Key{UID: c.uid, Object: objects[i]}
 			if it.GetObject() != nil || w.floored[c.uid] < begun { // what is below the floor is in lists alone
-				w.shown(c, k, it, begun)
+				if w.shown(c, k, it, begun); !incomplete(it) {
+					w.oracle.paused(k, viewOf(it), then)
+				}
 			}
 		}
 	})
@@ -957,6 +1054,9 @@ func (w *World) shown(c *client, k history.Key, it *historyv1.Item, begun int64)
 	}
 	if incomplete(it) { // it says of itself that it lacks what the archive has, deletes too
 		return
+	}
+	if v.found {
+		c.named[it.Etag] = v.at
 	}
 	if wrong := w.oracle.check(k, v, begun); wrong != "" {
 		w.fail("shown to %s: %s", c.device, wrong)
