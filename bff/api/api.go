@@ -21,6 +21,7 @@ import (
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trust"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -48,6 +49,8 @@ type Config struct {
 	Pages map[string]http.Handler
 	// Limit is what requests are taken from (default one of its own).
 	Limit *limit.Users
+	// Hosts are the names under which players reach it, besides addresses and names without a dot.
+	Hosts trust.Hosts
 	// Origins are the sites whose pages may use the API, such as https://app.example.com.
 	Origins []string
 	// WriteDeadline bounds what a request writes (default 2 s), ReadDeadline what it

@@ -15,11 +15,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/pages"
 	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/internal/trust"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -103,6 +105,9 @@ func configured(t *testing.T, cfg api.Config) *edge {
 	tokens, err := token.NewVerifier([]byte(secret), "")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if cfg.Hosts == nil {
+		cfg.Hosts = trust.Hosts{"example.com"} // which is the host of httptest
 	}
 	e := &edge{registry: prometheus.NewRegistry()}
 	cfg.Tokens, cfg.Registry, cfg.Logger = tokens, e.registry, slog.New(slog.NewTextHandler(&e.log, nil))
@@ -209,6 +214,19 @@ func TestStream(t *testing.T) {
 		if p := wantProblem(t, w, tt.status); !strings.Contains(p.Detail, tt.detail) {
 			t.Errorf("%s: %q, want %q", name, p.Detail, tt.detail)
 		}
+	}
+}
+
+// TestAnotherHost refuses a request that names another host, and counts it.
+func TestAnotherHost(t *testing.T) {
+	e := configured(t, api.Config{Service: &service{}, Hosts: trust.Hosts{"api.example.com"}})
+	if p := wantProblem(t, e.do(t, "GET /v1/history", ""), 421); !strings.Contains(p.Detail, "example.com") || !strings.Contains(p.Detail, "--host") {
+		t.Errorf("got %q, want the name and the flag", p.Detail)
+	}
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(e.registry, promhttp.HandlerOpts{}).ServeHTTP(w, request(t, "u1", "GET /metrics", nil))
+	if want := `{route="/",status="421"} 1`; !strings.Contains(w.Body.String(), want) {
+		t.Errorf("it is not counted: want %s", want)
 	}
 }
 
@@ -343,7 +361,7 @@ func BenchmarkHeartbeats(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	h, err := api.New(api.Config{Service: storing(), Tokens: tokens})
+	h, err := api.New(api.Config{Service: storing(), Tokens: tokens, Hosts: trust.Hosts{"*"}})
 	if err != nil {
 		b.Fatal(err)
 	}

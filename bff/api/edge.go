@@ -44,6 +44,11 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e *edge) answer(w *recorder, r *http.Request) {
 	defer e.finish(w, r, time.Now())
+	if !e.cfg.Hosts.Allow(r.Host) {
+		r.Pattern = unrouted
+		e.problem(r.Context(), fmt.Errorf("%w: %q is none; --host lists them", errHost, r.Host)).serve(w)
+		return
+	}
 	if e.allowOrigin(w, r) {
 		r.Pattern = unrouted
 		return

@@ -24,6 +24,7 @@ import (
 )
 
 var (
+	errHost      = errors.New("this server has other names")
 	errNotFound  = errors.New("no such record")
 	errNoRoute   = errors.New("no such resource")
 	errMethod    = errors.New("method not allowed")
@@ -40,6 +41,7 @@ func statusOf(err error) int {
 	}{
 		{scan.ErrSyntax, http.StatusBadRequest},
 		{token.ErrInvalid, http.StatusUnauthorized},
+		{errHost, http.StatusMisdirectedRequest},
 		{errNotFound, http.StatusNotFound},
 		{errNoRoute, http.StatusNotFound},
 		{errMethod, http.StatusMethodNotAllowed},

@@ -74,14 +74,14 @@ func New(cfg Config) (*Edge, error) {
 		}
 	}
 	handler, err := api.New(api.Config{
-		Service: cfg.Service, Tokens: cfg.Tokens, Stream: streams.Upgrade, Pages: routes, Limit: users, Origins: cfg.Origins,
+		Service: cfg.Service, Tokens: cfg.Tokens, Stream: streams.Upgrade, Pages: routes, Limit: users, Hosts: cfg.Hosts, Origins: cfg.Origins,
 		WriteDeadline: cfg.WriteDeadline, ReadDeadline: cfg.ReadDeadline, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	if err != nil {
 		return nil, err
 	}
 	players := server.New(server.Config{
-		Handler: cfg.Hosts.Only(handler), Addr: cfg.Addr, Listener: cfg.Listener, MaxConnections: cfg.MaxConnections, PerAddress: cfg.PerAddress,
+		Handler: handler, Addr: cfg.Addr, Listener: cfg.Listener, MaxConnections: cfg.MaxConnections, PerAddress: cfg.PerAddress,
 		Drain: cfg.Drain * 2 / 5, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	return &Edge{cfg, players, streams}, nil
