@@ -23,6 +23,7 @@ type Cache struct {
 	marks map[history.Key]history.Mark
 	last  history.Mark
 	made  map[uint64]bool // the revisions of what was written to it
+	had   map[uint64]bool // and of what had been written to the one that it came back from
 }
 
 // account is what the cache holds of one user.
@@ -354,11 +355,15 @@ func (c *Cache) Expire(uid string) bool {
 	return true
 }
 
-// Clone returns the cache as it is now.
+// Clone returns the cache as it is now, for a life of its own.
 func (c *Cache) Clone() *Cache {
-	m := &Cache{Keep: c.Keep, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last, made: maps.Clone(c.made)}
+	m := &Cache{Keep: c.Keep, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last, made: make(map[uint64]bool), had: maps.Clone(c.made)}
+	maps.Copy(m.had, c.had)
 	for uid, a := range c.users {
 		m.users[uid] = &account{user: a.user, records: maps.Clone(a.records), asked: a.asked}
 	}
 	return m
 }
+
+// knows reports whether a content was written to it, ever.
+func (c *Cache) knows(revision uint64) bool { return c.made[revision] || c.had[revision] }

@@ -168,9 +168,8 @@ type archiveDoor struct{ *process }
 
 var _ history.Archive = archiveDoor{}
 
-// Put lands late only while the cache has not lost what is put: what its caller has given up by
-// then must not land after what was stored since is archived. That is outside of what is
-// promised, and so it is with PutUser.
+// Put lands late also after the cache has lost what is put, but not after what was stored of the key
+// since is archived: that is outside of what is promised, and so it is with PutUser.
 func (d archiveDoor) Put(ctx context.Context, cells []history.Cell) []error {
 	if len(cells) == 0 {
 		return nil
@@ -182,12 +181,15 @@ func (d archiveDoor) Put(ctx context.Context, cells []history.Cell) []error {
 	}
 	put := func(i int) {
 		d.w.archive.put(cells[i])
+		if d.w.cache.made[cells[i].Record.Revision] {
+			d.w.archived[keys[i]] = true
+		}
 		if d.w.traced() {
 			d.w.tracef("        . put %s %s", keys[i], d.w.content(cells[i].Record))
 		}
 	}
 	late := func(i int) {
-		if d.w.cache.made[cells[i].Record.Revision] {
+		if d.w.cache.knows(cells[i].Record.Revision) || !d.w.archived[keys[i]] {
 			put(i)
 		}
 	}
@@ -226,8 +228,10 @@ func (d archiveDoor) Row(ctx context.Context, uid string) (row history.Row, err 
 
 func (d archiveDoor) PutUser(ctx context.Context, uid string, u history.User) error {
 	return d.single(ctx, "put user", history.UserKey(uid), func(late bool) {
-		if late && !d.w.cache.made[u.Revision] {
+		if k := history.UserKey(uid); late && !d.w.cache.knows(u.Revision) && d.w.archived[k] {
 			return
+		} else if d.w.cache.made[u.Revision] {
+			d.w.archived[k] = true
 		}
 		if d.w.traced() {
 			d.w.tracef("        . put user %s: cleared %v, pause %+v", uid, u.Cleared, u.Pause)

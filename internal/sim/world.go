@@ -120,9 +120,10 @@ type World struct {
 	completed []*call
 	wake      chan struct{} // of capacity 1: somebody was abandoned while time passes
 
-	cold     map[string]bool  // users of whom the cache may not know everything, as far as anybody can tell
-	floored  map[string]int64 // users, and when somebody last read that they have a floor
-	snapshot *Cache           // what the cache may go back to
+	archived map[history.Key]bool // keys of which something is archived that was stored in this life of the cache
+	cold     map[string]bool      // users of whom the cache may not know everything, as far as anybody can tell
+	floored  map[string]int64     // users, and when somebody last read that they have a floor
+	snapshot *Cache               // what the cache may go back to
 	pending  []*exchange
 	ghosts   []*ghost
 	calls    int
@@ -163,7 +164,7 @@ func Run(cfg Config) Result {
 }
 
 func newWorld(cfg Config) *World {
-	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), wake: make(chan struct{}, 1)}
+	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), wake: make(chan struct{}, 1)}
 	w.traits = w.src.traits()
 	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
 	w.cacheClock.origin = w.began
@@ -210,6 +211,7 @@ func (w *World) end() {
 // begin has the cache begin another life.
 func (w *World) begin() {
 	w.lives.Add(1)
+	clear(w.archived)
 	w.lived = time.Now()
 }
 
