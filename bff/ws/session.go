@@ -20,6 +20,7 @@ import (
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/scan"
+	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -175,21 +176,29 @@ func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
 	}()
 	buf.Reset()
 	limit := s.handler.cfg.MaxMessage
-	if _, err := buf.ReadFrom(io.LimitReader(r, limit+1)); err != nil {
-		return nil, err, nil
+	_, broken = buf.ReadFrom(io.LimitReader(r, min(usual, limit+1)))
+	if broken == nil && buf.Len() == usual {
+		if !s.handler.large.TryAcquire(1) {
+			return s.skip(buf, r, fmt.Errorf("message: %w: too many large ones are under way", history.ErrUnavailable))
+		}
+		defer s.handler.large.Release(1)
+		_, broken = buf.ReadFrom(io.LimitReader(r, limit+1-usual))
 	}
-	if int64(buf.Len()) > limit {
-		begin := bytes.Clone(buf.Next(numbered))
-		*buf = bytes.Buffer{} // the rest may be long in coming
-		return s.tooLarge(begin, r)
+	switch {
+	case broken != nil:
+		return nil, broken, nil
+	case int64(buf.Len()) > limit:
+		return s.skip(buf, r, fmt.Errorf("message: %w: want at most %d bytes", codec.ErrTooLarge, limit))
 	}
 	batch, err = s.format.decode(s.uid, buf.Bytes())
 	return batch, nil, err
 }
 
-// tooLarge reads what is left of a message, so that the connection can go on, unless that is far too much or the
-// message does not begin with its number, to be answered by.
-func (s *session) tooLarge(begin []byte, rest io.Reader) (batch *codec.Batch, broken, err error) {
+// skip reads what is left of a message, so that the connection can go on, unless that is far too much or the
+// message does not begin with its number, to be answered by. It returns why.
+func (s *session) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *codec.Batch, broken, err error) {
+	begin := bytes.Clone(buf.Next(numbered))
+	*buf = bytes.Buffer{} // the rest may be long in coming
 	limit := s.handler.cfg.MaxMessage
 	n, err := io.Copy(io.Discard, io.LimitReader(rest, 8*limit))
 	if err != nil {
@@ -202,12 +211,13 @@ func (s *session) tooLarge(begin []byte, rest io.Reader) (batch *codec.Batch, br
 	if err := s.charge(batch); err != nil {
 		return batch, nil, err
 	}
-	return batch, nil, fmt.Errorf("message: %w: want at most %d bytes", codec.ErrTooLarge, limit)
+	return batch, nil, why
 }
 
 const (
-	numbered = 256       // within so many bytes a message that is too large has its number
-	usual    = 128 << 10 // larger buffers are not kept: hardly any message needs them
+	numbered  = 256       // within so many bytes a message that is not stored has its number
+	usual     = 128 << 10 // hardly any message is larger, and no larger buffer is kept
+	mostLarge = 256       // so many may be read at once: whoever never ends them shall not have all the memory
 )
 
 // answer stores a message that could be decoded, and returns what to say. It fails

@@ -26,6 +26,7 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/limit"
@@ -75,7 +76,8 @@ type Handler struct {
 	cfg     Config
 	born    time.Time // with its monotonic reading
 	metrics *metrics
-	buffers sync.Pool // of *bytes.Buffer
+	buffers sync.Pool           // of *bytes.Buffer
+	large   *semaphore.Weighted // of messages beyond the usual
 
 	mu       sync.Mutex
 	draining bool
@@ -106,6 +108,7 @@ func New(cfg Config) (*Handler, error) {
 	h := &Handler{cfg: cfg, born: time.Now(), sessions: make(map[*session]struct{}), users: make(map[string]*user)}
 	h.metrics = newMetrics(cfg.Registry)
 	h.buffers.New = func() any { return new(bytes.Buffer) }
+	h.large = semaphore.NewWeighted(mostLarge)
 	return h, nil
 }
 

@@ -313,6 +313,32 @@ func TestTooLargeIsNotKept(t *testing.T) {
 	})
 }
 
+// TestUnfinishedMessages: players who never end what is large do not have all the memory, and keep nobody
+// else from what is usual.
+func TestUnfinishedMessages(t *testing.T) {
+	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
+		part := []byte(strings.Repeat(" ", 200<<10))
+		for k := range 300 {
+			m, err := w.dial(t, fmt.Sprint("u", k/10), inJSON).Writer(t.Context(), websocket.MessageText)
+			if err == nil {
+				_, err = m.Write(part)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		conn := w.dial(t, "bob", inJSON)
+		large := message("6", beat) + string(part)
+		if got := say(t, conn, large); !strings.Contains(got, `{"seq":6,"error":{"code":"unavailable"`) || !strings.Contains(got, "retry_after_ms") {
+			t.Errorf("a large one: %.200s", got)
+		}
+		if got := say(t, conn, message("7", beat)); !strings.Contains(got, "stored") {
+			t.Errorf("a usual one: %s", got)
+		}
+	})
+}
+
 func TestPanic(t *testing.T) {
 	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
 		w.service.answer = func(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) { panic("nil map") }
