@@ -243,7 +243,7 @@ func hold(t *testing.T, i *instance, c *uplink.Client, calls int) (letGo func())
 func TestABatchGrowsWhileOthersAreOnTheirWay(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		hold(t, i, c, 4+21)()
-		if got := i.sizes(); !slices.Equal(got[:4], []int{50, 50, 50, 50}) || len(got) > 7 || slices.Max(got) < 300 {
+		if got := i.sizes(); !slices.Equal(got[:4], []int{50, 50, 50, 50}) || len(got) > 12 || slices.Max(got) < 300 {
 			t.Errorf("batches of %v", got)
 		}
 	})
