@@ -76,9 +76,9 @@ faults: build ## break things under load and count what is lost: make faults CAS
 	go build -o bin/ ./e2e/cmd/faults
 	bin/faults $(if $(CASE),--case $(CASE)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 sim: ## look for violations of the guarantee: make sim SEED=7 STEPS=1000000
-	GOMAXPROCS=1 go test ./internal/sim -run '^TestSim$$' -count 1 -v -timeout 60m -sim.seeds 1000000000 -sim.steps 10000 \
+	GOMAXPROCS=1 go test ./sim -run '^TestSim$$' -count 1 -v -timeout 60m -sim.seeds 1000000000 -sim.steps 10000 \
 		-sim.seed $(or $(SEED),1) -sim.total $(or $(STEPS),1000000)
 mutants: ## break one rule at a time and have the simulator find out: make mutants ARGS='-only peaks'
-	go run ./internal/sim/mutants -out docs/mutants.md $(ARGS)
+	go run ./sim/mutants -out docs/mutants.md $(ARGS)
 clean: ## remove what was built; tools and engines stay
 	rm -rf bin .tools/gen .tools/tests

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/internal/sim"
+	"github.com/playhead/playhead/sim"
 )
 
 func TestClear(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/internal/sim"
+	"github.com/playhead/playhead/sim"
 )
 
 // TestComplete announces a record that was born without knowing what the archive

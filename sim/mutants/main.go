@@ -120,8 +120,8 @@ func try(dir string, m mutant, steps int) result {
 		return result{err: err}
 	}
 	test := filepath.Join(dir, "sim.test")
-	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", test, "./internal/sim") //nolint:gosec,noctx // our own
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")                                                              // the linker of Go is the faster one
+	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", test, "./sim") //nolint:gosec,noctx // our own
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")                                                     // the linker of Go is the faster one
 	if text, err := build.CombinedOutput(); err != nil {
 		return result{err: fmt.Errorf("build: %w\n%s", err, text)}
 	}
@@ -154,7 +154,7 @@ func read(text string) result {
 // lay writes the broken files and where they are to lie.
 func lay(dir string, m mutant) (string, error) {
 	replace, texts := make(map[string]string), make(map[string]string)
-	unneeded, err := filepath.Abs("internal/sim/stores_test.go") // it would have all suites built again
+	unneeded, err := filepath.Abs("sim/stores_test.go") // it would have all suites built again
 	if err != nil {
 		return "", err
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/historytest"
-	"github.com/playhead/playhead/internal/sim"
+	"github.com/playhead/playhead/sim"
 )
 
 // The stores of the simulator keep the contracts that the adapters keep.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/playhead/playhead/internal/sim"
+	"github.com/playhead/playhead/sim"
 )
 
 var (
