@@ -216,15 +216,23 @@ func (s *show) run(ctx context.Context) error {
 
 // replay sends the plan through the gRPC door.
 func (s *show) replay(ctx context.Context, plan *replay.Plan) error {
-	conn, err := grpc.NewClient(s.process.RPC(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := connect(s.process.RPC())
 	if err != nil {
-		return fmt.Errorf("connect to the service: %w", err)
+		return err
 	}
 	defer conn.Close()
 	d := &replay.Driver{Conn: conn, Streams: s.flags.Streams}
 	done := replay.Progress(os.Stderr, plan.Len(), d)
 	defer done()
 	return d.Run(ctx, plan)
+}
+
+func connect(addr string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the service: %w", err)
+	}
+	return conn, nil
 }
 
 // settled waits until no record is newer than the archive: no dirty mark is left.

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history-job/replay"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -73,11 +72,9 @@ func (v *viewing) heartbeats(now time.Time) []*historyv1.Heartbeat {
 		Session: fmt.Sprint(v.id, "-", v.from), EventTimeMs: end.Add(-played).UnixMilli(), StartedAtMs: end.Add(-played).UnixMilli(),
 		PositionMs: v.from * time.Minute.Milliseconds(), DurationMs: v.of * time.Minute.Milliseconds(),
 	}
-	ended := &historyv1.Heartbeat{
-		Uid: begun.Uid, ObjectId: begun.ObjectId, ObjectType: begun.ObjectType, Kind: historyv1.Kind_KIND_STOP, Device: begun.Device,
-		Meta: begun.Meta, Session: begun.Session, EventTimeMs: end.UnixMilli(), StartedAtMs: begun.StartedAtMs,
-		PositionMs: v.to * time.Minute.Milliseconds(), DurationMs: begun.DurationMs, WatchedMs: played.Milliseconds(),
-	}
+	ended := proto.CloneOf(begun)
+	ended.Kind, ended.EventTimeMs = historyv1.Kind_KIND_STOP, end.UnixMilli()
+	ended.PositionMs, ended.WatchedMs = v.to*time.Minute.Milliseconds(), played.Milliseconds()
 	if v.to == v.of {
 		ended.Kind = historyv1.Kind_KIND_FINISH
 	}
@@ -86,9 +83,9 @@ func (v *viewing) heartbeats(now time.Time) []*historyv1.Heartbeat {
 
 // invent stores the viewer's history through the door at addr, as if it had happened until now.
 func invent(ctx context.Context, addr string) error {
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := connect(addr)
 	if err != nil {
-		return fmt.Errorf("connect to the service: %w", err)
+		return err
 	}
 	defer conn.Close()
 	req := &historyv1.ApplyRequest{}

@@ -5,9 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/playhead/playhead/all-in-one/allinone"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -30,7 +27,7 @@ func TestViewer(t *testing.T) {
 	if err := invent(ctx, p.RPC()); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient(p.RPC(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := connect(p.RPC())
 	if err != nil {
 		t.Fatal(err)
 	}

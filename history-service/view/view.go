@@ -28,13 +28,15 @@ func Event(hb *historyv1.Heartbeat) history.Event {
 
 // Item returns a visible record as readers see it, by the rules of its type.
 func Item(o history.Object, r *history.Record, book *history.Rulebook) *historyv1.Item {
-	rules := book.Of(o.Type)
 	it := &historyv1.Item{
 		Object: &historyv1.Object{Id: o.ID, Type: o.Type}, State: historyv1.State(r.State),
 		EventTimeMs: r.Version.Time(), PositionMs: r.Resume(), DurationMs: r.Duration,
 		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(), WatchedMs: r.Watched(),
 		Session: r.Session, Device: r.Device, Meta: r.Meta, Incomplete: Incomplete(r),
-		ResumeMs: rules.Resume(r), Completed: rules.Completed(r),
+		Completed: book.Of(o.Type).Completed(r),
+	}
+	if !it.Completed {
+		it.ResumeMs = it.PositionMs
 	}
 	it.Etag = etag(it, r)
 	return it
