@@ -67,15 +67,9 @@ func failover(ctx context.Context, t *trial) error {
 		return err
 	}
 	err = t.underLoad(ctx, func(ctx context.Context) error {
-		if err := errors.Join(pause(ctx, 3*time.Second), r.follow(ctx, "127.0.0.1", "1")); err != nil {
+		if err := t.lag(ctx, r, func() error { return redis.Kill() }); err != nil {
 			return err
 		}
-		before := t.book.count()
-		if err := errors.Join(pause(ctx, behind), redis.Kill()); err != nil {
-			return err
-		}
-		t.res.note("the replica lacks the last %v, in which %d were acknowledged", behind, t.book.count()-before)
-		t.load.epoch.Add(1) // of the users so far nobody hears again
 		if err := errors.Join(pause(ctx, time.Second), r.follow(ctx, "no", "one")); err != nil {
 			return err
 		}
@@ -129,6 +123,20 @@ func (r *replica) follow(ctx context.Context, host, port string) error {
 	return r.client.ReplicaOf(ctx, host, port).Err()
 }
 
+// lag has a replica miss the last moments of its master, which end with the given step.
+func (t *trial) lag(ctx context.Context, r *replica, end func() error) error {
+	if err := errors.Join(pause(ctx, 3*time.Second), r.follow(ctx, "127.0.0.1", "1")); err != nil {
+		return err
+	}
+	before := t.book.count()
+	if err := errors.Join(pause(ctx, behind), end()); err != nil {
+		return err
+	}
+	t.res.note("the replica lacks the last %v, in which %d were acknowledged", behind, t.book.count()-before)
+	t.load.epoch.Add(1) // of the users so far nobody hears again
+	return nil
+}
+
 // failback has Redis follow a replica that has missed the last moments, and makes it the master
 // again: the same process, with older contents.
 func failback(ctx context.Context, t *trial) error {
@@ -148,15 +156,9 @@ func failback(ctx context.Context, t *trial) error {
 		return err
 	}
 	err = t.underLoad(ctx, func(ctx context.Context) error {
-		if err := errors.Join(pause(ctx, 3*time.Second), r.follow(ctx, "127.0.0.1", "1")); err != nil {
+		if err := t.lag(ctx, r, func() error { return r.follow(ctx, "no", "one") }); err != nil {
 			return err
 		}
-		before := t.book.count()
-		if err := errors.Join(pause(ctx, behind), r.follow(ctx, "no", "one")); err != nil {
-			return err
-		}
-		t.res.note("the replica lacks the last %v, in which %d were acknowledged", behind, t.book.count()-before)
-		t.load.epoch.Add(1)
 		if err := errors.Join(master.follow(ctx, "127.0.0.1", port(r.addr)), master.following(ctx), master.follow(ctx, "no", "one")); err != nil {
 			return err
 		}
