@@ -26,7 +26,7 @@ SHORT ?= -short
 test: export GORACE ?= atexit_sleep_ms=50
 test: $(BIN)/gotestsum ## run the tests that need no engine, with the race detector: make test PKG=./client SHORT=
 	@.ci/install nodejs node
-	$(call gotest,-race $(SHORT) -timeout 20m,$(or $(PKG),./... ./e2e/...))
+	$(call gotest,-race $(SHORT) -timeout 12m,$(or $(PKG),./... ./e2e/...))
 slowest: ## list the packages whose tests took longest in the last make test
 	@sed -nE 's/.*"Action":"pass","Package":"[^"]*playhead\/([^"]*)","Elapsed":([0-9]+)[.0-9]*\}/| `\1` | \2 s |/p' .tools/tests/test.json | sort -t'|' -k3 -rn | head -n 10
 stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=./client
@@ -65,7 +65,7 @@ engines-stop: ## stop them, their data stays
 # Packages with a test behind the tag e2e; one at a time, since they stop and break the same engines.
 E2E = $(shell grep -rlE --include='*_test.go' '^//go:build.*\be2e\b' * | xargs -r -n 1 dirname | sort -u | sed 's,^,./,')
 e2e: engines $(BIN)/gotestsum ## run the tests that need the engines
-	export $$(go run ./e2e/cmd/engines env) && $(call gotest,-tags e2e -count 1 -p 1 -timeout 20m,$(E2E))
+	export $$(go run ./e2e/cmd/engines env) && $(call gotest,-tags e2e -count 1 -p 1 -timeout 12m,$(E2E))
 browser: $(BIN)/gotestsum ## run the pages in headless Chromium
 	@.ci/install chromium chromium chromium-browser google-chrome
 	$(call gotest,-tags browser -count 1 -timeout 10m,./e2e/browser)

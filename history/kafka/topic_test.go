@@ -25,18 +25,36 @@ func TestOffsetMovedByHand(t *testing.T) { moveOffset(t, fresh(t, cluster(t).Lis
 func deleteTopic(t *testing.T, cfg kafka.Config) {
 	t.Helper()
 	client := driver.Client{Addr: driver.TCP(cfg.Brokers...)}
+	before := make([]int64, cfg.Partitions)
+	for p := range before {
+		before[p] = lastOffset(t, client, cfg.Topic, p)
+	}
 	res, err := client.DeleteTopics(t.Context(), &driver.DeleteTopicsRequest{Topics: []string{cfg.Topic}})
 	if err != nil || res.Errors[cfg.Topic] != nil {
 		t.Fatalf("delete %s: %v, %v", cfg.Topic, err, res)
 	}
 	// The brokers hear of it a little later, and take messages for the old topic until then.
-	for p := 0; p < cfg.Partitions; {
-		requests := map[string][]driver.OffsetRequest{cfg.Topic: {driver.LastOffsetOf(p)}}
-		res, err := client.ListOffsets(t.Context(), &driver.ListOffsetsRequest{Topics: requests})
-		if err != nil || res.Topics[cfg.Topic][0].Error != nil {
-			p++
+	// A job may have made the topic again by now: a new one begins at 0.
+	late := time.Now().Add(time.Minute)
+	for p, n := range before {
+		for n > 0 && lastOffset(t, client, cfg.Topic, p) >= n {
+			if time.Now().After(late) {
+				t.Fatalf("partition %d of %s is still there", p, cfg.Topic)
+			}
+			time.Sleep(10 * time.Millisecond)
 		}
 	}
+}
+
+// lastOffset returns the end of the partition, -1 where there is none.
+func lastOffset(t *testing.T, client driver.Client, topic string, p int) int64 {
+	t.Helper()
+	requests := map[string][]driver.OffsetRequest{topic: {driver.LastOffsetOf(p)}}
+	res, err := client.ListOffsets(t.Context(), &driver.ListOffsetsRequest{Topics: requests})
+	if err != nil || len(res.Topics[topic]) != 1 || res.Topics[topic][0].Error != nil {
+		return -1
+	}
+	return res.Topics[topic][0].LastOffset
 }
 
 func partitionsOf(t *testing.T, cfg kafka.Config) int {
