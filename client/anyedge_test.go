@@ -454,18 +454,20 @@ func (e *anyEdge) said(r *reported, status historyv1.Status) bool {
 // date is when an event was, by the rule of the service.
 func (e *anyEdge) date(h *historyv1.Heartbeat, sentAt int64) time.Time {
 	at, skew := time.UnixMilli(h.EventTimeMs), time.Since(time.UnixMilli(sentAt))
-	if skew.Abs() > 5*time.Second {
+	if skew < -5*time.Second || skew > 2*time.Minute {
 		at = at.Add(skew)
 	}
 	e.times[h.PositionMs] = append(e.times[h.PositionMs], at)
 	return at
 }
 
-// late says whether a report has another time than it happened at. An hour of sleep passes
-// in no time for the edge.
+// late says whether a report has another time than it happened at: later than by the time on
+// the way, or earlier than by a clock that is behind and not corrected. An hour of sleep passes in no
+// time for the edge.
 func (e *anyEdge) late(r *reported) string {
 	for _, when := range e.times[r.PositionMs] {
-		if off := (r.made.Sub(when).Abs() + time.Minute) % time.Hour; (off - time.Minute).Abs() > 20*time.Second {
+		off := when.Sub(r.made)
+		if off -= off.Round(time.Hour); off > 20*time.Second || off < -140*time.Second {
 			return "happened " + off.String() + " from when it did"
 		}
 	}

@@ -462,7 +462,7 @@ func TestLinks(t *testing.T) {
 		t.Run(fmt.Sprint(tt.rate), func(t *testing.T) {
 			bubble(t, client.Config{}, func(w *world) {
 				var sent atomic.Int64
-				w.behind(nil, func(conn net.Conn) net.Conn { return &slowConn{counted{conn, &sent}, tt.rate} })
+				w.behind(nil, func(conn net.Conn) net.Conn { return slow(counted{conn, &sent}, tt.rate) })
 				messages, size := 0, 0
 				w.fate = func(beats []*historyv1.Heartbeat) ([]historyv1.Status, error) {
 					messages++
@@ -638,7 +638,7 @@ func TestALargeReportOnASlowLink(t *testing.T) {
 						w.post = w.upload
 						w.refuse(http.StatusUpgradeRequired)
 					}
-					w.behind(nil, func(conn net.Conn) net.Conn { return &slowConn{conn, 1100} })
+					w.behind(nil, func(conn net.Conn) net.Conn { return slow(conn, 1100) })
 					for _, text := range []string{"x", "<", "\x01"} {
 						h := beat(text)
 						h.ObjectId, h.Meta = "large", map[string]string{"title": strings.Repeat(text, 3900)}

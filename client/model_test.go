@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/playhead/playhead/client"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -402,22 +403,37 @@ func (e *anyEdge) slowly(rate int) func(context.Context, string, string) (net.Co
 		if err != nil {
 			return nil, err
 		}
-		return &slowConn{conn, rate}, nil
+		return slow(conn, rate), nil
 	}
 }
 
+// slowConn sends so many bytes a second, until it is closed.
 type slowConn struct {
 	net.Conn
-	rate int
+	rate  int
+	open  context.Context
+	close context.CancelFunc
+}
+
+func slow(conn net.Conn, rate int) *slowConn {
+	open, cancel := context.WithCancel(context.Background())
+	return &slowConn{conn, rate, open, cancel}
 }
 
 func (c *slowConn) Write(p []byte) (n int, err error) {
 	for len(p) > 0 && err == nil {
 		piece := p[:min(len(p), 512)]
-		time.Sleep(time.Duration(len(piece)) * time.Second / time.Duration(c.rate)) // of the bubble
+		run.Sleep(c.open, time.Duration(len(piece))*time.Second/time.Duration(c.rate)) // of the bubble
 		var m int
 		m, err = c.Conn.Write(piece)
 		n, p = n+m, p[m:]
 	}
 	return n, err
+}
+
+// Close has a Write return at once. Whoever closes waits for it under a lock, and no time passes
+// in a bubble while somebody waits for a lock.
+func (c *slowConn) Close() error {
+	c.close()
+	return c.Conn.Close()
 }

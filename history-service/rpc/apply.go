@@ -44,10 +44,13 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	return resp, nil
 }
 
-// maxSkew is how far a device's clock may be off before its times are corrected.
-// Below it the correction would be mostly the time on the way, and would give a
-// repeated upload new times.
-const maxSkew = 5000 // milliseconds
+// How far a device's clock may be off before its times are corrected, in milliseconds. The
+// time on the way looks like a clock that is behind, never like one that is ahead. A
+// correction by it would make a report that was long on its way later than the next one.
+const (
+	maxAhead  = 5_000
+	maxBehind = 120_000
+)
 
 // decode turns heartbeats into reports. Those that will not be stored have their status
 // decided, and those that are not valid a refusal.
@@ -78,7 +81,7 @@ func admit(e *history.Event, hb *historyv1.Heartbeat) error {
 // a device that takes the year for 1970 says so of what it sends as well.
 func correct(e *history.Event, sentAt, now int64) {
 	skew := now - sentAt
-	if sentAt <= 0 || sentAt > 2*now || max(skew, -skew) <= maxSkew {
+	if sentAt <= 0 || sentAt > 2*now || -maxAhead <= skew && skew <= maxBehind {
 		return
 	}
 	e.At += skew

@@ -138,6 +138,21 @@ func TestClockCorrection(t *testing.T) {
 	}
 }
 
+// TestLongOnItsWay has a device with a right clock in a tunnel: what left before it and
+// comes after it is no later for that than what was reported inside.
+func TestLongOnItsWay(t *testing.T) {
+	s := newHouse(t).service(t)
+	first, last := beat("ann/7", progress, 100_000, 20), beat("ann/7", stop, 10_000, 50)
+	first.SentAtMs, last.SentAtMs = start-100_000, start
+	apply(t, s, first)
+	if got := apply(t, s, last); got[0] != stored {
+		t.Errorf("the last report is %v, want %v", got[0], stored)
+	}
+	if it := point(t, s, "ann", "7"); it.GetPositionMs() != 50_000 || it.GetEventTimeMs() != start-10_000 {
+		t.Errorf("got %v, want the last report", it)
+	}
+}
+
 // TestTwoServices sends one user's events alternately through two services, which
 // both hold the key: the fold is exact all the same.
 func TestTwoServices(t *testing.T) {

@@ -266,7 +266,7 @@ func TestWakingDeviceWithAWrongClock(t *testing.T) {
 	s := h.service(t)
 	apply(t, s, beat("ann/7", pause, 90_000, 20))
 	hb := knowing(beat("ann/7", progress, 1000, 30), "s2", tag(t, s, "7"))
-	hb.SentAtMs, hb.EventTimeMs = h.clock.Load()-60_000, hb.EventTimeMs-60_000
+	hb.SentAtMs, hb.EventTimeMs = h.clock.Load()-180_000, hb.EventTimeMs-180_000
 	later := proto.CloneOf(hb)
 	later.PositionMs = 45_000
 	if got := apply(t, s, hb); got[0] != stored {
