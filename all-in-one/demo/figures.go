@@ -192,6 +192,9 @@ func (s *show) run(ctx context.Context) error {
 	}
 	plan := replay.Expand(vs, s.flags.Limit)
 	plan.EndAt(time.Now().UnixMilli())
+	if s.flags.Meta > 0 {
+		plan.AddMeta(s.flags.Meta)
+	}
 	stop, err := profile(s.flags.Profile)
 	if err != nil {
 		return err
@@ -221,7 +224,7 @@ func (s *show) replay(ctx context.Context, plan *replay.Plan) error {
 		return err
 	}
 	defer conn.Close()
-	d := &replay.Driver{Conn: conn, Streams: s.flags.Streams}
+	d := &replay.Driver{Conn: conn, Streams: s.flags.Streams, Window: s.flags.Window, Depth: s.flags.Depth}
 	done := replay.Progress(os.Stderr, plan.Len(), d)
 	defer done()
 	return d.Run(ctx, plan)

@@ -20,6 +20,9 @@ type flags struct {
 	Trace    string `help:"Trace to replay, CSV or gzip." default:"testdata/kuairand/watch_events.csv.gz"`
 	Limit    int    `help:"Replay at most this many heartbeats; 0 is all."`
 	Streams  int    `help:"gRPC streams side by side." default:"16"`
+	Window   int    `help:"Heartbeats of a batch, at most 1000." default:"200"`
+	Depth    int    `help:"Batches of a stream that may wait for their answer." default:"4"`
+	Meta     int    `help:"Bytes of metadata with each heartbeat, about."`
 	Data     string `help:"Data directory to use and keep; a temporary one otherwise."`
 	RPC      string `help:"Address of the gRPC door." default:"127.0.0.1:0"`
 	Listen   string `help:"Address of the HTTP API." default:"127.0.0.1:0"`

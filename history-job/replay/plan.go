@@ -30,6 +30,7 @@ type Plan struct {
 	// Shift is added to every time of the trace, in milliseconds.
 	Shift int64
 	beats []beat
+	meta  map[history.Object]map[string]string
 }
 
 // beat is one heartbeat: small, because a plan holds all of them.
@@ -78,6 +79,16 @@ func (p *Plan) EndAt(ms int64) {
 	}
 }
 
+// AddMeta gives every heartbeat metadata of about so many bytes, which is that of its object.
+func (p *Plan) AddMeta(bytes int) {
+	p.meta = make(map[history.Object]map[string]string)
+	for i := range p.Viewings {
+		if o := p.Viewings[i].Object; p.meta[o] == nil {
+			p.meta[o] = map[string]string{"title": "The title of " + o.ID, "poster": "/p/" + o.ID + ".jpg", "series": strings.Repeat("s", max(bytes-50, 1))}
+		}
+	}
+}
+
 // Len returns the number of heartbeats.
 func (p *Plan) Len() int { return len(p.beats) }
 
@@ -101,6 +112,7 @@ func (p *Plan) Event(i int) history.Event {
 	return history.Event{
 		Key: history.Key{UID: v.UID, Object: v.Object}, Kind: b.kind, At: b.at + p.Shift,
 		Position: int64(b.played), Duration: v.Duration, Session: Session(v), Device: "replay",
+		Meta: p.meta[v.Object],
 	}
 }
 
@@ -268,5 +280,5 @@ func (p *Plan) heartbeat(i int, hb *historyv1.Heartbeat) {
 	hb.Uid, hb.ObjectId, hb.ObjectType = e.Key.UID, e.Key.Object.ID, e.Key.Object.Type
 	hb.Kind, hb.EventTimeMs = historyv1.Kind(e.Kind), e.At
 	hb.PositionMs, hb.DurationMs = e.Position, e.Duration
-	hb.Session, hb.Device = e.Session, e.Device
+	hb.Session, hb.Device, hb.Meta = e.Session, e.Device, e.Meta
 }
