@@ -134,10 +134,8 @@ func (a *Archive) setNewer(cells []history.Cell) (*syncWaiter, error) {
 	}
 	t := new(syncWaiter)
 	return t, a.db.commit(change{all: b, part: b, waiter: t, updateMemory: func() error {
-		for k, value := range p.own {
+		for k := range p.own {
 			a.unsynced.put(appendUser(p.key[:0], a.space, k.UID), t)
-			p.key = appendKey(p.key[:0], a.space, k)
-			a.memory.cells.put(a.memory.hash(p.key), p.key, peek(value).cellTime)
 		}
 		return nil
 	}})
@@ -162,7 +160,7 @@ func (p *putter) put(cell history.Cell) error {
 	if current := p.own[cell.Key]; current != nil {
 		return p.set(cell.Key, newer(current, value))
 	}
-	if p.archive.memory.cells.before(p.archive.memory.hash(p.key), p.key, cell.Record.CellTime) {
+	if p.archive.memory.presence.lacks(p.archive.memory.hash(p.key)) {
 		return p.set(cell.Key, value)
 	}
 	return get(p.archive.db.pebble, p.key, func(current []byte) error {

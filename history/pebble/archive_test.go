@@ -132,7 +132,7 @@ func TestArchiveDamageBySuite(t *testing.T) {
 }
 
 // TestPutsBesideReads has cells of any times put beside reads of the same keys: the latest
-// stays, whatever a read remembers.
+// stays.
 func TestPutsBesideReads(t *testing.T) {
 	db := open(t, t.TempDir(), pebble.Config{})
 	const users, each = 4, 300

@@ -293,9 +293,12 @@ func set(b *pebble.Batch, key, value []byte) error {
 	return nil
 }
 
-// steps goes through an iterator and closes it.
+// steps goes through an iterator, nil for none, and closes it.
 func steps(it *pebble.Iterator, failed *error) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
+		if it == nil {
+			return
+		}
 		for ok := it.First(); ok; ok = it.Next() {
 			v, err := it.ValueAndErr()
 			if err != nil || !yield(it.Key(), v) {

@@ -48,8 +48,9 @@ type Config struct {
 	Registry prometheus.Registerer
 
 	// Of the tests.
-	fs   vfs.FS
-	hash func(key []byte) uint64
+	fs    vfs.FS
+	hash  func(key []byte) uint64
+	blind bool // does not learn which keys there are
 }
 
 func (c Config) withDefaults() Config {
@@ -106,13 +107,14 @@ type DB struct {
 	marks  clock
 	memory *memory
 
-	archiveMemory *memory // users and cells alone, under the lock of the archive
+	archiveMemory *memory // users and keys alone, under the lock of the archive
 
 	// Changes that are not on disk yet, each under the lock of its keyspace; the days
 	// have that of the cache.
 	cacheUnsynced, archiveUnsynced, daysUnsynced unsynced
 
 	due, stop, done chan struct{} // of checkpoints
+	learned         chan struct{} // closed once the keys were gone through
 }
 
 // Ready reports why the store takes no writes at this moment, nil when it does. A full
@@ -215,6 +217,9 @@ func (d *DB) commit(c change) error {
 	}
 	if c.part.Empty() {
 		return nil
+	}
+	if err := d.addKeys(c.part); err != nil {
+		return d.fault.fail(err)
 	}
 	if err := d.pebble.Apply(c.part, pebble.NoSync); err != nil {
 		return d.fault.fail(err)
@@ -319,6 +324,7 @@ func (d *DB) moveSome(items []*item) error {
 			return err
 		}
 		d.memory.stamps.put(x.hash, stampOf(x.value))
+		d.memory.presence.add(x.key)
 	}
 	return d.pebble.Apply(b, pebble.NoSync)
 }

@@ -1,6 +1,9 @@
 package pebble
 
 import (
+	"bytes"
+	"context"
+
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	dto "github.com/prometheus/client_model/go"
@@ -19,6 +22,70 @@ func (c Config) Colliding() Config {
 	c.hash = func(key []byte) uint64 { return uint64(key[len(key)-1] % 4) }
 	return c
 }
+
+// Blind returns c without what is known of the keys that there are.
+func (c Config) Blind() Config {
+	c.blind = true
+	return c
+}
+
+// Lacking returns a key that Pebble has and the store takes for absent, nil for none. It
+// waits until the store has learned its keys.
+func (d *DB) Lacking() (lacking []byte) {
+	if d.config.blind || d.fault.err() != nil || d.enter(context.Background()) != nil {
+		return nil
+	}
+	d.leave()
+	<-d.learned
+	for _, s := range []*keyspace{&d.Cache().keyspace, &d.Archive().keyspace} {
+		var err error
+		for key := range d.each([]byte{s.space}, []byte{s.space + 1}, &err) {
+			if own, row := s.memory.presence.hashes(key); s.lacks(own) || s.lacks(row) {
+				lacking = bytes.Clone(key)
+			}
+		}
+		if err != nil {
+			return nil
+		}
+	}
+	return lacking
+}
+
+func (s *keyspace) lacks(hash uint64) bool {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.memory.presence.lacks(hash)
+}
+
+// LearnAgain goes through all keys as if many had been added, and returns how many hashes of
+// keys of the cache were known before and are now.
+func (d *DB) LearnAgain() (before, after int) {
+	<-d.learned
+	p := &d.memory.presence
+	d.cache.Lock()
+	before = p.keys.n
+	p.keys.made = -firstKeys
+	d.cache.Unlock()
+	d.learnKeys()
+	d.cache.Lock()
+	defer d.cache.Unlock()
+	return before, p.keys.n
+}
+
+// Absent reports whether the cache knows without looking that it has no record of a key.
+func (c *Cache) Absent(k history.Key) bool {
+	<-c.db.learned
+	return c.lacks(c.memory.hash(appendKey(nil, c.space, k)))
+}
+
+// Filter is what presence is made of.
+type Filter struct{ filter }
+
+// Add and Has are by the hash.
+func (f *Filter) Add(hash uint64) { f.add(hash) }
+
+// Has reports whether a hash may be there.
+func (f *Filter) Has(hash uint64) bool { return f.has(hash) }
 
 // Checkpoint returns when a checkpoint that began after the call is over: the third
 // request is taken when the first one has been dealt with.
@@ -96,6 +163,9 @@ func (a *Archive) Damage(k history.Key, object string, value []byte) {
 	if object != "" {
 		key = append(appendUser(nil, a.space, k.UID), object...)
 	}
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	a.memory.presence.add(key)
 	if err := a.db.pebble.Set(key, value, pebble.NoSync); err != nil {
 		panic(err)
 	}

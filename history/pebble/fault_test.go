@@ -205,7 +205,7 @@ func TestDiskSickWhileChanging(t *testing.T) {
 	mustApply(t, db.Cache(), writes)
 	closed(t, db) // and with it what the store has read
 
-	db = open(t, "store", pebble.Config{Keep: 10}.On(d))
+	db = open(t, "store", pebble.Config{Keep: 10}.On(d).Blind())
 	r := beat(now())
 	mustApply(t, db.Cache(), []history.Write{{Key: viewing(1, 0), Record: r, Base: writes[0].Record.Revision}})
 	d.sick.Store(true)

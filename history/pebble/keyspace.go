@@ -144,7 +144,11 @@ func (s *keyspace) aged(u history.User, oldest int64) history.User {
 
 // stored reads a user's state as it stands, with its mark.
 func (s *keyspace) stored(uid string) (u history.User, mark history.Mark, err error) {
-	err = get(s.db.pebble, appendUser(nil, s.space, uid), func(v []byte) (err error) {
+	key := appendUser(nil, s.space, uid)
+	if s.memory.presence.lacks(s.memory.hash(key)) {
+		return u, 0, nil
+	}
+	err = get(s.db.pebble, key, func(v []byte) (err error) {
 		var b []byte
 		mark, b = s.split(v)
 		if u, err = parseState(b); err != nil {
@@ -162,7 +166,7 @@ func (s *keyspace) get(key []byte, use func(value []byte) error) error {
 	if v := s.memory.tables.get(hash, key); v != nil {
 		return use(v)
 	}
-	if s.memory.cells.absent(hash, key) {
+	if s.memory.presence.lacks(hash) {
 		return use(nil)
 	}
 	return get(s.db.pebble, key, use)
@@ -176,14 +180,15 @@ func (s *keyspace) load(ctx context.Context, keys []history.Key) ([]history.Entr
 		return nil, err
 	}
 	defer s.db.leave()
-	known, snapshot, read := s.moments(keys)
-	defer snapshot.Close()
+	known, snapshot := s.moments(keys)
+	if snapshot != nil {
+		defer snapshot.Close()
+	}
 	entries := make([]history.Entry, len(keys))
 	l := loader{keyspace: s, from: snapshot, oldest: s.oldest()}
 	for i, k := range keys {
 		entries[i] = l.load(k, &known[i])
 	}
-	s.remember(keys, entries, known, read)
 	for i := range known {
 		if err := s.db.wait(known[i].waitFor); err != nil {
 			entries[i] = history.Entry{Err: err}
@@ -201,31 +206,43 @@ type known struct {
 	absent  bool // there is no record, not even an expired one
 }
 
-// moments returns what memory has of the keys, and Pebble as it is at that moment. The
-// number is that of the read in [cellTimes].
-func (s *keyspace) moments(keys []history.Key) (_ []known, _ *pebble.Snapshot, read int64) {
-	all := make([]known, len(keys))
+// moments returns what memory has of the keys, and Pebble as it is at that moment, nil where
+// memory has all of it.
+func (s *keyspace) moments(keys []history.Key) (all []known, snapshot *pebble.Snapshot) {
+	all = make([]known, len(keys))
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	s.memory.cells.reads++
-	read = s.memory.cells.reads
+	enough := true
 	var key []byte
 	for i, k := range keys {
+		m := &all[i]
 		key = appendKey(key[:0], s.space, k)
 		hash := s.memory.hash(key)
-		all[i].value, all[i].waitFor = s.memory.tables.get(hash, key), s.unsynced.of(key)
-		if all[i].value == nil && !k.IsUser() {
-			s.memory.cells.begin(hash, key, read)
-		}
-		if all[i].user, all[i].hasUser = s.memory.users.get(k.UID); !all[i].hasUser && !s.marked {
-			all[i].user, all[i].hasUser = s.learn(k.UID)
-		}
+		m.value, m.waitFor = s.memory.tables.get(hash, key), s.unsynced.of(key)
+		m.absent = m.value == nil && (k.IsUser() || s.memory.presence.lacks(hash))
+		m.user, m.hasUser = s.userInMemory(k.UID)
+		enough = enough && m.hasUser && (m.absent || m.value != nil)
 	}
-	return all, s.db.pebble.NewSnapshot(), read
+	if enough {
+		return all, nil
+	}
+	return all, s.db.pebble.NewSnapshot()
 }
 
-// learn keeps the state of a user of the archive in memory, where the next read and put
-// find it. The cache learns with the first write.
+// userInMemory returns the state of a user if it need not be read. That of the archive is read
+// and kept, where the next read and put find it. The cache learns with the first write.
+func (s *keyspace) userInMemory(uid string) (history.User, bool) {
+	u, ok := s.memory.users.get(uid)
+	switch {
+	case ok:
+		return u, true
+	case !s.marked:
+		return s.learn(uid)
+	}
+	key := appendUser(nil, s.space, uid)
+	return u, s.memory.presence.lacks(s.memory.hash(key))
+}
+
 func (s *keyspace) learn(uid string) (history.User, bool) {
 	u, _, err := s.stored(uid)
 	if err != nil {
@@ -235,31 +252,11 @@ func (s *keyspace) learn(uid string) (history.User, bool) {
 	return u, true
 }
 
-// remember keeps which keys are absent, and of the archive the times of the cells that a read
-// has found. Of a cell that has expired, or cannot be read, it keeps nothing.
-func (s *keyspace) remember(keys []history.Key, entries []history.Entry, known []known, read int64) {
-	var key []byte
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	for i, k := range keys {
-		r := entries[i].Record
-		at := int64(0)
-		switch {
-		case r == nil && !known[i].absent, r != nil && s.marked:
-			continue
-		case r != nil:
-			at = r.CellTime
-		}
-		key = appendKey(key[:0], s.space, k)
-		s.memory.cells.end(s.memory.hash(key), key, read, at)
-	}
-}
-
 // loader reads entries. It remembers the last user, because keys of one user mostly
 // stand together.
 type loader struct {
 	*keyspace
-	from   pebble.Reader
+	from   *pebble.Snapshot
 	oldest int64
 	key    []byte
 	uid    string
@@ -281,7 +278,6 @@ func (l *loader) load(k history.Key, m *known) (e history.Entry) {
 // recordOf fails with a [history.DamageError] when the record cannot be decoded.
 func (l *loader) recordOf(k history.Key, m *known) (r *history.Record, err error) {
 	decode := func(v []byte) error {
-		m.absent = v == nil
 		found, err := l.record(v, l.oldest)
 		if err != nil {
 			return damaged(k, v, err)
@@ -289,9 +285,11 @@ func (l *loader) recordOf(k history.Key, m *known) (r *history.Record, err error
 		r = found
 		return nil
 	}
-	if m.value != nil {
+	switch {
+	case m.absent:
+	case m.value != nil:
 		err = decode(m.value)
-	} else {
+	default:
 		l.key = appendKey(l.key[:0], l.space, k)
 		err = get(l.from, l.key, decode)
 	}
@@ -319,13 +317,16 @@ func (l *loader) userOf(uid string) (history.User, error) {
 type row struct {
 	prefix    []byte // of the keys
 	unflushed []pair
-	stored    *pebble.Iterator
+	stored    *pebble.Iterator // nil for nothing
 }
 
 // row returns what memory and Pebble have of a user at one moment. The lock is held. Going
 // through the row needs no lock; it must be gone through, which closes it.
 func (s *keyspace) row(uid string) (*row, error) {
 	r := &row{prefix: appendUser(nil, s.space, uid), unflushed: s.memory.tables.of(uid)}
+	if s.memory.presence.lacksRow(r.prefix) {
+		return r, nil
+	}
 	it, err := s.db.pebble.NewIter(&pebble.IterOptions{LowerBound: r.prefix, UpperBound: after(r.prefix)})
 	if err != nil {
 		return nil, unavailable(err)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
@@ -15,14 +14,15 @@ import (
 )
 
 // memory is what the cache knows without asking Pebble, under the lock of the
-// cache. The archive has one of users and of the times of cells.
+// cache. The archive has one of users and of its keys.
 type memory struct {
 	hash   func(key []byte) uint64
 	tables *memtables
 	stamps *recent[uint64, stamp]
 	users  *recent[string, history.User] // as they are stored
 	heads  *recent[string, *head]
-	cells  *cellTimes // of the cache only those that it lacks
+
+	presence presence
 }
 
 // stamp is what a write has to know of the record before it. Stamps of records that
@@ -43,11 +43,10 @@ const (
 
 func newMemory(hash func(key []byte) uint64) *memory {
 	return &memory{
-		hash: hash, tables: newMemtables(),
+		hash: hash, presence: presence{hash: hash}, tables: newMemtables(),
 		stamps: newRecent[uint64, stamp](recentStamps),
 		users:  newRecent[string, history.User](recentUsers),
 		heads:  newRecent[string, *head](recentHeads),
-		cells:  newCellTimes(),
 	}
 }
 
@@ -68,7 +67,6 @@ func (m *memory) put(b *pebble.Batch, x item) error {
 	if h, ok := m.heads.get(x.uid); ok {
 		h.write(x.object(), x.value[markSize:])
 	}
-	m.cells.forget(x.hash)
 	if m.tables.put(x) {
 		return nil
 	}
@@ -296,66 +294,6 @@ func (r *recent[K, V]) forget(k K) {
 	delete(r.active, k)
 	delete(r.former, k)
 }
-
-// cellTimes remembers how late the cells are that were read or put lately, and which keys
-// had none, so that a write which follows a read need not search Pebble again. The lock of
-// the keyspace guards it.
-//
-// A read takes a snapshot under the lock and looks at it without. So it leaves its number
-// in place of what it will find, and fills that in only if no put came in between. The
-// callers bring the hash of each key: they need it for the memtables, too.
-type cellTimes struct {
-	cells *recent[uint64, cellTime]
-	reads int64
-}
-
-// cellTime is the time of a cell, 0 where there is none, or the negative number of a read
-// that is under way. Two hashes make it that of one key.
-type cellTime struct {
-	check uint64
-	at    int64
-}
-
-// recentCells is how many are kept, times two, at some 40 bytes each.
-const recentCells = 1 << 17
-
-func newCellTimes() *cellTimes { return &cellTimes{cells: newRecent[uint64, cellTime](recentCells)} }
-
-// begin records that a read of a key begins.
-func (c *cellTimes) begin(hash uint64, key []byte, read int64) {
-	check := xxhash.Sum64(key)
-	if known, ok := c.cells.get(hash); !ok || known.check != check {
-		c.cells.put(hash, cellTime{check, -read})
-	}
-}
-
-// end fills in what a read has found.
-func (c *cellTimes) end(hash uint64, key []byte, read, at int64) {
-	if known, ok := c.cells.get(hash); ok && known.at == -read && known.check == xxhash.Sum64(key) {
-		c.cells.put(hash, cellTime{known.check, at})
-	}
-}
-
-// put records that a key has a cell of a time.
-func (c *cellTimes) put(hash uint64, key []byte, at int64) {
-	c.cells.put(hash, cellTime{xxhash.Sum64(key), at})
-}
-
-// before reports whether the cell of a key, if there is one, is known to be earlier than a
-// time.
-func (c *cellTimes) before(hash uint64, key []byte, at int64) bool {
-	known, ok := c.cells.get(hash)
-	return ok && known.at >= 0 && known.at < at && known.check == xxhash.Sum64(key)
-}
-
-// absent reports whether a key is known to have no cell.
-func (c *cellTimes) absent(hash uint64, key []byte) bool {
-	known, ok := c.cells.get(hash)
-	return ok && known.at == 0 && known.check == xxhash.Sum64(key)
-}
-
-// forget is called when a key, or another one of its hash, gets a cell.
-func (c *cellTimes) forget(hash uint64) { c.cells.forget(hash) }
 
 // unsynced has, of each bucket, the last change of its users that a call waits for. A
 // change is visible before it is on disk, so that calls share an fsync. An answer that

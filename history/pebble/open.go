@@ -32,6 +32,7 @@ func Open(dir string, config Config) (*DB, error) {
 		syncs:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "playhead_store_sync_seconds"}),
 		memory: newMemory(config.hash), archiveMemory: newMemory(config.hash),
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		learned: make(chan struct{}),
 	}
 	if err := d.openOrFail(dir); err != nil {
 		return nil, openError{err}
@@ -39,6 +40,12 @@ func Open(dir string, config Config) (*DB, error) {
 	d.fault.syncJournal = d.journal.sync
 	d.fault.opened.Store(true)
 	go d.checkpoints()
+	go func() {
+		defer close(d.learned)
+		if !config.blind {
+			d.learnKeys()
+		}
+	}()
 	return d, nil
 }
 

@@ -73,6 +73,9 @@ func open(tb testing.TB, dir string, config pebble.Config) *pebble.DB {
 
 func closed(tb testing.TB, db *pebble.DB) {
 	tb.Helper()
+	if key := db.Lacking(); key != nil {
+		tb.Errorf("%q is there and taken for absent", key)
+	}
 	if err := db.Close(); err != nil {
 		tb.Errorf("close: %v", err)
 	}

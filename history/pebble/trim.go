@@ -93,6 +93,7 @@ func (d *DB) Run(ctx context.Context) error {
 		select {
 		case <-t.C:
 			d.sweep(ctx)
+			d.learnKeys()
 		case <-d.fault.failed:
 			return d.fault.err()
 		case <-ctx.Done():

@@ -113,7 +113,6 @@ func (e *edit) addMissing(k history.Key, r *history.Record) (older bool, err err
 			older = peek(has).version < r.Version
 			return nil
 		}
-		e.memory.cells.forget(e.memory.hash(key))
 		return set(e.batch, key, wire.AppendRecord(make([]byte, markSize), &settled))
 	})
 	return older, err
