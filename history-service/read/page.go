@@ -32,9 +32,6 @@ func (r *Reader) part(ctx context.Context, uid string, q history.Query) (page, e
 	if err != nil {
 		return page{}, err
 	}
-	if !listed.User.Warm {
-		r.warm.want(uid)
-	}
 	if !r.sure(listed, q) {
 		return r.below(ctx, uid, q, listed)
 	}
@@ -88,6 +85,9 @@ func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed 
 	row, err := r.cfg.Archive.Row(ctx, uid)
 	if err != nil {
 		return page{}, err
+	}
+	if !listed.User.Warm {
+		r.warm.give(uid, row)
 	}
 	m := newSeam(q, row, listed.User)
 	more, err := r.join(ctx, uid, m, listed)

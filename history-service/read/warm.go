@@ -16,12 +16,13 @@ import (
 
 // warmer fills cold users from the archive: one row read each, however many
 // requests want it, and only so many at once and in a second. The users of one node of the
-// cache have a share of the workers, so that a slow one does not have all of them wait.
+// cache have a share of the workers, so that a slow one does not have all of them wait. Users
+// who read go before those who only write: their pages cost a row each until they are warm.
 type warmer struct {
-	cfg     Config
-	metrics *metrics
-	queue   chan string
-	pace    pace
+	cfg              Config
+	metrics          *metrics
+	readers, writers chan string
+	pace             pace
 
 	mu      sync.Mutex
 	flights map[string]*flight
@@ -33,7 +34,16 @@ type warmer struct {
 type flight struct {
 	done chan struct{}
 	err  error // set before done is closed
+
+	urgent bool         // it is in the queue of the readers
+	begun  bool         // a worker has it, or the backlog of a node: where it is queued still is nothing to do
+	row    *history.Row // what a reader has found in the archive, nil for nothing
+	read   time.Time    // when
 }
+
+// rowLife is for how long the row of a reader is as good as one that is read now: as long as a
+// warm-up may take anyway between its read and its write.
+const rowLife = time.Second
 
 // warmQueue bounds the users who wait to be warmed. One who finds it full stays
 // cold until the next touch: correct, only dearer.
@@ -41,7 +51,7 @@ const warmQueue = 8192
 
 func newWarmer(cfg Config, m *metrics) *warmer {
 	return &warmer{
-		cfg: cfg, metrics: m, queue: make(chan string, warmQueue), flights: make(map[string]*flight),
+		cfg: cfg, metrics: m, readers: make(chan string, warmQueue), writers: make(chan string, warmQueue), flights: make(map[string]*flight),
 		busy: make(map[string]int), backlog: make(map[string][]string),
 		pace: pace{every: time.Second / time.Duration(cfg.WarmRate)},
 	}
@@ -58,14 +68,30 @@ func (w *warmer) run(ctx context.Context) error {
 
 func (w *warmer) work(ctx context.Context) error {
 	for {
-		select {
-		case uid := <-w.queue:
-			if node := w.cfg.NodeOf(uid); w.enter(node, uid) {
-				w.serve(ctx, node, uid)
-			}
-		case <-ctx.Done():
-			return ctx.Err()
+		uid, err := w.take(ctx)
+		if err != nil {
+			return err
 		}
+		if node := w.cfg.NodeOf(uid); w.enter(node, uid) {
+			w.serve(ctx, node, uid)
+		}
+	}
+}
+
+// take takes a user from the queues, readers first.
+func (w *warmer) take(ctx context.Context) (string, error) {
+	select {
+	case uid := <-w.readers:
+		return uid, nil
+	default:
+	}
+	select {
+	case uid := <-w.readers:
+		return uid, nil
+	case uid := <-w.writers:
+		return uid, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
 	}
 }
 
@@ -74,12 +100,21 @@ func (w *warmer) work(ctx context.Context) error {
 func (w *warmer) enter(node, uid string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	f := w.flights[uid]
+	if f == nil || f.begun {
+		return false // it was in the other queue as well
+	}
+	f.begun = true
 	switch {
 	case node == "", w.busy[node] < max(1, w.cfg.Warmers/4):
 		w.busy[node]++
 		return true
 	case len(w.backlog[node]) < warmQueue/4:
-		w.backlog[node] = append(w.backlog[node], uid)
+		i := len(w.backlog[node])
+		if f.urgent {
+			i = 0
+		}
+		w.backlog[node] = slices.Insert(w.backlog[node], i, uid)
 	default:
 		w.finish(uid, fmt.Errorf("warm up: %w: too many users of one node are being warmed", history.ErrUnavailable))
 	}
@@ -121,8 +156,10 @@ func (w *warmer) requeue(node string) {
 	defer w.mu.Unlock()
 	w.busy[node]--
 	for _, uid := range w.backlog[node] {
+		f := w.flights[uid]
+		f.begun, f.urgent = false, false
 		select {
-		case w.queue <- uid:
+		case w.writers <- uid:
 		default:
 			w.finish(uid, fmt.Errorf("warm up: %w: too many users are being warmed", history.ErrUnavailable))
 		}
@@ -130,27 +167,48 @@ func (w *warmer) requeue(node string) {
 	delete(w.backlog, node)
 }
 
-// want asks for a user to be warmed some time soon. It returns the warm-up to wait for, nil
-// where too many are wanted already.
-func (w *warmer) want(uid string) *flight {
+// want asks for a user who writes to be warmed some time soon.
+func (w *warmer) want(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f := w.flights[uid]; f != nil {
+	w.ask(uid, w.writers)
+}
+
+// give has a user warmed with the row that a reader has just read.
+func (w *warmer) give(uid string, row history.Row) {
+	row.Items = slices.Clone(row.Items) // the reader has its own
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if f := w.ask(uid, w.readers); f != nil {
+		f.row, f.read = &row, time.Now()
+	}
+}
+
+// ask puts a user into a queue, also one who waits among the writers into that of the readers.
+// It returns the warm-up, nil where too many are wanted already. The caller holds w.mu.
+func (w *warmer) ask(uid string, queue chan string) *flight {
+	f, urgent := w.flights[uid], queue == w.readers
+	if f != nil && (f.urgent || f.begun || !urgent) {
 		return f
 	}
-	f := &flight{done: make(chan struct{})}
 	select {
-	case w.queue <- uid:
-		w.flights[uid] = f
-		return f
+	case queue <- uid:
 	default:
-		return nil
+		return f
 	}
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		w.flights[uid] = f
+	}
+	f.urgent = urgent
+	return f
 }
 
 // wait returns when the user is warm, or with the reason why not.
 func (w *warmer) wait(ctx context.Context, uid string) error {
-	f := w.want(uid)
+	w.mu.Lock()
+	f := w.ask(uid, w.readers)
+	w.mu.Unlock()
 	if f == nil {
 		return w.warm(ctx, uid)
 	}
@@ -197,10 +255,7 @@ func (w *warmer) fill(ctx context.Context, uid string) error {
 	if e.Err != nil || e.User.Warm {
 		return e.Err
 	}
-	if err := w.pace.wait(ctx); err != nil {
-		return err
-	}
-	row, err := w.cfg.Archive.Row(ctx, uid)
+	row, err := w.row(ctx, uid)
 	if err != nil {
 		return err
 	}
@@ -209,6 +264,23 @@ func (w *warmer) fill(ctx context.Context, uid string) error {
 	}
 	w.metrics.warmed.Inc()
 	return w.whole(ctx, uid, row)
+}
+
+// row returns the row of a user: the one that a reader has brought, or else the archive's.
+func (w *warmer) row(ctx context.Context, uid string) (history.Row, error) {
+	w.mu.Lock()
+	var given *history.Row
+	if f := w.flights[uid]; f != nil && f.row != nil && time.Since(f.read) < rowLife {
+		given, f.row = f.row, nil
+	}
+	w.mu.Unlock()
+	if given != nil {
+		return *given, nil
+	}
+	if err := w.pace.wait(ctx); err != nil {
+		return history.Row{}, err
+	}
+	return w.cfg.Archive.Row(ctx, uid)
 }
 
 // warmth is what of a row the cache is to hold: the newest records and, apart from them,

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -43,7 +45,7 @@ func TestWarmersLeaveNobodyBehind(t *testing.T) {
 				defer cancel()
 				if err := w.wait(ctx, fmt.Sprint("u", round, "-", i)); err != nil {
 					w.mu.Lock()
-					t.Errorf("round %d: user %d is stuck: %v; flights %d, busy %v, backlog %v, queue %d", round, i, err, len(w.flights), w.busy, w.backlog, len(w.queue))
+					t.Errorf("round %d: user %d is stuck: %v; flights %d, busy %v, backlog %v, queue %d", round, i, err, len(w.flights), w.busy, w.backlog, len(w.writers))
 					w.mu.Unlock()
 				}
 			})
@@ -52,5 +54,103 @@ func TestWarmersLeaveNobodyBehind(t *testing.T) {
 		if t.Failed() {
 			return
 		}
+	}
+}
+
+// coldCache has every user cold until they are warmed, and remembers in which order that was,
+// and with how many records.
+type coldCache struct {
+	stores.Cache
+	mu     sync.Mutex
+	warmed []string
+}
+
+func (c *coldCache) Load(_ context.Context, keys []history.Key) []history.Entry {
+	return make([]history.Entry, len(keys))
+}
+
+func (c *coldCache) Warm(_ context.Context, uid string, w history.WarmSet) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.warmed = append(c.warmed, fmt.Sprint(uid, " ", len(w.Items)))
+	return nil
+}
+
+// slowArchive takes a millisecond for the row of a user, which is empty.
+type slowArchive struct{ history.Archive }
+
+func (slowArchive) Row(context.Context, string) (history.Row, error) {
+	time.Sleep(time.Millisecond)
+	return history.Row{}, nil
+}
+
+// coldWarmer returns a warmer with one worker over stores that have only cold users.
+func coldWarmer(node string) (*warmer, *coldCache) {
+	c := &coldCache{}
+	return newWarmer(Config{
+		Cache: c, Archive: slowArchive{}, Deadline: time.Second, Warmers: 1, WarmRate: 1 << 30, Keep: 10, Logger: slog.New(slog.DiscardHandler),
+		NodeOf: func(string) string { return node },
+	}, newMetrics(nil)), c
+}
+
+// running runs f while the warmer works, and then waits until it has no more to do.
+func running(t *testing.T, w *warmer, f func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = w.run(ctx) }()
+	f()
+	time.Sleep(time.Second)
+	cancel()
+	<-done
+}
+
+// A reader waits for nobody who only writes, also when the user has written before and waits
+// among the writers.
+func TestReadersAreWarmedFirst(t *testing.T) {
+	for _, node := range []string{"", "node"} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := coldWarmer(node)
+			running(t, w, func() {
+				for i := range 50 {
+					w.want(fmt.Sprint("writer", i))
+				}
+				synctest.Wait() // the first one is under way
+				var all sync.WaitGroup
+				for _, uid := range []string{"writer30", "reader"} {
+					all.Go(func() {
+						if err := w.wait(t.Context(), uid); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait() // it is in the queue
+				}
+				all.Wait()
+			})
+			if got, want := c.warmed[:4], []string{"writer0 0", "writer30 0", "reader 0", "writer1 0"}; !slices.Equal(got, want) {
+				t.Errorf("node %q: warmed %q; want %q", node, got, want)
+			}
+			if len(c.warmed) != 51 || len(w.flights) > 0 {
+				t.Errorf("node %q: warmed %d users, %d are left; want 51 once each", node, len(c.warmed), len(w.flights))
+			}
+		})
+	}
+}
+
+// The row that a reader has read is not read again, unless it is old by then.
+func TestRowOfAReader(t *testing.T) {
+	row := history.Row{Items: []history.Item{{Object: history.Object{ID: "1", Type: 1}, Record: &history.Record{Version: 4}}}}
+	for _, tt := range []struct {
+		after time.Duration
+		want  string
+	}{{0, "ann 1"}, {rowLife, "ann 0"}} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := coldWarmer("")
+			w.give("ann", row)
+			time.Sleep(tt.after)
+			running(t, w, func() {})
+			if !slices.Equal(c.warmed, []string{tt.want}) {
+				t.Errorf("after %v: warmed %q; want %q", tt.after, c.warmed, tt.want)
+			}
+		})
 	}
 }
