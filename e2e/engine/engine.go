@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -50,7 +51,7 @@ type Engine struct {
 func Open(name string, cfg Config) (*Engine, error) {
 	k, ok := kindOf(name)
 	if !ok {
-		return nil, fmt.Errorf("unknown engine %q, want one of %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("unknown engine %q, want one of %s or %s", name, strings.Join(Names(), ", "), Postgres)
 	}
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -136,10 +137,15 @@ type kind struct {
 	argv    func(Config, Node) []string
 	ready   func(context.Context, Node) error
 	join    func(context.Context, []Node) error // makes one cluster of ready processes; may be nil
+	user    func() (*syscall.Credential, error) // whom it runs as; nil is the caller
 }
 
-// Names lists the engines in the order they are printed.
+// Names lists the engines of the product in the order they are printed.
 func Names() []string { return []string{"redis", "redis_cluster", "kafka", "hbase"} }
+
+// Postgres is the name of an engine that the product does not use: benchmarks compare with
+// it.
+const Postgres = "postgres"
 
 func kindOf(name string) (kind, bool) {
 	switch name {
@@ -151,6 +157,8 @@ func kindOf(name string) (kind, bool) {
 		return kafkaKind(), true
 	case "hbase":
 		return hbaseKind(), true
+	case Postgres:
+		return postgresKind(), true
 	}
 	return kind{}, false
 }

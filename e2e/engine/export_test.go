@@ -16,6 +16,7 @@ var (
 	HBaseArgv       = hbaseArgv
 	HBaseSite       = hbaseSite
 	HBaseReady      = hbaseReady
+	PostgresArgv    = postgresArgv
 	RedisArgv       = redisClusterArgv
 	RedisDo         = redisDo
 	UpdateState     = updateState
@@ -24,7 +25,7 @@ var (
 
 // Spawn runs argv as the process of a node.
 func (n *Node) Spawn(argv []string, detach bool) error {
-	return n.spawn(context.Background(), argv, detach)
+	return n.spawn(context.Background(), argv, procAttr(detach))
 }
 
 // LogTail is what errors quote.
@@ -33,7 +34,7 @@ func (n Node) LogTail() string { return n.logTail() }
 // PortOffsets are all offsets from the port base of all engines.
 func PortOffsets() []int {
 	var all []int
-	for _, name := range Names() {
+	for _, name := range append(Names(), Postgres) {
 		k, _ := kindOf(name)
 		for _, ports := range k.ports {
 			all = append(all, ports...)

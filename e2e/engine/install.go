@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -26,13 +27,8 @@ func installRedis(ctx context.Context, c Config) error {
 	}
 	began := time.Now()
 	c.Log.Info("installing redis with apt-get")
-	if err := aptGet(ctx, "install", "--no-install-recommends", "redis-tools"); err != nil {
-		if err := aptGet(ctx, "update"); err != nil {
-			return err
-		}
-		if err := aptGet(ctx, "install", "--no-install-recommends", "redis-tools"); err != nil {
-			return err
-		}
+	if err := aptInstall(ctx, "redis-tools"); err != nil {
+		return err
 	}
 	c.Log.Info("installed redis", "took", time.Since(began).Round(time.Millisecond))
 	return linkRedis(c)
@@ -73,16 +69,32 @@ func linkRedis(c Config) error {
 	return os.Symlink(program, link)
 }
 
+// aptInstall installs a package, and asks for newer lists when that fails.
+func aptInstall(ctx context.Context, name string) error {
+	install := []string{"install", "--no-install-recommends", name}
+	if aptGet(ctx, install...) == nil {
+		return nil
+	}
+	if err := aptGet(ctx, "update"); err != nil {
+		return err
+	}
+	return aptGet(ctx, install...)
+}
+
 // aptGet needs root, or sudo without a password.
 func aptGet(ctx context.Context, args ...string) error {
-	argv := append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y"}, args...)
-	if os.Geteuid() != 0 {
-		argv = append([]string{"sudo", "-n"}, argv...)
-		if exec.CommandContext(ctx, "sudo", "-n", "true").Run() != nil {
-			return errors.New("apt-get needs root: run `apt-get install redis-server` as root, or put redis-server and redis-cli on the PATH")
-		}
+	if os.Geteuid() != 0 && exec.CommandContext(ctx, "sudo", "-n", "true").Run() != nil {
+		return fmt.Errorf("apt-get needs root: run `apt-get %s` as root, or put the programs on the PATH", strings.Join(args, " "))
 	}
-	return tool(ctx, 5*time.Minute, argv...)
+	argv := append([]string{"env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-y"}, args...)
+	return tool(ctx, 5*time.Minute, asRoot(argv...)...)
+}
+
+func asRoot(argv ...string) []string {
+	if os.Geteuid() == 0 {
+		return argv
+	}
+	return append([]string{"sudo", "-n"}, argv...)
 }
 
 // tool runs a command to its end and quotes the end of its output if it fails.

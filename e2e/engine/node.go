@@ -39,7 +39,7 @@ func (n Node) Addr() string {
 func (n Node) Alive() bool { return n.PID > 0 && belongs(cmdline(n.PID), n.Dir) }
 
 // spawn runs argv in the data folder with its output appended to the log.
-func (n *Node) spawn(ctx context.Context, argv []string, detach bool) error {
+func (n *Node) spawn(ctx context.Context, argv []string, attr *syscall.SysProcAttr) error {
 	out, err := os.OpenFile(n.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (n *Node) spawn(ctx context.Context, argv []string, detach bool) error {
 	}
 	// The engine must not end with the context that bounds its start.
 	c := exec.CommandContext(context.WithoutCancel(ctx), argv[0], argv[1:]...)
-	c.Dir, c.Stdout, c.Stderr, c.SysProcAttr = n.Dir, out, out, procAttr(detach)
+	c.Dir, c.Stdout, c.Stderr, c.SysProcAttr = n.Dir, out, out, attr
 	if err := run(c); err != nil {
 		return err
 	}

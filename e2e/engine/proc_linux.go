@@ -52,6 +52,7 @@ func cmdline(pid int) string {
 // belongs reports whether a command line is that of an engine working in dir.
 func belongs(cmdline, dir string) bool {
 	return strings.Contains(cmdline, "\x00--dir\x00"+dir+"\x00") ||
+		strings.Contains(cmdline, "\x00-D\x00"+dir+"\x00") ||
 		strings.Contains(cmdline, "\x00-Dplayhead.dir="+dir+"\x00")
 }
 

@@ -102,7 +102,13 @@ func (e *Engine) launchNode(ctx context.Context, i int) error {
 	if err := e.kind.prepare(ctx, e.cfg, *n); err != nil {
 		return fmt.Errorf("configure: %w", err)
 	}
-	return errors.Join(n.spawn(ctx, e.kind.argv(e.cfg, *n), e.cfg.Detach), e.record(ctx))
+	attr := procAttr(e.cfg.Detach)
+	if e.kind.user != nil {
+		if attr.Credential, err = e.kind.user(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(n.spawn(ctx, e.kind.argv(e.cfg, *n), attr), e.record(ctx))
 }
 
 // await returns when every process is ready and, in a cluster, joined.

@@ -1,0 +1,79 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// rpcSession is a stream of history-service. Its messages are used again: gRPC has
+// encoded them when Send returns.
+type rpcSession struct {
+	stream grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]
+	cancel context.CancelFunc
+	load   *Load
+	req    historyv1.ApplyStreamRequest
+	beats  []historyv1.Heartbeat
+	all    []*historyv1.Heartbeat
+}
+
+func dial(addr string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
+func openStream(ctx context.Context, conn grpc.ClientConnInterface, l *Load, batch int) (Session, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s, err := historyv1.NewHistoryServiceClient(conn).ApplyStream(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	r := &rpcSession{stream: s, cancel: cancel, load: l, beats: make([]historyv1.Heartbeat, batch)}
+	for i := range r.beats {
+		r.all = append(r.all, &r.beats[i])
+	}
+	r.req.Batch = &historyv1.ApplyRequest{}
+	return r, nil
+}
+
+// Send stores a batch. Whatever is not stored, or was not before, is an error.
+func (r *rpcSession) Send(_ context.Context, beats []int32) error {
+	for i, b := range beats {
+		r.load.fill(int(b), &r.beats[i])
+	}
+	r.req.Sequence++
+	r.req.Batch.Heartbeats = r.all[:len(beats)]
+	if err := r.stream.Send(&r.req); err != nil {
+		_, err := r.stream.Recv() // which has the reason
+		return err
+	}
+	resp, err := r.stream.Recv()
+	if err != nil {
+		return err
+	}
+	return stored(resp.GetResult(), len(beats))
+}
+
+func stored(r *historyv1.ApplyResponse, n int) error {
+	if len(r.GetStatuses()) != n {
+		return fmt.Errorf("%d statuses for %d heartbeats", len(r.GetStatuses()), n)
+	}
+	for i, s := range r.GetStatuses() {
+		switch s {
+		case historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED, historyv1.Status_STATUS_STALE:
+		default:
+			return fmt.Errorf("heartbeat %d is %v: %v", i, s, r.GetRefusals())
+		}
+	}
+	return nil
+}
+
+// Close ends the stream.
+func (r *rpcSession) Close() error {
+	r.cancel()
+	return nil
+}

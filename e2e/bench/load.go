@@ -1,0 +1,185 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history/wire"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Load is heartbeats in the order in which they arrive. Every side of a comparison is
+// sent the same ones.
+type Load struct {
+	Name string
+
+	plan     *replay.Plan
+	metadata map[history.Object]metadata
+}
+
+// metadata is what each heartbeat of an object carries: as our services take it, and as
+// the JSON text in which a table keeps it.
+type metadata struct {
+	entries map[string]string
+	text    string
+}
+
+// NewLoad expands viewings into heartbeats with so many bytes of metadata each, keys and
+// values counted.
+func NewLoad(name string, viewings []replay.Viewing, bytes int) *Load {
+	l := &Load{Name: name, plan: replay.Expand(viewings, 0), metadata: make(map[history.Object]metadata)}
+	for _, v := range viewings {
+		if _, ok := l.metadata[v.Object]; !ok {
+			l.metadata[v.Object] = newMetadata(v.Object, bytes)
+		}
+	}
+	return l
+}
+
+// EndAt moves the heartbeats in time so that the last one is at the given Unix
+// millisecond.
+func (l *Load) EndAt(ms int64) { l.plan.EndAt(ms) }
+
+// Len returns the number of heartbeats, Viewings how many viewings they belong to.
+func (l *Load) Len() int { return l.plan.Len() }
+
+// Viewings returns how many viewings report something.
+func (l *Load) Viewings() int { return l.plan.Reported() }
+
+// Event returns heartbeat i.
+func (l *Load) Event(i int) history.Event {
+	e := l.plan.Event(i)
+	e.Meta = l.metadata[e.Key.Object].entries
+	return e
+}
+
+// fill makes heartbeat i of hb.
+func (l *Load) fill(i int, hb *historyv1.Heartbeat) {
+	e := l.Event(i)
+	hb.Uid, hb.ObjectId, hb.ObjectType = e.Key.UID, e.Key.Object.ID, e.Key.Object.Type
+	hb.Kind, hb.EventTimeMs = historyv1.Kind(e.Kind), e.At
+	hb.PositionMs, hb.DurationMs = e.Position, e.Duration
+	hb.Session, hb.Device, hb.Meta = e.Session, e.Device, e.Meta
+}
+
+// Share divides the heartbeats among so many workers, all of a user to one of them, in
+// order.
+func (l *Load) Share(workers int) [][]int32 {
+	parts := make([][]int32, workers)
+	for i := range l.Len() {
+		w := int(history.BucketOf(l.plan.Event(i).Key.UID)) % workers
+		parts[w] = append(parts[w], int32(i)) //nolint:gosec // a load has fewer heartbeats
+	}
+	return parts
+}
+
+// Records returns how many records the heartbeats leave behind, and how many bytes each
+// has on average as our archive keeps it, its key not counted.
+func (l *Load) Records() (n int, bytes float64) {
+	last := make(map[history.Key]int)
+	for i := range l.Len() {
+		last[l.plan.Event(i).Key] = i
+	}
+	sum := 0
+	for _, i := range last {
+		e := l.Event(i)
+		sum += len(wire.AppendRecord(nil, e.Record()))
+	}
+	return len(last), float64(sum) / float64(max(len(last), 1))
+}
+
+// Of long viewings.
+const (
+	perViewer = 2      // viewings, one after the other
+	catalogue = 10_000 // objects that they are of
+	start     = 1_700_000_000_000
+)
+
+// LongViewings returns viewings of 13 or 14 heartbeats, 13.6 on average, which together
+// have about so many. All viewers are there at once, their phases spread evenly: between
+// two heartbeats of one there is one of each other.
+func LongViewings(heartbeats int) []replay.Viewing {
+	viewers := max(int(float64(heartbeats)/13.6/perViewer), 1)
+	const cycle = 13 * replay.Period
+	vs := make([]replay.Viewing, 0, viewers*perViewer)
+	for turn := range perViewer {
+		for v := range viewers {
+			beats := 13
+			if (v+turn)%5 < 3 {
+				beats = 14
+			}
+			vs = append(vs, replay.Viewing{
+				UID:    strconv.Itoa(1_000_000 + v),
+				Object: history.Object{ID: strconv.Itoa(100_000 + (v*7919+turn)%catalogue), Type: 1},
+				At:     start + int64(turn)*cycle + int64(v)*replay.Period/int64(viewers),
+				Played: int64(beats-2)*replay.Period + replay.Period/2, Duration: 2 * cycle,
+			})
+		}
+	}
+	return vs
+}
+
+// Dense moves the viewings of a trace, in their order, so close together that so many
+// heartbeats come in a second, each still 15 s after the one before. Then one of a
+// viewing is hardly ever in a batch with another one.
+func Dense(viewings []replay.Viewing, perSecond int) []replay.Viewing {
+	vs := slices.Clone(viewings)
+	slices.SortStableFunc(vs, func(a, b replay.Viewing) int { return cmp.Compare(a.At, b.At) })
+	beats := int64(0)
+	for i := range vs {
+		vs[i].At = start + beats*1000/int64(perSecond)
+		beats += 2 + vs[i].Played/replay.Period
+	}
+	return vs
+}
+
+// newMetadata describes an object in so many bytes, at most 1,024.
+func newMetadata(o history.Object, bytes int) metadata {
+	if bytes == 0 {
+		return metadata{text: "{}"}
+	}
+	entries := []struct{ key, value string }{
+		{"title", "Episode " + o.ID}, {"season", "2"}, {"episode", o.ID[max(len(o.ID)-2, 0):]},
+		{"image", "https://img.example.com/" + o.ID + "/"},
+	}
+	left := bytes - len("synopsis")*min(bytes/500, 1)
+	for _, e := range entries {
+		left -= len(e.key) + len(e.value)
+	}
+	if bytes >= 500 {
+		entries = append(entries, struct{ key, value string }{"synopsis", filler(o.ID, left)})
+	} else {
+		entries[3].value += filler(o.ID, left)
+	}
+	return entriesOf(entries)
+}
+
+func entriesOf(entries []struct{ key, value string }) metadata {
+	m := metadata{entries: make(map[string]string, len(entries))}
+	var text strings.Builder
+	for i, e := range entries {
+		m.entries[e.key] = e.value
+		fmt.Fprintf(&text, "%c%q:%q", "{,"[min(i, 1)], e.key, e.value)
+	}
+	m.text = text.String() + "}"
+	return m
+}
+
+// filler is n letters that differ from object to object.
+func filler(id string, n int) string {
+	const letters = "abcdefghijklmnopqrstuvwxyz012345"
+	b, state := make([]byte, max(n, 0)), uint64(14695981039346656037)
+	for _, c := range []byte(id) {
+		state = (state ^ uint64(c)) * 1099511628211
+	}
+	for i := range b {
+		state = state*6364136223846793005 + 1442695040888963407
+		b[i] = letters[state>>59]
+	}
+	return string(b)
+}

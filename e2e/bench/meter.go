@@ -1,0 +1,183 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/playhead/playhead/e2e/engine"
+)
+
+// Meter takes the processor time of processes, and of what they have started, by name.
+type Meter struct {
+	PIDs   map[string]int
+	before map[string]time.Duration
+}
+
+// NewMeter watches this process as "driver".
+func NewMeter(pids map[string]int) *Meter {
+	m := &Meter{PIDs: map[string]int{"driver": os.Getpid()}}
+	for name, pid := range pids {
+		m.PIDs[name] = pid
+	}
+	return m
+}
+
+// Start forgets what was used before.
+func (m *Meter) Start() (err error) {
+	m.before, err = m.read()
+	return err
+}
+
+// Used returns the processor time since Start.
+func (m *Meter) Used() (map[string]time.Duration, error) {
+	used, err := m.read()
+	for name := range used {
+		used[name] -= m.before[name]
+	}
+	return used, err
+}
+
+// per adds the processor time since Start to f under a name, in microseconds for each of n.
+func (m *Meter) per(f Figures, name string, n int) error {
+	used, err := m.Used()
+	for process, d := range used {
+		each := float64(d.Microseconds()) / float64(n)
+		f[name+"."+process] = each
+		f[name] += each
+	}
+	return err
+}
+
+func (m *Meter) read() (map[string]time.Duration, error) {
+	used := make(map[string]time.Duration)
+	for name, pid := range m.PIDs {
+		all := []int{pid}
+		if pid != os.Getpid() { // whose children have names of their own
+			all = append(all, children(pid)...)
+		}
+		for _, p := range all {
+			d, err := engine.CPU(p)
+			if err != nil && p != pid {
+				continue // it has ended, and its parent has its time
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			used[name] += d
+		}
+	}
+	return used, nil
+}
+
+// children are the processes that a process has started and that still run.
+func children(pid int) (all []int) {
+	paths, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range paths {
+		text, _ := os.ReadFile(path) // a thread that has ended has none
+		for f := range strings.FieldsSeq(string(text)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				all = append(all, child)
+			}
+		}
+	}
+	return all
+}
+
+// memory adds what the processes hold in memory, in MiB. Pages that several share count
+// once.
+func (m *Meter) memory(f Figures) {
+	for name, pid := range m.PIDs {
+		if name == "driver" {
+			continue
+		}
+		for _, p := range append(children(pid), pid) {
+			f["memory"] += float64(resident(p)) / (1 << 20)
+		}
+	}
+}
+
+// resident returns a process's share of memory, in bytes.
+func resident(pid int) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)) // one that has ended has none
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
+			kib, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kib << 10
+		}
+	}
+	return 0
+}
+
+// Metric reads a metric of a process with that admin address, the sum of its series that
+// have the labels.
+func Metric(ctx context.Context, admin, name string, labels ...string) (float64, error) {
+	resp, err := get(ctx, "http://"+admin+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	sum, found := 0.0, false
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		cut := strings.LastIndexByte(lines.Text(), ' ') + 1
+		series, value := lines.Text()[:cut], lines.Text()[cut:]
+		if family, _, _ := strings.Cut(strings.TrimSpace(series), "{"); family != name || !has(series, labels) {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %s: %w", name, err)
+		}
+		sum, found = sum+v, true
+	}
+	if !found {
+		return 0, fmt.Errorf("no metric %s", name)
+	}
+	return sum, nil
+}
+
+func has(series string, labels []string) bool {
+	for _, l := range labels {
+		if !strings.Contains(series, l) {
+			return false
+		}
+	}
+	return true
+}
+
+func get(ctx context.Context, url string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("get %s: %s", url, resp.Status)
+	}
+	return resp, err
+}
+
+// onDisk returns the bytes that a folder takes of its disk.
+func onDisk(dir string) (sum int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // a file that is deleted meanwhile takes nothing
+		}
+		if info, err := d.Info(); err == nil {
+			if s, ok := info.Sys().(*syscall.Stat_t); ok {
+				sum += s.Blocks * 512
+			}
+		}
+		return nil
+	})
+	return sum
+}

@@ -1,0 +1,148 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Postgres is what a team takes that does not take Playhead: a table with a row for each
+// user and object, and an upsert that lets the newest heartbeat stand. It is
+// driven as well as we know how:
+//
+//   - a batch is one statement over arrays, prepared once and planned once;
+//   - the client leaves out of a batch what a later heartbeat of it replaces;
+//   - all heartbeats of a user go over one connection, so that no two wait for a row;
+//   - no index but the primary key, and room in each page: updates stay on their page
+//     ("HOT") and touch no index;
+//   - text is compared byte by byte, and metadata is kept as the text that came.
+type Postgres struct {
+	Addr string // host:port
+	PID  int
+}
+
+const table = `DROP TABLE IF EXISTS history;
+CREATE TABLE history (
+	at bigint NOT NULL, position bigint NOT NULL, duration bigint NOT NULL,
+	object_type integer NOT NULL, kind smallint NOT NULL,
+	uid text COLLATE "C" NOT NULL, object_id text COLLATE "C" NOT NULL,
+	session text NOT NULL, device text NOT NULL, meta text NOT NULL,
+	PRIMARY KEY (uid, object_id, object_type)
+) WITH (fillfactor = 70);
+CHECKPOINT`
+
+const upsert = `INSERT INTO history AS h (at, position, duration, object_type, kind, uid, object_id, session, device, meta)
+%s ON CONFLICT (uid, object_id, object_type) DO UPDATE SET
+	at = excluded.at, position = excluded.position, duration = excluded.duration, kind = excluded.kind,
+	session = excluded.session, device = excluded.device, meta = excluded.meta
+WHERE excluded.at >= h.at`
+
+// The rows of a batch, and of a heartbeat alone.
+var (
+	upsertMany = fmt.Sprintf(upsert, `SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::integer[], $5::smallint[],
+	$6::text[], $7::text[], $8::text[], $9::text[], $10::text[])`)
+	upsertOne = fmt.Sprintf(upsert, `VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`)
+)
+
+func (p *Postgres) connect(ctx context.Context) (*pgx.Conn, error) {
+	return pgx.Connect(ctx, "postgres://postgres@"+p.Addr+"/postgres?sslmode=disable&plan_cache_mode=force_generic_plan")
+}
+
+// Measure sends a load into an empty table.
+func (p *Postgres) Measure(ctx context.Context, l *Load, s Shape) (Figures, error) {
+	admin, err := p.connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	defer admin.Close(ctx)
+	if _, err := admin.Exec(ctx, table); err != nil {
+		return nil, fmt.Errorf("postgres: create table: %w", err)
+	}
+	w, err := prepare(l, s, func(int) (Session, error) { return p.open(ctx, l) })
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	defer w.close()
+	t := &turn{load: l, work: w, meter: NewMeter(map[string]int{"postgres": p.PID})}
+	f, err := t.acked(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	return f, p.size(ctx, admin, l, f)
+}
+
+// size adds the bytes of the table and its index, and checks that every record is there.
+func (p *Postgres) size(ctx context.Context, c *pgx.Conn, l *Load, f Figures) error {
+	var rows, bytes int
+	if err := c.QueryRow(ctx, `SELECT count(*), pg_total_relation_size('history') FROM history`).Scan(&rows, &bytes); err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	if want, _ := l.Records(); rows != want {
+		return fmt.Errorf("postgres: %d records, want %d", rows, want)
+	}
+	f["disk"] = float64(bytes) / float64(rows)
+	return nil
+}
+
+// pgSession is a connection with its statement, and the columns of a batch, which are
+// used again.
+type pgSession struct {
+	conn *pgx.Conn
+	load *Load
+	seen map[history.Key]struct{}
+
+	at, position, duration            []int64
+	typ                               []int32
+	kind                              []int16
+	uid, object, session, device, met []string
+}
+
+func (p *Postgres) open(ctx context.Context, l *Load) (Session, error) {
+	c, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for name, sql := range map[string]string{"many": upsertMany, "one": upsertOne} {
+		if _, err := c.Prepare(ctx, name, sql); err != nil {
+			return nil, fmt.Errorf("prepare %s: %w", name, err)
+		}
+	}
+	return &pgSession{conn: c, load: l, seen: make(map[history.Key]struct{})}, nil
+}
+
+// Send stores a batch in a transaction of its own.
+func (s *pgSession) Send(ctx context.Context, beats []int32) error {
+	s.fold(beats)
+	if len(s.at) == 1 {
+		_, err := s.conn.Exec(ctx, "one", s.at[0], s.position[0], s.duration[0], s.typ[0], s.kind[0],
+			s.uid[0], s.object[0], s.session[0], s.device[0], s.met[0])
+		return err
+	}
+	_, err := s.conn.Exec(ctx, "many", s.at, s.position, s.duration, s.typ, s.kind, s.uid, s.object, s.session, s.device, s.met)
+	return err
+}
+
+// fold takes the last heartbeat of each key of a batch.
+func (s *pgSession) fold(beats []int32) {
+	clear(s.seen)
+	s.at, s.position, s.duration, s.typ, s.kind = s.at[:0], s.position[:0], s.duration[:0], s.typ[:0], s.kind[:0]
+	s.uid, s.object, s.session, s.device, s.met = s.uid[:0], s.object[:0], s.session[:0], s.device[:0], s.met[:0]
+	for i := len(beats) - 1; i >= 0; i-- {
+		e := s.load.plan.Event(int(beats[i]))
+		if _, ok := s.seen[e.Key]; ok {
+			continue
+		}
+		s.seen[e.Key] = struct{}{}
+		s.at, s.position, s.duration = append(s.at, e.At), append(s.position, e.Position), append(s.duration, e.Duration)
+		s.typ, s.kind = append(s.typ, int32(e.Key.Object.Type)), append(s.kind, int16(e.Kind)) //nolint:gosec // small
+		s.uid, s.object = append(s.uid, e.Key.UID), append(s.object, e.Key.Object.ID)
+		s.session, s.device = append(s.session, e.Session), append(s.device, e.Device)
+		s.met = append(s.met, s.load.metadata[e.Key.Object].text)
+	}
+}
+
+// Close ends the connection.
+func (s *pgSession) Close() error { return s.conn.Close(context.Background()) }

@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Session is one worker's way to a store. Send returns when the heartbeats with these
+// numbers are acknowledged.
+type Session interface {
+	Send(ctx context.Context, beats []int32) error
+	Close() error
+}
+
+// Shape is how heartbeats are sent: by so many workers, each with one batch under way.
+type Shape struct {
+	Workers, Batch int
+	// Rate is at how many a second the heartbeats come, whatever the store does; 0 is as
+	// fast as it takes them.
+	Rate int
+}
+
+func (s Shape) String() string { return fmt.Sprintf("%d x %d", s.Workers, s.Batch) }
+
+// work sends a load through sessions, one for each worker.
+type work struct {
+	shape    Shape
+	sessions []Session
+	parts    [][]int32
+}
+
+func prepare(l *Load, s Shape, open func(worker int) (Session, error)) (*work, error) {
+	w := &work{shape: s, parts: l.Share(s.Workers)}
+	for i := range s.Workers {
+		session, err := open(i)
+		if err != nil {
+			w.close()
+			return nil, err
+		}
+		w.sessions = append(w.sessions, session)
+	}
+	runtime.GC() // of what the preparation left
+	return w, nil
+}
+
+func (w *work) close() {
+	for _, s := range w.sessions {
+		_ = s.Close() // what counts is acknowledged
+	}
+}
+
+// run sends everything. It returns how long that took, and, of heartbeats that come at a
+// rate, how long each took from the moment when it came until it was acknowledged: a wait
+// for a worker that a slow answer keeps busy counts.
+func (w *work) run(ctx context.Context) (took time.Duration, latencies []time.Duration, err error) {
+	began := time.Now()
+	all := make([][]time.Duration, len(w.parts))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, part := range w.parts {
+		g.Go(func() (err error) {
+			all[i], err = w.send(ctx, w.sessions[i], part, began)
+			return err
+		})
+	}
+	err = g.Wait()
+	return time.Since(began), slices.Concat(all...), err
+}
+
+func (w *work) send(ctx context.Context, s Session, beats []int32, began time.Time) (latencies []time.Duration, err error) {
+	if w.shape.Rate > 0 {
+		latencies = make([]time.Duration, 0, len(beats))
+	}
+	for len(beats) > 0 {
+		n := min(w.shape.Batch, len(beats))
+		if w.shape.Rate > 0 {
+			n = arrived(beats[:n], w.shape.Rate, began)
+		}
+		if err := s.Send(ctx, beats[:n]); err != nil {
+			return nil, err
+		}
+		if w.shape.Rate > 0 {
+			latencies = appendLatencies(latencies, beats[:n], w.shape.Rate, time.Since(began))
+		}
+		beats = beats[n:]
+	}
+	return latencies, nil
+}
+
+// due is when a heartbeat comes, after the beginning.
+func due(beat int32, rate int) time.Duration {
+	return time.Duration(beat) * time.Second / time.Duration(rate)
+}
+
+// arrived waits for the first heartbeat and returns how many have come.
+func arrived(beats []int32, rate int, began time.Time) int {
+	time.Sleep(time.Until(began.Add(due(beats[0], rate))))
+	now, n := time.Since(began), 1
+	for n < len(beats) && due(beats[n], rate) <= now {
+		n++
+	}
+	return n
+}
+
+func appendLatencies(all []time.Duration, beats []int32, rate int, now time.Duration) []time.Duration {
+	for _, b := range beats {
+		all = append(all, now-due(b, rate))
+	}
+	return all
+}
