@@ -8,9 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/playhead/playhead/e2e/process"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Embedded is the all-in-one: a process with an empty data directory for each turn.
@@ -36,8 +35,13 @@ func (e *Embedded) start(ctx context.Context) (_ *allInOne, err error) {
 	if a.dir, err = os.MkdirTemp(e.Dir, "embedded-"); err != nil {
 		return nil, err
 	}
+	secret := filepath.Join(a.dir, "secret")
+	if err := os.WriteFile(secret, []byte(Secret), 0o600); err != nil {
+		return nil, err
+	}
 	a.Process, err = process.Start(filepath.Join(e.Bin, "all-in-one"), "--data", filepath.Join(a.dir, "data"),
-		"--rpc", a.rpc, "--listen", a.http, "--admin", a.admin, "--user-rate", "1e6", "--user-burst", "1e6", "--log-level", "warn")
+		"--rpc", a.rpc, "--listen", a.http, "--admin", a.admin,
+		"--token-secret-file", secret, "--user-rate", "1e6", "--user-burst", "1e6", "--log-level", "warn")
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(a.dir))
 	}
@@ -49,37 +53,89 @@ func (a *allInOne) end() error {
 	return os.RemoveAll(a.dir)
 }
 
-// Measure sends a load over gRPC until everything is archived.
-func (e *Embedded) Measure(ctx context.Context, l *Load, s Shape) (f Figures, err error) {
+// A Door is where heartbeats come in.
+type Door string
+
+// The doors of an edge take one user's heartbeats over each connection.
+const (
+	GRPC      Door = "gRPC"
+	WebSocket Door = "WebSocket"
+	HTTP      Door = "HTTP"
+	SQL       Door = "SQL" // of PostgreSQL
+)
+
+// Measure sends a load until everything is archived; one that comes at a rate, until it is
+// acknowledged.
+func (e *Embedded) Measure(ctx context.Context, l *Load, d Door, s Shape) (Figures, error) {
+	return e.turn(ctx, func(a *allInOne) (Figures, error) { return a.measure(ctx, l, d, s) })
+}
+
+// MeasureDisk is Measure with what is on the disk in the end, once that does not change any
+// more: in bytes a record, and in multiples of the record's own bytes.
+func (e *Embedded) MeasureDisk(ctx context.Context, l *Load, s Shape) (Figures, error) {
+	return e.turn(ctx, func(a *allInOne) (Figures, error) {
+		f, err := a.measure(ctx, l, GRPC, s)
+		if err != nil {
+			return nil, err
+		}
+		n, bytes := l.Records()
+		f["disk"] = float64(a.quiet(ctx)) / float64(n)
+		f["disk ratio"] = f["disk"] / bytes
+		return f, ctx.Err()
+	})
+}
+
+// turn has a process of its own.
+func (e *Embedded) turn(ctx context.Context, do func(*allInOne) (Figures, error)) (f Figures, err error) {
 	a, err := e.start(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("all-in-one: %w", err)
 	}
 	defer func() { err = errors.Join(err, a.end()) }()
-	conn, err := dial(a.rpc)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	if f, err = e.measure(ctx, a, conn, l, s); err != nil { //nolint:revive // what a turn needs
-		return nil, fmt.Errorf("all-in-one: %w", err)
+	if f, err = do(a); err != nil {
+		return nil, fmt.Errorf("all-in-one: %w\n%s", err, a.Log())
 	}
 	return f, nil
 }
 
-func (e *Embedded) measure(ctx context.Context, a *allInOne, conn *grpc.ClientConn, l *Load, s Shape) (Figures, error) { //nolint:revive // what a turn needs
+func (a *allInOne) measure(ctx context.Context, l *Load, d Door, s Shape) (Figures, error) {
 	l.EndAt(time.Now().UnixMilli())
-	w, err := prepare(l, s, func(int) (Session, error) { return openStream(ctx, conn, l, s.Batch) })
+	w, err := a.open(ctx, l, d, s)
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
 	t := &turn{load: l, work: w, meter: NewMeter(map[string]int{"all-in-one": a.PID()})}
 	f, err := t.acked(ctx)
-	if err != nil || s.Rate > 0 {
-		return f, err
+	if err == nil && s.Rate == 0 {
+		err = t.archived(ctx, f, a.backlog)
 	}
-	return f, t.archived(ctx, f, a.backlog)
+	return f, err
+}
+
+// quiet waits until the size of the data has not changed for three seconds, at most half a
+// minute, and returns it.
+func (a *allInOne) quiet(ctx context.Context) int64 {
+	size, since := onDisk(a.dir), time.Now()
+	for until := since.Add(30 * time.Second); time.Since(since) < 3*time.Second && time.Now().Before(until); {
+		if !run.Sleep(ctx, poll) {
+			break
+		}
+		if now := onDisk(a.dir); now != size {
+			size, since = now, time.Now()
+		}
+	}
+	return size
+}
+
+func (a *allInOne) open(ctx context.Context, l *Load, d Door, s Shape) (*work, error) {
+	switch d {
+	case WebSocket:
+		return prepare(s, l.ByUser(), func(part []int32) (Session, error) { return openSocket(ctx, a.http, l, l.user(part[0])) })
+	case HTTP:
+		return prepare(s, l.ByUser(), func(part []int32) (Session, error) { return openRequests(ctx, a.http, l, l.user(part[0])) })
+	}
+	return streams(ctx, a.rpc, l, s)
 }
 
 func (a *allInOne) backlog(ctx context.Context) (b backlog, err error) {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -21,8 +22,18 @@ type rpcSession struct {
 	all    []*historyv1.Heartbeat
 }
 
-func dial(addr string) (*grpc.ClientConn, error) {
-	return grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+// streams opens a stream for each worker, all over one connection.
+func streams(ctx context.Context, addr string, l *Load, s Shape) (*work, error) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	w, err := prepare(s, l.Share(s.Workers), func([]int32) (Session, error) { return openStream(ctx, conn, l, s.Batch) })
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	w.conn = conn
+	return w, nil
 }
 
 func openStream(ctx context.Context, conn grpc.ClientConnInterface, l *Load, batch int) (Session, error) {

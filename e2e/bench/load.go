@@ -78,6 +78,24 @@ func (l *Load) Share(workers int) [][]int32 {
 	return parts
 }
 
+// ByUser gives each user's heartbeats to a worker of their own.
+func (l *Load) ByUser() [][]int32 {
+	var parts [][]int32
+	index := make(map[string]int)
+	for i := range l.Len() {
+		uid := l.user(int32(i)) //nolint:gosec // a load has fewer heartbeats
+		w, ok := index[uid]
+		if !ok {
+			w = len(parts)
+			index[uid], parts = w, append(parts, nil)
+		}
+		parts[w] = append(parts[w], int32(i)) //nolint:gosec // a load has fewer heartbeats
+	}
+	return parts
+}
+
+func (l *Load) user(beat int32) string { return l.plan.Event(int(beat)).Key.UID }
+
 // Records returns how many records the heartbeats leave behind, and how many bytes each
 // has on average as our archive keeps it, its key not counted.
 func (l *Load) Records() (n int, bytes float64) {

@@ -31,7 +31,7 @@ CREATE TABLE history (
 	uid text COLLATE "C" NOT NULL, object_id text COLLATE "C" NOT NULL,
 	session text NOT NULL, device text NOT NULL, meta text NOT NULL,
 	PRIMARY KEY (uid, object_id, object_type)
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 50);
 CHECKPOINT`
 
 const upsert = `INSERT INTO history AS h (at, position, duration, object_type, kind, uid, object_id, session, device, meta)
@@ -61,7 +61,7 @@ func (p *Postgres) Measure(ctx context.Context, l *Load, s Shape) (Figures, erro
 	if _, err := admin.Exec(ctx, table); err != nil {
 		return nil, fmt.Errorf("postgres: create table: %w", err)
 	}
-	w, err := prepare(l, s, func(int) (Session, error) { return p.open(ctx, l) })
+	w, err := prepare(s, l.Share(s.Workers), func([]int32) (Session, error) { return p.open(ctx, l) })
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}

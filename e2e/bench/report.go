@@ -35,16 +35,22 @@ type Ratio struct {
 
 // Ratios returns what the turns say about everything that is wanted.
 func (r Result) Ratios() []Ratio {
-	pgLong, pgTrace := name(postgres, long, small), name(postgres, trace, small)
-	inLong, inTrace := name(embedded, long, small), name(embedded, trace, small)
+	pgLong, pgTrace, pgPaced, pgCold := name(postgres, long, SQL, small), name(postgres, trace, SQL, small), name(postgres, paced, SQL, steady), name(postgres, cold, SQL, small)
+	inLong, inTrace, inTrace0, inPaced := name(embedded, long, GRPC, small), name(embedded, trace, GRPC, small), name(embedded, trace0, GRPC, small), name(embedded, paced, GRPC, steady)
+	onCold := name(engines, cold, GRPC, small)
 	return []Ratio{
 		r.ratio("embedded_rate_vs_postgres", 2, pair{inLong, "rate", pgLong, "rate"}),
 		r.ratio("embedded_cpu_vs_postgres", 0.55, pair{inLong, "archived", pgLong, "acked"}),
-		r.ratio("the same until acked", 0.45, pair{inLong, "acked", pgLong, "acked"}),
+		r.ratio("  until acked", 0.45, pair{inLong, "acked", pgLong, "acked"}),
 		r.ratio("trace_cpu_vs_postgres", 1.3, pair{inTrace, "archived", pgTrace, "acked"}),
-		r.ratio("trace: rate", 0.8, pair{inTrace, "rate", pgTrace, "rate"}),
-		r.ratio("metadata_cost", 1.2, pair{inTrace, "archived", name(embedded, trace0, small), "archived"}),
-		r.figure("puts_per_viewing", 0, inLong, "puts"),
+		r.ratio("  rate", 0.8, pair{inTrace, "rate", pgTrace, "rate"}),
+		r.ratio("metadata_cost", 1.2, pair{inTrace, "archived", inTrace0, "archived"}),
+		r.ratio("engines_cpu_vs_postgres", 1.2, pair{onCold, "acked", pgCold, "acked"}),
+		r.figure("  Redis, us", 9, onCold, "acked.redis"),
+		r.figure("ws_one_cpu_us", 45, name(embedded, players, WebSocket, lone), "acked"),
+		r.ratio("p99_20k_vs_postgres", 1, pair{inPaced, "p99", pgPaced, "p99"}),
+		r.figure("puts_per_viewing", 1, inLong, "puts"),
+		r.figure("disk_vs_record", 2, name(embedded, lasting, GRPC, small), "disk ratio"),
 	}
 }
 

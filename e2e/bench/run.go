@@ -2,11 +2,11 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/playhead/playhead/e2e/engine"
@@ -26,14 +26,17 @@ type Options struct {
 }
 
 // sizes are how many heartbeats a turn has.
-type sizes struct{ long, trace int }
+type sizes struct{ long, trace, paced, players, disk, engines int }
 
 func (o Options) sizes() sizes {
 	if o.Quick {
-		return sizes{long: 150_000, trace: 150_000}
+		return sizes{long: 150_000, trace: 150_000, paced: 80_000, players: 30_000, disk: 400_000, engines: 60_000}
 	}
-	return sizes{long: 1_000_000}
+	return sizes{long: 1_000_000, paced: 300_000, players: 60_000, disk: 1_000_000, engines: 300_000}
 }
+
+// quick is how long a quick run may take, and what is left for its end.
+const quick = 170 * time.Second
 
 // variant is one side of a comparison.
 type variant struct {
@@ -44,8 +47,6 @@ type variant struct {
 // Result is what a run has measured.
 type Result struct {
 	Turns Turns
-	// RecordBytes are those of an encoded record, on average, by load.
-	RecordBytes map[string]float64
 	// Failed says why a variant has no figures, or fewer.
 	Failed map[string]string
 }
@@ -58,35 +59,51 @@ type bench struct {
 	loads    map[string]*Load
 	embedded *Embedded
 	postgres *Postgres
+	engines  *Engines
+	failed   error // why there is no PostgreSQL
+
+	began, section time.Time // the run, and the rounds that are under way
 }
 
 // Run measures everything. What cannot be had is missed in the result and said there; only
 // a canceled run, or one that finds no trace, is an error.
 func Run(ctx context.Context, o Options) (Result, error) {
 	b := &bench{
-		Options: o, embedded: &Embedded{Bin: o.Bin, Dir: o.Dir}, loads: make(map[string]*Load),
-		result: Result{Turns: make(Turns), RecordBytes: make(map[string]float64), Failed: make(map[string]string)},
+		Options: o, began: time.Now(), embedded: &Embedded{Bin: o.Bin, Dir: o.Dir}, loads: make(map[string]*Load),
+		result: Result{Turns: make(Turns), Failed: make(map[string]string)},
 	}
 	if err := b.load(); err != nil {
 		return b.result, err
 	}
 	stop, err := b.startPostgres(ctx)
 	if err != nil {
-		b.result.Failed["postgres"] = err.Error()
+		b.Log.Error("there is no PostgreSQL", "error", err)
+		b.failed = err
 	}
 	defer stop()
-	b.rounds(ctx, b.alone())
+	b.rounds(ctx, b.Rounds, b.alone())
+	b.rounds(ctx, 1, b.disk())
+	stop, err = b.startEngines(ctx)
+	if err != nil {
+		b.Log.Error("there are no engines", "error", err)
+	}
+	defer stop()
+	b.rounds(ctx, b.Rounds, b.together(err))
 	return b.result, context.Cause(ctx)
 }
 
 // The loads, by name.
 const (
 	long    = "long"
-	long0   = "long, no metadata"
 	trace   = "trace"
 	trace0  = "trace, no metadata"
-	payload = 110 // bytes of metadata of a heartbeat
+	paced   = "paced"
+	players = "players"
+	lasting = "lasting"
+	cold    = "cold"
 )
+
+const payload = 110 // bytes of metadata of a heartbeat
 
 func (b *bench) load() error {
 	viewings, err := replay.ReadFile(b.Trace)
@@ -96,11 +113,11 @@ func (b *bench) load() error {
 	n := b.sizes()
 	viewings = first(viewings, n.trace)
 	for _, l := range []*Load{
-		NewLoad(long, LongViewings(n.long), payload), NewLoad(long0, LongViewings(n.long), 0),
-		NewLoad(trace, viewings, payload), NewLoad(trace0, viewings, 0),
+		NewLoad(long, LongViewings(n.long), payload), NewLoad(trace, viewings, payload), NewLoad(trace0, viewings, 0),
+		NewLoad(paced, LongViewings(n.paced), payload), NewLoad(players, LongViewings(n.players), payload),
+		NewLoad(lasting, LongViewings(n.disk), payload), NewLoad(cold, LongViewings(n.engines), payload),
 	} {
 		b.loads[l.Name] = l
-		_, b.result.RecordBytes[l.Name] = l.Records()
 	}
 	return nil
 }
@@ -121,7 +138,7 @@ func first(vs []replay.Viewing, heartbeats int) []replay.Viewing {
 
 // startPostgres returns what ends it.
 func (b *bench) startPostgres(ctx context.Context) (stop func(), err error) {
-	e, err := engine.Open(engine.Postgres, engine.Config{Dir: b.Dir, Lib: b.Lib, PortBase: b.PortBase, Log: b.Log})
+	e, err := engine.Open(engine.Postgres, b.engine())
 	if err == nil {
 		err = e.Start(ctx)
 	}
@@ -132,60 +149,110 @@ func (b *bench) startPostgres(ctx context.Context) (stop func(), err error) {
 	return func() { b.end(e) }, nil
 }
 
-func (b *bench) end(e *engine.Engine) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := e.Stop(ctx); err != nil {
-		b.Log.Error("stop engine", "engine", e.Name(), "error", err)
-	}
+func (b *bench) engine() engine.Config {
+	return engine.Config{Dir: b.Dir, Lib: b.Lib, PortBase: b.PortBase, Log: b.Log}
 }
 
-var small = Shape{Workers: 4, Batch: 100}
+// startEngines returns what ends them.
+func (b *bench) startEngines(ctx context.Context) (stop func(), err error) {
+	all, err := StartEngines(ctx, b.engine())
+	stop = func() { b.end(all...) }
+	if err != nil {
+		return stop, err
+	}
+	b.engines = &Engines{Bin: b.Bin, PIDs: make(map[string]int)}
+	for i, e := range all {
+		b.engines.Addr[i], b.engines.PIDs[e.Name()] = e.Addr(), e.Nodes[0].PID
+	}
+	return stop, nil
+}
+
+// end ends engines side by side.
+func (b *bench) end(all ...*engine.Engine) {
+	var wg sync.WaitGroup
+	for _, e := range all {
+		wg.Go(func() {
+			if err := e.Kill(); err != nil { // their data is thrown away
+				b.Log.Error("end engine", "engine", e.Name(), "error", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// The shapes: batches of four workers, a batch that comes at a rate, and a player each.
+var (
+	small  = Shape{Workers: 4, Batch: 100}
+	steady = Shape{Workers: 4, Batch: 100, Rate: 20_000}
+	lone   = Shape{Batch: 1}
+)
 
 // alone are the comparisons of one process with PostgreSQL.
 func (b *bench) alone() []variant {
 	return []variant{
-		b.onPostgres(long, small), b.inOne(long, small),
-		b.onPostgres(trace, small), b.inOne(trace, small), b.inOne(trace0, small),
+		b.onPostgres(long, small), b.inOne(long, GRPC, small),
+		b.onPostgres(trace, small), b.inOne(trace, GRPC, small), b.inOne(trace0, GRPC, small),
+		b.onPostgres(paced, steady), b.inOne(paced, GRPC, steady),
+		b.inOne(players, WebSocket, lone),
+	}
+}
+
+// disk is what is left on the disk when nothing is written any more.
+func (b *bench) disk() []variant {
+	return []variant{{name(embedded, lasting, GRPC, small), func(ctx context.Context) (Figures, error) {
+		return b.embedded.MeasureDisk(ctx, b.loads[lasting], small)
+	}}}
+}
+
+// together are the comparisons of the product on real engines with PostgreSQL.
+func (b *bench) together(missing error) []variant {
+	return []variant{
+		b.onPostgres(cold, small),
+		{name(engines, cold, GRPC, small), func(ctx context.Context) (Figures, error) {
+			if missing != nil {
+				return nil, missing
+			}
+			return b.engines.Measure(ctx, b.loads[cold], small)
+		}},
 	}
 }
 
 // name of a variant.
-func name(side, load string, s Shape) string {
-	if s.Rate > 0 {
-		return fmt.Sprintf("%s, %s, %s at %d/s", side, load, s, s.Rate)
-	}
-	return fmt.Sprintf("%s, %s, %s", side, load, s)
+func name(side, load string, d Door, s Shape) string { //nolint:revive // what it is made of
+	return fmt.Sprintf("%s, %s, %s %s", side, load, d, s)
 }
 
 // The sides.
 const (
 	postgres = "PostgreSQL"
 	embedded = "all-in-one"
+	engines  = "engines"
 )
 
-var errNoPostgres = errors.New("there is no PostgreSQL")
-
 func (b *bench) onPostgres(load string, s Shape) variant {
-	return variant{name(postgres, load, s), func(ctx context.Context) (Figures, error) {
-		if b.postgres == nil {
-			return nil, errNoPostgres
+	return variant{name(postgres, load, SQL, s), func(ctx context.Context) (Figures, error) {
+		if b.failed != nil {
+			return nil, b.failed
 		}
 		return b.postgres.Measure(ctx, b.loads[load], s)
 	}}
 }
 
-func (b *bench) inOne(load string, s Shape) variant {
-	return variant{name(embedded, load, s), func(ctx context.Context) (Figures, error) {
-		return b.embedded.Measure(ctx, b.loads[load], s)
+func (b *bench) inOne(load string, d Door, s Shape) variant {
+	return variant{name(embedded, load, d, s), func(ctx context.Context) (Figures, error) {
+		return b.embedded.Measure(ctx, b.loads[load], d, s)
 	}}
 }
 
 // rounds gives each variant its turn, round by round, every second round in reverse: what
 // slows the machine down for a while strikes all of them. A variant that has failed is left
-// out from then on.
-func (b *bench) rounds(ctx context.Context, variants []variant) {
-	for round := range b.Rounds {
+// out from then on, and a quick run that is late has fewer rounds.
+func (b *bench) rounds(ctx context.Context, n int, variants []variant) {
+	b.section = time.Now()
+	for round := range n {
+		if round > 0 && b.late(round) {
+			return
+		}
 		for _, v := range variants {
 			if ctx.Err() == nil && b.result.Failed[v.name] == "" {
 				b.turn(ctx, round, v)
@@ -218,4 +285,13 @@ func MakeDir(parent string) (dir string, remove func() error, err error) {
 		return "", nil, fmt.Errorf("folder for data: %w", err)
 	}
 	return dir, func() error { return os.RemoveAll(dir) }, nil
+}
+
+// late tells whether a quick run has no time for another round like those before.
+func (b *bench) late(rounds int) bool {
+	if !b.Quick {
+		return false
+	}
+	took := time.Since(b.section) / time.Duration(rounds)
+	return time.Since(b.began)+took > quick
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"time"
@@ -17,7 +18,8 @@ type Session interface {
 	Close() error
 }
 
-// Shape is how heartbeats are sent: by so many workers, each with one batch under way.
+// Shape is how heartbeats are sent: by so many workers, or one for each user when 0, each
+// with one batch under way.
 type Shape struct {
 	Workers, Batch int
 	// Rate is at how many a second the heartbeats come, whatever the store does; 0 is as
@@ -25,19 +27,31 @@ type Shape struct {
 	Rate int
 }
 
-func (s Shape) String() string { return fmt.Sprintf("%d x %d", s.Workers, s.Batch) }
+// String returns the shape as the tables name it.
+func (s Shape) String() string {
+	text := fmt.Sprintf("%d x %d", s.Workers, s.Batch)
+	if s.Workers == 0 {
+		text = fmt.Sprintf("each user x %d", s.Batch)
+	}
+	if s.Rate > 0 {
+		text += fmt.Sprintf(" at %d/s", s.Rate)
+	}
+	return text
+}
 
 // work sends a load through sessions, one for each worker.
 type work struct {
 	shape    Shape
 	sessions []Session
 	parts    [][]int32
+	conn     io.Closer // that the sessions share; nil is none
 }
 
-func prepare(l *Load, s Shape, open func(worker int) (Session, error)) (*work, error) {
-	w := &work{shape: s, parts: l.Share(s.Workers)}
-	for i := range s.Workers {
-		session, err := open(i)
+// prepare opens a session for each part of the heartbeats.
+func prepare(s Shape, parts [][]int32, open func(part []int32) (Session, error)) (*work, error) {
+	w := &work{shape: s, parts: parts}
+	for _, part := range parts {
+		session, err := open(part)
 		if err != nil {
 			w.close()
 			return nil, err
@@ -51,6 +65,9 @@ func prepare(l *Load, s Shape, open func(worker int) (Session, error)) (*work, e
 func (w *work) close() {
 	for _, s := range w.sessions {
 		_ = s.Close() // what counts is acknowledged
+	}
+	if w.conn != nil {
+		_ = w.conn.Close()
 	}
 }
 
@@ -106,9 +123,14 @@ func arrived(beats []int32, rate int, began time.Time) int {
 	return n
 }
 
+// warmUp is for how long the latencies of a load that comes at a rate do not count.
+const warmUp = time.Second
+
 func appendLatencies(all []time.Duration, beats []int32, rate int, now time.Duration) []time.Duration {
 	for _, b := range beats {
-		all = append(all, now-due(b, rate))
+		if at := due(b, rate); at >= warmUp {
+			all = append(all, now-at)
+		}
 	}
 	return all
 }

@@ -1,0 +1,146 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/playhead/playhead/bff/token"
+)
+
+// Secret signs the tokens of a bench's edges.
+const Secret = "an edge's secret of 32 bytes or more"
+
+// Bearer returns a token of a user.
+func Bearer(uid string) (string, error) { return token.Mint([]byte(Secret), uid, "", time.Hour) }
+
+// Conn is a player's connection. It is written to cost the machine next to nothing: what
+// stands in both ends' figures should be the server's.
+type Conn struct {
+	net.Conn
+
+	in *bufio.Reader
+}
+
+// Dial connects to an edge.
+func Dial(ctx context.Context, addr string) (*Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Conn: c, in: bufio.NewReader(c)}, nil
+}
+
+// Upgrade makes a WebSocket of the connection, of a user who speaks a protocol of ours.
+func (c *Conn) Upgrade(uid, protocol string) error {
+	bearer, err := Bearer(uid)
+	if err != nil {
+		return err
+	}
+	hello := "GET /v1/stream HTTP/1.1\r\nHost: edge\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
+		"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: " + protocol + "\r\nAuthorization: Bearer " + bearer + "\r\n\r\n"
+	if _, err := io.WriteString(c, hello); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return fmt.Errorf("upgrade: %w", err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return fmt.Errorf("upgrade: %s", resp.Status)
+	}
+	return nil
+}
+
+// First bytes of frames.
+const (
+	TextFrame   = 0x81
+	BinaryFrame = 0x82
+	ping        = 0x89
+	pong        = 0x8a
+)
+
+// AppendFrame appends the head of a masked frame of so many bytes. The mask is zeros, so
+// that what follows is not changed.
+func AppendFrame(dst []byte, kind byte, size int) []byte {
+	switch {
+	case size < 126:
+		dst = append(dst, kind, 0x80|byte(size))
+	case size < 1<<16:
+		dst = binary.BigEndian.AppendUint16(append(dst, kind, 0x80|126), uint16(size))
+	default:
+		dst = binary.BigEndian.AppendUint64(append(dst, kind, 0x80|127), uint64(size))
+	}
+	return append(dst, 0, 0, 0, 0)
+}
+
+// ReadFrame hands the next message to a function, which must not keep it, and answers pings
+// before it.
+func (c *Conn) ReadFrame(read func([]byte) error) error {
+	head, err := c.in.Peek(2)
+	if err != nil {
+		return err
+	}
+	kind, from, size := head[0], 2, int(head[1])
+	switch size {
+	case 126:
+		if head, err = c.in.Peek(4); err != nil {
+			return err
+		}
+		from, size = 4, int(binary.BigEndian.Uint16(head[2:]))
+	case 127:
+		return errors.New("a very long answer")
+	}
+	text, err := c.in.Peek(from + size)
+	if err != nil {
+		return err
+	}
+	if kind == ping {
+		if _, err := c.Write(append(AppendFrame(nil, pong, size), text[from:]...)); err != nil {
+			return err
+		}
+	} else if err := read(text[from:]); err != nil {
+		return err
+	}
+	if _, err := c.in.Discard(from + size); err != nil || kind != ping {
+		return err
+	}
+	return c.ReadFrame(read)
+}
+
+// ReadResponse hands the body of the next response to a function, which must not keep it.
+func (c *Conn) ReadResponse(read func([]byte) error) error {
+	length := 0
+	for {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if text, ok := strings.CutPrefix(string(line), "Content-Length: "); ok {
+			if length, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
+				return err
+			}
+		}
+		if len(line) == 2 {
+			break
+		}
+	}
+	text, err := c.in.Peek(length)
+	if err != nil {
+		return err
+	}
+	if err := read(text); err != nil {
+		return err
+	}
+	_, err = c.in.Discard(length)
+	return err
+}
