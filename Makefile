@@ -8,7 +8,7 @@ gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile 
 # The last release: what buf breaking compares with, once there is one.
 RELEASE = $(shell git describe --tags --abbrev=0 2>/dev/null)
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test slowest stress bench lint fmt proto generate-check tidy-check tools engines engines-stop e2e browser bench-engines faults sim mutants clean
+.PHONY: help demo run build test slowest stress bench bench-compare benchmarks lint fmt proto generate-check tidy-check tools engines engines-stop e2e browser bench-engines faults sim mutants clean
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /  \1\t/' | expand -t 18
 
@@ -31,7 +31,7 @@ slowest: ## list the packages whose tests took longest in the last make test
 	@sed -nE 's/.*"Action":"pass","Package":"[^"]*playhead\/([^"]*)","Elapsed":([0-9]+)[.0-9]*\}/| `\1` | \2 s |/p' .tools/tests/test.json | sort -t'|' -k3 -rn | head -n 10
 stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=./client
 	COUNT=$(COUNT) LOOPS=$(LOOPS) .ci/stress go test -race -count 1 -timeout 15m $(FLAGS) $(or $(PKG),./... ./e2e/...)
-bench: ## run the Go benchmarks
+benchmarks: ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem $(FLAGS) ./...
 
 lint: $(BIN)/golangci-lint $(BIN)/buf ## lint the code and the protocol
@@ -69,6 +69,13 @@ e2e: engines $(BIN)/gotestsum ## run the tests that need the engines
 browser: $(BIN)/gotestsum ## run the pages in headless Chromium
 	@.ci/install chromium chromium chromium-browser google-chrome
 	$(call gotest,-tags browser -count 1 -timeout 10m,./e2e/browser)
+# A quick run counts from here the three minutes that it may take.
+bench: BEGAN := $(shell date +%s)
+bench: ## measure beside PostgreSQL: make bench ARGS="--quick --json --html bench.html"
+	go build -o bin/ ./all-in-one ./history-service ./history-job ./e2e/cmd/bench
+	bin/bench --began $(BEGAN) $(ARGS)
+bench-compare: ## compare what two runs with --json printed: make bench-compare A=before.txt B=after.txt
+	go run ./e2e/cmd/bench compare $(A) $(B)
 bench-engines: engines ## run the benchmarks that need the engines, once each
 	env $$(go run ./e2e/cmd/engines env) go test -tags e2e -run '^$$' -bench . -benchtime 1x -timeout 20m $(FLAGS) ./e2e/bench
 

@@ -27,7 +27,7 @@ type Ratios struct {
 // Ratio is a figure of a run beside what is wanted.
 type Ratio struct {
 	Name   string  // of a field of [Ratios], or words
-	Target float64 // 0 is none
+	Target float64 // that is wanted
 	Spread Spread
 	Known  bool
 	Why    string // it is not known

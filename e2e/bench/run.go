@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -22,6 +23,7 @@ type Options struct {
 	PortBase int
 	Quick    bool
 	Rounds   int
+	Began    time.Time // from which a quick run counts its time
 	Log      *slog.Logger
 }
 
@@ -30,13 +32,18 @@ type sizes struct{ long, trace, paced, players, disk, engines int }
 
 func (o Options) sizes() sizes {
 	if o.Quick {
-		return sizes{long: 150_000, trace: 150_000, paced: 80_000, players: 30_000, disk: 400_000, engines: 60_000}
+		return sizes{long: 300_000, trace: 300_000, paced: 80_000, players: 30_000, disk: 1_000_000, engines: 100_000}
 	}
 	return sizes{long: 1_000_000, paced: 300_000, players: 60_000, disk: 1_000_000, engines: 300_000}
 }
 
-// quick is how long a quick run may take, and what is left for its end.
-const quick = 170 * time.Second
+// quick is when the last turn of a quick run is to end, and what the rounds before leave for
+// those that follow.
+const (
+	quick       = 170 * time.Second
+	forEngines  = 35 * time.Second
+	forDiskAlso = 55 * time.Second
+)
 
 // variant is one side of a comparison.
 type variant struct {
@@ -62,14 +69,14 @@ type bench struct {
 	engines  *Engines
 	failed   error // why there is no PostgreSQL
 
-	began, section time.Time // the run, and the rounds that are under way
+	section time.Time // began when the rounds that are under way did
 }
 
 // Run measures everything. What cannot be had is missed in the result and said there; only
 // a canceled run, or one that finds no trace, is an error.
 func Run(ctx context.Context, o Options) (Result, error) {
 	b := &bench{
-		Options: o, began: time.Now(), embedded: &Embedded{Bin: o.Bin, Dir: o.Dir}, loads: make(map[string]*Load),
+		Options: o, embedded: &Embedded{Bin: o.Bin, Dir: o.Dir}, loads: make(map[string]*Load),
 		result: Result{Turns: make(Turns), Failed: make(map[string]string)},
 	}
 	if err := b.load(); err != nil {
@@ -81,14 +88,16 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		b.failed = err
 	}
 	defer stop()
-	b.rounds(ctx, b.Rounds, b.alone())
-	b.rounds(ctx, 1, b.disk())
+	b.rounds(ctx, forDiskAlso, b.alone())
+	for _, v := range b.disk() {
+		b.turn(ctx, 0, v)
+	}
 	stop, err = b.startEngines(ctx)
 	if err != nil {
 		b.Log.Error("there are no engines", "error", err)
 	}
 	defer stop()
-	b.rounds(ctx, b.Rounds, b.together(err))
+	b.rounds(ctx, 0, b.together(err))
 	return b.result, context.Cause(ctx)
 }
 
@@ -155,7 +164,15 @@ func (b *bench) engine() engine.Config {
 
 // startEngines returns what ends them.
 func (b *bench) startEngines(ctx context.Context) (stop func(), err error) {
+	if b.Quick { // an installation may take minutes
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, b.Began.Add(quick-forEngines/3), errors.New("no time to start the engines in a quick run; make engines installs them"))
+		defer cancel()
+	}
 	all, err := StartEngines(ctx, b.engine())
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
 	stop = func() { b.end(all...) }
 	if err != nil {
 		return stop, err
@@ -247,10 +264,10 @@ func (b *bench) inOne(load string, d Door, s Shape) variant {
 // rounds gives each variant its turn, round by round, every second round in reverse: what
 // slows the machine down for a while strikes all of them. A variant that has failed is left
 // out from then on, and a quick run that is late has fewer rounds.
-func (b *bench) rounds(ctx context.Context, n int, variants []variant) {
+func (b *bench) rounds(ctx context.Context, reserve time.Duration, variants []variant) {
 	b.section = time.Now()
-	for round := range n {
-		if round > 0 && b.late(round) {
+	for round := range b.Rounds {
+		if round > 0 && b.late(round, reserve) {
 			return
 		}
 		for _, v := range variants {
@@ -263,7 +280,12 @@ func (b *bench) rounds(ctx context.Context, n int, variants []variant) {
 }
 
 func (b *bench) turn(ctx context.Context, round int, v variant) {
-	began := time.Now()
+	began, limit := time.Now(), 10*time.Minute
+	if b.Quick {
+		limit = time.Minute
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
+	defer cancel()
 	f, err := v.turn(ctx)
 	if err != nil {
 		b.result.Failed[v.name] = err.Error()
@@ -288,10 +310,7 @@ func MakeDir(parent string) (dir string, remove func() error, err error) {
 }
 
 // late tells whether a quick run has no time for another round like those before.
-func (b *bench) late(rounds int) bool {
-	if !b.Quick {
-		return false
-	}
+func (b *bench) late(rounds int, reserve time.Duration) bool {
 	took := time.Since(b.section) / time.Duration(rounds)
-	return time.Since(b.began)+took > quick
+	return b.Quick && time.Since(b.Began)+took+reserve > quick
 }

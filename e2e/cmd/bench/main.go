@@ -1,13 +1,15 @@
 // Command bench measures Playhead beside PostgreSQL, in turns on the same heartbeats, and
 // prints each ratio beside what is wanted:
 //
-//	bench [--quick] [--json]
+//	bench [--quick] [--json] [--html FILE]
+//	bench compare FILE FILE
 //
 // It starts servers and processes of its own on the loopback interface and ends them, also
 // after Ctrl-C. docs/benchmarks.md says what is measured, and how.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -17,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/playhead/playhead/e2e/bench"
 )
@@ -33,50 +36,100 @@ func main() {
 
 // run is the command as a function. The tables go to out, progress to errOut.
 func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
-	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	f.SetOutput(errOut)
-	var o bench.Options
-	f.StringVar(&o.Bin, "bin", "bin", "folder of the built commands")
-	f.StringVar(&o.Lib, "lib", ".engines/lib", "folder of the engines' jars, filled when it lacks them")
-	f.StringVar(&o.Trace, "trace", "testdata/kuairand/watch_events.csv.gz", "file of viewings")
-	f.IntVar(&o.PortBase, "port-base", 22000, "first port of the servers")
-	f.BoolVar(&o.Quick, "quick", false, "smaller loads, three rounds, and only what the ratios need")
-	f.IntVar(&o.Rounds, "rounds", 0, "turns of each variant; 3 or 5 unless given")
-	parent := f.String("dir", "/var/tmp", "where to make the folder for data, on a disk that is worth measuring")
-	asJSON := f.Bool("json", false, "end with one JSON object of the ratios")
-	if err := f.Parse(args); err != nil {
+	if len(args) > 0 && args[0] == "compare" {
+		return compare(args[1:], out)
+	}
+	c := command{out: out, errOut: errOut, began: time.Now()}
+	if err := c.parse(args); err != nil {
 		return err
 	}
-	if o.Rounds == 0 {
-		o.Rounds = 5
-		if o.Quick {
-			o.Rounds = 3
-		}
-	}
-	o.Log = slog.New(slog.NewTextHandler(errOut, nil))
-	dir, remove, err := bench.MakeDir(*parent)
+	dir, remove, err := bench.MakeDir(c.parent)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	o.Dir = dir
-	return measure(ctx, o, *asJSON, out, errOut)
+	c.options.Dir = dir
+	return c.measure(ctx)
 }
 
-func measure(ctx context.Context, o bench.Options, asJSON bool, out, errOut io.Writer) error { //nolint:revive // the command's
-	r, err := bench.Run(ctx, o)
-	if err := errors.Join(err, bench.Print(out, r)); err != nil || !asJSON {
+func compare(args []string, out io.Writer) error {
+	if len(args) != 2 {
+		return errors.New("compare wants two files: make bench-compare A=before.txt B=after.txt")
+	}
+	a, errA := bench.ReadRatios(args[0])
+	b, errB := bench.ReadRatios(args[1])
+	if err := errors.Join(errA, errB); err != nil {
 		return err
+	}
+	return bench.Compare(out, a, b)
+}
+
+// command is a run, as its flags say.
+type command struct {
+	options      bench.Options
+	parent, html string
+	asJSON       bool
+	began        time.Time
+	out, errOut  io.Writer
+}
+
+func (c *command) parse(args []string) error {
+	f, o := flag.NewFlagSet("bench", flag.ContinueOnError), &c.options
+	f.SetOutput(c.errOut)
+	f.StringVar(&o.Bin, "bin", "bin", "folder of the built commands")
+	f.StringVar(&o.Lib, "lib", ".engines/lib", "folder of the engines' jars, filled when it lacks them")
+	f.StringVar(&o.Trace, "trace", "testdata/kuairand/watch_events.csv.gz", "file of viewings")
+	f.IntVar(&o.PortBase, "port-base", 22000, "first port of the servers")
+	f.BoolVar(&o.Quick, "quick", false, "smaller loads, fewer rounds, and only what the ratios need: at most three minutes")
+	f.IntVar(&o.Rounds, "rounds", 0, "turns of each variant; 5 unless given, at most 3 in a quick run")
+	f.StringVar(&c.parent, "dir", "/var/tmp", "where to make the folder for data: on the disk that is measured")
+	f.StringVar(&c.html, "html", "", "file to write a page with charts to")
+	f.BoolVar(&c.asJSON, "json", false, "end with one JSON object of the ratios")
+	began := f.Int64("began", 0, "Unix second from which a quick run counts its time; now unless given")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	o.Began, o.Log = c.began, slog.New(slog.NewTextHandler(c.errOut, nil))
+	if *began > 0 {
+		o.Began = time.Unix(*began, 0)
+	}
+	if o.Quick {
+		o.Rounds = cmp.Or(o.Rounds, 3)
+	}
+	o.Rounds = cmp.Or(o.Rounds, 5)
+	return nil
+}
+
+func (c *command) measure(ctx context.Context) error {
+	r, err := bench.Run(ctx, c.options)
+	if err := errors.Join(err, bench.Print(c.out, r)); err != nil {
+		return err
+	}
+	if c.html != "" {
+		if err := c.page(r); err != nil {
+			return err
+		}
 	}
 	ratios := r.Ratios()
 	for _, q := range ratios {
 		if !q.Known {
-			fmt.Fprintf(errOut, "bench: %s is null: %s\n", q.Name, q.Why)
+			fmt.Fprintf(c.errOut, "bench: no %s: %s\n", q.Name, q.Why)
 		}
+	}
+	if !c.asJSON {
+		return nil
 	}
 	line, err := bench.Line(ratios)
 	if err == nil {
-		_, err = fmt.Fprintln(out, line)
+		_, err = fmt.Fprintln(c.out, line)
 	}
 	return err
+}
+
+func (c *command) page(r bench.Result) error {
+	f, err := os.Create(c.html)
+	if err != nil {
+		return fmt.Errorf("write page: %w", err)
+	}
+	return errors.Join(bench.WriteHTML(f, r), f.Close())
 }
