@@ -24,7 +24,7 @@ const (
 // bare puts into HBase with the client alone.
 type bare struct {
 	b      *testing.B
-	meter  *meter
+	meter  meter
 	client gohbase.Client
 	table  string
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/playhead/playhead/e2e/bench"
 	"github.com/playhead/playhead/e2e/pipeline"
 )
 
@@ -63,15 +64,15 @@ func (f figures) path() float64 { return f.cpu["all"] - f.cpu["driver"] }
 
 // side is one way from players to Redis.
 type side struct {
-	meter *meter
+	meter meter
 	all   []*player
 }
 
 // sides returns the ways: over streams in JSON and in protobuf, unary, and naive.
 func sides(b *testing.B, e pipeline.Engines) []*side {
-	b.Setenv("PLAYHEAD_TOKEN_SECRET", secret)
+	b.Setenv("PLAYHEAD_TOKEN_SECRET", bench.Secret)
 	stack := pipeline.NewStack(b, e, 1, 0)
-	front, service := stack.StartBFF(b, secret), stack.Services[0].PID()
+	front, service := stack.StartBFF(b, bench.Secret), stack.Services[0].PID()
 	naive := command(b)
 	unary, plain, back := pipeline.FreeAddr(b), pipeline.FreeAddr(b), pipeline.FreeAddr(b)
 	backs := pipeline.Start(b, naive, "--listen", back, "--redis", e.Redis).PID()
@@ -86,9 +87,9 @@ func sides(b *testing.B, e pipeline.Engines) []*side {
 	}
 }
 
-func meterOf(b *testing.B, e pipeline.Engines, edge, service int) *meter {
+func meterOf(b *testing.B, e pipeline.Engines, edge, service int) meter {
 	m := newMeter(b, map[string]string{"redis": e.Redis})
-	m.pids["edge"], m.pids["service"] = edge, service
+	m.PIDs["edge"], m.PIDs["service"] = edge, service
 	return m
 }
 

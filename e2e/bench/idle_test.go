@@ -15,6 +15,7 @@ import (
 
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/client"
+	"github.com/playhead/playhead/e2e/bench"
 	"github.com/playhead/playhead/e2e/pipeline"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -29,7 +30,7 @@ func BenchmarkIdle(b *testing.B) {
 	pipeline.Flush(b, e)
 	for b.Loop() {
 		stack := pipeline.NewStack(b, e, 1, 0)
-		addr := stack.StartBFF(b, secret)
+		addr := stack.StartBFF(b, bench.Secret)
 		before := resident(b, stack.BFF.PID())
 		c := connectAll(b, "http://"+addr, devices(b))
 		b.ReportMetric(float64(resident(b, stack.BFF.PID())-before)/float64(len(c.all))/1024, "KiB/connection")
@@ -67,7 +68,7 @@ func connectAll(b *testing.B, url string, n int) *flock {
 	b.Cleanup(stop)
 	for i := range n {
 		device, err := client.New(client.Config{URL: url, Patience: 30 * time.Second, Token: func(context.Context) (string, error) {
-			return token.Mint([]byte(secret), "idle"+strconv.Itoa(i), "", time.Hour)
+			return token.Mint([]byte(bench.Secret), "idle"+strconv.Itoa(i), "", time.Hour)
 		}})
 		if err != nil {
 			b.Fatal(err)

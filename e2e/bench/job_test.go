@@ -82,7 +82,7 @@ func dropTable(b *testing.B, zk, table string) {
 // line is a job between its stores.
 type line struct {
 	b       *testing.B
-	meter   *meter
+	meter   meter
 	cache   *redis.Cache
 	archive *hbase.Archive
 	rounds  int

@@ -120,7 +120,7 @@ func resident(pid int) int64 {
 // Metric reads a metric of a process with that admin address, the sum of its series that
 // have the labels.
 func Metric(ctx context.Context, admin, name string, labels ...string) (float64, error) {
-	resp, err := get(ctx, "http://"+admin+"/metrics")
+	resp, err := Get(ctx, "http://"+admin+"/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -153,7 +153,8 @@ func has(series string, labels []string) bool {
 	return true
 }
 
-func get(ctx context.Context, url string) (*http.Response, error) {
+// Get asks for a page. One that is not there is an error.
+func Get(ctx context.Context, url string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func benchPipeline(b *testing.B, warm bool) {
 // course is a plan on its way through a stack.
 type course struct {
 	stack *pipeline.Stack
-	meter *meter
+	meter meter
 	cache *redis.Cache
 	plan  *replay.Plan
 }
@@ -57,7 +57,7 @@ type course struct {
 func newCourse(b *testing.B, e pipeline.Engines) *course {
 	c := &course{stack: pipeline.NewStack(b, e, 1, 1)}
 	c.meter = newMeter(b, map[string]string{"redis": e.Redis, "kafka": e.Kafka, "hbase": e.HBase})
-	c.meter.pids["service"], c.meter.pids["job"] = c.stack.Services[0].PID(), c.stack.Jobs[0].PID()
+	c.meter.PIDs["service"], c.meter.PIDs["job"] = c.stack.Services[0].PID(), c.stack.Jobs[0].PID()
 	c.plan = replay.Expand(replay.Synthetic(viewers, viewings, beats), 0)
 	c.cache = openCache(b, e.Redis)
 	return c

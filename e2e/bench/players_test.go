@@ -3,27 +3,21 @@
 package bench_test
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
-	"net"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/e2e/bench"
 )
-
-const secret = "an edge's secret of 32 bytes or more"
 
 // player reports one heartbeat at a time over a connection that stays, each a
 // millisecond after the one before. It is written to cost the machine next to nothing.
 type player struct {
-	conn   net.Conn
-	in     *bufio.Reader
+	conn   *bench.Conn
 	text   []byte // a message, in which next changes what changes
 	next   func(text []byte, beat int)
 	beat   int
@@ -45,12 +39,12 @@ var heartbeat = fmt.Sprintf(`"heartbeats":[{"object":{"id":"1000000","type":1},"
 
 func newPlayer(b *testing.B, addr string) *player {
 	b.Helper()
-	conn, err := new(net.Dialer).DialContext(b.Context(), "tcp", addr)
+	conn, err := bench.Dial(b.Context(), addr)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = conn.Close() })
-	return &player{conn: conn, in: bufio.NewReader(conn)}
+	return &player{conn: conn}
 }
 
 // report sends the next heartbeat and waits until it is stored.
@@ -84,37 +78,19 @@ func overRequests(b *testing.B, addr, uid string) *player {
 	return p
 }
 
-// readResponse takes a response whose body is its last line.
-func readResponse(p *player) error {
-	in, length := p.in, 0
-	for {
-		line, err := in.ReadSlice('\n')
-		if err != nil {
-			return err
-		}
-		if text, ok := strings.CutPrefix(string(line), "Content-Length: "); ok {
-			if length, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
-				return err
-			}
-		}
-		if len(line) == 2 {
-			break
-		}
-	}
-	text, err := in.Peek(length)
-	if err != nil {
-		return err
-	}
-	if !strings.Contains(string(text), stored) {
+func readResponse(p *player) error { return p.conn.ReadResponse(good) }
+
+// good takes the answer to one heartbeat.
+func good(text []byte) error {
+	if !bytes.Contains(text, []byte(stored)) {
 		return fmt.Errorf("answer %q", text)
 	}
-	_, err = in.Discard(length)
-	return err
+	return nil
 }
 
 func bearer(b *testing.B, uid string) string {
 	b.Helper()
-	text, err := token.Mint([]byte(secret), uid, "", time.Hour)
+	text, err := bench.Bearer(uid)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func BenchmarkRedisStage(b *testing.B) {
 // stage is where heartbeats are stored.
 type stage struct {
 	b     *testing.B
-	meter *meter
+	meter meter
 	turn  int
 }
 

@@ -3,16 +3,15 @@
 package bench_test
 
 import (
-	"cmp"
 	"context"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/playhead/playhead/e2e/bench"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history/redis"
@@ -49,13 +48,16 @@ func turns(sides ...func() figures) []figures {
 }
 
 func median(all []figures, of func(figures) float64) float64 {
-	slices.SortFunc(all, func(a, b figures) int { return cmp.Compare(of(a), of(b)) })
-	return of(all[len(all)/2])
+	values := make([]float64, len(all))
+	for i, f := range all {
+		values[i] = of(f)
+	}
+	return bench.SpreadOf(values).Median
 }
 
 // measure does n things in the time that do returns. The garbage of the preparation
 // is collected before.
-func (m *meter) measure(b *testing.B, n int, do func() time.Duration) figures {
+func (m meter) measure(b *testing.B, n int, do func() time.Duration) figures {
 	runtime.GC()
 	m.start(b)
 	f := figures{rate: float64(n) / do().Seconds(), cpu: make(map[string]float64)}

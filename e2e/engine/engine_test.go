@@ -241,3 +241,18 @@ func TestPortsDifferModulo100(t *testing.T) {
 		seen[o] = true
 	}
 }
+
+// TestPostgresKeepsWhatItAcknowledges has the server that benchmarks compare with flush every
+// commit, and its process be known by its folder.
+func TestPostgresKeepsWhatItAcknowledges(t *testing.T) {
+	n := engine.Node{Ports: []int{40}, Dir: "/d/postgres"}
+	argv := engine.PostgresArgv(engine.Config{}, n)
+	for _, want := range []string{"fsync=on", "synchronous_commit=on", "full_page_writes=on", "shared_buffers=1GB", "listen_addresses=127.0.0.1"} {
+		if !slices.Contains(argv, want) {
+			t.Errorf("no %s in %v", want, argv)
+		}
+	}
+	if line := strings.Join(argv, "\x00") + "\x00"; !engine.Belongs(line, n.Dir) || engine.Belongs(line, "/d/post") {
+		t.Errorf("%q is not known by its folder", line)
+	}
+}

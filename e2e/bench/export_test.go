@@ -1,0 +1,37 @@
+package bench
+
+import (
+	"context"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Fold returns what the client of PostgreSQL sends of a batch.
+func Fold(l *Load, beats []int32) (keys []history.Key, at []int64) {
+	s := &pgSession{load: l, seen: make(map[history.Key]struct{})}
+	s.fold(beats)
+	for i, uid := range s.uid {
+		keys = append(keys, history.Key{UID: uid, Object: history.Object{ID: s.object[i], Type: uint32(s.typ[i])}}) //nolint:gosec // small
+	}
+	return keys, s.at
+}
+
+// Send sends a load through one session for each worker.
+func Send(ctx context.Context, l *Load, shape Shape, session Session) (time.Duration, []time.Duration, error) {
+	w, err := prepare(shape, l.Share(shape.Workers), func([]int32) (Session, error) { return session, nil })
+	if err != nil {
+		return 0, nil, err
+	}
+	defer w.close()
+	return w.run(ctx)
+}
+
+// AllStored is for the tests.
+var AllStored = allStored
+
+// JSON returns heartbeat i as a player says it.
+func (l *Load) JSON(i int) string { return string(l.appendJSON(nil, i)) }
+
+// Text returns the metadata of heartbeat i as a table has it.
+func (l *Load) Text(i int) string { return l.metadata[l.Event(i).Key.Object].text }
