@@ -53,17 +53,6 @@ func (a *allInOne) end() error {
 	return os.RemoveAll(a.dir)
 }
 
-// A Door is where heartbeats come in.
-type Door string
-
-// The doors of an edge take one user's heartbeats over each connection.
-const (
-	GRPC      Door = "gRPC"
-	WebSocket Door = "WebSocket"
-	HTTP      Door = "HTTP"
-	SQL       Door = "SQL" // of PostgreSQL
-)
-
 // Measure sends a load until everything is archived; one that comes at a rate, until it is
 // acknowledged.
 func (e *Embedded) Measure(ctx context.Context, l *Load, d Door, s Shape) (Figures, error) {
@@ -116,12 +105,12 @@ func (a *allInOne) measure(ctx context.Context, l *Load, d Door, s Shape) (Figur
 // quiet waits until the size of the data has not changed for three seconds, at most half a
 // minute, and returns it.
 func (a *allInOne) quiet(ctx context.Context) int64 {
-	size, since := onDisk(a.dir), time.Now()
+	size, since := diskUse(a.dir), time.Now()
 	for until := since.Add(30 * time.Second); time.Since(since) < 3*time.Second && time.Now().Before(until); {
 		if !run.Sleep(ctx, poll) {
 			break
 		}
-		if now := onDisk(a.dir); now != size {
+		if now := diskUse(a.dir); now != size {
 			size, since = now, time.Now()
 		}
 	}

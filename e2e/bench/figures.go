@@ -44,7 +44,7 @@ func (t Turns) Of(variant, figure string) (Spread, bool) {
 
 // Ratio divides a figure of one variant by one of another round by round, since the speed
 // of a machine drifts, and returns the spread of the quotients.
-func (t Turns) Ratio(a, figureA, b, figureB string) (Spread, bool) { //nolint:revive // two pairs
+func (t Turns) Ratio(a, figureA, b, figureB string) (Spread, bool) {
 	var values []float64
 	for i := range min(len(t[a]), len(t[b])) {
 		x, okX := t[a][i][figureA]

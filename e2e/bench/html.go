@@ -13,7 +13,9 @@ import (
 // WriteHTML writes one page with a chart for each figure, and the ratios. It needs nothing
 // from elsewhere.
 func WriteHTML(out io.Writer, r Result) error {
-	p := page{At: time.Now().UTC().Format(time.DateTime), Ratios: r.Ratios()}
+	p := page{At: time.Now().UTC().Format(time.DateTime), Ratios: slices.DeleteFunc(r.Ratios(), func(q Ratio) bool {
+		return !q.Known && !q.Required()
+	})}
 	for _, c := range []struct{ title, figure string }{
 		{"Acknowledged heartbeats a second", "rate"},
 		{"Processor time until acknowledged, us a heartbeat", "acked"},
@@ -74,7 +76,7 @@ func (r Result) chart(title, figure string) chart {
 		if s, ok := r.Turns.Of(v, figure); ok {
 			c.Bars = append(c.Bars, bar{
 				Y: len(c.Bars) * rowHigh, Width: scale(s.Median), Low: barsFrom + scale(s.Low), High: barsFrom + scale(s.High),
-				Name: v, Text: number(s.Median), Ours: !strings.HasPrefix(v, postgres),
+				Name: v, Text: number(s.Median), Ours: !strings.HasPrefix(v, string(OnPostgres)),
 			})
 		}
 	}

@@ -31,8 +31,8 @@ type metadata struct {
 
 // NewLoad expands viewings into heartbeats with so many bytes of metadata each, keys and
 // values counted.
-func NewLoad(name string, viewings []replay.Viewing, bytes int) *Load {
-	l := &Load{Name: name, plan: replay.Expand(viewings, 0), metadata: make(map[history.Object]metadata)}
+func NewLoad(viewings []replay.Viewing, bytes int) *Load {
+	l := &Load{plan: replay.Expand(viewings, 0), metadata: make(map[history.Object]metadata)}
 	for _, v := range viewings {
 		if _, ok := l.metadata[v.Object]; !ok {
 			l.metadata[v.Object] = newMetadata(v.Object, bytes)
@@ -121,8 +121,10 @@ const (
 // LongViewings returns viewings of 13 or 14 heartbeats, 13.6 on average, which together
 // have about so many. All viewers are there at once, their phases spread evenly: between
 // two heartbeats of one there is one of each other.
-func LongViewings(heartbeats int) []replay.Viewing {
-	viewers := max(int(float64(heartbeats)/13.6/perViewer), 1)
+func LongViewings(heartbeats int) []replay.Viewing { return viewingsOf(heartbeats, perViewer) }
+
+func viewingsOf(heartbeats, perViewer int) []replay.Viewing {
+	viewers := max(int(float64(heartbeats)/13.6/float64(perViewer)), 1)
 	const cycle = 13 * replay.Period
 	vs := make([]replay.Viewing, 0, viewers*perViewer)
 	for turn := range perViewer {
@@ -162,7 +164,9 @@ func newMetadata(o history.Object, bytes int) metadata {
 		return metadata{text: "{}"}
 	}
 	entries := []struct{ key, value string }{
-		{"title", "Episode " + o.ID}, {"season", "2"}, {"episode", o.ID[max(len(o.ID)-2, 0):]},
+		{"title", "Episode " + o.ID},
+		{"season", "2"},
+		{"episode", o.ID[max(len(o.ID)-2, 0):]},
 		{"image", "https://img.example.com/" + o.ID + "/"},
 	}
 	left := bytes - len("synopsis")*min(bytes/500, 1)

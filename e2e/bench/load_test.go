@@ -16,7 +16,7 @@ import (
 
 func TestLongViewings(t *testing.T) {
 	const want = 100_000
-	l := bench.NewLoad("long", bench.LongViewings(want), 110)
+	l := bench.NewLoad(bench.LongViewings(want), 110)
 	if got := l.Len(); got < want*99/100 || got > want*101/100 {
 		t.Errorf("%d heartbeats, want about %d", got, want)
 	}
@@ -35,7 +35,7 @@ func TestNothingToFold(t *testing.T) {
 		vs = append(vs, replay.Viewing{UID: "u", Object: history.Object{ID: string(rune('a'+i%26)) + time.Duration(i).String(), Type: 1}, At: i * 100_000, Played: 67_000})
 	}
 	for name, l := range map[string]*bench.Load{
-		"long": bench.NewLoad("long", bench.LongViewings(50_000), 0), "dense": bench.NewLoad("dense", bench.Dense(vs, 1000), 0),
+		"long": bench.NewLoad(bench.LongViewings(50_000), 0), "dense": bench.NewLoad(bench.Dense(vs, 1000), 0),
 	} {
 		all := l.Share(1)[0]
 		for from := 0; from+100 <= len(all); from += 100 {
@@ -49,7 +49,7 @@ func TestNothingToFold(t *testing.T) {
 
 func TestMetadata(t *testing.T) {
 	for _, want := range []int{0, 110, 900} {
-		l := bench.NewLoad("meta", bench.LongViewings(1000), want)
+		l := bench.NewLoad(bench.LongViewings(1000), want)
 		for i := range l.Len() {
 			e := l.Event(i)
 			if err := e.Validate(); err != nil {
@@ -69,7 +69,7 @@ func TestMetadata(t *testing.T) {
 // TestSame has all sides sent the same heartbeats: what the edge and PostgreSQL are sent as
 // text is what gRPC is sent.
 func TestSame(t *testing.T) {
-	l := bench.NewLoad("same", bench.LongViewings(2000), 110)
+	l := bench.NewLoad(bench.LongViewings(2000), 110)
 	for i := range l.Len() {
 		var said struct {
 			Object   struct{ ID string }
@@ -97,7 +97,7 @@ func TestSame(t *testing.T) {
 
 // TestShare has every heartbeat go to one worker, those of a user to one and in order.
 func TestShare(t *testing.T) {
-	l := bench.NewLoad("share", bench.LongViewings(5000), 0)
+	l := bench.NewLoad(bench.LongViewings(5000), 0)
 	for name, parts := range map[string][][]int32{"share": l.Share(4), "by user": l.ByUser()} {
 		worker, all := make(map[string]int), []int32{}
 		for w, part := range parts {
@@ -122,7 +122,7 @@ func TestShare(t *testing.T) {
 
 func TestFold(t *testing.T) {
 	object := func(id string) history.Object { return history.Object{ID: id, Type: 1} }
-	l := bench.NewLoad("fold", []replay.Viewing{
+	l := bench.NewLoad([]replay.Viewing{
 		{UID: "a", Object: object("1"), At: 1_700_000_000_000, Played: 40_000},
 		{UID: "b", Object: object("1"), At: 1_700_000_001_000, Played: 1_000},
 	}, 110)
@@ -153,7 +153,7 @@ func (*stalling) Close() error { return nil }
 // that they wait: not one of them is late, but all of a second.
 func TestOmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := bench.NewLoad("paced", bench.LongViewings(500), 0)
+		l := bench.NewLoad(bench.LongViewings(500), 0)
 		const rate = 100
 		took, latencies, err := bench.Send(t.Context(), l, bench.Shape{Workers: 1, Batch: 10, Rate: rate}, &stalling{time.Now().Add(3 * time.Second)})
 		if err != nil {

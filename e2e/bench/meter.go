@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -25,9 +26,7 @@ type Meter struct {
 // NewMeter watches this process as "driver".
 func NewMeter(pids map[string]int) *Meter {
 	m := &Meter{PIDs: map[string]int{"driver": os.Getpid()}}
-	for name, pid := range pids {
-		m.PIDs[name] = pid
-	}
+	maps.Copy(m.PIDs, pids)
 	return m
 }
 
@@ -167,8 +166,8 @@ func Get(ctx context.Context, url string) (*http.Response, error) {
 	return resp, err
 }
 
-// onDisk returns the bytes that a folder takes of its disk.
-func onDisk(dir string) (sum int64) {
+// diskUse returns the bytes that a folder takes of its disk.
+func diskUse(dir string) (sum int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return nil //nolint:nilerr // a file that is deleted meanwhile takes nothing

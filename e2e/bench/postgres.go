@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,8 +32,11 @@ CREATE TABLE history (
 	uid text COLLATE "C" NOT NULL, object_id text COLLATE "C" NOT NULL,
 	session text NOT NULL, device text NOT NULL, meta text NOT NULL,
 	PRIMARY KEY (uid, object_id, object_type)
-) WITH (fillfactor = 50);
-CHECKPOINT`
+) WITH (fillfactor = 50)`
+
+// index is what a page of a user's newest takes once histories are long. It makes every
+// update one of the index too.
+const index = `; CREATE INDEX ON history (uid, at DESC)`
 
 const upsert = `INSERT INTO history AS h (at, position, duration, object_type, kind, uid, object_id, session, device, meta)
 %s ON CONFLICT (uid, object_id, object_type) DO UPDATE SET
@@ -51,14 +55,18 @@ func (p *Postgres) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, "postgres://postgres@"+p.Addr+"/postgres?sslmode=disable&plan_cache_mode=force_generic_plan")
 }
 
-// Measure sends a load into an empty table.
-func (p *Postgres) Measure(ctx context.Context, l *Load, s Shape) (Figures, error) {
+// Measure sends a load into an empty table, which may have an index by time.
+func (p *Postgres) Measure(ctx context.Context, l *Load, s Shape, indexed bool) (Figures, error) {
 	admin, err := p.connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
-	defer admin.Close(ctx)
-	if _, err := admin.Exec(ctx, table); err != nil {
+	defer func() { _ = admin.Close(ctx) }() // nothing is lost
+	sql := table
+	if indexed {
+		sql += index
+	}
+	if _, err := admin.Exec(ctx, sql+"; CHECKPOINT"); err != nil {
 		return nil, fmt.Errorf("postgres: create table: %w", err)
 	}
 	w, err := prepare(s, l.Share(s.Workers), func([]int32) (Session, error) { return p.open(ctx, l) })
@@ -130,8 +138,8 @@ func (s *pgSession) fold(beats []int32) {
 	clear(s.seen)
 	s.at, s.position, s.duration, s.typ, s.kind = s.at[:0], s.position[:0], s.duration[:0], s.typ[:0], s.kind[:0]
 	s.uid, s.object, s.session, s.device, s.met = s.uid[:0], s.object[:0], s.session[:0], s.device[:0], s.met[:0]
-	for i := len(beats) - 1; i >= 0; i-- {
-		e := s.load.plan.Event(int(beats[i]))
+	for _, b := range slices.Backward(beats) {
+		e := s.load.plan.Event(int(b))
 		if _, ok := s.seen[e.Key]; ok {
 			continue
 		}

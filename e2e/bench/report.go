@@ -33,46 +33,35 @@ type Ratio struct {
 	Why    string // it is not known
 }
 
-// Ratios returns what the turns say about everything that is wanted.
-func (r Result) Ratios() []Ratio {
-	pgLong, pgTrace, pgPaced, pgCold := name(postgres, long, SQL, small), name(postgres, trace, SQL, small), name(postgres, paced, SQL, steady), name(postgres, cold, SQL, small)
-	inLong, inTrace, inTrace0, inPaced := name(embedded, long, GRPC, small), name(embedded, trace, GRPC, small), name(embedded, trace0, GRPC, small), name(embedded, paced, GRPC, steady)
-	onCold := name(engines, cold, GRPC, small)
-	return []Ratio{
-		r.ratio("embedded_rate_vs_postgres", 2, pair{inLong, "rate", pgLong, "rate"}),
-		r.ratio("embedded_cpu_vs_postgres", 0.55, pair{inLong, "archived", pgLong, "acked"}),
-		r.ratio("  until acked", 0.45, pair{inLong, "acked", pgLong, "acked"}),
-		r.ratio("trace_cpu_vs_postgres", 1.3, pair{inTrace, "archived", pgTrace, "acked"}),
-		r.ratio("  rate", 0.8, pair{inTrace, "rate", pgTrace, "rate"}),
-		r.ratio("metadata_cost", 1.2, pair{inTrace, "archived", inTrace0, "archived"}),
-		r.ratio("engines_cpu_vs_postgres", 1.2, pair{onCold, "acked", pgCold, "acked"}),
-		r.figure("  Redis, us", 9, onCold, "acked.redis"),
-		r.figure("ws_one_cpu_us", 45, name(embedded, players, WebSocket, lone), "acked"),
-		r.ratio("p99_20k_vs_postgres", 1, pair{inPaced, "p99", pgPaced, "p99"}),
-		r.figure("puts_per_viewing", 1, inLong, "puts"),
-		r.figure("disk_vs_record", 2, name(embedded, lasting, GRPC, small), "disk ratio"),
-	}
+// Required tells whether a run owes the ratio: it is a field of [Ratios].
+func (q Ratio) Required() bool {
+	return slices.ContainsFunc(fieldsOf(Ratios{}), func(f field) bool { return f.name == q.Name })
 }
 
-// pair is two figures to divide.
-type pair struct{ a, figureA, b, figureB string }
-
-func (r Result) ratio(name string, target float64, p pair) Ratio {
-	s, ok := r.Turns.Ratio(p.a, p.figureA, p.b, p.figureB)
-	return Ratio{Name: name, Target: target, Spread: s, Known: ok, Why: r.why(p.a, p.b)}
+// quantity is a figure of a variant.
+type quantity struct {
+	variant Variant
+	figure  string
 }
 
-func (r Result) figure(name string, target float64, variant, figure string) Ratio { //nolint:revive // what a row says
-	s, ok := r.Turns.Of(variant, figure)
-	return Ratio{Name: name, Target: target, Spread: s, Known: ok, Why: r.why(variant)}
+func (v Variant) of(figure string) quantity { return quantity{v, figure} }
+
+func (r Result) ratio(name string, target float64, a, b quantity) Ratio {
+	s, ok := r.Turns.Ratio(a.variant.String(), a.figure, b.variant.String(), b.figure)
+	return Ratio{Name: name, Target: target, Spread: s, Known: ok, Why: r.why(a.variant, b.variant)}
+}
+
+func (r Result) figure(name string, target float64, q quantity) Ratio {
+	s, ok := r.Turns.Of(q.variant.String(), q.figure)
+	return Ratio{Name: name, Target: target, Spread: s, Known: ok, Why: r.why(q.variant)}
 }
 
 // why some variants have no figures.
-func (r Result) why(variants ...string) string {
+func (r Result) why(variants ...Variant) string {
 	var all []string
 	for _, v := range variants {
-		if text := r.Failed[v]; text != "" {
-			all = append(all, v+": "+text)
+		if text := r.Failed[v.String()]; text != "" {
+			all = append(all, v.String()+": "+text)
 		}
 	}
 	if len(all) == 0 {
@@ -120,7 +109,9 @@ func Print(out io.Writer, r Result) error {
 	}
 	fmt.Fprintln(w, "\nRATIO\tMEDIAN\tLOW\tHIGH\tWANTED")
 	for _, q := range r.Ratios() {
-		fmt.Fprintln(w, q.row())
+		if q.Known || q.Required() {
+			fmt.Fprintln(w, q.row())
+		}
 	}
 	return w.Flush()
 }

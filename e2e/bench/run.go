@@ -27,16 +27,6 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// sizes are how many heartbeats a turn has.
-type sizes struct{ long, trace, paced, players, disk, engines int }
-
-func (o Options) sizes() sizes {
-	if o.Quick {
-		return sizes{long: 300_000, trace: 300_000, paced: 80_000, players: 30_000, disk: 1_000_000, engines: 100_000}
-	}
-	return sizes{long: 1_000_000, paced: 300_000, players: 60_000, disk: 1_000_000, engines: 300_000}
-}
-
 // quick is when the last turn of a quick run is to end, and what the rounds before leave for
 // those that follow.
 const (
@@ -44,12 +34,6 @@ const (
 	forEngines  = 35 * time.Second
 	forDiskAlso = 55 * time.Second
 )
-
-// variant is one side of a comparison.
-type variant struct {
-	name string
-	turn func(context.Context) (Figures, error)
-}
 
 // Result is what a run has measured.
 type Result struct {
@@ -67,7 +51,8 @@ type bench struct {
 	embedded *Embedded
 	postgres *Postgres
 	engines  *Engines
-	failed   error // why there is no PostgreSQL
+	viewings []replay.Viewing
+	missing  map[Side]error // why there is none
 
 	section time.Time // began when the rounds that are under way did
 }
@@ -76,73 +61,23 @@ type bench struct {
 // a canceled run, or one that finds no trace, is an error.
 func Run(ctx context.Context, o Options) (Result, error) {
 	b := &bench{
-		Options: o, embedded: &Embedded{Bin: o.Bin, Dir: o.Dir}, loads: make(map[string]*Load),
+		Options: o, embedded: &Embedded{Bin: o.Bin, Dir: o.Dir}, loads: make(map[string]*Load), missing: make(map[Side]error),
 		result: Result{Turns: make(Turns), Failed: make(map[string]string)},
 	}
-	if err := b.load(); err != nil {
+	var err error
+	if b.viewings, err = replay.ReadFile(b.Trace); err != nil {
 		return b.result, err
 	}
 	stop, err := b.startPostgres(ctx)
-	if err != nil {
-		b.Log.Error("there is no PostgreSQL", "error", err)
-		b.failed = err
-	}
+	b.missing[OnPostgres] = err
 	defer stop()
 	b.rounds(ctx, forDiskAlso, b.alone())
-	for _, v := range b.disk() {
-		b.turn(ctx, 0, v)
-	}
+	b.turn(ctx, 0, onDisk)
 	stop, err = b.startEngines(ctx)
-	if err != nil {
-		b.Log.Error("there are no engines", "error", err)
-	}
+	b.missing[OnEngines] = err
 	defer stop()
-	b.rounds(ctx, 0, b.together(err))
+	b.rounds(ctx, 0, b.together())
 	return b.result, context.Cause(ctx)
-}
-
-// The loads, by name.
-const (
-	long    = "long"
-	trace   = "trace"
-	trace0  = "trace, no metadata"
-	paced   = "paced"
-	players = "players"
-	lasting = "lasting"
-	cold    = "cold"
-)
-
-const payload = 110 // bytes of metadata of a heartbeat
-
-func (b *bench) load() error {
-	viewings, err := replay.ReadFile(b.Trace)
-	if err != nil {
-		return err
-	}
-	n := b.sizes()
-	viewings = first(viewings, n.trace)
-	for _, l := range []*Load{
-		NewLoad(long, LongViewings(n.long), payload), NewLoad(trace, viewings, payload), NewLoad(trace0, viewings, 0),
-		NewLoad(paced, LongViewings(n.paced), payload), NewLoad(players, LongViewings(n.players), payload),
-		NewLoad(lasting, LongViewings(n.disk), payload), NewLoad(cold, LongViewings(n.engines), payload),
-	} {
-		b.loads[l.Name] = l
-	}
-	return nil
-}
-
-// first returns the first viewings, of about so many heartbeats; 0 is all.
-func first(vs []replay.Viewing, heartbeats int) []replay.Viewing {
-	n := 0
-	for i, v := range vs {
-		if v.Played > 0 {
-			n += 2 + int(v.Played/replay.Period)
-		}
-		if heartbeats > 0 && n > heartbeats {
-			return vs[:i]
-		}
-	}
-	return vs
 }
 
 // startPostgres returns what ends it.
@@ -197,81 +132,33 @@ func (b *bench) end(all ...*engine.Engine) {
 	wg.Wait()
 }
 
-// The shapes: batches of four workers, a batch that comes at a rate, and a player each.
-var (
-	small  = Shape{Workers: 4, Batch: 100}
-	steady = Shape{Workers: 4, Batch: 100, Rate: 20_000}
-	lone   = Shape{Batch: 1}
-)
-
-// alone are the comparisons of one process with PostgreSQL.
-func (b *bench) alone() []variant {
-	return []variant{
-		b.onPostgres(long, small), b.inOne(long, GRPC, small),
-		b.onPostgres(trace, small), b.inOne(trace, GRPC, small), b.inOne(trace0, GRPC, small),
-		b.onPostgres(paced, steady), b.inOne(paced, GRPC, steady),
-		b.inOne(players, WebSocket, lone),
+// measure gives a variant its turn.
+func (b *bench) measure(ctx context.Context, v Variant) (Figures, error) {
+	l := b.load(v.Load)
+	switch {
+	case b.missing[v.Side] != nil:
+		return nil, b.missing[v.Side]
+	case v.Side == OnPostgres:
+		return b.postgres.Measure(ctx, l, v.Shape, v.Door == Indexed)
+	case v.Side == OnEngines:
+		return b.engines.Measure(ctx, l, v.Shape)
+	case v == onDisk:
+		return b.embedded.MeasureDisk(ctx, l, v.Shape)
 	}
-}
-
-// disk is what is left on the disk when nothing is written any more.
-func (b *bench) disk() []variant {
-	return []variant{{name(embedded, lasting, GRPC, small), func(ctx context.Context) (Figures, error) {
-		return b.embedded.MeasureDisk(ctx, b.loads[lasting], small)
-	}}}
-}
-
-// together are the comparisons of the product on real engines with PostgreSQL.
-func (b *bench) together(missing error) []variant {
-	return []variant{
-		b.onPostgres(cold, small),
-		{name(engines, cold, GRPC, small), func(ctx context.Context) (Figures, error) {
-			if missing != nil {
-				return nil, missing
-			}
-			return b.engines.Measure(ctx, b.loads[cold], small)
-		}},
-	}
-}
-
-// name of a variant.
-func name(side, load string, d Door, s Shape) string { //nolint:revive // what it is made of
-	return fmt.Sprintf("%s, %s, %s %s", side, load, d, s)
-}
-
-// The sides.
-const (
-	postgres = "PostgreSQL"
-	embedded = "all-in-one"
-	engines  = "engines"
-)
-
-func (b *bench) onPostgres(load string, s Shape) variant {
-	return variant{name(postgres, load, SQL, s), func(ctx context.Context) (Figures, error) {
-		if b.failed != nil {
-			return nil, b.failed
-		}
-		return b.postgres.Measure(ctx, b.loads[load], s)
-	}}
-}
-
-func (b *bench) inOne(load string, d Door, s Shape) variant {
-	return variant{name(embedded, load, d, s), func(ctx context.Context) (Figures, error) {
-		return b.embedded.Measure(ctx, b.loads[load], d, s)
-	}}
+	return b.embedded.Measure(ctx, l, v.Door, v.Shape)
 }
 
 // rounds gives each variant its turn, round by round, every second round in reverse: what
 // slows the machine down for a while strikes all of them. A variant that has failed is left
 // out from then on, and a quick run that is late has fewer rounds.
-func (b *bench) rounds(ctx context.Context, reserve time.Duration, variants []variant) {
+func (b *bench) rounds(ctx context.Context, reserve time.Duration, variants []Variant) {
 	b.section = time.Now()
 	for round := range b.Rounds {
 		if round > 0 && b.late(round, reserve) {
 			return
 		}
 		for _, v := range variants {
-			if ctx.Err() == nil && b.result.Failed[v.name] == "" {
+			if ctx.Err() == nil && b.result.Failed[v.String()] == "" {
 				b.turn(ctx, round, v)
 			}
 		}
@@ -279,21 +166,21 @@ func (b *bench) rounds(ctx context.Context, reserve time.Duration, variants []va
 	}
 }
 
-func (b *bench) turn(ctx context.Context, round int, v variant) {
+func (b *bench) turn(ctx context.Context, round int, v Variant) {
 	began, limit := time.Now(), 10*time.Minute
 	if b.Quick {
 		limit = time.Minute
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %v", limit))
 	defer cancel()
-	f, err := v.turn(ctx)
+	f, err := b.measure(ctx, v)
 	if err != nil {
-		b.result.Failed[v.name] = err.Error()
-		b.Log.Error("turn", "variant", v.name, "error", err)
+		b.result.Failed[v.String()] = err.Error()
+		b.Log.Error("turn", "variant", v.String(), "error", err)
 		return
 	}
-	b.result.Turns[v.name] = append(b.result.Turns[v.name], f)
-	b.Log.Info("turn", "round", round+1, "variant", v.name, "rate", int(f["rate"]), "acked_us", f["acked"],
+	b.result.Turns[v.String()] = append(b.result.Turns[v.String()], f)
+	b.Log.Info("turn", "round", round+1, "variant", v.String(), "rate", int(f["rate"]), "acked_us", f["acked"],
 		"archived_us", f["archived"], "took", time.Since(began).Round(time.Millisecond))
 }
 

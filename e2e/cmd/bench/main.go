@@ -112,7 +112,7 @@ func (c *command) measure(ctx context.Context) error {
 	}
 	ratios := r.Ratios()
 	for _, q := range ratios {
-		if !q.Known {
+		if !q.Known && q.Required() {
 			fmt.Fprintf(c.errOut, "bench: no %s: %s\n", q.Name, q.Why)
 		}
 	}
