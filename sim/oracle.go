@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -85,11 +86,47 @@ func (k *known) may() bool { return k.acked > 0 || k.open > 0 || k.unknown > 0 }
 type cut struct {
 	typ    uint32 // of a clear
 	at     int64
-	raised bool // the time may be later than that, but not later than what there was
+	raised bool // the time may be that of any report that there was, if that is later
 	sent   int64
 	acked  int64
-	gone   bool // it had no effect
+	closed bool    // it was answered, or nothing is under way any more
+	times  []int64 // of a raised one that is closed, those of the reports by then
 	witnesses
+}
+
+// close notes the reports that there are: what comes later raises the cut no more.
+func (c *cut) close(books ...*book) {
+	if c.closed || !c.raised {
+		return
+	}
+	var times []int64
+	for _, b := range books {
+		times = append(times, c.raisedBy(b)...)
+	}
+	c.closed, c.times = true, times
+}
+
+// raisedBy returns the times of a key's reports that may be the cut's.
+func (c *cut) raisedBy(b *book) (times []int64) {
+	if c.closed || !c.raised {
+		return c.times
+	}
+	for _, k := range b.facts {
+		if k.may() && k.at > c.at {
+			times = append(times, k.at)
+		}
+	}
+	return times
+}
+
+// may reports whether the cut may cover a time.
+func (c *cut) may(at int64) bool {
+	return at <= c.at || c.raised && !c.closed || slices.ContainsFunc(c.times, func(t int64) bool { return at <= t })
+}
+
+// covers reports whether it may cover a report of an object of a type.
+func (c *cut) covers(typ uint32, at int64) bool {
+	return (c.typ == 0 || c.typ == typ) && c.may(at)
 }
 
 func newOracle(uids []string) *oracle {
@@ -186,7 +223,7 @@ func (o *oracle) outlived(a *attempt) bool {
 	u := o.users[a.uid]
 	b := u.book(a.object)
 	gone := func(c *cut) bool {
-		return c.acked > 0 && c.acked < a.sent && !c.gone && !c.raised && c.at >= a.knows && (c.typ == 0 || c.typ == a.object.Type)
+		return c.acked > 0 && c.acked < a.sent && c.at >= a.knows && (c.typ == 0 || c.typ == a.object.Type)
 	}
 	return (slices.ContainsFunc(b.deletes, gone) || slices.ContainsFunc(u.clears, gone)) && !slices.ContainsFunc(b.facts, func(f *known) bool {
 		return f != a.k && f.at > a.knows && f.viewing() == a.k.viewing() && f.may()
@@ -203,12 +240,15 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(s
 			key := history.Key{UID: uid, Object: obj}
 			o.archived(key, archived(key))
 			for _, k := range b.facts {
-				if k.acked > o.rested {
+				switch was := k.acked > o.rested; {
+				case was:
 					k.acked = 0
 					k.unknown++
-					k.lost(key, k.safe, remembers)
-				} else if k.promised {
-					k.lost(key, k.safe, remembers)
+					fallthrough
+				case k.promised:
+					if k.lost(key, k.safe, remembers); o.torn(u, obj, k) {
+						k.witnesses = witnesses{}
+					}
 				}
 			}
 			forget(b.deletes, o.rested, key, remembers)
@@ -221,6 +261,13 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(s
 		u.pause.unknown++
 	}
 	o.lost = begun
+}
+
+// torn reports whether a delete or a clear may cover a report that is lost together with it: it may have
+// had whoever held the report forget it.
+func (o *oracle) torn(u *userBook, obj history.Object, k *known) bool {
+	covers := func(c *cut) bool { return c.sent > o.rested && c.covers(obj.Type, k.at) }
+	return slices.ContainsFunc(u.book(obj).deletes, covers) || slices.ContainsFunc(u.clears, covers)
 }
 
 // archived notes what the archive has of a key: what it shows is all that anybody was told of,
@@ -297,9 +344,9 @@ func (o *oracle) rest() {
 				}
 				k.promised, k.archived = false, false
 			}
-			o.restCuts(b.deletes)
+			o.restCuts(b.deletes, b)
 		}
-		o.restCuts(u.clears)
+		o.restCuts(u.clears, slices.Collect(maps.Values(u.keys))...)
 		if p := &u.pause; p.promised {
 			p.promised, p.sure, p.unknown = false, true, 0
 		}
@@ -307,8 +354,9 @@ func (o *oracle) rest() {
 	o.rested = o.now()
 }
 
-func (o *oracle) restCuts(cuts []*cut) {
+func (o *oracle) restCuts(cuts []*cut, books ...*book) {
 	for _, c := range cuts {
+		c.close(books...)
 		if c.promised && c.acked == 0 {
 			c.acked = o.now()
 		}
@@ -327,16 +375,11 @@ func (o *oracle) done(c *cut, service int) bool {
 }
 
 func (u *userBook) cleared(typ uint32, at int64) bool {
-	for _, c := range u.clears {
-		if !c.gone && (c.typ == 0 || c.typ == typ) && (at <= c.at || c.raised) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(u.clears, func(c *cut) bool { return c.covers(typ, at) })
 }
 
 func (b *book) deleted(at int64) bool {
-	return slices.ContainsFunc(b.deletes, func(c *cut) bool { return !c.gone && (at <= c.at || c.raised) })
+	return slices.ContainsFunc(b.deletes, func(c *cut) bool { return c.may(at) })
 }
 
 // remove notes that a delete was sent. Without a time of its own it is of everything that
@@ -387,21 +430,10 @@ func (o *oracle) leaves(uid string, c *cut) *known {
 func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64, others []int64) {
 	b := u.book(obj)
 	each := func(c *cut) {
-		if c.gone {
-			return
-		}
 		if c.acked > 0 && c.acked < begun {
 			least = max(least, c.at)
 		}
-		others = append(others, c.at)
-		if !c.raised {
-			return
-		}
-		for _, k := range b.facts {
-			if k.may() && k.at > c.at && (c.acked == 0 || k.sent < c.acked) {
-				others = append(others, k.at)
-			}
-		}
+		others = append(append(others, c.at), c.raisedBy(b)...)
 	}
 	for _, c := range b.deletes {
 		each(c)
@@ -416,26 +448,15 @@ func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64
 	return least, others
 }
 
-// bounds are the facts behind a cut. What a cut without an answer covers is no must once the
-// cache was lost: the cut may have landed, had whoever held the fact forget it, and be lost.
+// bounds are the facts behind a cut.
 func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
-	u := o.users[key.UID]
-	b := u.book(key.Object)
-	torn := func(f *known) bool {
-		covers := func(c *cut) bool {
-			return c.acked == 0 && !c.gone && c.sent < o.lost && (f.at <= c.at || c.raised && f.sent < o.lost)
-		}
-		return slices.ContainsFunc(b.deletes, covers) || slices.ContainsFunc(u.clears, func(c *cut) bool {
-			return (c.typ == 0 || c.typ == key.Object.Type) && covers(c)
-		})
-	}
 	var bs bounds
-	for _, k := range b.facts {
+	for _, k := range o.users[key.UID].book(key.Object).facts {
 		if k.at <= behind || !k.may() {
 			continue
 		}
 		bs.may = append(bs.may, &k.fact)
-		if k.acked > 0 && k.acked < begun && !torn(k) {
+		if k.acked > 0 && k.acked < begun {
 			bs.must = append(bs.must, &k.fact)
 		}
 	}

@@ -151,6 +151,7 @@ const (
 	requestLimit = 1500 * time.Millisecond
 	sweepEvery   = 2 * time.Second
 	sweepAge     = 6 * time.Second
+	longestPause = 5 * time.Second // between two tries of a job
 )
 
 func (w *World) startService(i int) {

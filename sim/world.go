@@ -132,6 +132,7 @@ type World struct {
 	rough    int                  // how often exchanges go wrong, of ten thousand
 	landing  int                  // how often one lands that was given up, of ten thousand
 	calm     bool                 // nothing goes wrong any more
+	calmed   time.Time            // since when
 	moods    [2]mood              // what clients do again and again
 	narrow   int                  // how many objects they have
 	shaky    bool                 // the cache is lost again and again
@@ -614,7 +615,7 @@ func (w *World) rest() {
 		return
 	}
 	w.tracef("rest    nothing goes wrong any more")
-	w.calm = true
+	w.calm, w.calmed = true, time.Now()
 	for s := range w.away {
 		w.away[s].Store(0)
 	}
@@ -683,6 +684,8 @@ func (w *World) unrest() string {
 		return "something lands late"
 	case now.Sub(w.lived) < w.noticed():
 		return "not everybody has noticed that the cache is another one"
+	case now.Sub(w.calmed) < longestPause:
+		return "somebody may be about to try again"
 	case len(w.cache.marks) > 0:
 		return fmt.Sprintf("%d keys are marked", len(w.cache.marks))
 	case !w.queue.drained():
@@ -943,6 +946,9 @@ func (w *World) remove(c *client, obj history.Object, req *historyv1.DeleteReque
 	w.ask(s, fmt.Sprintf("delete %s/%s at %d if %x", c.uid, obj, req.AtMs, req.IfMatch), func(ctx context.Context) (any, error) { return s.rpc.Delete(ctx, req) }, func(_ any, err error) {
 		c.busy--
 		w.tracef("%-7s -> delete %s/%s %v", s.name, c.uid, obj, err)
+		if err == nil {
+			cut.close(w.oracle.users[c.uid].book(obj))
+		}
 		if err == nil && req.IfMatch == 0 { // a delete of what is deleted already changes nothing
 			w.oracle.done(cut, s.number)
 		}
