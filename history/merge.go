@@ -24,6 +24,7 @@ func Merge(a, b *Record) *Record {
 	m := *latest
 	m.Revision, m.CellTime = 0, max(a.CellTime, b.CellTime)
 	m.Partial = a.Partial && b.Partial
+	m.Restored = latest.Restored || other.Restored
 	m.mergeDuration(other)
 	m.mergeMeta(other)
 	m.mergePeaks(other)
@@ -50,7 +51,7 @@ func (r *Record) since(reset int64) *Record {
 		return r
 	}
 	m := *r
-	m.Reset = reset
+	m.Reset, m.Restored = reset, false
 	m.forget()
 	return &m
 }
@@ -103,7 +104,7 @@ func (r *Record) lastNonEarly() NonEarly {
 	case r.Version.Time() <= r.Reset:
 		return NonEarly{}
 	}
-	return NonEarly{Version: r.Version, Position: r.Position}
+	return NonEarly{Version: r.own(), Position: r.Position}
 }
 
 func (r *Record) mergeDuration(o *Record) {
@@ -145,13 +146,17 @@ func (r *Record) mergePeaks(o *Record) {
 	if o.Position <= r.Position && (len(o.Peaks) == 0 || slices.Equal(r.Peaks, o.Peaks)) {
 		return
 	}
-	all := slices.Concat(r.Peaks, o.Peaks, []Peak{{At: o.Version.Time(), Position: o.Position}})
+	last := []Peak{{At: o.PlayedAt(), Position: o.Position}}
+	if o.Version.Time() <= r.Reset {
+		last = nil
+	}
+	all := slices.Concat(r.Peaks, o.Peaks, last)
 	slices.SortFunc(all, func(a, b Peak) int { // newest first
 		return cmp.Or(cmp.Compare(b.At, a.At), cmp.Compare(b.Position, a.Position))
 	})
 	top, kept := r.Position, all[:0]
 	for _, p := range all {
-		if p.At > r.Reset && p.Position > top {
+		if p.Position > top {
 			top, kept = p.Position, append(kept, p)
 		}
 	}

@@ -89,7 +89,11 @@ type Record struct {
 	// start by mistake must not take away where the user stopped.
 	State    State // beside the flags, or every record would be larger
 	Early    bool
+	Restored bool // see Reset
 	Version  Version
+	// Original is the version that the latest event had before it was removed and brought
+	// back, 0 where it was not; see [Record.Restore].
+	Original Version
 	Position int64 // milliseconds
 	Session  string
 	Device   string
@@ -121,7 +125,9 @@ type Record struct {
 	WatchedBefore   int64
 	WatchedBeforeAt int64
 
-	// Reset is the time of the latest delete: nothing at or before it contributes.
+	// Reset is the time of the latest delete: nothing at or before it contributes, but for
+	// what was brought back after it, which is in the record where it is Restored, with
+	// the times that it always had.
 	Reset int64
 
 	// Unknown are the encoded fields that a newer version of Playhead has written and this
@@ -197,8 +203,15 @@ func (r *Record) resume() (position, at int64) {
 	if r.Early && r.NonEarly.Version != 0 {
 		return r.within(r.NonEarly.Position), r.NonEarly.Version.Time()
 	}
-	return r.within(r.Position), r.Version.Time()
+	return r.within(r.Position), r.PlayedAt()
 }
+
+// PlayedAt returns when the latest event happened, in Unix milliseconds: before the time of
+// the version where the event was removed and brought back.
+func (r *Record) PlayedAt() int64 { return r.own().Time() }
+
+// own is the version that the latest event came with.
+func (r *Record) own() Version { return cmp.Or(r.Original, r.Version) }
 
 // within returns a position as far as the object goes. Reports that know the duration are
 // bounded by it as they come; the others are by what came with another report.
@@ -243,7 +256,7 @@ func Same(a, b *Record) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return compareLatest(a, b) == 0 && a.Partial == b.Partial && a.Reset == b.Reset &&
+	return compareLatest(a, b) == 0 && a.Partial == b.Partial && a.Reset == b.Reset && a.Restored == b.Restored && a.Original == b.Original &&
 		a.Duration == b.Duration && a.DurationVersion == b.DurationVersion &&
 		a.MetaVersion == b.MetaVersion && maps.Equal(a.Meta, b.Meta) &&
 		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
@@ -259,6 +272,7 @@ func compareLatest(a, b *Record) int {
 		return c
 	}
 	return cmp.Or(
+		cmp.Compare(a.own(), b.own()),
 		cmp.Compare(a.Position, b.Position),
 		cmp.Compare(a.State, b.State),
 		strings.Compare(a.Session, b.Session),

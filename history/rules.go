@@ -38,7 +38,7 @@ func (r Rules) Completes(e *Event) bool {
 // by mistake after that changes nothing; who watches again and stops in the middle has not completed it.
 func (r Rules) Completed(rec *Record) bool {
 	at, when := rec.resume()
-	latest := when == rec.Version.Time()
+	latest := when == rec.PlayedAt()
 	switch {
 	case rec.Duration > 0 && at*100 >= rec.Duration*r.Done:
 		return true

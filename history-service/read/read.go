@@ -120,6 +120,14 @@ func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*history
 	resp := &historyv1.ListResponse{HasMore: p.more}
 	for _, it := range p.items {
 		resp.Items = append(resp.Items, view.Item(it.Object, it.Record, r.cfg.Rules))
+		if !req.GetRecords() {
+			continue
+		}
+		whole, err := view.Whole(it.Record)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", it.Object, err)
+		}
+		resp.Records = append(resp.Records, whole)
 	}
 	if p.more {
 		resp.Cursor = encodeCursor(req, p.end)

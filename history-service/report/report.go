@@ -13,6 +13,10 @@ type Report struct {
 	IfMatch uint64
 	// Origin is the connection that it came over, 0 for none.
 	Origin uint64
+	// Whole is what is folded in instead of the event, which then has its key and its time
+	// alone: a record of a backup. Restore says that it comes back where it was removed.
+	Whole   *history.Record
+	Restore bool
 	// Day is what the device knows of the day, nil when it does not ask.
 	Day *historyv1.DayCheck
 	// Status is unspecified until it is decided.

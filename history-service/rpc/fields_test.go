@@ -134,6 +134,7 @@ var unseen = map[string]string{
 	"PlaysBeforeAt":   "there is a newer completion",
 	"WatchedBeforeAt": "it orders sessions",
 	"Reset":           "it keeps out what comes late",
+	"Restored":        "it keeps in what was removed",
 	"Unknown":         "only a newer version knows what it is",
 	"UnknownVersion":  "it orders unknown fields",
 }
@@ -206,7 +207,7 @@ func everything() *history.Record {
 		Peaks:       []history.Peak{{At: start - 90_000, Position: 200_000}},
 		Completions: []history.Completion{{At: start - 90_000, Viewing: 10}}, PlaysBefore: 2, PlaysBeforeAt: start - 100_000,
 		Watches: []history.Watch{{At: start - 90_000, Viewing: 10, Watched: 30_000}}, WatchedBefore: 10_000, WatchedBeforeAt: start - 100_000,
-		Reset:   start - 7_200_000,
+		Reset: start - 7_200_000, Restored: true, Original: v(7_300_000),
 		Unknown: string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), UnknownVersion: v(80_000),
 	}
 }

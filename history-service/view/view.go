@@ -3,12 +3,15 @@ package view
 
 import (
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -33,13 +36,41 @@ func Item(o history.Object, r *history.Record, book *history.Rulebook) *historyv
 		EventTimeMs: r.Version.Time(), PositionMs: r.Resume(), DurationMs: r.Duration,
 		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(), WatchedMs: r.Watched(),
 		Session: r.Session, Device: r.Device, Meta: r.Meta, Incomplete: Incomplete(r),
-		Completed: book.Of(o.Type).Completed(r),
+		Completed: book.Of(o.Type).Completed(r), PlayedMs: r.Original.Time(),
 	}
 	if !it.Completed {
 		it.ResumeMs = it.PositionMs
 	}
 	it.Etag = etag(it, r)
 	return it
+}
+
+// Whole returns a record as exports carry it: all of it that is not of this store alone.
+func Whole(r *history.Record) (*historyv1.Record, error) {
+	m := new(historyv1.Record)
+	if err := proto.Unmarshal(wire.AppendRecord(nil, r.Bounded()), m); err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	m.Revision, m.CellDriftMs, m.Partial = 0, 0, false
+	return m, nil
+}
+
+// Record is the inverse. What it returns is partial, and was not judged: see
+// [history.Record.Validate]. It fails with [wire.ErrCorrupt].
+func Record(m *historyv1.Record) (*history.Record, error) {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("record: %w: %w", wire.ErrCorrupt, err)
+	}
+	r, err := wire.Record(b)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		r = new(history.Record)
+	}
+	r.Revision, r.CellTime, r.Partial = 0, 0, true
+	return r, nil
 }
 
 // Incomplete reports whether the archive may hold a part of a record that the record lacks.
@@ -81,7 +112,7 @@ func seen(it *historyv1.Item) uint64 {
 	b := room[:0]
 	for _, n := range [...]int64{
 		int64(it.State), it.EventTimeMs, it.PositionMs, it.DurationMs, it.FurthestMs,
-		int64(it.Plays), it.CompletedAtMs, it.WatchedMs, //nolint:gosec // of any value
+		int64(it.Plays), it.CompletedAtMs, it.WatchedMs, it.PlayedMs, //nolint:gosec // of any value
 	} {
 		b = binary.AppendVarint(b, n)
 	}

@@ -105,6 +105,9 @@ func (g *group) relied() bool {
 }
 
 func (g *group) add(i int, cleared int64) historyv1.Status {
+	if g.batch.whole {
+		return g.addWhole(i, cleared)
+	}
 	e := g.batch.reports[i].Event
 	if g.batch.latest && g.next != nil {
 		e.At = max(e.At, g.next.Version.Time())
@@ -222,8 +225,11 @@ func (w *Writer) base(ctx context.Context, groups []*group) {
 	}
 	depends := !old[0].batch.latest || old[0].matched()
 	patience := archiveWithin
-	if !depends {
+	switch {
+	case !depends:
 		patience = read.ArchivePatience
+	case old[0].batch.whole: // no player waits
+		patience = w.cfg.Deadline
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -276,10 +282,10 @@ func (g *group) below() bool {
 	case g.failed:
 		return false
 	case g.base != nil:
-		return g.batch.latest && g.base.Partial
+		return (g.batch.latest || g.batch.whole) && g.base.Partial
 	case g.user.Complete():
 		return false
-	case g.matched() || g.batch.latest:
+	case g.matched() || g.batch.latest || g.batch.whole:
 		return true
 	case !g.user.Warm:
 		return false

@@ -90,6 +90,9 @@ type batch struct {
 	// latest gives each report the time of the record that it meets, if that is later: a
 	// delete without a time of its own covers what its user sees, whatever the clocks.
 	latest bool
+	// whole says that the reports are records. What they meet decides what becomes of them, and
+	// is always looked up.
+	whole bool
 }
 
 // group is the events of one key on their way into one record.
@@ -162,7 +165,7 @@ func (w *Writer) prepare(b *batch) {
 	for _, g := range b.groups {
 		g.sort()
 		held, open, ok := w.cfg.Aggregate.Get(g.key)
-		if g.held, g.mark = held, !open; ok && !b.latest {
+		if g.held, g.mark = held, !open; ok && !b.latest && !b.whole {
 			g.hold()
 		}
 	}

@@ -53,6 +53,7 @@ func full() *history.Record {
 	r, w := everything(), watched()
 	r.Early, r.NonEarly, r.Watches, r.WatchedBefore, r.WatchedBeforeAt = w.Early, w.NonEarly, w.Watches, w.WatchedBefore, w.WatchedBeforeAt
 	r.Unknown, r.UnknownVersion = string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), r.Version-12
+	r.Restored, r.Original = true, r.Version-400
 	return r
 }
 
@@ -111,6 +112,7 @@ func message(r *history.Record) *historyv1.Record {
 		Session: r.Session, Device: r.Device, Meta: r.Meta, MetaVersion: relative(r.MetaVersion, r.Version),
 		PlaysBefore: r.PlaysBefore, PlaysBeforeMs: r.PlaysBeforeAt, ResetMs: r.Reset, Partial: r.Partial,
 		Early: r.Early, FirmVersion: int64(r.NonEarly.Version), FirmPositionMs: r.NonEarly.Position,
+		Restored: r.Restored, OriginalVersion: int64(r.Original),
 		WatchedBeforeMs: r.WatchedBefore, WatchedBeforeTimeMs: r.WatchedBeforeAt,
 	}
 	if len(r.Unknown) > 0 {
@@ -144,11 +146,12 @@ func fromMessage(m *historyv1.Record) *history.Record {
 		Session: m.Session, Device: m.Device, Meta: m.Meta, MetaVersion: absolute(m.MetaVersion, m.Version, len(m.Meta) > 0),
 		PlaysBefore: m.PlaysBefore, PlaysBeforeAt: m.PlaysBeforeMs, Reset: m.ResetMs, Partial: m.Partial,
 		Early: m.Early, NonEarly: history.NonEarly{Version: history.Version(m.FirmVersion), Position: m.FirmPositionMs},
+		Restored: m.Restored, Original: history.Version(m.OriginalVersion),
 		WatchedBefore: m.WatchedBeforeMs, WatchedBeforeAt: m.WatchedBeforeTimeMs,
 	}
 	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
 		number, _, n := protowire.ConsumeField(b)
-		if number > 24 { // what is of a known number and another type is damage
+		if number > wire.LastField { // what is of a known number and another type is damage
 			r.Unknown += string(b[:n])
 		}
 		b = b[n:]
@@ -241,6 +244,8 @@ func records() *rapid.Generator[*history.Record] {
 			Peaks:         list(t, "peaks", history.Peak{}),
 			Completions:   list(t, "completions", history.Completion{}),
 
+			Restored:        rapid.Bool().Draw(t, "restored"),
+			Original:        rapid.Make[history.Version]().Draw(t, "original"),
 			Early:           rapid.Bool().Draw(t, "early"),
 			NonEarly:        rapid.Make[history.NonEarly]().Draw(t, "non early"),
 			Watches:         list(t, "watches", history.Watch{}),

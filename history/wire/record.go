@@ -59,7 +59,9 @@ const (
 	tagWatchedBefore   = 22<<3 | wireInt
 	tagWatchedBeforeAt = 23<<3 | wireInt
 	tagUnknownVersion  = 24<<3 | wireInt
-	lastField          = 24 // of a record; what is beyond is unknown
+	tagRestored        = 25<<3 | wireInt
+	tagOriginal        = 26<<3 | wireInt
+	lastField          = 26 // of a record; what is beyond is unknown
 
 	tagMetaKey   = 1<<3 | wireBytes
 	tagMetaValue = 2<<3 | wireBytes
@@ -117,6 +119,8 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	if len(r.Unknown) > 0 {
 		dst = appendInt(dst, tagUnknownVersion, relative(r.UnknownVersion, r.Version))
 	}
+	dst = appendFlag(dst, tagRestored, r.Restored)
+	dst = appendInt(dst, tagOriginal, int64(r.Original))
 	return append(dst, r.Unknown...)
 }
 
@@ -267,6 +271,8 @@ func decode(r *history.Record, b []byte) error {
 			r.Partial = s.num != 0
 		case tagEarly:
 			r.Early = s.num != 0
+		case tagRestored:
+			r.Restored = s.num != 0
 		default:
 			if p := number(r, s.tag); p != nil {
 				*p = int64(s.num)
@@ -308,6 +314,8 @@ func number(r *history.Record, tag uint64) *int64 {
 		return &r.WatchedBeforeAt
 	case tagUnknownVersion:
 		return (*int64)(&r.UnknownVersion)
+	case tagOriginal:
+		return (*int64)(&r.Original)
 	}
 	return nil
 }

@@ -892,7 +892,10 @@ type Item struct {
 	// Where a player begins, in milliseconds: position_ms, or 0 once completed.
 	ResumeMs int64 `protobuf:"varint,15,opt,name=resume_ms,json=resumeMs,proto3" json:"resume_ms,omitempty"`
 	// The user left it at its end, by the rules of its type.
-	Completed     bool `protobuf:"varint,16,opt,name=completed,proto3" json:"completed,omitempty"`
+	Completed bool `protobuf:"varint,16,opt,name=completed,proto3" json:"completed,omitempty"`
+	// When the latest event happened, where the record was removed and brought back: then
+	// event_time_ms is when it came back. 0 otherwise.
+	PlayedMs      int64 `protobuf:"varint,17,opt,name=played_ms,json=playedMs,proto3" json:"played_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1039,6 +1042,13 @@ func (x *Item) GetCompleted() bool {
 	return false
 }
 
+func (x *Item) GetPlayedMs() int64 {
+	if x != nil {
+		return x.PlayedMs
+	}
+	return 0
+}
+
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1049,8 +1059,10 @@ type ListRequest struct {
 	// 0 for all types.
 	Type uint32 `protobuf:"varint,4,opt,name=type,proto3" json:"type,omitempty"`
 	// Newest first: until is inclusive, since is inclusive; 0 means no bound.
-	SinceMs       int64 `protobuf:"varint,5,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
-	UntilMs       int64 `protobuf:"varint,6,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	SinceMs int64 `protobuf:"varint,5,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	UntilMs int64 `protobuf:"varint,6,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
+	// The answer carries whole records beside the items.
+	Records       bool `protobuf:"varint,7,opt,name=records,proto3" json:"records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1127,11 +1139,21 @@ func (x *ListRequest) GetUntilMs() int64 {
 	return 0
 }
 
+func (x *ListRequest) GetRecords() bool {
+	if x != nil {
+		return x.Records
+	}
+	return false
+}
+
 type ListResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Items         []*Item                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
-	Cursor        string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	HasMore       bool                   `protobuf:"varint,3,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Items   []*Item                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	Cursor  string                 `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	HasMore bool                   `protobuf:"varint,3,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	// One for each item where asked for, without revision, cell drift and partial. No position is
+	// beyond a known duration.
+	Records       []*Record `protobuf:"bytes,4,rep,name=records,proto3" json:"records,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1185,6 +1207,13 @@ func (x *ListResponse) GetHasMore() bool {
 		return x.HasMore
 	}
 	return false
+}
+
+func (x *ListResponse) GetRecords() []*Record {
+	if x != nil {
+		return x.Records
+	}
+	return nil
 }
 
 type PointsRequest struct {
@@ -1508,6 +1537,178 @@ func (x *ClearResponse) GetClearedMs() int64 {
 	return 0
 }
 
+// ImportedRecord is a record of an export.
+type ImportedRecord struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Object *Object                `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	// Its revision, cell drift and partial are of no account.
+	Record        *Record `protobuf:"bytes,2,opt,name=record,proto3" json:"record,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportedRecord) Reset() {
+	*x = ImportedRecord{}
+	mi := &file_history_v1_history_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportedRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportedRecord) ProtoMessage() {}
+
+func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
+func (*ImportedRecord) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ImportedRecord) GetObject() *Object {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *ImportedRecord) GetRecord() *Record {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+type ImportRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// At most 1,000. Those of one object are folded together.
+	Records []*ImportedRecord `protobuf:"bytes,2,rep,name=records,proto3" json:"records,omitempty"`
+	// What was deleted or cleared later comes back, as of the moment after that. Otherwise it
+	// stays removed.
+	Restore       bool `protobuf:"varint,3,opt,name=restore,proto3" json:"restore,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportRequest) Reset() {
+	*x = ImportRequest{}
+	mi := &file_history_v1_history_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportRequest) ProtoMessage() {}
+
+func (x *ImportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
+func (*ImportRequest) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ImportRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ImportRequest) GetRecords() []*ImportedRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *ImportRequest) GetRestore() bool {
+	if x != nil {
+		return x.Restore
+	}
+	return false
+}
+
+type ImportResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each record, in order: stored, unchanged, stale, expired, cleared, paused, invalid
+	// or unavailable. Stale means that the history has it and newer, cleared that all of it was
+	// removed later.
+	Statuses      []Status   `protobuf:"varint,1,rep,packed,name=statuses,proto3,enum=history.v1.Status" json:"statuses,omitempty"`
+	Refusals      []*Refusal `protobuf:"bytes,2,rep,name=refusals,proto3" json:"refusals,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportResponse) Reset() {
+	*x = ImportResponse{}
+	mi := &file_history_v1_history_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportResponse) ProtoMessage() {}
+
+func (x *ImportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
+func (*ImportResponse) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ImportResponse) GetStatuses() []Status {
+	if x != nil {
+		return x.Statuses
+	}
+	return nil
+}
+
+func (x *ImportResponse) GetRefusals() []*Refusal {
+	if x != nil {
+		return x.Refusals
+	}
+	return nil
+}
+
 type ContinueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1524,7 +1725,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1737,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1750,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -1589,7 +1790,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1601,7 +1802,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1614,7 +1815,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -1637,7 +1838,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1850,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1863,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -1688,7 +1889,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1901,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1914,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -1732,7 +1933,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +1945,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +1958,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -1777,7 +1978,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1990,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +2003,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -1828,7 +2029,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2041,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2054,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -1874,7 +2075,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1886,7 +2087,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1899,7 +2100,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -1928,7 +2129,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2141,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2154,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Watcher) GetUid() string {
@@ -1979,7 +2180,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2192,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2205,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -2036,7 +2237,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2249,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2262,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Change) GetUid() string {
@@ -2172,7 +2373,7 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x13ApplyStreamResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x121\n" +
 	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\x12\x18\n" +
-	"\aindexes\x18\x03 \x03(\rR\aindexes\"\xc9\x04\n" +
+	"\aindexes\x18\x03 \x03(\rR\aindexes\"\xe6\x04\n" +
 	"\x04Item\x12*\n" +
 	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x12'\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\"\n" +
@@ -2196,21 +2397,24 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"incomplete\x18\x0e \x01(\bR\n" +
 	"incomplete\x12\x1b\n" +
 	"\tresume_ms\x18\x0f \x01(\x03R\bresumeMs\x12\x1c\n" +
-	"\tcompleted\x18\x10 \x01(\bR\tcompleted\x1a7\n" +
+	"\tcompleted\x18\x10 \x01(\bR\tcompleted\x12\x1b\n" +
+	"\tplayed_ms\x18\x11 \x01(\x03R\bplayedMs\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb1\x01\n" +
 	"\vListRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x16\n" +
 	"\x06cursor\x18\x03 \x01(\tR\x06cursor\x12\x12\n" +
 	"\x04type\x18\x04 \x01(\rR\x04type\x12\x19\n" +
 	"\bsince_ms\x18\x05 \x01(\x03R\asinceMs\x12\x19\n" +
-	"\buntil_ms\x18\x06 \x01(\x03R\auntilMs\"i\n" +
+	"\buntil_ms\x18\x06 \x01(\x03R\auntilMs\x12\x18\n" +
+	"\arecords\x18\a \x01(\bR\arecords\"\x97\x01\n" +
 	"\fListResponse\x12&\n" +
 	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x19\n" +
-	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"O\n" +
+	"\bhas_more\x18\x03 \x01(\bR\ahasMore\x12,\n" +
+	"\arecords\x18\x04 \x03(\v2\x12.history.v1.RecordR\arecords\"O\n" +
 	"\rPointsRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
 	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\"8\n" +
@@ -2229,7 +2433,17 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\buntil_ms\x18\x03 \x01(\x03R\auntilMs\".\n" +
 	"\rClearResponse\x12\x1d\n" +
 	"\n" +
-	"cleared_ms\x18\x01 \x01(\x03R\tclearedMs\"e\n" +
+	"cleared_ms\x18\x01 \x01(\x03R\tclearedMs\"h\n" +
+	"\x0eImportedRecord\x12*\n" +
+	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x12*\n" +
+	"\x06record\x18\x02 \x01(\v2\x12.history.v1.RecordR\x06record\"q\n" +
+	"\rImportRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x124\n" +
+	"\arecords\x18\x02 \x03(\v2\x1a.history.v1.ImportedRecordR\arecords\x12\x18\n" +
+	"\arestore\x18\x03 \x01(\bR\arestore\"q\n" +
+	"\x0eImportResponse\x12.\n" +
+	"\bstatuses\x18\x01 \x03(\x0e2\x12.history.v1.StatusR\bstatuses\x12/\n" +
+	"\brefusals\x18\x02 \x03(\v2\x13.history.v1.RefusalR\brefusals\"e\n" +
 	"\x0fContinueRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
@@ -2290,14 +2504,15 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\n" +
 	"ACK_CACHED\x10\x01\x12\x0e\n" +
 	"\n" +
-	"ACK_QUEUED\x10\x022\xc6\x05\n" +
+	"ACK_QUEUED\x10\x022\x87\x06\n" +
 	"\x0eHistoryService\x12<\n" +
 	"\x05Apply\x12\x18.history.v1.ApplyRequest\x1a\x19.history.v1.ApplyResponse\x12R\n" +
 	"\vApplyStream\x12\x1e.history.v1.ApplyStreamRequest\x1a\x1f.history.v1.ApplyStreamResponse(\x010\x01\x129\n" +
 	"\x04List\x12\x17.history.v1.ListRequest\x1a\x18.history.v1.ListResponse\x12?\n" +
 	"\x06Points\x12\x19.history.v1.PointsRequest\x1a\x1a.history.v1.PointsResponse\x12?\n" +
 	"\x06Delete\x12\x19.history.v1.DeleteRequest\x1a\x1a.history.v1.DeleteResponse\x12<\n" +
-	"\x05Clear\x12\x18.history.v1.ClearRequest\x1a\x19.history.v1.ClearResponse\x12E\n" +
+	"\x05Clear\x12\x18.history.v1.ClearRequest\x1a\x19.history.v1.ClearResponse\x12?\n" +
+	"\x06Import\x12\x19.history.v1.ImportRequest\x1a\x1a.history.v1.ImportResponse\x12E\n" +
 	"\bContinue\x12\x1b.history.v1.ContinueRequest\x1a\x1c.history.v1.ContinueResponse\x12N\n" +
 	"\vGetSettings\x12\x1e.history.v1.GetSettingsRequest\x1a\x1f.history.v1.GetSettingsResponse\x12N\n" +
 	"\vPutSettings\x12\x1e.history.v1.PutSettingsRequest\x1a\x1f.history.v1.PutSettingsResponse\x12@\n" +
@@ -2316,7 +2531,7 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
@@ -2338,25 +2553,29 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*DeleteResponse)(nil),      // 17: history.v1.DeleteResponse
 	(*ClearRequest)(nil),        // 18: history.v1.ClearRequest
 	(*ClearResponse)(nil),       // 19: history.v1.ClearResponse
-	(*ContinueRequest)(nil),     // 20: history.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 21: history.v1.ContinueResponse
-	(*Settings)(nil),            // 22: history.v1.Settings
-	(*GetSettingsRequest)(nil),  // 23: history.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 24: history.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 25: history.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 26: history.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 27: history.v1.WatchRequest
-	(*Watcher)(nil),             // 28: history.v1.Watcher
-	(*WatchResponse)(nil),       // 29: history.v1.WatchResponse
-	(*Change)(nil),              // 30: history.v1.Change
-	nil,                         // 31: history.v1.Heartbeat.MetaEntry
-	nil,                         // 32: history.v1.Item.MetaEntry
-	(*Object)(nil),              // 33: history.v1.Object
-	(State)(0),                  // 34: history.v1.State
+	(*ImportedRecord)(nil),      // 20: history.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 21: history.v1.ImportRequest
+	(*ImportResponse)(nil),      // 22: history.v1.ImportResponse
+	(*ContinueRequest)(nil),     // 23: history.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 24: history.v1.ContinueResponse
+	(*Settings)(nil),            // 25: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 26: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 27: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 28: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 29: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 30: history.v1.WatchRequest
+	(*Watcher)(nil),             // 31: history.v1.Watcher
+	(*WatchResponse)(nil),       // 32: history.v1.WatchResponse
+	(*Change)(nil),              // 33: history.v1.Change
+	nil,                         // 34: history.v1.Heartbeat.MetaEntry
+	nil,                         // 35: history.v1.Item.MetaEntry
+	(*Object)(nil),              // 36: history.v1.Object
+	(State)(0),                  // 37: history.v1.State
+	(*Record)(nil),              // 38: history.v1.Record
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	31, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	34, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
 	4,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
 	3,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
 	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
@@ -2366,46 +2585,54 @@ var file_history_v1_history_proto_depIdxs = []int32{
 	5,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
 	7,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
 	8,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	33, // 11: history.v1.Item.object:type_name -> history.v1.Object
-	34, // 12: history.v1.Item.state:type_name -> history.v1.State
-	32, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	36, // 11: history.v1.Item.object:type_name -> history.v1.Object
+	37, // 12: history.v1.Item.state:type_name -> history.v1.State
+	35, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
 	11, // 14: history.v1.ListResponse.items:type_name -> history.v1.Item
-	33, // 15: history.v1.PointsRequest.objects:type_name -> history.v1.Object
-	11, // 16: history.v1.PointsResponse.items:type_name -> history.v1.Item
-	33, // 17: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	11, // 18: history.v1.ContinueResponse.items:type_name -> history.v1.Item
-	22, // 19: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
-	22, // 20: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
-	28, // 21: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
-	28, // 22: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
-	30, // 23: history.v1.WatchResponse.changes:type_name -> history.v1.Change
-	11, // 24: history.v1.Change.items:type_name -> history.v1.Item
-	33, // 25: history.v1.Change.removed:type_name -> history.v1.Object
-	7,  // 26: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	9,  // 27: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	12, // 28: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	14, // 29: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	16, // 30: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	18, // 31: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	20, // 32: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
-	23, // 33: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
-	25, // 34: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
-	27, // 35: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
-	8,  // 36: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	10, // 37: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	13, // 38: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	15, // 39: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	17, // 40: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	19, // 41: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	21, // 42: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
-	24, // 43: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
-	26, // 44: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
-	29, // 45: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
-	36, // [36:46] is the sub-list for method output_type
-	26, // [26:36] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	38, // 15: history.v1.ListResponse.records:type_name -> history.v1.Record
+	36, // 16: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	11, // 17: history.v1.PointsResponse.items:type_name -> history.v1.Item
+	36, // 18: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	36, // 19: history.v1.ImportedRecord.object:type_name -> history.v1.Object
+	38, // 20: history.v1.ImportedRecord.record:type_name -> history.v1.Record
+	20, // 21: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
+	1,  // 22: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
+	6,  // 23: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
+	11, // 24: history.v1.ContinueResponse.items:type_name -> history.v1.Item
+	25, // 25: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	25, // 26: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	31, // 27: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	31, // 28: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	33, // 29: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	11, // 30: history.v1.Change.items:type_name -> history.v1.Item
+	36, // 31: history.v1.Change.removed:type_name -> history.v1.Object
+	7,  // 32: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	9,  // 33: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	12, // 34: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	14, // 35: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	16, // 36: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	18, // 37: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	21, // 38: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
+	23, // 39: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	26, // 40: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	28, // 41: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	30, // 42: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	8,  // 43: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	10, // 44: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	13, // 45: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	15, // 46: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	17, // 47: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	19, // 48: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	22, // 49: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
+	24, // 50: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	27, // 51: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	29, // 52: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	32, // 53: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	43, // [43:54] is the sub-list for method output_type
+	32, // [32:43] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -2420,7 +2647,7 @@ func file_history_v1_history_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   30,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	HistoryService_Points_FullMethodName      = "/history.v1.HistoryService/Points"
 	HistoryService_Delete_FullMethodName      = "/history.v1.HistoryService/Delete"
 	HistoryService_Clear_FullMethodName       = "/history.v1.HistoryService/Clear"
+	HistoryService_Import_FullMethodName      = "/history.v1.HistoryService/Import"
 	HistoryService_Continue_FullMethodName    = "/history.v1.HistoryService/Continue"
 	HistoryService_GetSettings_FullMethodName = "/history.v1.HistoryService/GetSettings"
 	HistoryService_PutSettings_FullMethodName = "/history.v1.HistoryService/PutSettings"
@@ -52,6 +53,9 @@ type HistoryServiceClient interface {
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
 	// Clear removes everything at or before a time, of one type or of all.
 	Clear(ctx context.Context, in *ClearRequest, opts ...grpc.CallOption) (*ClearResponse, error)
+	// Import folds whole records into a user's history, such as List returns them. What the
+	// history has already counts once.
+	Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error)
 	// Continue reads what a user has begun and not finished, newest first.
 	Continue(ctx context.Context, in *ContinueRequest, opts ...grpc.CallOption) (*ContinueResponse, error)
 	// GetSettings reads what a user has decided about the history.
@@ -134,6 +138,16 @@ func (c *historyServiceClient) Clear(ctx context.Context, in *ClearRequest, opts
 	return out, nil
 }
 
+func (c *historyServiceClient) Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ImportResponse)
+	err := c.cc.Invoke(ctx, HistoryService_Import_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *historyServiceClient) Continue(ctx context.Context, in *ContinueRequest, opts ...grpc.CallOption) (*ContinueResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ContinueResponse)
@@ -198,6 +212,9 @@ type HistoryServiceServer interface {
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
 	// Clear removes everything at or before a time, of one type or of all.
 	Clear(context.Context, *ClearRequest) (*ClearResponse, error)
+	// Import folds whole records into a user's history, such as List returns them. What the
+	// history has already counts once.
+	Import(context.Context, *ImportRequest) (*ImportResponse, error)
 	// Continue reads what a user has begun and not finished, newest first.
 	Continue(context.Context, *ContinueRequest) (*ContinueResponse, error)
 	// GetSettings reads what a user has decided about the history.
@@ -234,6 +251,9 @@ func (UnimplementedHistoryServiceServer) Delete(context.Context, *DeleteRequest)
 }
 func (UnimplementedHistoryServiceServer) Clear(context.Context, *ClearRequest) (*ClearResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Clear not implemented")
+}
+func (UnimplementedHistoryServiceServer) Import(context.Context, *ImportRequest) (*ImportResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Import not implemented")
 }
 func (UnimplementedHistoryServiceServer) Continue(context.Context, *ContinueRequest) (*ContinueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Continue not implemented")
@@ -365,6 +385,24 @@ func _HistoryService_Clear_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HistoryService_Import_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ImportRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).Import(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_Import_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).Import(ctx, req.(*ImportRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _HistoryService_Continue_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ContinueRequest)
 	if err := dec(in); err != nil {
@@ -452,6 +490,10 @@ var HistoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Clear",
 			Handler:    _HistoryService_Clear_Handler,
+		},
+		{
+			MethodName: "Import",
+			Handler:    _HistoryService_Import_Handler,
 		},
 		{
 			MethodName: "Continue",

@@ -185,8 +185,13 @@ type Record struct {
 	// Version of the latest event when a newer version of Playhead wrote fields that the
 	// writer does not know; 0 means the record's own.
 	UnknownVersion int64 `protobuf:"varint,24,opt,name=unknown_version,json=unknownVersion,proto3" json:"unknown_version,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What the record says of the time up to reset_ms was brought back after it was removed.
+	Restored bool `protobuf:"varint,25,opt,name=restored,proto3" json:"restored,omitempty"`
+	// The version that the latest event had before it was removed and brought back; 0 where
+	// it was not.
+	OriginalVersion int64 `protobuf:"varint,26,opt,name=original_version,json=originalVersion,proto3" json:"original_version,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Record) Reset() {
@@ -383,6 +388,20 @@ func (x *Record) GetWatchedBeforeTimeMs() int64 {
 func (x *Record) GetUnknownVersion() int64 {
 	if x != nil {
 		return x.UnknownVersion
+	}
+	return 0
+}
+
+func (x *Record) GetRestored() bool {
+	if x != nil {
+		return x.Restored
+	}
+	return false
+}
+
+func (x *Record) GetOriginalVersion() int64 {
+	if x != nil {
+		return x.OriginalVersion
 	}
 	return 0
 }
@@ -1073,7 +1092,7 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"history.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\xb6\a\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\xfd\a\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x06R\brevision\x12\"\n" +
 	"\rcell_drift_ms\x18\x02 \x01(\x03R\vcellDriftMs\x12\x18\n" +
@@ -1101,7 +1120,9 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\awatched\x18\x15 \x03(\v2\x13.history.v1.WatchedR\awatched\x12*\n" +
 	"\x11watched_before_ms\x18\x16 \x01(\x03R\x0fwatchedBeforeMs\x123\n" +
 	"\x16watched_before_time_ms\x18\x17 \x01(\x03R\x13watchedBeforeTimeMs\x12'\n" +
-	"\x0funknown_version\x18\x18 \x01(\x03R\x0eunknownVersion\x1a7\n" +
+	"\x0funknown_version\x18\x18 \x01(\x03R\x0eunknownVersion\x12\x1a\n" +
+	"\brestored\x18\x19 \x01(\bR\brestored\x12)\n" +
+	"\x10original_version\x18\x1a \x01(\x03R\x0foriginalVersion\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +

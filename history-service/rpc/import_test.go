@@ -1,0 +1,431 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// export reads all of a user's history, newest first.
+func export(t *testing.T, s *rpc.Server, uid string) (all []*historyv1.ImportedRecord) {
+	t.Helper()
+	req := &historyv1.ListRequest{Uid: uid, Limit: 100, Records: true}
+	for {
+		resp, err := s.List(t.Context(), req)
+		if err != nil || len(resp.GetRecords()) != len(resp.GetItems()) {
+			t.Fatalf("%d records for %d items: %v", len(resp.GetRecords()), len(resp.GetItems()), err)
+		}
+		for i, r := range resp.GetRecords() {
+			all = append(all, &historyv1.ImportedRecord{Object: resp.GetItems()[i].GetObject(), Record: r})
+		}
+		if req.Cursor = resp.GetCursor(); !resp.GetHasMore() {
+			return all
+		}
+	}
+}
+
+// counts are how many records have which status.
+type counts map[historyv1.Status]int
+
+func backupOf(uid string, records ...*historyv1.ImportedRecord) *historyv1.ImportRequest {
+	return &historyv1.ImportRequest{Uid: uid, Records: records}
+}
+
+func restored(uid string, records ...*historyv1.ImportedRecord) *historyv1.ImportRequest {
+	return &historyv1.ImportRequest{Uid: uid, Records: records, Restore: true}
+}
+
+func imports(t *testing.T, s *rpc.Server, req *historyv1.ImportRequest) counts {
+	t.Helper()
+	resp, err := s.Import(t.Context(), req)
+	if err != nil {
+		t.Fatalf("import: %v", err)
+	}
+	n := make(counts)
+	for _, s := range resp.GetStatuses() {
+		n[s]++
+	}
+	return n
+}
+
+func wantCounts(t *testing.T, what string, got, want counts) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// played tells ann's service of a varied history: sessions that reach the end, watched times,
+// a start by mistake, jumps back, and a delete before it all.
+func played(t *testing.T, s *rpc.Server, objects int) {
+	t.Helper()
+	for n := range objects {
+		id, ago := fmt.Sprintf("ann/%03d", n), int64(n+1)*600_000
+		first, second, glance := viewing("s1", id, ago+50_000, 100), beat(id, stop, ago+20_000, 60), beat(id, progress, ago, 3)
+		for i, hb := range []*historyv1.Heartbeat{first, second, glance} {
+			hb.Session, hb.StartedAtMs, hb.WatchedMs, hb.Meta = fmt.Sprint("s", i), hb.EventTimeMs-[]int64{20_000, 20_000, 5000}[i], int64(i+1)*1000, map[string]string{"title": id}
+		}
+		if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", AtMs: start - ago - 90_000, Objects: []*historyv1.Object{{Id: id[4:], Type: 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		apply(t, s, first, second, glance)
+	}
+}
+
+// items reads all of a user's items. Those that came back show another time and etag.
+func items(t *testing.T, s *rpc.Server, uid string) (all []*historyv1.Item) {
+	t.Helper()
+	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: uid, Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, it := range resp.GetItems() {
+		if it.GetPlayedMs() > 0 {
+			it.EventTimeMs = it.GetPlayedMs()
+		}
+		it.PlayedMs, it.Etag = 0, 0
+		all = append(all, it)
+	}
+	return all
+}
+
+func wantItems(t *testing.T, what string, got, want []*historyv1.Item) {
+	t.Helper()
+	if !slices.EqualFunc(got, want, func(a, b *historyv1.Item) bool { return proto.Equal(a, b) }) {
+		t.Errorf("%s:\ngot  %v\nwant %v", what, got, want)
+	}
+}
+
+// ofTheStore are the fields of a record that no export carries, and why.
+var ofTheStore = map[string]string{
+	"Revision": "it names the content in one cache",
+	"CellTime": "it orders the contents in one archive",
+	"Partial":  "it says what one archive may have beside it",
+}
+
+// TestEveryFieldIsExported: all of a record that readers may ever see comes into another
+// history, whichever field of it is another one.
+func TestEveryFieldIsExported(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	for n, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
+		r, uid := everything(), fmt.Sprint("ann", n)
+		r.Partial = true
+		switch value := reflect.ValueOf(r).Elem().FieldByIndex(f.Index); f.Name {
+		case "Unknown":
+			r.Unknown += r.Unknown
+		case "Restored": // beside it there is an original, and things from before the reset
+			r.Restored, r.Original = false, 0
+		case "Original", "Version", "NonEarly": // versions
+			r.Original, r.Version, r.NonEarly.Version = r.Original-4000, r.Version+4, r.NonEarly.Version-4
+		case "Reset":
+			r.Reset++
+		case "Completions", "Watches": // not before those that are not listed
+			r.Completions[0].Viewing++
+			r.Watches[0].Watched++
+		case "Early":
+			r.Early, r.NonEarly = false, history.NonEarly{}
+		case "State":
+			r.State = history.StatePlaying
+		case "Partial": // as a write without a base has to be
+		default:
+			revise(value)
+		}
+		object := history.Object{ID: "film", Type: 1}
+		key, other := history.Key{UID: uid, Object: object}, history.Key{UID: "other-" + uid, Object: object}
+		if out := h.db.Cache().Apply(t.Context(), []history.Write{{Key: key, Record: r}})[0]; out.Status != history.Applied {
+			t.Fatalf("%s: %+v", f.Name, out)
+		}
+		all := export(t, s, uid)
+		wantCounts(t, f.Name, imports(t, s, backupOf(other.UID, all...)), counts{stored: 1})
+		wantCounts(t, f.Name+" again", imports(t, s, backupOf(other.UID, all...)), counts{unchanged: 1})
+		got := h.db.Cache().Load(t.Context(), []history.Key{other})[0].Record
+		if got == nil {
+			t.Errorf("%s: nothing came", f.Name)
+			continue
+		}
+		for _, f2 := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
+			came, left := reflect.ValueOf(*got).FieldByIndex(f2.Index), reflect.ValueOf(*r).FieldByIndex(f2.Index)
+			if ofTheStore[f2.Name] == "" && !reflect.DeepEqual(came.Interface(), left.Interface()) {
+				t.Errorf("%s: %s is %v, want %v", f.Name, f2.Name, came, left)
+			}
+		}
+	}
+}
+
+// TestRestore: a cleared or deleted history stays removed when its backup is imported, and
+// comes back as it was, in its order, when it is restored: over another service too, which
+// holds what it had written before, and any number of times.
+func TestRestore(t *testing.T) {
+	for name, remove := range map[string]func(*testing.T, *rpc.Server){
+		"clear": func(t *testing.T, s *rpc.Server) {
+			if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"clear of the type": func(t *testing.T, s *rpc.Server) {
+			if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", Type: 1}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"delete": func(t *testing.T, s *rpc.Server) { deleteAll(t, s, 30) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			s, other := h.service(t), h.service(t)
+			played(t, s, 30)
+			before, backup := items(t, s, "ann"), export(t, s, "ann")
+			wantCounts(t, "nothing removed", imports(t, other, backupOf("ann", backup...)), counts{unchanged: 30})
+			wantCounts(t, "nothing to restore", imports(t, other, restored("ann", backup...)), counts{unchanged: 30})
+			for range 2 {
+				h.clock.Add(1000)
+				remove(t, s)
+				wantCounts(t, "import", imports(t, other, backupOf("ann", backup...)), counts{cleared: 30})
+				wantItems(t, "after the import", items(t, s, "ann"), nil)
+				wantCounts(t, "restore", imports(t, s, restored("ann", backup...)), counts{stored: 30})
+				wantItems(t, "restored", items(t, other, "ann"), before)
+				wantCounts(t, "restored again", imports(t, other, restored("ann", backup...)), counts{unchanged: 30})
+				wantItems(t, "restored again", items(t, s, "ann"), before)
+			}
+			again := export(t, s, "ann")
+			wantCounts(t, "the backup of what came back", imports(t, s, backupOf("bob", again...)), counts{stored: 30})
+			wantItems(t, "elsewhere", items(t, other, "bob"), before)
+			remove(t, s)
+			wantCounts(t, "the backup of what came back, restored", imports(t, s, restored("ann", again...)), counts{stored: 30})
+			wantItems(t, "come back twice", items(t, other, "ann"), before)
+		})
+	}
+}
+
+// deleteAll deletes what played has told of.
+func deleteAll(t *testing.T, s *rpc.Server, n int) {
+	t.Helper()
+	req := &historyv1.DeleteRequest{Uid: "ann"}
+	for i := range n {
+		req.Objects = append(req.Objects, &historyv1.Object{Id: fmt.Sprintf("%03d", i), Type: 1})
+	}
+	if _, err := s.Delete(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRestoreIntoWhatWentOn: what was reported after the clear is the latest, and what is
+// restored counts beside it, once.
+func TestRestoreIntoWhatWentOn(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	apply(t, s, viewing("s1", "ann/7", 9000, 100), viewing("s2", "ann/7", 8000, 100), beat("ann/8", stop, 7000, 50))
+	backup := export(t, s, "ann")
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	h.clock.Add(60_000)
+	apply(t, s, viewing("s3", "ann/7", -30_000, 100), beat("ann/7", stop, -40_000, 20))
+	for range 2 {
+		imports(t, s, restored("ann", backup...))
+		want(t, s, "7", exact{20, 100, 3})
+		want(t, s, "8", exact{50, 50, 0})
+	}
+	if got := list(t, s, &historyv1.ListRequest{Uid: "ann"}); !slices.Equal(got, []string{"7", "8"}) {
+		t.Errorf("listed %v", got)
+	}
+}
+
+// TestImportIntoWhatWentOn folds a backup into what the history has become since, and into
+// another one: it is what [history.Merge] makes of both.
+func TestImportIntoWhatWentOn(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	played(t, s, 5)
+	backup := export(t, s, "ann")
+	apply(t, s, viewing("s9", "ann/001", 1000, 100), beat("ann/002", stop, 900, 70))
+	want := items(t, s, "ann")
+	for range 2 {
+		wantCounts(t, "went on", imports(t, s, backupOf("ann", backup...)), counts{stale: 2, unchanged: 3})
+		wantItems(t, "went on", items(t, s, "ann"), want)
+	}
+}
+
+// TestRestoreWhereTheCacheForgot: deletes and clears that only the archive knows count too.
+func TestRestoreWhereTheCacheForgot(t *testing.T) {
+	h := smallHouse(t, 10)
+	s := h.service(t)
+	played(t, s, 3)
+	before, backup := items(t, s, "ann"), export(t, s, "ann")
+	h.clock.Add(1000)
+	deleteAll(t, s, 3)
+	waitWarm(t, h)
+	archive(t, h, "000", "001", "002")
+	h.clock.Add(1000)
+	deleteMany(t, s, 20) // tombstones are bounded
+	for i := range 20 {
+		archive(t, h, fmt.Sprint("never-", i))
+	}
+	settle(t, h)
+	for _, e := range h.db.Cache().Load(t.Context(), []history.Key{{UID: "ann", Object: history.Object{ID: "000", Type: 1}}}) {
+		if e.Record != nil || e.User.Complete() {
+			t.Fatalf("the cache has it all: %+v", e)
+		}
+	}
+	other := h.service(t)
+	wantCounts(t, "import", imports(t, other, backupOf("ann", backup...)), counts{cleared: 3})
+	wantCounts(t, "restore", imports(t, other, restored("ann", backup...)), counts{stored: 3})
+	wantItems(t, "restored", items(t, other, "ann"), before)
+}
+
+// TestRestoreOfAColdUser: the archive's clears and deletes are known before anything comes back.
+func TestRestoreOfAColdUser(t *testing.T) {
+	from := newHouse(t)
+	played(t, from.service(t), 3)
+	before, backup := items(t, from.service(t), "ann"), export(t, from.service(t), "ann")
+	h := newHouse(t)
+	gone := history.Event{Key: history.Key{UID: "ann", Object: history.Object{ID: "001", Type: 1}}, Kind: history.KindDelete, At: start - 2000}
+	if err := h.db.Archive().PutUser(t.Context(), "ann", history.User{Cleared: map[uint32]int64{1: start - 2000}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: gone.Key, Record: whole(gone.Record()).Successor(nil)}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCounts(t, "import", imports(t, h.service(t), backupOf("ann", backup...)), counts{cleared: 3})
+	wantCounts(t, "restore", imports(t, h.service(t), restored("ann", backup...)), counts{stored: 3})
+	wantItems(t, "restored", items(t, h.service(t), "ann"), before)
+}
+
+// between does something before the next write that a cache is asked for.
+type between struct {
+	stores.Cache
+	next func()
+}
+
+func (b *between) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	if next := b.next; next != nil {
+		b.next = nil
+		next()
+	}
+	return b.Cache.Apply(ctx, writes)
+}
+
+// TestRestoreBesideAClear: a clear in the middle of a restore is before it or after it, never
+// half of both.
+func TestRestoreBesideAClear(t *testing.T) {
+	h := newHouse(t)
+	b := &between{Cache: h.db.Cache()}
+	s, other := h.service(t, func(c *rpc.Config) { c.Cache = b }), h.service(t)
+	played(t, s, 3)
+	before, backup := items(t, s, "ann"), export(t, s, "ann")
+	clearAll := func() {
+		h.clock.Add(5000)
+		if _, err := other.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+			t.Error(err)
+		}
+	}
+	clearAll()
+	b.next = clearAll
+	wantCounts(t, "restore", imports(t, s, restored("ann", backup...)), counts{stored: 3})
+	wantItems(t, "restored", items(t, other, "ann"), before)
+	b.next = clearAll
+	got := imports(t, s, restored("ann", backup...))
+	if left := len(items(t, other, "ann")); left != 0 && left != 3 || left == 3 && got[stored] != 3 {
+		t.Errorf("%d are left, answered %v", left, got)
+	}
+}
+
+// TestImportIsJudged: each wrong record is refused by itself, with the field that is wrong.
+func TestImportIsJudged(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	played(t, s, 1)
+	good := export(t, s, "ann")[0]
+	changed := func(change func(*historyv1.ImportedRecord)) *historyv1.ImportedRecord {
+		r := proto.CloneOf(good)
+		change(r)
+		return r
+	}
+	for i, tt := range []struct {
+		field  string
+		status historyv1.Status
+		change func(*historyv1.ImportedRecord)
+	}{
+		{"object.id", invalid, func(r *historyv1.ImportedRecord) { r.Object.Id = "a b" }},
+		{"object.id", invalid, func(r *historyv1.ImportedRecord) { r.Object = nil }},
+		{"latest.state", invalid, func(r *historyv1.ImportedRecord) { r.Record = nil }},
+		{"latest.state", invalid, func(r *historyv1.ImportedRecord) { r.Record.State = historyv1.State_STATE_DELETED }},
+		{"latest.time", invalid, func(r *historyv1.ImportedRecord) { r.Record.Version += 4 * 3_600_000 }},
+		{"latest.position_ms", invalid, func(r *historyv1.ImportedRecord) {
+			r.Record.DurationMs = 1
+			r.Record.Peaks = nil
+			r.Record.FirmPositionMs = 1
+		}},
+		{"details", invalid, func(r *historyv1.ImportedRecord) { r.Record.ProtoReflect().SetUnknown([]byte{0xe8, 0x3f}) }},
+		{"", expired, func(r *historyv1.ImportedRecord) {
+			r.Record = &historyv1.Record{State: 1, Version: (start - history.ArchiveLife) << 2}
+		}},
+		{"", stored, func(r *historyv1.ImportedRecord) { r.Object.Id = "good" }},
+	} {
+		resp, err := s.Import(t.Context(), &historyv1.ImportRequest{Uid: "bob", Records: []*historyv1.ImportedRecord{good, changed(tt.change)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := resp.GetStatuses(); got[0] != stored && got[0] != unchanged || got[1] != tt.status {
+			t.Errorf("%d: got %v, want %v", i, got, tt.status)
+		}
+		if tt.status == invalid && (len(resp.GetRefusals()) != 1 || resp.GetRefusals()[0].GetField() != tt.field || resp.GetRefusals()[0].GetIndex() != 1) {
+			t.Errorf("%d: refusals %v, want %s", i, resp.GetRefusals(), tt.field)
+		}
+	}
+	_, err := s.Import(t.Context(), &historyv1.ImportRequest{Uid: "a b"})
+	wantCode(t, "no user", err, codes.InvalidArgument)
+	_, err = s.Import(t.Context(), &historyv1.ImportRequest{Uid: "ann", Records: make([]*historyv1.ImportedRecord, 1001)})
+	wantCode(t, "too many", err, codes.InvalidArgument)
+}
+
+// TestImportWhilePaused takes what happened while recording was on.
+func TestImportWhilePaused(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	played(t, s, 1)
+	backup := export(t, s, "ann")
+	h.clock.Add(-600_500)
+	record(t, s, "bob", start-600_500)
+	h.clock.Store(start)
+	wantCounts(t, "from inside the pause", imports(t, s, restored("bob", backup[0])), counts{paused: 1})
+	record(t, s, "ann", start)
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	wantCounts(t, "from before the pause", imports(t, s, restored("ann", backup[0])), counts{stored: 1})
+}
+
+// TestImportInOutage: nothing is decided about what a store did not answer for.
+func TestImportInOutage(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	played(t, s, 2)
+	backup := export(t, s, "ann")
+	away := h.service(t, func(c *rpc.Config) { c.Cache = deaf{h.db.Cache()} })
+	resp, err := away.Import(t.Context(), &historyv1.ImportRequest{Uid: "ann", Records: backup})
+	wantCode(t, fmt.Sprint(resp), err, codes.Unavailable)
+	cold := h.service(t, func(c *rpc.Config) { c.Archive = noArchive{h.db.Archive()} })
+	resp, err = cold.Import(t.Context(), &historyv1.ImportRequest{Uid: "cold", Records: backup})
+	wantCode(t, fmt.Sprint(resp), err, codes.Unavailable)
+}
+
+// deaf is a cache that does not answer.
+type deaf struct{ stores.Cache }
+
+func (deaf) Load(_ context.Context, keys []history.Key) []history.Entry {
+	return slices.Repeat([]history.Entry{{Err: errDown}}, len(keys))
+}

@@ -1,0 +1,252 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Restore returns r, of which a delete or a clear up to the given time has removed all or a
+// part, as it is after it was brought back: as reports of the moment after cut, which is the
+// time of the removal or, for a record that nothing is left of, a little later (see
+// [RestoredAt]). What it says of the past keeps the times that it had. Of two records that
+// were brought back after one cut, the one that was played later is the later one. A record
+// of which nothing was removed is returned as it is.
+func (r *Record) Restore(cut int64) *Record {
+	if cut <= r.Reset || r.Version.Time() > cut && r.Oldest() > cut {
+		return r
+	}
+	m := *r
+	m.Reset, m.Restored = cut, true
+	if r.Version.Time() <= cut {
+		m.Version, m.Original = VersionOf(cut+1, RankProgress), r.own()
+	}
+	return &m
+}
+
+// Steps in which [RestoredAt] tells times apart, from that age on: milliseconds.
+var steps = []struct{ age, step int64 }{
+	{0, 2 * minute}, {24 * hour, 15 * minute}, {7 * 24 * hour, 2 * hour},
+}
+
+const (
+	minute = 60_000
+	hour   = 60 * minute
+)
+
+// RestoredAt returns the cut after which a record is brought back that was last played at
+// the given time, and of which a removal up to cut has left nothing: up to [MaxLift] later, so
+// that of a whole history what was played later comes back as later, to two minutes within a
+// day before the cut, a quarter of an hour within a week, and two hours before that.
+func RestoredAt(played, cut int64) int64 {
+	age, passed := min(max(cut-played, 0), ArchiveLife), int64(0)
+	for i, s := range steps {
+		until := int64(ArchiveLife)
+		if i+1 < len(steps) {
+			until = steps[i+1].age
+		}
+		passed += max(min(age, until)-s.age, 0) / s.step
+	}
+	return cut + MaxLift - passed
+}
+
+// MaxLift is how many milliseconds [RestoredAt] is later than the cut at most.
+const MaxLift = 24*30 + 6*24*4 + 83*12
+
+// Oldest returns the time of the oldest thing that the record says, in Unix milliseconds.
+func (r *Record) Oldest() int64 {
+	oldest := r.PlayedAt()
+	for _, at := range []int64{r.NonEarly.Version.Time(), r.DurationVersion.Time(), r.MetaVersion.Time(), r.UnknownVersion.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt} {
+		if at > 0 {
+			oldest = min(oldest, at)
+		}
+	}
+	for _, p := range r.Peaks[:min(len(r.Peaks), 1)] { // oldest first, as the others
+		oldest = min(oldest, p.At)
+	}
+	for _, c := range r.Completions[:min(len(r.Completions), 1)] {
+		oldest = min(oldest, c.At)
+	}
+	for _, w := range r.Watches[:min(len(r.Watches), 1)] {
+		oldest = min(oldest, w.At)
+	}
+	return oldest
+}
+
+// Bounded returns r with no position beyond a known duration. Reports that did not know the
+// duration may have left such ones, and readers see them bounded.
+func (r *Record) Bounded() *Record {
+	if r.Duration == 0 {
+		return r
+	}
+	m := *r
+	m.Position, m.NonEarly.Position = r.within(r.Position), r.within(r.NonEarly.Position)
+	m.Peaks = nil
+	top := m.Position
+	for _, p := range slices.Backward(r.Peaks) { // of those that reach as far the newest stays
+		if p.Position = r.within(p.Position); p.Position > top {
+			top, m.Peaks = p.Position, append(m.Peaks, p)
+		}
+	}
+	slices.Reverse(m.Peaks)
+	return &m
+}
+
+// Bounds of a record from elsewhere, beyond those of an event.
+const (
+	// MaxUnknown bounds the fields of a newer version, in bytes.
+	MaxUnknown = 4096
+	// maxBefore bounds the plays, and the milliseconds, of the viewings that are not listed.
+	maxBefore = 1 << 50
+	// maxAhead is how far a time may be ahead, in milliseconds: clocks differ.
+	maxAhead = 5000
+)
+
+// Validate reports the first thing in a record from elsewhere, such as a backup, that no fold
+// of legal events leaves behind, as a [FieldError]. Now is in Unix milliseconds; a record
+// that was last played after it is not legal.
+func (r *Record) Validate(now int64) error {
+	switch rank := max(r.own()&3, r.Version&3); {
+	case r.State < StatePlaying || r.State > StateFinished:
+		return Invalid("latest.state", "want playing, paused, stopped or finished")
+	case rank > RankStop:
+		return Invalid("latest.rank", "want progress or stop")
+	case r.Version.Time() > now+maxAhead:
+		return Invalid("latest.time", "in the future")
+	case r.Reset < 0 || r.Reset >= r.Version.Time():
+		return Invalid("reset", "want a time before that of the latest report")
+	case r.Original != 0 && (!r.Restored || r.Original.Time() > r.Reset):
+		return Invalid("restored.time", "want a time up to the reset")
+	case r.Restored && r.Reset == 0:
+		return Invalid("restored", "want the reset that it was brought back after")
+	case len(r.Unknown) > MaxUnknown:
+		return Invalid("unknown", fmt.Sprintf("want at most %d bytes", MaxUnknown))
+	}
+	latest := Event{
+		Key: Key{UID: "-", Object: Object{ID: "-", Type: 1}}, Kind: KindProgress, At: r.PlayedAt(),
+		Position: r.Position, Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta,
+	}
+	return cmp.Or(validateTime("latest.time", r.Version.Time()), latest.Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches())
+}
+
+// validateVersions checks what came with earlier events.
+func (r *Record) validateVersions() error {
+	for _, v := range []struct {
+		field   string
+		version Version
+		present bool
+	}{
+		{"duration", r.DurationVersion, r.Duration != 0},
+		{"meta", r.MetaVersion, len(r.Meta) != 0},
+		{"unknown", r.UnknownVersion, r.Unknown != ""},
+		{"non_early", r.NonEarly.Version, r.NonEarly.Version != 0 || r.NonEarly.Position != 0},
+	} {
+		if v.present != (v.version != 0) {
+			return Invalid(v.field, "want a time, and what is of it")
+		}
+		if err := r.validateAt(v.field, v.version.Time(), v.present); err != nil {
+			return err
+		}
+	}
+	if r.NonEarly.Version != 0 && !r.Early {
+		return Invalid("non_early", "want it beside an early report only")
+	}
+	return r.validatePosition("non_early.position_ms", r.NonEarly.Position)
+}
+
+// validateAt checks a time of the past of a record.
+func (r *Record) validateAt(field string, at int64, present bool) error {
+	switch {
+	case !present:
+		return nil
+	case at > r.Version.Time():
+		return Invalid(field, "want no time after that of the latest report")
+	case at <= r.Reset && !r.Restored:
+		return Invalid(field, "want no time up to the reset")
+	case at == 0:
+		return Invalid(field, wantTime)
+	}
+	return validateTime(field, at)
+}
+
+func (r *Record) validatePosition(field string, position int64) error {
+	switch {
+	case position < 0 || position > MaxPosition:
+		return Invalid(field, "want 0 to 2592000000 milliseconds (30 days)")
+	case r.Duration > 0 && position > r.Duration:
+		return Invalid(field, "beyond the duration")
+	}
+	return nil
+}
+
+func (r *Record) validatePeaks() error {
+	if len(r.Peaks) > MaxPeaks {
+		return Invalid("peaks", fmt.Sprintf("want at most %d", MaxPeaks))
+	}
+	top := r.Position
+	for i, p := range slices.Backward(r.Peaks) {
+		field := fmt.Sprintf("peaks[%d]", i)
+		if err := cmp.Or(r.validateAt(field, p.At, true), r.validatePosition(field, p.Position)); err != nil {
+			return err
+		}
+		if p.Position <= top || i+1 < len(r.Peaks) && p.At >= r.Peaks[i+1].At {
+			return Invalid(field, "want positions beyond every later one, furthest first")
+		}
+		top = p.Position
+	}
+	return r.validatePosition("latest.position_ms", r.Position)
+}
+
+func (r *Record) validatePlays() error {
+	if r.PlaysBefore > maxBefore || (r.PlaysBefore == 0) != (r.PlaysBeforeAt == 0) {
+		return Invalid("plays_before", "want a number, and the time of the last of them")
+	}
+	return cmp.Or(r.validateAt("plays_before", r.PlaysBeforeAt, r.PlaysBefore > 0),
+		validateReports(r, "completions", r.Completions, bounds{MaxCompletions, r.PlaysBeforeAt}))
+}
+
+func (r *Record) validateWatches() error {
+	if r.WatchedBefore < 0 || r.WatchedBefore > maxBefore || (r.WatchedBefore == 0) != (r.WatchedBeforeAt == 0) {
+		return Invalid("watched_before", "want milliseconds, and the time of the last of them")
+	}
+	for i, w := range r.Watches {
+		if w.Watched < 1 || w.Watched > MaxPosition {
+			return Invalid(fmt.Sprintf("watches[%d].watched_ms", i), "want 1 to 2592000000 milliseconds (30 days)")
+		}
+	}
+	return cmp.Or(r.validateAt("watched_before", r.WatchedBeforeAt, r.WatchedBefore > 0),
+		validateReports(r, "watches", r.Watches, bounds{MaxWatches, r.WatchedBeforeAt}))
+}
+
+func (w Watch) before(o Watch) bool {
+	return w.At < o.At || w.At == o.At && w.Viewing < o.Viewing
+}
+
+// bounds are how many reports of viewings there may be, and after which time.
+type bounds struct {
+	most   int
+	before int64
+}
+
+// validateReports checks that viewings are as a fold leaves them.
+func validateReports[R report](r *Record, field string, list []R, b bounds) error {
+	if len(list) > b.most {
+		return Invalid(field, fmt.Sprintf("want at most %d", b.most))
+	}
+	for i, one := range list {
+		w, name := one.watch(), fmt.Sprintf("%s[%d]", field, i)
+		if err := r.validateAt(name, w.At, true); err != nil {
+			return err
+		}
+		if w.At <= b.before {
+			return Invalid(name, "want it after those that are not listed")
+		}
+		if i > 0 && !list[i-1].watch().before(w) {
+			return Invalid(name, "want the oldest first, those of one time by their viewings")
+		}
+		if slices.ContainsFunc(list[:i], func(o R) bool { return w.Viewing == o.watch().Viewing && w.Watched >= o.watch().Watched }) {
+			return Invalid(name, "the viewing is listed already")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package history_test
+
+import (
+	"cmp"
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+)
+
+// kept is what readers see of a record that a removal and a return leave as it was.
+func kept(r *history.Record) view {
+	v := viewOf(r)
+	v.Version, v.Reset = 0, 0
+	return v
+}
+
+// cuts draws times of removals around the events.
+func cuts() *rapid.Generator[int64] {
+	return rapid.Map(rapid.Int64Range(0, 12), func(ms int64) int64 { return epoch + ms })
+}
+
+// backups draws records as they were exported, or as they were brought back.
+func backups() *rapid.Generator[*history.Record] {
+	return rapid.Custom(func(t *rapid.T) *history.Record {
+		r := folded(crowded()).Draw(t, "record")
+		for range rapid.IntRange(0, 2).Draw(t, "times") {
+			if r != nil && !r.Deleted() {
+				r = r.Restore(cuts().Draw(t, "cut"))
+			}
+		}
+		return r
+	})
+}
+
+// TestRestore: after a removal nothing is left of a record, and brought back it is all there,
+// with the times that it had, however often it is brought back.
+func TestRestore(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, cut := folded(undeleted()).Draw(t, "record"), epoch+int64(rapid.IntRange(1000, 2000).Draw(t, "cut"))
+		if r == nil {
+			return
+		}
+		gone := history.Merge(r, (&history.Event{Kind: history.KindDelete, At: cut}).Record())
+		back := history.Merge(gone, r.Restore(cut))
+		if kept(back) != kept(r) || back.PlayedAt() != r.PlayedAt() || back.Oldest() != r.Oldest() {
+			t.Fatalf("got  %+v\nwant %+v", back, r)
+		}
+		rules := new(history.Rulebook).Of(1)
+		if rules.Completed(back) != rules.Completed(r) || rules.Resume(back) != rules.Resume(r) {
+			t.Fatalf("completed %v, want %v", rules.Completed(back), rules.Completed(r))
+		}
+		if back.Version.Time() <= cut || back.After(cut) != back {
+			t.Fatalf("the clear still covers %+v", back)
+		}
+		wantSame(t, "brought back twice", history.Merge(back, r.Restore(cut)), back)
+		wantSame(t, "an import without", history.Merge(back, r), back)
+		wantSame(t, "removed again", back.After(back.Version.Time()), nil)
+		again := history.Merge(history.Merge(back, (&history.Event{Kind: history.KindDelete, At: back.Version.Time()}).Record()), r)
+		if !again.Deleted() || again.Plays() != 0 || again.Watched() != 0 || again.Furthest() != 0 {
+			t.Fatalf("removed again: %+v", again)
+		}
+	})
+}
+
+// TestMergeLawsOfBackups: the fold is one whatever was removed and brought back.
+func TestMergeLawsOfBackups(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b, c := backups().Draw(t, "a"), backups().Draw(t, "b"), backups().Draw(t, "c")
+		ab, bc := history.Merge(a, b), history.Merge(b, c)
+		wantSame(t, "commutative", history.Merge(b, a), ab)
+		wantSame(t, "associative", history.Merge(a, bc), history.Merge(ab, c))
+		wantSame(t, "absorbing", history.Merge(ab, a), ab)
+		at := cuts().Draw(t, "after")
+		wantSame(t, "after a clear", history.Merge(a.After(at), b.After(at)), ab.After(at))
+	})
+}
+
+// TestRestoreIntoWhatWentOn: a history that went on after the removal keeps its latest report
+// and gets the rest back.
+func TestRestoreIntoWhatWentOn(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		events := many(undeleted(), 2, 30).Draw(t, "events")
+		at := slices.MaxFunc(events, compareEvents).At
+		cut := rapid.Int64Range(epoch-1, at-1).Draw(t, "cut")
+		before, after := history.Merge(nil, nil), history.Merge(nil, nil)
+		for _, e := range events {
+			if e.At <= cut {
+				before = history.Merge(before, e.Record())
+			} else {
+				after = history.Merge(after, e.Record())
+			}
+		}
+		if before == nil {
+			return
+		}
+		gone := history.Merge(after, (&history.Event{Kind: history.KindDelete, At: cut}).Record())
+		if got, want := history.Merge(gone, before.Restore(cut)), fold(events); kept(got) != kept(want) || got.Version != want.Version {
+			t.Fatalf("got  %+v\nwant %+v", got, want)
+		}
+	})
+}
+
+// TestRestoredInOrder: of a whole history, what was played later comes back as later.
+func TestRestoredInOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ages := rapid.SliceOfN(rapid.Int64Range(-history.ArchiveLife/10, 2*history.ArchiveLife), 2, 2).Draw(t, "ages")
+		slices.Sort(ages)
+		newer, older := history.RestoredAt(epoch-ages[0], epoch), history.RestoredAt(epoch-ages[1], epoch)
+		if newer < older || older < epoch || newer > epoch+history.MaxLift {
+			t.Fatalf("got %d and %d ms after the cut", newer-epoch, older-epoch)
+		}
+	})
+	for _, age := range []int64{60_000, 3_600_000, 23 * 3_600_000, 3 * 24 * 3_600_000, 60 * 24 * 3_600_000} {
+		if later := age - max(age/10, 120_000); history.RestoredAt(epoch-age, epoch) >= history.RestoredAt(epoch-later, epoch) && later > 0 {
+			t.Errorf("%d and %d ms before the cut are not told apart", age, later)
+		}
+	}
+	if got := history.RestoredAt(epoch, epoch) - history.RestoredAt(0, epoch); got != history.MaxLift {
+		t.Errorf("the oldest and the newest are %d ms apart, want %d", got, history.MaxLift)
+	}
+}
+
+// TestValidateRecord: whatever events leave behind is legal, also bounded and brought back.
+func TestValidateRecord(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := backups().Draw(t, "record")
+		if r == nil || r.Deleted() {
+			return
+		}
+		b := r.Bounded()
+		if err := b.Validate(epoch + 1000); err != nil {
+			t.Fatalf("%+v: %v", b, err)
+		}
+		if b.Furthest() != r.Furthest() || b.Resume() != r.Resume() {
+			t.Fatalf("bounded: %+v\nwant %+v", b, r)
+		}
+		wantSame(t, "folded with it", history.Merge(r, b), r)
+		wantSame(t, "bounded again", b.Bounded(), b)
+	})
+}
+
+// TestValidateMany: beyond the bounds of its lists a record is legal too.
+func TestValidateMany(t *testing.T) {
+	r := history.Merge(viewings(0, 400), peaks(0, 100, 1000))
+	for i := range 400 {
+		e := history.Event{Kind: history.KindProgress, At: epoch + int64(i), StartedAt: epoch - 100_000, Watched: 5, Session: string(rune('a' + i))}
+		r = history.Merge(r, e.Record())
+	}
+	if err := r.Validate(epoch + 10_000_000); err != nil || r.PlaysBefore == 0 || r.WatchedBefore == 0 {
+		t.Errorf("%v, %+v", err, r)
+	}
+}
+
+// whole is a legal record in which every field has its say.
+func whole() *history.Record {
+	v := func(at int64) history.Version { return history.VersionOf(epoch+at, history.RankStop) }
+	return &history.Record{
+		State: history.StatePlaying, Early: true, Restored: true, Version: history.VersionOf(epoch+900, 0), Original: v(500),
+		Position: 5, Session: "s", Device: "d", NonEarly: history.NonEarly{Version: v(400), Position: 40},
+		Duration: 100, DurationVersion: v(300), Meta: map[string]string{"k": "v"}, MetaVersion: v(300),
+		Peaks:       []history.Peak{{At: epoch + 200, Position: 90}, {At: epoch + 300, Position: 80}},
+		Completions: []history.Completion{{At: epoch + 200, Viewing: 1}, {At: epoch + 300, Viewing: 2}}, PlaysBefore: 3, PlaysBeforeAt: epoch + 100,
+		Watches: []history.Watch{{At: epoch + 200, Viewing: 1, Watched: 50}, {At: epoch + 300, Viewing: 2, Watched: 60}}, WatchedBefore: 70, WatchedBeforeAt: epoch + 100,
+		Reset: epoch + 800, Unknown: "\xe8\x3f\x05", UnknownVersion: v(300),
+	}
+}
+
+func TestValidateRefuses(t *testing.T) {
+	if err := whole().Validate(epoch + 1000); err != nil {
+		t.Fatal(err)
+	}
+	type change = func(*history.Record)
+	for field, changes := range map[string][]change{
+		"latest.state":          {func(r *history.Record) { r.State = history.StateDeleted }, func(r *history.Record) { r.State = 0 }},
+		"latest.rank":           {func(r *history.Record) { r.Version |= 2 }, func(r *history.Record) { r.Original |= 2 }},
+		"latest.time":           {func(r *history.Record) { r.Version += 4 * 6000 }},
+		"latest.position_ms":    {func(r *history.Record) { r.Position, r.Peaks = 101, nil }},
+		"position_ms":           {func(r *history.Record) { r.Position = -1 }, func(r *history.Record) { r.Position = history.MaxPosition + 1 }},
+		"duration_ms":           {func(r *history.Record) { r.Duration = -1 }},
+		"session":               {func(r *history.Record) { r.Session = "\xff" }},
+		"device":                {func(r *history.Record) { r.Device = string(make([]byte, 129)) }},
+		"meta":                  {func(r *history.Record) { r.Meta = map[string]string{"": "v"} }, func(r *history.Record) { r.Meta = nil }, func(r *history.Record) { r.MetaVersion = 4 }},
+		"duration":              {func(r *history.Record) { r.Duration = 0 }, func(r *history.Record) { r.DurationVersion = r.Version + 4 }},
+		"unknown":               {func(r *history.Record) { r.UnknownVersion = 0 }, func(r *history.Record) { r.Unknown = string(make([]byte, 5000)) }},
+		"non_early":             {func(r *history.Record) { r.Early = false }, func(r *history.Record) { r.NonEarly.Version = 0 }, func(r *history.Record) { r.NonEarly.Version = r.Version + 4 }},
+		"non_early.position_ms": {func(r *history.Record) { r.NonEarly.Position = 101 }, func(r *history.Record) { r.NonEarly.Position = -1 }},
+		"reset":                 {func(r *history.Record) { r.Reset = epoch + 900 }, func(r *history.Record) { r.Reset = -1 }},
+		"restored.time":         {func(r *history.Record) { r.Restored = false }, func(r *history.Record) { r.Reset = epoch + 499 }},
+		"restored":              {func(r *history.Record) { r.Original, r.Reset = 0, 0 }},
+		"peaks":                 {func(r *history.Record) { r.Peaks = make([]history.Peak, 9) }},
+		"peaks[0]": {
+			func(r *history.Record) { r.Peaks[0].Position = 101 }, func(r *history.Record) { r.Peaks[0].Position = 80 },
+			func(r *history.Record) { r.Peaks[0].At = r.Peaks[1].At }, func(r *history.Record) { r.Peaks[0].At = 0 },
+		},
+		"peaks[1]":              {func(r *history.Record) { r.Peaks[1].Position = 5 }},
+		"plays_before":          {func(r *history.Record) { r.PlaysBefore = 0 }, func(r *history.Record) { r.PlaysBefore = 1 << 51 }, func(r *history.Record) { r.PlaysBeforeAt = -5 }},
+		"completions":           {func(r *history.Record) { r.Completions = make([]history.Completion, 129) }},
+		"completions[0]":        {func(r *history.Record) { r.Completions[0].At = epoch + 100 }, func(r *history.Record) { r.Completions[0].At = 5 }},
+		"completions[1]":        {func(r *history.Record) { r.Completions[1].Viewing = 1 }, func(r *history.Record) { r.Completions[1].At = epoch + 150 }},
+		"watched_before":        {func(r *history.Record) { r.WatchedBefore = -1 }, func(r *history.Record) { r.WatchedBefore = 1 << 51 }},
+		"watches":               {func(r *history.Record) { r.Watches = slices.Repeat(r.Watches, 65) }},
+		"watches[0].watched_ms": {func(r *history.Record) { r.Watches[0].Watched = 0 }, func(r *history.Record) { r.Watches[0].Watched = history.MaxPosition + 1 }},
+		"watches[1]":            {func(r *history.Record) { r.Watches[1].Viewing = 1 }},
+	} {
+		for i, c := range changes {
+			r := whole()
+			c(r)
+			err := r.Validate(epoch + 1000)
+			got, ok := errors.AsType[*history.FieldError](err)
+			if !ok || got.Field != field {
+				t.Errorf("%s, change %d: got %v", field, i, err)
+			}
+		}
+	}
+	r := whole()
+	r.Restored, r.Original, r.Version = false, 0, r.Original
+	r.Reset = epoch + 250
+	if err := r.Validate(epoch + 1000); err == nil { // peaks and others are from before it
+		t.Error("what a delete has removed is legal")
+	}
+}
+
+// TestOldest: every time of a record counts.
+func TestOldest(t *testing.T) {
+	v := reflect.ValueOf(whole()).Elem()
+	for i := range v.NumField() {
+		r := whole()
+		f := reflect.ValueOf(r).Elem().Field(i)
+		name := v.Type().Field(i).Name
+		switch at := epoch - 7; {
+		case name == "CellTime" || name == "Revision" || name == "Reset" || name == "Version":
+			continue
+		case f.Type() == reflect.TypeFor[history.Version]():
+			f.SetInt(at << 2)
+		case name == "NonEarly":
+			r.NonEarly.Version = history.Version(at << 2)
+		case f.Kind() == reflect.Slice:
+			f.Index(0).FieldByName("At").SetInt(at)
+		case f.Kind() == reflect.Int64 && f.Int() > epoch/2:
+			f.SetInt(at)
+		default:
+			continue
+		}
+		if got := r.Oldest(); got != epoch-7 {
+			t.Errorf("%s: the oldest is %d ms after the epoch", name, got-epoch)
+		}
+	}
+	if got := cmp.Compare(whole().Oldest(), epoch+100); got != 0 {
+		t.Errorf("got %d", whole().Oldest()-epoch)
+	}
+}
