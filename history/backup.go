@@ -103,30 +103,38 @@ const (
 )
 
 // Validate reports the first thing in a record from elsewhere, such as a backup, that no fold
-// of legal events leaves behind, as a [FieldError]. Now is in Unix milliseconds; a record
-// that was last played after it is not legal.
+// of legal events leaves behind, as a [FieldError] that names it as exports do. Now is in Unix
+// milliseconds; a record that was last played after it is not legal.
 func (r *Record) Validate(now int64) error {
-	switch rank := max(r.own()&3, r.Version&3); {
+	switch {
 	case r.State < StatePlaying || r.State > StateFinished:
-		return Invalid("latest.state", "want playing, paused, stopped or finished")
-	case rank > RankStop:
-		return Invalid("latest.rank", "want progress or stop")
+		return Invalid("state", "want playing, paused, stopped or finished")
+	case int(r.own()&3) != r.State.rank() || r.Original != 0 && r.Version&3 != RankProgress:
+		return Invalid("state", "want the one that its report leaves behind")
 	case r.Version.Time() > now+maxAhead:
-		return Invalid("latest.time", "in the future")
+		return Invalid("event_time", "in the future")
 	case r.Reset < 0 || r.Reset >= r.Version.Time():
-		return Invalid("reset", "want a time before that of the latest report")
+		return Invalid("details.reset", "want a time before event_time")
 	case r.Original != 0 && (!r.Restored || r.Original.Time() > r.Reset):
-		return Invalid("restored.time", "want a time up to the reset")
+		return Invalid("played_at", "want a time up to the reset, of a record that was restored")
 	case r.Restored && r.Reset == 0:
-		return Invalid("restored", "want the reset that it was brought back after")
+		return Invalid("details.restored", "want the reset that it was restored after")
 	case len(r.Unknown) > MaxUnknown:
-		return Invalid("unknown", fmt.Sprintf("want at most %d bytes", MaxUnknown))
+		return Invalid("details.unknown", fmt.Sprintf("want at most %d bytes", MaxUnknown))
 	}
 	latest := Event{
 		Key: Key{UID: "-", Object: Object{ID: "-", Type: 1}}, Kind: KindProgress, At: r.PlayedAt(),
-		Position: r.Position, Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta,
+		Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta,
 	}
-	return cmp.Or(validateTime("latest.time", r.Version.Time()), latest.Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches())
+	return cmp.Or(validateTime("event_time", r.Version.Time()), latest.Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches())
+}
+
+// rank is that of the reports that leave a record in this state.
+func (s State) rank() int {
+	if s == StateStopped || s == StateFinished {
+		return RankStop
+	}
+	return RankProgress
 }
 
 // validateVersions checks what came with earlier events.
@@ -136,10 +144,10 @@ func (r *Record) validateVersions() error {
 		version Version
 		present bool
 	}{
-		{"duration", r.DurationVersion, r.Duration != 0},
-		{"meta", r.MetaVersion, len(r.Meta) != 0},
-		{"unknown", r.UnknownVersion, r.Unknown != ""},
-		{"non_early", r.NonEarly.Version, r.NonEarly.Version != 0 || r.NonEarly.Position != 0},
+		{"details.duration", r.DurationVersion, r.Duration != 0},
+		{"details.meta", r.MetaVersion, len(r.Meta) != 0},
+		{"details.unknown", r.UnknownVersion, r.Unknown != ""},
+		{"details.non_early", r.NonEarly.Version, r.NonEarly.Version != 0 || r.NonEarly.Position != 0},
 	} {
 		if v.present != (v.version != 0) {
 			return Invalid(v.field, "want a time, and what is of it")
@@ -149,9 +157,9 @@ func (r *Record) validateVersions() error {
 		}
 	}
 	if r.NonEarly.Version != 0 && !r.Early {
-		return Invalid("non_early", "want it beside an early report only")
+		return Invalid("details.non_early", "want it beside an early report only")
 	}
-	return r.validatePosition("non_early.position_ms", r.NonEarly.Position)
+	return r.validatePosition("details.non_early.position_ms", r.NonEarly.Position)
 }
 
 // validateAt checks a time of the past of a record.
@@ -160,7 +168,7 @@ func (r *Record) validateAt(field string, at int64, present bool) error {
 	case !present:
 		return nil
 	case at > r.Version.Time():
-		return Invalid(field, "want no time after that of the latest report")
+		return Invalid(field, "want no time after event_time")
 	case at <= r.Reset && !r.Restored:
 		return Invalid(field, "want no time up to the reset")
 	case at == 0:
@@ -181,11 +189,11 @@ func (r *Record) validatePosition(field string, position int64) error {
 
 func (r *Record) validatePeaks() error {
 	if len(r.Peaks) > MaxPeaks {
-		return Invalid("peaks", fmt.Sprintf("want at most %d", MaxPeaks))
+		return Invalid("details.peaks", fmt.Sprintf("want at most %d", MaxPeaks))
 	}
 	top := r.Position
 	for i, p := range slices.Backward(r.Peaks) {
-		field := fmt.Sprintf("peaks[%d]", i)
+		field := fmt.Sprintf("details.peaks[%d]", i)
 		if err := cmp.Or(r.validateAt(field, p.At, true), r.validatePosition(field, p.Position)); err != nil {
 			return err
 		}
@@ -194,28 +202,28 @@ func (r *Record) validatePeaks() error {
 		}
 		top = p.Position
 	}
-	return r.validatePosition("latest.position_ms", r.Position)
+	return r.validatePosition("details.position_ms", r.Position)
 }
 
 func (r *Record) validatePlays() error {
 	if r.PlaysBefore > maxBefore || (r.PlaysBefore == 0) != (r.PlaysBeforeAt == 0) {
-		return Invalid("plays_before", "want a number, and the time of the last of them")
+		return Invalid("details.plays_before", "want a number, and the time of the last of them")
 	}
-	return cmp.Or(r.validateAt("plays_before", r.PlaysBeforeAt, r.PlaysBefore > 0),
-		validateReports(r, "completions", r.Completions, bounds{MaxCompletions, r.PlaysBeforeAt}))
+	return cmp.Or(r.validateAt("details.plays_before", r.PlaysBeforeAt, r.PlaysBefore > 0),
+		validateReports(r, "details.completions", r.Completions, bounds{MaxCompletions, r.PlaysBeforeAt}))
 }
 
 func (r *Record) validateWatches() error {
 	if r.WatchedBefore < 0 || r.WatchedBefore > maxBefore || (r.WatchedBefore == 0) != (r.WatchedBeforeAt == 0) {
-		return Invalid("watched_before", "want milliseconds, and the time of the last of them")
+		return Invalid("details.watched_before", "want milliseconds, and the time of the last of them")
 	}
 	for i, w := range r.Watches {
 		if w.Watched < 1 || w.Watched > MaxPosition {
-			return Invalid(fmt.Sprintf("watches[%d].watched_ms", i), "want 1 to 2592000000 milliseconds (30 days)")
+			return Invalid(fmt.Sprintf("details.watches[%d].watched_ms", i), "want 1 to 2592000000 milliseconds (30 days)")
 		}
 	}
-	return cmp.Or(r.validateAt("watched_before", r.WatchedBeforeAt, r.WatchedBefore > 0),
-		validateReports(r, "watches", r.Watches, bounds{MaxWatches, r.WatchedBeforeAt}))
+	return cmp.Or(r.validateAt("details.watched_before", r.WatchedBeforeAt, r.WatchedBefore > 0),
+		validateReports(r, "details.watches", r.Watches, bounds{MaxWatches, r.WatchedBeforeAt}))
 }
 
 func (w Watch) before(o Watch) bool {

@@ -34,6 +34,7 @@ type Service interface {
 	Continue(context.Context, *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error)
 	Delete(context.Context, *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error)
 	Clear(context.Context, *historyv1.ClearRequest) (*historyv1.ClearResponse, error)
+	Import(context.Context, *historyv1.ImportRequest) (*historyv1.ImportResponse, error)
 	GetSettings(context.Context, *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error)
 	PutSettings(context.Context, *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error)
 }

@@ -72,6 +72,10 @@ func (s *service) Clear(ctx context.Context, req *historyv1.ClearRequest) (*hist
 	return ask[historyv1.ClearResponse](ctx, s, req)
 }
 
+func (s *service) Import(ctx context.Context, req *historyv1.ImportRequest) (*historyv1.ImportResponse, error) {
+	return ask[historyv1.ImportResponse](ctx, s, req)
+}
+
 func (s *service) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return ask[historyv1.GetSettingsResponse](ctx, s, req)
 }
@@ -322,7 +326,7 @@ func TestEveryFieldOfARecordIsAnswered(t *testing.T) {
 	full := &historyv1.Item{
 		Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
 		PositionMs: 61000, DurationMs: 90000, FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000,
-		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Incomplete: true, Etag: 31, ResumeMs: 61000, Completed: true,
+		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Incomplete: true, Etag: 31, ResumeMs: 61000, Completed: true, PlayedMs: 1772396050000,
 	}
 	fields := full.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
@@ -341,14 +345,14 @@ func TestEveryFieldOfARecordIsAnswered(t *testing.T) {
 		answer       any
 	}{
 		{"GET /v1/history", "", &historyv1.ListResponse{Items: items}},
-		{"GET /v1/export", "", &historyv1.ListResponse{Items: items}},
+		{"GET /v1/export", "", &historyv1.ListResponse{Items: items, Records: []*historyv1.Record{{}}}},
 		{"GET /v1/continue", "", &historyv1.ContinueResponse{Items: items}},
 		{"GET /v1/history/1/100", "", &historyv1.PointsResponse{Items: items}},
 		{"POST /v1/history/lookup", `{"objects":[{"id":"100","type":1}]}`, &historyv1.PointsResponse{Items: items}},
 		{"POST /v1/heartbeats", upload(at("100", "pause", 0, 61000)), stored},
 	} {
 		w := newEdge(t, answering(tt.answer, nil)).do(t, tt.target, tt.body)
-		if got := w.Body.String(); !strings.Contains(got, string(want)) {
+		if got := w.Body.String(); !strings.Contains(got, strings.Trim(string(want), "{}")) {
 			t.Errorf("%s: %d %s\nwant %s in it", tt.target, w.Code, got, want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/history"
@@ -21,19 +22,23 @@ import (
 )
 
 const (
-	// maxImport bounds the body of an import, maxLine a line of it, in bytes.
-	maxImport = 32 << 20
-	maxLine   = 64 << 10
+	// maxImport bounds the body of an import, maxLine a line of it, and maxRecords the encoded
+	// records of one call to the service, in bytes.
+	maxImport  = 64 << 20
+	maxLine    = 64 << 10
+	maxRecords = 1 << 20
 	// maxRefused is how many rows a report names.
 	maxRefused = 1000
 )
 
 // imports registers the import, whose body is lines of JSON.
 func (a *api) imports(h huma.API) {
-	op := operation(http.MethodPost, "/v1/import", "Take over records, one in each line, such as an export has them", codec.Record{})
+	op := operation(http.MethodPost, "/v1/import", "Take over records, one in each line, such as an export has them", codec.ExportLine{})
 	op.Metadata["media"] = ndjson
-	op.Description = "A record is taken for the report that left it behind: what the history has newer stays, and rows that come twice count once. " +
-		"So an import that was cut off is sent again, whole. Plays and the furthest position are not taken over. " +
+	op.Description = "A record is folded into the history as if its reports came again: what the history has newer stays, and what it has already counts once. " +
+		"So an import that was cut off is sent again, whole, and a backup may be imported into a history that went on. " +
+		"What was deleted or cleared later is answered with cleared and stays removed, unless restore is true: then it comes back, as of the moment after that. " +
+		"A line without version has the fields of a record in a list, and is taken for the report that left it behind; plays, the furthest position and what was watched are not taken over then, and it restores nothing. " +
 		"A client that accepts " + ndjson + " gets an answer for each row while more are sent, {\"line\",\"status\",\"error\"}, and at the end {\"rows\",\"statuses\"}, " +
 		"or {\"problem\"} where it had to stop; it must read while it sends."
 	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[imported](), true, "")
@@ -41,7 +46,7 @@ func (a *api) imports(h huma.API) {
 		"application/json": {Schema: schema}, ndjson: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[importRow](), true, "")},
 	}}}
 	a.metrics.route(op.Method + " " + op.Path)
-	huma.Register(h, op, func(ctx context.Context, in *upload) (*huma.StreamResponse, error) {
+	huma.Register(h, op, func(ctx context.Context, in *importInput) (*huma.StreamResponse, error) {
 		im, more, err := a.begin(ctx, in)
 		if err != nil {
 			return nil, a.problem(ctx, err)
@@ -50,16 +55,21 @@ func (a *api) imports(h huma.API) {
 	})
 }
 
+type importInput struct {
+	upload
+	Restore bool `query:"restore" doc:"What was deleted or cleared comes back."`
+}
+
 // begin takes the first rows over, or all where only the whole is told of: until it
 // returns, an error can be said.
-func (a *api) begin(ctx context.Context, in *upload) (im *importer, more bool, err error) {
+func (a *api) begin(ctx context.Context, in *importInput) (im *importer, more bool, err error) {
 	if err := checkMedia(in.r, ndjson); err != nil {
 		return nil, false, err
 	}
 	im = &importer{
 		api: a, rc: http.NewResponseController(in.w), live: strings.Contains(in.r.Header.Get("Accept"), ndjson),
 		body:   bufio.NewReaderSize(http.MaxBytesReader(in.w, in.r.Body, maxImport), maxLine),
-		report: imported{Statuses: make(map[string]int), Refused: []refusedRow{}},
+		report: imported{Statuses: make(map[string]int), Refused: []refusedRow{}}, restore: in.Restore,
 	}
 	for more = true; more; {
 		if more, err = im.batch(ctx, im.body); err != nil || im.live {
@@ -107,20 +117,31 @@ type importer struct {
 	live   bool         // each row is told of
 	rows   bytes.Buffer // answers that are not sent yet
 
-	beats []*historyv1.Heartbeat
-	lines []int // of the beats
+	restore bool // what was removed comes back
+
+	// What is read and not stored yet, and the lines that it is of.
+	beats       []*historyv1.Heartbeat
+	beatLines   []int
+	records     []*historyv1.ImportedRecord
+	recordLines []int
+	size        int // of the records, in bytes
 }
 
 func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, err error) {
 	_ = im.rc.SetReadDeadline(time.Now().Add(pagePatience)) // a connection without deadlines needs none
 	_ = im.rc.SetWriteDeadline(time.Now().Add(2 * pagePatience))
-	im.beats, im.lines = nil, im.lines[:0] // the service may still have those beats
-	for more = true; more && len(im.beats) < codec.MaxHeartbeats; {
+	im.beats, im.beatLines = nil, im.beatLines[:0] // the service may still have those beats
+	im.records, im.recordLines, im.size = nil, im.recordLines[:0], 0
+	for more = true; more && len(im.beats)+len(im.records) < codec.MaxHeartbeats && im.size < maxRecords; {
 		if more, err = im.read(uidOf(ctx), body); err != nil {
 			return false, err
 		}
 	}
-	return more, im.store(ctx)
+	im.cfg.Limit.Spend(uidOf(ctx), float64(len(im.beats)+len(im.records))/100)
+	if err := im.storeBeats(ctx); err != nil {
+		return false, err
+	}
+	return more, im.storeRecords(ctx)
 }
 
 // read takes a line. The last one may lack its end.
@@ -157,13 +178,36 @@ func (im *importer) row(uid string, line []byte) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return
 	}
-	beat, wrong := codec.DecodeRow(uid, line)
-	if wrong != nil {
+	switch wrong := im.take(uid, line); {
+	case wrong != nil:
 		im.refuse(im.line, wrong)
-		return
+	default:
+		im.report.Rows++
 	}
-	im.report.Rows++
-	im.beats, im.lines = append(im.beats, beat), append(im.lines, im.line)
+}
+
+func (im *importer) take(uid string, line []byte) *codec.FieldError {
+	if err := json.Unmarshal(line, new(json.RawMessage)); err != nil { // one that is cut off has other faults too
+		return &codec.FieldError{Field: "body", Reason: err.Error()}
+	}
+	if codec.IsExportLine(line) {
+		record, wrong := codec.DecodeExportLine(uid, line)
+		if wrong != nil {
+			return wrong
+		}
+		im.records, im.recordLines = append(im.records, record), append(im.recordLines, im.line)
+		im.size += proto.Size(record)
+		return nil
+	}
+	beat, wrong := codec.DecodeRow(uid, line)
+	switch {
+	case wrong != nil:
+		return wrong
+	case im.restore:
+		return &codec.FieldError{Field: "version", Reason: "want a line of an export, which has one: others cannot be restored"}
+	}
+	im.beats, im.beatLines = append(im.beats, beat), append(im.beatLines, im.line)
+	return nil
 }
 
 func (im *importer) refuse(line int, wrong *codec.FieldError) {
@@ -183,14 +227,39 @@ func (im *importer) count(line int, status string, wrong *codec.FieldError) {
 	}
 }
 
-func (im *importer) store(ctx context.Context) error {
-	im.cfg.Limit.Spend(uidOf(ctx), float64(len(im.beats))/100)
+// storeBeats stores what rows without a version tell, as reports.
+func (im *importer) storeBeats(ctx context.Context) error {
+	if len(im.beats) == 0 {
+		return nil
+	}
 	resp, err := im.apply(ctx, &codec.Batch{Heartbeats: im.beats})
 	if err != nil {
 		return err
 	}
-	if got := len(resp.GetStatuses()); got != len(im.beats) {
-		return fmt.Errorf("%d statuses for %d heartbeats", got, len(im.beats))
+	return im.decided(im.beatLines, resp)
+}
+
+func (im *importer) storeRecords(ctx context.Context) error {
+	if len(im.records) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, im.cfg.ReadDeadline) // it may have to read the archive
+	defer cancel()
+	resp, err := im.cfg.Service.Import(ctx, &historyv1.ImportRequest{Uid: uidOf(ctx), Records: im.records, Restore: im.restore})
+	if err != nil {
+		return err
+	}
+	return im.decided(im.recordLines, resp)
+}
+
+// decided counts what became of some lines.
+func (im *importer) decided(lines []int, resp interface {
+	GetStatuses() []historyv1.Status
+	GetRefusals() []*historyv1.Refusal
+},
+) error {
+	if got := len(resp.GetStatuses()); got != len(lines) {
+		return fmt.Errorf("%d statuses for %d rows", got, len(lines))
 	}
 	refusals := make(map[int]*codec.FieldError)
 	for _, r := range resp.GetRefusals() {
@@ -198,9 +267,9 @@ func (im *importer) store(ctx context.Context) error {
 	}
 	for i, status := range resp.GetStatuses() {
 		if status == historyv1.Status_STATUS_UNAVAILABLE {
-			return fmt.Errorf("import line %d: %w", im.lines[i], history.ErrUnavailable)
+			return fmt.Errorf("import line %d: %w", lines[i], history.ErrUnavailable)
 		}
-		im.count(im.lines[i], codec.StatusName(status), refusals[i])
+		im.count(lines[i], codec.StatusName(status), refusals[i])
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/limit"
@@ -117,7 +118,7 @@ func TestImportFails(t *testing.T) {
 		"away":           {away, strings.NewReader(itemJSON), 503},
 		"away for one":   {some, strings.NewReader(itemJSON), 503},
 		"too few":        {answering(&historyv1.ApplyResponse{}, nil), strings.NewReader(itemJSON), 500},
-		"more than ever": {storing(), io.LimitReader(endless{}, 33<<20), 413},
+		"more than ever": {storing(), io.LimitReader(endless{}, 65<<20), 413},
 		"cut off":        {storing(), io.MultiReader(strings.NewReader(itemJSON), failing{}), 400},
 	} {
 		w := importing(t, newEdge(t, tt.service), tt.body)
@@ -185,7 +186,7 @@ func TestExportAndImport(t *testing.T) {
 	for n := range 5 {
 		w.do(t, "u1", "POST /v1/heartbeats", upload(at(fmt.Sprint(n), "stop", time.Duration(n+1)*time.Hour, 1000*(n+1))))
 	}
-	lines := w.raw(t, "u1", "GET /v1/export", "")
+	lines := strings.ReplaceAll(w.raw(t, "u1", "GET /v1/export", ""), `"user":"u1",`, "")
 	w.do(t, "u2", "POST /v1/heartbeats", upload(at("3", "stop", time.Minute, 77)))
 	for _, want := range []map[string]any{{"stored": 5.0}, {"unchanged": 4.0, "stale": 1.0}} { // the one that is newer learns how far it once was
 		var got map[string]any
@@ -196,6 +197,158 @@ func TestExportAndImport(t *testing.T) {
 	for n, want := range []float64{1000, 2000, 3000, 77, 5000} {
 		if _, answer := w.do(t, "u2", fmt.Sprint("GET /v1/history/1/", n), ""); answer["position_ms"] != want {
 			t.Errorf("object %d: %v, want %v", n, answer, want)
+		}
+	}
+}
+
+const (
+	exportJSON = `{"version":1,"user":"u1","object":{"id":"100","type":2},"state":"stopped","event_time":"2026-03-01T20:15:00Z","duration_ms":0,"position_ms":1,` +
+		`"details":{"position_ms":61000,"completions":[{"time":"2026-03-01T20:14:00Z","viewing":"a"}]}}`
+)
+
+// Lines of both kinds, and wrong ones of either, may stand in one body.
+func TestImportOfAnExport(t *testing.T) {
+	s := storing()
+	body := strings.Join([]string{
+		exportJSON, itemJSON,
+		strings.Replace(exportJSON, `"version":1`, `"version":2`, 1),
+		strings.Replace(exportJSON, `"user":"u1"`, `"user":"u2"`, 1),
+		strings.Replace(exportJSON, `"viewing":"a"`, `"viewing":"?"`, 1),
+		exportJSON[:90],
+		strings.Replace(exportJSON, `"id":"100"`, `"id":"101"`, 1),
+	}, "\n")
+	got := wantReport(t, importing(t, newEdge(t, s), strings.NewReader(body)))
+	if want := map[string]int{"stored": 3, "invalid": 4}; got.Rows != 7 || !maps.Equal(got.Statuses, want) {
+		t.Errorf("got %+v", got)
+	}
+	var fields []string
+	for _, r := range got.Refused {
+		fields = append(fields, fmt.Sprint(r.Line, " ", r.Error.Field))
+	}
+	if want := []string{"3 version", "4 user", "5 details.completions[0].viewing", "6 body"}; !slices.Equal(fields, want) {
+		t.Errorf("refused %q, want %q", fields, want)
+	}
+	asked := s.asked[len(s.asked)-1].(*historyv1.ImportRequest)
+	if len(s.asked) != 2 || asked.Uid != "u1" || asked.Restore || len(asked.Records) != 2 || asked.Records[1].Object.Id != "101" || asked.Records[0].Record.PositionMs != 61000 {
+		t.Errorf("asked %v", s.asked)
+	}
+}
+
+// Who restores says so, and lines that cannot be restored are refused.
+func TestImportRestores(t *testing.T) {
+	s := storing()
+	r := request(t, "u1", "POST /v1/import?restore=true", strings.NewReader(exportJSON+"\n"+itemJSON))
+	r.Header.Set("Content-Type", "application/x-ndjson")
+	got := wantReport(t, newEdge(t, s).send(r))
+	if got.Statuses["stored"] != 1 || len(got.Refused) != 1 || got.Refused[0].Line != 2 || got.Refused[0].Error.Field != "version" || !s.asked[0].(*historyv1.ImportRequest).Restore {
+		t.Errorf("got %+v, asked %v", got, s.asked)
+	}
+	wantProblem(t, newEdge(t, s).send(request(t, "u1", "POST /v1/import?restore=perhaps", strings.NewReader(exportJSON))), 422)
+}
+
+// Records go to the service in calls that it takes, however large they are.
+func TestImportOfLargeRecords(t *testing.T) {
+	s := storing()
+	large := strings.Replace(exportJSON, `"details":{`, `"meta":{"a":"`+strings.Repeat("m", 4000)+`"},"details":{"meta":{"time":"2026-03-01T20:14:00Z"},`, 1)
+	got := wantReport(t, importing(t, newEdge(t, s), strings.NewReader(strings.Repeat(large+"\n", 600))))
+	if got.Statuses["stored"] != 600 || len(s.asked) != 3 {
+		t.Errorf("got %+v after %d calls", got, len(s.asked))
+	}
+	for _, asked := range s.asked {
+		if size := proto.Size(asked.(*historyv1.ImportRequest)); size > 3<<19 {
+			t.Errorf("a call of %d bytes", size)
+		}
+	}
+}
+
+// figures are what an export says of each object, but for the times and tags that show that
+// it was removed and restored.
+func (w *world) figures(t *testing.T, uid string) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	for line := range strings.Lines(w.raw(t, uid, "GET /v1/export", "")) {
+		var row map[string]any
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		if row["played_at"] != nil {
+			row["event_time"] = row["played_at"]
+		}
+		details := row["details"].(map[string]any)
+		for _, name := range []string{"reset", "restored"} {
+			delete(details, name)
+		}
+		for _, name := range []string{"user", "etag", "played_at"} {
+			delete(row, name)
+		}
+		text, err := json.Marshal(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[row["object"].(map[string]any)["id"].(string)] = string(text)
+	}
+	return all
+}
+
+func (w *world) imports(t *testing.T, target, lines string) map[string]any {
+	t.Helper()
+	var got map[string]any
+	if err := json.Unmarshal([]byte(w.raw(t, "u1", target, lines)), &got); err != nil {
+		t.Fatal(err)
+	}
+	return got["statuses"].(map[string]any)
+}
+
+// A backup of what was cleared is refused, restored it is all there, and what came after the
+// clear stands: it is what a user has who did all of that and cleared nothing.
+func TestBackup(t *testing.T) {
+	w, now := newWorld(t), time.Now()
+	past := func(ago time.Duration) string { return now.Add(-ago).UTC().Format(time.RFC3339Nano) }
+	session := func(id, kind string, ago time.Duration, ms int) string {
+		return fmt.Sprintf(`{"object":{"id":%q,"type":1},"kind":%q,"position_ms":%d,"duration_ms":600000,"event_time":%q,"started_at":%q,"session":"s%d","device":"tv","watched_ms":%d,"meta":{"title":%q}}`,
+			id, kind, ms, past(ago), past(ago+time.Minute), ms, ms/10, id)
+	}
+	var before []string
+	for n := range 12 {
+		id, ago := fmt.Sprint("o", n), time.Duration(n+1)*time.Hour
+		before = append(before, session(id, "finish", ago, 600000), session(id, "progress", ago-time.Minute, 400000), session(id, "stop", ago-2*time.Minute, 3000))
+	}
+	for _, uid := range []string{"u1", "u2"} {
+		w.do(t, uid, "POST /v1/heartbeats", upload(before...))
+	}
+	backup, want := w.raw(t, "u1", "GET /v1/export", ""), w.figures(t, "u1")
+	if !maps.Equal(want, w.figures(t, "u2")) {
+		t.Fatal("two users who did the same differ")
+	}
+	if got := w.imports(t, "POST /v1/import", backup); got["unchanged"] != 12.0 || len(got) != 1 {
+		t.Errorf("imported into itself: %v", got)
+	}
+	for _, ago := range []time.Duration{time.Minute, 55 * time.Second} {
+		w.do(t, "u1", "DELETE /v1/history?until="+past(ago), "")
+		if got := w.imports(t, "POST /v1/import", backup); got["cleared"] != 12.0 || len(got) != 1 || len(w.figures(t, "u1")) != 0 {
+			t.Errorf("imported after a clear: %v", got)
+		}
+		for _, status := range []string{"stored", "unchanged"} {
+			if got := w.imports(t, "POST /v1/import?restore=true", backup); got[status] != 12.0 || len(got) != 1 {
+				t.Errorf("restored: %v, want %s", got, status)
+			}
+			if got := w.figures(t, "u1"); !maps.Equal(got, want) {
+				t.Errorf("restored:\ngot  %v\nwant %v", got, want)
+			}
+		}
+	}
+	w.do(t, "u1", "POST /v1/history/delete", fmt.Sprintf(`{"since":%q,"until":%q}`, past(57*time.Second), past(50*time.Second)))
+	if got := w.figures(t, "u1"); len(got) != 0 {
+		t.Errorf("deleted: %v", got)
+	}
+	after := []string{session("o1", "progress", 30*time.Second, 500000), session("o5", "finish", 20*time.Second, 590000)}
+	for _, uid := range []string{"u1", "u2"} {
+		w.do(t, uid, "POST /v1/heartbeats", upload(after...))
+	}
+	for range 2 {
+		w.imports(t, "POST /v1/import?restore=true", backup)
+		if got, want := w.figures(t, "u1"), w.figures(t, "u2"); !maps.Equal(got, want) {
+			t.Errorf("restored into what went on:\ngot  %v\nwant %v", got, want)
 		}
 	}
 }

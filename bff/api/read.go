@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -177,8 +178,8 @@ func (a *api) page(ctx context.Context, req *historyv1.ListRequest) (*historyv1.
 
 // pages reads on from a request to the last page, or to an error. Each page costs what a
 // request does; the first one was paid by the request itself.
-func (a *api) pages(ctx context.Context, req *historyv1.ListRequest) iter.Seq2[[]*historyv1.Item, error] {
-	return func(yield func([]*historyv1.Item, error) bool) {
+func (a *api) pages(ctx context.Context, req *historyv1.ListRequest) iter.Seq2[*historyv1.ListResponse, error] {
+	return func(yield func(*historyv1.ListResponse, error) bool) {
 		for {
 			resp, err := a.page(ctx, req)
 			if err == nil && resp.HasMore && resp.Cursor == req.Cursor {
@@ -188,7 +189,7 @@ func (a *api) pages(ctx context.Context, req *historyv1.ListRequest) iter.Seq2[[
 				yield(nil, err)
 				return
 			}
-			if !yield(resp.Items, nil) || !resp.HasMore {
+			if !yield(resp, nil) || !resp.HasMore {
 				return
 			}
 			req.Cursor = resp.Cursor
@@ -212,9 +213,9 @@ type exportInput struct {
 // exports registers the export, which is no value but a stream.
 func (a *api) exports(h huma.API) {
 	op := operation(http.MethodGet, "/v1/export", "All of a user's history, newest first, a record in each line", nil)
-	op.Description = "What changes meanwhile may be missing. An answer that is cut off is not whole."
+	op.Description = "Each line has all of a record, so that POST /v1/import can bring it back. What changes meanwhile may be missing. An answer that is cut off is not whole."
 	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
-		ndjson: {Schema: &huma.Schema{Ref: "#/components/schemas/Record"}},
+		ndjson: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[codec.ExportLine](), true, "")},
 	}}}
 	a.metrics.route(op.Method + " " + op.Path)
 	huma.Register(h, op, func(ctx context.Context, in *exportInput) (*huma.StreamResponse, error) {
@@ -232,8 +233,11 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 	if err != nil {
 		return nil, err
 	}
-	req.Limit = pageSize
+	req.Limit, req.Records = pageSize, true
 	first, err := a.page(ctx, req)
+	if err == nil {
+		err = whole(first)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +245,7 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 		_, w := humago.Unwrap(hc)
 		w.Header().Set("Content-Type", ndjson)
 		w.Header().Set("Content-Disposition", `attachment; filename="history.ndjson"`)
-		if err := sendPages(w, first, a.rest(ctx, req, first)); err != nil {
+		if err := sendPages(w, uidOf(ctx), first, a.rest(ctx, req, first)); err != nil {
 			a.cfg.Logger.WarnContext(ctx, "export cut off", "err", err, "request_id", requestID(ctx))
 			panic(http.ErrAbortHandler)
 		}
@@ -249,21 +253,32 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 }
 
 // rest are the pages after the first one.
-func (a *api) rest(ctx context.Context, req *historyv1.ListRequest, first *historyv1.ListResponse) iter.Seq2[[]*historyv1.Item, error] {
+func (a *api) rest(ctx context.Context, req *historyv1.ListRequest, first *historyv1.ListResponse) iter.Seq2[*historyv1.ListResponse, error] {
 	if !first.HasMore {
-		return func(func([]*historyv1.Item, error) bool) {}
+		return func(func(*historyv1.ListResponse, error) bool) {}
 	}
 	req.Cursor = first.Cursor
 	return a.pages(ctx, req)
 }
 
-func sendPages(w http.ResponseWriter, first *historyv1.ListResponse, rest iter.Seq2[[]*historyv1.Item, error]) error {
-	if err := sendLines(w, first.Items); err != nil {
+// whole fails where a page has no records beside its items: the service is of an older version.
+func whole(page *historyv1.ListResponse) error {
+	if items, records := len(page.GetItems()), len(page.GetRecords()); items != records {
+		return fmt.Errorf("export: %d records for %d items", records, items)
+	}
+	return nil
+}
+
+func sendPages(w http.ResponseWriter, uid string, first *historyv1.ListResponse, rest iter.Seq2[*historyv1.ListResponse, error]) error {
+	if err := sendLines(w, uid, first); err != nil {
 		return err
 	}
-	for items, err := range rest {
+	for page, err := range rest {
 		if err == nil {
-			err = sendLines(w, items)
+			err = whole(page)
+		}
+		if err == nil {
+			err = sendLines(w, uid, page)
 		}
 		if err != nil {
 			return err
@@ -272,11 +287,11 @@ func sendPages(w http.ResponseWriter, first *historyv1.ListResponse, rest iter.S
 	return nil
 }
 
-func sendLines(w http.ResponseWriter, items []*historyv1.Item) error {
+func sendLines(w http.ResponseWriter, uid string, page *historyv1.ListResponse) error {
 	var text bytes.Buffer
 	lines := json.NewEncoder(&text)
-	for _, it := range items {
-		if err := lines.Encode(codec.NewRecord(it)); err != nil {
+	for i, it := range page.GetItems() {
+		if err := lines.Encode(codec.NewExportLine(uid, it, page.GetRecords()[i])); err != nil {
 			return err
 		}
 	}

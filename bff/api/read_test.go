@@ -31,6 +31,9 @@ var item = &historyv1.Item{
 const itemJSON = `{"object":{"id":"100","type":1},"position_ms":61000,"resume_ms":0,"duration_ms":0,"furthest_ms":61000,"plays":0,` +
 	`"state":"paused","event_time":"2026-03-01T20:15:00.000Z","etag":"1f"}`
 
+// lineJSON is the record as the beginning of a line of an export.
+var lineJSON = `{"version":1,"user":"u1",` + strings.TrimSuffix(itemJSON[1:], "}")
+
 // Each operation asks the service for what the request says, and answers with what
 // it gets.
 func TestOperations(t *testing.T) {
@@ -104,13 +107,13 @@ func TestOperations(t *testing.T) {
 		},
 		{
 			"GET /v1/export?type=2&since=2026-03-01T20:15:00Z&until=2026-03-01T20:15:01Z", "",
-			&historyv1.ListRequest{Uid: "u1", Limit: 100, Type: 2, SinceMs: 1772396100000, UntilMs: 1772396101000},
-			&historyv1.ListResponse{Items: []*historyv1.Item{item, item}},
-			itemJSON + "\n" + itemJSON,
+			&historyv1.ListRequest{Uid: "u1", Limit: 100, Type: 2, SinceMs: 1772396100000, UntilMs: 1772396101000, Records: true},
+			&historyv1.ListResponse{Items: []*historyv1.Item{item, item}, Records: []*historyv1.Record{{PositionMs: 61000}, {}}},
+			lineJSON + `,"details":{"position_ms":61000}}` + "\n" + lineJSON + `,"details":{}}`,
 		},
 		{
 			"GET /v1/export", "",
-			&historyv1.ListRequest{Uid: "u1", Limit: 100},
+			&historyv1.ListRequest{Uid: "u1", Limit: 100, Records: true},
 			&historyv1.ListResponse{},
 			``,
 		},
@@ -239,6 +242,9 @@ func library(pages int, change func(n int, it *historyv1.Item)) *service {
 			it := &historyv1.Item{Object: &historyv1.Object{Id: fmt.Sprint(at*100 + n), Type: 1}, PositionMs: 1, EventTimeMs: 1772396100000}
 			change(at*100+n, it)
 			resp.Items = append(resp.Items, it)
+			if list.Records {
+				resp.Records = append(resp.Records, &historyv1.Record{PositionMs: 1})
+			}
 		}
 		return resp, nil
 	}}

@@ -108,12 +108,12 @@ func (a *api) deleteRange(ctx context.Context, what *codec.Deletion) (n uint32, 
 // that was.
 func (a *api) deletePages(ctx context.Context, what *codec.Deletion) (n uint32, err error) {
 	req := &historyv1.ListRequest{Uid: uidOf(ctx), Limit: pageSize, Type: what.Type, SinceMs: what.SinceMs, UntilMs: what.UntilMs}
-	for items, err := range a.pages(ctx, req) {
+	for page, err := range a.pages(ctx, req) {
 		if err != nil {
 			return n, err
 		}
-		objects := make([]*historyv1.Object, len(items))
-		for i, it := range items {
+		objects := make([]*historyv1.Object, len(page.GetItems()))
+		for i, it := range page.GetItems() {
 			objects[i] = it.Object
 		}
 		if len(objects) == 0 {

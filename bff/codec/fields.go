@@ -140,7 +140,8 @@ type Record struct {
 	FurthestMS  int64             `json:"furthest_ms" doc:"The furthest position ever reported."`
 	Plays       uint64            `json:"plays" doc:"How many viewings reached the end."`
 	State       string            `json:"state" enum:"playing,paused,stopped,finished"`
-	EventTime   string            `json:"event_time" format:"date-time" doc:"When the player last reported."`
+	EventTime   string            `json:"event_time" format:"date-time" doc:"When the player last reported; of a record that was restored, the moment after it was removed."`
+	PlayedAt    string            `json:"played_at,omitempty" format:"date-time" doc:"When the player last reported, of a record that was removed and restored, and not played since."`
 	CompletedAt string            `json:"completed_at,omitempty" format:"date-time" doc:"When a viewing last reached the end."`
 	Session     string            `json:"session,omitempty"`
 	Device      string            `json:"device,omitempty"`
@@ -166,6 +167,7 @@ func NewRecord(it *historyv1.Item) *Record {
 		Plays:       it.Plays,
 		State:       history.State(it.State).String(),
 		EventTime:   FormatTime(it.EventTimeMs),
+		PlayedAt:    FormatTime(it.PlayedMs),
 		CompletedAt: FormatTime(it.CompletedAtMs),
 		Session:     it.Session,
 		Device:      it.Device,

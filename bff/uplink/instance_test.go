@@ -258,6 +258,10 @@ func (i *instance) Clear(context.Context, *historyv1.ClearRequest) (*historyv1.C
 	return &historyv1.ClearResponse{ClearedMs: 8}, nil
 }
 
+func (i *instance) Import(_ context.Context, req *historyv1.ImportRequest) (*historyv1.ImportResponse, error) {
+	return &historyv1.ImportResponse{Statuses: make([]historyv1.Status, len(req.GetRecords()))}, nil
+}
+
 func (i *instance) GetSettings(context.Context, *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return &historyv1.GetSettingsResponse{Settings: &historyv1.Settings{PausedMs: 9}}, nil
 }

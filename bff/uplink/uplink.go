@@ -140,6 +140,11 @@ func (c *Client) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Clear)
 }
 
+// Import folds whole records into a user's history.
+func (c *Client) Import(ctx context.Context, req *historyv1.ImportRequest) (*historyv1.ImportResponse, error) {
+	return call(ctx, c, req, historyv1.HistoryServiceClient.Import)
+}
+
 // Config says where history-service is and how to share its attention. Zero values
 // take the defaults; Services has none.
 type Config struct {

@@ -121,12 +121,12 @@ func TestEveryFieldIsExported(t *testing.T) {
 	s := h.service(t)
 	for n, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
 		r, uid := everything(), fmt.Sprint("ann", n)
-		r.Partial = true
+		r.Partial, r.Version = true, history.VersionOf(r.Version.Time(), history.RankProgress)
 		switch value := reflect.ValueOf(r).Elem().FieldByIndex(f.Index); f.Name {
 		case "Unknown":
 			r.Unknown += r.Unknown
 		case "Restored": // beside it there is an original, and things from before the reset
-			r.Restored, r.Original = false, 0
+			r.Restored, r.Original, r.Version = false, 0, history.VersionOf(r.Version.Time(), history.RankStop)
 		case "Original", "Version", "NonEarly": // versions
 			r.Original, r.Version, r.NonEarly.Version = r.Original-4000, r.Version+4, r.NonEarly.Version-4
 		case "Reset":
@@ -137,7 +137,7 @@ func TestEveryFieldIsExported(t *testing.T) {
 		case "Early":
 			r.Early, r.NonEarly = false, history.NonEarly{}
 		case "State":
-			r.State = history.StatePlaying
+			r.State = history.StateFinished
 		case "Partial": // as a write without a base has to be
 		default:
 			revise(value)
@@ -361,10 +361,10 @@ func TestImportIsJudged(t *testing.T) {
 	}{
 		{"object.id", invalid, func(r *historyv1.ImportedRecord) { r.Object.Id = "a b" }},
 		{"object.id", invalid, func(r *historyv1.ImportedRecord) { r.Object = nil }},
-		{"latest.state", invalid, func(r *historyv1.ImportedRecord) { r.Record = nil }},
-		{"latest.state", invalid, func(r *historyv1.ImportedRecord) { r.Record.State = historyv1.State_STATE_DELETED }},
-		{"latest.time", invalid, func(r *historyv1.ImportedRecord) { r.Record.Version += 4 * 3_600_000 }},
-		{"latest.position_ms", invalid, func(r *historyv1.ImportedRecord) {
+		{"state", invalid, func(r *historyv1.ImportedRecord) { r.Record = nil }},
+		{"state", invalid, func(r *historyv1.ImportedRecord) { r.Record.State = historyv1.State_STATE_DELETED }},
+		{"event_time", invalid, func(r *historyv1.ImportedRecord) { r.Record.Version += 4 * 3_600_000 }},
+		{"details.position_ms", invalid, func(r *historyv1.ImportedRecord) {
 			r.Record.DurationMs = 1
 			r.Record.Peaks = nil
 			r.Record.FirmPositionMs = 1

@@ -1,0 +1,351 @@
+package codec
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// ExportVersion is the version of the lines of an export. Another one has other fields, or
+// other meanings of them.
+const ExportVersion = 1
+
+// ExportLine is one record of an export with all that there is of it: what lists show, and in
+// Details what that is made of. An import reads the details and, of the rest, the object,
+// duration_ms, state, event_time, played_at, session, device and meta.
+type ExportLine struct {
+	Version int    `json:"version" minimum:"1" maximum:"1" doc:"Of the format of the line."`
+	User    string `json:"user,omitempty" doc:"Whose it is. An import by somebody else refuses the line, unless it has no user."`
+	Record
+	Details Details `json:"details" doc:"What the others are made of."`
+}
+
+// Details are what the figures of a record are made of.
+type Details struct {
+	PositionMS int64    `json:"position_ms,omitempty" minimum:"0" maximum:"2592000000" doc:"Where the latest report left off, also where it is early."`
+	Early      bool     `json:"early,omitempty" doc:"The latest report is of the first seconds of its session, and does not take away where the user stopped before."`
+	NonEarly   *Earlier `json:"non_early,omitempty" doc:"The latest report that was not early, beside an early one."`
+
+	Duration *Report `json:"duration,omitempty" doc:"The report that duration_ms came with."`
+	Meta     *Report `json:"meta,omitempty" doc:"The report that meta came with."`
+
+	Peaks         []Peak         `json:"peaks,omitempty" maxItems:"8" doc:"Earlier positions beyond those of every later report, the furthest first, which is the oldest."`
+	Completions   []Completion   `json:"completions,omitempty" maxItems:"128" doc:"The newest viewings that reached the end, oldest first."`
+	PlaysBefore   *PlaysBefore   `json:"plays_before,omitempty" doc:"Those before."`
+	Watches       []Watch        `json:"watches,omitempty" maxItems:"128" doc:"The newest viewings that said how much they have played, oldest first."`
+	WatchedBefore *WatchedBefore `json:"watched_before,omitempty" doc:"Those before."`
+
+	Reset    string `json:"reset,omitempty" format:"date-time" doc:"When the object was last deleted: nothing of the record is from before, unless it was restored."`
+	Restored bool   `json:"restored,omitempty" doc:"What the record has from before the reset was brought back after it."`
+
+	Unknown *Unknown `json:"unknown,omitempty" doc:"What a newer version of Playhead has written."`
+}
+
+// Report names one report by its time and its rank among those of one millisecond.
+type Report struct {
+	Time string `json:"time" format:"date-time"`
+	Rank string `json:"rank,omitempty" enum:"progress,stop" doc:"Of reports of one millisecond, stop and finish are later than others, which are progress, the default."`
+}
+
+// Earlier is an earlier report and where it left off.
+type Earlier struct {
+	Report
+	PositionMS int64 `json:"position_ms" minimum:"0" maximum:"2592000000"`
+}
+
+// Peak is a position and when it was reported.
+type Peak struct {
+	Time       string `json:"time" format:"date-time"`
+	PositionMS int64  `json:"position_ms" minimum:"0" maximum:"2592000000"`
+}
+
+// Completion is a viewing that reached the end, and when it last said so.
+type Completion struct {
+	Time    string `json:"time" format:"date-time"`
+	Viewing string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"A hash of the session, or of the device where there is none."`
+}
+
+// PlaysBefore counts viewings that are not listed, and says when the last of them ended.
+type PlaysBefore struct {
+	Plays uint64 `json:"plays" minimum:"1" maximum:"1125899906842624"`
+	Time  string `json:"time" format:"date-time"`
+}
+
+// Watch is how much a viewing has played, and when it last said so.
+type Watch struct {
+	Time      string `json:"time" format:"date-time"`
+	Viewing   string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$"`
+	WatchedMS int64  `json:"watched_ms" minimum:"1" maximum:"2592000000"`
+}
+
+// WatchedBefore is the sum over viewings that are not listed, and when the last of them
+// reported.
+type WatchedBefore struct {
+	WatchedMS int64  `json:"watched_ms" minimum:"1" maximum:"1125899906842624"`
+	Time      string `json:"time" format:"date-time"`
+}
+
+// Unknown are fields of the protocol that this version does not know.
+type Unknown struct {
+	Report
+	Bytes string `json:"bytes" contentEncoding:"base64" maxLength:"5464" doc:"At most 4,096 bytes, in base64."`
+}
+
+// NewExportLine returns the line of a record of a user.
+func NewExportLine(uid string, it *historyv1.Item, r *historyv1.Record) *ExportLine {
+	return &ExportLine{Version: ExportVersion, User: uid, Record: *NewRecord(it), Details: newDetails(r)}
+}
+
+func newDetails(r *historyv1.Record) Details {
+	d := Details{
+		PositionMS: r.PositionMs, Early: r.Early, Reset: FormatTime(r.ResetMs), Restored: r.Restored,
+		Duration: newReport(r.DurationVersion, r, r.DurationMs != 0), Meta: newReport(r.MetaVersion, r, len(r.Meta) > 0),
+	}
+	if r.FirmVersion != 0 {
+		d.NonEarly = &Earlier{*newReport(r.FirmVersion, r, true), r.FirmPositionMs}
+	}
+	for _, p := range r.Peaks {
+		d.Peaks = append(d.Peaks, Peak{FormatTime(p.TimeMs), p.PositionMs})
+	}
+	for _, c := range r.Completions {
+		d.Completions = append(d.Completions, Completion{FormatTime(c.TimeMs), FormatETag(c.Viewing)})
+	}
+	if r.PlaysBefore > 0 {
+		d.PlaysBefore = &PlaysBefore{r.PlaysBefore, FormatTime(r.PlaysBeforeMs)}
+	}
+	for _, w := range r.Watched {
+		d.Watches = append(d.Watches, Watch{FormatTime(w.TimeMs), FormatETag(w.Viewing), w.WatchedMs})
+	}
+	if r.WatchedBeforeMs > 0 {
+		d.WatchedBefore = &WatchedBefore{r.WatchedBeforeMs, FormatTime(r.WatchedBeforeTimeMs)}
+	}
+	if unknown := r.ProtoReflect().GetUnknown(); len(unknown) > 0 {
+		d.Unknown = &Unknown{*newReport(r.UnknownVersion, r, true), base64.StdEncoding.EncodeToString(unknown)}
+	}
+	return d
+}
+
+// newReport names the report of a version, which is 0 for the record's own.
+func newReport(version int64, r *historyv1.Record, present bool) *Report {
+	if !present {
+		return nil
+	}
+	if version == 0 {
+		version = r.Version
+	}
+	v := history.Version(version)
+	report := &Report{Time: FormatTime(v.Time())}
+	if v != history.VersionOf(v.Time(), history.RankProgress) {
+		report.Rank = rankStop
+	}
+	return report
+}
+
+const rankStop = "stop"
+
+// IsExportLine reports whether a line says of which version it is. Others are the plain rows
+// that [DecodeRow] reads.
+func IsExportLine(line []byte) bool {
+	var in struct{ Version json.RawMessage }
+	return json.Unmarshal(line, &in) == nil && in.Version != nil
+}
+
+// DecodeExportLine reads a line of an export that uid imports. The error is one of
+// [FieldError], for the line alone. The service judges the values.
+func DecodeExportLine(uid string, line []byte) (*historyv1.ImportedRecord, *FieldError) {
+	d := lineDecoder{}
+	d.read(uid, line)
+	if d.wrong != nil {
+		return nil, d.wrong
+	}
+	r := d.record()
+	return &historyv1.ImportedRecord{Object: &historyv1.Object{Id: d.line.Object.ID, Type: d.line.Object.Type}, Record: r}, d.wrong
+}
+
+// lineDecoder remembers the first thing that is wrong.
+type lineDecoder struct {
+	line  ExportLine
+	wrong *FieldError
+}
+
+func (d *lineDecoder) refuse(field, reason string) {
+	if d.wrong == nil {
+		d.wrong = &FieldError{Field: field, Reason: reason}
+	}
+}
+
+func (d *lineDecoder) read(uid string, line []byte) {
+	var given struct { // what is needed to say anything of the rest
+		Version int              `json:"version"`
+		Details *json.RawMessage `json:"details"`
+	}
+	if err := json.Unmarshal(line, &given); err != nil {
+		d.refuse(fieldOf(err))
+		return
+	}
+	in := json.NewDecoder(bytes.NewReader(line))
+	in.DisallowUnknownFields()
+	switch {
+	case given.Version != ExportVersion:
+		d.refuse("version", fmt.Sprintf("want %d, the only one that this Playhead reads", ExportVersion))
+		return
+	case !utf8.Valid(line):
+		d.refuse("body", "want whole characters of UTF-8")
+		return
+	case given.Details == nil:
+		d.refuse("details", "required")
+		return
+	}
+	if err := in.Decode(&d.line); err != nil {
+		d.refuse(fieldOf(err))
+	}
+	if d.line.User != "" && d.line.User != uid {
+		d.refuse("user", "the line is of another user; without the field anybody may import it")
+	}
+}
+
+// fieldOf names the field that a decoder of JSON is not content with, and why.
+func fieldOf(err error) (field, reason string) {
+	if typed, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return cmp.Or(strings.TrimPrefix(typed.Field, "Record."), "body"), fmt.Sprintf("want another type than %s, as the document of the API says", typed.Value)
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return cmp.Or(strings.Trim(name, `"`), "body"), "unknown field"
+	}
+	return "body", err.Error()
+}
+
+func (d *lineDecoder) record() *historyv1.Record {
+	in := &d.line
+	r := &historyv1.Record{
+		State: historyv1.State(d.state()), PositionMs: in.Details.PositionMS, Early: in.Details.Early, Restored: in.Details.Restored,
+		DurationMs: in.DurationMS, Session: in.Session, Device: in.Device, Meta: in.Meta, ResetMs: d.time("details.reset", in.Details.Reset),
+	}
+	rank := history.RankProgress
+	if in.State == history.StateStopped.String() || in.State == history.StateFinished.String() {
+		rank = history.RankStop
+	}
+	r.Version = int64(history.VersionOf(d.required("event_time", in.EventTime), rank))
+	if in.PlayedAt != "" {
+		r.OriginalVersion = int64(history.VersionOf(d.time("played_at", in.PlayedAt), rank))
+		r.Version = int64(history.VersionOf(history.Version(r.Version).Time(), history.RankProgress))
+	}
+	r.DurationVersion = d.version("details.duration", in.Details.Duration, in.DurationMS != 0)
+	r.MetaVersion = d.version("details.meta", in.Details.Meta, len(in.Meta) > 0)
+	d.viewings(r)
+	d.rest(r)
+	return r
+}
+
+func (d *lineDecoder) state() history.State {
+	for s := history.StatePlaying; s < history.StateDeleted; s++ {
+		if s.String() == d.line.State {
+			return s
+		}
+	}
+	d.refuse("state", "want playing, paused, stopped or finished")
+	return 0
+}
+
+func (d *lineDecoder) viewings(r *historyv1.Record) {
+	details := &d.line.Details
+	for i, p := range details.Peaks {
+		r.Peaks = append(r.Peaks, &historyv1.Peak{TimeMs: d.required(at("peaks", i, "time"), p.Time), PositionMs: p.PositionMS})
+	}
+	for i, c := range details.Completions {
+		r.Completions = append(r.Completions, &historyv1.Completion{
+			TimeMs: d.required(at("completions", i, "time"), c.Time), Viewing: d.viewing(at("completions", i, "viewing"), c.Viewing),
+		})
+	}
+	for i, w := range details.Watches {
+		r.Watched = append(r.Watched, &historyv1.Watched{
+			TimeMs: d.required(at("watches", i, "time"), w.Time), Viewing: d.viewing(at("watches", i, "viewing"), w.Viewing), WatchedMs: w.WatchedMS,
+		})
+	}
+	if b := details.PlaysBefore; b != nil {
+		r.PlaysBefore, r.PlaysBeforeMs = b.Plays, d.required("details.plays_before.time", b.Time)
+	}
+	if b := details.WatchedBefore; b != nil {
+		r.WatchedBeforeMs, r.WatchedBeforeTimeMs = b.WatchedMS, d.required("details.watched_before.time", b.Time)
+	}
+}
+
+func (d *lineDecoder) rest(r *historyv1.Record) {
+	if e := d.line.Details.NonEarly; e != nil {
+		r.FirmVersion, r.FirmPositionMs = d.version("details.non_early", &e.Report, true), e.PositionMS
+	}
+	if u := d.line.Details.Unknown; u != nil {
+		b, err := base64.StdEncoding.DecodeString(u.Bytes)
+		if err != nil || proto.Unmarshal(b, new(historyv1.Record)) != nil {
+			d.refuse("details.unknown.bytes", "want fields of the protocol, in base64")
+			return
+		}
+		r.UnknownVersion = d.version("details.unknown", &u.Report, true)
+		r.ProtoReflect().SetUnknown(b)
+	}
+}
+
+func at(list string, i int, field string) string {
+	return fmt.Sprintf("details.%s[%d].%s", list, i, field)
+}
+
+// version is the inverse of newReport.
+func (d *lineDecoder) version(field string, in *Report, present bool) int64 {
+	switch {
+	case in == nil && present:
+		d.refuse(field, "required")
+		return 0
+	case in == nil:
+		return 0
+	case !present:
+		d.refuse(field, "want none, or what came with it")
+		return 0
+	}
+	rank := history.RankProgress
+	switch in.Rank {
+	case rankStop:
+		rank = history.RankStop
+	case "", "progress":
+	default:
+		d.refuse(field+".rank", "want progress or stop")
+	}
+	return int64(history.VersionOf(d.required(field+".time", in.Time), rank))
+}
+
+func (d *lineDecoder) viewing(field, text string) uint64 {
+	n, err := strconv.ParseUint(text, 16, 64)
+	if err != nil {
+		d.refuse(field, "want 1 to 16 hexadecimal digits")
+	}
+	return n
+}
+
+func (d *lineDecoder) required(field, text string) int64 {
+	if text == "" {
+		d.refuse(field, "required")
+	}
+	return d.time(field, text)
+}
+
+// time returns 0 for no text.
+func (d *lineDecoder) time(field, text string) int64 {
+	if text == "" {
+		return 0
+	}
+	ms, err := ParseTime(field, []byte(text))
+	if err != nil {
+		d.refuse(field, wantTime)
+	}
+	return ms
+}

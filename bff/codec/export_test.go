@@ -1,0 +1,192 @@
+package codec_test
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// ofTheStore are the fields of a record that no export carries.
+var ofTheStore = map[protoreflect.Name]bool{"revision": true, "cell_drift_ms": true, "partial": true}
+
+// fullRecord has every field that an export carries, and goes with fullItem.
+func fullRecord(t *testing.T) *historyv1.Record {
+	t.Helper()
+	v := func(ms int64, rank int) int64 { return int64(history.VersionOf(1772396100000+ms, rank)) }
+	r := &historyv1.Record{
+		State: historyv1.State_STATE_PAUSED, Version: v(0, 0), OriginalVersion: v(-99, 0), PositionMs: 5, Early: true, Restored: true, ResetMs: 1772396099999,
+		DurationMs: 90000, DurationVersion: v(-300, 0), Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, MetaVersion: v(-400, 1),
+		FirmVersion: v(-200, 1), FirmPositionMs: 61000, UnknownVersion: v(-500, 0),
+		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
+		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
+		Watched: []*historyv1.Watched{{TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9}}, WatchedBeforeMs: 8, WatchedBeforeTimeMs: 1772390000000,
+	}
+	r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5))
+	for name, field := range fieldsOf(r) {
+		if r.ProtoReflect().Has(field) == ofTheStore[name] {
+			t.Errorf("teach fullRecord %s", name)
+		}
+	}
+	return r
+}
+
+func exported(t *testing.T, r *historyv1.Record) []byte {
+	t.Helper()
+	it := fullItem(t)
+	it.DurationMs, it.State, it.Session, it.Device, it.Meta = r.DurationMs, r.State, r.Session, r.Device, r.Meta
+	it.EventTimeMs, it.PlayedMs = history.Version(r.Version).Time(), history.Version(r.OriginalVersion).Time()
+	line, err := json.Marshal(codec.NewExportLine("u1", it, r))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+// TestEveryFieldOfAnExport leaves one field after the other of a record out: what a line of an
+// export is read as is what was written.
+func TestEveryFieldOfAnExport(t *testing.T) {
+	parts := map[protoreflect.Name][]protoreflect.Name{ // which are there or not together
+		"duration_ms": {"duration_version"}, "meta": {"meta_version"}, "plays_before": {"plays_before_ms"},
+		"watched_before_ms": {"watched_before_time_ms"}, "firm_version": {"firm_position_ms"},
+	}
+	full := fullRecord(t)
+	fields := full.ProtoReflect().Descriptor().Fields()
+	for name, field := range fieldsOf(full) {
+		r := proto.CloneOf(full)
+		r.ProtoReflect().Clear(field)
+		switch name {
+		case "version", "state", "duration_version", "meta_version", "plays_before_ms", "watched_before_time_ms", "unknown_version":
+			continue // never without
+		}
+		for _, part := range parts[name] {
+			r.ProtoReflect().Clear(fields.ByName(part))
+		}
+		line := exported(t, r)
+		got, wrong := codec.DecodeExportLine("u1", line)
+		if wrong != nil {
+			t.Errorf("without %s: %v\n%s", name, wrong, line)
+			continue
+		}
+		if !proto.Equal(got.GetRecord(), r) || got.GetObject().GetId() != "100" || got.GetObject().GetType() != 2 {
+			t.Errorf("without %s:\ngot  %v\nwant %v\n%s", name, got, r, line)
+		}
+		if !codec.IsExportLine(line) {
+			t.Errorf("not taken for a line of an export: %s", line)
+		}
+	}
+	own := &historyv1.Record{State: 3, Version: int64(history.VersionOf(1772396100000, 1)), DurationMs: 5, Meta: map[string]string{"a": "b"}}
+	got, wrong := codec.DecodeExportLine("u1", exported(t, own))
+	own.DurationVersion, own.MetaVersion = own.Version, own.Version // which may be left out
+	if wrong != nil || !proto.Equal(got.GetRecord(), own) {
+		t.Errorf("got %v, %v, want %v", got, wrong, own)
+	}
+}
+
+// TestBadLines: each fault is named, with its field.
+func TestBadLines(t *testing.T) {
+	line := string(exported(t, fullRecord(t)))
+	if strings.Contains(line, "\n") {
+		t.Errorf("more than one line: %s", line)
+	}
+	for _, tt := range []struct{ old, new, field string }{
+		{line[len(line)-40:], "", "body"},
+		{`{"version":1`, `{"version":2`, "version"},
+		{`{"version":1`, `{"version":0`, "version"},
+		{`{"version":1`, `{"version":null`, "version"},
+		{`{"version":1`, `{"version":"1"`, "version"},
+		{`{"version":1`, `{"version":1,"surprise":1`, "surprise"},
+		{`"user":"u1"`, `"user":"u2"`, "user"},
+		{`"details":{`, `"details":null,"x":{`, "details"},
+		{`"details":{`, `"details":{"surprise":1,`, "surprise"},
+		{`"state":"paused"`, `"state":"deleted"`, "state"},
+		{`"state":"paused"`, `"state":5`, "state"},
+		{`"event_time":"2026`, `"event_time":"tomorrow`, "event_time"},
+		{`"event_time"`, `"completed_at":"","event_time":"","completed_at"`, "event_time"},
+		{`"played_at":"2026`, `"played_at":"x`, "played_at"},
+		{`"duration_ms":90000`, `"duration_ms":"long"`, "duration_ms"},
+		{`"duration_ms":90000`, `"duration_ms":0`, "details.duration"},
+		{`"meta":{"a":"b"}`, `"meta":{}`, "details.meta"},
+		{`"meta":{"a":"b"}`, `"meta":{"a":5}`, "meta"},
+		{`"rank":"stop"`, `"rank":"delete"`, "details.non_early.rank"},
+		{`"peaks":[{"time":"2026`, `"peaks":[{"time":"x`, "details.peaks[0].time"},
+		{`"viewing":"8000000000000000"`, `"viewing":"g"`, "details.completions[0].viewing"},
+		{`"bytes":"`, `"bytes":"!`, "details.unknown.bytes"},
+		{`"bytes":"wLsBBQ=="`, `"bytes":"wLsB"`, "details.unknown.bytes"},
+		{`"session":"s"`, "\"session\":\"\xff\"", "body"},
+		{`"id":"100"`, `"id":100`, "object.id"},
+	} {
+		text := strings.Replace(line, tt.old, tt.new, 1)
+		if text == line {
+			t.Fatalf("%s is not in %s", tt.old, line)
+		}
+		_, wrong := codec.DecodeExportLine("u1", []byte(text))
+		if wrong == nil || wrong.Field != tt.field || wrong.Reason == "" {
+			t.Errorf("%s: got %+v, want %s", tt.new, wrong, tt.field)
+		}
+	}
+	anybody := strings.Replace(line, `"user":"u1",`, "", 1)
+	if _, wrong := codec.DecodeExportLine("u2", []byte(anybody)); wrong != nil {
+		t.Errorf("without a user: %+v", wrong)
+	}
+	for _, text := range []string{"", "x", "{}", "[1]", line + line} {
+		if codec.IsExportLine([]byte(text)) {
+			t.Errorf("%.40q is taken for a line of an export", text)
+		}
+	}
+}
+
+// TestLargestLine: whatever a record has, an import takes its line.
+func TestLargestLine(t *testing.T) {
+	r := fullRecord(t)
+	r.Meta = map[string]string{"k": strings.Repeat("\x01", history.MaxMetaBytes-1)}
+	r.Session, r.Device = strings.Repeat("\x01", history.MaxLabel), strings.Repeat("\x01", history.MaxLabel)
+	r.Peaks = slices.Repeat(r.Peaks, history.MaxPeaks)
+	r.Completions, r.Watched = slices.Repeat(r.Completions, history.MaxCompletions), slices.Repeat(r.Watched, history.MaxWatches)
+	r.Watched[0].WatchedMs, r.Watched[0].Viewing = history.MaxPosition, 1<<64-1
+	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 3000, protowire.BytesType), make([]byte, history.MaxUnknown-5)))
+	if line := exported(t, r); len(line) > 64<<10 {
+		t.Errorf("%d bytes", len(line))
+	} else if got, wrong := codec.DecodeExportLine("u1", line); wrong != nil || !proto.Equal(got.GetRecord(), r) {
+		t.Errorf("got %v, %+v", got, wrong)
+	}
+}
+
+// FuzzExportLine: whatever a line is, it is refused with a field, or read as something that is
+// written and read again as the same.
+func FuzzExportLine(f *testing.F) {
+	t := &testing.T{}
+	f.Add(exported(t, fullRecord(t)))
+	f.Add([]byte(`{"version":1,"object":{"id":"a","type":1},"state":"stopped","event_time":"2026-01-01T00:00:00Z","details":{}}`))
+	f.Add([]byte(`{"version":1,"details":{},"":0}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		got, wrong := codec.DecodeExportLine("u1", line)
+		if wrong != nil {
+			if got != nil && wrong.Field == "" || wrong.Field == "" || wrong.Reason == "" {
+				t.Fatalf("%v, %+v", got, wrong)
+			}
+			return
+		}
+		r := got.GetRecord()
+		it := &historyv1.Item{
+			Object: got.GetObject(), State: r.State, DurationMs: r.DurationMs, Session: r.Session, Device: r.Device, Meta: r.Meta,
+			EventTimeMs: history.Version(r.Version).Time(), PlayedMs: history.Version(r.OriginalVersion).Time(),
+		}
+		text, err := json.Marshal(codec.NewExportLine("u1", it, r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, wrong := codec.DecodeExportLine("u1", text)
+		if wrong == nil && !proto.Equal(again, got) {
+			t.Fatalf("got  %v\nthen %v", got, again)
+		}
+	})
+}
