@@ -153,7 +153,7 @@ func tagged(a *api, h huma.API, op huma.Operation, fn func(context.Context, *poi
 type continueInput struct {
 	Limit  uint32 `query:"limit" minimum:"1" maximum:"100" default:"20"`
 	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
-	Series string `query:"series" maxLength:"1024" default:"series" doc:"The entry of meta that names what an object is a part of: of those with the same value only the newest is listed."`
+	Series string `query:"series" maxLength:"1024" default:"series" doc:"The entry of meta that names what an object is a part of. Of each series one part is listed: the newest while it is not completed, else the one after the furthest completed one, by the entries season and episode."`
 }
 
 func (a *api) continueWatching(ctx context.Context, in *continueInput) (*continueList, error) {

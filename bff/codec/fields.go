@@ -148,7 +148,14 @@ type Record struct {
 	Meta        map[string]string `json:"meta,omitempty"`
 	WatchedMS   int64             `json:"watched_ms,omitempty" doc:"Milliseconds of the object that were played, over all sessions that said so."`
 	Incomplete  bool              `json:"incomplete,omitempty" doc:"There may be an older part that could not be read in time: plays, the furthest position and others may be less than they are."`
-	ETag        string            `json:"etag" doc:"Another one whenever anything else of the record is, but incomplete."`
+	ETag        string            `json:"etag" doc:"Another one whenever anything else of the record is, but incomplete and next."`
+	Next        *NextPart         `json:"next,omitempty" doc:"In /v1/continue, of a part of a series that is completed: the part that comes next, of which the history knows nothing."`
+}
+
+// NextPart is a part of a series by its numbers.
+type NextPart struct {
+	Season  uint32 `json:"season,omitempty"`
+	Episode uint32 `json:"episode" doc:"There may be no such part: then it is the first of the next season, if there is one."`
 }
 
 // NewRecord returns an item of the service's, nil for one without an object: there
@@ -157,7 +164,7 @@ func NewRecord(it *historyv1.Item) *Record {
 	if it.GetObject() == nil {
 		return nil
 	}
-	return &Record{
+	r := &Record{
 		Object:      Object{ID: it.Object.Id, Type: it.Object.Type},
 		PositionMS:  it.PositionMs,
 		ResumeMS:    it.ResumeMs,
@@ -176,6 +183,10 @@ func NewRecord(it *historyv1.Item) *Record {
 		Incomplete:  it.Incomplete,
 		ETag:        FormatETag(it.Etag),
 	}
+	if next := it.Next; next != nil {
+		r.Next = &NextPart{Season: next.Season, Episode: next.Episode}
+	}
+	return r
 }
 
 // FormatETag returns an etag as records show it.

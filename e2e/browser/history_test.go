@@ -45,6 +45,19 @@ func TestListAndSearch(t *testing.T) {
 	v.lists("plain.id")
 }
 
+// TestNextPart shows of a series what comes next, also when the history does not know it.
+func TestNextPart(t *testing.T) {
+	w := newWorld(t)
+	w.report(entry{id: "h1", title: "Fog", position: length, age: 2 * time.Minute, episode: 1}, entry{id: "h2", title: "The Pilot Boat", position: length, age: time.Minute, episode: 2})
+	v := w.open(w.signedIn("/"))
+	v.says("#cards", "Season 1, episode 3")
+	v.says("#cards", "After The Pilot Boat")
+	v.until("document.querySelector('#cards a[href]') === null && !document.querySelector('#cards progress').checkVisibility()")
+	w.report(entry{id: "h3", title: "Night Tide", position: time.Minute, episode: 3})
+	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'Night Tide'")
+	v.until("document.querySelector('#cards a[href]') !== null && document.querySelector('#cards progress').checkVisibility()")
+}
+
 func TestTypeFilter(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)

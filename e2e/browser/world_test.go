@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -74,6 +75,7 @@ type entry struct {
 	typ       int
 	position  time.Duration // of 10 minutes; all of it is a finish
 	age       time.Duration
+	episode   int // of the first season of a series
 }
 
 const length = 10 * time.Minute
@@ -88,8 +90,15 @@ func (e entry) beat() map[string]any {
 		"position_ms": e.position.Milliseconds(), "duration_ms": length.Milliseconds(),
 		"event_time": time.Now().Add(-e.age).UTC().Format(time.RFC3339Nano),
 	}
+	meta := map[string]string{}
 	if e.title != "" {
-		beat["meta"] = map[string]string{"title": e.title}
+		meta["title"] = e.title
+	}
+	if e.episode > 0 {
+		meta["series"], meta["season"], meta["episode"] = "Harbour Lights", "1", strconv.Itoa(e.episode)
+	}
+	if len(meta) > 0 {
+		beat["meta"] = meta
 	}
 	return beat
 }

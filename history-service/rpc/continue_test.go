@@ -40,6 +40,9 @@ func goOn(t *testing.T, s *rpc.Server, req *historyv1.ContinueRequest) string {
 	var ids []string
 	for _, it := range resp.GetItems() {
 		ids = append(ids, it.GetObject().GetId())
+		if next := it.GetNext(); next != nil {
+			ids = append(ids, fmt.Sprintf("then %d-%d", next.GetSeason(), next.GetEpisode()))
+		}
 	}
 	return strings.Join(ids, " ")
 }
@@ -72,7 +75,72 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// TestContinueSeries: one of each series, the newest of those that go on.
+// numbered is a part of the series a, named by its numbers, such as 1-2.
+func numbered(part string, kind historyv1.Kind, ago, seconds int64) *historyv1.Heartbeat {
+	hb := episode("a", "ann/a"+part, kind, ago, seconds)
+	hb.Meta["season"], hb.Meta["episode"], _ = strings.Cut(part, "-")
+	return hb
+}
+
+// TestContinueNext: of a series there is the part that comes next, never an older abandoned one.
+func TestContinueNext(t *testing.T) {
+	for name, test := range map[string]struct {
+		beats []*historyv1.Heartbeat
+		want  string
+	}{
+		"watching": {[]*historyv1.Heartbeat{numbered("1-1", finish, 9000, 3600), numbered("1-2", stop, 1000, 1000)}, "a1-2"},
+		"an older abandoned one": {[]*historyv1.Heartbeat{
+			numbered("1-2", stop, 9000, 1000), numbered("1-3", finish, 8000, 3600),
+		}, "a1-3 then 1-4"},
+		"begun before": {[]*historyv1.Heartbeat{
+			numbered("1-3", stop, 9000, 1000), numbered("1-2", finish, 8000, 3600),
+		}, "a1-3"},
+		"opened by mistake": {[]*historyv1.Heartbeat{
+			numbered("1-2", finish, 9000, 3600), numbered("1-3", stop, 8000, 20),
+		}, "a1-3"},
+		"an older one again": {[]*historyv1.Heartbeat{
+			numbered("1-5", finish, 9000, 3600), numbered("1-1", finish, 8000, 3600),
+		}, "a1-5 then 1-6"},
+		"in the middle of an older one": {[]*historyv1.Heartbeat{
+			numbered("1-5", finish, 9000, 3600), numbered("1-1", stop, 8000, 1000),
+		}, "a1-1"},
+		"one left out": {[]*historyv1.Heartbeat{
+			numbered("1-4", stop, 9000, 1000), numbered("1-2", finish, 8000, 3600),
+		}, "a1-2 then 1-3"},
+		"ten after nine": {[]*historyv1.Heartbeat{
+			numbered("1-10", finish, 9000, 3600), numbered("1-9", finish, 8000, 3600),
+		}, "a1-10 then 1-11"},
+		"the next season": {[]*historyv1.Heartbeat{
+			numbered("2-1", stop, 9000, 1000), numbered("1-8", finish, 8000, 3600),
+		}, "a2-1"},
+		"no season": {[]*historyv1.Heartbeat{numbered("-3", finish, 8000, 3600)}, "a-3 then 0-4"},
+		"no number": {[]*historyv1.Heartbeat{numbered("1-2", stop, 9000, 1000), numbered("1-x", finish, 8000, 3600)}, ""},
+		"in its place": {[]*historyv1.Heartbeat{
+			film("ann/old", stop, 9000, 1000), numbered("1-1", finish, 8000, 3600), film("ann/new", stop, 7000, 1000),
+		}, "new a1-1 then 1-2 old"},
+	} {
+		s := newHouse(t).service(t)
+		apply(t, s, test.beats...)
+		if got := goOn(t, s, &historyv1.ContinueRequest{Series: "series"}); got != test.want {
+			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+// TestContinueNextLooksFurther: the furthest completed part may be far back.
+func TestContinueNextLooksFurther(t *testing.T) {
+	s := newHouse(t).service(t)
+	hbs := []*historyv1.Heartbeat{numbered("1-1", finish, 1000, 3600), numbered("1-7", finish, 900_000, 3600)}
+	for i := range 200 {
+		hbs = append(hbs, film(fmt.Sprint("ann/", i), stop, 2000+int64(i), 1000))
+	}
+	apply(t, s, hbs...)
+	if got := goOn(t, s, &historyv1.ContinueRequest{Series: "series", Limit: 2}); got != "a1-7 then 1-8 0" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestContinueSeries: one of each series, the newest if it goes on.
 func TestContinueSeries(t *testing.T) {
 	s := newHouse(t).service(t)
 	apply(
@@ -84,10 +152,10 @@ func TestContinueSeries(t *testing.T) {
 		limit  uint32
 		want   string
 	}{
-		{"series", 0, "other film b1 a2"},
+		{"series", 0, "other film b1"},
 		{"", 0, "other film b1 a2 a1"},
 		{"none", 0, "other film b1 a2 a1"},
-		{"show", 0, "other film b1"},
+		{"show", 0, "other film"},
 		{"series", 3, "other film b1"},
 	} {
 		if got := goOn(t, s, &historyv1.ContinueRequest{Series: test.series, Limit: test.limit}); got != test.want {

@@ -148,6 +148,7 @@ var notHashed = map[protoreflect.Name]string{
 	"etag":       "it is the etag",
 	"incomplete": "the record is the same one",
 	"resume_ms":  "it is position_ms, or 0 once completed",
+	"next":       "it is about another one",
 }
 
 // TestReadersSeeEveryField changes one field after the other of a record. Readers get

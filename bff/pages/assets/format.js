@@ -55,6 +55,11 @@ export function title(record) {
   return record.meta?.title || record.object.id;
 }
 
+/** @param {{season?: number, episode: number}} part */
+export function nextPart({ season, episode }) {
+  return season ? `Season ${season}, episode ${episode}` : `Episode ${episode}`;
+}
+
 /** How far, from 0 to 1; 0 when nobody knows. @param {any} record */
 export function part(record) {
   if (record.completed) return 1;

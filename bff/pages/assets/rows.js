@@ -1,6 +1,6 @@
 // @ts-check
 import { el, write } from './dom.js';
-import { ago, clock, day, part, progress, spoken, title, typeName } from './format.js';
+import { ago, clock, day, nextPart, part, progress, spoken, title, typeName } from './format.js';
 import { key } from './outbox.js';
 
 /** @typedef {{node: HTMLElement, update(record: any): void}} Row */
@@ -89,8 +89,11 @@ export function card() {
     node: el('li', {}, link),
     update(record) {
       show(record);
-      write(name, title(record));
-      link.href = playerOf(record);
+      write(name, record.next ? nextPart(record.next) : title(record));
+      if (record.next) write(at, `After ${title(record)}`);
+      meter.hidden = Boolean(record.next);
+      if (record.next) link.removeAttribute('href'); // a catalogue knows what it is
+      else link.href = playerOf(record);
     },
   };
 }

@@ -895,7 +895,10 @@ type Item struct {
 	Completed bool `protobuf:"varint,16,opt,name=completed,proto3" json:"completed,omitempty"`
 	// When the latest event happened, where the record was removed and brought back: then
 	// event_time_ms is when it came back. 0 otherwise.
-	PlayedMs      int64 `protobuf:"varint,17,opt,name=played_ms,json=playedMs,proto3" json:"played_ms,omitempty"`
+	PlayedMs int64 `protobuf:"varint,17,opt,name=played_ms,json=playedMs,proto3" json:"played_ms,omitempty"`
+	// In answers to Continue alone, of a part of a series that is completed: which part comes
+	// next. The history has no record of that one.
+	Next          *NextPart `protobuf:"bytes,18,opt,name=next,proto3" json:"next,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1049,6 +1052,68 @@ func (x *Item) GetPlayedMs() int64 {
 	return 0
 }
 
+func (x *Item) GetNext() *NextPart {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+// NextPart is a part of a series by its numbers. There may be none of them: then it is the
+// first of the next season, if there is one.
+type NextPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 where the parts name none.
+	Season        uint32 `protobuf:"varint,1,opt,name=season,proto3" json:"season,omitempty"`
+	Episode       uint32 `protobuf:"varint,2,opt,name=episode,proto3" json:"episode,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NextPart) Reset() {
+	*x = NextPart{}
+	mi := &file_history_v1_history_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NextPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NextPart) ProtoMessage() {}
+
+func (x *NextPart) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NextPart.ProtoReflect.Descriptor instead.
+func (*NextPart) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *NextPart) GetSeason() uint32 {
+	if x != nil {
+		return x.Season
+	}
+	return 0
+}
+
+func (x *NextPart) GetEpisode() uint32 {
+	if x != nil {
+		return x.Episode
+	}
+	return 0
+}
+
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1069,7 +1134,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[9]
+	mi := &file_history_v1_history_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1146,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[9]
+	mi := &file_history_v1_history_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1159,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{9}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListRequest) GetUid() string {
@@ -1160,7 +1225,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[10]
+	mi := &file_history_v1_history_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1237,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[10]
+	mi := &file_history_v1_history_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1250,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{10}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListResponse) GetItems() []*Item {
@@ -1227,7 +1292,7 @@ type PointsRequest struct {
 
 func (x *PointsRequest) Reset() {
 	*x = PointsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[11]
+	mi := &file_history_v1_history_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1239,7 +1304,7 @@ func (x *PointsRequest) String() string {
 func (*PointsRequest) ProtoMessage() {}
 
 func (x *PointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[11]
+	mi := &file_history_v1_history_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1252,7 +1317,7 @@ func (x *PointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointsRequest.ProtoReflect.Descriptor instead.
 func (*PointsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{11}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PointsRequest) GetUid() string {
@@ -1279,7 +1344,7 @@ type PointsResponse struct {
 
 func (x *PointsResponse) Reset() {
 	*x = PointsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[12]
+	mi := &file_history_v1_history_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1356,7 @@ func (x *PointsResponse) String() string {
 func (*PointsResponse) ProtoMessage() {}
 
 func (x *PointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[12]
+	mi := &file_history_v1_history_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1369,7 @@ func (x *PointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointsResponse.ProtoReflect.Descriptor instead.
 func (*PointsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{12}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PointsResponse) GetItems() []*Item {
@@ -1330,7 +1395,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[13]
+	mi := &file_history_v1_history_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1407,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[13]
+	mi := &file_history_v1_history_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1420,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{13}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteRequest) GetUid() string {
@@ -1396,7 +1461,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1473,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1486,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteResponse) GetDeleted() uint32 {
@@ -1444,7 +1509,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[15]
+	mi := &file_history_v1_history_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1521,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[15]
+	mi := &file_history_v1_history_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1534,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -1502,7 +1567,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1514,7 +1579,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1527,7 +1592,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -1549,7 +1614,7 @@ type ImportedRecord struct {
 
 func (x *ImportedRecord) Reset() {
 	*x = ImportedRecord{}
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1626,7 @@ func (x *ImportedRecord) String() string {
 func (*ImportedRecord) ProtoMessage() {}
 
 func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1639,7 @@ func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
 func (*ImportedRecord) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ImportedRecord) GetObject() *Object {
@@ -1605,7 +1670,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1682,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1695,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ImportRequest) GetUid() string {
@@ -1667,7 +1732,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1744,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1757,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ImportResponse) GetStatuses() []Status {
@@ -1716,8 +1781,10 @@ type ContinueRequest struct {
 	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// 0 for all types.
 	Type uint32 `protobuf:"varint,3,opt,name=type,proto3" json:"type,omitempty"`
-	// The entry of the metadata that names what a record is a part of: of those with the
-	// same value only the newest is returned. Empty for all records.
+	// The entry of the metadata that names what a record is a part of. Of each series there is one item: the newest
+	// part while that is not completed, and else what comes after the furthest completed one by the entries
+	// season and episode: the record of that part, or the completed one with next. Nothing of a series of
+	// which the newest part is completed and has no number. Empty for all records.
 	Series        string `protobuf:"bytes,4,opt,name=series,proto3" json:"series,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1725,7 +1792,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +1804,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1817,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -1790,7 +1857,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1869,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1882,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -1838,7 +1905,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1917,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1930,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -1889,7 +1956,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +1968,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +1981,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -1933,7 +2000,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2012,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2025,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -1978,7 +2045,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1990,7 +2057,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2003,7 +2070,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -2029,7 +2096,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2108,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2121,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -2075,7 +2142,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2154,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2167,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -2129,7 +2196,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2208,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2221,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Watcher) GetUid() string {
@@ -2180,7 +2247,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2259,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2272,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -2237,7 +2304,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2249,7 +2316,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2262,7 +2329,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Change) GetUid() string {
@@ -2373,7 +2440,7 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x13ApplyStreamResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x121\n" +
 	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\x12\x18\n" +
-	"\aindexes\x18\x03 \x03(\rR\aindexes\"\xe6\x04\n" +
+	"\aindexes\x18\x03 \x03(\rR\aindexes\"\x90\x05\n" +
 	"\x04Item\x12*\n" +
 	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x12'\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\"\n" +
@@ -2398,10 +2465,14 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"incomplete\x12\x1b\n" +
 	"\tresume_ms\x18\x0f \x01(\x03R\bresumeMs\x12\x1c\n" +
 	"\tcompleted\x18\x10 \x01(\bR\tcompleted\x12\x1b\n" +
-	"\tplayed_ms\x18\x11 \x01(\x03R\bplayedMs\x1a7\n" +
+	"\tplayed_ms\x18\x11 \x01(\x03R\bplayedMs\x12(\n" +
+	"\x04next\x18\x12 \x01(\v2\x14.history.v1.NextPartR\x04next\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"<\n" +
+	"\bNextPart\x12\x16\n" +
+	"\x06season\x18\x01 \x01(\rR\x06season\x12\x18\n" +
+	"\aepisode\x18\x02 \x01(\rR\aepisode\"\xb1\x01\n" +
 	"\vListRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x16\n" +
@@ -2531,7 +2602,7 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
@@ -2545,37 +2616,38 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*ApplyStreamRequest)(nil),  // 9: history.v1.ApplyStreamRequest
 	(*ApplyStreamResponse)(nil), // 10: history.v1.ApplyStreamResponse
 	(*Item)(nil),                // 11: history.v1.Item
-	(*ListRequest)(nil),         // 12: history.v1.ListRequest
-	(*ListResponse)(nil),        // 13: history.v1.ListResponse
-	(*PointsRequest)(nil),       // 14: history.v1.PointsRequest
-	(*PointsResponse)(nil),      // 15: history.v1.PointsResponse
-	(*DeleteRequest)(nil),       // 16: history.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 17: history.v1.DeleteResponse
-	(*ClearRequest)(nil),        // 18: history.v1.ClearRequest
-	(*ClearResponse)(nil),       // 19: history.v1.ClearResponse
-	(*ImportedRecord)(nil),      // 20: history.v1.ImportedRecord
-	(*ImportRequest)(nil),       // 21: history.v1.ImportRequest
-	(*ImportResponse)(nil),      // 22: history.v1.ImportResponse
-	(*ContinueRequest)(nil),     // 23: history.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 24: history.v1.ContinueResponse
-	(*Settings)(nil),            // 25: history.v1.Settings
-	(*GetSettingsRequest)(nil),  // 26: history.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 27: history.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 28: history.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 29: history.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 30: history.v1.WatchRequest
-	(*Watcher)(nil),             // 31: history.v1.Watcher
-	(*WatchResponse)(nil),       // 32: history.v1.WatchResponse
-	(*Change)(nil),              // 33: history.v1.Change
-	nil,                         // 34: history.v1.Heartbeat.MetaEntry
-	nil,                         // 35: history.v1.Item.MetaEntry
-	(*Object)(nil),              // 36: history.v1.Object
-	(State)(0),                  // 37: history.v1.State
-	(*Record)(nil),              // 38: history.v1.Record
+	(*NextPart)(nil),            // 12: history.v1.NextPart
+	(*ListRequest)(nil),         // 13: history.v1.ListRequest
+	(*ListResponse)(nil),        // 14: history.v1.ListResponse
+	(*PointsRequest)(nil),       // 15: history.v1.PointsRequest
+	(*PointsResponse)(nil),      // 16: history.v1.PointsResponse
+	(*DeleteRequest)(nil),       // 17: history.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 18: history.v1.DeleteResponse
+	(*ClearRequest)(nil),        // 19: history.v1.ClearRequest
+	(*ClearResponse)(nil),       // 20: history.v1.ClearResponse
+	(*ImportedRecord)(nil),      // 21: history.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 22: history.v1.ImportRequest
+	(*ImportResponse)(nil),      // 23: history.v1.ImportResponse
+	(*ContinueRequest)(nil),     // 24: history.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 25: history.v1.ContinueResponse
+	(*Settings)(nil),            // 26: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 27: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 28: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 29: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 30: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 31: history.v1.WatchRequest
+	(*Watcher)(nil),             // 32: history.v1.Watcher
+	(*WatchResponse)(nil),       // 33: history.v1.WatchResponse
+	(*Change)(nil),              // 34: history.v1.Change
+	nil,                         // 35: history.v1.Heartbeat.MetaEntry
+	nil,                         // 36: history.v1.Item.MetaEntry
+	(*Object)(nil),              // 37: history.v1.Object
+	(State)(0),                  // 38: history.v1.State
+	(*Record)(nil),              // 39: history.v1.Record
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	34, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	35, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
 	4,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
 	3,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
 	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
@@ -2585,54 +2657,55 @@ var file_history_v1_history_proto_depIdxs = []int32{
 	5,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
 	7,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
 	8,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	36, // 11: history.v1.Item.object:type_name -> history.v1.Object
-	37, // 12: history.v1.Item.state:type_name -> history.v1.State
-	35, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
-	11, // 14: history.v1.ListResponse.items:type_name -> history.v1.Item
-	38, // 15: history.v1.ListResponse.records:type_name -> history.v1.Record
-	36, // 16: history.v1.PointsRequest.objects:type_name -> history.v1.Object
-	11, // 17: history.v1.PointsResponse.items:type_name -> history.v1.Item
-	36, // 18: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	36, // 19: history.v1.ImportedRecord.object:type_name -> history.v1.Object
-	38, // 20: history.v1.ImportedRecord.record:type_name -> history.v1.Record
-	20, // 21: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
-	1,  // 22: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
-	6,  // 23: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
-	11, // 24: history.v1.ContinueResponse.items:type_name -> history.v1.Item
-	25, // 25: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
-	25, // 26: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
-	31, // 27: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
-	31, // 28: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
-	33, // 29: history.v1.WatchResponse.changes:type_name -> history.v1.Change
-	11, // 30: history.v1.Change.items:type_name -> history.v1.Item
-	36, // 31: history.v1.Change.removed:type_name -> history.v1.Object
-	7,  // 32: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	9,  // 33: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	12, // 34: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	14, // 35: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	16, // 36: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	18, // 37: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	21, // 38: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
-	23, // 39: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
-	26, // 40: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
-	28, // 41: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
-	30, // 42: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
-	8,  // 43: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	10, // 44: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	13, // 45: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	15, // 46: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	17, // 47: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	19, // 48: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	22, // 49: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
-	24, // 50: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
-	27, // 51: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
-	29, // 52: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
-	32, // 53: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
-	43, // [43:54] is the sub-list for method output_type
-	32, // [32:43] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	37, // 11: history.v1.Item.object:type_name -> history.v1.Object
+	38, // 12: history.v1.Item.state:type_name -> history.v1.State
+	36, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	12, // 14: history.v1.Item.next:type_name -> history.v1.NextPart
+	11, // 15: history.v1.ListResponse.items:type_name -> history.v1.Item
+	39, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
+	37, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	11, // 18: history.v1.PointsResponse.items:type_name -> history.v1.Item
+	37, // 19: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	37, // 20: history.v1.ImportedRecord.object:type_name -> history.v1.Object
+	39, // 21: history.v1.ImportedRecord.record:type_name -> history.v1.Record
+	21, // 22: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
+	1,  // 23: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
+	6,  // 24: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
+	11, // 25: history.v1.ContinueResponse.items:type_name -> history.v1.Item
+	26, // 26: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	26, // 27: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	32, // 28: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	32, // 29: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	34, // 30: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	11, // 31: history.v1.Change.items:type_name -> history.v1.Item
+	37, // 32: history.v1.Change.removed:type_name -> history.v1.Object
+	7,  // 33: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	9,  // 34: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	13, // 35: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	15, // 36: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	17, // 37: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	19, // 38: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	22, // 39: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
+	24, // 40: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	27, // 41: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	29, // 42: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	31, // 43: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	8,  // 44: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	10, // 45: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	14, // 46: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	16, // 47: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	18, // 48: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	20, // 49: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	23, // 50: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
+	25, // 51: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	28, // 52: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	30, // 53: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	33, // 54: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	44, // [44:55] is the sub-list for method output_type
+	33, // [33:44] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -2647,7 +2720,7 @@ func file_history_v1_history_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,0 +1,162 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// What to go on with is looked for among the newest thousand records, since it is about what
+// is recent: first among some that nearly always have enough of it.
+const (
+	lookFirst = 100
+	lookThen  = 900
+)
+
+// Continue reads what a user has begun and not finished, newest first, and of each series one
+// part. When a store does not answer, neither does Continue: nothing to go on with is an
+// answer of its own.
+func (r *Reader) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
+	if err := history.ValidateUID(req.GetUid()); err != nil {
+		return nil, err
+	}
+	if req.GetLimit() > MaxPage {
+		return nil, history.Invalid("limit", "want 1 to 100")
+	}
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	list := &continueList{rules: r.cfg.Rules, name: req.GetSeries(), series: make(map[string]*series), limit: int(req.GetLimit())}
+	if list.limit == 0 {
+		list.limit = defaultPage
+	}
+	q := history.Query{Type: req.GetType()}
+	for _, q.Limit = range [...]int{lookFirst, lookThen} {
+		p, err := r.page(ctx, req.GetUid(), q)
+		if err != nil {
+			return nil, fmt.Errorf("continue: %w", err)
+		}
+		for _, it := range p.items {
+			list.add(it)
+		}
+		if !p.more || list.complete() {
+			break
+		}
+		q.After = p.end
+	}
+	return &historyv1.ContinueResponse{Items: list.items()}, nil
+}
+
+// continueList takes what invites to go on from a user's records, newest first.
+type continueList struct {
+	rules  *history.Rulebook
+	name   string // of the entry of the metadata that names a series; empty for none
+	limit  int
+	rows   []row
+	series map[string]*series
+}
+
+// row is a record to go on with, or a series of which the newest part is completed.
+type row struct {
+	item   history.Item
+	series *series // nil for a record
+}
+
+// series is what is known of one, from its newest part on.
+type series struct {
+	furthest part // completed; the zero value where the newest part decides
+	item     history.Item
+	begun    map[part]history.Item // the newest of each part that is not completed
+}
+
+// part is a part of a series by its numbers. The zero value is none.
+type part struct{ season, episode int }
+
+func partOf(meta map[string]string) part {
+	season, _ := strconv.ParseUint(meta["season"], 10, 16)
+	episode, _ := strconv.ParseUint(meta["episode"], 10, 16)
+	if episode == 0 {
+		return part{}
+	}
+	return part{int(season), int(episode)} //nolint:gosec // of 16 bits
+}
+
+func (p part) after(o part) bool {
+	return p.season > o.season || p.season == o.season && p.episode > o.episode
+}
+
+func (l *continueList) add(it history.Item) {
+	rules := l.rules.Of(it.Object.Type)
+	unfinished, completed := rules.Unfinished(it.Record), rules.Completed(it.Record)
+	name := it.Record.Meta[l.name]
+	if l.name == "" || name == "" {
+		if unfinished {
+			l.append(row{item: it})
+		}
+		return
+	}
+	number := partOf(it.Record.Meta)
+	s := l.series[name]
+	if s == nil {
+		s = &series{begun: make(map[part]history.Item)}
+		l.series[name] = s
+	}
+	switch known := s.item.Record != nil; {
+	case !completed:
+		if _, ok := s.begun[number]; !ok && number != (part{}) {
+			s.begun[number] = it
+		}
+		if unfinished && !known {
+			s.item = it
+			l.append(row{item: it})
+		}
+	case !known:
+		s.item, s.furthest = it, number
+		if number != (part{}) {
+			l.append(row{series: s})
+		}
+	case s.furthest != part{} && number.after(s.furthest):
+		s.item, s.furthest = it, number
+	}
+}
+
+func (l *continueList) append(r row) {
+	if len(l.rows) < l.limit {
+		l.rows = append(l.rows, r)
+	}
+}
+
+// complete reports whether older records would change nothing. What comes next in a series
+// may be among them.
+func (l *continueList) complete() bool {
+	return len(l.rows) == l.limit && !slices.ContainsFunc(l.rows, func(r row) bool { return r.series != nil })
+}
+
+func (l *continueList) items() (items []*historyv1.Item) {
+	for _, r := range l.rows {
+		if r.series == nil {
+			items = append(items, view.Item(r.item.Object, r.item.Record, l.rules))
+			continue
+		}
+		items = append(items, r.series.next(l.rules))
+	}
+	return items
+}
+
+// next returns the part after the furthest completed one, or that one with the numbers of the
+// next where there is no record of it.
+func (s *series) next(rules *history.Rulebook) *historyv1.Item {
+	next := part{s.furthest.season, s.furthest.episode + 1}
+	for _, p := range [...]part{next, {s.furthest.season + 1, 1}} {
+		if it, ok := s.begun[p]; ok {
+			return view.Item(it.Object, it.Record, rules)
+		}
+	}
+	it := view.Item(s.item.Object, s.item.Record, rules)
+	it.Next = &historyv1.NextPart{Season: uint32(next.season), Episode: uint32(next.episode)} //nolint:gosec // of 16 bits
+	return it
+}
