@@ -72,7 +72,7 @@ browser: $(BIN)/gotestsum ## run the pages in headless Chromium
 # A quick run counts from here the three minutes that it may take.
 bench: BEGAN := $(shell date +%s)
 bench: ## measure beside PostgreSQL: make bench ARGS="--quick --json --html bench.html"
-	go build -o bin/ ./all-in-one ./history-service ./history-job ./e2e/cmd/bench
+	go build -o bin/ ./all-in-one ./bff ./history-service ./history-job ./e2e/cmd/naive ./e2e/cmd/bench
 	bin/bench --began $(BEGAN) $(ARGS)
 bench-compare: ## compare what two runs with --json printed: make bench-compare A=before.txt B=after.txt
 	go run ./e2e/cmd/bench compare $(A) $(B)

@@ -35,8 +35,8 @@ func (e *Embedded) start(ctx context.Context) (_ *allInOne, err error) {
 	if a.dir, err = os.MkdirTemp(e.Dir, "embedded-"); err != nil {
 		return nil, err
 	}
-	secret := filepath.Join(a.dir, "secret")
-	if err := os.WriteFile(secret, []byte(Secret), 0o600); err != nil {
+	secret, err := writeSecret(a.dir)
+	if err != nil {
 		return nil, err
 	}
 	a.Process, err = process.Start(filepath.Join(e.Bin, "all-in-one"), "--data", filepath.Join(a.dir, "data"),
@@ -45,7 +45,11 @@ func (e *Embedded) start(ctx context.Context) (_ *allInOne, err error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(a.dir))
 	}
-	return a, process.Await(ctx, 10*time.Second, "the all-in-one", func(ctx context.Context) error { return a.Ready(ctx, a.admin) })
+	err = process.Await(ctx, 10*time.Second, "the all-in-one", func(ctx context.Context) error { return a.Ready(ctx, a.admin) })
+	if err != nil {
+		return nil, errors.Join(err, a.end())
+	}
+	return a, nil
 }
 
 func (a *allInOne) end() error {
@@ -89,7 +93,7 @@ func (e *Embedded) turn(ctx context.Context, do func(*allInOne) (Figures, error)
 
 func (a *allInOne) measure(ctx context.Context, l *Load, d Door, s Shape) (Figures, error) {
 	l.EndAt(time.Now().UnixMilli())
-	w, err := a.open(ctx, l, d, s)
+	w, err := open(ctx, doors{rpc: a.rpc, http: a.http}, l, d, s)
 	if err != nil {
 		return nil, err
 	}
@@ -117,14 +121,17 @@ func (a *allInOne) quiet(ctx context.Context) int64 {
 	return size
 }
 
-func (a *allInOne) open(ctx context.Context, l *Load, d Door, s Shape) (*work, error) {
+// doors are the addresses of a product.
+type doors struct{ rpc, http string }
+
+func open(ctx context.Context, at doors, l *Load, d Door, s Shape) (*work, error) { //nolint:revive // all that a way in is
 	switch d {
 	case WebSocket:
-		return prepare(s, l.ByUser(), func(part []int32) (Session, error) { return openSocket(ctx, a.http, l, l.user(part[0])) })
+		return prepare(s, l.ByUser(), func(part []int32) (Session, error) { return openSocket(ctx, at.http, l, l.user(part[0])) })
 	case HTTP:
-		return prepare(s, l.ByUser(), func(part []int32) (Session, error) { return openRequests(ctx, a.http, l, l.user(part[0])) })
+		return prepare(s, l.ByUser(), func(part []int32) (Session, error) { return openRequests(ctx, at.http, l, l.user(part[0])) })
 	}
-	return streams(ctx, a.rpc, l, s)
+	return streams(ctx, at.rpc, l, s)
 }
 
 func (a *allInOne) backlog(ctx context.Context) (b backlog, err error) {

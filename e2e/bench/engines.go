@@ -5,6 +5,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,6 +19,7 @@ import (
 // ones in each turn, with a table and topics of their own.
 type Engines struct {
 	Bin  string         // folder of the built commands
+	Dir  string         // folder for data
 	Addr [3]string      // of Redis, Kafka and HBase
 	PIDs map[string]int // of the servers
 }
@@ -44,30 +48,59 @@ func StartEngines(ctx context.Context, cfg engine.Config) (all []*engine.Engine,
 	return all, err
 }
 
-// stack is a service and a job that run.
+// stack is a service, a job, and where players have connections an edge, that run.
 type stack struct {
-	service, job           *process.Process
-	rpc, serving, archives string // addresses: of the service's door, and of the admin ports
+	service, job, edge        *process.Process
+	rpc, http                 string // addresses of the doors
+	serving, archives, edging string // of the admin ports
 }
 
-func (e *Engines) start(ctx context.Context) (*stack, error) {
-	s := &stack{}
-	for _, addr := range []*string{&s.rpc, &s.serving, &s.archives} {
-		var err error
+func (e *Engines) start(ctx context.Context, d Door, name string) (s *stack, err error) {
+	s = &stack{}
+	for _, addr := range []*string{&s.rpc, &s.http, &s.serving, &s.archives, &s.edging} {
 		if *addr, err = process.FreeAddr(ctx); err != nil {
-			return nil, err
+			return s, err
 		}
 	}
-	p := process.Product{
-		Bin: e.Bin, Name: "bench_" + strings.ToLower(rand.Text()[:10]),
-		Redis: e.Addr[0], Kafka: e.Addr[1], HBase: e.Addr[2],
-	}
-	var err error
+	p := process.Product{Bin: e.Bin, Name: name, Redis: e.Addr[0], Kafka: e.Addr[1], HBase: e.Addr[2]}
 	if s.service, err = begin(ctx, s.serving, p.Command("history-service", s.serving, "--listen", s.rpc)); err != nil {
 		return s, err
 	}
-	s.job, err = begin(ctx, s.archives, p.Command("history-job", s.archives))
+	if s.job, err = begin(ctx, s.archives, p.Command("history-job", s.archives)); err != nil || d == GRPC {
+		return s, err
+	}
+	secret, err := writeSecret(e.Dir)
+	if err != nil {
+		return s, err
+	}
+	s.edge, err = begin(ctx, s.edging, p.Edge(s.http, s.edging, secret, []string{s.rpc}))
 	return s, err
+}
+
+// writeSecret writes what tokens are signed with to a file of a folder.
+func writeSecret(dir string) (path string, err error) {
+	path = filepath.Join(dir, "secret")
+	return path, os.WriteFile(path, []byte(Secret), 0o600)
+}
+
+// processes are those that run, by name.
+func (s *stack) processes() map[string]*process.Process {
+	all := map[string]*process.Process{"service": s.service, "job": s.job, "edge": s.edge}
+	maps.DeleteFunc(all, func(_ string, p *process.Process) bool { return p == nil })
+	return all
+}
+
+func (s *stack) end() {
+	for _, p := range s.processes() {
+		p.Kill()
+	}
+}
+
+func (s *stack) log() (all string) {
+	for _, p := range s.processes() {
+		all += p.Log()
+	}
+	return all
 }
 
 // begin starts a command and waits until it is ready.
@@ -83,40 +116,49 @@ func begin(ctx context.Context, admin string, argv []string) (*process.Process, 
 	return p, err
 }
 
-func (s *stack) end() {
-	for _, p := range []*process.Process{s.service, s.job} {
-		if p != nil {
-			p.Kill()
-		}
-	}
+// Measure sends a load of users whom an empty Redis does not know, until everything is
+// archived.
+func (e *Engines) Measure(ctx context.Context, l *Load, d Door, shape Shape) (Figures, error) {
+	return e.turn(ctx, d, newName(), func(s *stack) (Figures, error) { return s.measure(ctx, e, l, d, shape) })
 }
 
-// Measure sends a load of users whom an empty Redis does not know over gRPC, until
-// everything is archived.
-func (e *Engines) Measure(ctx context.Context, l *Load, shape Shape) (f Figures, err error) {
+// newName is that of a table and of topics that nobody has used.
+func newName() string { return "bench_" + strings.ToLower(rand.Text()[:10]) }
+
+// turn has processes of its own, and an empty Redis.
+func (e *Engines) turn(ctx context.Context, d Door, name string, do func(*stack) (Figures, error)) (Figures, error) {
 	if err := process.Flush(ctx, e.Addr[0]); err != nil {
 		return nil, err
 	}
-	s, err := e.start(ctx)
-	if s != nil {
-		defer s.end()
-	}
+	s, err := e.start(ctx, d, name)
+	defer s.end()
 	if err != nil {
 		return nil, fmt.Errorf("engines: %w", err)
 	}
+	f, err := do(s)
+	if err != nil {
+		return nil, fmt.Errorf("engines: %w\n%s", err, s.log())
+	}
+	return f, nil
+}
+
+func (s *stack) measure(ctx context.Context, e *Engines, l *Load, d Door, shape Shape) (Figures, error) { //nolint:revive // what a turn needs
 	l.EndAt(time.Now().UnixMilli())
-	w, err := streams(ctx, s.rpc, l, shape)
+	w, err := open(ctx, doors{rpc: s.rpc, http: s.http}, l, d, shape)
 	if err != nil {
-		return nil, fmt.Errorf("engines: %w", err)
+		return nil, err
 	}
 	defer w.close()
 	t := &turn{load: l, work: w, meter: NewMeter(e.PIDs)}
-	t.meter.PIDs["service"], t.meter.PIDs["job"] = s.service.PID(), s.job.PID()
-	if f, err = t.acked(ctx); err == nil {
+	for name, p := range s.processes() {
+		t.meter.PIDs[name] = p.PID()
+	}
+	f, err := t.acked(ctx)
+	if err == nil {
 		err = t.archived(ctx, f, s.backlog)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("engines: %w\n%s%s", err, s.service.Log(), s.job.Log())
+		return nil, err
 	}
 	return f, s.queued(ctx, f, l)
 }

@@ -23,6 +23,7 @@ func WriteHTML(out io.Writer, r Result) error {
 		{"p50 of acknowledgements, ms", "p50"},
 		{"p99 of acknowledgements, ms", "p99"},
 		{"p99.9 of acknowledgements, ms", "p99.9"},
+		{"p99 of the newest 20 beside a load, ms", "busy p99"},
 		{"Bytes on disk a record", "disk"},
 		{"Memory, MiB", "memory"},
 	} {

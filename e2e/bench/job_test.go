@@ -12,6 +12,7 @@ import (
 	"github.com/tsuna/gohbase"
 	"github.com/tsuna/gohbase/hrpc"
 
+	"github.com/playhead/playhead/e2e/bench"
 	"github.com/playhead/playhead/e2e/pipeline"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/job"
@@ -86,7 +87,7 @@ type line struct {
 	cache   *redis.Cache
 	archive *hbase.Archive
 	rounds  int
-	cells   []cell // what the last round put
+	cells   []bench.Cell // what the last round put
 
 	partial bool // the records know nothing of the archive's
 }

@@ -23,12 +23,24 @@ func (v Variant) String() string {
 // Side is who is measured.
 type Side string
 
-// The sides: PostgreSQL, the product in one process, and between real engines.
+// The sides: PostgreSQL, the product in one process, the product between real engines; and
+// what else a team may take of those engines.
 const (
 	OnPostgres Side = "PostgreSQL"
 	AllInOne   Side = "all-in-one"
 	OnEngines  Side = "engines"
+	OnHBase    Side = "HBase, written through"
+	OnKafka    Side = "Kafka"
+	Naive      Side = "naive"
 )
+
+// needs returns the side whose servers a variant needs.
+func (v Variant) needs() Side {
+	if v.Side == OnHBase || v.Side == OnKafka || v.Side == Naive {
+		return OnEngines
+	}
+	return v.Side
+}
 
 // Door is how heartbeats come in.
 type Door string
@@ -39,6 +51,7 @@ const (
 	GRPC      Door = "gRPC"
 	WebSocket Door = "WebSocket"
 	HTTP      Door = "HTTP"
+	Client    Door = "its client,"
 	SQL       Door = "SQL"
 	Indexed   Door = "SQL, indexed by time,"
 )
@@ -58,6 +71,10 @@ const (
 	lasting = "lasting"
 	cold    = "cold" // of users whom Redis does not know
 	cold0   = "cold, no metadata"
+
+	histories = "newest 20 of 1,000" // read
+	newcomers = "newcomers"          // beside them
+	more      = "more newcomers"
 )
 
 const payload = 110 // bytes of metadata of a heartbeat, where nothing else is said
@@ -86,6 +103,16 @@ func (b *bench) build(name string) *Load {
 		return NewLoad(LongViewings(n.long), 900)
 	case cold0:
 		return NewLoad(LongViewings(n.engines), 0)
+	case histories:
+		return NewLoad(Histories(), payload)
+	case newcomers:
+		return NewLoad(viewingsOf(n.newcomers, 1), payload)
+	case more:
+		vs := viewingsOf(n.newcomers, 1)
+		for i := range vs {
+			vs[i].UID = "more" + vs[i].UID
+		}
+		return NewLoad(vs, payload)
 	case late:
 		return NewLoad(viewingsOf(n.players, 8), payload)
 	default:
@@ -96,13 +123,13 @@ func (b *bench) build(name string) *Load {
 }
 
 // sizes are how many heartbeats a turn has.
-type sizes struct{ long, trace, paced, players, few, lasting, engines int }
+type sizes struct{ long, trace, paced, players, few, lasting, engines, newcomers int }
 
 func (o Options) sizes() sizes {
 	if o.Quick {
 		return sizes{long: 300_000, trace: 300_000, paced: 80_000, players: 30_000, lasting: 1_000_000, engines: 100_000}
 	}
-	return sizes{long: 1_000_000, paced: 200_000, players: 60_000, few: 40_000, lasting: 1_000_000, engines: 300_000}
+	return sizes{long: 1_000_000, paced: 200_000, players: 60_000, few: 40_000, lasting: 1_000_000, engines: 300_000, newcomers: 272_000}
 }
 
 // first returns the first viewings, of about so many heartbeats; 0 is all.
@@ -144,6 +171,7 @@ func (o Options) alone() []Variant {
 	return slices.Concat(
 		all, both(long, large), both(trace, large), both(long0, small), both(long900, small), both(dense, small),
 		both(few, single), both(few, twenty), both(few, slow),
+		[]Variant{{OnPostgres, histories, SQL, fast}, {OnPostgres, histories, Indexed, fast}, {AllInOne, histories, GRPC, fast}},
 		[]Variant{{AllInOne, players, HTTP, each1}, {AllInOne, late, WebSocket, each99}, {AllInOne, late, HTTP, each99}},
 	)
 }
@@ -155,13 +183,18 @@ func both(load string, s Shape) []Variant {
 // onDisk has what is left on the disk when nothing is written any more.
 var onDisk = Variant{AllInOne, lasting, GRPC, small}
 
+// onCold has the newest of users whom Redis does not know read beside 20,000 new users.
+var onCold = Variant{OnEngines, histories, GRPC, small}
+
 // together are the comparisons of the product on real engines with PostgreSQL.
 func (o Options) together() []Variant {
 	all := []Variant{{OnPostgres, cold, SQL, small}, {OnEngines, cold, GRPC, small}}
 	if o.Quick {
 		return all
 	}
-	return append(all, Variant{OnPostgres, cold0, SQL, small}, Variant{OnEngines, cold0, GRPC, small})
+	return append(all, Variant{OnPostgres, cold0, SQL, small}, Variant{OnEngines, cold0, GRPC, small},
+		Variant{OnEngines, players, WebSocket, each1}, Variant{OnEngines, players, HTTP, each1}, Variant{Naive, players, HTTP, each1},
+		Variant{OnHBase, cold, Client, small}, Variant{OnKafka, cold, Client, small}, onCold)
 }
 
 // Ratios returns what the turns say about everything that is wanted. Those whose names are
@@ -179,6 +212,7 @@ func (r Result) Ratios() []Ratio {
 		inLong900        = Variant{AllInOne, long900, GRPC, small}
 		lone             = Variant{AllInOne, players, WebSocket, each1}
 		pgCold, enCold   = Variant{OnPostgres, cold, SQL, small}, Variant{OnEngines, cold, GRPC, small}
+		pgRead, inRead   = Variant{OnPostgres, histories, Indexed, fast}, Variant{AllInOne, histories, GRPC, fast}
 		pgCold0, enCold0 = Variant{OnPostgres, cold0, SQL, small}, Variant{OnEngines, cold0, GRPC, small}
 	)
 	return []Ratio{
@@ -200,6 +234,8 @@ func (r Result) Ratios() []Ratio {
 		r.ratio("p99_20k_vs_postgres", 1, inFast.of("p99"), pgFast.of("p99")),
 		r.ratio("  2,000/s: CPU of the server", 1, inSlow.of("acked.all-in-one"), pgSlow.of("acked.postgres")),
 		r.ratio("  2,000/s: p99.9", 1.5, inSlow.of("p99.9"), pgSlow.of("p99.9")),
+		r.ratio("  newest 20 at 20,000/s: p99, of PostgreSQL indexed by time", 0, inRead.of("busy p99"), pgRead.of("busy p99")),
+		r.ratio("  cold reader beside newcomers: p99, of a warm one's", 2, onCold.of("cold p99"), onCold.of("warm p99")),
 		r.figure("puts_per_viewing", 0, inLong.of("puts")),
 		r.figure("disk_vs_record", 2, onDisk.of("disk ratio")),
 	}

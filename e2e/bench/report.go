@@ -107,6 +107,7 @@ func Print(out io.Writer, r Result) error {
 	for _, v := range slices.Sorted(maps.Keys(r.Turns)) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", v, r.parts(v, "acked."), r.parts(v, "archived."))
 	}
+	r.reads(w)
 	fmt.Fprintln(w, "\nRATIO\tMEDIAN\tLOW\tHIGH\tWANTED")
 	for _, q := range r.Ratios() {
 		if q.Known || q.Required() {
@@ -114,6 +115,21 @@ func Print(out io.Writer, r Result) error {
 		}
 	}
 	return w.Flush()
+}
+
+// reads writes how long a page takes, where pages were read.
+func (r Result) reads(w io.Writer) {
+	head := "\nNEWEST 20, P50/P99 MS\tIDLE\tBUSY\tWARM, BESIDE NEWCOMERS\tCOLD\n"
+	for _, v := range slices.Sorted(maps.Keys(r.Turns)) {
+		cells := []string{v}
+		for _, name := range []string{"idle", "busy", "warm", "cold"} {
+			cells = append(cells, r.median(v, name+" p50")+"/"+r.median(v, name+" p99"))
+		}
+		if slices.ContainsFunc(cells[1:], func(c string) bool { return c != "-/-" }) {
+			fmt.Fprintln(w, head+strings.Join(cells, "\t"))
+			head = ""
+		}
+	}
 }
 
 func (q Ratio) row() string {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type Options struct {
 	Trace    string // file of viewings
 	PortBase int
 	Quick    bool
+	Only     string // what the names of the variants to measure have in them
 	Rounds   int
 	Began    time.Time // from which a quick run counts its time
 	Log      *slog.Logger
@@ -68,29 +70,55 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if b.viewings, err = replay.ReadFile(b.Trace); err != nil {
 		return b.result, err
 	}
+	alone, together := b.chosen(b.alone()), b.chosen(b.together())
 	stop, err := b.startPostgres(ctx)
 	b.missing[OnPostgres] = err
 	defer stop()
-	b.rounds(ctx, forDiskAlso, b.alone())
-	b.turn(ctx, 0, onDisk)
-	stop, err = b.startEngines(ctx)
-	b.missing[OnEngines] = err
-	defer stop()
-	b.rounds(ctx, 0, b.together())
+	b.rounds(ctx, forDiskAlso, alone)
+	for _, v := range b.chosen([]Variant{onDisk}) {
+		b.turn(ctx, 0, v)
+	}
+	if len(together) > 0 {
+		stop, err := b.startEngines(ctx)
+		b.missing[OnEngines] = err
+		defer stop()
+		b.rounds(ctx, 0, together)
+	}
 	return b.result, context.Cause(ctx)
+}
+
+func (o Options) chosen(all []Variant) []Variant {
+	return slices.DeleteFunc(all, func(v Variant) bool { return !strings.Contains(v.String(), o.Only) })
 }
 
 // startPostgres returns what ends it.
 func (b *bench) startPostgres(ctx context.Context) (stop func(), err error) {
+	ctx, cancel := b.installing(ctx, quick/2)
+	defer cancel()
 	e, err := engine.Open(engine.Postgres, b.engine())
 	if err == nil {
 		err = e.Start(ctx)
 	}
 	if err != nil {
-		return func() {}, err
+		return func() {}, because(ctx, err)
 	}
 	b.postgres = &Postgres{Addr: e.Addr(), PID: e.Nodes[0].PID}
 	return func() { b.end(e) }, nil
+}
+
+// installing bounds what a quick run waits for servers, which it may have to install.
+func (b *bench) installing(ctx context.Context, until time.Duration) (context.Context, context.CancelFunc) {
+	if !b.Quick {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, b.Began.Add(until), errors.New("no time for that in a quick run; one that is not quick, or make engines, installs it"))
+}
+
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
 }
 
 func (b *bench) engine() engine.Config {
@@ -99,32 +127,36 @@ func (b *bench) engine() engine.Config {
 
 // startEngines returns what ends them.
 func (b *bench) startEngines(ctx context.Context) (stop func(), err error) {
-	if b.Quick { // an installation may take minutes
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, b.Began.Add(quick-forEngines/3), errors.New("no time to start the engines in a quick run; make engines installs them"))
-		defer cancel()
+	ctx, cancel := b.installing(ctx, quick-forEngines/2)
+	defer cancel()
+	if ctx.Err() != nil {
+		return func() {}, context.Cause(ctx)
 	}
 	all, err := StartEngines(ctx, b.engine())
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		err = fmt.Errorf("%w: %w", cause, err)
-	}
 	stop = func() { b.end(all...) }
 	if err != nil {
-		return stop, err
+		return stop, because(ctx, err)
 	}
-	b.engines = &Engines{Bin: b.Bin, PIDs: make(map[string]int)}
+	b.engines = &Engines{Bin: b.Bin, Dir: b.Dir, PIDs: make(map[string]int)}
 	for i, e := range all {
 		b.engines.Addr[i], b.engines.PIDs[e.Name()] = e.Addr(), e.Nodes[0].PID
 	}
 	return stop, nil
 }
 
-// end ends engines side by side.
+// end ends engines side by side. The data of most is thrown away, and they need not write it:
+// only the children of PostgreSQL would live for a moment without it.
 func (b *bench) end(all ...*engine.Engine) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
 	var wg sync.WaitGroup
 	for _, e := range all {
 		wg.Go(func() {
-			if err := e.Kill(); err != nil { // their data is thrown away
+			end := func() error { return e.Kill() }
+			if e.Name() == engine.Postgres {
+				end = func() error { return e.Stop(ctx) }
+			}
+			if err := end(); err != nil {
 				b.Log.Error("end engine", "engine", e.Name(), "error", err)
 			}
 		})
@@ -134,23 +166,40 @@ func (b *bench) end(all ...*engine.Engine) {
 
 // measure gives a variant its turn.
 func (b *bench) measure(ctx context.Context, v Variant) (Figures, error) {
+	if err := b.missing[v.needs()]; err != nil {
+		return nil, err
+	}
 	l := b.load(v.Load)
 	switch {
-	case b.missing[v.Side] != nil:
-		return nil, b.missing[v.Side]
+	case v.Load == histories:
+		return b.reads(ctx, l, v)
 	case v.Side == OnPostgres:
 		return b.postgres.Measure(ctx, l, v.Shape, v.Door == Indexed)
 	case v.Side == OnEngines:
-		return b.engines.Measure(ctx, l, v.Shape)
+		return b.engines.Measure(ctx, l, v.Door, v.Shape)
+	case v.Side == OnHBase || v.Side == OnKafka:
+		return b.engines.MeasureOther(ctx, l, v)
+	case v.Side == Naive:
+		return b.engines.MeasureNaive(ctx, l, v.Shape)
 	case v == onDisk:
 		return b.embedded.MeasureDisk(ctx, l, v.Shape)
 	}
 	return b.embedded.Measure(ctx, l, v.Door, v.Shape)
 }
 
+// reads gives a variant that reads its turn.
+func (b *bench) reads(ctx context.Context, l *Load, v Variant) (Figures, error) {
+	switch v.Side {
+	case OnPostgres:
+		return b.postgres.MeasureReads(ctx, l, b.load(paced), v)
+	case OnEngines:
+		return b.engines.MeasureCold(ctx, l, [2]*Load{b.load(newcomers), b.load(more)})
+	}
+	return b.embedded.MeasureReads(ctx, l, b.load(paced), v.Shape)
+}
+
 // rounds gives each variant its turn, round by round, every second round in reverse: what
-// slows the machine down for a while strikes all of them. A variant that has failed is left
-// out from then on, and a quick run that is late has fewer rounds.
+// slows the machine down for a while strikes all of them. A quick run that is late has fewer.
 func (b *bench) rounds(ctx context.Context, reserve time.Duration, variants []Variant) {
 	b.section = time.Now()
 	for round := range b.Rounds {
@@ -158,15 +207,17 @@ func (b *bench) rounds(ctx context.Context, reserve time.Duration, variants []Va
 			return
 		}
 		for _, v := range variants {
-			if ctx.Err() == nil && b.result.Failed[v.String()] == "" {
-				b.turn(ctx, round, v)
-			}
+			b.turn(ctx, round, v)
 		}
 		slices.Reverse(variants)
 	}
 }
 
+// turn measures a variant once, unless the run is over or the variant has failed before.
 func (b *bench) turn(ctx context.Context, round int, v Variant) {
+	if ctx.Err() != nil || b.result.Failed[v.String()] != "" {
+		return
+	}
 	began, limit := time.Now(), 10*time.Minute
 	if b.Quick {
 		limit = time.Minute

@@ -3,12 +3,12 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
 )
 
 // Session is one worker's way to a store. Send returns when the heartbeats with these
@@ -44,7 +44,7 @@ type work struct {
 	shape    Shape
 	sessions []Session
 	parts    [][]int32
-	conn     io.Closer // that the sessions share; nil is none
+	conn     *grpc.ClientConn // that the sessions share; nil is none
 }
 
 // prepare opens a session for each part of the heartbeats.

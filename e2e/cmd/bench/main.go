@@ -81,6 +81,7 @@ func (c *command) parse(args []string) error {
 	f.StringVar(&o.Trace, "trace", "testdata/kuairand/watch_events.csv.gz", "file of viewings")
 	f.IntVar(&o.PortBase, "port-base", 22000, "first port of the servers")
 	f.BoolVar(&o.Quick, "quick", false, "smaller loads, fewer rounds, and only what the ratios need: at most three minutes")
+	f.StringVar(&o.Only, "only", "", "measure only variants with this in their names, such as trace; ratios need both sides")
 	f.IntVar(&o.Rounds, "rounds", 0, "turns of each variant; 5 unless given, at most 3 in a quick run")
 	f.StringVar(&c.parent, "dir", "/var/tmp", "where to make the folder for data: on the disk that is measured")
 	f.StringVar(&c.html, "html", "", "file to write a page with charts to")

@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/replay"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Of histories that are read.
+const (
+	readers = 200   // users
+	records = 1_000 // of each
+	newestN = 20
+	pages   = 400 // that are read
+	perS    = 100 // pages a second
+)
+
+// Histories returns viewings of two heartbeats, 1,000 of each of 200 users.
+func Histories() []replay.Viewing {
+	vs := make([]replay.Viewing, 0, readers*records)
+	for i := range records {
+		for u := range readers {
+			vs = append(vs, replay.Viewing{
+				UID: reader(u), Object: history.Object{ID: strconv.Itoa(100_000 + (i*7919+u)%catalogue), Type: 1},
+				At: start + int64(i)*60_000 + int64(u), Played: 10_000, Duration: 600_000,
+			})
+		}
+	}
+	return vs
+}
+
+func reader(i int) string { return "reader" + strconv.Itoa(i%readers) }
+
+// newest reads a page of a user and returns how many records it has.
+type newest func(ctx context.Context, uid string) (int, error)
+
+// newestOver reads through the service at the other end.
+func newestOver(conn grpc.ClientConnInterface) newest {
+	c := historyv1.NewHistoryServiceClient(conn)
+	return func(ctx context.Context, uid string) (int, error) {
+		resp, err := c.List(ctx, &historyv1.ListRequest{Uid: uid, Limit: newestN})
+		return len(resp.GetItems()), err
+	}
+}
+
+// read reads pages of one user after the other, so many, 100 a second, and adds the
+// percentiles of how long each took from the moment when it was to be read.
+func (n newest) read(ctx context.Context, f Figures, name string, pages int) error {
+	began, took := time.Now(), make([]time.Duration, 0, pages)
+	for i := range pages {
+		at := began.Add(time.Duration(i) * time.Second / perS)
+		time.Sleep(time.Until(at))
+		got, err := n(ctx, reader(i))
+		if err == nil && got != newestN {
+			err = fmt.Errorf("%d records in a page, want %d", got, newestN)
+		}
+		if err != nil {
+			return fmt.Errorf("newest of %s: %w", reader(i), err)
+		}
+		took = append(took, time.Since(at))
+	}
+	slices.Sort(took)
+	f[name+" p50"], f[name+" p99"] = float64(Percentile(took, 0.5))/1e6, float64(Percentile(took, 0.99))/1e6
+	return nil
+}
+
+// beside reads pages while work sends a load, and waits for both.
+func (n newest) beside(ctx context.Context, w *work, f Figures, name string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		_, _, err := w.run(ctx)
+		return err
+	})
+	g.Go(func() error { return n.read(ctx, f, name, pages) })
+	return g.Wait()
+}
+
+// MeasureReads reads the newest of users with long histories: first alone, then beside a
+// load.
+func (e *Embedded) MeasureReads(ctx context.Context, histories, beside *Load, s Shape) (Figures, error) {
+	return e.turn(ctx, func(a *allInOne) (Figures, error) {
+		f, err := a.measure(ctx, histories, GRPC, small)
+		if err != nil {
+			return nil, err
+		}
+		beside.EndAt(time.Now().UnixMilli())
+		w, err := streams(ctx, a.rpc, beside, s)
+		if err != nil {
+			return nil, err
+		}
+		defer w.close()
+		n := newestOver(w.conn)
+		return f, errors.Join(n.read(ctx, f, "idle", pages), n.beside(ctx, w, f, "busy"))
+	})
+}
+
+// MeasureReads is as that of [Embedded].
+func (p *Postgres) MeasureReads(ctx context.Context, histories, beside *Load, v Variant) (Figures, error) {
+	f, err := p.Measure(ctx, histories, small, v.Door == Indexed)
+	if err != nil {
+		return nil, err
+	}
+	c, err := p.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close(ctx) }() // nothing is lost
+	w, err := prepare(v.Shape, beside.Share(v.Shape.Workers), func([]int32) (Session, error) { return p.open(ctx, beside) })
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	n := func(ctx context.Context, uid string) (n int, err error) {
+		rows, err := c.Query(ctx, `SELECT * FROM history WHERE uid = $1 ORDER BY at DESC LIMIT 20`, uid)
+		if err != nil {
+			return 0, err
+		}
+		for rows.Next() {
+			if _, err := rows.Values(); err != nil {
+				return n, err
+			}
+			n++
+		}
+		return n, rows.Err()
+	}
+	return f, errors.Join(newest(n).read(ctx, f, "idle", pages), newest(n).beside(ctx, w, f, "busy"))
+}
+
+// MeasureCold reads the newest of users whom Redis does not know, beside new users who all
+// come at once; and then, when it knows them, beside as many new ones.
+func (e *Engines) MeasureCold(ctx context.Context, histories *Load, newcomers [2]*Load) (Figures, error) {
+	name := newName()
+	f, err := e.turn(ctx, GRPC, name, func(s *stack) (Figures, error) { return s.measure(ctx, e, histories, GRPC, small) })
+	if err != nil {
+		return nil, err
+	}
+	return e.turn(ctx, GRPC, name, func(s *stack) (Figures, error) {
+		for i, phase := range []string{"cold", "warm"} {
+			if err := s.meet(ctx, e, newcomers[i], func(w *work) error { return newestOver(w.conn).beside(ctx, w, f, phase) }); err != nil {
+				return nil, fmt.Errorf("%s: %w", phase, err)
+			}
+		}
+		return f, nil
+	})
+}
+
+// meet sends newcomers while something is done, and waits until they are archived.
+func (s *stack) meet(ctx context.Context, e *Engines, l *Load, do func(*work) error) error {
+	before, err := s.backlog(ctx)
+	if err != nil {
+		return err
+	}
+	l.EndAt(time.Now().UnixMilli())
+	w, err := streams(ctx, s.rpc, l, small)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	t := &turn{load: l, work: w, meter: NewMeter(e.PIDs)}
+	if err := errors.Join(t.meter.Start(), do(w)); err != nil {
+		return err
+	}
+	return t.archived(ctx, make(Figures), func(ctx context.Context) (backlog, error) {
+		now, err := s.backlog(ctx)
+		now.puts -= before.puts
+		return now, err
+	})
+}
