@@ -17,8 +17,9 @@ import (
 //   - a batch is one statement over arrays, prepared once and planned once;
 //   - the client leaves out of a batch what a later heartbeat of it replaces;
 //   - all heartbeats of a user go over one connection, so that no two wait for a row;
-//   - no index but the primary key, and room in each page: updates stay on their page
-//     ("HOT") and touch no index;
+//   - a user's newest are found by when their viewings began, which no heartbeat of a
+//     viewing changes, and there is room in each page: updates stay on their page ("HOT")
+//     and touch no index;
 //   - text is compared byte by byte, and metadata is kept as the text that came.
 type Postgres struct {
 	Addr string // host:port
@@ -27,46 +28,49 @@ type Postgres struct {
 
 const table = `DROP TABLE IF EXISTS history;
 CREATE TABLE history (
-	at bigint NOT NULL, position bigint NOT NULL, duration bigint NOT NULL,
+	began bigint NOT NULL, at bigint NOT NULL, position bigint NOT NULL, duration bigint NOT NULL,
 	object_type integer NOT NULL, kind smallint NOT NULL,
 	uid text COLLATE "C" NOT NULL, object_id text COLLATE "C" NOT NULL,
 	session text NOT NULL, device text NOT NULL, meta text NOT NULL,
 	PRIMARY KEY (uid, object_id, object_type)
 ) WITH (fillfactor = 50)`
 
-// index is what a page of a user's newest takes once histories are long. It makes every
-// update one of the index too.
-const index = `; CREATE INDEX ON history (uid, at DESC)`
+// The index by which a page of a user's newest is found: by the beginning of the viewing, or
+// by the time of the last heartbeat. With the second one every update is one of the index too.
+const (
+	byBeginning = `; CREATE INDEX ON history (uid, began DESC)`
+	byTime      = `; CREATE INDEX ON history (uid, at DESC)`
+)
 
-const upsert = `INSERT INTO history AS h (at, position, duration, object_type, kind, uid, object_id, session, device, meta)
+const upsert = `INSERT INTO history AS h (began, at, position, duration, object_type, kind, uid, object_id, session, device, meta)
 %s ON CONFLICT (uid, object_id, object_type) DO UPDATE SET
-	at = excluded.at, position = excluded.position, duration = excluded.duration, kind = excluded.kind,
+	began = excluded.began, at = excluded.at, position = excluded.position, duration = excluded.duration, kind = excluded.kind,
 	session = excluded.session, device = excluded.device, meta = excluded.meta
 WHERE excluded.at >= h.at`
 
 // The rows of a batch, and of a heartbeat alone.
 var (
-	upsertMany = fmt.Sprintf(upsert, `SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::integer[], $5::smallint[],
-	$6::text[], $7::text[], $8::text[], $9::text[], $10::text[])`)
-	upsertOne = fmt.Sprintf(upsert, `VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`)
+	upsertMany = fmt.Sprintf(upsert, `SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::integer[],
+	$6::smallint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[])`)
+	upsertOne = fmt.Sprintf(upsert, `VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`)
 )
 
 func (p *Postgres) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.Connect(ctx, "postgres://postgres@"+p.Addr+"/postgres?sslmode=disable&plan_cache_mode=force_generic_plan")
 }
 
-// Measure sends a load into an empty table, which may have an index by time.
-func (p *Postgres) Measure(ctx context.Context, l *Load, s Shape, indexed bool) (Figures, error) {
+// Measure sends a load into an empty table.
+func (p *Postgres) Measure(ctx context.Context, l *Load, d Door, s Shape) (Figures, error) {
 	admin, err := p.connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w", err)
 	}
 	defer func() { _ = admin.Close(ctx) }() // nothing is lost
-	sql := table
-	if indexed {
-		sql += index
+	index := byBeginning
+	if d == Indexed {
+		index = byTime
 	}
-	if _, err := admin.Exec(ctx, sql+"; CHECKPOINT"); err != nil {
+	if _, err := admin.Exec(ctx, table+index+"; CHECKPOINT"); err != nil {
 		return nil, fmt.Errorf("postgres: create table: %w", err)
 	}
 	w, err := prepare(s, l.Share(s.Workers), func([]int32) (Session, error) { return p.open(ctx, l) })
@@ -102,7 +106,7 @@ type pgSession struct {
 	load *Load
 	seen map[history.Key]struct{}
 
-	at, position, duration            []int64
+	began, at, position, duration     []int64
 	typ                               []int32
 	kind                              []int16
 	uid, object, session, device, met []string
@@ -125,18 +129,18 @@ func (p *Postgres) open(ctx context.Context, l *Load) (Session, error) {
 func (s *pgSession) Send(ctx context.Context, beats []int32) error {
 	s.fold(beats)
 	if len(s.at) == 1 {
-		_, err := s.conn.Exec(ctx, "one", s.at[0], s.position[0], s.duration[0], s.typ[0], s.kind[0],
+		_, err := s.conn.Exec(ctx, "one", s.began[0], s.at[0], s.position[0], s.duration[0], s.typ[0], s.kind[0],
 			s.uid[0], s.object[0], s.session[0], s.device[0], s.met[0])
 		return err
 	}
-	_, err := s.conn.Exec(ctx, "many", s.at, s.position, s.duration, s.typ, s.kind, s.uid, s.object, s.session, s.device, s.met)
+	_, err := s.conn.Exec(ctx, "many", s.began, s.at, s.position, s.duration, s.typ, s.kind, s.uid, s.object, s.session, s.device, s.met)
 	return err
 }
 
 // fold takes the last heartbeat of each key of a batch.
 func (s *pgSession) fold(beats []int32) {
 	clear(s.seen)
-	s.at, s.position, s.duration, s.typ, s.kind = s.at[:0], s.position[:0], s.duration[:0], s.typ[:0], s.kind[:0]
+	s.began, s.at, s.position, s.duration, s.typ, s.kind = s.began[:0], s.at[:0], s.position[:0], s.duration[:0], s.typ[:0], s.kind[:0]
 	s.uid, s.object, s.session, s.device, s.met = s.uid[:0], s.object[:0], s.session[:0], s.device[:0], s.met[:0]
 	for _, b := range slices.Backward(beats) {
 		e := s.load.plan.Event(int(b))
@@ -144,6 +148,7 @@ func (s *pgSession) fold(beats []int32) {
 			continue
 		}
 		s.seen[e.Key] = struct{}{}
+		s.began = append(s.began, e.At-e.Position) // players name a viewing by its beginning
 		s.at, s.position, s.duration = append(s.at, e.At), append(s.position, e.Position), append(s.duration, e.Duration)
 		s.typ, s.kind = append(s.typ, int32(e.Key.Object.Type)), append(s.kind, int16(e.Kind)) //nolint:gosec // small
 		s.uid, s.object = append(s.uid, e.Key.UID), append(s.object, e.Key.Object.ID)

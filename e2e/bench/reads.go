@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
@@ -53,21 +54,28 @@ func newestOver(conn grpc.ClientConnInterface) newest {
 	}
 }
 
-// read reads pages of one user after the other, so many, 100 a second, and adds the
-// percentiles of how long each took from the moment when it was to be read.
-func (n newest) read(ctx context.Context, f Figures, name string, pages int) error {
-	began, took := time.Now(), make([]time.Duration, 0, pages)
-	for i := range pages {
+// read reads so many pages, 100 a second, whatever the store does, and adds the percentiles
+// of how long each took from the moment when it was to be read.
+func (n newest) read(ctx context.Context, f Figures, name string) error {
+	began, took := time.Now(), make([]time.Duration, pages)
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range took {
 		at := began.Add(time.Duration(i) * time.Second / perS)
 		time.Sleep(time.Until(at))
-		got, err := n(ctx, reader(i))
-		if err == nil && got != newestN {
-			err = fmt.Errorf("%d records in a page, want %d", got, newestN)
-		}
-		if err != nil {
-			return fmt.Errorf("newest of %s: %w", reader(i), err)
-		}
-		took = append(took, time.Since(at))
+		g.Go(func() error {
+			got, err := n(ctx, reader(i))
+			if err == nil && got != newestN {
+				err = fmt.Errorf("%d records in a page, want %d", got, newestN)
+			}
+			if err != nil {
+				return fmt.Errorf("newest of %s: %w", reader(i), err)
+			}
+			took[i] = time.Since(at)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
 	}
 	slices.Sort(took)
 	f[name+" p50"], f[name+" p99"] = float64(Percentile(took, 0.5))/1e6, float64(Percentile(took, 0.99))/1e6
@@ -81,7 +89,7 @@ func (n newest) beside(ctx context.Context, w *work, f Figures, name string) err
 		_, _, err := w.run(ctx)
 		return err
 	})
-	g.Go(func() error { return n.read(ctx, f, name, pages) })
+	g.Go(func() error { return n.read(ctx, f, name) })
 	return g.Wait()
 }
 
@@ -100,28 +108,54 @@ func (e *Embedded) MeasureReads(ctx context.Context, histories, beside *Load, s 
 		}
 		defer w.close()
 		n := newestOver(w.conn)
-		return f, errors.Join(n.read(ctx, f, "idle", pages), n.beside(ctx, w, f, "busy"))
+		return f, errors.Join(n.read(ctx, f, "idle"), n.beside(ctx, w, f, "busy"))
 	})
 }
 
 // MeasureReads is as that of [Embedded].
 func (p *Postgres) MeasureReads(ctx context.Context, histories, beside *Load, v Variant) (Figures, error) {
-	f, err := p.Measure(ctx, histories, small, v.Door == Indexed)
+	f, err := p.Measure(ctx, histories, v.Door, small)
 	if err != nil {
 		return nil, err
 	}
-	c, err := p.connect(ctx)
+	n, end, err := p.newest(ctx, v.Door)
+	defer end()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = c.Close(ctx) }() // nothing is lost
 	w, err := prepare(v.Shape, beside.Share(v.Shape.Workers), func([]int32) (Session, error) { return p.open(ctx, beside) })
 	if err != nil {
 		return nil, err
 	}
 	defer w.close()
-	n := func(ctx context.Context, uid string) (n int, err error) {
-		rows, err := c.Query(ctx, `SELECT * FROM history WHERE uid = $1 ORDER BY at DESC LIMIT 20`, uid)
+	return f, errors.Join(n.read(ctx, f, "idle"), n.beside(ctx, w, f, "busy"))
+}
+
+// newest reads over eight connections, which end closes.
+func (p *Postgres) newest(ctx context.Context, d Door) (n newest, end func(), err error) {
+	sql := `SELECT * FROM history WHERE uid = $1 ORDER BY began DESC LIMIT 20`
+	if d == Indexed {
+		sql = `SELECT * FROM history WHERE uid = $1 ORDER BY at DESC LIMIT 20`
+	}
+	var all []*pgx.Conn
+	end = func() {
+		for _, c := range all {
+			_ = c.Close(ctx) // nothing is lost
+		}
+	}
+	idle := make(chan *pgx.Conn, 8)
+	for range cap(idle) {
+		c, err := p.connect(ctx)
+		if err != nil {
+			return nil, end, err
+		}
+		all = append(all, c)
+		idle <- c
+	}
+	return func(ctx context.Context, uid string) (n int, err error) {
+		c := <-idle
+		defer func() { idle <- c }()
+		rows, err := c.Query(ctx, sql, uid)
 		if err != nil {
 			return 0, err
 		}
@@ -132,8 +166,7 @@ func (p *Postgres) MeasureReads(ctx context.Context, histories, beside *Load, v 
 			n++
 		}
 		return n, rows.Err()
-	}
-	return f, errors.Join(newest(n).read(ctx, f, "idle", pages), newest(n).beside(ctx, w, f, "busy"))
+	}, end, nil
 }
 
 // MeasureCold reads the newest of users whom Redis does not know, beside new users who all

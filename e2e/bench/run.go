@@ -174,7 +174,7 @@ func (b *bench) measure(ctx context.Context, v Variant) (Figures, error) {
 	case v.Load == histories:
 		return b.reads(ctx, l, v)
 	case v.Side == OnPostgres:
-		return b.postgres.Measure(ctx, l, v.Shape, v.Door == Indexed)
+		return b.postgres.Measure(ctx, l, v.Door, v.Shape)
 	case v.Side == OnEngines:
 		return b.engines.Measure(ctx, l, v.Door, v.Shape)
 	case v.Side == OnHBase || v.Side == OnKafka:
