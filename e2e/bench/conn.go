@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"strconv"
 	"strings"
 	"time"
@@ -119,20 +120,19 @@ func (c *Conn) ReadFrame(read func([]byte) error) error {
 
 // ReadResponse hands the body of the next response to a function, which must not keep it.
 func (c *Conn) ReadResponse(read func([]byte) error) error {
-	length := 0
-	for {
-		line, err := c.in.ReadSlice('\n')
+	length, err := c.length()
+	if err != nil {
+		return err
+	}
+	if length == chunked {
+		text, err := io.ReadAll(httputil.NewChunkedReader(c.in))
 		if err != nil {
 			return err
 		}
-		if text, ok := strings.CutPrefix(string(line), "Content-Length: "); ok {
-			if length, err = strconv.Atoi(strings.TrimSpace(text)); err != nil {
-				return err
-			}
+		if _, err := c.in.Discard(len("\r\n")); err != nil { // behind the last chunk
+			return err
 		}
-		if len(line) == 2 {
-			break
-		}
+		return read(text)
 	}
 	text, err := c.in.Peek(length)
 	if err != nil {
@@ -143,4 +143,26 @@ func (c *Conn) ReadResponse(read func([]byte) error) error {
 	}
 	_, err = c.in.Discard(length)
 	return err
+}
+
+const chunked = -1
+
+// length reads the head of a response and returns how long its body is.
+func (c *Conn) length() (n int, err error) {
+	for {
+		line, err := c.in.ReadSlice('\n')
+		if err != nil {
+			return 0, err
+		}
+		switch text := string(line); {
+		case strings.HasPrefix(text, "Content-Length: "):
+			if n, err = strconv.Atoi(strings.TrimSpace(text[len("Content-Length: "):])); err != nil {
+				return 0, err
+			}
+		case strings.HasPrefix(text, "Transfer-Encoding: chunked"):
+			n = chunked
+		case len(line) == 2:
+			return n, nil
+		}
+	}
 }

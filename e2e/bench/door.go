@@ -79,11 +79,17 @@ func (s *doorSession) message() []byte {
 	return s.text
 }
 
-var status = []byte(`"status":"`)
+var (
+	status      = []byte(`"status":"`)
+	unavailable = []byte("unavailable") // as code, as status of a heartbeat, or in words
+)
 
 // allStored fails when an answer does not say of each of n heartbeats that it is stored, or
 // was before.
 func allStored(text []byte, n int) error {
+	if bytes.Contains(text, unavailable) {
+		return fmt.Errorf("%w: %q", errUnavailable, text)
+	}
 	good := 0
 	for rest := text; ; good++ {
 		i := bytes.Index(rest, status)

@@ -76,6 +76,8 @@ func stored(r *historyv1.ApplyResponse, n int) error {
 	for i, s := range r.GetStatuses() {
 		switch s {
 		case historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED, historyv1.Status_STATUS_STALE:
+		case historyv1.Status_STATUS_UNAVAILABLE:
+			return fmt.Errorf("heartbeat %d is %w", i, errUnavailable)
 		default:
 			return fmt.Errorf("heartbeat %d is %v: %v", i, s, r.GetRefusals())
 		}

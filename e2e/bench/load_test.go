@@ -176,6 +176,29 @@ func TestOmission(t *testing.T) {
 	})
 }
 
+// refusing asks for everything to be sent again once.
+type refusing struct{ asked bool }
+
+func (s *refusing) Send(context.Context, []int32) error {
+	if s.asked = !s.asked; s.asked {
+		return bench.AllStored([]byte(`{"code":"unavailable"}`), 1)
+	}
+	return nil
+}
+
+func (*refusing) Close() error { return nil }
+
+// TestAgain has what is unavailable sent again after a second, which counts.
+func TestAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := bench.NewLoad(bench.LongViewings(30), 0)
+		took, _, err := bench.Send(t.Context(), l, bench.Shape{Workers: 1, Batch: l.Len() / 2}, &refusing{})
+		if err != nil || took < 2*time.Second {
+			t.Errorf("%v, %v, want two seconds", took, err)
+		}
+	})
+}
+
 func TestAllStored(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"results":[{"status":"stored"},{"status":"unchanged"}]}`: true,

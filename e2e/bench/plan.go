@@ -66,7 +66,7 @@ const (
 	dense   = "trace at viewers' pace"
 	paced   = "paced" // long viewings at a rate
 	players = "players"
-	late    = "late" // of players who come back with a hundred heartbeats
+	late    = "late" // of a few players with many heartbeats
 	few     = "few"  // for small batches
 	lasting = "lasting"
 	cold    = "cold" // of users whom Redis does not know
@@ -114,7 +114,7 @@ func (b *bench) build(name string) *Load {
 		}
 		return NewLoad(vs, payload)
 	case late:
-		return NewLoad(viewingsOf(n.players, 8), payload)
+		return NewLoad(viewingsOf(n.players, 100), payload)
 	default:
 		return NewLoad(LongViewings(map[string]int{
 			long: n.long, paced: n.paced, players: n.players, few: n.few, lasting: n.lasting, cold: n.engines,

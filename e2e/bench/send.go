@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -9,6 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Session is one worker's way to a store. Send returns when the heartbeats with these
@@ -97,7 +100,7 @@ func (w *work) send(ctx context.Context, s Session, beats []int32, began time.Ti
 		if w.shape.Rate > 0 {
 			n = arrived(beats[:n], w.shape.Rate, began)
 		}
-		if err := s.Send(ctx, beats[:n]); err != nil {
+		if err := sendAgain(ctx, s, beats[:n]); err != nil {
 			return nil, err
 		}
 		if w.shape.Rate > 0 {
@@ -106,6 +109,23 @@ func (w *work) send(ctx context.Context, s Session, beats []int32, began time.Ti
 		beats = beats[n:]
 	}
 	return latencies, nil
+}
+
+// errUnavailable is what a session returns when the store asks to be sent the same later.
+var errUnavailable = errors.New("unavailable")
+
+// tries are how often the same is sent.
+const tries = 20
+
+// sendAgain sends a batch, and again after a pause where the store asks for it, as players
+// do. All of that counts.
+func sendAgain(ctx context.Context, s Session, beats []int32) (err error) {
+	for range tries {
+		if err = s.Send(ctx, beats); !errors.Is(err, errUnavailable) || !run.Sleep(ctx, time.Second) {
+			return err
+		}
+	}
+	return err
 }
 
 // due is when a heartbeat comes, after the beginning.
