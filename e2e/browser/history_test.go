@@ -4,6 +4,8 @@ package browser_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -204,4 +206,50 @@ func (v *window) only(typ string) {
 	v.Helper()
 	v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
 		"{const s = document.querySelector('#type'); s.value = %q; s.dispatchEvent(new Event('change'))}", typ)))
+}
+
+// A history that was cleared comes back from the file that the page saved, and the page says
+// what became of it.
+func TestBackup(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	dir := t.TempDir()
+	v.downloads(dir)
+	v.click("#backup")
+	v.click("#backup-save")
+	v.says("#backup-result", "among your downloads")
+	var files []string
+	w.eventually("the backup is saved", func() bool {
+		files, _ = filepath.Glob(filepath.Join(dir, "history-*.ndjson"))
+		return len(files) == 1
+	})
+	v.until("document.querySelector('#backup-go').disabled")
+	v.click("#backup-close")
+	v.click("#clear")
+	v.says("#clear-dialog", "Only a backup brings it back")
+	v.click("#clear-yes")
+	v.says("#note", "Nothing here yet")
+	v.click("#backup")
+	v.chooses("#backup-file", files[0])
+	v.click("#backup-go")
+	v.says("#backup-result", "4 entries were deleted or cleared since, and stay so. Tick the box")
+	v.click("#backup-restore")
+	v.click("#backup-go")
+	v.says("#backup-result", "4 entries were taken in.")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#backup-go")
+	v.says("#backup-result", "4 entries were here already.")
+	broken := filepath.Join(dir, "broken.ndjson")
+	if err := os.WriteFile(broken, []byte("{\"version\":9}\nnothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v.chooses("#backup-file", broken)
+	v.click("#backup-go")
+	v.says("#backup-result", "2 entries could not be read: line 1 (version: want 1")
+	v.press(kb.Escape)
+	v.says("#list li:nth-child(1)", "4:00 of 10:00")
+	v.says("#list li:nth-child(1)", "Restored")
+	v.says("#list li:nth-child(2)", "Completed")
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
@@ -196,6 +197,24 @@ func (v *window) click(selector string) {
 func (v *window) press(keys string) {
 	v.Helper()
 	v.do(chromedp.KeyEvent(keys))
+}
+
+// chooses gives a file to an input.
+func (v *window) chooses(selector, file string) {
+	v.Helper()
+	v.do(chromedp.SetUploadFiles(chromedp.CSS(selector), []string{file}))
+}
+
+// downloads keeps in a folder what pages save.
+func (v *window) downloads(dir string) {
+	v.Helper()
+	c := chromedp.FromContext(v.ctx)
+	params := browser.SetDownloadBehaviorParams{
+		Behavior: browser.SetDownloadBehaviorBehaviorAllow, BrowserContextID: c.BrowserContextID, DownloadPath: dir,
+	}
+	if _, err := chromedp.Call(v.ctx, browser.SetDownloadBehavior, params); err != nil {
+		v.Fatal(err)
+	}
 }
 
 // live waits until the page is connected.

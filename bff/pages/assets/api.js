@@ -55,18 +55,41 @@ export class Api {
     return this.#ask('POST', '/v1/history/delete', { body: { objects }, keepalive: true });
   }
 
+  /** Reads all of the history, as a backup. @returns {Promise<Blob>} */
+  async export() {
+    return (await this.#fetch('GET', '/v1/export', {})).blob().catch(lost);
+  }
+
+  /**
+   * Takes a backup in.
+   * @param {Blob} file @param {boolean} restore whether what was removed since comes back
+   * @returns {Promise<{rows: number, statuses: Record<string, number>, refused: any[]}>}
+   */
+  import(file, restore) {
+    return this.#ask('POST', '/v1/import', { query: { restore: restore ? 'true' : '' }, body: file });
+  }
+
   /** @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean}} [more] */
-  async #ask(method, path, { query = {}, body, keepalive } = {}) {
+  async #ask(method, path, more = {}) {
+    return (await this.#fetch(method, path, more)).json();
+  }
+
+  /** @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean}} more */
+  async #fetch(method, path, { query = {}, body, keepalive }) {
     const address = new URL(path, this.#url);
     for (const [name, value] of Object.entries(query)) if (value) address.searchParams.set(name, value);
     const headers = new Headers({ Authorization: `Bearer ${this.#token}` });
-    if (body) headers.set('Content-Type', 'application/json');
-    const answer = await fetch(address, { method, headers, keepalive, body: body && JSON.stringify(body) }).catch((e) => {
-      throw new Problem(0, `no connection (${e.message})`);
-    });
+    const lines = body instanceof Blob;
+    if (body) headers.set('Content-Type', lines ? 'application/x-ndjson' : 'application/json');
+    const answer = await fetch(address, { method, headers, keepalive, body: lines ? body : body && JSON.stringify(body) }).catch(lost);
     if (!answer.ok) throw await problem(answer);
-    return answer.json();
+    return answer;
   }
+}
+
+/** @param {Error} e @returns {never} */
+function lost(e) {
+  throw new Problem(0, `no connection (${e.message})`);
 }
 
 /** @param {Response} answer */

@@ -72,7 +72,7 @@ export function clearing(loaded, clear) {
   const dialog = find('#clear-dialog', HTMLDialogElement);
   find('#clear', HTMLButtonElement).onclick = () => {
     const what = loaded.type ? `every entry of the type ${typeName(loaded.type)}` : 'the whole history';
-    write(find('#clear-what', HTMLElement), `This deletes ${what}, on all devices. It cannot be taken back.`);
+    write(find('#clear-what', HTMLElement), `This deletes ${what}, on all devices. Only a backup brings it back.`);
     dialog.returnValue = '';
     dialog.showModal();
   };

@@ -1,5 +1,6 @@
 // @ts-check
 import { Api } from './api.js';
+import { backups } from './backup.js';
 import { clearing, filters, focus, keys, offerTypes, recording } from './controls.js';
 import { find, write } from './dom.js';
 import { key } from './outbox.js';
@@ -142,6 +143,7 @@ keys(list, (name) => {
   focus(next);
 });
 clearing(loaded, clear);
+backups(api, () => Promise.all([reader.refresh(), goOn()]));
 more.onclick = () => reader.older();
 
 write(find('#user', HTMLElement), user(token));

@@ -66,14 +66,15 @@ export function entry() {
     node,
     update(record) {
       const time = new Date(record.event_time);
+      const played = new Date(record.played_at ?? record.event_time);
       show(record);
       write(link, title(record));
       link.title = title(record);
       link.href = playerOf(record);
-      write(about, [typeName(record.object.type), record.meta?.series, record.device].filter(Boolean).join(' · '));
-      write(when, ago(time));
-      when.dateTime = record.event_time;
-      when.title = time.toLocaleString('en');
+      write(about, [typeName(record.object.type), record.meta?.series, record.device, record.played_at && 'Restored'].filter(Boolean).join(' · '));
+      write(when, ago(played));
+      when.dateTime = played.toISOString();
+      when.title = played.toLocaleString('en');
       node.dataset.of = day(time);
       button.setAttribute('aria-label', `Delete ${title(record)}`);
     },

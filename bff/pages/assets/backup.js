@@ -1,0 +1,84 @@
+// @ts-check
+import { Problem } from './api.js';
+import { el, find, write } from './dom.js';
+
+/**
+ * The dialog that saves a backup and brings one back.
+ * @param {import('./api.js').Api} api @param {() => any} changed
+ */
+export function backups(api, changed) {
+  const dialog = find('#backup-dialog', HTMLDialogElement);
+  const file = find('#backup-file', HTMLInputElement);
+  const restore = find('#backup-restore', HTMLInputElement);
+  const go = find('#backup-go', HTMLButtonElement);
+  const result = find('#backup-result', HTMLElement);
+  const ready = () => { go.disabled = !file.files?.length; };
+  file.onchange = () => {
+    write(result, '');
+    ready();
+  };
+  restore.onchange = () => write(result, '');
+  /** @param {string} failed @param {() => Promise<string>} act */
+  const attempt = async (failed, act) => {
+    go.disabled = true;
+    write(result, 'One moment…');
+    write(result, await act().catch((e) => {
+      if (!(e instanceof Problem)) throw e;
+      return `${failed}: ${e.message}.`;
+    }));
+    ready();
+  };
+  find('#backup', HTMLButtonElement).onclick = () => {
+    write(result, '');
+    ready();
+    dialog.showModal();
+  };
+  find('#backup-close', HTMLButtonElement).onclick = () => dialog.close();
+  find('#backup-save', HTMLButtonElement).onclick = () => attempt('The backup could not be saved', async () => {
+    save(await api.export());
+    return 'The backup is among your downloads.';
+  });
+  go.onclick = () => attempt('The backup was not taken in, or not all of it; try again', async () => {
+    const report = await api.import(/** @type {FileList} */ (file.files)[0], restore.checked);
+    await changed();
+    return told(report, restore.checked);
+  });
+}
+
+/** @param {Blob} blob */
+function save(blob) {
+  const link = el('a', { href: URL.createObjectURL(blob), download: `history-${new Date().toISOString().slice(0, 10)}.ndjson` });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+/**
+ * What became of a backup, in words.
+ * @param {{rows: number, statuses: Record<string, number>, refused: {line: number, status: string, error?: {field: string, reason: string}}[]}} report
+ * @param {boolean} restored
+ */
+export function told({ rows, statuses, refused }, restored) {
+  if (rows === 0) return 'There is nothing in this file.';
+  const n = (/** @type {string[]} */ ...names) => names.reduce((sum, name) => sum + (statuses[name] ?? 0), 0);
+  const parts = [
+    some(n('stored'), 'was taken in', 'were taken in'),
+    some(n('unchanged', 'stale'), 'was here already', 'were here already'),
+    some(n('cleared'), 'was deleted or cleared since, and stays so', 'were deleted or cleared since, and stay so'),
+    some(n('expired'), 'is too old: the history goes back 90 days', 'are too old: the history goes back 90 days'),
+    some(n('paused'), 'is from while recording was paused', 'are from while recording was paused'),
+  ].filter(Boolean);
+  const bad = refused.filter(({ status }) => status === 'invalid');
+  if (n('invalid') > 0) parts.push(`${some(n('invalid'), 'could not be read', 'could not be read')}: ${bad.slice(0, 3).map(fault).join('; ')}${bad.length > 3 ? '; …' : ''}`);
+  const hint = n('cleared') > 0 && !restored ? ' Tick the box to bring back what was removed.' : '';
+  return `${parts.join('. ')}.${hint}`;
+}
+
+/** @param {number} n @param {string} one @param {string} more */
+function some(n, one, more) {
+  return n === 0 ? '' : `${n} ${n === 1 ? `entry ${one}` : `entries ${more}`}`;
+}
+
+/** @param {{line: number, error?: {field: string, reason: string}}} row */
+function fault({ line, error }) {
+  return `line ${line}${error ? ` (${error.field}: ${error.reason})` : ''}`;
+}
