@@ -137,7 +137,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // Pages of other sites may send these methods and headers, and read these headers of an answer.
 const (
 	allowMethods  = "GET, POST, PUT, DELETE"
-	allowHeaders  = "Authorization, Content-Type, If-Match, If-None-Match, X-Request-Id"
+	allowHeaders  = "Authorization, Content-Encoding, Content-Type, If-Match, If-None-Match, X-Request-Id"
 	exposeHeaders = "ETag, Retry-After, X-Request-Id, RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset"
 )
 

@@ -2,9 +2,13 @@ package api
 
 import (
 	"compress/gzip"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
+
+	"github.com/playhead/playhead/bff/codec"
 )
 
 // minCompressed is from how many bytes on an answer is compressed. An answer is one write,
@@ -103,3 +107,77 @@ func (s *compressed) end() {
 
 // Unwrap is for http.ResponseController.
 func (s *compressed) Unwrap() http.ResponseWriter { return s.ResponseWriter }
+
+// packed reports whether a body is in gzip.
+func packed(r *http.Request) bool {
+	coding := r.Header.Get("Content-Encoding")
+	return strings.EqualFold(coding, "gzip") || strings.EqualFold(coding, "x-gzip")
+}
+
+var unpackers = sync.Pool{New: func() any { return new(gzip.Reader) }}
+
+// Beyond denseFrom bytes a body has at most maxDensity for each one that it was packed into: what
+// little work sends is not to be much work to read.
+const (
+	denseFrom  = 1 << 20
+	maxDensity = 64
+)
+
+// body is that of a request, unpacked. Bytes beyond the limit fail with [http.MaxBytesError],
+// packed or unpacked, and those of one packed too densely with [codec.ErrTooLarge].
+type body struct {
+	from   counter
+	gzip   *gzip.Reader // nil until something is read, and for a body that is not packed
+	packed bool
+	limit  int64
+	read   int64
+}
+
+// counter counts the bytes that it reads.
+type counter struct {
+	io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// unpack returns the body of a request. The caller closes it.
+func unpack(w http.ResponseWriter, r *http.Request, limit int64) *body {
+	return &body{from: counter{Reader: http.MaxBytesReader(w, r.Body, limit)}, packed: packed(r), limit: limit}
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	if !b.packed {
+		return b.from.Read(p)
+	}
+	if b.gzip == nil {
+		z := unpackers.Get().(*gzip.Reader)
+		if err := z.Reset(&b.from); err != nil {
+			unpackers.Put(z)
+			if err == io.EOF { //nolint:errorlint // an empty body, which is no gzip
+				err = io.ErrUnexpectedEOF
+			}
+			return 0, err
+		}
+		b.gzip = z
+	}
+	n, err := b.gzip.Read(p[:min(int64(len(p)), b.limit-b.read+1)])
+	switch b.read += int64(n); {
+	case b.read > b.limit:
+		return 0, &http.MaxBytesError{Limit: b.limit}
+	case b.read > denseFrom+maxDensity*b.from.n:
+		return 0, fmt.Errorf("body: %w: want at most %d bytes for each that they are packed into", codec.ErrTooLarge, maxDensity)
+	}
+	return n, err
+}
+
+func (b *body) close() {
+	if b.gzip != nil {
+		unpackers.Put(b.gzip)
+		b.gzip = nil
+	}
+}

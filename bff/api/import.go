@@ -27,6 +27,8 @@ const (
 	maxImport  = 64 << 20
 	maxLine    = 64 << 10
 	maxRecords = 1 << 20
+	// maxLines bounds the lines, most of which are empty or wrong where there are more.
+	maxLines = 1 << 20
 	// maxRefused is how many rows a report names.
 	maxRefused = 1000
 )
@@ -68,7 +70,7 @@ func (a *api) begin(ctx context.Context, in *importInput) (im *importer, more bo
 	}
 	im = &importer{
 		api: a, rc: http.NewResponseController(in.w), live: strings.Contains(in.r.Header.Get("Accept"), ndjson),
-		body:   bufio.NewReaderSize(http.MaxBytesReader(in.w, in.r.Body, maxImport), maxLine),
+		body:   bufio.NewReaderSize(unpack(in.w, in.r, maxImport), maxLine), // a packed one is left to the collector
 		report: imported{Statuses: make(map[string]int), Refused: []refusedRow{}}, restore: in.Restore,
 	}
 	for more = true; more; {
@@ -149,6 +151,8 @@ func (im *importer) read(uid string, body *bufio.Reader) (more bool, err error) 
 	line, err := body.ReadSlice('\n')
 	im.line++
 	switch {
+	case im.line > maxLines:
+		return false, fmt.Errorf("body: %w: want at most %d lines", codec.ErrTooLarge, maxLines)
 	case errors.Is(err, bufio.ErrBufferFull):
 		im.refuse(im.line, &codec.FieldError{Field: "body", Reason: fmt.Sprintf("longer than %d bytes", maxLine)})
 		return skip(body)

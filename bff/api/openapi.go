@@ -68,6 +68,10 @@ func document(oapi *huma.OpenAPI, op *huma.Operation) {
 		media = "application/json"
 	}
 	schema := oapi.Components.Schemas.Schema(body, true, "")
+	op.Parameters = append(op.Parameters, &huma.Param{
+		Name: "Content-Encoding", In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}},
+		Description: "How the body is packed. Its bounds are those of what it unpacks to; beyond 1 MiB that is at most 64 times the packed size.",
+	})
 	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{media: {Schema: schema}}}
 }
 

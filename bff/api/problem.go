@@ -29,7 +29,7 @@ var (
 	errNoRoute   = errors.New("no such resource")
 	errMethod    = errors.New("method not allowed")
 	errMediaType = errors.New("want")
-	errBody      = errors.New("body cut off")
+	errBody      = errors.New("body cut off or damaged")
 )
 
 // statusOf is the one table from errors to statuses of HTTP. An error without a row is
@@ -184,6 +184,8 @@ func (p *problem) GetHeaders() http.Header {
 		return http.Header{"Retry-After": {strconv.Itoa(1 + rand.N(3))}}
 	case http.StatusUnauthorized:
 		return http.Header{"Www-Authenticate": {"Bearer"}}
+	case http.StatusUnsupportedMediaType:
+		return http.Header{"Accept-Encoding": {"gzip"}}
 	}
 	return nil
 }

@@ -126,7 +126,9 @@ func (a *api) read(u *upload, fn func(body []byte) error) error {
 	buf := a.bodies.Get().(*bytes.Buffer)
 	defer a.bodies.Put(buf)
 	buf.Reset()
-	if _, err := buf.ReadFrom(http.MaxBytesReader(u.w, u.r.Body, codec.MaxBody)); err != nil {
+	body := unpack(u.w, u.r, codec.MaxBody)
+	defer body.close()
+	if _, err := buf.ReadFrom(body); err != nil {
 		return broken(err, codec.MaxBody)
 	}
 	return fn(buf.Bytes())
@@ -135,14 +137,17 @@ func (a *api) read(u *upload, fn func(body []byte) error) error {
 // broken says why a body could not be read to its end.
 func broken(err error, limit int) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return fmt.Errorf("body: %w: want at most %d bytes", codec.ErrTooLarge, limit)
+		return fmt.Errorf("body: %w: want at most %d bytes, unpacked", codec.ErrTooLarge, limit)
+	}
+	if errors.Is(err, codec.ErrTooLarge) {
+		return err
 	}
 	return fmt.Errorf("%w: %w", errBody, err)
 }
 
 func checkMedia(r *http.Request, want string) error {
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return fmt.Errorf("content encoding %.64q: %w none", coding, errMediaType)
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") && !packed(r) {
+		return fmt.Errorf("content encoding %.64q: %w gzip, or none", coding, errMediaType)
 	}
 	contentType := r.Header.Get("Content-Type")
 	if contentType == "" {

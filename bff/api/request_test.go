@@ -1,11 +1,13 @@
 package api_test
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -181,18 +183,101 @@ func TestHeartbeatsRefusesTheRequest(t *testing.T) {
 	}
 }
 
-// TestCompressedUploads are refused by their coding, not for bytes that are no JSON.
-func TestCompressedUploads(t *testing.T) {
-	for path, media := range map[string]string{"heartbeats": "application/json", "import": "application/x-ndjson"} {
-		for coding, status := range map[string]int{"gzip": 415, "br": 415, "Identity": 200} {
-			r := request(t, "u1", "POST /v1/"+path, strings.NewReader(upload(beat)))
-			r.Header.Set("Content-Type", media)
-			r.Header.Set("Content-Encoding", coding)
-			if w := newEdge(t, storing()).send(r); w.Code != status {
-				t.Errorf("%s of %s: got %d %s, want %d", path, coding, w.Code, w.Body, status)
+// media are those of the bodies.
+var media = map[string]string{"heartbeats": "application/json", "import": "application/x-ndjson"}
+
+func compressed(t *testing.T, path, coding string, body io.Reader) *http.Request {
+	t.Helper()
+	r := request(t, "u1", "POST /v1/"+path, body)
+	r.Header.Set("Content-Type", media[path])
+	r.Header.Set("Content-Encoding", coding)
+	return r
+}
+
+func packed(t *testing.T, text string) string {
+	t.Helper()
+	var b strings.Builder
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// TestUnknownCodings are refused by their name, not for bytes that are no JSON.
+func TestUnknownCodings(t *testing.T) {
+	for path := range media {
+		for coding, status := range map[string]int{"deflate": 415, "br": 415, "gzip, gzip": 415, "Identity": 200} {
+			w := newEdge(t, storing()).send(compressed(t, path, coding, strings.NewReader(upload(beat))))
+			if w.Code != status || status == 415 && w.Header().Get("Accept-Encoding") != "gzip" {
+				t.Errorf("%s of %s: got %d %s, %v, want %d", path, coding, w.Code, w.Body, w.Header(), status)
 			}
 		}
 	}
+}
+
+// TestCompressedUploads: a body in gzip is what it unpacks to, within the bound that others
+// have, however little it was packed into.
+func TestCompressedUploads(t *testing.T) {
+	bodies := map[string]string{"heartbeats": upload(beat), "import": itemJSON + "\n" + exportJSON}
+	limits := map[string]int{"heartbeats": 1 << 20, "import": 64 << 20}
+	for path, body := range bodies {
+		e, z := configured(t, api.Config{Service: storing(), Limit: limit.New(1e6, 1e6)}), packed(t, body)
+		noise := make([]byte, 1<<20) // which is packed into itself
+		_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
+		padding := packed(t, strings.Repeat(" ", limits[path]-len(body)))
+		if path == "import" {
+			padding = packed(t, string(noise)+strings.Repeat(" ", limits[path]-len(body)-len(noise)-1)+"\n")
+		}
+		bomb := strings.Repeat(packed(t, strings.Repeat("\n", 8<<20)), 100)
+		for _, tt := range []struct {
+			name, coding, body string
+			status             int
+		}{
+			{"whole", "gzip", z, 200},
+			{"by its other name", "X-GZIP", z, 200},
+			{"in parts", "gzip", padding + z, 200},
+			{"a byte too many", "gzip", padding + packed(t, " ") + z, 413},
+			{"a bomb", "gzip", bomb, 413},
+			{"dense", "gzip", packed(t, strings.Repeat(body+"\n", 60<<20/len(body))), 413},
+			{"many lines", "gzip", packed(t, string(noise[:1<<19])+strings.Repeat("\n", 1<<20)), 413},
+			{"cut off", "gzip", z[:len(z)-9], 400},
+			{"without its sum", "gzip", z[:len(z)-3], 400},
+			{"damaged", "gzip", z[:12] + "\xff\xff\xff" + z[15:], 400},
+			{"something behind it", "gzip", z + "more", 400},
+			{"plain", "gzip", body, 400},
+			{"nothing", "gzip", "", 400},
+		} {
+			began := &counted{from: strings.NewReader(tt.body)}
+			w := e.send(compressed(t, path, tt.coding, began))
+			if w.Code != tt.status {
+				t.Errorf("%s, %s: got %d %.200s, want %d", path, tt.name, w.Code, w.Body, tt.status)
+			}
+			if began.n > limits[path]+64<<10 {
+				t.Errorf("%s, %s: read %d bytes", path, tt.name, began.n)
+			}
+		}
+		for range 20 { // readers are used again
+			if w := e.send(compressed(t, path, "gzip", strings.NewReader(z))); w.Code != 200 {
+				t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+			}
+		}
+	}
+}
+
+// counted counts what is read.
+type counted struct {
+	from io.Reader
+	n    int
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.from.Read(b)
+	c.n += n
+	return n, err
 }
 
 func TestHeartbeatsOfOneMebibyte(t *testing.T) {
