@@ -196,6 +196,7 @@ func TestRestore(t *testing.T) {
 				wantCounts(t, "restore", imports(t, s, restored("ann", backup...)), counts{stored: 30})
 				wantItems(t, "restored", items(t, other, "ann"), before)
 				wantCounts(t, "restored again", imports(t, other, restored("ann", backup...)), counts{unchanged: 30})
+				wantCounts(t, "imported again", imports(t, other, backupOf("ann", backup...)), counts{stale: 30})
 				wantItems(t, "restored again", items(t, s, "ann"), before)
 			}
 			again := export(t, s, "ann")

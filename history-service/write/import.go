@@ -41,7 +41,10 @@ func (g *group) addWhole(i int, cleared int64) historyv1.Status {
 		return historyv1.Status_STATUS_PAUSED
 	}
 	whole := g.left(r, cleared)
-	if whole == nil {
+	switch {
+	case whole == nil && g.restored(r.Whole, cleared):
+		return historyv1.Status_STATUS_STALE
+	case whole == nil:
 		return historyv1.Status_STATUS_CLEARED
 	}
 	if g.next == nil {
@@ -58,6 +61,11 @@ func (g *group) addWhole(i int, cleared int64) historyv1.Status {
 	}
 	g.next, g.ended = merged, true
 	return historyv1.Status_STATUS_STORED
+}
+
+// restored reports whether a record that was removed is there again, all of it.
+func (g *group) restored(r *history.Record, cleared int64) bool {
+	return g.next != nil && g.next.Restored && g.next.Reset >= cleared && history.Same(history.Merge(g.next, r.Restore(g.next.Reset)), g.next)
 }
 
 // left returns what of a record contributes after all that was removed, nil for nothing.
