@@ -26,6 +26,7 @@ SHORT ?= -short
 test: export GORACE ?= atexit_sleep_ms=50
 test: $(BIN)/gotestsum ## run the tests that need no engine, with the race detector: make test PKG=./client SHORT=
 	@.ci/install nodejs node
+	@.ci/install python3 python3
 	$(call gotest,-race $(SHORT) -timeout 12m,$(or $(PKG),./... ./e2e/...))
 slowest: ## list the packages whose tests took longest in the last make test
 	@sed -nE 's/.*"Action":"pass","Package":"[^"]*playhead\/([^"]*)","Elapsed":([0-9]+)[.0-9]*\}/| `\1` | \2 s |/p' .tools/tests/test.json | sort -t'|' -k3 -rn | head -n 10

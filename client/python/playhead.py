@@ -1,0 +1,322 @@
+"""Playhead for Python: say what users played, and read where they stopped.
+
+One file, nothing to install, Python 3.9 or later. Copy it, or put its folder on the path.
+
+    from playhead import Client, heartbeat
+
+    ann = Client("http://127.0.0.1:8080", token)       # a token names its user
+    ann.report(heartbeat(1, "100", "stop", 61.0, duration=5400.0, session="3f2c"))
+    ann.point(1, "100")["resume_ms"]                    # 61000
+    for record in ann.history():
+        print(record["object"]["id"], record["position_ms"])
+
+Times are datetimes with a zone, or RFC 3339 texts; positions and durations are seconds where
+they go in. Records come as the API writes them, in milliseconds: see docs/players.md.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from datetime import datetime, timezone
+from typing import Any, Callable, Iterable, Iterator, Optional, Union
+
+__all__ = ["Client", "Error", "Unsent", "heartbeat"]
+
+MAX_HEARTBEATS = 1000  # of a request
+MAX_BYTES = 1 << 20  # of a request
+
+Json = dict[str, Any]
+Time = Union[datetime, str]
+Object = tuple[int, str]  # type and id
+
+
+class Error(Exception):
+    """What the edge answered instead: its status, and its words."""
+
+    def __init__(self, status: int, problem: Json):
+        self.status, self.problem = status, problem
+        wrong = "; ".join(f"{e.get('field')}: {e.get('reason')}" for e in problem.get("errors") or [])
+        super().__init__(f"{status}: {problem.get('detail') or problem.get('title') or 'no answer'}" + (f" ({wrong})" if wrong else ""))
+
+
+class Unsent(Exception):
+    """The edge has not answered in time. ``heartbeats`` are those without an answer, which may
+    be reported again at any time: what is stored already counts once. ``results`` has the
+    answers to the others, and None for these."""
+
+    def __init__(self, heartbeats: list[Json], results: list[Optional[Json]], cause: object):
+        super().__init__(f"{len(heartbeats)} heartbeats without an answer: {cause}")
+        self.heartbeats, self.results = heartbeats, results
+
+
+def heartbeat(
+    type: int, id: str, kind: str, position: float, *, at: Optional[Time] = None, duration: Optional[float] = None,
+    session: Optional[str] = None, device: Optional[str] = None, meta: Optional[dict[str, str]] = None, **more: Any,
+) -> Json:
+    """A report of a player. ``kind`` is start, progress, pause, seek, stop or finish; ``position``
+    and ``duration`` are seconds; ``at`` is when it happened, by default now. ``more`` are other
+    fields of the API, as it writes them: watched_ms, started_at, speed, if_match, incognito, failed."""
+    beat = {
+        "object": {"type": type, "id": id}, "kind": kind, "position_ms": round(position * 1000),
+        "event_time": _time(at or datetime.now(timezone.utc)),
+        "duration_ms": None if duration is None else round(duration * 1000),
+        "session": session, "device": device, "meta": meta, **more,
+    }
+    return {name: value for name, value in beat.items() if value is not None}
+
+
+class Client:
+    """One user's history. ``token`` is the user's, or a function that returns one, which is asked
+    for each request. ``timeout`` bounds one request, in seconds, and ``patience`` how long a
+    report or a read goes on trying while the edge is away or busy. A Client may be used by
+    one thread at a time."""
+
+    def __init__(self, url: str, token: Union[str, Callable[[], str]], *, timeout: float = 10.0, patience: float = 120.0):
+        self._url, self._token = url.rstrip("/"), token
+        self._timeout, self._patience = timeout, patience
+
+    # What was played.
+
+    def report(self, *heartbeats: Json, queued: bool = False) -> list[Json]:
+        """Reports any number of heartbeats and returns what became of each, in order: a dict with
+        ``status`` (stored, unchanged, stale, ...) and for invalid ones ``error``. What the edge
+        fails on is sent again; raises Unsent when patience ends before all have an answer.
+        ``queued`` asks for an acknowledgement that outlives the cache."""
+        results: list[Optional[Json]] = [None] * len(heartbeats)
+        deadline, wait = time.monotonic() + self._patience, _Backoff()
+        parts = _parts(heartbeats)
+        while parts:
+            part = parts.pop(0)
+            body: Json = {"sent_at": _time(datetime.now(timezone.utc)), "heartbeats": [heartbeats[i] for i in part]}
+            if queued:
+                body["ack"] = "queued"
+            try:
+                answers = self._once("POST", "/v1/heartbeats", body)["results"]
+            except Exception as error:
+                if isinstance(error, Error) and not _passing(error.status) and error.status in (400, 413, 422):
+                    if len(part) == 1:  # it is the guilty one
+                        results[part[0]] = {"status": "invalid", "error": (error.problem.get("errors") or [{"reason": str(error)}])[0]}
+                    else:
+                        parts[:0] = [part[: len(part) // 2], part[len(part) // 2 :]]
+                    continue
+                if not wait.until(deadline, error):
+                    left = [i for i, r in enumerate(results) if r is None]
+                    raise Unsent([heartbeats[i] for i in left], results, error) from error
+                parts.insert(0, part)
+                continue
+            again = []
+            for i, answer in zip(part, answers):
+                if answer["status"] == "unavailable":
+                    again.append(i)
+                else:
+                    results[i] = answer
+            if not again:
+                wait.reset()
+                continue
+            parts.append(again)
+            if not wait.until(deadline, None):
+                left = [i for i, r in enumerate(results) if r is None]
+                raise Unsent([heartbeats[i] for i in left], results, "the history is unavailable")
+        return results  # type: ignore[return-value] # each has one
+
+    # Where the user stopped.
+
+    def point(self, type: int, id: str) -> Optional[Json]:
+        """The record of one object, or None."""
+        try:
+            return self._read("GET", f"/v1/history/{type}/{urllib.parse.quote(id, safe='')}")
+        except Error as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def lookup(self, *objects: Object) -> list[Optional[Json]]:
+        """The records of any number of objects, None where there is none, in order."""
+        found: list[Optional[Json]] = []
+        for at in range(0, len(objects), 100):
+            found += self._read("POST", "/v1/history/lookup", {"objects": _objects(objects[at : at + 100])})["items"]
+        return found
+
+    def history(self, *, type: Optional[int] = None, since: Optional[Time] = None, until: Optional[Time] = None) -> Iterator[Json]:
+        """All records, newest first, read page by page."""
+        cursor = None
+        while True:
+            page = self._read("GET", "/v1/history", limit=100, cursor=cursor, type=type, since=_time(since), until=_time(until))
+            yield from page["items"]
+            if not page["has_more"]:
+                return
+            cursor = page["cursor"]
+
+    def continue_watching(self, *, limit: int = 20, type: Optional[int] = None) -> list[Json]:
+        """What is begun and not finished, newest first, and of each series one part."""
+        return self._read("GET", "/v1/continue", limit=limit, type=type)["items"]
+
+    # What the user decides.
+
+    def delete(self, *objects: Object) -> int:
+        """Removes objects; returns how many of them there were."""
+        removed = 0
+        for at in range(0, len(objects), 1000):
+            removed += self._read("POST", "/v1/history/delete", {"objects": _objects(objects[at : at + 1000])})["deleted"]
+        return removed
+
+    def clear(self, *, until: Optional[Time] = None, type: Optional[int] = None) -> None:
+        """Removes everything up to a time, by default now; also what devices still come with."""
+        self._read("DELETE", "/v1/history", until=_time(until), type=type)
+
+    def recording(self, on: Optional[bool] = None) -> bool:
+        """Whether what is played is kept; with an argument, switches that."""
+        if on is None:
+            return self._read("GET", "/v1/settings")["recording"]
+        return self._read("PUT", "/v1/settings", {"recording": on})["recording"]
+
+    # Backups.
+
+    def export(self) -> Iterator[bytes]:
+        """All of the history as lines of NDJSON, each with all of a record: see docs/backups.md.
+        Raises Error when it breaks off: then the lines so far are no backup."""
+        with self._open("GET", "/v1/export") as answer:
+            try:
+                for line in answer:
+                    if not line.endswith(b"\n"):
+                        raise Error(0, {"detail": "the export broke off"})
+                    yield line
+            except (OSError, http.client.HTTPException) as error:
+                raise Error(0, {"detail": f"the export broke off: {error}"}) from error
+
+    def import_lines(self, lines: Iterable[bytes], *, restore: bool = False) -> Json:
+        """Folds exported lines in, which counts once however often it is done. With ``restore`` what
+        was removed later comes back. Returns how many lines there were, by status, and the
+        first that were refused."""
+        total: Json = {"rows": 0, "statuses": {}, "refused": []}
+        for part in _pieces(lines):
+            answer = self._read("POST", "/v1/import", part, restore="true" if restore else None)
+            for row in answer["refused"]:
+                total["refused"].append({**row, "line": row["line"] + total["rows"]})
+            total["rows"] += answer["rows"]
+            for status, n in answer["statuses"].items():
+                total["statuses"][status] = total["statuses"].get(status, 0) + n
+        return total
+
+    # Requests.
+
+    def _read(self, method: str, path: str, body: Union[Json, bytes, None] = None, **query: Any) -> Json:
+        """One request, sent again while the edge is away or busy: all of these may be repeated."""
+        deadline, wait = time.monotonic() + self._patience, _Backoff()
+        while True:
+            try:
+                return self._once(method, path, body, **query)
+            except Exception as error:
+                if isinstance(error, Error) and not _passing(error.status) or not wait.until(deadline, error):
+                    raise
+
+    def _once(self, method: str, path: str, body: Union[Json, bytes, None] = None, **query: Any) -> Json:
+        with self._open(method, path, body, **query) as answer:
+            return json.load(answer)
+
+    def _open(self, method: str, path: str, body: Union[Json, bytes, None] = None, **query: Any) -> Any:
+        given = {name: value for name, value in query.items() if value is not None}
+        url = self._url + path + ("?" + urllib.parse.urlencode(given) if given else "")
+        token = self._token if isinstance(self._token, str) else self._token()
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        data = body
+        if isinstance(body, bytes):
+            headers["Content-Type"] = "application/x-ndjson"
+        elif body is not None:
+            data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
+        request = urllib.request.Request(url, data=data, headers=headers, method=method)
+        try:
+            return urllib.request.urlopen(request, timeout=self._timeout)
+        except urllib.error.HTTPError as error:
+            with error:
+                raise _problem(error) from None
+
+
+def _problem(answer: urllib.error.HTTPError) -> Error:
+    try:
+        problem = json.load(answer)
+    except ValueError:
+        problem = {}
+    if not isinstance(problem, dict):
+        problem = {}
+    problem["retry_after"] = answer.headers.get("Retry-After")
+    return Error(answer.code, problem)
+
+
+def _passing(status: int) -> bool:
+    """Whether the same request may be answered otherwise in a moment."""
+    return status in (408, 429, 500, 502, 503, 504)
+
+
+class _Backoff:
+    """Waits between attempts: as long as the edge says, or else longer and longer."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self._next = 0.5
+
+    def until(self, deadline: float, error: Optional[Exception]) -> bool:
+        """Waits before another attempt, and returns False where that would be too late or no use."""
+        if error is not None and not isinstance(error, (Error, OSError, http.client.HTTPException, ValueError)):
+            return False
+        if isinstance(error, Error) and not _passing(error.status):
+            return False
+        wait = random.uniform(0.5, 1) * self._next
+        if isinstance(error, Error):
+            try:
+                wait = max(wait, float(error.problem.get("retry_after") or 0))
+            except ValueError:
+                pass  # a date, which the edge does not send
+        self._next = min(2 * self._next, 30.0)
+        if time.monotonic() + wait > deadline:
+            return False
+        time.sleep(wait)
+        return True
+
+
+def _time(at: Optional[Time]) -> Optional[str]:
+    if not isinstance(at, datetime):
+        return at
+    if at.tzinfo is None:
+        raise ValueError(f"{at}: a time needs a zone, as in datetime.now(timezone.utc)")
+    return at.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _objects(objects: Iterable[Object]) -> list[Json]:
+    return [{"type": type, "id": id} for type, id in objects]
+
+
+def _parts(heartbeats: tuple[Json, ...]) -> list[list[int]]:
+    """Divides heartbeats into what one request may have."""
+    parts: list[list[int]] = []
+    room = 0
+    for i, beat in enumerate(heartbeats):
+        size = len(json.dumps(beat)) + 2
+        if not parts or len(parts[-1]) == MAX_HEARTBEATS or size > room:
+            parts.append([])
+            room = MAX_BYTES - 1024
+        parts[-1].append(i)
+        room -= size
+    return parts
+
+
+def _pieces(lines: Iterable[bytes], most: int = 8 << 20) -> Iterator[bytes]:
+    """Joins lines to bodies of some size."""
+    piece, size = [], 0
+    for line in lines:
+        line = line.rstrip(b"\r\n") + b"\n"
+        if piece and size + len(line) > most:
+            yield b"".join(piece)
+            piece, size = [], 0
+        piece.append(line)
+        size += len(line)
+    if piece:
+        yield b"".join(piece)

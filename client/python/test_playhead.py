@@ -1,0 +1,171 @@
+"""Tests against a running Playhead, and against an edge that fails:
+
+    PLAYHEAD_URL=http://127.0.0.1:8080 PLAYHEAD_SECRET_FILE=secret python3 -m unittest discover client/python
+
+pytest runs them as well. The secret is that of --token-secret-file; each test has a user of its own.
+"""
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import threading
+import time
+import unittest
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from playhead import Client, Error, Unsent, heartbeat
+
+URL = os.environ["PLAYHEAD_URL"]
+with open(os.environ["PLAYHEAD_SECRET_FILE"], "rb") as file:
+    SECRET = file.read().strip()
+
+
+def token(user):
+    """What a backend gives its user."""
+
+    def encode(raw):
+        return base64.urlsafe_b64encode(raw).rstrip(b"=")
+
+    claims = {"sub": user, "exp": int(time.time()) + 3600}
+    signed = encode(b'{"alg":"HS256"}') + b"." + encode(json.dumps(claims).encode())
+    return (signed + b"." + encode(hmac.new(SECRET, signed, hashlib.sha256).digest())).decode()
+
+
+def ago(**how):
+    return datetime.now(timezone.utc) - timedelta(**how)
+
+
+class AgainstPlayhead(unittest.TestCase):
+    def setUp(self):
+        name = secrets.token_hex(8)
+        self.user = Client(URL, lambda: token(name))
+
+    def test_report_and_read(self):
+        begun = heartbeat(1, "a:b", "stop", 61.0, duration=5400.0, session="s", device="tv", meta={"title": "Low Tide"})
+        done = heartbeat(2, "2", "finish", 5400.0, duration=5400.0, session="t")
+        results = self.user.report(begun, done, {**begun, "object": {"type": 0, "id": "x"}})
+        self.assertEqual([r["status"] for r in results], ["stored", "stored", "invalid"])
+        self.assertIn("type", json.dumps(results[2]["error"]))
+        self.assertEqual([r["status"] for r in self.user.report(begun)], ["unchanged"])
+        record = self.user.point(1, "a:b")
+        self.assertEqual((record["resume_ms"], record["meta"]["title"]), (61000, "Low Tide"))
+        self.assertIsNone(self.user.point(1, "none"))
+        first, none = self.user.lookup((2, "2"), (1, "none"))
+        self.assertEqual((first["resume_ms"], first["plays"], none), (0, 1, None))
+        self.user.report(heartbeat(1, "begun", "stop", 1000.0, duration=5400.0))
+        self.assertEqual([r["object"]["id"] for r in self.user.continue_watching()], ["begun"])
+
+    def test_many(self):
+        beats = [heartbeat(1, str(i), "stop", i + 1.0, at=ago(seconds=3000 - i), meta={"text": "x" * 900}) for i in range(2500)]
+        self.assertEqual({r["status"] for r in self.user.report(*beats)}, {"stored"})
+        self.assertEqual([r["object"]["id"] for r in self.user.history()], [str(i) for i in reversed(range(2500))])
+        some = list(self.user.history(since=ago(seconds=600), until=ago(seconds=510)))
+        self.assertEqual(len(some), 90)
+        self.assertEqual(self.user.delete((1, "1"), (1, "2"), (1, "none")), 2)
+        self.assertEqual(sum(1 for _ in self.user.history()), 2498)
+
+    def test_backup(self):
+        for played in (10.0, 5400.0):
+            self.user.report(heartbeat(1, "film", "stop", played, duration=5400.0, session="s"))
+        self.user.report(heartbeat(1, "other", "stop", 5.0))
+        before = {r["object"]["id"]: r for r in self.user.history()}
+        lines = list(self.user.export())
+        self.user.clear()
+        refused = self.user.import_lines(lines)
+        self.assertEqual(refused["statuses"], {"cleared": 2})
+        back = self.user.import_lines(lines + [b"{}\n"], restore=True)
+        self.assertEqual((back["rows"], back["statuses"]), (3, {"stored": 2, "invalid": 1}))
+        self.assertEqual([row["line"] for row in back["refused"]], [3])
+        after = {r["object"]["id"]: r for r in self.user.history()}
+        self.assertEqual(set(after), set(before))
+        for id, record in after.items():
+            for field in ("resume_ms", "furthest_ms", "plays"):
+                self.assertEqual(record[field], before[id][field], (id, field))
+
+    def test_recording(self):
+        self.assertFalse(self.user.recording(False))
+        self.assertEqual(self.user.report(heartbeat(1, "1", "stop", 5.0))[0]["status"], "paused")
+        self.assertTrue(self.user.recording(True))
+        self.assertTrue(self.user.recording())
+
+    def test_errors(self):
+        with self.assertRaises(Error) as raised:
+            Client(URL, "none").continue_watching()
+        self.assertEqual(raised.exception.status, 401)
+        with self.assertRaises(Unsent) as unsent:
+            Client(URL, "none").report(heartbeat(1, "1", "stop", 5.0))
+        self.assertEqual(len(unsent.exception.heartbeats), 1)
+        with self.assertRaises(ValueError):
+            heartbeat(1, "1", "stop", 5.0, at=datetime(2026, 1, 1))
+
+
+class Edge(BaseHTTPRequestHandler):
+    """Answers with the next of its answers: a status, headers, and results of heartbeats."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.got.append(len(body["heartbeats"]))
+        status, headers, results = self.server.answers.pop(0)(body["heartbeats"])
+        text = json.dumps({"results": results} if status == 200 else {"status": status, "detail": "no"}).encode()
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(text))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
+
+
+def stored(beats):
+    return 200, {}, [{"status": "stored"} for _ in beats]
+
+
+class AgainstAFailingEdge(unittest.TestCase):
+    def setUp(self):
+        self.edge = ThreadingHTTPServer(("127.0.0.1", 0), Edge)
+        self.edge.got = []
+        threading.Thread(target=self.edge.serve_forever, daemon=True).start()
+        self.addCleanup(self.edge.server_close)
+        self.addCleanup(self.edge.shutdown)
+        self.user = Client(f"http://127.0.0.1:{self.edge.server_address[1]}", "t", patience=20)
+        self.beats = [heartbeat(1, str(i), "stop", 1.0) for i in range(4)]
+
+    def test_sent_again(self):
+        def partly(beats):
+            return 200, {}, [{"status": "stored"}] * 3 + [{"status": "unavailable"}]
+
+        self.edge.answers = [lambda _: (503, {"Retry-After": "1"}, None), lambda _: (429, {}, None), partly, stored]
+        self.assertEqual([r["status"] for r in self.user.report(*self.beats)], ["stored"] * 4)
+        self.assertEqual(self.edge.got, [4, 4, 4, 1])
+
+    def test_guilty(self):
+        def refuse(beats):
+            return (422, {}, None) if any(b["object"]["id"] == "2" for b in beats) else stored(beats)
+
+        self.edge.answers = [refuse] * 5
+        self.assertEqual([r["status"] for r in self.user.report(*self.beats)], ["stored", "stored", "invalid", "stored"])
+
+    def test_unsent(self):
+        self.edge.answers = [lambda beats: (200, {}, [{"status": "stored"}, {"status": "unavailable"}] * 2)] + [lambda _: (503, {"Retry-After": "60"}, None)] * 2
+        with self.assertRaises(Unsent) as raised:
+            self.user.report(*self.beats)
+        self.assertEqual([b["object"]["id"] for b in raised.exception.heartbeats], ["1", "3"])
+        self.assertEqual([r and r["status"] for r in raised.exception.results], ["stored", None, "stored", None])
+
+    def test_away(self):
+        self.edge.shutdown()
+        self.edge.server_close()
+        gone = Client(self.user._url, "t", patience=1)
+        with self.assertRaises(Unsent):
+            gone.report(*self.beats)
+        with self.assertRaises(OSError):
+            gone.continue_watching()
+
+
+if __name__ == "__main__":
+    unittest.main()
