@@ -124,7 +124,7 @@ func (r *Record) Validate(now int64) error {
 	}
 	latest := Event{
 		Key: Key{UID: "-", Object: Object{ID: "-", Type: 1}}, Kind: KindProgress, At: r.PlayedAt(),
-		Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta,
+		Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta.Map(),
 	}
 	return cmp.Or(validateTime("event_time", r.Version.Time()), latest.Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches())
 }

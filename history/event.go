@@ -184,7 +184,7 @@ func (r Rules) Record(e *Event) *Record {
 		rec.Duration, rec.DurationVersion = e.Duration, rec.Version
 	}
 	if len(e.Meta) > 0 {
-		rec.Meta, rec.MetaVersion = e.Meta, rec.Version
+		rec.Meta, rec.MetaVersion = NewMeta(e.Meta), rec.Version
 	}
 	if r.Completes(e) {
 		rec.Completions = []Completion{{At: e.At, Viewing: e.Viewing()}}

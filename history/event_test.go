@@ -2,7 +2,6 @@ package history_test
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -189,7 +188,7 @@ func TestRecordOfEvent(t *testing.T) {
 	v := history.VersionOf(epoch, history.RankStop)
 	want := &history.Record{
 		Version: v, State: history.StateStopped, Position: 60_000, Session: "s", Device: "tv", Duration: 60_000, DurationVersion: v,
-		Meta: maps.Clone(e.Meta), MetaVersion: v, Completions: []history.Completion{{At: epoch, Viewing: history.ViewingOf("s")}}, Partial: true,
+		Meta: history.NewMeta(e.Meta), MetaVersion: v, Completions: []history.Completion{{At: epoch, Viewing: history.ViewingOf("s")}}, Partial: true,
 	}
 	if got := e.Record(); !reflect.DeepEqual(got, want) {
 		t.Errorf("a stop at the end:\ngot  %+v\nwant %+v", got, want)

@@ -91,7 +91,7 @@ func filled(name string) *history.Record {
 	case "Duration", "DurationVersion":
 		r.Duration, r.DurationVersion = 9, v
 	case "Meta", "MetaVersion":
-		r.Meta, r.MetaVersion = map[string]string{"k": "v"}, v
+		r.Meta, r.MetaVersion = history.NewMeta(map[string]string{"k": "v"}), v
 	case "Unknown", "UnknownVersion":
 		r.Unknown, r.UnknownVersion = "\x01", v
 	case "PlaysBefore", "PlaysBeforeAt":
@@ -130,7 +130,11 @@ func TestEveryFieldOfAnEvent(t *testing.T) {
 		if same, want := history.Same(r, base), f.Name == "Key"; same != want {
 			t.Errorf("%s: the same record: %v, want %v\n%+v", f.Name, same, want, r)
 		}
-		if kept := reflect.ValueOf(*r).FieldByName(f.Name); kept.IsValid() && !reflect.DeepEqual(kept.Interface(), value.Interface()) {
+		kept := reflect.ValueOf(*r).FieldByName(f.Name)
+		if f.Name == "Meta" {
+			kept = reflect.ValueOf(r.Meta.Map())
+		}
+		if kept.IsValid() && !reflect.DeepEqual(kept.Interface(), value.Interface()) {
 			t.Errorf("%s: the record has %v, want %v", f.Name, kept, value)
 		}
 	}

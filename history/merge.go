@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 )
 
@@ -125,22 +124,6 @@ func (r *Record) mergeUnknown(o *Record) {
 	}
 }
 
-// compareMeta is any total order: it only has to pick the same of two everywhere.
-func compareMeta(a, b map[string]string) int {
-	if c := cmp.Compare(len(a), len(b)); c != 0 || maps.Equal(a, b) {
-		return c
-	}
-	return slices.Compare(flat(a), flat(b))
-}
-
-func flat(m map[string]string) []string {
-	keys := slices.Sorted(maps.Keys(m))
-	for _, k := range keys {
-		keys = append(keys, m[k])
-	}
-	return keys
-}
-
 // mergePeaks keeps, of all positions of both, those that no later one reached.
 func (r *Record) mergePeaks(o *Record) {
 	if o.Position <= r.Position && (len(o.Peaks) == 0 || slices.Equal(r.Peaks, o.Peaks)) {
@@ -181,7 +164,7 @@ func (r *Record) forget() {
 		r.Duration, r.DurationVersion = 0, 0
 	}
 	if r.MetaVersion.Time() <= r.Reset {
-		r.Meta, r.MetaVersion = nil, 0
+		r.Meta, r.MetaVersion = "", 0
 	}
 	if r.UnknownVersion.Time() <= r.Reset {
 		r.Unknown, r.UnknownVersion = "", 0

@@ -2,7 +2,6 @@ package history_test
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -119,7 +118,6 @@ func deepCopy(r *history.Record) *history.Record {
 	c := *r
 	c.Peaks, c.Completions = slices.Clone(r.Peaks), slices.Clone(r.Completions)
 	c.Watches = slices.Clone(r.Watches)
-	c.Meta = maps.Clone(r.Meta)
 	return &c
 }
 

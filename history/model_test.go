@@ -24,7 +24,7 @@ type view struct {
 
 func viewOf(r *history.Record) view {
 	return view{
-		Version: r.Version, State: r.State, Session: r.Session, Device: r.Device, Meta: fmt.Sprint(r.Meta),
+		Version: r.Version, State: r.State, Session: r.Session, Device: r.Device, Meta: fmt.Sprint(r.Meta.Map()),
 		Position: r.Position, Duration: r.Duration, Furthest: r.Furthest(), CompletedAt: r.CompletedAt(),
 		Plays: r.Plays(), Reset: r.Reset, Resume: r.Resume(), Watched: r.Watched(),
 	}

@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -104,7 +103,7 @@ type Record struct {
 	// The latest event that knew the duration (milliseconds) or gave metadata.
 	Duration        int64
 	DurationVersion Version
-	Meta            map[string]string
+	Meta            Meta
 	MetaVersion     Version
 
 	// Peaks are earlier positions beyond those of every later event, furthest
@@ -258,7 +257,7 @@ func Same(a, b *Record) bool {
 	}
 	return compareLatest(a, b) == 0 && a.Partial == b.Partial && a.Reset == b.Reset && a.Restored == b.Restored && a.Original == b.Original &&
 		a.Duration == b.Duration && a.DurationVersion == b.DurationVersion &&
-		a.MetaVersion == b.MetaVersion && maps.Equal(a.Meta, b.Meta) &&
+		a.MetaVersion == b.MetaVersion && a.Meta == b.Meta &&
 		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
 		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.NonEarly == b.NonEarly &&
 		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches) &&

@@ -143,7 +143,7 @@ func recordView(r *history.Record) view {
 	return view{
 		found: true, at: r.Version.Time(), position: r.Resume(), duration: r.Duration, furthest: r.Furthest(),
 		completed: r.CompletedAt(), watched: r.Watched(), plays: r.Plays(), state: historyv1.State(r.State),
-		session: r.Session, device: r.Device, meta: meta(r.Meta),
+		session: r.Session, device: r.Device, meta: meta(r.Meta.Map()),
 	}
 }
 

@@ -40,7 +40,7 @@ func itemOf(r *history.Record) *historyv1.Item {
 	}
 	return &historyv1.Item{
 		Object: &historyv1.Object{Id: "o", Type: 1}, State: historyv1.State(r.State), EventTimeMs: r.Version.Time(), PositionMs: r.Resume(),
-		FurthestMs: r.Furthest(), Plays: r.Plays(), WatchedMs: r.Watched(), Session: r.Session, Device: r.Device, Meta: r.Meta,
+		FurthestMs: r.Furthest(), Plays: r.Plays(), WatchedMs: r.Watched(), Session: r.Session, Device: r.Device, Meta: r.Meta.Map(),
 	}
 }
 

@@ -38,7 +38,7 @@ type view struct {
 func viewOf(r *history.Record) view {
 	return view{
 		at: r.Version.Time(), state: r.State, session: r.Session, device: r.Device, resume: r.Resume(),
-		furthest: r.Furthest(), watched: r.Watched(), plays: int(r.Plays()), meta: r.Meta, //nolint:gosec // few
+		furthest: r.Furthest(), watched: r.Watched(), plays: int(r.Plays()), meta: r.Meta.Map(), //nolint:gosec // few
 	}
 }
 

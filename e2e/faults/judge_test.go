@@ -72,7 +72,7 @@ func TestJudge(t *testing.T) {
 			return &r
 		}(), 0, "resurrected"},
 		{"the metadata", []faults.Sent{named, renamed}, fold(named, renamed), 0, ""},
-		{"older metadata", []faults.Sent{named, renamed}, changed(fold(named, renamed), func(r *history.Record) { r.Meta = named.Meta }), 0, "lost"},
+		{"older metadata", []faults.Sent{named, renamed}, changed(fold(named, renamed), func(r *history.Record) { r.Meta = history.NewMeta(named.Meta) }), 0, "lost"},
 		{"the watched time", []faults.Sent{played, nonEarly}, fold(played, nonEarly), 0, ""},
 		{"the watched time is missing", []faults.Sent{played, nonEarly}, changed(fold(played, nonEarly), func(r *history.Record) { r.Watches = nil }), 0, "lost"},
 		{"too much watched time", []faults.Sent{nonEarly}, changed(fold(nonEarly), func(r *history.Record) {

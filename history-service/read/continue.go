@@ -76,9 +76,9 @@ type series struct {
 // part is a part of a series by its numbers. The zero value is none.
 type part struct{ season, episode int }
 
-func partOf(meta map[string]string) part {
-	season, _ := strconv.ParseUint(meta["season"], 10, 16)
-	episode, _ := strconv.ParseUint(meta["episode"], 10, 16)
+func partOf(meta history.Meta) part {
+	season, _ := strconv.ParseUint(meta.Get("season"), 10, 16)
+	episode, _ := strconv.ParseUint(meta.Get("episode"), 10, 16)
 	if episode == 0 {
 		return part{}
 	}
@@ -92,7 +92,7 @@ func (p part) after(o part) bool {
 func (l *continueList) add(it history.Item) {
 	rules := l.rules.Of(it.Object.Type)
 	unfinished, completed := rules.Unfinished(it.Record), rules.Completed(it.Record)
-	name := it.Record.Meta[l.name]
+	name := it.Record.Meta.Get(l.name)
 	if l.name == "" || name == "" {
 		if unfinished {
 			l.append(row{item: it})

@@ -204,7 +204,7 @@ func everything() *history.Record {
 		Revision: history.NewRevision(), CellTime: start,
 		Version: v(60_000), State: history.StateStopped, Early: true, Position: 5000, Session: "s", Device: "d",
 		NonEarly: history.NonEarly{Version: v(70_000), Position: 60_000},
-		Duration: 600_000, DurationVersion: v(80_000), Meta: map[string]string{"k": "v"}, MetaVersion: v(80_000),
+		Duration: 600_000, DurationVersion: v(80_000), Meta: history.NewMeta(map[string]string{"k": "v"}), MetaVersion: v(80_000),
 		Peaks:       []history.Peak{{At: start - 90_000, Position: 200_000}},
 		Completions: []history.Completion{{At: start - 90_000, Viewing: 10}}, PlaysBefore: 2, PlaysBeforeAt: start - 100_000,
 		Watches: []history.Watch{{At: start - 90_000, Viewing: 10, Watched: 30_000}}, WatchedBefore: 10_000, WatchedBeforeAt: start - 100_000,
@@ -215,6 +215,10 @@ func everything() *history.Record {
 
 // revise is to records what alter is to messages.
 func revise(v reflect.Value) {
+	if meta, ok := reflect.TypeAssert[*history.Meta](v.Addr()); ok {
+		*meta = history.NewMeta(map[string]string{"k2": "v2"})
+		return
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
@@ -226,8 +230,6 @@ func revise(v reflect.Value) {
 			return
 		}
 		revise(v.Index(0))
-	case reflect.Map:
-		v.Set(reflect.ValueOf(map[string]string{"k2": "v2"}))
 	case reflect.String:
 		v.SetString(v.String() + "x")
 	case reflect.Bool:

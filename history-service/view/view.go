@@ -35,7 +35,7 @@ func Item(o history.Object, r *history.Record, book *history.Rulebook) *historyv
 		Object: &historyv1.Object{Id: o.ID, Type: o.Type}, State: historyv1.State(r.State),
 		EventTimeMs: r.Version.Time(), PositionMs: r.Resume(), DurationMs: r.Duration,
 		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(), WatchedMs: r.Watched(),
-		Session: r.Session, Device: r.Device, Meta: r.Meta, Incomplete: Incomplete(r),
+		Session: r.Session, Device: r.Device, Meta: r.Meta.Map(), Incomplete: Incomplete(r),
 		Completed: book.Of(o.Type).Completed(r), PlayedMs: r.Original.Time(),
 	}
 	if !it.Completed {

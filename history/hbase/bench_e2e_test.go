@@ -87,7 +87,7 @@ func benchLoad() []history.Cell {
 				Revision: uint64(i + 1), Version: history.VersionOf(now, history.RankProgress), State: history.StatePlaying,
 				Position: 61_000, Session: rand.Text(), Device: "a television", Duration: 120_000,
 				DurationVersion: history.VersionOf(now, history.RankProgress),
-				Meta:            map[string]string{"title": "A title of ordinary length", "series": "and its series, which is longer"},
+				Meta:            history.NewMeta(map[string]string{"title": "A title of ordinary length", "series": "and its series, which is longer"}),
 				MetaVersion:     history.VersionOf(now, history.RankProgress),
 			},
 		}

@@ -157,7 +157,7 @@ func (a archive) roundTrip() {
 		Revision: math.MaxUint64, CellTime: now + 7, Version: history.VersionOf(now, history.RankStop), State: history.StateStopped,
 		Position: 61_000, Session: "s-1", Device: "a television",
 		Duration: 120_000, DurationVersion: history.VersionOf(now-5, history.RankProgress),
-		Meta: map[string]string{"title": "Été", "empty": ""}, MetaVersion: history.VersionOf(now-7, history.RankProgress),
+		Meta: history.NewMeta(map[string]string{"title": "Été", "empty": ""}), MetaVersion: history.VersionOf(now-7, history.RankProgress),
 		Peaks:       []history.Peak{{At: now - 20, Position: 90_000}, {At: now - 10, Position: 80_000}},
 		Completions: []history.Completion{{At: now - 30, Viewing: math.MaxUint64}, {At: now - 25, Viewing: 1}},
 		PlaysBefore: 7, PlaysBeforeAt: now - 40, Reset: now - 50, Partial: true,

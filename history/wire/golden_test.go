@@ -23,7 +23,7 @@ func everything() *history.Record {
 	return &history.Record{
 		Revision: 0xf1e2d3c4b5a69788, CellTime: v.Time() + 300, Version: v, State: history.StateStopped, Position: 61_000,
 		Duration: 5_400_000, DurationVersion: v - 4000, Session: "s-1", Device: "téléphone",
-		Meta: map[string]string{"title": "Ä", "season": "2", "empty": ""}, MetaVersion: v - 8000,
+		Meta: history.NewMeta(map[string]string{"title": "Ä", "season": "2", "empty": ""}), MetaVersion: v - 8000,
 		Peaks:       []history.Peak{{At: 1_750_000_000_000, Position: 5_399_000}, {At: 1_755_000_000_000, Position: 70_000}},
 		Completions: []history.Completion{{At: 1_740_000_000_000, Viewing: history.ViewingOf("s-0")}, {At: 1_750_000_000_000, Viewing: 1}},
 		PlaysBefore: 7, PlaysBeforeAt: 1_730_000_000_000, Reset: 1_720_000_000_000, Partial: true,

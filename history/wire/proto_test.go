@@ -59,6 +59,10 @@ func full() *history.Record {
 
 // change makes another value of one that is not zero.
 func change(t *testing.T, v reflect.Value) {
+	if meta, ok := reflect.TypeAssert[*history.Meta](v.Addr()); ok {
+		*meta = history.NewMeta(map[string]string{"another": "entry"})
+		return
+	}
 	switch v.Kind() {
 	case reflect.Struct:
 		for _, field := range v.Fields() {
@@ -68,8 +72,6 @@ func change(t *testing.T, v reflect.Value) {
 		if v.Type().Elem().Kind() != reflect.Uint8 {
 			change(t, v.Index(0))
 		}
-	case reflect.Map:
-		v.Set(reflect.ValueOf(map[string]string{"another": "entry"}))
 	case reflect.String:
 		v.SetString(v.String() + "!")
 	case reflect.Bool:
@@ -109,7 +111,7 @@ func message(r *history.Record) *historyv1.Record {
 	m := &historyv1.Record{
 		Revision: r.Revision, CellDriftMs: max(r.CellTime-r.Version.Time(), 0), Version: int64(r.Version), State: historyv1.State(r.State),
 		PositionMs: r.Position, DurationMs: r.Duration, DurationVersion: relative(r.DurationVersion, r.Version),
-		Session: r.Session, Device: r.Device, Meta: r.Meta, MetaVersion: relative(r.MetaVersion, r.Version),
+		Session: r.Session, Device: r.Device, Meta: r.Meta.Map(), MetaVersion: relative(r.MetaVersion, r.Version),
 		PlaysBefore: r.PlaysBefore, PlaysBeforeMs: r.PlaysBeforeAt, ResetMs: r.Reset, Partial: r.Partial,
 		Early: r.Early, FirmVersion: int64(r.NonEarly.Version), FirmPositionMs: r.NonEarly.Position,
 		Restored: r.Restored, OriginalVersion: int64(r.Original),
@@ -143,7 +145,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 	r := &history.Record{
 		Revision: m.Revision, CellTime: m.CellDriftMs + history.Version(m.Version).Time(), Version: history.Version(m.Version), State: history.State(min(uint32(m.State), math.MaxUint8)),
 		Position: m.PositionMs, Duration: m.DurationMs, DurationVersion: absolute(m.DurationVersion, m.Version, m.DurationMs != 0),
-		Session: m.Session, Device: m.Device, Meta: m.Meta, MetaVersion: absolute(m.MetaVersion, m.Version, len(m.Meta) > 0),
+		Session: m.Session, Device: m.Device, Meta: history.NewMeta(m.Meta), MetaVersion: absolute(m.MetaVersion, m.Version, len(m.Meta) > 0),
 		PlaysBefore: m.PlaysBefore, PlaysBeforeAt: m.PlaysBeforeMs, Reset: m.ResetMs, Partial: m.Partial,
 		Early: m.Early, NonEarly: history.NonEarly{Version: history.Version(m.FirmVersion), Position: m.FirmPositionMs},
 		Restored: m.Restored, Original: history.Version(m.OriginalVersion),
@@ -159,9 +161,6 @@ func fromMessage(m *historyv1.Record) *history.Record {
 	r.UnknownVersion = absolute(m.UnknownVersion, m.Version, len(r.Unknown) > 0)
 	for _, w := range m.Watched {
 		r.Watches = append(r.Watches, history.Watch{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs})
-	}
-	if len(r.Meta) == 0 { // the generated code may leave an empty map
-		r.Meta = nil
 	}
 	for _, p := range m.Peaks {
 		r.Peaks = append(r.Peaks, history.Peak{At: p.TimeMs, Position: p.PositionMs})
@@ -262,7 +261,7 @@ func records() *rapid.Generator[*history.Record] {
 			r.DurationVersion = rapid.OneOf(rapid.Just(r.Version), versions()).Draw(t, "duration version")
 		}
 		if m := rapid.MapOfN(rapid.String(), rapid.String(), 0, 4).Draw(t, "meta"); len(m) > 0 {
-			r.Meta = m
+			r.Meta = history.NewMeta(m)
 			r.MetaVersion = rapid.OneOf(rapid.Just(r.Version), versions()).Draw(t, "meta version")
 		}
 		return r

@@ -7,6 +7,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -96,7 +97,7 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = appendInt(dst, tagDurationVersion, relative(r.DurationVersion, r.Version))
 	dst = appendText(dst, tagSession, r.Session)
 	dst = appendText(dst, tagDevice, r.Device)
-	dst = appendMeta(dst, r.Meta)
+	dst = append(dst, r.Meta...)
 	dst = appendInt(dst, tagMetaVersion, relative(r.MetaVersion, r.Version))
 	for _, p := range r.Peaks {
 		dst = appendPeak(dst, p)
@@ -168,26 +169,6 @@ func framed(dst []byte, start int, tag uint64) []byte {
 	return slices.Insert(dst, start, protowire.AppendVarint(protowire.AppendVarint(head[:0], tag), uint64(len(dst)-start))...)
 }
 
-// appendMeta writes the entries in the order of their keys, so that one record has
-// one form. An entry always has both parts.
-func appendMeta(dst []byte, meta map[string]string) []byte {
-	if len(meta) == 0 {
-		return dst
-	}
-	keys := make([]string, 0, history.MaxMetaKeys)
-	for k := range meta {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		start := len(dst)
-		dst = protowire.AppendString(append(dst, tagMetaKey), k)
-		dst = protowire.AppendString(append(dst, tagMetaValue), meta[k])
-		dst = framed(dst, start, tagMeta)
-	}
-	return dst
-}
-
 func appendPeak(dst []byte, p history.Peak) []byte {
 	start := len(dst)
 	dst = appendInt(appendInt(dst, tagTime, p.At), tagPeakPosition, p.Position)
@@ -244,6 +225,8 @@ func absolute(v, own history.Version, present bool) history.Version {
 
 func decode(r *history.Record, b []byte) error {
 	s := scanner{rest: b}
+	var room [256]byte
+	meta, lastKey := room[:0], []byte(nil)
 	for field := b; s.next(); field = s.rest {
 		switch s.tag {
 		case tagRevision:
@@ -255,7 +238,8 @@ func decode(r *history.Record, b []byte) error {
 		case tagDevice:
 			r.Device = s.text()
 		case tagMeta:
-			s.entry(&r.Meta)
+			key, value := s.entry()
+			meta, lastKey = addEntry(meta, lastKey, key, value)
 		case tagPeak:
 			n := s.numbers(tagTime, tagPeakPosition)
 			r.Peaks = append(r.Peaks, history.Peak{At: int64(n[0]), Position: int64(n[1])})
@@ -281,6 +265,7 @@ func decode(r *history.Record, b []byte) error {
 			}
 		}
 	}
+	r.Meta = history.Meta(meta)
 	return s.err
 }
 
@@ -332,21 +317,29 @@ func (s *scanner) numbers(tags ...uint64) (values [3]uint64) {
 	return values
 }
 
-// entry reads one entry of a map. Of two with one key the later one stands.
-func (s *scanner) entry(m *map[string]string) {
-	var key, value string
+// entry reads one entry of a map.
+func (s *scanner) entry() (key, value []byte) {
 	in := scanner{rest: s.bytes}
 	for in.next() {
 		switch in.tag {
 		case tagMetaKey:
-			key = in.text()
+			key = in.valid()
 		case tagMetaValue:
-			value = in.text()
+			value = in.valid()
 		}
 	}
-	if *m == nil {
-		*m = make(map[string]string)
-	}
-	(*m)[key] = value
 	s.err = in.err
+	return key, value
+}
+
+// addEntry adds an entry to encoded metadata, whose greatest key is the last one. Entries stand
+// in the order of their keys, unless somebody else has written the record. Of two with one key
+// the later one stands.
+func addEntry(meta, last, key, value []byte) (added, greatest []byte) {
+	if len(meta) == 0 || bytes.Compare(key, last) > 0 {
+		return history.AppendMetaEntry(meta, key, value), key
+	}
+	entries := history.Meta(meta).Map()
+	entries[string(key)] = string(value)
+	return append(meta[:0], history.NewMeta(entries)...), last
 }

@@ -133,10 +133,13 @@ func heartbeat() *history.Record {
 	}
 }
 
+// described110 is about 110 bytes of metadata.
+var described110 = map[string]string{"title": "A title of ordinary length", "series": "A series of ordinary length", "poster": "/images/0123456789abcdef/large.jpg"}
+
 // described is one whose player says more of the object.
 func described() *history.Record {
 	r := heartbeat()
-	r.Meta, r.MetaVersion = map[string]string{"season": "2", "episode": "11"}, r.Version
+	r.Meta, r.MetaVersion = history.NewMeta(described110), r.Version
 	return r
 }
 

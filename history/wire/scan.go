@@ -59,11 +59,14 @@ func (s *scanner) fail(err error) bool {
 }
 
 // text returns the bytes of the field as a string, which must be UTF-8.
-func (s *scanner) text() string {
+func (s *scanner) text() string { return string(s.valid()) }
+
+// valid returns the bytes of the field, which must be UTF-8.
+func (s *scanner) valid() []byte {
 	if !utf8.Valid(s.bytes) {
 		s.err = errUTF8
 	}
-	return string(s.bytes)
+	return s.bytes
 }
 
 var (
