@@ -124,7 +124,7 @@ func (p *Process) compose() (err error) {
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.db.Archive(), Aggregate: p.held, Queue: p.queue, Feed: new(memfeed.Feed),
 		Days: p.db.Days(), Announcer: dayLog{log},
-		Keep: p.cfg.Keep, Rules: p.cfg.Rules, Logger: log, Registry: reg,
+		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
 	if err != nil {
 		return err
@@ -215,3 +215,8 @@ func (p *Process) edge() (*edge.Edge, error) {
 		UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})
 }
+
+// warmRate is how many cold users are warmed in a second: as many as come. The archive is in
+// this process, and nearly always knows without reading that a new user has no row. A user
+// who stays cold costs more, because each new record is partial then.
+const warmRate = 1_000_000
