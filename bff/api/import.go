@@ -35,8 +35,8 @@ const (
 
 // imports registers the import, whose body is lines of JSON.
 func (a *api) imports(h huma.API) {
-	op := operation(http.MethodPost, "/v1/import", "Take over records, one in each line, such as an export has them", codec.ExportLine{})
-	op.Metadata["media"] = ndjson
+	op := operation(http.MethodPost, "/v1/import", "Take over records, one in each line, such as an export has them", nil)
+	op.Metadata = map[string]any{"body": lines(h.OpenAPI(), codec.ExportLine{}, codec.Record{})}
 	op.Description = "A record is folded into the history as if its reports came again: what the history has newer stays, and what it has already counts once. " +
 		"So an import that was cut off is sent again, whole, and a backup may be imported into a history that went on. " +
 		"What was deleted or cleared later is answered with cleared and stays removed, unless restore is true: then it comes back, as of the moment after that. " +
@@ -45,7 +45,7 @@ func (a *api) imports(h huma.API) {
 		"or {\"problem\"} where it had to stop; it must read while it sends."
 	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[imported](), true, "")
 	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
-		"application/json": {Schema: schema}, ndjson: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[importRow](), true, "")},
+		"application/json": {Schema: schema}, ndjson: lines(h.OpenAPI(), importRow{})[ndjson],
 	}}}
 	a.metrics.route(op.Method + " " + op.Path)
 	huma.Register(h, op, func(ctx context.Context, in *importInput) (*huma.StreamResponse, error) {
@@ -65,7 +65,7 @@ type importInput struct {
 // begin takes the first rows over, or all where only the whole is told of: until it
 // returns, an error can be said.
 func (a *api) begin(ctx context.Context, in *importInput) (im *importer, more bool, err error) {
-	if err := checkMedia(in.r, ndjson); err != nil {
+	if err := checkMedia(in.r, ndjson, octets); err != nil {
 		return nil, false, err
 	}
 	im = &importer{

@@ -238,7 +238,7 @@ func TestImportOfAnExport(t *testing.T) {
 func TestImportRestores(t *testing.T) {
 	s := storing()
 	r := request(t, "u1", "POST /v1/import?restore=true", strings.NewReader(exportJSON+"\n"+itemJSON))
-	r.Header.Set("Content-Type", "application/x-ndjson")
+	r.Header.Set("Content-Type", "application/octet-stream")
 	got := wantReport(t, newEdge(t, s).send(r))
 	if got.Statuses["stored"] != 1 || len(got.Refused) != 1 || got.Refused[0].Line != 2 || got.Refused[0].Error.Field != "version" || !s.asked[0].(*historyv1.ImportRequest).Restore {
 		t.Errorf("got %+v, asked %v", got, s.asked)

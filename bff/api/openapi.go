@@ -23,7 +23,7 @@ func (a *api) config() huma.Config {
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
 			Info: &huma.Info{
-				Title: "Playhead", Version: "1",
+				Title: "Playhead", Version: "1", License: &huma.License{Name: "Apache 2.0", Identifier: "Apache-2.0"},
 				Description: "What a user watched, read or heard, and where they stopped. " +
 					"The user is the bearer token's. Times are RFC 3339 with an offset; positions and durations are milliseconds. " +
 					"Every error is application/problem+json; 503 and 429 say in Retry-After when to try again, and RateLimit-Remaining how many requests are left.",
@@ -59,20 +59,20 @@ func operation(method, path, summary string, body any) huma.Operation {
 // document adds the body that huma does not know of, because the operation reads it
 // itself.
 func document(oapi *huma.OpenAPI, op *huma.Operation) {
-	body, ok := op.Metadata["body"].(reflect.Type)
-	if !ok {
+	var content map[string]*huma.MediaType
+	switch body := op.Metadata["body"].(type) {
+	case reflect.Type:
+		content = map[string]*huma.MediaType{"application/json": {Schema: oapi.Components.Schemas.Schema(body, true, "")}}
+	case map[string]*huma.MediaType:
+		content = body
+	default:
 		return
 	}
-	media, ok := op.Metadata["media"].(string)
-	if !ok {
-		media = "application/json"
-	}
-	schema := oapi.Components.Schemas.Schema(body, true, "")
 	op.Parameters = append(op.Parameters, &huma.Param{
 		Name: "Content-Encoding", In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}},
 		Description: "How the body is packed. Its bounds are those of what it unpacks to; beyond 1 MiB that is at most 64 times the packed size.",
 	})
-	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{media: {Schema: schema}}}
+	op.RequestBody = &huma.RequestBody{Required: true, Content: content}
 }
 
 // failed describes the answer to what goes wrong.
@@ -92,6 +92,7 @@ func describe(mux *http.ServeMux, oapi *huma.OpenAPI) error {
 			schema.AdditionalProperties = nil
 		}
 	}
+	share(oapi)
 	text, err := json.Marshal(oapi)
 	if err != nil {
 		return fmt.Errorf("encode OpenAPI document: %w", err)
@@ -163,6 +164,10 @@ func typeName(s *huma.Schema) string {
 		return ""
 	case s.Ref != "":
 		return s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]
+	case s.Extensions["x-lines"] != nil:
+		return "lines of " + typeName(s.Extensions["x-lines"].(*huma.Schema))
+	case len(s.OneOf) == 1:
+		return typeName(s.OneOf[0])
 	case len(s.OneOf) > 0:
 		return typeName(s.OneOf[0]) + " or " + typeName(s.OneOf[1])
 	case s.Items != nil:

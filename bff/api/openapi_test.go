@@ -2,16 +2,25 @@ package api_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/limit"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -31,7 +40,10 @@ type operation struct {
 	RequestBody struct {
 		Content map[string]struct{ Schema schema }
 	}
+	Tags      []string
 	Responses map[string]struct {
+		Ref     string `json:"$ref"`
+		Headers map[string]any
 		Content map[string]struct{ Schema schema }
 	}
 }
@@ -55,7 +67,7 @@ func fetchDocument(t *testing.T) document {
 // lines writes an operation as one line for each thing that clients rely on.
 func (o operation) lines(method, path string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s %s\n", strings.ToUpper(method), path, o.OperationID)
+	fmt.Fprintf(&b, "%s %s %s %s\n", strings.ToUpper(method), path, o.OperationID, o.Tags)
 	for _, p := range o.Parameters {
 		fmt.Fprintf(&b, "  %s %s required=%v\n", p.In, p.Name, p.Required)
 	}
@@ -64,6 +76,9 @@ func (o operation) lines(method, path string) string {
 	}
 	for _, status := range slices.Sorted(maps.Keys(o.Responses)) {
 		content := o.Responses[status].Content
+		if ref := o.Responses[status].Ref; ref != "" {
+			fmt.Fprintf(&b, "  %s %s\n", status, ref)
+		}
 		for _, media := range slices.Sorted(maps.Keys(content)) {
 			fmt.Fprintf(&b, "  %s %s %s\n", status, media, content[media].Schema.Ref)
 		}
@@ -125,6 +140,61 @@ func numbers(t *testing.T, path string, v any) {
 		}
 		for name, e := range v {
 			numbers(t, path+"/"+name, e)
+		}
+	}
+}
+
+// TestOpenAPIAnswers: what an operation answers to what is wrong is what the document says of it.
+func TestOpenAPIAnswers(t *testing.T) {
+	w := newEdge(t, &service{}).send(request(t, "u1", "GET /openapi.json", nil))
+	var d map[string]any
+	if err := json.Unmarshal(w.Body.Bytes(), &d); err != nil {
+		t.Fatal(err)
+	}
+	declared := make(map[string]bool)
+	for _, tag := range d["tags"].([]any) {
+		declared[get(tag, "name").(string)] = true
+	}
+	if get(d, "servers", 0, "url") != "/" {
+		t.Errorf("servers %v", d["servers"])
+	}
+	away := &service{answer: func(context.Context, any) (any, error) { return nil, status.Error(codes.Unavailable, "away") }}
+	for path, operations := range d["paths"].(map[string]any) {
+		for method, op := range operations.(map[string]any) {
+			name := strings.ToUpper(method) + " " + path
+			if tag, _ := get(op, "tags", 0).(string); !declared[tag] {
+				t.Errorf("%s has the tag %q", name, tag)
+			}
+			if path == "/v1/stream" {
+				continue
+			}
+			target := strings.NewReplacer("{type}", "1", "{id}", "100").Replace(name)
+			ask := func(e *edge, body string, headers ...string) *httptest.ResponseRecorder {
+				r := request(t, "u1", target, strings.NewReader(body))
+				for i := 0; i < len(headers); i += 2 {
+					r.Header.Set(headers[i], headers[i+1])
+				}
+				return e.send(r)
+			}
+			none := configured(t, api.Config{Service: away, Limit: limit.New(0.001, 1)})
+			answers := []*httptest.ResponseRecorder{ask(none, ""), ask(none, ""), ask(newEdge(t, away), "", "Authorization", "")}
+			if get(op, "requestBody") != nil {
+				answers = append(answers, ask(newEdge(t, away), "{", "Content-Type", "text/csv"), ask(newEdge(t, away), "{", "Content-Encoding", "gzip"),
+					ask(newEdge(t, away), strings.Repeat(" ", 65<<20)))
+			}
+			for _, w := range answers {
+				ref, _ := get(op, "responses", strconv.Itoa(w.Code), "$ref").(string)
+				if w.Code != http.StatusOK && ref == "" {
+					t.Errorf("%s: %d %s is not in the document", name, w.Code, w.Body)
+					continue
+				}
+				described, _ := get(d, "components", "responses", ref[strings.LastIndexByte(ref, '/')+1:], "headers").(map[string]any)
+				for header := range described {
+					if w.Header().Get(header) == "" {
+						t.Errorf("%s: %d has no %s", name, w.Code, header)
+					}
+				}
+			}
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
-	"reflect"
 	"strings"
 	"time"
 
@@ -202,7 +201,10 @@ func (a *api) pages(ctx context.Context, req *historyv1.ListRequest) iter.Seq2[*
 // may take as long as it likes.
 const pagePatience = 30 * time.Second
 
-const ndjson = "application/x-ndjson"
+const (
+	ndjson = "application/x-ndjson"
+	octets = "application/octet-stream" // the same, for clients that know no lines
+)
 
 type exportInput struct {
 	Type  uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
@@ -214,9 +216,7 @@ type exportInput struct {
 func (a *api) exports(h huma.API) {
 	op := operation(http.MethodGet, "/v1/export", "All of a user's history, newest first, a record in each line", nil)
 	op.Description = "Each line has all of a record, so that POST /v1/import can bring it back. What changes meanwhile may be missing. An answer that is cut off is not whole."
-	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
-		ndjson: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[codec.ExportLine](), true, "")},
-	}}}
+	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: lines(h.OpenAPI(), codec.ExportLine{})}}
 	a.metrics.route(op.Method + " " + op.Path)
 	huma.Register(h, op, func(ctx context.Context, in *exportInput) (*huma.StreamResponse, error) {
 		body, err := a.export(ctx, in)
@@ -242,8 +242,11 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 		return nil, err
 	}
 	return func(hc huma.Context) {
-		_, w := humago.Unwrap(hc)
+		r, w := humago.Unwrap(hc)
 		w.Header().Set("Content-Type", ndjson)
+		if accept := r.Header.Get("Accept"); strings.Contains(accept, octets) && !strings.Contains(accept, ndjson) {
+			w.Header().Set("Content-Type", octets)
+		}
 		w.Header().Set("Content-Disposition", `attachment; filename="history.ndjson"`)
 		if err := sendPages(w, uidOf(ctx), first, a.rest(ctx, req, first)); err != nil {
 			a.cfg.Logger.WarnContext(ctx, "export cut off", "err", err, "request_id", requestID(ctx))

@@ -295,6 +295,10 @@ func TestExport(t *testing.T) {
 		t.Errorf("%d %v, %d lines", w.Code, w.Header(), len(got))
 	}
 	r := request(t, "u1", "GET /v1/export", nil)
+	r.Header.Set("Accept", "application/octet-stream")
+	if w := configured(t, api.Config{Service: library(1, func(int, *historyv1.Item) {})}).send(r); w.Header().Get("Content-Type") != "application/octet-stream" {
+		t.Errorf("as octets: %v", w.Header())
+	}
 	r.Header.Set("Accept-Encoding", "gzip")
 	plain, err := gzip.NewReader(e.send(r).Body)
 	if err != nil {

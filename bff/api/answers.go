@@ -1,0 +1,151 @@
+package api
+
+import (
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// The parts of the document that all operations share: what they are about, what may go wrong,
+// and the headers that say how much a user has left.
+
+var tags = []*huma.Tag{
+	{Name: "reports", Description: "What players report."},
+	{Name: "history", Description: "What was played, and where to go on."},
+	{Name: "removal", Description: "Deletes and clears. Nothing that is reported late brings back what they removed."},
+	{Name: "backups", Description: "All of a history as lines of JSON, out and in."},
+	{Name: "settings", Description: "What a user decides about the history."},
+}
+
+// tagOf names what an operation is about.
+func tagOf(op *huma.Operation) string {
+	switch {
+	case op.Path == "/v1/heartbeats" || op.Path == streamPath:
+		return "reports"
+	case op.Path == "/v1/export" || op.Path == "/v1/import":
+		return "backups"
+	case op.Path == "/v1/settings":
+		return "settings"
+	case op.Method == http.MethodDelete || strings.HasSuffix(op.Path, "/delete"):
+		return "removal"
+	}
+	return "history"
+}
+
+// headers are those that the document describes once.
+var headers = map[string]*huma.Header{
+	"RateLimit-Limit":     {Description: "How many requests the user may make at once.", Schema: count},
+	"RateLimit-Remaining": {Description: "How many of them are left.", Schema: count},
+	"RateLimit-Reset":     {Description: "In how many seconds all of them are there again.", Schema: count},
+	"Retry-After":         {Description: "In how many seconds to try again at the earliest.", Schema: count},
+	"X-Request-Id":        {Description: "Names the request in the logs.", Schema: &huma.Schema{Type: huma.TypeString}},
+	"WWW-Authenticate":    {Description: "Bearer.", Schema: &huma.Schema{Type: huma.TypeString}},
+	"Accept-Encoding":     {Description: "How a body may be packed.", Schema: &huma.Schema{Type: huma.TypeString}},
+}
+
+var (
+	count   = &huma.Schema{Type: huma.TypeInteger, Format: "int32", Minimum: new(0.0)}
+	budgets = []string{"X-Request-Id", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+)
+
+// answer is one to what goes wrong.
+type answer struct {
+	name, text string
+	headers    []string
+}
+
+// failures are the answers to what goes wrong, by status.
+var failures = map[int]answer{
+	http.StatusBadRequest:            {"BadRequest", "The body is no JSON, or cut off.", nil},
+	http.StatusUnauthorized:          {"Unauthorized", "There is no token, or it is not valid.", []string{"WWW-Authenticate"}},
+	http.StatusNotFound:              {"NotFound", "There is no such record.", nil},
+	http.StatusPreconditionFailed:    {"PreconditionFailed", "The record is another one, or gone.", nil},
+	http.StatusRequestEntityTooLarge: {"TooLarge", "The body has more bytes, unpacked, or more entries than the operation takes.", nil},
+	http.StatusUnsupportedMediaType:  {"UnsupportedMediaType", "The body is of another type, or packed in another way.", []string{"Accept-Encoding"}},
+	http.StatusUnprocessableEntity:   {"Unprocessable", "A field or parameter is wrong; errors names it.", nil},
+	http.StatusUpgradeRequired:       {"UpgradeRequired", "The request asks for no WebSocket.", nil},
+	http.StatusTooManyRequests:       {"TooManyRequests", "The user makes more requests than are allowed.", []string{"Retry-After"}},
+	http.StatusServiceUnavailable:    {"Unavailable", "The history is unavailable at the moment.", []string{"Retry-After"}},
+	http.StatusGatewayTimeout:        {"Timeout", "There was no answer in time; what was sent may or may not be stored.", nil},
+}
+
+// share adds what the operations share to the document.
+func share(oapi *huma.OpenAPI) {
+	oapi.Tags = tags
+	oapi.Servers = []*huma.Server{{URL: "/", Description: "The edge that serves this document."}}
+	oapi.Components.Headers = headers
+	oapi.Components.Responses = make(map[string]*huma.Response)
+	for status, f := range failures {
+		r := failed()
+		r.Description = f.text
+		refer(r, f.headers)
+		refer(r, budget(status))
+		oapi.Components.Responses[f.name] = r
+	}
+	for _, op := range operations(oapi) {
+		op.Tags = []string{tagOf(op)}
+		for status, r := range op.Responses {
+			if n, _ := strconv.Atoi(status); op.Path != streamPath {
+				refer(r, budget(n))
+			}
+		}
+		for _, status := range mayFail(op) {
+			op.Responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + failures[status].name}
+		}
+	}
+}
+
+// budget returns the headers of all answers with a status. Nobody's budget is known who is
+// not known.
+func budget(status int) []string {
+	if status == http.StatusUnauthorized || status == http.StatusUpgradeRequired {
+		return budgets[:1]
+	}
+	return budgets
+}
+
+func refer(r *huma.Response, names []string) {
+	if r.Headers == nil {
+		r.Headers = make(map[string]*huma.Param)
+	}
+	for _, name := range names {
+		r.Headers[name] = &huma.Param{Ref: "#/components/headers/" + name}
+	}
+}
+
+// mayFail returns the statuses of what may go wrong with an operation.
+func mayFail(op *huma.Operation) []int {
+	all := []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+	if op.RequestBody != nil {
+		all = append(all, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	if op.RequestBody != nil || len(op.Parameters) > 0 {
+		all = append(all, http.StatusUnprocessableEntity)
+	}
+	switch op.OperationID {
+	case "get-history-type-id":
+		all = append(all, http.StatusNotFound)
+	case "delete-history-type-id":
+		all = append(all, http.StatusPreconditionFailed)
+	case "get-stream":
+		all = append(all, http.StatusUpgradeRequired)
+	}
+	return all
+}
+
+// lines describes a body of lines of JSON. Generators have no word for it, and make of a binary
+// one a file or its text, which is what a client has. Some of them know no type but octets.
+func lines(oapi *huma.OpenAPI, of ...any) map[string]*huma.MediaType {
+	schemas := make([]*huma.Schema, len(of))
+	for i, v := range of {
+		schemas[i] = oapi.Components.Schemas.Schema(reflect.TypeOf(v), true, "")
+	}
+	body := &huma.MediaType{Schema: &huma.Schema{
+		Type: huma.TypeString, Format: "binary", Description: "Lines, each of them a JSON object that x-lines describes.",
+		Extensions: map[string]any{"x-lines": &huma.Schema{OneOf: schemas}},
+	}}
+	return map[string]*huma.MediaType{ndjson: body, octets: body}
+}
