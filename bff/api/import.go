@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -41,7 +40,7 @@ func (a *api) imports(h huma.API) {
 		"So an import that was cut off is sent again, whole, and a backup may be imported into a history that went on. " +
 		"What was deleted or cleared later is answered with cleared and stays removed, unless restore is true: then it comes back, as of the moment after that. " +
 		"A line without version has the fields of a record in a list, and is taken for the report that left it behind; plays, the furthest position and what was watched are not taken over then, and it restores nothing. " +
-		"A client that accepts " + ndjson + " gets an answer for each row while more are sent, {\"line\",\"status\",\"error\"}, and at the end {\"rows\",\"statuses\"}, " +
+		"A client that accepts " + ndjson + ", and no application/json, gets an answer for each row while more are sent, {\"line\",\"status\",\"error\"}, and at the end {\"rows\",\"statuses\"}, " +
 		"or {\"problem\"} where it had to stop; it must read while it sends."
 	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[imported](), true, "")
 	op.Responses = map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{
@@ -69,7 +68,7 @@ func (a *api) begin(ctx context.Context, in *importInput) (im *importer, more bo
 		return nil, false, err
 	}
 	im = &importer{
-		api: a, rc: http.NewResponseController(in.w), live: strings.Contains(in.r.Header.Get("Accept"), ndjson),
+		api: a, rc: http.NewResponseController(in.w), live: acceptsOnly(in.r, ndjson, "application/json"),
 		body:   bufio.NewReaderSize(unpack(in.w, in.r, maxImport), maxLine), // a packed one is left to the collector
 		report: imported{Statuses: make(map[string]int), Refused: []refusedRow{}}, restore: in.Restore,
 	}

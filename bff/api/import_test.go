@@ -170,6 +170,16 @@ func TestImportTellsOfEachRow(t *testing.T) {
 	}
 }
 
+// A client that takes a summary too, as generated ones say of themselves, gets that.
+func TestImportForGeneratedClients(t *testing.T) {
+	r := request(t, "u1", "POST /v1/import", strings.NewReader(exportJSON))
+	r.Header.Set("Content-Type", "application/octet-stream")
+	r.Header.Set("Accept", "application/json, application/x-ndjson, application/problem+json")
+	if got := wantReport(t, newEdge(t, storing()).send(r)); got.Statuses["stored"] != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // endless is one line.
 type endless struct{}
 

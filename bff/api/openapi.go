@@ -151,8 +151,10 @@ func operations(oapi *huma.OpenAPI) (all []*huma.Operation) {
 }
 
 func bodyOf(content map[string]*huma.MediaType) *huma.Schema {
-	for _, media := range content {
-		return media.Schema
+	for _, media := range []string{"application/json", ndjson} {
+		if content[media] != nil {
+			return content[media].Schema
+		}
 	}
 	return nil
 }

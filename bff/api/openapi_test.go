@@ -71,8 +71,8 @@ func (o operation) lines(method, path string) string {
 	for _, p := range o.Parameters {
 		fmt.Fprintf(&b, "  %s %s required=%v\n", p.In, p.Name, p.Required)
 	}
-	for media, content := range o.RequestBody.Content {
-		fmt.Fprintf(&b, "  body %s %s\n", media, content.Schema.Ref)
+	for _, media := range slices.Sorted(maps.Keys(o.RequestBody.Content)) {
+		fmt.Fprintf(&b, "  body %s %s\n", media, o.RequestBody.Content[media].Schema.Ref)
 	}
 	for _, status := range slices.Sorted(maps.Keys(o.Responses)) {
 		content := o.Responses[status].Content

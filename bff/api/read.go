@@ -244,7 +244,7 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 	return func(hc huma.Context) {
 		r, w := humago.Unwrap(hc)
 		w.Header().Set("Content-Type", ndjson)
-		if accept := r.Header.Get("Accept"); strings.Contains(accept, octets) && !strings.Contains(accept, ndjson) {
+		if acceptsOnly(r, octets, ndjson) {
 			w.Header().Set("Content-Type", octets)
 		}
 		w.Header().Set("Content-Disposition", `attachment; filename="history.ndjson"`)

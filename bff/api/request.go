@@ -146,6 +146,12 @@ func broken(err error, limit int) error {
 	return fmt.Errorf("%w: %w", errBody, err)
 }
 
+// acceptsOnly reports whether a client names a type of answer, and not the usual one.
+func acceptsOnly(r *http.Request, media, usual string) bool {
+	accept := r.Header.Get("Accept")
+	return strings.Contains(accept, media) && !strings.Contains(accept, usual)
+}
+
 func checkMedia(r *http.Request, want ...string) error {
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") && !packed(r) {
 		return fmt.Errorf("content encoding %.64q: %w gzip, or none", coding, errMediaType)
