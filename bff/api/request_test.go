@@ -228,11 +228,11 @@ func TestCompressedUploads(t *testing.T) {
 		e, z := configured(t, api.Config{Service: storing(), Limit: limit.New(1e6, 1e6)}), packed(t, body)
 		noise := make([]byte, 1<<20) // which is packed into itself
 		_, _ = rand.NewChaCha8([32]byte{1}).Read(noise)
-		padding := packed(t, strings.Repeat(" ", limits[path]-len(body)))
+		blank, padding := strings.Repeat(" ", 1<<20), packed(t, strings.Repeat(" ", limits[path]-len(body)))
 		if path == "import" {
-			padding = packed(t, string(noise)+strings.Repeat(" ", limits[path]-len(body)-len(noise)-1)+"\n")
+			padding = packed(t, string(noise)) + strings.Repeat(packed(t, blank), 62) + packed(t, blank[len(body)+1:]+"\n")
 		}
-		bomb := strings.Repeat(packed(t, strings.Repeat("\n", 8<<20)), 100)
+		bomb := strings.Repeat(packed(t, blank), 1000)
 		for _, tt := range []struct {
 			name, coding, body string
 			status             int
@@ -242,7 +242,7 @@ func TestCompressedUploads(t *testing.T) {
 			{"in parts", "gzip", padding + z, 200},
 			{"a byte too many", "gzip", padding + packed(t, " ") + z, 413},
 			{"a bomb", "gzip", bomb, 413},
-			{"dense", "gzip", packed(t, strings.Repeat(body+"\n", 60<<20/len(body))), 413},
+			{"dense", "gzip", strings.Repeat(packed(t, strings.Repeat(body+"\n", 1<<20/len(body))), 60), 413},
 			{"many lines", "gzip", packed(t, string(noise[:1<<19])+strings.Repeat("\n", 1<<20)), 413},
 			{"cut off", "gzip", z[:len(z)-9], 400},
 			{"without its sum", "gzip", z[:len(z)-3], 400},
