@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -35,3 +36,11 @@ func (l *Load) JSON(i int) string { return string(l.appendJSON(nil, i)) }
 
 // Text returns the metadata of heartbeat i as a table has it.
 func (l *Load) Text(i int) string { return l.metadata[l.Event(i).Key.Object].text }
+
+// Planned returns the names of all variants of a run.
+func Planned(o Options) (names []string) {
+	for _, v := range slices.Concat(o.alone(), o.together(), []Variant{onDisk}) {
+		names = append(names, v.String())
+	}
+	return names
+}

@@ -102,6 +102,31 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
+// TestPlan has a run measure what its ratios need: a quick one those of the line.
+func TestPlan(t *testing.T) {
+	all := make(bench.Figures)
+	for _, figure := range []string{
+		"rate", "acked", "archived", "acked.redis", "acked.postgres", "acked.all-in-one", "p99", "p99.9", "puts", "disk ratio",
+		"busy p99", "warm p99", "cold p99",
+	} {
+		all[figure] = 1
+	}
+	for _, quick := range []bool{true, false} {
+		r := bench.Result{Turns: make(bench.Turns)}
+		for _, name := range bench.Planned(bench.Options{Quick: quick}) {
+			if r.Turns[name] != nil {
+				t.Errorf("%s is there twice", name)
+			}
+			r.Turns[name] = []bench.Figures{all}
+		}
+		for _, q := range r.Ratios() {
+			if !q.Known && (q.Required() || !quick) {
+				t.Errorf("quick %v: no %s", quick, q.Name)
+			}
+		}
+	}
+}
+
 func TestCompare(t *testing.T) {
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "run")

@@ -90,6 +90,17 @@ func Line(all []Ratio) (string, error) {
 	return string(text), err
 }
 
+// WriteTurns writes the figures of each turn as JSON, by variant and round, and why others
+// have none.
+func WriteTurns(out io.Writer, r Result) error {
+	enc := json.NewEncoder(out)
+	enc.SetIndent("", "\t")
+	if err := enc.Encode(r); err != nil {
+		return fmt.Errorf("write turns: %w", err)
+	}
+	return nil
+}
+
 // Print writes a row for each variant, and one for each ratio beside what is wanted.
 func Print(out io.Writer, r Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -107,6 +118,7 @@ func Print(out io.Writer, r Result) error {
 	for _, v := range slices.Sorted(maps.Keys(r.Turns)) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", v, r.parts(v, "acked."), r.parts(v, "archived."))
 	}
+	r.queued(w)
 	r.reads(w)
 	fmt.Fprintln(w, "\nRATIO\tMEDIAN\tLOW\tHIGH\tWANTED")
 	for _, q := range r.Ratios() {
@@ -115,6 +127,17 @@ func Print(out io.Writer, r Result) error {
 		}
 	}
 	return w.Flush()
+}
+
+// queued writes what went through Kafka, where something did.
+func (r Result) queued(w io.Writer) {
+	head := "\nKAFKA, A VIEWING\tMESSAGES\tBYTES\n"
+	for _, v := range slices.Sorted(maps.Keys(r.Turns)) {
+		if bytes := r.median(v, "kafka bytes"); bytes != "-" {
+			fmt.Fprintln(w, head+v+"\t"+r.median(v, "kafka messages")+"\t"+bytes)
+			head = ""
+		}
+	}
 }
 
 // reads writes how long a page takes, where pages were read.

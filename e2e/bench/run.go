@@ -39,9 +39,9 @@ const (
 
 // Result is what a run has measured.
 type Result struct {
-	Turns Turns
+	Turns Turns `json:"turns"`
 	// Failed says why a variant has no figures, or fewer.
-	Failed map[string]string
+	Failed map[string]string `json:"failed"`
 }
 
 // bench is one run.
@@ -70,12 +70,15 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if b.viewings, err = replay.ReadFile(b.Trace); err != nil {
 		return b.result, err
 	}
-	alone, together := b.chosen(b.alone()), b.chosen(b.together())
+	alone, together, disk := b.chosen(b.alone()), b.chosen(b.together()), b.chosen([]Variant{onDisk})
+	if len(alone)+len(together)+len(disk) == 0 {
+		return b.result, fmt.Errorf("no variant has %q in its name", b.Only)
+	}
 	stop, err := b.startPostgres(ctx)
 	b.missing[OnPostgres] = err
 	defer stop()
 	b.rounds(ctx, forDiskAlso, alone)
-	for _, v := range b.chosen([]Variant{onDisk}) {
+	for _, v := range disk {
 		b.turn(ctx, 0, v)
 	}
 	if len(together) > 0 {

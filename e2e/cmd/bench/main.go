@@ -66,11 +66,12 @@ func compare(args []string, out io.Writer) error {
 
 // command is a run, as its flags say.
 type command struct {
-	options      bench.Options
-	parent, html string
-	asJSON       bool
-	began        time.Time
-	out, errOut  io.Writer
+	options     bench.Options
+	parent      string
+	html, turns string // files
+	asJSON      bool
+	began       time.Time
+	out, errOut io.Writer
 }
 
 func (c *command) parse(args []string) error {
@@ -85,6 +86,7 @@ func (c *command) parse(args []string) error {
 	f.IntVar(&o.Rounds, "rounds", 0, "turns of each variant; 5 unless given, at most 3 in a quick run")
 	f.StringVar(&c.parent, "dir", "/var/tmp", "where to make the folder for data: on the disk that is measured")
 	f.StringVar(&c.html, "html", "", "file to write a page with charts to")
+	f.StringVar(&c.turns, "turns", "", "file to write the figures of each turn to, as JSON")
 	f.BoolVar(&c.asJSON, "json", false, "end with one JSON object of the ratios")
 	began := f.Int64("began", 0, "Unix second from which a quick run counts its time; now unless given")
 	if err := f.Parse(args); err != nil {
@@ -97,7 +99,9 @@ func (c *command) parse(args []string) error {
 	if o.Quick {
 		o.Rounds = cmp.Or(o.Rounds, 3)
 	}
-	o.Rounds = cmp.Or(o.Rounds, 5)
+	if o.Rounds = cmp.Or(o.Rounds, 5); o.Rounds < 0 {
+		return fmt.Errorf("%d rounds", o.Rounds)
+	}
 	return nil
 }
 
@@ -106,10 +110,8 @@ func (c *command) measure(ctx context.Context) error {
 	if err := errors.Join(err, bench.Print(c.out, r)); err != nil {
 		return err
 	}
-	if c.html != "" {
-		if err := c.page(r); err != nil {
-			return err
-		}
+	if err := errors.Join(write(c.html, r, bench.WriteHTML), write(c.turns, r, bench.WriteTurns)); err != nil {
+		return err
 	}
 	ratios := r.Ratios()
 	for _, q := range ratios {
@@ -127,10 +129,14 @@ func (c *command) measure(ctx context.Context) error {
 	return err
 }
 
-func (c *command) page(r bench.Result) error {
-	f, err := os.Create(c.html)
-	if err != nil {
-		return fmt.Errorf("write page: %w", err)
+// write writes a file, if there is to be one.
+func write(path string, r bench.Result, form func(io.Writer, bench.Result) error) error {
+	if path == "" {
+		return nil
 	}
-	return errors.Join(bench.WriteHTML(f, r), f.Close())
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write figures: %w", err)
+	}
+	return errors.Join(form(f, r), f.Close())
 }
