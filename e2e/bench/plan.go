@@ -71,6 +71,7 @@ const (
 	lasting = "lasting"
 	cold    = "cold" // of users whom Redis does not know
 	cold0   = "cold, no metadata"
+	warm    = "warm" // of the users of cold, later
 
 	histories = "newest 20 of 1,000" // read
 	newcomers = "newcomers"          // beside them
@@ -107,6 +108,12 @@ func (b *bench) build(name string) *Load {
 		return NewLoad(Histories(), payload)
 	case newcomers:
 		return NewLoad(viewingsOf(n.newcomers, 1), payload)
+	case warm:
+		vs := LongViewings(n.engines)
+		for i := range vs {
+			vs[i].Object.ID = "1" + vs[i].Object.ID
+		}
+		return NewLoad(vs, payload)
 	case more:
 		vs := viewingsOf(n.newcomers, 1)
 		for i := range vs {
@@ -127,7 +134,7 @@ type sizes struct{ long, trace, paced, players, few, lasting, engines, newcomers
 
 func (o Options) sizes() sizes {
 	if o.Quick {
-		return sizes{long: 300_000, trace: 300_000, paced: 80_000, players: 30_000, lasting: 1_000_000, engines: 100_000}
+		return sizes{long: 200_000, trace: 200_000, paced: 60_000, players: 30_000, lasting: 1_000_000, engines: 100_000}
 	}
 	return sizes{long: 1_000_000, paced: 200_000, players: 60_000, few: 40_000, lasting: 1_000_000, engines: 300_000, newcomers: 272_000}
 }
@@ -183,6 +190,9 @@ func both(load string, s Shape) []Variant {
 // onDisk has what is left on the disk when nothing is written any more.
 var onDisk = Variant{AllInOne, lasting, GRPC, small}
 
+// onWarm is sent by users whom Redis knows.
+var onWarm = Variant{OnEngines, warm, GRPC, small}
+
 // onCold has the newest of users whom Redis does not know read beside 20,000 new users.
 var onCold = Variant{OnEngines, histories, GRPC, small}
 
@@ -192,7 +202,7 @@ func (o Options) together() []Variant {
 	if o.Quick {
 		return all
 	}
-	return append(all, Variant{OnPostgres, cold0, SQL, small}, Variant{OnEngines, cold0, GRPC, small},
+	return append(all, Variant{OnPostgres, cold0, SQL, small}, Variant{OnEngines, cold0, GRPC, small}, onWarm,
 		Variant{OnEngines, players, WebSocket, each1}, Variant{OnEngines, players, HTTP, each1}, Variant{Naive, players, HTTP, each1},
 		Variant{OnHBase, cold, Client, small}, Variant{OnKafka, cold, Client, small}, onCold)
 }
@@ -229,6 +239,7 @@ func (r Result) Ratios() []Ratio {
 		r.ratio("  of 900 bytes", 0, inLong900.of("archived"), inLong0.of("archived")),
 		r.ratio("engines_cpu_vs_postgres", 1.2, enCold.of("acked"), pgCold.of("acked")),
 		r.ratio("  without metadata", 0, enCold0.of("acked"), pgCold0.of("acked")),
+		r.ratio("  of warm users", 0, onWarm.of("acked"), pgCold.of("acked")),
 		r.figure("  Redis, us", 9, enCold.of("acked.redis")),
 		r.figure("ws_one_cpu_us", 45, lone.of("acked")),
 		r.ratio("p99_20k_vs_postgres", 1, inFast.of("p99"), pgFast.of("p99")),

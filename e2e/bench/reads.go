@@ -189,7 +189,7 @@ func (e *Engines) MeasureCold(ctx context.Context, histories *Load, newcomers [2
 
 // meet sends newcomers while something is done, and waits until they are archived.
 func (s *stack) meet(ctx context.Context, e *Engines, l *Load, do func(*work) error) error {
-	before, err := s.backlog(ctx)
+	before, err := s.counted(ctx)
 	if err != nil {
 		return err
 	}
@@ -203,9 +203,5 @@ func (s *stack) meet(ctx context.Context, e *Engines, l *Load, do func(*work) er
 	if err := errors.Join(t.meter.Start(), do(w)); err != nil {
 		return err
 	}
-	return t.archived(ctx, make(Figures), func(ctx context.Context) (backlog, error) {
-		now, err := s.backlog(ctx)
-		now.puts -= before.puts
-		return now, err
-	})
+	return t.archived(ctx, make(Figures), s.since(before))
 }

@@ -33,8 +33,8 @@ type Options struct {
 // those that follow.
 const (
 	quick       = 170 * time.Second
-	forEngines  = 35 * time.Second
-	forDiskAlso = 55 * time.Second
+	forEngines  = 45 * time.Second
+	forDiskAlso = 65 * time.Second
 )
 
 // Result is what a run has measured.
@@ -178,6 +178,8 @@ func (b *bench) measure(ctx context.Context, v Variant) (Figures, error) {
 		return b.reads(ctx, l, v)
 	case v.Side == OnPostgres:
 		return b.postgres.Measure(ctx, l, v.Door, v.Shape)
+	case v == onWarm:
+		return b.engines.MeasureWarm(ctx, b.load(cold), l, v.Shape)
 	case v.Side == OnEngines:
 		return b.engines.Measure(ctx, l, v.Door, v.Shape)
 	case v.Side == OnHBase || v.Side == OnKafka:

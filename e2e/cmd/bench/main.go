@@ -9,7 +9,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -81,9 +80,9 @@ func (c *command) parse(args []string) error {
 	f.StringVar(&o.Lib, "lib", ".engines/lib", "folder of the engines' jars, filled when it lacks them")
 	f.StringVar(&o.Trace, "trace", "testdata/kuairand/watch_events.csv.gz", "file of viewings")
 	f.IntVar(&o.PortBase, "port-base", 22000, "first port of the servers")
-	f.BoolVar(&o.Quick, "quick", false, "smaller loads, fewer rounds, and only what the ratios need: at most three minutes")
+	f.BoolVar(&o.Quick, "quick", false, "smaller loads, and only what the ratios need: at most three minutes")
 	f.StringVar(&o.Only, "only", "", "measure only variants with this in their names, such as trace; ratios need both sides")
-	f.IntVar(&o.Rounds, "rounds", 0, "turns of each variant; 5 unless given, at most 3 in a quick run")
+	f.IntVar(&o.Rounds, "rounds", 5, "turns of each variant; a quick run that is late has fewer")
 	f.StringVar(&c.parent, "dir", "/var/tmp", "where to make the folder for data: on the disk that is measured")
 	f.StringVar(&c.html, "html", "", "file to write a page with charts to")
 	f.StringVar(&c.turns, "turns", "", "file to write the figures of each turn to, as JSON")
@@ -96,10 +95,7 @@ func (c *command) parse(args []string) error {
 	if *began > 0 {
 		o.Began = time.Unix(*began, 0)
 	}
-	if o.Quick {
-		o.Rounds = cmp.Or(o.Rounds, 3)
-	}
-	if o.Rounds = cmp.Or(o.Rounds, 5); o.Rounds < 0 {
+	if o.Rounds < 1 {
 		return fmt.Errorf("%d rounds", o.Rounds)
 	}
 	return nil
