@@ -3,6 +3,7 @@ package aggregate_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -51,6 +52,32 @@ func TestEnded(t *testing.T) {
 		pass(hold)
 		w.wantTaken(t, "when the hold is over", held)
 		w.wantMetrics(t, "in the end", map[string]int{"announced_keys_total": 3, "dropped_keys_total": 0, "held_keys": 0})
+	})
+}
+
+// TestHolds: who looks on sees what runs, what is due, and how long it goes on at most.
+func TestHolds(t *testing.T) {
+	inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
+		w.queue.set(false, all) // nothing is taken
+		old := w.write(key("ann", 1), false)
+		pass(30 * time.Second)
+		w.write(key("ann", 2), false)
+		ended := w.write(key("ann", 3), true)
+		w.Announce("ann")
+		got := w.Holds()
+		if got.Running != 2 || got.Due != 2 || !slices.Equal(got.Left, []time.Duration{hold - 30*time.Second}) {
+			t.Errorf("got %+v, want 2 running, 2 due, and the oldest of the shard", got)
+		}
+		for k, want := range map[history.Key]time.Duration{old: hold - 30*time.Second, ended: 0} {
+			if left, held := w.Left(k); left != want || !held {
+				t.Errorf("%v is held for %v, %v, want %v", k, left, held, want)
+			}
+		}
+		w.queue.set(false, nil)
+		pass(2 * tick) // the first offers one shard
+		if _, held := w.Left(ended); held || w.Holds().Due != 0 {
+			t.Errorf("after the announcement: held %v, %+v", held, w.Holds())
+		}
 	})
 }
 

@@ -130,6 +130,13 @@ func (q *Queue) Stats() (messages, bytes int64) {
 	return q.sent, q.bytes
 }
 
+// Waiting returns how many keys are in messages that no job has committed.
+func (q *Queue) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.keys
+}
+
 // maxFetch is at how many keys a delivery ends, give or take a message.
 const maxFetch = 32_768
 

@@ -50,7 +50,13 @@ func TestCommitMakesRoom(t *testing.T) {
 		if _, err := q.Publish(t.Context(), announced(8)); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
+		if n := q.Waiting(); n != 8 {
+			t.Errorf("round %d: %d keys wait, want 8", round, n)
+		}
 		consume(t, q)
+		if n := q.Waiting(); n != 0 {
+			t.Errorf("round %d: %d keys wait after the commit", round, n)
+		}
 	}
 }
 
