@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/bff/edge"
+	"github.com/playhead/playhead/bff/flow"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/internal/obs"
@@ -30,6 +31,7 @@ type flags struct {
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more. Without it the secret is taken from $PLAYHEAD_TOKEN_SECRET; there is no flag for it, since flags are for all to see."`
 	TokenKeysFile   string        `help:"File with the public keys of those who sign tokens, a JSON web key set; read again when it changes. The secret is not needed then."`
 	Pages           bool          `help:"Serve the history and the player page." default:"true" negatable:""`
+	Flow            bool          `help:"Serve the page /flow too: what comes in at this edge, to all who have a token."`
 	Origins         []string      `name:"origin" help:"Sites whose pages may use the edge, besides its own, such as https://app.example.com."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s"`
@@ -96,8 +98,12 @@ func (f *flags) wire(tokens *token.Verifier, log *slog.Logger) (*run.Group, erro
 	if err != nil {
 		return nil, err
 	}
+	var shown *flow.Flow
+	if f.Flow {
+		shown = flow.New(flow.Config{Metrics: registry, Logger: log})
+	}
 	players, err := edge.New(edge.Config{
-		Service: up, Tokens: tokens, Addr: f.Listen, Pages: f.Pages, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Service: up, Tokens: tokens, Addr: f.Listen, Pages: f.Pages, Flow: shown, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		MaxConnections: f.MaxConnections, PerAddress: f.PerAddress, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline,
 		Drain: f.Drain * 3 / 4, Logger: log, Registry: registry,
 	})

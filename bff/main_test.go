@@ -101,6 +101,24 @@ func TestEdge(t *testing.T) {
 	}
 }
 
+// TestFlow: the page that shows what the edge does is there only where it is wanted.
+func TestFlow(t *testing.T) {
+	for flag, want := range map[string]string{"--flow": "<title>How it works", "--log-level=warn": `"title":"Not Found"`} {
+		players := free(t)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			args := []string{"--listen", players, "--admin=127.0.0.1:0", flag}
+			ended <- serve(ctx, args, func(name string) string { return map[string]string{secretVariable: secret}[name] }, io.Discard)
+		}()
+		eventually(t, "http://"+players+"/flow", "", want)
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("edge: %v", err)
+		}
+	}
+}
+
 // eventually asks until the answer has the wanted text.
 func eventually(t *testing.T, url, bearer, want string) {
 	t.Helper()

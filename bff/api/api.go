@@ -48,6 +48,9 @@ type Config struct {
 	Stream func(http.ResponseWriter, *http.Request) error
 	// Pages are what a person looks at, by path. Without them there are none.
 	Pages map[string]http.Handler
+	// Private is what those pages ask for beside the public API, by pattern. Each is called with
+	// the user whom the token names, under a context that ends with the token.
+	Private map[string]func(w http.ResponseWriter, r *http.Request, uid string) error
 	// Limit is what requests are taken from (default one of its own).
 	Limit *limit.Users
 	// Hosts are the names under which players reach it, besides addresses and names without a dot.
@@ -100,9 +103,32 @@ func (a *api) routes() (http.Handler, error) {
 	for path, page := range a.cfg.Pages {
 		mux.Handle("GET "+exactPath(path), page)
 	}
+	for pattern, serve := range a.cfg.Private {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := a.private(w, r, serve); err != nil {
+				a.problem(r.Context(), err).serve(w)
+			}
+		})
+		a.metrics.route(pattern)
+	}
 	e := &edge{api: a, mux: mux}
 	mux.HandleFunc(unrouted, e.notRouted)
 	return e, nil
+}
+
+func (a *api) private(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request, string) error) error {
+	uid, until, err := a.caller(r.Header.Get("Authorization"))
+	if err != nil {
+		return err
+	}
+	budget, err := a.cfg.Limit.Take(uid, 1)
+	setRateLimit(w.Header(), budget)
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithDeadline(r.Context(), until)
+	defer end()
+	return serve(w, r.WithContext(ctx), uid)
 }
 
 // exactPath is the pattern of a path and not of what is below it.

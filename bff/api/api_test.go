@@ -19,8 +19,10 @@ import (
 
 	"github.com/playhead/playhead/bff/api"
 	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/pages"
 	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/trust"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -242,9 +244,40 @@ func TestNoStream(t *testing.T) {
 	}
 }
 
+// TestPrivate hands on whom the token names, charges the user, and turns errors into problems. It
+// is no part of the public API.
+func TestPrivate(t *testing.T) {
+	e := configured(t, api.Config{
+		Service: &service{}, Limit: limit.New(0.001, 2),
+		Private: map[string]func(http.ResponseWriter, *http.Request, string) error{
+			"GET /own/{part}": func(w http.ResponseWriter, r *http.Request, uid string) error {
+				if _, ok := r.Context().Deadline(); !ok {
+					t.Error("it does not end with the token")
+				}
+				if r.PathValue("part") == "none" {
+					return history.Invalid("path.part", "none")
+				}
+				_, err := io.WriteString(w, "of "+uid)
+				return err
+			},
+		},
+	})
+	if w := e.do(t, "GET /own/x", ""); w.Body.String() != "of u1" || w.Header().Get("RateLimit-Remaining") != "1" {
+		t.Errorf("got %s, %v", w.Body, w.Header())
+	}
+	wantProblem(t, e.do(t, "GET /own/none", ""), http.StatusUnprocessableEntity)
+	wantProblem(t, e.do(t, "GET /own/x", ""), http.StatusTooManyRequests)
+	r := request(t, "u1", "GET /own/x", nil)
+	r.Header.Del("Authorization")
+	wantProblem(t, e.send(r), http.StatusUnauthorized)
+	if w := e.do(t, "GET /openapi.json", ""); strings.Contains(w.Body.String(), "/own") {
+		t.Error("it is described")
+	}
+}
+
 func newLooks(t *testing.T) *edge {
 	t.Helper()
-	looks, err := pages.Routes()
+	looks, err := pages.Routes(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,6 +290,7 @@ func TestPages(t *testing.T) {
 	for target, want := range map[string]string{
 		"/":                   "<title>History",
 		"/player?id=1&type=1": "<title>Player",
+		"/flow":               "<title>How it works",
 		"/assets/playhead.js": "export class Playhead",
 		"/assets/style.css":   "color-scheme",
 		"/assets/icon.svg":    "<svg",

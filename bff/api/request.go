@@ -28,7 +28,7 @@ type uidKey struct{}
 
 // authenticate takes the user from the token. Nothing else in a request names one.
 func (a *api) authenticate(ctx huma.Context, next func(huma.Context)) {
-	uid, err := a.caller(ctx.Header("Authorization"))
+	uid, _, err := a.caller(ctx.Header("Authorization"))
 	if err != nil {
 		_, w := humago.Unwrap(ctx)
 		a.problem(ctx.Context(), err).serve(w)
@@ -37,13 +37,13 @@ func (a *api) authenticate(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(ctx, uidKey{}, uid))
 }
 
-func (a *api) caller(authorization string) (string, error) {
+// caller returns whom the token names, and until when it is taken.
+func (a *api) caller(authorization string) (uid string, until time.Time, err error) {
 	text, err := token.Bearer(authorization)
 	if err != nil {
-		return "", err
+		return "", time.Time{}, err
 	}
-	uid, _, err := a.cfg.Tokens.Verify(text)
-	return uid, err
+	return a.cfg.Tokens.Verify(text)
 }
 
 func uidOf(ctx context.Context) string { return ctx.Value(uidKey{}).(string) }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/bff/api"
+	"github.com/playhead/playhead/bff/flow"
 	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/pages"
 	"github.com/playhead/playhead/bff/server"
@@ -33,6 +34,8 @@ type Config struct {
 	Hosts trust.Hosts
 	// Pages says that the history and the player page are served.
 	Pages bool
+	// Flow is what the page "/flow" shows, which is one of the pages. Without it there is none.
+	Flow *flow.Flow
 	// Origins are the sites whose pages may use the edge, besides its own.
 	Origins []string
 	// UserRate is how many requests, messages and connections a user may come with in a
@@ -69,12 +72,16 @@ func New(cfg Config) (*Edge, error) {
 	}
 	var routes map[string]http.Handler
 	if cfg.Pages {
-		if routes, err = pages.Routes(); err != nil {
+		if routes, err = pages.Routes(cfg.Flow != nil); err != nil {
 			return nil, err
 		}
 	}
+	var private map[string]flow.Operation
+	if cfg.Pages && cfg.Flow != nil {
+		private = cfg.Flow.Operations()
+	}
 	handler, err := api.New(api.Config{
-		Service: cfg.Service, Tokens: cfg.Tokens, Stream: streams.Upgrade, Pages: routes, Limit: users, Hosts: cfg.Hosts, Origins: cfg.Origins,
+		Service: cfg.Service, Tokens: cfg.Tokens, Stream: streams.Upgrade, Pages: routes, Private: private, Limit: users, Hosts: cfg.Hosts, Origins: cfg.Origins,
 		WriteDeadline: cfg.WriteDeadline, ReadDeadline: cfg.ReadDeadline, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	if err != nil {
@@ -89,6 +96,9 @@ func New(cfg Config) (*Edge, error) {
 
 // AddTo adds both parts to a process, in the order in which they stop.
 func (e *Edge) AddTo(g *run.Group) {
+	if e.cfg.Flow != nil {
+		g.Add("flow", time.Second, e.cfg.Flow.Run) // or the players would wait for its streams
+	}
 	g.Add("players", e.cfg.Drain*3/5, e.players.Run)
 	g.Add("streams", e.cfg.Drain*2/5, e.streams.Run)
 }

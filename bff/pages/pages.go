@@ -12,6 +12,7 @@ import (
 	"mime"
 	"net/http"
 	"path"
+	"strings"
 	"time"
 )
 
@@ -23,9 +24,12 @@ var files embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; media-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// Routes returns what answers each path: the pages "/" and "/player", and the files of
-// "/assets/". There is nothing else, and so no path to be looked up.
-func Routes() (map[string]http.Handler, error) {
+// flowLink is how the pages link to "/flow".
+const flowLink = `<a href="/flow">How it works</a>`
+
+// Routes returns what answers each path: the pages "/" and "/player", "/flow" if it is wanted, and
+// the files of "/assets/". There is nothing else, and so no path to be looked up.
+func Routes(flow bool) (map[string]http.Handler, error) {
 	routes := map[string]http.Handler{"/assets/clip.wav": secured(http.HandlerFunc(clip))}
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -35,11 +39,17 @@ func Routes() (map[string]http.Handler, error) {
 		if err != nil {
 			return err
 		}
+		if !flow {
+			content = bytes.ReplaceAll(content, []byte(flowLink), nil)
+		}
 		routes[address(name)] = secured(file(name, content))
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("pages: %w", err)
+	}
+	if !flow {
+		delete(routes, "/flow")
 	}
 	return routes, nil
 }
@@ -49,8 +59,8 @@ func address(name string) string {
 	switch name {
 	case "history.html":
 		return "/"
-	case "player.html":
-		return "/player"
+	case "player.html", "flow.html":
+		return "/" + strings.TrimSuffix(name, ".html")
 	}
 	return "/" + name
 }

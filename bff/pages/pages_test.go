@@ -14,7 +14,7 @@ import (
 
 func get(t *testing.T, target, ranged string) *httptest.ResponseRecorder {
 	t.Helper()
-	routes, err := pages.Routes()
+	routes, err := pages.Routes(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ var (
 // TestFiles looks into each file: it has a kind, what it names is there, and nothing is
 // inline or from elsewhere.
 func TestFiles(t *testing.T) {
-	routes, err := pages.Routes()
+	routes, err := pages.Routes(true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +62,24 @@ func TestFiles(t *testing.T) {
 			if routes[named] == nil && named != "/docs" {
 				t.Errorf("%s names %s, which is not there", at, named)
 			}
+		}
+	}
+}
+
+// TestNoFlow: where nothing is shown there is no page for it, and no link to it.
+func TestNoFlow(t *testing.T) {
+	routes, err := pages.Routes(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if routes["/flow"] != nil {
+		t.Error("/flow is there")
+	}
+	for _, at := range []string{"/", "/player"} {
+		with, without := get(t, at, "").Body.String(), httptest.NewRecorder()
+		routes[at].ServeHTTP(without, httptest.NewRequestWithContext(t.Context(), http.MethodGet, at, nil))
+		if !strings.Contains(with, `href="/flow"`) || strings.Contains(without.Body.String(), `"/flow"`) {
+			t.Errorf("%s links to /flow in the wrong case", at)
 		}
 	}
 }

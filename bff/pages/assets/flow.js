@@ -1,0 +1,357 @@
+// @ts-check
+import { Api } from './api.js';
+import { el, find, write } from './dom.js';
+import { clock } from './format.js';
+import { Playhead } from './playhead.js';
+import { Problems } from './problems.js';
+import { refuse, signIn, user } from './session.js';
+
+/** @typedef {{at: number, metrics: Record<string, number>, inside?: any, faults?: Record<string, boolean>}} Totals */
+
+const token = await signIn();
+const api = new Api(token);
+const problems = new Problems();
+const path = find('#path', HTMLElement);
+const boxes = /** @type {HTMLElement[]} */ ([...path.querySelectorAll('.box')]);
+const names = boxes.map((box) => box.id);
+const calm = matchMedia('(prefers-reduced-motion: reduce)');
+const step = 450; // milliseconds from box to box
+const looks = 3; // that something has to wait before it counts as late: a tick of the hold and the job's work
+
+/** @type {Totals | null} */
+let last = null;
+/** @type {Totals | null} */
+let first = null;
+/** How much waited at the last looks. @type {number[]} */
+const waited = [];
+let recovering = false;
+/** The viewer's records at the last look, by object. @type {Map<string, any> | null} */
+let mine = null;
+
+/** @param {string} id @param {string} text */
+function put(id, text) {
+  write(find(`#${id}`, HTMLElement), text);
+}
+
+/** @param {number} n */
+function count(n) {
+  return n >= 10_000 ? `${Math.round(n / 1000)}k` : Math.round(n).toLocaleString('en');
+}
+
+/** @param {number} n @param {string} noun */
+function several(n, noun) {
+  return `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
+}
+
+/** @param {Totals} now */
+function totals(now) {
+  first ??= now;
+  if (last && now.at <= last.at) return;
+  show(now, last ?? now, first);
+  if (last) move(now, last);
+  last = now;
+}
+
+/** How many heartbeats came in by the edge. @param {Totals} t */
+const reported = (t) => (t.metrics.playhead_ws_heartbeats_total ?? 0) + (t.metrics.playhead_api_heartbeats_total ?? 0);
+
+/** How much a metric grew. @param {Totals} now @param {Totals} before @param {string} name */
+const grown = (now, before, name) => Math.max(0, (now.metrics[`playhead_${name}`] ?? 0) - (before.metrics[`playhead_${name}`] ?? 0));
+
+/** @param {Totals} now @param {Totals} before @param {Totals} begin */
+function show(now, before, begin) {
+  const seconds = Math.max(1, now.at - before.at) / 1000;
+  put('players', count(now.metrics.playhead_ws_connections ?? 0));
+  put('edge-rate', count((reported(now) - reported(before)) / seconds));
+  const batches = grown(now, begin, 'uplink_batches_total');
+  put('batch', batches > 0 ? `${(grown(now, begin, 'uplink_batched_heartbeats_total') / batches).toFixed(1)} go on in one batch.` : 'Sends them on in batches.');
+  put('service-rate', count(grown(now, before, 'write_heartbeats_total') / seconds));
+  put('job-rate', count(grown(now, before, 'job_puts_total') / seconds));
+  const [beats, puts] = [grown(now, begin, 'write_heartbeats_total'), grown(now, begin, 'job_puts_total')];
+  put('puts', count(puts));
+  put('saved', `Since you look: ${several(beats, 'heartbeat')}, ${several(puts, 'write')}.`);
+  for (const box of boxes.slice(2)) box.classList.toggle('elsewhere', !now.inside);
+  if (now.inside) inside(now.inside);
+  faults(now.faults ?? {});
+  news(now);
+}
+
+/** @param {any} now */
+function inside(now) {
+  waited.push(now.waiting);
+  if (waited.length > looks) waited.shift();
+  put('marks', count(now.marks));
+  put('oldest', now.marks > 0 ? `The oldest is ${clock(now.oldest_mark_ms)} old.` : '');
+  put('held', count(now.running + now.due));
+  put('queued', count(now.queued));
+  put('longest', `, ${clock(now.hold_ms)} at most.${now.due > 0 ? ` Due now: ${count(now.due)}.` : ''}`);
+  holds(now.hold_left_ms ?? [], now.hold_ms);
+  find('#cache', HTMLElement).classList.toggle('piling', late() > 0);
+}
+
+/** Draws how long each hold goes on. @param {number[]} left @param {number} longest */
+function holds(left, longest) {
+  const chart = find('#holds', HTMLElement);
+  while (chart.children.length > left.length) chart.lastElementChild?.remove();
+  while (chart.children.length < left.length) chart.append(el('i'));
+  left.forEach((ms, i) => {
+    /** @type {HTMLElement} */ (chart.children[i]).style.height = `${(100 * ms) / longest}%`;
+  });
+  chart.setAttribute('aria-label', left.length > 0 ? `Countdowns; the next hold is over in ${clock(left[0])} at the latest` : 'No countdowns');
+}
+
+/** How many marks have waited for the archive at all of the last looks. */
+function late() {
+  return waited.length < looks ? 0 : Math.min(...waited);
+}
+
+/** @param {Record<string, boolean>} stopped */
+function faults(stopped) {
+  for (const [part, is] of Object.entries(stopped)) {
+    const box = find(`#${part}`, HTMLElement);
+    const button = find('.fault', HTMLButtonElement, box);
+    box.classList.toggle('stopped', is);
+    if (button.hidden) requestAnimationFrame(wire); // the box grows
+    button.hidden = false;
+    write(button, `${is ? 'Start' : 'Stop'} the ${part}`);
+    button.onclick = () => stop(part, !is);
+  }
+  for (const [name, line] of wires) line.classList.toggle('broken', Boolean(stopped[name] || stopped[names[names.indexOf(name) + 1]]));
+}
+
+/** @param {string} part @param {boolean} stopped */
+function stop(part, stopped) {
+  return problems.attempt(`The ${part} did not obey`, () => stop(part, stopped), () => api.put(`/flow/faults/${part}`, { stopped }));
+}
+
+/** Says in a sentence what happens. @param {Totals} now */
+function news({ inside, faults = {} }) {
+  const stopped = Object.keys(faults).filter((part) => faults[part]);
+  const n = late();
+  let [mood, text] = ['calm', 'All is well: every report is safe, and every viewing that ended is in the archive.'];
+  if (!inside) text = 'This is the edge alone. What comes after it happens in other processes, whose metrics tell of it.';
+  if (stopped.length > 0) {
+    recovering = true;
+    const who = `The ${stopped.join(' and the ')} ${stopped.length > 1 ? 'are' : 'is'} stopped.`;
+    [mood, text] = ['stopped', `${who} Nothing is lost: ${several(n, 'mark')} wait${n === 1 ? 's' : ''}, and players get their answers as before.`];
+  } else if (n > 0) {
+    [mood, text] = ['late', `${recovering ? 'It is back' : 'Catching up'}: ${several(n, 'mark')} still wait${n === 1 ? 's' : ''} to be archived.`];
+  } else if (recovering && waited.length === looks) {
+    text = '0 marks wait. Everything that waited is in the archive: nothing was lost.';
+  }
+  const line = find('#news', HTMLElement);
+  line.dataset.late = String(n);
+  line.dataset.mood = mood;
+  write(line, text);
+  const said = find('#said', HTMLElement);
+  if (said.dataset.of !== mood + stopped) { // numbers would be read out all the time
+    said.dataset.of = mood + stopped;
+    write(said, text);
+  }
+}
+
+// The picture.
+
+/** The line that leaves a box, by its name. @type {Map<string, SVGPathElement>} */
+const wires = new Map();
+
+/** Draws the lines between the boxes. */
+function wire() {
+  const svg = find('#wires', SVGElement);
+  const home = path.getBoundingClientRect();
+  const rects = boxes.map((box) => box.getBoundingClientRect());
+  rects.slice(1).forEach((to, i) => {
+    const name = names[i];
+    const line = wires.get(name) ?? svg.appendChild(document.createElementNS('http://www.w3.org/2000/svg', 'path'));
+    wires.set(name, line);
+    line.setAttribute('d', between(rects[i], to, home));
+  });
+}
+
+/** @param {DOMRect} a @param {DOMRect} b @param {DOMRect} home */
+function between(a, b, home) {
+  const [ax, bx] = [a, b].map((r) => r.left + r.width / 2 - home.left);
+  if (b.top < a.bottom) return `M${a.right - home.left} ${a.top + 46 - home.top}H${b.left - home.left}`;
+  const [from, to] = [a.bottom - home.top, b.top - home.top];
+  return `M${ax} ${from}V${(from + to) / 2}H${bx}V${to}`;
+}
+
+/** Sends dots for what has moved since the last look. @param {Totals} now @param {Totals} before */
+function move(now, before) {
+  const came = reported(now) - reported(before);
+  const announced = grown(now, before, 'aggregate_announced_keys_total');
+  send(came, 'player', now.inside ? 'cache' : 'service');
+  if (!now.inside || !before.inside) return;
+  send(grown(now, before, 'write_heartbeats_total') - came, 'service', 'cache'); // by the service's own door
+  const held = (/** @type {any} */ { running, due }) => running + due;
+  send(held(now.inside) - held(before.inside) + announced, 'cache', 'hold');
+  send(announced, 'hold', 'queue');
+  send(grown(now, before, 'job_puts_total'), 'queue', 'archive');
+}
+
+/** @param {number} n @param {string} from @param {string} to */
+function send(n, from, to) {
+  for (let i = 0; i < Math.min(n, 12); i++) dot(from, to, (i + Math.random()) * (1000 / Math.min(n, 12)));
+}
+
+/**
+ * Lets a dot travel. One of the viewer's own lights the boxes on its way.
+ * @param {string} from @param {string} to @param {number} delay in milliseconds @param {boolean} [own]
+ */
+function dot(from, to, delay, own = false) {
+  const way = names.slice(names.indexOf(from), names.indexOf(to));
+  if (own) [...way, to].forEach((name, i) => setTimeout(() => light(name), delay + i * step));
+  if (calm.matches || document.hidden || path.querySelectorAll('.dot').length > 150) return;
+  way.forEach((name, i) => {
+    const node = el('span', { className: own ? 'dot own' : 'dot', hidden: true, 'aria-hidden': 'true' });
+    node.style.offsetPath = `path("${wires.get(name)?.getAttribute('d')}")`;
+    path.append(node);
+    setTimeout(() => {
+      node.hidden = false;
+      node.animate([{ offsetDistance: '0%' }, { offsetDistance: '100%' }], { duration: step, easing: 'ease-in-out' }).onfinish = () => node.remove();
+    }, delay + i * step);
+  });
+}
+
+/** @param {string} name */
+function light(name) {
+  const box = find(`#${name}`, HTMLElement);
+  box.classList.add('lit');
+  setTimeout(() => box.classList.remove('lit'), step + 300);
+}
+
+// The viewer's own records.
+
+/** @param {any[]} records */
+function viewer(records) {
+  const now = new Map(records.map((record) => [record.id, record]));
+  if (mine) for (const record of records) travel(record, mine.get(record.id));
+  mine = now;
+  find('#records', HTMLElement).replaceChildren(...records.map(row));
+}
+
+/** Lights the way that a record has come since the last look. @param {any} now @param {any} before */
+function travel(now, before) {
+  const later = now.cache && now.cache.at !== before?.cache?.at;
+  let delay = 0;
+  if (later) {
+    dot('player', 'cache', 0, true);
+    delay = 3 * step;
+  }
+  if (now.held && !before?.held) dot('cache', 'hold', delay, true);
+  const archived = now.archive && now.archive.at !== before?.archive?.at;
+  if (archived) dot('hold', 'archive', delay, true);
+  else if (!now.held && before?.held && now.marked) dot('hold', 'queue', delay, true);
+}
+
+/** @param {any} record */
+function row(record) {
+  const fact = (/** @type {string} */ name, /** @type {string} */ text, className = '') =>
+    el('div', {}, el('dt', {}, name), el('dd', { className }, text));
+  const same = !record.marked && record.archive?.at === record.cache?.at;
+  return el('li', { 'data-id': record.id, 'data-marked': String(record.marked) }, el('h3', {}, record.title || record.id), el('dl', {},
+    fact('Cache', place(record.cache), record.marked ? 'differs' : ''), fact('On its way', underWay(record)),
+    fact('Archive', record.archive_away ? 'does not answer' : place(record.archive) + (same ? ' ✓' : ''), same ? 'same' : '')));
+}
+
+/** @param {any} place */
+function place(place) {
+  return place ? `${place.state} at ${clock(place.position_ms)}` : 'nothing yet';
+}
+
+/** @param {any} record */
+function underWay({ held, marked, hold_left_ms: left }) {
+  if (held) return left > 0 ? `held, ${clock(left)} left` : 'waits for the queue';
+  return marked ? 'waits for the job, marked' : 'nothing';
+}
+
+const walk = { object: { id: 'walk', type: 1 }, device: 'This page', duration_ms: 600_000, meta: { title: 'A walk through Playhead' } };
+const client = new Playhead({ token: () => token, storage: sessionStorage, key: `playhead.outbox.flow.${user(token)}` });
+/** @type {{session: string, began: number, timer: number} | null} */
+let playing = null;
+
+/** Reports as a player does. @param {string} kind */
+function report(kind) {
+  if (!playing) return;
+  const now = Date.now();
+  client.report({ ...walk, kind, session: playing.session, position_ms: now - playing.began, watched_ms: now - playing.began,
+    event_time: new Date(now).toISOString(), started_at: new Date(playing.began).toISOString() });
+}
+
+/** @param {boolean} on */
+function play(on) {
+  write(find('#play', HTMLElement), on ? 'Stop playing' : 'Play something');
+  if (on) {
+    client.connect();
+    playing = { session: `walk-${Date.now()}`, began: Date.now(), timer: setInterval(() => report('progress'), 2000) };
+    report('start');
+  } else if (playing) {
+    report('stop');
+    clearInterval(playing.timer);
+    playing = null;
+  }
+}
+
+client.addEventListener('answered', (e) => {
+  const { heartbeat, result } = /** @type {CustomEvent} */ (e).detail;
+  const took = Date.now() - Date.parse(heartbeat.event_time);
+  put('safe', ['stored', 'unchanged'].includes(result.status) ? `Your last one was safe after ${took} ms.` : `Your last one was not stored: ${result.status}.`);
+});
+client.addEventListener('conflict', (e) => client.seen(/** @type {CustomEvent} */ (e).detail.record));
+client.addEventListener('unauthorized', () => refuse('The token was refused, or has expired.'));
+
+// The stream, which is open only while the page can be seen.
+
+let watching = new AbortController();
+
+async function watch() {
+  watching = new AbortController();
+  const { signal } = watching;
+  while (!signal.aborted) {
+    await listen(signal).catch(() => {}); // the connection broke
+    connection(false);
+    await new Promise((resolve) => setTimeout(resolve, 1000 + Math.random() * 2000));
+  }
+}
+
+/** @param {AbortSignal} signal */
+async function listen(signal) {
+  const answer = await fetch('/flow/stream', { headers: { Authorization: `Bearer ${token}` }, signal });
+  if (answer.status === 401) refuse('The token was refused, or has expired.');
+  if (answer.status === 503) put('news', 'Too many look on at the moment; this page tries again.');
+  if (!answer.ok || !answer.body) return;
+  connection(true);
+  last = null; // what happened meanwhile was not seen
+  mine = null;
+  waited.length = 0;
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = ''; ;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const events = (text + value).split('\n\n');
+    text = events.pop() ?? '';
+    for (const event of events) hear(event);
+  }
+}
+
+/** @param {string} event */
+function hear(event) {
+  const [, name, data] = /^event: (\w+)\ndata: (.*)$/.exec(event) ?? [];
+  if (name === 'totals') totals(JSON.parse(data));
+  if (name === 'viewer') viewer(JSON.parse(data));
+}
+
+/** @param {boolean} open */
+function connection(open) {
+  const status = find('#connection', HTMLElement);
+  status.dataset.state = open ? 'open' : 'closed';
+  write(status, open ? 'Live' : 'Reconnecting…');
+}
+
+put('user', user(token));
+find('#play', HTMLButtonElement).onclick = () => play(!playing);
+addEventListener('pagehide', () => play(false));
+document.addEventListener('visibilitychange', () => (document.hidden ? watching.abort() : watch()));
+new ResizeObserver(wire).observe(path);
+wire();
+await watch();
