@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/bff/edge"
+	"github.com/playhead/playhead/bff/flow"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/bff/uplink"
 	"github.com/playhead/playhead/history"
@@ -54,6 +55,12 @@ type Config struct {
 	Hold time.Duration
 	// Keep is how many records of a user the cache keeps (default 1,000).
 	Keep int
+	// Breakable lets those who look at the page "/flow" stop the job, the archive and the queue.
+	// It is for demonstrations.
+	Breakable bool
+	// Watched is called when somebody begins to look at that page. Its context ends when
+	// nobody does any more, and then it returns.
+	Watched func(context.Context)
 	// Rules say what counts as what, by type of object (default the standard ones).
 	Rules *history.Rulebook
 	// Drain bounds the stop (default 20 s).
@@ -84,12 +91,16 @@ type Process struct {
 	held      *aggregate.Aggregator
 	job       *job.Job
 	up        *uplink.Client
+	faults    map[string]*flow.Fault // of the parts that may be stopped, by name
 }
 
 // Open opens the data directory, which no other process may have open, and the
 // ports. Run closes them.
 func Open(ctx context.Context, cfg Config) (*Process, error) {
 	p := &Process{cfg: cfg.withDefaults(), queue: memqueue.New(memqueue.Config{}), listeners: make(map[string]net.Listener)}
+	if cfg.Breakable {
+		p.faults = map[string]*flow.Fault{"job": {}, "archive": {}, "queue": {}}
+	}
 	if err := p.open(ctx); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -117,12 +128,12 @@ func (p *Process) open(ctx context.Context) (err error) {
 
 func (p *Process) compose() (err error) {
 	log, reg := p.cfg.Logger, p.cfg.Registry
-	p.held, err = aggregate.New(aggregate.Config{Publisher: p.queue, Hold: p.cfg.Hold, Logger: log, Registry: reg})
+	p.held, err = aggregate.New(aggregate.Config{Publisher: p.publisher(), Hold: p.cfg.Hold, Logger: log, Registry: reg})
 	if err != nil {
 		return err
 	}
 	p.service, err = rpc.New(rpc.Config{
-		Cache: p.db.Cache(), Archive: p.db.Archive(), Aggregate: p.held, Queue: p.queue, Feed: new(memfeed.Feed),
+		Cache: p.db.Cache(), Archive: p.archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed),
 		Days: p.db.Days(), Announcer: dayLog{log},
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
@@ -130,7 +141,7 @@ func (p *Process) compose() (err error) {
 		return err
 	}
 	p.job, err = job.New(job.Config{
-		Cache: p.db.Cache(), Archive: p.db.Archive(), Consumer: p.queue,
+		Cache: p.db.Cache(), Archive: p.archive(), Consumer: p.queue,
 		Days: p.db.Days(), Announcer: dayLog{log},
 		Dead:       &deadLetterFile{path: filepath.Join(p.cfg.Dir, deadFile)},
 		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Logger: log, Registry: reg,
@@ -198,7 +209,7 @@ func (p *Process) Run(ctx context.Context) error {
 	})
 	g.Add("warm", time.Second, p.service.Run)
 	g.Add("aggregate", p.cfg.Drain/8, p.held.Run)
-	g.Add("job", p.cfg.Drain/8, p.job.Run)
+	g.Add("job", p.cfg.Drain/8, p.runJob)
 	g.Add("expiry", time.Second, p.db.Run)
 	g.Add("store", 0, run.Closing(p.db.Close))
 	g.Add("admin", 0, admin.Run)
@@ -211,7 +222,7 @@ func (p *Process) edge() (*edge.Edge, error) {
 		return nil, err
 	}
 	return edge.New(edge.Config{
-		Service: p.up, Tokens: tokens, Listener: p.listeners["listen"], Pages: true, Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
+		Service: p.up, Tokens: tokens, Listener: p.listeners["listen"], Pages: true, Flow: p.flow(), Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
 		UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})
 }

@@ -117,6 +117,7 @@ func (s *show) finish(ctx context.Context, f figures, r replay.Report) error {
 		if err := invent(ctx, s.process.RPC()); err != nil {
 			return err
 		}
+		close(s.checked)
 		s.process.Greet(s.out, viewer)
 		if err := s.whatNext(); err != nil {
 			return err
@@ -143,14 +144,25 @@ func (s *show) whatNext() error {
 	if err != nil {
 		return err
 	}
+	flow, err := s.flowLink()
+	if err != nil {
+		return err
+	}
 	fmt.Fprintf(s.out, `
 What to try next:
 
+  - See it happen, stop a part of it, and watch nothing get lost: %[3]s
   - Open your page in two windows, play something in one, and watch it move in the other.
-  - Look at a user of the trace, whose viewings were real: http://%s/#token=%s
+  - Look at a user of the trace, whose viewings were real: http://%[1]s/#token=%[2]s
   - Start an empty one that keeps its data (make run), end it with kill -9 while something plays, and start it again.
-`, s.process.HTTP(), token)
+`, s.process.HTTP(), token, flow)
 	return nil
+}
+
+// flowLink is where the invented viewer sees what happens.
+func (s *show) flowLink() (string, error) {
+	token, err := s.process.Token(viewer, time.Hour)
+	return fmt.Sprintf("http://%s/flow#token=%s", s.process.HTTP(), token), err
 }
 
 func (f figures) table(out io.Writer) {
@@ -183,6 +195,16 @@ type show struct {
 	process  *allinone.Process
 	registry prometheus.Gatherer
 	out      io.Writer
+	checked  chan struct{} // closed when the stores were compared
+}
+
+// watched plays to those who look at /flow. Until the stores are compared they see the replay.
+func (s *show) watched(ctx context.Context) {
+	select {
+	case <-s.checked:
+		play(ctx, s.process)
+	case <-ctx.Done():
+	}
 }
 
 func (s *show) run(ctx context.Context) error {
@@ -197,6 +219,9 @@ func (s *show) run(ctx context.Context) error {
 	}
 	stop, err := profile(s.flags.Profile)
 	if err != nil {
+		return err
+	}
+	if err := s.announce(); err != nil {
 		return err
 	}
 	m := &meter{}
@@ -215,6 +240,18 @@ func (s *show) run(ctx context.Context) error {
 		return err
 	}
 	return s.finish(ctx, s.figures(plan, m, report), report)
+}
+
+// announce says where to look on, to somebody who is there to do it.
+func (s *show) announce() error {
+	if s.flags.Exit {
+		return nil
+	}
+	flow, err := s.flowLink()
+	if err == nil {
+		fmt.Fprintf(s.out, "See it happen: %s\n\n", flow)
+	}
+	return err
 }
 
 // replay sends the plan through the gRPC door.

@@ -55,14 +55,15 @@ func demo(ctx context.Context, args []string, getenv func(string) string, out io
 		return err
 	}
 	registry := obs.NewRegistry()
+	s := &show{flags: f, registry: registry, out: out, checked: make(chan struct{})}
 	p, err := allinone.Open(ctx, allinone.Config{
-		Dir: dir, HTTP: f.Listen, RPC: f.RPC, Admin: "127.0.0.1:0", Logger: log, Registry: registry,
+		Dir: dir, HTTP: f.Listen, RPC: f.RPC, Admin: "127.0.0.1:0", Breakable: true, Watched: s.watched, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return err
 	}
+	s.process = p
 	return serve(ctx, p, func(ctx context.Context) error {
-		s := &show{flags: f, process: p, registry: registry, out: out}
 		return s.run(ctx)
 	})
 }

@@ -1,0 +1,250 @@
+package allinone
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/playhead/playhead/bff/flow"
+	"github.com/playhead/playhead/history"
+)
+
+// flow is what the page "/flow" shows of the process.
+func (p *Process) flow() *flow.Flow {
+	marks := new(marks)
+	return flow.New(flow.Config{
+		Metrics: p.cfg.Registry, Faults: p.faults, While: p.cfg.Watched, Logger: p.cfg.Logger,
+		Inside: func(ctx context.Context) (any, error) { return p.inside(ctx, marks) },
+		Viewer: func(ctx context.Context, uid string) (any, error) { return p.viewer(ctx, uid) },
+	})
+}
+
+// inside is what waits between the edge and the archive. Times are milliseconds.
+type inside struct {
+	Running  int     `json:"running"` // keys that are held
+	Due      int     `json:"due"`     // keys whose hold is over, which the queue did not take yet
+	HoldLeft []int64 `json:"hold_left_ms"`
+	Hold     int64   `json:"hold_ms"` // at most
+	Queued   int     `json:"queued"`  // keys
+	Marks    int     `json:"marks"`
+	Oldest   int64   `json:"oldest_mark_ms"` // its age
+	// Waiting are the marks of keys that are not held any more: the archive is to have those by now.
+	Waiting int `json:"waiting"`
+}
+
+func (p *Process) inside(ctx context.Context, m *marks) (*inside, error) {
+	if err := m.count(ctx, p); err != nil {
+		return nil, err
+	}
+	held := p.held.Holds()
+	now := &inside{
+		Running: held.Running, Due: held.Due, Hold: p.cfg.Hold.Milliseconds(), Queued: p.queue.Waiting(), Marks: m.n, Waiting: m.waiting,
+	}
+	for _, left := range held.Left {
+		now.HoldLeft = append(now.HoldLeft, left.Milliseconds())
+	}
+	if m.n > 0 {
+		now.Oldest = max(0, time.Since(time.UnixMicro(int64(m.oldest))).Milliseconds())
+	}
+	return now, nil
+}
+
+// marks are the dirty marks as they were counted last. Only what runs while somebody looks
+// touches them.
+type marks struct {
+	n       int
+	waiting int
+	oldest  history.Mark
+	next    time.Time // when they are counted again
+}
+
+const (
+	// sparing is in how much of the time marks are counted, one part in so many: to count
+	// them takes the longer the more there are.
+	sparing = 100
+	// looked is of how many marks it is looked up whether their keys are held.
+	looked = 4096
+)
+
+func (m *marks) count(ctx context.Context, p *Process) error {
+	began := time.Now()
+	if began.Before(m.next) {
+		return nil
+	}
+	all := make([]history.Bucket, history.Buckets)
+	for i := range all {
+		all[i] = history.Bucket(i) //nolint:gosec // below Buckets
+	}
+	found, err := p.db.Cache().Backlog(ctx, all)
+	if err != nil {
+		return fmt.Errorf("count the marks: %w", err)
+	}
+	keys, err := p.db.Cache().Overdue(ctx, all, 0, looked)
+	if err != nil {
+		return fmt.Errorf("look up the marks: %w", err)
+	}
+	m.n, m.waiting, m.oldest = 0, 0, 0
+	for _, b := range found {
+		m.n += b.Marks
+		if b.Marks > 0 && (m.oldest == 0 || b.Oldest < m.oldest) {
+			m.oldest = b.Oldest
+		}
+	}
+	for _, k := range keys {
+		if left, _ := p.held.Left(k); left == 0 {
+			m.waiting++
+		}
+	}
+	if len(keys) == looked { // a sample
+		m.waiting = m.n * m.waiting / looked
+	}
+	m.next = began.Add(sparing * time.Since(began))
+	return nil
+}
+
+// place is what a store has of a record.
+type place struct {
+	Position int64  `json:"position_ms"`
+	State    string `json:"state"`
+	At       int64  `json:"at"` // Unix milliseconds
+}
+
+func placeOf(r *history.Record) *place {
+	if r == nil {
+		return nil
+	}
+	return &place{r.Position, r.State.String(), r.Version.Time()}
+}
+
+// stage is how far one of the viewer's records has come.
+type stage struct {
+	ID    string `json:"id"`
+	Title string `json:"title,omitempty"`
+	Cache *place `json:"cache"`
+	// Archive is nil where it has nothing, and where it does not answer.
+	Archive *place `json:"archive"`
+	Away    bool   `json:"archive_away,omitempty"`
+	Marked  bool   `json:"marked"` // the archive may lack what the cache has
+	Held    bool   `json:"held"`
+	Left    int64  `json:"hold_left_ms"`
+}
+
+// newest is how many records of a viewer are shown.
+const newest = 4
+
+// viewer returns the newest records of a user, as the stores have them.
+func (p *Process) viewer(ctx context.Context, uid string) ([]stage, error) {
+	page, err := p.db.Cache().List(ctx, uid, history.Query{Limit: newest})
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]history.Key, len(page.Items))
+	for i, it := range page.Items {
+		keys[i] = history.Key{UID: uid, Object: it.Object}
+	}
+	archived, err := p.archive().Get(ctx, keys)
+	stages := make([]stage, len(keys))
+	for i, it := range page.Items {
+		left, held := p.held.Left(keys[i])
+		stages[i] = stage{
+			ID: it.Object.String(), Title: it.Record.Meta["title"], Cache: placeOf(it.Record), Away: err != nil,
+			Marked: it.Record.Revision&history.SettledBit == 0, Held: held, Left: left.Milliseconds(),
+		}
+		if err == nil {
+			stages[i].Archive = placeOf(archived[i].Record)
+		}
+	}
+	return stages, nil
+}
+
+// stopped is why a part does nothing.
+func stopped(part string) error {
+	return fmt.Errorf("%s: %w: stopped on the page", part, history.ErrUnavailable)
+}
+
+// archive is the embedded one, which those who look may stop in a demonstration.
+func (p *Process) archive() history.Archive {
+	if f := p.faults["archive"]; f != nil {
+		return archive{p.db.Archive(), f}
+	}
+	return p.db.Archive()
+}
+
+type archive struct {
+	history.Archive
+
+	fault *flow.Fault
+}
+
+func (a archive) Put(ctx context.Context, cells []history.Cell) []error {
+	if !a.fault.Stopped() {
+		return a.Archive.Put(ctx, cells)
+	}
+	errs := make([]error, len(cells))
+	for i := range errs {
+		errs[i] = stopped("archive")
+	}
+	return errs
+}
+
+func (a archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	if a.fault.Stopped() {
+		return nil, stopped("archive")
+	}
+	return a.Archive.Get(ctx, keys)
+}
+
+func (a archive) Row(ctx context.Context, uid string) (history.Row, error) {
+	if a.fault.Stopped() {
+		return history.Row{}, stopped("archive")
+	}
+	return a.Archive.Row(ctx, uid)
+}
+
+func (a archive) PutUser(ctx context.Context, uid string, u history.User) error {
+	if a.fault.Stopped() {
+		return stopped("archive")
+	}
+	return a.Archive.PutUser(ctx, uid, u)
+}
+
+// publisher is the way into the queue.
+func (p *Process) publisher() history.Publisher {
+	if f := p.faults["queue"]; f != nil {
+		return publisher{p.queue, f}
+	}
+	return p.queue
+}
+
+type publisher struct {
+	history.Publisher
+
+	fault *flow.Fault
+}
+
+func (q publisher) Publish(ctx context.Context, keys []history.Announcement) ([]history.Announcement, error) {
+	if q.fault.Stopped() {
+		return keys, stopped("queue")
+	}
+	return q.Publisher.Publish(ctx, keys)
+}
+
+// runJob runs the job, but for the time in which it is stopped.
+func (p *Process) runJob(ctx context.Context) error {
+	f := p.faults["job"]
+	if f == nil {
+		return p.job.Run(ctx)
+	}
+	for ctx.Err() == nil {
+		running, stop := context.WithCancel(ctx)
+		done := make(chan error, 1)
+		go func() { done <- p.job.Run(running) }()
+		f.Await(ctx, true)
+		stop()
+		if err := <-done; err != nil {
+			return err
+		}
+		f.Await(ctx, false)
+	}
+	return nil
+}
