@@ -1,0 +1,152 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/playhead/playhead/e2e/process"
+)
+
+// demo starts the demo as a visitor does, and returns the address of /flow that it prints in the end.
+func demo(t *testing.T) (w *world, flow string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "demo")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/playhead/playhead/all-in-one/demo").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	p, err := process.Start(path, "--trace", "../../testdata/kuairand/watch_events.csv.gz", "--limit", "2000", "--data", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(patience); err != nil {
+			t.Errorf("%v: %s", err, p.Log())
+		}
+	})
+	w = &world{T: t}
+	w.eventually("the demo invites to look on", func() bool { return strings.Contains(p.Log(), "What to try next") })
+	found := regexp.MustCompile(`http://(\S+)/flow#token=(\S+)`).FindStringSubmatch(p.Log())
+	if found == nil {
+		t.Fatalf("no link in %s", p.Log())
+	}
+	w.cfg.HTTP, w.token = found[1], found[2]
+	return w, found[0]
+}
+
+// enter presses a button by the keyboard. In a picture that moves a click would wait for ever.
+func (v *window) enter(selector string) {
+	v.Helper()
+	v.until(fmt.Sprintf("document.querySelector(%q)?.checkVisibility() && (document.querySelector(%[1]q).focus(), document.activeElement.matches(%[1]q))", selector))
+	v.press(kb.Enter)
+}
+
+// number is what an element shows.
+func number(selector string) string {
+	return fmt.Sprintf("Number(document.querySelector(%q).textContent)", selector)
+}
+
+// TestFlow watches the demo as a visitor does: stops the job while something plays, sees what waits grow, lets the
+// job return, and sees all of it archived, the viewer's own record too.
+func TestFlow(t *testing.T) {
+	w, flow := demo(t)
+	v := w.open(flow)
+	v.live()
+	v.until(number("#players") + " > 1 && " + number("#edge-rate") + " > 1 && " + number("#service-rate") + " > 1 && " + number("#held") + " > 1")
+	v.until("document.querySelectorAll('#holds i').length > 1 && document.querySelector('.dot')")
+	v.enter("#play")
+	v.until("document.querySelector('#records [data-id=walk_1]')")
+	v.until("document.querySelector('.dot.own') && document.querySelector('.box.lit')")
+	v.says("#safe", "safe after")
+
+	v.enter("#job .fault")
+	v.says("#news", "The job is stopped. Nothing is lost")
+	v.hasNames("button Start the job", "button Stop the queue", "button Stop the archive", "heading Cache", "list Safe within milliseconds", "region The way of a heartbeat")
+	v.enter("#play") // ends the viewing
+	late := "Number(document.querySelector('#news').dataset.late)"
+	v.until(late + " > 1")
+	before, err := value[int](v, late)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.until(fmt.Sprintf("%s > %d && document.querySelector('#cache').classList.contains('piling')", late, before))
+
+	v.enter("#job .fault")
+	v.says("#news", "0 marks wait")
+	v.until(late + " === 0 && !document.querySelector('#cache').classList.contains('piling')")
+	const own = "document.querySelector('#records [data-id=walk_1]')"
+	v.until(own + "?.dataset.marked === 'false' && " + own + ".querySelector('.same')?.textContent.includes('stopped at')")
+	if r := w.point("walk"); r == nil || r.State != "stopped" || r.PositionMS == 0 {
+		t.Errorf("the record is %+v", r)
+	}
+}
+
+// TestFlowLooks: the page can be read in light and dark, fits a small telephone, stands still for who wants that, and
+// has nothing to break in the all-in-one.
+func TestFlowLooks(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("nav a[href='/flow']")
+	v.live()
+	v.until("document.querySelectorAll('#records .same').length === 4")
+	screen := emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 740, DeviceScaleFactor: 2, Mobile: true}
+	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
+		t.Fatal(err)
+	}
+	v.until("innerWidth === 360 && document.documentElement.scrollWidth <= 360")
+	for _, scheme := range []string{"light", "dark"} {
+		media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+		}}
+		if _, err := chromedp.Call(v.ctx, emulation.SetEmulatedMedia, media); err != nil {
+			t.Fatal(err)
+		}
+		v.until(fmt.Sprintf("matchMedia('(prefers-color-scheme: %s)').matches && matchMedia('(prefers-reduced-motion)').matches", scheme))
+		for _, selector := range []string{"h1", ".lead", "#news", "#lane-2", ".box h3", ".box b", ".what", "#records dt", "#records dd", "#records .same"} {
+			if ratio, err := value[float64](v, fmt.Sprintf(contrast, selector)); err != nil || ratio < 4.5 {
+				t.Errorf("%s: %s has a contrast of %.1f, %v", scheme, selector, ratio, err)
+			}
+		}
+	}
+	w.report(entry{id: "new", title: "New Moon", position: length / 2})
+	v.until("[...document.querySelectorAll('#records h3')].some((h) => h.textContent === 'New Moon')")
+	v.until("document.querySelector('.box.lit') || document.querySelector('#records [data-id=new_1]')?.dataset.marked === 'false'")
+	if moves, err := value[int](v, "document.getAnimations().length + document.querySelectorAll('.dot, .fault:not([hidden])').length"); err != nil || moves != 0 {
+		t.Errorf("%d things move or may be broken, %v", moves, err)
+	}
+	w.stop()
+	v.expects("net::ERR")
+	v.says("#connection", "Reconnecting")
+	w.start()
+	v.live()
+}
+
+// TestFlowHidden: a window that nobody sees does not look.
+func TestFlowHidden(t *testing.T) {
+	w := newWorld(t)
+	v := w.open(w.signedIn("/flow"))
+	v.live()
+	hide := func(hidden bool) {
+		_, err := value[bool](v, fmt.Sprintf(
+			"Object.defineProperty(document, 'hidden', { value: %v, configurable: true }), document.dispatchEvent(new Event('visibilitychange'))", hidden))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	hide(true)
+	v.says("#connection", "Reconnecting")
+	hide(false)
+	v.live()
+}
