@@ -41,8 +41,9 @@ type mood int
 const (
 	deciding  mood = iota // they clear their histories, and switch recording
 	deleting              // each object at its own time
-	reading               // they turn pages
+	reading               // they turn pages, and look where they stopped
 	uploading             // what is old
+	beginning             // they clear what they have reported, and go on in its last millisecond but one
 	moods
 )
 
@@ -52,7 +53,7 @@ var positions = [...]int64{1_000, 30_000, 120_000, 300_000, 450_000, 541_000, 60
 const duration = 600_000
 
 func (c *client) nowMS() int64 {
-	return time.Now().Add(c.offset).UnixMilli() / 40 * 40 // a coarse clock: many events of one millisecond
+	return time.Now().Add(c.offset).UnixMilli() / c.w.traits.grain * c.w.traits.grain // many events of one millisecond
 }
 
 func (c *client) anyObject(d *dice) history.Object {
@@ -104,10 +105,16 @@ func (c *client) indulge(m mood, d *dice) {
 	case deleting:
 		c.remove(d)
 	case reading:
-		c.list(d)
+		if d.one(2) {
+			c.list(d)
+		} else {
+			c.points(d)
+		}
 	case uploading:
 		c.importOld(d)
 		c.send(d)
+	case beginning:
+		c.begin(d)
 	}
 }
 
@@ -118,22 +125,27 @@ func (c *client) wake(d *dice) {
 		c.importOld(d) // of the night
 		c.send(d)
 	case 1:
-		if c.last == 0 {
-			return
-		}
-		cleared := &historyv1.ClearRequest{Uid: c.uid, UntilMs: c.last}
-		c.outbox = append(c.outbox, c.heartbeat(d))
-		c.outbox[0].EventTimeMs, c.last = cleared.UntilMs+1, cleared.UntilMs+1 // hardly later
-		c.send(d)
-		c.w.clear(c, cleared)
+		c.begin(d)
 	case 2:
 		c.list(d)
 	}
 }
 
+// begin clears all that it has reported, and reports what is hardly later.
+func (c *client) begin(d *dice) {
+	if c.last == 0 {
+		return
+	}
+	cleared := &historyv1.ClearRequest{Uid: c.uid, UntilMs: c.last}
+	c.outbox = append(c.outbox, c.heartbeat(d))
+	c.outbox[0].EventTimeMs, c.last = cleared.UntilMs+1, cleared.UntilMs+1
+	c.send(d)
+	c.w.clear(c, cleared)
+}
+
 // report adds one or a few reports of what it plays.
 func (c *client) report(d *dice) {
-	if c.session == "" || d.one(8) {
+	if c.session == "" || d.one(c.w.traits.session) {
 		c.sessions++
 		c.session, c.object = fmt.Sprintf("%s-%d", c.device, c.sessions), c.anyObject(d)
 		c.started, c.position, c.watched = c.nowMS()-int64(d.n(40))*1000, d.n(3), 0
@@ -166,7 +178,7 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 		hb.DurationMs = duration
 	}
 	if !d.one(3) {
-		c.watched += int64(d.n(5)) * 1000
+		c.watched += int64(1+d.n(4)) * 1000
 		hb.StartedAtMs, hb.WatchedMs = c.started, c.watched
 	}
 	if d.one(4) {
@@ -175,7 +187,7 @@ func (c *client) heartbeat(d *dice) *historyv1.Heartbeat {
 	if d.one(5) {
 		hb.SentAtMs = now
 	}
-	if d.one(6) {
+	if d.one(c.w.traits.knowing) {
 		hb.IfMatch = c.etags[c.object]
 	}
 	switch d.n(8) {
@@ -199,8 +211,8 @@ func (c *client) importOld(d *dice) {
 		o, at := c.anyObject(d), c.nowMS()-int64(d.n(600))*unit
 		c.sessions++
 		c.outbox = append(c.outbox, &historyv1.Heartbeat{
-			Uid: c.uid, ObjectId: o.ID, ObjectType: o.Type, Kind: historyv1.Kind_KIND_STOP, EventTimeMs: at,
-			PositionMs: positions[d.n(len(positions))], DurationMs: duration,
+			Uid: c.uid, ObjectId: o.ID, ObjectType: o.Type, Kind: [...]historyv1.Kind{historyv1.Kind_KIND_STOP, historyv1.Kind_KIND_PROGRESS}[d.n(2)], EventTimeMs: at,
+			PositionMs: positions[d.n(len(positions))], DurationMs: duration, StartedAtMs: at - 10_000, WatchedMs: int64(d.n(5)) * 1000,
 			Session: fmt.Sprintf("%s-%d", c.device, c.sessions), Device: "import",
 		})
 	}

@@ -225,12 +225,26 @@ func (w *World) proceed(x *exchange) {
 	w.goWrong(x, d)
 }
 
+// fault is what goes wrong with an exchange. Those without a name are as frequent together.
+type fault int
+
+const (
+	landsLater fault = 7
+	landsTwice fault = 8
+	slow       fault = 11
+	faults     fault = 12
+)
+
 func (w *World) goWrong(x *exchange, d *dice) {
 	if x.what == "fetch" {
 		x.idle = time.Now().Add(time.Duration(d.n(2000)) * time.Millisecond)
 		return
 	}
-	switch kind := d.n(12); {
+	kind := fault(d.n(int(faults)))
+	if x.what == w.weak && w.traits.fault != 0 && d.one(2) {
+		kind = w.traits.fault
+	}
+	switch {
 	case kind < 2 && len(x.left) > 1:
 		w.trace(x, "a part of it")
 		x.some(d)
@@ -246,18 +260,18 @@ func (w *World) goWrong(x *exchange, d *dice) {
 		x.all()
 		x.left = parts
 		x.failAll(errNoAnswer)
-	case kind < 8:
+	case kind <= landsLater:
 		w.trace(x, "no answer, lands later")
 		w.haunt(x, x.left)
 		if d.one(3) {
 			w.haunt(x, x.left)
 		}
 		x.failAll(errNoAnswer)
-	case kind < 9:
+	case kind <= landsTwice:
 		w.trace(x, "done, lands once more later")
 		w.haunt(x, x.left)
 		x.all()
-	case kind < 11:
+	case kind < slow:
 		w.trace(x, "each key by itself: done, refused, or done without an answer")
 		x.mixed(d)
 	default:

@@ -42,6 +42,8 @@ type known struct {
 	safe    bool
 	open    int // attempts on their way
 	unknown int // attempts of which nobody knows
+	// late means that a pause has made it too late for it, until recording is switched again.
+	late bool
 	witnesses
 }
 
@@ -80,7 +82,7 @@ func (s *witnesses) died(service int, safe bool) {
 	s.promised = s.promised && (safe || s.archived || len(s.remember) > 0)
 }
 
-func (k *known) may() bool { return k.acked > 0 || k.open > 0 || k.unknown > 0 }
+func (k *known) may() bool { return k.acked > 0 || !k.late && (k.open > 0 || k.unknown > 0) }
 
 // cut is a delete or a clear: nothing at or before a time exists.
 type cut struct {
@@ -193,7 +195,7 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 		if a.sent > o.lost {
 			a.k.said(service)
 		}
-		if u.pause.off(a.pauses, a.k.at) {
+		if u.pause.off(a.pauses, a.k.at) || a.k.late {
 			return "a report was recorded although recording is switched off"
 		}
 		if status == historyv1.Status_STATUS_STORED && o.outlived(a) {
@@ -506,8 +508,8 @@ func (k *known) fate(begun int64) string {
 func (o *oracle) paused(k history.Key, v view, then pauseState) {
 	u := o.users[k.UID]
 	for _, f := range u.book(k.Object).facts {
-		if f.acked == 0 && f.open == 0 && f.unknown > 0 && f.sent > o.lost && u.pause.off(then, f.at) && o.decide(k, v, f) == out {
-			f.unknown = 0
+		if f.acked == 0 && f.may() && f.sent > o.lost && u.pause.off(then, f.at) && o.decide(k, v, f) == out {
+			f.unknown, f.late = 0, true
 		}
 	}
 }
@@ -644,7 +646,7 @@ func (u *userBook) switching(now int64) {
 	p.latest = max(p.latest, now)
 	for _, b := range u.keys {
 		for _, k := range b.facts {
-			p.latest = max(p.latest, k.at)
+			p.latest, k.late = max(p.latest, k.at), false
 		}
 	}
 }

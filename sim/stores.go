@@ -30,6 +30,8 @@ func (d cacheDoor) Load(ctx context.Context, keys []history.Key) []history.Entry
 	return entries
 }
 
+// Apply lands late as it is, but for a partial birth that has landed before: it would bring its
+// revision back, and with it late writes that were made from it and count as whole.
 func (d cacheDoor) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
 	if len(writes) == 0 {
 		return nil
@@ -49,6 +51,9 @@ func (d cacheDoor) Apply(ctx context.Context, writes []history.Write) []history.
 		},
 		fail: func(i int, err error) { outcomes[i] = history.Outcome{Err: err} },
 		late: func(i int) {
+			if w := writes[i]; w.Base == 0 && w.Record.Partial && d.w.cache.knows(w.Record.Revision) {
+				return
+			}
 			o := d.w.cache.apply(writes[i])
 			if d.w.traced() {
 				d.w.tracef("        . %s %s", d.w.write(writes[i]), d.w.outcome(o))

@@ -53,40 +53,57 @@ type traits struct {
 	// hold is how long services hold a key, retain how long they remember what they announced,
 	// watch how often jobs ask for the cache's life, and down how long a process is away that died.
 	hold, retain, watch, down time.Duration
-	queued                    int    // one message in so many is to be acknowledged as queued
-	astray                    int    // how often, of ten thousand, a call goes to any service, and not to its user's
-	loses                     bool   // the cache loses something at times: of what is lost nobody is sure
-	shaky                     bool   // there are storms in which it does again and again
-	older                     bool   // it comes back older: then no job dies, since nobody else knows what that one archived
-	anew, nights              int    // one rest in so many has all users begin anew, one storm in so many a night
-	long                      int    // its storms are so many times as long
-	weak                      string // what is weak in most storms, empty for anything
-	narrow                    int    // how many objects they have in most storms, 0 for any number
+	queued                    int     // one message in so many is to be acknowledged as queued
+	session                   int     // one report in so many begins a session: where each one does, each counts
+	knowing                   int     // one report in so many names the record that its device knows
+	grain                     int64   // milliseconds by which the clocks of devices go on
+	astray                    int     // how often, of ten thousand, a call goes to any service, and not to its user's
+	loses                     bool    // the cache loses something at times: of what is lost nobody is sure
+	shaky                     bool    // there are storms in which it does again and again
+	older                     bool    // it comes back older: then no job dies, since nobody else knows what that one archived
+	anew, nights              int     // one rest in so many has all users begin anew, one storm in so many a night
+	most                      int     // turns of its longest storms
+	weak                      string  // what is weak in most storms, empty for anything
+	fault                     fault   // what goes wrong with half of that, 0 for anything
+	moods                     [2]mood // what clients do again and again in most storms, the same twice for anything
+	narrow                    int     // how many objects they have in most storms, 0 for any number
 }
 
 func (s *source) traits() traits {
 	d := &dice{s.draw(streamSeed)}
 	t := traits{
 		users: [...]int{3, 3, 2, 1}[d.n(4)], keep: [...]int{1, 3, 100, 100}[d.n(4)],
-		hold:   [...]time.Duration{600 * time.Millisecond, 3 * time.Second, 20 * time.Second}[d.n(3)],
-		retain: [...]time.Duration{5 * time.Second, 2 * time.Second}[d.n(2)],
-		watch:  [...]time.Duration{time.Second, 10 * time.Second}[d.n(2)],
-		down:   [...]time.Duration{300 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second}[d.n(3)],
-		queued: [...]int{6, 6, 2}[d.n(3)],
+		hold:    [...]time.Duration{600 * time.Millisecond, 3 * time.Second, 20 * time.Second}[d.n(3)],
+		retain:  [...]time.Duration{5 * time.Second, 2 * time.Second}[d.n(2)],
+		watch:   [...]time.Duration{time.Second, 10 * time.Second}[d.n(2)],
+		down:    [...]time.Duration{300 * time.Millisecond, 300 * time.Millisecond, 3 * time.Second}[d.n(3)],
+		queued:  [...]int{6, 6, 2}[d.n(3)],
+		session: [...]int{8, 1}[d.n(2)], knowing: [...]int{6, 2}[d.n(2)], grain: [...]int64{40, 40, 1000}[d.n(3)],
 		astray: [...]int{2500, 2500, 9000}[d.n(3)],
 		loses:  !d.one(3), shaky: d.one(2), older: d.one(2),
-		anew: [...]int{4, 1}[d.n(2)], nights: [...]int{4, 1}[d.n(2)], long: [...]int{1, 1, 5}[d.n(3)],
+		fault: [...]fault{0, 0, landsLater, landsTwice, slow}[d.n(5)],
+		anew:  [...]int{4, 1}[d.n(2)], nights: [...]int{4, 1}[d.n(2)], most: [...]int{200, 1700, 8500}[d.n(3)],
 	}
-	switch d.n(6) {
+	switch d.n(9) {
 	case 0: // what is archived at once is lost with a cache that comes back older
-		t.loses, t.shaky, t.older, t.long = true, true, true, 5
+		t.loses, t.shaky, t.older, t.most = true, true, true, 8500
 		t.hold, t.retain, t.watch, t.down = 600*time.Millisecond, 2*time.Second, 10*time.Second, 300*time.Millisecond
 	case 1: // services remember what the cache has forgotten
-		t.hold, t.retain, t.keep, t.nights, t.anew, t.astray, t.weak, t.loses = 20*time.Second, 2*time.Second, 100, 1, 4, 9000, "warm", false
+		t.hold, t.retain, t.keep, t.nights, t.anew, t.astray, t.loses = 20*time.Second, 2*time.Second, 100, 1, 4, 9000, false
 	case 2: // births of users with hardly any history come late
-		t.hold, t.keep, t.anew, t.weak, t.narrow, t.loses = 600*time.Millisecond, 1, 1, "apply", 2, false
+		t.hold, t.keep, t.anew, t.weak, t.fault, t.narrow, t.loses = 600*time.Millisecond, 1, 1, "apply", landsTwice, 2, false
+		t.session, t.moods = 1, [2]mood{reading, moods}
 	case 3: // many devices of one user play one object
-		t.users, t.narrow, t.loses, t.shaky = 1, 1, true, true
+		t.users, t.narrow, t.loses, t.shaky, t.session, t.weak, t.fault = 1, 1, true, true, 1, "apply", slow
+	case 4: // the queue is all that has what was acknowledged
+		t.queued, t.weak, t.hold, t.loses, t.shaky, t.session, t.most = 1, "publish", 20*time.Second, true, true, 1, 200
+	case 5: // cell times run ahead of the times of reports
+		t.moods, t.grain, t.narrow, t.loses, t.most = [2]mood{beginning, uploading}, 1000, 2, false, 200
+	case 6: // services hold what others have deleted
+		t.moods, t.hold, t.keep, t.knowing, t.astray = [2]mood{deleting, reading}, 20*time.Second, 1, 2, 9000
+		t.narrow, t.session, t.loses = 2, 1, false
+	case 7: // births come late, and recording is switched off
+		t.moods, t.weak, t.fault, t.session, t.astray, t.loses = [2]mood{deciding, reading}, "apply", landsLater, 1, 9000, false
 	}
 	return t
 }
@@ -352,6 +369,9 @@ func (w *World) storm() {
 	if w.traits.narrow > 0 && !d.one(4) {
 		w.narrow = w.traits.narrow
 	}
+	if w.traits.moods[0] != w.traits.moods[1] && !d.one(4) {
+		w.moods = w.traits.moods
+	}
 	if w.traits.weak != "" && !d.one(4) {
 		w.weak = w.traits.weak
 	}
@@ -368,15 +388,23 @@ func (w *World) storm() {
 		w.morning(d)
 	}
 	w.tracef("storm   exchanges go wrong %d, events come %d, clients act %d times in 10,000; weak is %q", w.rough, events, acts, w.weak)
-	for end := w.turns + 50 + d.n([...]int{200, 500, 1700}[d.n(3)])*w.traits.long; w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
+	for end := w.turns + 50 + d.n(w.traits.most/[...]int{1, 3, 8}[d.n(3)]); w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
 		w.step(acts, events)
 	}
 }
 
-// night is a while in which nobody asks for anything, and the cache forgets some users. It is
-// shorter than services remember what they wrote.
+// night is a while in which nobody asks for anything, jobs archive what is marked, and the cache
+// forgets some users. It may be shorter than services remember what they wrote.
 func (w *World) night(d *dice) {
-	w.pass(3*requestLimit + 100*time.Millisecond)
+	for end := time.Now().Add(sweepAge + sweepEvery + 3*requestLimit); time.Now().Before(end); {
+		if x := w.pick(); x != nil {
+			w.steps++
+			w.proceed(x)
+			w.gather()
+		} else {
+			w.pass(250 * time.Millisecond)
+		}
+	}
 	for _, uid := range w.uids {
 		if d.one(2) && w.cache.Expire(uid) {
 			w.cold[uid] = true
@@ -548,7 +576,7 @@ func (w *World) loseCache(d *dice) {
 		return slices.Contains([]string{"apply", "clear", "pause", "warm", "settle", "trim"}, g.x.what)
 	})
 	w.oracle.lose(w.archive.get, w.remembers)
-	if d.one(4) { // it takes a while to start
+	if d.one(2) { // it takes a while to start
 		w.leave(cacheStore, d)
 	}
 	if d.one(4) { // whatever it was, the archive felt it too
