@@ -57,6 +57,7 @@ type traits struct {
 	session                   int     // one report in so many begins a session: where each one does, each counts
 	knowing                   int     // one report in so many names the record that its device knows
 	grain                     int64   // milliseconds by which the clocks of devices go on
+	gentle                    bool    // nobody deletes or clears in a storm: what is lost is missed at its end
 	astray                    int     // how often, of ten thousand, a call goes to any service, and not to its user's
 	loses                     bool    // the cache loses something at times: of what is lost nobody is sure
 	shaky                     bool    // there are storms in which it does again and again
@@ -84,26 +85,29 @@ func (s *source) traits() traits {
 		fault: [...]fault{0, 0, landsLater, landsTwice, slow}[d.n(5)],
 		anew:  [...]int{4, 1}[d.n(2)], nights: [...]int{4, 1}[d.n(2)], most: [...]int{200, 1700, 8500}[d.n(3)],
 	}
-	switch d.n(9) {
+	switch d.n(12) {
 	case 0: // what is archived at once is lost with a cache that comes back older
 		t.loses, t.shaky, t.older, t.most = true, true, true, 8500
 		t.hold, t.retain, t.watch, t.down = 600*time.Millisecond, 2*time.Second, 10*time.Second, 300*time.Millisecond
 	case 1: // services remember what the cache has forgotten
 		t.hold, t.retain, t.keep, t.nights, t.anew, t.astray, t.loses = 20*time.Second, 2*time.Second, 100, 1, 4, 9000, false
-	case 2: // births of users with hardly any history come late
+		t.session, t.gentle, t.most = 1, true, 200
+	case 2, 8: // births of users with hardly any history come late
 		t.hold, t.keep, t.anew, t.weak, t.fault, t.narrow, t.loses = 600*time.Millisecond, 1, 1, "apply", landsTwice, 2, false
-		t.session, t.moods = 1, [2]mood{reading, moods}
+		t.session, t.moods, t.gentle, t.most = 1, [2]mood{reading, moods}, true, 600
 	case 3: // many devices of one user play one object
 		t.users, t.narrow, t.loses, t.shaky, t.session, t.weak, t.fault = 1, 1, true, true, 1, "apply", slow
+		t.gentle, t.most, t.anew = true, 200, 1
 	case 4: // the queue is all that has what was acknowledged
-		t.queued, t.weak, t.hold, t.loses, t.shaky, t.session, t.most = 1, "publish", 20*time.Second, true, true, 1, 200
+		t.queued, t.weak, t.hold, t.loses, t.shaky, t.session = 1, "publish", 20*time.Second, true, true, 1
+		t.gentle, t.most, t.anew = true, 200, 1
 	case 5: // cell times run ahead of the times of reports
-		t.moods, t.grain, t.narrow, t.loses, t.most = [2]mood{beginning, uploading}, 1000, 2, false, 200
+		t.moods, t.grain, t.narrow, t.keep, t.loses, t.most = [2]mood{beginning, uploading}, 1000, 2, 1, false, 200
 	case 6: // services hold what others have deleted
 		t.moods, t.hold, t.keep, t.knowing, t.astray = [2]mood{deleting, reading}, 20*time.Second, 1, 2, 9000
 		t.narrow, t.session, t.loses = 2, 1, false
 	case 7: // births come late, and recording is switched off
-		t.moods, t.weak, t.fault, t.session, t.astray, t.loses = [2]mood{deciding, reading}, "apply", landsLater, 1, 9000, false
+		t.moods, t.weak, t.fault, t.session, t.astray, t.narrow, t.loses = [2]mood{deciding, reading}, "apply", landsLater, 1, 9000, 2, false
 	}
 	return t
 }
