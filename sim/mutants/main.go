@@ -210,7 +210,7 @@ func report(results []result, steps int, out string) error {
 			fmt.Fprintf(&b, "| `%s` | %s | %d | %d | %s |\n", m.name, m.rule, r.steps, r.seed, short(r.wrong))
 		case m.equivalent == "":
 			bad = append(bad, m.name)
-			survived = append(survived, fmt.Sprintf("- `%s`, %s\n", m.name, m.rule))
+			survived = append(survived, fmt.Sprintf("- `%s`, %s: %s\n", m.name, m.rule, m.shows))
 		}
 	}
 	slices.Sort(took)

@@ -10,6 +10,8 @@ type mutant struct {
 	edits []edit
 	// why it cannot be found, for one that is known to be no different
 	equivalent string
+	// shows is the sequence of steps that shows it, for one that is rarely found
+	shows string
 }
 
 const (
@@ -63,7 +65,7 @@ var mutants = []mutant{
 	{name: "whole", rule: "what is born without the archive counts as whole", edits: []edit{{fold, "delta.Partial = !g.user.Complete()", "delta.Partial = false"}}},
 	{name: "whole-or", rule: "a whole part makes the fold partial and not the reverse", equivalent: "a record stays partial for longer: the job folds the archive into it again, and readers do.", edits: []edit{{merge, "m.Partial = a.Partial && b.Partial", "m.Partial = a.Partial || b.Partial"}}},
 	{name: "cell-time", rule: "contents of one time have one cell time", edits: []edit{{record, "m.CellTime = max(m.Version.Time(), m.CellTime+1)", "m.CellTime = m.Version.Time()"}}},
-	{name: "cut-time", rule: "a content does not come after what a clear removed", edits: []edit{{record, "m.CellTime = max(m.CellTime, u.CutTime+1)", "_ = u.CutTime"}}},
+	{name: "cut-time", rule: "a content does not come after what a clear removed", shows: "late reports have brought the cell time of a record ahead of its event time; a clear removes it, and the next report is a millisecond later: its put loses.", edits: []edit{{record, "m.CellTime = max(m.CellTime, u.CutTime+1)", "_ = u.CutTime"}}},
 	{name: "skew", rule: "the time of a wrong clock is not corrected", edits: []edit{{decode, "\te.At += skew\n", ""}}},
 	{name: "future", rule: "reports of the time to come are taken as they are", edits: []edit{{decode, "\te.At = min(e.At, now)\n", ""}}},
 	{name: "clamp", rule: "more is watched than time has passed", edits: []edit{{decode, "\te.Clamp()\n", ""}}},
@@ -80,9 +82,9 @@ var mutants = []mutant{
 	{name: "clear-keeps", rule: "a clear leaves the records that it covers", edits: []edit{{cache, "\tc.cut(uid)\n\ta.user.Revision", "\ta.user.Revision"}}},
 	{name: "clear-mark", rule: "a clear sets no dirty mark", edits: []edit{{cache, "\tc.mark(history.UserKey(uid))\n\treturn a.user.Cleared", "\treturn a.user.Cleared"}}},
 	{name: "clear-older", rule: "an older clear undoes a later one", edits: []edit{{cache, "joined[typ] = max(joined[typ], until)", "joined[typ] = until"}}},
-	{name: "pause-write", rule: "a birth does not look for a pause that its maker did not know", edits: []edit{{cache, "w.Pause == a.user.Pause && ", ""}}},
+	{name: "pause-write", rule: "a birth does not look for a pause that its maker did not know", shows: "a birth is under way, made by a service whose clock is ahead, when recording is switched off by one whose clock is behind; a reader does not see it, and then it lands.", edits: []edit{{cache, "w.Pause == a.user.Pause && ", ""}}},
 	{name: "pause-compare", rule: "a switch that lands twice undoes a later one", edits: []edit{{cache, "if c.account(uid).user.Pause != from {", "if false {"}}},
-	{name: "born-whole", rule: "a birth that comes late counts as whole", edits: []edit{{cache, "(w.Record.Partial || a.user.Complete())", "true"}}},
+	{name: "born-whole", rule: "a birth that comes late counts as whole", shows: "a birth of a complete user is written, and lands once more after a later report of its object was archived and dropped: the cache shows the first report alone.", edits: []edit{{cache, "(w.Record.Partial || a.user.Complete())", "true"}}},
 	{name: "pause-revisions", rule: "a pause leaves the revisions", edits: []edit{{cache, "m.Revision = history.NewRevision() | r.Revision&history.SettledBit", "_ = m"}}},
 	{name: "pause-bit", rule: "a pause loses that a record was settled", equivalent: "a service asks for a mark with every hold it begins and after every conflict, and the switch makes one; the record is archived again.", edits: []edit{{cache, "history.NewRevision() | r.Revision&history.SettledBit", "history.NewRevision()"}}},
 	{name: "pause-settles", rule: "a pause settles what is not archived", edits: []edit{{cache, "history.NewRevision() | r.Revision&history.SettledBit", "history.NewRevision() | history.SettledBit"}}},
@@ -112,9 +114,9 @@ var mutants = []mutant{
 	{name: "delete-behind", rule: "a delete by a clock that is behind leaves the record", edits: []edit{{fold, "if g.batch.latest && g.next != nil {", "if false {"}}},
 	{name: "clear-behind", rule: "a clear by a clock that is behind leaves records", edits: []edit{{decide, "until = max(until, newest)", "_ = newest"}}},
 	{name: "switch-behind", rule: "a switch by a clock that is behind covers what was recorded", equivalent: "what was recorded stays; only a report of it that is sent again is answered as paused.", edits: []edit{{decide, "w.nowMS(), newest)", "w.nowMS(), 0*newest)"}}},
-	{name: "not-queued", rule: "what is acknowledged as queued is not in the queue", edits: []edit{{write, "\tfor _, d := range unsent {\n\t\tgroups[d.Key].fail()\n\t}\n", ""}}},
+	{name: "not-queued", rule: "what is acknowledged as queued is not in the queue", shows: "the queue does not take a record that is acknowledged as queued, and all services and the cache are lost.", edits: []edit{{write, "\tfor _, d := range unsent {\n\t\tgroups[d.Key].fail()\n\t}\n", ""}}},
 	{name: "queued-keys", rule: "the queue has the key alone", edits: []edit{{write, "history.Announcement{Key: g.key, Record: r}", "history.Announcement{Key: g.key}"}}},
-	{name: "held-whole", rule: "what was held makes a partial record whole", edits: []edit{{fold, "current.User.Complete() && (current.Record == nil || !current.Record.Partial)", "current.User.Complete()"}}},
+	{name: "held-whole", rule: "what was held makes a partial record whole", shows: "one service holds a whole record, another one's report of it is archived, and the cache forgets the user; a partial birth follows, the warm-up cannot fold the row into it, and the first service reports on: what it writes counts as whole and lacks the second one's report.", edits: []edit{{fold, "current.User.Complete() && (current.Record == nil || !current.Record.Partial)", "current.User.Complete()"}}},
 	{name: "cold-point", rule: "a point read of a cold user asks the cache alone", edits: []edit{{points, "return !e.User.Warm })", "return false })"}}},
 	{name: "sure", rule: "a page ends at the floor", edits: []edit{{page, "\tcase listed.User.Complete():", "\tcase listed.User.Complete(), listed.User.Warm:"}}},
 	{name: "warm-floor", rule: "a warm-up that leaves records out says that it is all", edits: []edit{{warm, "w.Floor = max(w.Floor, it.Record.Version+1)", "_ = it"}}},
@@ -145,20 +147,20 @@ var mutants = []mutant{
 	{name: "no-decisions", rule: "a service does not bring back what was decided", edits: []edit{{reclaim, "if err := w.decideAgain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "no-clears", rule: "a service does not bring back clears", edits: []edit{{reclaim, "case d.clear.Until > u.ClearedAt(d.clear.Type):", "case d.clear.Until < 0:"}}},
 	{name: "old-pause", rule: "a service brings back an older pause", edits: []edit{{reclaim, "case d.pause.Changed() > u.Pause.Changed():", "case d.pause.Since > 0:"}}},
-	{name: "held-beside", rule: "a service forgets what it held when somebody else has put a record meanwhile", edits: []edit{{"history-service/aggregate/hold.go", "h.Beside = history.Merge(was.Beside, was.Record)", "h.Beside = nil"}}},
+	{name: "held-beside", rule: "a service forgets what it held when somebody else has put a record meanwhile", shows: "two reports of one key are under way in one service when the cache is lost; the first was acknowledged before, the second is written after it, without the first: only what is kept beside has that.", edits: []edit{{"history-service/aggregate/hold.go", "h.Beside = history.Merge(was.Beside, was.Record)", "h.Beside = nil"}}},
 	{name: "announced", rule: "a service forgets what it has announced", edits: []edit{{flush, "a.confirmed - a.cfg.Retain", "a.confirmed"}}},
 
 	// Rules between the parts.
-	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", edits: []edit{{fold, "g.done && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
+	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", shows: "a write's answer is lost, and the report, sent again to another service, is answered as unchanged; the cache is lost before the record is archived: nobody holds it.", edits: []edit{{fold, "g.done && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
 	{name: "old-events", rule: "an event from below the floor does not ask the archive", equivalent: "the record stays partial and its place below the floor, so that readers and the job fold the archive's part in; only the word of the answer is another one, stored for stale.", edits: []edit{{fold, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
 	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", equivalent: "the record stays partial, so that readers and the job fold the tombstone in; until then it says of itself that it is incomplete, which is not judged.", edits: []edit{{fold, "if g.older != nil && g.next.Reset < g.older.Version.Time() {", "if false {"}}},
 	{name: "row-decides", rule: "below the floor the row decides", edits: []edit{{page, "if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
 	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", equivalent: "readers, the job and whoever gives a record back drop what is of the time before a clear, piece by piece; only the bounds of records (8 peaks, 128 plays) could tell.", edits: []edit{{fold, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
 	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "return j.reread(ctx, since)", "return nil"}}},
-	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", edits: []edit{{flush, "\t\ta.last = time.Time{}\n\t\treturn false\n", ""}}},
-	{name: "cut-archived", rule: "a content does not come after what the archive hides", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
-	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", edits: []edit{{page, "if !listed.More || len(m.items) >= full {", "if full >= 0 {"}}},
+	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", shows: "the cache is lost and stays away for longer than services remember what they announced: by the time it is back they have forgotten all they held.", edits: []edit{{flush, "\t\ta.last = time.Time{}\n\t\treturn false\n", ""}}},
+	{name: "cut-archived", rule: "a content does not come after what the archive hides", shows: "late reports have brought the cell time of a record ahead of its event time, and it is archived and dropped; a clear covers it, and the next report is a millisecond later: its put loses.", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
+	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", shows: "a user is cold; the cache lists a late upload that the archive's clear of its type hides, and behind it a report of another type that is not archived; the row has something older: the page goes on behind that.", edits: []edit{{page, "if !listed.More || len(m.items) >= full {", "if full >= 0 {"}}},
 
 	// More of them.
 	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\tif err == nil {\n\t\tw.life = life\n\t}\n", "\tw.life = life\n"}}},
@@ -167,6 +169,6 @@ var mutants = []mutant{
 	{name: "since-floor", rule: "a page since a time before the floor does not ask the archive", edits: []edit{{page, "q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.Floor", "q.Since > 0"}}},
 	{name: "archived-whole", rule: "what a service had from the archive counts as whole", edits: []edit{{fold, "asPartial(g.user.Cut(entries[i].Record, g.key.Object.Type), &history.Entry{User: g.user})", "g.user.Cut(entries[i].Record, g.key.Object.Type)"}}},
 	{name: "job-cell", rule: "what the job completes does not come after what it was made from", edits: []edit{{jobFold, "\tm.Partial = false\n\treturn m", "\tm.Partial, m.CellTime = false, e.Record.CellTime\n\treturn m"}}},
-	{name: "base-late", rule: "after a conflict the archive is not asked", edits: []edit{{write, "\t\tw.base(ctx, late)\n", "\t\t_ = late\n"}}},
+	{name: "base-late", rule: "after a conflict the archive is not asked", shows: "one service holds a record that a device knows by its etag; another service deletes it, and the tombstone is archived and dropped; the device's next report, through the first service, is stored.", edits: []edit{{write, "\t\tw.base(ctx, late)\n", "\t\t_ = late\n"}}},
 	{name: "reclaim-blind", rule: "what is held of a record that is gone is brought back without the archive's part", equivalent: "the record stays partial, so that readers and the job fold the archive's part in; the service does the same by itself where the archive does not answer.", edits: []edit{{reclaim, "_ = w.archived(ctx, based(b.groups))", "_ = based(b.groups)"}}},
 }
