@@ -147,7 +147,7 @@ func (p *Process) viewer(ctx context.Context, uid string) ([]stage, error) {
 	for i, it := range page.Items {
 		left, held := p.held.Left(keys[i])
 		stages[i] = stage{
-			ID: it.Object.String(), Title: it.Record.Meta["title"], Cache: placeOf(it.Record), Away: err != nil,
+			ID: it.Object.String(), Title: it.Record.Meta.Get("title"), Cache: placeOf(it.Record), Away: err != nil,
 			Marked: it.Record.Revision&history.SettledBit == 0, Held: held, Left: left.Milliseconds(),
 		}
 		if err == nil {
