@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -74,7 +75,7 @@ func played(t *testing.T, s *rpc.Server, objects int) {
 		id, ago := fmt.Sprintf("ann/%03d", n), int64(n+1)*600_000
 		first, second, glance := viewing("s1", id, ago+50_000, 100), beat(id, stop, ago+20_000, 60), beat(id, progress, ago, 3)
 		for i, hb := range []*historyv1.Heartbeat{first, second, glance} {
-			hb.Session, hb.StartedAtMs, hb.WatchedMs, hb.Meta = fmt.Sprint("s", i), hb.EventTimeMs-[]int64{20_000, 20_000, 5000}[i], int64(i+1)*1000, map[string]string{"title": id}
+			hb.Session, hb.StartedAtMs, hb.WatchedMs, hb.Meta = fmt.Sprint("s", i), hb.EventTimeMs-[]int64{20_000, 20_000, 5000}[i], int64(i+1)*1000, map[string]string{"title": id, "b": "2", "series": "s", "a": "1", "z": "9"}
 		}
 		if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", AtMs: start - ago - 90_000, Objects: []*historyv1.Object{{Id: id[4:], Type: 1}}}); err != nil {
 			t.Fatal(err)
@@ -371,6 +372,12 @@ func TestImportIsJudged(t *testing.T) {
 			r.Record.FirmPositionMs = 1
 		}},
 		{"details", invalid, func(r *historyv1.ImportedRecord) { r.Record.ProtoReflect().SetUnknown([]byte{0xe8, 0x3f}) }},
+		{"meta", invalid, func(r *historyv1.ImportedRecord) {
+			for i := range 40 {
+				r.Record.Meta[fmt.Sprint(39-i)] = "v"
+			}
+		}},
+		{"meta", invalid, func(r *historyv1.ImportedRecord) { r.Record.Meta["long"] = strings.Repeat("v", 4000) }},
 		{"", expired, func(r *historyv1.ImportedRecord) {
 			r.Record = &historyv1.Record{State: 1, Version: (start - history.ArchiveLife) << 2}
 		}},
