@@ -95,7 +95,7 @@ var pageForm = template.Must(template.New("page").Funcs(template.FuncMap{
 	body { font: 14px sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }
 	table { border-collapse: collapse }
 	td, th { padding: .2em 1em .2em 0; text-align: right }
-	td:first-child, th:first-child { text-align: left }
+	td:first-child, th:first-child { text-align: left; white-space: pre }
 	svg { width: 100%; font: 12px sans-serif }
 </style>
 <h1>Playhead beside PostgreSQL</h1>
