@@ -3,6 +3,7 @@
 package bench_test
 
 import (
+	"iter"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -22,6 +23,17 @@ func newAudience(n int, name string) audience {
 		a[i].Record = record(now)
 	}
 	return a
+}
+
+// uids returns the viewers.
+func (a audience) uids() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i := range a {
+			if !yield(a[i].Key.UID) {
+				return
+			}
+		}
+	}
 }
 
 // beat turns each write into that of the viewer's next heartbeat. One in 14 viewers

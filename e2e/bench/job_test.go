@@ -134,6 +134,9 @@ func announce(all audience) []history.Announcement {
 
 // mark stores all heartbeats, each under a mark.
 func (l *line) mark(all audience) {
+	if !l.partial {
+		introduce(l.b, l.cache, all.uids())
+	}
 	for from := 0; from < len(all); from += batch {
 		part := all[from : from+batch]
 		for i := range part {

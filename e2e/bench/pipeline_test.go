@@ -37,7 +37,7 @@ func benchPipeline(b *testing.B, warm bool) {
 		pipeline.Flush(b, e)
 		c := newCourse(b, e)
 		if warm {
-			introduce(b, c.cache, c.plan)
+			introduce(b, c.cache, uidsOf(c.plan))
 		}
 		c.run(b)
 		c.verify(b)

@@ -31,6 +31,7 @@ func BenchmarkRedisStage(b *testing.B) {
 	s := &stage{b: b, meter: newMeter(b, map[string]string{"redis": e.Redis})}
 	cache, bare, bench := openCache(b, e.Redis), openPlain(b, e.Redis), floor{b, e.Redis}
 	safely, barely := newAudience(viewers, "a"), newAudience(viewers, "b")
+	introduce(b, cache, safely.uids())
 	s.check(cache.Apply(b.Context(), safely))
 	for b.Loop() {
 		m := turns(

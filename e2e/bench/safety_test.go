@@ -34,7 +34,7 @@ func BenchmarkPriceOfSafety(b *testing.B) {
 		return func() figures {
 			pipeline.Flush(b, e)
 			plan := replay.Expand(replay.Synthetic(safetyViewers, 1, beats), 0)
-			introduce(b, cache, plan)
+			introduce(b, cache, uidsOf(plan))
 			d := serve(b, c, q)
 			plan.EndAt(time.Now().UnixMilli())
 			return m.measure(b, plan.Len(), func() time.Duration {

@@ -4,6 +4,7 @@ package bench_test
 
 import (
 	"context"
+	"iter"
 	"runtime"
 	"testing"
 	"time"
@@ -68,21 +69,31 @@ func (m meter) measure(b *testing.B, n int, do func() time.Duration) figures {
 	return f
 }
 
-// introduce makes the viewers of a plan known to the cache, as users whom the
-// archive knows nothing of.
-func introduce(b *testing.B, cache *redis.Cache, plan *replay.Plan) {
+// introduce makes viewers known to the cache, as users whom the archive knows nothing of.
+func introduce(b *testing.B, cache *redis.Cache, uids iter.Seq[string]) {
 	b.Helper()
 	known := make(map[string]bool)
 	g, ctx := errgroup.WithContext(b.Context())
 	g.SetLimit(8)
-	for _, v := range plan.Viewings {
-		if !known[v.UID] {
-			known[v.UID] = true
-			g.Go(func() error { return cache.Warm(ctx, v.UID, history.WarmSet{}) })
+	for uid := range uids {
+		if !known[uid] {
+			known[uid] = true
+			g.Go(func() error { return cache.Warm(ctx, uid, history.WarmSet{}) })
 		}
 	}
 	if err := g.Wait(); err != nil {
 		b.Fatal(err)
+	}
+}
+
+// uidsOf returns the viewers of a plan.
+func uidsOf(plan *replay.Plan) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, v := range plan.Viewings {
+			if !yield(v.UID) {
+				return
+			}
+		}
 	}
 }
 
