@@ -15,10 +15,14 @@ import (
 )
 
 // crowd is how many invented players report while somebody looks at /flow.
-const crowd = 24
+const crowd = 16
+
+// every is how often each reports, in seconds: more often than other players, so that there is
+// something to see, and seldom enough that it costs next to nothing.
+const every = 4
 
 // play has the crowd play until ctx is done. Its players come in through the edge, as others do,
-// but report every second, and nothing that they play is long: so there is something to see.
+// and nothing that they play is long.
 func play(ctx context.Context, p *allinone.Process) {
 	var players sync.WaitGroup
 	for n := range crowd {
@@ -52,16 +56,16 @@ func playOne(ctx context.Context, p *allinone.Process, uid string) {
 // view plays something for some seconds. One in eight players leaves without a word, and the
 // hold of what was played runs out.
 func view(ctx context.Context, c *client.Client) bool {
-	length := 4 + rand.N(20)
+	length := every * (2 + rand.N(8))
 	beat := &historyv1.Heartbeat{
 		ObjectId: fmt.Sprint(rand.N(1000)), ObjectType: video, Kind: historyv1.Kind_KIND_START,
 		Session: fmt.Sprint(rand.Uint64()), DurationMs: time.Hour.Milliseconds(),
 	}
-	for second := range length {
+	for second := 0; second < length; second += every {
 		if second > 0 {
 			beat.Kind = historyv1.Kind_KIND_PROGRESS
 		}
-		if !report(c, beat, second) || !run.Sleep(ctx, time.Second) {
+		if !report(c, beat, second) || !run.Sleep(ctx, every*time.Second) {
 			return false
 		}
 	}
