@@ -65,13 +65,15 @@ function show(now, before, begin) {
   put('edge-rate', count((reported(now) - reported(before)) / seconds));
   const batches = grown(now, begin, 'uplink_batches_total');
   put('batch', batches > 0 ? `${(grown(now, begin, 'uplink_batched_heartbeats_total') / batches).toFixed(1)} go on in one batch.` : 'Sends them on in batches.');
-  put('service-rate', count(grown(now, before, 'write_heartbeats_total') / seconds));
-  put('job-rate', count(grown(now, before, 'job_puts_total') / seconds));
-  const [beats, puts] = [grown(now, begin, 'write_heartbeats_total'), grown(now, begin, 'job_puts_total')];
-  put('puts', count(puts));
-  put('saved', `Since you look: ${several(beats, 'heartbeat')}, ${several(puts, 'write')}.`);
   for (const box of boxes.slice(2)) box.classList.toggle('elsewhere', !now.inside);
-  if (now.inside) inside(now.inside);
+  if (now.inside) {
+    put('service-rate', count(grown(now, before, 'write_heartbeats_total') / seconds));
+    put('job-rate', count(grown(now, before, 'job_puts_total') / seconds));
+    const [beats, puts] = [grown(now, begin, 'write_heartbeats_total'), grown(now, begin, 'job_puts_total')];
+    put('puts', count(puts));
+    put('saved', `Since you look: ${several(beats, 'heartbeat')}, ${several(puts, 'write')}.`);
+    inside(now.inside);
+  }
   faults(now.faults ?? {});
   news(now);
 }
@@ -295,6 +297,7 @@ function play(on) {
 client.addEventListener('answered', (e) => {
   const { heartbeat, result } = /** @type {CustomEvent} */ (e).detail;
   const took = Date.now() - Date.parse(heartbeat.event_time);
+  if (last && !last.inside) dot('player', 'service', 0, true); // an edge alone shows no records
   put('safe', ['stored', 'unchanged'].includes(result.status) ? `Your last one was safe after ${took} ms.` : `Your last one was not stored: ${result.status}.`);
 });
 client.addEventListener('conflict', (e) => client.seen(/** @type {CustomEvent} */ (e).detail.record));
