@@ -564,8 +564,9 @@ func (w *World) leave(store int, d *dice) {
 	w.tracef("%-7s answers nobody until %s", [...]string{"cache", "archive", "queue"}[store], moment(until.UnixMilli()))
 }
 
-// loseCache has the cache come back older, or empty. What a process has given up does not
-// land any more: a write that lands in a cache that began anew is outside of what is promised.
+// loseCache has the cache come back older, or empty. What a process has given up, or gives up from
+// now on, does not land any more: a write from before that lands in a cache that began anew is
+// outside of what is promised, unless its caller still waits for it.
 func (w *World) loseCache(d *dice) {
 	if w.traits.older && w.snapshot != nil && !d.one(4) {
 		w.tracef("cache   comes back older")
@@ -576,9 +577,15 @@ func (w *World) loseCache(d *dice) {
 	}
 	w.begin()
 	w.allCold()
-	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool {
-		return slices.Contains([]string{"apply", "clear", "pause", "warm", "settle", "trim"}, g.x.what)
-	})
+	writes := func(x *exchange) bool {
+		return slices.Contains([]string{"apply", "clear", "pause", "warm", "settle", "trim"}, x.what)
+	}
+	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return writes(g.x) })
+	for _, x := range w.pending { // it lands as long as its caller waits for it
+		if writes(x) {
+			x.late = nil
+		}
+	}
 	w.oracle.lose(w.archive.get, w.remembers)
 	if d.one(2) { // it takes a while to start
 		w.leave(cacheStore, d)
