@@ -196,6 +196,7 @@ type record struct {
 	State       string
 	EventTime   time.Time  `json:"event_time"`
 	CompletedAt *time.Time `json:"completed_at"`
+	PlayedAt    *time.Time `json:"played_at"`
 	Session     string
 	Device      string
 	Meta        map[string]string
@@ -238,6 +239,9 @@ func (r *record) item() *historyv1.Item {
 	}
 	if r.CompletedAt != nil {
 		it.CompletedAtMs = r.CompletedAt.UnixMilli()
+	}
+	if r.PlayedAt != nil {
+		it.PlayedMs = r.PlayedAt.UnixMilli()
 	}
 	return it
 }
