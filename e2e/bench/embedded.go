@@ -25,7 +25,17 @@ type allInOne struct {
 	rpc, http, admin string
 }
 
-func (e *Embedded) start(ctx context.Context) (_ *allInOne, err error) {
+// start tries three times: somebody else may take a port before the process has it.
+func (e *Embedded) start(ctx context.Context) (a *allInOne, err error) {
+	for range 3 {
+		if a, err = e.startOnce(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return a, err
+}
+
+func (e *Embedded) startOnce(ctx context.Context) (_ *allInOne, err error) {
 	a := &allInOne{}
 	for _, addr := range []*string{&a.rpc, &a.http, &a.admin} {
 		if *addr, err = process.FreeAddr(ctx); err != nil {
@@ -45,8 +55,7 @@ func (e *Embedded) start(ctx context.Context) (_ *allInOne, err error) {
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(a.dir))
 	}
-	err = process.Await(ctx, 10*time.Second, "the all-in-one", func(ctx context.Context) error { return a.Ready(ctx, a.admin) })
-	if err != nil {
+	if err = ready(ctx, a.Process, a.admin); err != nil {
 		return nil, errors.Join(err, a.end())
 	}
 	return a, nil

@@ -109,11 +109,25 @@ func begin(ctx context.Context, admin string, argv []string) (*process.Process, 
 	if err != nil {
 		return nil, err
 	}
-	err = process.Await(ctx, time.Minute, argv[0], func(ctx context.Context) error { return p.Ready(ctx, admin) })
+	return p, ready(ctx, p, admin)
+}
+
+// ready waits until a process says that it is, at most a minute, or has ended.
+func ready(ctx context.Context, p *process.Process, admin string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-p.Done():
+			cancel(errors.New("it has ended"))
+		case <-ctx.Done():
+		}
+	}()
+	err := process.Await(ctx, time.Minute, p.Path, func(ctx context.Context) error { return p.Ready(ctx, admin) })
 	if err != nil {
-		err = fmt.Errorf("%w\n%s", err, p.Log())
+		return fmt.Errorf("%w\n%s", because(ctx, err), p.Log())
 	}
-	return p, err
+	return nil
 }
 
 // Measure sends a load of users whom an empty Redis does not know, until everything is

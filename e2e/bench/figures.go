@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -25,8 +26,29 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: (sorted[(n-1)/2] + sorted[n/2]) / 2, Low: sorted[0], High: sorted[n-1]}
 }
 
-// Turns are the figures of each variant, by name, a round after the other.
+// Turns are the figures of each variant, by name, a round after the other: nil where it
+// failed.
 type Turns map[string][]Figures
+
+// names returns the variants that have figures, sorted.
+func (t Turns) names() (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		if t.failures(name) < len(t[name]) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// failures returns how many turns of a variant have no figures.
+func (t Turns) failures(variant string) (n int) {
+	for _, f := range t[variant] {
+		if f == nil {
+			n++
+		}
+	}
+	return n
+}
 
 // Of returns the spread of a figure of a variant, and false where it was not measured.
 func (t Turns) Of(variant, figure string) (Spread, bool) {

@@ -2,6 +2,7 @@ package bench_test
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,9 +30,9 @@ func TestSpread(t *testing.T) {
 
 // TestRatio has ratios be of the same round.
 func TestRatio(t *testing.T) {
-	turns := bench.Turns{
+	turns := bench.Turns{ // b failed in the third
 		"a": {{"rate": 10}, {"rate": 40}, {"rate": 30}},
-		"b": {{"rate": 10}, {"rate": 20}, {"rate": 0}, {"rate": 1}},
+		"b": {{"rate": 10}, {"rate": 20}, nil, {"rate": 1}},
 	}
 	got, ok := turns.Ratio("a", "rate", "b", "rate")
 	if want := (bench.Spread{Median: 1.5, Low: 1, High: 2}); !ok || got != want {
@@ -157,12 +158,15 @@ func TestCompare(t *testing.T) {
 }
 
 func TestHTML(t *testing.T) {
-	r := bench.Result{Turns: bench.Turns{"PostgreSQL, long": {{"rate": 1000}, {"rate": 3000}}, "all-in-one <b>": {{"rate": 2000, "p99": 3}}}}
+	r := bench.Result{Turns: bench.Turns{"PostgreSQL, long": {{"rate": 1000}, {"rate": 3000}}, "all-in-one <b>": {nil, {"rate": 2000, "p99": 3}}, "failed": {nil}}}
 	var out strings.Builder
 	if err := bench.WriteHTML(&out, r); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
+	if err := bench.Print(io.Discard, r); err != nil {
+		t.Error(err)
+	}
 	if got := strings.Count(text, "<rect"); got != 3 { // two rates and a latency
 		t.Errorf("%d bars, want 3", got)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -73,7 +72,7 @@ func (r Result) chart(title, figure string) chart {
 		}
 	}
 	scale := func(v float64) int { return int(v / max(highest, 1e-9) * barsWide) }
-	for _, v := range slices.Sorted(maps.Keys(r.Turns)) {
+	for _, v := range r.Turns.names() {
 		if s, ok := r.Turns.Of(v, figure); ok {
 			c.Bars = append(c.Bars, bar{
 				Y: len(c.Bars) * rowHigh, Width: scale(s.Median), Low: barsFrom + scale(s.Low), High: barsFrom + scale(s.High),

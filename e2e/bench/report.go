@@ -105,17 +105,17 @@ func WriteTurns(out io.Writer, r Result) error {
 func Print(out io.Writer, r Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "VARIANT\tACKED/S\tACKED US\tARCHIVED US\tP50/P99/P99.9 MS\tDISK B\tPUTS\tMIB\tROUNDS")
-	for _, v := range slices.Sorted(maps.Keys(r.Turns)) {
+	for _, v := range r.Turns.names() {
 		cells := []string{v}
 		for _, figure := range []string{"rate", "acked", "archived"} {
 			cells = append(cells, r.cell(v, figure))
 		}
 		cells = append(cells, r.median(v, "p50")+"/"+r.median(v, "p99")+"/"+r.median(v, "p99.9"),
-			r.median(v, "disk"), r.median(v, "puts"), r.median(v, "memory"), fmt.Sprint(len(r.Turns[v])))
+			r.median(v, "disk"), r.median(v, "puts"), r.median(v, "memory"), fmt.Sprint(len(r.Turns[v])-r.Turns.failures(v)))
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	fmt.Fprintln(w, "\nPROCESSOR TIME, US A HEARTBEAT\tUNTIL ACKED\tUNTIL ARCHIVED")
-	for _, v := range slices.Sorted(maps.Keys(r.Turns)) {
+	for _, v := range r.Turns.names() {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", v, r.parts(v, "acked."), r.parts(v, "archived."))
 	}
 	r.queued(w)
@@ -132,7 +132,7 @@ func Print(out io.Writer, r Result) error {
 // queued writes what went through Kafka, where something did.
 func (r Result) queued(w io.Writer) {
 	head := "\nKAFKA, A VIEWING\tMESSAGES\tBYTES\n"
-	for _, v := range slices.Sorted(maps.Keys(r.Turns)) {
+	for _, v := range r.Turns.names() {
 		if bytes := r.median(v, "kafka bytes"); bytes != "-" {
 			fmt.Fprintln(w, head+v+"\t"+r.median(v, "kafka messages")+"\t"+bytes)
 			head = ""
@@ -143,7 +143,7 @@ func (r Result) queued(w io.Writer) {
 // reads writes how long a page takes, where pages were read.
 func (r Result) reads(w io.Writer) {
 	head := "\nNEWEST 20, P50/P99 MS\tIDLE\tBUSY\tWARM, BESIDE NEWCOMERS\tCOLD\n"
-	for _, v := range slices.Sorted(maps.Keys(r.Turns)) {
+	for _, v := range r.Turns.names() {
 		cells := []string{v}
 		for _, name := range []string{"idle", "busy", "warm", "cold"} {
 			cells = append(cells, r.median(v, name+" p50")+"/"+r.median(v, name+" p99"))
@@ -186,7 +186,8 @@ func (r Result) median(variant, figure string) string {
 // parts are the medians of all figures that begin so.
 func (r Result) parts(variant, prefix string) string {
 	var all []string
-	for _, figure := range slices.Sorted(maps.Keys(r.Turns[variant][0])) {
+	one := slices.MaxFunc(r.Turns[variant], func(a, b Figures) int { return len(a) - len(b) }) // any that has figures
+	for _, figure := range slices.Sorted(maps.Keys(one)) {
 		if process, ok := strings.CutPrefix(figure, prefix); ok {
 			all = append(all, process+" "+r.median(variant, figure))
 		}

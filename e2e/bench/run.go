@@ -230,9 +230,11 @@ func (b *bench) rounds(ctx context.Context, reserve time.Duration, variants []Va
 	}
 }
 
-// turn measures a variant once, unless the run is over or the variant has failed before.
+// turn measures a variant once, unless the run is over or the variant has failed twice. A
+// turn that fails has no figures, so that the later ones are still of their rounds.
 func (b *bench) turn(ctx context.Context, round int, v Variant) {
-	if ctx.Err() != nil || b.result.Failed[v.String()] != "" {
+	name := v.String()
+	if ctx.Err() != nil || b.result.Turns.failures(name) > 1 {
 		return
 	}
 	began, limit := time.Now(), 10*time.Minute
@@ -243,12 +245,11 @@ func (b *bench) turn(ctx context.Context, round int, v Variant) {
 	defer cancel()
 	f, err := b.measure(ctx, v)
 	if err != nil {
-		b.result.Failed[v.String()] = err.Error()
-		b.Log.Error("turn", "variant", v.String(), "error", err)
-		return
+		b.result.Failed[name], f = err.Error(), nil
+		b.Log.Error("turn", "variant", name, "error", err)
 	}
-	b.result.Turns[v.String()] = append(b.result.Turns[v.String()], f)
-	b.Log.Info("turn", "round", round+1, "variant", v.String(), "rate", int(f["rate"]), "acked_us", f["acked"],
+	b.result.Turns[name] = append(b.result.Turns[name], f)
+	b.Log.Info("turn", "round", round+1, "variant", name, "rate", int(f["rate"]), "acked_us", f["acked"],
 		"archived_us", f["archived"], "took", time.Since(began).Round(time.Millisecond))
 }
 
