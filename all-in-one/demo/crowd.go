@@ -56,7 +56,7 @@ func playOne(ctx context.Context, p *allinone.Process, uid string) {
 // view plays something for some seconds. One in eight players leaves without a word, and the
 // hold of what was played runs out.
 func view(ctx context.Context, c *client.Client) bool {
-	length := every * (2 + rand.N(8))
+	length := every * (2 + rand.N(5))
 	beat := &historyv1.Heartbeat{
 		ObjectId: fmt.Sprint(rand.N(1000)), ObjectType: video, Kind: historyv1.Kind_KIND_START,
 		Session: fmt.Sprint(rand.Uint64()), DurationMs: time.Hour.Milliseconds(),
