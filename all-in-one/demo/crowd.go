@@ -15,7 +15,7 @@ import (
 )
 
 // crowd is how many invented players report while somebody looks at /flow.
-const crowd = 16
+const crowd = 12
 
 // every is how often each reports, in seconds: more often than other players, so that there is
 // something to see, and seldom enough that it costs next to nothing.
