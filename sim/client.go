@@ -133,7 +133,7 @@ func (c *client) wake(d *dice) {
 
 // begin clears all that it has reported, and reports what is hardly later.
 func (c *client) begin(d *dice) {
-	if c.last == 0 || c.w.traits.gentle {
+	if c.last == 0 {
 		return
 	}
 	cleared := &historyv1.ClearRequest{Uid: c.uid, UntilMs: c.last}
@@ -259,9 +259,6 @@ func (c *client) answered(s *submission, statuses []historyv1.Status, items []*h
 }
 
 func (c *client) remove(d *dice) {
-	if c.w.traits.gentle {
-		return
-	}
 	if d.one(8) { // all of them
 		for _, o := range c.w.objects() {
 			c.w.remove(c, o, &historyv1.DeleteRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: o.ID, Type: o.Type}}})
@@ -279,9 +276,6 @@ func (c *client) remove(d *dice) {
 }
 
 func (c *client) clear(d *dice) {
-	if c.w.traits.gentle {
-		return
-	}
 	req := &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(3))} //nolint:gosec // small
 	switch d.n(6) {
 	case 0:

@@ -57,13 +57,12 @@ type traits struct {
 	session                   int     // one report in so many begins a session: where each one does, each counts
 	knowing                   int     // one report in so many names the record that its device knows
 	grain                     int64   // milliseconds by which the clocks of devices go on
-	gentle                    bool    // nobody deletes or clears in a storm: what is lost is missed at its end
 	astray                    int     // how often, of ten thousand, a call goes to any service, and not to its user's
 	loses                     bool    // the cache loses something at times: of what is lost nobody is sure
 	shaky                     bool    // there are storms in which it does again and again
 	older                     bool    // it comes back older: then no job dies, since nobody else knows what that one archived
 	anew, nights              int     // one rest in so many has all users begin anew, one storm in so many a night
-	most                      int     // turns of its longest storms
+	long                      int     // tenths of the usual length that its storms have
 	weak                      string  // what is weak in most storms, empty for anything
 	fault                     fault   // what goes wrong with half of that, 0 for anything
 	moods                     [2]mood // what clients do again and again in most storms, the same twice for anything
@@ -83,30 +82,21 @@ func (s *source) traits() traits {
 		astray: [...]int{2500, 2500, 9000}[d.n(3)],
 		loses:  !d.one(3), shaky: d.one(2), older: d.one(2),
 		fault: [...]fault{0, 0, landsLater, landsTwice, slow}[d.n(5)],
-		anew:  [...]int{4, 1}[d.n(2)], nights: [...]int{4, 1}[d.n(2)], most: [...]int{200, 1700, 8500}[d.n(3)],
+		anew:  [...]int{4, 1}[d.n(2)], nights: [...]int{4, 1}[d.n(2)], long: [...]int{10, 10, 50}[d.n(3)],
 	}
-	switch d.n(12) {
+	switch d.n(8) {
 	case 0: // what is archived at once is lost with a cache that comes back older
-		t.loses, t.shaky, t.older, t.most = true, true, true, 8500
+		t.loses, t.shaky, t.older, t.long = true, true, true, 50
 		t.hold, t.retain, t.watch, t.down = 600*time.Millisecond, 2*time.Second, 10*time.Second, 300*time.Millisecond
 	case 1: // services remember what the cache has forgotten
-		t.hold, t.retain, t.keep, t.nights, t.anew, t.astray, t.loses = 20*time.Second, 2*time.Second, 100, 1, 4, 9000, false
-		t.session, t.gentle, t.most = 1, true, 200
-	case 2, 8: // births of users with hardly any history come late
-		t.hold, t.keep, t.anew, t.weak, t.fault, t.narrow, t.loses = 600*time.Millisecond, 1, 1, "apply", landsTwice, 2, false
-		t.session, t.moods, t.gentle, t.most = 1, [2]mood{reading, moods}, true, 600
+		t.hold, t.retain, t.keep, t.nights, t.anew, t.astray, t.weak, t.loses = 20*time.Second, 2*time.Second, 100, 1, 4, 9000, "warm", false
+	case 2: // births of users with hardly any history come late
+		t.hold, t.keep, t.anew, t.weak, t.narrow, t.loses = 600*time.Millisecond, 1, 1, "apply", 2, false
 	case 3: // many devices of one user play one object
-		t.users, t.narrow, t.loses, t.shaky, t.session, t.weak, t.fault = 1, 1, true, true, 1, "apply", slow
-		t.gentle, t.most, t.anew = true, 200, 1
-	case 4: // the queue is all that has what was acknowledged
-		t.queued, t.weak, t.hold, t.loses, t.shaky, t.session = 1, "publish", 20*time.Second, true, true, 1
-		t.gentle, t.most, t.anew = true, 200, 1
-	case 5: // cell times run ahead of the times of reports
-		t.moods, t.grain, t.narrow, t.keep, t.loses, t.most = [2]mood{beginning, uploading}, 1000, 2, 1, false, 200
-	case 6: // services hold what others have deleted
-		t.moods, t.hold, t.keep, t.knowing, t.astray = [2]mood{deleting, reading}, 20*time.Second, 1, 2, 9000
-		t.narrow, t.session, t.loses = 2, 1, false
-	case 7: // births come late, and recording is switched off
+		t.users, t.narrow, t.loses, t.shaky = 1, 1, true, true
+	case 4: // cell times run ahead of the times of reports
+		t.moods, t.grain, t.narrow, t.loses, t.long = [2]mood{beginning, uploading}, 1000, 2, false, 1
+	case 5: // births come late, and recording is switched off
 		t.moods, t.weak, t.fault, t.session, t.astray, t.narrow, t.loses = [2]mood{deciding, reading}, "apply", landsLater, 1, 9000, 2, false
 	}
 	return t
@@ -392,23 +382,15 @@ func (w *World) storm() {
 		w.morning(d)
 	}
 	w.tracef("storm   exchanges go wrong %d, events come %d, clients act %d times in 10,000; weak is %q", w.rough, events, acts, w.weak)
-	for end := w.turns + 50 + d.n(w.traits.most/[...]int{1, 3, 8}[d.n(3)]); w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
+	for end := w.turns + 50 + d.n([...]int{200, 500, 1700}[d.n(3)]*w.traits.long/10); w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
 		w.step(acts, events)
 	}
 }
 
-// night is a while in which nobody asks for anything, jobs archive what is marked, and the cache
-// forgets some users. It may be shorter than services remember what they wrote.
+// night is a while in which nobody asks for anything, and the cache forgets some users. It is
+// shorter than services remember what they wrote.
 func (w *World) night(d *dice) {
-	for end := time.Now().Add(sweepAge + sweepEvery + 3*requestLimit); time.Now().Before(end); {
-		if x := w.pick(); x != nil {
-			w.steps++
-			w.proceed(x)
-			w.gather()
-		} else {
-			w.pass(250 * time.Millisecond)
-		}
-	}
+	w.pass(3*requestLimit + 100*time.Millisecond)
 	for _, uid := range w.uids {
 		if d.one(2) && w.cache.Expire(uid) {
 			w.cold[uid] = true
