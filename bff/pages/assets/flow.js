@@ -215,6 +215,8 @@ function dot(from, to, delay, own = false) {
   });
 }
 
+calm.addEventListener('change', () => path.querySelectorAll('.dot').forEach((node) => node.remove())); // also those on their way
+
 /** @param {string} name */
 function light(name) {
   const box = find(`#${name}`, HTMLElement);
