@@ -454,7 +454,7 @@ func (e *anyEdge) said(r *reported, status historyv1.Status) bool {
 // date is when an event was, by the rule of the service.
 func (e *anyEdge) date(h *historyv1.Heartbeat, sentAt int64) time.Time {
 	at, skew := time.UnixMilli(h.EventTimeMs), time.Since(time.UnixMilli(sentAt))
-	if skew < -5*time.Second || skew > 2*time.Minute {
+	if skew < 0 || skew > 2*time.Minute {
 		at = at.Add(skew)
 	}
 	e.times[h.PositionMs] = append(e.times[h.PositionMs], at)

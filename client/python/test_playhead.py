@@ -88,6 +88,7 @@ class AgainstPlayhead(unittest.TestCase):
 
     def test_recording(self):
         self.assertFalse(self.user.recording(False))
+        time.sleep(0.05)  # what happened in the same millisecond was before it
         self.assertEqual(self.user.report(heartbeat(1, "1", "stop", 5.0))[0]["status"], "paused")
         self.assertTrue(self.user.recording(True))
         self.assertTrue(self.user.recording())

@@ -77,12 +77,12 @@ type series struct {
 type part struct{ season, episode int }
 
 func partOf(meta history.Meta) part {
-	season, _ := strconv.ParseUint(meta.Get("season"), 10, 16)
-	episode, _ := strconv.ParseUint(meta.Get("episode"), 10, 16)
-	if episode == 0 {
+	season, _ := strconv.ParseUint(meta.Get("season"), 10, 31)
+	episode, err := strconv.ParseUint(meta.Get("episode"), 10, 31)
+	if err != nil || episode == 0 {
 		return part{}
 	}
-	return part{int(season), int(episode)} //nolint:gosec // of 16 bits
+	return part{int(season), int(episode)} //nolint:gosec // of 31 bits
 }
 
 func (p part) after(o part) bool {
@@ -157,6 +157,6 @@ func (s *series) next(rules *history.Rulebook) *historyv1.Item {
 		}
 	}
 	it := view.Item(s.item.Object, s.item.Record, rules)
-	it.Next = &historyv1.NextPart{Season: uint32(next.season), Episode: uint32(next.episode)} //nolint:gosec // of 16 bits
+	it.Next = &historyv1.NextPart{Season: uint32(next.season), Episode: uint32(next.episode)} //nolint:gosec // of 31 bits, and one more
 	return it
 }

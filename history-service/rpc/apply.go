@@ -44,13 +44,14 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	return resp, nil
 }
 
-// How far a device's clock may be off before its times are corrected, in milliseconds. The
-// time on the way looks like a clock that is behind, never like one that is ahead. A
-// correction by it would make a report that was long on its way later than the next one.
-const (
-	maxAhead  = 5_000
-	maxBehind = 120_000
-)
+// maxBehind is how far a device's clock may be behind before its times are corrected, in
+// milliseconds. The time on the way looks like a clock that is behind. A correction by it
+// would make a report that was long on its way later than the next one. It never looks like
+// a clock that is ahead: that one is always corrected, or its reports would all be of now.
+const maxBehind = 120_000
+
+// maxClock bounds what a device's clock may show: far beyond any date, before and after 1970.
+const maxClock = 1 << 52
 
 // decode turns heartbeats into reports. Those that will not be stored have their status
 // decided, and those that are not valid a refusal.
@@ -81,7 +82,7 @@ func admit(e *history.Event, hb *historyv1.Heartbeat) error {
 // a device that takes the year for 1970 says so of what it sends as well.
 func correct(e *history.Event, sentAt, now int64) {
 	skew := now - sentAt
-	if sentAt <= 0 || sentAt > 2*now || -maxAhead <= skew && skew <= maxBehind {
+	if sentAt == 0 || max(sentAt, -sentAt) > maxClock || 0 <= skew && skew <= maxBehind {
 		return
 	}
 	e.At += skew

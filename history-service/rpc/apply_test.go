@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -135,6 +136,41 @@ func TestClockCorrection(t *testing.T) {
 	apply(t, s, hb)
 	if got, want := point(t, s, "ann", "7").GetEventTimeMs(), start-10_000; got != want {
 		t.Errorf("event time %d, want %d: 10 s before it was sent", got, want)
+	}
+}
+
+// TestALittleAhead has reports of one message in their order also where the device's clock
+// shows a time to come.
+func TestALittleAhead(t *testing.T) {
+	for _, ahead := range []int64{500, 1000, 4000, 6000} {
+		s := newHouse(t).service(t)
+		var hbs []*historyv1.Heartbeat
+		for i, position := range []int64{60, 10, 12} {
+			hb := beat("ann/7", progress, 200-int64(i)*100-ahead, position)
+			hb.SentAtMs = start + ahead
+			hbs = append(hbs, hb)
+		}
+		apply(t, s, hbs...)
+		if it := point(t, s, "ann", "7"); it.GetPositionMs() != 12_000 || it.GetEventTimeMs() != start {
+			t.Errorf("%d ms ahead: got %v, want 12 s, now", ahead, it)
+		}
+	}
+}
+
+// TestClocksOfAnyDate corrects what a device says that takes the year for another one.
+func TestClocksOfAnyDate(t *testing.T) {
+	for _, date := range []string{"1900-01-01", "1969-12-31", "1970-01-02", "1980-01-01", "2084-01-01", "2106-02-07"} {
+		shown, err := time.Parse(time.DateOnly, date)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newHouse(t).service(t)
+		hb := beat("ann/7", progress, 0, 20)
+		hb.SentAtMs, hb.EventTimeMs = shown.UnixMilli(), shown.UnixMilli()-10_000
+		apply(t, s, hb)
+		if it := point(t, s, "ann", "7"); it.GetEventTimeMs() != start-10_000 {
+			t.Errorf("%s: got %v, want 10 s ago", date, it)
+		}
 	}
 }
 

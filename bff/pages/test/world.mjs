@@ -317,7 +317,7 @@ export class Edge {
     const skew = this.world.now - Date.parse(sent_at);
     const results = [];
     const granted = new Map();
-    const events = heartbeats.map((beat, i) => ({ beat, i, at: Math.min(this.world.now, Date.parse(beat.event_time) + (skew < -5000 || skew > 120_000 ? skew : 0)) }));
+    const events = heartbeats.map((beat, i) => ({ beat, i, at: Math.min(this.world.now, Date.parse(beat.event_time) + (skew < 0 || skew > 120_000 ? skew : 0)) }));
     for (const { beat, i, at } of [...events].sort((a, b) => a.at - b.at)) {
       const status = unavailable(beat) ? 'unavailable' : this.#fold(beat, at, granted, tab);
       results[i] = { status };
