@@ -113,21 +113,21 @@ func TestNobodyLooks(t *testing.T) {
 	inBubble(t, cfg, func(t *testing.T, w *world) {
 		for range 2 {
 			before := w.metrics.count()
-			time.Sleep(time.Hour)
+			time.Sleep(time.Hour) // of the bubble
 			synctest.Wait()
 			if n := w.metrics.count(); n != before || playing {
 				t.Fatalf("nobody looks: metrics gathered %d times, playing %v", n-before, playing)
 			}
 			_, first := w.look(t, "ann")
 			_, second := w.look(t, "bob")
-			time.Sleep(9500 * time.Millisecond)
+			time.Sleep(9500 * time.Millisecond) // of the bubble
 			if n := w.metrics.count() - before; n != 10 || !playing {
 				t.Errorf("two look for 9.5 s: metrics gathered %d times, want 10; playing %v", n, playing)
 			}
 			if err := errors.Join(first(), second()); err != nil {
 				t.Error(err)
 			}
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) // of the bubble
 			synctest.Wait()
 		}
 	})

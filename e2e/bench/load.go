@@ -59,13 +59,7 @@ func (l *Load) Event(i int) history.Event {
 }
 
 // fill makes heartbeat i of hb.
-func (l *Load) fill(i int, hb *historyv1.Heartbeat) {
-	e := l.Event(i)
-	hb.Uid, hb.ObjectId, hb.ObjectType = e.Key.UID, e.Key.Object.ID, e.Key.Object.Type
-	hb.Kind, hb.EventTimeMs = historyv1.Kind(e.Kind), e.At
-	hb.PositionMs, hb.DurationMs = e.Position, e.Duration
-	hb.Session, hb.Device, hb.Meta = e.Session, e.Device, e.Meta
-}
+func (l *Load) fill(i int, hb *historyv1.Heartbeat) { replay.Fill(hb, l.Event(i)) }
 
 // Share divides the heartbeats among so many workers, all of a user to one of them, in
 // order.

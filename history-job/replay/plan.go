@@ -275,8 +275,10 @@ func Synthetic(viewers, viewings, beats int) []Viewing {
 }
 
 // heartbeat fills in heartbeat i.
-func (p *Plan) heartbeat(i int, hb *historyv1.Heartbeat) {
-	e := p.Event(i)
+func (p *Plan) heartbeat(i int, hb *historyv1.Heartbeat) { Fill(hb, p.Event(i)) }
+
+// Fill makes hb the report of an event. What an event of a plan does not have stays as it is.
+func Fill(hb *historyv1.Heartbeat, e history.Event) {
 	hb.Uid, hb.ObjectId, hb.ObjectType = e.Key.UID, e.Key.Object.ID, e.Key.Object.Type
 	hb.Kind, hb.EventTimeMs = historyv1.Kind(e.Kind), e.At
 	hb.PositionMs, hb.DurationMs = e.Position, e.Duration
