@@ -115,11 +115,11 @@ func (a *allInOne) measure(ctx context.Context, l *Load, d Door, s Shape) (Figur
 	return f, err
 }
 
-// quiet waits until the size of the data has not changed for three seconds, at most half a
+// quiet waits until the size of the data has not changed for eight seconds, at most half a
 // minute, and returns it.
 func (a *allInOne) quiet(ctx context.Context) int64 {
 	size, since := diskUse(a.dir), time.Now()
-	for until := since.Add(30 * time.Second); time.Since(since) < 3*time.Second && time.Now().Before(until); {
+	for until := since.Add(30 * time.Second); time.Since(since) < 8*time.Second && time.Now().Before(until); {
 		if !run.Sleep(ctx, poll) {
 			break
 		}

@@ -25,7 +25,7 @@ func TestDamagedCacheRecord(t *testing.T) {
 	if out := c.Apply(t.Context(), []history.Write{{Key: k, Record: r}})[0]; out.Status != history.Applied {
 		t.Fatal(out.Err)
 	}
-	if err := db.checkpoint(); err != nil {
+	if err := db.checkpoint(false); err != nil {
 		t.Fatal(err)
 	}
 	key := appendKey(nil, c.space, k)

@@ -48,9 +48,10 @@ type Config struct {
 	Registry prometheus.Registerer
 
 	// Of the tests.
-	fs    vfs.FS
-	hash  func(key []byte) uint64
-	blind bool // does not learn which keys there are
+	fs         vfs.FS
+	hash       func(key []byte) uint64
+	blind      bool // does not learn which keys there are
+	quietAfter time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -71,6 +72,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.fs == nil {
 		c.fs = vfs.Default
+	}
+	if c.quietAfter == 0 {
+		c.quietAfter = quietAfter
 	}
 	if c.hash == nil {
 		seed := maphash.MakeSeed()
@@ -240,17 +244,33 @@ func (d *DB) wait(t *syncWaiter) error {
 	return nil
 }
 
-// checkpoints makes a checkpoint whenever the journal is full, until stop.
+// A store is quiet when its journal grows by less than quietGrowth bytes in quietAfter: a few
+// hundred heartbeats a second.
+const (
+	quietAfter  = 5 * time.Second
+	quietGrowth = 256 << 10
+	quietSize   = 4 << 20 // what a journal may keep on the disk for long
+)
+
+// checkpoints makes a checkpoint whenever the journal is full, and one that gives back its
+// room on the disk when the store has become quiet, until stop.
 func (d *DB) checkpoints() {
 	defer close(d.done)
+	look := time.NewTicker(d.config.quietAfter)
+	defer look.Stop()
 	for {
+		lean := false
 		select {
 		case <-d.due:
-			if err := d.checkpoint(); err != nil {
-				_ = d.fault.fail(err)
-				return
+		case <-look.C:
+			if lean = d.journal.quiet() && d.writable() == nil; !lean {
+				continue
 			}
 		case <-d.stop:
+			return
+		}
+		if err := d.checkpoint(lean); err != nil {
+			_ = d.fault.fail(err)
 			return
 		}
 	}
@@ -264,9 +284,9 @@ func (d *DB) checkpointSoon() {
 }
 
 // checkpoint begins a new journal file, moves the records of the old ones from memory
-// to Pebble, and deletes those files.
-func (d *DB) checkpoint() error {
-	flushing, err := d.rotate()
+// to Pebble, and deletes those files. A lean one leaves as little on the disk as it can.
+func (d *DB) checkpoint(lean bool) error {
+	flushing, err := d.rotate(lean)
 	if err != nil {
 		return fmt.Errorf("begin journal: %w", err)
 	}
@@ -276,7 +296,7 @@ func (d *DB) checkpoint() error {
 	if err := d.persist(d.journal.number); err != nil {
 		return err
 	}
-	if err := d.journal.forget(d.journal.number, true); err != nil {
+	if err := d.journal.forget(d.journal.number, !lean); err != nil {
 		return fmt.Errorf("delete journal: %w", err)
 	}
 	return nil
@@ -284,12 +304,12 @@ func (d *DB) checkpoint() error {
 
 // rotate ends a file of the journal and the active memtable at one moment: a record in
 // the file is in Pebble or in that memtable.
-func (d *DB) rotate() ([]*item, error) {
+func (d *DB) rotate(lean bool) ([]*item, error) {
 	d.cache.Lock()
 	defer d.cache.Unlock()
 	d.order.Lock()
 	defer d.order.Unlock()
-	return d.memory.tables.rotate(), d.journal.begin()
+	return d.memory.tables.rotate(), d.journal.begin(lean)
 }
 
 const moveStep = 500 // records under one lock

@@ -3,6 +3,7 @@ package pebble
 import (
 	"bytes"
 	"context"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -20,6 +21,12 @@ func (c Config) On(fs vfs.FS) Config {
 // Colliding returns c with only a few hashes for all keys.
 func (c Config) Colliding() Config {
 	c.hash = func(key []byte) uint64 { return uint64(key[len(key)-1] % 4) }
+	return c
+}
+
+// Quiet returns c with a store that looks so often whether it is quiet.
+func (c Config) Quiet(every time.Duration) Config {
+	c.quietAfter = every
 	return c
 }
 
@@ -107,7 +114,7 @@ func (d *DB) CheckpointWhile(meanwhile func()) error {
 	<-d.done
 	d.stop, d.done = make(chan struct{}), make(chan struct{})
 	defer func() { go d.checkpoints() }()
-	flushing, err := d.rotate()
+	flushing, err := d.rotate(false)
 	meanwhile()
 	if err == nil {
 		err = d.moveToPebble(flushing)
@@ -173,7 +180,7 @@ func (a *Archive) Damage(k history.Key, object string, value []byte) {
 
 // Damage replaces the record of a key in the cache by bytes, under the mark that it has.
 func (c *Cache) Damage(k history.Key, record []byte) {
-	if err := c.db.checkpoint(); err != nil {
+	if err := c.db.checkpoint(false); err != nil {
 		panic(err)
 	}
 	key := appendKey(nil, c.space, k)

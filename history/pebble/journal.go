@@ -21,6 +21,9 @@ import (
 // crash replays up to two files of that size, and that much may be in memory.
 const journalSize = 64 << 20
 
+// A file of the journal takes room on the disk ahead of what is written, this much at a time.
+const journalStep = 1 << 20
+
 // journal is the log that makes calls durable: every change, in the order in which
 // it became visible, as an encoded batch. It is written by Pebble's own log writer,
 // which lets calls that wait at the same time share an fsync.
@@ -34,6 +37,8 @@ type journal struct {
 	writer wal.Writer
 	number wal.NumWAL   // of the file that is written
 	size   atomic.Int64 // of it, in bytes
+	lean   bool         // the next file does not reuse the room of an old one
+	seen   int64        // the size when quiet was asked last
 	queue  chan struct{}
 
 	mu    sync.Mutex  // of the writer
@@ -49,9 +54,9 @@ func openJournal(dir wal.Dir, old wal.Logs, s *synced, syncs prometheus.Histogra
 	var err error
 	j.files, err = wal.Init(wal.Options{
 		Primary:              dir,
-		MaxNumRecyclableLogs: 2,
+		MaxNumRecyclableLogs: 1, // what the next checkpoint needs
 		BytesPerSync:         1 << 20,
-		PreallocateSize:      func() int { return journalSize },
+		PreallocateSize:      func() int { return journalStep },
 		FsyncLatency:         syncs,
 		QueueSemChan:         j.queue,
 		Logger:               log,
@@ -61,15 +66,18 @@ func openJournal(dir wal.Dir, old wal.Logs, s *synced, syncs prometheus.Histogra
 	return j, err
 }
 
-// begin ends the file that is written, durably, and begins the next one.
-func (j *journal) begin() (err error) {
+// begin ends the file that is written, durably, and begins the next one. A lean one begins
+// small; others write over the file that forget kept, which is faster to sync.
+func (j *journal) begin(lean bool) (err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.lean = lean
 	if err := j.end(); err != nil {
 		return err
 	}
 	ended := rotation{number: j.number + 1, before: j.number, length: j.size.Load()}
 	j.number++
+	j.seen = 0
 	j.size.Store(0)
 	if j.writer, err = j.files.Create(j.number, int(j.number)); err != nil {
 		return err
@@ -133,6 +141,16 @@ func (j *journal) lastWaiter() (*syncWaiter, error) {
 
 // nothing is an encoded batch that changes nothing.
 var nothing = make([]byte, batchrepr.HeaderLen)
+
+// quiet reports whether little was appended since it was asked last, though the files hold
+// room on the disk that a checkpoint would give back.
+func (j *journal) quiet() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	grown := j.size.Load() - j.seen
+	j.seen += grown
+	return grown < quietGrowth && (!j.lean || j.seen > quietSize)
+}
 
 // forget deletes the files before a number, or keeps one of them to write over.
 func (j *journal) forget(before wal.NumWAL, keep bool) error {
@@ -312,6 +330,12 @@ func (j journalFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File
 }
 
 func (j journalFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if j.journal.lean {
+		if err := j.Remove(from); err != nil {
+			return nil, err
+		}
+		return j.Create(to, category)
+	}
 	f, err := j.FS.ReuseForWrite(from, to, category)
 	return j.file(f, err)
 }

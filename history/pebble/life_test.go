@@ -1,6 +1,11 @@
 package pebble_test
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,4 +216,50 @@ func TestRunSweeps(t *testing.T) {
 			t.Errorf("sweep after the run's own: got %d, %v; want 0", n, err)
 		}
 	})
+}
+
+// TestQuietGivesRoomBack lets a store fill more than one file of its journal, and waits until
+// little of the journal is left on the disk.
+func TestQuietGivesRoomBack(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, pebble.Config{}.Quiet(20*time.Millisecond))
+	v := newViewings(0, 1000)
+	for written := 0; written < 80<<20; written += window * 150 {
+		v.apply(t, db.Cache())
+	}
+	for deadline := time.Now().Add(time.Minute); taken(t, filepath.Join(dir, "journal")) > 2<<20; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the journal of a quiet store still takes %d bytes", taken(t, filepath.Join(dir, "journal")))
+		}
+	}
+	v.apply(t, db.Cache())
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, dir, pebble.Config{})
+	for _, e := range again.Cache().Load(t.Context(), v.keys) {
+		if e.Err != nil || e.Record == nil {
+			t.Fatalf("got %+v, want what was written", e)
+		}
+	}
+}
+
+// taken returns how many bytes of the disk the files of a folder take.
+func taken(t *testing.T, dir string) (sum int64) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the checkpoint has just removed it
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += info.Sys().(*syscall.Stat_t).Blocks * 512
+	}
+	return sum
 }

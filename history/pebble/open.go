@@ -163,7 +163,7 @@ func (d *DB) recover(dir wal.Dir, r *replay) error {
 	if err := d.persist(last + 1); err != nil {
 		return err
 	}
-	if err := d.journal.begin(); err != nil {
+	if err := d.journal.begin(true); err != nil {
 		return err
 	}
 	return d.journal.forget(last+1, false)
@@ -287,7 +287,7 @@ func (d *DB) Close() error {
 	<-d.done
 	err := d.fault.err()
 	if err == nil {
-		err = errors.Join(d.checkpoint(), d.release())
+		err = errors.Join(d.checkpoint(true), d.release())
 	}
 	if err != nil {
 		return fmt.Errorf("close store: %w", err)
