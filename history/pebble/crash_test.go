@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"sync"
 	"testing"
 
@@ -24,7 +25,7 @@ func TestKill9(t *testing.T) {
 	dir := t.TempDir()
 	acked := map[history.Key]int64{}
 	for round := range 6 {
-		kill(t, dir, 1+rand.IntN(2000), acked)
+		kill(t, start(t, "write", dir), 1+rand.IntN(2000), acked)
 		db := open(t, dir, pebble.Config{})
 		wantAcked(t, db, acked)
 		closed(t, db)
@@ -35,9 +36,8 @@ func TestKill9(t *testing.T) {
 }
 
 // kill runs a writer until it has reported so many writes, and kills it.
-func kill(t *testing.T, dir string, after int, acked map[history.Key]int64) {
+func kill(t testing.TB, cmd *exec.Cmd, after int, acked map[history.Key]int64) {
 	t.Helper()
-	cmd := start(t, "write", dir)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -88,8 +88,9 @@ func wantAcked(t *testing.T, db *pebble.DB, acked map[history.Key]int64) {
 	}
 }
 
-// childWrites writes and reports what is safe, until it is killed.
-func childWrites(dir string) int {
+// childWrites writes and reports what is safe, with something else going on all the time,
+// until it is killed.
+func childWrites(dir string, beside func(*pebble.DB)) int {
 	db, err := pebble.Open(dir, pebble.Config{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -100,7 +101,7 @@ func childWrites(dir string) int {
 		all.Go(func() { childWriter(db, w) })
 	}
 	for {
-		db.Checkpoint()
+		beside(db)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 // start runs the test binary as another process.
-func start(t *testing.T, what, dir string) *exec.Cmd {
+func start(t testing.TB, what, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+what+":"+dir)
@@ -41,7 +41,9 @@ func child(what, dir string) int {
 	case "open":
 		return childOpens(dir)
 	case "write":
-		return childWrites(dir)
+		return childWrites(dir, (*pebble.DB).Checkpoint)
+	case "fill":
+		return childWrites(dir, func(*pebble.DB) { select {} })
 	}
 	return 2
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-var preloaded = flag.Int("records", 0, "records that BenchmarkPath and BenchmarkRestart find in the store")
+var preloaded = flag.Int("records", 0, "records that BenchmarkPath, BenchmarkRestart and BenchmarkScale find in the store")
 
 // pathStore is what a heartbeat needs of a store on its way to the archive.
 type pathStore interface {
@@ -124,25 +124,32 @@ func restart(b *testing.B, open func(string, vfs.FS) (pathStore, error), files *
 	b.ReportMetric(used.Seconds()*1000/float64(b.N), "cpu-ms/start")
 }
 
-// preload makes n records, archived and settled.
+// preload makes n records, archived and settled, of users with 40 each.
 func preload(b *testing.B, s pathStore, n int) {
 	b.Helper()
 	if n > 0 {
-		runViewings(b, s, n, 1, 1_000_000)
+		runViewings(b, s, n, load{beats: 1, users: preloadedUsers(n), first: 1_000_000})
 	}
 }
 
+func preloadedUsers(n int) int { return max(n/40, 1) }
+
 // sendHeartbeats sends n heartbeats of viewings with 3 or 4 each.
-func sendHeartbeats(b *testing.B, s pathStore, n int) { runViewings(b, s, n, 3, 0) }
+func sendHeartbeats(b *testing.B, s pathStore, n int) {
+	runViewings(b, s, n, load{beats: 3, users: 25_000})
+}
 
 const (
 	pathCallers = 16
 	pathAtOnce  = 1500 // viewings of a caller
 )
 
-// runViewings sends n heartbeats from all callers. Half of the viewings have so many beats,
-// the others one more, unless it is 1; users and objects are counted from first.
-func runViewings(b *testing.B, s pathStore, n, beats, first int) { //nolint:revive // what the load is
+// load is a kind of viewings. Half of them have so many beats, the others one more, unless it
+// is 1. Objects are counted from first.
+type load struct{ beats, users, first int }
+
+// runViewings sends n heartbeats from all callers.
+func runViewings(b *testing.B, s pathStore, n int, l load) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	var all sync.WaitGroup
@@ -151,8 +158,8 @@ func runViewings(b *testing.B, s pathStore, n, beats, first int) { //nolint:revi
 			for round := 0; left.Load() > 0; round++ {
 				v := make([]*openViewing, pathAtOnce)
 				for i := range v {
-					user := first + (round*pathCallers+caller)*pathAtOnce + i
-					v[i] = &openViewing{key: viewing(user%(first+25_000), first+user), beats: beats + i%2*min(beats-1, 1)}
+					at := (round*pathCallers+caller)*pathAtOnce + i
+					v[i] = &openViewing{key: viewing(at%l.users, l.first+at), beats: l.beats + i%2*min(l.beats-1, 1)}
 				}
 				rand.Shuffle(len(v), func(i, j int) { v[i], v[j] = v[j], v[i] })
 				for len(v) > 0 && left.Load() > 0 {
