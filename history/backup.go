@@ -122,11 +122,7 @@ func (r *Record) Validate(now int64) error {
 	case len(r.Unknown) > MaxUnknown:
 		return Invalid("details.unknown", fmt.Sprintf("want at most %d bytes", MaxUnknown))
 	}
-	latest := Event{
-		Key: Key{UID: "-", Object: Object{ID: "-", Type: 1}}, Kind: KindProgress, At: r.PlayedAt(),
-		Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta.Map(),
-	}
-	return cmp.Or(validateTime("event_time", r.Version.Time()), latest.Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches())
+	return cmp.Or(validateTime("event_time", r.Version.Time()), r.event().Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches())
 }
 
 // rank is that of the reports that leave a record in this state.

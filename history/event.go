@@ -194,3 +194,12 @@ func (r Rules) Record(e *Event) *Record {
 	}
 	return rec
 }
+
+// event is the inverse, as far as the bounds of an event say something about the fields of a
+// record. The key and the kind are only legal ones.
+func (r *Record) event() *Event {
+	return &Event{
+		Key: Key{UID: "-", Object: Object{ID: "-", Type: 1}}, Kind: KindProgress, At: r.PlayedAt(),
+		Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta.Map(),
+	}
+}

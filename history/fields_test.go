@@ -163,6 +163,21 @@ func TestEveryFieldOfAnEventIsBounded(t *testing.T) {
 	}
 }
 
+// TestEveryTextOfARecordIsBounded makes one text after the other of a record from elsewhere far
+// too long.
+func TestEveryTextOfARecordIsBounded(t *testing.T) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
+		if f.Type != reflect.TypeFor[string]() {
+			continue
+		}
+		r := whole()
+		reflect.ValueOf(r).Elem().FieldByIndex(f.Index).SetString(strings.Repeat("x", history.MaxUnknown+1))
+		if err := r.Validate(epoch + 1000); err == nil {
+			t.Errorf("%s has no bound", f.Name)
+		}
+	}
+}
+
 // other makes a legal value another one: times are an hour earlier, other numbers half.
 func other(v reflect.Value) {
 	switch {

@@ -230,8 +230,9 @@ func (d *lineDecoder) record() *historyv1.Record {
 	in := &d.line
 	r := &historyv1.Record{
 		State: historyv1.State(d.state()), PositionMs: in.Details.PositionMS, Early: in.Details.Early, Restored: in.Details.Restored,
-		DurationMs: in.DurationMS, Session: in.Session, Device: in.Device, Meta: in.Meta, ResetMs: d.time("details.reset", in.Details.Reset),
+		ResetMs: d.time("details.reset", in.Details.Reset),
 	}
+	in.fill(r)
 	rank := history.RankProgress
 	if in.State == history.StateStopped.String() || in.State == history.StateFinished.String() {
 		rank = history.RankStop

@@ -189,6 +189,12 @@ func NewRecord(it *historyv1.Item) *Record {
 	return r
 }
 
+// fill gives m the fields that the two have alike: an import reads them from the record, not
+// from its details.
+func (r *Record) fill(m *historyv1.Record) {
+	m.DurationMs, m.Session, m.Device, m.Meta = r.DurationMS, r.Session, r.Device, r.Meta
+}
+
 // FormatETag returns an etag as records show it.
 func FormatETag(tag uint64) string { return strconv.FormatUint(tag, 16) }
 

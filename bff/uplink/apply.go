@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -257,15 +258,31 @@ func part(resp *historyv1.ApplyResponse, from, to int) answer {
 
 func isThere(it *historyv1.Item) bool { return it.GetObject() != nil }
 
+// textFields are the indexes of a heartbeat's texts among its fields. They are looked up, so
+// that none is forgotten when there is one more.
+var textFields = func() (indexes []int) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[historyv1.Heartbeat]()) {
+		if f.IsExported() && f.Type.Kind() == reflect.String {
+			indexes = append(indexes, f.Index[0])
+		}
+	}
+	return indexes
+}()
+
 // size returns how many bytes heartbeats take on their way, or a little less than it
 // says. A text that protobuf would refuse is refused here, because there it would
 // take a whole batch with it.
 func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 	const fixed = 64
 	for _, h := range hs {
-		bytes += fixed + len(h.GetUid()) + len(h.GetObjectId()) + len(h.GetSession()) + len(h.GetDevice()) + len(h.GetDay().GetZone())
-		ok := utf8.ValidString(h.GetUid()) && utf8.ValidString(h.GetObjectId()) &&
-			utf8.ValidString(h.GetSession()) && utf8.ValidString(h.GetDevice()) && utf8.ValidString(h.GetDay().GetZone())
+		bytes += fixed + len(h.GetDay().GetZone())
+		ok := utf8.ValidString(h.GetDay().GetZone())
+		fields := reflect.ValueOf(h).Elem()
+		for _, i := range textFields {
+			text := fields.Field(i).String()
+			bytes += len(text)
+			ok = ok && utf8.ValidString(text)
+		}
 		for k, v := range h.GetMeta() {
 			bytes += fixed/4 + len(k) + len(v)
 			ok = ok && utf8.ValidString(k) && utf8.ValidString(v)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/playhead/playhead/bff/uplink"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -316,10 +317,18 @@ func TestALargeCallKeepsItsPlace(t *testing.T) {
 // One caller's text that protobuf refuses would end the stream, and fail all others.
 func TestBadTextIsRefusedAlone(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
-		for field, req := range map[string]*historyv1.Heartbeat{
-			"uid": {Uid: "\xff"}, "object": {ObjectId: "\xff"}, "session": {Session: "\xff"}, "device": {Device: "\xff"},
-			"meta": {Meta: map[string]string{"a": "\xff"}},
-		} {
+		bad := map[string]*historyv1.Heartbeat{
+			"meta": {Meta: map[string]string{"a": "\xff"}}, "zone": {Day: &historyv1.DayCheck{Zone: "\xff"}},
+		}
+		fields := (&historyv1.Heartbeat{}).ProtoReflect().Descriptor().Fields()
+		for i := range fields.Len() {
+			if f := fields.Get(i); f.Kind() == protoreflect.StringKind && !f.IsMap() {
+				req := &historyv1.Heartbeat{}
+				req.ProtoReflect().Set(f, protoreflect.ValueOfString("\xff"))
+				bad[string(f.Name())] = req
+			}
+		}
+		for field, req := range bad {
 			if _, err := c.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{req}}); status.Code(err) != codes.InvalidArgument {
 				t.Errorf("%s: %v, want %v", field, err, codes.InvalidArgument)
 			}
