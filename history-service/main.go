@@ -133,7 +133,7 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 		return nil, nil, err
 	}
 	server, err = rpc.New(rpc.Config{
-		Now: p.clock.Now, Timeless: p.clock.Err, Life: s.Redis.Life, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Aggregate: held, Queue: publisher, Feed: s.Redis,
+		Now: p.clock.Now, ClockErr: p.clock.Err, Life: s.Redis.Life, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Aggregate: held, Queue: publisher, Feed: s.Redis,
 		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay),
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Logger: p.log, Registry: p.registry,
 	})

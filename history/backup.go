@@ -9,7 +9,7 @@ import (
 // Restore returns r, of which a delete or a clear up to the given time has removed all or a
 // part, as it is after it was brought back: as reports of the moment after cut, which is the
 // time of the removal or, for a record that nothing is left of, a little later (see
-// [RestoredAt]). What it says of the past keeps the times that it had. Of two records that
+// [RestoredAt]). Its plays, peaks and other parts keep the times that they had. Of two records that
 // were brought back after one cut, the one that was played later is the later one. A record
 // of which nothing was removed is returned as it is.
 func (r *Record) Restore(cut int64) *Record {

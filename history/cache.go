@@ -59,8 +59,8 @@ type Applier interface {
 	Pause(ctx context.Context, uid string, from, to Pause) error
 	// Warm fills a cold user with records from the archive: it adds those that the
 	// cache does not have, as settled ones, merges the clear marks, the cut time and the
-	// pause, and sets the floor. What the cache's own clear marks hide of them counts for the
-	// cut time. Where the pause is news, it does as Pause does. The floor is
+	// pause, and sets the floor. The records that the cache's own clear marks hide count for
+	// the cut time. Where the pause is news, it does as Pause does. The floor is
 	// raised above each record of which the cache has an older one: until the two are
 	// united, its place in the list is not known from the cache alone. A warm user is left
 	// alone. Of a user who was trimmed while cold it adds nothing from below that: a newer

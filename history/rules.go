@@ -35,7 +35,7 @@ func (r Rules) Completes(e *Event) bool {
 
 // Completed reports whether the user left a visible record at its end, so that there is nothing to go on with: by a
 // finish, behind that much of a known duration, or where a viewing that had reached the end went no further. A start
-// by mistake after that changes nothing; who watches again and stops in the middle has not completed it.
+// by mistake after that changes nothing. A user who watches again and stops in the middle has not completed it.
 func (r Rules) Completed(rec *Record) bool {
 	at, when := rec.resume()
 	latest := when == rec.PlayedAt()
@@ -49,8 +49,8 @@ func (r Rules) Completed(rec *Record) bool {
 	case latest && rec.Session != "":
 		return true
 	}
-	// Whose report it was is not known, or one device has reported all of them. With enough time since the end to
-	// have played as far it counts as watched again, or a mark as watched would take away where the user stopped.
+	// The latest viewing cannot be told from the one that reached the end: its session is unknown, or one device has
+	// reported both. If the time since the end was enough to play this far, it counts as watched again.
 	return (when-rec.CompletedAt())*MaxSpeed < at*100
 }
 
@@ -70,9 +70,8 @@ func (r Rules) Unfinished(rec *Record) bool {
 		rec.Duration >= r.Short && at*100 >= rec.Duration*r.Begun && at*100 < rec.Duration*r.Done)
 }
 
-// early reports whether an event is of the first seconds of its session, as far as it
-// tells: from where it starts one may have started by mistake. What the user sought, and
-// what is finished, is meant.
+// early reports whether an event is of the first seconds of its session, as far as the event
+// tells. Such a start may be a mistake. A seek and a finish never are.
 func (r Rules) early(e *Event) bool {
 	switch {
 	case e.Kind == KindSeek || e.Kind == KindFinish || e.Kind == KindDelete:

@@ -50,8 +50,8 @@ func (p Pause) Covers(at int64) bool {
 }
 
 // Switched returns what is remembered after recording was switched on or off at a time.
-// To switch it to what it is changes nothing. What was recorded before, the newest of it
-// at the given time, stays outside: clocks of services differ a little. Every change is
+// Switching it to what it already is changes nothing. A pause begins after the newest record,
+// whose time is given: the clocks of services differ a little. Every change is
 // later than the one before, so that of two pauses of a user the newer one is known.
 func (p Pause) Switched(recording bool, at, newest int64) Pause {
 	switch {

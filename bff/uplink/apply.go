@@ -28,9 +28,9 @@ type pending struct {
 	bytes int
 	came  time.Time   // when it came
 	ready time.Time   // when it was free to leave
-	user  *user       // whose it is, where it waits
-	first user        // which is used when the user has no other call there
-	done  chan answer // of capacity 2, a warning and the answer: who answers does not wait for who has left
+	user  *user       // of the batcher that it waits in
+	first user        // memory for user, where the user has no other call there
+	done  chan answer // capacity 2, for a warning and the answer: callers that have left block nobody
 }
 
 func newPending(ctx context.Context, req *historyv1.ApplyRequest, bytes int) *pending {
@@ -41,14 +41,14 @@ func (p *pending) uid() string { return p.req.Heartbeats[0].GetUid() }
 
 type answer struct {
 	resp *historyv1.ApplyResponse
-	err  error // errLate when there is none yet
+	err  error // errLate: a warning, the answer is still to come
 }
 
-// errLate is a warning: the instance answers nothing.
+// errLate warns a caller that the instance has not answered for long.
 var errLate = errors.New("late")
 
-// batched sends a call in the company of others, and again to another instance when
-// the one that had it died: what it stored, it will be found to have stored.
+// batched sends a call in a batch with others, and again to another instance when the one that had
+// it died. Events that the dead one had stored are found to be stored, and do not count twice.
 func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) {
 	err = c.attempt(p.ctx, history.BucketOf(p.uid()), func(l *link) (again bool, err error) {
 		resp, err = c.ask(l, p)
@@ -63,7 +63,7 @@ func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) 
 		}
 		return status.Code(err) == codes.Unavailable && c.budget.spend(), err
 	})
-	if err == nil && unavailable(resp.Statuses) { // as the service answers a call of its own
+	if err == nil && unavailable(resp.Statuses) { // the service answers the same to a unary call
 		return nil, status.Error(codes.Unavailable, "apply: the cache is unavailable")
 	}
 	return resp, err
@@ -75,9 +75,9 @@ func (c *Client) ask(l *link, p *pending) (*historyv1.ApplyResponse, error) {
 	if err := l.batcher(p.req).add(p); err != nil {
 		return nil, err
 	}
-	select { // nearly always there is no more to it
+	select { // nearly always this is all
 	case a := <-p.done:
-		if a.err != errLate { //nolint:errorlint // which nobody wraps
+		if a.err != errLate { //nolint:errorlint // nobody wraps it
 			return a.resp, a.err
 		}
 	case <-p.ctx.Done():
@@ -88,6 +88,7 @@ func (c *Client) ask(l *link, p *pending) (*historyv1.ApplyResponse, error) {
 	return c.hedge(ctx, l, p)
 }
 
+// hedge waits for the answer of a late instance, and asks a second one.
 func (c *Client) hedge(ctx context.Context, l *link, p *pending) (*historyv1.ApplyResponse, error) {
 	first, second := p.done, c.second(ctx, l, p)
 	for {
@@ -99,7 +100,7 @@ func (c *Client) hedge(ctx context.Context, l *link, p *pending) (*historyv1.App
 			first = nil
 		case a := <-second:
 			switch {
-			case a.err == errLate: //nolint:errorlint // which nobody wraps
+			case a.err == errLate: //nolint:errorlint // nobody wraps it
 			case a.err == nil:
 				l.overtaken(p)
 				return a.resp, nil
@@ -133,15 +134,15 @@ func unavailable(statuses []historyv1.Status) bool {
 	return !slices.ContainsFunc(statuses, func(s historyv1.Status) bool { return s != historyv1.Status_STATUS_UNAVAILABLE })
 }
 
-// batch is what leaves together.
+// batch is the calls that leave together.
 type batch struct {
-	calls         []*pending // nil in place of each that is answered
+	calls         []*pending // nil once answered
 	starts        []int      // the index of the first heartbeat of each
 	events, bytes int
 	oldest        *pending
 	sent          time.Time
-	left          int  // calls that are not answered
-	heard         bool // some are
+	left          int  // calls that are not answered yet
+	heard         bool // some calls are answered
 	warned        bool
 }
 
@@ -156,7 +157,7 @@ func (b *batch) add(p *pending) {
 	b.left++
 }
 
-// merge returns one request for all the calls, which ask for the same.
+// merge returns one request for all the calls, which have the same options.
 func (b *batch) merge() *historyv1.ApplyRequest {
 	if len(b.calls) == 1 {
 		return b.calls[0].req
@@ -223,7 +224,7 @@ func (b *batch) warn() {
 	}
 }
 
-// own is what a response says of a call whose heartbeats begin at an index.
+// own returns a call's part of a response. Its heartbeats begin at an index.
 func own(p *pending, resp *historyv1.ApplyResponse, from int) answer {
 	a := part(resp, from, from+len(p.req.Heartbeats))
 	if a.err == nil && !p.req.GetReturnRecords() && !slices.ContainsFunc(a.resp.GetRecords(), isThere) {
@@ -232,7 +233,7 @@ func own(p *pending, resp *historyv1.ApplyResponse, from int) answer {
 	return a
 }
 
-// part cuts out what became of the heartbeats from one index to before another.
+// part returns the part of a response about the heartbeats from one index to before another.
 func part(resp *historyv1.ApplyResponse, from, to int) answer {
 	records := resp.GetRecords()
 	if len(resp.GetStatuses()) < to || len(records) > 0 && len(records) < to {
@@ -269,9 +270,8 @@ var textFields = func() (indexes []int) {
 	return indexes
 }()
 
-// size returns how many bytes heartbeats take on their way, or a little less than it
-// says. A text that protobuf would refuse is refused here, because there it would
-// take a whole batch with it.
+// size returns a bound for the bytes that heartbeats take on their way. A text that is no UTF-8 is
+// refused here, because protobuf would refuse the whole batch for it.
 func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 	const fixed = 64
 	for _, h := range hs {
@@ -296,7 +296,7 @@ func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 
 var (
 	errClosed = status.Error(codes.Canceled, "the client is closed")
-	errShed   = status.Error(codes.Unavailable, "reads wait until what was reported is written")
+	errShed   = status.Error(codes.Unavailable, "reads wait until the heartbeats before them are written")
 )
 
 // maxAttempts bounds how many instances one call is made to.
@@ -322,8 +322,7 @@ func call[Q interface{ GetUid() string }, A any](
 	return resp, err
 }
 
-// later reports whether an instance says when to try again: then it is no use to ask another
-// one at once.
+// later reports whether an instance says when to try again: then another one is not asked at once.
 func later(err error) bool {
 	return slices.ContainsFunc(status.Convert(err).Details(), func(d any) bool {
 		_, ok := d.(*errdetails.RetryInfo)
@@ -331,8 +330,8 @@ func later(err error) bool {
 	})
 }
 
-// read is call for what can wait when more comes than is written: those who read again,
-// because of a change that they may have missed, must not keep others from reporting.
+// read is call for reads, which are refused while heartbeats wait for long: devices that read again
+// after a missed change must not keep others from reporting.
 func read[Q interface{ GetUid() string }, A any](
 	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
 ) (*A, error) {
@@ -366,9 +365,9 @@ func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (
 	}
 }
 
-// budget keeps an outage of what is behind the instances from multiplying their load:
-// whatever is sent again, or to a second instance, is sent only while fewer than one in
-// ten have failed lately. It is what gRPC calls retry throttling.
+// budget bounds retries, so that an outage of the stores does not multiply the load of the
+// instances: a call is sent again, or to a second instance, only while fewer than one in ten have
+// failed lately. gRPC calls it retry throttling.
 type budget struct{ debt atomic.Int64 } // tenths of a failure
 
 // maxDebt is two thousand failures. The first thousand are the calls that may be on their

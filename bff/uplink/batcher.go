@@ -32,30 +32,30 @@ type batcher struct {
 	held    int              // heartbeats that wait for the answer to their user's last ones
 	users   map[string]*user // with calls that wait or are on their way
 	calm    time.Time        // when nothing waited that could have left
-	refused map[string]int   // users, how often one after the other
-	pressed time.Time        // when the last one was
+	refused map[string]int   // by user, how many of their calls in a row were refused
+	pressed time.Time        // when the last one was refused
 	retired bool
 
 	wake chan struct{} // capacity 1: something waits
 	full chan struct{} // capacity 1: a whole batch waits
 }
 
-// user is whose calls a batcher has. The batcher's mutex guards it.
+// user is the calls of one user in a batcher. The batcher's mutex guards it.
 type user struct {
 	uid    string
-	calls  int        // that wait or are on their way
+	calls  int        // calls that wait or are on their way
 	flying int        // of those, the ones on their way
-	batch  *batch     // which has them
-	held   []*pending // that wait for their answer
+	batch  *batch     // the last one that has any of them
+	held   []*pending // calls that wait for the answer to those on their way
 }
 
-func newLane(l *link) *batcher {
+func newBatcher(l *link) *batcher {
 	batcher := &batcher{link: l, users: make(map[string]*user), refused: make(map[string]int), wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
 	batcher.stream = newStream(batcher)
 	return batcher
 }
 
-// add has a call leave soon, or refuses it.
+// add queues a call, or refuses it.
 func (b *batcher) add(p *pending) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,11 +98,11 @@ func (b *batcher) hold(p *pending) {
 	b.held += len(p.req.Heartbeats)
 }
 
-// sheds reports whether a call is to be refused because it would be answered too late: when
-// the oldest one has waited for long. A moment's wait is nothing, but with more work than is
-// done it would never end, and is kept short; who was refused before is refused last. Where
-// answers take long nobody has more calls than are answered one after the other in time. The
-// caller holds b.mu.
+// sheds reports whether to refuse a call because its answer would come too late: the oldest call
+// has waited for long. A short wait is fine. Under overload the queue would never empty, so the
+// limit is lower then, and lower for users who were not refused lately than for those who were.
+// Where answers take long, a user has no more calls than can be answered one after the other in
+// time. The caller holds b.mu.
 func (b *batcher) sheds(p *pending, u *user) bool {
 	limit := b.link.cfg.Patience
 	if u != nil && b.link.slow() && time.Duration(u.calls+1)*b.link.lastTook() > p.time(limit)*7/10 || b.stream.stalled(p.came, p.time(limit)*9/10) {
@@ -135,13 +135,13 @@ func (b *batcher) refuse(uid string) {
 	b.pressed = time.Now()
 }
 
-// crowded reports whether more has come than could leave, for a while. The caller holds
-// b.mu.
+// crowded reports whether calls have waited all the time for longer than a while: more come than
+// can leave. The caller holds b.mu.
 func (b *batcher) crowded(now time.Time, while time.Duration) bool {
 	return len(b.waiting) > 0 && now.Sub(b.calm) > while
 }
 
-// notify says what there is. The caller holds b.mu.
+// notify wakes run. The caller holds b.mu.
 func (b *batcher) notify() {
 	if len(b.waiting) > 0 {
 		set(b.wake)
@@ -158,7 +158,7 @@ func set(c chan struct{}) {
 	}
 }
 
-// run sends until the batcher is retired. What is left then goes elsewhere.
+// run sends until the batcher is retired. Calls that are left then go to another instance.
 func (b *batcher) run() {
 	for b.due() {
 		if out := b.take(b.stream.room()); out != nil {
@@ -177,8 +177,8 @@ func (b *batcher) run() {
 	b.stream.end()
 }
 
-// due waits until a batch shall leave and has a place on the stream, and reports false
-// when the batcher is retired.
+// due waits until a batch is to leave and has a place on the stream. It reports false when the
+// batcher is retired.
 func (b *batcher) due() bool {
 	select {
 	case <-b.wake:
@@ -218,9 +218,9 @@ func (b *batcher) left() time.Duration {
 	return time.Until(b.waiting[0].ready.Add(b.link.cfg.Linger))
 }
 
-// take returns the next batch of at most so many heartbeats, or of one call, nil when there is
-// none. Those whose callers have left, or would before an answer that takes so long, are left
-// out.
+// take returns the next batch, nil when there is none. It has at most room heartbeats, or one call.
+// Calls whose callers have left are dropped, and calls that an answer after takes would reach too
+// late are refused.
 func (b *batcher) take(room int, takes time.Duration) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -254,7 +254,7 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 			clear(b.refused)
 		}
 	}
-	select { // a signal for what is taken now
+	select { // the signal was for the calls that are taken now
 	case <-b.full:
 	default:
 	}
@@ -272,7 +272,7 @@ func (b *batcher) forget(p *pending) {
 	}
 }
 
-// arrived takes calls that are answered: what their users sent next may leave.
+// arrived takes calls that are answered: the next calls of their users may leave.
 func (b *batcher) arrived(calls []*pending, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -292,8 +292,8 @@ func (b *batcher) arrived(calls []*pending, now time.Time) {
 	}
 }
 
-// batcher returns the one for requests that ask for the same: who wants neither records
-// nor more safety shall not pay for the neighbours'.
+// batcher returns the batcher for requests with these options, so that records and queued
+// acknowledgements cost only the callers that ask for them.
 func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
 	i := 0
 	if req.GetReturnRecords() {
@@ -305,13 +305,13 @@ func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
 	return l.batchers[i]
 }
 
-// pace is how many heartbeats of a batcher may be on their way: as many as are answered in
-// time. More grow the wait of all until nobody gets an answer before giving up.
+// pace bounds how many heartbeats of a batcher are on their way: as many as are answered in time.
+// With more, all would wait longer, until every caller gives up before its answer.
 type pace struct {
 	flying  int           // heartbeats on their way
 	quota   int           // how many there may be
-	limited bool          // there would be more
-	pressed time.Time     // when there last would have been more
+	limited bool          // the quota held something back since the last answer
+	pressed time.Time     // when it last did
 	cut     time.Time     // when the quota was cut last
 	took    time.Duration // how long the last ones were on their way, on average
 
@@ -324,8 +324,8 @@ func newPace(cfg *Config) pace {
 	return pace{quota: first, least: cfg.Batch, first: first, most: max(cfg.Queue, 2*maxBatch), patience: cfg.Patience}
 }
 
-// room is how many more may leave. Where time is short they leave in small batches, for all
-// of a batch is answered at once.
+// room is how many more may leave. Where time is short they leave in small batches, because all of
+// a batch is answered at once.
 func (p *pace) room() int {
 	left := p.quota - p.flying
 	if p.cut.IsZero() || p.quota >= 2*maxBatch {
@@ -351,7 +351,7 @@ func (p *pace) answered(b *batch, now time.Time) {
 	case p.limited:
 		p.quota = min(p.quota+max(1, b.events*p.least/p.quota), p.most)
 	case p.quota > p.first && p.flying < p.quota/4 && now.Sub(p.pressed) > p.patience:
-		p.quota = max(p.quota-p.quota/16, p.first) // what a crowd needed once says nothing of now
+		p.quota = max(p.quota-p.quota/16, p.first) // after a burst, back to the usual
 	}
 	if p.limited {
 		p.pressed = now

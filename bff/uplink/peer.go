@@ -198,7 +198,7 @@ func (p *peer) open() *link {
 	l := &link{peer: p, cfg: &p.client.cfg, opened: time.Now(), retired: make(chan struct{}), failed: make(chan struct{})}
 	l.fail = sync.OnceFunc(func() { close(l.failed) })
 	for i := range l.batchers {
-		l.batchers[i] = newLane(l)
+		l.batchers[i] = newBatcher(l)
 		p.links.Go(l.batchers[i].run)
 	}
 	return l

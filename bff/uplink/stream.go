@@ -23,7 +23,7 @@ const (
 	lostAfter = 10
 )
 
-// errLost is what the callers of such a batch are told.
+// errLost answers the calls of such a batch.
 var errLost = status.Error(codes.Unavailable, "the instance has not answered")
 
 // stream carries the batches of a batcher, several at a time. The service answers them in any
@@ -36,15 +36,15 @@ type stream struct {
 	rpc     grpc.BidiStreamingClient[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse] // nil until it is needed
 	freed   chan struct{}                                                                         // capacity 1: there is room
 
-	mu     sync.Mutex
-	sent   uint64
-	last   time.Time         // when the last one was
-	flying map[uint64]*batch // sent, and not answered as a whole
-	places int               // of those, the ones without any answer
-	pace   pace
-	broken error       // why no answer comes any more
-	ended  time.Time   // since when nothing more is sent
-	watch  *time.Timer // runs while an answer is due
+	mu        sync.Mutex
+	sent      uint64
+	last      time.Time         // when the last one was
+	flying    map[uint64]*batch // sent, and not answered as a whole
+	places    int               // of those, the ones without any answer
+	pace      pace
+	broken    error       // why no answer comes any more
+	ended     time.Time   // since when nothing more is sent
+	lateTimer *time.Timer // calls late; runs while an answer is due
 }
 
 func newStream(l *batcher) *stream {
@@ -53,14 +53,14 @@ func newStream(l *batcher) *stream {
 		pace: newPace(l.link.cfg),
 	}
 	s.ctx, s.cancel = context.WithCancel(l.link.peer.client.ctx)
-	s.watch = time.AfterFunc(time.Hour, s.late)
-	s.watch.Stop()
+	s.lateTimer = time.AfterFunc(time.Hour, s.late)
+	s.lateTimer.Stop()
 	return s
 }
 
-// wait returns how long the next batch has to wait for room, zero when there is some. A
-// quick instance is given one after an answer, a slow one also without every now and then, and
-// one that answers nothing seldom, to find out whether it does again.
+// wait returns how long the next batch has to wait for room, zero when there is some. A quick
+// instance gets a batch after each answer. A slow one also gets one every tenth of the patience, and
+// one that answers nothing gets a probe once per patience.
 func (s *stream) wait(now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +77,8 @@ func (s *stream) wait(now time.Time) time.Duration {
 // probe is when a batch leaves even if there is no room. The caller holds s.mu.
 func (s *stream) probe() time.Time { return s.last.Add(s.link.cfg.Patience) }
 
-// stalled reports whether nothing is answered for longer than a limit, although something is
-// on its way, and it is not yet time to find out whether that is over.
+// stalled reports whether nothing was answered for longer than a limit, although a batch is on its
+// way, and the next probe is not due yet.
 func (s *stream) stalled(now time.Time, limit time.Duration) bool {
 	if s.link.quiet(now) <= limit || s.age(now) <= limit {
 		return false
@@ -88,8 +88,7 @@ func (s *stream) stalled(now time.Time, limit time.Duration) bool {
 	return now.Before(s.probe())
 }
 
-// room is how many heartbeats the next batch may have, and how long it will be on its way, as
-// far as is known.
+// room returns how many heartbeats the next batch may have, and how long its answer is likely to take.
 func (s *stream) room() (heartbeats int, takes time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +160,7 @@ func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
 		s.places++
 		s.pace.flying += b.events
 		if len(s.flying) == 1 {
-			s.watch.Reset(s.link.cfg.Patience)
+			s.lateTimer.Reset(s.link.cfg.Patience)
 		}
 	}
 	sequence = s.sent
@@ -196,7 +195,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 		delete(s.flying, resp.GetSequence())
 	}
 	if len(s.flying) == 0 && s.ended.IsZero() {
-		s.watch.Stop()
+		s.lateTimer.Stop()
 	}
 	s.mu.Unlock()
 	s.batcher.arrived(calls, now)
@@ -206,8 +205,8 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	return nil
 }
 
-// leave makes room for the next batch. What is still to come of this one the service
-// bounds. The caller holds s.mu.
+// leave makes room for the next batch. The service bounds how long the rest of this one's
+// answers take. The caller holds s.mu.
 func (s *stream) leave(b *batch, now time.Time) {
 	s.places--
 	s.pace.answered(b, now)
@@ -235,8 +234,8 @@ func (s *stream) giveUp(sequence uint64, err error) {
 	fail(calls, err)
 }
 
-// lost gives up what is on its way for too long. The places of a batch are free as soon as
-// its callers have left, where others were answered meanwhile.
+// lost gives up batches that are on their way for too long. The place of a batch is free as soon as
+// all its callers have left, if other batches were answered meanwhile.
 func (s *stream) lost(now time.Time) {
 	var lost []uint64
 	s.mu.Lock()
@@ -257,7 +256,7 @@ func (s *stream) lost(now time.Time) {
 	}
 }
 
-// end says that nothing more is sent, and waits for nothing.
+// end closes the sending side. It does not wait for answers.
 func (s *stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,12 +264,12 @@ func (s *stream) end() {
 	if s.rpc == nil || s.rpc.CloseSend() != nil {
 		s.cancel()
 	}
-	s.watch.Reset(s.link.cfg.Patience)
+	s.lateTimer.Reset(s.link.cfg.Patience)
 }
 
 // late tells the callers of batches that are on their way for long when the instance
-// answers nothing at all: another one may be quicker. What is with an instance that has no
-// link any more is given up then.
+// answers nothing at all: another one may be quicker. Batches at an instance that
+// has no link any more are given up then.
 func (s *stream) late() {
 	now := time.Now()
 	s.lost(now)
@@ -289,13 +288,13 @@ func (s *stream) late() {
 	}
 	switch {
 	case quiet < patience:
-		s.watch.Reset(patience - quiet)
+		s.lateTimer.Reset(patience - quiet)
 	case p.ctx.Err() == nil && p.client.alone(p):
-		s.watch.Reset(patience)
+		s.lateTimer.Reset(patience)
 	case !s.ended.IsZero():
 		s.cancel()
 	default:
-		s.watch.Reset(s.warn(now))
+		s.lateTimer.Reset(s.warn(now))
 	}
 }
 
@@ -336,7 +335,7 @@ func (s *stream) cut(now time.Time) time.Duration {
 func (s *stream) abort(err error) {
 	s.cancel()
 	s.mu.Lock()
-	s.watch.Stop()
+	s.lateTimer.Stop()
 	s.broken = moved(err)
 	var calls []*pending
 	for _, b := range s.flying {
@@ -350,8 +349,8 @@ func (s *stream) abort(err error) {
 	s.link.fail()
 }
 
-// moved makes of what ended a stream what is answered to the calls on it:
-// Unavailable, which sends them to the next instance, unless that would say the same.
+// moved turns the error that ended a stream into the answer to its calls: Unavailable, which sends
+// them to the next instance, unless that one would refuse them as well.
 func moved(err error) error {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.ResourceExhausted, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:

@@ -8,7 +8,6 @@
 package uplink
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -23,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -182,11 +182,11 @@ const (
 )
 
 func (c Config) withDefaults() Config {
-	c.Batch = min(positive(c.Batch, 100), maxBatch)
-	c.Linger = positive(c.Linger, 2*time.Millisecond)
-	c.Queue = positive(c.Queue, 10_000)
-	c.Patience = positive(c.Patience, time.Second)
-	c.Refresh = positive(c.Refresh, 5*time.Second)
+	c.Batch = min(run.Default(c.Batch, 100), maxBatch)
+	c.Linger = run.Default(c.Linger, 2*time.Millisecond)
+	c.Queue = run.Default(c.Queue, 10_000)
+	c.Patience = run.Default(c.Patience, time.Second)
+	c.Refresh = run.Default(c.Refresh, 5*time.Second)
 	if c.Lookup == nil {
 		c.Lookup = net.DefaultResolver.LookupHost
 	}
@@ -194,14 +194,6 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
-}
-
-func positive[T cmp.Ordered](v, def T) T {
-	var zero T
-	if v <= zero {
-		return def
-	}
-	return v
 }
 
 // parse tells addresses from names that must be looked up.

@@ -97,8 +97,8 @@ func (w *watching) follow() {
 	}
 }
 
-// settle has each user watched where the table says. Whoever moves is watched anew, and
-// told to read again when that is in force.
+// settle has each user watched where the table says. A user whose bucket moves is watched
+// anew, and told to read again once the new watch is in force.
 func (w *watching) settle(t *table) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -297,8 +297,8 @@ func (w *watchStream) waits(ctx context.Context) bool {
 	}
 }
 
-// take returns the next message, and how long to wait after it. What begins in it does so
-// before anything ends.
+// take returns the next message, and how long to wait after it. Its new watches
+// begin before any ends.
 func (w *watchStream) take() (_ *historyv1.WatchRequest, pause time.Duration) {
 	w.watching.mu.Lock()
 	defer w.watching.mu.Unlock()

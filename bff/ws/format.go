@@ -154,7 +154,7 @@ const (
 	internal    = "internal"
 )
 
-// failure is what a player is told of an error. What it does not know stays in the log.
+// failure is what a player is told of an error. Details of unknown errors stay in the log.
 func (s *session) failure(err error) *codec.Failure {
 	if field, ok := errors.AsType[*history.FieldError](err); ok {
 		return &codec.Failure{Code: invalid, Field: field.Field, Detail: field.Reason}

@@ -70,8 +70,8 @@ func forget(pending *historyv1.Change, o *historyv1.Object) {
 	pending.Removed = slices.DeleteFunc(pending.Removed, same)
 }
 
-// push tells the player what is pending, between answers, until there is no more. Who does
-// not take it in time is cut off, as with answers.
+// push tells the player what is pending, between answers, until there is no more. A
+// player that does not take it in time is cut off, as with answers.
 func (s *session) push() {
 	defer s.handler.running.Done()
 	defer func() {

@@ -33,14 +33,14 @@ type session struct {
 	uid     string
 	user    *user
 	until   time.Time    // the token's end, by the monotonic clock from the handshake on
-	id      uint64       // names it where it is told of changes, else 0
-	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's life
+	id      uint64       // names the connection if it is told of changes, else 0
+	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's uptime
 	clock   *time.Timer  // calls tick
 	slow    *time.Timer  // for answers, once there was one
 
 	mu      sync.Mutex
-	busy    bool        // at a message
-	closing *closeError // to be said as soon as it is not
+	busy    bool        // with a message
+	closing *closeError // to be sent as soon as it is not busy
 	ended   bool
 
 	pending *historyv1.Change // what the player has not been told, nil for nothing
@@ -50,7 +50,7 @@ type session struct {
 // start serves the connection until it ends.
 func (s *session) start(conn *websocket.Conn, wire net.Conn) {
 	s.conn, s.wire = conn, wire
-	s.heard.Store(int64(s.handler.life()))
+	s.heard.Store(int64(s.handler.uptime()))
 	s.clock = time.AfterFunc(time.Hour, s.tick)
 	h := s.handler
 	h.mu.Lock()
@@ -76,22 +76,22 @@ func (s *session) run() {
 		// connection to end closes it.
 		typ, r, failed := s.conn.Reader(context.Background())
 		if err = failed; err == nil {
-			s.heard.Store(int64(s.handler.life()))
+			s.heard.Store(int64(s.handler.uptime()))
 			err = s.done(s.message(typ, r))
 		}
 	}
 }
 
-// begin says that a message is there as a whole. One that is still on its way is nothing
-// that an end would wait for: it might never come.
+// begin notes that a whole message has arrived. [session.leave] waits for that one, and not for
+// one of which a part is still on its way: it might never come.
 func (s *session) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy = true
 }
 
-// done says that a message is dealt with. What ends the connection, the message or
-// somebody meanwhile, is said and returned.
+// done notes that a message is dealt with. If it ends the connection, or [session.leave] was
+// called meanwhile, done closes the connection and returns the reason.
 func (s *session) done(err error) error {
 	closing, _ := errors.AsType[*closeError](err)
 	s.mu.Lock()
@@ -160,7 +160,7 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if s.slow == nil { // which idle connections have no use for
+	if s.slow == nil { // idle connections need none
 		s.slow = s.slowly()
 	}
 	return s.send(text, s.slow)
@@ -216,8 +216,8 @@ func (s *session) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *cod
 
 const (
 	numbered  = 256       // within so many bytes a message that is not stored has its number
-	usual     = 128 << 10 // hardly any message is larger, and no larger buffer is kept
-	mostLarge = 256       // so many may be read at once: whoever never ends them shall not have all the memory
+	usual     = 128 << 10 // bytes; hardly any message is larger, and no larger buffer is kept
+	mostLarge = 256       // large messages read at once: players that never end them shall not take all the memory
 )
 
 // answer stores a message that could be decoded, and returns what to say. It fails
@@ -245,8 +245,8 @@ func (s *session) answer(batch *codec.Batch, err error) (text []byte, _ error) {
 	return text, nil
 }
 
-// charge lets a message through as far as the user's budget allows. Who never waits as
-// told is cut off.
+// charge lets a message through as far as the user's budget allows. A player that
+// never waits as told is cut off.
 func (s *session) charge(batch *codec.Batch) error {
 	_, err := s.handler.cfg.Limit.Take(s.uid, max(1, float64(len(batch.Heartbeats))/100))
 	e, exceeded := errors.AsType[*limit.Exceeded](err)
@@ -265,16 +265,16 @@ func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 		return nil, nil
 	}
 	for _, h := range batch.Heartbeats {
-		h.Origin = s.id // whatever the player says
+		h.Origin = s.id // the player's own word does not count
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.handler.cfg.WriteDeadline)
 	defer cancel()
 	return s.handler.cfg.Service.Apply(ctx, batch.Request())
 }
 
-// send gives the player some time to take an answer, and then up: a reader that is
-// slower than the writer would have the edge keep what it does not read. One that
-// reads after all learns why. The timer is one that nobody else uses meanwhile.
+// send writes an answer, and gives up when the player does not read it in time: otherwise the
+// edge would have to keep the answers of slow readers. A player that reads after all learns why
+// the connection was closed. Nobody else uses the timer meanwhile.
 func (s *session) send(text []byte, slow *time.Timer) error {
 	slow.Reset(s.handler.cfg.Patience)
 	defer slow.Stop()
@@ -339,8 +339,8 @@ func short(text string) string {
 // expired is the status of a connection whose token is not valid any more.
 const expired websocket.StatusCode = 4401
 
-// tick looks after a silent connection: whether its token is still valid, and whether
-// the player is there.
+// tick ends the connection once its token has expired, or when the player is silent for too long
+// or does not answer a ping.
 func (s *session) tick() {
 	cfg, now := &s.handler.cfg, time.Now()
 	switch silent := s.silent(); {
@@ -361,11 +361,11 @@ func (s *session) tick() {
 	}
 }
 
-// life is how long there is a handler. It goes on evenly whatever becomes of the wall clock:
-// one that is set half an hour ahead must not make all connections look idle.
-func (h *Handler) life() time.Duration { return time.Since(h.born) }
+// uptime is the age of the handler by the monotonic clock: a wall clock that is set half an hour
+// ahead must not make all connections look idle.
+func (h *Handler) uptime() time.Duration { return time.Since(h.born) }
 
-func (s *session) silent() time.Duration { return s.handler.life() - time.Duration(s.heard.Load()) }
+func (s *session) silent() time.Duration { return s.handler.uptime() - time.Duration(s.heard.Load()) }
 
 func (s *session) ping(patience time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -373,8 +373,8 @@ func (s *session) ping(patience time.Duration) bool {
 	return s.conn.Ping(ctx) == nil
 }
 
-// next is how long there is nothing to look after. A player who says something needs
-// no ping.
+// next is how long to wait for the next tick. A player that has sent something lately needs no
+// ping.
 func (s *session) next() time.Duration {
 	cfg, now := &s.handler.cfg, time.Now()
 	silent := s.silent()

@@ -10,7 +10,6 @@ package ws
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +30,7 @@ import (
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -97,27 +97,19 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Limit == nil {
 		cfg.Limit = limit.New(0, 0)
 	}
-	cfg.MaxMessage = positive(cfg.MaxMessage, codec.MaxBody)
-	cfg.PerUser = positive(cfg.PerUser, 16)
-	cfg.WriteDeadline = positive(cfg.WriteDeadline, 2*time.Second)
-	cfg.Ping = positive(cfg.Ping, 30*time.Second)
-	cfg.Idle = positive(cfg.Idle, 30*time.Minute)
-	cfg.Patience = positive(cfg.Patience, 5*time.Second)
-	cfg.Drain = positive(cfg.Drain, 5*time.Second)
-	cfg.Spread = positive(cfg.Spread, 5*time.Second)
+	cfg.MaxMessage = run.Default(cfg.MaxMessage, codec.MaxBody)
+	cfg.PerUser = run.Default(cfg.PerUser, 16)
+	cfg.WriteDeadline = run.Default(cfg.WriteDeadline, 2*time.Second)
+	cfg.Ping = run.Default(cfg.Ping, 30*time.Second)
+	cfg.Idle = run.Default(cfg.Idle, 30*time.Minute)
+	cfg.Patience = run.Default(cfg.Patience, 5*time.Second)
+	cfg.Drain = run.Default(cfg.Drain, 5*time.Second)
+	cfg.Spread = run.Default(cfg.Spread, 5*time.Second)
 	h := &Handler{cfg: cfg, born: time.Now(), sessions: make(map[*session]struct{}), users: make(map[string]*user)}
 	h.metrics = newMetrics(cfg.Registry)
 	h.buffers.New = func() any { return new(bytes.Buffer) }
 	h.large = semaphore.NewWeighted(mostLarge)
 	return h, nil
-}
-
-func positive[T cmp.Ordered](v, def T) T {
-	var zero T
-	if v <= zero {
-		return def
-	}
-	return v
 }
 
 // Run blocks until ctx is done. Then it lets no one in any more, lets each connection

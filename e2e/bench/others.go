@@ -136,7 +136,7 @@ func (e *Engines) publish(ctx context.Context, l *Load, s Shape) (*work, error) 
 }
 
 // MeasureOther sends a load to what stands beside the product: HBase, written through, or
-// Kafka, with a message for each heartbeat. Who reads the topic is not measured.
+// Kafka, with a message for each heartbeat. Readers of the topic are not measured.
 func (e *Engines) MeasureOther(ctx context.Context, l *Load, v Variant) (f Figures, err error) {
 	l.EndAt(time.Now().UnixMilli())
 	to, server := e.writeThrough, "hbase"

@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 )
 
-// Ratios are the figures by which two runs are compared. What could not be measured is
-// null.
+// Ratios are the figures by which two runs are compared. A ratio that could not be
+// measured is null.
 type Ratios struct {
 	EmbeddedRate *float64 `json:"embedded_rate_vs_postgres"`
 	EmbeddedCPU  *float64 `json:"embedded_cpu_vs_postgres"`

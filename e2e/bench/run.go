@@ -59,7 +59,7 @@ type bench struct {
 	section time.Time // began when the rounds that are under way did
 }
 
-// Run measures everything. What cannot be had is missed in the result and said there; only
+// Run measures everything. A server that cannot be had is named as missing in the result; only
 // a canceled run, or one that finds no trace, is an error.
 func Run(ctx context.Context, o Options) (Result, error) {
 	b := &bench{

@@ -47,8 +47,8 @@ func postgresArgv(_ Config, n Node) []string {
 	return argv
 }
 
-// postgresPrepare makes the cluster of a folder that has none. Whoever reaches the port may
-// come in: it is on the loopback interface only.
+// postgresPrepare makes the cluster of a folder that has none. It trusts every caller:
+// the port is on the loopback interface only.
 func postgresPrepare(ctx context.Context, _ Config, n Node) error {
 	if _, err := os.Stat(filepath.Join(n.Dir, "PG_VERSION")); err == nil {
 		return nil

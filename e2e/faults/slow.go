@@ -291,8 +291,8 @@ func overload(ctx context.Context, t *trial) error {
 	}
 	t.res.note("%.0f of %.0f a second are answered, %d of %d waited in vain, each player was answered %d times or more", done, capacity, vain, row.Touched.Sent, least)
 	row.want(done >= 0.8*capacity, "%.0f a second are answered, of %.0f that can be", done, capacity)
-	// What comes in the first two seconds cannot know how long Redis takes by now. Two thirds of
-	// it are too much, 4.4 % of all that comes in thirty seconds.
+	// Nothing can know in the first two seconds how slow Redis has become. Two thirds of the calls
+	// of that time are too many, which is 4.4 % of those of thirty seconds.
 	row.want(vain*50 <= 3*row.Touched.Sent, "%d of %d waited in vain", vain, row.Touched.Sent)
 	return errors.Join(err, t.judgeSlow(ctx, c, row))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Run works until ctx is done. What is fetched and not committed by then comes
+// Run works until ctx is done. Keys that are fetched and not committed by then come
 // again to the next owner. After an error or a panic the job counts it, waits a
 // moment and joins its group again.
 func (j *Job) Run(ctx context.Context) error {

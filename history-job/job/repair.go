@@ -14,7 +14,7 @@ import (
 // watch asks the cache every now and then which lives its servers are in, and compares it
 // after each restart with what was archived: it may have come back without its last writes,
 // or as a replica that never had them, and nothing else would find what was settled by then.
-// Until that is done nothing is archived. What fails is tried again at the next look.
+// Until that is done nothing is archived. A comparison that fails is tried again at the next tick.
 func (j *Job) watch(ctx context.Context) error {
 	t := time.NewTicker(j.cfg.WatchEvery)
 	defer t.Stop()

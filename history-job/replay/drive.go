@@ -31,8 +31,8 @@ type Driver struct {
 	// the service takes it.
 	Speed float64
 	// Patience is how long a batch may wait for its answer, and how long to go on
-	// trying when none gets through (default 60 s). What was not acknowledged is
-	// sent again.
+	// trying when none gets through (default 60 s). Heartbeats that were
+	// not acknowledged are sent again.
 	Patience time.Duration
 
 	answers

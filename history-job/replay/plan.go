@@ -277,7 +277,7 @@ func Synthetic(viewers, viewings, beats int) []Viewing {
 // heartbeat fills in heartbeat i.
 func (p *Plan) heartbeat(i int, hb *historyv1.Heartbeat) { Fill(hb, p.Event(i)) }
 
-// Fill makes hb the report of an event. What an event of a plan does not have stays as it is.
+// Fill makes hb the report of an event. Fields that an event of a plan does not have stay as they are.
 func Fill(hb *historyv1.Heartbeat, e history.Event) {
 	hb.Uid, hb.ObjectId, hb.ObjectType = e.Key.UID, e.Key.Object.ID, e.Key.Object.Type
 	hb.Kind, hb.EventTimeMs = historyv1.Kind(e.Kind), e.At

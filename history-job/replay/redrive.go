@@ -11,8 +11,8 @@ import (
 
 // Redriver drives dead letters again, once their cause is mended. A record goes back
 // to the cache under the same version guard as every write, gets a new dirty mark,
-// and is announced: it takes the way of any other. What was deleted or cleared
-// meanwhile stays so.
+// and is announced: it takes the way of any other. A record that was deleted or
+// cleared meanwhile stays so.
 type Redriver struct {
 	Cache interface {
 		history.Loader

@@ -11,8 +11,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// What to go on with is looked for among the newest thousand records, since it is about what
-// is recent: first among some that nearly always have enough of it.
+// Unfinished objects are looked for among the newest thousand records, since the list is about
+// recent viewings: first among a hundred, which nearly always suffice.
 const (
 	lookFirst = 100
 	lookThen  = 900
@@ -130,8 +130,8 @@ func (l *continueList) append(r row) {
 	}
 }
 
-// complete reports whether older records would change nothing. What comes next in a series
-// may be among them.
+// complete reports whether older records would change nothing. The next part
+// of a series may be among them.
 func (l *continueList) complete() bool {
 	return len(l.rows) == l.limit && !slices.ContainsFunc(l.rows, func(r row) bool { return r.series != nil })
 }

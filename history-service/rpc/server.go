@@ -63,10 +63,10 @@ type Config struct {
 	Keep, Warmers, WarmRate int
 	// Rules say what counts as what, by type of object (default the standard ones).
 	Rules *history.Rulebook
-	// Now is the clock (default time.Now). Timeless fails while it is not to be relied on:
-	// nothing is stored then. Nil means that it always is.
+	// Now is the clock (default time.Now). ClockErr returns an error while the clock is not
+	// reliable: nothing is stored then. Nil means that it always is.
 	Now      func() time.Time
-	Timeless func() error
+	ClockErr func() error
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -115,7 +115,7 @@ func New(cfg Config) (*Server, error) {
 	s.write = write.New(write.Config{
 		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue,
 		Reader: s.read, Notify: s.notify, Days: s.days, Life: cfg.Life, Deadline: cfg.Deadline,
-		Rules: cfg.Rules, Now: cfg.Now, Timeless: cfg.Timeless, Logger: log, Registry: reg,
+		Rules: cfg.Rules, Now: cfg.Now, ClockErr: cfg.ClockErr, Logger: log, Registry: reg,
 	})
 	return s, nil
 }

@@ -55,7 +55,7 @@ func Whole(r *history.Record) (*historyv1.Record, error) {
 	return m, nil
 }
 
-// Record is the inverse. What it returns is partial, and was not judged: see
+// Record is the inverse. The record is partial and not yet validated: see
 // [history.Record.Validate]. It fails with [wire.ErrCorrupt].
 func Record(m *historyv1.Record) (*history.Record, error) {
 	b, err := proto.Marshal(m)

@@ -114,7 +114,7 @@ func (w *Writer) deletions(req *historyv1.DeleteRequest) ([]report.Report, error
 // past returns a given time, or now when there is none; nothing is later than now. It
 // fails with [history.ErrUnavailable] while nobody knows what time it is.
 func (w *Writer) past(field string, ms int64) (int64, error) {
-	if err := w.cfg.Timeless(); err != nil {
+	if err := w.cfg.ClockErr(); err != nil {
 		return 0, err
 	}
 	now := w.nowMS()
@@ -160,7 +160,7 @@ func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 func (w *Writer) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
-	if err := w.cfg.Timeless(); err != nil {
+	if err := w.cfg.ClockErr(); err != nil {
 		return nil, fmt.Errorf("put settings: %w", err)
 	}
 	pause, err := w.switched(ctx, req.GetUid(), req.GetRecording())

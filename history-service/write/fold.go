@@ -26,9 +26,8 @@ func (g *group) before() *history.Record {
 	return g.archived
 }
 
-// loaded takes what the cache answered for a key that was not held, or that another
-// service may have written since. Where the cache has something else than what is held, or
-// nothing, that is as a write that lost.
+// loaded takes the cache's answer for a key that was not held, or where nothing was to be written.
+// A cache that has another record than the held one, or none, counts as a conflict.
 func (g *group) loaded(e history.Entry) {
 	if held := g.held.Record; held != nil && (e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision)) {
 		g.base = held
@@ -39,7 +38,7 @@ func (g *group) loaded(e history.Entry) {
 	g.fold()
 }
 
-// outcome takes what became of a write.
+// outcome takes the cache's answer to a write.
 func (g *group) outcome(w history.Write, out history.Outcome) {
 	switch out.Status {
 	case history.Applied:
@@ -52,8 +51,8 @@ func (g *group) outcome(w history.Write, out history.Outcome) {
 	}
 }
 
-// conflict starts over from what the cache holds instead. The held record goes in again too, so that a cache
-// that came back with older content is healed by whoever still has the newer.
+// conflict starts over from the record that the cache has. The held record is folded in again, so
+// that a cache that came back older gets the newer content from the service that still has it.
 func (g *group) conflict(current history.Entry) {
 	if current.Err != nil {
 		g.fail()
@@ -66,10 +65,10 @@ func (g *group) conflict(current history.Entry) {
 	g.fold()
 }
 
-// asPartial is what was held before another writer was first. That one's record may
-// have been archived and dropped since: then the archive holds what this one lacks,
-// however complete it was. So it may where what the cache holds instead is partial: that
-// came after the cache was emptied, and so did the user's being complete.
+// asPartial returns the held record after a conflict, as partial where the archive may have more:
+// the other writer's record may have been archived and dropped from the cache since. A user who is
+// complete proves that it was not, unless the cache's own record is partial: then the cache was
+// emptied, and the user became complete only after that.
 func asPartial(held *history.Record, current *history.Entry) *history.Record {
 	if held == nil || current.User.Complete() && (current.Record == nil || !current.Record.Partial) {
 		return held
@@ -79,11 +78,10 @@ func asPartial(held *history.Record, current *history.Entry) *history.Record {
 	return &r
 }
 
-// fold adds the events to g.next and decides the status of each. When nothing has
-// changed, there is nothing to write, unless an answer says of a record that is not
-// archived yet that it has the event already: then it is written again, under a mark. So
-// the answer relies on a write of its own, and not on one that somebody else may not have
-// been told to be safe.
+// fold adds the events to g.next and decides the status of each. A record that does not change is
+// not written, with one exception: an answer that says "the record has this event already" is an
+// acknowledgement. Where the record is not archived yet, it is written again, under a mark, so that
+// the answer relies on a write of its own and not on one that another service never saw confirmed.
 func (g *group) fold() {
 	g.visible = g.before().Visible(g.key.Object, &g.user) != nil
 	g.granted = grant{}
@@ -180,16 +178,16 @@ func (g *group) allows(i int, delta *history.Record) bool {
 	return true
 }
 
-// repeats reports whether a session says of itself what it has said. The times of a clock
-// that is wrong are corrected by when an upload comes, so that sent again it has others.
+// repeats reports whether a session says again what it has said. The times of a wrong clock are
+// corrected by the time of the upload, so that a repeated upload has other times.
 func repeats(r, delta *history.Record) bool {
 	return delta.Session != "" && r.Session == delta.Session && r.Device == delta.Device &&
 		r.State == delta.State && r.Position == delta.Position
 }
 
-// gone reports whether an event is to delete the record that it names, which somebody has
-// done: most likely the same call, whose answer was lost. Later than that it must not
-// delete, for it would take away what came in between.
+// gone reports whether an event is to delete a record that is deleted already, most likely by the
+// same call, whose answer was lost. It must not delete again: that would take away the reports
+// that came in between.
 func (g *group) gone(i int, delta *history.Record) bool {
 	return g.batch.reports[i].IfMatch != 0 && delta.Deleted() && g.next != nil && g.next.Deleted()
 }
@@ -210,14 +208,14 @@ func (g *group) matched() bool {
 	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].IfMatch != 0 })
 }
 
-// base fetches from the archive what the cache has dropped of the groups with old
-// events: an upload from below the floor must not look newer than what the archive
-// holds, nor have plays of its own. So it is with events that name the record which their
-// device knows, and with what was held of a record that is gone: another service may have
-// deleted it since. When the archive does not answer, those groups fail, and no others.
+// base fetches from the archive the records that the cache has dropped, for groups that cannot do
+// without: an event from below the floor must not look newer than the archive's record, nor count
+// plays twice. The same holds for events that name the record which their device knows, and for a
+// held record that the cache lacks: another service may have deleted it since. When the archive does
+// not answer, those groups fail, and no others.
 //
-// The whole batch waits, so that it is not for long. A delete of whatever there is asks too,
-// for a record of a clock that is ahead, but does not depend on the answer, and waits less.
+// The whole batch waits, so the time is short. A delete without a time of its own asks too, for a
+// record of a clock that is ahead. It does not depend on the answer, and waits less.
 func (w *Writer) base(ctx context.Context, groups []*group) {
 	old := based(groups)
 	if len(old) == 0 {
@@ -240,7 +238,7 @@ func (w *Writer) base(ctx context.Context, groups []*group) {
 	}
 }
 
-// based returns those of the groups that cannot be decided without the archive.
+// based returns the groups that cannot be decided without the archive.
 func based(groups []*group) (old []*group) {
 	for _, g := range groups {
 		if g.below() {
@@ -274,9 +272,9 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 	return nil
 }
 
-// below reports whether the archive may hold something newer than the oldest of the
-// events, which the cache has dropped, or a delete of what was held. Of a cold user nobody
-// knows: the warm-up sees to that.
+// below reports whether the archive may have a record, dropped by the cache, that is newer than the
+// oldest of the events, or a delete of the held record. Of a cold user nobody knows: the warm-up
+// fetches the row.
 func (g *group) below() bool {
 	switch {
 	case g.failed:

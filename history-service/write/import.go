@@ -17,7 +17,7 @@ import (
 // of the moment after what removed it in the very step that writes it: a delete or clear that
 // comes in between makes that step fail, and the next one comes back after that.
 func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report) error {
-	if err := w.cfg.Timeless(); err != nil {
+	if err := w.cfg.ClockErr(); err != nil {
 		return fmt.Errorf("import: %w", err)
 	}
 	ctx, cancel := w.bounded(ctx)

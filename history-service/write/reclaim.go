@@ -112,8 +112,8 @@ func (g *group) reclaim(e history.Entry) {
 	}
 }
 
-// What users decide about their histories is remembered for a while, as records are held:
-// until the archive has it for certain, a cache that comes back older may lack it.
+// Clears and pauses are remembered for a while, as records are held: until the archive has them
+// for certain, a cache that comes back older may lack them.
 const (
 	decidedFor  = 10 * time.Minute // longer than an announcement or a sweep takes
 	decidedMost = 65536

@@ -29,8 +29,8 @@ import (
 // MaxBatch is how many reports one call may carry.
 const MaxBatch = 1000
 
-// archiveWithin is how long a batch waits for the archive's part of a few of its reports. The
-// others in it wait as well.
+// archiveWithin is how long a batch waits for the archive where a few of its reports need it. All
+// its other reports wait as well.
 const archiveWithin = time.Second
 
 // Config configures a [Writer]. Zero values take the defaults; Cache, Archive, Aggregate,
@@ -51,10 +51,10 @@ type Config struct {
 	Deadline time.Duration
 	// Rules say what counts as what, by type of object (default the standard ones).
 	Rules *history.Rulebook
-	// Now is the clock (default time.Now). Timeless fails while it is not to be relied on:
-	// nothing is stored then. Nil means that it always is.
+	// Now is the clock (default time.Now). ClockErr returns an error while the clock is not
+	// reliable: nothing is stored then. Nil means that it always is.
 	Now      func() time.Time
-	Timeless func() error
+	ClockErr func() error
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -73,8 +73,8 @@ func New(cfg Config) *Writer {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Timeless == nil {
-		cfg.Timeless = func() error { return nil }
+	if cfg.ClockErr == nil {
+		cfg.ClockErr = func() error { return nil }
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -90,8 +90,8 @@ type batch struct {
 	// latest gives each report the time of the record that it meets, if that is later: a
 	// delete without a time of its own covers what its user sees, whatever the clocks.
 	latest bool
-	// whole says that the reports are records. What they meet decides what becomes of them, and
-	// is always looked up.
+	// whole says that the reports are whole records, of an import. Their keys are always loaded
+	// from the cache: a hold does not know of clears.
 	whole bool
 }
 
@@ -128,7 +128,7 @@ type Result struct {
 // Apply stores the reports whose status is not decided yet, and decides it. Queued says that
 // they are to be in the queue as well. It fails when nothing can be stored at all.
 func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool) (Result, error) {
-	if err := w.cfg.Timeless(); err != nil {
+	if err := w.cfg.ClockErr(); err != nil {
 		return Result{}, fmt.Errorf("apply: %w", err)
 	}
 	ctx, cancel := w.bounded(ctx)
@@ -166,15 +166,15 @@ func (w *Writer) prepare(b *batch) {
 		g.sort()
 		held, open, ok := w.cfg.Aggregate.Get(g.key)
 		if g.held, g.mark = held, !open; ok && !b.latest && !b.whole {
-			g.hold()
+			g.foldHeld()
 		}
 	}
 }
 
-// hold decides about the events by what is held. The user may have cleared the history
-// since, or wants nothing recorded any more, and another service may have written the
-// record: a write finds out. Where none is to be made, the cache is asked.
-func (g *group) hold() {
+// foldHeld folds the events into the held record. It may be outdated: the user may have cleared
+// or paused the history since, or another service may have written the record. The write finds
+// out. Where nothing is to be written, the cache is asked.
+func (g *group) foldHeld() {
 	g.base, g.next = g.held.Record, g.held.Record
 	g.user.Pause = g.held.Pause
 	g.fold()
@@ -245,8 +245,8 @@ func (w *Writer) store(ctx context.Context, b *batch) {
 	b.release(w.cfg.Aggregate)
 }
 
-// confirm asks the cache about the keys whose answers rely on nothing but a conflict: what
-// that told may not be on disk yet.
+// confirm asks the cache once more about keys whose answers rely on a conflict alone: the content
+// that the conflict showed may not be on disk yet.
 func (w *Writer) confirm(ctx context.Context, b *batch) {
 	var keys []history.Key
 	var groups []*group
@@ -293,9 +293,9 @@ func (b *batch) release(a *aggregate.Aggregator) {
 	}
 }
 
-// enqueue gives the queue what the cache now holds of a batch's keys. The hold of each
-// key goes on, and announces it as always. Events
-// whose record the queue is not known to have are decided as unavailable.
+// enqueue gives the queue the records of a batch as the cache now has them. The hold of each key
+// goes on, and announces it as always. Events whose record the queue may lack are decided as
+// unavailable.
 func (w *Writer) enqueue(ctx context.Context, b *batch) {
 	groups := make(map[history.Key]*group, len(b.groups))
 	keys := make([]history.Announcement, 0, len(b.groups))

@@ -22,8 +22,8 @@ import (
 
 // AdminConfig configures an [Admin]. Its zero value works, on a free port of the loopback that the log tells.
 type AdminConfig struct {
-	// Addr is where Run listens; "" means 127.0.0.1:0. Whoever reaches it can read profiles: an address without a host
-	// listens on every interface.
+	// Addr is where Run listens; "" means 127.0.0.1:0. Anybody who reaches it can read profiles: an address without a
+	// host listens on every interface.
 	Addr string
 	// Listener is used in place of Addr. Run closes it.
 	Listener net.Listener
