@@ -21,6 +21,19 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
+// Apply stores heartbeats of one user, in one message with those of other callers.
+// The request is not to be changed any more, not even after Apply has returned.
+func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	bytes, err := size(req.GetHeartbeats())
+	switch {
+	case err != nil:
+		return nil, err
+	case len(req.GetHeartbeats()) == 0:
+		return &historyv1.ApplyResponse{}, nil
+	}
+	return c.batched(newPending(ctx, req, bytes))
+}
+
 // pending is one caller's share of a batch.
 type pending struct {
 	ctx   context.Context // the caller's

@@ -92,19 +92,6 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Apply stores heartbeats of one user, in one message with those of other callers.
-// The request is not to be changed any more, not even after Apply has returned.
-func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
-	bytes, err := size(req.GetHeartbeats())
-	switch {
-	case err != nil:
-		return nil, err
-	case len(req.GetHeartbeats()) == 0:
-		return &historyv1.ApplyResponse{}, nil
-	}
-	return c.batched(newPending(ctx, req, bytes))
-}
-
 // List reads a page of a user's records.
 func (c *Client) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
 	return read(ctx, c, req, historyv1.HistoryServiceClient.List)
