@@ -49,8 +49,8 @@ func (p *Process) inside(ctx context.Context, m *marks) (*inside, error) {
 	return now, nil
 }
 
-// marks are the dirty marks as they were counted last. Only what runs while somebody looks
-// touches them.
+// marks are the dirty marks as they were counted last. Only the goroutine that serves the page uses
+// them.
 type marks struct {
 	n       int
 	waiting int
@@ -59,11 +59,11 @@ type marks struct {
 }
 
 const (
-	// sparing is in how much of the time marks are counted, one part in so many: to count
-	// them takes the longer the more there are.
-	sparing = 100
-	// looked is of how many marks it is looked up whether their keys are held.
-	looked = 4096
+	// countedPart bounds the time spent on counting marks to one part in so many: the more marks
+	// there are, the longer a count takes.
+	countedPart = 100
+	// sampleSize is for how many marks the aggregator is asked whether it holds their keys.
+	sampleSize = 4096
 )
 
 func (m *marks) count(ctx context.Context, p *Process) error {
@@ -79,7 +79,7 @@ func (m *marks) count(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("count the marks: %w", err)
 	}
-	keys, err := p.db.Cache().Overdue(ctx, all, 0, looked)
+	keys, err := p.db.Cache().Overdue(ctx, all, 0, sampleSize)
 	if err != nil {
 		return fmt.Errorf("look up the marks: %w", err)
 	}
@@ -95,10 +95,10 @@ func (m *marks) count(ctx context.Context, p *Process) error {
 			m.waiting++
 		}
 	}
-	if len(keys) == looked { // a sample
-		m.waiting = m.n * m.waiting / looked
+	if len(keys) == sampleSize { // a sample
+		m.waiting = m.n * m.waiting / sampleSize
 	}
-	m.next = began.Add(sparing * time.Since(began))
+	m.next = began.Add(countedPart * time.Since(began))
 	return nil
 }
 

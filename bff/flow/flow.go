@@ -1,5 +1,5 @@
-// Package flow shows what happens in a process to those who look at it: a stream of what its
-// metrics say, once a second, and of one viewer's own records. While nobody looks nothing runs.
+// Package flow serves the page /flow: a stream of the process's metrics, once a second, and of one
+// viewer's own records. While nobody looks at the page nothing runs.
 package flow
 
 import (
@@ -19,22 +19,21 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Config says what there is to see. Zero values take the defaults; Metrics has none.
+// Config configures the page. Zero values take the defaults; Metrics has none.
 type Config struct {
 	Metrics prometheus.Gatherer
-	// Inside returns what no metric says of the stores between edge and archive, for everybody:
-	// it names no user. Viewer returns what they have of one user. Both become JSON, and are
+	// Inside returns figures of the stores that no metric has. Everybody sees them: they name no
+	// user. Viewer returns what the stores have of one user. Both results become JSON; both are
 	// nil in a process that is an edge alone.
 	Inside func(context.Context) (any, error)
 	Viewer func(ctx context.Context, uid string) (any, error)
-	// Faults are the parts that anybody who looks may stop, by name. Only a demonstration has
-	// any.
+	// Faults are the parts that any visitor of the page may stop, by name. Only the demo has any.
 	Faults map[string]*Fault
-	// While is called when somebody begins to look. Its context ends when nobody does any more,
+	// While is called when the first visitor comes. Its context ends when the last one leaves,
 	// and then it returns.
 	While func(context.Context)
-	// Every is how often the stream tells something (default 1 s), Max how many may look at
-	// once (default 16).
+	// Every is the period of the stream (default 1 s), Max the number of visitors at once
+	// (default 16).
 	Every  time.Duration
 	Max    int
 	Logger *slog.Logger
@@ -45,7 +44,7 @@ type Config struct {
 type Fault struct {
 	mu      sync.Mutex
 	stopped bool
-	changed chan struct{} // closed when it is another; nil while nobody waits for that
+	changed chan struct{} // closed when stopped changes; nil while nobody waits
 }
 
 // Stopped reports whether the part is to do nothing.
@@ -76,7 +75,7 @@ func (f *Fault) Await(ctx context.Context, stopped bool) {
 	}
 }
 
-// set reports whether that changed anything.
+// set stops the part or lets it return, and reports whether that is a change.
 func (f *Fault) set(stopped bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

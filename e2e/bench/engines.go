@@ -48,10 +48,10 @@ func StartEngines(ctx context.Context, cfg engine.Config) (all []*engine.Engine,
 	return all, err
 }
 
-// stack is a service, a job, and where players have connections an edge, that run.
+// stack is a running service and job, and an edge where players have connections.
 type stack struct {
 	service, job, edge        *process.Process
-	rpc, http                 string // addresses of the doors
+	rpc, http                 string // addresses that heartbeats are sent to
 	serving, archives, edging string // of the admin ports
 }
 
@@ -77,7 +77,7 @@ func (e *Engines) start(ctx context.Context, d Door, name string) (s *stack, err
 	return s, err
 }
 
-// writeSecret writes what tokens are signed with to a file of a folder.
+// writeSecret writes the key that signs tokens to a file in a folder.
 func writeSecret(dir string) (path string, err error) {
 	path = filepath.Join(dir, "secret")
 	return path, os.WriteFile(path, []byte(Secret), 0o600)

@@ -22,8 +22,8 @@ type Load struct {
 	metadata map[history.Object]metadata
 }
 
-// metadata is what each heartbeat of an object carries: as our services take it, and as
-// the JSON text in which a table keeps it.
+// metadata is carried by each heartbeat of an object: as our services take it, and as the JSON text
+// that a table stores.
 type metadata struct {
 	entries map[string]string
 	text    string
@@ -58,11 +58,10 @@ func (l *Load) Event(i int) history.Event {
 	return e
 }
 
-// fill makes heartbeat i of hb.
+// fill fills in hb as heartbeat i.
 func (l *Load) fill(i int, hb *historyv1.Heartbeat) { replay.Fill(hb, l.Event(i)) }
 
-// Share divides the heartbeats among so many workers, all of a user to one of them, in
-// order.
+// Share divides the heartbeats among workers. Those of one user go to one worker, in order.
 func (l *Load) Share(workers int) [][]int32 {
 	parts := make([][]int32, workers)
 	for i := range l.Len() {

@@ -20,11 +20,11 @@ func (v Variant) String() string {
 	return fmt.Sprintf("%s, %s, %s %s", v.Side, v.Load, v.Door, v.Shape)
 }
 
-// Side is who is measured.
+// Side is a system that is measured.
 type Side string
 
-// The sides: PostgreSQL, the product in one process, the product between real engines; and
-// what else a team may take of those engines.
+// The sides: PostgreSQL, the product in one process, the product between real engines; and other
+// uses of those engines that a team may consider.
 const (
 	OnPostgres Side = "PostgreSQL"
 	AllInOne   Side = "all-in-one"

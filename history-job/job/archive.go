@@ -12,14 +12,13 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// errLife is why nothing is archived: the cache may be another one than the one that was
-// compared with what this job has archived.
+// errLife means that nothing may be archived: the cache may have restarted since it was compared with
+// what this job has archived.
 var errLife = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
 
-// archive brings keys into the archive and settles what it put. It returns only
-// when all are dealt with, or ctx is done. While the cache may be another one than the
-// one that was compared, it waits, with a jitter, since the queue and the sweep often begin
-// to wait at one moment.
+// archive brings keys into the archive and settles what it put. It returns only when all are dealt
+// with, or ctx is done. While the cache has to be compared first, it waits, with a jitter, since the
+// queue and the sweep often begin to wait at one moment.
 func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 	for {
 		err := j.archiveOnce(ctx, keys)

@@ -15,11 +15,11 @@ type Held struct {
 	Record *history.Record
 	// Pause is that of the user when the record was written.
 	Pause history.Pause
-	// From is what was held of the key when the record was made, and is in it. It is for
-	// [Aggregator.Put] alone.
+	// From is the record that was held when this one was made, which contains it. Only
+	// [Aggregator.Put] reads it.
 	From *history.Record
-	// Beside is what was held and need not be in the record, nil nearly always: somebody else
-	// had put it meanwhile. It is in the record, unless the cache has lost it in between.
+	// Beside is a record that another request had put before this one was, nil nearly always.
+	// This one contains it too, unless the cache lost it in between.
 	Beside *history.Record
 }
 
@@ -130,7 +130,7 @@ func (h Held) after(was Held) Held {
 	if was.Record != h.From && was.Record != h.Record {
 		h.Beside = history.Merge(was.Beside, was.Record)
 	}
-	h.From = nil // nobody needs it any more
+	h.From = nil // it has served its purpose: let it be collected
 	return h
 }
 
@@ -165,7 +165,7 @@ func (a *Aggregator) Waiting() (n int) {
 	return n
 }
 
-// Holds is what is held at a moment, for those who look on.
+// Holds is what is held at a moment, for the page /flow.
 type Holds struct {
 	// Running are keys whose viewings go on, Due those that the queue is to take.
 	Running, Due int
@@ -347,10 +347,9 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	}
 }
 
-// probe offers the queue, which failed the last time, what is due in one shard: in
-// an outage all keys would be taken up and given back at every tick, and a viewing
-// that goes on be announced again and again, all in vain. It reports whether the
-// queue took them, or none are left.
+// probe offers a queue that failed the last time the due keys of one shard. In an outage all keys
+// would be taken and given back at every tick otherwise, and each running viewing announced again
+// and again. It reports whether the queue took them, or none are left.
 func (a *Aggregator) probe(ctx context.Context) bool {
 	if !a.confirm(ctx) {
 		return false
@@ -364,9 +363,9 @@ func (a *Aggregator) probe(ctx context.Context) bool {
 	return true
 }
 
-// flush announces, within the limit, what was held for at least the given time. While nobody can tell
-// whether the cache still has what was written, it announces nothing: a job would
-// archive something older, and what is held is the only copy.
+// flush announces, within the limit, the keys that were held for at least the given time. While it
+// is not known whether the cache still has what was written, it announces nothing: a job would
+// archive something older, and the held records are the only copy.
 func (a *Aggregator) flush(ctx context.Context, limit, age time.Duration) {
 	if !a.confirm(ctx) {
 		return

@@ -53,8 +53,8 @@ const maxBehind = 120_000
 // maxClock bounds what a device's clock may show: far beyond any date, before and after 1970.
 const maxClock = 1 << 52
 
-// decode turns heartbeats into reports. Those that will not be stored have their status
-// decided, and those that are not valid a refusal.
+// decode turns heartbeats into reports. A report that will not be stored gets its status here, an
+// invalid one also a refusal.
 func decode(hbs []*historyv1.Heartbeat, now int64) (reports []report.Report, refusals []*historyv1.Refusal) {
 	reports = make([]report.Report, len(hbs))
 	for i, hb := range hbs {
@@ -78,8 +78,8 @@ func admit(e *history.Event, hb *historyv1.Heartbeat) error {
 	return e.Validate()
 }
 
-// correct takes the offset of the device's clock off its times, before anybody judges them:
-// a device that takes the year for 1970 says so of what it sends as well.
+// correct takes the offset of the device's clock off its times, before they are validated: a device
+// whose clock shows 1970 gives all its times from 1970, that of sending included.
 func correct(e *history.Event, sentAt, now int64) {
 	skew := now - sentAt
 	if sentAt == 0 || max(sentAt, -sentAt) > maxClock || 0 <= skew && skew <= maxBehind {
@@ -91,7 +91,7 @@ func correct(e *history.Event, sentAt, now int64) {
 	}
 }
 
-// normalise brings a time to come to now, and decides what is not stored at all.
+// normalise moves a time in the future to now, and decides which events are not stored at all.
 func normalise(e *history.Event, hb *historyv1.Heartbeat, now int64) historyv1.Status {
 	e.At = min(e.At, now)
 	e.Clamp()

@@ -51,7 +51,7 @@ func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamR
 	return err
 }
 
-// batches are those of one stream.
+// batches are the batches of one stream.
 type batches struct {
 	server *Server
 	rpc    grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]
@@ -123,7 +123,7 @@ func (b *batches) close() {
 	b.running.Wait()
 }
 
-// guard has the stream end with what fn fails with.
+// guard ends the stream with the error or panic of fn.
 func (b *batches) guard(fn func() error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -218,7 +218,7 @@ type part struct {
 	resp    *historyv1.ApplyResponse
 }
 
-// divide returns the parts of a batch, none where all of it is on one node of the cache.
+// divide returns the parts of a batch by node of the cache, none where all of it is on one node.
 func (s *Server) divide(batch *historyv1.ApplyRequest) (parts []*part) {
 	all := batch.GetHeartbeats()
 	if len(all) > write.MaxBatch || !s.divided(all) {
@@ -248,7 +248,7 @@ func (s *Server) divided(all []*historyv1.Heartbeat) bool {
 	return first != "" && slices.ContainsFunc(all[1:], func(h *historyv1.Heartbeat) bool { return s.nodes.Of(h.GetUid()) != first })
 }
 
-// join makes the answer to a batch of n heartbeats of those to its parts.
+// join makes the answer to a batch of n heartbeats from the answers to its parts.
 func join(parts []*part, n int) *historyv1.ApplyResponse {
 	all := &historyv1.ApplyResponse{Statuses: make([]historyv1.Status, n)}
 	for _, p := range parts {
