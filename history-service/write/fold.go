@@ -1,14 +1,50 @@
 package write
 
 import (
-	"context"
 	"slices"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/read"
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/view"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
+
+// batch is one call: its reports by key.
+type batch struct {
+	rules   *history.Rulebook
+	reports []report.Report
+	groups  []*group
+	// latest gives each report the time of the record that it meets, if that is later: a
+	// delete without a time of its own covers what its user sees, whatever the clocks.
+	latest bool
+	// whole says that the reports are whole records, of an import. Their keys are always loaded
+	// from the cache: a hold does not know of clears.
+	whole bool
+}
+
+// group is the events of one key on their way into one record.
+type group struct {
+	batch   *batch
+	key     history.Key
+	reports []int          // indexes into batch.reports
+	held    aggregate.Held // what the service last wrote of the key
+
+	base     *history.Record // what the cache holds
+	archived *history.Record // what the archive holds instead, where that was asked
+	older    *history.Record // what was held when another writer was first
+	user     history.User
+	next     *history.Record // base and events, nil when there is nothing
+	mark     bool            // the next write begins a hold
+	done     bool            // stored, needless, or failed
+	failed   bool            // a store did not answer
+	lost     bool            // a write lost against another writer
+	visible  bool            // the key had a record that readers saw
+	granted  grant           // what an event of the batch has matched
+
+	written *history.Record // what the cache holds since; nil when nothing was written
+	ended   bool            // an event ended the viewing
+}
 
 // current is the record as it stands after the batch.
 func (g *group) current() *history.Record {
@@ -208,36 +244,6 @@ func (g *group) matched() bool {
 	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].IfMatch != 0 })
 }
 
-// base fetches from the archive the records that the cache has dropped, for groups that cannot do
-// without: an event from below the floor must not look newer than the archive's record, nor count
-// plays twice. The same holds for events that name the record which their device knows, and for a
-// held record that the cache lacks: another service may have deleted it since. When the archive does
-// not answer, those groups fail, and no others.
-//
-// The whole batch waits, so the time is short. A delete without a time of its own asks too, for a
-// record of a clock that is ahead. It does not depend on the answer, and waits less.
-func (w *Writer) base(ctx context.Context, groups []*group) {
-	old := based(groups)
-	if len(old) == 0 {
-		return
-	}
-	depends := !old[0].batch.latest || old[0].matched()
-	patience := archiveWithin
-	switch {
-	case !depends:
-		patience = read.ArchivePatience
-	case old[0].batch.whole: // no player waits
-		patience = w.cfg.Deadline
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if err := w.archived(ctx, old); err != nil && depends {
-		for _, g := range old {
-			g.fail()
-		}
-	}
-}
-
 // based returns the groups that cannot be decided without the archive.
 func based(groups []*group) (old []*group) {
 	for _, g := range groups {
@@ -246,30 +252,6 @@ func based(groups []*group) (old []*group) {
 		}
 	}
 	return old
-}
-
-// archived folds what the archive holds into the groups. The records stay partial: until
-// they are written, others may be archived and dropped.
-func (w *Writer) archived(ctx context.Context, groups []*group) error {
-	if len(groups) == 0 {
-		return nil
-	}
-	keys := make([]history.Key, len(groups))
-	for i, g := range groups {
-		keys[i] = g.key
-	}
-	w.metrics.based.Add(float64(len(keys)))
-	entries, err := w.cfg.Archive.Get(ctx, keys)
-	if err != nil {
-		return err
-	}
-	for i, g := range groups { // a cell that nobody can read is none: the job buries it
-		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
-		g.archived = asPartial(g.user.Cut(entries[i].Record, g.key.Object.Type), &history.Entry{User: g.user})
-		g.next = history.Merge(history.Merge(g.base, g.archived), g.older)
-		g.fold()
-	}
-	return nil
 }
 
 // below reports whether the archive may have a record, dropped by the cache, that is newer than the
