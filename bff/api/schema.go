@@ -6,7 +6,7 @@ import "github.com/playhead/playhead/bff/codec"
 // are told in words: generators take a field that has one for one that is always there.
 
 type heartbeatsBody struct {
-	SentAt     string            `json:"sent_at,omitempty" format:"date-time" doc:"The device's clock when it sent this, to correct that of the events. Without it the clock is trusted."`
+	SentAt     string            `json:"sent_at,omitempty" format:"date-time" doc:"The device's clock when it sent this, to correct that of the events. Leave it out where they are by now_ms of the answers, which is exact; or where the clock is right."`
 	FirstFlag  string            `json:"first_flag,omitempty" format:"date" doc:"What the last answer said. With today's date nothing is looked up."`
 	TimeZone   string            `json:"time_zone,omitempty" maxLength:"64" doc:"Where the user's day begins: a zone such as Europe/Berlin, or an offset such as +02:00. By default the offset of sent_at, or else UTC."`
 	Ack        string            `json:"ack,omitempty" enum:"cached,queued" doc:"What an answer promises: the cache holds it (this by default), or the queue does too."`
@@ -35,6 +35,7 @@ type results struct {
 	Results    []codec.Result `json:"results" nullable:"false" doc:"One for each heartbeat, in order."`
 	FirstFlag  string         `json:"first_flag,omitempty" format:"date" doc:"Today, where the user is; to be sent back."`
 	FirstOfDay bool           `json:"first_of_day" doc:"The user comes for the first time today."`
+	NowMS      int64          `json:"now_ms,omitempty" format:"int64" doc:"What time it is for the history, in milliseconds since 1970: events are judged by it, and not by the edge's clock or the device's."`
 }
 
 type page struct {

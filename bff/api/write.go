@@ -31,13 +31,10 @@ func (a *api) heartbeats(ctx context.Context, in *upload) (*results, error) {
 	}
 	a.metrics.heartbeats(list)
 	flag, first := batch.Today(resp)
-	return &results{Results: list, FirstFlag: flag, FirstOfDay: first}, nil
+	return &results{Results: list, FirstFlag: flag, FirstOfDay: first, NowMS: resp.GetNowMs()}, nil
 }
 
 func (a *api) apply(ctx context.Context, batch *codec.Batch) (*historyv1.ApplyResponse, error) {
-	if len(batch.Heartbeats) == 0 {
-		return nil, nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.WriteDeadline)
 	defer cancel()
 	return a.cfg.Service.Apply(ctx, batch.Request())

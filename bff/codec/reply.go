@@ -18,6 +18,8 @@ type Reply struct {
 	// first time on it.
 	FirstFlag  string `json:"first_flag,omitzero"`
 	FirstOfDay bool   `json:"first_of_day,omitzero"`
+	// NowMS is the time by which events are judged, Unix milliseconds; 0 when not known.
+	NowMS int64 `json:"now_ms,omitzero"`
 }
 
 // Failure says why a message was not stored.

@@ -22,14 +22,15 @@ import (
 )
 
 // Apply stores heartbeats of one user, in one message with those of other callers.
-// The request is not to be changed any more, not even after Apply has returned.
+// The request is not to be changed any more, not even after Apply has returned. The answer
+// to one without heartbeats says what time it is.
 func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	bytes, err := size(req.GetHeartbeats())
 	switch {
 	case err != nil:
 		return nil, err
 	case len(req.GetHeartbeats()) == 0:
-		return &historyv1.ApplyResponse{}, nil
+		return c.time(ctx)
 	}
 	return c.batched(newPending(ctx, req, bytes))
 }
@@ -143,6 +144,32 @@ func (c *Client) second(ctx context.Context, l *link, p *pending) <-chan answer 
 	return again.done
 }
 
+// time says what time it is for the service, as far as its last answer tells, and asks for
+// one where there was none.
+func (c *Client) time(ctx context.Context) (resp *historyv1.ApplyResponse, err error) {
+	if offset := c.offset.Load(); offset != 0 {
+		return &historyv1.ApplyResponse{NowMs: offset + time.Since(c.born).Milliseconds()}, nil
+	}
+	err = c.attempt(ctx, 0, func(l *link) (again bool, err error) {
+		if !l.enter() {
+			return true, errRetired
+		}
+		defer l.peer.links.Done()
+		resp, err = l.peer.rpc.Apply(ctx, &historyv1.ApplyRequest{})
+		return status.Code(err) == codes.Unavailable && c.budget.spend(), err
+	})
+	c.told(resp, time.Now())
+	return resp, err
+}
+
+// told takes note of the time in an answer that came just now. The service's clock is asked
+// for and not the machine's own, which may be any: the services agree on one.
+func (c *Client) told(resp *historyv1.ApplyResponse, now time.Time) {
+	if ms := resp.GetNowMs(); ms != 0 {
+		c.offset.Store(ms - now.Sub(c.born).Milliseconds())
+	}
+}
+
 func unavailable(statuses []historyv1.Status) bool {
 	return !slices.ContainsFunc(statuses, func(s historyv1.Status) bool { return s != historyv1.Status_STATUS_UNAVAILABLE })
 }
@@ -253,7 +280,7 @@ func part(resp *historyv1.ApplyResponse, from, to int) answer {
 		return answer{err: status.Error(codes.Internal, fmt.Sprintf("%d statuses and %d records for %d heartbeats or more",
 			len(resp.GetStatuses()), len(records), to))}
 	}
-	own := &historyv1.ApplyResponse{Statuses: resp.Statuses[from:to:to]}
+	own := &historyv1.ApplyResponse{Statuses: resp.Statuses[from:to:to], NowMs: resp.NowMs}
 	if len(records) > 0 {
 		own.Records = records[from:to:to]
 	}

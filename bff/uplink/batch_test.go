@@ -372,3 +372,26 @@ func TestAnAnswerThatDoesNotFit(t *testing.T) {
 		}
 	})
 }
+
+// TestTheTime is the service's, for each call of a batch and for one of nothing. The service is
+// asked for it once, where it has not said it yet, and not by those who come after its answer.
+func TestTheTime(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		const ahead = 5 * time.Hour // of the machine's clock
+		i.answer = func(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+			return &historyv1.ApplyResponse{
+				Statuses: make([]historyv1.Status, len(req.Heartbeats)), NowMs: time.Now().Add(ahead).UnixMilli(),
+			}
+		}
+		for n, req := range []*historyv1.ApplyRequest{{}, beats("u1", 1), {}, beats("u1", 2)} {
+			resp, err := c.Apply(t.Context(), req)
+			if err != nil || resp.GetNowMs() != time.Now().Add(ahead).UnixMilli() {
+				t.Errorf("call %d: got %v, %v, want %d", n, resp, err, time.Now().Add(ahead).UnixMilli())
+			}
+			time.Sleep(1234 * time.Millisecond) // of the bubble
+		}
+		if alone := i.alone; len(alone) != 1 || alone[0] != 0 {
+			t.Errorf("calls of their own: %v", alone)
+		}
+	})
+}

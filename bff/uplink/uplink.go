@@ -35,6 +35,7 @@ type Client struct {
 	metrics *metrics
 	budget  budget
 	table   atomic.Pointer[table]
+	offset  atomic.Int64 // of the service's clock to the client's life, milliseconds; 0 when not known
 
 	watching *watching
 

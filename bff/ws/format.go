@@ -55,7 +55,7 @@ func (jsonFormat) result(batch *codec.Batch, resp *historyv1.ApplyResponse) ([]b
 	if err != nil {
 		return nil, err
 	}
-	reply := codec.Reply{Seq: batch.Seq, Results: results}
+	reply := codec.Reply{Seq: batch.Seq, Results: results, NowMS: resp.GetNowMs()}
 	reply.FirstFlag, reply.FirstOfDay = batch.Today(resp)
 	return json.Marshal(reply)
 }
@@ -125,9 +125,6 @@ func unknown(m proto.Message) bool { return len(m.ProtoReflect().GetUnknown()) >
 func (protoFormat) result(batch *codec.Batch, resp *historyv1.ApplyResponse) ([]byte, error) {
 	if sent, got := len(batch.Heartbeats), len(resp.GetStatuses()); got != sent {
 		return nil, fmt.Errorf("%d statuses for %d heartbeats", got, sent)
-	}
-	if resp == nil {
-		resp = &historyv1.ApplyResponse{}
 	}
 	return proto.Marshal(&historyv1.StreamResponse{Sequence: batch.Seq, Result: resp})
 }

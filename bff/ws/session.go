@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type session struct {
 	until   time.Time    // the token's end, by the monotonic clock from the handshake on
 	id      uint64       // names the connection if it is told of changes, else 0
 	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's uptime
+	way     way
 	clock   *time.Timer  // calls tick
 	slow    *time.Timer  // for answers, once there was one
 
@@ -260,13 +262,43 @@ func (s *session) charge(batch *codec.Batch) error {
 	return err
 }
 
-func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
-	if len(batch.Heartbeats) == 0 {
-		return nil, nil
+// way remembers how long the messages of a connection were on their way, for players that say
+// by their own clock when they sent one, and not more than that.
+type way struct {
+	behind [8]int64 // by how much their clock was behind the handler's uptime when a message came, milliseconds
+	n      int      // messages
+}
+
+// setBack is how much longer than another message one may be on its way, in milliseconds.
+// Beyond that the player's clock was set.
+const setBack = 120_000
+
+// shorten has a message that was longer on its way than the quickest of the last ones pass for
+// one that left as much later: the service takes what a clock is off for the same each time, and
+// the report that the message had no later than those that follow it.
+func (w *way) shorten(beats []*historyv1.Heartbeat, uptime time.Duration) {
+	if len(beats) == 0 || beats[0].SentAtMs == 0 {
+		return
 	}
+	behind := uptime.Milliseconds() - beats[0].SentAtMs
+	if w.n > 0 && behind-w.least() > setBack {
+		w.n = 0
+	}
+	w.behind[w.n%len(w.behind)] = behind
+	w.n++
+	late := behind - w.least()
+	for _, h := range beats {
+		h.SentAtMs += late
+	}
+}
+
+func (w *way) least() int64 { return slices.Min(w.behind[:min(w.n, len(w.behind))]) }
+
+func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 	for _, h := range batch.Heartbeats {
 		h.Origin = s.id // the player's own word does not count
 	}
+	s.way.shorten(batch.Heartbeats, s.handler.uptime())
 	ctx, cancel := context.WithTimeout(context.Background(), s.handler.cfg.WriteDeadline)
 	defer cancel()
 	return s.handler.cfg.Service.Apply(ctx, batch.Request())

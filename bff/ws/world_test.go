@@ -35,18 +35,22 @@ const (
 // service stores everything, unless the test says otherwise.
 type service struct {
 	mu     sync.Mutex
-	asked  []*historyv1.ApplyRequest
+	now    int64                     // is what it says of the time
+	asked  []*historyv1.ApplyRequest // those that have heartbeats
 	answer func(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error)
 }
 
 func (s *service) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
+	resp := &historyv1.ApplyResponse{NowMs: s.now}
+	if len(req.Heartbeats) == 0 {
+		return resp, nil
+	}
 	s.mu.Lock()
 	s.asked = append(s.asked, req)
 	s.mu.Unlock()
 	if s.answer != nil {
 		return s.answer(ctx, req)
 	}
-	resp := &historyv1.ApplyResponse{}
 	for range req.Heartbeats {
 		resp.Statuses = append(resp.Statuses, historyv1.Status_STATUS_STORED)
 	}

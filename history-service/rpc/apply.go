@@ -37,6 +37,7 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	}
 	resp := &historyv1.ApplyResponse{
 		Statuses: make([]historyv1.Status, len(reports)), Refusals: refusals, Days: result.Days, Records: result.Items(req.GetReturnRecords()),
+		NowMs: s.cfg.Now().UnixMilli(),
 	}
 	for i := range reports {
 		resp.Statuses[i] = reports[i].Status

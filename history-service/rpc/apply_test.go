@@ -359,3 +359,14 @@ func TestQueued(t *testing.T) {
 		t.Errorf("the same again, as cached: got %v, want unchanged: the cache has it", got[0])
 	}
 }
+
+// TestAnswersTellTheTime: a player that goes by it need not say what its own clock shows.
+func TestAnswersTellTheTime(t *testing.T) {
+	s := newHouse(t).service(t)
+	for _, hbs := range [][]*historyv1.Heartbeat{nil, {beat("ann/7", progress, 0, 20)}} {
+		resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: hbs})
+		if err != nil || resp.GetNowMs() != start {
+			t.Errorf("%d heartbeats: got %v, %v, want %d", len(hbs), resp, err, start)
+		}
+	}
+}

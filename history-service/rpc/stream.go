@@ -252,6 +252,7 @@ func (s *Server) divided(all []*historyv1.Heartbeat) bool {
 func join(parts []*part, n int) *historyv1.ApplyResponse {
 	all := &historyv1.ApplyResponse{Statuses: make([]historyv1.Status, n)}
 	for _, p := range parts {
+		all.NowMs = max(all.NowMs, p.resp.NowMs)
 		for k, i := range p.indexes {
 			all.Statuses[i] = p.resp.Statuses[k]
 		}

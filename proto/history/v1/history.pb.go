@@ -236,7 +236,7 @@ type Heartbeat struct {
 	// The playback failed: the position is not to be remembered.
 	Failed bool `protobuf:"varint,11,opt,name=failed,proto3" json:"failed,omitempty"`
 	// The device's clock when it sent the report, so that the service can correct
-	// the event time; 0 when the clock is to be trusted.
+	// the event time; 0 when the event time is the service's, or to be trusted.
 	SentAtMs int64 `protobuf:"varint,12,opt,name=sent_at_ms,json=sentAtMs,proto3" json:"sent_at_ms,omitempty"`
 	// When the session began, by the device's clock; 0 when the player does not say.
 	// A session's first seconds do not take a resume point back.
@@ -676,7 +676,10 @@ type ApplyResponse struct {
 	// without a record.
 	Records []*Item `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
 	// For heartbeats that asked, unless what they knew is right.
-	Days          []*DaySeen `protobuf:"bytes,4,rep,name=days,proto3" json:"days,omitempty"`
+	Days []*DaySeen `protobuf:"bytes,4,rep,name=days,proto3" json:"days,omitempty"`
+	// The time by which the service judges events, when it answered; 0 from one that does
+	// not say. Also where there are no heartbeats.
+	NowMs         int64 `protobuf:"varint,5,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -737,6 +740,13 @@ func (x *ApplyResponse) GetDays() []*DaySeen {
 		return x.Days
 	}
 	return nil
+}
+
+func (x *ApplyResponse) GetNowMs() int64 {
+	if x != nil {
+		return x.NowMs
+	}
+	return 0
 }
 
 type ApplyStreamRequest struct {
@@ -2425,12 +2435,13 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"heartbeats\x18\x01 \x03(\v2\x15.history.v1.HeartbeatR\n" +
 	"heartbeats\x12%\n" +
 	"\x0ereturn_records\x18\x02 \x01(\bR\rreturnRecords\x12!\n" +
-	"\x03ack\x18\x03 \x01(\x0e2\x0f.history.v1.AckR\x03ack\"\xc5\x01\n" +
+	"\x03ack\x18\x03 \x01(\x0e2\x0f.history.v1.AckR\x03ack\"\xdc\x01\n" +
 	"\rApplyResponse\x12.\n" +
 	"\bstatuses\x18\x01 \x03(\x0e2\x12.history.v1.StatusR\bstatuses\x12/\n" +
 	"\brefusals\x18\x02 \x03(\v2\x13.history.v1.RefusalR\brefusals\x12*\n" +
 	"\arecords\x18\x03 \x03(\v2\x10.history.v1.ItemR\arecords\x12'\n" +
-	"\x04days\x18\x04 \x03(\v2\x13.history.v1.DaySeenR\x04days\"\x80\x01\n" +
+	"\x04days\x18\x04 \x03(\v2\x13.history.v1.DaySeenR\x04days\x12\x15\n" +
+	"\x06now_ms\x18\x05 \x01(\x03R\x05nowMs\"\x80\x01\n" +
 	"\x12ApplyStreamRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12.\n" +
 	"\x05batch\x18\x02 \x01(\v2\x18.history.v1.ApplyRequestR\x05batch\x12\x1e\n" +

@@ -96,9 +96,9 @@ type StreamRequest struct {
 	// From 1 on. The player chooses it, and finds it in the answer.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The device's clock when it sent this, so that the service can correct the event
-	// times; 0 when the clock is to be trusted.
+	// times; 0 when the event times are by now_ms of the answers, or to be trusted.
 	SentAtMs int64 `protobuf:"varint,2,opt,name=sent_at_ms,json=sentAtMs,proto3" json:"sent_at_ms,omitempty"`
-	// 1 to 1,000, without uid and sent_at_ms.
+	// At most 1,000, without uid and sent_at_ms. The answer to none says what time it is.
 	Heartbeats []*Heartbeat `protobuf:"bytes,3,rep,name=heartbeats,proto3" json:"heartbeats,omitempty"`
 	// The answer carries the records as they now stand.
 	ReturnRecords bool `protobuf:"varint,4,opt,name=return_records,json=returnRecords,proto3" json:"return_records,omitempty"`
