@@ -31,6 +31,7 @@ type anyEdge struct {
 	fates      []fate
 	handshakes []int
 	open       time.Time     // from when on WebSockets get through
+	silent     bool          // does not say what time it is
 	telling    time.Duration // from a connection until the player is told of others
 	again      time.Duration // from each resync to the next
 	watchers   int
@@ -41,6 +42,7 @@ type anyEdge struct {
 	records    map[string]*filed            // by object
 	snapshots  map[uint64]snapshot          // by etag
 	gone       map[string]time.Time         // when it said that there is no record
+	removed    map[string]time.Time         // when somebody removed it
 	etags      uint64
 }
 
@@ -61,7 +63,7 @@ func newAnyEdge(p *player, s script) *anyEdge {
 	return &anyEdge{
 		door: memnet.Listen(), player: p, fates: s.fates, handshakes: s.handshakes, open: time.Now().Add(s.blocked), telling: s.telling, again: s.again,
 		statuses: make(map[int64][]historyv1.Status), blamed: make(map[int64]bool), times: make(map[int64][]time.Time),
-		records: make(map[string]*filed), snapshots: make(map[uint64]snapshot), gone: make(map[string]time.Time),
+		records: make(map[string]*filed), snapshots: make(map[uint64]snapshot), gone: make(map[string]time.Time), removed: make(map[string]time.Time), silent: s.silent,
 	}
 }
 
@@ -220,6 +222,9 @@ func (e *anyEdge) message(conn *websocket.Conn, req *historyv1.StreamRequest, en
 func (e *anyEdge) answer(f fate, req *historyv1.StreamRequest) *historyv1.StreamResponse {
 	answer := &historyv1.StreamResponse{Sequence: req.Sequence, Result: &historyv1.ApplyResponse{}}
 	switch f.what {
+	case "stalled":
+		time.Sleep(9 * time.Second) // of the bubble
+		answer.Result = e.take(req, false)
 	case "take", "late", "take and cut", "take and close", "unavailable", "half", "few", "other":
 		answer.Result = e.take(req, f.what == "unavailable")
 	case "error", "busy":
@@ -234,7 +239,7 @@ func (e *anyEdge) answer(f fate, req *historyv1.StreamRequest) *historyv1.Stream
 		e.blame(req, f.code == 1003 || f.code == 1007 || f.code == 1009)
 	case "late":
 		e.expect(req.Heartbeats)
-		time.Sleep(3 * time.Second) // of the bubble
+		time.Sleep(back) // of the bubble
 	case "few":
 		answer.Result.Statuses = answer.Result.Statuses[1:]
 	}
@@ -297,7 +302,7 @@ func (e *anyEdge) post(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		results = nil // too few
 	}
-	text, _ := json.Marshal(map[string]any{"results": results}) // never fails
+	text, _ := json.Marshal(map[string]any{"results": results, "now_ms": answer.Result.NowMs}) // never fails
 	switch f.what {
 	case "garbage":
 		text = []byte{0xff}
@@ -345,7 +350,7 @@ func (e *anyEdge) take(req *historyv1.StreamRequest, unavailable bool) *historyv
 	defer e.player.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	resp := &historyv1.ApplyResponse{}
+	resp := &historyv1.ApplyResponse{NowMs: e.now()}
 	granted := make(map[string]maker)
 	records := req.ReturnRecords
 	for i, h := range req.Heartbeats {
@@ -373,6 +378,14 @@ func (e *anyEdge) take(req *historyv1.StreamRequest, unavailable bool) *historyv
 	return resp
 }
 
+// now is the time by which it judges events, 0 where it does not say.
+func (e *anyEdge) now() int64 {
+	if e.silent {
+		return 0
+	}
+	return time.Now().UnixMilli()
+}
+
 // put stores a heartbeat of the player's, that happened at some time. Only films have
 // records.
 func (e *anyEdge) put(h *historyv1.Heartbeat, at time.Time, granted map[string]maker) historyv1.Status {
@@ -383,7 +396,8 @@ func (e *anyEdge) put(h *historyv1.Heartbeat, at time.Time, granted map[string]m
 	case r != nil && r.PositionMs == h.PositionMs && by == (maker{r.Session, r.Device}):
 		granted[h.ObjectId] = by
 		return historyv1.Status_STATUS_UNCHANGED
-	case r != nil && at.UnixMilli() <= r.EventTimeMs:
+	case r != nil && at.UnixMilli() <= r.EventTimeMs, at.UnixMilli() <= e.removed[h.ObjectId].UnixMilli():
+		e.overtaken(r, h)
 		return historyv1.Status_STATUS_STALE
 	case h.IfMatch != 0 && granted[h.ObjectId] != by && (r == nil || r.Etag != h.IfMatch):
 		return historyv1.Status_STATUS_CONFLICT
@@ -421,7 +435,10 @@ func (e *anyEdge) other(object string, remove bool, session string) {
 	defer time.Sleep(2 * time.Millisecond) // of the bubble
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if delete(e.records, object); !remove {
+	delete(e.records, object)
+	if remove {
+		e.removed[object] = time.Now()
+	} else {
 		e.file(&historyv1.Heartbeat{ObjectId: object, Session: session, Device: "tv", PositionMs: -1}, time.Now())
 	}
 }
@@ -454,24 +471,49 @@ func (e *anyEdge) said(r *reported, status historyv1.Status) bool {
 // date is when an event was, by the rule of the service.
 func (e *anyEdge) date(h *historyv1.Heartbeat, sentAt int64) time.Time {
 	at, skew := time.UnixMilli(h.EventTimeMs), time.Since(time.UnixMilli(sentAt))
-	if skew < 0 || skew > 2*time.Minute {
+	if sentAt != 0 && (skew < 0 || skew > 2*time.Minute) {
 		at = at.Add(skew)
 	}
 	e.times[h.PositionMs] = append(e.times[h.PositionMs], at)
 	return at
 }
 
-// late says whether a report has another time than it happened at: later than by the time on
-// the way, or earlier than by a clock that is behind and not corrected. An hour of sleep passes in no
-// time for the edge.
+// late says whether a report has another time than it happened at. Where the edge tells the time it is
+// earlier by as long as the edge's quickest answer was on its way back. Otherwise it is later by
+// the time on the way, or earlier by a clock that is behind and not corrected. An hour of sleep
+// passes in no time for the edge.
 func (e *anyEdge) late(r *reported) string {
+	least, most := -back-time.Millisecond, time.Millisecond
+	switch {
+	case e.silent:
+		least, most = -140*time.Second, 20*time.Second
+	case e.player.sleeps.Load() > 1: // what is an hour too early twice is put behind what came before
+		least = -time.Hour
+	}
 	for _, when := range e.times[r.PositionMs] {
 		off := when.Sub(r.made)
-		if off -= off.Round(time.Hour); off > 20*time.Second || off < -140*time.Second {
+		if off -= off.Round(time.Hour); off > most || off < least {
 			return "happened " + off.String() + " from when it did"
 		}
 	}
 	return ""
+}
+
+// back is how long a late answer is on its way.
+const back = 3 * time.Second
+
+// overtaken looks whether a report came to nothing because of an earlier one of its device, or
+// of a removal that was before it.
+func (e *anyEdge) overtaken(r *filed, h *historyv1.Heartbeat) {
+	p := e.player
+	report := p.reports[h.PositionMs]
+	switch {
+	case e.silent || p.sleeps.Load() > 0: // while the device sleeps no time passes for the edge
+	case r != nil && r.Device == h.Device && p.reports[r.PositionMs].made.Before(report.made):
+		p.wrong = append(p.wrong, fmt.Sprintf("%v: stale because of %v", report.Heartbeat, r.Item))
+	case r == nil && report.made.Sub(e.removed[h.ObjectId]) > back+time.Millisecond:
+		p.wrong = append(p.wrong, fmt.Sprintf("%v: stale because of a removal at %v", report.Heartbeat, e.removed[h.ObjectId]))
+	}
 }
 
 func (e *anyEdge) blame(req *historyv1.StreamRequest, refused bool) {

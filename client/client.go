@@ -78,7 +78,8 @@ type Config struct {
 
 // Answer is what became of a heartbeat.
 type Answer struct {
-	// Heartbeat is what was reported, with a device. It has an IfMatch if it was guarded.
+	// Heartbeat is what was reported, with a device, and with an IfMatch if it was guarded. Its
+	// times are those of the history, and not what the device's clock showed.
 	Heartbeat *historyv1.Heartbeat
 	// Status is the edge's, and never unavailable: those are sent again. It is stale also
 	// for a progress that gave its place in a full queue to a later report of the same
@@ -115,6 +116,7 @@ type Client struct {
 	outbox *outbox
 	empty  chan struct{} // closed while the outbox is
 	tick   time.Duration // elapsed when the client last looked whether the device slept
+	clock  serviceClock
 }
 
 // New returns a client that keeps what is reported until [Client.Run] sends it.
@@ -222,7 +224,11 @@ func (c *Client) push(h *historyv1.Heartbeat, size int) []Answer {
 	if closed(c.empty) {
 		c.empty = make(chan struct{})
 	}
-	return c.outbox.report(&item{Heartbeat: h, size: size + overhead, zero: shown.Add(-elapsed)})
+	it := &item{Heartbeat: h, size: size + overhead, zero: shown.Add(-elapsed)}
+	if c.clock.known {
+		c.clock.date(it)
+	}
+	return c.outbox.report(it)
 }
 
 // maxTick is how much time passes at most between two looks of a device that is awake.
@@ -235,6 +241,7 @@ func (c *Client) slept(elapsed time.Duration) bool {
 	c.tick = elapsed
 	if passed > maxTick {
 		c.outbox.loseSight()
+		c.clock.doubt(elapsed)
 	}
 	return passed > maxTick
 }

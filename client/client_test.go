@@ -71,7 +71,7 @@ func TestReports(t *testing.T) {
 		if want := []string{"1 STORED", "2 STORED", "3 STORED"}; !slices.Equal(w.answered, want) {
 			w.Errorf("answered %v, want %v", w.answered, want)
 		}
-		if h := w.stored[2]; h.Uid != "u1" || h.SentAtMs != time.Now().UnixMilli() || len(w.connections()) != 1 {
+		if h := w.stored[2]; h.Uid != "u1" || h.SentAtMs != 0 || h.EventTimeMs != time.Now().UnixMilli() || len(w.connections()) != 1 {
 			w.Errorf("stored %v over %d connections", h, len(w.connections()))
 		}
 		if err := stop(); err != nil {

@@ -34,3 +34,59 @@ func steadily(began time.Time) (time.Time, time.Duration) {
 	now := time.Now()
 	return now.Round(0), now.Sub(began)
 }
+
+// serviceClock tells the time by which the history judges events. It is what an answer said,
+// and what has elapsed since the answer came: never ahead, and behind by no more than the
+// quickest answer was on its way back. The round trip of an answer bounds it, too: where it is
+// ahead after all, because what has elapsed was taken for more, it is put back.
+type serviceClock struct {
+	known  bool          // an answer has told the time since the device may last have slept
+	silent bool          // an answer on this connection has not, and will not
+	since  time.Duration // answers to what was sent before this moment do not count
+	offset time.Duration // of the time since 1970 to what has elapsed
+
+	lastAt time.Duration // when the event was that was dated last, in what has elapsed
+	last   int64         // its date, Unix milliseconds
+}
+
+// doubt is told that the device may have slept, and that nobody knows for how long.
+func (s *serviceClock) doubt(elapsed time.Duration) {
+	s.known, s.silent, s.since = false, false, elapsed
+}
+
+// answered is told of the time in an answer, 0 for none, and when the message was sent and the
+// answer came.
+func (s *serviceClock) answered(ms int64, sent, came time.Duration) {
+	if s.silent = s.silent || ms == 0; sent < s.since || ms == 0 {
+		return
+	}
+	now := time.Duration(ms) * time.Millisecond
+	if !s.known {
+		s.known, s.offset = true, now-came
+	}
+	s.offset = min(max(s.offset, now-came), now-sent)
+}
+
+// date gives a heartbeat the times of the history for those of the device. Who has reported
+// two events in their order finds them in it, whatever was learned about the time in between.
+func (s *serviceClock) date(it *item) {
+	at := time.Duration(it.EventTimeMs)*time.Millisecond - time.Duration(it.zero.UnixNano())
+	it.zero = time.Time{}
+	if it.EventTimeMs == 0 || max(it.EventTimeMs, -it.EventTimeMs) > maxTime {
+		return // which is not valid
+	}
+	ms := (at + s.offset + time.Millisecond - 1).Milliseconds() // both times have lost some of a millisecond
+	switch {
+	case at == s.lastAt:
+		ms = max(ms, s.last)
+	case at > s.lastAt:
+		ms = max(ms, s.last+1)
+	}
+	if at >= s.lastAt {
+		s.lastAt, s.last = at, ms
+	}
+	it.shift(ms - it.EventTimeMs)
+}
+
+// maxTime is beyond all times that are reported, in milliseconds before and after 1970.
+const maxTime = 1 << 43

@@ -171,7 +171,11 @@ func limited(most int64, answer func(*historyv1.StreamRequest) *historyv1.Stream
 			if proto.Unmarshal(text, &req) != nil {
 				return
 			}
-			if resp := answer(&req); resp != nil {
+			resp := &historyv1.StreamResponse{Result: &historyv1.ApplyResponse{NowMs: time.Now().UnixMilli()}}
+			if len(req.Heartbeats) > 0 { // else it asks for the time
+				resp = answer(&req)
+			}
+			if resp != nil {
 				resp.Sequence = req.Sequence
 				text, _ := proto.Marshal(resp) // never fails
 				_ = conn.Write(context.Background(), websocket.MessageBinary, text)
@@ -324,7 +328,7 @@ func (w *world) upload(rw http.ResponseWriter, r *http.Request) {
 		w.Error(err)
 	}
 	flag, first := batch.Today(resp)
-	_ = json.NewEncoder(rw).Encode(map[string]any{"results": results, "first_flag": flag, "first_of_day": first}) // an error is the reader's
+	_ = json.NewEncoder(rw).Encode(map[string]any{"results": results, "first_flag": flag, "first_of_day": first, "now_ms": resp.NowMs}) // an error is the reader's
 }
 
 // Where a proxy lets no WebSocket through, requests go, until one gets through.
@@ -659,9 +663,62 @@ func TestALargeReportOnASlowLink(t *testing.T) {
 	}
 }
 
-// The clock is set between a report and its message: the event is when it was.
-func TestAClockThatIsSet(t *testing.T) {
+// The clock is wrong from the beginning, set between a report and its message, and the device
+// sleeps: each event is when it was, for the history, however long its message is on its way.
+func TestAClockThatIsWrong(t *testing.T) {
+	for _, ahead := range []time.Duration{-30 * 365 * 24 * time.Hour, -5 * time.Hour, -119 * time.Second, -8 * time.Second, 0, 5 * time.Second, time.Hour} {
+		for _, post := range []bool{false, true} {
+			bubble(t, client.Config{}, func(w *world) {
+				w.apart = 7 * time.Hour
+				if post {
+					w.post = w.upload
+					w.refuse(http.StatusUpgradeRequired)
+				}
+				var made []int64
+				reported := func() {
+					h := beat(fmt.Sprint(len(made)))
+					h.StartedAtMs = h.EventTimeMs + w.ahead.Load()/int64(time.Millisecond) - 1000
+					h.EventTimeMs = h.StartedAtMs + 1000
+					made = append(made, time.Now().Add(w.apart).UnixMilli())
+					if err := w.client.Report(h); err != nil {
+						w.Fatal(err)
+					}
+					time.Sleep(time.Second) // of the bubble
+				}
+				w.ahead.Store(int64(ahead))
+				reported()
+				w.ahead.Add(int64(time.Minute))
+				reported()
+				stop := w.run()
+				w.flush(time.Minute)
+				for _, set := range []time.Duration{0, -time.Hour, 48 * time.Hour} {
+					w.ahead.Add(int64(set))
+					w.stall(9 * time.Second)
+					for range 12 {
+						reported()
+					}
+					w.flush(time.Minute)
+				}
+				w.asleep.Add(int64(time.Hour)) // in which no time passes for the others
+				reported()
+				w.flush(time.Minute)
+				for i, h := range w.stored {
+					off := h.EventTimeMs - made[i]
+					if h.SentAtMs != 0 || off < -1 || off > 0 || h.EventTimeMs-h.StartedAtMs != 1000 {
+						w.Errorf("%v ahead, by post %v: %d is %d ms off: %v", ahead, post, i, off, h)
+					}
+				}
+				_ = stop()
+			})
+		}
+	}
+}
+
+// An edge that does not say what time it is takes it from when messages are sent, as the device
+// shows it. What was reported before somebody has set the clock is restated.
+func TestAnEdgeThatDoesNotTellTheTime(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
+		w.silent = true
 		w.ahead.Store(int64(-30 * 365 * 24 * time.Hour))
 		early := beat("1")
 		early.EventTimeMs += w.ahead.Load() / int64(time.Millisecond)
@@ -673,14 +730,26 @@ func TestAClockThatIsSet(t *testing.T) {
 		w.report("2")
 		stop := w.run()
 		w.flush(time.Minute)
-		now := time.Now().UnixMilli()
 		for i, ago := range []int64{60_000, 0} {
 			h := w.stored[i]
-			if got := h.SentAtMs - h.EventTimeMs; got != ago || i == 1 && h.SentAtMs != now {
+			if got := h.SentAtMs - h.EventTimeMs; got != ago || h.SentAtMs != time.Now().UnixMilli() {
 				w.Errorf("%s: %d ms before it was sent, want %d", h.ObjectId, got, ago)
 			}
 		}
-		synctest.Wait()
 		_ = stop()
 	})
+}
+
+// stall has what is sent from now on arrive so much later.
+func (w *world) stall(d time.Duration) { w.stalled.Store(time.Now().Add(d).UnixNano()) }
+
+// stalling is a connection whose messages may stand still on their way.
+type stalling struct {
+	net.Conn
+	until *atomic.Int64
+}
+
+func (s stalling) Write(p []byte) (int, error) {
+	time.Sleep(time.Until(time.Unix(0, s.until.Load()))) // of the bubble
+	return s.Conn.Write(p)
 }

@@ -25,7 +25,8 @@ import (
 // alone, or given up for a full queue, or waits; what was told is not sent again; no message
 // that the edge takes holds its reports up for long; what another device did is not
 // overwritten by a device that could not know of it; and what happened has the time at
-// which it did, whatever the clock says.
+// which it did, whatever the clock says: no report is stale because of an earlier one of its
+// device, and one that is made after a removal counts.
 
 // fate is what the edge does with a message.
 type fate struct {
@@ -45,6 +46,8 @@ type script struct {
 	rate       int // of the link, bytes a second
 	queue      int
 	watching   bool
+	silent     bool          // the edge does not say what time it is
+	ahead      int           // seconds that the clock is from the beginning
 	telling    time.Duration // from a connection until the player is told of others
 	again      time.Duration // from each resync to the next
 	blocked    time.Duration // a proxy lets no WebSocket through for so long
@@ -56,7 +59,7 @@ type script struct {
 var (
 	fates = rapid.Custom(func(t *rapid.T) fate {
 		what := rapid.SampledFrom([]string{
-			"take", "take", "late", "close", "take and close", "error", "busy", "cut", "take and cut", "silence", "unavailable", "garbage", "half", "other", "few",
+			"take", "take", "late", "stalled", "close", "take and close", "error", "busy", "cut", "take and cut", "silence", "unavailable", "garbage", "half", "other", "few",
 		}).Draw(t, "fate")
 		codes := []int{1000, 1001, 1002, 1003, 1007, 1008, 1009, 1011, 1013, 4401}
 		if what == "error" || what == "busy" {
@@ -89,6 +92,8 @@ var (
 			rate:       rapid.SampledFrom([]int{1 << 10, 4 << 10, 1 << 20}).Draw(t, "rate"),
 			queue:      rapid.SampledFrom([]int{1000, 200}).Draw(t, "queue"),
 			watching:   rapid.Bool().Draw(t, "watching"),
+			silent:     rapid.SampledFrom([]bool{false, false, false, true}).Draw(t, "silent"),
+			ahead:      rapid.SampledFrom([]int{0, 4, 3600, -8, -60, -119, -18_000, -900_000_000}).Draw(t, "ahead"),
 			telling:    time.Duration(rapid.SampledFrom([]int{0, 2, 30}).Draw(t, "telling")) * time.Second,
 			again:      time.Duration(rapid.SampledFrom([]int{5, 50, 3600}).Draw(t, "again")) * time.Second,
 			blocked:    time.Duration(rapid.SampledFrom([]int{0, 0, 30}).Draw(t, "blocked")) * time.Minute,
@@ -114,6 +119,7 @@ func TestModel(t *testing.T) {
 func play(t *testing.T, s script) []string {
 	p := &player{reports: make(map[int64]*reported), sight: make(map[string]*sight), watching: s.watching}
 	p.edge = newAnyEdge(p, s)
+	p.ahead.Store(int64(s.ahead) * int64(time.Second))
 	server := &http.Server{Handler: p.edge, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(p.edge.door) }() // ends with Close
 	began := time.Now()

@@ -26,9 +26,19 @@ const noRecord = math.MaxUint64
 type item struct {
 	*historyv1.Heartbeat
 	size  int       // bytes
-	zero  time.Time // what the clock that gave its times showed when nothing had elapsed
+	zero  time.Time // what the clock that gave its times showed when nothing had elapsed; none for those of the history
 	guard uint64    // as it was sent
 	tries int       // messages that it was alone in and that were not answered
+}
+
+// dated reports whether the times are those of the history.
+func (it *item) dated() bool { return it.zero.IsZero() }
+
+func (it *item) shift(ms int64) {
+	it.EventTimeMs += ms
+	if it.StartedAtMs != 0 {
+		it.StartedAtMs = max(it.StartedAtMs+ms, 1)
+	}
 }
 
 type object struct {
@@ -156,27 +166,41 @@ func (o *outbox) shed() []Answer {
 	return []Answer{{Heartbeat: it.Heartbeat, Status: status}}
 }
 
-// next returns the heartbeats of the next message, none when nothing waits. They have been
-// reported under the same setting of the clock, whose zero is returned.
-func (o *outbox) next() (beats []*historyv1.Heartbeat, zero time.Time) {
+// next returns the heartbeats of the next message, none when nothing waits, and whether their
+// times are those of the history.
+func (o *outbox) next() (beats []*historyv1.Heartbeat, dated bool) {
 	o.size, o.losses = 0, o.lost
 	last := make(map[object]*item)
 	for i, it := range o.items {
-		if i > 0 && (i >= maxBatch || o.size+it.size > o.room || reset(it.zero, o.items[0].zero) || clash(last[it.object()], it)) {
+		if i > 0 && (i >= maxBatch || o.size+it.size > o.room || it.dated() != o.items[0].dated() || clash(last[it.object()], it)) {
 			break
 		}
 		last[it.object()], it.guard = it, it.IfMatch
 		o.size += it.size
 		beats = append(beats, it.Heartbeat)
 	}
-	if o.sent = len(beats); o.sent > 0 {
-		zero = o.items[0].zero
-	}
-	return beats, zero
+	o.sent = len(beats)
+	return beats, o.sent > 0 && o.items[0].dated()
 }
 
-// reset reports whether somebody has set the clock between two zeros.
-func reset(a, b time.Time) bool { return a.Sub(b).Abs() > time.Second }
+// date gives those heartbeats the times of the history that have the device's.
+func (o *outbox) date(clock *serviceClock) {
+	for _, it := range o.items {
+		if !it.dated() {
+			clock.date(it)
+		}
+	}
+}
+
+// set brings the times that are the device's to what its clock shows now, with this zero.
+func (o *outbox) set(zero time.Time) {
+	for _, it := range o.items {
+		if !it.dated() {
+			it.shift(zero.Sub(it.zero).Milliseconds())
+			it.zero = zero
+		}
+	}
+}
 
 // clash reports whether a heartbeat must wait for the answer to the one before it of the
 // same object. The edge looks at all guards with the record as it was before the message,

@@ -43,9 +43,11 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 	return p.heard, err
 }
 
-// probe asks whether requests get through.
+// probe asks whether requests get through, and what time it is.
 func (p *poster) probe(life context.Context) error {
-	resp, err := p.exchange(life, &historyv1.StreamRequest{SentAtMs: time.Now().UnixMilli()})
+	_, sent := p.cfg.Clock()
+	resp, err := p.exchange(life, &historyv1.StreamRequest{})
+	p.told(resp.GetResult().GetNowMs(), sent)
 	if e := resp.GetError(); e != nil {
 		p.failed(e)
 		err = fmt.Errorf("post: %v: %s", e.Code, e.Detail)
@@ -118,7 +120,7 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 
 // upload is the body of POST /v1/heartbeats.
 type upload struct {
-	SentAt     string   `json:"sent_at"`
+	SentAt     string   `json:"sent_at,omitzero"`
 	FirstFlag  string   `json:"first_flag,omitzero"`
 	TimeZone   string   `json:"time_zone"`
 	Records    bool     `json:"records"`
@@ -149,7 +151,10 @@ type named struct {
 
 // upload always says the zone: without one the edge would take the day for that of UTC.
 func (p *poster) upload(req *historyv1.StreamRequest) upload {
-	u := upload{SentAt: rfc3339(req.SentAtMs), TimeZone: p.zone(time.Now()), Records: req.ReturnRecords, Heartbeats: []report{}}
+	u := upload{TimeZone: p.zone(time.Now()), Records: req.ReturnRecords, Heartbeats: []report{}}
+	if req.SentAtMs != 0 {
+		u.SentAt = rfc3339(req.SentAtMs)
+	}
 	if known := req.GetDay().GetKnown(); known != 0 {
 		u.FirstFlag = fmt.Sprintf("%04d-%02d-%02d", known/10_000, known/100%100, known%100)
 	}
@@ -177,6 +182,7 @@ type reply struct {
 	Results    []result
 	FirstFlag  string `json:"first_flag"`
 	FirstOfDay bool   `json:"first_of_day"`
+	NowMS      int64  `json:"now_ms"`
 }
 
 type result struct {
@@ -206,7 +212,7 @@ type record struct {
 }
 
 func (r *reply) result() *historyv1.ApplyResponse {
-	resp := &historyv1.ApplyResponse{}
+	resp := &historyv1.ApplyResponse{NowMs: r.NowMS}
 	for i, one := range r.Results {
 		status := historyv1.Status_value["STATUS_"+strings.ToUpper(one.Status)]
 		resp.Statuses = append(resp.Statuses, historyv1.Status(status))

@@ -211,6 +211,9 @@ type link interface {
 
 // send sends what waits over a link until life ends or something fails.
 func (c *Client) send(life context.Context, l link) error {
+	c.mu.Lock()
+	c.clock.silent = false
+	c.mu.Unlock()
 	for seq := uint64(1); ; seq++ {
 		if !pause(life, time.Until(c.rest)) {
 			return context.Cause(life)
@@ -230,16 +233,25 @@ func (c *Client) send(life context.Context, l link) error {
 	}
 }
 
-// next returns the next message, nil when nothing waits.
+// next returns the next message, nil when nothing waits. It is one without heartbeats, to ask
+// what time it is, as long as the client does not know.
 func (c *Client) next(seq uint64) *historyv1.StreamRequest {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	beats, zero := c.outbox.next()
-	if len(beats) == 0 {
+	if len(c.outbox.items) == 0 {
 		return nil
 	}
 	shown, elapsed := c.cfg.Clock()
-	req := &historyv1.StreamRequest{Sequence: seq, SentAtMs: zero.Add(elapsed).UnixMilli(), Heartbeats: beats, ReturnRecords: !c.cfg.NoRecords}
+	c.slept(elapsed)
+	if !c.clock.known && !c.clock.silent {
+		return &historyv1.StreamRequest{Sequence: seq}
+	}
+	c.outbox.set(shown.Add(-elapsed))
+	beats, dated := c.outbox.next()
+	req := &historyv1.StreamRequest{Sequence: seq, Heartbeats: beats, ReturnRecords: !c.cfg.NoRecords}
+	if !dated {
+		req.SentAtMs = shown.UnixMilli()
+	}
 	for _, h := range beats {
 		req.ReturnRecords = req.ReturnRecords || h.IfMatch != 0
 	}
@@ -260,6 +272,7 @@ func (c *Client) zone(now time.Time) string {
 // exchange sends a message and deals with the answer.
 func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamRequest) error {
 	began := time.Now()
+	_, sent := c.cfg.Clock()
 	resp, err := l.exchange(life, req)
 	if err != nil {
 		return err
@@ -271,9 +284,24 @@ func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamReq
 	if got, want := len(resp.GetResult().GetStatuses()), len(req.Heartbeats); got != want {
 		return fmt.Errorf("%d statuses for %d heartbeats", got, want)
 	}
+	c.told(resp.Result.GetNowMs(), sent)
+	if len(req.Heartbeats) == 0 {
+		return nil
+	}
 	c.today(resp.Result.Days)
 	c.settle(resp.Result, time.Since(began))
 	return nil
+}
+
+// told takes note of the time in an answer to what was sent at some moment.
+func (c *Client) told(ms int64, sent time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, elapsed := c.cfg.Clock()
+	c.slept(elapsed)
+	if c.clock.answered(ms, sent, elapsed); c.clock.known {
+		c.outbox.date(&c.clock)
+	}
 }
 
 // failed deals with an error instead of a result.
@@ -285,7 +313,7 @@ func (c *Client) failed(e *historyv1.StreamError) {
 	case e.RetryAfterMs > 0:
 		c.outbox.postpone()
 		c.rest = time.Now().Add(milliseconds(uint64(e.RetryAfterMs)) + rand.N(c.cfg.MinWait))
-	case tooLarge || e.Code == historyv1.StreamErrorCode_STREAM_ERROR_CODE_INVALID:
+	case c.outbox.sent > 0 && (tooLarge || e.Code == historyv1.StreamErrorCode_STREAM_ERROR_CODE_INVALID):
 		answers = c.outbox.refuse(e.Detail, tooLarge)
 	default:
 		c.outbox.fail()

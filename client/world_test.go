@@ -41,7 +41,10 @@ type world struct {
 	dials    []time.Time            // handshakes
 	stored   []*historyv1.Heartbeat // what the service was told
 	ahead    atomic.Int64           // of the device's clock, nanoseconds
+	apart    time.Duration          // from the time of the bubble to that by which events are judged
+	silent   bool                   // nobody says what that is
 	asleep   atomic.Int64           // how long the device slept, nanoseconds
+	stalled  atomic.Int64           // until then nothing that was sent arrives, Unix nanoseconds
 	answered []string               // what the client was, "id status"
 	answers  []client.Answer
 	told     func(client.Answer) // is called for the next answer, nil for none
@@ -97,6 +100,9 @@ func (w *world) dial(ctx context.Context, network, addr string) (net.Conn, error
 	conn, err := w.door.Dial(ctx, network, addr)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err == nil {
+		conn = stalling{conn, &w.stalled}
+	}
 	if err == nil && w.wrap != nil {
 		conn = w.wrap(conn)
 	}
@@ -181,14 +187,26 @@ func (w *world) hear(a client.Answer) {
 
 // Apply is the service.
 func (w *world) Apply(_ context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
-	if w.films != nil {
+	switch {
+	case len(req.Heartbeats) == 0:
+		return &historyv1.ApplyResponse{NowMs: w.now()}, nil
+	case w.films != nil:
 		resp := w.films.apply(req)
 		time.Sleep(w.films.delay) // of the bubble
+		resp.NowMs = w.now()
 		return resp, nil
 	}
 	statuses, delay, err := w.apply(req.Heartbeats)
 	time.Sleep(delay) // of the bubble
-	return &historyv1.ApplyResponse{Statuses: statuses}, err
+	return &historyv1.ApplyResponse{Statuses: statuses, NowMs: w.now()}, err
+}
+
+// now is the time by which events are judged, 0 where nobody says.
+func (w *world) now() int64 {
+	if w.silent {
+		return 0
+	}
+	return time.Now().Add(w.apart).UnixMilli()
 }
 
 func (w *world) apply(beats []*historyv1.Heartbeat) ([]historyv1.Status, time.Duration, error) {
