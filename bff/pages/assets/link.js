@@ -248,7 +248,7 @@ export class Link {
       this.leave();
       return this.#refuse(this.token);
     }
-    this.#listener.heard(answer?.ok ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
+    this.#listener.heard(answer?.ok && said?.results ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
   }
 
   /** Gives up the POST that is on its way: its answer does not count any more. */

@@ -1,11 +1,13 @@
 // @ts-check
 
 /**
+ * @typedef {import('./clock.js').HistoryClock} Clock
  * @typedef {{object: {id: string, type: number}, kind: string, position_ms: number,
  *   event_time: string, session?: string, if_match?: string, [more: string]: any}} Heartbeat
  * @typedef {{status: string, record?: any, error?: any}} Result
  * @typedef {{heartbeat: Heartbeat, result: Result}} Told what became of a report
- * @typedef {{beat: Heartbeat, text: string, object: string, viewing: string, bytes: number, tries: number}} Item
+ * @typedef {{beat: Heartbeat, text: string, object: string, viewing: string, bytes: number, tries: number, zero: number | null}} Item
+ *   `zero` is what the device's clock, which gave its times, showed when nothing had elapsed; null for times of the history
  */
 
 export const longest = 3_600_000; // milliseconds to wait because the edge said so
@@ -13,6 +15,7 @@ const most = { reports: 100, bytes: 64 << 10, report: 16 << 10 };
 const beginning = 16 << 10; // bytes of the first message
 const envelope = 300; // bytes of a message beside its reports
 const noRecord = 'ffffffffffffffff'; // the etag of no record
+const least = 5; // milliseconds that a clock is set by
 const patientTries = 3; // of a report alone, before others go first
 
 /**
@@ -51,9 +54,9 @@ export class Outbox {
     return this.#items.length;
   }
 
-  /** All reports as JSON. */
+  /** All reports as JSON. Those that have times of the history say so. */
   get text() {
-    return `[${this.#items.map(({ text }) => text).join()}]`;
+    return `[${this.#items.map(({ text, zero }) => (zero === null ? `${text.slice(0, -1)},"dated":true}` : text)).join()}]`;
   }
 
   /** Whether a message is on its way. */
@@ -63,10 +66,12 @@ export class Outbox {
 
   // The player's events.
 
-  /** @param {Heartbeat} beat @returns {Told[]} */
-  report(beat) {
+  /** @param {Heartbeat} beat @param {number} [zero] of the device's clock @param {Clock} [clock] @returns {Told[]} */
+  report(beat, zero = 0, clock) {
     const { item, wrong } = parse(beat, this.#config.device);
     if (!item) return [refusal(beat, wrong ?? '')];
+    item.zero = zero;
+    if (clock?.known) date(item, clock);
     const guard = item.beat.if_match ?? this.#guard(item.object);
     if (guard) item.beat.if_match = guard;
     write(item);
@@ -75,10 +80,10 @@ export class Outbox {
     return told;
   }
 
-  /** Takes over what another page left, except what waits here too. @param {Heartbeat[]} beats @returns {Told[]} */
-  adopt(beats) {
+  /** Takes over what another page left, except what waits here too. @param {Heartbeat[]} beats @param {number} [zero] of the device's clock @returns {Told[]} */
+  adopt(beats, zero = 0) {
     const here = new Set(this.#items.map(({ text }) => text));
-    const parsed = beats.map((beat) => parse(beat, this.#config.device));
+    const parsed = beats.map((beat) => parse(beat, this.#config.device, zero));
     const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
     const items = parsed.flatMap(({ item }) => (item && !here.has(item.text) && here.add(item.text) ? [item] : []));
     for (const { object, beat } of [...items].reverse()) if (beat.if_match) this.#unknown(object, beat.if_match);
@@ -93,17 +98,32 @@ export class Outbox {
     else this.#doubted.set(key(record), this.#doubts);
   }
 
-  /** The device's clock was set: the times of all reports are off by so much. @param {number} ms */
-  shift(ms) {
-    for (const item of this.#items) {
-      const { beat } = item;
-      for (const name of ['event_time', 'started_at']) {
-        const at = Date.parse(beat[name]) + ms;
-        if (Math.abs(at) < 8.64e15) beat[name] = new Date(at).toISOString();
-      }
-      write(item);
+  // The clocks' events.
+
+  /** The time of the history is known: all reports have it from now on. @param {Clock} clock */
+  date(clock) {
+    for (const item of this.#items) if (item.zero !== null) {
+      date(item, clock);
+      this.changed = true;
     }
-    this.changed = true;
+  }
+
+  /** The device slept, which the clock that only goes forward has missed. @param {number} ms */
+  slept(ms) {
+    for (const item of this.#items) if (item.zero !== null) item.zero += ms;
+  }
+
+  /** The device's clock has another zero: times that it gave are brought to that. @param {number} zero */
+  set(zero) {
+    for (const item of this.#items) if (item.zero !== null && Math.abs(zero - item.zero) >= least) {
+      shift(item, zero - item.zero);
+      item.zero = zero;
+    }
+  }
+
+  /** Whether the reports of a message have the times of the history. @param {Heartbeat[]} beats */
+  dated(beats) {
+    return !this.#items.some(({ beat, zero }) => beat === beats[0] && zero !== null);
   }
 
   // The connection's events.
@@ -146,11 +166,11 @@ export class Outbox {
 
   // Messages and what becomes of them.
 
-  /** The reports of the next message, if it is time for one. @param {number} now @param {boolean} [even] one of none */
-  next(now, even = false) {
+  /** The reports of the next message, if it is time for one. @param {number} now @param {boolean} [even] one of none @param {boolean} [ask] nothing but that */
+  next(now, even = false, ask = false) {
     if (this.#sent || now < this.#rest) return null;
-    const items = this.#head();
-    if (items.length === 0 && !even) return null;
+    const items = ask ? [] : this.#head();
+    if (items.length === 0 && !even && !ask) return null;
     this.#sent = { items, bytes: size(items), at: now, live: this.#live, doubt: this.#doubts };
     return items.map(({ beat }) => beat);
   }
@@ -213,13 +233,13 @@ export class Outbox {
    */
   newest(bytes, wanted) {
     const tags = new Map();
-    const beats = [];
+    const items = [];
     for (const item of [...this.#items].reverse()) {
-      if (!wanted(item.beat) || !joins(tags, item)) continue;
+      if (!wanted(item.beat) || !alike(items[0], item) || !joins(tags, item)) continue;
       if ((bytes -= item.bytes + 1) < 0) break;
-      beats.unshift(item.beat);
+      items.unshift(item);
     }
-    return beats;
+    return items.map(({ beat }) => beat);
   }
 
   /** The newest report of an object that waits, if any does. @param {{id: string, type: number}} object */
@@ -272,7 +292,7 @@ export class Outbox {
     let bytes = envelope;
     for (const item of this.#items.slice(0, most.reports)) {
       bytes += item.bytes + 1;
-      if ((items.length > 0 && bytes > this.#room) || !joins(tags, item)) break;
+      if ((items.length > 0 && bytes > this.#room) || !alike(items[0], item) || !joins(tags, item)) break;
       items.push(item);
     }
     return items;
@@ -380,6 +400,27 @@ function joins(tags, { object, viewing, beat }) {
   return tags.get(object) === tag;
 }
 
+/** Whether the times of two reports are of one clock. @param {Item | undefined} a none for any @param {Item} b */
+function alike(a, b) {
+  return !a || (a.zero === null) === (b.zero === null);
+}
+
+/** Gives a report the times of the history. @param {Item} item @param {Clock} clock */
+function date(item, clock) {
+  const shown = Date.parse(item.beat.event_time);
+  if (Math.abs(shown) < 8.64e15) shift(item, clock.date(shown - (item.zero ?? 0)) - shown); // else it is not valid
+  item.zero = null;
+}
+
+/** @param {Item} item @param {number} ms */
+function shift(item, ms) {
+  for (const name of ['event_time', 'started_at']) {
+    const at = Date.parse(item.beat[name]) + ms;
+    if (Math.abs(at) < 8.64e15) item.beat[name] = new Date(at).toISOString();
+  }
+  write(item);
+}
+
 /** @param {any} record @param {Heartbeat} beat */
 function notLater(record, beat) {
   return Date.parse(record.event_time) <= Date.parse(beat.event_time);
@@ -403,15 +444,17 @@ function refusal(heartbeat, reason) {
 /**
  * Makes a copy in which each half of a surrogate pair is U+FFFD. JSON writes such a half as
  * an escape.
- * @param {Heartbeat} beat @param {() => string} device @returns {{item?: Item, wrong?: string}}
+ * @param {Heartbeat} beat @param {() => string} device @param {number} [zero] of the device's clock @returns {{item?: Item, wrong?: string}}
  */
-function parse(beat, device) {
+function parse(beat, device, zero = 0) {
   try {
     const text = JSON.stringify(beat).replace(/\\(?:u(d[89a-f]..)|.)/g, (all, half) => (half ? '\ufffd' : all));
     const copy = JSON.parse(text);
     if (typeof copy.object !== 'object' || copy.object === null) return { wrong: 'want an object' };
     copy.device ||= device(); // two devices without a name are not to be taken for one
-    const item = { beat: copy, text: JSON.stringify(copy), object: key(copy), viewing: viewing(copy), bytes: 0, tries: 0 };
+    const { dated } = copy; // as a page before has stored it
+    delete copy.dated;
+    const item = { beat: copy, text: JSON.stringify(copy), object: key(copy), viewing: viewing(copy), bytes: 0, tries: 0, zero: dated ? null : zero };
     item.bytes = new TextEncoder().encode(item.text).length + 40; // for a guard
     if (item.bytes > most.report) return { wrong: `want at most ${most.report} bytes` };
     return { item };

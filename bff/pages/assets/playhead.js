@@ -1,5 +1,6 @@
 // @ts-check
 import { browser } from './browser.js';
+import { HistoryClock } from './clock.js';
 import { Link } from './link.js';
 import { Outbox } from './outbox.js';
 import { Store } from './store.js';
@@ -11,6 +12,7 @@ const settling = 20_000; // milliseconds after a sleep, until all tabs have said
 const slept = 90_000; // milliseconds without one
 const silence = 30_000; // milliseconds after which the edge is asked whether it is there
 const setBack = 5_000; // milliseconds
+const unseen = 1_000; // milliseconds of sleep that pass unnoticed
 const setForward = 90 * 86_400_000; // milliseconds: no sleep, and too long for a report
 const lastWords = 1_000; // milliseconds in which a page that leaves knows what it knew
 const parting = 60 << 10; // bytes that a page which goes away can send
@@ -48,6 +50,8 @@ export class Playhead extends EventTarget {
   #tick;
   #steady = -settling; // since when the clocks go on as they should
   #offset; // of the device's clock to the one that only goes forward
+  #clock;
+  #sentAt = 0; // the last message
   #stopWaking = () => {};
   #stopDoubt = () => {};
   #stopResync = () => {};
@@ -77,6 +81,7 @@ export class Playhead extends EventTarget {
     }, this.#page);
     this.#tick = this.#page.now();
     this.#offset = this.#tick - this.#page.elapsed();
+    this.#clock = new HistoryClock(this.#store.last, this.#page.elapsed());
     this.#adopt();
     this.#follow();
   }
@@ -112,7 +117,8 @@ export class Playhead extends EventTarget {
   /** Reports what the player does; it is sent as soon as it can be. @param {Heartbeat} beat */
   report(beat) {
     this.#look();
-    this.#tell(this.#outbox.report(beat));
+    this.#clock.last = Math.max(this.#clock.last, this.#store.last); // of another tab
+    this.#tell(this.#outbox.report(beat, this.#offset, this.#clock));
     this.#send();
   }
 
@@ -163,11 +169,14 @@ export class Playhead extends EventTarget {
     this.#page.after(every, tick);
   }
 
-  /** Looks whether the device's clock was set. */
+  /** Looks whether the device's clock was set, or the one that only goes forward stood still. */
   #watchClock() {
     const elapsed = this.#page.elapsed();
     const jump = this.#page.now() - elapsed - this.#offset;
-    if (jump < -setBack || jump > setForward) this.#outbox.shift(jump);
+    if (jump > unseen && jump <= setForward) { // it slept, as far as anybody can tell
+      this.#clock.doubt(elapsed);
+      this.#outbox.slept(jump);
+    }
     if (Math.abs(jump) > setBack) this.#steady = elapsed;
     this.#offset += jump;
   }
@@ -191,14 +200,16 @@ export class Playhead extends EventTarget {
   #adopt() {
     if (this.#left) return;
     const found = this.#page.elapsed() - this.#steady >= settling ? this.#store.adopt(this.#page.now()) : [];
-    const told = this.#outbox.adopt(found);
+    const told = this.#outbox.adopt(found, this.#offset);
+    if (this.#clock.known) this.#outbox.date(this.#clock);
     this.#keep();
     if (told.length > 0) this.#page.after(0, () => this.#tell(told)); // to those who listen by then
     this.#send();
   }
 
   #keep() {
-    this.#store.save(this.#outbox.length > 0 ? this.#outbox.text : '', this.#page.now(), this.#left);
+    this.#outbox.set(this.#offset);
+    this.#store.save(this.#outbox.length > 0 ? this.#outbox.text : '', this.#page.now(), this.#left, this.#clock.last);
     this.#outbox.changed = false;
   }
 
@@ -214,6 +225,7 @@ export class Playhead extends EventTarget {
 
   #opened() {
     this.#outbox.opened();
+    this.#clock.silent = false;
     this.#emit('open');
     if (this.#connections++ > 0) this.#resync();
     this.#send();
@@ -226,10 +238,13 @@ export class Playhead extends EventTarget {
     this.#emit('close', detail);
   }
 
-  /** Sends what waits, or even a message of nothing. @param {boolean} [even] */
+  /** Sends what waits, or even a message of nothing, which asks what time it is. @param {boolean} [even] */
   #send(even = false) {
     this.#watchClock();
-    const beats = this.#link.open ? this.#outbox.next(this.#page.elapsed(), even) : null;
+    const ask = this.#outbox.length > 0 && !this.#clock.known && !this.#clock.silent;
+    const now = this.#page.elapsed();
+    const beats = this.#link.open ? this.#outbox.next(now, even, ask) : null;
+    if (beats) this.#sentAt = now;
     if (beats) this.#link.send({ seq: ++this.#seq, records: true, ...this.#message(beats) });
     this.#wakeLater();
   }
@@ -245,19 +260,29 @@ export class Playhead extends EventTarget {
     else this.#send();
   }
 
-  /** @param {Heartbeat[]} heartbeats */
+  /** Times of the device's clock need to be corrected; those of the history are as they are. @param {Heartbeat[]} heartbeats */
   #message(heartbeats) {
-    return { sent_at: new Date(this.#page.now()).toISOString(), first_flag: this.#day || undefined, time_zone: this.#page.zone(), heartbeats };
+    this.#outbox.set(this.#offset);
+    const sentAt = this.#outbox.dated(heartbeats) ? undefined : new Date(this.#page.now()).toISOString();
+    return { sent_at: sentAt, first_flag: this.#day || undefined, time_zone: this.#page.zone(), heartbeats };
   }
 
   /** @param {any} message */
-  #heard({ seq, results = [], error, push, first_flag: date, first_of_day: first }) {
+  #heard({ seq, results = [], error, push, first_flag: date, first_of_day: first, now_ms: now }) {
     if (push) return this.#pushed(push);
     if (seq !== this.#seq || !this.#outbox.busy) return this.#link.drop('an answer to nothing');
     if (date && (first || date !== this.#day)) this.#emit('day', { date, first: Boolean(first) });
     this.#day = date ?? this.#day;
+    if (!error) this.#told(now);
     this.#tell(error ? this.#failed(error) : this.#outbox.answered(results, this.#page.elapsed()));
     this.#send();
+  }
+
+  /** An answer told the time, or did not. @param {number} [now] */
+  #told(now) {
+    this.#watchClock();
+    this.#clock.answered(now, this.#sentAt, this.#page.elapsed());
+    if (this.#clock.known) this.#outbox.date(this.#clock);
   }
 
   /** @param {{items?: any[], removed?: any[], resync?: boolean}} push */

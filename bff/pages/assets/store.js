@@ -35,12 +35,26 @@ export class Store {
     }
   }
 
-  /** Keeps the reports. A tab that leaves may be followed at once. @param {string} heartbeats as JSON, '' for none @param {number} now @param {boolean} left */
-  save(heartbeats, now, left) {
+  /** The newest time that a report of the device was given, Unix milliseconds. */
+  get last() {
+    try {
+      return Number(this.#storage?.getItem(`${this.#key}.time`)) || 0;
+    } catch {
+      return 0;
+    }
+  }
+
+  /**
+   * Keeps the reports. A tab that leaves may be followed at once.
+   * @param {string} heartbeats as JSON, '' for none @param {number} now @param {boolean} left
+   * @param {number} last the newest time that a report was given
+   */
+  save(heartbeats, now, left, last) {
     try {
       if (heartbeats) this.#storage?.setItem(this.#slot, `{"alive":${left ? null : now},"of":${JSON.stringify(this.#key)},"heartbeats":${heartbeats}}`);
       else this.#remove(this.#slot);
       this.#clear();
+      if (last > this.last) this.#storage?.setItem(`${this.#key}.time`, String(last));
     } catch {
       // It is full, or forbidden: they are still in memory, and what was adopted where it was.
     }

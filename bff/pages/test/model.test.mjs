@@ -32,6 +32,8 @@ class Round {
     this.world = new World(seed + 1e7);
     this.devices = [new Device(this.world, 'a'), new Device(this.world, 'b')];
     if (this.one(0.2)) this.devices[0].skew = -this.world.now + 60_000; // it begins in 1970
+    else if (this.one(0.5)) this.devices[0].skew = this.pick([-18_000_000, -119_000, -60_000, -8000, 4000, 3_600_000]);
+    this.world.edge.silent = this.one(0.15);
     for (const device of this.devices) device.counts = this.one(0.3);
     this.nameless = this.devices.filter(() => this.one(0.2)); // they say neither device nor session
     this.slow = this.one(0.3);
@@ -91,7 +93,8 @@ class Round {
     ['report', () => this.report(this.between(1, 6))],
     ['report', () => this.report(this.between(10, 150))],
     ['other', () => this.other()],
-    ['removed', () => void this.world.edge.records.delete(`1/${this.pick(['x', 'y'])}`)],
+    ['removed', () => this.world.edge.remove(`1/${this.pick(['x', 'y'])}`)],
+    ['stalled', () => this.stalled()],
     ['seen', () => this.seen()],
     ['close', () => this.pick(this.live).socket?.end(this.pick(codes), this.one(0.5) ? '; retry_after_ms=3000' : '')],
     ['offline', () => this.offline()],
@@ -176,6 +179,12 @@ class Round {
     }
   }
 
+  /** What is sent from now on arrives later, in its order. */
+  stalled() {
+    const device = this.pick(this.devices);
+    device.stall(this.between(1000, 9500));
+  }
+
   blocked() {
     const device = this.pick(this.devices);
     device.sockets = false;
@@ -257,6 +266,20 @@ class Round {
     }
     this.reports.forEach((_, n) => assert.ok(told.has(n), `report ${n} was lost`));
     for (const change of this.world.edge.stored) this.change(change);
+    for (const one of this.world.edge.stale) if (!one.corrected) this.stale(one);
+  }
+
+  /**
+   * Nothing is stale because of an earlier report of its page, or of a removal before it. What a
+   * page says that leaves before the first answer is corrected by when it comes, as at an edge that does not tell the time.
+   */
+  stale({ beat, tab, before, removed }) {
+    const report = this.reports[number(beat)];
+    const earlier = before?.corrected ? undefined : this.reports[number(before)];
+    const own = earlier && earlier.tab === tab && report.tab === tab && earlier.at < report.at;
+    assert.ok(!own, `report ${number(beat)} of ${report.at} is stale because of report ${number(before)} of ${earlier?.at}`);
+    const back = 1000; // an answer's way, at most
+    assert.ok(before || this.forward || report.at <= removed + back, `report ${number(beat)} of ${report.at} is stale because of a removal at ${removed}`);
   }
 
   answer(tab, n, { status, record }, here, told) {

@@ -209,13 +209,34 @@ test('a progress says nothing beside a later report of the same position', () =>
   }
 });
 
-test('a shift is one of what is stored', () => {
+test('times of the device are as its clock now has them, until those of the history are known', () => {
   const box = outbox();
-  box.report(beat(1, { started_at: 'no time' }));
+  const times = () => waiting(box).map(({ event_time, started_at }) => [event_time, started_at]);
+  box.report(beat(1, { started_at: 'no time' }), 1000);
+  box.report(beat(2, { event_time: 'none' }), 1000);
+  box.set(3_601_000); // it was set an hour ahead
+  assert.deepEqual(times(), [[at(3601), 'no time'], ['none', undefined]]);
+  const beats = box.next(0);
+  assert.equal(box.dated(beats), false);
+  box.failed(0);
+  const clock = { known: true, date: (steady) => steady + 3_601_000 + 5000 };
   box.changed = false;
-  box.shift(3_600_000);
+  box.date(clock);
   assert.equal(box.changed, true);
-  assert.deepEqual([waiting(box)[0].event_time, waiting(box)[0].started_at], [at(3601), 'no time']);
+  assert.equal(box.dated(beats), true);
+  box.set(0);
+  assert.deepEqual(times(), [[at(3606), 'no time'], ['none', undefined]]);
+  box.adopt([{ ...beat(7), dated: true }, beat(8)], 1000);
+  assert.deepEqual(waiting(box).map(({ dated }) => dated), [true, undefined, true, true]);
+  assert.equal(box.next(1e9).length, 1, 'a message has times of one clock');
+});
+
+test('a question is a message of nothing', () => {
+  const box = outbox();
+  box.report(beat(1));
+  assert.deepEqual(box.next(0, false, true), []);
+  assert.deepEqual(box.answered([], 0), []);
+  assert.equal(box.next(0).length, 1);
 });
 
 test('a message has one guard and one viewing of an object', () => {

@@ -100,6 +100,11 @@ export class Device {
     world.after(this.#free - world.now + this.latency, () => this.up && act());
   }
 
+  /** Nothing arrives for so long, and then all of it. */
+  stall(ms) {
+    this.#free = Math.max(this.world.now, this.#free) + ms;
+  }
+
   /** What is on its way is lost. */
   clear() {
     this.#free = 0;
@@ -254,12 +259,15 @@ export const number = (beat) => Number(beat?.meta?.n);
 export class Edge {
   records = new Map(); // by object
   blamed = new Set(); // numbers of reports that were refused alone
-  stored = []; // {beat, at, before}: what changed a record
+  stored = []; // {beat, at, before, tab, corrected}: what changed a record
+  stale = []; // {beat, before, removed, tab, corrected}: what did not
+  #removed = new Map(); // when an object was
   posts = []; // messages without a WebSocket
   most = 128 << 10; // bytes of a message
   delay = 0; // milliseconds until a POST is answered
   watching = 0; // milliseconds from a connection until nothing can be missed on it
   refused = new Set(); // tokens
+  silent = false; // about what time it is
   /** What goes wrong with a message: a function of it, which may return what to do instead. */
   fault = () => null;
   #etag = 0;
@@ -275,7 +283,7 @@ export class Edge {
     if (wrong?.close && !wrong.after) return socket.end(...wrong.close);
     if (wrong?.silent || wrong?.page) return;
     if (wrong?.error) return this.#refuse(socket, message, wrong.error);
-    const answer = JSON.stringify({ seq: message.seq, results: this.apply(message, socket.tab, wrong?.unavailable) });
+    const answer = JSON.stringify({ seq: message.seq, results: this.apply(message, socket.tab, wrong?.unavailable), now_ms: this.time() });
     if (wrong?.close) return socket.end(...wrong.close);
     if (!wrong?.lost) socket.say(wrong?.half ? answer.slice(0, answer.length / 2) : answer);
   }
@@ -300,7 +308,7 @@ export class Edge {
   #answer(tab, method, body, token, bytes) {
     if (this.refuses(token)) return response(401, {});
     if (method === 'GET') return response(200, { items: [] });
-    this.posts.push(body);
+    if (body.heartbeats.length > 0) this.posts.push(body);
     const wrong = this.fault(body, null, bytes);
     if (wrong?.page) return response(wrong.page, null, wrong.headers);
     if (wrong?.error?.retry_after_ms) return response(503, {}, { 'Retry-After': String(Math.ceil(wrong.error.retry_after_ms / 1000)) });
@@ -309,8 +317,10 @@ export class Edge {
       return response(422, { detail: 'wrong' });
     }
     if (wrong?.close || wrong?.silent || wrong?.lost || wrong?.half) return null;
-    return response(200, { results: this.apply(body, tab, wrong?.unavailable) });
+    return response(200, { results: this.apply(body, tab, wrong?.unavailable), now_ms: this.time() });
   }
+
+  time() { return this.silent ? undefined : this.world.now; }
 
   /** Stores a message, each object's reports in the order of their times. */
   apply({ sent_at, heartbeats }, tab, unavailable = () => false) {
@@ -319,27 +329,36 @@ export class Edge {
     const granted = new Map();
     const events = heartbeats.map((beat, i) => ({ beat, i, at: Math.min(this.world.now, Date.parse(beat.event_time) + (skew < 0 || skew > 120_000 ? skew : 0)) }));
     for (const { beat, i, at } of [...events].sort((a, b) => a.at - b.at)) {
-      const status = unavailable(beat) ? 'unavailable' : this.#fold(beat, at, granted, tab);
+      const status = unavailable(beat) ? 'unavailable' : this.#fold(beat, at, granted, { tab, corrected: sent_at !== undefined });
       results[i] = { status };
     }
     heartbeats.forEach((beat, i) => (results[i].record = this.records.get(name(beat))));
     return results;
   }
 
-  #fold(beat, at, granted, tab) {
+  #fold(beat, at, granted, how) {
     const before = this.records.get(name(beat));
     const grant = `${viewing(beat)} ${beat.if_match}`;
     const repeats = before && viewing(before) === viewing(beat) && before.position_ms === beat.position_ms && before.device === (beat.device ?? '');
-    if (before && before.at >= at) {
+    const removed = this.#removed.get(name(beat));
+    if (before?.at >= at || removed >= at) {
       if (repeats) granted.set(name(beat), grant);
+      else this.stale.push({ beat, before, removed, ...how });
       return repeats ? 'unchanged' : 'stale';
     }
     const matches = before && (before.etag === beat.if_match || (repeats && beat.session));
     if (beat.if_match && granted.get(name(beat)) !== grant && !matches) return 'conflict';
     granted.set(name(beat), grant);
-    this.put(beat, at);
-    this.stored.push({ beat, at, before, tab });
+    this.put(beat, at).corrected = how.corrected;
+    this.stored.push({ beat, at, before, ...how });
     return 'stored';
+  }
+
+  /** Somebody removes one. @param {string} object */
+  remove(object) {
+    this.records.delete(object);
+    this.#removed.set(object, this.world.now);
+    this.world.now += 7;
   }
 
   /** Somebody leaves a record. */
