@@ -714,6 +714,32 @@ func TestAClockThatIsWrong(t *testing.T) {
 	}
 }
 
+// What has elapsed was taken for more than it was, by a minute: the next answer puts the time
+// back, and events keep their order.
+func TestTimeThatIsPutBack(t *testing.T) {
+	bubble(t, client.Config{}, func(w *world) {
+		stop := w.run()
+		for i, asleep := range []time.Duration{0, time.Minute, 0, 0} {
+			w.asleep.Add(int64(asleep)) // in which no time passes for the others
+			w.report(fmt.Sprint(i))
+			w.flush(time.Minute)
+			time.Sleep(20 * time.Second) // of the bubble
+		}
+		time.Sleep(time.Minute) // of the bubble
+		w.report("last")
+		w.flush(time.Minute)
+		for i, h := range w.stored[1:] {
+			if h.EventTimeMs <= w.stored[i].EventTimeMs {
+				w.Errorf("%s is at %d, and the one before at %d", h.ObjectId, h.EventTimeMs, w.stored[i].EventTimeMs)
+			}
+		}
+		if last := w.stored[4]; last.EventTimeMs != time.Now().UnixMilli() {
+			w.Errorf("in the end it is %d ms off", last.EventTimeMs-time.Now().UnixMilli())
+		}
+		_ = stop()
+	})
+}
+
 // An edge that does not say what time it is takes it from when messages are sent, as the device
 // shows it. What was reported before somebody has set the clock is restated.
 func TestAnEdgeThatDoesNotTellTheTime(t *testing.T) {

@@ -19,17 +19,20 @@ from __future__ import annotations
 import http.client
 import json
 import random
+import re
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, Callable, Iterable, Iterator, Optional, Union
 
 __all__ = ["Client", "Error", "Unsent", "heartbeat"]
 
 MAX_HEARTBEATS = 1000  # of a request
-MAX_BYTES = 1 << 20  # of a request
+MAX_BYTES = (1 << 20) - 1024  # of a request's heartbeats
+ROOM = 64 << 10  # bytes that a request begins with
+SLOWEST = 1000  # bytes a second that get through
 
 Json = dict[str, Any]
 Time = Union[datetime, str]
@@ -80,6 +83,10 @@ class Client:
     def __init__(self, url: str, token: Union[str, Callable[[], str]], *, timeout: float = 10.0, patience: float = 120.0):
         self._url, self._token = url.rstrip("/"), token
         self._timeout, self._patience = timeout, patience
+        self._room = ROOM
+        self._offset: Optional[float] = None  # of the history's time to time.monotonic()
+        self._zero = 0.0  # what this machine's clock showed when that was 0
+        self._by = 0.0  # what heartbeats are shifted by
 
     # What was played.
 
@@ -87,43 +94,78 @@ class Client:
         """Reports any number of heartbeats and returns what became of each, in order: a dict with
         ``status`` (stored, unchanged, stale, ...) and for invalid ones ``error``. What the edge
         fails on is sent again; raises Unsent when patience ends before all have an answer.
-        ``queued`` asks for an acknowledgement that outlives the cache."""
+        ``queued`` asks for an acknowledgement that outlives the cache.
+
+        Times are by this machine's clock as it is now. They are sent as those of the history, so
+        that a clock which is wrong is no harm, unless it is set between heartbeat() and report()."""
         results: list[Optional[Json]] = [None] * len(heartbeats)
         deadline, wait = time.monotonic() + self._patience, _Backoff()
-        parts = _parts(heartbeats)
-        while parts:
-            part = parts.pop(0)
-            body: Json = {"sent_at": _time(datetime.now(timezone.utc)), "heartbeats": [heartbeats[i] for i in part]}
-            if queued:
-                body["ack"] = "queued"
+        left = list(range(len(heartbeats)))
+        dated: Optional[list[Json]] = None
+        while left:
+            part = _first(heartbeats, left, self._room)
+            size = sum(_size(heartbeats[i]) for i in part)
             try:
-                answers = self._once("POST", "/v1/heartbeats", body)["results"]
+                dated = dated or self._dated(heartbeats)
+                began = time.monotonic()
+                answers = self._post([dated[i] for i in part], queued=queued, more=size / SLOWEST if len(part) == 1 else 0)
             except Exception as error:
-                if isinstance(error, Error) and not _passing(error.status) and error.status in (400, 413, 422):
-                    if len(part) == 1:  # it is the guilty one
-                        results[part[0]] = {"status": "invalid", "error": (error.problem.get("errors") or [{"reason": str(error)}])[0]}
-                    else:
-                        parts[:0] = [part[: len(part) // 2], part[len(part) // 2 :]]
+                guilty = isinstance(error, Error) and error.status in (400, 413, 422)
+                if guilty and len(part) == 1:
+                    results[part[0]] = {"status": "invalid", "error": (error.problem.get("errors") or [{"reason": str(error)}])[0]}
+                    left.remove(part[0])
+                    self._room = ROOM
                     continue
-                if not wait.until(deadline, error):
-                    left = [i for i, r in enumerate(results) if r is None]
-                    raise Unsent([heartbeats[i] for i in left], results, error) from error
-                parts.insert(0, part)
+                if guilty or not isinstance(error, Error):  # without an answer the link may be too slow for as much
+                    self._room = size // 2
+                if not guilty and not wait.until(deadline, error):
+                    raise _unsent(heartbeats, results, error) from error
                 continue
-            again = []
+            if time.monotonic() - began <= self._timeout / 4:
+                self._room = min(max(self._room, 2 * size), MAX_BYTES)
             for i, answer in zip(part, answers):
+                left.remove(i)
                 if answer["status"] == "unavailable":
-                    again.append(i)
+                    left.append(i)
                 else:
                     results[i] = answer
-            if not again:
+            if all(results[i] for i in part):
                 wait.reset()
-                continue
-            parts.append(again)
-            if not wait.until(deadline, None):
-                left = [i for i, r in enumerate(results) if r is None]
-                raise Unsent([heartbeats[i] for i in left], results, "the history is unavailable")
+            elif not wait.until(deadline, None):
+                raise _unsent(heartbeats, results, "the history is unavailable")
         return results  # type: ignore[return-value] # each has one
+
+    def _post(self, heartbeats: list[Json], *, queued: bool = False, more: float = 0) -> list[Json]:
+        """One message, which may take so many seconds more than others. Its answer tells the time."""
+        body: Json = {"heartbeats": heartbeats}
+        if self._offset is None:
+            body["sent_at"] = _time(datetime.now(timezone.utc))
+        if queued:
+            body["ack"] = "queued"
+        sent = time.monotonic()
+        answer = self._once("POST", "/v1/heartbeats", body, more=more)
+        if answer.get("now_ms"):
+            now, came = answer["now_ms"] / 1000, time.monotonic()
+            if self._offset is None:
+                self._offset, self._zero = now - came, time.time() - came
+            # Never ahead, and behind by no more than the quickest answer was on its way back.
+            self._offset = min(max(self._offset, now - came), now - sent)
+        return answer["results"]
+
+    def _dated(self, heartbeats: tuple[Json, ...]) -> list[Json]:
+        """Gives heartbeats the times of the history. A request of nothing asks for that, also
+        when the clock was set or the machine has slept. An edge that does not say corrects
+        them by when they are sent."""
+        if self._offset is None or abs(time.time() - time.monotonic() - self._zero) > 1:
+            self._offset = None
+            self._post([])
+        if self._offset is None:
+            return list(heartbeats)
+        by = self._offset - (time.time() - time.monotonic())
+        if abs(by - self._by) > 0.1:  # less is left, so that what is reported again has the same times
+            self._by = by
+        times = ("event_time", "started_at")
+        return [{**beat, **{name: _shifted(beat[name], self._by) for name in times if name in beat}} for beat in heartbeats]
 
     # Where the user stopped.
 
@@ -216,11 +258,11 @@ class Client:
                 if isinstance(error, Error) and not _passing(error.status) or not wait.until(deadline, error):
                     raise
 
-    def _once(self, method: str, path: str, body: Union[Json, bytes, None] = None, **query: Any) -> Json:
-        with self._open(method, path, body, **query) as answer:
+    def _once(self, method: str, path: str, body: Union[Json, bytes, None] = None, *, more: float = 0, **query: Any) -> Json:
+        with self._open(method, path, body, more=more, **query) as answer:
             return json.load(answer)
 
-    def _open(self, method: str, path: str, body: Union[Json, bytes, None] = None, **query: Any) -> Any:
+    def _open(self, method: str, path: str, body: Union[Json, bytes, None] = None, *, more: float = 0, **query: Any) -> Any:
         given = {name: value for name, value in query.items() if value is not None}
         url = self._url + path + ("?" + urllib.parse.urlencode(given) if given else "")
         token = self._token if isinstance(self._token, str) else self._token()
@@ -232,7 +274,7 @@ class Client:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         request = urllib.request.Request(url, data=data, headers=headers, method=method)
         try:
-            return urllib.request.urlopen(request, timeout=self._timeout)
+            return urllib.request.urlopen(request, timeout=self._timeout + more)
         except urllib.error.HTTPError as error:
             with error:
                 raise _problem(error) from None
@@ -294,18 +336,38 @@ def _objects(objects: Iterable[Object]) -> list[Json]:
     return [{"type": type, "id": id} for type, id in objects]
 
 
-def _parts(heartbeats: tuple[Json, ...]) -> list[list[int]]:
-    """Divides heartbeats into what one request may have."""
-    parts: list[list[int]] = []
-    room = 0
-    for i, beat in enumerate(heartbeats):
-        size = len(json.dumps(beat)) + 2
-        if not parts or len(parts[-1]) == MAX_HEARTBEATS or size > room:
-            parts.append([])
-            room = MAX_BYTES - 1024
-        parts[-1].append(i)
-        room -= size
-    return parts
+def _shifted(text: Any, seconds: float) -> Any:
+    """A time that is so much later. What is no time is left to the edge to refuse."""
+    if not seconds:
+        return text
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)", text) if isinstance(text, str) else None
+    if not found:
+        return text
+    whole, part, zone = found.groups()
+    try:
+        at = datetime.fromisoformat(whole.upper() + ("+00:00" if zone in "Zz" else zone))
+        return _time(at + timedelta(seconds=float(part or 0) + seconds))
+    except (ValueError, OverflowError):
+        return text
+
+
+def _unsent(heartbeats: tuple[Json, ...], results: list[Optional[Json]], cause: object) -> Unsent:
+    return Unsent([beat for beat, result in zip(heartbeats, results) if result is None], results, cause)
+
+
+def _size(beat: Json) -> int:
+    return len(json.dumps(beat)) + 2
+
+
+def _first(heartbeats: tuple[Json, ...], left: list[int], room: int) -> list[int]:
+    """The first of those that are left which one request may have, and one at least."""
+    part: list[int] = []
+    for i in left[:MAX_HEARTBEATS]:
+        room -= _size(heartbeats[i])
+        if part and room < 0:
+            break
+        part.append(i)
+    return part
 
 
 def _pieces(lines: Iterable[bytes], most: int = 8 << 20) -> Iterator[bytes]:

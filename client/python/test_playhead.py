@@ -109,14 +109,21 @@ class Edge(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.got.append(len(body["heartbeats"]))
-        status, headers, results = self.server.answers.pop(0)(body["heartbeats"])
-        text = json.dumps({"results": results} if status == 200 else {"status": status, "detail": "no"}).encode()
+        status, headers, results = 200, {}, []
+        if body["heartbeats"]:  # else it asks for the time
+            self.server.got.append(len(body["heartbeats"]))
+            status, headers, results = self.server.answers.pop(0)(body["heartbeats"])
+        self.server.sent_at.append(body.get("sent_at"))
+        now = round(time.time() * 1000) + self.server.ahead if self.server.tells else None
+        text = json.dumps({"results": results, "now_ms": now} if status == 200 else {"status": status, "detail": "no"}).encode()
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(text))}.items():
             self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(text)
+        try:
+            self.end_headers()
+            self.wfile.write(text)
+        except OSError:
+            pass  # nobody listens any more
 
     def log_message(self, *_):
         pass
@@ -129,7 +136,7 @@ def stored(beats):
 class AgainstAFailingEdge(unittest.TestCase):
     def setUp(self):
         self.edge = ThreadingHTTPServer(("127.0.0.1", 0), Edge)
-        self.edge.got = []
+        self.edge.got, self.edge.sent_at, self.edge.ahead, self.edge.tells = [], [], 0, True
         threading.Thread(target=self.edge.serve_forever, daemon=True).start()
         self.addCleanup(self.edge.server_close)
         self.addCleanup(self.edge.shutdown)
@@ -157,6 +164,51 @@ class AgainstAFailingEdge(unittest.TestCase):
             self.user.report(*self.beats)
         self.assertEqual([b["object"]["id"] for b in raised.exception.heartbeats], ["1", "3"])
         self.assertEqual([r and r["status"] for r in raised.exception.results], ["stored", None, "stored", None])
+
+    def test_wrong_clock(self):
+        for ahead in (-10_000, 60_000, 5 * 3600_000):
+            self.edge.ahead = ahead
+            times = []
+
+            def take(beats):
+                times.extend(beats)
+                return stored(beats)
+
+            self.edge.answers, self.edge.sent_at = [take, lambda _: (503, {"Retry-After": "1"}, None), take], []
+            user = Client(self.user._url, "t", patience=20)
+            at = datetime.now(timezone.utc)
+            old = heartbeat(1, "1", "stop", 2.0, at="2026-03-01t20:15:00.5+01:00", started_at="2026-03-01T19:15:00Z")
+            user.report(heartbeat(1, "1", "stop", 1.0, at=at), old)
+            user.report(heartbeat(1, "1", "stop", 3.0))
+            self.assertEqual(self.edge.sent_at[1:], [None] * 3)
+            got = [datetime.fromisoformat(b["event_time"].replace("Z", "+00:00")) for b in times]
+            self.assertLess(abs(got[0] - at - timedelta(milliseconds=ahead)), timedelta(seconds=3))
+            self.assertLess(got[0], got[2])
+            was = datetime(2026, 3, 1, 19, 15, 0, 500_000, timezone.utc)
+            self.assertLess(abs(got[1] - was - timedelta(milliseconds=ahead)), timedelta(seconds=3))
+            began = datetime.fromisoformat(times[1]["started_at"].replace("Z", "+00:00"))
+            self.assertLess(abs(got[1] - began - timedelta(milliseconds=500)), timedelta(milliseconds=5))
+
+    def test_no_time_told(self):
+        self.edge.tells, self.edge.answers = False, [stored]
+        self.user.report(*self.beats)
+        self.assertNotIn(None, self.edge.sent_at)
+
+    def test_slow_link(self):
+        """What does not get through in time is halved."""
+        over = threading.Event()
+        self.addCleanup(over.set)
+        slow = Client(self.user._url, "t", timeout=1, patience=60)
+
+        def carry(beats):
+            if len(beats) > 20 and len(self.edge.got) < 4:
+                over.wait(10)  # nobody listens any more
+            return stored(beats)
+
+        self.edge.answers = [carry] * 100
+        beats = [heartbeat(1, str(i), "stop", 1.0, meta={"text": "x" * 900}) for i in range(60)]
+        self.assertEqual({r["status"] for r in slow.report(*beats)}, {"stored"})
+        self.assertEqual(self.edge.got[:3], [60, 30, 15])
 
     def test_away(self):
         self.edge.shutdown()

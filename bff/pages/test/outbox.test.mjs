@@ -1,6 +1,7 @@
 // The outbox rule by rule, as docs/clients.md has them, without a connection.
 import test from 'node:test';
 import assert from 'node:assert/strict';
+import { HistoryClock } from '../assets/clock.js';
 import { Outbox } from '../assets/outbox.js';
 
 const none = 'ffffffffffffffff';
@@ -474,4 +475,34 @@ test('it says when there is something to do', () => {
   assert.ok(box.wake() >= 70_600 + length && box.wake() < 71_200 + length, 'as long as 1 KB/s takes');
   assert.equal(box.late(box.wake() - 1), false);
   assert.equal(box.late(box.wake()), true);
+});
+
+test('the time is never ahead, and behind by the quickest way back', () => {
+  const clock = new HistoryClock(0, 0);
+  clock.answered(undefined, 1, 2);
+  assert.deepEqual([clock.known, clock.silent], [false, true]);
+  clock.answered(1_005_000, 0, 9000); // true is 1,000,000 more than what has elapsed; 4 s back
+  assert.equal(clock.date(9001), 1_005_001);
+  clock.answered(1_009_100, 9050, 9150);
+  assert.equal(clock.date(9200), 1_009_150);
+  clock.answered(1_019_000, 9200, 19_000); // a quick way back and a slow one there
+  assert.equal(clock.date(19_001), 1_019_001);
+  clock.answered(1_020_000, 19_002, 29_000);
+  assert.equal(clock.date(29_001), 1_029_001);
+});
+
+test('the order of reports is that of their times, whatever is learned of the time', () => {
+  const clock = new HistoryClock(1_000_500, 0);
+  clock.answered(1_000_000, 0, 10);
+  const first = clock.date(20);
+  assert.equal(first, 1_000_501, 'after those of the page before');
+  assert.equal(clock.date(20), first);
+  assert.equal(clock.date(-5000), 994_990, 'what was long ago was long ago');
+  clock.answered(900_000, 30, 40); // it was ahead after all
+  assert.deepEqual([50, 51].map((at) => clock.date(at)), [first + 1, first + 2]);
+  clock.doubt(100);
+  clock.answered(1_300_000, 60, 110);
+  assert.equal(clock.known, false, 'an answer from before a sleep says nothing');
+  clock.answered(1_300_000, 101, 110);
+  assert.equal(clock.date(120), 1_300_010);
 });
