@@ -29,8 +29,10 @@ func TestStream(t *testing.T) {
 		if err := conn.Write(ctx, websocket.MessageText, []byte(`{"seq":1,"heartbeats":[`+beat+`]}`)); err != nil {
 			t.Fatal(err)
 		}
-		if _, got, err := conn.Read(ctx); err != nil || string(got) != want {
-			t.Fatalf("got %s, %v; want %s", got, err, want)
+		_, text, err := conn.Read(ctx)
+		got, now, told := strings.Cut(string(text), `,"now_ms":`)
+		if err != nil || got+"}" != want || !told || len(now) != len("1795197615210}") {
+			t.Fatalf("got %s, %v; want %s and what time it is", text, err, want)
 		}
 	}
 	if page := h.get(ctx, "/v1/history"); strings.Count(page, `"object":{"id":"100","type":1},"position_ms":90000`) != 1 {
