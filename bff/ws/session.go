@@ -37,8 +37,8 @@ type session struct {
 	id      uint64       // names the connection if it is told of changes, else 0
 	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's uptime
 	way     way
-	clock   *time.Timer  // calls tick
-	slow    *time.Timer  // for answers, once there was one
+	clock   *time.Timer // calls tick
+	slow    *time.Timer // for answers, once there was one
 
 	mu      sync.Mutex
 	busy    bool        // with a message
