@@ -215,6 +215,9 @@ func (w *World) proceed(x *exchange) {
 		w.finish(x)
 		return
 	}
+	if w.follow(x) {
+		return
+	}
 	d, wrong := w.src.chance(streamFault, w.faultsOf(x.what))
 	if !wrong {
 		w.trace(x, "ok")

@@ -242,6 +242,7 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(s
 			key := history.Key{UID: uid, Object: obj}
 			o.archived(key, archived(key))
 			for _, k := range b.facts {
+				k.late = false // the pause is lost, too
 				switch was := k.acked > o.rested; {
 				case was:
 					k.acked = 0

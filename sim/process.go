@@ -69,6 +69,13 @@ func (c *clock) disturb(d *dice, most time.Duration) {
 	}
 }
 
+// set steps the clock: it is off by so much from now on, and goes.
+func (c *clock) set(offset time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset, c.origin, c.drift, c.stood = offset, time.Now(), 0, time.Time{}
+}
+
 // goOn has it go as it should.
 func (c *clock) goOn() {
 	c.mu.Lock()

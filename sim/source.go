@@ -19,7 +19,8 @@ const (
 	streamNanos
 	streamEdge
 	streamOther
-	streamSeed // what a seed is like
+	streamSeed     // what a seed is like
+	streamSequence // an action of a sequence
 	streams
 )
 

@@ -67,6 +67,8 @@ type traits struct {
 	fault                     fault   // what goes wrong with half of that, 0 for anything
 	moods                     [2]mood // what clients do again and again in most storms, the same twice for anything
 	narrow                    int     // how many objects they have in most storms, 0 for any number
+	sequences                 bool    // it has sequences in the place of storms
+	between                   int     // and so many of them between two rests
 }
 
 func (s *source) traits() traits {
@@ -98,6 +100,12 @@ func (s *source) traits() traits {
 		t.moods, t.grain, t.narrow, t.loses, t.long = [2]mood{beginning, uploading}, 1000, 2, false, 1
 	case 5: // births come late, and recording is switched off
 		t.moods, t.weak, t.fault, t.session, t.astray, t.narrow, t.loses = [2]mood{deciding, reading}, "apply", landsLater, 1, 9000, 2, false
+	}
+	if t.sequences, t.between = d.one(2), 1+d.n(4); t.sequences {
+		t.watch, t.loses = time.Second, !d.one(4)
+		t.grain = [...]int64{1, 1, 40, 1000}[d.n(4)]
+		t.users, t.keep = 1, [...]int{1, 1, 2, 100}[d.n(4)]
+		t.hold = [...]time.Duration{600 * time.Millisecond, 20 * time.Second}[d.n(2)]
 	}
 	return t
 }
@@ -144,16 +152,23 @@ type World struct {
 	landing  int                  // how often one lands that was given up, of ten thousand
 	calm     bool                 // nothing goes wrong any more
 	calmed   time.Time            // since when
+	judged   time.Time            // when the last rest ended
 	moods    [2]mood              // what clients do again and again
 	narrow   int                  // how many objects they have
 	shaky    bool                 // the cache is lost again and again
 	weak     string               // what goes wrong more often than other exchanges, empty for none
 	away     [stores]atomic.Int64 // until when a store does not answer, in Unix nanoseconds
+	through  int                  // the service that calls go to, or anyService
+	delayed  map[string]bool      // kinds of exchanges that wait, where no client's call is made for them
+	course   course               // what becomes of the write of the last call
 
 	failure string
 
 	revisions map[uint64]int // that a trace has shown, and their numbers
 }
+
+// anyService is where calls go that go to no certain one.
+const anyService = -1
 
 // Result is what became of a run.
 type Result struct {
@@ -168,7 +183,13 @@ type Result struct {
 func Run(cfg Config) Result {
 	w := newWorld(cfg.withDefaults())
 	for w.turns < w.cfg.Steps && w.failure == "" {
-		w.storm()
+		if w.traits.sequences {
+			for n, judge := 0, false; n < w.traits.between && !judge; n++ {
+				judge = w.sequence()
+			}
+		} else {
+			w.storm()
+		}
 		w.rest()
 	}
 	w.end()
@@ -176,7 +197,7 @@ func Run(cfg Config) Result {
 }
 
 func newWorld(cfg Config) *World {
-	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), wake: make(chan struct{}, 1)}
+	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1)}
 	w.traits = w.src.traits()
 	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
 	w.cacheClock.origin = w.began
@@ -392,14 +413,24 @@ func (w *World) storm() {
 func (w *World) night(d *dice) {
 	w.pass(3*requestLimit + 100*time.Millisecond)
 	for _, uid := range w.uids {
-		if d.one(2) && w.cache.Expire(uid) {
-			w.cold[uid] = true
-			w.tracef("cache   forgets %s at night", uid)
+		if d.one(2) {
+			w.forget(uid)
 		}
 	}
 	if d.one(3) {
 		w.kill(w.services[d.n(len(w.services))].process, "is killed at night")
 	}
+}
+
+// forget has the cache forget a user whose time is up, if it may. A warm-up that somebody has given
+// up does not land after that: it would be months old.
+func (w *World) forget(uid string) {
+	if !w.cache.Expire(uid) {
+		return
+	}
+	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.what == "warm" && g.x.keys[0].UID == uid })
+	w.cold[uid] = true
+	w.tracef("cache   forgets %s", uid)
 }
 
 // morning is when devices come back: whoever was forgotten stays cold for a while, perhaps.
@@ -482,7 +513,7 @@ func (w *World) pick() *exchange {
 }
 
 func (w *World) goes(x *exchange, now time.Time) bool {
-	return !x.idle.After(now) && (x.ready == nil || x.ready())
+	return (w.calm || x.call > 0 || !w.delayed[x.what]) && !x.idle.After(now) && (x.ready == nil || x.ready())
 }
 
 // event is something that happens to a process, a store or a clock.
@@ -519,9 +550,7 @@ func (w *World) event(d *dice) {
 		w.tracef("queue   loses what nobody has read")
 		w.queue.lose()
 	case 6, 7:
-		uid := w.uids[d.n(len(w.uids))]
-		w.cold[uid] = w.cold[uid] || w.cache.Expire(uid)
-		w.tracef("cache   forgets %s: %t", uid, w.cold[uid])
+		w.forget(w.uids[d.n(len(w.uids))])
 	case 8:
 		w.cacheClock.disturb(d, 10*time.Minute)
 		w.tracef("cache   its clock shows %s", moment(w.cacheClock.nowMS()))
@@ -703,7 +732,7 @@ func (w *World) unrest() string {
 	switch {
 	case len(w.ghosts) > 0:
 		return "something lands late"
-	case now.Sub(w.lived) < w.noticed():
+	case w.lived.After(w.judged) && now.Sub(w.calmed) < w.noticed(): // who looked before may have found a store away
 		return "not everybody has noticed that the cache is another one"
 	case now.Sub(w.calmed) < longestPause:
 		return "somebody may be about to try again"
@@ -724,7 +753,7 @@ func (w *World) unrest() string {
 func (w *World) judge() {
 	w.tracef("judge")
 	w.oracle.rest()
-	w.snapshot = nil
+	w.snapshot, w.judged = nil, time.Now()
 	begun := w.oracle.now()
 	clear(w.cold)
 	for _, uid := range w.uids {
@@ -876,6 +905,9 @@ func (w *World) ask(s *service, what string, request func(context.Context) (any,
 
 // serving returns the service that a client's call goes to, nil when there is none.
 func (w *World) serving(uid string) *service {
+	if w.through != anyService && !w.services[w.through].dead.Load() {
+		return w.services[w.through]
+	}
 	n := int(history.BucketOf(uid)) % len(w.services)
 	if d, ok := w.src.chance(streamEdge, w.traits.astray); ok {
 		n = d.n(len(w.services))

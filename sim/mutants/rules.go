@@ -92,7 +92,7 @@ var mutants = []mutant{
 	{name: "floor-low", rule: "the floor is not raised above what is dropped", edits: []edit{{cache, "it.Record.Version+1)\n\t\t}\n\t}\n}", "0)\n\t\t}\n\t}\n}"}}},
 	{name: "floor-tombstones", rule: "the floor is not raised above dropped tombstones", edits: []edit{{cache, "a.user.Floor = max(a.user.Floor, it.Record.Version+1)", "if !tombstones {\n\t\t\t\ta.user.Floor = max(a.user.Floor, it.Record.Version+1)\n\t\t\t}"}}},
 	{name: "warm-over", rule: "a warm-up overwrites what came meanwhile", edits: []edit{{cache, "if has := a.records[it.Object]; has != nil {", "if has := a.records[it.Object]; false {"}}},
-	{name: "warm-older", rule: "a warm-up with something newer than the cache's leaves the floor", edits: []edit{{cache, "u.Floor = max(u.Floor, it.Record.Version+1)", "_ = it"}}},
+	{name: "warm-older", rule: "a warm-up with something newer than the cache's leaves the floor", shows: "an object is played, then another one, then the first one again, and all is archived; the cache forgets the user; an upload of the first object is older than the second; the user is warmed, and pages of one item are read before anybody has folded the row in: the first object is left out.", edits: []edit{{cache, "u.Floor = max(u.Floor, it.Record.Version+1)", "_ = it"}}},
 	{name: "warm-dirty", rule: "what is warmed up counts as not archived", edits: []edit{{cache, "\t\tr.Revision |= history.SettledBit\n\t\ta.records", "\t\ta.records"}}},
 	{name: "warm-again", rule: "a warm user is warmed again with an old row", edits: []edit{{cache, "\tif a.user.Warm {\n\t\treturn nil\n\t}\n", ""}, {cache, "if has := a.records[it.Object]; has != nil {", "if has := a.records[it.Object]; false {"}}},
 	{name: "cursor", rule: "a cursor is off by one", edits: []edit{{query, "Item{Object: o, Record: r}) < 0)", "Item{Object: o, Record: r}) <= 0)"}}},
@@ -139,7 +139,7 @@ var mutants = []mutant{
 	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", edits: []edit{{jobChunk, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
-	{name: "repair-beside", rule: "a repair does not wait for puts under way", edits: []edit{{jobRepair, "\tcase j.archiving <- struct{}{}:\n\t\tdefer func() { <-j.archiving }()\n", "\tdefault:\n"}}},
+	{name: "repair-beside", rule: "a repair does not wait for puts under way", shows: "a put waits while the cache comes back older and the service that held the record is dead; the repair reads the archive before the put lands: the cache stays older than the archive, without a mark.", edits: []edit{{jobRepair, "\tcase j.archiving <- struct{}{}:\n\t\tdefer func() { <-j.archiving }()\n", "\tdefault:\n"}}},
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
 		{jobGo, "\t\tkeys, err := j.restoreLost(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, err := j.restoreLost(ctx, d.Keys)\n"},
 	}},
@@ -148,7 +148,7 @@ var mutants = []mutant{
 	{name: "no-clears", rule: "a service does not bring back clears", edits: []edit{{reclaim, "case d.clear.Until > u.ClearedAt(d.clear.Type):", "case d.clear.Until < 0:"}}},
 	{name: "old-pause", rule: "a service brings back an older pause", edits: []edit{{reclaim, "case d.pause.Changed() > u.Pause.Changed():", "case d.pause.Since > 0:"}}},
 	{name: "held-beside", rule: "a service forgets what it held when somebody else has put a record meanwhile", shows: "two reports of one key are under way in one service when the cache is lost; the first was acknowledged before, the second is written after it, without the first: only what is kept beside has that.", edits: []edit{{"history-service/aggregate/hold.go", "h.Beside = history.Merge(was.Beside, was.Record)", "h.Beside = nil"}}},
-	{name: "announced", rule: "a service forgets what it has announced", edits: []edit{{flush, "a.confirmed - a.cfg.Retain", "a.confirmed"}}},
+	{name: "announced", rule: "a service forgets what it has announced", shows: "a viewing ends and is announced; before a job has archived it, the cache is lost: the service that acknowledged it a second ago has forgotten it.", edits: []edit{{flush, "a.confirmed - a.cfg.Retain", "a.confirmed"}}},
 
 	// Rules between the parts.
 	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", shows: "a write's answer is lost, and the report, sent again to another service, is answered as unchanged; the cache is lost before the record is archived: nobody holds it.", edits: []edit{{fold, "g.done && !g.base.Settled() && g.relied()", "false && g.relied()"}}},

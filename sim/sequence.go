@@ -1,0 +1,604 @@
+package sim
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// A storm has everything happen at once: what needs five steps in one order is rare in it. A sequence
+// is a dozen actions of one user with up to three objects, one after the other. Hardly anything goes
+// wrong by chance. What is slow, is lost or lands late is drawn with each action, and so are the
+// exchanges that wait in the background.
+
+// action is a step of a sequence.
+type action int
+
+const (
+	reportNow       action = iota // a viewing begins
+	reportNext                    // a viewing begins a millisecond after the user's last report
+	reportLate                    // up to three reports from before the last one
+	reportAgain                   // a viewing goes on
+	removeOne                     // an object is deleted
+	removeAll                     // each object is deleted
+	clearAll                      // of one type, or of all
+	clearLast                     // up to the last report
+	switchRecording               // off, or on
+	readSome                      // points, or pages
+	archiveAll                    // goes on until nothing is marked, if that can be
+	forgetUser                    // the cache forgets the user
+	passTime                      // goes on for up to three seconds
+	landAll                       // what is held up goes on, and what was given up lands
+	holdBack                      // other exchanges wait in the background from now on
+	loseCache                     // the cache is lost, or comes back older
+	storeAway                     // a store answers nobody for a while
+	killService
+	setClock // of a service, of its devices, or of both
+	actions
+)
+
+// often is how often each action is drawn.
+var often = [actions]int{
+	reportNow: 8, reportNext: 4, reportLate: 4, reportAgain: 3, removeOne: 4, removeAll: 2, clearAll: 2, clearLast: 2, switchRecording: 2, readSome: 6,
+	archiveAll: 8, forgetUser: 3, passTime: 3, landAll: 4, holdBack: 3, loseCache: 2, storeAway: 1, killService: 1, setClock: 2,
+}
+
+// course is what becomes of the write of a client's call.
+type course int
+
+const (
+	goesWell   course = iota
+	isSlow            // its caller waits for it
+	isLost            // the caller gets no answer, and the write lands later
+	isRepeated        // it is done, and lands once more later
+	losesAnswer
+	courses
+)
+
+// sequence is one under way.
+type sequence struct {
+	w       *World
+	clients []*client
+	uid     string
+	objects []history.Object
+	own     []int        // the service that each client's calls go to
+	weights [actions]int // how often each action is drawn
+	focus   int          // the object that most actions are about, -1 for none
+	knowing int          // one report in so many names the record that its device knows
+	forced  course       // of the next write, goesWell for any
+}
+
+// sequence makes some actions, and has the user read the result. It reports whether a rest is to follow
+// at once: what comes next could hide what is wrong.
+func (w *World) sequence() (judge bool) {
+	d := &dice{w.src.draw(streamOther)}
+	w.rough, w.landing, w.weak, w.shaky = [...]int{0, 0, 0, 200}[d.n(4)], 0, "", false
+	s := &sequence{w: w, focus: -1, knowing: 5, uid: w.uids[d.n(len(w.uids))], objects: w.objects()[:[...]int{1, 2, 3, 3}[d.n(4)]]}
+	for _, c := range w.clients {
+		if c.uid == s.uid {
+			s.clients, s.own = append(s.clients, c), append(s.own, d.n(len(w.services)))
+		}
+	}
+	some := min(len(s.clients), 2+d.n(2))
+	s.clients = s.clients[len(s.clients)-some:]
+	for a := range s.weights { // some actions are left out, and others frequent
+		s.weights[a] = often[a] * [...]int{0, 1, 1, 4}[d.n(4)]
+	}
+	if d.one(2) { // they all go to one
+		for i := range s.own {
+			s.own[i] = s.own[0]
+		}
+	}
+	if s.weights[reportNow] = max(s.weights[reportNow], often[reportNow]); d.one(2) {
+		w.holdBack(d)
+	}
+	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
+	s.prepare(d)
+	switch d.n(6) {
+	case 0, 1:
+		for range 4 + d.n(12) {
+			s.maybe(s.draw(d))
+		}
+	case 2:
+		s.interleave(d)
+	case 3:
+		s.comeBack(d)
+	case 4:
+		s.remember(d)
+	default:
+		s.loseMeanwhile(d)
+		judge = true
+	}
+	s.read(d)
+	clear(w.delayed)
+	w.through = anyService
+	return judge
+}
+
+// prepare sets the clocks, waits until the last clear is in the past, and has recording switched on.
+// Otherwise most reports would be refused. One sequence in four goes without.
+func (s *sequence) prepare(d *dice) {
+	w := s.w
+	if d.one(4) {
+		return
+	}
+	for i, c := range s.clients {
+		c.offset = 0
+		w.services[s.own[i]].clock.set(0)
+	}
+	u, now := w.oracle.users[s.uid], time.Now().UnixMilli()
+	later := now
+	for _, c := range u.clears {
+		later = max(later, c.at)
+	}
+	w.disturbed()
+	w.pass(time.Duration(min(later-now, 10_000)+2*w.traits.grain) * time.Millisecond)
+	if c := s.idle(d); c != nil && (!u.pause.sure || u.pause.isOff) {
+		w.pause(c, &historyv1.PutSettingsRequest{Uid: c.uid, Recording: true})
+		s.answered(c)
+	}
+}
+
+// interleave holds up the write of a client, or something in the background, while other actions come
+// in between.
+func (s *sequence) interleave(d *dice) {
+	w := s.w
+	s.focus = d.n(len(s.objects))
+	if d.one(2) { // so that what follows is the first of its object
+		s.maybe(clearAll)
+		w.pass(2 * time.Millisecond)
+	}
+	for range d.n(3) {
+		s.maybe(setClock)
+	}
+	for range max(0, d.n(6)-2) {
+		s.maybe([...]action{reportNow, reportNow, reportNext, removeOne}[d.n(4)])
+	}
+	if d.one(2) {
+		s.maybe(archiveAll)
+	}
+	if d.one(2) {
+		s.forced = [...]course{isSlow, isLost, isLost, isRepeated, losesAnswer}[d.n(5)]
+		s.maybe([...]action{reportNow, reportNow, reportNow, reportNow, reportLate, removeOne, clearAll, switchRecording}[d.n(8)])
+		if d.one(3) {
+			s.maybe(switchRecording)
+			s.maybe(readSome)
+			s.maybe(readSome)
+		}
+	} else {
+		w.holdBack(d)
+		s.maybe([...]action{reportNow, reportNow, reportLate, reportLate, readSome}[d.n(5)])
+	}
+	for range 1 + d.n(4) {
+		s.maybe(meanwhile[d.n(len(meanwhile))])
+	}
+	s.maybe(readSome)
+	s.maybe(landAll)
+}
+
+// comeBack has the cache forget a user. Reports that are old, and reads, come while parts of the
+// warm-up are held up.
+func (s *sequence) comeBack(d *dice) {
+	clear(s.w.delayed)
+	first := d.n(len(s.objects))
+	for n := range s.objects { // each has something
+		s.focus = (first + n) % len(s.objects)
+		s.maybe(reportNow)
+	}
+	if s.focus = -1; d.one(3) {
+		s.maybe([...]action{removeOne, clearAll}[d.n(2)])
+	}
+	s.maybe(archiveAll)
+	s.maybe(forgetUser)
+	s.w.holdBack(d)
+	if d.one(2) {
+		s.w.delayed["apply"] = true
+	}
+	for range 1 + d.n(3) {
+		s.maybe([...]action{reportLate, reportLate, reportNow, readSome}[d.n(4)])
+	}
+	s.maybe(readSome)
+	s.maybe(readSome)
+	s.maybe(landAll)
+}
+
+// remember has a device go on with an object that others have deleted or played meanwhile, through
+// another service. The first service may still hold the older record.
+func (s *sequence) remember(d *dice) {
+	clear(s.w.delayed)
+	s.knowing, s.focus = 2, d.n(len(s.objects))
+	for i := range s.own {
+		s.own[i] = i % len(s.w.services)
+	}
+	for range 1 + d.n(2) {
+		s.maybe(reportNow)
+	}
+	for range 1 + d.n(3) {
+		s.maybe([...]action{removeOne, removeAll, removeAll, reportNow, reportNow, clearAll}[d.n(6)])
+	}
+	s.maybe(archiveAll)
+	if d.one(3) {
+		s.maybe(forgetUser)
+		s.w.holdBack(d)
+	}
+	for range 1 + d.n(3) {
+		s.maybe([...]action{reportNow, reportNow, reportAgain}[d.n(3)])
+	}
+	s.maybe(readSome)
+	s.maybe(landAll)
+}
+
+// loseMeanwhile loses the cache while the write of a client is held up, or something in the background.
+func (s *sequence) loseMeanwhile(d *dice) {
+	clear(s.w.delayed)
+	s.focus = d.n(len(s.objects))
+	for range d.n(3) {
+		s.maybe([...]action{reportNow, reportNow, clearAll}[d.n(3)])
+	}
+	if d.one(2) {
+		s.maybe(archiveAll)
+	}
+	if s.w.traits.older {
+		s.w.snapshot = s.w.cache.Clone()
+	}
+	if d.one(2) {
+		s.forced = [...]course{isSlow, isSlow, isLost, isRepeated}[d.n(4)]
+		s.maybe(reportNow)
+		for range d.n(3) {
+			s.maybe([...]action{reportNow, reportNow, reportLate, removeOne, clearAll, switchRecording}[d.n(6)])
+		}
+	} else {
+		s.w.delayed[[...]string{"put", "put", "apply", "settle", "load", "publish"}[d.n(6)]] = true
+		for range 1 + d.n(2) {
+			s.maybe([...]action{reportNow, reportNow, removeOne, clearAll, switchRecording}[d.n(5)])
+		}
+		s.until(100, 60, s.waits)
+	}
+	s.maybe(loseCache)
+	s.maybe(landAll)
+}
+
+// waits reports whether an exchange in the background is held up.
+func (s *sequence) waits() bool {
+	return slices.ContainsFunc(s.w.pending, func(x *exchange) bool { return x.call == 0 && s.w.delayed[x.what] })
+}
+
+// meanwhile are the actions that may come while something is held up.
+var meanwhile = [...]action{
+	reportNow, reportNow, reportNow, reportNext, reportLate, removeOne, clearAll, clearLast, switchRecording, switchRecording,
+	readSome, archiveAll, forgetUser, passTime, passTime, loseCache, loseCache,
+}
+
+// maybe makes an action, unless a shrunk run leaves it out.
+func (s *sequence) maybe(a action) {
+	if d, ok := s.w.src.chance(streamSequence, 10_000); ok && s.w.failure == "" {
+		s.act(a, d)
+	}
+}
+
+// draw returns the next action.
+func (s *sequence) draw(d *dice) action {
+	sum := 0
+	for _, n := range s.weights {
+		sum += n
+	}
+	at := d.n(sum)
+	for a, n := range s.weights {
+		if at -= n; at < 0 {
+			return action(a)
+		}
+	}
+	return reportNow
+}
+
+// idle returns a client without a call on its way, nil when there is none. Calls go to its service from
+// now on.
+func (s *sequence) idle(d *dice) *client {
+	first := d.n(len(s.clients))
+	for i := range s.clients {
+		if n := (first + i) % len(s.clients); s.clients[n].busy == 0 {
+			s.w.through = s.own[n]
+			return s.clients[n]
+		}
+	}
+	return nil
+}
+
+// act makes an action, and waits for its end or until it is held up.
+func (s *sequence) act(a action, d *dice) {
+	w := s.w
+	c := s.idle(d)
+	if c == nil {
+		a = landAll
+	}
+	if w.traits.older && d.one(4) {
+		w.snapshot = w.cache.Clone()
+	}
+	switch a {
+	case reportNow, reportNext, reportLate, reportAgain:
+		s.report(c, a, d)
+	case removeOne, removeAll, clearAll, clearLast, switchRecording:
+		s.decide(c, a, d)
+	case readSome:
+		s.readWith(c, d)
+		s.answered(c)
+	case archiveAll:
+		if d.one(2) {
+			clear(w.delayed)
+		}
+		s.until(300, 200, func() bool { return len(w.cache.marks) == 0 })
+		s.until(10, 2, func() bool { return false }) // and trimmed
+	case forgetUser:
+		w.pass(3*requestLimit + 100*time.Millisecond)
+		w.forget(s.uid)
+	case passTime:
+		end := time.Now().Add([...]time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second}[d.n(3)])
+		s.until(100, 100, func() bool { return !time.Now().Before(end) })
+	case landAll:
+		s.land()
+	case holdBack:
+		w.holdBack(d)
+	default:
+		s.befall(a, d)
+	}
+}
+
+// befall is what happens to stores, processes and clocks.
+func (s *sequence) befall(a action, d *dice) {
+	w := s.w
+	switch a {
+	case loseCache:
+		if w.traits.loses {
+			s.lose(d)
+		}
+	case storeAway:
+		w.leave(d.n(stores), d)
+	case killService:
+		w.kill(w.services[d.n(len(w.services))].process, "is killed")
+		w.gather()
+	case setClock:
+		s.shift(time.Duration(d.n(8000)-4000)*time.Millisecond, d)
+	default:
+	}
+}
+
+// shift sets the clock of a service, of the devices that it serves, or of both.
+func (s *sequence) shift(offset time.Duration, d *dice) {
+	n, which := d.n(len(s.w.services)), d.n(3)
+	for i, c := range s.clients {
+		if s.own[i] == n && which != 0 {
+			c.offset = offset
+		}
+	}
+	if p := s.w.services[n]; which != 1 {
+		p.clock.set(offset)
+		s.w.disturbed()
+		s.w.tracef("%-7s its clock shows %s", p.name, moment(p.clock.nowMS()))
+	}
+}
+
+// lose loses the cache. What is under way lands at once, after everybody has noticed, or at any time.
+func (s *sequence) lose(d *dice) {
+	w := s.w
+	w.loseCache(d)
+	if d.one(2) {
+		w.away[cacheStore].Store(0)
+		w.away[archiveStore].Store(0)
+	}
+	w.gather()
+	switch d.n(5) {
+	case 0, 1:
+		s.land()
+	case 2, 3:
+		end := time.Now().Add(w.noticed())
+		s.until(100, 100, func() bool { return !time.Now().Before(end) })
+	}
+}
+
+// course draws what becomes of the next write.
+func (s *sequence) course(d *dice) course {
+	if c := s.forced; c != goesWell {
+		s.forced = goesWell
+		return c
+	}
+	if s.focus < 0 && d.one(3) {
+		return course(d.n(int(courses)))
+	}
+	return goesWell
+}
+
+// object draws one, mostly the one in focus.
+func (s *sequence) object(d *dice) history.Object {
+	if s.focus >= 0 && !d.one(5) {
+		return s.objects[s.focus]
+	}
+	return s.objects[d.n(len(s.objects))]
+}
+
+// report sends one or a few reports, each by itself.
+func (s *sequence) report(c *client, a action, d *dice) {
+	now, messages := c.nowMS(), 1
+	if a != reportAgain || c.session == "" {
+		c.sessions++
+		c.session, c.object = fmt.Sprintf("%s-%d", c.device, c.sessions), s.object(d)
+		c.started, c.position, c.watched = now-20_000, d.n(len(positions)), 0
+	}
+	last := s.last()
+	if a == reportLate {
+		messages = 1 + d.n(3)
+	}
+	for n := range messages {
+		hb := c.heartbeat(d)
+		switch {
+		case last == 0:
+		case a == reportNext:
+			hb.EventTimeMs = last + 1
+		case a == reportLate:
+			hb.EventTimeMs = last - int64([...]int{1, 100, 10_000}[d.n(3)]) - int64(n)
+		}
+		if c.last = hb.EventTimeMs; d.one(s.knowing) {
+			hb.IfMatch = c.etags[c.object]
+		}
+		s.post(c, hb, d)
+		if c.last = max(hb.EventTimeMs, last); c.busy > 0 {
+			return
+		}
+	}
+}
+
+// last is the time of the latest report of the user.
+func (s *sequence) last() (at int64) {
+	for _, c := range s.clients {
+		at = max(at, c.last)
+	}
+	return at
+}
+
+// post sends one report by itself, past the edge.
+func (s *sequence) post(c *client, hb *historyv1.Heartbeat, d *dice) {
+	m := &submission{client: c, heartbeats: []*historyv1.Heartbeat{hb}}
+	if d.one(s.w.traits.queued * 2) {
+		m.ack = historyv1.Ack_ACK_QUEUED
+	}
+	c.outbox = append(c.outbox, hb)
+	c.busy++
+	s.w.course = s.course(d)
+	s.w.submit([]*submission{m}, 1)
+	s.answered(c)
+}
+
+func (s *sequence) decide(c *client, a action, d *dice) {
+	o := s.object(d)
+	s.w.course = s.course(d)
+	defer s.answered(c)
+	switch a {
+	case removeOne:
+		s.remove(c, o, d)
+	case removeAll:
+		for _, o := range s.objects {
+			s.remove(c, o, d)
+			s.answered(c)
+		}
+	case clearAll:
+		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(3))}) //nolint:gosec // small
+	case clearLast:
+		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(2)) * o.Type, UntilMs: s.last()}) //nolint:gosec // small
+	default:
+		s.w.pause(c, &historyv1.PutSettingsRequest{Uid: c.uid, Recording: d.one(3)})
+	}
+}
+
+func (s *sequence) remove(c *client, o history.Object, d *dice) {
+	req := &historyv1.DeleteRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: o.ID, Type: o.Type}}}
+	if d.one(4) {
+		req.AtMs = s.last()
+	}
+	s.w.remove(c, o, req)
+}
+
+func (s *sequence) readWith(c *client, d *dice) {
+	if !d.one(3) {
+		s.w.points(c, s.objects)
+	} else {
+		s.w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: [...]uint32{1, 1, 1, 2}[d.n(4)]})
+	}
+}
+
+// read has the user read all there is.
+func (s *sequence) read(d *dice) {
+	for range 2 {
+		if c := s.idle(d); c != nil && s.w.failure == "" {
+			s.readWith(c, d)
+			s.answered(c)
+		}
+	}
+}
+
+// land has everything go on that is held up, and lands what was given up.
+func (s *sequence) land() {
+	for _, x := range s.w.pending {
+		x.idle = time.Time{}
+	}
+	for len(s.w.ghosts) > 0 {
+		s.w.landOne(0)
+	}
+	clear(s.w.delayed)
+	s.until(20, 2, func() bool { return false })
+}
+
+// answered goes on until a client has its answer, or nothing happens.
+func (s *sequence) answered(c *client) {
+	s.until(60, 3, func() bool { return c.busy == 0 })
+	s.w.course = goesWell
+}
+
+// until goes on until done, for so many turns at most. It ends where nothing has happened for as many as
+// patience says.
+func (s *sequence) until(turns, patience int, done func() bool) {
+	w := s.w
+	w.gather()
+	for idle := 0; turns > 0 && idle < patience && w.failure == "" && !done(); turns-- {
+		w.turns++
+		w.revive()
+		if x := w.pick(); x != nil {
+			w.steps++
+			idle = 0
+			w.proceed(x)
+			w.pass(time.Millisecond / 2)
+		} else {
+			idle++
+			w.pass(50 * time.Millisecond)
+		}
+	}
+}
+
+// holdBack draws the kinds of exchanges that wait, where no client's call is made for them.
+func (w *World) holdBack(d *dice) {
+	clear(w.delayed)
+	for range 1 + d.n(2) {
+		w.delayed[[...]string{"apply", "apply", "warm", "row", "put", "put", "get", "load", "settle", "publish"}[d.n(10)]] = true
+	}
+	if w.traced() {
+		w.tracef("held    in the background: %v", slices.Sorted(maps.Keys(w.delayed)))
+	}
+}
+
+// writes reports whether an exchange writes to the cache for a client.
+func (x *exchange) writes() bool {
+	return slices.Contains([]string{"apply", "clear", "pause"}, x.what)
+}
+
+// follow has the write of the last call take the course that was drawn, and reports whether it did.
+func (w *World) follow(x *exchange) bool {
+	if w.course == goesWell || x.call != w.calls || !x.writes() {
+		return false
+	}
+	c := w.course
+	w.course = goesWell
+	switch c {
+	case isSlow:
+		w.trace(x, "slow")
+		x.idle = time.Now().Add(2 * requestLimit)
+		return true
+	case isLost:
+		w.trace(x, "no answer, lands later")
+		w.haunt(x, x.left)
+		x.failAll(errNoAnswer)
+	case isRepeated:
+		w.trace(x, "done, lands once more later")
+		w.haunt(x, x.left)
+		x.all()
+	default:
+		w.trace(x, "done, the answer is lost")
+		parts := slices.Clone(x.left)
+		x.all()
+		x.left = parts
+		x.failAll(errNoAnswer)
+	}
+	w.finish(x)
+	return true
+}
