@@ -2,9 +2,10 @@ package pebble
 
 import (
 	"bytes"
-	"math/bits"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/playhead/playhead/internal/bloom"
 )
 
 // presence says of most keys that Pebble does not have that it does not, and never so of one
@@ -136,28 +137,18 @@ func (s *keyspace) keysFrom(from []byte) (hashes []uint64, next []byte, err erro
 }
 
 // filter is a Bloom filter that grows. A part is four times as large as the one before, so that
-// there are few. A part of n keys takes 1.6 n bytes, and finds one in 250 that it does not have.
+// there are few.
 type filter struct {
-	parts   [][]filterBlock
+	parts   []bloom.Filter
 	room    int // in the last part, in keys
 	n, made int // keys by now, and when it was made
 }
 
-// filterBlock has eight bits of each of its keys, one in every word: a look-up takes one line
-// of the processor's cache.
-type filterBlock [8]uint32
-
-const (
-	firstKeys    = 1 << 18 // of the first part
-	keysPerBlock = 20
-)
-
-// filterSalts make eight numbers of a hash. They are those of the Parquet format.
-var filterSalts = [8]uint32{0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31}
+const firstKeys = 1 << 18 // of the first part
 
 func (f *filter) has(hash uint64) bool {
 	for _, part := range f.parts {
-		if blockOf(part, hash).has(hash) {
+		if part.Has(hash) {
 			return true
 		}
 	}
@@ -170,27 +161,9 @@ func (f *filter) add(hash uint64) {
 	}
 	if f.room == 0 {
 		f.room = firstKeys << (2 * len(f.parts))
-		f.parts = append(f.parts, make([]filterBlock, f.room/keysPerBlock+1))
+		f.parts = append(f.parts, bloom.New(f.room))
 	}
-	b := blockOf(f.parts[len(f.parts)-1], hash)
-	for i, salt := range filterSalts {
-		b[i] |= 1 << (uint32(hash) * salt >> 27)
-	}
+	f.parts[len(f.parts)-1].Add(hash)
 	f.room--
 	f.n++
-}
-
-// blockOf takes the upper half of a hash, the bits in the block the lower one.
-func blockOf(part []filterBlock, hash uint64) *filterBlock {
-	i, _ := bits.Mul64(hash, uint64(len(part)))
-	return &part[i]
-}
-
-func (b *filterBlock) has(hash uint64) bool {
-	for i, salt := range filterSalts {
-		if b[i]&(1<<(uint32(hash)*salt>>27)) == 0 {
-			return false
-		}
-	}
-	return true
 }
