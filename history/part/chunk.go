@@ -1,0 +1,266 @@
+package part
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/bloom"
+)
+
+// Bounds of a chunk.
+const (
+	// ChunkSize is about how many bytes the columns of a chunk take before they are
+	// compressed.
+	ChunkSize = 64 << 10
+	// MaxRecords is how many records a chunk has at most, so that to find one among them
+	// costs little.
+	MaxRecords = 4096
+	// maxSection bounds what a section takes when it is decompressed. One record more than
+	// ChunkSize fits with room to spare.
+	maxSection = 1 << 20
+	// minSection is from how many bytes on a section is compressed.
+	minSection = 512
+)
+
+// Encoded is a chunk to be stored, and what the metadata says of it. The name is the caller's.
+type Encoded struct {
+	Info
+	Data []byte
+}
+
+// Encode divides records of one user into chunks. They are in the order of
+// [history.NewestFirst], one for each object. It fails with [history.ErrInvalid] when they are
+// not, or when one of them is nothing that a store could hold.
+func Encode(items []history.Item) ([]Encoded, error) {
+	for i, it := range items {
+		if err := valid(it.Object, it.Record); err != nil {
+			return nil, fmt.Errorf("record of a part, %s: %w", it.Object, err)
+		}
+		if i > 0 && history.NewestFirst(items[i-1], it) >= 0 {
+			return nil, fmt.Errorf("record of a part, %s: %w: want the newest first", it.Object, history.ErrInvalid)
+		}
+	}
+	var chunks []Encoded
+	for len(items) > 0 {
+		c := recordCoder()
+		c.time = items[0].Record.Version.Time()
+		n := c.records(items)
+		chunks = append(chunks, c.finish(Records, rangeOf(items[:n])))
+		items = items[n:]
+	}
+	return chunks, nil
+}
+
+// records encodes as many records as fit into a chunk, and returns how many.
+func (c *coder) records(items []history.Item) (n int) {
+	for n < min(len(items), MaxRecords) && c.bits < 8*ChunkSize {
+		o, r := items[n].Object, *items[n].Record // records are shared
+		c.head(&o, &r)
+		c.body(&o, &r)
+		n++
+	}
+	return n
+}
+
+func rangeOf(items []history.Item) Info {
+	first, last := items[0].Record.Version, items[len(items)-1].Record.Version
+	i := Info{Count: len(items), Newest: first, Oldest: last, Filter: bloom.New(len(items))}
+	for _, it := range items {
+		i.Filter.Add(hashOf(it.Object))
+	}
+	return i
+}
+
+// finish returns the chunk of what was encoded.
+func (c *coder) finish(kind Kind, info Info) Encoded {
+	var symbols, texts []byte
+	var packed bitWriter
+	for i := range c.columns {
+		symbols = c.columns[i].appendTo(symbols, &packed)
+	}
+	for i := range c.texts {
+		texts = binary.AppendUvarint(texts, uint64(len(c.texts[i].rest)))
+	}
+	for i := range c.texts {
+		texts = append(texts, c.texts[i].rest...)
+	}
+	b := []byte{format, byte(kind)}
+	b = binary.AppendUvarint(b, uint64(info.Count)) //nolint:gosec // never negative
+	b = binary.AppendUvarint(b, zigzag(info.Newest.Time()))
+	b = append(appendSection(appendSection(b, symbols), texts), packed.bytes...)
+	info.Kind, info.Sum = kind, xxhash.Sum64(b)
+	b = seal(b)
+	info.Bytes = len(b)
+	return Encoded{Info: info, Data: b}
+}
+
+// Chunk is a chunk whose checksum is right. Its methods may be called from many goroutines.
+type Chunk struct {
+	kind    Kind
+	count   int
+	time    int64
+	symbols []byte
+	texts   []byte
+	packed  []byte
+}
+
+// Open reads a chunk. It fails with [ErrCorrupt] or [ErrNewer]. What it returns refers to b.
+func Open(b []byte) (*Chunk, error) {
+	c, err := open(b)
+	if err != nil {
+		return nil, fmt.Errorf("chunk: %w", err)
+	}
+	return c, nil
+}
+
+func open(b []byte) (*Chunk, error) {
+	b, err := unseal(b)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{rest: b}
+	kind, count := r.bytes(1), r.uvarint()
+	c := &Chunk{time: r.varint(), symbols: r.section(), texts: r.section(), packed: r.rest}
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case kind[0] < byte(Records) || kind[0] > byte(Summaries):
+		return nil, fmt.Errorf("%w: a chunk of kind %d", ErrCorrupt, kind[0])
+	case count == 0 || count > MaxRecords:
+		return nil, fmt.Errorf("%w: %d records", ErrCorrupt, count)
+	}
+	c.kind, c.count = Kind(kind[0]), int(count)
+	return c, nil
+}
+
+// Kind returns what the chunk holds.
+func (c *Chunk) Kind() Kind { return c.kind }
+
+// Len returns how many records the chunk has.
+func (c *Chunk) Len() int { return c.count }
+
+// Wanted says of a record, by its place in the chunk, its version and its type, whether it is
+// asked for.
+type Wanted func(i int, v history.Version, typ uint32) bool
+
+// Items yields the wanted ones of the records, newest first; nil wants all. What is not wanted
+// takes no memory. After an error, which wraps [ErrCorrupt], there is nothing more.
+func (c *Chunk) Items(wanted Wanted) iter.Seq2[history.Item, error] {
+	return func(yield func(history.Item, error) bool) {
+		d := recordCoder()
+		if err := c.begin(d, Records); err != nil {
+			yield(history.Item{}, err)
+			return
+		}
+		var spare history.Record
+		for i := range c.count {
+			it, err := d.item(i, wanted, &spare)
+			if err != nil {
+				yield(history.Item{}, fmt.Errorf("chunk: record %d: %w", i, err))
+				return
+			}
+			if it.Record != nil && !yield(it, nil) {
+				return
+			}
+		}
+	}
+}
+
+// item decodes the next record: into the spare one, and returns none, unless it is wanted.
+func (c *coder) item(i int, wanted Wanted, spare *history.Record) (it history.Item, err error) {
+	if c.fresh == nil {
+		c.fresh = new(history.Record)
+	}
+	r := c.fresh
+	c.head(&it.Object, r)
+	if c.skips = wanted != nil && !wanted(i, r.Version, it.Object.Type); c.skips {
+		spare.Version = r.Version
+		c.body(&it.Object, spare)
+		return history.Item{}, c.err
+	}
+	c.body(&it.Object, r)
+	if c.err != nil {
+		return history.Item{}, c.err
+	}
+	if err := valid(it.Object, r); err != nil {
+		return history.Item{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	it.Record, c.fresh = r, nil
+	return it, nil
+}
+
+// begin has a coder decode the chunk.
+func (c *Chunk) begin(d *coder, kind Kind) error {
+	if c.kind != kind {
+		return fmt.Errorf("chunk: %w: of kind %d, want %d", ErrCorrupt, c.kind, kind)
+	}
+	d.decodes, d.packed, d.time = true, c.packed, c.time
+	r, at := &reader{rest: c.symbols}, 0
+	for i := range d.columns {
+		at = d.columns[i].parse(r, at)
+	}
+	if at > 8*len(c.packed) {
+		r.fail("%d bits in %d bytes", at, len(c.packed))
+	}
+	t := &reader{rest: c.texts}
+	lengths := make([]uint64, len(d.texts))
+	for i := range lengths {
+		lengths[i] = t.uvarint()
+	}
+	for i, n := range lengths {
+		d.texts[i].rest = t.bytes(n)
+	}
+	if r.err != nil || t.err != nil {
+		return fmt.Errorf("chunk: %w", cmp.Or(r.err, t.err))
+	}
+	return nil
+}
+
+// appendSection appends bytes with their length, compressed if that is shorter.
+func appendSection(dst, b []byte) []byte {
+	if len(b) >= minSection {
+		if z := compressor().EncodeAll(b, nil); len(z) < len(b) {
+			dst = binary.AppendUvarint(dst, uint64(len(z))<<1|1)
+			return append(dst, z...)
+		}
+	}
+	return append(binary.AppendUvarint(dst, uint64(len(b))<<1), b...)
+}
+
+func (r *reader) section() []byte {
+	head := r.uvarint()
+	b := r.bytes(head >> 1)
+	if head&1 == 0 || r.err != nil {
+		return b
+	}
+	plain, err := decompressor().DecodeAll(b, nil)
+	if err != nil {
+		r.fail("decompress: %v", err)
+	}
+	return plain
+}
+
+// Both work for many goroutines at once, and take memory when they are made.
+var (
+	compressor = sync.OnceValue(func() *zstd.Encoder {
+		w, err := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(maxSection), zstd.WithLowerEncoderMem(true))
+		if err != nil {
+			panic(err) // the options are not what they have to be
+		}
+		return w
+	})
+	decompressor = sync.OnceValue(func() *zstd.Decoder {
+		r, err := zstd.NewReader(nil, zstd.WithDecoderMaxMemory(maxSection), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			panic(err)
+		}
+		return r
+	})
+)

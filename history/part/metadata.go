@@ -1,0 +1,173 @@
+package part
+
+import (
+	"encoding/binary"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/bloom"
+)
+
+// Metadata lists the chunks that a user's parts consist of.
+type Metadata struct {
+	// Version grows with every change of the list.
+	Version uint64
+	// Chunks are the chunks of records, newest first, and then those of summaries. Those of one
+	// kind do not overlap: none has a record newer than the oldest of the one before.
+	Chunks []Info
+}
+
+// Info is what the metadata says of a chunk.
+type Info struct {
+	Name           string // where it is stored, 1 to 128 bytes
+	Kind           Kind
+	Count, Bytes   int
+	Newest, Oldest history.Version
+	Sum            uint64       // the chunk ends with it
+	Filter         bloom.Filter // of its objects
+}
+
+const maxName = 128
+
+// MayHave reports whether the chunk may have a record of an object: it surely has none where
+// that is false.
+func (i *Info) MayHave(o history.Object) bool { return i.Filter.Has(hashOf(o)) }
+
+// Open reads the chunk, as [Open] does, and makes sure that it is the one that is listed. It
+// fails with [ErrCorrupt] or [ErrNewer].
+func (i *Info) Open(b []byte) (*Chunk, error) {
+	c, err := open(b)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("chunk %q: %w", i.Name, err)
+	case len(b) != i.Bytes || binary.LittleEndian.Uint64(b[len(b)-sumSize:]) != i.Sum:
+		return nil, fmt.Errorf("chunk %q: %w: it is another one than the metadata lists", i.Name, ErrCorrupt)
+	case c.kind != i.Kind || c.count != i.Count:
+		return nil, fmt.Errorf("chunk %q: %w: %d records of kind %d, the metadata lists %d of kind %d", i.Name, ErrCorrupt, c.count, c.kind, i.Count, i.Kind)
+	}
+	return c, nil
+}
+
+// Append appends the encoded metadata. It fails with [history.ErrInvalid] when the list is not
+// as it has to be.
+func (m *Metadata) Append(dst []byte) ([]byte, error) {
+	if err := m.check(); err != nil {
+		return dst, fmt.Errorf("metadata of parts: %w: %w", history.ErrInvalid, err)
+	}
+	return m.encode(dst), nil
+}
+
+func (m *Metadata) encode(dst []byte) []byte {
+	b := binary.AppendUvarint([]byte{format}, m.Version)
+	b = binary.AppendUvarint(b, uint64(len(m.Chunks)))
+	for _, c := range m.Chunks {
+		b = append(b, byte(c.Kind))
+		b = appendBytes(b, c.Name)
+		b = binary.AppendUvarint(b, uint64(c.Count)) //nolint:gosec // checked
+		b = binary.AppendUvarint(b, uint64(c.Bytes)) //nolint:gosec // checked
+		b = binary.AppendUvarint(b, zigzag(int64(c.Newest)))
+		b = binary.AppendUvarint(b, zigzag(int64(c.Newest-c.Oldest)))
+		b = binary.LittleEndian.AppendUint64(b, c.Sum)
+		b = appendBytes(b, c.Filter)
+	}
+	return append(dst, seal(b)...)
+}
+
+func appendBytes[T ~string | ~[]byte](dst []byte, b T) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
+// ParseMetadata is the inverse of [Metadata.Append]. It fails with [ErrCorrupt] or [ErrNewer]. The
+// filters refer to b.
+func ParseMetadata(b []byte) (*Metadata, error) {
+	b, err := unseal(b)
+	if err != nil {
+		return nil, fmt.Errorf("metadata of parts: %w", err)
+	}
+	r := &reader{rest: b}
+	m := &Metadata{Version: r.uvarint()}
+	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
+		m.Chunks = append(m.Chunks, r.info())
+	}
+	if len(r.rest) > 0 {
+		r.fail("%d bytes after the last chunk", len(r.rest))
+	}
+	if r.err == nil {
+		if err := m.check(); err != nil {
+			r.fail("%v", err)
+		}
+	}
+	if r.err != nil {
+		return nil, fmt.Errorf("metadata of parts: %w", r.err)
+	}
+	return m, nil
+}
+
+func (r *reader) info() (i Info) {
+	if kind := r.bytes(1); kind != nil {
+		i.Kind = Kind(kind[0])
+	}
+	i.Name = string(r.bytes(r.uvarint()))
+	i.Count, i.Bytes = r.size(), r.size()
+	i.Newest = history.Version(r.varint())
+	i.Oldest = i.Newest - history.Version(r.varint())
+	if sum := r.bytes(sumSize); sum != nil {
+		i.Sum = binary.LittleEndian.Uint64(sum)
+	}
+	i.Filter = r.bytes(r.uvarint())
+	return i
+}
+
+// size takes a number that is no larger than a file may be.
+func (r *reader) size() int {
+	v := r.uvarint()
+	if v > 1<<31 {
+		r.fail("a size of %d", v)
+		return 0
+	}
+	return int(v) //nolint:gosec // bounded
+}
+
+// check reports the first chunk that is not as it has to be.
+func (m *Metadata) check() error {
+	names := make(map[string]bool, len(m.Chunks))
+	for i := range m.Chunks {
+		c := &m.Chunks[i]
+		if err := c.check(); err != nil {
+			return fmt.Errorf("chunk %d of %d, %q: %w", i+1, len(m.Chunks), c.Name, err)
+		}
+		if names[c.Name] {
+			return fmt.Errorf("chunk %d of %d, %q: listed twice", i+1, len(m.Chunks), c.Name)
+		}
+		names[c.Name] = true
+		if i == 0 {
+			continue
+		}
+		switch before := &m.Chunks[i-1]; {
+		case before.Kind > c.Kind:
+			return fmt.Errorf("chunk %d of %d, %q: records after summaries", i+1, len(m.Chunks), c.Name)
+		case before.Kind == c.Kind && c.Newest > before.Oldest:
+			return fmt.Errorf("chunk %d of %d, %q: overlaps with the one before", i+1, len(m.Chunks), c.Name)
+		}
+	}
+	return nil
+}
+
+func (i *Info) check() error {
+	switch {
+	case len(i.Name) == 0 || len(i.Name) > maxName || !utf8.ValidString(i.Name):
+		return fmt.Errorf("a name of %d bytes, want 1 to %d of UTF-8", len(i.Name), maxName)
+	case i.Kind != Records && i.Kind != Summaries:
+		return fmt.Errorf("kind %d", i.Kind)
+	case i.Count < 1 || i.Count > MaxRecords:
+		return fmt.Errorf("%d records, want 1 to %d", i.Count, MaxRecords)
+	case i.Bytes < 1+sumSize:
+		return fmt.Errorf("%d bytes", i.Bytes)
+	case i.Oldest > i.Newest:
+		return fmt.Errorf("its oldest record is newer than its newest")
+	case len(i.Filter) == 0 || len(i.Filter)%bloom.BlockSize != 0:
+		return fmt.Errorf("a filter of %d bytes", len(i.Filter))
+	}
+	return nil
+}

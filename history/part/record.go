@@ -1,0 +1,208 @@
+package part
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// The columns of records. Their order is part of the format: it is only added to.
+const (
+	colTime = iota // how much earlier than the record before
+	colState
+	colType
+	colCellTime
+	colOriginal
+	colDuration
+	colDurationVersion
+	colPosition
+	colNonEarlyVersion
+	colNonEarlyPosition
+	colMetaVersion
+	colPlaysBefore
+	colPlaysBeforeAt
+	colWatchedBefore
+	colWatchedBeforeAt
+	colReset
+	colUnknownVersion
+	colPeaks
+	colPeakAt
+	colPeakPosition
+	colCompletions
+	colCompletionAt
+	colCompletionViewing
+	colWatches
+	colWatchAt
+	colWatchViewing
+	colWatched
+	colViewing
+	colID
+	colSession    = colID + textColumns
+	colDevice     = colSession + textColumns
+	colMeta       = colDevice + textColumns
+	colUnknown    = colMeta + textColumns
+	recordColumns = colUnknown + textColumns
+)
+
+// maxList bounds the peaks, the completions and the watches of a record. The fold keeps fewer.
+const maxList = 1024
+
+// head goes through what tells whether a record is wanted.
+func (c *coder) head(o *history.Object, r *history.Record) {
+	c.version(&r.Version)
+	c.flags(r)
+	c.typ(o)
+}
+
+// body goes through the rest of a record. Of one that is passed over it leaves the texts out.
+func (c *coder) body(o *history.Object, r *history.Record) {
+	at := r.Version.Time()
+	c.text(0, &o.ID)
+	c.text(1, &r.Session)
+	c.text(2, &r.Device)
+	meta, unknown := c.text(3, (*string)(&r.Meta)), c.text(4, &r.Unknown)
+	c.number(colCellTime, &r.CellTime, at)
+	c.rare(colOriginal, (*int64)(&r.Original), int64(r.Version))
+	c.number(colDuration, &r.Duration, 0)
+	c.versionOf(colDurationVersion, &r.DurationVersion, r.Duration != 0, r.Version)
+	c.like(colPosition, &r.Position, r.Duration)
+	c.rare(colNonEarlyVersion, (*int64)(&r.NonEarly.Version), int64(r.Version))
+	c.number(colNonEarlyPosition, &r.NonEarly.Position, 0)
+	c.versionOf(colMetaVersion, &r.MetaVersion, meta, r.Version)
+	c.unsigned(colPlaysBefore, &r.PlaysBefore)
+	c.rare(colPlaysBeforeAt, &r.PlaysBeforeAt, at)
+	c.number(colWatchedBefore, &r.WatchedBefore, 0)
+	c.rare(colWatchedBeforeAt, &r.WatchedBeforeAt, at)
+	c.rare(colReset, &r.Reset, at)
+	c.versionOf(colUnknownVersion, &r.UnknownVersion, unknown, r.Version)
+	c.lists(r)
+}
+
+// lists goes through what a record has several of, newest first.
+func (c *coder) lists(r *history.Record) {
+	c.viewings = append(c.viewings[:0], 0)
+	if !c.skips {
+		c.viewings[0] = (&history.Event{Session: r.Session, Device: r.Device}).Viewing()
+	}
+	at := r.Version.Time()
+	r.Peaks = list(c, colPeaks, r.Peaks)
+	for i := range slices.Backward(r.Peaks) {
+		p := &r.Peaks[i]
+		at = c.chain(colPeakAt, &p.At, at)
+		c.number(colPeakPosition, &p.Position, 0)
+	}
+	at = r.Version.Time()
+	r.Completions = list(c, colCompletions, r.Completions)
+	for i := range slices.Backward(r.Completions) {
+		p := &r.Completions[i]
+		at = c.chain(colCompletionAt, &p.At, at)
+		c.viewing(colCompletionViewing, &p.Viewing)
+	}
+	at = r.Version.Time()
+	r.Watches = list(c, colWatches, r.Watches)
+	for i := range slices.Backward(r.Watches) {
+		p := &r.Watches[i]
+		at = c.chain(colWatchAt, &p.At, at)
+		c.viewing(colWatchViewing, &p.Viewing)
+		c.number(colWatched, &p.Watched, 0)
+	}
+}
+
+// list goes through the length of a list, and returns the list to go through. That of a record
+// which is passed over is used again.
+func list[T any](c *coder, col int, all []T) []T {
+	n := uint64(len(all))
+	c.unsigned(col, &n)
+	switch {
+	case !c.decodes:
+		return all
+	case n > maxList:
+		c.fail("a list of %d", n)
+		return nil
+	case c.skips && uint64(cap(all)) >= n:
+		return all[:n]
+	case n == 0:
+		return nil
+	}
+	return make([]T, n)
+}
+
+// flags goes through the state, what the record is, and the rank of its version.
+func (c *coder) flags(r *history.Record) {
+	flags := uint64(r.Version)&3 | uint64(r.State)<<5
+	all := [...]*bool{&r.Partial, &r.Early, &r.Restored}
+	for i, f := range all {
+		if *f {
+			flags |= 4 << i
+		}
+	}
+	c.unsigned(colState, &flags)
+	if !c.decodes {
+		return
+	}
+	if flags>>5 > math.MaxUint8 {
+		c.fail("state %d", flags>>5)
+	}
+	r.Version |= history.Version(flags & 3)   //nolint:gosec // two bits
+	r.State = history.State(flags >> 5 & 255) //nolint:gosec // a byte
+	for i, f := range all {
+		*f = flags&(4<<i) != 0
+	}
+}
+
+// viewing goes through the viewing of a completion or a watch: mostly the record's own, or one
+// that the record has named already.
+func (c *coder) viewing(col int, p *uint64) {
+	if c.decodes {
+		c.decodeViewing(col, p)
+		return
+	}
+	for i, v := range c.viewings {
+		if v == *p {
+			c.put(col, uint64(i))
+			return
+		}
+	}
+	c.put(col, uint64(len(c.viewings)))
+	c.put(colViewing, *p)
+	c.viewings = append(c.viewings, *p)
+}
+
+func (c *coder) decodeViewing(col int, p *uint64) {
+	i := c.get(col)
+	switch {
+	case i < uint64(len(c.viewings)):
+		*p = c.viewings[i]
+		return
+	case i > uint64(len(c.viewings)):
+		c.fail("viewing %d of %d", i, len(c.viewings))
+		return
+	}
+	*p = c.get(colViewing)
+	c.viewings = append(c.viewings, *p)
+}
+
+// valid reports what is wrong with a record that no store could hold.
+func valid(o history.Object, r *history.Record) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	if max(len(r.Peaks), len(r.Completions), len(r.Watches)) > maxList {
+		return history.Invalid("record", fmt.Sprintf("want at most %d peaks, completions and watches", maxList))
+	}
+	if !utf8.ValidString(r.Session) || !utf8.ValidString(r.Device) {
+		return history.Invalid("record", "want a session and a device in UTF-8")
+	}
+	if r.Meta == "" && r.Unknown == "" {
+		return nil
+	}
+	again, err := wire.Record([]byte(string(r.Meta) + r.Unknown))
+	if err != nil || again.Meta != r.Meta || again.Unknown != r.Unknown {
+		return history.Invalid("record", "want metadata and unknown fields as a store has them")
+	}
+	return nil
+}
