@@ -110,6 +110,29 @@ func (a *Archive) Row(_ context.Context, uid string) (history.Row, error) {
 	return out, nil
 }
 
+// Page returns a part of a user's row, newest first.
+func (a *Archive) Page(_ context.Context, uid string, q history.Query) (history.Page, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.rows[uid]
+	if r == nil {
+		return history.Page{}, nil
+	}
+	out := history.Page{User: history.User{Cleared: r.user.Cleared, Pause: r.user.Pause}}
+	for o := range r.cells {
+		e := a.get(history.Key{UID: uid, Object: o})
+		out.User.CutTime = max(out.User.CutTime, e.User.CutTime)
+		if e.Record != nil && q.Wants(o, e.Record) {
+			out.Items = append(out.Items, history.Item{Object: o, Record: e.Record})
+		}
+	}
+	slices.SortFunc(out.Items, history.NewestFirst)
+	if len(out.Items) > q.Limit {
+		out.Items, out.More = out.Items[:q.Limit], q.Limit > 0
+	}
+	return out, nil
+}
+
 // PutUser implements [history.Archive].
 func (a *Archive) PutUser(_ context.Context, uid string, u history.User) error {
 	a.mu.Lock()

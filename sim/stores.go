@@ -231,6 +231,11 @@ func (d archiveDoor) Row(ctx context.Context, uid string) (row history.Row, err 
 	return row, err
 }
 
+func (d archiveDoor) Page(ctx context.Context, uid string, q history.Query) (page history.Page, err error) {
+	err = d.read(ctx, "page", history.UserKey(uid), func() { page, _ = d.w.archive.Page(ctx, uid, q) })
+	return page, err
+}
+
 func (d archiveDoor) PutUser(ctx context.Context, uid string, u history.User) error {
 	return d.single(ctx, "put user", history.UserKey(uid), func(late bool) {
 		if k := history.UserKey(uid); late && !d.w.cache.knows(u.Revision) && d.w.archived[k] {
