@@ -25,11 +25,13 @@ type Archive interface {
 	// and its cell time the CutTime; the others are served. When the archive does not
 	// answer, all of Get fails.
 	Get(ctx context.Context, keys []Key) ([]Entry, error)
-	// Row returns all that the archive holds of a user, tombstones included, in the
-	// order of the objects' text. Clear marks are applied, and returned, and so are the
-	// cut time of what they hide and the pause. Cells that can never be read again are left
-	// out, named in Damaged, and logged; the cut time takes them in.
-	Row(ctx context.Context, uid string) (Row, error)
+	// Page returns a part of what the archive holds of a user, tombstones included: what
+	// the query asks for, in the order of [NewestFirst]. Clear marks are applied, and
+	// returned, and so are the cut time of all that they hide and the pause; with a limit
+	// of 0 nothing else is. A page takes memory for its records alone. Cells that can never
+	// be read again have no place among them: they are left out, named in Damaged of a
+	// page without a cursor, and logged; the cut time takes them in.
+	Page(ctx context.Context, uid string, q Query) (Page, error)
 	// PutUser stores a user's clear marks and pause, each unless a later one stands,
 	// and drops what the marks cover. Marks and pause have no end of life: a mark is
 	// needed for as long as a record holds something from before it, which may be one
@@ -41,15 +43,6 @@ type Archive interface {
 type Cell struct {
 	Key    Key
 	Record *Record
-}
-
-// Row is a user's share of the archive.
-type Row struct {
-	Items   []Item
-	Cleared map[uint32]int64
-	CutTime int64 // see [User.CutTime]
-	Pause   Pause
-	Damaged []Damage
 }
 
 // Damage is a cell that cannot be read. Without an object it is one of the user's own.

@@ -158,9 +158,11 @@ type Cursor struct {
 // Page is a part of a user's list.
 type Page struct {
 	Items []Item
-	// More means that the cache has further items of the query.
+	// More means that the store has further items of the query.
 	More bool
-	User User
+	// User has of a page of the archive the clear marks, the cut time and the pause alone.
+	User    User
+	Damaged []Damage // of a page of the archive
 }
 
 // Mark is when a dirty mark was set, in microseconds of the cache's clock. It says when
@@ -206,6 +208,16 @@ func (q Query) Wants(o Object, r *Record) bool {
 	at := r.Version.Time()
 	return (q.Type == 0 || q.Type == o.Type) && at >= q.Since && (q.Until == 0 || at <= q.Until) &&
 		(q.After == Cursor{} || NewestFirst(Item{Object: q.After.Object, Record: &Record{Version: q.After.Version}}, Item{Object: o, Record: r}) < 0)
+}
+
+// End returns the place after which the page that follows begins: that of the last item, or the
+// zero cursor where there is none.
+func (p *Page) End() Cursor {
+	if len(p.Items) == 0 {
+		return Cursor{}
+	}
+	last := p.Items[len(p.Items)-1]
+	return Cursor{Version: last.Record.Version, Object: last.Object}
 }
 
 // NewestFirst is the order of a user's list: by version, ties by the object's

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/playhead/playhead/history"
@@ -90,27 +89,7 @@ func (a *Archive) get(k history.Key) history.Entry {
 	return e
 }
 
-// Row implements [history.Archive].
-func (a *Archive) Row(_ context.Context, uid string) (history.Row, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.rows[uid]
-	if r == nil {
-		return history.Row{}, nil
-	}
-	out := history.Row{Cleared: r.user.Cleared, Pause: r.user.Pause}
-	for o := range r.cells {
-		e := a.get(history.Key{UID: uid, Object: o})
-		out.CutTime = max(out.CutTime, e.User.CutTime)
-		if e.Record != nil {
-			out.Items = append(out.Items, history.Item{Object: o, Record: e.Record})
-		}
-	}
-	slices.SortFunc(out.Items, func(a, b history.Item) int { return strings.Compare(a.Object.String(), b.Object.String()) })
-	return out, nil
-}
-
-// Page returns a part of a user's row, newest first.
+// Page implements [history.Archive].
 func (a *Archive) Page(_ context.Context, uid string, q history.Query) (history.Page, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

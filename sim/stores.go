@@ -226,11 +226,6 @@ func (d archiveDoor) Get(ctx context.Context, keys []history.Key) (entries []his
 	return entries, nil
 }
 
-func (d archiveDoor) Row(ctx context.Context, uid string) (row history.Row, err error) {
-	err = d.read(ctx, "row", history.UserKey(uid), func() { row, _ = d.w.archive.Row(ctx, uid) })
-	return row, err
-}
-
 func (d archiveDoor) Page(ctx context.Context, uid string, q history.Query) (page history.Page, err error) {
 	err = d.read(ctx, "page", history.UserKey(uid), func() { page, _ = d.w.archive.Page(ctx, uid, q) })
 	return page, err

@@ -194,11 +194,11 @@ func (a archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, 
 	return a.Archive.Get(ctx, keys)
 }
 
-func (a archive) Row(ctx context.Context, uid string) (history.Row, error) {
+func (a archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	if a.fault.Stopped() {
-		return history.Row{}, stopped("archive")
+		return history.Page{}, stopped("archive")
 	}
-	return a.Archive.Row(ctx, uid)
+	return a.Archive.Page(ctx, uid, q)
 }
 
 func (a archive) PutUser(ctx context.Context, uid string, u history.User) error {

@@ -256,16 +256,16 @@ func (m *machine) quiet() {
 
 // compare looks at the archive and the pages of a user.
 func (m *machine) compare(uid string) {
-	row, err := m.db.Archive().Row(m.t.Context(), uid)
+	row, err := m.db.Archive().Page(m.t.Context(), uid, history.Query{Limit: 10_000})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	cleared := row.Cleared[0]
+	cleared := row.User.Cleared[0]
 	if cleared < m.cleared[uid] || cleared > m.tried[uid] {
 		m.t.Fatalf("%s is cleared until %d in the archive; acknowledged %d, tried %d", uid, cleared, m.cleared[uid], m.tried[uid])
 	}
-	if p := m.pause(uid); row.Pause != p {
-		m.t.Fatalf("%s is paused as %+v in the archive, and as %+v in the cache", uid, row.Pause, p)
+	if p := m.pause(uid); row.User.Pause != p {
+		m.t.Fatalf("%s is paused as %+v in the archive, and as %+v in the cache", uid, row.User.Pause, p)
 	}
 	got, visible := map[history.Object]*history.Record{}, 0
 	for _, it := range row.Items {

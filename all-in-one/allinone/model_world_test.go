@@ -130,11 +130,11 @@ func (a flakyArchive) Get(ctx context.Context, keys []history.Key) ([]history.En
 	return a.Archive.Get(ctx, keys)
 }
 
-func (a flakyArchive) Row(ctx context.Context, uid string) (history.Row, error) {
+func (a flakyArchive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	if err := a.fault("archive"); err != nil {
-		return history.Row{}, err
+		return history.Page{}, err
 	}
-	return a.Archive.Row(ctx, uid)
+	return a.Archive.Page(ctx, uid, q)
 }
 
 // modelService is a service that can die: then its queue takes nothing more.

@@ -86,7 +86,7 @@ func (t *trial) spoilCell(ctx context.Context) error {
 		return err
 	}
 	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, rpcs: t.stack.rpcs, res: t.res, visible: map[string]map[history.Object]*history.Record{}}
-	row, err := t.stack.archive.Row(ctx, uid)
+	row, err := t.stack.archive.Page(ctx, uid, history.Query{Limit: 10_000})
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (t *trial) buryCell(ctx context.Context, o history.Object, uid string) erro
 	if err := errors.Join(t.put(ctx, t.stack.rpcs[0], k, history.KindStop, at, 80_000), t.stack.quiet(ctx, t.Limit)); err != nil {
 		return err
 	}
-	row, err := t.stack.archive.Row(ctx, uid)
+	row, err := t.stack.archive.Page(ctx, uid, history.Query{Limit: 10_000})
 	if err == nil && len(row.Damaged) > 0 {
 		err = fmt.Errorf("a report leaves the damage: %v", row.Damaged)
 	}
@@ -179,7 +179,7 @@ func (t *trial) healCell(ctx context.Context, k history.Key) error {
 	if err := errors.Join(err, t.stack.quiet(ctx, t.Limit)); err != nil {
 		return fmt.Errorf("delete of a spoilt cell: %w", err)
 	}
-	row, err := t.stack.archive.Row(ctx, k.UID)
+	row, err := t.stack.archive.Page(ctx, k.UID, history.Query{Limit: 10_000})
 	if err == nil && len(row.Damaged) > 0 {
 		err = fmt.Errorf("the delete leaves the damage: %v", row.Damaged)
 	}

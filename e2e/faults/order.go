@@ -158,7 +158,7 @@ func hundred(ctx context.Context, t *trial) error {
 
 // columns checks how many cells a user's row has and how many messages it took.
 func (t *trial) columns(ctx context.Context, uid string, want int) error {
-	row, err := t.stack.archive.Row(ctx, uid)
+	row, err := t.stack.archive.Page(ctx, uid, history.Query{Limit: 10_000})
 	if err != nil {
 		return err
 	}

@@ -21,9 +21,9 @@ func TestClear(t *testing.T) {
 		synctest.Wait()
 		w.settled(object(2))
 		w.archiveLacks(object(1))
-		row, err := w.archive.Row(t.Context(), uid)
-		if err != nil || row.Cleared[0] != start-1000 || row.Cleared[7] != start+100 {
-			t.Errorf("clear marks in the archive: %v, %v", row.Cleared, err)
+		row, err := w.archive.Page(t.Context(), uid, history.Query{Limit: 10_000})
+		if err != nil || row.User.Cleared[0] != start-1000 || row.User.Cleared[7] != start+100 {
+			t.Errorf("clear marks in the archive: %v, %v", row.User.Cleared, err)
 		}
 		w.counted("clears_total", 1)
 	})
@@ -183,14 +183,14 @@ func TestPauseArchived(t *testing.T) {
 		w.runs(w.config())
 		w.announce(w.write(progress(1, -1000)), w.pause(false, 100))
 		synctest.Wait()
-		row, err := w.archive.Row(t.Context(), uid)
-		if err != nil || row.Pause != (history.Pause{Since: start + 100}) || len(row.Items) != 1 {
+		row, err := w.archive.Page(t.Context(), uid, history.Query{Limit: 10_000})
+		if err != nil || row.User.Pause != (history.Pause{Since: start + 100}) || len(row.Items) != 1 {
 			t.Errorf("archive: got %+v, %v; want the pause and the record", row, err)
 		}
 		w.announce(w.pause(true, 200))
 		synctest.Wait()
-		row, err = w.archive.Row(t.Context(), uid)
-		if err != nil || row.Pause != (history.Pause{Since: start + 100, Until: start + 200}) {
+		row, err = w.archive.Page(t.Context(), uid, history.Query{Limit: 10_000})
+		if err != nil || row.User.Pause != (history.Pause{Since: start + 100, Until: start + 200}) {
 			t.Errorf("archive: got %+v, %v; want the end of the pause", row, err)
 		}
 		w.settled(object(1), history.UserKey(uid))

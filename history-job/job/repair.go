@@ -196,7 +196,7 @@ func (j *Job) suspects(ctx context.Context, part []archived) (keys []history.Key
 // repairUser gives the clear marks and the pause back that the cache lacks of a user.
 func (j *Job) repairUser(ctx context.Context, k history.Key) error {
 	return j.retry(ctx, "restore", func(ctx context.Context) error {
-		row, err := j.cfg.Archive.Row(ctx, k.UID)
+		page, err := j.cfg.Archive.Page(ctx, k.UID, history.Query{})
 		if err != nil {
 			return err
 		}
@@ -204,8 +204,8 @@ func (j *Job) repairUser(ctx context.Context, k history.Key) error {
 		if e.Err != nil || !e.User.Warm { // the warm-up brings it
 			return e.Err
 		}
-		for _, typ := range slices.Sorted(maps.Keys(row.Cleared)) {
-			until := row.Cleared[typ]
+		for _, typ := range slices.Sorted(maps.Keys(page.User.Cleared)) {
+			until := page.User.Cleared[typ]
 			if e.User.Cleared[typ] >= until {
 				continue
 			}
@@ -214,10 +214,10 @@ func (j *Job) repairUser(ctx context.Context, k history.Key) error {
 			}
 			j.metrics.restored.Inc()
 		}
-		if e.User.Pause.Newer(row.Pause) == e.User.Pause {
+		if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {
 			return nil
 		}
-		if err := j.cfg.Cache.Pause(ctx, k.UID, e.User.Pause, row.Pause); err != nil {
+		if err := j.cfg.Cache.Pause(ctx, k.UID, e.User.Pause, page.User.Pause); err != nil {
 			return err // also where the user has switched meanwhile: it is looked at again
 		}
 		j.metrics.restored.Inc()

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -64,141 +65,182 @@ func wanted(items []history.Item, u *history.User, q history.Query) (seen []hist
 	return seen
 }
 
-func endOf(items []history.Item) history.Cursor {
-	if len(items) == 0 {
-		return history.Cursor{}
-	}
-	last := items[len(items)-1]
-	return history.Cursor{Version: last.Record.Version, Object: last.Object}
-}
+func endOf(items []history.Item) history.Cursor { return (&history.Page{Items: items}).End() }
 
-// A page from below the floor is read in this order: the cache's list, the user's row of
-// the archive, the cache's records of what the row has beside the list, and the archive
-// again for those that the cache does not have. Each object is decided by a read of the
-// cache and a later one of the archive. A record leaves the cache only when the archive has
-// it, so that together they miss nothing, whatever is put, settled, trimmed or warmed up
-// in between.
+// A page from below the floor is read in stretches. Each begins behind a place in the user's list, and
+// is read in this order: the cache's list from there on, the archive's page from there on, the
+// cache's records of what that has beside the list, and the archive again for those that the cache does
+// not have. Each object is decided by a read of the cache and a later one of the archive. A record leaves
+// the cache only when the archive has it, so that together they miss nothing, whatever is put,
+// settled, trimmed or warmed up in between. What changes meanwhile only moves up in the list: it is
+// not met a second time further down.
 
-// below completes a page with what only the archive holds. The row is sorted by
-// object, so all of it is read.
-func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed history.Page) (page, error) {
-	row, err := r.cfg.Archive.Row(ctx, uid)
-	if err != nil {
-		return page{}, err
-	}
-	if !listed.User.Warm {
-		r.warm.give(uid, row)
-	}
-	m := newSeam(q, row, listed.User)
-	more, err := r.join(ctx, uid, m, listed)
-	if err != nil {
-		return page{}, err
-	}
-	old := wanted(m.rest(), &m.user, q)
-	for found := 0; len(old) > 0 && found <= q.Limit; {
-		n := min(len(old), q.Limit+1)
-		items, err := r.resolve(ctx, uid, old[:n])
-		if err != nil {
+// below completes a page with what only the archive holds.
+func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed history.Page) (p page, err error) {
+	s := stretch{reader: r, uid: uid, query: q, listed: listed}
+	for {
+		if err := s.read(ctx); err != nil {
 			return page{}, err
 		}
-		found, old = found+m.add(items), old[n:]
-	}
-	slices.SortFunc(m.items, history.NewestFirst)
-	more = more || len(m.items) > q.Limit
-	items := m.items[:min(len(m.items), q.Limit)]
-	return page{items: items, more: more, end: endOf(items)}, nil
-}
-
-// seam joins what the cache lists and what the archive's row has.
-type seam struct {
-	query history.Query
-	user  history.User                       // with the clear marks of both
-	row   map[history.Object]*history.Record // without what was listed
-	done  map[history.Object]bool            // what was listed
-	items []history.Item
-}
-
-func newSeam(q history.Query, row history.Row, u history.User) *seam {
-	m := &seam{
-		query: q, user: history.User{Cleared: maps.Clone(u.Cleared)},
-		row: make(map[history.Object]*history.Record, len(row.Items)), done: make(map[history.Object]bool),
-	}
-	if m.user.Cleared == nil {
-		m.user.Cleared = make(map[uint32]int64)
-	}
-	m.take(row)
-	return m
-}
-
-// take takes a row in, or a later one in its place.
-func (m *seam) take(row history.Row) {
-	for typ, at := range row.Cleared {
-		m.user.Cleared[typ] = max(m.user.Cleared[typ], at)
-	}
-	for _, it := range row.Items {
-		if !m.done[it.Object] {
-			m.row[it.Object] = it.Record
+		p.items = append(p.items, s.items...)
+		p.more, p.end = s.cached || s.archived, s.end
+		if n := len(p.items); n > q.Limit || n == q.Limit && !s.archived || !p.more {
+			break
+		}
+		s = stretch{reader: r, uid: uid, query: q}
+		s.query.After = p.end
+		if s.listed, err = r.cfg.Cache.List(ctx, uid, s.query); err != nil {
+			return page{}, err
 		}
 	}
+	if n := q.Limit; len(p.items) >= n {
+		p.more = p.more || len(p.items) > n
+		p.items, p.end = p.items[:n], endOf(p.items[:n])
+	}
+	return p, nil
 }
 
-// add takes what readers see of the items, and returns of how many they see anything.
-func (m *seam) add(items []history.Item) int {
-	seen := wanted(items, &m.user, m.query)
-	m.items = append(m.items, seen...)
-	return len(seen)
+// stretch is what the cache and the archive have of a query, from its cursor down to where both are
+// known.
+type stretch struct {
+	reader *Reader
+	uid    string
+	query  history.Query
+	listed history.Page
+
+	user             history.User // with the clear marks of both
+	items            []history.Item
+	cached, archived bool           // there is more behind the end
+	end              history.Cursor // where it ends, if there is more
 }
 
-// join takes what the cache has listed, united with the row. The archive may hide some of
-// it: a cache that lost its own marks may have got back records from before them, and of a
-// cold user it knows none. The next ones in the cache take their place, or else the page
-// could end before it. The row is older than what is listed then: what was archived and left
-// the cache in between is in neither, so that the row is read again.
-func (r *Reader) join(ctx context.Context, uid string, m *seam, listed history.Page) (more bool, err error) {
-	items, full := listed.Items, len(listed.Items)
-	for {
-		m.add(m.unite(items))
-		if !listed.More || len(m.items) >= full {
-			return listed.More, nil
+func (s *stretch) read(ctx context.Context) error {
+	old, err := s.archive(ctx)
+	if err != nil {
+		return err
+	}
+	s.unite(old.User)
+	if s.cached = s.listed.More; s.cached {
+		s.end = endOf(s.listed.Items)
+	}
+	items, err := s.complete(ctx, old)
+	if err != nil {
+		return err
+	}
+	rest, err := s.rest(ctx, old)
+	if err != nil {
+		return err
+	}
+	s.items = wanted(append(items, rest...), &s.user, s.query)
+	if s.cached || s.archived {
+		i, _ := slices.BinarySearchFunc(s.items, s.end, behind)
+		s.items = s.items[:i]
+	}
+	return nil
+}
+
+// behind orders items of a list against a place: those at the place are before it.
+func behind(it history.Item, place history.Cursor) int {
+	return cmp.Or(history.NewestFirst(it, history.Item{Object: place.Object, Record: &history.Record{Version: place.Version}}), -1)
+}
+
+// archive returns the archive's page of the query. Of a cold user it is as much as the cache is
+// to keep: what has been read for it warms the user up.
+func (s *stretch) archive(ctx context.Context) (history.Page, error) {
+	r, q := s.reader, s.query
+	q.Limit++ // to know whether there is more to show
+	if s.listed.User.Warm || q.After != (history.Cursor{}) {
+		if !s.listed.User.Warm {
+			r.warm.wantSoon(s.uid)
 		}
-		q := m.query
-		q.After = endOf(listed.Items)
-		if listed, err = r.cfg.Cache.List(ctx, uid, q); err != nil {
-			return false, err
+		return r.cfg.Archive.Page(ctx, s.uid, q)
+	}
+	page, err := r.cfg.Archive.Page(ctx, s.uid, history.Query{Limit: max(r.cfg.Keep, q.Limit)})
+	if err != nil {
+		return page, err
+	}
+	r.warm.give(s.uid, page)
+	if n := len(wanted(page.Items, &page.User, q)); page.More && n < q.Limit {
+		return r.cfg.Archive.Page(ctx, s.uid, q)
+	}
+	return page, nil
+}
+
+// unite takes the clear marks of both.
+func (s *stretch) unite(archived history.User) {
+	s.user.Cleared = maps.Clone(s.listed.User.Cleared)
+	for typ, at := range archived.Cleared {
+		if s.user.Cleared == nil {
+			s.user.Cleared = make(map[uint32]int64)
 		}
-		row, err := r.cfg.Archive.Row(ctx, uid)
-		if err != nil {
-			return false, err
-		}
-		m.take(row)
-		if items, err = r.completed(ctx, uid, listed); err != nil {
-			return false, err
-		}
+		s.user.Cleared[typ] = max(s.user.Cleared[typ], at)
 	}
 }
 
-// unite folds the row's records into those of the cache that lack them, or are older, and
-// takes them out of the row.
-func (m *seam) unite(items []history.Item) []history.Item {
-	all := make([]history.Item, 0, len(items))
-	for _, it := range items {
-		if old := m.row[it.Object]; view.Incomplete(it.Record) || old != nil && it.Record != nil && old.Version > it.Record.Version {
-			it.Record = united(it.Record, old)
-		}
-		delete(m.row, it.Object)
-		m.done[it.Object] = true
-		all = append(all, it)
+// complete folds what the archive has into those listed records that lack it, or are older. Above the
+// floor of a warm user only those may that say so.
+func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Item, error) {
+	items := slices.Clone(s.listed.Items)
+	known := make(map[history.Object]*history.Record, len(old.Items))
+	for _, it := range old.Items {
+		known[it.Object] = it.Record
 	}
-	return all
+	whole := !old.More && s.query.After == (history.Cursor{}) && s.query.Since == 0 && s.query.Until == 0
+	var keys []history.Key
+	var at []int
+	for i, it := range items {
+		archived, ok := known[it.Object]
+		switch {
+		case ok || whole:
+			items[i].Record = newest(it.Record, archived)
+		case view.Incomplete(it.Record) || !s.listed.User.Warm || it.Record.Version < s.listed.User.Floor:
+			keys, at = append(keys, history.Key{UID: s.uid, Object: it.Object}), append(at, i)
+		}
+	}
+	if len(keys) == 0 {
+		return items, nil
+	}
+	s.reader.metrics.folded.Add(float64(len(keys)))
+	entries, err := s.reader.cfg.Archive.Get(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range entries {
+		items[at[i]].Record = newest(items[at[i]].Record, e.Record)
+	}
+	return items, nil
 }
 
-// rest returns what of the row was not listed.
-func (m *seam) rest() []history.Item {
-	items := make([]history.Item, 0, len(m.row))
-	for o, r := range m.row {
-		items = append(items, history.Item{Object: o, Record: r})
+// newest folds what the archive has into a record of the cache that lacks it, or is older.
+func newest(cached, archived *history.Record) *history.Record {
+	if view.Incomplete(cached) || archived != nil && cached != nil && archived.Version > cached.Version {
+		return united(cached, archived)
 	}
-	return items
+	return cached
+}
+
+// rest returns what has become of what was not listed, as far as a page may need it.
+func (s *stretch) rest(ctx context.Context, old history.Page) ([]history.Item, error) {
+	done := make(map[history.Object]bool, len(s.listed.Items))
+	for _, it := range s.listed.Items {
+		done[it.Object] = true
+	}
+	items := slices.DeleteFunc(slices.Clone(old.Items), func(it history.Item) bool { return done[it.Object] })
+	items = wanted(items, &s.user, s.query)
+	end := old.End()
+	if n := s.query.Limit + 1; len(items) > n {
+		items, old.More = items[:n], true
+		end = endOf(items)
+	}
+	if s.archived = old.More; s.archived && (!s.cached || placed(end, s.end)) {
+		s.end = end
+	}
+	return s.reader.resolve(ctx, s.uid, items)
+}
+
+// placed reports whether a place is before another one in a list.
+func placed(a, b history.Cursor) bool {
+	return behind(history.Item{Object: a.Object, Record: &history.Record{Version: a.Version}}, b) < 0 && a != b
 }
 
 // resolve returns what has become of the archive's items: what the cache has of them, and

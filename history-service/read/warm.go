@@ -14,10 +14,10 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// warmer fills cold users from the archive: one row read each, however many
+// warmer fills cold users from the archive: one page read each, however many
 // requests want it, and only so many at once and in a second. The users of one node of the
 // cache have a share of the workers, so that a slow one does not have all of them wait. Users
-// who read go before those who only write: their pages cost a row each until they are warm.
+// who read go before those who only write: their pages cost the archive one each until they are warm.
 type warmer struct {
 	cfg              Config
 	metrics          *metrics
@@ -35,15 +35,18 @@ type flight struct {
 	done chan struct{}
 	err  error // set before done is closed
 
-	urgent bool         // it is in the queue of the readers
-	begun  bool         // a worker has it, or the backlog of a node: where it is queued still is nothing to do
-	row    *history.Row // what a reader has found in the archive, nil for nothing
-	read   time.Time    // when
+	urgent bool          // it is in the queue of the readers
+	begun  bool          // a worker has it, or the backlog of a node: where it is queued still is nothing to do
+	page   *history.Page // what a reader has found in the archive, nil for nothing
+	read   time.Time     // when
 }
 
-// rowLife is for how long the row of a reader is as good as one that is read now: as long as a
+// pageLife is for how long the page of a reader is as good as one that is read now: as long as a
 // warm-up may take anyway between its read and its write.
-const rowLife = time.Second
+const pageLife = time.Second
+
+// tombstonePages is how many pages more are read where tombstones have taken the place of records.
+const tombstonePages = 8
 
 // warmQueue bounds the users who wait to be warmed. One who finds it full stays
 // cold until the next touch: correct, only dearer.
@@ -174,13 +177,20 @@ func (w *warmer) want(uid string) {
 	w.ask(uid, w.writers)
 }
 
-// give has a user warmed with the row that a reader has just read.
-func (w *warmer) give(uid string, row history.Row) {
-	row.Items = slices.Clone(row.Items) // the reader has its own
+// wantSoon asks for a user who reads to be warmed.
+func (w *warmer) wantSoon(uid string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ask(uid, w.readers)
+}
+
+// give has a user warmed with the first page of the archive, which a reader has just read.
+func (w *warmer) give(uid string, page history.Page) {
+	page.Items = slices.Clone(page.Items) // the reader has its own
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if f := w.ask(uid, w.readers); f != nil {
-		f.row, f.read = &row, time.Now()
+		f.page, f.read = &page, time.Now()
 	}
 }
 
@@ -248,48 +258,71 @@ func (w *warmer) warm(ctx context.Context, uid string) error {
 	return nil
 }
 
-// fill reads the row of a user who is still cold: one who was warmed between being
-// found cold and now costs nothing.
+// fill reads what the cache is to keep of a user who is still cold: one who was warmed between
+// being found cold and now costs nothing.
 func (w *warmer) fill(ctx context.Context, uid string) error {
 	e := w.cfg.Cache.Load(ctx, []history.Key{history.UserKey(uid)})[0]
 	if e.Err != nil || e.User.Warm {
 		return e.Err
 	}
-	row, err := w.row(ctx, uid)
+	page, err := w.page(ctx, uid)
 	if err != nil {
 		return err
 	}
-	if err := w.cfg.Cache.Warm(ctx, uid, warmth(row, w.cfg.Keep)); err != nil {
+	for range tombstonePages {
+		if !page.More || liveOf(page.Items) >= w.cfg.Keep {
+			break
+		}
+		next, err := w.cfg.Archive.Page(ctx, uid, history.Query{Limit: w.cfg.Keep, After: page.End()})
+		if err != nil {
+			return err
+		}
+		page.Items, page.More = append(page.Items, next.Items...), next.More
+	}
+	set := warmth(page, w.cfg.Keep)
+	if err := w.cfg.Cache.Warm(ctx, uid, set); err != nil {
 		return err
 	}
 	w.metrics.warmed.Inc()
-	return w.whole(ctx, uid, row)
+	return w.whole(ctx, uid, set.Items)
 }
 
-// row returns the row of a user: the one that a reader has brought, or else the archive's.
-func (w *warmer) row(ctx context.Context, uid string) (history.Row, error) {
+func liveOf(items []history.Item) (live int) {
+	for _, it := range items {
+		if !it.Record.Deleted() {
+			live++
+		}
+	}
+	return live
+}
+
+// page returns the newest that the archive has of a user: the page that a reader has brought, or
+// else one that is read.
+func (w *warmer) page(ctx context.Context, uid string) (history.Page, error) {
 	w.mu.Lock()
-	var given *history.Row
-	if f := w.flights[uid]; f != nil && f.row != nil && time.Since(f.read) < rowLife {
-		given, f.row = f.row, nil
+	var given *history.Page
+	if f := w.flights[uid]; f != nil && f.page != nil && time.Since(f.read) < pageLife {
+		given, f.page = f.page, nil
 	}
 	w.mu.Unlock()
 	if given != nil {
 		return *given, nil
 	}
 	if err := w.pace.wait(ctx); err != nil {
-		return history.Row{}, err
+		return history.Page{}, err
 	}
-	return w.cfg.Archive.Row(ctx, uid)
+	return w.cfg.Archive.Page(ctx, uid, history.Query{Limit: w.cfg.Keep})
 }
 
-// warmth is what of a row the cache is to hold: the newest records and, apart from them,
-// the newest tombstones, and the floor above all others.
-func warmth(row history.Row, keep int) history.WarmSet {
-	slices.SortFunc(row.Items, history.NewestFirst)
-	w := history.WarmSet{Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}
+// warmth is what of the newest records the cache is to hold: the newest of them and, apart from
+// them, the newest tombstones, and the floor above all others.
+func warmth(page history.Page, keep int) history.WarmSet {
+	w := history.WarmSet{Cleared: page.User.Cleared, CutTime: page.User.CutTime, Pause: page.User.Pause}
+	if page.More {
+		w.Floor = page.End().Version + 1 // of that version there may be others
+	}
 	live, dead := 0, 0
-	for _, it := range row.Items {
+	for _, it := range page.Items {
 		n := &live
 		if it.Record.Deleted() {
 			n = &dead
@@ -303,13 +336,14 @@ func warmth(row history.Row, keep int) history.WarmSet {
 	return w
 }
 
-// whole folds a row into the records that were born without it: events may have come
-// while the user was cold, and the warm-up leaves their records alone. An old upload
+// whole folds what the cache was to hold into the records that were born without it: events may
+// have come while the user was cold, and the warm-up leaves their records alone. An old upload
 // would look newer than what the archive holds. A write that loses against another writer is
-// folded again into that one's, which may have been born without the row too.
-func (w *warmer) whole(ctx context.Context, uid string, row history.Row) error {
+// folded again into that one's, which may have been born without it too. What was born of older
+// records stays partial until the job or a reader folds them: it lies below the floor, or is newer than they.
+func (w *warmer) whole(ctx context.Context, uid string, items []history.Item) error {
 	for range MaxTries {
-		writes, err := w.unfolded(ctx, uid, row)
+		writes, err := w.unfolded(ctx, uid, items)
 		if err != nil || len(writes) == 0 {
 			return err
 		}
@@ -322,26 +356,26 @@ func (w *warmer) whole(ctx context.Context, uid string, row history.Row) error {
 	return fmt.Errorf("other writers are always first: %w", history.ErrUnavailable)
 }
 
-// unfolded returns the writes that fold the row into what the cache has without it. It
-// looks after the warm-up, so that what is born meanwhile is found too. A record of the row
+// unfolded returns the writes that fold the archive's records into what the cache has without them.
+// It looks after the warm-up, so that what is born meanwhile is found too. A record of the archive
 // may have been overtaken by what was archived and dropped: unless the user is complete the
 // record stays partial, and the job folds the archive's in.
-func (w *warmer) unfolded(ctx context.Context, uid string, row history.Row) (writes []history.Write, err error) {
-	keys := make([]history.Key, len(row.Items))
-	for i, it := range row.Items {
+func (w *warmer) unfolded(ctx context.Context, uid string, archived []history.Item) (writes []history.Write, err error) {
+	keys := make([]history.Key, len(archived))
+	for i, it := range archived {
 		keys[i] = history.Key{UID: uid, Object: it.Object}
 	}
 	for i, e := range w.cfg.Cache.Load(ctx, keys) {
 		if e.Err != nil {
 			return nil, e.Err
 		}
-		old := row.Items[i].Record
+		old := archived[i].Record
 		if !view.Incomplete(e.Record) {
 			continue
 		}
 		m := history.Merge(e.Record, old.After(e.User.ClearedAt(keys[i].Object.Type)))
 		r := *m
-		r.Partial = !e.User.Complete() // else the archive may have moved on since the row was read
+		r.Partial = !e.User.Complete() // else the archive may have moved on since it was read
 		if !history.Same(&r, e.Record) {
 			writes = append(writes, history.Write{Key: keys[i], Base: e.Record.Revision, Record: r.Successor(&e.User), Pause: e.User.Pause})
 		}

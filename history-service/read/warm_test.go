@@ -79,9 +79,9 @@ func (c *coldCache) Warm(_ context.Context, uid string, w history.WarmSet) error
 // slowArchive takes a millisecond for the row of a user, which is empty.
 type slowArchive struct{ history.Archive }
 
-func (slowArchive) Row(context.Context, string) (history.Row, error) {
+func (slowArchive) Page(context.Context, string, history.Query) (history.Page, error) {
 	time.Sleep(time.Millisecond)
-	return history.Row{}, nil
+	return history.Page{}, nil
 }
 
 // coldWarmer returns a warmer with one worker over stores that have only cold users.
@@ -138,11 +138,11 @@ func TestReadersAreWarmedFirst(t *testing.T) {
 
 // The row that a reader has read is not read again, unless it is old by then.
 func TestRowOfAReader(t *testing.T) {
-	row := history.Row{Items: []history.Item{{Object: history.Object{ID: "1", Type: 1}, Record: &history.Record{Version: 4}}}}
+	row := history.Page{Items: []history.Item{{Object: history.Object{ID: "1", Type: 1}, Record: &history.Record{Version: 4}}}}
 	for _, tt := range []struct {
 		after time.Duration
 		want  string
-	}{{0, "ann 1"}, {rowLife, "ann 0"}} {
+	}{{0, "ann 1"}, {pageLife, "ann 0"}} {
 		synctest.Test(t, func(t *testing.T) {
 			w, c := coldWarmer("")
 			w.give("ann", row)

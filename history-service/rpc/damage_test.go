@@ -24,14 +24,14 @@ type rotten struct {
 	object history.Object
 }
 
-func (r rotten) Row(ctx context.Context, uid string) (history.Row, error) {
-	row, err := r.Archive.Row(ctx, uid)
-	n := len(row.Items)
-	row.Items = slices.DeleteFunc(row.Items, func(it history.Item) bool { return it.Object == r.object })
-	if len(row.Items) < n {
-		row.Damaged = append(row.Damaged, history.Damage{Object: r.object, Err: r.err()})
+func (r rotten) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	page, err := r.Archive.Page(ctx, uid, q)
+	n := len(page.Items)
+	page.Items = slices.DeleteFunc(page.Items, func(it history.Item) bool { return it.Object == r.object })
+	if len(page.Items) < n {
+		page.Damaged = append(page.Damaged, history.Damage{Object: r.object, Err: r.err()})
 	}
-	return row, err
+	return page, err
 }
 
 func (r rotten) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {

@@ -122,12 +122,12 @@ type gone struct {
 	asked atomic.Int64
 }
 
-func (g *gone) Row(ctx context.Context, uid string) (history.Row, error) {
+func (g *gone) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	g.asked.Add(1)
 	if g.down.Load() {
-		return history.Row{}, errDown
+		return history.Page{}, errDown
 	}
-	return g.Archive.Row(ctx, uid)
+	return g.Archive.Page(ctx, uid, q)
 }
 
 // TestArchiveAway: what the cache is sure of is answered, the rest is an error and

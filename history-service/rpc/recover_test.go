@@ -77,11 +77,11 @@ type fragile struct {
 	panics atomic.Int64
 }
 
-func (f *fragile) Row(ctx context.Context, uid string) (history.Row, error) {
+func (f *fragile) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	if f.panics.Add(-1) >= 0 {
 		panic("nil map")
 	}
-	return f.Archive.Row(ctx, uid)
+	return f.Archive.Page(ctx, uid, q)
 }
 
 // TestWarmerComesBack has warm-ups panic: who waits for one is told that it failed, and

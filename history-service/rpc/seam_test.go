@@ -12,19 +12,19 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// eventful is an archive whose next row is read just before something happens.
+// eventful is an archive whose next page is read just before something happens.
 type eventful struct {
 	history.Archive
 	next func()
 }
 
-func (e *eventful) Row(ctx context.Context, uid string) (history.Row, error) {
-	row, err := e.Archive.Row(ctx, uid)
+func (e *eventful) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	page, err := e.Archive.Page(ctx, uid, q)
 	if next := e.next; next != nil {
 		e.next = nil
 		next()
 	}
-	return row, err
+	return page, err
 }
 
 // put puts n viewings of ann into the archive, newest first "0000" to n-1, in steps of a
@@ -49,14 +49,13 @@ func put(t testing.TB, h *house, n int, ago int64) (ids []string) {
 // warmUp does to ann what a service does.
 func warmUp(t testing.TB, h *house, keep int) {
 	t.Helper()
-	row, err := h.db.Archive().Row(t.Context(), "ann")
+	p, err := h.db.Archive().Page(t.Context(), "ann", history.Query{Limit: keep + 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(row.Items, history.NewestFirst)
-	w := history.WarmSet{Items: row.Items, Cleared: row.Cleared, CutTime: row.CutTime, Pause: row.Pause}
-	if len(row.Items) > keep {
-		w.Items, w.Floor = row.Items[:keep], row.Items[keep].Record.Version+1
+	w := history.WarmSet{Items: p.Items, Cleared: p.User.Cleared, CutTime: p.User.CutTime, Pause: p.User.Pause}
+	if len(p.Items) > keep {
+		w.Items, w.Floor = p.Items[:keep], p.Items[keep].Record.Version+1
 	}
 	if err := h.db.Cache().Warm(t.Context(), "ann", w); err != nil {
 		t.Fatal(err)

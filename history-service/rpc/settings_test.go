@@ -141,7 +141,9 @@ type (
 	noPause   struct{ stores.Cache }
 )
 
-func (noArchive) Row(context.Context, string) (history.Row, error) { return history.Row{}, errDown }
+func (noArchive) Page(context.Context, string, history.Query) (history.Page, error) {
+	return history.Page{}, errDown
+}
 
 func (noPause) Pause(context.Context, string, history.Pause, history.Pause) error { return errDown }
 

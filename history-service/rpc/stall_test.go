@@ -41,8 +41,8 @@ func (l *lagging) wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func (l *lagging) Row(ctx context.Context, _ string) (history.Row, error) {
-	return history.Row{}, l.wait(ctx, l.row)
+func (l *lagging) Page(ctx context.Context, _ string, _ history.Query) (history.Page, error) {
+	return history.Page{}, l.wait(ctx, l.row)
 }
 
 func (l *lagging) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {

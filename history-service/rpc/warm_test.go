@@ -124,11 +124,11 @@ type rows struct {
 	at []time.Time
 }
 
-func (r *rows) Row(ctx context.Context, uid string) (history.Row, error) {
+func (r *rows) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.at = append(r.at, time.Now())
-	return r.Archive.Row(ctx, uid)
+	return r.Archive.Page(ctx, uid, q)
 }
 
 // After the loss of the cache many cold users come back at once: the archive is asked

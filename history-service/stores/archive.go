@@ -82,13 +82,13 @@ func NewArchive(a history.Archive, log *slog.Logger, reg prometheus.Registerer) 
 	return b
 }
 
-// Row implements [history.Archive].
-func (b *breaker) Row(ctx context.Context, uid string) (row history.Row, err error) {
+// Page implements [history.Archive].
+func (b *breaker) Page(ctx context.Context, uid string, q history.Query) (page history.Page, err error) {
 	err = b.call(ctx, uid, func(ctx context.Context) error {
-		row, err = b.Archive.Row(ctx, uid)
+		page, err = b.Archive.Page(ctx, uid, q)
 		return err
 	})
-	return row, err
+	return page, err
 }
 
 // Get implements [history.Archive].
@@ -228,13 +228,13 @@ type damageReporter struct {
 	logged map[history.Key]struct{}
 }
 
-// Row implements [history.Archive].
-func (a *damageReporter) Row(ctx context.Context, uid string) (history.Row, error) {
-	row, err := a.Archive.Row(ctx, uid)
-	for _, d := range row.Damaged {
+// Page implements [history.Archive].
+func (a *damageReporter) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	page, err := a.Archive.Page(ctx, uid, q)
+	for _, d := range page.Damaged {
 		a.found(history.Key{UID: uid, Object: d.Object}, d.Err)
 	}
-	return row, err
+	return page, err
 }
 
 // Get implements [history.Archive].

@@ -12,7 +12,9 @@ import (
 
 type panickingArchive struct{ history.Archive }
 
-func (panickingArchive) Row(context.Context, string) (history.Row, error) { panic("boom") }
+func (panickingArchive) Page(context.Context, string, history.Query) (history.Page, error) {
+	panic("boom")
+}
 
 // A panic says nothing of the archive: it does not end the stall.
 func TestPanicDoesNotEndAStall(t *testing.T) {
@@ -20,7 +22,7 @@ func TestPanicDoesNotEndAStall(t *testing.T) {
 	b.stalled, b.retried = true, time.Time{}
 	func() {
 		defer func() { _ = recover() }()
-		_, _ = b.Row(t.Context(), "ann")
+		_, _ = b.Page(t.Context(), "ann", history.Query{Limit: 1})
 	}()
 	if !b.stalled {
 		t.Error("a panic has ended the stall: the archive counts as answering")

@@ -1,8 +1,10 @@
 package hbase
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,18 +88,22 @@ func parseMark(column string) (typ uint32, ok bool) {
 // contents is what the cells of a user's row hold, before the clear marks are applied.
 type contents struct {
 	uid     string
+	peeks   bool // a cell is decoded when it is needed
 	cleared map[uint32]int64
 	pause   history.Pause
 	objects []content
 	damaged []history.Damage // of the user's own
 }
 
-// content is the cell of an object: a record, or damage.
+// content is the cell of an object: a record, or damage. What is only to be ordered is not decoded
+// yet, and has its version.
 type content struct {
-	object history.Object
-	record *history.Record
-	at     int64
-	damage *history.DamageError
+	object  history.Object
+	record  *history.Record
+	at      int64
+	damage  *history.DamageError
+	value   []byte // where it is not decoded
+	version history.Version
 }
 
 // add adds what the cells say. Columns that are neither objects nor marks are someone
@@ -113,9 +119,19 @@ func (c *contents) add(cells []*hrpc.Cell) {
 			}
 			c.cleared[typ] = at - future
 		} else if o, err := history.ParseObject(column); err == nil {
-			c.objects = append(c.objects, decode(history.Key{UID: c.uid, Object: o}, cell.Value, at))
+			c.objects = append(c.objects, c.content(o, cell.Value, at))
 		}
 	}
+}
+
+// content returns the cell of an object, not decoded where that is not needed yet.
+func (c *contents) content(o history.Object, value []byte, at int64) content {
+	if c.peeks {
+		if v := wire.Peek(value).Version; v.Time() > 0 {
+			return content{object: o, at: at, value: value, version: v}
+		}
+	}
+	return decode(history.Key{UID: c.uid, Object: o}, value, at)
 }
 
 // addPause takes a pause that cannot be read for one that still lasts: nothing is recorded
@@ -143,7 +159,7 @@ func decode(k history.Key, value []byte, at int64) content {
 		return content{object: k.Object, at: at, damage: &history.DamageError{Key: k, Bytes: value, Cause: err}}
 	}
 	r.CellTime = at
-	return content{object: k.Object, record: r, at: at}
+	return content{object: k.Object, record: r, at: at, version: r.Version}
 }
 
 // after returns what the clear marks leave of the record, and the cell time of what
@@ -155,20 +171,53 @@ func (c *content) after(u *history.User) (r *history.Record, cut int64) {
 	return r, cut
 }
 
-// row applies the marks to all that there is.
-func (c *contents) row() history.Row {
-	row, u := history.Row{Cleared: c.cleared, Pause: c.pause, Damaged: c.damaged}, history.User{Cleared: c.cleared}
+// page applies the marks to all that there is, and decodes what the query asks for.
+func (c *contents) page(q history.Query) history.Page {
+	u := history.User{Cleared: c.cleared, Pause: c.pause}
+	p := history.Page{Damaged: c.damaged}
+	var asked []content
+	var probe history.Record
 	for _, o := range c.objects {
-		r, cut := o.after(&u)
-		row.CutTime = max(row.CutTime, cut)
 		switch {
 		case o.damage != nil:
-			row.Damaged = append(row.Damaged, history.Damage{Object: o.object, Bytes: o.damage.Bytes, Err: o.damage})
-		case r != nil:
-			row.Items = append(row.Items, history.Item{Object: o.object, Record: r})
+			u.CutTime = max(u.CutTime, o.at)
+			p.Damaged = append(p.Damaged, o.damaged())
+		case o.version.Time() <= u.ClearedAt(o.object.Type):
+			u.CutTime = max(u.CutTime, o.at)
+		default:
+			if probe.Version = o.version; q.Wants(o.object, &probe) {
+				asked = append(asked, o)
+			}
 		}
 	}
-	return row
+	slices.SortFunc(asked, func(a, b content) int {
+		if c := cmp.Compare(b.version, a.version); c != 0 {
+			return c
+		}
+		return strings.Compare(b.object.String(), a.object.String())
+	})
+	if p.User = u; q.After != (history.Cursor{}) {
+		p.Damaged = nil
+	}
+	for _, o := range asked {
+		if len(p.Items) >= q.Limit {
+			p.More = q.Limit > 0
+			break
+		}
+		if o.record == nil {
+			o = decode(history.Key{UID: c.uid, Object: o.object}, o.value, o.at)
+		}
+		if o.damage != nil {
+			p.Damaged = append(p.Damaged, o.damaged())
+		} else if r := o.record.After(u.ClearedAt(o.object.Type)); r != nil {
+			p.Items = append(p.Items, history.Item{Object: o.object, Record: r})
+		}
+	}
+	return p
+}
+
+func (c *content) damaged() history.Damage {
+	return history.Damage{Object: c.object, Bytes: c.damage.Bytes, Err: c.damage}
 }
 
 // entries returns by object what there is, with the marks that apply to it.

@@ -85,13 +85,13 @@ func TestDecode(t *testing.T) {
 		cell("#cleared", hbase.MarkTime(10), nil), cell("#cleared:2", hbase.MarkTime(20), nil), cell("#later", 99, nil), cell("#cleared:1", 99, nil),
 		cell("a_1", 10, value(10)), cell("a_2", 25, value(20)), cell("b_1", 11, value(11)), cell("b_2", 21, value(21)),
 		cell("not an object", 99, []byte("?")), cell("#paused", 1<<42, []byte("30 40")),
-	})
-	want := history.Row{
+	}, history.Query{Limit: 3})
+	want := history.Page{
 		Items: []history.Item{
-			{Object: history.Object{ID: "b", Type: 1}, Record: record(11).After(10)},
 			{Object: history.Object{ID: "b", Type: 2}, Record: record(21).After(20)},
+			{Object: history.Object{ID: "b", Type: 1}, Record: record(11).After(10)},
 		},
-		Cleared: map[uint32]int64{0: 10, 2: 20}, CutTime: 25, Pause: history.Pause{Since: 30, Until: 40},
+		User: history.User{Cleared: map[uint32]int64{0: 10, 2: 20}, CutTime: 25, Pause: history.Pause{Since: 30, Until: 40}},
 	}
 	if !reflect.DeepEqual(row, want) {
 		t.Errorf("got %+v, want %+v", row, want)
@@ -115,8 +115,8 @@ func TestDecodeCorrupt(t *testing.T) {
 		cells := []*hrpc.Cell{
 			cell("#cleared", hbase.MarkTime(10), nil), cell("a_1", 40, value), cell("b_1", 30, wire.AppendRecord(nil, record(30))),
 		}
-		row := hbase.Decode("u", cells)
-		if len(row.Damaged) != 1 || row.Damaged[0].Object != k.Object || len(row.Items) != 1 || row.CutTime != 40 || row.Cleared[0] != 10 {
+		row := hbase.Decode("u", cells, history.Query{Limit: 9})
+		if len(row.Damaged) != 1 || row.Damaged[0].Object != k.Object || len(row.Items) != 1 || row.User.CutTime != 40 || row.User.Cleared[0] != 10 {
 			t.Errorf("%s: got %+v, want b_1, and damage of a_1 with its cell time", name, row)
 		}
 		e := hbase.DecodeKey(k, cells)
@@ -136,8 +136,8 @@ func TestDecodeCorrupt(t *testing.T) {
 // TestDecodeCorruptPause: whoever may not want to be recorded is not.
 func TestDecodeCorruptPause(t *testing.T) {
 	for _, value := range []string{"", "1", "1 2 3", "x 2"} {
-		row := hbase.Decode("u", []*hrpc.Cell{cell("#paused", hbase.MarkTime(50), []byte(value)), cell("a_1", 10, wire.AppendRecord(nil, record(10)))})
-		if row.Pause != (history.Pause{Since: 50}) || len(row.Items) != 1 {
+		row := hbase.Decode("u", []*hrpc.Cell{cell("#paused", hbase.MarkTime(50), []byte(value)), cell("a_1", 10, wire.AppendRecord(nil, record(10)))}, history.Query{Limit: 9})
+		if row.User.Pause != (history.Pause{Since: 50}) || len(row.Items) != 1 {
 			t.Errorf("pause %q: got %+v, want one since 50, and the record", value, row)
 		}
 		if len(row.Damaged) != 1 || !errors.Is(row.Damaged[0].Err, history.ErrPermanent) || row.Damaged[0].Object != (history.Object{}) {
@@ -173,8 +173,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add("a_b_1", []byte("\xff"))
 	f.Add("#paused", []byte("1 2"))
 	f.Fuzz(func(t *testing.T, column string, value []byte) {
-		row := hbase.Decode("u", []*hrpc.Cell{cell(column, hbase.MarkTime(11), value)})
-		for typ := range row.Cleared {
+		row := hbase.Decode("u", []*hrpc.Cell{cell(column, hbase.MarkTime(11), value)}, history.Query{Limit: 9})
+		for typ := range row.User.Cleared {
 			if got := hbase.MarkColumn(typ); got != column {
 				t.Errorf("%q read as the mark %q", column, got)
 			}

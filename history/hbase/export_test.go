@@ -45,10 +45,10 @@ func NewUnknowing(client gohbase.Client, log *slog.Logger) *Archive {
 }
 
 // Decode returns what the cells of a row say.
-func Decode(uid string, cells []*hrpc.Cell) history.Row {
-	c := contents{uid: uid}
+func Decode(uid string, cells []*hrpc.Cell, q history.Query) history.Page {
+	c := contents{uid: uid, peeks: true}
 	c.add(cells)
-	return c.row()
+	return c.page(q)
 }
 
 // DecodeKey returns what the cells of a row say of one object.

@@ -90,23 +90,24 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 // pageColumns bounds the columns of one reply.
 const pageColumns = 1000
 
-// Row implements [history.Archive]. It reads the row in pages, so that what is put
-// meanwhile may be in it or not.
-func (a *Archive) Row(ctx context.Context, uid string) (history.Row, error) {
+// Page implements [history.Archive]. A row cannot be read by time: all of it is read, in parts of
+// which what is put meanwhile may be in one or not, and of each cell the version. Only the records
+// of the page are decoded.
+func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	c := contents{uid: uid}
-	for page, err := range a.pages(ctx, uid) {
+	c := contents{uid: uid, peeks: true}
+	for cells, err := range a.pages(ctx, uid) {
 		if err != nil {
-			return history.Row{}, fmt.Errorf("row %s: %w", uid, err)
+			return history.Page{}, fmt.Errorf("page of %s: %w", uid, err)
 		}
-		c.add(page)
+		c.add(cells)
 	}
-	row := c.row()
-	for _, d := range row.Damaged {
+	page := c.page(q)
+	for _, d := range page.Damaged {
 		a.config.Logger.Error("cell cannot be read and is left out", "table", a.config.Table, "row", history.RowKey(uid), "column", columnOf(d.Object), "err", d.Err)
 	}
-	return row, nil
+	return page, nil
 }
 
 // pages yields the cells of a row in the order of their columns, marks first. Each

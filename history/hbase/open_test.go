@@ -65,7 +65,7 @@ func TestNotPrepared(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	if _, err := a.Row(t.Context(), "u"); !errors.Is(err, history.ErrUnavailable) {
+	if _, err := a.Page(t.Context(), "u", history.Query{Limit: 1}); !errors.Is(err, history.ErrUnavailable) {
 		t.Errorf("row: got %v, want %v", err, history.ErrUnavailable)
 	}
 	for _, err := range a.Put(t.Context(), cells(1)) {

@@ -211,7 +211,7 @@ func TestClose(t *testing.T) {
 	_ = a.Close()
 	_ = a.Close()
 	wg.Wait()
-	if _, err := a.Row(t.Context(), "u"); !errors.Is(err, history.ErrClosed) {
+	if _, err := a.Page(t.Context(), "u", history.Query{Limit: 1}); !errors.Is(err, history.ErrClosed) {
 		t.Errorf("row: got %v, want %v", err, history.ErrClosed)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

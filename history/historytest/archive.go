@@ -3,6 +3,7 @@
 package historytest
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
 	"maps"
@@ -52,6 +53,7 @@ func Archive(t *testing.T, open func(t *testing.T) history.Archive) {
 		{"ClearMarksOfAKey", archive.clearMarksOfAKey},
 		{"Pauses", archive.pauses},
 		{"PauseForever", archive.pauseForever},
+		{"Pages", archive.pages},
 		{"Concurrent", archive.concurrent},
 		{"ConcurrentClear", archive.concurrentClear},
 	} {
@@ -101,13 +103,28 @@ func (a archive) get(keys ...history.Key) []*history.Record {
 	return records
 }
 
-func (a archive) row(uid string) history.Row {
+// row returns all that the archive holds of a user, read page by page.
+func (a archive) row(uid string) history.Page {
 	a.t.Helper()
-	row, err := a.store.Row(a.t.Context(), uid)
+	row, err := Row(a.t.Context(), a.store, uid)
 	if err != nil {
 		a.t.Fatalf("row %s: %v", uid, err)
 	}
 	return row
+}
+
+// Row returns all that an archive holds of a user, newest first.
+func Row(ctx context.Context, store history.Archive, uid string) (row history.Page, err error) {
+	for q := (history.Query{Limit: 700}); ; q.After = row.End() {
+		page, err := store.Page(ctx, uid, q)
+		if err != nil {
+			return history.Page{}, err
+		}
+		row.Items, row.Damaged = append(row.Items, page.Items...), append(row.Damaged, page.Damaged...)
+		if row.User = page.User; !page.More {
+			return row, nil
+		}
+	}
 }
 
 func (a archive) clear(uid string, cleared map[uint32]int64) {
@@ -117,7 +134,7 @@ func (a archive) clear(uid string, cleared map[uint32]int64) {
 	}
 }
 
-// want checks what Get and Row say of one key.
+// want checks what Get and Page say of one key.
 func (a archive) want(k history.Key, want *history.Record) {
 	a.t.Helper()
 	if got := a.get(k)[0]; !reflect.DeepEqual(got, want) {
@@ -134,11 +151,11 @@ func (a archive) want(k history.Key, want *history.Record) {
 	}
 }
 
-// wantMarks checks the marks that Row returns. A mark that a later one of all
+// wantMarks checks the marks that Page returns. A mark that a later one of all
 // types covers says nothing more, so that it may be absent.
 func (a archive) wantMarks(uid string, want map[uint32]int64) {
 	a.t.Helper()
-	got, u := a.row(uid).Cleared, history.User{Cleared: want}
+	got, u := a.row(uid).User.Cleared, history.User{Cleared: want}
 	for typ, at := range got {
 		if want[typ] != at {
 			a.t.Errorf("clear mark of type %d: got %d, want %d", typ, at, want[typ])

@@ -124,7 +124,7 @@ func (a archive) wantCut(k history.Key, key, row int64) {
 	if got := a.entries(k)[0].User.CutTime; got < key || row == 0 && got != 0 {
 		a.t.Errorf("cut time of %s: got %d, want %d or later", k, got, key)
 	}
-	if got := a.row(k.UID).CutTime; got < row || row == 0 && got != 0 {
+	if got := a.row(k.UID).User.CutTime; got < row || row == 0 && got != 0 {
 		a.t.Errorf("cut time of the row of %s: got %d, want %d or later", k.UID, got, row)
 	}
 }
@@ -216,7 +216,7 @@ func (a archive) concurrentClear() {
 	}
 	wg.Go(func() {
 		for range rounds {
-			if _, err := a.store.Row(a.t.Context(), uid); err != nil {
+			if _, err := Row(a.t.Context(), a.store, uid); err != nil {
 				a.t.Errorf("row %s: %v", uid, err)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/playhead/playhead/history"
@@ -18,7 +17,7 @@ func (a archive) wantRow(uid string, cells []history.Cell) {
 	a.t.Helper()
 	want := slices.Clone(cells)
 	slices.SortFunc(want, func(x, y history.Cell) int {
-		return strings.Compare(x.Key.Object.String(), y.Key.Object.String())
+		return history.NewestFirst(history.Item{Object: x.Key.Object, Record: x.Record}, history.Item{Object: y.Key.Object, Record: y.Record})
 	})
 	got := a.row(uid).Items
 	if len(got) != len(want) {
@@ -42,7 +41,7 @@ func (a archive) missing() {
 			a.t.Errorf("key %d: got %+v, want %+v", i, got[i], want)
 		}
 	}
-	if row := a.row(freshUID()); len(row.Items) != 0 || len(row.Cleared) != 0 {
+	if row := a.row(freshUID()); len(row.Items) != 0 || len(row.User.Cleared) != 0 {
 		a.t.Errorf("row of an unknown user: got %+v, want nothing", row)
 	}
 }
@@ -256,7 +255,7 @@ func (a archive) pauses() {
 		}
 		newest = newest.Newer(p)
 		row := a.row(uid)
-		if row.Pause != newest || row.Cleared[0] != now+int64(i) || len(row.Items) != 1 {
+		if row.User.Pause != newest || row.User.Cleared[0] != now+int64(i) || len(row.Items) != 1 {
 			a.t.Errorf("row after %+v: got %+v, want pause %+v, and the record", u, row, newest)
 		}
 	}
@@ -270,7 +269,7 @@ func (a archive) pauseForever() {
 	if err := a.store.PutUser(a.t.Context(), uid, history.User{Pause: p}); err != nil {
 		a.t.Fatal(err)
 	}
-	if row := a.row(uid); row.Pause != p {
+	if row := a.row(uid); row.User.Pause != p {
 		a.t.Errorf("row: got %+v, want pause %+v", row, p)
 	}
 }

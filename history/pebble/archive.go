@@ -28,68 +28,6 @@ func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 	return entries, nil
 }
 
-// Row implements [history.Archive].
-func (a *Archive) Row(ctx context.Context, uid string) (history.Row, error) {
-	if err := a.db.enter(ctx); err != nil {
-		return history.Row{}, err
-	}
-	defer a.db.leave()
-	r, waitFor, err := a.moment(uid)
-	if err != nil {
-		return history.Row{}, err
-	}
-	row, err := a.rowOf(uid, r, a.oldest())
-	if err == nil {
-		err = a.db.wait(waitFor)
-	}
-	if err != nil {
-		return history.Row{}, err
-	}
-	return row, nil
-}
-
-// moment returns a user's row at one moment, and what an answer by it waits for.
-func (a *Archive) moment(uid string) (*row, *syncWaiter, error) {
-	a.lock.Lock()
-	defer a.lock.Unlock()
-	r, err := a.row(uid)
-	if err != nil {
-		return nil, nil, err
-	}
-	return r, a.unsynced.of(r.prefix), nil
-}
-
-func (a *Archive) rowOf(uid string, r *row, oldest int64) (row history.Row, err error) {
-	var u history.User
-	for text, v := range r.all(&err) {
-		if len(text) > 0 {
-			a.add(&row, &u, uid, text, v, oldest)
-		} else if u, err = a.state(v, oldest); err != nil {
-			break
-		}
-	}
-	row.Cleared, row.Pause, row.CutTime = u.Cleared, u.Pause, u.CutTime
-	return row, err
-}
-
-// add adds a cell to the row. A cell that cannot be read is left out and named.
-func (a *Archive) add(row *history.Row, u *history.User, uid string, text, value []byte, oldest int64) { //nolint:revive // what a cell is, and where it goes
-	o, err := history.ParseObject(string(text))
-	var r *history.Record
-	if err == nil {
-		r, err = a.record(value, oldest)
-	}
-	if err != nil {
-		damage := damaged(history.Key{UID: uid, Object: o}, value, err)
-		a.db.damage.cell(uid, string(text), damage)
-		row.Damaged = append(row.Damaged, history.Damage{Object: o, Bytes: damage.Bytes, Err: damage})
-		return
-	}
-	if r = u.Cut(r, o.Type); r != nil {
-		row.Items = append(row.Items, history.Item{Object: o, Record: r})
-	}
-}
-
 // Put implements [history.Archive]. The cells of a call become visible together
 // and are on disk when it returns; they fail together too.
 func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {

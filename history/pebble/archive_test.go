@@ -78,7 +78,7 @@ func TestArchiveDamage(t *testing.T) {
 	archive.Damage(keys[3], "no object", []byte("?"))
 
 	for range 2 {
-		row, err := archive.Row(t.Context(), keys[0].UID)
+		row, err := archive.Page(t.Context(), keys[0].UID, history.Query{Limit: 10_000})
 		if err != nil || len(row.Items) != 2 || len(row.Damaged) != 3 {
 			t.Fatalf("row: got %+v, %v; want two items and three damaged cells", row, err)
 		}
@@ -116,7 +116,7 @@ func TestArchiveDamage(t *testing.T) {
 			t.Fatal(errs)
 		}
 	}
-	if row, err := archive.Row(t.Context(), keys[0].UID); err != nil || len(row.Items) != 4 {
+	if row, err := archive.Page(t.Context(), keys[0].UID, history.Query{Limit: 10_000}); err != nil || len(row.Items) != 4 {
 		t.Errorf("row after another put: got %+v, %v; want four items", row, err)
 	}
 }

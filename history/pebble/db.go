@@ -112,6 +112,7 @@ type DB struct {
 	memory *memory
 
 	archiveMemory *memory // users and keys alone, under the lock of the archive
+	orders        orders  // under the lock of the archive
 
 	// Changes that are not on disk yet, each under the lock of its keyspace; the days
 	// have that of the cache.

@@ -58,7 +58,7 @@ func (l *life) want(k history.Key, inCache, inArchive bool) {
 		l.Errorf("%v: load got %+v, list %d items; want it in the cache: %v", l.clock, e.Record, len(page.Items), inCache)
 	}
 	got, err := l.db.Archive().Get(l.Context(), []history.Key{k})
-	row, err2 := l.db.Archive().Row(l.Context(), k.UID)
+	row, err2 := l.db.Archive().Page(l.Context(), k.UID, history.Query{Limit: 10_000})
 	if err != nil || err2 != nil {
 		l.Fatal(err, err2)
 	}

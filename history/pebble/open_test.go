@@ -155,7 +155,7 @@ func TestCloseThenCall(t *testing.T) {
 	_, listing := db.Cache().List(ctx, k.UID, history.Query{Limit: 1})
 	_, overdue := db.Cache().Overdue(ctx, nil, 0, 1)
 	_, getting := db.Archive().Get(ctx, []history.Key{k})
-	_, row := db.Archive().Row(ctx, k.UID)
+	_, row := db.Archive().Page(ctx, k.UID, history.Query{Limit: 10_000})
 	_, sweeping := db.Sweep(ctx)
 	for name, err := range map[string]error{
 		"load":          db.Cache().Load(ctx, []history.Key{k})[0].Err,

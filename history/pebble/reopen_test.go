@@ -41,8 +41,8 @@ func TestReopen(t *testing.T) {
 		}
 	}
 	wantDirty(t, db, viewing(1, 1), viewing(1, 2))
-	row, err := db.Archive().Row(ctx, viewing(2, 0).UID)
-	if err != nil || len(row.Items) != 1 || !reflect.DeepEqual(row.Items[0].Record, old) || row.Cleared[3] != 5 {
+	row, err := db.Archive().Page(ctx, viewing(2, 0).UID, history.Query{Limit: 10_000})
+	if err != nil || len(row.Items) != 1 || !reflect.DeepEqual(row.Items[0].Record, old) || row.User.Cleared[3] != 5 {
 		t.Errorf("row: got %+v, %v; want the record and type 3 cleared at 5", row, err)
 	}
 }

@@ -27,7 +27,7 @@ func others(ctx context.Context, db *pebble.DB) error {
 	k := viewing(3, 1)
 	_, listing := db.Cache().List(ctx, k.UID, history.Query{Limit: 10})
 	_, getting := db.Archive().Get(ctx, []history.Key{k})
-	_, row := db.Archive().Row(ctx, k.UID)
+	_, row := db.Archive().Page(ctx, k.UID, history.Query{Limit: 10_000})
 	seen := db.Days().See(ctx, []history.Sighting{{UID: k.UID, Day: 1}})[0]
 	return errors.Join(db.Cache().Load(ctx, []history.Key{k})[0].Err, listing, getting, row, seen.Err)
 }
@@ -50,7 +50,7 @@ func readers(at int64) []answers {
 		return err
 	}
 	row := func(ctx context.Context, db *pebble.DB) error {
-		_, err := db.Archive().Row(ctx, k.UID)
+		_, err := db.Archive().Page(ctx, k.UID, history.Query{Limit: 10_000})
 		return err
 	}
 	see := func(ctx context.Context, db *pebble.DB) error {

@@ -196,6 +196,43 @@ func Revision(b []byte) uint64 {
 	return binary.LittleEndian.Uint64(b[1:RevisionEnd])
 }
 
+// Head is what tells where a record belongs, without what decoding it costs.
+type Head struct {
+	Version  history.Version
+	State    history.State
+	CellTime int64 // see [history.Record.CellTime]
+}
+
+// Peek reads the head of a record that [AppendRecord] has encoded. Of other bytes it returns
+// anything, and decoding them says more.
+func Peek(record []byte) (h Head) {
+	if len(record) < RevisionEnd {
+		return h
+	}
+	record = record[RevisionEnd:]
+	drift, n := intField(record, tagCellDrift)
+	record = record[n:]
+	if v, n := intField(record, tagVersion); n > 0 {
+		h.Version, record = history.Version(v), record[n:]
+	}
+	state, _ := intField(record, tagState)
+	h.State = history.State(state)
+	h.CellTime = h.Version.Time() + int64(drift)
+	return h
+}
+
+// intField returns the number that b begins with under a tag, and how long it is: 0 where it
+// does not.
+func intField(b []byte, tag byte) (v uint64, n int) {
+	if len(b) == 0 || b[0] != tag {
+		return 0, 0
+	}
+	if v, n = protowire.ConsumeVarint(b[1:]); n < 0 {
+		return 0, 0
+	}
+	return v, n + 1
+}
+
 // Record decodes a record. It fails with [ErrCorrupt]; no bytes are nil.
 func Record(b []byte) (*history.Record, error) {
 	if len(b) == 0 {

@@ -127,11 +127,11 @@ func (a *archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 	return entries, err
 }
 
-// Row implements [history.Archive].
-func (a *archive) Row(ctx context.Context, uid string) (history.Row, error) {
-	row, err := a.archive.Row(ctx, uid)
+// Page implements [history.Archive].
+func (a *archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	page, err := a.archive.Page(ctx, uid, q)
 	a.hbase.observe(err)
-	return row, err
+	return page, err
 }
 
 // PutUser implements [history.Archive].
