@@ -54,6 +54,7 @@ func Archive(t *testing.T, open func(t *testing.T) history.Archive) {
 		{"Pauses", archive.pauses},
 		{"PauseForever", archive.pauseForever},
 		{"Pages", archive.pages},
+		{"PagesOfAChangingRow", archive.changingPages},
 		{"Concurrent", archive.concurrent},
 		{"ConcurrentClear", archive.concurrentClear},
 	} {

@@ -25,6 +25,54 @@ func (a archive) pages() {
 	a.wantPages(uid, cells, cleared)
 }
 
+// changingPages reads pages of a row of which something changes before each: what is in it moves up,
+// is deleted or cleared, and something new comes, also of long ago.
+func (a archive) changingPages() {
+	uid, now := freshUID(), hourAgo()
+	var cells []history.Cell
+	items, marks := make(map[history.Object]history.Item), history.User{}
+	put := func(c history.Cell) {
+		a.put(c)
+		items[c.Key.Object] = history.Item{Object: c.Key.Object, Record: c.Record}
+	}
+	for _, c := range tied(uid, 800, now) {
+		cells = append(cells, c)
+		items[c.Key.Object] = history.Item{Object: c.Key.Object, Record: c.Record}
+	}
+	a.put(cells...)
+	for i := range 150 {
+		old := cells[rand.IntN(len(cells))].Key
+		at := now + int64(i)
+		switch i % 5 {
+		case 0:
+			put(deletedAt(old, at))
+		case 1:
+			put(cellAt(keyOf(uid, fmt.Sprintf("new%d_1", i)), now-int64(rand.IntN(200)), 1))
+		default:
+			put(cellAt(old, at, int64(i)))
+		}
+		if i == 100 {
+			marks.Cleared = map[uint32]int64{3: now - 100}
+			a.clear(uid, marks.Cleared)
+		}
+		all := left(items, &marks)
+		from := all[rand.IntN(len(all))]
+		a.wantPage(uid, history.Query{Limit: 20, Type: rand.Uint32N(4), After: history.Cursor{Version: from.Record.Version, Object: from.Object}}, all)
+		a.wantPage(uid, history.Query{Limit: 5}, all)
+	}
+}
+
+// left returns what clear marks leave of items, newest first.
+func left(items map[history.Object]history.Item, u *history.User) (all []history.Item) {
+	for o, it := range items {
+		if it.Record = it.Record.After(u.ClearedAt(o.Type)); it.Record != nil {
+			all = append(all, it)
+		}
+	}
+	slices.SortFunc(all, history.NewestFirst)
+	return all
+}
+
 // tied returns cells of three types, five of each millisecond, and some tombstones.
 func tied(uid string, n int, at int64) (cells []history.Cell) {
 	for i := range n {

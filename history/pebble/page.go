@@ -14,9 +14,9 @@ import (
 )
 
 // Page implements [history.Archive]. A user's keys are in the order of the objects, and a page
-// is in that of the versions. So the keys are gone through once for the order of the versions,
-// and the order of a long row is remembered until something of it changes. Only the records of the
-// page are read then.
+// is in that of the versions. So the keys are gone through once for the order of the versions, and
+// that of a long row is remembered, with what has changed since. Only the records of the page are
+// read then.
 func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	if err := a.db.enter(ctx); err != nil {
 		return history.Page{}, err
@@ -43,7 +43,9 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 type moment struct {
 	prefix   []byte           // of the keys
 	snapshot *pebble.Snapshot // nil for a row that has nothing
-	order    *order           // to be made where it has not been
+	asked    *remembered
+	order    *order   // nil where it has to be made
+	changed  []string // since
 	waitFor  *syncWaiter
 }
 
@@ -56,7 +58,8 @@ func (a *Archive) moment(uid string) (m moment, err error) {
 		return m, nil
 	}
 	m.snapshot = a.db.pebble.NewSnapshot()
-	m.order = a.db.orders.of(uid)
+	m.asked = a.db.orders.of(uid)
+	m.order, m.changed = m.asked.order, m.asked.changed
 	return m, nil
 }
 
@@ -65,25 +68,29 @@ func (a *Archive) pageOf(uid string, m moment, q history.Query) (page history.Pa
 		return page, nil
 	}
 	o := m.order
-	if !o.made {
+	if o == nil {
 		o, err = a.newOrder(uid, m)
-		a.remember(uid, m.order, o)
+		a.remember(uid, m.asked, o)
 		if err != nil {
 			return page, err
 		}
 	}
-	page.User = o.user
+	since, err := a.changes(uid, m, o)
+	if err != nil {
+		return page, err
+	}
+	page.User = since.user
 	if q.After == (history.Cursor{}) {
-		page.Damaged = slices.Clone(o.damaged)
+		page.Damaged = slices.Concat(o.damaged, since.damaged)
 	}
 	if q.Limit <= 0 {
 		return page, nil
 	}
-	return page, a.fill(&page, uid, m, o.after(q))
+	return page, a.fill(&page, uid, m, newSelection(q, o, since, m.changed))
 }
 
 // remember keeps an order that was made, nil for none, unless the row has changed since.
-func (a *Archive) remember(uid string, asked, made *order) {
+func (a *Archive) remember(uid string, asked *remembered, made *order) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	a.db.orders.put(uid, asked, made)
@@ -133,7 +140,6 @@ func (a *Archive) add(page *history.Page, uid, text string, value []byte, oldest
 // order is a user's row in the order of [history.NewestFirst], without what the clear marks hide.
 // It is never changed.
 type order struct {
-	made    bool
 	user    history.User // the marks, the pause, and the cut time of what they hide
 	spots   []spot
 	texts   []byte // of the objects, one behind the other
@@ -146,7 +152,7 @@ type spot struct {
 	from, to uint32
 }
 
-func (o *order) text(e spot) string { return string(o.texts[e.from:e.to]) }
+func (o *order) bytes(e spot) []byte { return o.texts[e.from:e.to] }
 
 // size is about how many bytes an order takes.
 func (o *order) size() int { return 16*len(o.spots) + len(o.texts) }
@@ -157,7 +163,7 @@ func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 	if err != nil {
 		return nil, unavailable(err)
 	}
-	o, oldest := &order{made: true}, a.oldest()
+	o, oldest := new(order), a.oldest()
 	for key, v := range steps(it, &err) {
 		switch text := key[len(m.prefix):]; {
 		case len(text) == 0:
@@ -175,10 +181,41 @@ func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(o.spots, func(a, b spot) int {
-		return cmp.Or(cmp.Compare(b.version, a.version), bytes.Compare(o.texts[b.from:b.to], o.texts[a.from:a.to]))
-	})
+	o.sort()
 	return o, nil
+}
+
+// changes returns the order of what has changed since another one was made.
+func (a *Archive) changes(uid string, m moment, o *order) (*order, error) {
+	since, oldest, key := &order{user: o.user}, a.oldest(), bytes.Clone(m.prefix)
+	for i, text := range m.changed {
+		if slices.Contains(m.changed[:i], text) {
+			continue
+		}
+		key = append(key[:len(m.prefix)], text...)
+		err := get(m.snapshot, key, func(v []byte) error {
+			if v != nil && !a.expired(v, oldest) {
+				a.addTo(since, uid, key[len(m.prefix):], v)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	since.sort()
+	return since, nil
+}
+
+func (o *order) sort() {
+	slices.SortFunc(o.spots, func(a, b spot) int {
+		return behind(a.version, b.version, o.bytes(a), o.bytes(b))
+	})
+}
+
+// behind is how [history.NewestFirst] orders a spot a against another one b.
+func behind(a, b history.Version, textA, textB []byte) int {
+	return cmp.Or(cmp.Compare(b, a), bytes.Compare(textB, textA))
 }
 
 // addTo adds what a cell's first bytes say of it.
@@ -209,44 +246,46 @@ func typeOf[T ~string | ~[]byte](text T) uint32 {
 	return uint32(typ)
 }
 
-// selection is what of an order a query asks for.
+// selection is what of an order, and of what has changed since, a query asks for.
 type selection struct {
-	order *order
-	query history.Query
-	from  int // the first entry behind the cursor
+	query   history.Query
+	orders  [2]*order
+	next    [2]int // spots of each
+	changed []string
 }
 
-// after finds the spot of a query's first record.
-func (o *order) after(q history.Query) selection {
-	top := history.MaxVersion
+// newSelection finds the place of a query's first record.
+func newSelection(q history.Query, o, since *order, changed []string) selection {
+	return selection{query: q, orders: [2]*order{o, since}, next: [2]int{o.after(q), since.after(q)}, changed: changed}
+}
+
+// after returns the first spot that is behind the cursor of a query and not after its time.
+func (o *order) after(q history.Query) int {
+	top, text := history.MaxVersion, []byte(nil) // of one version the empty text is the last
 	if q.Until > 0 {
-		top = history.VersionOf(q.Until+1, 0) - 1
+		top = history.VersionOf(q.Until+1, 0)
 	}
-	from, _ := slices.BinarySearchFunc(o.spots, top, func(e spot, top history.Version) int {
-		return cmp.Compare(top, e.version)
+	if q.After != (history.Cursor{}) && q.After.Version < top {
+		top, text = q.After.Version, []byte(q.After.Object.String())
+	}
+	i, found := slices.BinarySearchFunc(o.spots, top, func(e spot, top history.Version) int {
+		return behind(e.version, top, o.bytes(e), text)
 	})
-	if q.After != (history.Cursor{}) {
-		text := []byte(q.After.Object.String())
-		i, found := slices.BinarySearchFunc(o.spots, q.After.Version, func(e spot, v history.Version) int {
-			return cmp.Or(cmp.Compare(v, e.version), bytes.Compare(text, o.texts[e.from:e.to]))
-		})
-		if found {
-			i++
-		}
-		from = max(from, i)
+	if found {
+		i++
 	}
-	return selection{o, q, from}
+	return i
 }
 
 // all yields the texts of what the query asks for and has not expired.
 func (s selection) all(oldest int64) func(func(string) bool) {
 	since := max(s.query.Since, oldest)
 	return func(yield func(string) bool) {
-		for _, e := range s.order.spots[s.from:] {
-			if e.version.Time() < since {
+		for {
+			text, version, ok := s.pop()
+			if !ok || version.Time() < since {
 				return
 			}
-			text := s.order.text(e)
 			if (s.query.Type == 0 || typeOf(text) == s.query.Type) && !yield(text) {
 				return
 			}
@@ -254,64 +293,98 @@ func (s selection) all(oldest int64) func(func(string) bool) {
 	}
 }
 
+// pop takes the first of both orders. What has changed stands in the second one alone.
+func (s *selection) pop() (text string, v history.Version, ok bool) {
+	for {
+		old, since := s.orders[0], s.orders[1]
+		a, b := old.spots[s.next[0]:], since.spots[s.next[1]:]
+		switch {
+		case len(a) == 0 && len(b) == 0:
+			return "", 0, false
+		case len(a) == 0 || len(b) > 0 && behind(b[0].version, a[0].version, since.bytes(b[0]), old.bytes(a[0])) < 0:
+			s.next[1]++
+			return string(since.bytes(b[0])), b[0].version, true
+		}
+		s.next[0]++
+		if text := string(old.bytes(a[0])); !slices.Contains(s.changed, text) {
+			return text, a[0].version, true
+		}
+	}
+}
+
 // orders remembers the orders of long rows that were asked for lately. The lock of the archive
 // guards it.
 type orders struct {
-	byUser map[string]*order
-	size   int
+	byUser map[string]*remembered
+	size   int // of all orders, in bytes
+}
+
+// remembered is an order, nil while it is being made, and the texts of what has changed since.
+// The same object may be among them several times.
+type remembered struct {
+	order   *order
+	changed []string
 }
 
 // Bounds of what is remembered.
 const (
 	longRow     = 512      // records; shorter ones are gone through each time
+	maxChanged  = 64       // objects; with more the keys are gone through again
 	ordersBytes = 64 << 20 // of all orders together
 )
 
-// of returns the order of a user's row, or an empty one that stands for the row as it is now.
-func (s *orders) of(uid string) *order {
+// of returns what is known of the order of a user's row as it is now.
+func (s *orders) of(uid string) *remembered {
 	if s.byUser == nil {
-		s.byUser = make(map[string]*order)
+		s.byUser = make(map[string]*remembered)
 	}
-	o := s.byUser[uid]
-	if o == nil {
-		o = new(order)
-		s.byUser[uid] = o
+	r := s.byUser[uid]
+	if r == nil {
+		r = new(remembered)
+		s.byUser[uid] = r
 	}
-	return o
+	return r
 }
 
-// put has an order take the spot of the one that stood for the row when it was read.
-func (s *orders) put(uid string, asked, made *order) {
-	if s.byUser[uid] != asked {
-		return // the row has changed, or another page was first
-	}
-	delete(s.byUser, uid)
-	if made == nil || len(made.spots) < longRow || made.size() > ordersBytes || len(made.damaged) > 0 {
+// put remembers an order that was made, unless the row has changed since it was asked for, or
+// another call was first.
+func (s *orders) put(uid string, asked *remembered, made *order) {
+	if s.byUser[uid] != asked || asked.order != nil {
 		return
 	}
-	for other, o := range s.byUser { // any of them
+	if made == nil || len(made.spots) < longRow || made.size() > ordersBytes || len(made.damaged) > 0 {
+		delete(s.byUser, uid)
+		return
+	}
+	for other, r := range s.byUser { // any of them
 		if s.size+made.size() <= ordersBytes {
 			break
 		}
-		s.forget(other, o)
+		s.forget(other, r)
 	}
-	s.byUser[uid] = made
+	s.byUser[uid] = &remembered{order: made}
 	s.size += made.size()
 }
 
-// changed is called before Pebble has a key.
-func (s *orders) changed(key []byte) {
+// change is called before Pebble has a key.
+func (s *orders) change(key []byte) {
 	if len(s.byUser) == 0 {
 		return
 	}
-	uid := key[keyPrefix:]
-	uid = uid[:bytes.IndexByte(uid, endOfUID)]
-	if o := s.byUser[string(uid)]; o != nil {
-		s.forget(string(uid), o)
+	uid, text, _ := bytes.Cut(key[keyPrefix:], []byte{endOfUID})
+	r := s.byUser[string(uid)]
+	switch {
+	case r == nil:
+	case r.order == nil || len(text) == 0 || len(r.changed) >= maxChanged:
+		s.forget(string(uid), r)
+	default:
+		r.changed = append(r.changed, string(text))
 	}
 }
 
-func (s *orders) forget(uid string, o *order) {
+func (s *orders) forget(uid string, r *remembered) {
 	delete(s.byUser, uid)
-	s.size -= o.size()
+	if r.order != nil {
+		s.size -= r.order.size()
+	}
 }

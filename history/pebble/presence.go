@@ -60,7 +60,7 @@ func (d *DB) addKeys(b *pebble.Batch) error {
 			d.memory.presence.add(key)
 		case key[0] == spaceArchive:
 			d.archiveMemory.presence.add(key)
-			d.orders.changed(key)
+			d.orders.change(key)
 		}
 	}
 }
