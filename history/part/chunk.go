@@ -85,6 +85,7 @@ func (c *coder) finish(kind Kind, info Info) Encoded {
 	for i := range c.columns {
 		symbols = c.columns[i].appendTo(symbols, &packed)
 	}
+	texts = append(texts, byte(len(c.texts)))
 	for i := range c.texts {
 		texts = binary.AppendUvarint(texts, uint64(len(c.texts[i].rest)))
 	}
@@ -203,24 +204,39 @@ func (c *Chunk) begin(d *coder, kind Kind) error {
 	}
 	d.decodes, d.packed, d.time = true, c.packed, c.time
 	r, at := &reader{rest: c.symbols}, 0
-	for i := range d.columns {
+	for i := 0; i < len(d.columns) && len(r.rest) > 0; i++ { // an older chunk has fewer
 		at = d.columns[i].parse(r, at)
 	}
 	if at > 8*len(c.packed) {
 		r.fail("%d bits in %d bytes", at, len(c.packed))
 	}
 	t := &reader{rest: c.texts}
-	lengths := make([]uint64, len(d.texts))
-	for i := range lengths {
-		lengths[i] = t.uvarint()
-	}
-	for i, n := range lengths {
-		d.texts[i].rest = t.bytes(n)
-	}
-	if r.err != nil || t.err != nil {
-		return fmt.Errorf("chunk: %w", cmp.Or(r.err, t.err))
+	t.texts(d.texts)
+	switch err := cmp.Or(r.err, t.err); {
+	case err != nil:
+		return fmt.Errorf("chunk: %w", err)
+	case len(r.rest) > 0: // what they have would be lost when the records are written again
+		return fmt.Errorf("chunk: columns that are not known: %w", ErrNewer)
 	}
 	return nil
+}
+
+// texts takes the texts of all columns, which an older chunk has fewer of.
+func (r *reader) texts(all []texts) {
+	n := r.uvarint()
+	if n > uint64(len(all)) {
+		if r.err == nil {
+			r.err = fmt.Errorf("columns that are not known: %w", ErrNewer)
+		}
+		return
+	}
+	lengths := make([]uint64, n)
+	for i := range lengths {
+		lengths[i] = r.uvarint()
+	}
+	for i, length := range lengths {
+		all[i].rest = r.bytes(length)
+	}
 }
 
 // appendSection appends bytes with their length, compressed if that is shorter.

@@ -158,6 +158,32 @@ func TestForeignChunk(t *testing.T) {
 	}
 }
 
+// TestOtherColumns reads a chunk of an older version, which has fewer columns, and one of a newer
+// version, of which records would lose what they have.
+func TestOtherColumns(t *testing.T) {
+	items := viewings(3)
+	c, err := part.Open(part.WithColumns(items, -3)) // those of unknown fields
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for it, err := range c.Items(nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, []history.Item{it}, items[n:n+1])
+		n++
+	}
+	if c, err = part.Open(part.WithColumns(items, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, err := range c.Items(nil) {
+		if !errors.Is(err, part.ErrNewer) {
+			t.Errorf("a column more: got %v, want ErrNewer", err)
+		}
+	}
+}
+
 // TestDamagedMetadata has lists that are not as they have to be: they are neither written nor read.
 func TestDamagedMetadata(t *testing.T) {
 	tests := map[string]struct {
