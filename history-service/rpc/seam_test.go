@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,89 @@ func TestReadOfAColdUserWhileItIsWarmed(t *testing.T) {
 				t.Errorf("%s, %d kept: got %d, want all %d", name, keep, len(got), len(ids))
 			}
 		}
+	}
+}
+
+// TestPagesOfTwoLists pages through what the cache and the archive have of a cold user. The one may
+// be far sparser than the other, so that its pages reach much further back. Four in eight of
+// the archive's are deleted in the cache, and the cache's first pages are hidden by a clear mark of
+// the archive, so that a page needs more of either.
+func TestPagesOfTwoLists(t *testing.T) {
+	for name, step := range map[string]int64{"sparse cache": 3000, "even": 1000, "dense cache": 100} {
+		h := newHouse(t)
+		s := h.idle(t)
+		if err := h.db.Archive().PutUser(t.Context(), "ann", history.User{Cleared: map[uint32]int64{3: start - 1000}}); err != nil {
+			t.Fatal(err)
+		}
+		archived, want := put(t, h, 60, 1000), make(map[int64]string)
+		for i, id := range archived {
+			if i%8 >= 4 {
+				want[1000+int64(i)*1000] = id
+			} else if err := deleteAt(t, s, []string{id}, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range int64(20) {
+			hidden := beat(fmt.Sprint("ann/h", i), stop, 1100+i, 20)
+			hidden.ObjectType = 3
+			id := fmt.Sprint("c", i)
+			apply(t, s, hidden, beat("ann/"+id, stop, 1450+i*step, 20))
+			want[1450+i*step] = id
+		}
+		var ids []string
+		for _, ago := range slices.Sorted(maps.Keys(want)) {
+			ids = append(ids, want[ago])
+		}
+		for _, limit := range []uint32{3, 7, 100} {
+			if got := list(t, s, &historyv1.ListRequest{Uid: "ann", Limit: limit}); !slices.Equal(got, ids) {
+				t.Errorf("%s, pages of %d:\ngot  %q\nwant %q", name, limit, got, ids)
+			}
+		}
+	}
+}
+
+// TestOlderThanTheArchive lists a record from below the floor of which the archive has a newer
+// one, as after a cache came back older: it is not shown as it was, whatever part of the list is
+// asked for.
+func TestOlderThanTheArchive(t *testing.T) {
+	h := smallHouse(t, 3)
+	s := h.service(t)
+	ids := fill(t, s, 10, 1000)
+	apply(t, s, beat("ann/old", stop, 50_000, 20))
+	archive(t, h, ids...)
+	k := history.Key{UID: "ann", Object: history.Object{ID: "old", Type: 1}}
+	e := history.Event{Key: k, Kind: history.KindStop, At: start - 30_000, Position: 90_000, Session: "s1"}
+	cached := h.db.Cache().Load(t.Context(), []history.Key{k})[0].Record
+	newer := history.Merge(cached, whole(e.Record())).Successor(nil)
+	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: newer}}); errs != nil {
+		t.Fatal(errs)
+	}
+	settleAll(t, h, ids)
+	u := h.db.Cache().Load(t.Context(), []history.Key{k})[0]
+	if u.Record == nil || u.User.Floor <= u.Record.Version {
+		t.Fatalf("the cache has %+v below %d, want it below the floor", u.Record, u.User.Floor)
+	}
+	if got := list(t, s, &historyv1.ListRequest{Uid: "ann", UntilMs: start - 40_000}); len(got) != 0 {
+		t.Errorf("until 40 s ago: got %q, want nothing: it was played later", got)
+	}
+	if got := list(t, s, &historyv1.ListRequest{Uid: "ann"}); !slices.Equal(got, append(ids, "old")) {
+		t.Errorf("got %q, want %q", got, append(ids, "old"))
+	}
+}
+
+// settleAll settles the given records, and trims.
+func settleAll(t *testing.T, h *house, ids []string) {
+	t.Helper()
+	var contents []history.Content
+	for _, id := range ids {
+		k := history.Key{UID: "ann", Object: history.Object{ID: id, Type: 1}}
+		contents = append(contents, history.Content{Key: k, Revision: h.db.Cache().Load(t.Context(), []history.Key{k})[0].Record.Revision})
+	}
+	if err := h.db.Cache().Settle(t.Context(), contents); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.db.Cache().Trim(t.Context(), []string{"ann"}); err != nil {
+		t.Fatal(err)
 	}
 }
 
