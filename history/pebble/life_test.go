@@ -229,7 +229,7 @@ func TestQuietGivesRoomBack(t *testing.T) {
 		}
 		db.Checkpoint()
 	}
-	for deadline := time.Now().Add(2*time.Minute); taken(t, filepath.Join(dir, "journal")) > 6<<20; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); taken(t, filepath.Join(dir, "journal")) > 6<<20; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the journal of a quiet store still takes %d bytes", taken(t, filepath.Join(dir, "journal")))
 		}
