@@ -203,6 +203,7 @@ type record struct {
 	EventTime   time.Time  `json:"event_time"`
 	CompletedAt *time.Time `json:"completed_at"`
 	PlayedAt    *time.Time `json:"played_at"`
+	DismissedAt *time.Time `json:"dismissed_at"`
 	Session     string
 	Device      string
 	Meta        map[string]string
@@ -248,6 +249,9 @@ func (r *record) item() *historyv1.Item {
 	}
 	if r.PlayedAt != nil {
 		it.PlayedMs = r.PlayedAt.UnixMilli()
+	}
+	if r.DismissedAt != nil {
+		it.DismissedMs = r.DismissedAt.UnixMilli()
 	}
 	return it
 }

@@ -56,7 +56,7 @@ const MaxLift = 24*30 + 6*24*4 + 83*12
 // Oldest returns the time of the oldest thing that the record says, in Unix milliseconds.
 func (r *Record) Oldest() int64 {
 	oldest := r.PlayedAt()
-	for _, at := range []int64{r.NonEarly.Version.Time(), r.DurationVersion.Time(), r.MetaVersion.Time(), r.UnknownVersion.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt} {
+	for _, at := range []int64{r.NonEarly.Version.Time(), r.DurationVersion.Time(), r.MetaVersion.Time(), r.UnknownVersion.Time(), r.Dismissed.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt} {
 		if at > 0 {
 			oldest = min(oldest, at)
 		}
@@ -119,10 +119,14 @@ func (r *Record) Validate(now int64) error {
 		return Invalid("played_at", "want a time up to the reset, of a record that was restored")
 	case r.Restored && r.Reset == 0:
 		return Invalid("details.restored", "want the reset that it was restored after")
+	case r.Dismissed < 0 || r.Dismissed.Time() > now+maxAhead || r.Dismissed&3 > RankOffered:
+		return Invalid("details.dismissed", "want a time of the past")
+	case r.Dismissed != 0 && r.Dismissed.Time() <= r.Reset && !r.Restored:
+		return Invalid("details.dismissed", "want no time up to the reset")
 	case len(r.Unknown) > MaxUnknown:
 		return Invalid("details.unknown", fmt.Sprintf("want at most %d bytes", MaxUnknown))
 	}
-	return cmp.Or(validateTime("event_time", r.Version.Time()), r.event().Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches())
+	return cmp.Or(validateTime("event_time", r.Version.Time()), validateTime("details.dismissed", r.Dismissed.Time()), r.event().Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches())
 }
 
 // rank is that of the reports that leave a record in this state.

@@ -80,6 +80,58 @@ func TestMergeLawsOfBackups(t *testing.T) {
 	})
 }
 
+// TestMergeLawsOfDecisions: the fold is one also of what was decided about records, and of what
+// was deleted since.
+func TestMergeLawsOfDecisions(t *testing.T) {
+	decided := rapid.Custom(func(t *rapid.T) *history.Record {
+		r := backups().Draw(t, "record")
+		for range rapid.IntRange(0, 2).Draw(t, "decisions") {
+			if r != nil && !r.Deleted() {
+				r = r.Dismiss(cuts().Draw(t, "at"), rapid.Bool().Draw(t, "dismissed"))
+			}
+		}
+		return r
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		a, b, c := decided.Draw(t, "a"), decided.Draw(t, "b"), decided.Draw(t, "c")
+		ab, bc := history.Merge(a, b), history.Merge(b, c)
+		wantSame(t, "commutative", history.Merge(b, a), ab)
+		wantSame(t, "associative", history.Merge(a, bc), history.Merge(ab, c))
+		wantSame(t, "absorbing", history.Merge(ab, a), ab)
+	})
+}
+
+// TestDismiss: a decision holds until the object is played after it, whatever the order in which
+// both are learnt of.
+func TestDismiss(t *testing.T) {
+	report := func(at int64) *history.Record {
+		return (&history.Event{Kind: history.KindProgress, At: epoch + at, Position: at}).Record()
+	}
+	first := report(10)
+	dismissed := first.Dismiss(epoch+20, true)
+	offered := dismissed.Dismiss(epoch+15, false) // by a clock that is behind
+	for _, step := range []struct {
+		what string
+		r    *history.Record
+		want int64
+	}{
+		{"played", first, 0},
+		{"dismissed", dismissed, epoch + 20},
+		{"dismissed by a clock that is behind", first.Dismiss(epoch+5, true), epoch + 10},
+		{"offered again", offered, 0},
+		{"dismissed again", offered.Dismiss(epoch+20, true), epoch + 21},
+		{"an older report", history.Merge(report(19), dismissed), epoch + 20},
+		{"a report of the same time", history.Merge(dismissed, report(20)), epoch + 20},
+		{"played again", history.Merge(dismissed, report(21)), 0},
+		{"deleted", history.Merge(dismissed, (&history.Event{Kind: history.KindDelete, At: epoch + 20}).Record()), 0},
+		{"brought back", dismissed.Restore(epoch + 30), epoch + 20},
+	} {
+		if got := step.r.DismissedAt(); got != step.want {
+			t.Errorf("%s: dismissed %d ms after the epoch, want %d", step.what, got-epoch, step.want-epoch)
+		}
+	}
+}
+
 // TestRestoreIntoWhatWentOn: a history that went on after the removal keeps its latest report
 // and gets the rest back.
 func TestRestoreIntoWhatWentOn(t *testing.T) {
@@ -167,6 +219,7 @@ func whole() *history.Record {
 		Completions: []history.Completion{{At: epoch + 200, Viewing: 1}, {At: epoch + 300, Viewing: 2}}, PlaysBefore: 3, PlaysBeforeAt: epoch + 100,
 		Watches: []history.Watch{{At: epoch + 200, Viewing: 1, Watched: 50}, {At: epoch + 300, Viewing: 2, Watched: 60}}, WatchedBefore: 70, WatchedBeforeAt: epoch + 100,
 		Reset: epoch + 800, Unknown: "\xe8\x3f\x05", UnknownVersion: v(300),
+		Dismissed: history.VersionOf(epoch+950, history.RankOffered),
 	}
 }
 
@@ -186,6 +239,7 @@ func TestValidateRefuses(t *testing.T) {
 		"details.meta":                  {func(r *history.Record) { r.Meta = "" }, func(r *history.Record) { r.MetaVersion = 4 }},
 		"details.duration":              {func(r *history.Record) { r.Duration = 0 }, func(r *history.Record) { r.DurationVersion = r.Version + 4 }},
 		"details.unknown":               {func(r *history.Record) { r.UnknownVersion = 0 }, func(r *history.Record) { r.Unknown = string(make([]byte, 5000)) }},
+		"details.dismissed":             {func(r *history.Record) { r.Dismissed = -4 }, func(r *history.Record) { r.Dismissed++ }, func(r *history.Record) { r.Dismissed += 4 * 6000 }, func(r *history.Record) { r.Dismissed = 4 }},
 		"details.non_early":             {func(r *history.Record) { r.Early = false }, func(r *history.Record) { r.NonEarly.Version = 0 }, func(r *history.Record) { r.NonEarly.Version = r.Version + 4 }},
 		"details.non_early.position_ms": {func(r *history.Record) { r.NonEarly.Position = 101 }, func(r *history.Record) { r.NonEarly.Position = -1 }},
 		"details.reset":                 {func(r *history.Record) { r.Reset = epoch + 900 }, func(r *history.Record) { r.Reset = -1 }},

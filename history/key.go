@@ -177,6 +177,12 @@ const (
 	RankDelete   = 2
 )
 
+// Ranks of decisions about what is offered to go on with.
+const (
+	RankDismissed = 0
+	RankOffered   = 1
+)
+
 // MaxVersion is later than every version of an event.
 const MaxVersion Version = math.MaxInt64
 

@@ -24,6 +24,7 @@ func Merge(a, b *Record) *Record {
 	m.Revision, m.CellTime = 0, max(a.CellTime, b.CellTime)
 	m.Partial = a.Partial && b.Partial
 	m.Restored = latest.Restored || other.Restored
+	m.Dismissed = max(latest.Dismissed, other.Dismissed)
 	m.mergeDuration(other)
 	m.mergeMeta(other)
 	m.mergePeaks(other)
@@ -168,6 +169,9 @@ func (r *Record) forget() {
 	}
 	if r.UnknownVersion.Time() <= r.Reset {
 		r.Unknown, r.UnknownVersion = "", 0
+	}
+	if r.Dismissed.Time() <= r.Reset {
+		r.Dismissed = 0
 	}
 	if r.PlaysBeforeAt <= r.Reset {
 		r.PlaysBefore, r.PlaysBeforeAt = 0, 0

@@ -129,6 +129,11 @@ type Record struct {
 	// the times that it always had.
 	Reset int64
 
+	// Dismissed is the latest decision about whether the record is offered to go on with: its
+	// time, and as rank [RankDismissed] or [RankOffered]. 0 is none. It may be later than the
+	// latest event; see [Record.DismissedAt].
+	Dismissed Version
+
 	// Unknown are the encoded fields that a newer version of Playhead has written and this
 	// one does not know, and the version of the latest event when it did. They are kept as
 	// metadata is, so that a newer process finds them again.
@@ -209,6 +214,29 @@ func (r *Record) resume() (position, at int64) {
 // the version where the event was removed and brought back.
 func (r *Record) PlayedAt() int64 { return r.own().Time() }
 
+// DismissedAt returns when the user took the record out of what to go on with, in Unix
+// milliseconds; 0 where that was taken back, or something was played after it.
+func (r *Record) DismissedAt() int64 {
+	if at := r.Dismissed.Time(); r.Dismissed == VersionOf(at, RankDismissed) && at >= r.PlayedAt() {
+		return at
+	}
+	return 0
+}
+
+// Dismiss returns r with a decision of the given time, or of a later one where that is needed
+// to come after the latest event and the decision before.
+func (r *Record) Dismiss(at int64, dismissed bool) *Record {
+	m, rank := *r, RankOffered
+	if dismissed {
+		rank = RankDismissed
+	}
+	at = max(at, r.Version.Time(), r.Dismissed.Time())
+	if m.Dismissed = VersionOf(at, rank); m.Dismissed < r.Dismissed {
+		m.Dismissed = VersionOf(at+1, rank)
+	}
+	return &m
+}
+
 // own is the version that the latest event came with.
 func (r *Record) own() Version { return cmp.Or(r.Original, r.Version) }
 
@@ -261,7 +289,7 @@ func Same(a, b *Record) bool {
 		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
 		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.NonEarly == b.NonEarly &&
 		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches) &&
-		a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
+		a.Dismissed == b.Dismissed && a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
 }
 
 // compareLatest orders latest events by version. Two different events of one

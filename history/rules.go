@@ -63,7 +63,8 @@ func (r Rules) Resume(rec *Record) int64 {
 }
 
 // Unfinished reports whether a visible record invites to go on: it is from the middle
-// of something long enough, as far as that is known.
+// of something long enough, as far as that is known. Whether the user wants to be invited
+// is another matter: see [Record.DismissedAt].
 func (r Rules) Unfinished(rec *Record) bool {
 	at := r.Resume(rec)
 	return at > 0 && (rec.Duration == 0 ||

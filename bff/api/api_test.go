@@ -78,6 +78,10 @@ func (s *service) Import(ctx context.Context, req *historyv1.ImportRequest) (*hi
 	return ask[historyv1.ImportResponse](ctx, s, req)
 }
 
+func (s *service) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
+	return ask[historyv1.DismissResponse](ctx, s, req)
+}
+
 func (s *service) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return ask[historyv1.GetSettingsResponse](ctx, s, req)
 }
@@ -360,7 +364,7 @@ func TestEveryFieldOfARecordIsAnswered(t *testing.T) {
 	full := &historyv1.Item{
 		Object: &historyv1.Object{Id: "100", Type: 1}, State: historyv1.State_STATE_PAUSED, EventTimeMs: 1772396100000,
 		PositionMs: 61000, DurationMs: 90000, FurthestMs: 70000, Plays: 3, CompletedAtMs: 1772396000000,
-		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Incomplete: true, Etag: 31, ResumeMs: 61000, Completed: true, PlayedMs: 1772396050000,
+		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, WatchedMs: 9, Incomplete: true, Etag: 31, ResumeMs: 61000, Completed: true, PlayedMs: 1772396050000, DismissedMs: 1772396100001,
 		Next: &historyv1.NextPart{Season: 1, Episode: 6},
 	}
 	fields := full.ProtoReflect().Descriptor().Fields()

@@ -106,6 +106,18 @@ func TestOperations(t *testing.T) {
 			`{"items":[` + itemJSON + `,` + itemJSON + `]}`,
 		},
 		{
+			"POST /v1/continue/dismiss", `{"objects":[{"id":"100","type":1},{"id":"a:b_c~@-.","type":4294967295}]}`,
+			&historyv1.DismissRequest{Uid: "u1", Objects: two},
+			&historyv1.DismissResponse{Found: 1},
+			`{"found":1}`,
+		},
+		{
+			"POST /v1/continue/dismiss", `{"dismissed":false,"objects":[{"id":"100","type":1}]}`,
+			&historyv1.DismissRequest{Uid: "u1", Objects: objects, Offer: true},
+			&historyv1.DismissResponse{},
+			`{"found":0}`,
+		},
+		{
 			"GET /v1/export?type=2&since=2026-03-01T20:15:00Z&until=2026-03-01T20:15:01Z", "",
 			&historyv1.ListRequest{Uid: "u1", Limit: 100, Type: 2, SinceMs: 1772396100000, UntilMs: 1772396101000, Records: true},
 			&historyv1.ListResponse{Items: []*historyv1.Item{item, item}, Records: []*historyv1.Record{{PositionMs: 61000}, {}}},

@@ -25,6 +25,11 @@ type deleteBody struct {
 	Until   string         `json:"until,omitempty" format:"date-time" doc:"Nothing that was last reported after it; now by default."`
 }
 
+type dismissBody struct {
+	Objects   []codec.Object `json:"objects" minItems:"1" maxItems:"1000" nullable:"false"`
+	Dismissed bool           `json:"dismissed,omitempty" doc:"False takes it back: they are offered again. True by default." example:"true"`
+}
+
 type settingsBody struct {
 	Recording bool `json:"recording" doc:"Whether what players report is kept. Nothing that happens while it is not comes into the history, whenever it is reported."`
 }
@@ -55,6 +60,10 @@ type deleted struct {
 
 type continueList struct {
 	Items []*codec.Record `json:"items" nullable:"false" doc:"Of the newest 1,000 records."`
+}
+
+type dismissed struct {
+	Found uint32 `json:"found" doc:"How many of the objects had a record; of the others there is nothing to decide." example:"1"`
 }
 
 type cleared struct {

@@ -133,6 +133,23 @@ func (a *api) delete(ctx context.Context, req *historyv1.DeleteRequest) (n uint3
 	return resp.GetDeleted(), err
 }
 
+func (a *api) dismiss(ctx context.Context, in *upload) (*dismissed, error) {
+	req := &historyv1.DismissRequest{Uid: uidOf(ctx)}
+	err := a.read(in, func(body []byte) error {
+		objects, dismissed, err := codec.DecodeDismissal(body, maxDelete)
+		req.Objects, req.Offer = objects, !dismissed
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.spend(ctx, len(req.Objects))
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.WriteDeadline)
+	defer cancel()
+	resp, err := a.cfg.Service.Dismiss(ctx, req)
+	return &dismissed{Found: resp.GetFound()}, err
+}
+
 func (a *api) deleteAll(ctx context.Context, in *clearInput) (*cleared, error) {
 	until, err := queryTime("query.until", in.Until)
 	if err != nil {

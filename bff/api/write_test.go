@@ -69,6 +69,55 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
+// TestDismissRefused: what is refused before the service is asked.
+func TestDismissRefused(t *testing.T) {
+	for body, field := range map[string]string{
+		`{}`:             "body.objects",
+		`{"objects":[]}`: "body.objects",
+		`{"objects":[{"id":"1","type":1}],"dismissed":null}`:  "body.dismissed",
+		`{"objects":[{"id":"1","type":1}],"dismissed":"yes"}`: "body.dismissed",
+		`{"objects":[{"id":"1","type":1}],"uid":"u2"}`:        "body.uid",
+		`[]`: "body",
+	} {
+		s := &service{}
+		p := wantProblem(t, newEdge(t, s).do(t, "POST /v1/continue/dismiss", body), http.StatusUnprocessableEntity)
+		if len(p.Errors) != 1 || p.Errors[0].Field != field || len(s.asked) != 0 {
+			t.Errorf("%s: got %+v, asked %v, want one for %s", body, p, s.asked, field)
+		}
+	}
+}
+
+// TestDismissedAndExported: what is dismissed is so in a backup as well, and a newer decision
+// stands over that of a backup.
+func TestDismissedAndExported(t *testing.T) {
+	w := newWorld(t)
+	long := strings.ReplaceAll(at("100", "stop", time.Minute, 60_000), "100000", "1000000")
+	w.do(t, "u1", "POST /v1/heartbeats", upload(long))
+	wantOffered := func(uid, what string, want int) {
+		t.Helper()
+		if _, answer := w.do(t, uid, "GET /v1/continue", ""); len(get(answer, "items").([]any)) != want {
+			t.Errorf("%s: %v, want %d to go on with", what, answer, want)
+		}
+	}
+	wantOffered("u1", "at first", 1)
+	if code, answer := w.do(t, "u1", "POST /v1/continue/dismiss", `{"objects":[{"id":"100","type":1},{"id":"7","type":1}]}`); code != 200 || answer["found"] != 1.0 {
+		t.Errorf("dismiss: %d %v", code, answer)
+	}
+	wantOffered("u1", "dismissed", 0)
+	lines := strings.ReplaceAll(w.raw(t, "u1", "GET /v1/export", ""), `"user":"u1",`, "")
+	w.raw(t, "u2", "POST /v1/import", lines)
+	wantOffered("u2", "of a backup", 0)
+	if _, answer := w.do(t, "u2", "GET /v1/history/1/100", ""); answer["dismissed_at"] == nil {
+		t.Errorf("of a backup: %v", answer)
+	}
+	if _, answer := w.do(t, "u1", "POST /v1/continue/dismiss", `{"objects":[{"id":"100","type":1}],"dismissed":false}`); answer["found"] != 1.0 {
+		t.Errorf("taken back: %v", answer)
+	}
+	wantOffered("u1", "taken back", 1)
+	w.raw(t, "u1", "POST /v1/import", lines)
+	wantOffered("u1", "after an older backup", 1)
+}
+
 // TestPointsAreTagged: a record comes with its etag, and not to who has it.
 func TestPointsAreTagged(t *testing.T) {
 	e := newEdge(t, answering(&historyv1.PointsResponse{Items: []*historyv1.Item{

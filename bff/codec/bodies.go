@@ -109,6 +109,33 @@ func (d *Deletion) check() error {
 	return nil
 }
 
+// DecodeDismissal reads {"objects","dismissed"}, 1 to limit objects; dismissed, true where it is
+// not given, is false to take the decision back. It fails as [DecodeObjects] does, and for null.
+func DecodeDismissal(body []byte, limit int) (objects []*historyv1.Object, dismissed bool, err error) {
+	d := newDecoder(body, "objects")
+	if dismissed = true; !d.bodyIsObject() {
+		return nil, false, d.in.End()
+	}
+	for name := range d.in.Object() {
+		switch {
+		case string(name) == "objects":
+			objects = d.objects(limit)
+		case string(name) == "dismissed" && d.in.Kind() == scan.Null:
+			d.in.Skip()
+			d.refuse("dismissed", "want true or false")
+		case string(name) == "dismissed":
+			dismissed = d.flag("dismissed")
+		default:
+			d.unknown("", name)
+		}
+		d.strict()
+	}
+	if len(objects) == 0 {
+		d.in.Fail(history.Invalid("body.objects", "want at least one"))
+	}
+	return objects, dismissed, d.in.End()
+}
+
 // DecodeSettings reads {"recording"}, which must be given: to switch by a slip what a
 // user has decided is worse than to refuse. It fails as [DecodeObjects] does.
 func DecodeSettings(body []byte) (recording bool, err error) {
@@ -157,7 +184,7 @@ func (d *batchDecoder) row(h *historyv1.Heartbeat) {
 		switch string(name) {
 		case "state":
 			h.Kind = d.state()
-		case "furthest_ms", "plays", "completed", "completed_at", "resume_ms", "watched_ms", "incomplete", "etag", "played_at", "next":
+		case "furthest_ms", "plays", "completed", "completed_at", "resume_ms", "watched_ms", "incomplete", "etag", "played_at", "dismissed_at", "next":
 			d.in.Skip()
 		default:
 			d.field(h, name)

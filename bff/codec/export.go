@@ -49,6 +49,8 @@ type Details struct {
 	Reset    string `json:"reset,omitempty" format:"date-time" doc:"When the object was last deleted: nothing of the record is from before, unless it was restored."`
 	Restored bool   `json:"restored,omitempty" doc:"What the record has from before the reset was brought back after it."`
 
+	Dismissed *Decision `json:"dismissed,omitempty" doc:"The latest decision about whether it is offered to go on with."`
+
 	Unknown *Unknown `json:"unknown,omitempty" doc:"What a newer version of Playhead has written."`
 }
 
@@ -96,6 +98,12 @@ type WatchedBefore struct {
 	Time      string `json:"time" format:"date-time"`
 }
 
+// Decision is one about whether an object is offered to go on with.
+type Decision struct {
+	Time      string `json:"time" format:"date-time"`
+	TakenBack bool   `json:"taken_back,omitempty" doc:"It is to be offered again."`
+}
+
 // Unknown are fields of the protocol that this version does not know.
 type Unknown struct {
 	Report
@@ -129,6 +137,9 @@ func newDetails(r *historyv1.Record) Details {
 	}
 	if r.WatchedBeforeMs > 0 {
 		d.WatchedBefore = &WatchedBefore{r.WatchedBeforeMs, FormatTime(r.WatchedBeforeTimeMs)}
+	}
+	if v := history.Version(r.DismissedVersion); v != 0 {
+		d.Dismissed = &Decision{FormatTime(v.Time()), v != history.VersionOf(v.Time(), history.RankDismissed)}
 	}
 	if unknown := r.ProtoReflect().GetUnknown(); len(unknown) > 0 {
 		d.Unknown = &Unknown{*newReport(r.UnknownVersion, r, true), base64.StdEncoding.EncodeToString(unknown)}
@@ -285,6 +296,13 @@ func (d *lineDecoder) viewings(r *historyv1.Record) {
 func (d *lineDecoder) rest(r *historyv1.Record) {
 	if e := d.line.Details.NonEarly; e != nil {
 		r.FirmVersion, r.FirmPositionMs = d.version("details.non_early", &e.Report, true), e.PositionMS
+	}
+	if c := d.line.Details.Dismissed; c != nil {
+		rank := history.RankDismissed
+		if c.TakenBack {
+			rank = history.RankOffered
+		}
+		r.DismissedVersion = int64(history.VersionOf(d.required("details.dismissed.time", c.Time), rank))
 	}
 	if u := d.line.Details.Unknown; u != nil {
 		b, err := base64.StdEncoding.DecodeString(u.Bytes)

@@ -28,7 +28,7 @@ func fullRecord(t *testing.T) *historyv1.Record {
 		FirmVersion: v(-200, 1), FirmPositionMs: 61000, UnknownVersion: v(-500, 0),
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
 		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
-		Watched: []*historyv1.Watched{{TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9}}, WatchedBeforeMs: 8, WatchedBeforeTimeMs: 1772390000000,
+		Watched: []*historyv1.Watched{{TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9}}, WatchedBeforeMs: 8, WatchedBeforeTimeMs: 1772390000000, DismissedVersion: v(1, 1),
 	}
 	r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5))
 	for name, field := range fieldsOf(r) {

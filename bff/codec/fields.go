@@ -149,6 +149,7 @@ type Record struct {
 	WatchedMS   int64             `json:"watched_ms,omitempty" doc:"Milliseconds of the object that were played, over all sessions that said so."`
 	Incomplete  bool              `json:"incomplete,omitempty" doc:"There may be an older part that could not be read in time: plays, the furthest position and others may be less than they are."`
 	ETag        string            `json:"etag" doc:"Another one whenever anything else of the record is, but incomplete and next."`
+	DismissedAt string            `json:"dismissed_at,omitempty" format:"date-time" doc:"When the user removed it from what to go on with; absent once it was played again, or that was taken back."`
 	Next        *NextPart         `json:"next,omitempty" doc:"In /v1/continue, of a part of a series that is completed: the part that comes next, of which the history knows nothing."`
 }
 
@@ -182,6 +183,7 @@ func NewRecord(it *historyv1.Item) *Record {
 		WatchedMS:   it.WatchedMs,
 		Incomplete:  it.Incomplete,
 		ETag:        FormatETag(it.Etag),
+		DismissedAt: FormatTime(it.DismissedMs),
 	}
 	if next := it.Next; next != nil {
 		r.Next = &NextPart{Season: next.Season, Episode: next.Episode}

@@ -254,6 +254,10 @@ func (i *instance) Delete(context.Context, *historyv1.DeleteRequest) (*historyv1
 	return &historyv1.DeleteResponse{Deleted: 7}, nil
 }
 
+func (i *instance) Dismiss(context.Context, *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
+	return &historyv1.DismissResponse{Found: 6}, nil
+}
+
 func (i *instance) Clear(context.Context, *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
 	return &historyv1.ClearResponse{ClearedMs: 8}, nil
 }

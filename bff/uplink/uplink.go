@@ -118,6 +118,11 @@ func (c *Client) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequ
 	return call(ctx, c, req, historyv1.HistoryServiceClient.PutSettings)
 }
 
+// Dismiss takes objects out of what Continue reads, or offers them again.
+func (c *Client) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
+	return call(ctx, c, req, historyv1.HistoryServiceClient.Dismiss)
+}
+
 // Delete removes some objects from a user's history.
 func (c *Client) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Delete)

@@ -218,6 +218,15 @@ class Client:
             return self._read("GET", "/v1/settings")["recording"]
         return self._read("PUT", "/v1/settings", {"recording": on})["recording"]
 
+    def dismiss(self, *objects: Object, dismissed: bool = True) -> int:
+        """Takes objects out of ``continue_watching`` until they are played again; with
+        ``dismissed=False`` takes that back. Returns how many of them had a record."""
+        found = 0
+        for at in range(0, len(objects), 1000):
+            part = {"objects": _objects(objects[at : at + 1000]), "dismissed": dismissed}
+            found += self._read("POST", "/v1/continue/dismiss", part)["found"]
+        return found
+
     # Backups.
 
     def export(self) -> Iterator[bytes]:

@@ -58,6 +58,11 @@ class AgainstPlayhead(unittest.TestCase):
         self.assertEqual((first["resume_ms"], first["plays"], none), (0, 1, None))
         self.user.report(heartbeat(1, "begun", "stop", 1000.0, duration=5400.0))
         self.assertEqual([r["object"]["id"] for r in self.user.continue_watching()], ["begun"])
+        self.assertEqual(self.user.dismiss((1, "begun"), (1, "none")), 1)
+        self.assertEqual(self.user.continue_watching(), [])
+        self.assertIn("dismissed_at", self.user.point(1, "begun"))
+        self.assertEqual(self.user.dismiss((1, "begun"), dismissed=False), 1)
+        self.assertEqual([r["object"]["id"] for r in self.user.continue_watching()], ["begun"])
 
     def test_many(self):
         beats = [heartbeat(1, str(i), "stop", i + 1.0, at=ago(seconds=3000 - i), meta={"text": "x" * 900}) for i in range(2500)]

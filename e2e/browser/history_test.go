@@ -129,6 +129,31 @@ func TestDeleteAndUndo(t *testing.T) {
 	w.eventually("the third one is deleted", func() bool { return slices.Equal(w.ids(), []string{"plain.id"}) })
 }
 
+// TestDismissAndUndo takes a card away, on every page of the user, and back.
+func TestDismissAndUndo(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	cards := func(v *window, titles string) {
+		t.Helper()
+		v.until(fmt.Sprintf("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === %q", titles))
+	}
+	v, other := w.open(w.signedIn("/")), w.open(w.signedIn("/"))
+	cards(v, "Low Tide|On Maps|plain.id")
+	cards(other, "Low Tide|On Maps|plain.id")
+	v.click("#cards li:nth-child(2) .dismiss")
+	cards(v, "Low Tide|plain.id")
+	v.says("#toast", "“On Maps” removed from continue watching")
+	v.click("#undo") // before the message ends by itself
+	cards(v, "Low Tide|On Maps|plain.id")
+	cards(other, "Low Tide|On Maps|plain.id")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#cards li:nth-child(1) .dismiss")
+	cards(v, "On Maps|plain.id")
+	cards(other, "On Maps|plain.id")
+	w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
+	cards(v, "Low Tide|On Maps|plain.id")
+}
+
 func TestClear(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)

@@ -19,7 +19,7 @@ const (
 )
 
 // Continue reads what a user has begun and not finished, newest first, and of each series one
-// part. When a store does not answer, neither does Continue: nothing to go on with is an
+// part, without what the user has dismissed. When a store does not answer, neither does Continue: nothing to go on with is an
 // answer of its own.
 func (r *Reader) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
 	if err := history.ValidateUID(req.GetUid()); err != nil {
@@ -68,7 +68,8 @@ type row struct {
 
 // series is what is known of one, from its newest part on.
 type series struct {
-	furthest part // completed; the zero value where the newest part decides
+	played   int64 // when something of it last was, in Unix milliseconds
+	furthest part  // completed; the zero value where the newest part decides
 	item     history.Item
 	begun    map[part]history.Item // the newest of each part that is not completed
 }
@@ -94,15 +95,15 @@ func (l *continueList) add(it history.Item) {
 	unfinished, completed := rules.Unfinished(it.Record), rules.Completed(it.Record)
 	name := it.Record.Meta.Get(l.name)
 	if l.name == "" || name == "" {
-		if unfinished {
-			l.append(row{item: it})
+		if unfinished && it.Record.DismissedAt() == 0 {
+			l.rows = append(l.rows, row{item: it})
 		}
 		return
 	}
 	number := partOf(it.Record.Meta)
 	s := l.series[name]
 	if s == nil {
-		s = &series{begun: make(map[part]history.Item)}
+		s = &series{played: it.Record.PlayedAt(), begun: make(map[part]history.Item)}
 		l.series[name] = s
 	}
 	switch known := s.item.Record != nil; {
@@ -112,51 +113,58 @@ func (l *continueList) add(it history.Item) {
 		}
 		if unfinished && !known {
 			s.item = it
-			l.append(row{item: it})
+			if !s.dismissed(it) {
+				l.rows = append(l.rows, row{item: it})
+			}
 		}
 	case !known:
 		s.item, s.furthest = it, number
 		if number != (part{}) {
-			l.append(row{series: s})
+			l.rows = append(l.rows, row{series: s})
 		}
 	case s.furthest != part{} && number.after(s.furthest):
 		s.item, s.furthest = it, number
 	}
 }
 
-func (l *continueList) append(r row) {
-	if len(l.rows) < l.limit {
-		l.rows = append(l.rows, r)
-	}
+// dismissed reports whether the user has dismissed the part that stands for the series, and
+// played nothing of the series since.
+func (s *series) dismissed(shown history.Item) bool {
+	at := shown.Record.DismissedAt()
+	return at != 0 && at >= s.played
 }
 
 // complete reports whether older records would change nothing. The next part
 // of a series may be among them.
 func (l *continueList) complete() bool {
-	return len(l.rows) == l.limit && !slices.ContainsFunc(l.rows, func(r row) bool { return r.series != nil })
+	return len(l.rows) >= l.limit && !slices.ContainsFunc(l.rows[:l.limit], func(r row) bool { return r.series != nil })
 }
 
 func (l *continueList) items() (items []*historyv1.Item) {
 	for _, r := range l.rows {
-		if r.series == nil {
-			items = append(items, view.Item(r.item.Object, r.item.Record, l.rules))
-			continue
+		it, next := r.item, (*historyv1.NextPart)(nil)
+		if r.series != nil {
+			if it, next = r.series.next(); r.series.dismissed(it) {
+				continue
+			}
 		}
-		items = append(items, r.series.next(l.rules))
+		shown := view.Item(it.Object, it.Record, l.rules)
+		shown.Next = next
+		if items = append(items, shown); len(items) == l.limit {
+			break
+		}
 	}
 	return items
 }
 
-// next returns the part after the furthest completed one, or that one with the numbers of the
+// next returns the part after the furthest completed one, or that one and the numbers of the
 // next where there is no record of it.
-func (s *series) next(rules *history.Rulebook) *historyv1.Item {
+func (s *series) next() (history.Item, *historyv1.NextPart) {
 	next := part{s.furthest.season, s.furthest.episode + 1}
 	for _, p := range [...]part{next, {s.furthest.season + 1, 1}} {
 		if it, ok := s.begun[p]; ok {
-			return view.Item(it.Object, it.Record, rules)
+			return it, nil
 		}
 	}
-	it := view.Item(s.item.Object, s.item.Record, rules)
-	it.Next = &historyv1.NextPart{Season: uint32(next.season), Episode: uint32(next.episode)} //nolint:gosec // of 31 bits, and one more
-	return it
+	return s.item, &historyv1.NextPart{Season: uint32(next.season), Episode: uint32(next.episode)} //nolint:gosec // of 31 bits, and one more
 }

@@ -17,11 +17,24 @@ type Report struct {
 	// alone: a record of a backup. Restore says that it comes back where it was removed.
 	Whole   *history.Record
 	Restore bool
+	// Decision is what is decided about the record instead of the event, which then has its key
+	// and its time alone.
+	Decision Decision
 	// Day is what the device knows of the day, nil when it does not ask.
 	Day *historyv1.DayCheck
 	// Status is unspecified until it is decided.
 	Status historyv1.Status
 }
+
+// Decision is one about whether a record is offered to go on with.
+type Decision uint8
+
+// The decisions.
+const (
+	None Decision = iota
+	Dismiss
+	Offer
+)
 
 // Counts reports whether the user was there: nobody is whose report was refused.
 func (r *Report) Counts() bool {

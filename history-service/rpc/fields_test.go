@@ -208,7 +208,7 @@ func everything() *history.Record {
 		Peaks:       []history.Peak{{At: start - 90_000, Position: 200_000}},
 		Completions: []history.Completion{{At: start - 90_000, Viewing: 10}}, PlaysBefore: 2, PlaysBeforeAt: start - 100_000,
 		Watches: []history.Watch{{At: start - 90_000, Viewing: 10, Watched: 30_000}}, WatchedBefore: 10_000, WatchedBeforeAt: start - 100_000,
-		Reset: start - 7_200_000, Restored: true, Original: v(7_300_000),
+		Reset: start - 7_200_000, Restored: true, Original: v(7_300_000), Dismissed: history.VersionOf(start-50_000, history.RankDismissed),
 		Unknown: string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), UnknownVersion: v(80_000),
 	}
 }

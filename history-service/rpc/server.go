@@ -186,6 +186,12 @@ func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 	return resp, status(err)
 }
 
+// Dismiss takes objects out of what is offered to go on with, or offers them again.
+func (s *Server) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
+	resp, err := s.write.Dismiss(ctx, req)
+	return resp, status(err)
+}
+
 // PutSettings switches recording off or on.
 func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
 	resp, err := s.write.PutSettings(ctx, req)

@@ -36,7 +36,7 @@ func Item(o history.Object, r *history.Record, book *history.Rulebook) *historyv
 		EventTimeMs: r.Version.Time(), PositionMs: r.Resume(), DurationMs: r.Duration,
 		FurthestMs: r.Furthest(), Plays: r.Plays(), CompletedAtMs: r.CompletedAt(), WatchedMs: r.Watched(),
 		Session: r.Session, Device: r.Device, Meta: r.Meta.Map(), Incomplete: Incomplete(r),
-		Completed: book.Of(o.Type).Completed(r), PlayedMs: r.Original.Time(),
+		Completed: book.Of(o.Type).Completed(r), PlayedMs: r.Original.Time(), DismissedMs: r.DismissedAt(),
 	}
 	if !it.Completed {
 		it.ResumeMs = it.PositionMs
@@ -112,7 +112,7 @@ func seen(it *historyv1.Item) uint64 {
 	b := room[:0]
 	for _, n := range [...]int64{
 		int64(it.State), it.EventTimeMs, it.PositionMs, it.DurationMs, it.FurthestMs,
-		int64(it.Plays), it.CompletedAtMs, it.WatchedMs, it.PlayedMs, //nolint:gosec // of any value
+		int64(it.Plays), it.CompletedAtMs, it.WatchedMs, it.PlayedMs, it.DismissedMs, //nolint:gosec // of any value
 	} {
 		b = binary.AppendVarint(b, n)
 	}

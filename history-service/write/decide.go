@@ -1,6 +1,7 @@
 package write
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,6 +110,67 @@ func (w *Writer) deletions(req *historyv1.DeleteRequest) ([]report.Report, error
 		}
 	}
 	return reports, nil
+}
+
+// Dismiss takes objects out of what is offered to go on with, or offers them again. What was
+// decided is part of the record, and archived with it. Of an object without a visible record
+// there is nothing to decide.
+func (w *Writer) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
+	reports, err := w.decisions(req)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := w.bounded(ctx)
+	defer cancel()
+	b := &batch{reports: reports}
+	w.prepare(b)
+	w.load(ctx, b)
+	w.store(ctx, b)
+	w.cfg.Notify.Changed(b.changes())
+	resp := &historyv1.DismissResponse{}
+	for _, g := range b.groups {
+		if g.failed {
+			return nil, fmt.Errorf("dismiss %s: %w", g.key.Object, history.ErrUnavailable)
+		}
+		if g.visible {
+			resp.Found++
+		}
+	}
+	return resp, nil
+}
+
+func (w *Writer) decisions(req *historyv1.DismissRequest) ([]report.Report, error) {
+	if n := len(req.GetObjects()); n == 0 || n > MaxBatch {
+		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxBatch))
+	}
+	now, err := w.past("at", 0)
+	if err != nil {
+		return nil, err
+	}
+	decision := report.Dismiss
+	if req.GetOffer() {
+		decision = report.Offer
+	}
+	reports := make([]report.Report, len(req.GetObjects()))
+	for i, o := range req.GetObjects() {
+		reports[i] = report.Report{Event: history.Event{Key: history.Key{UID: req.GetUid(), Object: report.Object(o)}, At: now}, Decision: decision}
+		if err := cmp.Or(history.ValidateUID(req.GetUid()), reports[i].Key.Object.Validate()); err != nil {
+			return nil, fmt.Errorf("objects[%d]: %w", i, err)
+		}
+	}
+	return reports, nil
+}
+
+// decide adds a decision about the record to it. To dismiss what is dismissed already counts as
+// of now: something else of its series may have been played in between.
+func (g *group) decide(i int) historyv1.Status {
+	r := &g.batch.reports[i]
+	visible := g.next.Visible(g.key.Object, &g.user)
+	if visible == nil || r.Decision == report.Offer && visible.DismissedAt() == 0 {
+		return historyv1.Status_STATUS_UNCHANGED
+	}
+	g.next = g.next.Dismiss(r.At, r.Decision == report.Dismiss)
+	return historyv1.Status_STATUS_STORED
 }
 
 // past returns a given time, or now when there is none; nothing is later than now. It

@@ -142,6 +142,9 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if g.batch.whole {
 		return g.addWhole(i, cleared)
 	}
+	if g.batch.reports[i].Decision != report.None {
+		return g.decide(i)
+	}
 	e := g.batch.reports[i].Event
 	if g.batch.latest && g.next != nil {
 		e.At = max(e.At, g.next.Version.Time())
@@ -244,6 +247,12 @@ func (g *group) matched() bool {
 	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].IfMatch != 0 })
 }
 
+// decides reports whether any of the events is a decision about the record, which is one about
+// nothing where there is no record.
+func (g *group) decides() bool {
+	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].Decision != report.None })
+}
+
 // based returns the groups that cannot be decided without the archive.
 func based(groups []*group) (old []*group) {
 	for _, g := range groups {
@@ -265,7 +274,7 @@ func (g *group) below() bool {
 		return (g.batch.latest || g.batch.whole) && g.base.Partial
 	case g.user.Complete():
 		return false
-	case g.matched() || g.batch.latest || g.batch.whole:
+	case g.matched() || g.batch.latest || g.batch.whole || g.decides():
 		return true
 	case !g.user.Warm:
 		return false

@@ -92,7 +92,7 @@ func TestEveryField(t *testing.T) {
 			case "Meta":
 				r.Meta = history.NewMeta(map[string]string{"title": "Ä"})
 			case "Unknown":
-				r.Unknown = "\xd8\x01\x07" // field 27
+				r.Unknown = "\xd8\x02\x07" // field 43
 			default:
 				fill(field, size)
 			}
@@ -172,7 +172,7 @@ func anyItem(t *rapid.T) history.Item {
 				r.Meta = history.NewMeta(m)
 			}
 		case "Unknown":
-			r.Unknown = rapid.SampledFrom([]string{"", "\xd8\x01\x07", "\xda\x01\x02ab"}).Draw(t, "unknown")
+			r.Unknown = rapid.SampledFrom([]string{"", "\xd8\x02\x07", "\xda\x02\x02ab"}).Draw(t, "unknown")
 		default:
 			anyValue(t, field)
 		}

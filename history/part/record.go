@@ -45,7 +45,8 @@ const (
 	colDevice     = colSession + textColumns
 	colMeta       = colDevice + textColumns
 	colUnknown    = colMeta + textColumns
-	recordColumns = colUnknown + textColumns
+	colDismissed  = colUnknown + textColumns
+	recordColumns = colDismissed + 1
 )
 
 // maxList bounds the peaks, the completions and the watches of a record. The fold keeps fewer.
@@ -79,6 +80,7 @@ func (c *coder) body(o *history.Object, r *history.Record) {
 	c.rare(colWatchedBeforeAt, &r.WatchedBeforeAt, at)
 	c.rare(colReset, &r.Reset, at)
 	c.versionOf(colUnknownVersion, &r.UnknownVersion, unknown, r.Version)
+	c.rare(colDismissed, (*int64)(&r.Dismissed), int64(r.Version))
 	c.lists(r)
 }
 

@@ -41,6 +41,15 @@ func watched() *history.Record {
 	}
 }
 
+// dismissed is a record that was brought back, and taken out of what to go on with since.
+func dismissed() *history.Record {
+	v := history.VersionOf(1_760_000_000_124, history.RankProgress)
+	return &history.Record{
+		Revision: 3, CellTime: v.Time(), Version: v, State: history.StateStopped, Position: 70_000, Session: "s-3",
+		Reset: 1_760_000_000_123, Restored: true, Original: v - 4_000_003, Dismissed: history.VersionOf(1_760_000_100_000, history.RankDismissed),
+	}
+}
+
 // golden reads bytes that stores and queues already hold: they never change.
 func golden(t *testing.T, name string) []byte {
 	t.Helper()
@@ -59,7 +68,7 @@ func TestGoldenRecords(t *testing.T) {
 	tombstone := &history.Event{Kind: history.KindDelete, At: 1_760_000_000_000, Device: "tv"}
 	deleted := tombstone.Record()
 	deleted.Revision, deleted.CellTime = 1, tombstone.At
-	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched()}
+	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed()}
 	for name, r := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := golden(t, name)

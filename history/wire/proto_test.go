@@ -53,7 +53,7 @@ func full() *history.Record {
 	r, w := everything(), watched()
 	r.Early, r.NonEarly, r.Watches, r.WatchedBefore, r.WatchedBeforeAt = w.Early, w.NonEarly, w.Watches, w.WatchedBefore, w.WatchedBeforeAt
 	r.Unknown, r.UnknownVersion = string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), r.Version-12
-	r.Restored, r.Original = true, r.Version-400
+	r.Restored, r.Original, r.Dismissed = true, r.Version-400, r.Version+400
 	return r
 }
 

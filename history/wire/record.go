@@ -62,7 +62,8 @@ const (
 	tagUnknownVersion  = 24<<3 | wireInt
 	tagRestored        = 25<<3 | wireInt
 	tagOriginal        = 26<<3 | wireInt
-	lastField          = 26 // of a record; what is beyond is unknown
+	tagDismissed       = 27<<3 | wireInt
+	lastField          = 27 // of a record; what is beyond is unknown
 
 	tagMetaKey   = 1<<3 | wireBytes
 	tagMetaValue = 2<<3 | wireBytes
@@ -122,6 +123,7 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	}
 	dst = appendFlag(dst, tagRestored, r.Restored)
 	dst = appendInt(dst, tagOriginal, int64(r.Original))
+	dst = appendInt(dst, tagDismissed, int64(r.Dismissed))
 	return append(dst, r.Unknown...)
 }
 
@@ -338,6 +340,8 @@ func number(r *history.Record, tag uint64) *int64 {
 		return (*int64)(&r.UnknownVersion)
 	case tagOriginal:
 		return (*int64)(&r.Original)
+	case tagDismissed:
+		return (*int64)(&r.Dismissed)
 	}
 	return nil
 }

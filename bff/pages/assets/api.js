@@ -55,6 +55,14 @@ export class Api {
     return this.#ask('POST', '/v1/history/delete', { body: { objects }, keepalive: true });
   }
 
+  /**
+   * Takes some objects out of what to go on with, or offers them again.
+   * @param {{id: string, type: number}[]} objects @param {boolean} dismissed
+   */
+  dismiss(objects, dismissed) {
+    return this.#ask('POST', '/v1/continue/dismiss', { body: { objects, dismissed } });
+  }
+
   /** Reads all of the history, as a backup. @returns {Promise<Blob>} */
   async export() {
     return (await this.#fetch('GET', '/v1/export', {})).blob().catch(lost);

@@ -58,6 +58,21 @@ export function keys(list, remove) {
   });
 }
 
+/**
+ * Lets the button of a card take it away. The focus goes to the next card.
+ * @param {HTMLElement} cards @param {(key: string) => void} dismiss
+ */
+export function dismissals(cards, dismiss) {
+  cards.addEventListener('click', (e) => {
+    const card = e.target instanceof Element && e.target.closest('.dismiss') ? e.target.closest('li') : null;
+    if (!card) return;
+    const next = card.nextElementSibling ?? card.previousElementSibling;
+    dismiss(String(card.dataset.key));
+    const button = next?.querySelector('button');
+    (button ?? find('#search', HTMLInputElement)).focus();
+  });
+}
+
 /** Puts the focus on an entry, or else on the search. @param {Element | null | undefined} row */
 export function focus(row) {
   const link = row?.querySelector('a');

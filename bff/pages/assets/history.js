@@ -1,8 +1,9 @@
 // @ts-check
 import { Api } from './api.js';
 import { backups } from './backup.js';
-import { clearing, filters, focus, keys, offerTypes, recording } from './controls.js';
+import { clearing, dismissals, filters, focus, keys, offerTypes, recording } from './controls.js';
 import { find, write } from './dom.js';
+import { title } from './format.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
 import { Problems } from './problems.js';
@@ -94,7 +95,7 @@ function changed({ items, removed }) {
   const moved = new Map(items.map((record) => [key(record), record]));
   const known = unfinished.filter((record) => moved.has(key(record))).length;
   unfinished = unfinished.map((record) => moved.get(key(record)) ?? record);
-  if (known < items.length || removed.length > 0 || items.some((r) => r.state === 'finished')) goOnSoon();
+  if (known < items.length || removed.length > 0 || items.some((r) => r.state === 'finished' || r.dismissed_at)) goOnSoon();
   render();
 }
 
@@ -120,6 +121,22 @@ async function remove(records) {
   render();
 }
 
+/** Takes a record out of what to go on with, and lets the user take that back. @param {any} record */
+async function dismiss(record) {
+  unfinished = unfinished.filter((other) => other !== record);
+  render();
+  const ok = await offer(record, true);
+  if (ok) await undo.done(`“${title(record)}” removed from continue watching.`, () => offer(record, false));
+}
+
+/** @param {any} record @param {boolean} dismissed @returns {Promise<boolean>} */
+async function offer(record, dismissed) {
+  const what = dismissed ? 'The entry could not be removed from continue watching' : 'The entry could not be brought back';
+  const ok = await problems.attempt(what, () => offer(record, dismissed), () => api.dismiss([record.object], dismissed));
+  await goOn();
+  return ok;
+}
+
 async function clear() {
   await undo.send();
   const ok = await problems.attempt('The history could not be cleared', clear, () => api.delete('/v1/history', { type: loaded.type }));
@@ -141,6 +158,10 @@ keys(list, (name) => {
   const next = row?.nextElementSibling ?? row?.previousElementSibling;
   if (record) undo.delete(record);
   focus(next);
+});
+dismissals(find('#cards', HTMLElement), (name) => {
+  const record = unfinished.find((r) => key(r) === name);
+  if (record) dismiss(record);
 });
 clearing(loaded, clear);
 backups(api, () => Promise.all([reader.refresh(), goOn()]));

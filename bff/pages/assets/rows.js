@@ -86,10 +86,12 @@ export function card() {
   const name = el('span', { className: 'title' });
   const { meter, at, tile, show } = gauge();
   const link = el('a', { className: 'card' }, tile, name, meter, at);
+  const button = el('button', { type: 'button', className: 'dismiss', title: 'Remove from continue watching' }, '✕');
   return {
-    node: el('li', {}, link),
+    node: el('li', {}, link, button),
     update(record) {
       show(record);
+      button.setAttribute('aria-label', `Remove ${record.next ? nextPart(record.next) : title(record)} from continue watching`);
       write(name, record.next ? nextPart(record.next) : title(record));
       if (record.next) write(at, `After ${title(record)}`);
       meter.hidden = Boolean(record.next);

@@ -8,12 +8,15 @@ const grace = 6000; // milliseconds to think again
 /**
  * Deletes later than it says: an entry disappears at once, and the edge is asked only when the
  * user did not take it back in time. The clock stops while the pointer or the focus is on the
- * message. A page that goes away does not wait.
+ * message. A page that goes away does not wait. What can be taken back at any time is done at
+ * once, and only told here.
  */
 export class Undo {
   /** @type {Map<string, any>} */
   #waiting = new Map();
   #timer = 0;
+  /** @type {(() => any) | undefined} */
+  #back;
   #toast = find('#toast', HTMLElement);
   #does;
 
@@ -26,8 +29,17 @@ export class Undo {
     addEventListener('pagehide', () => this.send());
   }
 
+  /** Tells of what was done, and how to take it back. @param {string} text @param {() => any} back */
+  async done(text, back) {
+    await this.send();
+    this.#back = back;
+    this.#say(text);
+    this.#wait();
+  }
+
   /** @param {any} record */
   delete(record) {
+    this.#back = undefined;
     this.#waiting.set(key(record), record);
     this.#does.hide(key(record));
     this.#say(this.#waiting.size === 1 ? `Deleted “${title(record)}”.` : `Deleted ${this.#waiting.size} entries.`);
@@ -36,11 +48,13 @@ export class Undo {
 
   undo() {
     const keys = [...this.#waiting.keys()];
+    const back = this.#back;
     this.#end();
-    this.#does.show(keys);
+    if (back) back();
+    else this.#does.show(keys);
   }
 
-  /** Deletes for good. */
+  /** Deletes for good, and ends the message. */
   async send() {
     const records = [...this.#waiting.values()];
     this.#end();
@@ -49,12 +63,13 @@ export class Undo {
 
   #wait() {
     clearTimeout(this.#timer);
-    if (this.#waiting.size > 0) this.#timer = setTimeout(() => this.send(), grace);
+    if (this.#waiting.size > 0 || this.#back) this.#timer = setTimeout(() => this.send(), grace);
   }
 
   #end() {
     clearTimeout(this.#timer);
     this.#waiting.clear();
+    this.#back = undefined;
     this.#toast.classList.remove('shown');
     this.#toast.inert = true;
     this.#say('');

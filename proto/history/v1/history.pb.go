@@ -908,7 +908,10 @@ type Item struct {
 	PlayedMs int64 `protobuf:"varint,17,opt,name=played_ms,json=playedMs,proto3" json:"played_ms,omitempty"`
 	// In answers to Continue alone, of a part of a series that is completed: which part comes
 	// next. The history has no record of that one.
-	Next          *NextPart `protobuf:"bytes,18,opt,name=next,proto3" json:"next,omitempty"`
+	Next *NextPart `protobuf:"bytes,18,opt,name=next,proto3" json:"next,omitempty"`
+	// When the user took the object out of what to go on with; 0 where that was taken back, or
+	// it was played since.
+	DismissedMs   int64 `protobuf:"varint,19,opt,name=dismissed_ms,json=dismissedMs,proto3" json:"dismissed_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1067,6 +1070,13 @@ func (x *Item) GetNext() *NextPart {
 		return x.Next
 	}
 	return nil
+}
+
+func (x *Item) GetDismissedMs() int64 {
+	if x != nil {
+		return x.DismissedMs
+	}
+	return 0
 }
 
 // NextPart is a part of a series by its numbers. There may be none of them: then it is the
@@ -1902,6 +1912,113 @@ func (x *ContinueResponse) GetItems() []*Item {
 	return nil
 }
 
+type DismissRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// At most 1,000.
+	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
+	// They are to be offered again.
+	Offer         bool `protobuf:"varint,3,opt,name=offer,proto3" json:"offer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DismissRequest) Reset() {
+	*x = DismissRequest{}
+	mi := &file_history_v1_history_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DismissRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DismissRequest) ProtoMessage() {}
+
+func (x *DismissRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
+func (*DismissRequest) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DismissRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *DismissRequest) GetObjects() []*Object {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *DismissRequest) GetOffer() bool {
+	if x != nil {
+		return x.Offer
+	}
+	return false
+}
+
+type DismissResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many of the objects had a visible record.
+	Found         uint32 `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DismissResponse) Reset() {
+	*x = DismissResponse{}
+	mi := &file_history_v1_history_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DismissResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DismissResponse) ProtoMessage() {}
+
+func (x *DismissResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
+func (*DismissResponse) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *DismissResponse) GetFound() uint32 {
+	if x != nil {
+		return x.Found
+	}
+	return 0
+}
+
 // Settings is what a user has decided about the history.
 type Settings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1915,7 +2032,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1927,7 +2044,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1940,7 +2057,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -1966,7 +2083,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2095,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2108,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -2010,7 +2127,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2022,7 +2139,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2035,7 +2152,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -2055,7 +2172,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2067,7 +2184,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2080,7 +2197,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -2106,7 +2223,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2235,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2248,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -2152,7 +2269,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2164,7 +2281,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2177,7 +2294,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -2206,7 +2323,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2218,7 +2335,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2231,7 +2348,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Watcher) GetUid() string {
@@ -2257,7 +2374,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +2386,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +2399,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -2314,7 +2431,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2443,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2456,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Change) GetUid() string {
@@ -2451,7 +2568,7 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x13ApplyStreamResponse\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x121\n" +
 	"\x06result\x18\x02 \x01(\v2\x19.history.v1.ApplyResponseR\x06result\x12\x18\n" +
-	"\aindexes\x18\x03 \x03(\rR\aindexes\"\x90\x05\n" +
+	"\aindexes\x18\x03 \x03(\rR\aindexes\"\xb3\x05\n" +
 	"\x04Item\x12*\n" +
 	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x12'\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\"\n" +
@@ -2477,7 +2594,8 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\tresume_ms\x18\x0f \x01(\x03R\bresumeMs\x12\x1c\n" +
 	"\tcompleted\x18\x10 \x01(\bR\tcompleted\x12\x1b\n" +
 	"\tplayed_ms\x18\x11 \x01(\x03R\bplayedMs\x12(\n" +
-	"\x04next\x18\x12 \x01(\v2\x14.history.v1.NextPartR\x04next\x1a7\n" +
+	"\x04next\x18\x12 \x01(\v2\x14.history.v1.NextPartR\x04next\x12!\n" +
+	"\fdismissed_ms\x18\x13 \x01(\x03R\vdismissedMs\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"<\n" +
@@ -2532,7 +2650,13 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x04type\x18\x03 \x01(\rR\x04type\x12\x16\n" +
 	"\x06series\x18\x04 \x01(\tR\x06series\":\n" +
 	"\x10ContinueResponse\x12&\n" +
-	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\"E\n" +
+	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\"f\n" +
+	"\x0eDismissRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
+	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\x12\x14\n" +
+	"\x05offer\x18\x03 \x01(\bR\x05offer\"'\n" +
+	"\x0fDismissResponse\x12\x14\n" +
+	"\x05found\x18\x01 \x01(\rR\x05found\"E\n" +
 	"\bSettings\x12\x1c\n" +
 	"\trecording\x18\x01 \x01(\bR\trecording\x12\x1b\n" +
 	"\tpaused_ms\x18\x02 \x01(\x03R\bpausedMs\"&\n" +
@@ -2586,7 +2710,7 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\n" +
 	"ACK_CACHED\x10\x01\x12\x0e\n" +
 	"\n" +
-	"ACK_QUEUED\x10\x022\x87\x06\n" +
+	"ACK_QUEUED\x10\x022\xcb\x06\n" +
 	"\x0eHistoryService\x12<\n" +
 	"\x05Apply\x12\x18.history.v1.ApplyRequest\x1a\x19.history.v1.ApplyResponse\x12R\n" +
 	"\vApplyStream\x12\x1e.history.v1.ApplyStreamRequest\x1a\x1f.history.v1.ApplyStreamResponse(\x010\x01\x129\n" +
@@ -2595,7 +2719,8 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x06Delete\x12\x19.history.v1.DeleteRequest\x1a\x1a.history.v1.DeleteResponse\x12<\n" +
 	"\x05Clear\x12\x18.history.v1.ClearRequest\x1a\x19.history.v1.ClearResponse\x12?\n" +
 	"\x06Import\x12\x19.history.v1.ImportRequest\x1a\x1a.history.v1.ImportResponse\x12E\n" +
-	"\bContinue\x12\x1b.history.v1.ContinueRequest\x1a\x1c.history.v1.ContinueResponse\x12N\n" +
+	"\bContinue\x12\x1b.history.v1.ContinueRequest\x1a\x1c.history.v1.ContinueResponse\x12B\n" +
+	"\aDismiss\x12\x1a.history.v1.DismissRequest\x1a\x1b.history.v1.DismissResponse\x12N\n" +
 	"\vGetSettings\x12\x1e.history.v1.GetSettingsRequest\x1a\x1f.history.v1.GetSettingsResponse\x12N\n" +
 	"\vPutSettings\x12\x1e.history.v1.PutSettingsRequest\x1a\x1f.history.v1.PutSettingsResponse\x12@\n" +
 	"\x05Watch\x12\x18.history.v1.WatchRequest\x1a\x19.history.v1.WatchResponse(\x010\x01B9Z7github.com/playhead/playhead/proto/history/v1;historyv1b\x06proto3"
@@ -2613,7 +2738,7 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
@@ -2641,24 +2766,26 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*ImportResponse)(nil),      // 23: history.v1.ImportResponse
 	(*ContinueRequest)(nil),     // 24: history.v1.ContinueRequest
 	(*ContinueResponse)(nil),    // 25: history.v1.ContinueResponse
-	(*Settings)(nil),            // 26: history.v1.Settings
-	(*GetSettingsRequest)(nil),  // 27: history.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 28: history.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 29: history.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 30: history.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 31: history.v1.WatchRequest
-	(*Watcher)(nil),             // 32: history.v1.Watcher
-	(*WatchResponse)(nil),       // 33: history.v1.WatchResponse
-	(*Change)(nil),              // 34: history.v1.Change
-	nil,                         // 35: history.v1.Heartbeat.MetaEntry
-	nil,                         // 36: history.v1.Item.MetaEntry
-	(*Object)(nil),              // 37: history.v1.Object
-	(State)(0),                  // 38: history.v1.State
-	(*Record)(nil),              // 39: history.v1.Record
+	(*DismissRequest)(nil),      // 26: history.v1.DismissRequest
+	(*DismissResponse)(nil),     // 27: history.v1.DismissResponse
+	(*Settings)(nil),            // 28: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 29: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 30: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 31: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 32: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 33: history.v1.WatchRequest
+	(*Watcher)(nil),             // 34: history.v1.Watcher
+	(*WatchResponse)(nil),       // 35: history.v1.WatchResponse
+	(*Change)(nil),              // 36: history.v1.Change
+	nil,                         // 37: history.v1.Heartbeat.MetaEntry
+	nil,                         // 38: history.v1.Item.MetaEntry
+	(*Object)(nil),              // 39: history.v1.Object
+	(State)(0),                  // 40: history.v1.State
+	(*Record)(nil),              // 41: history.v1.Record
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	35, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	37, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
 	4,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
 	3,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
 	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
@@ -2668,55 +2795,58 @@ var file_history_v1_history_proto_depIdxs = []int32{
 	5,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
 	7,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
 	8,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	37, // 11: history.v1.Item.object:type_name -> history.v1.Object
-	38, // 12: history.v1.Item.state:type_name -> history.v1.State
-	36, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	39, // 11: history.v1.Item.object:type_name -> history.v1.Object
+	40, // 12: history.v1.Item.state:type_name -> history.v1.State
+	38, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
 	12, // 14: history.v1.Item.next:type_name -> history.v1.NextPart
 	11, // 15: history.v1.ListResponse.items:type_name -> history.v1.Item
-	39, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
-	37, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	41, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
+	39, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
 	11, // 18: history.v1.PointsResponse.items:type_name -> history.v1.Item
-	37, // 19: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	37, // 20: history.v1.ImportedRecord.object:type_name -> history.v1.Object
-	39, // 21: history.v1.ImportedRecord.record:type_name -> history.v1.Record
+	39, // 19: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	39, // 20: history.v1.ImportedRecord.object:type_name -> history.v1.Object
+	41, // 21: history.v1.ImportedRecord.record:type_name -> history.v1.Record
 	21, // 22: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
 	1,  // 23: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
 	6,  // 24: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
 	11, // 25: history.v1.ContinueResponse.items:type_name -> history.v1.Item
-	26, // 26: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
-	26, // 27: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
-	32, // 28: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
-	32, // 29: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
-	34, // 30: history.v1.WatchResponse.changes:type_name -> history.v1.Change
-	11, // 31: history.v1.Change.items:type_name -> history.v1.Item
-	37, // 32: history.v1.Change.removed:type_name -> history.v1.Object
-	7,  // 33: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	9,  // 34: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	13, // 35: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	15, // 36: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	17, // 37: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	19, // 38: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	22, // 39: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
-	24, // 40: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
-	27, // 41: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
-	29, // 42: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
-	31, // 43: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
-	8,  // 44: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	10, // 45: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	14, // 46: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	16, // 47: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	18, // 48: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	20, // 49: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	23, // 50: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
-	25, // 51: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
-	28, // 52: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
-	30, // 53: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
-	33, // 54: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
-	44, // [44:55] is the sub-list for method output_type
-	33, // [33:44] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	39, // 26: history.v1.DismissRequest.objects:type_name -> history.v1.Object
+	28, // 27: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	28, // 28: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	34, // 29: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	34, // 30: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	36, // 31: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	11, // 32: history.v1.Change.items:type_name -> history.v1.Item
+	39, // 33: history.v1.Change.removed:type_name -> history.v1.Object
+	7,  // 34: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	9,  // 35: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	13, // 36: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	15, // 37: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	17, // 38: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	19, // 39: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	22, // 40: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
+	24, // 41: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	26, // 42: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
+	29, // 43: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	31, // 44: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	33, // 45: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	8,  // 46: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	10, // 47: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	14, // 48: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	16, // 49: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	18, // 50: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	20, // 51: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	23, // 52: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
+	25, // 53: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	27, // 54: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
+	30, // 55: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	32, // 56: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	35, // 57: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	46, // [46:58] is the sub-list for method output_type
+	34, // [34:46] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -2731,7 +2861,7 @@ func file_history_v1_history_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   34,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

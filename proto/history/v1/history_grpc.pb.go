@@ -27,6 +27,7 @@ const (
 	HistoryService_Clear_FullMethodName       = "/history.v1.HistoryService/Clear"
 	HistoryService_Import_FullMethodName      = "/history.v1.HistoryService/Import"
 	HistoryService_Continue_FullMethodName    = "/history.v1.HistoryService/Continue"
+	HistoryService_Dismiss_FullMethodName     = "/history.v1.HistoryService/Dismiss"
 	HistoryService_GetSettings_FullMethodName = "/history.v1.HistoryService/GetSettings"
 	HistoryService_PutSettings_FullMethodName = "/history.v1.HistoryService/PutSettings"
 	HistoryService_Watch_FullMethodName       = "/history.v1.HistoryService/Watch"
@@ -58,6 +59,9 @@ type HistoryServiceClient interface {
 	Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error)
 	// Continue reads what a user has begun and not finished, newest first.
 	Continue(ctx context.Context, in *ContinueRequest, opts ...grpc.CallOption) (*ContinueResponse, error)
+	// Dismiss takes objects out of what Continue reads until they are played again, and offers
+	// them again.
+	Dismiss(ctx context.Context, in *DismissRequest, opts ...grpc.CallOption) (*DismissResponse, error)
 	// GetSettings reads what a user has decided about the history.
 	GetSettings(ctx context.Context, in *GetSettingsRequest, opts ...grpc.CallOption) (*GetSettingsResponse, error)
 	// PutSettings changes it.
@@ -158,6 +162,16 @@ func (c *historyServiceClient) Continue(ctx context.Context, in *ContinueRequest
 	return out, nil
 }
 
+func (c *historyServiceClient) Dismiss(ctx context.Context, in *DismissRequest, opts ...grpc.CallOption) (*DismissResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DismissResponse)
+	err := c.cc.Invoke(ctx, HistoryService_Dismiss_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *historyServiceClient) GetSettings(ctx context.Context, in *GetSettingsRequest, opts ...grpc.CallOption) (*GetSettingsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetSettingsResponse)
@@ -217,6 +231,9 @@ type HistoryServiceServer interface {
 	Import(context.Context, *ImportRequest) (*ImportResponse, error)
 	// Continue reads what a user has begun and not finished, newest first.
 	Continue(context.Context, *ContinueRequest) (*ContinueResponse, error)
+	// Dismiss takes objects out of what Continue reads until they are played again, and offers
+	// them again.
+	Dismiss(context.Context, *DismissRequest) (*DismissResponse, error)
 	// GetSettings reads what a user has decided about the history.
 	GetSettings(context.Context, *GetSettingsRequest) (*GetSettingsResponse, error)
 	// PutSettings changes it.
@@ -257,6 +274,9 @@ func (UnimplementedHistoryServiceServer) Import(context.Context, *ImportRequest)
 }
 func (UnimplementedHistoryServiceServer) Continue(context.Context, *ContinueRequest) (*ContinueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Continue not implemented")
+}
+func (UnimplementedHistoryServiceServer) Dismiss(context.Context, *DismissRequest) (*DismissResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Dismiss not implemented")
 }
 func (UnimplementedHistoryServiceServer) GetSettings(context.Context, *GetSettingsRequest) (*GetSettingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSettings not implemented")
@@ -421,6 +441,24 @@ func _HistoryService_Continue_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HistoryService_Dismiss_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DismissRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).Dismiss(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_Dismiss_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).Dismiss(ctx, req.(*DismissRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _HistoryService_GetSettings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetSettingsRequest)
 	if err := dec(in); err != nil {
@@ -498,6 +536,10 @@ var HistoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Continue",
 			Handler:    _HistoryService_Continue_Handler,
+		},
+		{
+			MethodName: "Dismiss",
+			Handler:    _HistoryService_Dismiss_Handler,
 		},
 		{
 			MethodName: "GetSettings",

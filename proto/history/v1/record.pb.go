@@ -190,8 +190,11 @@ type Record struct {
 	// The version that the latest event had before it was removed and brought back; 0 where
 	// it was not.
 	OriginalVersion int64 `protobuf:"varint,26,opt,name=original_version,json=originalVersion,proto3" json:"original_version,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The latest decision about whether the record is offered to go on with: milliseconds
+	// times four, plus 1 where it is to be offered again and 0 where it is not.
+	DismissedVersion int64 `protobuf:"varint,27,opt,name=dismissed_version,json=dismissedVersion,proto3" json:"dismissed_version,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Record) Reset() {
@@ -402,6 +405,13 @@ func (x *Record) GetRestored() bool {
 func (x *Record) GetOriginalVersion() int64 {
 	if x != nil {
 		return x.OriginalVersion
+	}
+	return 0
+}
+
+func (x *Record) GetDismissedVersion() int64 {
+	if x != nil {
+		return x.DismissedVersion
 	}
 	return 0
 }
@@ -1092,7 +1102,7 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"history.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\xfd\a\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\xaa\b\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x06R\brevision\x12\"\n" +
 	"\rcell_drift_ms\x18\x02 \x01(\x03R\vcellDriftMs\x12\x18\n" +
@@ -1122,7 +1132,8 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x16watched_before_time_ms\x18\x17 \x01(\x03R\x13watchedBeforeTimeMs\x12'\n" +
 	"\x0funknown_version\x18\x18 \x01(\x03R\x0eunknownVersion\x12\x1a\n" +
 	"\brestored\x18\x19 \x01(\bR\brestored\x12)\n" +
-	"\x10original_version\x18\x1a \x01(\x03R\x0foriginalVersion\x1a7\n" +
+	"\x10original_version\x18\x1a \x01(\x03R\x0foriginalVersion\x12+\n" +
+	"\x11dismissed_version\x18\x1b \x01(\x03R\x10dismissedVersion\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +

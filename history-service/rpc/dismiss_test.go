@@ -1,0 +1,174 @@
+package rpc_test
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// dismiss takes ann's objects out of what to go on with, and returns how many there were.
+func dismiss(t *testing.T, s *rpc.Server, offer bool, ids ...string) uint32 {
+	t.Helper()
+	req := &historyv1.DismissRequest{Uid: "ann", Offer: offer}
+	for _, id := range ids {
+		req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
+	}
+	resp, err := s.Dismiss(t.Context(), req)
+	if err != nil {
+		t.Fatalf("dismiss %v: %v", ids, err)
+	}
+	return resp.GetFound()
+}
+
+func wantGoOn(t *testing.T, what string, s *rpc.Server, want string) {
+	t.Helper()
+	if got := goOn(t, s, &historyv1.ContinueRequest{Series: "series"}); got != want {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+// TestDismiss: an object is gone from what to go on with, and nothing else of it, until it is
+// played again or offered again.
+func TestDismiss(t *testing.T) {
+	h := newHouse(t)
+	s, other := h.service(t), h.service(t)
+	apply(t, s, film("ann/1", stop, 9000, 1000), film("ann/2", stop, 8000, 1000), film("ann/3", stop, 7000, 1000))
+	before := point(t, s, "ann", "1")
+	if n := dismiss(t, other, false, "1", "2", "never", "1"); n != 2 {
+		t.Errorf("got %d objects, want 2", n)
+	}
+	wantGoOn(t, "dismissed", s, "3")
+	after := point(t, s, "ann", "1")
+	if after.GetDismissedMs() != start || after.Etag == before.Etag || after.Etag>>32 != before.Etag>>32 {
+		t.Errorf("dismissed at %d under etag %x, want %d and another lower half than that of %x", after.GetDismissedMs(), after.Etag, start, before.Etag)
+	}
+	if after.DismissedMs, after.Etag = 0, before.Etag; after.String() != before.String() {
+		t.Errorf("got  %v\nwant %v", after, before)
+	}
+	if dismiss(t, s, true, "1"); point(t, s, "ann", "1").GetDismissedMs() != 0 {
+		t.Error("offered again, and yet dismissed")
+	}
+	wantGoOn(t, "offered again in the same millisecond", s, "3 1")
+	dismiss(t, s, false, "1")
+	apply(t, s, film("ann/1", progress, 500, 1100)) // on its way when the user dismissed it
+	wantGoOn(t, "a report of before", s, "3")
+	h.clock.Add(1000)
+	apply(t, other, film("ann/1", progress, -1000, 1200))
+	wantGoOn(t, "played again", s, "1 3")
+}
+
+// TestDismissedTwice: a decision may be taken again, and holds as of the last time.
+func TestDismissedTwice(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	apply(t, s, film("ann/1", stop, 9000, 1000))
+	dismiss(t, s, false, "1")
+	h.clock.Add(1000)
+	if n := dismiss(t, s, false, "1"); n != 1 || point(t, s, "ann", "1").GetDismissedMs() != start+1000 {
+		t.Errorf("got %d objects, dismissed at %d, want 1 and %d", n, point(t, s, "ann", "1").GetDismissedMs(), start+1000)
+	}
+	if n := dismiss(t, s, true, "1"); n != 1 {
+		t.Errorf("offered %d objects, want 1", n)
+	}
+	etag := point(t, s, "ann", "1").GetEtag()
+	if dismiss(t, s, true, "1"); point(t, s, "ann", "1").GetEtag() != etag {
+		t.Error("what is offered already is offered again")
+	}
+}
+
+// TestDismissedSeries: the part that stands for a series takes the series along, until any of
+// its parts is played again.
+func TestDismissedSeries(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	apply(t, s, numbered("1-1", finish, 9000, 3600), numbered("1-3", progress, 8000, 600), numbered("1-2", finish, 7000, 3600), film("ann/film", stop, 9500, 1000))
+	wantGoOn(t, "the part that comes next", s, "a1-3 film")
+	dismiss(t, s, false, "a1-1")
+	wantGoOn(t, "a part that is not shown", s, "a1-3 film")
+	dismiss(t, s, false, "a1-3")
+	wantGoOn(t, "the part that is shown", s, "film")
+	if got := goOn(t, s, &historyv1.ContinueRequest{Series: "series", Limit: 1}); got != "film" {
+		t.Errorf("one at most: got %q, want film", got)
+	}
+	h.clock.Add(2000)
+	apply(t, s, numbered("1-2", finish, -1000, 3600))
+	wantGoOn(t, "another part again", s, "a1-3 film")
+	dismiss(t, s, false, "a1-3")
+	wantGoOn(t, "dismissed again", s, "film")
+	h.clock.Add(2000)
+	apply(t, s, numbered("1-3", finish, -3000, 3600))
+	wantGoOn(t, "the last one completed", s, "a1-3 then 1-4 film")
+	dismiss(t, s, false, "a1-3")
+	wantGoOn(t, "what comes next dismissed", s, "film")
+}
+
+// TestDismissWhatTheArchiveHas: a decision about a record that the cache has no more is
+// archived with it. While nobody knows whether there is a record, nothing is decided.
+func TestDismissWhatTheArchiveHas(t *testing.T) {
+	s, a := trimmed(t)
+	a.down.Store(true)
+	_, err := s.Dismiss(t.Context(), &historyv1.DismissRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "old", Type: 1}}})
+	wantCode(t, "without the archive", err, codes.Unavailable)
+	a.down.Store(false)
+	if n := dismiss(t, s, false, "old", "never"); n != 1 {
+		t.Fatalf("got %d objects, want 1", n)
+	}
+	it := point(t, s, "ann", "old")
+	if it.GetDismissedMs() != start || it.GetPlays() != 2 || it.GetPositionMs() != 20_000 {
+		t.Errorf("got %v, want it dismissed and all of it", it)
+	}
+}
+
+// TestDismissIsArchived: what a job archives has the decision, and who reads it from there, or
+// is warmed up from there, has it too.
+func TestDismissIsArchived(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	apply(t, s, film("ann/1", stop, 9000, 1000))
+	dismiss(t, s, false, "1")
+	archive(t, h, "1")
+	emptied := newHouse(t)
+	reader := emptied.service(t, func(c *rpc.Config) { c.Archive = h.db.Archive() })
+	wantGoOn(t, "a cache that has lost everything", reader, "")
+	if it := point(t, reader, "ann", "1"); it.GetDismissedMs() != start {
+		t.Errorf("got %v, want it dismissed", it)
+	}
+	key := history.Key{UID: "ann", Object: history.Object{ID: "1", Type: 1}}
+	got, err := h.db.Archive().Get(t.Context(), []history.Key{key})
+	if err != nil || got[0].Record.DismissedAt() != start {
+		t.Errorf("the archive has %+v, %v", got[0].Record, err)
+	}
+}
+
+// TestDismissOfWhatIsCleared: a decision brings nothing back.
+func TestDismissOfWhatIsCleared(t *testing.T) {
+	h := newHouse(t)
+	holder, s := h.service(t), h.service(t)
+	apply(t, holder, film("ann/1", stop, 9000, 1000), film("ann/2", stop, 9000, 1000))
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := dismiss(t, holder, false, "1"); n != 0 {
+		t.Errorf("a service that holds what was cleared: got %d objects, want none", n)
+	}
+	if got := list(t, s, &historyv1.ListRequest{Uid: "ann"}); len(got) != 0 {
+		t.Errorf("%v came back", got)
+	}
+}
+
+func TestDismissRefusals(t *testing.T) {
+	s := newHouse(t).service(t)
+	for name, req := range map[string]*historyv1.DismissRequest{
+		"nothing":         {Uid: "ann"},
+		"an illegal user": {Uid: "a b", Objects: []*historyv1.Object{{Id: "1", Type: 1}}},
+		"an illegal type": {Uid: "ann", Objects: []*historyv1.Object{{Id: "1"}}},
+		"too many":        {Uid: "ann", Objects: make([]*historyv1.Object, 1001)},
+	} {
+		_, err := s.Dismiss(t.Context(), req)
+		wantCode(t, name, err, codes.InvalidArgument)
+	}
+}
