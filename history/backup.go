@@ -206,10 +206,10 @@ func (r *Record) validatePeaks() error {
 }
 
 func (r *Record) validatePlays() error {
-	if r.PlaysBefore > maxBefore || (r.PlaysBefore == 0) != (r.PlaysBeforeAt == 0) {
+	if r.PlaysBefore > maxBefore || r.PlaysBefore > 0 && r.PlaysBeforeAt == 0 {
 		return Invalid("details.plays_before", "want a number, and the time of the last of them")
 	}
-	return cmp.Or(r.validateAt("details.plays_before", r.PlaysBeforeAt, r.PlaysBefore > 0),
+	return cmp.Or(r.validateAt("details.plays_before", r.PlaysBeforeAt, r.PlaysBeforeAt != 0),
 		validateReports(r, "details.completions", r.Completions, bounds{MaxCompletions, r.PlaysBeforeAt}))
 }
 

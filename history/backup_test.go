@@ -251,7 +251,7 @@ func TestValidateRefuses(t *testing.T) {
 			func(r *history.Record) { r.Peaks[0].At = r.Peaks[1].At }, func(r *history.Record) { r.Peaks[0].At = 0 },
 		},
 		"details.peaks[1]":              {func(r *history.Record) { r.Peaks[1].Position = 5 }},
-		"details.plays_before":          {func(r *history.Record) { r.PlaysBefore = 0 }, func(r *history.Record) { r.PlaysBefore = 1 << 51 }, func(r *history.Record) { r.PlaysBeforeAt = -5 }},
+		"details.plays_before":          {func(r *history.Record) { r.PlaysBeforeAt = 0 }, func(r *history.Record) { r.PlaysBefore = 1 << 51 }, func(r *history.Record) { r.PlaysBeforeAt = -5 }},
 		"details.completions":           {func(r *history.Record) { r.Completions = make([]history.Completion, 129) }},
 		"details.completions[0]":        {func(r *history.Record) { r.Completions[0].At = epoch + 100 }, func(r *history.Record) { r.Completions[0].At = 5 }},
 		"details.completions[1]":        {func(r *history.Record) { r.Completions[1].Viewing = 1 }, func(r *history.Record) { r.Completions[1].At = epoch + 150 }},

@@ -17,15 +17,23 @@ const (
 	KindStop
 	KindFinish
 	KindDelete
+	// The marks, which a user makes without playing anything.
+	KindWatched
+	KindUnwatched
+	KindReset
 )
 
 // Ends reports whether the viewing is over with an event of this kind, so that
 // there is no reason to wait for another one.
 func (k Kind) Ends() bool { return k >= KindStop }
 
+// Marks reports whether an event of this kind is one that a user makes without playing
+// anything: it has no position, session or device.
+func (k Kind) Marks() bool { return k >= KindWatched }
+
 func (k Kind) rank() int {
 	switch k {
-	case KindStop, KindFinish:
+	case KindStop, KindFinish, KindWatched, KindUnwatched, KindReset:
 		return RankStop
 	case KindDelete:
 		return RankDelete
@@ -38,9 +46,9 @@ func (k Kind) state() State {
 	switch k {
 	case KindPause:
 		return StatePaused
-	case KindStop:
+	case KindStop, KindUnwatched, KindReset:
 		return StateStopped
-	case KindFinish:
+	case KindFinish, KindWatched:
 		return StateFinished
 	case KindDelete:
 		return StateDeleted
@@ -90,7 +98,7 @@ func (e *Event) Validate() error {
 		return err
 	}
 	switch {
-	case e.Kind < KindStart || e.Kind > KindDelete:
+	case e.Kind < KindStart || e.Kind > KindReset:
 		return Invalid("kind", "want start, progress, pause, seek, stop or finish")
 	case e.At <= 0:
 		return Invalid("event_time", wantTime)
@@ -161,8 +169,17 @@ func (e *Event) Clamp() {
 }
 
 // Viewing tells viewings apart by session; a player without sessions has one viewing
-// per device.
-func (e *Event) Viewing() uint64 { return viewing(e.Session, e.Device) }
+// per device, and all marks of an object as watched are one.
+func (e *Event) Viewing() uint64 {
+	if e.Kind.Marks() {
+		return markViewing
+	}
+	return viewing(e.Session, e.Device)
+}
+
+// markViewing stands for the marks of an object as watched: no session has such a name, since
+// it is no UTF-8.
+var markViewing = ViewingOf("\xffmark")
 
 func viewing(session, device string) uint64 {
 	if session != "" {
@@ -179,14 +196,19 @@ func (r Rules) Record(e *Event) *Record {
 		rec.Reset = e.At
 		return rec
 	}
-	rec.Position, rec.Early = e.Position, r.early(e)
+	if !e.Kind.Marks() {
+		rec.Position, rec.Early = e.Position, r.early(e)
+	}
 	if e.Duration > 0 {
 		rec.Duration, rec.DurationVersion = e.Duration, rec.Version
 	}
 	if len(e.Meta) > 0 {
 		rec.Meta, rec.MetaVersion = NewMeta(e.Meta), rec.Version
 	}
-	if r.Completes(e) {
+	switch {
+	case e.Kind == KindUnwatched:
+		rec.PlaysBeforeAt = e.At // and none of them counts
+	case r.Completes(e):
 		rec.Completions = []Completion{{At: e.At, Viewing: e.Viewing()}}
 	}
 	if e.Watched > 0 {

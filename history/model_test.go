@@ -62,13 +62,13 @@ func (v *view) resume(live []history.Event) {
 	v.Resume = v.Position
 	nonEarly := slices.DeleteFunc(slices.Clone(live), early)
 	if len(nonEarly) > 0 {
-		v.Resume = slices.MaxFunc(nonEarly, compareEvents).Position
+		v.Resume = positionOf(slices.MaxFunc(nonEarly, compareEvents))
 	}
 }
 
 func early(e history.Event) bool {
 	switch {
-	case e.Kind == history.KindSeek || e.Kind == history.KindFinish:
+	case e.Kind == history.KindSeek || marks(e) || e.Kind == history.KindFinish:
 		return false
 	case e.StartedAt == 0:
 		return e.Kind == history.KindStart || e.Position < 10_000
@@ -93,12 +93,25 @@ func (v *view) latest(e history.Event) {
 	v.State, v.Session, v.Device, v.Position = stateOf(e.Kind), e.Session, e.Device, positionOf(e)
 }
 
+// marks reports whether a user said something without playing anything.
+func marks(e history.Event) bool {
+	return e.Kind == history.KindWatched || e.Kind == history.KindUnwatched || e.Kind == history.KindReset
+}
+
 // rest takes what all events after the last delete decide together.
 func (v *view) rest(live []history.Event) {
-	viewings := make(map[[2]string]bool)
+	viewings, unwatched := make(map[[2]string]bool), int64(0)
 	for _, e := range live {
-		v.Furthest = max(v.Furthest, e.Position)
-		if e.Kind == history.KindFinish || e.Duration > 0 && float64(e.Position) >= 0.9*float64(e.Duration) {
+		if e.Kind == history.KindUnwatched {
+			unwatched = max(unwatched, e.At)
+		}
+	}
+	for _, e := range live {
+		v.Furthest = max(v.Furthest, positionOf(e))
+		if e.At <= unwatched || e.Kind == history.KindUnwatched || e.Kind == history.KindReset {
+			continue
+		}
+		if e.Kind == history.KindFinish || e.Kind == history.KindWatched || e.Duration > 0 && float64(positionOf(e)) >= 0.9*float64(e.Duration) {
 			v.CompletedAt = max(v.CompletedAt, e.At)
 			viewings[viewingOf(e)] = true
 		}
@@ -120,6 +133,9 @@ func (v *view) rest(live []history.Event) {
 
 // viewingOf tells viewings apart: by session, without one by device.
 func viewingOf(e history.Event) [2]string {
+	if marks(e) {
+		return [2]string{"mark", "mark"}
+	}
 	if e.Session != "" {
 		return [2]string{e.Session, ""}
 	}
@@ -142,23 +158,23 @@ func nonEarlyFirst(e history.Event) int {
 	return 1
 }
 
-// positionOf is where an event leaves the viewer: a delete at the start.
+// positionOf is where an event leaves the viewer: a delete and a mark at the start.
 func positionOf(e history.Event) int64 {
-	if e.Kind == history.KindDelete {
+	if e.Kind == history.KindDelete || marks(e) {
 		return 0
 	}
 	return e.Position
 }
 
 func rankOf(k history.Kind) history.Version {
-	return map[history.Kind]history.Version{history.KindStop: 1, history.KindFinish: 1, history.KindDelete: 2}[k]
+	return map[history.Kind]history.Version{history.KindStop: 1, history.KindFinish: 1, history.KindDelete: 2, history.KindWatched: 1, history.KindUnwatched: 1, history.KindReset: 1}[k]
 }
 
 func stateOf(k history.Kind) history.State {
 	return map[history.Kind]history.State{
 		history.KindStart: history.StatePlaying, history.KindProgress: history.StatePlaying, history.KindSeek: history.StatePlaying,
 		history.KindPause: history.StatePaused, history.KindStop: history.StateStopped, history.KindFinish: history.StateFinished,
-		history.KindDelete: history.StateDeleted,
+		history.KindDelete: history.StateDeleted, history.KindWatched: history.StateFinished, history.KindUnwatched: history.StateStopped, history.KindReset: history.StateStopped,
 	}[k]
 }
 
@@ -180,7 +196,7 @@ func undeleted() *rapid.Generator[history.Event] {
 func events(positions int64) *rapid.Generator[history.Event] {
 	kinds := []history.Kind{
 		history.KindStart, history.KindProgress, history.KindProgress, history.KindProgress, history.KindPause,
-		history.KindSeek, history.KindStop, history.KindFinish, history.KindDelete,
+		history.KindSeek, history.KindStop, history.KindFinish, history.KindDelete, history.KindWatched, history.KindUnwatched, history.KindReset,
 	}
 	metas := []map[string]string{nil, {}, {"a": "1"}, {"a": "2"}, {"b": "1"}, {"a": "1", "b": "1"}}
 	return rapid.Custom(func(t *rapid.T) history.Event {

@@ -112,7 +112,8 @@ type Record struct {
 	Peaks []Peak
 
 	// Completions are the newest completed viewings, oldest first. PlaysBefore
-	// counts those before, the newest of them at PlaysBeforeAt.
+	// counts those before, the newest of them at PlaysBeforeAt. It is 0 where the user says
+	// that none up to then counts.
 	Completions   []Completion
 	PlaysBefore   uint64
 	PlaysBeforeAt int64
@@ -266,7 +267,25 @@ func (r *Record) CompletedAt() int64 {
 	if n := len(r.Completions); n > 0 {
 		return r.Completions[n-1].At
 	}
+	if r.PlaysBefore == 0 {
+		return 0
+	}
 	return r.PlaysBeforeAt
+}
+
+// Marked reports whether the latest event of r is such a mark, or says the same.
+func (r *Record) Marked(k Kind) bool {
+	at := r.own()
+	if r.Position != 0 || r.Session != "" || r.State != k.state() || at != VersionOf(at.Time(), RankStop) {
+		return false
+	}
+	switch k {
+	case KindWatched:
+		return r.CompletedAt() == at.Time() && r.completedBy(markViewing)
+	case KindUnwatched:
+		return r.Plays() == 0 && r.PlaysBeforeAt == at.Time()
+	}
+	return k == KindReset
 }
 
 func (r *Record) completedBy(viewing uint64) bool {

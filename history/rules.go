@@ -27,10 +27,10 @@ type Rules struct {
 var standard = Rules{Begun: 5, Done: 90, Short: 300_000, Grace: 10_000}
 
 // Completes reports whether the event says that the viewing reached the end: it
-// finished, or got that much of a known duration behind it.
+// finished, or got that much of a known duration behind it, or the user says so.
 func (r Rules) Completes(e *Event) bool {
-	return e.Kind == KindFinish ||
-		e.Kind != KindDelete && e.Duration > 0 && e.Position*100 >= e.Duration*r.Done
+	return e.Kind == KindFinish || e.Kind == KindWatched ||
+		e.Kind < KindDelete && e.Duration > 0 && e.Position*100 >= e.Duration*r.Done
 }
 
 // Completed reports whether the user left a visible record at its end, so that there is nothing to go on with: by a
@@ -75,7 +75,7 @@ func (r Rules) Unfinished(rec *Record) bool {
 // tells. Such a start may be a mistake. A seek and a finish never are.
 func (r Rules) early(e *Event) bool {
 	switch {
-	case e.Kind == KindSeek || e.Kind == KindFinish || e.Kind == KindDelete:
+	case e.Kind == KindSeek || e.Kind >= KindFinish:
 		return false
 	case e.Kind == KindStart:
 		return true

@@ -82,6 +82,10 @@ func (s *service) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*
 	return ask[historyv1.DismissResponse](ctx, s, req)
 }
 
+func (s *service) Mark(ctx context.Context, req *historyv1.MarkRequest) (*historyv1.MarkResponse, error) {
+	return ask[historyv1.MarkResponse](ctx, s, req)
+}
+
 func (s *service) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return ask[historyv1.GetSettingsResponse](ctx, s, req)
 }
@@ -389,6 +393,7 @@ func TestEveryFieldOfARecordIsAnswered(t *testing.T) {
 		{"GET /v1/history/1/100", "", &historyv1.PointsResponse{Items: items}},
 		{"POST /v1/history/lookup", `{"objects":[{"id":"100","type":1}]}`, &historyv1.PointsResponse{Items: items}},
 		{"POST /v1/heartbeats", upload(at("100", "pause", 0, 61000)), stored},
+		{"POST /v1/history/mark", `{"objects":[{"id":"100","type":1}],"mark":"reset"}`, &historyv1.MarkResponse{Statuses: stored.Statuses, Records: items}},
 	} {
 		w := newEdge(t, answering(tt.answer, nil)).do(t, tt.target, tt.body)
 		if got := w.Body.String(); !strings.Contains(got, strings.Trim(string(want), "{}")) {

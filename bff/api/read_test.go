@@ -118,6 +118,18 @@ func TestOperations(t *testing.T) {
 			`{"found":0}`,
 		},
 		{
+			"POST /v1/history/mark", `{"objects":[{"id":"100","type":1},{"id":"a:b_c~@-.","type":4294967295}],"mark":"watched"}`,
+			&historyv1.MarkRequest{Uid: "u1", Objects: two, Mark: historyv1.Mark_MARK_WATCHED},
+			&historyv1.MarkResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED}, Records: []*historyv1.Item{item, {}}},
+			`{"results":[{"status":"stored","record":` + itemJSON + `},{"status":"unchanged"}]}`,
+		},
+		{
+			"POST /v1/history/mark", `{"mark":"reset","event_time":"2026-03-01T20:15:00Z","objects":[{"id":"100","type":1}]}`,
+			&historyv1.MarkRequest{Uid: "u1", Objects: objects, Mark: historyv1.Mark_MARK_RESET, AtMs: 1772396100000},
+			&historyv1.MarkResponse{Statuses: []historyv1.Status{historyv1.Status_STATUS_STALE}, Records: []*historyv1.Item{item}},
+			`{"results":[{"status":"stale","record":` + itemJSON + `}]}`,
+		},
+		{
 			"GET /v1/export?type=2&since=2026-03-01T20:15:00Z&until=2026-03-01T20:15:01Z", "",
 			&historyv1.ListRequest{Uid: "u1", Limit: 100, Type: 2, SinceMs: 1772396100000, UntilMs: 1772396101000, Records: true},
 			&historyv1.ListResponse{Items: []*historyv1.Item{item, item}, Records: []*historyv1.Record{{PositionMs: 61000}, {}}},

@@ -327,7 +327,7 @@ func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 		"session": `"s"`, "device": `"d"`, "failed": "true", "started_at": `"2026-03-01T20:14:00Z"`,
 		"watched_ms": "1", "speed": "1.5", "if_match": `"1f"`, "incognito": "true", "meta": `{"a":"b"}`, "objects": `[{"id":"1","type":1}]`,
 		"first_flag": `"2026-03-01"`, "time_zone": `"Europe/Berlin"`, "type": "1", "since": `"2026-03-01T20:15:00Z"`, "until": `"2026-03-01T20:15:00Z"`,
-		"dismissed": "false",
+		"dismissed": "false", "mark": `"reset"`,
 	}
 	write := func(schema string, but ...string) string {
 		var fields []string
@@ -352,6 +352,10 @@ func TestBodiesAreWhatTheDocumentSays(t *testing.T) {
 	}
 	if w := newEdge(t, &service{}).do(t, "POST /v1/continue/dismiss", write("DismissBody")); w.Code != http.StatusOK {
 		t.Errorf("dismiss: got %d %s", w.Code, w.Body)
+	}
+	mark := answering(&historyv1.MarkResponse{Statuses: make([]historyv1.Status, 1), Records: []*historyv1.Item{{}}}, nil)
+	if w := newEdge(t, mark).do(t, "POST /v1/history/mark", write("MarkBody")); w.Code != http.StatusOK {
+		t.Errorf("mark: got %d %s", w.Code, w.Body)
 	}
 	for _, body := range []string{write("DeleteBody", "objects"), write("DeleteBody", "type", "since", "until")} { // either
 		if w := newEdge(t, &service{}).do(t, "POST /v1/history/delete", body); w.Code != http.StatusOK {

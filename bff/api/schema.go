@@ -30,6 +30,12 @@ type dismissBody struct {
 	Dismissed bool           `json:"dismissed,omitempty" doc:"False takes it back: they are offered again. True by default." example:"true"`
 }
 
+type markBody struct {
+	Objects   []codec.Object `json:"objects" minItems:"1" maxItems:"1000" nullable:"false"`
+	Mark      string         `json:"mark" enum:"watched,unwatched,reset" doc:"Watched: completed, and one play more however often it is marked. Unwatched: no play up to then counts, and a player begins at the start. Reset: a player begins at the start, plays stay." example:"watched"`
+	EventTime string         `json:"event_time,omitempty" format:"date-time" doc:"When the user said so; by default now, or right after the latest report."`
+}
+
 type settingsBody struct {
 	Recording bool `json:"recording" doc:"Whether what players report is kept. Nothing that happens while it is not comes into the history, whenever it is reported."`
 }
@@ -64,6 +70,10 @@ type continueList struct {
 
 type dismissed struct {
 	Found uint32 `json:"found" doc:"How many of the objects had a record; of the others there is nothing to decide." example:"1"`
+}
+
+type marked struct {
+	Results []codec.Result `json:"results" nullable:"false" doc:"One for each object, in order. Unchanged is what is marked so already, and what has no record, unless it is marked as watched."`
 }
 
 type cleared struct {

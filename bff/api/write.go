@@ -150,6 +150,26 @@ func (a *api) dismiss(ctx context.Context, in *upload) (*dismissed, error) {
 	return &dismissed{Found: resp.GetFound()}, err
 }
 
+func (a *api) mark(ctx context.Context, in *upload) (*marked, error) {
+	var req *historyv1.MarkRequest
+	err := a.read(in, func(body []byte) (err error) {
+		req, err = codec.DecodeMark(uidOf(ctx), body, maxDelete)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.spend(ctx, len(req.Objects))
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.WriteDeadline)
+	defer cancel()
+	resp, err := a.cfg.Service.Mark(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	results, err := codec.NewMarked(req, resp)
+	return &marked{Results: results}, err
+}
+
 func (a *api) deleteAll(ctx context.Context, in *clearInput) (*cleared, error) {
 	until, err := queryTime("query.until", in.Until)
 	if err != nil {

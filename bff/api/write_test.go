@@ -118,6 +118,27 @@ func TestDismissedAndExported(t *testing.T) {
 	wantOffered("u1", "after an older backup", 1)
 }
 
+// TestMarkRefused: what is refused before the service is asked, and an answer that does not fit.
+func TestMarkRefused(t *testing.T) {
+	const one = `"objects":[{"id":"1","type":1}]`
+	for body, field := range map[string]string{
+		`{"mark":"watched"}`:                                    "body.objects",
+		`{` + one + `}`:                                         "body.mark",
+		`{` + one + `,"mark":null}`:                             "body.mark",
+		`{` + one + `,"mark":"seen"}`:                           "body.mark",
+		`{"mark":"reset","event_time":null,` + one + `}`:        "body.event_time",
+		`{"mark":"reset","event_time":"yesterday",` + one + `}`: "body.event_time",
+		`{"mark":"reset","position_ms":1,` + one + `}`:          "body.position_ms",
+	} {
+		s := &service{}
+		p := wantProblem(t, newEdge(t, s).do(t, "POST /v1/history/mark", body), http.StatusUnprocessableEntity)
+		if len(p.Errors) != 1 || p.Errors[0].Field != field || len(s.asked) != 0 {
+			t.Errorf("%s: got %+v, asked %v, want one for %s", body, p, s.asked, field)
+		}
+	}
+	wantProblem(t, newEdge(t, &service{}).do(t, "POST /v1/history/mark", `{"mark":"reset",`+one+`}`), http.StatusInternalServerError)
+}
+
 // TestPointsAreTagged: a record comes with its etag, and not to who has it.
 func TestPointsAreTagged(t *testing.T) {
 	e := newEdge(t, answering(&historyv1.PointsResponse{Items: []*historyv1.Item{

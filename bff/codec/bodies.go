@@ -136,6 +136,45 @@ func DecodeDismissal(body []byte, limit int) (objects []*historyv1.Object, dismi
 	return objects, dismissed, d.in.End()
 }
 
+// marks are the names of what a user may say of an object.
+var marks = map[string]historyv1.Mark{
+	"watched": historyv1.Mark_MARK_WATCHED, "unwatched": historyv1.Mark_MARK_UNWATCHED, "reset": historyv1.Mark_MARK_RESET,
+}
+
+// DecodeMark reads {"objects","mark","event_time"}, 1 to limit objects. It fails as
+// [DecodeObjects] does, and for null.
+func DecodeMark(uid string, body []byte, limit int) (*historyv1.MarkRequest, error) {
+	d, req := newDecoder(body, "objects"), &historyv1.MarkRequest{Uid: uid}
+	if !d.bodyIsObject() {
+		return nil, d.in.End()
+	}
+	for name := range d.in.Object() {
+		switch string(name) {
+		case "objects":
+			req.Objects = d.objects(limit)
+		case "mark":
+			text, _ := d.in.Text()
+			if req.Mark = marks[string(text)]; req.Mark == 0 {
+				d.refuse("mark", wantMark)
+			}
+		case "event_time":
+			req.AtMs = d.bound("event_time")
+		default:
+			d.unknown("", name)
+		}
+		d.strict()
+	}
+	switch {
+	case len(req.Objects) == 0:
+		d.in.Fail(history.Invalid("body.objects", "want at least one"))
+	case req.Mark == 0:
+		d.in.Fail(history.Invalid("body.mark", wantMark))
+	}
+	return req, d.in.End()
+}
+
+const wantMark = "want watched, unwatched or reset"
+
 // DecodeSettings reads {"recording"}, which must be given: to switch by a slip what a
 // user has decided is worse than to refuse. It fails as [DecodeObjects] does.
 func DecodeSettings(body []byte) (recording bool, err error) {

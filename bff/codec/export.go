@@ -78,9 +78,10 @@ type Completion struct {
 	Viewing string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$" doc:"A hash of the session, or of the device where there is none."`
 }
 
-// PlaysBefore counts viewings that are not listed, and says when the last of them ended.
+// PlaysBefore counts viewings that are not listed, and says when the last of them ended, or up
+// to when the user says that none counts.
 type PlaysBefore struct {
-	Plays uint64 `json:"plays" minimum:"1" maximum:"1125899906842624"`
+	Plays uint64 `json:"plays" minimum:"0" maximum:"1125899906842624"`
 	Time  string `json:"time" format:"date-time"`
 }
 
@@ -129,7 +130,7 @@ func newDetails(r *historyv1.Record) Details {
 	for _, c := range r.Completions {
 		d.Completions = append(d.Completions, Completion{FormatTime(c.TimeMs), FormatETag(c.Viewing)})
 	}
-	if r.PlaysBefore > 0 {
+	if r.PlaysBeforeMs > 0 {
 		d.PlaysBefore = &PlaysBefore{r.PlaysBefore, FormatTime(r.PlaysBeforeMs)}
 	}
 	for _, w := range r.Watched {

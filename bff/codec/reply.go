@@ -93,6 +93,19 @@ func (b *Batch) answers(resp *historyv1.ApplyResponse) ([]Result, error) {
 	return results, nil
 }
 
+// NewMarked returns one result for each object of a request to mark.
+func NewMarked(req *historyv1.MarkRequest, resp *historyv1.MarkResponse) ([]Result, error) {
+	n, statuses, records := len(req.GetObjects()), resp.GetStatuses(), resp.GetRecords()
+	if len(statuses) != n || len(records) != n {
+		return nil, fmt.Errorf("%d statuses and %d records for %d objects", len(statuses), len(records), n)
+	}
+	results := make([]Result, n)
+	for i := range results {
+		results[i] = Result{Status: StatusName(statuses[i]), Record: NewRecord(records[i])}
+	}
+	return results, nil
+}
+
 // StatusName is the protocol's own name in small letters. One that a newer service
 // sends, and this edge has no name for, is "unknown": to call it unavailable would
 // have the player send it for ever.

@@ -258,6 +258,10 @@ func (i *instance) Dismiss(context.Context, *historyv1.DismissRequest) (*history
 	return &historyv1.DismissResponse{Found: 6}, nil
 }
 
+func (i *instance) Mark(context.Context, *historyv1.MarkRequest) (*historyv1.MarkResponse, error) {
+	return &historyv1.MarkResponse{Statuses: make([]historyv1.Status, 5)}, nil
+}
+
 func (i *instance) Clear(context.Context, *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
 	return &historyv1.ClearResponse{ClearedMs: 8}, nil
 }

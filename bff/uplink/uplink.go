@@ -123,6 +123,11 @@ func (c *Client) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*h
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Dismiss)
 }
 
+// Mark says of objects that they were watched or not, or puts them back to the start.
+func (c *Client) Mark(ctx context.Context, req *historyv1.MarkRequest) (*historyv1.MarkResponse, error) {
+	return call(ctx, c, req, historyv1.HistoryServiceClient.Mark)
+}
+
 // Delete removes some objects from a user's history.
 func (c *Client) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Delete)

@@ -159,6 +159,9 @@ func TestMethods(t *testing.T) {
 	if resp, err := c.Dismiss(t.Context(), &historyv1.DismissRequest{}); err != nil || resp.Found != 6 {
 		t.Errorf("Dismiss: %v, %v", resp, err)
 	}
+	if resp, err := c.Mark(t.Context(), &historyv1.MarkRequest{}); err != nil || len(resp.Statuses) != 5 {
+		t.Errorf("Mark: %v, %v", resp, err)
+	}
 	if resp, err := c.GetSettings(t.Context(), &historyv1.GetSettingsRequest{}); err != nil || resp.Settings.PausedMs != 9 {
 		t.Errorf("get settings: got %v, %v", resp, err)
 	}

@@ -227,6 +227,18 @@ class Client:
             found += self._read("POST", "/v1/continue/dismiss", part)["found"]
         return found
 
+    def mark(self, mark: str, *objects: Object, at: Optional[Time] = None) -> list[Json]:
+        """Marks objects as ``watched`` or ``unwatched``, or puts them back to the start with ``reset``,
+        which keeps their plays. Returns what became of each, as ``report`` does; ``at`` is when the
+        user said so, by default now."""
+        results: list[Json] = []
+        for i in range(0, len(objects), 1000):
+            body: Json = {"objects": _objects(objects[i : i + 1000]), "mark": mark}
+            if at is not None:
+                body["event_time"] = _time(at)
+            results += self._read("POST", "/v1/history/mark", body)["results"]
+        return results
+
     # Backups.
 
     def export(self) -> Iterator[bytes]:

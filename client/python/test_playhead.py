@@ -64,6 +64,15 @@ class AgainstPlayhead(unittest.TestCase):
         self.assertEqual(self.user.dismiss((1, "begun"), dismissed=False), 1)
         self.assertEqual([r["object"]["id"] for r in self.user.continue_watching()], ["begun"])
 
+    def test_marks(self):
+        self.user.report(heartbeat(1, "film", "stop", 1000.0, duration=5400.0, at=ago(minutes=9)))
+        watched, new = self.user.mark("watched", (1, "film"), (1, "elsewhere"))
+        self.assertEqual((watched["status"], watched["record"]["completed"], watched["record"]["plays"], new["status"]), ("stored", True, 1, "stored"))
+        self.assertEqual(self.user.mark("watched", (1, "film"))[0]["status"], "unchanged")
+        self.assertEqual(self.user.mark("reset", (1, "film"), at=ago(minutes=5))[0]["status"], "stale")
+        unwatched, none = self.user.mark("unwatched", (1, "film"), (1, "none"))
+        self.assertEqual((unwatched["record"]["plays"], unwatched["record"]["resume_ms"], none), (0, 0, {"status": "unchanged"}))
+
     def test_many(self):
         beats = [heartbeat(1, str(i), "stop", i + 1.0, at=ago(seconds=3000 - i), meta={"text": "x" * 900}) for i in range(2500)]
         self.assertEqual({r["status"] for r in self.user.report(*beats)}, {"stored"})

@@ -154,6 +154,33 @@ func TestDismissAndUndo(t *testing.T) {
 	cards(v, "Low Tide|On Maps|plain.id")
 }
 
+// TestMark marks an entry in each way, by its button and by a key.
+func TestMark(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#list li:nth-child(3) .mark")
+	v.says("#mark-dialog", "Mark “On Maps” as")
+	v.until("document.activeElement.id === 'mark-no'")
+	v.press(kb.Escape)
+	v.until("!document.querySelector('#mark-dialog').open")
+	v.click("#list li:nth-child(3) .mark")
+	v.click("#mark-dialog [value=watched]")
+	v.lists("On Maps", "Low Tide", "Winter Roads", "plain.id")
+	v.says("#list li:nth-child(1)", "Completed")
+	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'Low Tide|plain.id'")
+	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#list li:nth-child(1) a').focus()"))
+	v.press("m")
+	v.click("#mark-dialog [value=unwatched]")
+	v.says("#list li:nth-child(1)", "0:00 of 10:00")
+	v.click("#list li:nth-child(2) .mark")
+	v.click("#mark-dialog [value=reset]")
+	v.lists("Low Tide", "On Maps", "Winter Roads", "plain.id")
+	v.says("#list li:nth-child(1)", "0:00 of 10:00")
+	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'plain.id'")
+}
+
 func TestClear(t *testing.T) {
 	w := newWorld(t)
 	w.report(library...)

@@ -20,6 +20,8 @@ type Report struct {
 	// Decision is what is decided about the record instead of the event, which then has its key
 	// and its time alone.
 	Decision Decision
+	// Latest says that it is of no time of its own, but later than whatever it meets.
+	Latest bool
 	// Day is what the device knows of the day, nil when it does not ask.
 	Day *historyv1.DayCheck
 	// Status is unspecified until it is decided.
@@ -29,12 +31,14 @@ type Report struct {
 // Decision is one about whether a record is offered to go on with.
 type Decision uint8
 
-// The decisions.
+// The decisions. 0 is none.
 const (
-	None Decision = iota
-	Dismiss
+	Dismiss Decision = iota + 1
 	Offer
 )
+
+// NeedsRecord reports whether the report is about a record: without one there is nothing to do.
+func (r *Report) NeedsRecord() bool { return r.Decision != 0 || r.Kind.Marks() }
 
 // Counts reports whether the user was there: nobody is whose report was refused.
 func (r *Report) Counts() bool {

@@ -192,6 +192,12 @@ func (s *Server) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*h
 	return resp, status(err)
 }
 
+// Mark says of objects that they were watched or not, or puts them back to the start.
+func (s *Server) Mark(ctx context.Context, req *historyv1.MarkRequest) (*historyv1.MarkResponse, error) {
+	resp, err := s.write.Mark(ctx, req)
+	return resp, status(err)
+}
+
 // PutSettings switches recording off or on.
 func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
 	resp, err := s.write.PutSettings(ctx, req)

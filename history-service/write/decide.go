@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/read"
@@ -171,6 +172,79 @@ func (g *group) decide(i int) historyv1.Status {
 	}
 	g.next = g.next.Dismiss(r.At, r.Decision == report.Dismiss)
 	return historyv1.Status_STATUS_STORED
+}
+
+// Mark says of objects that they were watched or not, or puts them back to the start: an event
+// of each like any other, which an older report does not undo. It returns a status for each.
+func (w *Writer) Mark(ctx context.Context, req *historyv1.MarkRequest) (*historyv1.MarkResponse, error) {
+	reports, err := w.marks(req)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := w.bounded(ctx)
+	defer cancel()
+	b := &batch{reports: reports}
+	w.prepare(b)
+	w.load(ctx, b)
+	w.store(ctx, b)
+	w.cfg.Notify.Changed(b.changes())
+	resp := &historyv1.MarkResponse{Records: Result{batch: b}.Items(true)}
+	for i := range reports {
+		resp.Statuses = append(resp.Statuses, reports[i].Status)
+	}
+	if !slices.ContainsFunc(resp.Statuses, func(s historyv1.Status) bool { return s != historyv1.Status_STATUS_UNAVAILABLE }) {
+		return nil, fmt.Errorf("mark: %w", history.ErrUnavailable)
+	}
+	return resp, nil
+}
+
+var markKinds = map[historyv1.Mark]history.Kind{
+	historyv1.Mark_MARK_WATCHED:   history.KindWatched,
+	historyv1.Mark_MARK_UNWATCHED: history.KindUnwatched,
+	historyv1.Mark_MARK_RESET:     history.KindReset,
+}
+
+func (w *Writer) marks(req *historyv1.MarkRequest) ([]report.Report, error) {
+	if n := len(req.GetObjects()); n == 0 || n > MaxBatch {
+		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxBatch))
+	}
+	kind, known := markKinds[req.GetMark()]
+	if !known {
+		return nil, history.Invalid("mark", "want watched, unwatched or reset")
+	}
+	at, err := w.past("event_time", req.GetAtMs())
+	if err != nil {
+		return nil, err
+	}
+	reports := make([]report.Report, len(req.GetObjects()))
+	for i, o := range req.GetObjects() {
+		r := &reports[i]
+		*r = report.Report{Event: history.Event{Key: history.Key{UID: req.GetUid(), Object: report.Object(o)}, Kind: kind, At: at}, Latest: req.GetAtMs() == 0}
+		if err := r.Validate(); err != nil {
+			return nil, fmt.Errorf("objects[%d]: %w", i, err)
+		}
+		if at <= w.nowMS()-history.ArchiveLife {
+			r.Status = historyv1.Status_STATUS_EXPIRED
+		}
+	}
+	return reports, nil
+}
+
+// marks reports whether a mark changes anything, and gives one without a time of its own that of
+// the moment after the latest event. Sent again it changes nothing, and it leaves nothing of an
+// object that nobody has played, unless as watched.
+func (g *group) marks(e *history.Event, i int, cleared int64) bool {
+	visible, latest := g.next.Visible(g.key.Object, &g.user), g.batch.reports[i].Latest
+	switch {
+	case visible == nil && e.Kind != history.KindWatched, visible != nil && latest && visible.Marked(e.Kind):
+		return false
+	case latest && g.next != nil:
+		cleared = max(cleared, g.next.Version.Time())
+	}
+	if latest {
+		e.At = max(e.At, cleared+1)
+	}
+	return true
 }
 
 // past returns a given time, or now when there is none; nothing is later than now. It

@@ -142,12 +142,15 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if g.batch.whole {
 		return g.addWhole(i, cleared)
 	}
-	if g.batch.reports[i].Decision != report.None {
+	if g.batch.reports[i].Decision != 0 {
 		return g.decide(i)
 	}
 	e := g.batch.reports[i].Event
 	if g.batch.latest && g.next != nil {
 		e.At = max(e.At, g.next.Version.Time())
+	}
+	if e.Kind.Marks() && !g.marks(&e, i, cleared) {
+		return historyv1.Status_STATUS_UNCHANGED
 	}
 	if e.At <= cleared {
 		return historyv1.Status_STATUS_CLEARED
@@ -247,10 +250,10 @@ func (g *group) matched() bool {
 	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].IfMatch != 0 })
 }
 
-// decides reports whether any of the events is a decision about the record, which is one about
-// nothing where there is no record.
-func (g *group) decides() bool {
-	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].Decision != report.None })
+// needsRecord reports whether any of the events is about the record, so that it has to be known
+// whether there is one.
+func (g *group) needsRecord() bool {
+	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].NeedsRecord() })
 }
 
 // based returns the groups that cannot be decided without the archive.
@@ -274,7 +277,7 @@ func (g *group) below() bool {
 		return (g.batch.latest || g.batch.whole) && g.base.Partial
 	case g.user.Complete():
 		return false
-	case g.matched() || g.batch.latest || g.batch.whole || g.decides():
+	case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():
 		return true
 	case !g.user.Warm:
 		return false

@@ -63,6 +63,15 @@ export class Api {
     return this.#ask('POST', '/v1/continue/dismiss', { body: { objects, dismissed } });
   }
 
+  /**
+   * Says of some objects that they were watched or not, or puts them back to the start.
+   * @param {{id: string, type: number}[]} objects @param {'watched' | 'unwatched' | 'reset'} mark
+   * @returns {Promise<{results: {status: string, record?: any}[]}>}
+   */
+  mark(objects, mark) {
+    return this.#ask('POST', '/v1/history/mark', { body: { objects, mark } });
+  }
+
   /** Reads all of the history, as a backup. @returns {Promise<Blob>} */
   async export() {
     return (await this.#fetch('GET', '/v1/export', {})).blob().catch(lost);

@@ -1,6 +1,6 @@
 // @ts-check
 import { el, find, write } from './dom.js';
-import { typeName } from './format.js';
+import { title, typeName } from './format.js';
 
 /**
  * The search and the type filter.
@@ -37,16 +37,17 @@ export function offerTypes(records) {
 }
 
 /**
- * Lets the keys work on the entries: Delete removes the one that has the focus, the arrows go
- * to the next one.
- * @param {HTMLElement} list @param {(key: string) => void} remove
+ * Lets the keys work on the entries: Delete removes the one that has the focus, M marks it, the
+ * arrows go to the next one.
+ * @param {HTMLElement} list @param {{remove(key: string): void, mark(key: string): void}} does
  */
-export function keys(list, remove) {
+export function keys(list, { remove, mark }) {
   const rowOf = (/** @type {Event} */ e) => /** @type {HTMLElement | null} */ (e.target instanceof Element ? e.target.closest('.row') : null);
   list.addEventListener('keydown', (e) => {
     const row = rowOf(e);
     if (!row) return;
     if (e.key === 'Delete') remove(String(row.dataset.key));
+    else if (e.key === 'm' && !e.ctrlKey && !e.metaKey && !e.altKey) mark(String(row.dataset.key));
     else if (e.key === 'ArrowDown') focus(row.nextElementSibling);
     else if (e.key === 'ArrowUp') focus(row.previousElementSibling);
     else return;
@@ -54,7 +55,9 @@ export function keys(list, remove) {
   });
   list.addEventListener('click', (e) => {
     const row = rowOf(e);
-    if (row && e.target instanceof Element && e.target.closest('.delete')) remove(String(row.dataset.key));
+    if (!row || !(e.target instanceof Element)) return;
+    if (e.target.closest('.delete')) remove(String(row.dataset.key));
+    if (e.target.closest('.mark')) mark(String(row.dataset.key));
   });
 }
 
@@ -77,6 +80,28 @@ export function dismissals(cards, dismiss) {
 export function focus(row) {
   const link = row?.querySelector('a');
   (link ?? find('#search', HTMLInputElement)).focus();
+}
+
+/**
+ * Asks as what an entry is to be marked.
+ * @param {(record: any, mark: 'watched' | 'unwatched' | 'reset') => void} mark
+ * @returns {(record: any) => void}
+ */
+export function marking(mark) {
+  const dialog = find('#mark-dialog', HTMLDialogElement);
+  /** @type {any} */
+  let record;
+  find('#mark-no', HTMLButtonElement).onclick = () => dialog.close();
+  dialog.addEventListener('click', (e) => {
+    if (!(e.target instanceof HTMLButtonElement) || !e.target.value) return;
+    dialog.close();
+    mark(record, /** @type {any} */ (e.target.value));
+  });
+  return (chosen) => {
+    record = chosen;
+    write(find('#mark-name', HTMLElement), `Mark “${title(record)}” as…`);
+    dialog.showModal();
+  };
 }
 
 /**

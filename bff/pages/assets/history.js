@@ -1,7 +1,7 @@
 // @ts-check
-import { Api } from './api.js';
+import { Api, Problem } from './api.js';
 import { backups } from './backup.js';
-import { clearing, dismissals, filters, focus, keys, offerTypes, recording } from './controls.js';
+import { clearing, dismissals, filters, focus, keys, marking, offerTypes, recording } from './controls.js';
 import { find, write } from './dom.js';
 import { title } from './format.js';
 import { key } from './outbox.js';
@@ -42,7 +42,7 @@ function render() {
   const shown = loaded.visible();
   rows.show(shown);
   offerTypes(shown);
-  mark();
+  writeDays();
   const row = unfinished.filter((record) => !loaded.hidden.has(key(record)));
   cards.show(row);
   find('#continue', HTMLElement).hidden = row.length === 0 || loaded.words !== '' || loaded.type !== 0;
@@ -54,7 +54,7 @@ function render() {
 }
 
 /** Writes the day above the first entry of each. */
-function mark() {
+function writeDays() {
   let last;
   for (const node of /** @type {HTMLElement[]} */ ([...list.children])) {
     const { of } = node.dataset;
@@ -137,6 +137,17 @@ async function offer(record, dismissed) {
   return ok;
 }
 
+/** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */
+async function mark(record, as) {
+  const ok = await problems.attempt('The entry could not be marked', () => mark(record, as), async () => {
+    const { results: [{ status, record: marked }] } = await api.mark([record.object], as);
+    if (marked) loaded.change({ items: [marked], removed: [] });
+    if (status === 'paused') throw new Problem(409, 'recording is paused');
+    if (status === 'unavailable') throw new Problem(503, 'the history is unavailable at the moment');
+  });
+  if (ok) await goOn();
+}
+
 async function clear() {
   await undo.send();
   const ok = await problems.attempt('The history could not be cleared', clear, () => api.delete('/v1/history', { type: loaded.type }));
@@ -152,12 +163,23 @@ filters(loaded, {
     reader.refresh();
   },
 });
-keys(list, (name) => {
-  const record = loaded.visible().find((r) => key(r) === name);
+const ask = marking(mark);
+/** @param {string} name */
+const called = (name) => loaded.visible().find((r) => key(r) === name);
+/** @param {string} name */
+function removed(name) {
+  const record = called(name);
   const row = list.querySelector(`[data-key="${CSS.escape(name)}"]`);
   const next = row?.nextElementSibling ?? row?.previousElementSibling;
   if (record) undo.delete(record);
   focus(next);
+}
+keys(list, {
+  remove: removed,
+  mark: (name) => {
+    const record = called(name);
+    if (record) ask(record);
+  },
 });
 dismissals(find('#cards', HTMLElement), (name) => {
   const record = unfinished.find((r) => key(r) === name);

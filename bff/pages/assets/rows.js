@@ -59,9 +59,10 @@ export function entry() {
   const about = el('span', { className: 'about' });
   const { meter, at, tile, show } = gauge();
   const when = el('time');
+  const marker = el('button', { type: 'button', className: 'mark', title: 'Mark… (M)', 'aria-haspopup': 'dialog' }, '⋯');
   const button = el('button', { type: 'button', className: 'delete', title: 'Delete (Del)' }, '✕');
   const node = el('li', { className: 'row' }, tile, el('div', { className: 'what' }, link, about),
-    el('div', { className: 'gauge' }, meter, at), when, button);
+    el('div', { className: 'gauge' }, meter, at), when, el('span', { className: 'actions' }, marker, button));
   return {
     node,
     update(record) {
@@ -76,6 +77,7 @@ export function entry() {
       when.dateTime = played.toISOString();
       when.title = played.toLocaleString('en');
       node.dataset.of = day(time);
+      marker.setAttribute('aria-label', `Mark ${title(record)}`);
       button.setAttribute('aria-label', `Delete ${title(record)}`);
     },
   };

@@ -217,6 +217,63 @@ func (Ack) EnumDescriptor() ([]byte, []int) {
 	return file_history_v1_history_proto_rawDescGZIP(), []int{2}
 }
 
+// Mark is what a user says of an object, without playing it.
+type Mark int32
+
+const (
+	Mark_MARK_UNSPECIFIED Mark = 0
+	// It was watched to its end: it is completed, and counts as one play more, however often
+	// it is marked.
+	Mark_MARK_WATCHED Mark = 1
+	// It was not: the plays up to then do not count, and a player begins at the start.
+	Mark_MARK_UNWATCHED Mark = 2
+	// A player begins at the start. What counts as played stays.
+	Mark_MARK_RESET Mark = 3
+)
+
+// Enum value maps for Mark.
+var (
+	Mark_name = map[int32]string{
+		0: "MARK_UNSPECIFIED",
+		1: "MARK_WATCHED",
+		2: "MARK_UNWATCHED",
+		3: "MARK_RESET",
+	}
+	Mark_value = map[string]int32{
+		"MARK_UNSPECIFIED": 0,
+		"MARK_WATCHED":     1,
+		"MARK_UNWATCHED":   2,
+		"MARK_RESET":       3,
+	}
+)
+
+func (x Mark) Enum() *Mark {
+	p := new(Mark)
+	*p = x
+	return p
+}
+
+func (x Mark) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Mark) Descriptor() protoreflect.EnumDescriptor {
+	return file_history_v1_history_proto_enumTypes[3].Descriptor()
+}
+
+func (Mark) Type() protoreflect.EnumType {
+	return &file_history_v1_history_proto_enumTypes[3]
+}
+
+func (x Mark) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Mark.Descriptor instead.
+func (Mark) EnumDescriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{3}
+}
+
 // Heartbeat is one report of a player.
 type Heartbeat struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1516,6 +1573,131 @@ func (x *DeleteResponse) GetDeleted() uint32 {
 	return 0
 }
 
+type MarkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// At most 1,000.
+	Objects []*Object `protobuf:"bytes,2,rep,name=objects,proto3" json:"objects,omitempty"`
+	Mark    Mark      `protobuf:"varint,3,opt,name=mark,proto3,enum=history.v1.Mark" json:"mark,omitempty"`
+	// 0 means now, or right after the latest report where that is later.
+	AtMs          int64 `protobuf:"varint,4,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarkRequest) Reset() {
+	*x = MarkRequest{}
+	mi := &file_history_v1_history_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarkRequest) ProtoMessage() {}
+
+func (x *MarkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
+func (*MarkRequest) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *MarkRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *MarkRequest) GetObjects() []*Object {
+	if x != nil {
+		return x.Objects
+	}
+	return nil
+}
+
+func (x *MarkRequest) GetMark() Mark {
+	if x != nil {
+		return x.Mark
+	}
+	return Mark_MARK_UNSPECIFIED
+}
+
+func (x *MarkRequest) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+type MarkResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each object, in order: stored, unchanged, stale, expired, cleared, paused or
+	// unavailable. Unchanged is also what has no record, unless it is marked as watched.
+	Statuses []Status `protobuf:"varint,1,rep,packed,name=statuses,proto3,enum=history.v1.Status" json:"statuses,omitempty"`
+	// The records as they now stand, empty for those without one.
+	Records       []*Item `protobuf:"bytes,2,rep,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MarkResponse) Reset() {
+	*x = MarkResponse{}
+	mi := &file_history_v1_history_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MarkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MarkResponse) ProtoMessage() {}
+
+func (x *MarkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
+func (*MarkResponse) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *MarkResponse) GetStatuses() []Status {
+	if x != nil {
+		return x.Statuses
+	}
+	return nil
+}
+
+func (x *MarkResponse) GetRecords() []*Item {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
 type ClearRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1529,7 +1711,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1723,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1736,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -1587,7 +1769,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +1781,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +1794,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -1634,7 +1816,7 @@ type ImportedRecord struct {
 
 func (x *ImportedRecord) Reset() {
 	*x = ImportedRecord{}
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1828,7 @@ func (x *ImportedRecord) String() string {
 func (*ImportedRecord) ProtoMessage() {}
 
 func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1841,7 @@ func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
 func (*ImportedRecord) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ImportedRecord) GetObject() *Object {
@@ -1690,7 +1872,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1702,7 +1884,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1715,7 +1897,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ImportRequest) GetUid() string {
@@ -1752,7 +1934,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1946,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1959,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ImportResponse) GetStatuses() []Status {
@@ -1812,7 +1994,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +2006,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +2019,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -1877,7 +2059,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2071,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2084,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -1925,7 +2107,7 @@ type DismissRequest struct {
 
 func (x *DismissRequest) Reset() {
 	*x = DismissRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2119,7 @@ func (x *DismissRequest) String() string {
 func (*DismissRequest) ProtoMessage() {}
 
 func (x *DismissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2132,7 @@ func (x *DismissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
 func (*DismissRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DismissRequest) GetUid() string {
@@ -1984,7 +2166,7 @@ type DismissResponse struct {
 
 func (x *DismissResponse) Reset() {
 	*x = DismissResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2178,7 @@ func (x *DismissResponse) String() string {
 func (*DismissResponse) ProtoMessage() {}
 
 func (x *DismissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2191,7 @@ func (x *DismissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
 func (*DismissResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DismissResponse) GetFound() uint32 {
@@ -2032,7 +2214,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2226,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2239,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -2083,7 +2265,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2277,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2290,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -2127,7 +2309,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2321,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2334,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -2172,7 +2354,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2366,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2379,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -2223,7 +2405,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2417,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2430,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -2269,7 +2451,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2463,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2476,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -2323,7 +2505,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2517,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2530,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Watcher) GetUid() string {
@@ -2374,7 +2556,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2568,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2581,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -2431,7 +2613,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2625,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2638,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Change) GetUid() string {
@@ -2626,7 +2808,15 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x19\n" +
 	"\bif_match\x18\x04 \x01(\x06R\aifMatch\"*\n" +
 	"\x0eDeleteResponse\x12\x18\n" +
-	"\adeleted\x18\x01 \x01(\rR\adeleted\"O\n" +
+	"\adeleted\x18\x01 \x01(\rR\adeleted\"\x88\x01\n" +
+	"\vMarkRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
+	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\x12$\n" +
+	"\x04mark\x18\x03 \x01(\x0e2\x10.history.v1.MarkR\x04mark\x12\x13\n" +
+	"\x05at_ms\x18\x04 \x01(\x03R\x04atMs\"j\n" +
+	"\fMarkResponse\x12.\n" +
+	"\bstatuses\x18\x01 \x03(\x0e2\x12.history.v1.StatusR\bstatuses\x12*\n" +
+	"\arecords\x18\x02 \x03(\v2\x10.history.v1.ItemR\arecords\"O\n" +
 	"\fClearRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\rR\x04type\x12\x19\n" +
@@ -2710,13 +2900,20 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\n" +
 	"ACK_CACHED\x10\x01\x12\x0e\n" +
 	"\n" +
-	"ACK_QUEUED\x10\x022\xcb\x06\n" +
+	"ACK_QUEUED\x10\x02*R\n" +
+	"\x04Mark\x12\x14\n" +
+	"\x10MARK_UNSPECIFIED\x10\x00\x12\x10\n" +
+	"\fMARK_WATCHED\x10\x01\x12\x12\n" +
+	"\x0eMARK_UNWATCHED\x10\x02\x12\x0e\n" +
+	"\n" +
+	"MARK_RESET\x10\x032\x86\a\n" +
 	"\x0eHistoryService\x12<\n" +
 	"\x05Apply\x12\x18.history.v1.ApplyRequest\x1a\x19.history.v1.ApplyResponse\x12R\n" +
 	"\vApplyStream\x12\x1e.history.v1.ApplyStreamRequest\x1a\x1f.history.v1.ApplyStreamResponse(\x010\x01\x129\n" +
 	"\x04List\x12\x17.history.v1.ListRequest\x1a\x18.history.v1.ListResponse\x12?\n" +
 	"\x06Points\x12\x19.history.v1.PointsRequest\x1a\x1a.history.v1.PointsResponse\x12?\n" +
-	"\x06Delete\x12\x19.history.v1.DeleteRequest\x1a\x1a.history.v1.DeleteResponse\x12<\n" +
+	"\x06Delete\x12\x19.history.v1.DeleteRequest\x1a\x1a.history.v1.DeleteResponse\x129\n" +
+	"\x04Mark\x12\x17.history.v1.MarkRequest\x1a\x18.history.v1.MarkResponse\x12<\n" +
 	"\x05Clear\x12\x18.history.v1.ClearRequest\x1a\x19.history.v1.ClearResponse\x12?\n" +
 	"\x06Import\x12\x19.history.v1.ImportRequest\x1a\x1a.history.v1.ImportResponse\x12E\n" +
 	"\bContinue\x12\x1b.history.v1.ContinueRequest\x1a\x1c.history.v1.ContinueResponse\x12B\n" +
@@ -2737,116 +2934,125 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 	return file_history_v1_history_proto_rawDescData
 }
 
-var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
 	(Ack)(0),                    // 2: history.v1.Ack
-	(*Heartbeat)(nil),           // 3: history.v1.Heartbeat
-	(*DayCheck)(nil),            // 4: history.v1.DayCheck
-	(*DaySeen)(nil),             // 5: history.v1.DaySeen
-	(*Refusal)(nil),             // 6: history.v1.Refusal
-	(*ApplyRequest)(nil),        // 7: history.v1.ApplyRequest
-	(*ApplyResponse)(nil),       // 8: history.v1.ApplyResponse
-	(*ApplyStreamRequest)(nil),  // 9: history.v1.ApplyStreamRequest
-	(*ApplyStreamResponse)(nil), // 10: history.v1.ApplyStreamResponse
-	(*Item)(nil),                // 11: history.v1.Item
-	(*NextPart)(nil),            // 12: history.v1.NextPart
-	(*ListRequest)(nil),         // 13: history.v1.ListRequest
-	(*ListResponse)(nil),        // 14: history.v1.ListResponse
-	(*PointsRequest)(nil),       // 15: history.v1.PointsRequest
-	(*PointsResponse)(nil),      // 16: history.v1.PointsResponse
-	(*DeleteRequest)(nil),       // 17: history.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 18: history.v1.DeleteResponse
-	(*ClearRequest)(nil),        // 19: history.v1.ClearRequest
-	(*ClearResponse)(nil),       // 20: history.v1.ClearResponse
-	(*ImportedRecord)(nil),      // 21: history.v1.ImportedRecord
-	(*ImportRequest)(nil),       // 22: history.v1.ImportRequest
-	(*ImportResponse)(nil),      // 23: history.v1.ImportResponse
-	(*ContinueRequest)(nil),     // 24: history.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 25: history.v1.ContinueResponse
-	(*DismissRequest)(nil),      // 26: history.v1.DismissRequest
-	(*DismissResponse)(nil),     // 27: history.v1.DismissResponse
-	(*Settings)(nil),            // 28: history.v1.Settings
-	(*GetSettingsRequest)(nil),  // 29: history.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 30: history.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 31: history.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 32: history.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 33: history.v1.WatchRequest
-	(*Watcher)(nil),             // 34: history.v1.Watcher
-	(*WatchResponse)(nil),       // 35: history.v1.WatchResponse
-	(*Change)(nil),              // 36: history.v1.Change
-	nil,                         // 37: history.v1.Heartbeat.MetaEntry
-	nil,                         // 38: history.v1.Item.MetaEntry
-	(*Object)(nil),              // 39: history.v1.Object
-	(State)(0),                  // 40: history.v1.State
-	(*Record)(nil),              // 41: history.v1.Record
+	(Mark)(0),                   // 3: history.v1.Mark
+	(*Heartbeat)(nil),           // 4: history.v1.Heartbeat
+	(*DayCheck)(nil),            // 5: history.v1.DayCheck
+	(*DaySeen)(nil),             // 6: history.v1.DaySeen
+	(*Refusal)(nil),             // 7: history.v1.Refusal
+	(*ApplyRequest)(nil),        // 8: history.v1.ApplyRequest
+	(*ApplyResponse)(nil),       // 9: history.v1.ApplyResponse
+	(*ApplyStreamRequest)(nil),  // 10: history.v1.ApplyStreamRequest
+	(*ApplyStreamResponse)(nil), // 11: history.v1.ApplyStreamResponse
+	(*Item)(nil),                // 12: history.v1.Item
+	(*NextPart)(nil),            // 13: history.v1.NextPart
+	(*ListRequest)(nil),         // 14: history.v1.ListRequest
+	(*ListResponse)(nil),        // 15: history.v1.ListResponse
+	(*PointsRequest)(nil),       // 16: history.v1.PointsRequest
+	(*PointsResponse)(nil),      // 17: history.v1.PointsResponse
+	(*DeleteRequest)(nil),       // 18: history.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 19: history.v1.DeleteResponse
+	(*MarkRequest)(nil),         // 20: history.v1.MarkRequest
+	(*MarkResponse)(nil),        // 21: history.v1.MarkResponse
+	(*ClearRequest)(nil),        // 22: history.v1.ClearRequest
+	(*ClearResponse)(nil),       // 23: history.v1.ClearResponse
+	(*ImportedRecord)(nil),      // 24: history.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 25: history.v1.ImportRequest
+	(*ImportResponse)(nil),      // 26: history.v1.ImportResponse
+	(*ContinueRequest)(nil),     // 27: history.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 28: history.v1.ContinueResponse
+	(*DismissRequest)(nil),      // 29: history.v1.DismissRequest
+	(*DismissResponse)(nil),     // 30: history.v1.DismissResponse
+	(*Settings)(nil),            // 31: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 32: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 33: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 34: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 35: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 36: history.v1.WatchRequest
+	(*Watcher)(nil),             // 37: history.v1.Watcher
+	(*WatchResponse)(nil),       // 38: history.v1.WatchResponse
+	(*Change)(nil),              // 39: history.v1.Change
+	nil,                         // 40: history.v1.Heartbeat.MetaEntry
+	nil,                         // 41: history.v1.Item.MetaEntry
+	(*Object)(nil),              // 42: history.v1.Object
+	(State)(0),                  // 43: history.v1.State
+	(*Record)(nil),              // 44: history.v1.Record
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	37, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
-	4,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
-	3,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
+	40, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	5,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
+	4,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
 	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
 	1,  // 5: history.v1.ApplyResponse.statuses:type_name -> history.v1.Status
-	6,  // 6: history.v1.ApplyResponse.refusals:type_name -> history.v1.Refusal
-	11, // 7: history.v1.ApplyResponse.records:type_name -> history.v1.Item
-	5,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
-	7,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
-	8,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	39, // 11: history.v1.Item.object:type_name -> history.v1.Object
-	40, // 12: history.v1.Item.state:type_name -> history.v1.State
-	38, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
-	12, // 14: history.v1.Item.next:type_name -> history.v1.NextPart
-	11, // 15: history.v1.ListResponse.items:type_name -> history.v1.Item
-	41, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
-	39, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
-	11, // 18: history.v1.PointsResponse.items:type_name -> history.v1.Item
-	39, // 19: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	39, // 20: history.v1.ImportedRecord.object:type_name -> history.v1.Object
-	41, // 21: history.v1.ImportedRecord.record:type_name -> history.v1.Record
-	21, // 22: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
-	1,  // 23: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
-	6,  // 24: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
-	11, // 25: history.v1.ContinueResponse.items:type_name -> history.v1.Item
-	39, // 26: history.v1.DismissRequest.objects:type_name -> history.v1.Object
-	28, // 27: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
-	28, // 28: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
-	34, // 29: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
-	34, // 30: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
-	36, // 31: history.v1.WatchResponse.changes:type_name -> history.v1.Change
-	11, // 32: history.v1.Change.items:type_name -> history.v1.Item
-	39, // 33: history.v1.Change.removed:type_name -> history.v1.Object
-	7,  // 34: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	9,  // 35: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	13, // 36: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	15, // 37: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	17, // 38: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	19, // 39: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	22, // 40: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
-	24, // 41: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
-	26, // 42: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
-	29, // 43: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
-	31, // 44: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
-	33, // 45: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
-	8,  // 46: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	10, // 47: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	14, // 48: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	16, // 49: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	18, // 50: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	20, // 51: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	23, // 52: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
-	25, // 53: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
-	27, // 54: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
-	30, // 55: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
-	32, // 56: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
-	35, // 57: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
-	46, // [46:58] is the sub-list for method output_type
-	34, // [34:46] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	7,  // 6: history.v1.ApplyResponse.refusals:type_name -> history.v1.Refusal
+	12, // 7: history.v1.ApplyResponse.records:type_name -> history.v1.Item
+	6,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
+	8,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
+	9,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
+	42, // 11: history.v1.Item.object:type_name -> history.v1.Object
+	43, // 12: history.v1.Item.state:type_name -> history.v1.State
+	41, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	13, // 14: history.v1.Item.next:type_name -> history.v1.NextPart
+	12, // 15: history.v1.ListResponse.items:type_name -> history.v1.Item
+	44, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
+	42, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	12, // 18: history.v1.PointsResponse.items:type_name -> history.v1.Item
+	42, // 19: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	42, // 20: history.v1.MarkRequest.objects:type_name -> history.v1.Object
+	3,  // 21: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
+	1,  // 22: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
+	12, // 23: history.v1.MarkResponse.records:type_name -> history.v1.Item
+	42, // 24: history.v1.ImportedRecord.object:type_name -> history.v1.Object
+	44, // 25: history.v1.ImportedRecord.record:type_name -> history.v1.Record
+	24, // 26: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
+	1,  // 27: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
+	7,  // 28: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
+	12, // 29: history.v1.ContinueResponse.items:type_name -> history.v1.Item
+	42, // 30: history.v1.DismissRequest.objects:type_name -> history.v1.Object
+	31, // 31: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	31, // 32: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	37, // 33: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	37, // 34: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	39, // 35: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	12, // 36: history.v1.Change.items:type_name -> history.v1.Item
+	42, // 37: history.v1.Change.removed:type_name -> history.v1.Object
+	8,  // 38: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	10, // 39: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	14, // 40: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	16, // 41: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	18, // 42: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	20, // 43: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
+	22, // 44: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	25, // 45: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
+	27, // 46: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	29, // 47: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
+	32, // 48: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	34, // 49: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	36, // 50: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	9,  // 51: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	11, // 52: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	15, // 53: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	17, // 54: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	19, // 55: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	21, // 56: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
+	23, // 57: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	26, // 58: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
+	28, // 59: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	30, // 60: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
+	33, // 61: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	35, // 62: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	38, // 63: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	51, // [51:64] is the sub-list for method output_type
+	38, // [38:51] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -2860,8 +3066,8 @@ func file_history_v1_history_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   36,
+			NumEnums:      4,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

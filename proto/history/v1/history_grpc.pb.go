@@ -24,6 +24,7 @@ const (
 	HistoryService_List_FullMethodName        = "/history.v1.HistoryService/List"
 	HistoryService_Points_FullMethodName      = "/history.v1.HistoryService/Points"
 	HistoryService_Delete_FullMethodName      = "/history.v1.HistoryService/Delete"
+	HistoryService_Mark_FullMethodName        = "/history.v1.HistoryService/Mark"
 	HistoryService_Clear_FullMethodName       = "/history.v1.HistoryService/Clear"
 	HistoryService_Import_FullMethodName      = "/history.v1.HistoryService/Import"
 	HistoryService_Continue_FullMethodName    = "/history.v1.HistoryService/Continue"
@@ -52,6 +53,8 @@ type HistoryServiceClient interface {
 	Points(ctx context.Context, in *PointsRequest, opts ...grpc.CallOption) (*PointsResponse, error)
 	// Delete removes some objects from a user's history.
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Mark says of objects that they were watched or not, or puts them back to the start.
+	Mark(ctx context.Context, in *MarkRequest, opts ...grpc.CallOption) (*MarkResponse, error)
 	// Clear removes everything at or before a time, of one type or of all.
 	Clear(ctx context.Context, in *ClearRequest, opts ...grpc.CallOption) (*ClearResponse, error)
 	// Import folds whole records into a user's history, such as List returns them. What the
@@ -126,6 +129,16 @@ func (c *historyServiceClient) Delete(ctx context.Context, in *DeleteRequest, op
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Delete_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *historyServiceClient) Mark(ctx context.Context, in *MarkRequest, opts ...grpc.CallOption) (*MarkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MarkResponse)
+	err := c.cc.Invoke(ctx, HistoryService_Mark_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -224,6 +237,8 @@ type HistoryServiceServer interface {
 	Points(context.Context, *PointsRequest) (*PointsResponse, error)
 	// Delete removes some objects from a user's history.
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
+	// Mark says of objects that they were watched or not, or puts them back to the start.
+	Mark(context.Context, *MarkRequest) (*MarkResponse, error)
 	// Clear removes everything at or before a time, of one type or of all.
 	Clear(context.Context, *ClearRequest) (*ClearResponse, error)
 	// Import folds whole records into a user's history, such as List returns them. What the
@@ -265,6 +280,9 @@ func (UnimplementedHistoryServiceServer) Points(context.Context, *PointsRequest)
 }
 func (UnimplementedHistoryServiceServer) Delete(context.Context, *DeleteRequest) (*DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
+}
+func (UnimplementedHistoryServiceServer) Mark(context.Context, *MarkRequest) (*MarkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Mark not implemented")
 }
 func (UnimplementedHistoryServiceServer) Clear(context.Context, *ClearRequest) (*ClearResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Clear not implemented")
@@ -383,6 +401,24 @@ func _HistoryService_Delete_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(HistoryServiceServer).Delete(ctx, req.(*DeleteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HistoryService_Mark_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MarkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).Mark(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_Mark_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).Mark(ctx, req.(*MarkRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -524,6 +560,10 @@ var HistoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Delete",
 			Handler:    _HistoryService_Delete_Handler,
+		},
+		{
+			MethodName: "Mark",
+			Handler:    _HistoryService_Mark_Handler,
 		},
 		{
 			MethodName: "Clear",

@@ -165,7 +165,8 @@ type Record struct {
 	Peaks []*Peak `protobuf:"bytes,12,rep,name=peaks,proto3" json:"peaks,omitempty"`
 	// The newest completed viewings, oldest first.
 	Completions []*Completion `protobuf:"bytes,13,rep,name=completions,proto3" json:"completions,omitempty"`
-	// Completed viewings older than those listed, and the newest time among them.
+	// Completed viewings older than those listed, and the newest time among them, or that up to
+	// which the user says that none counts.
 	PlaysBefore   uint64 `protobuf:"varint,14,opt,name=plays_before,json=playsBefore,proto3" json:"plays_before,omitempty"`
 	PlaysBeforeMs int64  `protobuf:"varint,15,opt,name=plays_before_ms,json=playsBeforeMs,proto3" json:"plays_before_ms,omitempty"`
 	// Nothing at or before this time contributes to the record.

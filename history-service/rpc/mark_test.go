@@ -1,0 +1,141 @@
+package rpc_test
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const (
+	watchedMark   = historyv1.Mark_MARK_WATCHED
+	unwatchedMark = historyv1.Mark_MARK_UNWATCHED
+	resetMark     = historyv1.Mark_MARK_RESET
+)
+
+// mark marks ann's objects and returns what became of each.
+func mark(t *testing.T, s *rpc.Server, m historyv1.Mark, at int64, ids ...string) *historyv1.MarkResponse { //nolint:revive // as the call has it
+	t.Helper()
+	req := &historyv1.MarkRequest{Uid: "ann", Mark: m, AtMs: at}
+	for _, id := range ids {
+		req.Objects = append(req.Objects, &historyv1.Object{Id: id, Type: 1})
+	}
+	resp, err := s.Mark(t.Context(), req)
+	if err != nil {
+		t.Fatalf("mark %v: %v", ids, err)
+	}
+	return resp
+}
+
+// TestMark: what readers see of an object after each mark, through whichever service.
+func TestMark(t *testing.T) {
+	h := newHouse(t)
+	s, other := h.service(t), h.service(t)
+	apply(t, s, film("ann/1", stop, 9000, 1000), film("ann/2", stop, 8000, 1200))
+	resp := mark(t, other, watchedMark, 0, "1", "never")
+	wantStatuses(t, "watched", resp.GetStatuses(), stored, stored)
+	for i, it := range resp.GetRecords() {
+		if !it.GetCompleted() || it.GetResumeMs() != 0 || it.GetPlays() != 1 || it.GetCompletedAtMs() != start {
+			t.Errorf("%d, watched: %v", i, it)
+		}
+	}
+	wantGoOn(t, "watched", s, "2")
+	if got := fmt.Sprint(list(t, s, &historyv1.ListRequest{Uid: "ann"})); got != "[never 1 2]" && got != "[1 never 2]" {
+		t.Errorf("the list is %s, want what was marked first", got)
+	}
+	wantStatuses(t, "watched again", mark(t, s, watchedMark, 0, "1").GetStatuses(), unchanged)
+	if got := apply(t, s, film("ann/1", progress, 5000, 1100)); got[0] != stored && got[0] != stale {
+		t.Errorf("a late report: %v", got)
+	}
+	if it := point(t, s, "ann", "1"); !it.GetCompleted() || it.GetPlays() != 1 || it.GetFurthestMs() != 1_100_000 {
+		t.Errorf("after a late report: %v", it)
+	}
+	wantStatuses(t, "unwatched", mark(t, s, unwatchedMark, 0, "1", "nothing").GetStatuses(), stored, unchanged)
+	if it := point(t, s, "ann", "1"); it.GetCompleted() || it.GetPlays() != 0 || it.GetCompletedAtMs() != 0 || it.GetResumeMs() != 0 || it.GetFurthestMs() != 1_100_000 {
+		t.Errorf("unwatched in the millisecond of the mark before: %v", it)
+	}
+	if point(t, s, "ann", "nothing") != nil {
+		t.Error("what nobody played is in the history as unwatched")
+	}
+	h.clock.Add(1000)
+	apply(t, s, film("ann/1", finish, -1000, 3600))
+	h.clock.Add(1000)
+	wantStatuses(t, "reset", mark(t, other, resetMark, 0, "1").GetStatuses(), stored)
+	if it := point(t, s, "ann", "1"); it.GetCompleted() || it.GetPlays() != 1 || it.GetResumeMs() != 0 || it.GetState() != historyv1.State_STATE_STOPPED {
+		t.Errorf("reset: %v", it)
+	}
+	wantStatuses(t, "reset again", mark(t, other, resetMark, 0, "1").GetStatuses(), unchanged)
+}
+
+// TestMarkAsOfATime: a mark with a time of its own has its place among the reports.
+func TestMarkAsOfATime(t *testing.T) {
+	s := newHouse(t).service(t)
+	apply(t, s, film("ann/1", stop, 9000, 1000), viewing("seen", "ann/2", 9000, 3600), film("ann/2", progress, 3000, 500))
+	wantStatuses(t, "before the latest report", mark(t, s, resetMark, start-9500, "1").GetStatuses(), stale)
+	wantStatuses(t, "as unwatched, in between", mark(t, s, unwatchedMark, start-5000, "2").GetStatuses(), stored)
+	if it := point(t, s, "ann", "2"); it.GetPlays() != 0 || it.GetResumeMs() != 500_000 {
+		t.Errorf("got %v, want no play, and the position of the report after the mark", it)
+	}
+	wantStatuses(t, "the same again", mark(t, s, unwatchedMark, start-5000, "2").GetStatuses(), stale)
+	wantStatuses(t, "to come", mark(t, s, watchedMark, start+90_000, "2").GetStatuses(), stored)
+	if it := point(t, s, "ann", "2"); it.GetEventTimeMs() != start {
+		t.Errorf("marked at %d, want now", it.GetEventTimeMs())
+	}
+	wantStatuses(t, "of long ago", mark(t, s, watchedMark, start-91*86_400_000, "2").GetStatuses(), historyv1.Status_STATUS_EXPIRED)
+}
+
+// TestMarkWhatTheArchiveHas: a mark is about all of the record, wherever it is.
+func TestMarkWhatTheArchiveHas(t *testing.T) {
+	s, a := trimmed(t)
+	a.down.Store(true)
+	for _, m := range []historyv1.Mark{watchedMark, unwatchedMark, resetMark} {
+		_, err := s.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: m, Objects: []*historyv1.Object{{Id: "old", Type: 1}}})
+		wantCode(t, "without the archive", err, codes.Unavailable)
+	}
+	a.down.Store(false)
+	wantStatuses(t, "reset", mark(t, s, resetMark, 0, "old").GetStatuses(), stored)
+	want(t, s, "old", exact{0, 100, 2})
+	wantStatuses(t, "unwatched", mark(t, s, unwatchedMark, 0, "old", "never").GetStatuses(), stored, unchanged)
+	want(t, s, "old", exact{0, 100, 0})
+}
+
+// TestMarkUnderDecisions: what was cleared stays so, and while recording is paused nothing is marked.
+func TestMarkUnderDecisions(t *testing.T) {
+	h := newHouse(t)
+	holder, s := h.service(t), h.service(t)
+	apply(t, holder, film("ann/1", stop, 9000, 1000))
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	wantStatuses(t, "reset of what was cleared", mark(t, holder, resetMark, 0, "1").GetStatuses(), unchanged)
+	wantStatuses(t, "watched before the clear", mark(t, holder, watchedMark, start-1000, "1").GetStatuses(), cleared)
+	wantStatuses(t, "watched", mark(t, holder, watchedMark, 0, "1").GetStatuses(), stored)
+	if it := point(t, s, "ann", "1"); it.GetFurthestMs() != 0 || !it.GetCompleted() {
+		t.Errorf("watched after the clear: %v", it)
+	}
+	h.clock.Add(1000)
+	if _, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	h.clock.Add(1000)
+	wantStatuses(t, "while recording is paused", mark(t, s, unwatchedMark, 0, "1").GetStatuses(), paused)
+}
+
+func TestMarkRefusals(t *testing.T) {
+	s := newHouse(t).service(t)
+	one := []*historyv1.Object{{Id: "1", Type: 1}}
+	for name, req := range map[string]*historyv1.MarkRequest{
+		"nothing":         {Uid: "ann", Mark: watchedMark},
+		"no mark":         {Uid: "ann", Objects: one},
+		"an unknown mark": {Uid: "ann", Objects: one, Mark: 7},
+		"an illegal user": {Uid: "a b", Objects: one, Mark: watchedMark},
+		"an illegal time": {Uid: "ann", Objects: one, Mark: watchedMark, AtMs: -1},
+		"too many":        {Uid: "ann", Objects: make([]*historyv1.Object, 1001), Mark: watchedMark},
+	} {
+		_, err := s.Mark(t.Context(), req)
+		wantCode(t, name, err, codes.InvalidArgument)
+	}
+}
