@@ -13,6 +13,7 @@ import (
 	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trust"
@@ -36,6 +37,8 @@ type flags struct {
 	Rules           []string      `sep:";" placeholder:"RULES" help:"What counts as what: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one."`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat       string        `help:"text or json." default:"text"`
+
+	webhook.Endpoint
 }
 
 // Help is what --help begins with.
@@ -63,9 +66,14 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}
+	registry := obs.NewRegistry()
+	hook, err := f.Open(log, registry)
+	if err != nil {
+		return err
+	}
 	p, err := allinone.Open(ctx, allinone.Config{
 		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		Hold: f.Hold, Keep: f.Keep, Rules: rules, Drain: f.Drain, Logger: log, Registry: obs.NewRegistry(),
+		Hold: f.Hold, Keep: f.Keep, Rules: rules, Webhook: hook, Drain: f.Drain, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return err

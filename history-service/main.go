@@ -18,6 +18,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/internal/clock"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
@@ -41,6 +42,7 @@ type flags struct {
 
 	trust.Server
 	connect.Flags
+	webhook.Endpoint
 }
 
 // Help is what --help begins with.
@@ -124,6 +126,10 @@ type parts struct {
 func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	s := p.stores
 	publisher := s.Publisher(s.Kafka)
+	hook, err := f.Open(p.log, p.registry)
+	if err != nil {
+		return nil, nil, err
+	}
 	var server *rpc.Server
 	held, err := aggregate.New(aggregate.Config{
 		Publisher: publisher, Confirm: func(ctx context.Context) error { return server.Confirm(ctx) },
@@ -134,7 +140,7 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	}
 	server, err = rpc.New(rpc.Config{
 		Now: p.clock.Now, ClockErr: p.clock.Err, Life: s.Redis.Life, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Aggregate: held, Queue: publisher, Feed: s.Redis,
-		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay),
+		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Webhook: hook,
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Logger: p.log, Registry: p.registry,
 	})
 	return held, server, err

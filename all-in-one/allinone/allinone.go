@@ -23,6 +23,7 @@ import (
 	"github.com/playhead/playhead/history-job/job"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/history/memfeed"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
@@ -63,6 +64,8 @@ type Config struct {
 	Watched func(context.Context)
 	// Rules say what counts as what, by type of object (default the standard ones).
 	Rules *history.Rulebook
+	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
+	Webhook *webhook.Sender
 	// Drain bounds the stop (default 20 s).
 	Drain    time.Duration
 	Logger   *slog.Logger
@@ -134,7 +137,7 @@ func (p *Process) compose() (err error) {
 	}
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed),
-		Days: p.db.Days(), Announcer: dayLog{log},
+		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"github.com/playhead/playhead/history-service/notify"
 	"github.com/playhead/playhead/history-service/read"
 	"github.com/playhead/playhead/history-service/stores"
+	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/history-service/write"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -52,6 +53,8 @@ type Config struct {
 	// Without both nobody is told what day it is.
 	Days      history.Days
 	Announcer history.Announcer
+	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
+	Webhook *webhook.Sender
 	// Life names the lives that the servers of the cache are in, see [write.Writer.Confirm]. Nil
 	// is for a cache that never loses anything.
 	Life func(context.Context) (string, error)
@@ -114,19 +117,20 @@ func New(cfg Config) (*Server, error) {
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
 	s.write = write.New(write.Config{
 		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue,
-		Reader: s.read, Notify: s.notify, Days: s.days, Life: cfg.Life, Deadline: cfg.Deadline,
+		Reader: s.read, Notify: s.notify, Days: s.days, Webhook: cfg.Webhook, Life: cfg.Life, Deadline: cfg.Deadline,
 		Rules: cfg.Rules, Now: cfg.Now, ClockErr: cfg.ClockErr, Logger: log, Registry: reg,
 	})
 	return s, nil
 }
 
-// Run warms cold users, and announces changes and first sightings, until ctx is done. It
+// Run warms cold users, announces changes and first sightings, and tells the webhook, until ctx is done. It
 // ends after [Server.Serve], so that the last change is announced too.
 func (s *Server) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return s.read.Run(ctx) })
 	g.Go(func() error { return s.notify.Run(ctx) })
 	g.Go(func() error { return s.days.Run(ctx) })
+	g.Go(func() error { return s.cfg.Webhook.Run(ctx) })
 	return g.Wait()
 }
 

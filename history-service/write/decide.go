@@ -30,6 +30,7 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	archived := w.inArchive(ctx, b)
 	w.store(ctx, b)
 	w.cfg.Notify.Changed(b.changes())
+	w.tell(b, archived)
 	resp := &historyv1.DeleteResponse{}
 	for _, g := range b.groups {
 		if err := g.deleted(); err != nil {
@@ -188,6 +189,7 @@ func (w *Writer) Mark(ctx context.Context, req *historyv1.MarkRequest) (*history
 	w.load(ctx, b)
 	w.store(ctx, b)
 	w.cfg.Notify.Changed(b.changes())
+	w.tell(b, nil)
 	resp := &historyv1.MarkResponse{Records: Result{batch: b}.Items(true)}
 	for i := range reports {
 		resp.Statuses = append(resp.Statuses, reports[i].Status)
@@ -288,6 +290,7 @@ func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 	w.decided.note(decision{uid: req.GetUid(), clear: history.Clear{Type: req.GetType(), Until: until}})
 	w.cfg.Aggregate.Announce(req.GetUid())
 	w.cfg.Notify.UserChanged(req.GetUid())
+	w.tellCleared(req.GetUid(), history.Clear{Type: req.GetType(), Until: until})
 	return &historyv1.ClearResponse{ClearedMs: until}, nil
 }
 

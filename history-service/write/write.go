@@ -22,6 +22,7 @@ import (
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/view"
+	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -44,6 +45,8 @@ type Config struct {
 	Reader *read.Reader
 	Notify *notify.Notifier
 	Days   *firstday.Tracker
+	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
+	Webhook *webhook.Sender
 	// Life names the lives that the servers of the cache are in, see [Writer.Confirm]. Nil
 	// is for a cache that never loses anything.
 	Life func(context.Context) (string, error)
@@ -103,6 +106,7 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 	days := w.cfg.Days.Begin(ctx, reports)
 	w.store(ctx, b)
 	w.cfg.Notify.Changed(b.changes())
+	w.tell(b, nil)
 	if queued {
 		w.enqueue(ctx, b)
 	}

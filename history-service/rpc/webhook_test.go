@@ -1,0 +1,79 @@
+package rpc_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/webhook"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// hooked hands out what a webhook is told, a text for each event.
+type hooked chan string
+
+func (h hooked) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body struct{ Events []webhook.Event }
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		return nil, err
+	}
+	for _, e := range body.Events {
+		what := fmt.Sprint("all of type ", e.Type)
+		if e.Object != nil {
+			what = e.Object.ID
+		}
+		h <- fmt.Sprintf("%s %s of %s at %s", e.Kind, what, e.User, e.Time)
+	}
+	return &http.Response{StatusCode: http.StatusNoContent, Body: io.NopCloser(strings.NewReader(""))}, nil
+}
+
+// TestWebhook: a backend is told what was begun, completed and removed, and nothing else.
+func TestWebhook(t *testing.T) {
+	h, told := newHouse(t), make(hooked, 100)
+	hook, err := webhook.New(webhook.Config{URL: "http://backend/", Secret: make([]byte, webhook.MinSecret), Transport: told})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := h.service(t, func(c *rpc.Config) { c.Webhook = hook })
+	wantTold := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for range want {
+			select {
+			case text := <-told:
+				got = append(got, text)
+			case <-time.After(30 * time.Second):
+				t.Fatalf("%s: told only %q", what, got)
+			}
+		}
+		slices.Sort(got)
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("%s: told %q, want %q", what, got, want)
+		}
+	}
+	const now, before = "2026-09-21T14:13:20.000Z", "2026-09-21T14:13:11.000Z"
+	apply(t, s, film("ann/1", progress, 9000, 10), film("ann/2", finish, 9000, 3600))
+	wantTold("at first", "started 1 of ann at "+before, "started 2 of ann at "+before, "completed 2 of ann at "+before)
+	apply(t, s, film("ann/1", progress, 8000, 20), film("ann/2", finish, 9000, 3600), film("ann/2", progress, 7000, 3500)) // nothing new of them
+	mark(t, s, watchedMark, 0, "1")
+	wantTold("marked", "completed 1 of ann at "+now)
+	mark(t, s, resetMark, 0, "1")
+	dismiss(t, s, false, "1")
+	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 1}, {Id: "never", Type: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	wantTold("deleted", "removed 1 of ann at 2026-09-21T14:13:20.001Z")
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", Type: 1, UntilMs: start}); err != nil {
+		t.Fatal(err)
+	}
+	wantTold("cleared", "removed all of type 1 of ann at "+now)
+	if len(told) > 0 {
+		t.Errorf("told as well: %q", <-told)
+	}
+}

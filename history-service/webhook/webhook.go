@@ -1,0 +1,288 @@
+// Package webhook tells a backend what becomes of users' histories: what they have begun,
+// completed and removed.
+//
+// Events wait in memory and are posted in batches, one after the other, signed as
+// https://www.standardwebhooks.com describes. A batch that is not taken is posted again, later
+// and later, and given up after a while. What waits when the process dies is lost, so this is
+// a help for backends that want to know soon, and not the place where they keep count.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/internal/run"
+)
+
+// Kind is what has happened.
+type Kind string
+
+// The kinds of events.
+const (
+	Started   Kind = "started"   // the history had no record of the object
+	Completed Kind = "completed" // one viewing more has reached the end, or a mark says so
+	Removed   Kind = "removed"   // by the user: the object, or everything up to a time
+)
+
+// Event is one thing that a backend is told.
+type Event struct {
+	Kind   Kind    `json:"kind"`
+	User   string  `json:"user"`
+	Object *Object `json:"object,omitempty"` // nil for everything up to the time
+	Type   uint32  `json:"type,omitempty"`   // without an object: only objects of this type
+	Time   string  `json:"time"`             // RFC 3339
+}
+
+// Object is what it is about.
+type Object struct {
+	ID   string `json:"id"`
+	Type uint32 `json:"type"`
+}
+
+// Config configures a [Sender]. Zero values take the defaults; URL and Secret have none.
+type Config struct {
+	// URL is where events are posted, by http or https.
+	URL string
+	// Secret is the key of the signatures, [MinSecret] bytes or more.
+	Secret []byte
+	// Timeout bounds one request (default 10 s), Patience all that are made for one batch
+	// (default 1 h).
+	Timeout, Patience time.Duration
+	// Max is how many events wait at most (default 65,536). Those that find no room are dropped.
+	Max int
+	// Transport sends the requests (default [http.DefaultTransport]).
+	Transport http.RoundTripper
+	Logger    *slog.Logger
+	Registry  prometheus.Registerer
+}
+
+// Endpoint has the flags that say where events are posted, to be embedded in those of a command.
+type Endpoint struct {
+	WebhookURL        string `name:"webhook-url" help:"Where a backend is told what users have begun, completed and removed; nowhere by default."`
+	WebhookSecretFile string `name:"webhook-secret-file" help:"File with the secret that this is signed with, 32 bytes or more."`
+}
+
+// Open returns a sender as the flags say, nil for none.
+func (f *Endpoint) Open(log *slog.Logger, reg prometheus.Registerer) (*Sender, error) {
+	if f.WebhookURL == "" {
+		return nil, nil
+	}
+	secret, err := os.ReadFile(f.WebhookSecretFile)
+	if err != nil {
+		return nil, fmt.Errorf("--webhook-secret-file: %w", err)
+	}
+	return New(Config{URL: f.WebhookURL, Secret: bytes.TrimSpace(secret), Logger: log, Registry: reg})
+}
+
+const (
+	// MinSecret is how many bytes a secret has at least.
+	MinSecret = 32
+	maxBatch  = 100
+	// lastTry bounds what is posted when the process stops.
+	lastTry = 2 * time.Second
+)
+
+// Sender posts events. Its methods may be called from many goroutines; a nil one is told
+// nothing.
+type Sender struct {
+	cfg     Config
+	client  http.Client
+	metrics *metrics
+	wake    chan struct{} // of capacity 1: something waits
+
+	mu      sync.Mutex
+	waiting []Event
+}
+
+// New checks the configuration. [Sender.Run] posts.
+func New(cfg Config) (*Sender, error) {
+	switch address, err := url.Parse(cfg.URL); {
+	case err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https":
+		return nil, errors.New("--webhook-url: want an address of http or https")
+	case len(cfg.Secret) < MinSecret:
+		return nil, fmt.Errorf("--webhook-secret-file: a secret of %d bytes; want at least %d", len(cfg.Secret), MinSecret)
+	}
+	cfg.Timeout = run.Default(cfg.Timeout, 10*time.Second)
+	cfg.Patience = run.Default(cfg.Patience, time.Hour)
+	if cfg.Max == 0 {
+		cfg.Max = 1 << 16
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Sender{cfg: cfg, metrics: newMetrics(cfg.Registry), wake: make(chan struct{}, 1)}
+	s.client = http.Client{Transport: cfg.Transport, Timeout: cfg.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // whoever moves it says so in the configuration
+	}}
+	return s, nil
+}
+
+// Tell has events posted soon. It never blocks.
+func (s *Sender) Tell(events ...Event) {
+	if s == nil || len(events) == 0 {
+		return
+	}
+	s.mu.Lock()
+	room := min(len(events), s.cfg.Max-len(s.waiting))
+	s.waiting = append(s.waiting, events[:room]...)
+	s.metrics.waiting.Set(float64(len(s.waiting)))
+	s.mu.Unlock()
+	s.metrics.dropped.Add(float64(len(events) - room))
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run posts events until ctx is done, and then tries once what still waits.
+func (s *Sender) Run(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
+	for {
+		select {
+		case <-s.wake:
+			for batch := s.next(); len(batch) > 0; batch = s.next() {
+				s.deliver(ctx, batch)
+			}
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTry)
+			defer cancel()
+			for batch := s.next(); len(batch) > 0; batch = s.next() {
+				s.settle(batch, s.post(last, newDelivery(batch)))
+			}
+			return ctx.Err()
+		}
+	}
+}
+
+// next takes the oldest events that wait.
+func (s *Sender) next() []Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := min(len(s.waiting), maxBatch)
+	batch := s.waiting[:n:n]
+	if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
+		s.waiting = nil
+	}
+	s.metrics.waiting.Set(float64(len(s.waiting)))
+	return batch
+}
+
+// deliver posts a batch until it is taken, patience ends, or the process stops.
+func (s *Sender) deliver(ctx context.Context, batch []Event) {
+	d, end := newDelivery(batch), time.Now().Add(s.cfg.Patience)
+	backoff := run.Backoff{First: time.Second, Longest: 5 * time.Minute}
+	for {
+		err := s.post(ctx, d)
+		pause := backoff.Next(ctx)
+		if err == nil || ctx.Err() == nil && time.Now().Add(pause).After(end) {
+			s.settle(batch, err)
+			return
+		}
+		s.metrics.failed.Inc()
+		if !run.Sleep(ctx, pause) {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTry)
+			defer cancel()
+			s.settle(batch, s.post(last, d))
+			return
+		}
+	}
+}
+
+// settle counts a batch as delivered or, with an error, as dead. The log names no user.
+func (s *Sender) settle(batch []Event, err error) {
+	if err != nil {
+		s.metrics.dead.Add(float64(len(batch)))
+		s.cfg.Logger.Warn("events are given up, the webhook does not take them", "events", len(batch), "error", err)
+		return
+	}
+	s.metrics.delivered.Add(float64(len(batch)))
+}
+
+// delivery is a batch as it is posted: under one id, however often.
+type delivery struct {
+	id   string
+	body []byte
+}
+
+func newDelivery(batch []Event) delivery {
+	body, err := json.Marshal(struct {
+		Events []Event `json:"events"`
+	}{batch})
+	if err != nil {
+		panic(err) // texts and numbers always are JSON
+	}
+	return delivery{"msg_" + rand.Text(), body}
+}
+
+func (s *Sender) post(ctx context.Context, d delivery) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cfg.URL, bytes.NewReader(d.body))
+	if err != nil {
+		return errors.New("not a request")
+	}
+	at := strconv.FormatInt(time.Now().Unix(), 10)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Webhook-Id", d.id)
+	r.Header.Set("Webhook-Timestamp", at)
+	r.Header.Set("Webhook-Signature", Sign(s.cfg.Secret, d.id, at, d.body))
+	answer, err := s.client.Do(r)
+	if err != nil {
+		if failed, ok := errors.AsType[*url.Error](err); ok {
+			err = failed.Err // without the address, which may hold a password
+		}
+		return err
+	}
+	_, _ = io.CopyN(io.Discard, answer.Body, 4096) // so that the connection is used again
+	_ = answer.Body.Close()
+	if answer.StatusCode/100 != 2 {
+		return fmt.Errorf("status %d", answer.StatusCode)
+	}
+	return nil
+}
+
+// Sign returns the signature of a request: "v1," and the HMAC-SHA256 of its id, its time in Unix
+// seconds and its body, with dots between them, in base64.
+func Sign(secret []byte, id, at string, body []byte) string {
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(id + "." + at + "."))
+	mac.Write(body)
+	return "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+type metrics struct {
+	delivered, dead, dropped, failed prometheus.Counter
+	waiting                          prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "playhead_webhook_events_total", Help: "Events for the webhook: delivered, dead because it did not take them, or dropped because too many waited.",
+	}, []string{"outcome"})
+	m := &metrics{
+		delivered: events.WithLabelValues("delivered"), dead: events.WithLabelValues("dead"), dropped: events.WithLabelValues("dropped"),
+		failed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_webhook_failed_requests_total", Help: "Requests that the webhook did not take, and that were made again."}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "playhead_webhook_waiting_events", Help: "Events that wait for a request."}),
+	}
+	if reg != nil {
+		reg.MustRegister(events, m.failed, m.waiting)
+	}
+	return m
+}

@@ -1,0 +1,240 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history-service/webhook"
+)
+
+var secret = []byte("0123456789abcdef0123456789abcdef")
+
+// backend answers with the statuses in turn, and with the last of them from then on; 0 is no
+// answer at all.
+type backend struct {
+	statuses []int
+	asked    []request
+}
+
+type request struct {
+	at     time.Time
+	header http.Header
+	body   string
+}
+
+func (b *backend) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	b.asked = append(b.asked, request{time.Now(), r.Header, string(body)})
+	status := b.statuses[min(len(b.asked), len(b.statuses))-1]
+	if status == 0 {
+		return nil, errors.New("connection refused")
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{"Location": {"/elsewhere"}}, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+}
+
+// world runs a sender in virtual time, and ends it after fn.
+func world(t *testing.T, cfg webhook.Config, b *backend, fn func(*webhook.Sender)) (counts map[string]float64, log string) {
+	var text strings.Builder
+	reg := prometheus.NewRegistry()
+	synctest.Test(t, func(t *testing.T) {
+		cfg.URL, cfg.Secret, cfg.Transport, cfg.Registry = "https://user:password@backend.example.com/hook", secret, b, reg
+		cfg.Logger = slog.New(slog.NewTextHandler(&text, nil))
+		s, err := webhook.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		fn(s)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("run: %v", err)
+		}
+	})
+	counts = make(map[string]float64)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "playhead_webhook_")
+			for _, l := range m.GetLabel() {
+				name = l.GetValue()
+			}
+			counts[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return counts, text.String()
+}
+
+func events(n int) (list []webhook.Event) {
+	for i := range n {
+		list = append(list, webhook.Event{Kind: webhook.Started, User: "ann", Object: &webhook.Object{ID: fmt.Sprint(i), Type: 1}, Time: "2026-03-01T20:15:00.000Z"})
+	}
+	return list
+}
+
+// TestDelivery: events are posted in order, in batches, each signed.
+func TestDelivery(t *testing.T) {
+	b := &backend{statuses: []int{204}}
+	counts, _ := world(t, webhook.Config{}, b, func(s *webhook.Sender) {
+		s.Tell(events(250)...)
+		time.Sleep(time.Second)
+	})
+	if len(b.asked) != 3 || counts["delivered"] != 250 || counts["waiting_events"] != 0 {
+		t.Fatalf("%d requests, %v", len(b.asked), counts)
+	}
+	next := 0
+	for _, r := range b.asked {
+		id, at := r.header.Get("Webhook-Id"), r.header.Get("Webhook-Timestamp")
+		if got, want := r.header.Get("Webhook-Signature"), webhook.Sign(secret, id, at, []byte(r.body)); got != want || id == "" {
+			t.Errorf("signature %q of %q, want %q", got, id, want)
+		}
+		var body struct{ Events []webhook.Event }
+		if err := json.Unmarshal([]byte(r.body), &body); err != nil || len(body.Events) > 100 {
+			t.Fatalf("%d events, %v", len(body.Events), err)
+		}
+		for _, e := range body.Events {
+			if e.Object.ID != fmt.Sprint(next) {
+				t.Fatalf("event %s, want %d", e.Object.ID, next)
+			}
+			next++
+		}
+	}
+	if want := `{"events":[{"kind":"started","user":"ann","object":{"id":"0","type":1},"time":"2026-03-01T20:15:00.000Z"},`; !strings.HasPrefix(b.asked[0].body, want) {
+		t.Errorf("body %s, want it to begin with %s", b.asked[0].body, want)
+	}
+}
+
+// TestSignature holds the signature against the example of the standard.
+func TestSignature(t *testing.T) {
+	key, err := base64.StdEncoding.DecodeString("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := webhook.Sign(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", []byte(`{"test": 2432232314}`))
+	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestSentAgain: what is not taken is posted again under its id, later and later.
+func TestSentAgain(t *testing.T) {
+	b := &backend{statuses: []int{0, 500, 302, 429, 200}}
+	counts, log := world(t, webhook.Config{}, b, func(s *webhook.Sender) {
+		s.Tell(events(1)...)
+		time.Sleep(time.Minute)
+	})
+	if len(b.asked) != 5 || counts["delivered"] != 1 || counts["failed_requests_total"] != 4 || log != "" {
+		t.Fatalf("%d requests, %v, log %q", len(b.asked), counts, log)
+	}
+	for i, longest := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+		if pause := b.asked[i+1].at.Sub(b.asked[i].at); pause < longest/2 || pause > longest {
+			t.Errorf("pause %d took %v, want %v to %v", i, pause, longest/2, longest)
+		}
+		if b.asked[i].header.Get("Webhook-Id") != b.asked[0].header.Get("Webhook-Id") || b.asked[i].body != b.asked[0].body {
+			t.Errorf("request %d is another one", i)
+		}
+	}
+}
+
+// TestGivenUp: after a while events are dead, the ones behind them are tried, and the log names
+// neither a user nor the address.
+func TestGivenUp(t *testing.T) {
+	b := &backend{statuses: []int{503}}
+	counts, log := world(t, webhook.Config{Patience: 10 * time.Minute}, b, func(s *webhook.Sender) {
+		s.Tell(events(150)...)
+		time.Sleep(25 * time.Minute)
+	})
+	if counts["dead"] != 150 || counts["waiting_events"] != 0 || strings.Count(log, "given up") != 2 {
+		t.Errorf("%v, log %s", counts, log)
+	}
+	for _, secret := range []string{"ann", "password", "backend.example.com"} {
+		if strings.Contains(log, secret) {
+			t.Errorf("the log has %q: %s", secret, log)
+		}
+	}
+}
+
+// TestFull: beyond its bound events are dropped and counted, and nobody waits.
+func TestFull(t *testing.T) {
+	b := &backend{statuses: []int{503}}
+	counts, _ := world(t, webhook.Config{Max: 200}, b, func(s *webhook.Sender) {
+		s.Tell(events(100)...)
+		time.Sleep(100 * time.Millisecond) // the first hundred are on their way
+		s.Tell(events(150)...)
+		s.Tell(events(100)...)
+	})
+	if counts["dropped"] != 50 || counts["dead"] != 300 {
+		t.Errorf("%v, want 50 dropped, and the others tried at the end", counts)
+	}
+}
+
+// TestLastTry: what waits when the process stops is tried once.
+func TestLastTry(t *testing.T) {
+	b := &backend{statuses: []int{503, 200}}
+	counts, _ := world(t, webhook.Config{}, b, func(s *webhook.Sender) {
+		s.Tell(events(100)...)
+		time.Sleep(100 * time.Millisecond)
+		s.Tell(events(100)...)
+	})
+	if counts["delivered"] != 200 || len(b.asked) != 3 {
+		t.Errorf("%v after %d requests, want all delivered", counts, len(b.asked))
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for name, cfg := range map[string]webhook.Config{
+		"no address":     {Secret: secret},
+		"no host":        {URL: "https://", Secret: secret},
+		"another scheme": {URL: "ftp://example.com", Secret: secret},
+		"a short secret": {URL: "https://example.com", Secret: secret[:31]},
+	} {
+		if s, err := webhook.New(cfg); err == nil {
+			t.Errorf("%s: got %v", name, s)
+		}
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{"long": string(secret) + "\n", "short": "secret\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct{ url, file, flag string }{
+		{"", "", ""},
+		{"https://example.com", "long", ""},
+		{"https://example.com", "short", "--webhook-secret-file"},
+		{"https://example.com", "missing", "--webhook-secret-file"},
+		{"example.com", "long", "--webhook-url"},
+	} {
+		f := webhook.Endpoint{WebhookURL: tt.url, WebhookSecretFile: filepath.Join(dir, tt.file)}
+		s, err := f.Open(nil, nil)
+		if tt.flag == "" && (err != nil || (s == nil) != (tt.url == "")) || tt.flag != "" && (err == nil || !strings.Contains(err.Error(), tt.flag)) {
+			t.Errorf("%+v: %v, %v", tt, s, err)
+		}
+	}
+	var none *webhook.Sender
+	none.Tell(events(1)...)
+	if err := none.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
