@@ -163,18 +163,6 @@ func (w *Writer) decisions(req *historyv1.DismissRequest) ([]report.Report, erro
 	return reports, nil
 }
 
-// decide adds a decision about the record to it. To dismiss what is dismissed already counts as
-// of now: something else of its series may have been played in between.
-func (g *group) decide(i int) historyv1.Status {
-	r := &g.batch.reports[i]
-	visible := g.next.Visible(g.key.Object, &g.user)
-	if visible == nil || r.Decision == report.Offer && visible.DismissedAt() == 0 {
-		return historyv1.Status_STATUS_UNCHANGED
-	}
-	g.next = g.next.Dismiss(r.At, r.Decision == report.Dismiss)
-	return historyv1.Status_STATUS_STORED
-}
-
 // Mark says of objects that they were watched or not, or puts them back to the start: an event
 // of each like any other, which an older report does not undo. It returns a status for each.
 func (w *Writer) Mark(ctx context.Context, req *historyv1.MarkRequest) (*historyv1.MarkResponse, error) {
@@ -230,23 +218,6 @@ func (w *Writer) marks(req *historyv1.MarkRequest) ([]report.Report, error) {
 		}
 	}
 	return reports, nil
-}
-
-// marks reports whether a mark changes anything, and gives one without a time of its own that of
-// the moment after the latest event. Sent again it changes nothing, and it leaves nothing of an
-// object that nobody has played, unless as watched.
-func (g *group) marks(e *history.Event, i int, cleared int64) bool {
-	visible, latest := g.next.Visible(g.key.Object, &g.user), g.batch.reports[i].Latest
-	switch {
-	case visible == nil && e.Kind != history.KindWatched, visible != nil && latest && visible.Marked(e.Kind):
-		return false
-	case latest && g.next != nil:
-		cleared = max(cleared, g.next.Version.Time())
-	}
-	if latest {
-		e.At = max(e.At, cleared+1)
-	}
-	return true
 }
 
 // past returns a given time, or now when there is none; nothing is later than now. It

@@ -62,80 +62,12 @@ func (g *group) before() *history.Record {
 	return g.archived
 }
 
-// loaded takes the cache's answer for a key that was not held, or where nothing was to be written.
-// A cache that has another record than the held one, or none, counts as a conflict.
-func (g *group) loaded(e history.Entry) {
-	if held := g.held.Record; held != nil && (e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision)) {
-		g.base = held
-		g.conflict(e)
-		return
-	}
-	g.base, g.next, g.user = e.Record, e.Record, e.User
-	g.fold()
-}
-
-// outcome takes the cache's answer to a write.
-func (g *group) outcome(w history.Write, out history.Outcome) {
-	switch out.Status {
-	case history.Applied:
-		g.written, g.done = w.Record, true
-	case history.Conflict:
-		g.lost = true
-		g.conflict(out.Current)
-	default:
-		g.fail()
-	}
-}
-
-// conflict starts over from the record that the cache has. The held record is folded in again, so
-// that a cache that came back older gets the newer content from the service that still has it.
-func (g *group) conflict(current history.Entry) {
-	if current.Err != nil {
-		g.fail()
-		return
-	}
-	held := history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))
-	g.base, g.user, g.mark = current.Record, current.User, true
-	g.archived, g.older = nil, asPartial(held, &current)
-	g.next = history.Merge(current.Record, g.older)
-	g.fold()
-}
-
-// asPartial returns the held record after a conflict, as partial where the archive may have more:
-// the other writer's record may have been archived and dropped from the cache since. A user who is
-// complete proves that it was not, unless the cache's own record is partial: then the cache was
-// emptied, and the user became complete only after that.
-func asPartial(held *history.Record, current *history.Entry) *history.Record {
-	if held == nil || current.User.Complete() && (current.Record == nil || !current.Record.Partial) {
-		return held
-	}
-	r := *held
-	r.Partial = true
-	return &r
-}
-
-// fold adds the events to g.next and decides the status of each. A record that does not change is
-// not written, with one exception: an answer that says "the record has this event already" is an
-// acknowledgement. Where the record is not archived yet, it is written again, under a mark, so that
-// the answer relies on a write of its own and not on one that another service never saw confirmed.
-func (g *group) fold() {
-	g.visible = g.before().Visible(g.key.Object, &g.user) != nil
-	g.granted = grant{}
-	cleared := g.user.ClearedAt(g.key.Object.Type)
+// fail decides every event of the group that a store did not answer for.
+func (g *group) fail() {
+	g.done, g.failed = true, true
 	for _, i := range g.reports {
-		g.batch.reports[i].Status = g.add(i, cleared)
+		g.batch.reports[i].Status = historyv1.Status_STATUS_UNAVAILABLE
 	}
-	if g.done = history.Same(g.next, g.before()); g.done && !g.base.Settled() && g.relied() {
-		g.done, g.mark = false, true
-	}
-}
-
-// relied reports whether an answer says that the record has an event.
-func (g *group) relied() bool {
-	return g.base != nil && slices.ContainsFunc(g.reports, func(i int) bool {
-		s := g.batch.reports[i].Status
-		return s == historyv1.Status_STATUS_UNCHANGED || s == historyv1.Status_STATUS_STALE
-	})
 }
 
 func (g *group) add(i int, cleared int64) historyv1.Status {
@@ -185,12 +117,82 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	}
 }
 
-// fail decides every event of the group that a store did not answer for.
-func (g *group) fail() {
-	g.done, g.failed = true, true
-	for _, i := range g.reports {
-		g.batch.reports[i].Status = historyv1.Status_STATUS_UNAVAILABLE
+// decide adds a decision about the record to it. To dismiss what is dismissed already counts as
+// of now: something else of its series may have been played in between.
+func (g *group) decide(i int) historyv1.Status {
+	r := &g.batch.reports[i]
+	visible := g.next.Visible(g.key.Object, &g.user)
+	if visible == nil || r.Decision == report.Offer && visible.DismissedAt() == 0 {
+		return historyv1.Status_STATUS_UNCHANGED
 	}
+	g.next = g.next.Dismiss(r.At, r.Decision == report.Dismiss)
+	return historyv1.Status_STATUS_STORED
+}
+
+// marks reports whether a mark changes anything, and gives one without a time of its own that of
+// the moment after the latest event. Sent again it changes nothing, and it leaves nothing of an
+// object that nobody has played, unless as watched.
+func (g *group) marks(e *history.Event, i int, cleared int64) bool {
+	visible, latest := g.next.Visible(g.key.Object, &g.user), g.batch.reports[i].Latest
+	switch {
+	case visible == nil && e.Kind != history.KindWatched, visible != nil && latest && visible.Marked(e.Kind):
+		return false
+	case latest && g.next != nil:
+		cleared = max(cleared, g.next.Version.Time())
+	}
+	if latest {
+		e.At = max(e.At, cleared+1)
+	}
+	return true
+}
+
+// addWhole is to records what add is to events.
+func (g *group) addWhole(i int, cleared int64) historyv1.Status {
+	r := &g.batch.reports[i]
+	if g.user.Pause.Covers(r.Whole.PlayedAt()) {
+		return historyv1.Status_STATUS_PAUSED
+	}
+	whole := g.left(r, cleared)
+	switch {
+	case whole == nil && g.restored(r.Whole, cleared):
+		return historyv1.Status_STATUS_STALE
+	case whole == nil:
+		return historyv1.Status_STATUS_CLEARED
+	}
+	if g.next == nil {
+		alone := *whole
+		alone.Partial = !g.user.Complete()
+		whole = &alone
+	}
+	merged := history.Merge(g.next, whole)
+	if history.Same(merged, g.next) {
+		if g.again(i, whole) {
+			return historyv1.Status_STATUS_UNCHANGED
+		}
+		return historyv1.Status_STATUS_STALE
+	}
+	g.next, g.ended = merged, true
+	return historyv1.Status_STATUS_STORED
+}
+
+// restored reports whether a record that was removed is there again, all of it.
+func (g *group) restored(r *history.Record, cleared int64) bool {
+	return g.next != nil && g.next.Restored && g.next.Reset >= cleared && history.Same(history.Merge(g.next, r.Restore(g.next.Reset)), g.next)
+}
+
+// left returns what of a record contributes after all that was removed, nil for nothing.
+func (g *group) left(r *report.Report, cleared int64) *history.Record {
+	cut := cleared
+	if g.next != nil {
+		cut = max(cut, g.next.Reset)
+	}
+	switch alone := g.next == nil || g.next.Deleted(); {
+	case !r.Restore:
+		return r.Whole.After(cut)
+	case alone && cut > 0 && r.Whole.Version.Time() <= cut:
+		return r.Whole.Restore(history.RestoredAt(r.Whole.PlayedAt(), cut))
+	}
+	return r.Whole.Restore(cut)
 }
 
 // An event may say which record its device knows, by the etag, and then contributes only
@@ -254,41 +256,4 @@ func (g *group) matched() bool {
 // whether there is one.
 func (g *group) needsRecord() bool {
 	return slices.ContainsFunc(g.reports, func(i int) bool { return g.batch.reports[i].NeedsRecord() })
-}
-
-// based returns the groups that cannot be decided without the archive.
-func based(groups []*group) (old []*group) {
-	for _, g := range groups {
-		if g.below() {
-			old = append(old, g)
-		}
-	}
-	return old
-}
-
-// below reports whether the archive may have a record, dropped by the cache, that is newer than the
-// oldest of the events, or a delete of the held record. Of a cold user nobody knows: the warm-up
-// fetches the row.
-func (g *group) below() bool {
-	switch {
-	case g.failed:
-		return false
-	case g.base != nil:
-		return (g.batch.latest || g.batch.whole) && g.base.Partial
-	case g.user.Complete():
-		return false
-	case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():
-		return true
-	case !g.user.Warm:
-		return false
-	}
-	if g.older != nil && g.next.Reset < g.older.Version.Time() {
-		return true
-	}
-	for _, i := range g.reports {
-		if e := &g.batch.reports[i]; history.VersionOf(e.At, 0) < g.user.Floor {
-			return true
-		}
-	}
-	return false
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/read"
@@ -110,65 +108,6 @@ func (g *group) reclaim(e history.Entry) {
 	if g.older != nil || e.Record == nil || !history.SameContent(e.Record.Revision, g.base.Revision) {
 		g.conflict(e)
 	}
-}
-
-// Clears and pauses are remembered for a while, as records are held: until the archive has them
-// for certain, a cache that comes back older may lack them.
-const (
-	decidedFor  = 10 * time.Minute // longer than an announcement or a sweep takes
-	decidedMost = 65536
-)
-
-// decided are the clears and pauses of late, oldest first. Its methods may be called from
-// many goroutines.
-type decided struct {
-	mu  sync.Mutex
-	all []decision
-}
-
-// decision is what a user has decided: a clear with its time, or else a pause.
-type decision struct {
-	uid   string
-	clear history.Clear
-	pause history.Pause
-	at    time.Time
-}
-
-// note remembers a decision that the cache has acknowledged, and forgets old ones.
-func (d *decided) note(one decision) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	one.at = time.Now()
-	old := max(0, len(d.all)+1-decidedMost)
-	for old < len(d.all) && one.at.Sub(d.all[old].at) > decidedFor {
-		old++
-	}
-	d.all = append(d.all[old:], one)
-}
-
-// list returns what is remembered: of each user the last pause and, for each type, the clear
-// that goes furthest, which need not be the last.
-func (d *decided) list() (all []decision) {
-	type subject struct {
-		uid   string
-		typ   uint32
-		clear bool
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	at := make(map[subject]int, len(d.all))
-	for _, one := range d.all {
-		of := subject{one.uid, one.clear.Type, one.clear.Until > 0}
-		i, known := at[of]
-		switch {
-		case !known:
-			at[of] = len(all)
-			all = append(all, one)
-		case one.clear.Until > all[i].clear.Until || one.pause.Changed() > all[i].pause.Changed():
-			all[i] = one
-		}
-	}
-	return all
 }
 
 // decideAgain brings back what the cache has lost of them. It comes before the records: one

@@ -7,83 +7,20 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"log/slog"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
-	"github.com/playhead/playhead/history-service/firstday"
-	"github.com/playhead/playhead/history-service/notify"
 	"github.com/playhead/playhead/history-service/read"
 	"github.com/playhead/playhead/history-service/report"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/view"
-	"github.com/playhead/playhead/history-service/webhook"
-	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// MaxBatch is how many reports one call may carry.
-const MaxBatch = 1000
 
 // archiveWithin is how long a batch waits for the archive where a few of its reports need it. All
 // its other reports wait as well.
 const archiveWithin = time.Second
-
-// Config configures a [Writer]. Zero values take the defaults; Cache, Archive, Aggregate,
-// Queue, Reader, Notify and Days have none.
-type Config struct {
-	Cache     stores.Cache
-	Archive   history.Archive
-	Aggregate *aggregate.Aggregator
-	// Queue takes the records that are to be acknowledged as queued.
-	Queue  history.Publisher
-	Reader *read.Reader
-	Notify *notify.Notifier
-	Days   *firstday.Tracker
-	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
-	Webhook *webhook.Sender
-	// Life names the lives that the servers of the cache are in, see [Writer.Confirm]. Nil
-	// is for a cache that never loses anything.
-	Life func(context.Context) (string, error)
-	// Deadline bounds a request whose caller set no earlier one (default 5 s).
-	Deadline time.Duration
-	// Rules say what counts as what, by type of object (default the standard ones).
-	Rules *history.Rulebook
-	// Now is the clock (default time.Now). ClockErr returns an error while the clock is not
-	// reliable: nothing is stored then. Nil means that it always is.
-	Now      func() time.Time
-	ClockErr func() error
-	Logger   *slog.Logger
-	Registry prometheus.Registerer
-}
-
-// Writer stores reports and decisions. Its methods may be called from many goroutines.
-type Writer struct {
-	cfg     Config
-	metrics *metrics
-	life    string // of the cache, as it was last confirmed
-	decided decided
-}
-
-// New returns a writer.
-func New(cfg Config) *Writer {
-	cfg.Deadline = run.Default(cfg.Deadline, 5*time.Second)
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.ClockErr == nil {
-		cfg.ClockErr = func() error { return nil }
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Writer{cfg: cfg, metrics: newMetrics(cfg.Registry)}
-}
 
 // Result is what became of a batch, beside the status of each report.
 type Result struct {
@@ -139,6 +76,15 @@ func (w *Writer) prepare(b *batch) {
 	}
 }
 
+// sort orders the events by time. A record remembers a bounded number of completed
+// viewings and counts no older ones, so that a long history sent newest first would
+// lose plays.
+func (g *group) sort() {
+	slices.SortStableFunc(g.reports, func(i, j int) int {
+		return cmp.Compare(g.batch.reports[i].At, g.batch.reports[j].At)
+	})
+}
+
 // foldHeld folds the events into the held record. It may be outdated: the user may have cleared
 // or paused the history since, or another service may have written the record. The write finds
 // out. Where nothing is to be written, the cache is asked.
@@ -149,15 +95,6 @@ func (g *group) foldHeld() {
 	if g.done {
 		g.base, g.done = nil, false
 	}
-}
-
-// sort orders the events by time. A record remembers a bounded number of completed
-// viewings and counts no older ones, so that a long history sent newest first would
-// lose plays.
-func (g *group) sort() {
-	slices.SortStableFunc(g.reports, func(i, j int) int {
-		return cmp.Compare(g.batch.reports[i].At, g.batch.reports[j].At)
-	})
 }
 
 // load fills in what the aggregator does not hold.
@@ -190,6 +127,18 @@ func (b *batch) missing() (keys []history.Key, groups []*group) {
 	return keys, groups
 }
 
+// loaded takes the cache's answer for a key that was not held, or where nothing was to be written.
+// A cache that has another record than the held one, or none, counts as a conflict.
+func (g *group) loaded(e history.Entry) {
+	if held := g.held.Record; held != nil && (e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision)) {
+		g.base = held
+		g.conflict(e)
+		return
+	}
+	g.base, g.next, g.user = e.Record, e.Record, e.User
+	g.fold()
+}
+
 // base fetches from the archive the records that the cache has dropped, for groups that cannot do
 // without: an event from below the floor must not look newer than the archive's record, nor count
 // plays twice. The same holds for events that name the record which their device knows, and for a
@@ -220,6 +169,43 @@ func (w *Writer) base(ctx context.Context, groups []*group) {
 	}
 }
 
+// based returns the groups that cannot be decided without the archive.
+func based(groups []*group) (old []*group) {
+	for _, g := range groups {
+		if g.below() {
+			old = append(old, g)
+		}
+	}
+	return old
+}
+
+// below reports whether the archive may have a record, dropped by the cache, that is newer than the
+// oldest of the events, or a delete of the held record. Of a cold user nobody knows: the warm-up
+// fetches the row.
+func (g *group) below() bool {
+	switch {
+	case g.failed:
+		return false
+	case g.base != nil:
+		return (g.batch.latest || g.batch.whole) && g.base.Partial
+	case g.user.Complete():
+		return false
+	case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():
+		return true
+	case !g.user.Warm:
+		return false
+	}
+	if g.older != nil && g.next.Reset < g.older.Version.Time() {
+		return true
+	}
+	for _, i := range g.reports {
+		if e := &g.batch.reports[i]; history.VersionOf(e.At, 0) < g.user.Floor {
+			return true
+		}
+	}
+	return false
+}
+
 // archived folds what the archive holds into the groups. The records stay partial: until
 // they are written, others may be archived and dropped.
 func (w *Writer) archived(ctx context.Context, groups []*group) error {
@@ -242,6 +228,30 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 		g.fold()
 	}
 	return nil
+}
+
+// fold adds the events to g.next and decides the status of each. A record that does not change is
+// not written, with one exception: an answer that says "the record has this event already" is an
+// acknowledgement. Where the record is not archived yet, it is written again, under a mark, so that
+// the answer relies on a write of its own and not on one that another service never saw confirmed.
+func (g *group) fold() {
+	g.visible = g.before().Visible(g.key.Object, &g.user) != nil
+	g.granted = grant{}
+	cleared := g.user.ClearedAt(g.key.Object.Type)
+	for _, i := range g.reports {
+		g.batch.reports[i].Status = g.add(i, cleared)
+	}
+	if g.done = history.Same(g.next, g.before()); g.done && !g.base.Settled() && g.relied() {
+		g.done, g.mark = false, true
+	}
+}
+
+// relied reports whether an answer says that the record has an event.
+func (g *group) relied() bool {
+	return g.base != nil && slices.ContainsFunc(g.reports, func(i int) bool {
+		s := g.batch.reports[i].Status
+		return s == historyv1.Status_STATUS_UNCHANGED || s == historyv1.Status_STATUS_STALE
+	})
 }
 
 // store writes what is loaded, and again as often as other writers of the same keys make
@@ -267,6 +277,62 @@ func (w *Writer) store(ctx context.Context, b *batch) {
 	b.release(w.cfg.Aggregate)
 }
 
+// writes returns what is still to be written, and the groups it belongs to.
+func (b *batch) writes() (writes []history.Write, groups []*group) {
+	for _, g := range b.groups {
+		if g.done {
+			continue
+		}
+		w := history.Write{Key: g.key, Record: g.next.Successor(&g.user), Pause: g.user.Pause, Mark: g.mark}
+		if g.base != nil {
+			w.Base = g.base.Revision
+		}
+		writes = append(writes, w)
+		groups = append(groups, g)
+	}
+	return writes, groups
+}
+
+// outcome takes the cache's answer to a write.
+func (g *group) outcome(w history.Write, out history.Outcome) {
+	switch out.Status {
+	case history.Applied:
+		g.written, g.done = w.Record, true
+	case history.Conflict:
+		g.lost = true
+		g.conflict(out.Current)
+	default:
+		g.fail()
+	}
+}
+
+// conflict starts over from the record that the cache has. The held record is folded in again, so
+// that a cache that came back older gets the newer content from the service that still has it.
+func (g *group) conflict(current history.Entry) {
+	if current.Err != nil {
+		g.fail()
+		return
+	}
+	held := history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))
+	g.base, g.user, g.mark = current.Record, current.User, true
+	g.archived, g.older = nil, asPartial(held, &current)
+	g.next = history.Merge(current.Record, g.older)
+	g.fold()
+}
+
+// asPartial returns the held record after a conflict, as partial where the archive may have more:
+// the other writer's record may have been archived and dropped from the cache since. A user who is
+// complete proves that it was not, unless the cache's own record is partial: then the cache was
+// emptied, and the user became complete only after that.
+func asPartial(held *history.Record, current *history.Entry) *history.Record {
+	if held == nil || current.User.Complete() && (current.Record == nil || !current.Record.Partial) {
+		return held
+	}
+	r := *held
+	r.Partial = true
+	return &r
+}
+
 // confirm asks the cache once more about keys whose answers rely on a conflict alone: the content
 // that the conflict showed may not be on disk yet.
 func (w *Writer) confirm(ctx context.Context, b *batch) {
@@ -285,22 +351,6 @@ func (w *Writer) confirm(ctx context.Context, b *batch) {
 			groups[i].fail()
 		}
 	}
-}
-
-// writes returns what is still to be written, and the groups it belongs to.
-func (b *batch) writes() (writes []history.Write, groups []*group) {
-	for _, g := range b.groups {
-		if g.done {
-			continue
-		}
-		w := history.Write{Key: g.key, Record: g.next.Successor(&g.user), Pause: g.user.Pause, Mark: g.mark}
-		if g.base != nil {
-			w.Base = g.base.Revision
-		}
-		writes = append(writes, w)
-		groups = append(groups, g)
-	}
-	return writes, groups
 }
 
 // release gives what was written to the aggregator.
@@ -339,31 +389,6 @@ func (w *Writer) enqueue(ctx context.Context, b *batch) {
 	}
 }
 
-// Items returns the records as they now stand, one for each report, or only for those in
-// conflict; nil when none is wanted.
-func (r Result) Items(all bool) []*historyv1.Item {
-	b := r.batch
-	conflict := func(r report.Report) bool { return r.Status == historyv1.Status_STATUS_CONFLICT }
-	if !all && !slices.ContainsFunc(b.reports, conflict) {
-		return nil
-	}
-	items := make([]*historyv1.Item, len(b.reports))
-	for i := range items {
-		items[i] = &historyv1.Item{}
-	}
-	for _, g := range b.groups {
-		for _, i := range g.reports {
-			if !all && !conflict(b.reports[i]) {
-				continue
-			}
-			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
-				items[i] = view.Item(g.key.Object, r, b.rules)
-			}
-		}
-	}
-	return items
-}
-
 // changes are the records that a batch has changed.
 func (b *batch) changes() iter.Seq[history.Change] {
 	return func(yield func(history.Change) bool) {
@@ -389,49 +414,27 @@ func (g *group) origin() (origin uint64) {
 	return origin
 }
 
-// bounded gives a request its deadline.
-func (w *Writer) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, w.cfg.Deadline)
-}
-
-func (w *Writer) nowMS() int64 { return w.cfg.Now().UnixMilli() }
-
-type metrics struct {
-	byStatus                    []prometheus.Counter // by historyv1.Status
-	conflicts, notQueued, based prometheus.Counter
-}
-
-func newMetrics(reg prometheus.Registerer) *metrics {
-	reports := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "playhead_write_heartbeats_total", Help: "Heartbeats answered, by what became of them.",
-	}, []string{"status"})
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_write_" + name + "_total", Help: help})
+// Items returns the records as they now stand, one for each report, or only for those in
+// conflict; nil when none is wanted.
+func (r Result) Items(all bool) []*historyv1.Item {
+	b := r.batch
+	conflict := func(r report.Report) bool { return r.Status == historyv1.Status_STATUS_CONFLICT }
+	if !all && !slices.ContainsFunc(b.reports, conflict) {
+		return nil
 	}
-	m := &metrics{
-		conflicts: counter("conflicts", "Writes tried again because another writer was first."),
-		notQueued: counter("not_queued_records", "Records to be acknowledged as queued that the queue did not take."),
-		based:     counter("archive_bases", "Records asked of the archive because an event was older than the user's floor."),
+	items := make([]*historyv1.Item, len(b.reports))
+	for i := range items {
+		items[i] = &historyv1.Item{}
 	}
-	m.byStatus = make([]prometheus.Counter, len(historyv1.Status_name))
-	for n, name := range historyv1.Status_name {
-		m.byStatus[n] = reports.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "STATUS_")))
-	}
-	if reg != nil {
-		reg.MustRegister(reports, m.conflicts, m.notQueued, m.based)
-	}
-	return m
-}
-
-// count counts a batch by status.
-func (m *metrics) count(reports []report.Report) {
-	n := make([]int, len(m.byStatus))
-	for i := range reports {
-		n[reports[i].Status]++
-	}
-	for s, c := range n {
-		if c > 0 {
-			m.byStatus[s].Add(float64(c))
+	for _, g := range b.groups {
+		for _, i := range g.reports {
+			if !all && !conflict(b.reports[i]) {
+				continue
+			}
+			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
+				items[i] = view.Item(g.key.Object, r, b.rules)
+			}
 		}
 	}
+	return items
 }

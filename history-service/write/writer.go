@@ -1,0 +1,182 @@
+package write
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/firstday"
+	"github.com/playhead/playhead/history-service/notify"
+	"github.com/playhead/playhead/history-service/read"
+	"github.com/playhead/playhead/history-service/report"
+	"github.com/playhead/playhead/history-service/stores"
+	"github.com/playhead/playhead/history-service/webhook"
+	"github.com/playhead/playhead/internal/run"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// MaxBatch is how many reports one call may carry.
+const MaxBatch = 1000
+
+// Config configures a [Writer]. Zero values take the defaults; Cache, Archive, Aggregate,
+// Queue, Reader, Notify and Days have none.
+type Config struct {
+	Cache     stores.Cache
+	Archive   history.Archive
+	Aggregate *aggregate.Aggregator
+	// Queue takes the records that are to be acknowledged as queued.
+	Queue  history.Publisher
+	Reader *read.Reader
+	Notify *notify.Notifier
+	Days   *firstday.Tracker
+	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
+	Webhook *webhook.Sender
+	// Life names the lives that the servers of the cache are in, see [Writer.Confirm]. Nil
+	// is for a cache that never loses anything.
+	Life func(context.Context) (string, error)
+	// Deadline bounds a request whose caller set no earlier one (default 5 s).
+	Deadline time.Duration
+	// Rules say what counts as what, by type of object (default the standard ones).
+	Rules *history.Rulebook
+	// Now is the clock (default time.Now). ClockErr returns an error while the clock is not
+	// reliable: nothing is stored then. Nil means that it always is.
+	Now      func() time.Time
+	ClockErr func() error
+	Logger   *slog.Logger
+	Registry prometheus.Registerer
+}
+
+// Writer stores reports and decisions. Its methods may be called from many goroutines.
+type Writer struct {
+	cfg     Config
+	metrics *metrics
+	life    string // of the cache, as it was last confirmed
+	decided decided
+}
+
+// New returns a writer.
+func New(cfg Config) *Writer {
+	cfg.Deadline = run.Default(cfg.Deadline, 5*time.Second)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.ClockErr == nil {
+		cfg.ClockErr = func() error { return nil }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Writer{cfg: cfg, metrics: newMetrics(cfg.Registry)}
+}
+
+// bounded gives a request its deadline.
+func (w *Writer) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, w.cfg.Deadline)
+}
+
+func (w *Writer) nowMS() int64 { return w.cfg.Now().UnixMilli() }
+
+// Clears and pauses are remembered for a while, as records are held: until the archive has them
+// for certain, a cache that comes back older may lack them.
+const (
+	decidedFor  = 10 * time.Minute // longer than an announcement or a sweep takes
+	decidedMost = 65536
+)
+
+// decided are the clears and pauses of late, oldest first. Its methods may be called from
+// many goroutines.
+type decided struct {
+	mu  sync.Mutex
+	all []decision
+}
+
+// decision is what a user has decided: a clear with its time, or else a pause.
+type decision struct {
+	uid   string
+	clear history.Clear
+	pause history.Pause
+	at    time.Time
+}
+
+// note remembers a decision that the cache has acknowledged, and forgets old ones.
+func (d *decided) note(one decision) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	one.at = time.Now()
+	old := max(0, len(d.all)+1-decidedMost)
+	for old < len(d.all) && one.at.Sub(d.all[old].at) > decidedFor {
+		old++
+	}
+	d.all = append(d.all[old:], one)
+}
+
+// list returns what is remembered: of each user the last pause and, for each type, the clear
+// that goes furthest, which need not be the last.
+func (d *decided) list() (all []decision) {
+	type subject struct {
+		uid   string
+		typ   uint32
+		clear bool
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	at := make(map[subject]int, len(d.all))
+	for _, one := range d.all {
+		of := subject{one.uid, one.clear.Type, one.clear.Until > 0}
+		i, known := at[of]
+		switch {
+		case !known:
+			at[of] = len(all)
+			all = append(all, one)
+		case one.clear.Until > all[i].clear.Until || one.pause.Changed() > all[i].pause.Changed():
+			all[i] = one
+		}
+	}
+	return all
+}
+
+type metrics struct {
+	byStatus                    []prometheus.Counter // by historyv1.Status
+	conflicts, notQueued, based prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	reports := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "playhead_write_heartbeats_total", Help: "Heartbeats answered, by what became of them.",
+	}, []string{"status"})
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_write_" + name + "_total", Help: help})
+	}
+	m := &metrics{
+		conflicts: counter("conflicts", "Writes tried again because another writer was first."),
+		notQueued: counter("not_queued_records", "Records to be acknowledged as queued that the queue did not take."),
+		based:     counter("archive_bases", "Records asked of the archive because an event was older than the user's floor."),
+	}
+	m.byStatus = make([]prometheus.Counter, len(historyv1.Status_name))
+	for n, name := range historyv1.Status_name {
+		m.byStatus[n] = reports.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "STATUS_")))
+	}
+	if reg != nil {
+		reg.MustRegister(reports, m.conflicts, m.notQueued, m.based)
+	}
+	return m
+}
+
+// count counts a batch by status.
+func (m *metrics) count(reports []report.Report) {
+	n := make([]int, len(m.byStatus))
+	for i := range reports {
+		n[reports[i].Status]++
+	}
+	for s, c := range n {
+		if c > 0 {
+			m.byStatus[s].Add(float64(c))
+		}
+	}
+}
