@@ -216,7 +216,7 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 	for i, g := range groups {
 		keys[i] = g.key
 	}
-	w.metrics.based.Add(float64(len(keys)))
+	w.metrics.bases.Add(float64(len(keys)))
 	entries, err := w.cfg.Archive.Get(ctx, keys)
 	if err != nil {
 		return err

@@ -143,7 +143,7 @@ func (d *decided) list() (all []decision) {
 
 type metrics struct {
 	byStatus                    []prometheus.Counter // by historyv1.Status
-	conflicts, notQueued, based prometheus.Counter
+	conflicts, notQueued, bases prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -156,14 +156,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		conflicts: counter("conflicts", "Writes tried again because another writer was first."),
 		notQueued: counter("not_queued_records", "Records to be acknowledged as queued that the queue did not take."),
-		based:     counter("archive_bases", "Records asked of the archive because an event was older than the user's floor."),
+		bases:     counter("archive_bases", "Records asked of the archive because an event was older than the user's floor."),
 	}
 	m.byStatus = make([]prometheus.Counter, len(historyv1.Status_name))
 	for n, name := range historyv1.Status_name {
 		m.byStatus[n] = reports.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "STATUS_")))
 	}
 	if reg != nil {
-		reg.MustRegister(reports, m.conflicts, m.notQueued, m.based)
+		reg.MustRegister(reports, m.conflicts, m.notQueued, m.bases)
 	}
 	return m
 }
