@@ -5,16 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
-)
-
-var (
-	errFull = status.Error(codes.Unavailable, "too many heartbeats wait for history-service")
-	// errRetired means that nothing was sent, and that there is a newer table.
-	errRetired = status.Error(codes.Unavailable, "the instance is not up any more")
 )
 
 // maxRefused bounds the users of whom a batcher remembers that they were refused.
@@ -40,19 +31,23 @@ type batcher struct {
 	full chan struct{} // capacity 1: a whole batch waits
 }
 
-// user is the calls of one user in a batcher. The batcher's mutex guards it.
-type user struct {
-	uid    string
-	calls  int        // calls that wait or are on their way
-	flying int        // of those, the ones on their way
-	batch  *batch     // the last one that has any of them
-	held   []*pending // calls that wait for the answer to those on their way
-}
-
 func newBatcher(l *link) *batcher {
 	batcher := &batcher{link: l, users: make(map[string]*user), refused: make(map[string]int), wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
 	batcher.stream = newStream(batcher)
 	return batcher
+}
+
+// batcher returns the batcher for requests with these options, so that records and queued
+// acknowledgements cost only the callers that ask for them.
+func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
+	i := 0
+	if req.GetReturnRecords() {
+		i |= 1
+	}
+	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
+		i |= 2
+	}
+	return l.batchers[i]
 }
 
 // add queues a call, or refuses it.
@@ -148,13 +143,6 @@ func (b *batcher) notify() {
 	}
 	if b.events >= b.link.cfg.Batch {
 		set(b.full)
-	}
-}
-
-func set(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 
@@ -290,79 +278,4 @@ func (b *batcher) arrived(calls []*pending, now time.Time) {
 		u.held = nil
 		b.notify()
 	}
-}
-
-// batcher returns the batcher for requests with these options, so that records and queued
-// acknowledgements cost only the callers that ask for them.
-func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
-	i := 0
-	if req.GetReturnRecords() {
-		i |= 1
-	}
-	if req.GetAck() == historyv1.Ack_ACK_QUEUED {
-		i |= 2
-	}
-	return l.batchers[i]
-}
-
-// pace bounds how many heartbeats of a batcher are on their way: as many as are answered in time.
-// With more, all would wait longer, until every caller gives up before its answer.
-type pace struct {
-	flying  int           // heartbeats on their way
-	quota   int           // how many there may be
-	limited bool          // the quota held something back since the last answer
-	pressed time.Time     // when it last did
-	cut     time.Time     // when the quota was cut last
-	took    time.Duration // how long the last ones were on their way, on average
-
-	least, first, most int
-	patience           time.Duration
-}
-
-func newPace(cfg *Config) pace {
-	first := 5 * cfg.Batch
-	return pace{quota: first, least: cfg.Batch, first: first, most: max(cfg.Queue, 2*maxBatch), patience: cfg.Patience}
-}
-
-// room is how many more may leave. Where time is short they leave in small batches, because all of
-// a batch is answered at once.
-func (p *pace) room() int {
-	left := p.quota - p.flying
-	if p.cut.IsZero() || p.quota >= 2*maxBatch {
-		return left
-	}
-	return min(left, max(p.quota/window, p.least))
-}
-
-// answered takes the first answer to a batch. When its oldest call has used seven tenths of
-// its time, there were too many: six tenths are what the next ones shall take.
-func (p *pace) answered(b *batch, now time.Time) {
-	p.flying -= b.events
-	p.took += (now.Sub(b.sent) - p.took) / 4
-	took, all := now.Sub(b.oldest.came), b.oldest.time(p.patience)
-	switch {
-	case took > all*7/10:
-		if b.sent.After(p.cut) { // what left before says nothing about the present quota
-			p.quota = max(int(int64(p.quota)*int64(all*6/10)/int64(took)), p.least)
-			p.cut = now
-		}
-	case p.limited && took < all/8: // there may be much more
-		p.quota = min(p.quota+b.events, p.most)
-	case p.limited:
-		p.quota = min(p.quota+max(1, b.events*p.least/p.quota), p.most)
-	case p.quota > p.first && p.flying < p.quota/4 && now.Sub(p.pressed) > p.patience:
-		p.quota = max(p.quota-p.quota/16, p.first) // after a burst, back to the usual
-	}
-	if p.limited {
-		p.pressed = now
-	}
-	p.limited = false
-}
-
-// time is how long the caller waits at most.
-func (p *pending) time(patience time.Duration) time.Duration {
-	if deadline, ok := p.ctx.Deadline(); ok {
-		return deadline.Sub(p.came)
-	}
-	return 2 * patience
 }

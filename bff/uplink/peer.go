@@ -4,8 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -23,6 +24,93 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
+// discover keeps the instances of one name up to date until the client is closed.
+// A look-up that fails or finds none changes nothing: instances that are gone show
+// that by themselves, and a resolver's trouble must not take away those that are not.
+func (c *Client) discover(name string) {
+	t := time.NewTicker(c.cfg.Refresh)
+	defer t.Stop()
+	var last []string
+	for failed := false; ; {
+		addrs, err := c.lookup(name)
+		if err == nil && !slices.Equal(addrs, last) {
+			err = c.assign(name, addrs)
+			c.cfg.Logger.Info("instances looked up", "name", name, "addrs", addrs)
+			last = addrs
+		}
+		if err != nil && !failed {
+			c.cfg.Logger.Warn("look-up failed, keeping what is known", "name", name, "err", err)
+		}
+		if failed = err != nil; failed {
+			c.known(name)
+		}
+		select {
+		case <-t.C:
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// lookup returns the addresses of a name, sorted.
+func (c *Client) lookup(name string) ([]string, error) {
+	host, port, err := net.SplitHostPort(name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, c.cfg.Refresh)
+	defer cancel()
+	hosts, err := c.cfg.Lookup(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("look up %s: %w", host, err)
+	}
+	if len(hosts) == 0 {
+		return nil, fmt.Errorf("look up %s: no address", host)
+	}
+	addrs := make([]string, len(hosts))
+	for i, h := range hosts {
+		addrs[i] = net.JoinHostPort(h, port)
+	}
+	slices.Sort(addrs)
+	return slices.Compact(addrs), nil
+}
+
+// known says that a name was looked up, if in vain: nobody waits for its instances.
+func (c *Client) known(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unknown[name] {
+		delete(c.unknown, name)
+		c.rebuild()
+	}
+}
+
+// assign makes addrs the instances of a source, and lets go of those that no source
+// names any more.
+func (c *Client) assign(source string, addrs []string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sources[source] = addrs
+	delete(c.unknown, source)
+	named := make(map[string]bool)
+	for _, addrs := range c.sources {
+		for _, addr := range addrs {
+			named[addr] = true
+			if err := c.join(addr); err != nil {
+				return err
+			}
+		}
+	}
+	for addr, p := range c.peers {
+		if !named[addr] {
+			p.leave()
+			delete(c.peers, addr)
+		}
+	}
+	c.rebuild()
+	return nil
+}
+
 // maxMessage bounds what one call sends and receives, in bytes. A page of 100
 // records is the largest answer, at most half a mebibyte.
 const maxMessage = 4 << 20
@@ -30,31 +118,6 @@ const maxMessage = 4 << 20
 // policy makes a connection count as ready only while the instance says that it is
 // well. Of the policies only the round robin asks, here among one.
 const policy = `{"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}}`
-
-// peer is one instance.
-type peer struct {
-	client *Client
-	addr   string
-	hash   uint64
-	conn   *grpc.ClientConn
-	rpc    historyv1.HistoryServiceClient
-	ctx    context.Context // done when the instance is no longer one of ours
-	leave  context.CancelFunc
-	links  sync.WaitGroup // what runs on the connection, calls included
-
-	// Guarded by the client's mutex.
-	link  *link // nil unless the instance is up
-	state state
-}
-
-// state is what may be expected of an instance without a link.
-type state uint8
-
-const (
-	connecting state = iota // it may be up soon
-	up
-	down // it was tried and is not
-)
 
 // join makes addr an instance, unless it is one. The caller holds c.mu.
 func (c *Client) join(addr string) error {
@@ -120,9 +183,6 @@ func (p *peer) run() {
 	p.links.Wait()
 }
 
-// pauses are those after an instance, or what watches at it, has failed.
-var pauses = run.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
-
 // serve has a link up until the connection is no longer ready, or an answer on it
 // failed. In that case it pauses: an instance that connects but does not answer is
 // given ever more time. It returns whether an answer failed.
@@ -176,23 +236,6 @@ func (p *peer) set(l *link, s state) {
 	}
 }
 
-// link is an instance while it is up: from its connection's getting ready to its
-// getting lost, or to an answer that did not come.
-type link struct {
-	peer     *peer
-	cfg      *Config
-	batchers [4]*batcher // by what is asked for
-	opened   time.Time
-	worked   atomic.Bool
-	left     atomic.Bool   // for another one that answered first
-	last     atomic.Int64  // when it answered last, nanoseconds of the client's life
-	took     atomic.Int64  // how long that took
-	mu       sync.Mutex    // lets calls of their own enter, or the link retire
-	retired  chan struct{} // closed when nothing is to be sent any more
-	failed   chan struct{} // closed when a stream broke
-	fail     func()        // closes it, once
-}
-
 // open returns a link with its batchers running.
 func (p *peer) open() *link {
 	l := &link{peer: p, cfg: &p.client.cfg, opened: time.Now(), retired: make(chan struct{}), failed: make(chan struct{})}
@@ -202,93 +245,4 @@ func (p *peer) open() *link {
 		p.links.Go(l.batchers[i].run)
 	}
 	return l
-}
-
-// enter keeps the connection open for a call that travels alone, until the caller says
-// that it is done, and reports false when nothing is to be sent any more.
-func (l *link) enter() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	select {
-	case <-l.retired:
-		return false
-	default:
-		l.peer.links.Add(1)
-		return true
-	}
-}
-
-// steady reports whether the next link may be open soon after this one has failed. One to an
-// instance that stands still again and again may not: each time all of its users move.
-func (l *link) steady() bool {
-	return l.worked.Load() && (!l.left.Load() || time.Since(l.opened) > 4*pauses.Longest)
-}
-
-// retire lets what is on its way arrive, and sends nothing more. The table without
-// the link stands by then.
-func (l *link) retire() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	close(l.retired)
-}
-
-// heard notes an answer, and how long it took.
-func (l *link) heard(now time.Time, took time.Duration) {
-	l.last.Store(int64(now.Sub(l.peer.client.born)))
-	l.took.Store(int64(took))
-}
-
-// alive notes an answer to a call that travelled alone.
-func (l *link) alive() { l.last.Store(int64(time.Since(l.peer.client.born))) }
-
-// quiet is how long the instance has answered nothing.
-func (l *link) quiet(now time.Time) time.Duration {
-	return now.Sub(l.peer.client.born) - time.Duration(l.last.Load())
-}
-
-// late reports whether the instance takes long as well, so that it is no use to send it
-// what another one has not answered.
-func (l *link) late(now time.Time) bool {
-	limit := l.cfg.Patience / 2
-	if time.Duration(l.took.Load()) > limit {
-		return true
-	}
-	for _, batcher := range l.batchers {
-		if batcher.stream.age(now) > limit {
-			return true
-		}
-	}
-	return false
-}
-
-// slow reports whether the last answer took long.
-func (l *link) slow() bool { return l.lastTook() > l.cfg.Patience/4 }
-
-func (l *link) lastTook() time.Duration { return time.Duration(l.took.Load()) }
-
-// crowded reports whether more is to be written than the instance takes.
-func (l *link) crowded() bool {
-	now := time.Now()
-	for _, batcher := range l.batchers {
-		batcher.mu.Lock()
-		crowded := batcher.crowded(now, l.cfg.Patience/2)
-		batcher.mu.Unlock()
-		if crowded || batcher.stream.cut(now) < 5*l.cfg.Patience {
-			return true
-		}
-	}
-	return false
-}
-
-// overtaken says that another instance has answered a call first. When this one has
-// answered nothing since the call came, it is the one that stands still, and is left.
-func (l *link) overtaken(p *pending) {
-	if l.quiet(time.Now()) < time.Since(p.came) {
-		return
-	}
-	l.left.Store(true)
-	for _, batcher := range l.batchers {
-		batcher.stream.cancel()
-	}
-	l.fail()
 }

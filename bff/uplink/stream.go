@@ -12,17 +12,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-const (
-	// window is how many batches of a batcher are on their way without an answer while the
-	// instance is quick. The next one grows meanwhile.
-	window = 4
-	// slowWindow is how many there are when it is not.
-	slowWindow = 64
-	// lostAfter is after how many times an instance's patience a batch without an answer is
-	// given up. The service answers each within its deadline, which is less.
-	lostAfter = 10
-)
-
 // errLost answers the calls of such a batch.
 var errLost = status.Error(codes.Unavailable, "the instance has not answered")
 
@@ -348,20 +337,4 @@ func (s *stream) abort(err error) {
 	fail(calls, s.broken)
 	set(s.freed)
 	s.link.fail()
-}
-
-// moved turns the error that ended a stream into the answer to its calls: Unavailable, which sends
-// them to the next instance, unless that one would refuse them as well.
-func moved(err error) error {
-	switch status.Code(err) {
-	case codes.InvalidArgument, codes.ResourceExhausted, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
-		return err
-	}
-	return status.Errorf(codes.Unavailable, "the instance broke off: %v", err)
-}
-
-func fail(calls []*pending, err error) {
-	for _, p := range calls {
-		p.done <- answer{err: err}
-	}
 }

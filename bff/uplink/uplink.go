@@ -9,45 +9,19 @@ package uplink
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"strings"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
-	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// Client calls the service. Its errors are those of gRPC, to be read with package
-// status. Its methods may be called from many goroutines; each is bounded by its
-// context alone.
-type Client struct {
-	cfg     Config
-	born    time.Time
-	metrics *metrics
-	budget  budget
-	table   atomic.Pointer[table]
-	offset  atomic.Int64 // of the service's clock to the client's life, milliseconds; 0 when not known
-
-	watching *watching
-
-	mu      sync.Mutex // guards what the table is made of
-	sources map[string][]string
-	unknown map[string]bool // names that were never looked up
-	peers   map[string]*peer
-
-	ctx   context.Context // the client's life
-	stop  context.CancelFunc
-	parts sync.WaitGroup
-}
 
 // Open starts to connect to the instances without waiting for them: they may start
 // later than the edge. The caller closes the client.
@@ -143,98 +117,58 @@ func (c *Client) Import(ctx context.Context, req *historyv1.ImportRequest) (*his
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Import)
 }
 
-// Config says where history-service is and how to share its attention. Zero values
-// take the defaults; Services has none.
-type Config struct {
-	// Services are the instances: host:port each, or dns:///name:port for all the
-	// addresses that the name has at the time.
-	Services []string
-	// Batch is how many waiting heartbeats make a batch leave at once (default 100),
-	// Linger how long one waits for others at most (default 2 ms).
-	Batch  int
-	Linger time.Duration
-	// Queue bounds the heartbeats that wait for one instance (default 10,000). What
-	// comes beyond is answered with Unavailable at once.
-	Queue int
-	// Patience is how long an instance may answer nothing while there is another one
-	// (default 1 s). Then that one is asked as well, unless it takes long, too; and an
-	// instance that is overtaken so is left.
-	Patience time.Duration
-	// Refresh is how often names are looked up (default 5 s), and Lookup does it (by
-	// default the system's resolver).
-	Refresh time.Duration
-	Lookup  func(ctx context.Context, host string) ([]string, error)
-	// TLS is spoken with the instances, nil means plain text.
-	TLS *tls.Config
-	// Options are added to those of every connection: a dialer.
-	Options  []grpc.DialOption
-	Logger   *slog.Logger
-	Registry prometheus.Registerer
+// read is call for reads, which are refused while heartbeats wait for long: devices that read again
+// after a missed change must not keep others from reporting.
+func read[Q interface{ GetUid() string }, A any](
+	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
+) (*A, error) {
+	if l := c.table.Load().owners[history.BucketOf(req.GetUid())]; l != nil && l.crowded() {
+		c.metrics.refused.Inc()
+		return nil, errShed
+	}
+	return call(ctx, c, req, rpc)
 }
 
-const (
-	// maxBatch and maxBytes bound a batch, by half of what the service takes in bytes. A
-	// single call that is larger does not travel on the stream, which the service would end.
-	maxBatch = 1000
-	maxBytes = 512 << 10
-)
+var errShed = status.Error(codes.Unavailable, "reads wait until the heartbeats before them are written")
 
-func (c Config) withDefaults() Config {
-	c.Batch = min(run.Default(c.Batch, 100), maxBatch)
-	c.Linger = run.Default(c.Linger, 2*time.Millisecond)
-	c.Queue = run.Default(c.Queue, 10_000)
-	c.Patience = run.Default(c.Patience, time.Second)
-	c.Refresh = run.Default(c.Refresh, 5*time.Second)
-	if c.Lookup == nil {
-		c.Lookup = net.DefaultResolver.LookupHost
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c
-}
-
-// parse tells addresses from names that must be looked up.
-func parse(services []string) (addrs, names []string, err error) {
-	for _, s := range services {
-		name, isName := strings.CutPrefix(s, "dns:///")
-		if _, _, err := net.SplitHostPort(name); err != nil {
-			return nil, nil, fmt.Errorf("service %q: want host:port or dns:///name:port", s)
-		}
-		if isName {
-			names = append(names, name)
-		} else {
-			addrs = append(addrs, s)
+// crowded reports whether more is to be written than the instance takes.
+func (l *link) crowded() bool {
+	now := time.Now()
+	for _, batcher := range l.batchers {
+		batcher.mu.Lock()
+		crowded := batcher.crowded(now, l.cfg.Patience/2)
+		batcher.mu.Unlock()
+		if crowded || batcher.stream.cut(now) < 5*l.cfg.Patience {
+			return true
 		}
 	}
-	return addrs, names, nil
+	return false
 }
 
-type metrics struct {
-	batches, events, retries, hedges, refused prometheus.Counter
+// call makes one RPC for one user. One that reached nobody, or whose instance died or
+// could not answer, is made again to the next instance.
+func call[Q interface{ GetUid() string }, A any](
+	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
+) (resp *A, err error) {
+	err = c.attempt(ctx, history.BucketOf(req.GetUid()), func(l *link) (again bool, err error) {
+		if !l.enter() {
+			return true, errRetired
+		}
+		defer l.peer.links.Done()
+		resp, err = rpc(l.peer.rpc, ctx, req)
+		if err == nil {
+			c.budget.earn()
+			l.alive()
+		}
+		return status.Code(err) == codes.Unavailable && !later(err) && c.budget.spend(), err
+	})
+	return resp, err
 }
 
-func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
-	m := &metrics{
-		batches: counter("playhead_uplink_batches_total", "Batches of heartbeats sent over streams."),
-		events:  counter("playhead_uplink_batched_heartbeats_total", "Heartbeats sent in them."),
-		retries: counter("playhead_uplink_retries_total", "Calls made to another instance, or again."),
-		hedges:  counter("playhead_uplink_hedges_total", "Calls made to a second instance because the first one answered nothing."),
-		refused: counter("playhead_uplink_refused_calls_total", "Calls refused because too many heartbeats waited, or for too long."),
-	}
-	if reg != nil {
-		reg.MustRegister(m.batches, m.events, m.retries, m.hedges, m.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_uplink_instances", Help: "Instances of history-service that are up.",
-		}, func() float64 { return float64(len(c.table.Load().up)) }))
-	}
-	return m
-}
-
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-}
-
-func (m *metrics) batch(b *batch) {
-	m.batches.Inc()
-	m.events.Add(float64(b.events))
+// later reports whether an instance says when to try again: then another one is not asked at once.
+func later(err error) bool {
+	return slices.ContainsFunc(status.Convert(err).Details(), func(d any) bool {
+		_, ok := d.(*errdetails.RetryInfo)
+		return ok
+	})
 }

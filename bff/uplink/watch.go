@@ -3,7 +3,6 @@ package uplink
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,27 +12,6 @@ import (
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// watching is who is told of changes in whose history. A user is watched at the instance
-// that has the user's calls.
-type watching struct {
-	client *Client
-
-	mu           sync.Mutex // guards everything below, and the edits of watchStreams
-	users        map[string]*watched
-	watchStreams map[*link]*watchStream
-}
-
-// watched is one user.
-type watched struct {
-	watchStream *watchStream // nil while there is no instance
-	listeners   []listener   // replaced and never changed
-}
-
-type listener struct {
-	id   uint64
-	tell func(*historyv1.Change)
-}
 
 func newWatching(c *Client, reg prometheus.Registerer) *watching {
 	w := &watching{client: c, users: make(map[string]*watched), watchStreams: make(map[*link]*watchStream)}
@@ -167,23 +145,6 @@ const (
 	// trouble: 2,000 in each second.
 	maxMoves, perMove = 100, 500 * time.Microsecond
 )
-
-// watchStream is a stream over which an instance tells of users, opened again as often as it
-// breaks while the instance is up.
-type watchStream struct {
-	watching *watching
-	link     *link
-	wake     chan struct{} // of capacity 1: there are edits
-	edits    []edit        // not sent, oldest first; guarded by watching.mu
-}
-
-// edit is the beginning or the end of a watch.
-type edit struct {
-	uid   string
-	id    uint64
-	begin bool
-	moved bool // from another instance
-}
 
 type watchCall = grpc.BidiStreamingClient[historyv1.WatchRequest, historyv1.WatchResponse]
 

@@ -1,0 +1,328 @@
+package uplink
+
+import (
+	"context"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Client calls the service. Its errors are those of gRPC, to be read with package
+// status. Its methods may be called from many goroutines; each is bounded by its
+// context alone.
+type Client struct {
+	cfg     Config
+	born    time.Time
+	metrics *metrics
+	budget  budget
+	table   atomic.Pointer[table]
+	offset  atomic.Int64 // of the service's clock to the client's life, milliseconds; 0 when not known
+
+	watching *watching
+
+	mu      sync.Mutex // guards what the table is made of
+	sources map[string][]string
+	unknown map[string]bool // names that were never looked up
+	peers   map[string]*peer
+
+	ctx   context.Context // the client's life
+	stop  context.CancelFunc
+	parts sync.WaitGroup
+}
+
+// told takes note of the time in an answer that came just now. The service's clock is asked
+// for and not the machine's own, which may be any: the services agree on one.
+func (c *Client) told(resp *historyv1.ApplyResponse, now time.Time) {
+	if ms := resp.GetNowMs(); ms != 0 {
+		c.offset.Store(ms - now.Sub(c.born).Milliseconds())
+	}
+}
+
+type metrics struct {
+	batches, events, retries, hedges, refused prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
+	m := &metrics{
+		batches: counter("playhead_uplink_batches_total", "Batches of heartbeats sent over streams."),
+		events:  counter("playhead_uplink_batched_heartbeats_total", "Heartbeats sent in them."),
+		retries: counter("playhead_uplink_retries_total", "Calls made to another instance, or again."),
+		hedges:  counter("playhead_uplink_hedges_total", "Calls made to a second instance because the first one answered nothing."),
+		refused: counter("playhead_uplink_refused_calls_total", "Calls refused because too many heartbeats waited, or for too long."),
+	}
+	if reg != nil {
+		reg.MustRegister(m.batches, m.events, m.retries, m.hedges, m.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "playhead_uplink_instances", Help: "Instances of history-service that are up.",
+		}, func() float64 { return float64(len(c.table.Load().up)) }))
+	}
+	return m
+}
+
+func counter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+func (m *metrics) batch(b *batch) {
+	m.batches.Inc()
+	m.events.Add(float64(b.events))
+}
+
+// table is who is up at a moment, and whose each bucket is. It never changes.
+type table struct {
+	up      []*link
+	owners  [history.Buckets]*link
+	pending bool          // somebody may come up soon
+	changed chan struct{} // closed when there is another table
+}
+
+// rebuild makes the table of what is known now. The caller holds c.mu.
+func (c *Client) rebuild() {
+	t := &table{pending: len(c.unknown) > 0, changed: make(chan struct{})}
+	for _, p := range c.peers {
+		if p.link != nil {
+			t.up = append(t.up, p.link)
+		}
+		t.pending = t.pending || p.state == connecting
+	}
+	for b := range t.owners {
+		t.owners[b] = t.next(history.Bucket(b), nil)
+	}
+	close(c.table.Swap(t).changed)
+}
+
+// next returns the instance that is up, was not tried, and has the highest score for
+// a bucket, nil when there is none.
+func (t *table) next(b history.Bucket, tried []*peer) (best *link) {
+	var top uint64
+	for _, l := range t.up {
+		if s := score(l.peer.hash, b); (best == nil || s > top) && !slices.Contains(tried, l.peer) {
+			best, top = l, s
+		}
+	}
+	return best
+}
+
+// score is the weight of an instance for a bucket in the rendezvous: whoever has the
+// highest one owns it, so that when an instance comes or goes no bucket moves between
+// the others, and all edges agree without talking.
+func score(instance uint64, b history.Bucket) uint64 {
+	x := instance ^ uint64(b)*0x9e3779b97f4a7c15 // splitmix64
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+func hashOf(addr string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(addr)) // never fails, as hash.Hash documents
+	return h.Sum64()
+}
+
+var (
+	errClosed     = status.Error(codes.Canceled, "the client is closed")
+	errNoInstance = status.Error(codes.Unavailable, "no instance of history-service is ready")
+	// errRetired means that nothing was sent, and that there is a newer table.
+	errRetired = status.Error(codes.Unavailable, "the instance is not up any more")
+)
+
+// pick returns the instance for a bucket: its owner, or the next one when that was
+// tried; one that was tried only when there is no other. It waits while the answer
+// may change soon.
+func (c *Client) pick(ctx context.Context, b history.Bucket, tried []*peer) (*link, error) {
+	for {
+		t := c.table.Load()
+		l := t.owners[b]
+		if l != nil && slices.Contains(tried, l.peer) {
+			if other := t.next(b, tried); other != nil {
+				l = other
+			}
+		}
+		switch {
+		case l != nil:
+			return l, nil
+		case !t.pending:
+			return nil, errNoInstance
+		}
+		select {
+		case <-t.changed:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		case <-c.ctx.Done():
+			return nil, errClosed
+		}
+	}
+}
+
+// alone reports whether there is no instance but p to send anything to.
+func (c *Client) alone(p *peer) bool {
+	for _, l := range c.table.Load().up {
+		if l.peer != p {
+			return false
+		}
+	}
+	return true
+}
+
+// peer is one instance.
+type peer struct {
+	client *Client
+	addr   string
+	hash   uint64
+	conn   *grpc.ClientConn
+	rpc    historyv1.HistoryServiceClient
+	ctx    context.Context // done when the instance is no longer one of ours
+	leave  context.CancelFunc
+	links  sync.WaitGroup // what runs on the connection, calls included
+
+	// Guarded by the client's mutex.
+	link  *link // nil unless the instance is up
+	state state
+}
+
+// state is what may be expected of an instance without a link.
+type state uint8
+
+const (
+	connecting state = iota // it may be up soon
+	up
+	down // it was tried and is not
+)
+
+// pauses are those after an instance, or what watches at it, has failed.
+var pauses = run.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second}
+
+// link is an instance while it is up: from its connection's getting ready to its
+// getting lost, or to an answer that did not come.
+type link struct {
+	peer     *peer
+	cfg      *Config
+	batchers [4]*batcher // by what is asked for
+	opened   time.Time
+	worked   atomic.Bool
+	left     atomic.Bool   // for another one that answered first
+	last     atomic.Int64  // when it answered last, nanoseconds of the client's life
+	took     atomic.Int64  // how long that took
+	mu       sync.Mutex    // lets calls of their own enter, or the link retire
+	retired  chan struct{} // closed when nothing is to be sent any more
+	failed   chan struct{} // closed when a stream broke
+	fail     func()        // closes it, once
+}
+
+// enter keeps the connection open for a call that travels alone, until the caller says
+// that it is done, and reports false when nothing is to be sent any more.
+func (l *link) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.retired:
+		return false
+	default:
+		l.peer.links.Add(1)
+		return true
+	}
+}
+
+// steady reports whether the next link may be open soon after this one has failed. One to an
+// instance that stands still again and again may not: each time all of its users move.
+func (l *link) steady() bool {
+	return l.worked.Load() && (!l.left.Load() || time.Since(l.opened) > 4*pauses.Longest)
+}
+
+// retire lets what is on its way arrive, and sends nothing more. The table without
+// the link stands by then.
+func (l *link) retire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.retired)
+}
+
+// heard notes an answer, and how long it took.
+func (l *link) heard(now time.Time, took time.Duration) {
+	l.last.Store(int64(now.Sub(l.peer.client.born)))
+	l.took.Store(int64(took))
+}
+
+// alive notes an answer to a call that travelled alone.
+func (l *link) alive() { l.last.Store(int64(time.Since(l.peer.client.born))) }
+
+// quiet is how long the instance has answered nothing.
+func (l *link) quiet(now time.Time) time.Duration {
+	return now.Sub(l.peer.client.born) - time.Duration(l.last.Load())
+}
+
+// slow reports whether the last answer took long.
+func (l *link) slow() bool { return l.lastTook() > l.cfg.Patience/4 }
+
+func (l *link) lastTook() time.Duration { return time.Duration(l.took.Load()) }
+
+// budget bounds retries, so that an outage of the stores does not multiply the load of the
+// instances: a call is sent again, or to a second instance, only while fewer than one in ten have
+// failed lately. gRPC calls it retry throttling.
+type budget struct{ debt atomic.Int64 } // tenths of a failure
+
+// maxDebt is two thousand failures. The first thousand are the calls that may be on their
+// way to an instance that dies.
+const maxDebt = 20_000
+
+func (b *budget) earn() {
+	if b.debt.Load() > 0 {
+		b.debt.Add(-1)
+	}
+}
+
+// spend notes a failure and reports whether the call may be made again.
+func (b *budget) spend() bool {
+	if b.debt.Load() < maxDebt {
+		b.debt.Add(10)
+	}
+	return b.debt.Load() < maxDebt/2
+}
+
+// watching is who is told of changes in whose history. A user is watched at the instance
+// that has the user's calls.
+type watching struct {
+	client *Client
+
+	mu           sync.Mutex // guards everything below, and the edits of watchStreams
+	users        map[string]*watched
+	watchStreams map[*link]*watchStream
+}
+
+// watched is one user.
+type watched struct {
+	watchStream *watchStream // nil while there is no instance
+	listeners   []listener   // replaced and never changed
+}
+
+type listener struct {
+	id   uint64
+	tell func(*historyv1.Change)
+}
+
+// watchStream is a stream over which an instance tells of users, opened again as often as it
+// breaks while the instance is up.
+type watchStream struct {
+	watching *watching
+	link     *link
+	wake     chan struct{} // of capacity 1: there are edits
+	edits    []edit        // not sent, oldest first; guarded by watching.mu
+}
+
+// edit is the beginning or the end of a watch.
+type edit struct {
+	uid   string
+	id    uint64
+	begin bool
+	moved bool // from another instance
+}
