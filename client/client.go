@@ -76,21 +76,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Answer is what became of a heartbeat.
-type Answer struct {
-	// Heartbeat is what was reported, with a device, and with an IfMatch if it was guarded. Its
-	// times are those of the history, and not what the device's clock showed.
-	Heartbeat *historyv1.Heartbeat
-	// Status is the edge's, and never unavailable: those are sent again. It is stale also
-	// for a progress that gave its place in a full queue to a later report of the same
-	// viewing, and unspecified for another report that a full queue had no room for.
-	Status historyv1.Status
-	// Record is the record as it now stands; nil where there is none, or it is not known.
-	Record *historyv1.Item
-	// Refusal says why a heartbeat is invalid, nil for any other.
-	Refusal *historyv1.Refusal
-}
-
 var (
 	// ErrRefused means that the edge will never take this client's connections.
 	ErrRefused = errors.New("refused for good")
@@ -117,6 +102,12 @@ type Client struct {
 	empty  chan struct{} // closed while the outbox is
 	tick   time.Duration // elapsed when the client last looked whether the device slept
 	clock  serviceClock
+}
+
+// tokenAnswer is the answer of a call of Token.
+type tokenAnswer struct {
+	token string
+	err   error
 }
 
 // New returns a client that keeps what is reported until [Client.Run] sends it.
@@ -221,7 +212,7 @@ func (c *Client) push(h *historyv1.Heartbeat, size int) []Answer {
 	defer c.mu.Unlock()
 	shown, elapsed := c.cfg.Clock()
 	c.slept(elapsed)
-	if closed(c.empty) {
+	if isClosed(c.empty) {
 		c.empty = make(chan struct{})
 	}
 	it := &item{Heartbeat: h, size: size + overhead, zero: shown.Add(-elapsed)}
@@ -289,4 +280,13 @@ func (c *Client) Dropped() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.outbox.dropped
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }

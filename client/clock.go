@@ -90,3 +90,12 @@ func (s *serviceClock) date(it *item) {
 
 // maxTime is beyond all times that are reported, in milliseconds before and after 1970.
 const maxTime = 1 << 43
+
+// date gives those heartbeats the times of the history that have the device's.
+func (o *outbox) date(clock *serviceClock) {
+	for _, it := range o.items {
+		if !it.dated() {
+			clock.date(it)
+		}
+	}
+}

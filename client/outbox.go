@@ -22,6 +22,21 @@ const (
 // noRecord is the etag of no record.
 const noRecord = math.MaxUint64
 
+// Answer is what became of a heartbeat.
+type Answer struct {
+	// Heartbeat is what was reported, with a device, and with an IfMatch if it was guarded. Its
+	// times are those of the history, and not what the device's clock showed.
+	Heartbeat *historyv1.Heartbeat
+	// Status is the edge's, and never unavailable: those are sent again. It is stale also
+	// for a progress that gave its place in a full queue to a later report of the same
+	// viewing, and unspecified for another report that a full queue had no room for.
+	Status historyv1.Status
+	// Record is the record as it now stands; nil where there is none, or it is not known.
+	Record *historyv1.Item
+	// Refusal says why a heartbeat is invalid, nil for any other.
+	Refusal *historyv1.Refusal
+}
+
 // item is a heartbeat that the edge has not answered.
 type item struct {
 	*historyv1.Heartbeat
@@ -181,15 +196,6 @@ func (o *outbox) next() (beats []*historyv1.Heartbeat, dated bool) {
 	}
 	o.sent = len(beats)
 	return beats, o.sent > 0 && o.items[0].dated()
-}
-
-// date gives those heartbeats the times of the history that have the device's.
-func (o *outbox) date(clock *serviceClock) {
-	for _, it := range o.items {
-		if !it.dated() {
-			clock.date(it)
-		}
-	}
 }
 
 // set brings the times that are the device's to what its clock shows now, with this zero.

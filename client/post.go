@@ -15,6 +15,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
+const byPost = 2 * time.Minute // of requests, before a WebSocket is tried again
+
 // poster sends messages as requests, in the JSON that the edge takes there.
 type poster struct {
 	*Client
@@ -33,7 +35,7 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 	p := &poster{Client: c, token: token}
 	if r, ok := errors.AsType[*refusal](why); ok {
 		if err := p.probe(life); err != nil {
-			return noSign, final(r, err)
+			return noSign, joinRefusals(r, err)
 		}
 	}
 	c.cfg.Logger.Info("no WebSocket", "err", why)
@@ -55,8 +57,8 @@ func (p *poster) probe(life context.Context) error {
 	return err
 }
 
-// final joins the refusals of a WebSocket and of a request.
-func final(r *refusal, err error) error {
+// joinRefusals joins the refusals of a WebSocket and of a request.
+func joinRefusals(r *refusal, err error) error {
 	if again, ok := errors.AsType[*refusal](err); ok && r.final() && again.final() {
 		return fmt.Errorf("%w: %w", ErrRefused, r)
 	}
@@ -108,7 +110,7 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 	}
 	var problem struct{ Detail string }
 	_ = json.Unmarshal(text, &problem) // a proxy's has none
-	refusal := refused(resp, fmt.Errorf("post: %s: %s", resp.Status, problem.Detail))
+	refusal := newRefusal(resp, fmt.Errorf("post: %s: %s", resp.Status, problem.Detail))
 	code, known := codes[resp.StatusCode]
 	if !known {
 		return nil, refusal
@@ -120,14 +122,14 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 
 // upload is the body of POST /v1/heartbeats.
 type upload struct {
-	SentAt     string   `json:"sent_at,omitzero"`
-	FirstFlag  string   `json:"first_flag,omitzero"`
-	TimeZone   string   `json:"time_zone"`
-	Records    bool     `json:"records"`
-	Heartbeats []report `json:"heartbeats"`
+	SentAt     string       `json:"sent_at,omitzero"`
+	FirstFlag  string       `json:"first_flag,omitzero"`
+	TimeZone   string       `json:"time_zone"`
+	Records    bool         `json:"records"`
+	Heartbeats []jsonReport `json:"heartbeats"`
 }
 
-type report struct {
+type jsonReport struct {
 	Object    named             `json:"object"`
 	Kind      string            `json:"kind"`
 	Position  int64             `json:"position_ms"`
@@ -151,7 +153,7 @@ type named struct {
 
 // upload always says the zone: without one the edge would take the day for that of UTC.
 func (p *poster) upload(req *historyv1.StreamRequest) upload {
-	u := upload{TimeZone: p.zone(time.Now()), Records: req.ReturnRecords, Heartbeats: []report{}}
+	u := upload{TimeZone: p.zone(time.Now()), Records: req.ReturnRecords, Heartbeats: []jsonReport{}}
 	if req.SentAtMs != 0 {
 		u.SentAt = rfc3339(req.SentAtMs)
 	}
@@ -159,7 +161,7 @@ func (p *poster) upload(req *historyv1.StreamRequest) upload {
 		u.FirstFlag = fmt.Sprintf("%04d-%02d-%02d", known/10_000, known/100%100, known%100)
 	}
 	for _, h := range req.Heartbeats {
-		r := report{
+		r := jsonReport{
 			Object: named{h.ObjectId, h.ObjectType}, Kind: strings.ToLower(strings.TrimPrefix(h.Kind.String(), "KIND_")),
 			Position: h.PositionMs, Duration: h.DurationMs, EventTime: rfc3339(h.EventTimeMs), Session: h.Session, Device: h.Device,
 			Watched: h.WatchedMs, Speed: float64(h.SpeedPercent) / 100, Failed: h.Failed, Incognito: h.Incognito, Meta: h.Meta,
@@ -187,11 +189,11 @@ type reply struct {
 
 type result struct {
 	Status string
-	Record *record
+	Record *jsonRecord
 	Error  *struct{ Field, Reason string }
 }
 
-type record struct {
+type jsonRecord struct {
 	Object      named
 	Position    int64 `json:"position_ms"`
 	Resume      int64 `json:"resume_ms"`
@@ -232,7 +234,7 @@ func (r *reply) result() *historyv1.ApplyResponse {
 }
 
 // item returns the record as the stream has it; without an object where there is none.
-func (r *record) item() *historyv1.Item {
+func (r *jsonRecord) item() *historyv1.Item {
 	if r == nil {
 		return &historyv1.Item{}
 	}

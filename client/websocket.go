@@ -78,7 +78,7 @@ func (s *stream) dial(ctx context.Context, token string) error {
 	})
 	switch {
 	case err != nil && resp != nil:
-		return refused(resp, fmt.Errorf("connect: %w", err))
+		return newRefusal(resp, fmt.Errorf("connect: %w", err))
 	case err != nil:
 		return fmt.Errorf("connect: %w", err)
 	}

@@ -1,0 +1,280 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/coder/websocket"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const (
+	longest = time.Hour // that the edge may send a client away for
+	slowest = 1000      // bytes a second of a link that everything gets through, at least
+	headers = 1 << 10   // bytes of a request besides the token and the body, at most
+)
+
+// link is a way to the edge.
+type link interface {
+	// exchange sends a message and returns its answer, which has the message's number and
+	// either a result or an error. It is patient.
+	exchange(context.Context, *historyv1.StreamRequest) (*historyv1.StreamResponse, error)
+}
+
+// send sends what waits over a link until life ends or something fails.
+func (c *Client) send(life context.Context, l link) error {
+	c.mu.Lock()
+	c.clock.silent = false
+	c.mu.Unlock()
+	for seq := uint64(1); ; seq++ {
+		if !pause(life, time.Until(c.rest)) {
+			return context.Cause(life)
+		}
+		req := c.next(seq)
+		if req == nil {
+			select {
+			case <-c.wake:
+				continue
+			case <-life.Done():
+				return context.Cause(life)
+			}
+		}
+		if err := c.exchange(life, l, req); err != nil {
+			return err
+		}
+	}
+}
+
+// next returns the next message, nil when nothing waits. It is one without heartbeats, to ask
+// what time it is, as long as the client does not know.
+func (c *Client) next(seq uint64) *historyv1.StreamRequest {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.outbox.items) == 0 {
+		return nil
+	}
+	shown, elapsed := c.cfg.Clock()
+	c.slept(elapsed)
+	if !c.clock.known && !c.clock.silent {
+		return &historyv1.StreamRequest{Sequence: seq}
+	}
+	c.outbox.set(shown.Add(-elapsed))
+	beats, dated := c.outbox.next()
+	req := &historyv1.StreamRequest{Sequence: seq, Heartbeats: beats, ReturnRecords: !c.cfg.NoRecords}
+	if !dated {
+		req.SentAtMs = shown.UnixMilli()
+	}
+	for _, h := range beats {
+		req.ReturnRecords = req.ReturnRecords || h.IfMatch != 0
+	}
+	if c.cfg.Day != nil {
+		req.Day = &historyv1.DayCheck{Known: c.day, Zone: c.zone(shown)}
+	}
+	return req
+}
+
+// zone is the user's, or the device's offset.
+func (c *Client) zone(now time.Time) string {
+	if c.cfg.Zone != "" {
+		return c.cfg.Zone
+	}
+	return now.Format("-07:00")
+}
+
+// exchange sends a message and deals with the answer.
+func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamRequest) error {
+	began := time.Now()
+	_, sent := c.cfg.Clock()
+	resp, err := l.exchange(life, req)
+	if err != nil {
+		return err
+	}
+	if e := resp.GetError(); e != nil {
+		c.failed(e)
+		return nil
+	}
+	if got, want := len(resp.GetResult().GetStatuses()), len(req.Heartbeats); got != want {
+		return fmt.Errorf("%d statuses for %d heartbeats", got, want)
+	}
+	c.told(resp.Result.GetNowMs(), sent)
+	if len(req.Heartbeats) == 0 {
+		return nil
+	}
+	c.today(resp.Result.Days)
+	c.settle(resp.Result, time.Since(began))
+	return nil
+}
+
+// told takes note of the time in an answer to what was sent at some moment.
+func (c *Client) told(ms int64, sent time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, elapsed := c.cfg.Clock()
+	c.slept(elapsed)
+	if c.clock.answered(ms, sent, elapsed); c.clock.known {
+		c.outbox.date(&c.clock)
+	}
+}
+
+// failed deals with an error instead of a result.
+func (c *Client) failed(e *historyv1.StreamError) {
+	c.mu.Lock()
+	var answers []Answer
+	tooLarge := e.Code == historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE
+	switch {
+	case e.RetryAfterMs > 0:
+		c.outbox.postpone()
+		c.rest = time.Now().Add(milliseconds(uint64(e.RetryAfterMs)) + rand.N(c.cfg.MinWait))
+	case c.outbox.sent > 0 && (tooLarge || e.Code == historyv1.StreamErrorCode_STREAM_ERROR_CODE_INVALID):
+		answers = c.outbox.refuse(e.Detail, tooLarge)
+	default:
+		c.outbox.fail()
+		c.pauseLonger()
+	}
+	c.mu.Unlock()
+	c.answered(answers)
+}
+
+// settle deals with a result. Heartbeats that were not stored are sent again after a while.
+func (c *Client) settle(resp *historyv1.ApplyResponse, took time.Duration) {
+	c.mu.Lock()
+	answers, again := c.outbox.settle(resp, took)
+	c.mu.Unlock()
+	if len(answers) > 0 {
+		c.idle = 0
+	}
+	if again > 0 {
+		c.pauseLonger()
+	}
+	c.answered(answers)
+}
+
+// pauseLonger rests before the next message, longer each time that nothing was answered.
+func (c *Client) pauseLonger() {
+	c.rest = time.Now().Add(c.backoff(c.idle))
+	c.idle++
+}
+
+// backoff is a random part of what doubles with every failure, so that those who lost the
+// same edge do not all come at once.
+func (c *Client) backoff(failures int) time.Duration {
+	return rand.N(min(c.cfg.MinWait<<min(failures, 16), c.cfg.MaxWait))
+}
+
+// answered tells what became of heartbeats, and after that whether the last one of all is
+// answered.
+func (c *Client) answered(answers []Answer) {
+	c.tell(answers)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.outbox.items) == 0 && !isClosed(c.empty) {
+		close(c.empty)
+	}
+}
+
+func (c *Client) today(days []*historyv1.DaySeen) {
+	for _, d := range days {
+		if c.cfg.Day != nil && (d.First || d.Date != c.day) {
+			c.day = d.Date
+			c.cfg.Day(d)
+		}
+	}
+}
+
+// closed is told why a connection ended.
+func (c *Client) closed(err error) {
+	bye := websocket.CloseStatus(err)
+	c.mu.Lock()
+	var answers []Answer
+	switch bye {
+	case websocket.StatusUnsupportedData, websocket.StatusInvalidFramePayloadData, websocket.StatusMessageTooBig:
+		answers = c.outbox.refuse(err.Error(), bye == websocket.StatusMessageTooBig)
+	default:
+		c.outbox.fail()
+	}
+	c.outbox.closed()
+	c.mu.Unlock()
+	c.answered(answers)
+}
+
+// Signs of the edge on a connection, the strongest last.
+const (
+	noSign   = iota
+	anySign  // any sign of the edge
+	dataSign // an answer, or a change
+)
+
+// patient bounds how long an exchange of so many bytes may take. One with at most one
+// heartbeat cannot be made smaller, and has as much longer as the slowest link needs.
+func (c *Client) patient(ctx context.Context, beats, size int) (context.Context, context.CancelFunc) {
+	limit := c.cfg.Patience
+	if beats <= 1 {
+		limit += time.Duration(size) * time.Second / slowest
+	}
+	return context.WithTimeoutCause(ctx, limit, errSlow)
+}
+
+// errSlow means that the edge took longer than the client is patient.
+var errSlow = errors.New("no answer in time")
+
+// pause reports whether the time is up, and not ctx done.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// milliseconds is what the edge asks to wait.
+func milliseconds(ms uint64) time.Duration {
+	return time.Duration(min(ms, uint64(longest/time.Millisecond))) * time.Millisecond //nolint:gosec // at most an hour
+}
+
+// refusal is an HTTP status instead of what was asked for.
+type refusal struct {
+	error
+	status int
+	after  time.Duration // when to come back, 0 where that is not said
+}
+
+func (r *refusal) Unwrap() error { return r.error }
+
+// byProxy reports whether a proxy may have refused a WebSocket, or an edge behind one that
+// did not see it asked for.
+func (r *refusal) byProxy() bool {
+	switch r.status {
+	case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return false
+	}
+	return true
+}
+
+// final reports whether the same request is never taken.
+func (r *refusal) final() bool {
+	switch r.status {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusNotFound, http.StatusUpgradeRequired:
+		return true
+	}
+	return false
+}
+
+func newRefusal(resp *http.Response, err error) *refusal {
+	r := &refusal{error: err, status: resp.StatusCode}
+	if r.status == http.StatusUnauthorized {
+		r.error = fmt.Errorf("%w: %w", ErrUnauthorized, err)
+	}
+	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32); err == nil {
+		r.after = milliseconds(1000 * seconds)
+	}
+	return r
+}
