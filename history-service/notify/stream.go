@@ -28,25 +28,6 @@ const (
 	maxUsers, maxRecords = 128, 1000
 )
 
-// stream is one call of Watch. Users of different nodes of the cache are told side by side, so
-// that a slow node delays its own users only; those of one node one message after the other, so
-// that nothing old is told after something new. The mutex of the watchers guards it.
-type stream struct {
-	subs  map[string]*subscription // by user
-	queue []*subscription          // with something pending, perhaps dropped since
-	busy  map[string]struct{}      // nodes whose users are being told
-	wake  chan struct{}            // of capacity 1: there are some
-
-	sending sync.Mutex
-	failed  chan failure // of capacity 1: why nothing can be sent any more
-}
-
-// failure is an error, or what somebody panicked with.
-type failure struct {
-	err      error
-	panicked any
-}
-
 // Watch tells what changes in the histories of the users that the stream names, until it
 // ends, or the service does. It fails with an error of [history] for a request that is not
 // valid, and else with a gRPC status.
@@ -115,13 +96,6 @@ func (s *stream) guard(fn func() error) {
 		}
 	}()
 	f.err = fn()
-}
-
-// Leave sends the streams elsewhere. It may be called more than once.
-func (n *Notifier) Leave() {
-	if n.watchers != nil {
-		n.watchers.leave()
-	}
 }
 
 // receive takes what the stream asks for, until it ends.

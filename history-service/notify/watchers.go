@@ -44,6 +44,25 @@ type pending struct {
 	resync  bool             // the user is to read again
 }
 
+// stream is one call of Watch. Users of different nodes of the cache are told side by side, so
+// that a slow node delays its own users only; those of one node one message after the other, so
+// that nothing old is told after something new. The mutex of the watchers guards it.
+type stream struct {
+	subs  map[string]*subscription // by user
+	queue []*subscription          // with something pending, perhaps dropped since
+	busy  map[string]struct{}      // nodes whose users are being told
+	wake  chan struct{}            // of capacity 1: there are some
+
+	sending sync.Mutex
+	failed  chan failure // of capacity 1: why nothing can be sent any more
+}
+
+// failure is an error, or what somebody panicked with.
+type failure struct {
+	err      error
+	panicked any
+}
+
 const (
 	// resyncWithin is over how long all watchers are told to read again, if all may have
 	// missed something.
