@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,7 @@ import (
 	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/history-service/write"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -235,4 +237,51 @@ func (s *Server) Continue(ctx context.Context, req *historyv1.ContinueRequest) (
 // Watch tells what changes in the histories of the users that the stream names.
 func (s *Server) Watch(stream grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse]) error {
 	return status(s.notify.Watch(stream))
+}
+
+// panics answers a request whose handler panicked as any other error that a caller
+// can do nothing about, so that one request does not end those of everybody. Whatever the
+// request has written has its marks, and the sweep finds them.
+type panics struct {
+	server *Server
+	count  prometheus.Counter
+}
+
+func newPanics(s *Server) *panics {
+	p := &panics{server: s, count: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "playhead_rpc_panics_total", Help: "Requests whose handler panicked.",
+	})}
+	if s.cfg.Registry != nil {
+		s.cfg.Registry.MustRegister(p.count)
+	}
+	return p
+}
+
+func (p *panics) options() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.UnaryInterceptor(p.unary), grpc.StreamInterceptor(p.stream)}
+}
+
+func (p *panics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
+	defer p.answer(info.FullMethod, &err)
+	return handle(ctx, req)
+}
+
+func (p *panics) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
+	defer p.answer(info.FullMethod, &err)
+	return handle(srv, stream)
+}
+
+// answer is deferred: it must call recover itself.
+func (p *panics) answer(method string, err *error) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	p.count.Inc()
+	stack := debug.Stack()
+	if elsewhere, ok := v.(*run.PanicError); ok { // in a goroutine of the request
+		v, stack = elsewhere.Value, elsewhere.Stack
+	}
+	p.server.cfg.Logger.Error("handler panicked", "method", method, "panic", v, "stack", string(stack))
+	*err = status(fmt.Errorf("panic: %v", v))
 }
