@@ -114,3 +114,14 @@ func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
 	}
 	return m
 }
+
+// Waiting returns how many keys are held or due.
+func (a *Aggregator) Waiting() (n int) {
+	for i := range a.shard {
+		s := &a.shard[i]
+		s.mu.Lock()
+		n += len(s.entries) - s.announced.n + len(s.users)
+		s.mu.Unlock()
+	}
+	return n
+}

@@ -147,7 +147,7 @@ var mutants = []mutant{
 	{name: "no-decisions", rule: "a service does not bring back what was decided", edits: []edit{{reclaim, "if err := w.decideAgain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "no-clears", rule: "a service does not bring back clears", edits: []edit{{reclaim, "case d.clear.Until > u.ClearedAt(d.clear.Type):", "case d.clear.Until < 0:"}}},
 	{name: "old-pause", rule: "a service brings back an older pause", edits: []edit{{reclaim, "case d.pause.Changed() > u.Pause.Changed():", "case d.pause.Since > 0:"}}},
-	{name: "held-beside", rule: "a service forgets what it held when somebody else has put a record meanwhile", shows: "two reports of one key are under way in one service when the cache is lost; the first was acknowledged before, the second is written after it, without the first: only what is kept beside has that.", edits: []edit{{"history-service/aggregate/hold.go", "h.Beside = history.Merge(was.Beside, was.Record)", "h.Beside = nil"}}},
+	{name: "held-beside", rule: "a service forgets what it held when somebody else has put a record meanwhile", shows: "two reports of one key are under way in one service when the cache is lost; the first was acknowledged before, the second is written after it, without the first: only what is kept beside has that.", edits: []edit{{"history-service/aggregate/shard.go", "h.Beside = history.Merge(was.Beside, was.Record)", "h.Beside = nil"}}},
 	{name: "announced", rule: "a service forgets what it has announced", shows: "a viewing ends and is announced; before a job has archived it, the cache is lost: the service that acknowledged it a second ago has forgotten it.", edits: []edit{{flush, "a.confirmed - a.cfg.Retain", "a.confirmed"}}},
 
 	// Rules between the parts.
