@@ -297,7 +297,7 @@ func decode(r *history.Record, b []byte) error {
 		case tagRestored:
 			r.Restored = s.num != 0
 		default:
-			if p := number(r, s.tag); p != nil {
+			if p := numberOf(r, s.tag); p != nil {
 				*p = int64(s.num)
 			} else if s.tag>>3 > lastField {
 				r.Unknown += string(field[:len(field)-len(s.rest)])
@@ -308,9 +308,9 @@ func decode(r *history.Record, b []byte) error {
 	return s.err
 }
 
-// number returns where a field of r belongs that is a plain integer, nil for
+// numberOf returns where a field of r belongs that is a plain integer, nil for
 // others.
-func number(r *history.Record, tag uint64) *int64 {
+func numberOf(r *history.Record, tag uint64) *int64 {
 	switch tag {
 	case tagCellDrift:
 		return &r.CellTime

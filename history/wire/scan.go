@@ -28,18 +28,18 @@ func (s *scanner) next() bool {
 		return s.fail(protowire.ParseError(n))
 	}
 	s.rest = s.rest[n:]
-	number, kind := s.tag>>3, protowire.Type(s.tag&7) //nolint:gosec // three bits
-	if number < uint64(protowire.MinValidNumber) || number > uint64(protowire.MaxValidNumber) {
+	field, kind := s.tag>>3, protowire.Type(s.tag&7) //nolint:gosec // three bits
+	if field < uint64(protowire.MinValidNumber) || field > uint64(protowire.MaxValidNumber) {
 		return s.fail(errNumber)
 	}
-	if n = s.value(protowire.Number(number), kind); n < 0 { //nolint:gosec // in bounds
+	if n = s.value(protowire.Number(field), kind); n < 0 { //nolint:gosec // in bounds
 		return s.fail(protowire.ParseError(n))
 	}
 	s.rest = s.rest[n:]
 	return true
 }
 
-func (s *scanner) value(number protowire.Number, kind protowire.Type) (n int) {
+func (s *scanner) value(field protowire.Number, kind protowire.Type) (n int) {
 	switch kind {
 	case protowire.VarintType:
 		s.num, n = protowire.ConsumeVarint(s.rest)
@@ -48,7 +48,7 @@ func (s *scanner) value(number protowire.Number, kind protowire.Type) (n int) {
 	case protowire.BytesType:
 		s.bytes, n = protowire.ConsumeBytes(s.rest)
 	default:
-		n = protowire.ConsumeFieldValue(number, kind, s.rest)
+		n = protowire.ConsumeFieldValue(field, kind, s.rest)
 	}
 	return n
 }
