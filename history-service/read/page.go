@@ -356,3 +356,13 @@ func (r *Reader) completed(ctx context.Context, uid string, listed history.Page)
 	}
 	return items, nil
 }
+
+func (r *Reader) entries(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	entries := r.cfg.Cache.Load(ctx, keys)
+	for i := range entries {
+		if err := entries[i].Err; err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}

@@ -63,16 +63,6 @@ func cold(entries []history.Entry) bool {
 	return slices.ContainsFunc(entries, func(e history.Entry) bool { return !e.User.Warm })
 }
 
-func (r *Reader) entries(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
-	entries := r.cfg.Cache.Load(ctx, keys)
-	for i := range entries {
-		if err := entries[i].Err; err != nil {
-			return nil, err
-		}
-	}
-	return entries, nil
-}
-
 func points(req *historyv1.PointsRequest) ([]history.Key, error) {
 	if err := history.ValidateUID(req.GetUid()); err != nil {
 		return nil, err
