@@ -59,6 +59,10 @@ type Config struct {
 	// NoRecords leaves the records out of the answers, which are then smaller. Reports are
 	// guarded then only where the caller says what it knows, with IfMatch or Seen.
 	NoRecords bool
+	// Recorded says that heartbeats come from a file or another history, whose times are right:
+	// they are sent as they are. So what is sent again is known already. Without it they are
+	// those of this device's clock, which may be wrong, and are sent as those of the history.
+	Recorded bool
 	// Queue is how many heartbeats are kept at most (default 1,000, never less than 200).
 	Queue int
 	// Patience is how long the edge may take to connect or to answer (default 10 s). What
@@ -215,8 +219,11 @@ func (c *Client) push(h *historyv1.Heartbeat, size int) []Answer {
 	if isClosed(c.empty) {
 		c.empty = make(chan struct{})
 	}
-	it := &item{Heartbeat: h, size: size + overhead, zero: shown.Add(-elapsed)}
-	if c.clock.known {
+	it := &item{Heartbeat: h, size: size + overhead}
+	if !c.cfg.Recorded {
+		it.zero = shown.Add(-elapsed)
+	}
+	if c.clock.known && !it.dated() {
 		c.clock.date(it)
 	}
 	return c.outbox.report(it)

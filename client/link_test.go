@@ -714,6 +714,32 @@ func TestAClockThatIsWrong(t *testing.T) {
 	}
 }
 
+// TestRecorded: what comes from a file has the times that it has there, whatever the device's
+// clock shows and however often it is sent.
+func TestRecorded(t *testing.T) {
+	bubble(t, client.Config{Recorded: true}, func(w *world) {
+		w.ahead.Store(int64(time.Hour))
+		stop := w.run()
+		var want []int64
+		for i := range 4 {
+			h := beat(fmt.Sprint(i))
+			h.EventTimeMs = time.Now().Add(-24 * time.Hour).UnixMilli()
+			want = append(want, h.EventTimeMs)
+			w.stall(time.Second)
+			if err := w.client.Report(h); err != nil {
+				w.Fatal(err)
+			}
+			w.flush(time.Minute)
+		}
+		for i, h := range w.stored {
+			if h.SentAtMs != 0 || h.EventTimeMs != want[i] {
+				w.Errorf("%d: got %v, want the time %d and no other", i, h, want[i])
+			}
+		}
+		_ = stop()
+	})
+}
+
 // What has elapsed was taken for more than it was, by a minute: the next answer puts the time
 // back, and events keep their order.
 func TestTimeThatIsPutBack(t *testing.T) {

@@ -61,7 +61,7 @@ func (c *Client) next(seq uint64) *historyv1.StreamRequest {
 	}
 	shown, elapsed := c.cfg.Clock()
 	c.slept(elapsed)
-	if !c.clock.known && !c.clock.silent {
+	if !c.clock.known && !c.clock.silent && !c.cfg.Recorded {
 		return &historyv1.StreamRequest{Sequence: seq}
 	}
 	c.outbox.set(shown.Add(-elapsed))

@@ -71,6 +71,18 @@ func ready(t *testing.T, admin string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
+// becomeReady waits for a service that has to ask its cache for a few things first.
+func becomeReady(t *testing.T, admin string) {
+	t.Helper()
+	await(t, func() (any, error) {
+		code, body := ready(t, admin)
+		if code != http.StatusOK {
+			return nil, errors.New("not ready: " + body)
+		}
+		return nil, nil
+	})
+}
+
 // start runs a service whose Kafka and HBase are away, over the given Redis.
 func start(t *testing.T, redis string, more ...string) (client historyv1.HistoryServiceClient, admin string) {
 	t.Helper()
@@ -100,9 +112,7 @@ func start(t *testing.T, redis string, more ...string) (client historyv1.History
 // are stored and read, and who needs the archive is told that it is unavailable.
 func TestStartsWithoutArchiveAndQueue(t *testing.T) {
 	client, admin := start(t, miniredis.RunT(t).Addr())
-	if code, body := ready(t, admin); code != http.StatusOK {
-		t.Errorf("/readyz: %d %s, want it ready", code, body)
-	}
+	becomeReady(t, admin)
 	now := time.Now().UnixMilli()
 	beat := &historyv1.Heartbeat{Uid: "u", ObjectId: "o", ObjectType: 1, Kind: historyv1.Kind_KIND_PROGRESS, EventTimeMs: now, PositionMs: 7, DurationMs: 100}
 	resp, err := client.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{beat}}, grpc.WaitForReady(true))
@@ -162,9 +172,7 @@ func TestRedisOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, admin := start(t, redis.Addr(), "--redis-ca", ca, "--redis-password-file", password)
-	if code, body := ready(t, admin); code != http.StatusOK {
-		t.Errorf("/readyz: %d %s, want it ready", code, body)
-	}
+	becomeReady(t, admin)
 	_, admin = start(t, redis.Addr(), "--redis-password-file", password)
 	if code, body := ready(t, admin); code != http.StatusServiceUnavailable || strings.Contains(body, "secret") {
 		t.Errorf("/readyz in plain text: %d %s, want it not ready, and no password told", code, body)
@@ -175,7 +183,7 @@ func TestRedisOverTLS(t *testing.T) {
 // one is gone.
 func TestConnections(t *testing.T) {
 	client, admin := start(t, miniredis.RunT(t).Addr(), "--max-connections", "1")
-	ready(t, admin)
+	becomeReady(t, admin)
 	req := &historyv1.DeleteRequest{Uid: "u", Objects: []*historyv1.Object{{Id: "o", Type: 1}}}
 	if _, err := client.Delete(t.Context(), req, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)

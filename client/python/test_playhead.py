@@ -102,8 +102,9 @@ class AgainstPlayhead(unittest.TestCase):
 
     def test_recording(self):
         self.assertFalse(self.user.recording(False))
-        time.sleep(0.05)  # what happened in the same millisecond was before it
-        self.assertEqual(self.user.report(heartbeat(1, "1", "stop", 5.0))[0]["status"], "paused")
+        # What is to come passes for now, which is after the pause, however slow the answers are.
+        soon = datetime.now(timezone.utc) + timedelta(seconds=30)
+        self.assertEqual(self.user.report(heartbeat(1, "1", "stop", 5.0, at=soon))[0]["status"], "paused")
         self.assertTrue(self.user.recording(True))
         self.assertTrue(self.user.recording())
 
@@ -207,6 +208,15 @@ class AgainstAFailingEdge(unittest.TestCase):
         self.edge.tells, self.edge.answers = False, [stored]
         self.user.report(*self.beats)
         self.assertNotIn(None, self.edge.sent_at)
+
+    def test_recorded(self):
+        self.edge.ahead = 3600_000
+        user = Client(self.user._url, "t", recorded=True)
+        times = []
+        self.edge.answers = [lambda beats: times.extend(b["event_time"] for b in beats) or stored(beats)] * 2
+        for _ in range(2):
+            user.report(heartbeat(1, "1", "stop", 1.0, at="2026-03-01T20:15:00Z"))
+        self.assertEqual((times, self.edge.sent_at), (["2026-03-01T20:15:00Z"] * 2, [None] * 2))
 
     def test_slow_link(self):
         """What does not get through in time is halved."""

@@ -94,7 +94,7 @@ func (e *Edge) user(ctx context.Context, uid string, p *Plan, beats []int) error
 			end(fmt.Errorf("the edge at %s refuses the tokens, is the secret its own? %w", e.URL, err))
 		},
 		Answered: func(a client.Answer) { e.count(a.Status) },
-		Queue:    len(beats), NoRecords: true, Logger: e.Logger,
+		Queue:    len(beats), NoRecords: true, Recorded: true, Logger: e.Logger,
 	})
 	if err != nil {
 		return err
