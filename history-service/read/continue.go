@@ -36,7 +36,7 @@ func (r *Reader) Continue(ctx context.Context, req *historyv1.ContinueRequest) (
 	}
 	q := history.Query{Type: req.GetType()}
 	for _, q.Limit = range [...]int{lookFirst, lookThen} {
-		p, err := r.page(ctx, req.GetUid(), q)
+		p, err := r.readPage(ctx, req.GetUid(), q)
 		if err != nil {
 			return nil, fmt.Errorf("continue: %w", err)
 		}
@@ -68,25 +68,25 @@ type row struct {
 
 // series is what is known of one, from its newest part on.
 type series struct {
-	played   int64 // when something of it last was, in Unix milliseconds
-	furthest part  // completed; the zero value where the newest part decides
+	played   int64      // when something of it last was, in Unix milliseconds
+	furthest partNumber // completed; the zero value where the newest part decides
 	item     history.Item
-	begun    map[part]history.Item // the newest of each part that is not completed
+	begun    map[partNumber]history.Item // the newest of each part that is not completed
 }
 
-// part is a part of a series by its numbers. The zero value is none.
-type part struct{ season, episode int }
+// partNumber is a part of a series by its numbers. The zero value is none.
+type partNumber struct{ season, episode int }
 
-func partOf(meta history.Meta) part {
+func partOf(meta history.Meta) partNumber {
 	season, _ := strconv.ParseUint(meta.Get("season"), 10, 31)
 	episode, err := strconv.ParseUint(meta.Get("episode"), 10, 31)
 	if err != nil || episode == 0 {
-		return part{}
+		return partNumber{}
 	}
-	return part{int(season), int(episode)} //nolint:gosec // of 31 bits
+	return partNumber{int(season), int(episode)} //nolint:gosec // of 31 bits
 }
 
-func (p part) after(o part) bool {
+func (p partNumber) after(o partNumber) bool {
 	return p.season > o.season || p.season == o.season && p.episode > o.episode
 }
 
@@ -103,12 +103,12 @@ func (l *continueList) add(it history.Item) {
 	number := partOf(it.Record.Meta)
 	s := l.series[name]
 	if s == nil {
-		s = &series{played: it.Record.PlayedAt(), begun: make(map[part]history.Item)}
+		s = &series{played: it.Record.PlayedAt(), begun: make(map[partNumber]history.Item)}
 		l.series[name] = s
 	}
 	switch known := s.item.Record != nil; {
 	case !completed:
-		if _, ok := s.begun[number]; !ok && number != (part{}) {
+		if _, ok := s.begun[number]; !ok && number != (partNumber{}) {
 			s.begun[number] = it
 		}
 		if unfinished && !known {
@@ -119,10 +119,10 @@ func (l *continueList) add(it history.Item) {
 		}
 	case !known:
 		s.item, s.furthest = it, number
-		if number != (part{}) {
+		if number != (partNumber{}) {
 			l.rows = append(l.rows, row{series: s})
 		}
-	case s.furthest != part{} && number.after(s.furthest):
+	case s.furthest != partNumber{} && number.after(s.furthest):
 		s.item, s.furthest = it, number
 	}
 }
@@ -160,8 +160,8 @@ func (l *continueList) items() (items []*historyv1.Item) {
 // next returns the part after the furthest completed one, or that one and the numbers of the
 // next where there is no record of it.
 func (s *series) next() (history.Item, *historyv1.NextPart) {
-	next := part{s.furthest.season, s.furthest.episode + 1}
-	for _, p := range [...]part{next, {s.furthest.season + 1, 1}} {
+	next := partNumber{s.furthest.season, s.furthest.episode + 1}
+	for _, p := range [...]partNumber{next, {s.furthest.season + 1, 1}} {
 		if it, ok := s.begun[p]; ok {
 			return it, nil
 		}

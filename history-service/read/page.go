@@ -11,15 +11,15 @@ import (
 	"github.com/playhead/playhead/history-service/view"
 )
 
-// page is a part of a user's history as readers see it.
-type page struct {
+// readerPage is a part of a user's history as readers see it.
+type readerPage struct {
 	items []history.Item
 	more  bool
 	end   history.Cursor // the next page comes after it
 }
 
-// page reads on until it has something to show, or there is no more.
-func (r *Reader) page(ctx context.Context, uid string, q history.Query) (p page, err error) {
+// readPage reads on until it has something to show, or there is no more.
+func (r *Reader) readPage(ctx context.Context, uid string, q history.Query) (p readerPage, err error) {
 	for {
 		if p, err = r.part(ctx, uid, q); err != nil || len(p.items) > 0 || !p.more {
 			return p, err
@@ -28,16 +28,16 @@ func (r *Reader) page(ctx context.Context, uid string, q history.Query) (p page,
 	}
 }
 
-func (r *Reader) part(ctx context.Context, uid string, q history.Query) (page, error) {
+func (r *Reader) part(ctx context.Context, uid string, q history.Query) (readerPage, error) {
 	listed, err := r.cfg.Cache.List(ctx, uid, q)
 	if err != nil {
-		return page{}, err
+		return readerPage{}, err
 	}
 	if !r.sure(listed, q) {
 		return r.below(ctx, uid, q, listed)
 	}
 	items, err := r.completed(ctx, uid, listed)
-	return page{items: wanted(items, &listed.User, q), more: listed.More, end: endOf(listed.Items)}, err
+	return readerPage{items: wanted(items, &listed.User, q), more: listed.More, end: endOf(listed.Items)}, err
 }
 
 // sure reports whether the archive can add no object to a page.
@@ -76,11 +76,11 @@ func endOf(items []history.Item) history.Cursor { return (&history.Page{Items: i
 // not met a second time further down.
 
 // below completes a page with what only the archive holds.
-func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed history.Page) (p page, err error) {
+func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed history.Page) (p readerPage, err error) {
 	s := stretch{reader: r, uid: uid, query: q, listed: listed}
 	for {
 		if err := s.read(ctx); err != nil {
-			return page{}, err
+			return readerPage{}, err
 		}
 		p.items = append(p.items, s.items...)
 		p.more, p.end = s.cached || s.archived, s.end
@@ -90,7 +90,7 @@ func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed 
 		s = stretch{reader: r, uid: uid, query: q}
 		s.query.After = p.end
 		if s.listed, err = r.cfg.Cache.List(ctx, uid, s.query); err != nil {
-			return page{}, err
+			return readerPage{}, err
 		}
 	}
 	if n := q.Limit; len(p.items) >= n {
