@@ -1,28 +1,15 @@
 package ws
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"net/http"
 	"runtime/debug"
 	"slices"
-	"sync/atomic"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Changes tells of what changes in a user's history, as the uplink's client does.
-type Changes interface {
-	Watch(uid string, id uint64, tell func(*historyv1.Change))
-	Unwatch(uid string, id uint64)
-}
-
 // maxPending is how many objects wait to be told of on one connection. Of more the player is
 // told to read again.
 const maxPending = 32
-
-// identity names a connection that wants to be told of changes.
-func identity() uint64 { return rand.Uint64()>>1 + 1 }
 
 // tell has the player told of a change, as soon as it has taken what came before. It
 // waits for nothing.
@@ -105,45 +92,4 @@ func (s *session) takePending() *historyv1.Change {
 		return nil
 	}
 	return c
-}
-
-// user is what one user's connections share.
-type user struct {
-	conns   int          // guarded by the handler's mutex
-	refused atomic.Int64 // messages, one after the other
-}
-
-// enter counts a connection of a user, if there may be one more. It costs what a message
-// does.
-func (h *Handler) enter(uid string) (*user, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	u := h.users[uid]
-	if u == nil {
-		u = &user{}
-	}
-	switch {
-	case h.draining:
-		return nil, &Refusal{http.StatusServiceUnavailable, "the edge is stopping"}
-	case u.conns >= h.cfg.PerUser:
-		return nil, &Refusal{http.StatusTooManyRequests, fmt.Sprintf("want at most %d connections of one user", h.cfg.PerUser)}
-	}
-	if _, err := h.cfg.Limit.Take(uid, 1); err != nil {
-		return nil, err
-	}
-	u.conns++
-	h.users[uid] = u
-	h.running.Add(1)
-	return u, nil
-}
-
-// leave is the end of a connection.
-func (h *Handler) leave(s *session) {
-	defer h.running.Done()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.sessions, s)
-	if s.user.conns--; s.user.conns == 0 {
-		delete(h.users, s.uid)
-	}
 }

@@ -9,45 +9,17 @@ import (
 	"math/rand/v2"
 	"net"
 	"runtime/debug"
-	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/coder/websocket"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/limit"
-	"github.com/playhead/playhead/bff/scan"
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// session is one connection.
-type session struct {
-	handler *Handler
-	conn    *websocket.Conn
-	wire    net.Conn // below it
-	format  format
-	uid     string
-	user    *user
-	until   time.Time    // the token's end, by the monotonic clock from the handshake on
-	id      uint64       // names the connection if it is told of changes, else 0
-	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's uptime
-	way     way
-	clock   *time.Timer // calls tick
-	slow    *time.Timer // for answers, once there was one
-
-	mu      sync.Mutex
-	busy    bool        // with a message
-	closing *closeError // to be sent as soon as it is not busy
-	ended   bool
-
-	pending *historyv1.Change // what the player has not been told, nil for nothing
-	telling bool              // push runs
-}
 
 // start serves the connection until it ends.
 func (s *session) start(conn *websocket.Conn, wire net.Conn) {
@@ -84,45 +56,6 @@ func (s *session) run() {
 	}
 }
 
-// begin notes that a whole message has arrived. [session.leave] waits for that one, and not for
-// one of which a part is still on its way: it might never come.
-func (s *session) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.busy = true
-}
-
-// done notes that a message is dealt with. If it ends the connection, or [session.leave] was
-// called meanwhile, done closes the connection and returns the reason.
-func (s *session) done(err error) error {
-	closing, _ := errors.AsType[*closeError](err)
-	s.mu.Lock()
-	s.busy = false
-	if s.closing == nil {
-		s.closing = closing
-	}
-	closing = s.closing
-	s.mu.Unlock()
-	if closing == nil {
-		return err
-	}
-	_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
-	return closing
-}
-
-// leave ends the connection, after the message that it is at.
-func (s *session) leave(closing *closeError) {
-	s.mu.Lock()
-	idle := s.closing == nil && !s.busy
-	if s.closing == nil {
-		s.closing = closing
-	}
-	s.mu.Unlock()
-	if idle {
-		_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
-	}
-}
-
 // end gives back what the session had.
 func (s *session) end(err error, panicked any) {
 	if panicked != nil {
@@ -155,7 +88,7 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 		return broken
 	}
 	s.begin()
-	if closing := malformed(err); closing != nil {
+	if closing := wrongFormat(err); closing != nil {
 		return closing
 	}
 	text, err := s.answer(batch, err)
@@ -217,9 +150,8 @@ func (s *session) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *cod
 }
 
 const (
-	numbered  = 256       // within so many bytes a message that is not stored has its number
-	usual     = 128 << 10 // bytes; hardly any message is larger, and no larger buffer is kept
-	mostLarge = 256       // large messages read at once: players that never end them shall not take all the memory
+	numbered = 256       // within so many bytes a message that is not stored has its number
+	usual    = 128 << 10 // bytes; hardly any message is larger, and no larger buffer is kept
 )
 
 // answer stores a message that could be decoded, and returns what to say. It fails
@@ -262,38 +194,6 @@ func (s *session) charge(batch *codec.Batch) error {
 	return err
 }
 
-// way remembers how long the messages of a connection were on their way, for players that say
-// by their own clock when they sent one, and not more than that.
-type way struct {
-	behind [8]int64 // by how much their clock was behind the handler's uptime when a message came, milliseconds
-	n      int      // messages
-}
-
-// setBack is how much longer than another message one may be on its way, in milliseconds.
-// Beyond that the player's clock was set.
-const setBack = 120_000
-
-// shorten has a message that was longer on its way than the quickest of the last ones pass for
-// one that left as much later: the service takes what a clock is off for the same each time, and
-// the report that the message had no later than those that follow it.
-func (w *way) shorten(beats []*historyv1.Heartbeat, uptime time.Duration) {
-	if len(beats) == 0 || beats[0].SentAtMs == 0 {
-		return
-	}
-	behind := uptime.Milliseconds() - beats[0].SentAtMs
-	if w.n > 0 && behind-w.least() > setBack {
-		w.n = 0
-	}
-	w.behind[w.n%len(w.behind)] = behind
-	w.n++
-	late := behind - w.least()
-	for _, h := range beats {
-		h.SentAtMs += late
-	}
-}
-
-func (w *way) least() int64 { return slices.Min(w.behind[:min(w.n, len(w.behind))]) }
-
 func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 	for _, h := range batch.Heartbeats {
 		h.Origin = s.id // the player's own word does not count
@@ -304,72 +204,43 @@ func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 	return s.handler.cfg.Service.Apply(ctx, batch.Request())
 }
 
-// send writes an answer, and gives up when the player does not read it in time: otherwise the
-// edge would have to keep the answers of slow readers. A player that reads after all learns why
-// the connection was closed. Nobody else uses the timer meanwhile.
-func (s *session) send(text []byte, slow *time.Timer) error {
-	slow.Reset(s.handler.cfg.Patience)
-	defer slow.Stop()
-	if err := s.conn.Write(context.Background(), s.format.frame(), text); err != nil {
-		return fmt.Errorf("answer: %w", err)
+// failure is what a player is told of an error. Details of unknown errors stay in the log.
+func (s *session) failure(err error) *codec.Failure {
+	if field, ok := errors.AsType[*history.FieldError](err); ok {
+		return &codec.Failure{Code: invalid, Field: field.Field, Detail: field.Reason}
 	}
-	return nil
-}
-
-// slowly returns a stopped timer for [session.send].
-func (s *session) slowly() *time.Timer {
-	t := time.AfterFunc(time.Hour, func() {
-		s.leave(&closeError{websocket.StatusTryAgainLater, "slow reader"})
-		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error is the player's
-	})
-	t.Stop()
-	return t
-}
-
-// closeError is how the edge ends a connection.
-type closeError struct {
-	code   websocket.StatusCode
-	reason string
-}
-
-// Error returns the reason.
-func (f *closeError) Error() string { return fmt.Sprintf("closed with %d: %s", f.code, f.reason) }
-
-// goingAway asks a player to come back within the spread, so that not all do at once.
-func goingAway(spread time.Duration) *closeError {
-	return &closeError{websocket.StatusGoingAway, hint("the edge is stopping", rand.N(spread))}
-}
-
-// hint adds to a reason when to come back. It is at the end, behind a space, so that
-// clients find it.
-func hint(reason string, after time.Duration) string {
-	return fmt.Sprintf("%s; retry_after_ms=%d", reason, after.Milliseconds())
-}
-
-// malformed is the end of a connection whose player does not speak the format, nil
-// for any other error.
-func malformed(err error) *closeError {
-	if errors.Is(err, scan.ErrSyntax) || errors.Is(err, errMalformed) {
-		return &closeError{websocket.StatusInvalidFramePayloadData, short(err.Error())}
+	if l, ok := errors.AsType[*limit.Exceeded](err); ok {
+		return &codec.Failure{Code: rateLimited, Detail: "too many messages", RetryAfterMS: l.Wait.Milliseconds() + 1}
 	}
-	return nil
+	switch code := codeOf(err); code {
+	case codes.InvalidArgument, codes.OutOfRange:
+		return &codec.Failure{Code: invalid, Detail: status.Convert(err).Message()}
+	case codes.ResourceExhausted:
+		return &codec.Failure{Code: tooLarge, Detail: status.Convert(err).Message()}
+	case codes.Unavailable, codes.Canceled:
+		return &codec.Failure{Code: unavailable, Detail: "the history is unavailable at the moment", RetryAfterMS: soon()}
+	case codes.DeadlineExceeded:
+		return &codec.Failure{Code: timeout, Detail: "no answer in time; what was sent may or may not be stored", RetryAfterMS: soon()}
+	}
+	s.handler.cfg.Logger.Error("message failed", "err", err)
+	return &codec.Failure{Code: internal, Detail: "internal error"}
 }
 
-// short cuts a text to what a close frame takes.
-func short(text string) string {
-	const limit = 123
-	if len(text) <= limit {
-		return text
+// codeOf is the one table of errors and what gRPC calls them.
+func codeOf(err error) codes.Code {
+	switch {
+	case errors.Is(err, codec.ErrTooLarge):
+		return codes.ResourceExhausted
+	case errors.Is(err, history.ErrUnavailable):
+		return codes.Unavailable
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
 	}
-	text = text[:limit]
-	for !utf8.ValidString(text) {
-		text = text[:len(text)-1]
-	}
-	return strings.TrimSpace(text)
+	return status.Code(err)
 }
 
-// expired is the status of a connection whose token is not valid any more.
-const expired websocket.StatusCode = 4401
+// soon spreads those who try again over some seconds.
+func soon() int64 { return 1000 + rand.N[int64](2000) }
 
 // tick ends the connection once its token has expired, or when the player is silent for too long
 // or does not answer a ping.
@@ -392,10 +263,6 @@ func (s *session) tick() {
 		s.clock.Reset(s.next())
 	}
 }
-
-// uptime is the age of the handler by the monotonic clock: a wall clock that is set half an hour
-// ahead must not make all connections look idle.
-func (h *Handler) uptime() time.Duration { return time.Since(h.born) }
 
 func (s *session) silent() time.Duration { return s.handler.uptime() - time.Duration(s.heard.Load()) }
 

@@ -11,106 +11,20 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 
-	"github.com/playhead/playhead/bff/codec"
-	"github.com/playhead/playhead/bff/limit"
 	"github.com/playhead/playhead/bff/token"
-	"github.com/playhead/playhead/internal/run"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// Service is what heartbeats are passed to. Its errors carry a gRPC status.
-type Service interface {
-	Apply(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error)
-}
-
-// Config wires a handler. Zero values take the defaults; Service and Tokens have none.
-type Config struct {
-	Service Service
-	Tokens  *token.Verifier
-	// Changes tells those of what changes who asked for it with ?push=true; without it
-	// nobody is.
-	Changes Changes
-	// Origins are the sites besides the edge's own whose pages may connect, such as
-	// https://app.example.com.
-	Origins []string
-	// MaxMessage bounds a message, in bytes (default [codec.MaxBody]).
-	MaxMessage int64
-	// PerUser bounds the connections of one user (default 16).
-	PerUser int
-	// Limit is what messages of 100 heartbeats, and connections, are taken from (default
-	// one of its own).
-	Limit *limit.Users
-	// WriteDeadline bounds what a message writes (default 2 s).
-	WriteDeadline time.Duration
-	// Ping is after how long a silence a player is asked whether it is there, and how
-	// long it may take to say so (default 30 s). Idle is how long one may be there
-	// without sending anything (default 30 min).
-	Ping, Idle time.Duration
-	// Patience is how long a player may take to read an answer (default 5 s).
-	Patience time.Duration
-	// Drain bounds the stop (default 5 s). Spread is over how long those who are sent
-	// away then are asked to come back (default 5 s).
-	Drain, Spread time.Duration
-	Logger        *slog.Logger
-	Registry      prometheus.Registerer
-}
-
-// Handler makes and serves connections.
-type Handler struct {
-	cfg     Config
-	born    time.Time // with its monotonic reading
-	metrics *metrics
-	buffers sync.Pool           // of *bytes.Buffer
-	large   *semaphore.Weighted // of messages beyond the usual
-
-	mu       sync.Mutex
-	draining bool
-	sessions map[*session]struct{}
-	users    map[string]*user
-	running  sync.WaitGroup // connections, from enter to leave
-}
-
-// New returns a handler. [Handler.Run] ends its connections.
-func New(cfg Config) (*Handler, error) {
-	if cfg.Service == nil || cfg.Tokens == nil {
-		return nil, errors.New("ws: service and tokens are needed")
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Limit == nil {
-		cfg.Limit = limit.New(0, 0)
-	}
-	cfg.MaxMessage = run.Default(cfg.MaxMessage, codec.MaxBody)
-	cfg.PerUser = run.Default(cfg.PerUser, 16)
-	cfg.WriteDeadline = run.Default(cfg.WriteDeadline, 2*time.Second)
-	cfg.Ping = run.Default(cfg.Ping, 30*time.Second)
-	cfg.Idle = run.Default(cfg.Idle, 30*time.Minute)
-	cfg.Patience = run.Default(cfg.Patience, 5*time.Second)
-	cfg.Drain = run.Default(cfg.Drain, 5*time.Second)
-	cfg.Spread = run.Default(cfg.Spread, 5*time.Second)
-	h := &Handler{cfg: cfg, born: time.Now(), sessions: make(map[*session]struct{}), users: make(map[string]*user)}
-	h.metrics = newMetrics(cfg.Registry)
-	h.buffers.New = func() any { return new(bytes.Buffer) }
-	h.large = semaphore.NewWeighted(mostLarge)
-	return h, nil
-}
 
 // Run blocks until ctx is done. Then it lets no one in any more, lets each connection
 // finish the message that it is at, and sends the players away.
@@ -143,18 +57,6 @@ func (h *Handler) close() (left []*session) {
 // bearer is how a browser, which cannot set a header, gives its token: as one more
 // subprotocol, which is not the one that is agreed on.
 const bearer = "bearer."
-
-// Refusal is why there is no connection, and what HTTP calls that.
-type Refusal struct {
-	status int
-	reason string
-}
-
-// Error returns the reason.
-func (e *Refusal) Error() string { return e.reason }
-
-// HTTPStatus returns the status to answer with.
-func (e *Refusal) HTTPStatus() int { return e.status }
 
 // Upgrade makes a WebSocket of a request, and returns; the connection lives on. It
 // fails, with nothing answered yet, with a [Refusal], a [limit.Exceeded] or with
@@ -212,6 +114,9 @@ func (h *Handler) admit(w http.ResponseWriter, r *http.Request) (*session, error
 	}
 	return nil, &Refusal{http.StatusBadRequest, "want the subprotocol playhead.v1.json or playhead.v1.proto"}
 }
+
+// identity names a connection that wants to be told of changes.
+func identity() uint64 { return rand.Uint64()>>1 + 1 }
 
 // welcome reports whether a page, if it is one, may connect: one of the edge's own
 // host, or of a site on the list.

@@ -1,0 +1,287 @@
+package ws
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/playhead/playhead/bff/codec"
+	"github.com/playhead/playhead/bff/limit"
+	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/internal/run"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Service is what heartbeats are passed to. Its errors carry a gRPC status.
+type Service interface {
+	Apply(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error)
+}
+
+// Changes tells of what changes in a user's history, as the uplink's client does.
+type Changes interface {
+	Watch(uid string, id uint64, tell func(*historyv1.Change))
+	Unwatch(uid string, id uint64)
+}
+
+// Config wires a handler. Zero values take the defaults; Service and Tokens have none.
+type Config struct {
+	Service Service
+	Tokens  *token.Verifier
+	// Changes tells those of what changes who asked for it with ?push=true; without it
+	// nobody is.
+	Changes Changes
+	// Origins are the sites besides the edge's own whose pages may connect, such as
+	// https://app.example.com.
+	Origins []string
+	// MaxMessage bounds a message, in bytes (default [codec.MaxBody]).
+	MaxMessage int64
+	// PerUser bounds the connections of one user (default 16).
+	PerUser int
+	// Limit is what messages of 100 heartbeats, and connections, are taken from (default
+	// one of its own).
+	Limit *limit.Users
+	// WriteDeadline bounds what a message writes (default 2 s).
+	WriteDeadline time.Duration
+	// Ping is after how long a silence a player is asked whether it is there, and how
+	// long it may take to say so (default 30 s). Idle is how long one may be there
+	// without sending anything (default 30 min).
+	Ping, Idle time.Duration
+	// Patience is how long a player may take to read an answer (default 5 s).
+	Patience time.Duration
+	// Drain bounds the stop (default 5 s). Spread is over how long those who are sent
+	// away then are asked to come back (default 5 s).
+	Drain, Spread time.Duration
+	Logger        *slog.Logger
+	Registry      prometheus.Registerer
+}
+
+// Handler makes and serves connections.
+type Handler struct {
+	cfg     Config
+	born    time.Time // with its monotonic reading
+	metrics *metrics
+	buffers sync.Pool           // of *bytes.Buffer
+	large   *semaphore.Weighted // of messages beyond the usual
+
+	mu       sync.Mutex
+	draining bool
+	sessions map[*session]struct{}
+	users    map[string]*user
+	running  sync.WaitGroup // connections, from enter to leave
+}
+
+// mostLarge is how many large messages are read at once: players that never end them shall not take
+// all the memory.
+const mostLarge = 256
+
+// New returns a handler. [Handler.Run] ends its connections.
+func New(cfg Config) (*Handler, error) {
+	if cfg.Service == nil || cfg.Tokens == nil {
+		return nil, errors.New("ws: service and tokens are needed")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Limit == nil {
+		cfg.Limit = limit.New(0, 0)
+	}
+	cfg.MaxMessage = run.Default(cfg.MaxMessage, codec.MaxBody)
+	cfg.PerUser = run.Default(cfg.PerUser, 16)
+	cfg.WriteDeadline = run.Default(cfg.WriteDeadline, 2*time.Second)
+	cfg.Ping = run.Default(cfg.Ping, 30*time.Second)
+	cfg.Idle = run.Default(cfg.Idle, 30*time.Minute)
+	cfg.Patience = run.Default(cfg.Patience, 5*time.Second)
+	cfg.Drain = run.Default(cfg.Drain, 5*time.Second)
+	cfg.Spread = run.Default(cfg.Spread, 5*time.Second)
+	h := &Handler{cfg: cfg, born: time.Now(), sessions: make(map[*session]struct{}), users: make(map[string]*user)}
+	h.metrics = newMetrics(cfg.Registry)
+	h.buffers.New = func() any { return new(bytes.Buffer) }
+	h.large = semaphore.NewWeighted(mostLarge)
+	return h, nil
+}
+
+// uptime is the age of the handler by the monotonic clock: a wall clock that is set half an hour
+// ahead must not make all connections look idle.
+func (h *Handler) uptime() time.Duration { return time.Since(h.born) }
+
+// session is one connection.
+type session struct {
+	handler *Handler
+	conn    *websocket.Conn
+	wire    net.Conn // below it
+	format  format
+	uid     string
+	user    *user
+	until   time.Time    // the token's end, by the monotonic clock from the handshake on
+	id      uint64       // names the connection if it is told of changes, else 0
+	heard   atomic.Int64 // when the last message came, nanoseconds of the handler's uptime
+	way     way
+	clock   *time.Timer // calls tick
+	slow    *time.Timer // for answers, once there was one
+
+	mu      sync.Mutex
+	busy    bool        // with a message
+	closing *closeError // to be sent as soon as it is not busy
+	ended   bool
+
+	pending *historyv1.Change // what the player has not been told, nil for nothing
+	telling bool              // push runs
+}
+
+// user is what one user's connections share.
+type user struct {
+	conns   int          // guarded by the handler's mutex
+	refused atomic.Int64 // messages, one after the other
+}
+
+// enter counts a connection of a user, if there may be one more. It costs what a message
+// does.
+func (h *Handler) enter(uid string) (*user, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	u := h.users[uid]
+	if u == nil {
+		u = &user{}
+	}
+	switch {
+	case h.draining:
+		return nil, &Refusal{http.StatusServiceUnavailable, "the edge is stopping"}
+	case u.conns >= h.cfg.PerUser:
+		return nil, &Refusal{http.StatusTooManyRequests, fmt.Sprintf("want at most %d connections of one user", h.cfg.PerUser)}
+	}
+	if _, err := h.cfg.Limit.Take(uid, 1); err != nil {
+		return nil, err
+	}
+	u.conns++
+	h.users[uid] = u
+	h.running.Add(1)
+	return u, nil
+}
+
+// leave is the end of a connection.
+func (h *Handler) leave(s *session) {
+	defer h.running.Done()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sessions, s)
+	if s.user.conns--; s.user.conns == 0 {
+		delete(h.users, s.uid)
+	}
+}
+
+// Refusal is why there is no connection, and what HTTP calls that.
+type Refusal struct {
+	status int
+	reason string
+}
+
+// Error returns the reason.
+func (e *Refusal) Error() string { return e.reason }
+
+// HTTPStatus returns the status to answer with.
+func (e *Refusal) HTTPStatus() int { return e.status }
+
+// begin notes that a whole message has arrived. [session.leave] waits for that one, and not for
+// one of which a part is still on its way: it might never come.
+func (s *session) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = true
+}
+
+// done notes that a message is dealt with. If it ends the connection, or [session.leave] was
+// called meanwhile, done closes the connection and returns the reason.
+func (s *session) done(err error) error {
+	closing, _ := errors.AsType[*closeError](err)
+	s.mu.Lock()
+	s.busy = false
+	if s.closing == nil {
+		s.closing = closing
+	}
+	closing = s.closing
+	s.mu.Unlock()
+	if closing == nil {
+		return err
+	}
+	_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
+	return closing
+}
+
+// leave ends the connection, after the message that it is at.
+func (s *session) leave(closing *closeError) {
+	s.mu.Lock()
+	idle := s.closing == nil && !s.busy
+	if s.closing == nil {
+		s.closing = closing
+	}
+	s.mu.Unlock()
+	if idle {
+		_ = s.conn.Close(closing.code, closing.reason) // an error is the player's, who is gone
+	}
+}
+
+// send writes an answer, and gives up when the player does not read it in time: otherwise the
+// edge would have to keep the answers of slow readers. A player that reads after all learns why
+// the connection was closed. Nobody else uses the timer meanwhile.
+func (s *session) send(text []byte, slow *time.Timer) error {
+	slow.Reset(s.handler.cfg.Patience)
+	defer slow.Stop()
+	if err := s.conn.Write(context.Background(), s.format.frame(), text); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	return nil
+}
+
+// slowly returns a stopped timer for [session.send].
+func (s *session) slowly() *time.Timer {
+	t := time.AfterFunc(time.Hour, func() {
+		s.leave(&closeError{websocket.StatusTryAgainLater, "slow reader"})
+		_ = s.conn.Close(websocket.StatusTryAgainLater, "slow reader") // an error is the player's
+	})
+	t.Stop()
+	return t
+}
+
+// way remembers how long the messages of a connection were on their way, for players that say
+// by their own clock when they sent one, and not more than that.
+type way struct {
+	behind [8]int64 // by how much their clock was behind the handler's uptime when a message came, milliseconds
+	n      int      // messages
+}
+
+// setBack is how much longer than another message one may be on its way, in milliseconds.
+// Beyond that the player's clock was set.
+const setBack = 120_000
+
+// shorten has a message that was longer on its way than the quickest of the last ones pass for
+// one that left as much later: the service takes what a clock is off for the same each time, and
+// the report that the message had no later than those that follow it.
+func (w *way) shorten(beats []*historyv1.Heartbeat, uptime time.Duration) {
+	if len(beats) == 0 || beats[0].SentAtMs == 0 {
+		return
+	}
+	behind := uptime.Milliseconds() - beats[0].SentAtMs
+	if w.n > 0 && behind-w.least() > setBack {
+		w.n = 0
+	}
+	w.behind[w.n%len(w.behind)] = behind
+	w.n++
+	late := behind - w.least()
+	for _, h := range beats {
+		h.SentAtMs += late
+	}
+}
+
+func (w *way) least() int64 { return slices.Min(w.behind[:min(w.n, len(w.behind))]) }
