@@ -8,18 +8,33 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/playhead/playhead/bff/scan"
 	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // MaxBody bounds a body in bytes, whichever way it comes.
 const MaxBody = 1 << 20
 
-// ErrTooLarge means that a body has more bytes, or entries, than one request may.
-var ErrTooLarge = errors.New("too large")
+// Batch is one upload of heartbeats.
+type Batch struct {
+	// Seq is the number that the player gave a message of a stream.
+	Seq uint64
+	// Heartbeats are those of the body that could be read, in order.
+	Heartbeats []*historyv1.Heartbeat
+	// Records is whether the answer shall carry them.
+	Records bool
+	// Ack is what the answer promises.
+	Ack historyv1.Ack
+	// Day is what the player knows of the day, nil when it does not ask.
+	Day *historyv1.DayCheck
+
+	refused []*history.FieldError // one for each heartbeat of the body, nil if it was read
+}
 
 // decoder reads the list of one body, entry by entry.
 type decoder struct {
@@ -29,6 +44,16 @@ type decoder struct {
 	// wrong is the first field of a wrong form, since it was last looked at; the
 	// fields behind it are read all the same, because the text goes on there.
 	wrong *history.FieldError
+}
+
+type batchDecoder struct {
+	*decoder
+	uid   string
+	seq   bool // the body has a number
+	batch *Batch
+	slab  []historyv1.Heartbeat
+	last  *historyv1.Heartbeat
+	given bool // the heartbeat has a position
 }
 
 func newDecoder(body []byte, list string) *decoder {
@@ -160,6 +185,18 @@ func (d *decoder) etag(field string) uint64 {
 	}
 	return tag
 }
+
+// FormatETag returns an etag as records show it.
+func FormatETag(tag uint64) string { return strconv.FormatUint(tag, 16) }
+
+// ParseETag is the inverse.
+func ParseETag(text string) (tag uint64, ok bool) {
+	tag, err := strconv.ParseUint(text, 16, 64)
+	return tag, err == nil && tag != 0
+}
+
+// ErrTooLarge means that a body has more bytes, or entries, than one request may.
+var ErrTooLarge = errors.New("too large")
 
 // object reads {"id","type"}. A missing member stays zero, which is not legal.
 func (d *decoder) object(prefix string) (id string, typ uint32) {

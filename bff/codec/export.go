@@ -274,16 +274,16 @@ func (d *lineDecoder) state() history.State {
 func (d *lineDecoder) viewings(r *historyv1.Record) {
 	details := &d.line.Details
 	for i, p := range details.Peaks {
-		r.Peaks = append(r.Peaks, &historyv1.Peak{TimeMs: d.required(at("peaks", i, "time"), p.Time), PositionMs: p.PositionMS})
+		r.Peaks = append(r.Peaks, &historyv1.Peak{TimeMs: d.required(pathAt("peaks", i, "time"), p.Time), PositionMs: p.PositionMS})
 	}
 	for i, c := range details.Completions {
 		r.Completions = append(r.Completions, &historyv1.Completion{
-			TimeMs: d.required(at("completions", i, "time"), c.Time), Viewing: d.viewing(at("completions", i, "viewing"), c.Viewing),
+			TimeMs: d.required(pathAt("completions", i, "time"), c.Time), Viewing: d.viewing(pathAt("completions", i, "viewing"), c.Viewing),
 		})
 	}
 	for i, w := range details.Watches {
 		r.Watched = append(r.Watched, &historyv1.Watched{
-			TimeMs: d.required(at("watches", i, "time"), w.Time), Viewing: d.viewing(at("watches", i, "viewing"), w.Viewing), WatchedMs: w.WatchedMS,
+			TimeMs: d.required(pathAt("watches", i, "time"), w.Time), Viewing: d.viewing(pathAt("watches", i, "viewing"), w.Viewing), WatchedMs: w.WatchedMS,
 		})
 	}
 	if b := details.PlaysBefore; b != nil {
@@ -316,7 +316,7 @@ func (d *lineDecoder) rest(r *historyv1.Record) {
 	}
 }
 
-func at(list string, i int, field string) string {
+func pathAt(list string, i int, field string) string {
 	return fmt.Sprintf("details.%s[%d].%s", list, i, field)
 }
 

@@ -2,7 +2,6 @@ package codec
 
 import (
 	"math"
-	"strconv"
 	"unicode/utf8"
 
 	"github.com/playhead/playhead/bff/scan"
@@ -195,15 +194,6 @@ func NewRecord(it *historyv1.Item) *Record {
 // from its details.
 func (r *Record) fill(m *historyv1.Record) {
 	m.DurationMs, m.Session, m.Device, m.Meta = r.DurationMS, r.Session, r.Device, r.Meta
-}
-
-// FormatETag returns an etag as records show it.
-func FormatETag(tag uint64) string { return strconv.FormatUint(tag, 16) }
-
-// ParseETag is the inverse.
-func ParseETag(text string) (tag uint64, ok bool) {
-	tag, err := strconv.ParseUint(text, 16, 64)
-	return tag, err == nil && tag != 0
 }
 
 // NewRecords returns one record for each item.

@@ -12,22 +12,6 @@ import (
 // MaxHeartbeats is how many heartbeats one body may hold.
 const MaxHeartbeats = 1000
 
-// Batch is one upload of heartbeats.
-type Batch struct {
-	// Seq is the number that the player gave a message of a stream.
-	Seq uint64
-	// Heartbeats are those of the body that could be read, in order.
-	Heartbeats []*historyv1.Heartbeat
-	// Records is whether the answer shall carry them.
-	Records bool
-	// Ack is what the answer promises.
-	Ack historyv1.Ack
-	// Day is what the player knows of the day, nil when it does not ask.
-	Day *historyv1.DayCheck
-
-	refused []*history.FieldError // one for each heartbeat of the body, nil if it was read
-}
-
 // DecodeBatch reads the body of an upload by uid. A heartbeat that cannot be read is
 // refused in [Batch.Results], beside the others. The whole body fails with
 // [scan.ErrSyntax], with [ErrTooLarge], and with [history.ErrInvalid] for an unknown
@@ -55,16 +39,6 @@ func (b *Batch) Request() *historyv1.ApplyRequest {
 		b.Heartbeats[0].Day = b.Day
 	}
 	return &historyv1.ApplyRequest{Heartbeats: b.Heartbeats, ReturnRecords: b.Records, Ack: b.Ack}
-}
-
-type batchDecoder struct {
-	*decoder
-	uid   string
-	seq   bool // the body has a number
-	batch *Batch
-	slab  []historyv1.Heartbeat
-	last  *historyv1.Heartbeat
-	given bool // the heartbeat has a position
 }
 
 func (d *batchDecoder) decode() error {
