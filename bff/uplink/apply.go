@@ -207,12 +207,9 @@ func (c *Client) second(ctx context.Context, l *link, p *pending) <-chan answer 
 	return again.done
 }
 
-// time says what time it is for the service, as far as its last answer tells, and asks for
-// one where there was none.
+// time asks a service what time it is. The last answer would not do: it may have been long on its
+// way here, and whoever asks bounds what the time is by how long this answer takes.
 func (c *Client) time(ctx context.Context) (resp *historyv1.ApplyResponse, err error) {
-	if offset := c.offset.Load(); offset != 0 {
-		return &historyv1.ApplyResponse{NowMs: offset + time.Since(c.born).Milliseconds()}, nil
-	}
 	err = c.attempt(ctx, 0, func(l *link) (again bool, err error) {
 		if !l.enter() {
 			return true, errRetired
@@ -221,6 +218,5 @@ func (c *Client) time(ctx context.Context) (resp *historyv1.ApplyResponse, err e
 		resp, err = l.peer.rpc.Apply(ctx, &historyv1.ApplyRequest{})
 		return status.Code(err) == codes.Unavailable && c.budget.spend(), err
 	})
-	c.told(resp, time.Now())
 	return resp, err
 }

@@ -373,8 +373,7 @@ func TestAnAnswerThatDoesNotFit(t *testing.T) {
 	})
 }
 
-// TestTheTime is the service's, for each call of a batch and for one of nothing. The service is
-// asked for it once, where it has not said it yet, and not by those who come after its answer.
+// TestTheTime is the service's, for each call of a batch and for one of nothing, which asks.
 func TestTheTime(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		const ahead = 5 * time.Hour // of the machine's clock
@@ -390,7 +389,7 @@ func TestTheTime(t *testing.T) {
 			}
 			time.Sleep(1234 * time.Millisecond) // of the bubble
 		}
-		if alone := i.alone; len(alone) != 1 || alone[0] != 0 {
+		if alone := i.alone; !slices.Equal(alone, []int{0, 0}) {
 			t.Errorf("calls of their own: %v", alone)
 		}
 	})

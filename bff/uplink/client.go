@@ -27,7 +27,6 @@ type Client struct {
 	metrics *metrics
 	budget  budget
 	table   atomic.Pointer[table]
-	offset  atomic.Int64 // of the service's clock to the client's life, milliseconds; 0 when not known
 
 	watching *watching
 
@@ -39,14 +38,6 @@ type Client struct {
 	ctx   context.Context // the client's life
 	stop  context.CancelFunc
 	parts sync.WaitGroup
-}
-
-// told takes note of the time in an answer that came just now. The service's clock is asked
-// for and not the machine's own, which may be any: the services agree on one.
-func (c *Client) told(resp *historyv1.ApplyResponse, now time.Time) {
-	if ms := resp.GetNowMs(); ms != 0 {
-		c.offset.Store(ms - now.Sub(c.born).Milliseconds())
-	}
 }
 
 type metrics struct {

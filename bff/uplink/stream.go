@@ -164,7 +164,6 @@ func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
 // arrive delivers an answer to a batch, or to a part of one.
 func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	now := time.Now()
-	s.link.peer.client.told(resp.GetResult(), now)
 	s.mu.Lock()
 	b := s.flying[resp.GetSequence()]
 	if b == nil {

@@ -67,7 +67,7 @@ def heartbeat(
     fields of the API, as it writes them: watched_ms, started_at, speed, if_match, incognito, failed."""
     beat = {
         "object": {"type": type, "id": id}, "kind": kind, "position_ms": round(position * 1000),
-        "event_time": _time(at or datetime.now(timezone.utc)),
+        "event_time": _time(at or datetime.now(timezone.utc), "microseconds"),
         "duration_ms": None if duration is None else round(duration * 1000),
         "session": session, "device": device, "meta": meta, **more,
     }
@@ -91,7 +91,7 @@ class Client:
         self._room = ROOM
         self._offset: Optional[float] = None  # of the history's time to time.monotonic()
         self._zero = 0.0  # what this machine's clock showed when that was 0
-        self._by = 0.0  # what heartbeats are shifted by
+        self._last = (_BEGINNING, _BEGINNING)  # when the last heartbeat was made, and as it was dated
 
     # What was played.
 
@@ -168,11 +168,26 @@ class Client:
             self._post([])
         if self._offset is None:
             return list(heartbeats)
-        by = self._offset - (time.time() - time.monotonic())
-        if abs(by - self._by) > 0.1:  # less is left, so that what is reported again has the same times
-            self._by = by
-        times = ("event_time", "started_at")
-        return [{**beat, **{name: _shifted(beat[name], self._by) for name in times if name in beat}} for beat in heartbeats]
+        by = timedelta(seconds=self._offset - (time.time() - time.monotonic()))
+        return [self._date(beat, by) for beat in heartbeats]
+
+    def _date(self, beat: Json, by: timedelta) -> Json:
+        """One that was made after the last one is at least a millisecond later, also where less was between."""
+        made = _moment(beat.get("event_time"))
+        if made is None:
+            return beat  # the edge refuses what is no time
+        try:
+            at = made + by
+            at += timedelta(microseconds=-at.microsecond % 1000)
+            if made >= self._last[0]:
+                if made > self._last[0]:
+                    at = max(at, self._last[1] + timedelta(milliseconds=1))
+                self._last = (made, at)
+            began = _moment(beat.get("started_at"))
+            started = {} if began is None else {"started_at": _time(began + (at - made))}
+        except OverflowError:
+            return beat
+        return {**beat, **started, "event_time": _time(at)}
 
     # Where the user stopped.
 
@@ -352,31 +367,32 @@ class _Backoff:
         return True
 
 
-def _time(at: Optional[Time]) -> Optional[str]:
+_BEGINNING = datetime.min.replace(tzinfo=timezone.utc)
+
+
+def _time(at: Optional[Time], digits: str = "milliseconds") -> Optional[str]:
     if not isinstance(at, datetime):
         return at
     if at.tzinfo is None:
         raise ValueError(f"{at}: a time needs a zone, as in datetime.now(timezone.utc)")
-    return at.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return at.astimezone(timezone.utc).isoformat(timespec=digits).replace("+00:00", "Z")
 
 
 def _objects(objects: Iterable[Object]) -> list[Json]:
     return [{"type": type, "id": id} for type, id in objects]
 
 
-def _shifted(text: Any, seconds: float) -> Any:
-    """A time that is so much later. What is no time is left to the edge to refuse."""
-    if not seconds:
-        return text
+def _moment(text: Any) -> Optional[datetime]:
+    """The moment of a time as the API writes it, None for anything else."""
     found = re.fullmatch(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)", text) if isinstance(text, str) else None
     if not found:
-        return text
+        return None
     whole, part, zone = found.groups()
     try:
         at = datetime.fromisoformat(whole.upper() + ("+00:00" if zone in "Zz" else zone))
-        return _time(at + timedelta(seconds=float(part or 0) + seconds))
+        return (at + timedelta(seconds=float(part or 0))).astimezone(timezone.utc)
     except (ValueError, OverflowError):
-        return text
+        return None
 
 
 def _unsent(heartbeats: tuple[Json, ...], results: list[Optional[Json]], cause: object) -> Unsent:

@@ -204,6 +204,17 @@ class AgainstAFailingEdge(unittest.TestCase):
             began = datetime.fromisoformat(times[1]["started_at"].replace("Z", "+00:00"))
             self.assertLess(abs(got[1] - began - timedelta(milliseconds=500)), timedelta(milliseconds=5))
 
+    def test_order(self):
+        """What is made later is later, however little is between, and what is sent again is the same."""
+        times = []
+        self.edge.answers = [lambda beats: times.append([b["event_time"] for b in beats]) or stored(beats)] * 3
+        beats = [heartbeat(1, "1", "seek", float(i)) for i in range(5)]
+        self.user.report(*beats[:3])
+        self.user.report(*beats[3:])
+        made = times[0] + times[1]
+        self.assertEqual(made, sorted(made))
+        self.assertEqual(len({b["event_time"] for b in beats}), len(set(made)))
+
     def test_no_time_told(self):
         self.edge.tells, self.edge.answers = False, [stored]
         self.user.report(*self.beats)

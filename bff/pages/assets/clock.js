@@ -39,6 +39,16 @@ export class HistoryClock {
   }
 
   /**
+   * Another tab has given a report this time by now. What is made from now on is later; what was
+   * made before may be older. @param {number} last @param {number} elapsed
+   */
+  follow(last, elapsed) {
+    if (last <= this.last) return;
+    this.last = last;
+    this.#lastAt = elapsed - 0.001; // before what is made at this very moment
+  }
+
+  /**
    * The time of a moment. Who has made two reports in their order finds them in it, whatever was
    * learned about the time in between, and over a reload.
    * @param {number} at

@@ -117,7 +117,7 @@ export class Playhead extends EventTarget {
   /** Reports what the player does; it is sent as soon as it can be. @param {Heartbeat} beat */
   report(beat) {
     this.#look();
-    this.#clock.last = Math.max(this.#clock.last, this.#store.last); // of another tab
+    this.#clock.follow(this.#store.last, this.#page.elapsed());
     this.#tell(this.#outbox.report(beat, this.#offset, this.#clock));
     this.#send();
   }

@@ -506,3 +506,12 @@ test('the order of reports is that of their times, whatever is learned of the ti
   clock.answered(1_300_000, 101, 110);
   assert.equal(clock.date(120), 1_300_010);
 });
+
+test('what waits for a time is not later than what another tab reported after it', () => {
+  const clock = new HistoryClock(0, 0);
+  clock.follow(5_030, 30); // by this moment the other tab has reported
+  clock.answered(5_100, 90, 100);
+  assert.equal(clock.date(10), 5_010);
+  assert.equal(clock.date(30), 5_031);
+  assert.equal(clock.date(31), 5_032);
+});
