@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -170,5 +171,49 @@ func TestDismissRefusals(t *testing.T) {
 	} {
 		_, err := s.Dismiss(t.Context(), req)
 		wantCode(t, name, err, codes.InvalidArgument)
+	}
+}
+
+// TestOfferOfAPartialRecord takes a dismissal back that only the archive has: an upload of what was
+// played before it has come to the cache since.
+func TestOfferOfAPartialRecord(t *testing.T) {
+	h := smallHouse(t, 3)
+	first := h.service(t)
+	apply(t, first, film("ann/old", stop, 60_000, 1000))
+	if n := dismiss(t, first, false, "old"); n != 1 {
+		t.Fatal(n)
+	}
+	ids := []string{"old"}
+	for i, id := range []string{"1", "2", "3", "4", "5", "6"} {
+		apply(t, first, film("ann/"+id, stop, int64(i+1)*1000, 1000))
+		ids = append(ids, id)
+	}
+	waitWarm(t, h)
+	archive(t, h, ids...)
+	settle(t, h) // trims: "old" is only in the archive
+	s := h.service(t)
+	h.clock.Add(1000)
+	apply(t, s, film("ann/old", progress, 500, 1100)) // an upload of what was played before it was dismissed
+	h.clock.Add(1000)
+	n := dismiss(t, s, true, "old")
+	if got := goOn(t, s, &historyv1.ContinueRequest{}); !strings.Contains(got, "old") {
+		t.Errorf("offered again (found %d): continue has %q, want old in it; dismissed_ms %d", n, got, point(t, s, "ann", "old").GetDismissedMs())
+	}
+}
+
+// TestDecisionsOnAPartialTombstone dismisses and marks what readers see, though the cache has a
+// tombstone of before.
+func TestDecisionsOnAPartialTombstone(t *testing.T) {
+	h := newHouse(t)
+	put(t, h, 3, 1000)
+	s := h.idle(t)
+	if err := deleteAt(t, s, []string{"0000"}, start-50_000); err != nil { // of before it was played
+		t.Fatal(err)
+	}
+	if n := dismiss(t, s, false, "0000"); n != 1 {
+		t.Errorf("dismiss: found %d, want 1", n)
+	}
+	if got := mark(t, s, historyv1.Mark_MARK_RESET, 0, "0000").GetStatuses()[0]; got != stored {
+		t.Errorf("mark: got %v, want stored", got)
 	}
 }

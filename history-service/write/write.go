@@ -70,7 +70,7 @@ func (w *Writer) prepare(b *batch) {
 	for _, g := range b.groups {
 		g.sort()
 		held, open, ok := w.cfg.Aggregate.Get(g.key)
-		if g.held, g.mark = held, !open; ok && !b.latest && !b.whole {
+		if g.held, g.mark = held, !open; ok && !b.latest && !b.whole && !(held.Record.Partial && g.needsRecord()) {
 			g.foldHeld()
 		}
 	}
@@ -187,7 +187,7 @@ func (g *group) below() bool {
 	case g.failed:
 		return false
 	case g.base != nil:
-		return (g.batch.latest || g.batch.whole) && g.base.Partial
+		return (g.batch.latest || g.batch.whole || g.needsRecord()) && g.base.Partial
 	case g.user.Complete():
 		return false
 	case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():
@@ -235,7 +235,7 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 // acknowledgement. Where the record is not archived yet, it is written again, under a mark, so that
 // the answer relies on a write of its own and not on one that another service never saw confirmed.
 func (g *group) fold() {
-	g.visible = g.before().Visible(g.key.Object, &g.user) != nil
+	g.visible = history.Merge(g.base, g.archived).Visible(g.key.Object, &g.user) != nil
 	g.granted = grant{}
 	cleared := g.user.ClearedAt(g.key.Object.Type)
 	for _, i := range g.reports {
