@@ -87,8 +87,9 @@ func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed 
 		if n := len(p.items); n > q.Limit || n == q.Limit && !s.archived || !p.more {
 			break
 		}
+		limit := min(4*s.query.Limit, max(q.Limit, r.cfg.Keep)) // there may be many deletes before what is to be shown
 		s = stretch{reader: r, uid: uid, query: q}
-		s.query.After = p.end
+		s.query.After, s.query.Limit = p.end, limit
 		if s.listed, err = r.cfg.Cache.List(ctx, uid, s.query); err != nil {
 			return readerPage{}, err
 		}
@@ -177,8 +178,9 @@ func (s *stretch) unite(archived history.User) {
 	}
 }
 
-// complete folds what the archive has into those listed records that lack it, or are older. Above the
-// floor of a warm user only those may that say so.
+// complete folds what the archive has into what the cache lists, of which a cache that came back
+// may have older contents. The archive is asked for what its page does not have: an object that
+// is newer there lies before the page.
 func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Item, error) {
 	items := slices.Clone(s.listed.Items)
 	known := make(map[history.Object]*history.Record, len(old.Items))
@@ -190,10 +192,9 @@ func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Ite
 	var at []int
 	for i, it := range items {
 		archived, ok := known[it.Object]
-		switch {
-		case ok || whole:
+		if ok || whole {
 			items[i].Record = newest(it.Record, archived)
-		case view.Incomplete(it.Record) || !s.listed.User.Warm || it.Record.Version < s.listed.User.Floor:
+		} else {
 			keys, at = append(keys, history.Key{UID: s.uid, Object: it.Object}), append(at, i)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/playhead/playhead/history"
@@ -301,5 +302,38 @@ func TestPageBehindAHiddenOne(t *testing.T) {
 	}
 	if n := len(resp.GetItems()); n != 1 {
 		t.Errorf("page has %d items, has_more %v; want the film, which was acknowledged and is archived", n, resp.GetHasMore())
+	}
+}
+
+// countedPages counts the pages that an archive is asked for.
+type countedPages struct {
+	history.Archive
+	n atomic.Int64
+}
+
+func (c *countedPages) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	c.n.Add(1)
+	return c.Archive.Page(ctx, uid, q)
+}
+
+// TestPageBehindManyDeletes asks the archive a few times, not once for every twenty of them.
+func TestPageBehindManyDeletes(t *testing.T) {
+	const deleted = 2000
+	h := newHouse(t)
+	ids := put(t, h, deleted+1500, 1000)
+	warmUp(t, h, 1000)
+	a := &countedPages{Archive: h.db.Archive()}
+	s := h.idle(t, func(c *rpc.Config) { c.Archive = a })
+	for some := range slices.Chunk(ids[:deleted], 500) {
+		if err := deleteAt(t, s, some, 0); err != nil {
+			t.Fatal(err)
+		}
+		archiveWhole(t, h, some...)
+		settle(t, h)
+	}
+	a.n.Store(0)
+	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann"})
+	if err != nil || len(resp.GetItems()) != 20 || a.n.Load() > 8 {
+		t.Errorf("%d items, %v, the archive was asked for %d pages; want 20 of at most 8", len(resp.GetItems()), err, a.n.Load())
 	}
 }
