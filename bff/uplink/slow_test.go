@@ -601,6 +601,26 @@ func TestReadsAreShedFirst(t *testing.T) {
 	})
 }
 
+// TestReadsAfterALateAnswer: one report that was answered late keeps nobody from reading.
+func TestReadsAfterALateAnswer(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		for range 3 {
+			i.answer = func(req *historyv1.ApplyRequest) *historyv1.ApplyResponse {
+				time.Sleep(1500 * time.Millisecond) // of the bubble
+				return &historyv1.ApplyResponse{Statuses: make([]historyv1.Status, len(req.Heartbeats))}
+			}
+			var calls tally
+			_ = calls.report(t.Context(), c, "u1")
+			for k := range 20 {
+				if _, err := list(t.Context(), c, fmt.Sprint("user", k)); err != nil {
+					t.Fatalf("a read after a late answer: %v", err)
+				}
+			}
+			time.Sleep(4 * time.Second) // of the bubble
+		}
+	})
+}
+
 // While nothing is answered anywhere little is sent twice.
 func TestOneBudgetForAllRepeats(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {

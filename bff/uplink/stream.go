@@ -313,11 +313,16 @@ func (s *stream) age(now time.Time) (oldest time.Duration) {
 	return oldest
 }
 
-// cut is how long ago there were too many heartbeats on their way.
-func (s *stream) cut(now time.Time) time.Duration {
+// overloaded reports whether lately answers were late while heartbeats waited for them. One late
+// answer alone says nothing of how many the instance takes.
+func (s *stream) overloaded(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return now.Sub(s.pace.cut)
+	since := s.pace.cut
+	if s.pace.pressed.Before(since) {
+		since = s.pace.pressed
+	}
+	return now.Sub(since) < 5*s.pace.patience
 }
 
 // abort answers all calls on their way with what ended the stream.

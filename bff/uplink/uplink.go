@@ -138,7 +138,7 @@ func (l *link) crowded() bool {
 		batcher.mu.Lock()
 		crowded := batcher.crowded(now, l.cfg.Patience/2)
 		batcher.mu.Unlock()
-		if crowded || batcher.stream.cut(now) < 5*l.cfg.Patience {
+		if crowded || batcher.stream.overloaded(now) {
 			return true
 		}
 	}
