@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	steps := flag.Int("steps", 1_000_000, "steps until a mutant counts as a survivor")
+	steps := flag.Int("steps", 6_000_000, "steps until a mutant counts as a survivor")
 	workers := flag.Int("workers", 2, "mutants at once")
 	only := flag.String("only", "", "a regular expression for the names of mutants; all without")
 	known := flag.String("known", "", "a file of what an earlier run of the same code has printed: those mutants are not run again")
