@@ -70,7 +70,7 @@ func (w *Writer) prepare(b *batch) {
 	for _, g := range b.groups {
 		g.sort()
 		held, open, ok := w.cfg.Aggregate.Get(g.key)
-		if g.held, g.mark = held, !open; ok && !b.latest && !b.whole && !(held.Record.Partial && g.needsRecord()) {
+		if g.held, g.mark = held, !open; ok && !b.latest && !b.whole && (!held.Record.Partial || !g.needsRecord()) {
 			g.foldHeld()
 		}
 	}
