@@ -63,11 +63,11 @@ func varint(text []byte, n int64) int {
 
 func readText(p *player) error { return p.conn.ReadFrame(good) }
 
-var storedOne = []byte{byte(historyv1.Status_STATUS_STORED)} // statuses are packed
+var storedOne = []byte{1<<3 | byte(protowire.BytesType), 1, byte(historyv1.Status_STATUS_STORED)} // statuses are packed
 
 func readBinary(p *player) error {
 	return p.conn.ReadFrame(func(text []byte) error {
-		if !bytes.HasSuffix(text, storedOne) {
+		if !bytes.Contains(text, storedOne) {
 			return fmt.Errorf("answer %q", text)
 		}
 		return nil
