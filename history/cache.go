@@ -129,6 +129,9 @@ type Item struct {
 	Record *Record
 }
 
+// Place returns where the item stands in a user's list.
+func (i Item) Place() Cursor { return Cursor{Version: i.Record.Version, Object: i.Object} }
+
 // Lister reads a user's records in order.
 type Lister interface {
 	// List returns the visible records that the query asks for, newest first; ties
@@ -153,6 +156,14 @@ type Query struct {
 type Cursor struct {
 	Version Version
 	Object  Object
+}
+
+// Compare is the order of a user's list: by version, ties by the object's text, both descending.
+func (c Cursor) Compare(d Cursor) int {
+	if by := cmp.Compare(d.Version, c.Version); by != 0 {
+		return by
+	}
+	return strings.Compare(d.Object.String(), c.Object.String())
 }
 
 // Page is a part of a user's list.
@@ -203,11 +214,11 @@ type Backlog struct {
 	Oldest Mark // 0 without any
 }
 
-// Wants reports whether a visible record belongs to what the query asks for.
-func (q Query) Wants(o Object, r *Record) bool {
-	at := r.Version.Time()
-	return (q.Type == 0 || q.Type == o.Type) && at >= q.Since && (q.Until == 0 || at <= q.Until) &&
-		(q.After == Cursor{} || NewestFirst(Item{Object: q.After.Object, Record: &Record{Version: q.After.Version}}, Item{Object: o, Record: r}) < 0)
+// Wants reports whether a visible record at a place belongs to what the query asks for.
+func (q Query) Wants(c Cursor) bool {
+	at := c.Version.Time()
+	return (q.Type == 0 || q.Type == c.Object.Type) && at >= q.Since && (q.Until == 0 || at <= q.Until) &&
+		(q.After == Cursor{} || q.After.Compare(c) < 0)
 }
 
 // End returns the place after which the page that follows begins: that of the last item, or the
@@ -216,15 +227,8 @@ func (p *Page) End() Cursor {
 	if len(p.Items) == 0 {
 		return Cursor{}
 	}
-	last := p.Items[len(p.Items)-1]
-	return Cursor{Version: last.Record.Version, Object: last.Object}
+	return p.Items[len(p.Items)-1].Place()
 }
 
-// NewestFirst is the order of a user's list: by version, ties by the object's
-// text, both descending.
-func NewestFirst(a, b Item) int {
-	if c := cmp.Compare(b.Record.Version, a.Record.Version); c != 0 {
-		return c
-	}
-	return strings.Compare(b.Object.String(), a.Object.String())
-}
+// NewestFirst is the order of items in a user's list, see [Cursor.Compare].
+func NewestFirst(a, b Item) int { return a.Place().Compare(b.Place()) }

@@ -83,7 +83,7 @@ func TestPages(t *testing.T) {
 		at := rapid.IntRange(0, len(list)-1).Draw(t, "last of the page")
 		q := history.Query{After: history.Cursor{Version: list[at].Record.Version, Object: list[at].Object}}
 		for i, it := range list {
-			if got, want := q.Wants(it.Object, it.Record), i > at; got != want {
+			if got, want := q.Wants(it.Place()), i > at; got != want {
 				t.Fatalf("item %d of %v after item %d: got %v, want %v", i, list, at, got, want)
 			}
 			if i > 0 && list[i-1].Record.Version < it.Record.Version {
@@ -111,7 +111,7 @@ func TestWants(t *testing.T) {
 		{history.Query{After: history.Cursor{Version: r.Version, Object: history.Object{ID: "100", Type: 2}}}, true},
 		{history.Query{After: history.Cursor{Version: history.MaxVersion}}, true},
 	} {
-		if got := test.query.Wants(object, r); got != test.want {
+		if got := test.query.Wants(history.Item{Object: object, Record: r}.Place()); got != test.want {
 			t.Errorf("%+v: got %v, want %v", test.query, got, test.want)
 		}
 	}

@@ -101,7 +101,7 @@ func (a *Archive) Page(_ context.Context, uid string, q history.Query) (history.
 	for o := range r.cells {
 		e := a.get(history.Key{UID: uid, Object: o})
 		out.User.CutTime = max(out.User.CutTime, e.User.CutTime)
-		if e.Record != nil && q.Wants(o, e.Record) {
+		if e.Record != nil && q.Wants(history.Cursor{Version: e.Record.Version, Object: o}) {
 			out.Items = append(out.Items, history.Item{Object: o, Record: e.Record})
 		}
 	}

@@ -224,7 +224,7 @@ func (c *Cache) List(_ context.Context, uid string, q history.Query) (history.Pa
 	}
 	page := history.Page{User: a.user}
 	for o, r := range a.records {
-		if r = r.Visible(o, &a.user); r != nil && q.Wants(o, r) {
+		if r = r.Visible(o, &a.user); r != nil && q.Wants(history.Cursor{Version: r.Version, Object: o}) {
 			page.Items = append(page.Items, history.Item{Object: o, Record: r})
 		}
 	}

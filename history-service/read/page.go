@@ -57,7 +57,7 @@ func (r *Reader) sure(listed history.Page, q history.Query) bool {
 // for it.
 func wanted(items []history.Item, u *history.User, q history.Query) (seen []history.Item) {
 	for _, it := range items {
-		if it.Record = it.Record.Visible(it.Object, u); it.Record != nil && q.Wants(it.Object, it.Record) {
+		if it.Record = it.Record.Visible(it.Object, u); it.Record != nil && q.Wants(it.Place()) {
 			seen = append(seen, it)
 		}
 	}
@@ -142,7 +142,7 @@ func (s *stretch) read(ctx context.Context) error {
 
 // behind orders items of a list against a place: those at the place are before it.
 func behind(it history.Item, place history.Cursor) int {
-	return cmp.Or(history.NewestFirst(it, history.Item{Object: place.Object, Record: &history.Record{Version: place.Version}}), -1)
+	return cmp.Or(it.Place().Compare(place), -1)
 }
 
 // archive returns the archive's page of the query. Of a cold user it is as much as the cache is
@@ -233,15 +233,10 @@ func (s *stretch) rest(ctx context.Context, old history.Page) ([]history.Item, e
 		items, old.More = items[:n], true
 		end = endOf(items)
 	}
-	if s.archived = old.More; s.archived && (!s.cached || placed(end, s.end)) {
+	if s.archived = old.More; s.archived && (!s.cached || end.Compare(s.end) < 0) {
 		s.end = end
 	}
 	return s.reader.resolve(ctx, s.uid, items)
-}
-
-// placed reports whether a place is before another one in a list.
-func placed(a, b history.Cursor) bool {
-	return behind(history.Item{Object: a.Object, Record: &history.Record{Version: a.Version}}, b) < 0 && a != b
 }
 
 // resolve returns what has become of the archive's items: what the cache has of them, and

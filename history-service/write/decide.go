@@ -92,24 +92,47 @@ func (g *group) deleted() error {
 }
 
 func (w *Writer) deletions(req *historyv1.DeleteRequest) ([]report.Report, error) {
-	if n := len(req.GetObjects()); n == 0 || n > MaxBatch {
-		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxBatch))
-	} else if req.GetIfMatch() != 0 && n > 1 {
+	if err := countable(req.GetObjects()); err != nil {
+		return nil, err
+	}
+	if req.GetIfMatch() != 0 && len(req.GetObjects()) > 1 {
 		return nil, history.Invalid("if_match", "want it for one object")
 	}
 	at, err := w.past("at", req.GetAtMs())
 	if err != nil {
 		return nil, err
 	}
-	reports := make([]report.Report, len(req.GetObjects()))
-	for i, o := range req.GetObjects() {
-		reports[i] = report.Report{
-			Event:   history.Event{Key: history.Key{UID: req.GetUid(), Object: report.Object(o)}, Kind: history.KindDelete, At: at},
-			IfMatch: req.GetIfMatch(),
-		}
-		if err := reports[i].Validate(); err != nil {
+	return reportsOn(req.GetUid(), req.GetObjects(), report.Report{
+		Event: history.Event{Kind: history.KindDelete, At: at}, IfMatch: req.GetIfMatch(),
+	})
+}
+
+// countable fails when a call is about no objects, or too many.
+func countable(objects []*historyv1.Object) error {
+	if n := len(objects); n == 0 || n > MaxBatch {
+		return history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxBatch))
+	}
+	return nil
+}
+
+// validate looks at the key alone of what is no event.
+func validate(r *report.Report) error {
+	if r.Decision != 0 {
+		return cmp.Or(history.ValidateUID(r.Key.UID), r.Key.Object.Validate())
+	}
+	return r.Validate()
+}
+
+// reportsOn returns the same report for each object of a user.
+func reportsOn(uid string, objects []*historyv1.Object, same report.Report) ([]report.Report, error) {
+	reports := make([]report.Report, len(objects))
+	for i, o := range objects {
+		r := same
+		r.Key = history.Key{UID: uid, Object: report.Object(o)}
+		if err := validate(&r); err != nil {
 			return nil, fmt.Errorf("objects[%d]: %w", i, err)
 		}
+		reports[i] = r
 	}
 	return reports, nil
 }
@@ -142,8 +165,8 @@ func (w *Writer) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*h
 }
 
 func (w *Writer) decisions(req *historyv1.DismissRequest) ([]report.Report, error) {
-	if n := len(req.GetObjects()); n == 0 || n > MaxBatch {
-		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxBatch))
+	if err := countable(req.GetObjects()); err != nil {
+		return nil, err
 	}
 	now, err := w.past("at", 0)
 	if err != nil {
@@ -153,14 +176,7 @@ func (w *Writer) decisions(req *historyv1.DismissRequest) ([]report.Report, erro
 	if req.GetOffer() {
 		decision = report.Offer
 	}
-	reports := make([]report.Report, len(req.GetObjects()))
-	for i, o := range req.GetObjects() {
-		reports[i] = report.Report{Event: history.Event{Key: history.Key{UID: req.GetUid(), Object: report.Object(o)}, At: now}, Decision: decision}
-		if err := cmp.Or(history.ValidateUID(req.GetUid()), reports[i].Key.Object.Validate()); err != nil {
-			return nil, fmt.Errorf("objects[%d]: %w", i, err)
-		}
-	}
-	return reports, nil
+	return reportsOn(req.GetUid(), req.GetObjects(), report.Report{Event: history.Event{At: now}, Decision: decision})
 }
 
 // Mark says of objects that they were watched or not, or puts them back to the start: an event
@@ -195,8 +211,8 @@ var markKinds = map[historyv1.Mark]history.Kind{
 }
 
 func (w *Writer) marks(req *historyv1.MarkRequest) ([]report.Report, error) {
-	if n := len(req.GetObjects()); n == 0 || n > MaxBatch {
-		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxBatch))
+	if err := countable(req.GetObjects()); err != nil {
+		return nil, err
 	}
 	kind, known := markKinds[req.GetMark()]
 	if !known {
@@ -206,18 +222,11 @@ func (w *Writer) marks(req *historyv1.MarkRequest) ([]report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	reports := make([]report.Report, len(req.GetObjects()))
-	for i, o := range req.GetObjects() {
-		r := &reports[i]
-		*r = report.Report{Event: history.Event{Key: history.Key{UID: req.GetUid(), Object: report.Object(o)}, Kind: kind, At: at}, Latest: req.GetAtMs() == 0}
-		if err := r.Validate(); err != nil {
-			return nil, fmt.Errorf("objects[%d]: %w", i, err)
-		}
-		if at <= w.nowMS()-history.ArchiveLife {
-			r.Status = historyv1.Status_STATUS_EXPIRED
-		}
+	mark := report.Report{Event: history.Event{Kind: kind, At: at}, Latest: req.GetAtMs() == 0}
+	if at <= w.nowMS()-history.ArchiveLife {
+		mark.Status = historyv1.Status_STATUS_EXPIRED
 	}
-	return reports, nil
+	return reportsOn(req.GetUid(), req.GetObjects(), mark)
 }
 
 // past returns a given time, or now when there is none; nothing is later than now. It

@@ -50,9 +50,7 @@ func (g *group) kinds(known bool) (kinds []webhook.Kind) {
 
 // tellCleared tells that everything of a user, or of a type, up to a time is removed.
 func (w *Writer) tellCleared(uid string, c history.Clear) {
-	if w.cfg.Webhook != nil {
-		w.cfg.Webhook.Tell(webhook.Event{Kind: webhook.Removed, User: uid, Type: c.Type, Time: textOf(c.Until)})
-	}
+	w.cfg.Webhook.Tell(webhook.Event{Kind: webhook.Removed, User: uid, Type: c.Type, Time: textOf(c.Until)})
 }
 
 func textOf(ms int64) string {

@@ -1,7 +1,6 @@
 package hbase
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -176,7 +175,6 @@ func (c *contents) page(q history.Query) history.Page {
 	u := history.User{Cleared: c.cleared, Pause: c.pause}
 	p := history.Page{Damaged: c.damaged}
 	var asked []content
-	var probe history.Record
 	for _, o := range c.objects {
 		switch {
 		case o.damage != nil:
@@ -185,17 +183,12 @@ func (c *contents) page(q history.Query) history.Page {
 		case o.version.Time() <= u.ClearedAt(o.object.Type):
 			u.CutTime = max(u.CutTime, o.at)
 		default:
-			if probe.Version = o.version; q.Wants(o.object, &probe) {
+			if q.Wants(o.place()) {
 				asked = append(asked, o)
 			}
 		}
 	}
-	slices.SortFunc(asked, func(a, b content) int {
-		if c := cmp.Compare(b.version, a.version); c != 0 {
-			return c
-		}
-		return strings.Compare(b.object.String(), a.object.String())
-	})
+	slices.SortFunc(asked, func(a, b content) int { return a.place().Compare(b.place()) })
 	if p.User = u; q.After != (history.Cursor{}) {
 		p.Damaged = nil
 	}
@@ -214,6 +207,10 @@ func (c *contents) page(q history.Query) history.Page {
 		}
 	}
 	return p
+}
+
+func (c *content) place() history.Cursor {
+	return history.Cursor{Version: c.version, Object: c.object}
 }
 
 func (c *content) damaged() history.Damage {

@@ -129,7 +129,7 @@ func (a archive) wantPage(uid string, q history.Query, items []history.Item) {
 	}
 	var want []history.Item
 	for _, it := range items {
-		if q.Wants(it.Object, it.Record) {
+		if q.Wants(it.Place()) {
 			want = append(want, it)
 		}
 	}

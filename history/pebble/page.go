@@ -2,7 +2,6 @@ package pebble
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -154,6 +153,8 @@ type spot struct {
 
 func (o *order) bytes(e spot) []byte { return o.texts[e.from:e.to] }
 
+func (o *order) place(e spot) place { return place{e.version, o.bytes(e)} }
+
 // size is about how many bytes an order takes.
 func (o *order) size() int { return 16*len(o.spots) + len(o.texts) }
 
@@ -209,13 +210,8 @@ func (a *Archive) changes(uid string, m moment, o *order) (*order, error) {
 
 func (o *order) sort() {
 	slices.SortFunc(o.spots, func(a, b spot) int {
-		return behind(a.version, b.version, o.bytes(a), o.bytes(b))
+		return comparePlaces(o.place(a), o.place(b))
 	})
-}
-
-// behind is how [history.NewestFirst] orders a spot a against another one b.
-func behind(a, b history.Version, textA, textB []byte) int {
-	return cmp.Or(cmp.Compare(b, a), bytes.Compare(textB, textA))
 }
 
 // addTo adds what a cell's first bytes say of it.
@@ -261,15 +257,15 @@ func newSelection(q history.Query, o, since *order, changed []string) selection 
 
 // after returns the first spot that is behind the cursor of a query and not after its time.
 func (o *order) after(q history.Query) int {
-	top, text := history.MaxVersion, []byte(nil) // of one version the empty text is the last
+	top := place{version: history.MaxVersion} // of one version the empty text is the last
 	if q.Until > 0 {
-		top = history.VersionOf(q.Until+1, 0)
+		top.version = history.VersionOf(q.Until+1, 0)
 	}
-	if q.After != (history.Cursor{}) && q.After.Version < top {
-		top, text = q.After.Version, []byte(q.After.Object.String())
+	if q.After != (history.Cursor{}) && q.After.Version < top.version {
+		top = place{q.After.Version, []byte(q.After.Object.String())}
 	}
-	i, found := slices.BinarySearchFunc(o.spots, top, func(e spot, top history.Version) int {
-		return behind(e.version, top, o.bytes(e), text)
+	i, found := slices.BinarySearchFunc(o.spots, top, func(e spot, top place) int {
+		return comparePlaces(o.place(e), top)
 	})
 	if found {
 		i++
@@ -301,7 +297,7 @@ func (s *selection) pop() (text string, v history.Version, ok bool) {
 		switch {
 		case len(a) == 0 && len(b) == 0:
 			return "", 0, false
-		case len(a) == 0 || len(b) > 0 && behind(b[0].version, a[0].version, since.bytes(b[0]), old.bytes(a[0])) < 0:
+		case len(a) == 0 || len(b) > 0 && comparePlaces(since.place(b[0]), old.place(a[0])) < 0:
 			s.next[1]++
 			return string(since.bytes(b[0])), b[0].version, true
 		}
