@@ -29,13 +29,14 @@ const (
 	clearLast                     // up to the last report
 	switchRecording               // off, or on
 	readSome                      // points, or pages
-	archiveAll                    // goes on until nothing is marked, if that can be
-	forgetUser                    // the cache forgets the user
-	passTime                      // goes on for up to three seconds
-	landAll                       // what is held up goes on, and what was given up lands
-	holdBack                      // other exchanges wait in the background from now on
-	loseCache                     // the cache is lost, or comes back older
-	storeAway                     // a store answers nobody for a while
+	turnPages
+	archiveAll // goes on until nothing is marked, if that can be
+	forgetUser // the cache forgets the user
+	passTime   // goes on for up to three seconds
+	landAll    // what is held up goes on, and what was given up lands
+	holdBack   // other exchanges wait in the background from now on
+	loseCache  // the cache is lost, or comes back older
+	storeAway  // a store answers nobody for a while
 	killService
 	setClock // of a service, of its devices, or of both
 	actions
@@ -98,7 +99,7 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	switch d.n(6) {
+	switch d.n(8) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -109,6 +110,11 @@ func (w *World) sequence() (judge bool) {
 		s.comeBack(d)
 	case 4:
 		s.remember(d)
+	case 5:
+		s.browse(d)
+	case 6:
+		s.outdate(d)
+		judge = true
 	default:
 		s.loseMeanwhile(d)
 		judge = true
@@ -232,6 +238,66 @@ func (s *sequence) remember(d *dice) {
 	s.maybe(landAll)
 }
 
+// browse has a user with many objects turn pages: some are archived and gone from the cache, the newest
+// are deleted, and others come late, from before them all.
+func (s *sequence) browse(d *dice) {
+	clear(s.w.delayed)
+	s.objects = s.w.objects()
+	first, archived := d.n(len(s.objects)), 2+d.n(3)
+	at := func(n int) int { return (first + n) % len(s.objects) }
+	for n := range archived {
+		s.focus = at(n)
+		s.maybe(reportNow)
+	}
+	s.maybe(archiveAll)
+	if d.one(3) {
+		s.maybe(forgetUser)
+	}
+	s.w.holdBack(d)
+	for n := range d.n(archived) {
+		s.focus = at(archived - 1 - n)
+		s.maybe(removeOne)
+	}
+	for n := range d.n(len(s.objects) - archived + 1) {
+		s.focus = at(archived + n)
+		s.maybe(reportLate)
+	}
+	s.maybe(turnPages)
+	s.maybe(turnPages)
+	s.maybe(landAll)
+}
+
+// outdate has the cache come back with contents that were archived, while the archive has later ones that
+// no service remembers. The user goes on and turns pages before anybody may have compared the two.
+func (s *sequence) outdate(d *dice) {
+	clear(s.w.delayed)
+	s.focus = d.n(len(s.objects))
+	if d.one(2) {
+		s.maybe(forgetUser)
+	}
+	for range 1 + d.n(2) {
+		s.maybe(reportNow)
+	}
+	s.maybe(archiveAll)
+	if s.w.traits.older {
+		s.w.snapshot = s.w.cache.Clone()
+	}
+	for range 1 + d.n(2) {
+		s.maybe([...]action{reportNow, reportNow, reportAgain, removeOne}[d.n(4)])
+	}
+	s.maybe(archiveAll)
+	s.w.pass(s.w.traits.hold + s.w.traits.retain)
+	if d.one(2) {
+		s.w.holdBack(d)
+	}
+	s.maybe(loseCache)
+	for range 1 + d.n(3) {
+		s.maybe([...]action{reportNow, reportAgain, turnPages, passTime}[d.n(4)])
+	}
+	s.maybe(archiveAll)
+	s.maybe(turnPages)
+}
+
 // loseMeanwhile loses the cache while the write of a client is held up, or something in the background.
 func (s *sequence) loseMeanwhile(d *dice) {
 	clear(s.w.delayed)
@@ -325,6 +391,9 @@ func (s *sequence) act(a action, d *dice) {
 		s.decide(c, a, d)
 	case readSome:
 		s.readWith(c, d)
+		s.answered(c)
+	case turnPages:
+		s.turnPages(c, d)
 		s.answered(c)
 	case archiveAll:
 		if d.one(2) {
@@ -504,8 +573,12 @@ func (s *sequence) readWith(c *client, d *dice) {
 	if !d.one(3) {
 		s.w.points(c, s.objects)
 	} else {
-		s.w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: [...]uint32{1, 1, 1, 2}[d.n(4)]})
+		s.turnPages(c, d)
 	}
+}
+
+func (s *sequence) turnPages(c *client, d *dice) {
+	s.w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: [...]uint32{1, 1, 1, 2}[d.n(4)]})
 }
 
 // read has the user read all there is.
