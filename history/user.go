@@ -1,5 +1,7 @@
 package history
 
+import "maps"
+
 // User is what holds for all of a user's records.
 type User struct {
 	// Warm means that the cache knows the user. Of a cold one it can say what it
@@ -28,6 +30,18 @@ func (u *User) ClearedAt(typ uint32) int64 {
 		return 0
 	}
 	return max(u.Cleared[0], u.Cleared[typ])
+}
+
+// MergeCleared adds the clear marks of another store. The map is a new one, since users are shared.
+func (u *User) MergeCleared(marks map[uint32]int64) {
+	if len(marks) == 0 {
+		return
+	}
+	all := maps.Clone(marks)
+	for typ, until := range u.Cleared {
+		all[typ] = max(all[typ], until)
+	}
+	u.Cleared = all
 }
 
 // Complete reports whether the cache holds everything that exists of the user, so

@@ -73,15 +73,19 @@ func (c *client) act(d *dice) {
 		c.send(d)
 	case n < 55:
 		c.offline = !c.offline
-	case n < 60:
+	case n < 59:
 		c.importOld(d)
 		c.send(d)
-	case n < 66:
+	case n < 64:
 		c.remove(d)
-	case n < 69:
+	case n < 67:
 		c.clear(d)
-	case n < 72:
+	case n < 70:
 		c.pause(d)
+	case n < 72:
+		c.mark(d)
+	case n < 74:
+		c.w.dismiss(c, c.anyObject(d), d.one(3))
 	case n < 84:
 		c.points(d)
 	case n < 96:
@@ -273,6 +277,12 @@ func (c *client) remove(d *dice) {
 		req.IfMatch = c.etags[o]
 	}
 	c.w.remove(c, o, req)
+}
+
+// mark says of an object that it was watched or not, now or some time ago.
+func (c *client) mark(d *dice) {
+	at := c.nowMS() - [...]int64{0, 1, 1000}[d.n(3)]
+	c.w.mark(c, c.anyObject(d), historyv1.Mark(1+d.n(3)), at) //nolint:gosec // small
 }
 
 func (c *client) clear(d *dice) {

@@ -23,6 +23,7 @@ type fact struct {
 	meta     string
 	started  int64
 	watched  int64
+	mark     historyv1.Mark // what it says of the object instead, unspecified for a report
 }
 
 // factOf returns what a service whose clock shows now makes of a report.
@@ -51,13 +52,19 @@ func factOf(hb *historyv1.Heartbeat, now int64) fact {
 }
 
 func (f *fact) version() int64 {
-	if f.kind == historyv1.Kind_KIND_STOP || f.kind == historyv1.Kind_KIND_FINISH {
+	if f.mark != 0 || f.kind == historyv1.Kind_KIND_STOP || f.kind == historyv1.Kind_KIND_FINISH {
 		return f.at<<2 | 1
 	}
 	return f.at << 2
 }
 
 func (f *fact) state() historyv1.State {
+	switch f.mark {
+	case historyv1.Mark_MARK_WATCHED:
+		return historyv1.State_STATE_FINISHED
+	case historyv1.Mark_MARK_UNWATCHED, historyv1.Mark_MARK_RESET:
+		return historyv1.State_STATE_STOPPED
+	}
 	switch f.kind {
 	case historyv1.Kind_KIND_PAUSE:
 		return historyv1.State_STATE_PAUSED
@@ -71,6 +78,9 @@ func (f *fact) state() historyv1.State {
 
 // early is about the first ten seconds of a session.
 func (f *fact) early() bool {
+	if f.mark != 0 {
+		return false
+	}
 	switch f.kind {
 	case historyv1.Kind_KIND_SEEK, historyv1.Kind_KIND_FINISH:
 		return false
@@ -85,10 +95,15 @@ func (f *fact) early() bool {
 
 // completes is about 90 % of the duration.
 func (f *fact) completes() bool {
-	return f.kind == historyv1.Kind_KIND_FINISH || f.duration > 0 && f.position*10 >= f.duration*9
+	return f.mark == historyv1.Mark_MARK_WATCHED || f.kind == historyv1.Kind_KIND_FINISH || f.duration > 0 && f.position*10 >= f.duration*9
 }
 
-func (f *fact) viewing() string { return cmp.Or(f.session, "device "+f.device) }
+func (f *fact) viewing() string {
+	if f.mark != 0 {
+		return "mark"
+	}
+	return cmp.Or(f.session, "device "+f.device)
+}
 
 // compareFacts orders facts as the latest of them is chosen.
 func compareFacts(a, b *fact) int {
@@ -105,6 +120,9 @@ func compareFacts(a, b *fact) int {
 }
 
 func (f *fact) String() string {
+	if f.mark != 0 {
+		return fmt.Sprintf("%s at %s", strings.ToLower(f.mark.String()), moment(f.at))
+	}
 	return fmt.Sprintf("%s at %s position %d session %q of %s, watched %d, meta %q",
 		strings.ToLower(strings.TrimPrefix(f.kind.String(), "KIND_")), moment(f.at), f.position, f.session, f.device, f.watched, f.meta)
 }
@@ -122,6 +140,7 @@ type view struct {
 	plays                        uint64
 	state                        historyv1.State
 	session, device, meta        string
+	dismissed                    int64
 }
 
 func viewOf(it *historyv1.Item) view {
@@ -131,7 +150,7 @@ func viewOf(it *historyv1.Item) view {
 	return view{
 		found: true, at: it.EventTimeMs, position: it.PositionMs, duration: it.DurationMs, furthest: it.FurthestMs,
 		completed: it.CompletedAtMs, watched: it.WatchedMs, plays: it.Plays, state: it.State,
-		session: it.Session, device: it.Device, meta: meta(it.Meta),
+		session: it.Session, device: it.Device, meta: meta(it.Meta), dismissed: it.DismissedMs,
 	}
 }
 
@@ -143,7 +162,7 @@ func recordView(r *history.Record) view {
 	return view{
 		found: true, at: r.Version.Time(), position: r.Resume(), duration: r.Duration, furthest: r.Furthest(),
 		completed: r.CompletedAt(), watched: r.Watched(), plays: r.Plays(), state: historyv1.State(r.State),
-		session: r.Session, device: r.Device, meta: meta(r.Meta.Map()),
+		session: r.Session, device: r.Device, meta: meta(r.Meta.Map()), dismissed: r.DismissedAt(),
 	}
 }
 
@@ -151,9 +170,13 @@ func (v view) String() string {
 	if !v.found {
 		return "nothing"
 	}
-	return fmt.Sprintf("%s at %s position %d (furthest %d, %d plays, completed %s, watched %d, duration %d) session %q of %s, meta %q",
+	text := fmt.Sprintf("%s at %s position %d (furthest %d, %d plays, completed %s, watched %d, duration %d) session %q of %s, meta %q",
 		strings.ToLower(strings.TrimPrefix(v.state.String(), "STATE_")), moment(v.at), v.position, v.furthest, v.plays,
 		moment(v.completed), v.watched, v.duration, v.session, v.device, v.meta)
+	if v.dismissed != 0 {
+		text += ", dismissed at " + moment(v.dismissed)
+	}
+	return text
 }
 
 // bounds are facts that must be in what a reader sees, and those that may be.
@@ -246,10 +269,11 @@ func (b *bounds) judgeFurthest(v view) string {
 	return "nobody reported the furthest position"
 }
 
-func completions(fs []*fact) (plays uint64, last int64) {
+// completions counts the viewings that reached the end after a time.
+func completions(fs []*fact, after int64) (plays uint64, last int64) {
 	seen := make(map[string]bool)
 	for _, f := range fs {
-		if f.completes() {
+		if f.completes() && f.at > after {
 			seen[f.viewing()] = true
 			last = max(last, f.at)
 		}
@@ -258,8 +282,8 @@ func completions(fs []*fact) (plays uint64, last int64) {
 }
 
 func (b *bounds) judgePlays(v view) string {
-	least, first := completions(b.must)
-	most, last := completions(b.may)
+	least, first := completions(b.must, unwatched(b.may))
+	most, last := completions(b.may, unwatched(b.must))
 	switch {
 	case v.plays < least || v.plays > most:
 		return fmt.Sprintf("there are %d plays and must be %d to %d", v.plays, least, most)
@@ -267,6 +291,16 @@ func (b *bounds) judgePlays(v view) string {
 		return fmt.Sprintf("it was completed at %d and must be from %d to %d", v.completed, first, last)
 	}
 	return ""
+}
+
+// unwatched returns up to when no play counts.
+func unwatched(fs []*fact) (at int64) {
+	for _, f := range fs {
+		if f.mark == historyv1.Mark_MARK_UNWATCHED {
+			at = max(at, f.at)
+		}
+	}
+	return at
 }
 
 func watched(fs []*fact) (total int64) {

@@ -31,6 +31,8 @@ type book struct {
 	facts   []*known
 	by      map[fact]*known
 	deletes []*cut
+	// dismissals are about whether the object is offered to go on with, in the order in which they were sent.
+	dismissals []*dismissal
 }
 
 // known is a fact with what is known of its fate.
@@ -153,6 +155,15 @@ func (u *userBook) book(obj history.Object) *book {
 	return b
 }
 
+// all returns reports and dismissals.
+func (b *book) all() []*known {
+	all := slices.Clone(b.facts)
+	for _, d := range b.dismissals {
+		all = append(all, &d.known)
+	}
+	return all
+}
+
 // attempt is one report on its way to a service.
 type attempt struct {
 	k      *known
@@ -164,17 +175,17 @@ type attempt struct {
 	knows  int64 // the time of the record that it names by an etag, 0 for none
 }
 
-// report notes that a report was sent to a service whose clock shows now.
-func (o *oracle) report(hb *historyv1.Heartbeat, now int64, ack historyv1.Ack) *attempt {
-	u, obj := o.users[hb.Uid], history.Object{ID: hb.ObjectId, Type: hb.ObjectType}
-	b, f := u.book(obj), factOf(hb, now)
+// report notes that a report was sent, as the service takes it in.
+func (o *oracle) report(key history.Key, f fact, ack historyv1.Ack) *attempt {
+	u := o.users[key.UID]
+	b := u.book(key.Object)
 	k := b.by[f]
 	if k == nil {
 		k = &known{fact: f, sent: o.now()}
 		b.by[f], b.facts = k, append(b.facts, k)
 	}
 	k.open++
-	return &attempt{k: k, object: obj, uid: hb.Uid, pauses: u.pause.state(), ack: ack, sent: o.now()}
+	return &attempt{k: k, object: key.Object, uid: key.UID, pauses: u.pause.state(), ack: ack, sent: o.now()}
 }
 
 // answer notes what became of an attempt; unspecified when nobody knows. It reports what
@@ -182,6 +193,9 @@ func (o *oracle) report(hb *historyv1.Heartbeat, now int64, ack historyv1.Ack) *
 func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string {
 	a.k.open--
 	u := o.users[a.uid]
+	if status == historyv1.Status_STATUS_UNCHANGED && a.k.mark != 0 && a.k.mark != historyv1.Mark_MARK_WATCHED {
+		status = 0 // there may be nothing to mark
+	}
 	switch status {
 	case historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED, historyv1.Status_STATUS_STALE:
 		queued := a.ack == historyv1.Ack_ACK_QUEUED
@@ -241,7 +255,7 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(s
 		for obj, b := range u.keys {
 			key := history.Key{UID: uid, Object: obj}
 			o.archived(key, archived(key))
-			for _, k := range b.facts {
+			for _, k := range b.all() {
 				k.late = false // the pause is lost, too
 				switch was := k.acked > o.rested; {
 				case was:
@@ -323,7 +337,7 @@ func forget(cuts []*cut, since int64, k history.Key, remembers func(int, history
 func (o *oracle) died(service int) {
 	for _, u := range o.users {
 		for _, b := range u.keys {
-			for _, k := range b.facts {
+			for _, k := range b.all() {
 				k.died(service, k.safe)
 			}
 			for _, c := range b.deletes {
@@ -341,7 +355,7 @@ func (o *oracle) died(service int) {
 func (o *oracle) rest() {
 	for _, u := range o.users {
 		for _, b := range u.keys {
-			for _, k := range b.facts {
+			for _, k := range b.all() {
 				if k.promised && k.acked == 0 {
 					k.acked = o.now()
 				}

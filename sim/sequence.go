@@ -28,6 +28,8 @@ const (
 	clearAll                      // of one type, or of all
 	clearLast                     // up to the last report
 	switchRecording               // off, or on
+	markOne                       // as watched or not
+	dismissOne                    // or offer it again
 	readSome                      // points, or pages
 	turnPages
 	archiveAll // goes on until nothing is marked, if that can be
@@ -44,7 +46,7 @@ const (
 
 // often is how often each action is drawn.
 var often = [actions]int{
-	reportNow: 8, reportNext: 4, reportLate: 4, reportAgain: 3, removeOne: 4, removeAll: 2, clearAll: 2, clearLast: 2, switchRecording: 2, readSome: 6,
+	reportNow: 8, reportNext: 4, reportLate: 4, reportAgain: 3, removeOne: 4, removeAll: 2, clearAll: 2, clearLast: 2, switchRecording: 2, markOne: 2, dismissOne: 2, readSome: 6,
 	archiveAll: 8, forgetUser: 3, passTime: 3, landAll: 4, holdBack: 3, loseCache: 2, storeAway: 1, killService: 1, setClock: 2,
 }
 
@@ -387,7 +389,7 @@ func (s *sequence) act(a action, d *dice) {
 	switch a {
 	case reportNow, reportNext, reportLate, reportAgain:
 		s.report(c, a, d)
-	case removeOne, removeAll, clearAll, clearLast, switchRecording:
+	case removeOne, removeAll, clearAll, clearLast, switchRecording, markOne, dismissOne:
 		s.decide(c, a, d)
 	case readSome:
 		s.readWith(c, d)
@@ -556,6 +558,11 @@ func (s *sequence) decide(c *client, a action, d *dice) {
 		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(3))}) //nolint:gosec // small
 	case clearLast:
 		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(2)) * o.Type, UntilMs: s.last()}) //nolint:gosec // small
+	case markOne:
+		at := [...]int64{c.nowMS(), s.last() + 1, max(s.last()-1, 1)}[d.n(3)]
+		s.w.mark(c, o, historyv1.Mark(1+d.n(3)), at) //nolint:gosec // small
+	case dismissOne:
+		s.w.dismiss(c, o, d.one(3))
 	default:
 		s.w.pause(c, &historyv1.PutSettingsRequest{Uid: c.uid, Recording: d.one(3)})
 	}

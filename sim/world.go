@@ -850,12 +850,13 @@ func (w *World) judgeKey(k history.Key, begun int64) {
 	inCache, inArchive := w.cache.load(k), w.archive.get(k)
 	kept := inArchive.Record.Visible(k.Object, &inArchive.User)
 	seen := recordView(kept)
-	if wrong := w.oracle.check(k, seen, begun); wrong != "" {
+	if wrong := cmp.Or(w.oracle.check(k, seen, begun), w.oracle.checkDismissed(k, seen, begun)); wrong != "" {
 		w.fail("at rest, the archive: %s", wrong)
 		return
 	}
 	w.oracle.resolve(k, seen)
 	w.oracle.settle(k, seen)
+	w.oracle.settleDismissals(k, seen)
 	if !inCache.User.Warm || inCache.Record == nil && !inCache.User.Complete() {
 		return
 	}
@@ -936,7 +937,7 @@ func (w *World) submit(batch []*submission, tries int) {
 	for _, b := range batch {
 		for _, hb := range b.heartbeats {
 			req.Heartbeats = append(req.Heartbeats, hb)
-			a := w.oracle.report(hb, now, b.ack)
+			a := w.oracle.report(history.Key{UID: hb.Uid, Object: history.Object{ID: hb.ObjectId, Type: hb.ObjectType}}, factOf(hb, now), b.ack)
 			if a.knows = b.client.named[hb.IfMatch]; w.cold[hb.Uid] { // nobody knows yet what the archive hides
 				a.knows = 0
 			}
@@ -1119,7 +1120,7 @@ func (w *World) shown(c *client, k history.Key, it *historyv1.Item, begun int64)
 	if v.found {
 		c.named[it.Etag] = v.at
 	}
-	if wrong := w.oracle.check(k, v, begun); wrong != "" {
+	if wrong := cmp.Or(w.oracle.check(k, v, begun), w.oracle.checkDismissed(k, v, begun)); wrong != "" {
 		w.fail("shown to %s: %s", c.device, wrong)
 	}
 }

@@ -3,7 +3,6 @@ package read
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -120,7 +119,8 @@ func (s *stretch) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.unite(old.User)
+	s.user.MergeCleared(s.listed.User.Cleared)
+	s.user.MergeCleared(old.User.Cleared)
 	if s.cached = s.listed.More; s.cached {
 		s.end = endOf(s.listed.Items)
 	}
@@ -165,17 +165,6 @@ func (s *stretch) archive(ctx context.Context) (history.Page, error) {
 		return r.cfg.Archive.Page(ctx, s.uid, q)
 	}
 	return page, nil
-}
-
-// unite takes the clear marks of both.
-func (s *stretch) unite(archived history.User) {
-	s.user.Cleared = maps.Clone(s.listed.User.Cleared)
-	for typ, at := range archived.Cleared {
-		if s.user.Cleared == nil {
-			s.user.Cleared = make(map[uint32]int64)
-		}
-		s.user.Cleared[typ] = max(s.user.Cleared[typ], at)
-	}
 }
 
 // complete folds what the archive has into what the cache lists, of which a cache that came back

@@ -124,6 +124,33 @@ func TestDismissWhatTheArchiveHas(t *testing.T) {
 	}
 }
 
+// TestDecideWhatTheArchiveClears: the cache knows nothing of a cold user's clears, and may have records
+// that the archive hides. They are no records to decide about.
+func TestDecideWhatTheArchiveClears(t *testing.T) {
+	h, emptied := newHouse(t), newHouse(t)
+	if err := h.db.Archive().PutUser(t.Context(), "ann", history.User{Cleared: map[uint32]int64{0: start - 5000}, Revision: 1}); err != nil {
+		t.Fatal(err)
+	}
+	s := emptied.idle(t, func(c *rpc.Config) { c.Archive = h.db.Archive() })
+	apply(t, s, film("ann/1", stop, 9000, 1000), film("ann/2", stop, 4000, 1000))
+	if n := dismiss(t, s, false, "1", "2"); n != 1 {
+		t.Errorf("dismissed %d objects, want 1", n)
+	}
+	wantStatuses(t, "reset", mark(t, s, resetMark, 0, "1", "2").GetStatuses(), unchanged, stored)
+}
+
+// TestDismissAfterTheCacheIsLost: what the service still holds is there, and is dismissed.
+func TestDismissAfterTheCacheIsLost(t *testing.T) {
+	h, emptied := newHouse(t), newHouse(t)
+	cache := &outrun{Cache: h.db.Cache()}
+	s := h.idle(t, func(c *rpc.Config) { c.Cache = cache })
+	apply(t, s, film("ann/1", stop, 9000, 1000))
+	cache.Cache = emptied.db.Cache()
+	if n := dismiss(t, s, false, "1"); n != 1 {
+		t.Errorf("dismissed %d objects, want 1", n)
+	}
+}
+
 // TestDismissIsArchived: what a job archives has the decision, and who reads it from there, or
 // is warmed up from there, has it too.
 func TestDismissIsArchived(t *testing.T) {

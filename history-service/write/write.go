@@ -222,9 +222,12 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 		return err
 	}
 	for i, g := range groups { // a cell that nobody can read is none: the job buries it
+		g.user.MergeCleared(entries[i].User.Cleared) // of a cold user the cache may have none
 		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
-		g.archived = asPartial(g.user.Cut(entries[i].Record, g.key.Object.Type), &history.Entry{User: g.user})
-		g.next = history.Merge(history.Merge(g.base, g.archived), g.older)
+		left := func(r *history.Record) *history.Record { return g.user.Cut(r, g.key.Object.Type) }
+		g.archived = asPartial(left(entries[i].Record), &history.Entry{User: g.user})
+		g.older = left(g.older)
+		g.next = history.Merge(history.Merge(left(g.base), g.archived), g.older)
 		g.fold()
 	}
 	return nil
@@ -235,13 +238,14 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 // acknowledgement. Where the record is not archived yet, it is written again, under a mark, so that
 // the answer relies on a write of its own and not on one that another service never saw confirmed.
 func (g *group) fold() {
-	g.visible = history.Merge(g.base, g.archived).Visible(g.key.Object, &g.user) != nil
+	g.visible = g.next.Visible(g.key.Object, &g.user) != nil
 	g.granted = grant{}
 	cleared := g.user.ClearedAt(g.key.Object.Type)
 	for _, i := range g.reports {
 		g.batch.reports[i].Status = g.add(i, cleared)
 	}
-	if g.done = history.Same(g.next, g.before()); g.done && !g.base.Settled() && g.relied() {
+	g.done = g.next == nil || history.Same(g.next, g.before())
+	if g.done && g.next != nil && !g.base.Settled() && g.relied() {
 		g.done, g.mark = false, true
 	}
 }

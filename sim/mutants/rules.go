@@ -27,6 +27,7 @@ const (
 	write     = "history-service/write/write.go"
 	decide    = "history-service/write/decide.go"
 	reclaim   = "history-service/write/reclaim.go"
+	reports   = "history-service/report/report.go"
 	decode    = "history-service/rpc/apply.go"
 	page      = "history-service/read/page.go"
 	points    = "history-service/read/points.go"
@@ -151,7 +152,7 @@ var mutants = []mutant{
 	{name: "announced", rule: "a service forgets what it has announced", shows: "a viewing ends and is announced; before a job has archived it, the cache is lost: the service that acknowledged it a second ago has forgotten it.", edits: []edit{{flush, "a.confirmed - a.cfg.Retain", "a.confirmed"}}},
 
 	// Rules between the parts.
-	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", shows: "a write's answer is lost, and the report, sent again to another service, is answered as unchanged; the cache is lost before the record is archived: nobody holds it.", edits: []edit{{write, "g.done && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
+	{name: "unrelied", rule: "what is not archived is acknowledged again without a write", shows: "a write's answer is lost, and the report, sent again to another service, is answered as unchanged; the cache is lost before the record is archived: nobody holds it.", edits: []edit{{write, "g.done && g.next != nil && !g.base.Settled() && g.relied()", "false && g.relied()"}}},
 	{name: "old-events", rule: "an event from below the floor does not ask the archive", equivalent: "the record stays partial and its place below the floor, so that readers and the job fold the archive's part in; only the word of the answer is another one, stored for stale.", edits: []edit{{write, "history.VersionOf(e.At, 0) < g.user.Floor", "false && history.VersionOf(e.At, 0) < g.user.Floor"}}},
 	{name: "held-reset", rule: "what is held of a record that is gone is taken for the latest", equivalent: "the record stays partial, so that readers and the job fold the tombstone in; until then it says of itself that it is incomplete, which is not judged.", edits: []edit{{write, "if g.older != nil && g.next.Reset < g.older.Version.Time() {", "if false {"}}},
 	{name: "row-decides", rule: "below the floor the first page of the archive decides", edits: []edit{{page, "if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {", "if entries[i].Record = old[i].Record; false {"}}},
@@ -164,12 +165,27 @@ var mutants = []mutant{
 	{name: "stretch-end", rule: "a page goes beyond the end of what is read of the archive", shows: "the first objects that the archive lists are deleted in the cache, and the cache lists some from further back: the page goes on behind those (TestPagesOfTwoLists).", edits: []edit{{page, "(!s.cached || end.Compare(s.end) < 0)", "!s.cached"}}},
 	{name: "join-ends", rule: "a page ends where the archive hides what the cache lists", shows: "a user is cold; the cache lists a late upload that the archive's clear of its type hides, and behind it a report of another type that is not archived; the archive has something older: the page goes on behind that.", edits: []edit{{page, "if s.cached || s.archived {\n\t\ti, _", "if s.archived && !s.cached {\n\t\ti, _"}}},
 
+	// Marks, and what is not offered any more.
+	{name: "cleared-base", rule: "what only the archive hides is there to decide about", edits: []edit{{write, "g.user.MergeCleared(entries[i].User.Cleared)", "_ = 0"}}},
+	{name: "held-invisible", rule: "what only the service holds is not there to decide about", edits: []edit{{write, "g.visible = g.next.Visible(", "g.visible = g.before().Visible("}}},
+	{name: "dismissed", rule: "the fold forgets what was dismissed", edits: []edit{{merge, "m.Dismissed = max(latest.Dismissed, other.Dismissed)", "m.Dismissed = latest.Dismissed"}}},
+	{name: "dismissed-same", rule: "what was dismissed is no change of a record", edits: []edit{{record, "a.Dismissed == b.Dismissed && ", ""}}},
+	{name: "dismissed-deleted", rule: "a delete leaves what was dismissed", edits: []edit{{merge, "\tif r.Dismissed.Time() <= r.Reset {\n\t\tr.Dismissed = 0\n\t}\n", ""}}},
+	{name: "dismissed-behind", rule: "what is dismissed by a clock that is behind is offered", edits: []edit{{record, "at = max(at, r.Version.Time(), r.Dismissed.Time())", "at = max(at, r.Dismissed.Time())"}}},
+	{name: "dismissed-played", rule: "what was played since is not offered", edits: []edit{{record, "VersionOf(at, RankDismissed) && at >= r.PlayedAt() {", "VersionOf(at, RankDismissed) {"}}},
+	{name: "offered", rule: "what is offered again is dismissed", edits: []edit{{fold, "g.next.Dismiss(r.At, r.Decision == report.Dismiss)", "g.next.Dismiss(r.At, true)"}}},
+	{name: "offered-partial", rule: "whether there is anything to offer again is decided without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision == Dismiss || r.Kind.Marks()"}}},
+	{name: "unwatched", rule: "a mark as unwatched leaves plays", edits: []edit{{event, "rec.PlaysBeforeAt = e.At // and none of them counts", "_ = e.At"}}},
+	{name: "unwatched-late", rule: "plays from before a mark as unwatched that come later count", edits: []edit{{merge, "after(unite(r.Completions, o.Completions), r.PlaysBeforeAt)", "unite(r.Completions, o.Completions)"}}},
+	{name: "marked-nothing", rule: "a mark as unwatched leaves a record of what nobody played", edits: []edit{{fold, "case visible == nil && e.Kind != history.KindWatched, visible != nil", "case visible != nil"}}},
+	{name: "marked-blind", rule: "marks are made without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision != 0"}}},
+
 	// More of them.
 	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\tif err == nil {\n\t\tw.life = life\n\t}\n", "\tw.life = life\n"}}},
 	{name: "pause-deletes", rule: "a pause has deletes ignored", edits: []edit{{fold, "if e.Kind != history.KindDelete && g.user", "if g.user"}}},
 	{name: "switch-lost", rule: "a switch that lost against another one is acknowledged", edits: []edit{{decide, "!errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, err", "err == nil || errors.Is(err, history.ErrConflict) {\n\t\t\treturn pause, nil"}}},
 	{name: "since-floor", rule: "a page since a time before the floor does not ask the archive", edits: []edit{{page, "q.Since > 0 && history.VersionOf(q.Since, 0) >= listed.User.Floor", "q.Since > 0"}}},
-	{name: "archived-whole", rule: "what a service had from the archive counts as whole", edits: []edit{{write, "asPartial(g.user.Cut(entries[i].Record, g.key.Object.Type), &history.Entry{User: g.user})", "g.user.Cut(entries[i].Record, g.key.Object.Type)"}}},
+	{name: "archived-whole", rule: "what a service had from the archive counts as whole", edits: []edit{{write, "asPartial(left(entries[i].Record), &history.Entry{User: g.user})", "left(entries[i].Record)"}}},
 	{name: "job-cell", rule: "what the job completes does not come after what it was made from", edits: []edit{{jobFold, "\tm.Partial = false\n\treturn m", "\tm.Partial, m.CellTime = false, e.Record.CellTime\n\treturn m"}}},
 	{name: "base-late", rule: "after a conflict the archive is not asked", shows: "one service holds a record that a device knows by its etag; another service deletes it, and the tombstone is archived and dropped; the device's next report, through the first service, is stored.", edits: []edit{{write, "\t\tw.base(ctx, late)\n", "\t\t_ = late\n"}}},
 	{name: "reclaim-blind", rule: "what is held of a record that is gone is brought back without the archive's part", equivalent: "the record stays partial, so that readers and the job fold the archive's part in; the service does the same by itself where the archive does not answer.", edits: []edit{{reclaim, "_ = w.archived(ctx, based(b.groups))", "_ = based(b.groups)"}}},
