@@ -2,6 +2,9 @@
 BIN := $(CURDIR)/.tools/bin
 TOOLS := buf gci gofumpt golangci-lint gotestsum protoc-gen-go protoc-gen-go-grpc
 MODULES := . e2e tools
+# What comes from npm is pinned in tools/npm.
+NPM_DIR := .tools/npm/node_modules
+NPM := $(NPM_DIR)/.package-lock.json
 # $(call gotest,FLAGS,PACKAGES) leaves counts and times in .tools/tests. AGAIN are flags of gotestsum.
 gotest = mkdir -p .tools/tests && $(BIN)/gotestsum --format pkgname --junitfile .tools/tests/$@.xml \
 	--jsonfile-timing-events .tools/tests/$@.json $(AGAIN) --packages '$(2)' -- $(1) $(FLAGS)
@@ -35,9 +38,10 @@ stress: ## repeat the tests beside busy loops: make stress COUNT=5 LOOPS=2 PKG=.
 benchmarks: ## run the Go benchmarks
 	go test -run '^$$' -bench . -benchmem $(FLAGS) ./...
 
-lint: $(BIN)/golangci-lint $(BIN)/buf ## lint the code and the protocol
+lint: $(BIN)/golangci-lint $(BIN)/buf $(NPM) ## lint the code, the protocol and the descriptions of the API
 	$(BIN)/golangci-lint run --allow-parallel-runners ./... ./e2e/...
 	$(BIN)/buf lint
+	node $(NPM_DIR)/@stoplight/spectral-cli/dist/index.js lint --ruleset tools/npm/spectral.yaml --fail-severity warn docs/api/*.json
 	$(if $(RELEASE),$(BIN)/buf breaking --against '.git#ref=$(RELEASE)')
 fmt: $(BIN)/golangci-lint $(BIN)/buf ## format the code and the protocol
 	$(BIN)/golangci-lint fmt ./... ./e2e/...
@@ -57,6 +61,12 @@ tools: $(addprefix $(BIN)/,$(TOOLS)) ## build the pinned tools, minutes when col
 $(BIN)/%: tools/go.mod tools/go.sum
 	cd tools && GOWORK=off GOBIN=$(BIN) go install $$(GOWORK=off go list tool | grep '/$*$$')
 	@touch $@
+$(NPM): tools/npm/package-lock.json
+	@.ci/install nodejs node
+	@.ci/install npm npm
+	@mkdir -p .tools/npm && cp tools/npm/package.json tools/npm/package-lock.json .tools/npm
+	npm ci --prefix .tools/npm --ignore-scripts --no-audit --no-fund --fetch-retries 5 --loglevel error
+	@touch $@
 
 engines: ## start Redis, Kafka and HBase on the loopback interface
 	go run ./e2e/cmd/engines up
@@ -67,7 +77,7 @@ engines-stop: ## stop them, their data stays
 E2E = $(shell grep -rlE --include='*_test.go' '^//go:build.*\be2e\b' * | xargs -r -n 1 dirname | sort -u | sed 's,^,./,')
 e2e: engines $(BIN)/gotestsum ## run the tests that need the engines
 	export $$(go run ./e2e/cmd/engines env) && $(call gotest,-tags e2e -count 1 -p 1 -timeout 12m,$(E2E))
-browser: $(BIN)/gotestsum ## run the pages in headless Chromium
+browser: $(BIN)/gotestsum $(NPM) ## run the pages in headless Chromium
 	@.ci/install chromium chromium chromium-browser google-chrome
 	$(call gotest,-tags browser -count 1 -timeout 10m,./e2e/browser)
 # A quick run counts from here the three minutes that it may take.

@@ -98,7 +98,9 @@ func (a *api) routes() (http.Handler, error) {
 	a.register(h)
 	a.exports(h)
 	a.imports(h)
-	a.streams(mux, h.OpenAPI())
+	if err := a.streams(mux, h.OpenAPI()); err != nil {
+		return nil, err
+	}
 	if err := describe(mux, h.OpenAPI()); err != nil {
 		return nil, err
 	}
@@ -143,18 +145,18 @@ func exactPath(path string) string {
 
 // register lists the operations.
 func (a *api) register(h huma.API) {
-	handle(a, h, operation(http.MethodPost, "/v1/heartbeats", "Report what a player does", heartbeatsBody{}), a.heartbeats)
+	handle(a, h, operation(http.MethodPost, "/v1/heartbeats", "Report what a player does", exampleBeats), a.heartbeats)
 	handle(a, h, operation(http.MethodGet, "/v1/history", "List a user's history, newest first", nil), a.list)
 	handle(a, h, operation(http.MethodGet, "/v1/continue", "List what is not finished, newest first", nil), a.continueWatching)
-	handle(a, h, operation(http.MethodPost, "/v1/continue/dismiss", "Take up to 1,000 objects out of what to go on with, until they are played again", dismissBody{}), a.dismiss)
+	handle(a, h, operation(http.MethodPost, "/v1/continue/dismiss", "Take up to 1,000 objects out of what to go on with, until they are played again", exampleDismissal), a.dismiss)
 	tagged(a, h, operation(http.MethodGet, "/v1/history/{type}/{id}", "Where the user stopped in one object", nil), a.point)
-	handle(a, h, operation(http.MethodPost, "/v1/history/lookup", "Where the user stopped in up to 100 objects", lookupBody{}), a.lookup)
-	handle(a, h, operation(http.MethodPost, "/v1/history/mark", "Mark up to 1,000 objects as watched or not, or put them back to the start", markBody{}), a.mark)
+	handle(a, h, operation(http.MethodPost, "/v1/history/lookup", "Where the user stopped in up to 100 objects", exampleLookup), a.lookup)
+	handle(a, h, operation(http.MethodPost, "/v1/history/mark", "Mark up to 1,000 objects as watched or not, or put them back to the start", exampleMark), a.mark)
 	handle(a, h, operation(http.MethodDelete, "/v1/history/{type}/{id}", "Remove one object", nil), a.deleteOne)
-	handle(a, h, operation(http.MethodPost, "/v1/history/delete", "Remove up to 1,000 objects, or a range", deleteBody{}), a.deleteSome)
+	handle(a, h, operation(http.MethodPost, "/v1/history/delete", "Remove up to 1,000 objects, or a range", exampleDeletion), a.deleteSome)
 	handle(a, h, operation(http.MethodDelete, "/v1/history", "Remove everything up to a time, of one type or of all", nil), a.deleteAll)
 	handle(a, h, operation(http.MethodGet, "/v1/settings", "What the user has decided about the history", nil), a.getSettings)
-	handle(a, h, operation(http.MethodPut, "/v1/settings", "Switch recording off or on", settingsBody{}), a.putSettings)
+	handle(a, h, operation(http.MethodPut, "/v1/settings", "Switch recording off or on", exampleSettings), a.putSettings)
 }
 
 // handle registers a handler whose errors go through the one table of errors.
@@ -174,10 +176,15 @@ type reply[O any] struct{ Body *O }
 const streamPath = "/v1/stream"
 
 // streams registers the door to the WebSocket, which huma knows only by description.
-func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) {
+func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) error {
 	if a.cfg.Stream == nil {
-		return
+		return nil
 	}
+	text, err := asyncAPI()
+	if err != nil {
+		return err
+	}
+	mux.HandleFunc("GET /asyncapi.json", static("application/json", text))
 	mux.HandleFunc("GET "+streamPath, func(w http.ResponseWriter, r *http.Request) {
 		if err := a.stream(w, r); err != nil {
 			a.problem(r.Context(), err).serve(w)
@@ -194,6 +201,7 @@ func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) {
 	}
 	oapi.AddOperation(&op)
 	a.metrics.route(op.Method + " " + op.Path)
+	return nil
 }
 
 // stream refuses any other query: what browsers would put there is the token, and addresses

@@ -302,7 +302,7 @@ func TestPages(t *testing.T) {
 		"/assets/playhead.js": "export class Playhead",
 		"/assets/style.css":   "color-scheme",
 		"/assets/icon.svg":    "<svg",
-		"/docs":               "<title>Playhead",
+		"/docs":               "<title>API · Playhead",
 	} {
 		r := request(t, "u1", "GET "+target, nil)
 		r.Header.Del("Authorization")

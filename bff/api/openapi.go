@@ -1,11 +1,8 @@
 package api
 
 import (
-	"bytes"
-	_ "embed"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"net/http"
 	"reflect"
 	"slices"
@@ -44,14 +41,14 @@ func (a *api) config() huma.Config {
 	}
 }
 
-// operation describes an operation. The body is an example of the type that it takes.
+// operation describes an operation. The body is an example of what it takes.
 func operation(method, path, summary string, body any) huma.Operation {
 	op := huma.Operation{
 		Method: method, Path: path, Summary: summary,
 		OperationID: strings.ToLower(method) + strings.NewReplacer("/v1", "", "/", "-", "{", "", "}", "").Replace(path),
 	}
 	if body != nil {
-		op.Metadata = map[string]any{"body": reflect.TypeOf(body)}
+		op.Metadata = map[string]any{"body": body}
 	}
 	return op
 }
@@ -61,12 +58,12 @@ func operation(method, path, summary string, body any) huma.Operation {
 func document(oapi *huma.OpenAPI, op *huma.Operation) {
 	var content map[string]*huma.MediaType
 	switch body := op.Metadata["body"].(type) {
-	case reflect.Type:
-		content = map[string]*huma.MediaType{"application/json": {Schema: oapi.Components.Schemas.Schema(body, true, "")}}
+	case nil:
+		return
 	case map[string]*huma.MediaType:
 		content = body
 	default:
-		return
+		content = map[string]*huma.MediaType{"application/json": {Schema: oapi.Components.Schemas.Schema(reflect.TypeOf(body), true, ""), Example: body}}
 	}
 	op.Parameters = append(op.Parameters, &huma.Param{
 		Name: "Content-Encoding", In: "header", Schema: &huma.Schema{Type: huma.TypeString, Enum: []any{"gzip", "identity"}},
@@ -87,11 +84,7 @@ func describe(mux *http.ServeMux, oapi *huma.OpenAPI) error {
 	schemas := oapi.Components.Schemas.Map()
 	items := schemas["Lookup"].Properties["items"]
 	items.Items = &huma.Schema{OneOf: []*huma.Schema{items.Items, {Type: "null"}}}
-	for name, schema := range schemas {
-		if !strings.HasSuffix(name, "Body") && name != "Heartbeat" { // answers may have more some day
-			schema.AdditionalProperties = nil
-		}
-	}
+	open(schemas)
 	share(oapi)
 	text, err := json.Marshal(oapi)
 	if err != nil {
@@ -106,76 +99,20 @@ func describe(mux *http.ServeMux, oapi *huma.OpenAPI) error {
 	return nil
 }
 
+// open lets answers have more fields some day. Bodies of requests, and what else is named, may not: what
+// the edge does not know would be lost in silence.
+func open(schemas map[string]*huma.Schema, closed ...string) {
+	for name, schema := range schemas {
+		if !strings.HasSuffix(name, "Body") && name != "Heartbeat" && !slices.Contains(closed, name) {
+			schema.AdditionalProperties = nil
+		}
+	}
+}
+
 func static(contentType string, content []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		_, _ = w.Write(content) // an error is the reader's
 	}
-}
-
-//go:embed docs.html
-var docsPage string
-
-// docs renders the document as one page without scripts: an edge is often where no
-// browser reaches a content network, and where none should load code from one.
-func docs(oapi *huma.OpenAPI) ([]byte, error) {
-	page, err := template.New("docs").Funcs(template.FuncMap{"type": typeName, "body": bodyOf}).Parse(docsPage)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	err = page.Execute(&out, map[string]any{
-		"Info": oapi.Info, "Operations": operations(oapi), "Schemas": oapi.Components.Schemas.Map(),
-	})
-	return out.Bytes(), err
-}
-
-// operations returns all of them by path, readers first.
-func operations(oapi *huma.OpenAPI) (all []*huma.Operation) {
-	for _, item := range oapi.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
-			if op != nil {
-				all = append(all, op)
-			}
-		}
-	}
-	order := []string{http.MethodGet, http.MethodPost, http.MethodDelete}
-	slices.SortFunc(all, func(a, b *huma.Operation) int {
-		if a.Path != b.Path {
-			return strings.Compare(a.Path, b.Path)
-		}
-		return slices.Index(order, a.Method) - slices.Index(order, b.Method)
-	})
-	return all
-}
-
-func bodyOf(content map[string]*huma.MediaType) *huma.Schema {
-	for _, media := range []string{"application/json", ndjson} {
-		if content[media] != nil {
-			return content[media].Schema
-		}
-	}
-	return nil
-}
-
-// typeName is a schema in a word or two.
-func typeName(s *huma.Schema) string {
-	switch {
-	case s == nil:
-		return ""
-	case s.Ref != "":
-		return s.Ref[strings.LastIndexByte(s.Ref, '/')+1:]
-	case s.Extensions["x-lines"] != nil:
-		return "lines of " + typeName(s.Extensions["x-lines"].(*huma.Schema))
-	case len(s.OneOf) == 1:
-		return typeName(s.OneOf[0])
-	case len(s.OneOf) > 0:
-		return typeName(s.OneOf[0]) + " or " + typeName(s.OneOf[1])
-	case s.Items != nil:
-		return "list of " + typeName(s.Items)
-	case s.Format == "date-time":
-		return "time"
-	}
-	return s.Type
 }

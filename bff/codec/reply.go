@@ -24,10 +24,10 @@ type Reply struct {
 
 // Failure says why a message was not stored.
 type Failure struct {
-	Code         string `json:"code"`
-	Detail       string `json:"detail"`
-	Field        string `json:"field,omitzero"`
-	RetryAfterMS int64  `json:"retry_after_ms,omitzero"`
+	Code         string `json:"code" enum:"invalid,too_large,rate_limited,unavailable,timeout,internal"`
+	Detail       string `json:"detail" doc:"For people."`
+	Field        string `json:"field,omitempty" doc:"What is invalid."`
+	RetryAfterMS int64  `json:"retry_after_ms,omitempty" doc:"In how many milliseconds to send the same again: nobody knows whether it is stored."`
 }
 
 // Result is what became of one heartbeat.
@@ -143,8 +143,8 @@ func (b *Batch) Today(resp *historyv1.ApplyResponse) (flag string, first bool) {
 
 // Push is what others have changed in the user's history.
 type Push struct {
-	Items   []*Record `json:"items,omitempty" doc:"Records as they now stand."`
-	Removed []Object  `json:"removed,omitempty" doc:"Objects that have none any more."`
+	Items   []*Record `json:"items,omitempty" nullable:"false" doc:"Records as they now stand."`
+	Removed []Object  `json:"removed,omitempty" nullable:"false" doc:"Objects that have none any more."`
 	Resync  bool      `json:"resync,omitempty" doc:"More has changed than is told, or may have: read again."`
 }
 
