@@ -1,0 +1,102 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+)
+
+// TestAccessibility has axe-core look at every page: light and dark, on a telephone and on a desk.
+func TestAccessibility(t *testing.T) {
+	axe, err := os.ReadFile("../../.tools/npm/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("%v; make browser installs it", err)
+	}
+	w := newWorld(t)
+	w.report(library...)
+	w.report(
+		entry{id: "h1", title: "Fog", typ: 2, position: length, age: 3 * time.Hour, episode: 1},
+		entry{id: "h2", title: "The Pilot Boat", typ: 2, position: time.Minute, age: 2 * time.Hour, episode: 2},
+	)
+	open := func(path, ready string) *window {
+		v := w.open(w.signedIn(path))
+		v.until(ready)
+		if err := chromedp.Do(v.ctx, chromedp.Evaluate[chromedp.Void](string(axe)+";0")); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	history := "document.querySelectorAll('#list .title').length > 3 && document.querySelectorAll('#cards li').length > 3 && document.querySelector('#recording').checkVisibility()"
+	player := "!document.querySelector('#play').disabled"
+	pages := map[string]*window{
+		"history": open("/", history),
+		"mark":    open("/", history),
+		"clear":   open("/", history),
+		"backup":  open("/", history),
+		"undo":    open("/", history),
+		"player":  open("/player?id=h2&type=2&title=The%20Pilot%20Boat", player),
+		"flow":    open("/flow", "document.querySelectorAll('#records li').length > 2"),
+		"docs":    open("/docs", "document.querySelectorAll('h3').length > 10"),
+	}
+	pages["mark"].click("#list li:nth-child(1) .mark")
+	pages["clear"].click("#clear")
+	pages["backup"].click("#backup")
+	pages["undo"].click("#list li:nth-child(1) .delete")
+	pages["undo"].do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#undo').focus()")) // the message stays as long
+	pages["history"].do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#list .title').focus()"))
+	for name, v := range pages {
+		for _, scheme := range []string{"light", "dark"} {
+			for _, width := range []int64{360, 1280} {
+				v.looks(scheme, width)
+				v.isAccessible(fmt.Sprintf("%s-%s-%d", name, scheme, width))
+			}
+		}
+	}
+}
+
+// looks shows the page in a scheme of colours and in a width.
+func (v *window) looks(scheme string, width int64) {
+	v.Helper()
+	media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+		{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+	}}
+	if _, err := chromedp.Call(v.ctx, emulation.SetEmulatedMedia, media); err != nil {
+		v.Fatal(err)
+	}
+	screen := emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: width < 600}
+	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
+		v.Fatal(err)
+	}
+	v.until(fmt.Sprintf("innerWidth === %d && matchMedia('(prefers-color-scheme: %s)').matches", width, scheme))
+}
+
+// isAccessible wants nothing wrong, and nothing wider than the screen. Where SCREENSHOTS names a folder
+// the picture is left there.
+func (v *window) isAccessible(name string) {
+	v.Helper()
+	found, err := value[[]string](v, `axe.run({resultTypes: ['violations']}).then(({violations}) =>
+		violations.flatMap(({id, impact, nodes}) => nodes.map(({target, failureSummary}) => [impact, id, target.join(' '), failureSummary].join(' | '))))`)
+	if err != nil {
+		v.Fatalf("%s: %v", name, err)
+	}
+	for _, one := range found {
+		v.Errorf("%s: %s", name, one)
+	}
+	v.until("document.documentElement.scrollWidth <= innerWidth")
+	if dir := os.Getenv("SCREENSHOTS"); dir != "" {
+		picture, err := chromedp.Run(v.ctx, chromedp.CaptureScreenshot())
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o600)
+		}
+		if err != nil {
+			v.Error(err)
+		}
+	}
+}
