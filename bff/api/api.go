@@ -31,6 +31,7 @@ type Service interface {
 	Apply(context.Context, *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error)
 	List(context.Context, *historyv1.ListRequest) (*historyv1.ListResponse, error)
 	Points(context.Context, *historyv1.PointsRequest) (*historyv1.PointsResponse, error)
+	Search(context.Context, *historyv1.SearchRequest) (*historyv1.SearchResponse, error)
 	Continue(context.Context, *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error)
 	Dismiss(context.Context, *historyv1.DismissRequest) (*historyv1.DismissResponse, error)
 	Mark(context.Context, *historyv1.MarkRequest) (*historyv1.MarkResponse, error)
@@ -147,6 +148,7 @@ func exactPath(path string) string {
 func (a *api) register(h huma.API) {
 	handle(a, h, operation(http.MethodPost, "/v1/heartbeats", "Report what a player does", exampleBeats), a.heartbeats)
 	handle(a, h, operation(http.MethodGet, "/v1/history", "List a user's history, newest first", nil), a.list)
+	handle(a, h, operation(http.MethodGet, "/v1/history/search", "Search all of a user's history, newest first", nil), a.search)
 	handle(a, h, operation(http.MethodGet, "/v1/continue", "List what is not finished, newest first", nil), a.continueWatching)
 	handle(a, h, operation(http.MethodPost, "/v1/continue/dismiss", "Take up to 1,000 objects out of what to go on with, until they are played again", exampleDismissal), a.dismiss)
 	tagged(a, h, operation(http.MethodGet, "/v1/history/{type}/{id}", "Where the user stopped in one object", nil), a.point)

@@ -78,6 +78,10 @@ func (s *service) Import(ctx context.Context, req *historyv1.ImportRequest) (*hi
 	return ask[historyv1.ImportResponse](ctx, s, req)
 }
 
+func (s *service) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
+	return ask[historyv1.SearchResponse](ctx, s, req)
+}
+
 func (s *service) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
 	return ask[historyv1.DismissResponse](ctx, s, req)
 }
@@ -390,6 +394,7 @@ func TestEveryFieldOfARecordIsAnswered(t *testing.T) {
 		{"GET /v1/history", "", &historyv1.ListResponse{Items: items}},
 		{"GET /v1/export", "", &historyv1.ListResponse{Items: items, Records: []*historyv1.Record{{}}}},
 		{"GET /v1/continue", "", &historyv1.ContinueResponse{Items: items}},
+		{"GET /v1/history/search?q=a", "", &historyv1.SearchResponse{Items: items}},
 		{"GET /v1/history/1/100", "", &historyv1.PointsResponse{Items: items}},
 		{"POST /v1/history/lookup", `{"objects":[{"id":"100","type":1}]}`, &historyv1.PointsResponse{Items: items}},
 		{"POST /v1/heartbeats", upload(at("100", "pause", 0, 61000)), stored},

@@ -41,6 +41,26 @@ func (a *api) list(ctx context.Context, in *listInput) (*page, error) {
 	return &page{Items: codec.NewRecords(resp.Items), Cursor: resp.Cursor, HasMore: resp.HasMore}, nil
 }
 
+type searchInput struct {
+	Text   string `query:"q" minLength:"1" maxLength:"128" required:"true" doc:"Words, at most 128 bytes. The id or the metadata of what is found has each of them, in whatever letters." example:"low tide"`
+	Limit  uint32 `query:"limit" minimum:"1" maximum:"100" default:"20"`
+	Cursor string `query:"cursor" maxLength:"512" doc:"From the page before, of the same user, q and type."`
+	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
+}
+
+// search costs a request for each thousand records that it looks at.
+func (a *api) search(ctx context.Context, in *searchInput) (*found, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
+	defer cancel()
+	req := &historyv1.SearchRequest{Uid: uidOf(ctx), Text: in.Text, Limit: in.Limit, Cursor: in.Cursor, Type: in.Type}
+	resp, err := a.cfg.Service.Search(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	a.cfg.Limit.Spend(uidOf(ctx), float64(resp.GetSearched()/1000))
+	return &found{Items: codec.NewRecords(resp.GetItems()), Cursor: resp.GetCursor(), HasMore: resp.GetHasMore(), Searched: resp.GetSearched()}, nil
+}
+
 func listRequest(ctx context.Context, typ uint32, since, until string) (*historyv1.ListRequest, error) {
 	req := &historyv1.ListRequest{Uid: uidOf(ctx), Type: typ}
 	var err error

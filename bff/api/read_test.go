@@ -94,6 +94,12 @@ func TestOperations(t *testing.T) {
 			`{"deleted":0}`,
 		},
 		{
+			"GET /v1/history/search?q=Low%20tide&limit=1&type=2&cursor=abc", "",
+			&historyv1.SearchRequest{Uid: "u1", Text: "Low tide", Limit: 1, Type: 2, Cursor: "abc"},
+			&historyv1.SearchResponse{Items: []*historyv1.Item{item}, Cursor: "def", HasMore: true, Searched: 4},
+			`{"items":[` + itemJSON + `],"cursor":"def","has_more":true,"searched":4}`,
+		},
+		{
 			"GET /v1/continue", "",
 			&historyv1.ContinueRequest{Uid: "u1", Limit: 20, Series: "series"},
 			&historyv1.ContinueResponse{},
@@ -216,6 +222,9 @@ func TestParametersThatAreRefused(t *testing.T) {
 		{"POST /v1/history/delete", `{"type":1,"objects":[{"id":"1","type":1}]}`, 422, "body"},
 		{"POST /v1/history/delete", `{"until":null}`, 422, "body.until"},
 		{"POST /v1/history/delete", `{"since":"2026-03-01T20:15:00"}`, 422, "body.since"},
+		{"GET /v1/history/search", "", 422, "query.q"},
+		{"GET /v1/history/search?q=", "", 422, "query.q"},
+		{"GET /v1/history/search?q=a&limit=101", "", 422, "query.limit"},
 		{"GET /v1/continue?limit=101", "", 422, "query.limit"},
 		{"GET /v1/continue?cursor=abc", "", 422, "query.cursor"},
 		{"GET /v1/export?since=2026-03-01", "", 422, "query.since"},

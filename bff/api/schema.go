@@ -55,6 +55,13 @@ type page struct {
 	HasMore bool            `json:"has_more"`
 }
 
+type found struct {
+	Items    []*codec.Record `json:"items" nullable:"false" doc:"May be fewer than the limit, or none, although there is more."`
+	Cursor   string          `json:"cursor" doc:"Of the next page; empty on the last one."`
+	HasMore  bool            `json:"has_more"`
+	Searched uint32          `json:"searched" doc:"How many records were looked at for this page, about 10,000 at most."`
+}
+
 type lookup struct {
 	Items []*codec.Record `json:"items" nullable:"false" doc:"One for each object, in order; null where there is no record."`
 }

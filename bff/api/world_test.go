@@ -303,7 +303,7 @@ func TestServiceGone(t *testing.T) {
 	w.do(t, "u1", "POST /v1/heartbeats", upload(at("100", "stop", 0, 1)))
 	w.stop()
 	for target, body := range map[string]string{
-		"GET /v1/history": "", "GET /v1/history/1/100": "", "GET /v1/continue": "", "POST /v1/heartbeats": upload(at("100", "stop", 0, 2)), "DELETE /v1/history": "",
+		"GET /v1/history": "", "GET /v1/history/1/100": "", "GET /v1/continue": "", "GET /v1/history/search?q=a": "", "POST /v1/heartbeats": upload(at("100", "stop", 0, 2)), "DELETE /v1/history": "",
 	} {
 		if code, answer := w.do(t, "u1", target, body); code != 503 {
 			t.Errorf("%s: %d %v, want 503", target, code, answer)
@@ -371,6 +371,23 @@ func TestContinueWatching(t *testing.T) {
 		if got := strings.Join(ids, " "); code != 200 || got != want {
 			t.Errorf("%s: %d %s, want %s", query, code, got, want)
 		}
+	}
+}
+
+// TestSearch goes through the real service, page by page.
+func TestSearch(t *testing.T) {
+	w := newWorld(t)
+	w.do(t, "u1", "POST /v1/heartbeats", upload(episode("e1", 3*time.Hour), at("film", "stop", 2*time.Hour, 1000), episode("E2", time.Hour)))
+	code, answer := w.do(t, "u1", "GET /v1/history/search?q=e&limit=1", "")
+	if code != 200 || get(answer, "items", 0, "object", "id") != "E2" || answer["has_more"] != true || answer["searched"] != 3.0 {
+		t.Fatalf("%d %v", code, answer)
+	}
+	code, answer = w.do(t, "u1", "GET /v1/history/search?q=e&limit=1&cursor="+answer["cursor"].(string), "")
+	if code != 200 || get(answer, "items", 0, "object", "id") != "e1" {
+		t.Errorf("%d %v", code, answer)
+	}
+	if code, answer = w.do(t, "u1", "GET /v1/history/search?q=FI", ""); code != 200 || get(answer, "items", 0, "object", "id") != "film" || answer["cursor"] != "" {
+		t.Errorf("%d %v", code, answer)
 	}
 }
 

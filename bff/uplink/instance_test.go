@@ -254,6 +254,10 @@ func (i *instance) Delete(context.Context, *historyv1.DeleteRequest) (*historyv1
 	return &historyv1.DeleteResponse{Deleted: 7}, nil
 }
 
+func (i *instance) Search(context.Context, *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
+	return &historyv1.SearchResponse{Searched: 8}, nil
+}
+
 func (i *instance) Dismiss(context.Context, *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
 	return &historyv1.DismissResponse{Found: 6}, nil
 }

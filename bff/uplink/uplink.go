@@ -82,6 +82,11 @@ func (c *Client) Continue(ctx context.Context, req *historyv1.ContinueRequest) (
 	return read(ctx, c, req, historyv1.HistoryServiceClient.Continue)
 }
 
+// Search reads records by what their ids and metadata say.
+func (c *Client) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
+	return read(ctx, c, req, historyv1.HistoryServiceClient.Search)
+}
+
 // GetSettings reads what a user has decided.
 func (c *Client) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return read(ctx, c, req, historyv1.HistoryServiceClient.GetSettings)

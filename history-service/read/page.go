@@ -107,11 +107,14 @@ type stretch struct {
 	uid    string
 	query  history.Query
 	listed history.Page
+	// match says what of it is asked for, as far as what a store has of it tells (default all).
+	match func(history.Item) bool
 
 	user             history.User // with the clear marks of both
 	items            []history.Item
 	cached, archived bool           // there is more behind the end
 	end              history.Cursor // where it ends, if there is more
+	looked           int            // how many records were in it
 }
 
 func (s *stretch) read(ctx context.Context) error {
@@ -171,7 +174,7 @@ func (s *stretch) archive(ctx context.Context) (history.Page, error) {
 // may have older contents. The archive is asked for what its page does not have: an object that
 // is newer there lies before the page.
 func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Item, error) {
-	items := slices.Clone(s.listed.Items)
+	items := s.matching(slices.Clone(s.listed.Items))
 	known := make(map[history.Object]*history.Record, len(old.Items))
 	for _, it := range old.Items {
 		known[it.Object] = it.Record
@@ -225,7 +228,15 @@ func (s *stretch) rest(ctx context.Context, old history.Page) ([]history.Item, e
 	if s.archived = old.More; s.archived && (!s.cached || end.Compare(s.end) < 0) {
 		s.end = end
 	}
-	return s.reader.resolve(ctx, s.uid, items)
+	return s.reader.resolve(ctx, s.uid, s.matching(items))
+}
+
+func (s *stretch) matching(items []history.Item) []history.Item {
+	s.looked += len(items)
+	if s.match == nil {
+		return items
+	}
+	return slices.DeleteFunc(items, func(it history.Item) bool { return !s.match(it) })
 }
 
 // resolve returns what has become of the archive's items: what the cache has of them, and

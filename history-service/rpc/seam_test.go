@@ -176,6 +176,10 @@ var reads = map[string]func(t *testing.T, s *rpc.Server) []string{
 		t.Helper()
 		return strings.Fields(goOn(t, s, &historyv1.ContinueRequest{Limit: 100}))
 	},
+	"search": func(t *testing.T, s *rpc.Server) []string {
+		t.Helper()
+		return search(t, s, &historyv1.SearchRequest{Text: "0", Limit: 7}) // which all ids have
+	},
 }
 
 // TestPageBesideTheJob has objects from below the floor touched or deleted after a page's

@@ -234,6 +234,12 @@ func (s *Server) Continue(ctx context.Context, req *historyv1.ContinueRequest) (
 	return resp, status(err)
 }
 
+// Search reads records by what their ids and metadata say.
+func (s *Server) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
+	resp, err := s.read.Search(ctx, req)
+	return resp, status(err)
+}
+
 // Watch tells what changes in the histories of the users that the stream names.
 func (s *Server) Watch(stream grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse]) error {
 	return status(s.notify.Watch(stream))

@@ -1976,6 +1976,156 @@ func (x *ImportResponse) GetRefusals() []*Refusal {
 	return nil
 }
 
+type SearchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// Words, 128 bytes at most, all of which the id or the metadata has, in whatever letters.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	// 1 to 100; 0 means 20.
+	Limit uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Opaque; from the previous search, of the same user, text and type.
+	Cursor string `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	// 0 for all types.
+	Type          uint32 `protobuf:"varint,5,opt,name=type,proto3" json:"type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchRequest) Reset() {
+	*x = SearchRequest{}
+	mi := &file_history_v1_history_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchRequest) ProtoMessage() {}
+
+func (x *SearchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
+func (*SearchRequest) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *SearchRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *SearchRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *SearchRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *SearchRequest) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *SearchRequest) GetType() uint32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
+type SearchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// May be fewer than the limit, or none, though there is more: a search looks at about 10,000 records.
+	Items   []*Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	Cursor  string  `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	HasMore bool    `protobuf:"varint,3,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	// How many records were looked at.
+	Searched      uint32 `protobuf:"varint,4,opt,name=searched,proto3" json:"searched,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchResponse) Reset() {
+	*x = SearchResponse{}
+	mi := &file_history_v1_history_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchResponse) ProtoMessage() {}
+
+func (x *SearchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
+func (*SearchResponse) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SearchResponse) GetItems() []*Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *SearchResponse) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
+func (x *SearchResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
+func (x *SearchResponse) GetSearched() uint32 {
+	if x != nil {
+		return x.Searched
+	}
+	return 0
+}
+
 type ContinueRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1994,7 +2144,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2156,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2169,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -2059,7 +2209,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2221,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2234,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -2107,7 +2257,7 @@ type DismissRequest struct {
 
 func (x *DismissRequest) Reset() {
 	*x = DismissRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2269,7 @@ func (x *DismissRequest) String() string {
 func (*DismissRequest) ProtoMessage() {}
 
 func (x *DismissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2282,7 @@ func (x *DismissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
 func (*DismissRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DismissRequest) GetUid() string {
@@ -2166,7 +2316,7 @@ type DismissResponse struct {
 
 func (x *DismissResponse) Reset() {
 	*x = DismissResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2328,7 @@ func (x *DismissResponse) String() string {
 func (*DismissResponse) ProtoMessage() {}
 
 func (x *DismissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2341,7 @@ func (x *DismissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
 func (*DismissResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DismissResponse) GetFound() uint32 {
@@ -2214,7 +2364,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2376,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2389,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -2265,7 +2415,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2427,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2440,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -2309,7 +2459,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2471,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2484,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -2354,7 +2504,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2366,7 +2516,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2379,7 +2529,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -2405,7 +2555,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2567,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2580,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -2451,7 +2601,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2463,7 +2613,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2476,7 +2626,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -2505,7 +2655,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2517,7 +2667,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2530,7 +2680,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Watcher) GetUid() string {
@@ -2556,7 +2706,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2718,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2731,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -2613,7 +2763,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2625,7 +2775,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2638,7 +2788,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Change) GetUid() string {
@@ -2833,7 +2983,18 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\arestore\x18\x03 \x01(\bR\arestore\"q\n" +
 	"\x0eImportResponse\x12.\n" +
 	"\bstatuses\x18\x01 \x03(\x0e2\x12.history.v1.StatusR\bstatuses\x12/\n" +
-	"\brefusals\x18\x02 \x03(\v2\x13.history.v1.RefusalR\brefusals\"e\n" +
+	"\brefusals\x18\x02 \x03(\v2\x13.history.v1.RefusalR\brefusals\"w\n" +
+	"\rSearchRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\x12\x16\n" +
+	"\x06cursor\x18\x04 \x01(\tR\x06cursor\x12\x12\n" +
+	"\x04type\x18\x05 \x01(\rR\x04type\"\x87\x01\n" +
+	"\x0eSearchResponse\x12&\n" +
+	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\x12\x16\n" +
+	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x19\n" +
+	"\bhas_more\x18\x03 \x01(\bR\ahasMore\x12\x1a\n" +
+	"\bsearched\x18\x04 \x01(\rR\bsearched\"e\n" +
 	"\x0fContinueRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
@@ -2906,7 +3067,7 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\fMARK_WATCHED\x10\x01\x12\x12\n" +
 	"\x0eMARK_UNWATCHED\x10\x02\x12\x0e\n" +
 	"\n" +
-	"MARK_RESET\x10\x032\x86\a\n" +
+	"MARK_RESET\x10\x032\xc7\a\n" +
 	"\x0eHistoryService\x12<\n" +
 	"\x05Apply\x12\x18.history.v1.ApplyRequest\x1a\x19.history.v1.ApplyResponse\x12R\n" +
 	"\vApplyStream\x12\x1e.history.v1.ApplyStreamRequest\x1a\x1f.history.v1.ApplyStreamResponse(\x010\x01\x129\n" +
@@ -2916,7 +3077,8 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x04Mark\x12\x17.history.v1.MarkRequest\x1a\x18.history.v1.MarkResponse\x12<\n" +
 	"\x05Clear\x12\x18.history.v1.ClearRequest\x1a\x19.history.v1.ClearResponse\x12?\n" +
 	"\x06Import\x12\x19.history.v1.ImportRequest\x1a\x1a.history.v1.ImportResponse\x12E\n" +
-	"\bContinue\x12\x1b.history.v1.ContinueRequest\x1a\x1c.history.v1.ContinueResponse\x12B\n" +
+	"\bContinue\x12\x1b.history.v1.ContinueRequest\x1a\x1c.history.v1.ContinueResponse\x12?\n" +
+	"\x06Search\x12\x19.history.v1.SearchRequest\x1a\x1a.history.v1.SearchResponse\x12B\n" +
 	"\aDismiss\x12\x1a.history.v1.DismissRequest\x1a\x1b.history.v1.DismissResponse\x12N\n" +
 	"\vGetSettings\x12\x1e.history.v1.GetSettingsRequest\x1a\x1f.history.v1.GetSettingsResponse\x12N\n" +
 	"\vPutSettings\x12\x1e.history.v1.PutSettingsRequest\x1a\x1f.history.v1.PutSettingsResponse\x12@\n" +
@@ -2935,7 +3097,7 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
@@ -2964,28 +3126,30 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*ImportedRecord)(nil),      // 24: history.v1.ImportedRecord
 	(*ImportRequest)(nil),       // 25: history.v1.ImportRequest
 	(*ImportResponse)(nil),      // 26: history.v1.ImportResponse
-	(*ContinueRequest)(nil),     // 27: history.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 28: history.v1.ContinueResponse
-	(*DismissRequest)(nil),      // 29: history.v1.DismissRequest
-	(*DismissResponse)(nil),     // 30: history.v1.DismissResponse
-	(*Settings)(nil),            // 31: history.v1.Settings
-	(*GetSettingsRequest)(nil),  // 32: history.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 33: history.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 34: history.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 35: history.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 36: history.v1.WatchRequest
-	(*Watcher)(nil),             // 37: history.v1.Watcher
-	(*WatchResponse)(nil),       // 38: history.v1.WatchResponse
-	(*Change)(nil),              // 39: history.v1.Change
-	nil,                         // 40: history.v1.Heartbeat.MetaEntry
-	nil,                         // 41: history.v1.Item.MetaEntry
-	(*Object)(nil),              // 42: history.v1.Object
-	(State)(0),                  // 43: history.v1.State
-	(*Record)(nil),              // 44: history.v1.Record
+	(*SearchRequest)(nil),       // 27: history.v1.SearchRequest
+	(*SearchResponse)(nil),      // 28: history.v1.SearchResponse
+	(*ContinueRequest)(nil),     // 29: history.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 30: history.v1.ContinueResponse
+	(*DismissRequest)(nil),      // 31: history.v1.DismissRequest
+	(*DismissResponse)(nil),     // 32: history.v1.DismissResponse
+	(*Settings)(nil),            // 33: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 34: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 35: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 36: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 37: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 38: history.v1.WatchRequest
+	(*Watcher)(nil),             // 39: history.v1.Watcher
+	(*WatchResponse)(nil),       // 40: history.v1.WatchResponse
+	(*Change)(nil),              // 41: history.v1.Change
+	nil,                         // 42: history.v1.Heartbeat.MetaEntry
+	nil,                         // 43: history.v1.Item.MetaEntry
+	(*Object)(nil),              // 44: history.v1.Object
+	(State)(0),                  // 45: history.v1.State
+	(*Record)(nil),              // 46: history.v1.Record
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	40, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	42, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
 	5,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
 	4,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
 	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
@@ -2995,64 +3159,67 @@ var file_history_v1_history_proto_depIdxs = []int32{
 	6,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
 	8,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
 	9,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	42, // 11: history.v1.Item.object:type_name -> history.v1.Object
-	43, // 12: history.v1.Item.state:type_name -> history.v1.State
-	41, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	44, // 11: history.v1.Item.object:type_name -> history.v1.Object
+	45, // 12: history.v1.Item.state:type_name -> history.v1.State
+	43, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
 	13, // 14: history.v1.Item.next:type_name -> history.v1.NextPart
 	12, // 15: history.v1.ListResponse.items:type_name -> history.v1.Item
-	44, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
-	42, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	46, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
+	44, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
 	12, // 18: history.v1.PointsResponse.items:type_name -> history.v1.Item
-	42, // 19: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	42, // 20: history.v1.MarkRequest.objects:type_name -> history.v1.Object
+	44, // 19: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	44, // 20: history.v1.MarkRequest.objects:type_name -> history.v1.Object
 	3,  // 21: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
 	1,  // 22: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
 	12, // 23: history.v1.MarkResponse.records:type_name -> history.v1.Item
-	42, // 24: history.v1.ImportedRecord.object:type_name -> history.v1.Object
-	44, // 25: history.v1.ImportedRecord.record:type_name -> history.v1.Record
+	44, // 24: history.v1.ImportedRecord.object:type_name -> history.v1.Object
+	46, // 25: history.v1.ImportedRecord.record:type_name -> history.v1.Record
 	24, // 26: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
 	1,  // 27: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
 	7,  // 28: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
-	12, // 29: history.v1.ContinueResponse.items:type_name -> history.v1.Item
-	42, // 30: history.v1.DismissRequest.objects:type_name -> history.v1.Object
-	31, // 31: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
-	31, // 32: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
-	37, // 33: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
-	37, // 34: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
-	39, // 35: history.v1.WatchResponse.changes:type_name -> history.v1.Change
-	12, // 36: history.v1.Change.items:type_name -> history.v1.Item
-	42, // 37: history.v1.Change.removed:type_name -> history.v1.Object
-	8,  // 38: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	10, // 39: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	14, // 40: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	16, // 41: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	18, // 42: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	20, // 43: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
-	22, // 44: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	25, // 45: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
-	27, // 46: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
-	29, // 47: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
-	32, // 48: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
-	34, // 49: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
-	36, // 50: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
-	9,  // 51: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	11, // 52: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	15, // 53: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	17, // 54: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	19, // 55: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	21, // 56: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
-	23, // 57: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	26, // 58: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
-	28, // 59: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
-	30, // 60: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
-	33, // 61: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
-	35, // 62: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
-	38, // 63: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
-	51, // [51:64] is the sub-list for method output_type
-	38, // [38:51] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	12, // 29: history.v1.SearchResponse.items:type_name -> history.v1.Item
+	12, // 30: history.v1.ContinueResponse.items:type_name -> history.v1.Item
+	44, // 31: history.v1.DismissRequest.objects:type_name -> history.v1.Object
+	33, // 32: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	33, // 33: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	39, // 34: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	39, // 35: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	41, // 36: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	12, // 37: history.v1.Change.items:type_name -> history.v1.Item
+	44, // 38: history.v1.Change.removed:type_name -> history.v1.Object
+	8,  // 39: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	10, // 40: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	14, // 41: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	16, // 42: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	18, // 43: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	20, // 44: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
+	22, // 45: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	25, // 46: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
+	29, // 47: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	27, // 48: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
+	31, // 49: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
+	34, // 50: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	36, // 51: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	38, // 52: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	9,  // 53: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	11, // 54: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	15, // 55: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	17, // 56: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	19, // 57: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	21, // 58: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
+	23, // 59: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	26, // 60: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
+	30, // 61: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	28, // 62: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
+	32, // 63: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
+	35, // 64: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	37, // 65: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	40, // 66: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	53, // [53:67] is the sub-list for method output_type
+	39, // [39:53] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -3067,7 +3234,7 @@ func file_history_v1_history_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   38,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

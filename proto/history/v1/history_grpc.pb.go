@@ -28,6 +28,7 @@ const (
 	HistoryService_Clear_FullMethodName       = "/history.v1.HistoryService/Clear"
 	HistoryService_Import_FullMethodName      = "/history.v1.HistoryService/Import"
 	HistoryService_Continue_FullMethodName    = "/history.v1.HistoryService/Continue"
+	HistoryService_Search_FullMethodName      = "/history.v1.HistoryService/Search"
 	HistoryService_Dismiss_FullMethodName     = "/history.v1.HistoryService/Dismiss"
 	HistoryService_GetSettings_FullMethodName = "/history.v1.HistoryService/GetSettings"
 	HistoryService_PutSettings_FullMethodName = "/history.v1.HistoryService/PutSettings"
@@ -62,6 +63,8 @@ type HistoryServiceClient interface {
 	Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error)
 	// Continue reads what a user has begun and not finished, newest first.
 	Continue(ctx context.Context, in *ContinueRequest, opts ...grpc.CallOption) (*ContinueResponse, error)
+	// Search reads records by what their ids and metadata say, newest first.
+	Search(ctx context.Context, in *SearchRequest, opts ...grpc.CallOption) (*SearchResponse, error)
 	// Dismiss takes objects out of what Continue reads until they are played again, and offers
 	// them again.
 	Dismiss(ctx context.Context, in *DismissRequest, opts ...grpc.CallOption) (*DismissResponse, error)
@@ -175,6 +178,16 @@ func (c *historyServiceClient) Continue(ctx context.Context, in *ContinueRequest
 	return out, nil
 }
 
+func (c *historyServiceClient) Search(ctx context.Context, in *SearchRequest, opts ...grpc.CallOption) (*SearchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchResponse)
+	err := c.cc.Invoke(ctx, HistoryService_Search_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *historyServiceClient) Dismiss(ctx context.Context, in *DismissRequest, opts ...grpc.CallOption) (*DismissResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DismissResponse)
@@ -246,6 +259,8 @@ type HistoryServiceServer interface {
 	Import(context.Context, *ImportRequest) (*ImportResponse, error)
 	// Continue reads what a user has begun and not finished, newest first.
 	Continue(context.Context, *ContinueRequest) (*ContinueResponse, error)
+	// Search reads records by what their ids and metadata say, newest first.
+	Search(context.Context, *SearchRequest) (*SearchResponse, error)
 	// Dismiss takes objects out of what Continue reads until they are played again, and offers
 	// them again.
 	Dismiss(context.Context, *DismissRequest) (*DismissResponse, error)
@@ -292,6 +307,9 @@ func (UnimplementedHistoryServiceServer) Import(context.Context, *ImportRequest)
 }
 func (UnimplementedHistoryServiceServer) Continue(context.Context, *ContinueRequest) (*ContinueResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Continue not implemented")
+}
+func (UnimplementedHistoryServiceServer) Search(context.Context, *SearchRequest) (*SearchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Search not implemented")
 }
 func (UnimplementedHistoryServiceServer) Dismiss(context.Context, *DismissRequest) (*DismissResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Dismiss not implemented")
@@ -477,6 +495,24 @@ func _HistoryService_Continue_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HistoryService_Search_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).Search(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_Search_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).Search(ctx, req.(*SearchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _HistoryService_Dismiss_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DismissRequest)
 	if err := dec(in); err != nil {
@@ -576,6 +612,10 @@ var HistoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Continue",
 			Handler:    _HistoryService_Continue_Handler,
+		},
+		{
+			MethodName: "Search",
+			Handler:    _HistoryService_Search_Handler,
 		},
 		{
 			MethodName: "Dismiss",
