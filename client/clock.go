@@ -67,8 +67,8 @@ func (s *serviceClock) answered(ms int64, sent, came time.Duration) {
 	s.offset = min(max(s.offset, now-came), now-sent)
 }
 
-// date gives a heartbeat the times of the history for those of the device. Who has reported
-// two events in their order finds them in it, whatever was learned about the time in between.
+// date gives a heartbeat the times of the history for those of the device. Two events that were
+// reported in their order stay in it, whatever was learned about the time in between.
 func (s *serviceClock) date(it *item) {
 	at := time.Duration(it.EventTimeMs)*time.Millisecond - time.Duration(it.zero.UnixNano())
 	it.zero = time.Time{}

@@ -231,7 +231,7 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 }
 
 // outlived reports whether the record that an attempt names was deleted or cleared before it was
-// sent. What the same viewing has reported since may have taken the place of that record.
+// sent. A later report of the same viewing may have taken the place of that record.
 func (o *oracle) outlived(a *attempt) bool {
 	if a.knows == 0 || a.sent < o.lost {
 		return false

@@ -200,7 +200,7 @@ func (w *World) startJob(i int) {
 	go func() { _ = j.Run(p.ctx) }()
 }
 
-// kill ends a process at once. What it had under way is lost, or lands later.
+// kill ends a process at once. Its exchanges are lost, or land later.
 func (w *World) kill(p *process, why string) {
 	if p.dead.Load() {
 		return

@@ -12,8 +12,8 @@ import (
 
 // A storm has everything happen at once: what needs five steps in one order is rare in it. A sequence
 // is a dozen actions of one user with up to three objects, one after the other. Hardly anything goes
-// wrong by chance. What is slow, is lost or lands late is drawn with each action, and so are the
-// exchanges that wait in the background.
+// wrong by chance. Whether it is slow, is lost or lands late is drawn with each action, and so
+// are the exchanges that wait in the background.
 
 // action is a step of a sequence.
 type action int
@@ -452,7 +452,7 @@ func (s *sequence) shift(offset time.Duration, d *dice) {
 	}
 }
 
-// lose loses the cache. What is under way lands at once, after everybody has noticed, or at any time.
+// lose loses the cache. Exchanges land at once, after everybody has noticed, or at any time.
 func (s *sequence) lose(d *dice) {
 	w := s.w
 	w.loseCache(d)

@@ -46,8 +46,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// traits are what a seed decides for all of its run. What has to come together to be noticed
-// has seeds of its own, where it is not rare.
+// traits are what a seed decides for all of its run. Things that have to come together to be
+// noticed have seeds of their own, where they are not rare.
 type traits struct {
 	users, keep int
 	// hold is how long services hold a key, retain how long they remember what they announced,
@@ -324,7 +324,7 @@ func (w *World) gather() {
 	}
 }
 
-// giveUp has a caller whose time is up go on without an answer. What it waited for lands
+// giveUp has a caller whose time is up go on without an answer. Its exchange lands
 // later, or never.
 func (w *World) giveUp(x *exchange) {
 	if x.over {
@@ -575,8 +575,8 @@ func (w *World) leave(store int, d *dice) {
 	w.tracef("%-7s answers nobody until %s", [...]string{"cache", "archive", "queue"}[store], moment(until.UnixMilli()))
 }
 
-// loseCache has the cache come back older, or empty. What a process has given up, or gives up from
-// now on, does not land any more: a write from before that lands in a cache that began anew is
+// loseCache has the cache come back older, or empty. A write that a process has given up, or gives
+// up from now on, does not land any more: one from before that lands in a cache that began anew is
 // outside of what is promised, unless its caller still waits for it.
 func (w *World) loseCache(d *dice) {
 	if w.traits.older && w.snapshot != nil && !d.one(4) {

@@ -71,8 +71,8 @@ func endOf(items []history.Item) history.Cursor { return (&history.Page{Items: i
 // cache's records of what that has beside the list, and the archive again for those that the cache does
 // not have. Each object is decided by a read of the cache and a later one of the archive. A record leaves
 // the cache only when the archive has it, so that together they miss nothing, whatever is put,
-// settled, trimmed or warmed up in between. What changes meanwhile only moves up in the list: it is
-// not met a second time further down.
+// settled, trimmed or warmed up in between. A record that changes meanwhile only moves up in the
+// list: it is not met a second time further down.
 
 // below completes a page with what only the archive holds.
 func (r *Reader) below(ctx context.Context, uid string, q history.Query, listed history.Page) (p readerPage, err error) {

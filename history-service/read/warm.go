@@ -339,8 +339,8 @@ func warmth(page history.Page, keep int) history.WarmSet {
 // whole folds what the cache was to hold into the records that were born without it: events may
 // have come while the user was cold, and the warm-up leaves their records alone. An old upload
 // would look newer than what the archive holds. A write that loses against another writer is
-// folded again into that one's, which may have been born without it too. What was born of older
-// records stays partial until the job or a reader folds them: it lies below the floor, or is newer than they.
+// folded again into that one's, which may have been born without it too. A record that
+// was born of older ones stays partial until the job or a reader folds them: it lies below the floor, or is newer than they.
 func (w *warmer) whole(ctx context.Context, uid string, items []history.Item) error {
 	for range MaxTries {
 		writes, err := w.unfolded(ctx, uid, items)

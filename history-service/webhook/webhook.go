@@ -3,7 +3,7 @@
 //
 // Events wait in memory and are posted in batches, one after the other, signed as
 // https://www.standardwebhooks.com describes. A batch that is not taken is posted again, later
-// and later, and given up after a while. What waits when the process dies is lost, so this is
+// and later, and given up after a while. Events that wait when the process dies are lost, so this is
 // a help for backends that want to know soon, and not the place where they keep count.
 package webhook
 

@@ -196,7 +196,7 @@ func (d *dialer) reach(ctx context.Context, quorum string) error {
 }
 
 // silence quiets the log that the client shares with the whole process: a line per
-// row of a failed batch says nothing that the errors do not say. What it calls fatal
+// row of a failed batch says nothing that the errors do not say. A message that it calls fatal
 // ends a goroutine of the client, not the process; its callers have their deadlines.
 var silence = sync.OnceFunc(func() {
 	logrus.SetLevel(logrus.PanicLevel)

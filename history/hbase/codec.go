@@ -94,8 +94,8 @@ type contents struct {
 	damaged []history.Damage // of the user's own
 }
 
-// content is the cell of an object: a record, or damage. What is only to be ordered is not decoded
-// yet, and has its version.
+// content is the cell of an object: a record, or damage. A record that is only to be ordered is not
+// decoded yet, and has its version.
 type content struct {
 	object  history.Object
 	record  *history.Record

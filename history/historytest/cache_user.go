@@ -278,8 +278,8 @@ func pauseUnbased(c *cacheCase) {
 	}
 }
 
-// pauseRaced pauses while others write. Who has read before that and writes after it
-// must find out.
+// pauseRaced pauses while others write. A writer that has read before the
+// pause and writes after it must find out.
 func pauseRaced(c *cacheCase) {
 	uid := c.user()
 	for n := range 3 { // what is new when the pause begins may be as old as the newest there is

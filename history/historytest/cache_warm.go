@@ -140,8 +140,8 @@ func warmCleared(c *cacheCase) {
 	}
 }
 
-// warmTrimmed warms a user who was trimmed meanwhile. What was dropped then may be
-// newer than what the archive held when it was read, which does not come back.
+// warmTrimmed warms a user who was trimmed meanwhile. A record that was dropped then may
+// be newer than the one that the archive held when it was read, which does not come back.
 func warmTrimmed(c *cacheCase) {
 	uid := c.user()
 	items := c.fill(uid, 25)

@@ -112,7 +112,7 @@ type Chunk struct {
 	packed  []byte
 }
 
-// Open reads a chunk. It fails with [ErrCorrupt] or [ErrNewer]. What it returns refers to b.
+// Open reads a chunk. It fails with [ErrCorrupt] or [ErrNewer]. The chunk refers to b.
 func Open(b []byte) (*Chunk, error) {
 	c, err := open(b)
 	if err != nil {
@@ -151,8 +151,8 @@ func (c *Chunk) Len() int { return c.count }
 // asked for.
 type Wanted func(i int, v history.Version, typ uint32) bool
 
-// Items yields the wanted ones of the records, newest first; nil wants all. What is not wanted
-// takes no memory. After an error, which wraps [ErrCorrupt], there is nothing more.
+// Items yields the wanted ones of the records, newest first; nil wants all. The others
+// take no memory. After an error, which wraps [ErrCorrupt], there is nothing more.
 func (c *Chunk) Items(wanted Wanted) iter.Seq2[history.Item, error] {
 	return func(yield func(history.Item, error) bool) {
 		d := recordCoder()

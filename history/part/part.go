@@ -2,7 +2,7 @@
 // each, newest first, and the metadata that lists them. A chunk is never changed.
 //
 // A chunk holds its records by columns, one field of all records behind the other, because
-// the values of one field are alike. What a record has comes back exactly, but for its
+// the values of one field are alike. A record comes back exactly, but for its
 // revision, which names a content of the cache: what leaves a chunk has none.
 //
 //	format  kind  count  time of the newest  symbols  texts  bits  checksum

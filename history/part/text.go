@@ -15,7 +15,7 @@ const (
 	textColumns
 )
 
-// How a text is stored. What is beyond is a text that the column had before: the first one that
+// How a text is stored. A larger number names a text that the column had before: the first one that
 // was new is textSeen, the next one textSeen+1, and so on.
 const (
 	textSame = iota // as that of the record before

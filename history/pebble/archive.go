@@ -55,7 +55,7 @@ func (a *Archive) put(ctx context.Context, cells []history.Cell) error {
 }
 
 // setNewer makes those cells visible than which no newer ones stand, in the archive
-// or in the call itself. What remains of them is on disk when the waiter is done.
+// or in the call itself. The remaining ones are on disk when the waiter is done.
 func (a *Archive) setNewer(cells []history.Cell) (*syncWaiter, error) {
 	a.lock.Lock()
 	defer a.lock.Unlock()

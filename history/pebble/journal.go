@@ -161,7 +161,7 @@ func (j *journal) forget(before wal.NumWAL, keep bool) error {
 	return err
 }
 
-// close closes the journal. What was appended without a waiter is on disk too.
+// close closes the journal. Entries that were appended without a waiter are on disk too.
 func (j *journal) close() error {
 	return errors.Join(j.end(), j.files.Close(), j.synced.file.Close())
 }

@@ -289,7 +289,7 @@ func (s selection) all(oldest int64) func(func(string) bool) {
 	}
 }
 
-// pop takes the first of both orders. What has changed stands in the second one alone.
+// pop takes the first of both orders. A changed record stands in the second one alone.
 func (s *selection) pop() (text string, v history.Version, ok bool) {
 	for {
 		old, since := s.orders[0], s.orders[1]
