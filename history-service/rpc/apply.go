@@ -45,11 +45,15 @@ func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	return resp, nil
 }
 
-// maxBehind is how far a device's clock may be behind before its times are corrected, in
+// maxBehind and maxAhead are how far a device's clock may be off before its times are corrected, in
 // milliseconds. The time on the way looks like a clock that is behind. A correction by it
 // would make a report that was long on its way later than the next one. It never looks like
-// a clock that is ahead: that one is always corrected, or its reports would all be of now.
-const maxBehind = 120_000
+// a clock that is ahead: that one is corrected, or its reports would all be of now. Some milliseconds are
+// within what the service knows of its own clock.
+const (
+	maxBehind = 120_000
+	maxAhead  = 50
+)
 
 // maxClock bounds what a device's clock may show: far beyond any date, before and after 1970.
 const maxClock = 1 << 52
@@ -83,7 +87,7 @@ func admit(e *history.Event, hb *historyv1.Heartbeat) error {
 // whose clock shows 1970 gives all its times from 1970, that of sending included.
 func correct(e *history.Event, sentAt, now int64) {
 	skew := now - sentAt
-	if sentAt == 0 || max(sentAt, -sentAt) > maxClock || 0 <= skew && skew <= maxBehind {
+	if sentAt == 0 || max(sentAt, -sentAt) > maxClock || -maxAhead <= skew && skew <= maxBehind {
 		return
 	}
 	e.At += skew

@@ -127,6 +127,17 @@ func TestBatchBound(t *testing.T) {
 	}
 }
 
+// TestClocksThatAgree: what the two clocks differ by then is no matter of the device.
+func TestClocksThatAgree(t *testing.T) {
+	s := newHouse(t).service(t)
+	hb := beat("ann/7", stop, 800, 5)
+	hb.SentAtMs = start + 20
+	apply(t, s, hb)
+	if it := point(t, s, "ann", "7"); it.GetEventTimeMs() != start-800 {
+		t.Errorf("it is of %d ms ago, want 800", start-it.GetEventTimeMs())
+	}
+}
+
 // TestClockCorrection takes an hour off the times of a device that is an hour ahead.
 func TestClockCorrection(t *testing.T) {
 	s := newHouse(t).service(t)
