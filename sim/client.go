@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,6 +24,7 @@ type client struct {
 	after   time.Time // when it tries again what was not answered
 	outbox  []*historyv1.Heartbeat
 	refused []func() // reads of the judge that were not answered
+	backup  []*historyv1.ImportedRecord
 
 	sessions int
 	session  string // of what it plays, empty for none
@@ -86,7 +88,9 @@ func (c *client) act(d *dice) {
 		c.mark(d)
 	case n < 74:
 		c.w.dismiss(c, c.anyObject(d), d.one(3))
-	case n < 84:
+	case n < 76:
+		c.w.backUp(c)
+	case n < 85:
 		c.points(d)
 	case n < 96:
 		c.list(d)
@@ -322,6 +326,41 @@ func (c *client) list(d *dice) {
 		req.UntilMs = c.nowMS() - int64(d.n(100))*100
 	}
 	c.w.list(c, req)
+}
+
+// backUp takes whole records of all that a client's user has, or brings back those that it took
+// before. They count once: nothing is there twice after that, and nothing that was removed since.
+func (w *World) backUp(c *client) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	c.busy++
+	if records := c.backup; records != nil {
+		c.backup = nil
+		w.ask(s, fmt.Sprintf("import %d records of %s", len(records), c.uid), func(ctx context.Context) (any, error) {
+			return s.rpc.Import(ctx, &historyv1.ImportRequest{Uid: c.uid, Records: records})
+		}, func(answer any, err error) {
+			c.busy--
+			w.tracef("%-7s -> import of %s: %v %v", s.name, c.uid, answer, err)
+		})
+		return
+	}
+	begun := w.oracle.now()
+	w.ask(s, "export of "+c.uid, func(ctx context.Context) (any, error) {
+		return s.rpc.List(ctx, &historyv1.ListRequest{Uid: c.uid, Limit: 100, Records: true})
+	}, func(answer any, err error) {
+		c.busy--
+		if err != nil || begun < w.oracle.lost {
+			return
+		}
+		resp := answer.(*historyv1.ListResponse)
+		for i, it := range resp.Items {
+			if !incomplete(it) {
+				c.backup = append(c.backup, &historyv1.ImportedRecord{Object: it.Object, Record: resp.Records[i]})
+			}
+		}
+	})
 }
 
 // edge takes what clients send, and sends it on in batches.

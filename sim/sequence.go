@@ -30,6 +30,7 @@ const (
 	switchRecording               // off, or on
 	markOne                       // as watched or not
 	dismissOne                    // or offer it again
+	backUp                        // or bring back what was taken before
 	readSome                      // points, or pages
 	turnPages
 	archiveAll // goes on until nothing is marked, if that can be
@@ -46,7 +47,7 @@ const (
 
 // often is how often each action is drawn.
 var often = [actions]int{
-	reportNow: 8, reportNext: 4, reportLate: 4, reportAgain: 3, removeOne: 4, removeAll: 2, clearAll: 2, clearLast: 2, switchRecording: 2, markOne: 2, dismissOne: 2, readSome: 6,
+	reportNow: 8, reportNext: 4, reportLate: 4, reportAgain: 3, removeOne: 4, removeAll: 2, clearAll: 2, clearLast: 2, switchRecording: 2, markOne: 2, dismissOne: 2, backUp: 2, readSome: 6,
 	archiveAll: 8, forgetUser: 3, passTime: 3, landAll: 4, holdBack: 3, loseCache: 2, storeAway: 1, killService: 1, setClock: 2,
 }
 
@@ -396,6 +397,10 @@ func (s *sequence) act(a action, d *dice) {
 		s.answered(c)
 	case turnPages:
 		s.turnPages(c, d)
+		s.answered(c)
+	case backUp:
+		w.course = s.course(d)
+		w.backUp(c)
 		s.answered(c)
 	case archiveAll:
 		if d.one(2) {

@@ -598,6 +598,9 @@ func (w *World) loseCache(d *dice) {
 		}
 	}
 	w.oracle.lose(w.archive.get, w.remembers)
+	for _, c := range w.clients { // they may have what nobody was told of for certain
+		c.backup = nil
+	}
 	if d.one(2) { // it takes a while to start
 		w.leave(cacheStore, d)
 	}
