@@ -66,7 +66,7 @@ type Event struct {
 	Duration int64 // milliseconds; 0 when the player does not know
 	Session  string
 	Device   string
-	Meta     map[string]string
+	Meta     Meta
 	// StartedAt is when the session began, 0 when the player does not say.
 	StartedAt int64
 	// Watched is how much of the object the session has played, in milliseconds; it
@@ -111,7 +111,7 @@ func (e *Event) Validate() error {
 	case len(e.Device) > MaxLabel || !utf8.ValidString(e.Device):
 		return Invalid("device", "want at most 128 bytes of UTF-8")
 	}
-	return cmp.Or(validateTime("event_time", e.At), validateTime("started_at", e.StartedAt), e.validateWatched(), validateMeta(e.Meta))
+	return cmp.Or(validateTime("event_time", e.At), validateTime("started_at", e.StartedAt), e.validateWatched(), e.Meta.validate())
 }
 
 const wantTime = "want a time from 1973 to 2248"
@@ -132,23 +132,6 @@ func (e *Event) validateWatched() error {
 		return Invalid("watched_ms", "want 0 to 2592000000 milliseconds (30 days)")
 	case e.Speed != 0 && (e.Speed < MinSpeed || e.Speed > MaxSpeed):
 		return Invalid("speed", "want 0.25 to 4")
-	}
-	return nil
-}
-
-func validateMeta(meta map[string]string) error {
-	if len(meta) > MaxMetaKeys {
-		return Invalid("meta", "want at most 16 entries")
-	}
-	size := 0
-	for k, v := range meta {
-		size += len(k) + len(v)
-		if k == "" || !utf8.ValidString(k) || !utf8.ValidString(v) {
-			return Invalid("meta", "want non-empty keys and valid UTF-8")
-		}
-	}
-	if size > MaxMetaBytes {
-		return Invalid("meta", "want at most 1024 bytes of keys and values")
 	}
 	return nil
 }
@@ -191,10 +174,17 @@ func viewing(session, device string) uint64 {
 // Record returns what the event alone says. It is partial: it knows nothing of
 // what came before.
 func (r Rules) Record(e *Event) *Record {
-	rec := &Record{Version: VersionOf(e.At, e.Kind.rank()), State: e.Kind.state(), Session: e.Session, Device: e.Device, Partial: true}
+	rec := new(Record)
+	r.RecordInto(rec, e)
+	return rec
+}
+
+// RecordInto makes rec what [Rules.Record] returns of an event.
+func (r Rules) RecordInto(rec *Record, e *Event) {
+	*rec = Record{Version: VersionOf(e.At, e.Kind.rank()), State: e.Kind.state(), Session: e.Session, Device: e.Device, Partial: true}
 	if e.Kind == KindDelete {
 		rec.Reset = e.At
-		return rec
+		return
 	}
 	if !e.Kind.Marks() {
 		rec.Position, rec.Early = e.Position, r.early(e)
@@ -203,7 +193,7 @@ func (r Rules) Record(e *Event) *Record {
 		rec.Duration, rec.DurationVersion = e.Duration, rec.Version
 	}
 	if len(e.Meta) > 0 {
-		rec.Meta, rec.MetaVersion = NewMeta(e.Meta), rec.Version
+		rec.Meta, rec.MetaVersion = e.Meta, rec.Version
 	}
 	switch {
 	case e.Kind == KindUnwatched:
@@ -214,7 +204,6 @@ func (r Rules) Record(e *Event) *Record {
 	if e.Watched > 0 {
 		rec.Watches = []Watch{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched}}
 	}
-	return rec
 }
 
 // event is the inverse, as far as the bounds of an event say something about the fields of a
@@ -222,6 +211,6 @@ func (r Rules) Record(e *Event) *Record {
 func (r *Record) event() *Event {
 	return &Event{
 		Key: Key{UID: "-", Object: Object{ID: "-", Type: 1}}, Kind: KindProgress, At: r.PlayedAt(),
-		Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta.Map(),
+		Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta,
 	}
 }

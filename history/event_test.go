@@ -13,7 +13,7 @@ func legal() history.Event {
 	return history.Event{
 		Key:  history.Key{UID: "ann", Object: history.Object{ID: "100", Type: 1}},
 		Kind: history.KindProgress, At: epoch, Position: 5000, Duration: 60_000, Session: "s", Device: "tv",
-		Meta: map[string]string{"title": "Ä"},
+		Meta: history.NewMeta(map[string]string{"title": "Ä"}),
 	}
 }
 
@@ -70,14 +70,14 @@ func TestValidate(t *testing.T) {
 		{"a device of 128 bytes", "", func(e *history.Event) { e.Device = strings.Repeat("é", 64) }},
 		{"a device of 129 bytes", "device", func(e *history.Event) { e.Device = strings.Repeat("d", 129) }},
 		{"a device that is not UTF-8", "device", func(e *history.Event) { e.Device = "\xc3" }},
-		{"no metadata", "", func(e *history.Event) { e.Meta = nil }},
-		{"16 entries of metadata", "", func(e *history.Event) { e.Meta = metadata(16) }},
-		{"17 entries of metadata", "meta", func(e *history.Event) { e.Meta = metadata(17) }},
-		{"1,024 bytes of metadata", "", func(e *history.Event) { e.Meta = map[string]string{"key": strings.Repeat("v", 1021)} }},
-		{"1,025 bytes of metadata", "meta", func(e *history.Event) { e.Meta = map[string]string{"key": strings.Repeat("v", 1022)} }},
-		{"metadata without a key", "meta", func(e *history.Event) { e.Meta = map[string]string{"": "v"} }},
-		{"metadata without a value", "", func(e *history.Event) { e.Meta = map[string]string{"k": ""} }},
-		{"a key that is not UTF-8", "meta", func(e *history.Event) { e.Meta = map[string]string{"\xff": "v"} }},
+		{"no metadata", "", func(e *history.Event) { e.Meta = "" }},
+		{"16 entries of metadata", "", func(e *history.Event) { e.Meta = history.NewMeta(metadata(16)) }},
+		{"17 entries of metadata", "meta", func(e *history.Event) { e.Meta = history.NewMeta(metadata(17)) }},
+		{"1,024 bytes of metadata", "", func(e *history.Event) { e.Meta = history.NewMeta(map[string]string{"key": strings.Repeat("v", 1021)}) }},
+		{"1,025 bytes of metadata", "meta", func(e *history.Event) { e.Meta = history.NewMeta(map[string]string{"key": strings.Repeat("v", 1022)}) }},
+		{"metadata without a key", "meta", func(e *history.Event) { e.Meta = history.NewMeta(map[string]string{"": "v"}) }},
+		{"metadata without a value", "", func(e *history.Event) { e.Meta = history.NewMeta(map[string]string{"k": ""}) }},
+		{"a key that is not UTF-8", "meta", func(e *history.Event) { e.Meta = history.NewMeta(map[string]string{"\xff": "v"}) }},
 		{"a start in seconds", "started_at", func(e *history.Event) { e.StartedAt = epoch / 1000 }},
 		{"a negative start", "started_at", func(e *history.Event) { e.StartedAt = -1 }},
 		{"a start later than the event", "", func(e *history.Event) { e.StartedAt = epoch + 1 }},
@@ -87,7 +87,7 @@ func TestValidate(t *testing.T) {
 		{"below the least speed", "speed", func(e *history.Event) { e.Speed = history.MinSpeed - 1 }},
 		{"the greatest speed", "", func(e *history.Event) { e.Speed = history.MaxSpeed }},
 		{"beyond the greatest speed", "speed", func(e *history.Event) { e.Speed = history.MaxSpeed + 1 }},
-		{"a value that is not UTF-8", "meta", func(e *history.Event) { e.Meta = map[string]string{"k": "\xff"} }},
+		{"a value that is not UTF-8", "meta", func(e *history.Event) { e.Meta = history.NewMeta(map[string]string{"k": "\xff"}) }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestRecordOfEvent(t *testing.T) {
 	v := history.VersionOf(epoch, history.RankStop)
 	want := &history.Record{
 		Version: v, State: history.StateStopped, Position: 60_000, Session: "s", Device: "tv", Duration: 60_000, DurationVersion: v,
-		Meta: history.NewMeta(e.Meta), MetaVersion: v, Completions: []history.Completion{{At: epoch, Viewing: history.ViewingOf("s")}}, Partial: true,
+		Meta: e.Meta, MetaVersion: v, Completions: []history.Completion{{At: epoch, Viewing: history.ViewingOf("s")}}, Partial: true,
 	}
 	if got := e.Record(); !reflect.DeepEqual(got, want) {
 		t.Errorf("a stop at the end:\ngot  %+v\nwant %+v", got, want)

@@ -15,12 +15,20 @@ func Merge(a, b *Record) *Record {
 	if b == nil {
 		return a
 	}
+	m := new(Record)
+	MergeInto(m, a, b)
+	return m
+}
+
+// MergeInto makes m what [Merge] returns of a and b. None of the three is nil, and m is neither of
+// the others.
+func MergeInto(m, a, b *Record) {
 	reset := max(a.Reset, b.Reset)
 	latest, other := a.since(reset), b.since(reset) // at first, so that nothing forgotten counts against a bound
 	if compareLatest(a, b) < 0 {
 		latest, other = other, latest
 	}
-	m := *latest
+	*m = *latest
 	m.Revision, m.CellTime = 0, max(a.CellTime, b.CellTime)
 	m.Partial = a.Partial && b.Partial
 	m.Restored = latest.Restored || other.Restored
@@ -32,7 +40,6 @@ func Merge(a, b *Record) *Record {
 	m.mergeWatches(other)
 	m.mergeNonEarly(other)
 	m.mergeUnknown(other)
-	return &m
 }
 
 // After returns what is left of r when nothing at or before the given time exists,

@@ -297,7 +297,7 @@ var sessions = map[string]func(e *history.Event, i int){
 func BenchmarkMerge(b *testing.B) {
 	for name, session := range sessions {
 		b.Run(name, func(b *testing.B) {
-			e := history.Event{Kind: history.KindProgress, Duration: 5_400_000, Device: "phone", Meta: map[string]string{"title": "x"}}
+			e := history.Event{Kind: history.KindProgress, Duration: 5_400_000, Device: "phone", Meta: history.NewMeta(map[string]string{"title": "x"})}
 			var r *history.Record
 			for i := range 5 {
 				e.At, e.Position, e.Session = epoch+int64(i), 5_400_000, fmt.Sprint(i)

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"unicode/utf8"
 )
 
 // Meta is the metadata of a record: a few texts by key, encoded in the order of the keys as a
@@ -80,6 +81,24 @@ func cutLength(s string) (n int, rest string) {
 			return n, s[i+1:]
 		}
 	}
+}
+
+func (m Meta) validate() error {
+	entries, size := 0, 0
+	for k, v := range m.All() {
+		entries++
+		size += len(k) + len(v)
+		if k == "" || !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return Invalid("meta", "want non-empty keys and valid UTF-8")
+		}
+	}
+	switch {
+	case entries > MaxMetaKeys:
+		return Invalid("meta", "want at most 16 entries")
+	case size > MaxMetaBytes:
+		return Invalid("meta", "want at most 1024 bytes of keys and values")
+	}
+	return nil
 }
 
 // Map returns the entries, nil where there are none.

@@ -3,7 +3,6 @@ package history_test
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 
@@ -126,8 +125,8 @@ func (v *view) rest(live []history.Event) {
 	described := slices.DeleteFunc(slices.Clone(live), func(e history.Event) bool { return len(e.Meta) == 0 })
 	if len(described) > 0 {
 		v.Meta = fmt.Sprint(slices.MaxFunc(described, func(a, b history.Event) int {
-			return cmp.Or(compareVersions(a, b), cmp.Compare(len(a.Meta), len(b.Meta)), cmp.Compare(fmt.Sprint(a.Meta), fmt.Sprint(b.Meta)))
-		}).Meta)
+			return cmp.Or(compareVersions(a, b), cmp.Compare(len(a.Meta.Map()), len(b.Meta.Map())), cmp.Compare(fmt.Sprint(a.Meta.Map()), fmt.Sprint(b.Meta.Map())))
+		}).Meta.Map())
 	}
 }
 
@@ -208,7 +207,7 @@ func events(positions int64) *rapid.Generator[history.Event] {
 			Position:  rapid.Int64Range(0, positions-1).Draw(t, "position"), Duration: rapid.SampledFrom([]int64{0, 5, 10}).Draw(t, "duration"),
 			Session: rapid.SampledFrom([]string{"", "s", "t", "u"}).Draw(t, "session"),
 			Device:  rapid.SampledFrom([]string{"", "tv", "phone"}).Draw(t, "device"),
-			Meta:    maps.Clone(rapid.SampledFrom(metas).Draw(t, "meta")),
+			Meta:    history.NewMeta(rapid.SampledFrom(metas).Draw(t, "meta")),
 		}
 	})
 }

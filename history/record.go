@@ -185,12 +185,17 @@ func SameContent(a, b uint64) bool { return a&^SettledBit == b&^SettledBit }
 // the user's clear marks have removed (see [User.CutTime]).
 func (r *Record) Successor(u *User) *Record {
 	m := *r
-	m.Revision = NewRevision()
-	m.CellTime = max(m.Version.Time(), m.CellTime+1)
-	if u != nil {
-		m.CellTime = max(m.CellTime, u.CutTime+1)
-	}
+	m.Succeed(u)
 	return &m
+}
+
+// Succeed makes of r, which nobody else has yet, its own [Record.Successor].
+func (r *Record) Succeed(u *User) {
+	r.Revision = NewRevision()
+	r.CellTime = max(r.Version.Time(), r.CellTime+1)
+	if u != nil {
+		r.CellTime = max(r.CellTime, u.CutTime+1)
+	}
 }
 
 // Deleted reports whether the record is a tombstone.

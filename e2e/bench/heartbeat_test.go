@@ -58,7 +58,7 @@ func record(at int64) *history.Record {
 	e := history.Event{
 		Kind: history.KindStart, At: at, Position: 61_000, Duration: 7_200_000,
 		Session: "5f2b7c1e-9d0a-4f6b-8e3c-1a2b3c4d5e6f", Device: "living-room-tv-0001",
-		Meta: map[string]string{"season": "2", "episode": "11"},
+		Meta: history.NewMeta(map[string]string{"season": "2", "episode": "11"}),
 	}
 	r := e.Record()
 	r.Partial, r.Revision = false, rand.Uint64()>>1+1

@@ -26,6 +26,7 @@ type Load struct {
 // that a table stores.
 type metadata struct {
 	entries map[string]string
+	record  history.Meta // as a record has it
 	text    string
 }
 
@@ -54,12 +55,15 @@ func (l *Load) Viewings() int { return l.plan.Reported() }
 // Event returns heartbeat i.
 func (l *Load) Event(i int) history.Event {
 	e := l.plan.Event(i)
-	e.Meta = l.metadata[e.Key.Object].entries
+	e.Meta = l.metadata[e.Key.Object].record
 	return e
 }
 
 // fill fills in hb as heartbeat i.
-func (l *Load) fill(i int, hb *historyv1.Heartbeat) { replay.Fill(hb, l.Event(i)) }
+func (l *Load) fill(i int, hb *historyv1.Heartbeat) {
+	e := l.plan.Event(i)
+	replay.Fill(hb, &e, l.metadata[e.Key.Object].entries)
+}
 
 // Share divides the heartbeats among workers. Those of one user go to one worker, in order.
 func (l *Load) Share(workers int) [][]int32 {
@@ -181,7 +185,7 @@ func entriesOf(entries []struct{ key, value string }) metadata {
 		m.entries[e.key] = e.value
 		fmt.Fprintf(&text, "%c%q:%q", "{,"[min(i, 1)], e.key, e.value)
 	}
-	m.text = text.String() + "}"
+	m.record, m.text = history.NewMeta(m.entries), text.String()+"}"
 	return m
 }
 

@@ -56,7 +56,7 @@ func TestMetadata(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := 0
-			for k, v := range e.Meta {
+			for k, v := range e.Meta.All() {
 				got += len(k) + len(v)
 			}
 			if got != want {
@@ -85,11 +85,11 @@ func TestSame(t *testing.T) {
 		}
 		e := l.Event(i)
 		if said.Object.ID != e.Key.Object.ID || said.Position != e.Position || said.Duration != e.Duration || said.At.UnixMilli() != e.At ||
-			said.Session != e.Session || said.Device != e.Device || !maps.Equal(said.Meta, e.Meta) {
+			said.Session != e.Session || said.Device != e.Device || !maps.Equal(said.Meta, e.Meta.Map()) {
 			t.Fatalf("%+v, want %+v", said, e)
 		}
 		var kept map[string]string
-		if err := json.Unmarshal([]byte(l.Text(i)), &kept); err != nil || !maps.Equal(kept, e.Meta) {
+		if err := json.Unmarshal([]byte(l.Text(i)), &kept); err != nil || !maps.Equal(kept, e.Meta.Map()) {
 			t.Fatalf("metadata %v in the table, %v, want %v", kept, err, e.Meta)
 		}
 	}

@@ -61,7 +61,7 @@ func heartbeats(events []*event) []*historyv1.Heartbeat {
 		hbs[i] = &historyv1.Heartbeat{
 			Uid: e.Key.UID, ObjectId: e.Key.Object.ID, ObjectType: e.Key.Object.Type,
 			Kind: historyv1.Kind(e.Kind), EventTimeMs: e.At, PositionMs: e.Position, DurationMs: e.Duration,
-			Session: e.Session, Device: e.Device, Meta: e.Meta, StartedAtMs: e.StartedAt, WatchedMs: e.Watched,
+			Session: e.Session, Device: e.Device, Meta: e.Meta.Map(), StartedAtMs: e.StartedAt, WatchedMs: e.Watched,
 		}
 	}
 	return hbs
@@ -153,7 +153,7 @@ func (d edgeClient) apply(ctx context.Context, events []*event) ([]bool, error) 
 		body.Heartbeats = append(body.Heartbeats, uploadHeartbeat{
 			Object: uploadObject(e.Key.Object), Kind: kindName(e.Kind), PositionMS: e.Position, DurationMS: e.Duration,
 			EventTime: time.UnixMilli(e.At), Session: e.Session, Device: e.Device,
-			StartedAt: beginning(e), WatchedMS: e.Watched, Meta: e.Meta,
+			StartedAt: beginning(e), WatchedMS: e.Watched, Meta: e.Meta.Map(),
 		})
 	}
 	var answer struct {

@@ -179,7 +179,7 @@ func (v view) details(got *event, all, sure []*event) *fault {
 		return nil
 	}
 	if !slices.ContainsFunc(only(all, named), func(e *event) bool {
-		return maps.Equal(e.Meta, v.meta) && (want == nil || compareVersion(e, want) >= 0)
+		return maps.Equal(e.Meta.Map(), v.meta) && (want == nil || compareVersion(e, want) >= 0)
 	}) {
 		return lost("has metadata %v, want %+v", v.meta, want)
 	}

@@ -32,7 +32,7 @@ func TestJudge(t *testing.T) {
 	remove, perhaps := sent(history.KindDelete, 2, 0, true), sent(history.KindDelete, 2, 0, false)
 	after := sent(history.KindStop, 4, 200, true)
 	named, renamed := sent(history.KindProgress, 5, 300, true), sent(history.KindProgress, 6, 300, true)
-	named.Meta, renamed.Meta = map[string]string{"title": "one"}, map[string]string{"title": "two"}
+	named.Meta, renamed.Meta = history.NewMeta(map[string]string{"title": "one"}), history.NewMeta(map[string]string{"title": "two"})
 	played, nonEarly := sent(history.KindProgress, 7, 300, true), sent(history.KindProgress, 8, 20_000, true)
 	first.Duration = 1000 // it completes
 	played.StartedAt, played.Watched = base-60_000, 30_000
@@ -72,7 +72,7 @@ func TestJudge(t *testing.T) {
 			return &r
 		}(), 0, "resurrected"},
 		{"the metadata", []faults.Sent{named, renamed}, fold(named, renamed), 0, ""},
-		{"older metadata", []faults.Sent{named, renamed}, changed(fold(named, renamed), func(r *history.Record) { r.Meta = history.NewMeta(named.Meta) }), 0, "lost"},
+		{"older metadata", []faults.Sent{named, renamed}, changed(fold(named, renamed), func(r *history.Record) { r.Meta = named.Meta }), 0, "lost"},
 		{"the watched time", []faults.Sent{played, nonEarly}, fold(played, nonEarly), 0, ""},
 		{"the watched time is missing", []faults.Sent{played, nonEarly}, changed(fold(played, nonEarly), func(r *history.Record) { r.Watches = nil }), 0, "lost"},
 		{"too much watched time", []faults.Sent{nonEarly}, changed(fold(nonEarly), func(r *history.Record) {

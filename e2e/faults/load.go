@@ -207,7 +207,7 @@ func (b *book) next(r *rand.Rand, k history.Key, at int64, gentle bool) *event {
 		e.StartedAt, e.Watched = s.started, r.Int64N(played)
 	}
 	if r.IntN(8) == 0 {
-		e.Meta = map[string]string{"title": fmt.Sprintf("t%d", r.IntN(1000))}
+		e.Meta = history.NewMeta(map[string]string{"title": fmt.Sprintf("t%d", r.IntN(1000))})
 	}
 	b.mu.Unlock()
 	if kinds := []history.Kind{history.KindStop, history.KindPause, history.KindSeek, history.KindFinish}; !gentle && r.IntN(10) == 0 {

@@ -222,7 +222,7 @@ func (t *trial) spoil(ctx context.Context) error {
 		k := history.Key{UID: fmt.Sprintf("c8-large-%d", n), Object: history.Object{ID: "o", Type: 1}}
 		events = append(events, t.book.note(history.Event{
 			Key: k, Kind: history.KindStop, At: time.Now().UnixMilli(), Position: 1000, Duration: length,
-			Session: "s", Device: "tv", Meta: map[string]string{"title": strings.Repeat("x", 1000)},
+			Session: "s", Device: "tv", Meta: history.NewMeta(map[string]string{"title": strings.Repeat("x", 1000)}),
 		}))
 	}
 	again, err := t.book.send(ctx, t.stack.rpcs[0], events)

@@ -107,12 +107,18 @@ func (p *Plan) Reported() int {
 
 // Event returns heartbeat i.
 func (p *Plan) Event(i int) history.Event {
+	e := p.event(i)
+	e.Meta = history.NewMeta(p.meta[e.Key.Object])
+	return e
+}
+
+// event returns heartbeat i without its metadata.
+func (p *Plan) event(i int) history.Event {
 	b := &p.beats[i]
 	v := &p.Viewings[b.viewing]
 	return history.Event{
 		Key: history.Key{UID: v.UID, Object: v.Object}, Kind: b.kind, At: b.at + p.Shift,
 		Position: int64(b.played), Duration: v.Duration, Session: Session(v), Device: "replay",
-		Meta: p.meta[v.Object],
 	}
 }
 
@@ -275,12 +281,16 @@ func Synthetic(viewers, viewings, beats int) []Viewing {
 }
 
 // heartbeat fills in heartbeat i.
-func (p *Plan) heartbeat(i int, hb *historyv1.Heartbeat) { Fill(hb, p.Event(i)) }
+func (p *Plan) heartbeat(i int, hb *historyv1.Heartbeat) {
+	e := p.event(i)
+	Fill(hb, &e, p.meta[e.Key.Object])
+}
 
-// Fill makes hb the report of an event. Fields that an event of a plan does not have stay as they are.
-func Fill(hb *historyv1.Heartbeat, e history.Event) {
+// Fill makes hb the report of an event with that metadata. Fields that an event of a plan does not have
+// stay as they are.
+func Fill(hb *historyv1.Heartbeat, e *history.Event, meta map[string]string) {
 	hb.Uid, hb.ObjectId, hb.ObjectType = e.Key.UID, e.Key.Object.ID, e.Key.Object.Type
 	hb.Kind, hb.EventTimeMs = historyv1.Kind(e.Kind), e.At
 	hb.PositionMs, hb.DurationMs = e.Position, e.Duration
-	hb.Session, hb.Device, hb.Meta = e.Session, e.Device, e.Meta
+	hb.Session, hb.Device, hb.Meta = e.Session, e.Device, meta
 }

@@ -20,19 +20,25 @@ func (a *Aggregator) Get(k history.Key) (held Held, open, ok bool) {
 	if e == nil {
 		return Held{}, false, false
 	}
-	return e.held, e.in != &s.announced && time.Since(e.opened) < a.cfg.Hold, true
+	held = e.held
+	held.entry = e
+	return held, e.in != &s.announced && time.Since(e.opened) < a.cfg.Hold, true
 }
 
 // Put holds what was written of a key. Ended makes the key due at the next tick. Of two
-// writes that are put in the wrong order the later one is held: its cell time says so.
+// writes that are put in the wrong order the later one is held: its cell time says so. What
+// [Held.Next] returned is put without looking the key up.
 func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	s := a.of(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, now := s.entries[k], time.Now()
+	e, now := held.entry, time.Now()
+	if e == nil || e.in == nil { // it was dropped meanwhile
+		e = s.entries[k]
+	}
 	switch {
 	case e == nil:
-		held.From = nil
+		held.From, held.entry = nil, nil
 		e = &entry{key: k, held: held, opened: now}
 		s.entries[k] = e
 	case e.held.Record.CellTime <= held.Record.CellTime:

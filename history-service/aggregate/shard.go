@@ -19,6 +19,13 @@ type Held struct {
 	// Beside is a record that another request had put before this one was, nil nearly always.
 	// This one contains it too, unless the cache lost it in between.
 	Beside *history.Record
+
+	entry *entry // that it was read from
+}
+
+// Next returns what is held after h, once a record that was made from it is written.
+func (h Held) Next(r *history.Record, pause history.Pause) Held {
+	return Held{Record: r, Pause: pause, From: h.Record, entry: h.entry}
 }
 
 // after returns h as it takes the place of what was held.
@@ -27,7 +34,7 @@ func (h Held) after(was Held) Held {
 	if was.Record != h.From && was.Record != h.Record {
 		h.Beside = history.Merge(was.Beside, was.Record)
 	}
-	h.From = nil // it has served its purpose: let it be collected
+	h.From, h.entry = nil, nil // they have served their purpose: let them be collected
 	return h
 }
 

@@ -24,6 +24,10 @@ type Report struct {
 	Latest bool
 	// Day is what the device knows of the day, nil when it does not ask.
 	Day *historyv1.DayCheck
+	// SentAt is when it was sent by the device's clock, 0 when its times are to be trusted.
+	SentAt int64
+	// Failed says that the playback failed, Incognito that nothing is to be kept of the session.
+	Failed, Incognito bool
 	// Status is unspecified until it is decided.
 	Status historyv1.Status
 }
@@ -48,6 +52,36 @@ func (r *Report) Counts() bool {
 	default:
 		return false
 	}
+}
+
+// Of returns what a request asks for.
+func Of(req *historyv1.ApplyRequest) *Batch {
+	b := &Batch{Reports: make([]Report, len(req.GetHeartbeats())), ReturnRecords: req.GetReturnRecords(), Ack: req.GetAck()}
+	for i, hb := range req.GetHeartbeats() {
+		b.Reports[i] = of(hb)
+	}
+	return b
+}
+
+func of(hb *historyv1.Heartbeat) Report {
+	return Report{
+		Event: history.Event{
+			Key:  history.Key{UID: hb.GetUid(), Object: history.Object{ID: hb.GetObjectId(), Type: hb.GetObjectType()}},
+			Kind: kind(hb.GetKind()), At: hb.GetEventTimeMs(), Position: hb.GetPositionMs(), Duration: hb.GetDurationMs(),
+			Session: hb.GetSession(), Device: hb.GetDevice(), Meta: history.NewMeta(hb.GetMeta()),
+			StartedAt: hb.GetStartedAtMs(), Watched: hb.GetWatchedMs(), Speed: int64(hb.GetSpeedPercent()),
+		},
+		IfMatch: hb.GetIfMatch(), Origin: hb.GetOrigin(), Day: hb.GetDay(),
+		SentAt: hb.GetSentAtMs(), Failed: hb.GetFailed(), Incognito: hb.GetIncognito(),
+	}
+}
+
+// kind returns 0 for what no player reports.
+func kind(k historyv1.Kind) history.Kind {
+	if k < historyv1.Kind_KIND_START || k > historyv1.Kind_KIND_FINISH {
+		return 0
+	}
+	return history.Kind(k) //nolint:gosec // in bounds
 }
 
 // Object returns an object of the protocol as one of the domain.

@@ -8,14 +8,13 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/report"
-	"github.com/playhead/playhead/history-service/view"
 	"github.com/playhead/playhead/history-service/write"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // Apply stores a batch of heartbeats. See the protocol for what it answers.
 func (s *Server) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
-	resp, err := s.apply(ctx, req)
+	resp, err := s.apply(ctx, report.Of(req))
 	if err != nil {
 		return nil, status(err)
 	}
@@ -26,17 +25,18 @@ func (s *Server) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	return resp, nil
 }
 
-func (s *Server) apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
-	if n := len(req.GetHeartbeats()); n > write.MaxBatch {
+func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyResponse, error) {
+	reports := b.Reports
+	if n := len(reports); n > write.MaxBatch {
 		return nil, history.Invalid("heartbeats", fmt.Sprintf("%d in one batch; want at most %d", n, write.MaxBatch))
 	}
-	reports, refusals := decode(req.GetHeartbeats(), s.cfg.Now().UnixMilli())
-	result, err := s.write.Apply(ctx, reports, req.GetAck() == historyv1.Ack_ACK_QUEUED)
+	refusals := admitAll(reports, s.cfg.Now().UnixMilli())
+	result, err := s.write.Apply(ctx, reports, b.Ack == historyv1.Ack_ACK_QUEUED)
 	if err != nil {
 		return nil, err
 	}
 	resp := &historyv1.ApplyResponse{
-		Statuses: make([]historyv1.Status, len(reports)), Refusals: refusals, Days: result.Days, Records: result.Items(req.GetReturnRecords()),
+		Statuses: make([]historyv1.Status, len(reports)), Refusals: refusals, Days: result.Days, Records: result.Items(b.ReturnRecords),
 		NowMs: s.cfg.Now().UnixMilli(),
 	}
 	for i := range reports {
@@ -58,26 +58,24 @@ const (
 // maxClock bounds what a device's clock may show: far beyond any date, before and after 1970.
 const maxClock = 1 << 52
 
-// decode turns heartbeats into reports. A report that will not be stored gets its status here, an
+// admitAll corrects and checks reports. One that will not be stored gets its status here, an
 // invalid one also a refusal.
-func decode(hbs []*historyv1.Heartbeat, now int64) (reports []report.Report, refusals []*historyv1.Refusal) {
-	reports = make([]report.Report, len(hbs))
-	for i, hb := range hbs {
+func admitAll(reports []report.Report, now int64) (refusals []*historyv1.Refusal) {
+	for i := range reports {
 		r := &reports[i]
-		*r = report.Report{Event: view.Event(hb), IfMatch: hb.GetIfMatch(), Origin: hb.GetOrigin(), Day: hb.GetDay()}
-		correct(&r.Event, hb.GetSentAtMs(), now)
-		if err := admit(&r.Event, hb); err != nil {
+		correct(&r.Event, r.SentAt, now)
+		if err := admit(&r.Event); err != nil {
 			r.Status = historyv1.Status_STATUS_INVALID
 			refusals = append(refusals, refusal(i, err))
 			continue
 		}
-		r.Status = normalise(&r.Event, hb, now)
+		r.Status = normalise(r, now)
 	}
-	return reports, refusals
+	return refusals
 }
 
-func admit(e *history.Event, hb *historyv1.Heartbeat) error {
-	if k := hb.GetKind(); k < historyv1.Kind_KIND_START || k > historyv1.Kind_KIND_FINISH {
+func admit(e *history.Event) error {
+	if e.Kind == 0 {
 		return history.Invalid("kind", "want start, progress, pause, seek, stop or finish")
 	}
 	return e.Validate()
@@ -97,15 +95,15 @@ func correct(e *history.Event, sentAt, now int64) {
 }
 
 // normalise moves a time in the future to now, and decides which events are not stored at all.
-func normalise(e *history.Event, hb *historyv1.Heartbeat, now int64) historyv1.Status {
-	e.At = min(e.At, now)
-	e.Clamp()
+func normalise(r *report.Report, now int64) historyv1.Status {
+	r.At = min(r.At, now)
+	r.Clamp()
 	switch {
-	case hb.GetIncognito():
+	case r.Incognito:
 		return historyv1.Status_STATUS_PAUSED
-	case e.At <= now-history.ArchiveLife:
+	case r.At <= now-history.ArchiveLife:
 		return historyv1.Status_STATUS_EXPIRED
-	case hb.GetFailed(): // where a broken playback stood is not worth resuming
+	case r.Failed: // where a broken playback stood is not worth resuming
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	return historyv1.Status_STATUS_UNSPECIFIED

@@ -16,9 +16,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection"
 
 	"github.com/playhead/playhead/history"
@@ -26,6 +29,7 @@ import (
 	"github.com/playhead/playhead/history-service/firstday"
 	"github.com/playhead/playhead/history-service/notify"
 	"github.com/playhead/playhead/history-service/read"
+	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/history-service/write"
@@ -139,7 +143,7 @@ func (s *Server) Run(ctx context.Context) error {
 // Serve answers gRPC on lis until ctx is done, and then what is already under way,
 // for at most drain. TLS is used when conf is not nil. It closes lis.
 func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, drain time.Duration) error {
-	srv := grpc.NewServer(append(options(conf), newPanics(s).options()...)...)
+	srv := grpc.NewServer(append(options(conf), append(newPanics(s).options(), grpc.ChainStreamInterceptor(s.decoded))...)...)
 	healthy := health.NewServer()
 	healthv1.RegisterHealthServer(srv, healthy)
 	historyv1.RegisterHistoryServiceServer(srv, s)
@@ -161,6 +165,7 @@ func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, 
 
 func options(conf *tls.Config) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.MaxRecvMsgSize(MaxMessage),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
@@ -171,6 +176,20 @@ func options(conf *tls.Config) []grpc.ServerOption {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(conf)))
 	}
 	return opts
+}
+
+// codec decodes the batches of a stream by code of our own, and all else as usual.
+type codec struct{ encoding.CodecV2 }
+
+// Unmarshal implements [encoding.CodecV2].
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	b, ok := v.(*report.Batch)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	return b.Unmarshal(whole.ReadOnlyData())
 }
 
 // Confirm has what was lost written again where the cache came back as another one, see

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/write"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -35,9 +36,33 @@ var errAnswered = errors.New("all batches are answered")
 // stored side by side when one is slow, and each node's part of a batch is answered when
 // it is done; all others are answered in order.
 func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]) error {
-	ctx, end := context.WithCancelCause(rpc.Context())
+	return s.applyStream(rpc.Context(), rpc.Send, func() (*report.Batch, error) {
+		req, err := rpc.Recv()
+		if err != nil {
+			return nil, err
+		}
+		b := report.Of(req.GetBatch())
+		b.Sequence, b.Concurrent = req.GetSequence(), req.GetConcurrent()
+		return b, nil
+	})
+}
+
+// decoded has the batches of a stream decoded by [codec].
+func (s *Server) decoded(srv any, rpc grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if info.FullMethod != historyv1.HistoryService_ApplyStream_FullMethodName {
+		return handle(srv, rpc)
+	}
+	send := func(resp *historyv1.ApplyStreamResponse) error { return rpc.SendMsg(resp) }
+	return s.applyStream(rpc.Context(), send, func() (*report.Batch, error) {
+		b := new(report.Batch)
+		return b, rpc.RecvMsg(b)
+	})
+}
+
+func (s *Server) applyStream(ctx context.Context, send func(*historyv1.ApplyStreamResponse) error, next func() (*report.Batch, error)) error {
+	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	b := &batches{server: s, rpc: rpc, ctx: ctx, end: end, room: make(chan struct{}, maxWaiting)}
+	b := &batches{server: s, next: next, send: send, ctx: ctx, end: end, room: make(chan struct{}, maxWaiting)}
 	go b.receive() // ends after the return, at the latest
 	<-ctx.Done()
 	b.close()
@@ -54,7 +79,8 @@ func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamR
 // batches are the batches of one stream.
 type batches struct {
 	server *Server
-	rpc    grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse]
+	next   func() (*report.Batch, error)
+	send   func(*historyv1.ApplyStreamResponse) error
 	ctx    context.Context
 	end    context.CancelCauseFunc
 	room   chan struct{} // one for each batch that waits for its first answer
@@ -72,7 +98,7 @@ func (b *batches) receive() {
 	takeOver := time.AfterFunc(time.Hour, b.receive)
 	takeOver.Stop()
 	for {
-		req, err := b.rpc.Recv()
+		req, err := b.next()
 		if errors.Is(err, io.EOF) {
 			b.running.Wait()
 			err = errAnswered
@@ -84,12 +110,12 @@ func (b *batches) receive() {
 		if !b.begin() {
 			return
 		}
-		if req.GetConcurrent() {
+		if req.Concurrent {
 			takeOver.Reset(headStart)
 		}
 		b.guard(func() error { return b.store(req) })
 		b.running.Done()
-		if req.GetConcurrent() && !takeOver.Stop() {
+		if req.Concurrent && !takeOver.Stop() {
 			return
 		}
 	}
@@ -137,19 +163,19 @@ func (b *batches) guard(fn func() error) {
 
 // store stores a batch and answers it, in parts if some of them take longer. There is room
 // for another one after the first answer.
-func (b *batches) store(req *historyv1.ApplyStreamRequest) error {
+func (b *batches) store(req *report.Batch) error {
 	first := sync.OnceFunc(func() { <-b.room })
 	defer first()
 	var parts []*part
-	if req.GetConcurrent() {
-		parts = b.server.divide(req.GetBatch())
+	if req.Concurrent {
+		parts = b.server.divide(req)
 	}
 	if len(parts) < 2 {
-		resp, err := b.server.apply(b.ctx, req.GetBatch())
+		resp, err := b.server.apply(b.ctx, req)
 		if err != nil {
 			return status(err)
 		}
-		return b.answer(req.GetSequence(), resp, nil)
+		return b.answer(req.Sequence, resp, nil)
 	}
 	done := make(chan *part, len(parts))
 	for _, p := range parts {
@@ -167,7 +193,7 @@ func (b *batches) store(req *historyv1.ApplyStreamRequest) error {
 }
 
 // gather answers a batch once all of it is done, or part by part when that takes too long.
-func (b *batches) gather(req *historyv1.ApplyStreamRequest, parts []*part, done <-chan *part, first func()) error {
+func (b *batches) gather(req *report.Batch, parts []*part, done <-chan *part, first func()) error {
 	t := time.NewTimer(partsWithin)
 	defer t.Stop()
 	var ready []*part
@@ -185,7 +211,7 @@ func (b *batches) gather(req *historyv1.ApplyStreamRequest, parts []*part, done 
 			continue
 		}
 		for _, p := range ready {
-			if err := b.answer(req.GetSequence(), p.resp, p.indexes); err != nil {
+			if err := b.answer(req.Sequence, p.resp, p.indexes); err != nil {
 				return err
 			}
 		}
@@ -195,7 +221,7 @@ func (b *batches) gather(req *historyv1.ApplyStreamRequest, parts []*part, done 
 	if len(ready) == 0 {
 		return nil
 	}
-	return b.answer(req.GetSequence(), join(parts, len(req.GetBatch().GetHeartbeats())), nil)
+	return b.answer(req.Sequence, join(parts, len(req.Reports)), nil)
 }
 
 func (b *batches) part(p *part) (err error) {
@@ -208,44 +234,44 @@ func (b *batches) part(p *part) (err error) {
 func (b *batches) answer(sequence uint64, resp *historyv1.ApplyResponse, indexes []uint32) error {
 	b.sending.Lock()
 	defer b.sending.Unlock()
-	return b.rpc.Send(&historyv1.ApplyStreamResponse{Sequence: sequence, Result: resp, Indexes: indexes})
+	return b.send(&historyv1.ApplyStreamResponse{Sequence: sequence, Result: resp, Indexes: indexes})
 }
 
 // part is what one node of the cache has of a batch.
 type part struct {
 	indexes []uint32 // in the batch, ascending
-	req     *historyv1.ApplyRequest
+	req     *report.Batch
 	resp    *historyv1.ApplyResponse
 }
 
 // divide returns the parts of a batch by node of the cache, none where all of it is on one node.
-func (s *Server) divide(batch *historyv1.ApplyRequest) (parts []*part) {
-	all := batch.GetHeartbeats()
+func (s *Server) divide(batch *report.Batch) (parts []*part) {
+	all := batch.Reports
 	if len(all) > write.MaxBatch || !s.divided(all) {
 		return nil
 	}
 	byNode := make(map[string]*part)
-	for i, h := range all {
-		name := s.nodes.Of(h.GetUid())
+	for i := range all {
+		name := s.nodes.Of(all[i].Key.UID)
 		p := byNode[name]
 		if p == nil {
-			p = &part{req: &historyv1.ApplyRequest{ReturnRecords: batch.ReturnRecords, Ack: batch.Ack}}
+			p = &part{req: &report.Batch{ReturnRecords: batch.ReturnRecords, Ack: batch.Ack}}
 			byNode[name] = p
 			parts = append(parts, p)
 		}
 		p.indexes = append(p.indexes, uint32(i)) //nolint:gosec // at most MaxBatch
-		p.req.Heartbeats = append(p.req.Heartbeats, h)
+		p.req.Reports = append(p.req.Reports, all[i])
 	}
 	return parts
 }
 
-// divided reports whether the users of heartbeats are on more than one node.
-func (s *Server) divided(all []*historyv1.Heartbeat) bool {
+// divided reports whether the users of reports are on more than one node.
+func (s *Server) divided(all []report.Report) bool {
 	if len(all) < 2 {
 		return false
 	}
-	first := s.nodes.Of(all[0].GetUid())
-	return first != "" && slices.ContainsFunc(all[1:], func(h *historyv1.Heartbeat) bool { return s.nodes.Of(h.GetUid()) != first })
+	first := s.nodes.Of(all[0].Key.UID)
+	return first != "" && slices.ContainsFunc(all[1:], func(r report.Report) bool { return s.nodes.Of(r.Key.UID) != first })
 }
 
 // join makes the answer to a batch of n heartbeats from the answers to its parts.

@@ -1,4 +1,4 @@
-// Package view turns the reports of players into events, and records into what readers see.
+// Package view turns records into what readers see.
 package view
 
 import (
@@ -14,20 +14,6 @@ import (
 	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// Event returns a report as the domain has it. Its times and bounds are not checked.
-func Event(hb *historyv1.Heartbeat) history.Event {
-	return history.Event{
-		Key: history.Key{
-			UID:    hb.GetUid(),
-			Object: history.Object{ID: hb.GetObjectId(), Type: hb.GetObjectType()},
-		},
-		Kind: history.Kind(hb.GetKind()), At: hb.GetEventTimeMs(), //nolint:gosec // its user has the bound
-		Position: hb.GetPositionMs(), Duration: hb.GetDurationMs(),
-		Session: hb.GetSession(), Device: hb.GetDevice(), Meta: hb.GetMeta(),
-		StartedAt: hb.GetStartedAtMs(), Watched: hb.GetWatchedMs(), Speed: int64(hb.GetSpeedPercent()),
-	}
-}
 
 // Item returns a visible record as readers see it, by the rules of its type.
 func Item(o history.Object, r *history.Record, book *history.Rulebook) *historyv1.Item {

@@ -2,6 +2,7 @@ package write
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
@@ -21,6 +22,10 @@ type batch struct {
 	// whole says that the reports are whole records, of an import. Their keys are always loaded
 	// from the cache: a hold does not know of clears.
 	whole bool
+
+	// Records that the fold of a group at hand needs, see [group.add].
+	delta history.Record
+	room  [2]history.Record
 }
 
 // group is the events of one key on their way into one record.
@@ -39,6 +44,7 @@ type group struct {
 	done     bool            // stored, needless, or failed
 	failed   bool            // a store did not answer
 	lost     bool            // a write lost against another writer
+	own      bool            // nobody else has next
 	visible  bool            // the key had a record that readers saw
 	granted  grant           // what an event of the batch has matched
 
@@ -90,14 +96,15 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if e.Kind != history.KindDelete && g.user.Pause.Covers(e.At) {
 		return historyv1.Status_STATUS_PAUSED
 	}
-	delta := g.batch.rules.Of(g.key.Object.Type).Record(&e)
+	delta := &g.batch.delta
+	g.batch.rules.Of(g.key.Object.Type).RecordInto(delta, &e)
 	if g.next == nil {
 		delta.Partial = !g.user.Complete()
 	}
 	if g.gone(i, delta) {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
-	merged := history.Merge(g.next, delta)
+	merged := g.merged(delta)
 	same, stands := history.Same(merged, g.next), false
 	switch {
 	case same:
@@ -115,6 +122,48 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	default:
 		return historyv1.Status_STATUS_STALE
 	}
+}
+
+// merged returns the fold of the record and an event in the room of the batch: most are on their
+// way to another one.
+func (g *group) merged(delta *history.Record) *history.Record {
+	m := &g.batch.room[0]
+	if g.next == m {
+		m = &g.batch.room[1]
+	}
+	if g.next == nil {
+		*m = *delta
+	} else {
+		history.MergeInto(m, g.next, delta)
+	}
+	return m
+}
+
+// keep makes the record of the group its own, unless it is that of before: it takes it out of the
+// room of the batch, and its texts out of the batch's text.
+func (g *group) keep() {
+	if g.next != &g.batch.room[0] && g.next != &g.batch.room[1] {
+		return
+	}
+	was := g.before()
+	switch {
+	case g.done:
+		g.next = was
+		return
+	case was == nil:
+		was = new(history.Record)
+	}
+	r := *g.next
+	r.Session, r.Device, r.Meta = text(r.Session, was.Session), text(r.Device, was.Device), text(r.Meta, was.Meta)
+	g.next, g.own = &r, true
+}
+
+// text returns a text that nothing else keeps in memory.
+func text[T ~string](t, was T) T {
+	if t == was {
+		return was
+	}
+	return T(strings.Clone(string(t)))
 }
 
 // decide adds a decision about the record to it. To dismiss what is dismissed already counts as

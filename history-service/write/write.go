@@ -53,26 +53,42 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 
 // prepare groups the reports that are not yet decided and folds them into what is held.
 func (w *Writer) prepare(b *batch) {
-	b.rules, b.groups = w.cfg.Rules, make([]*group, 0, len(b.reports))
-	byKey := make(map[history.Key]*group, len(b.reports))
-	for i := range b.reports {
-		if b.reports[i].Status != historyv1.Status_STATUS_UNSPECIFIED {
-			continue
-		}
-		g := byKey[b.reports[i].Key]
-		if g == nil {
-			g = &group{batch: b, key: b.reports[i].Key}
-			byKey[g.key] = g
-			b.groups = append(b.groups, g)
-		}
-		g.reports = append(g.reports, i)
-	}
+	b.rules = w.cfg.Rules
+	b.group()
 	for _, g := range b.groups {
 		g.sort()
 		held, open, ok := w.cfg.Aggregate.Get(g.key)
 		if g.held, g.mark = held, !open; ok && !b.latest && !b.whole && (!held.Record.Partial || !g.needsRecord()) {
 			g.foldHeld()
 		}
+	}
+}
+
+// groupsAtOnce are allocated together: fewer calls, and none so large that it is dear.
+const groupsAtOnce = 32
+
+// group divides the reports that are not yet decided by key.
+func (b *batch) group() {
+	b.groups = make([]*group, 0, len(b.reports))
+	indexes := make([]int, len(b.reports)) // each group begins with one of them
+	byKey := make(map[history.Key]*group, len(b.reports))
+	var free []group
+	for i := range b.reports {
+		r := &b.reports[i]
+		if r.Status != historyv1.Status_STATUS_UNSPECIFIED {
+			continue
+		}
+		g := byKey[r.Key]
+		if g == nil {
+			if len(free) == 0 {
+				free = make([]group, min(groupsAtOnce, len(b.reports)-i))
+			}
+			g, free = &free[0], free[1:]
+			g.batch, g.key, g.reports = b, r.Key, indexes[i:i:i+1]
+			byKey[g.key] = g
+			b.groups = append(b.groups, g)
+		}
+		g.reports = append(g.reports, i)
 	}
 }
 
@@ -238,6 +254,7 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 // acknowledgement. Where the record is not archived yet, it is written again, under a mark, so that
 // the answer relies on a write of its own and not on one that another service never saw confirmed.
 func (g *group) fold() {
+	g.own = false
 	g.visible = g.next.Visible(g.key.Object, &g.user) != nil
 	g.granted = grant{}
 	cleared := g.user.ClearedAt(g.key.Object.Type)
@@ -245,6 +262,7 @@ func (g *group) fold() {
 		g.batch.reports[i].Status = g.add(i, cleared)
 	}
 	g.done = g.next == nil || history.Same(g.next, g.before())
+	g.keep()
 	if g.done && g.next != nil && !g.base.Settled() && g.relied() {
 		g.done, g.mark = false, true
 	}
@@ -283,11 +301,12 @@ func (w *Writer) store(ctx context.Context, b *batch) {
 
 // writes returns what is still to be written, and the groups it belongs to.
 func (b *batch) writes() (writes []history.Write, groups []*group) {
+	writes, groups = make([]history.Write, 0, len(b.groups)), make([]*group, 0, len(b.groups))
 	for _, g := range b.groups {
 		if g.done {
 			continue
 		}
-		w := history.Write{Key: g.key, Record: g.next.Successor(&g.user), Pause: g.user.Pause, Mark: g.mark}
+		w := history.Write{Key: g.key, Record: g.successor(), Pause: g.user.Pause, Mark: g.mark}
 		if g.base != nil {
 			w.Base = g.base.Revision
 		}
@@ -295,6 +314,16 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 		groups = append(groups, g)
 	}
 	return writes, groups
+}
+
+// successor returns the record of the group as a new content.
+func (g *group) successor() *history.Record {
+	if !g.own {
+		return g.next.Successor(&g.user)
+	}
+	g.own = false
+	g.next.Succeed(&g.user)
+	return g.next
 }
 
 // outcome takes the cache's answer to a write.
@@ -364,7 +393,7 @@ func (b *batch) release(a *aggregate.Aggregator) {
 			g.fail()
 		}
 		if g.written != nil {
-			a.Put(g.key, aggregate.Held{Record: g.written, Pause: g.user.Pause, From: g.held.Record}, g.ended)
+			a.Put(g.key, g.held.Next(g.written, g.user.Pause), g.ended)
 		}
 	}
 }

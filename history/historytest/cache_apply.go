@@ -11,7 +11,7 @@ func applyFirst(c *cacheCase) {
 	k := key(c.user(), 1, 1)
 	r := c.event(history.Event{
 		Kind: history.KindFinish, At: c.start, Position: 9000, Duration: 9000,
-		Session: "s", Device: "tv", Meta: map[string]string{"title": "naïve"},
+		Session: "s", Device: "tv", Meta: history.NewMeta(map[string]string{"title": "naïve"}),
 	})
 	out := c.applied(history.Write{Key: k, Record: r})
 	if out.Err != nil {

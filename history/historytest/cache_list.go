@@ -274,7 +274,7 @@ func listHidden(c *cacheCase) {
 // show.
 func listCleared(c *cacheCase) {
 	uid := c.user()
-	early := history.Event{Kind: history.KindFinish, At: c.start, Position: 9000, Duration: 9000, Session: "a", Meta: map[string]string{"a": "b"}}
+	early := history.Event{Kind: history.KindFinish, At: c.start, Position: 9000, Duration: 9000, Session: "a", Meta: history.NewMeta(map[string]string{"a": "b"})}
 	late := history.Event{Kind: history.KindProgress, At: c.start + 50, Position: 10, Session: "b"}
 	k := key(uid, 1, 1)
 	stays := c.put(k, revise(history.Merge(early.Record(), late.Record())))

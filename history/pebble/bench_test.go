@@ -151,7 +151,7 @@ func beat(at int64) *history.Record {
 	e := history.Event{
 		Kind: history.KindProgress, At: at, Position: 1_234_567, Duration: 7_200_000,
 		Session: "0192f5c8-6f0e-7d5a-a6a7-3d3b5f1c2e4d", Device: "living-room-television-0042",
-		Meta: map[string]string{"title": "The Long Way", "series": "north"},
+		Meta: history.NewMeta(map[string]string{"title": "The Long Way", "series": "north"}),
 	}
 	r := e.Record()
 	return r.Successor(nil)

@@ -104,7 +104,7 @@ func firstBeats() []history.Write {
 func heartbeat(at int64, i int) *history.Record {
 	e := history.Event{
 		Kind: history.KindProgress, At: at, Position: int64(i) * 100, Duration: 7_200_000,
-		Session: "5f2b7c1e-9d0a-4f6b-8e3c-1a2b3c4d5e6f", Device: "living-room-tv-0001", Meta: map[string]string{"season": "2", "episode": "11"},
+		Session: "5f2b7c1e-9d0a-4f6b-8e3c-1a2b3c4d5e6f", Device: "living-room-tv-0001", Meta: history.NewMeta(map[string]string{"season": "2", "episode": "11"}),
 	}
 	r := e.Record()
 	r.Revision = history.NewRevision()
