@@ -16,10 +16,16 @@ import (
 type edit struct {
 	*keyspace
 	batch   *pebble.Batch
-	puts    []item   // records that stay in memory until the next checkpoint
-	settles []item   // and such as are settled, which the journal has without
-	drops   []item   // records that are gone
-	changed []string // users whose own state is another
+	puts    []item  // records that stay in memory until the next checkpoint
+	settles []item  // and such as are settled, which the journal has without
+	drops   []item  // records that are gone
+	users   []state // users whose own state is another
+}
+
+// state is a user's own state as it is to be stored.
+type state struct {
+	uid  string
+	user history.User
 }
 
 // Whether a change is on disk when the call that makes it returns, or together with
@@ -77,9 +83,10 @@ func (e *edit) commit(t *syncWaiter) error {
 }
 
 func (e *edit) updateMemory(t *syncWaiter) error {
-	for _, uid := range e.changed {
-		e.unsynced.put(appendUser(nil, e.space, uid), t)
-		e.memory.forget(uid)
+	for _, x := range e.users {
+		e.unsynced.put(appendUser(nil, e.space, x.uid), t)
+		e.memory.users.put(x.uid, x.user)
+		e.memory.heads.forget(x.uid)
 	}
 	for _, x := range e.drops {
 		e.unsynced.put(x.key, t)
@@ -98,7 +105,7 @@ func (e *edit) updateMemory(t *syncWaiter) error {
 
 // store sets a user's own state.
 func (e *edit) store(uid string, u history.User, mark history.Mark) error {
-	e.changed = append(e.changed, uid)
+	e.users = append(e.users, state{uid, u})
 	var v []byte
 	if e.marked {
 		v = binary.BigEndian.AppendUint64(v, uint64(mark))

@@ -81,12 +81,6 @@ func (m *memory) drop(x item) {
 	m.heads.forget(x.uid)
 }
 
-// forget forgets a user's state.
-func (m *memory) forget(uid string) {
-	m.users.forget(uid)
-	m.heads.forget(uid)
-}
-
 // memtables hold the records that the journal has and Pebble does not have yet. A
 // heartbeat replaces the one before it here, for the price of a map, and only the
 // last one of many goes through Pebble's memtable and compactions. The lock of the
