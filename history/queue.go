@@ -95,8 +95,9 @@ type DeadLetters interface {
 
 // Feed tells services what others have changed, as it happens and at most once. It
 // names what has changed and does not carry it: names may repeat, come late and in any
-// order, since a service that is told reads the present content. Its methods may be called from many
-// goroutines.
+// order, since a service that is told reads the present content. A feed that knows who follows what
+// also has Followed(Bucket) bool: where it says no, nothing need be announced of a change that was
+// made before. Its methods may be called from many goroutines.
 type Feed interface {
 	// Announce tells all subscriptions that follow the buckets of the changed users. After an error
 	// some may have been told; telling them again does no harm.

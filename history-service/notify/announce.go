@@ -43,6 +43,7 @@ const (
 // silent node holds up the news of its own users only.
 type announcer struct {
 	feed                       history.Feed
+	followed                   func(history.Bucket) bool // whether anybody may be told of its users
 	nodeOf                     func(uid string) string
 	log                        *slog.Logger
 	announced, failed, dropped prometheus.Counter
@@ -71,16 +72,24 @@ func newAnnouncer(cfg Config) *announcer {
 		failed:    counter("failed_announcements", "Announcements of changes that the feed did not take, and that were made again."),
 		dropped:   counter("dropped_changes", "Changes that found too many others waiting, so that all users of their bucket read again."),
 	}
+	a.followed = func(history.Bucket) bool { return true }
+	if f, knows := cfg.Feed.(interface{ Followed(history.Bucket) bool }); knows {
+		a.followed = f.Followed
+	}
 	if cfg.Registry != nil {
 		cfg.Registry.MustRegister(a.announced, a.failed, a.dropped)
 	}
 	return a
 }
 
+// add is called after the write. So who begins to follow a bucket later reads what is left out here.
 func (a *announcer) add(changes iter.Seq[history.Change]) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for c := range changes {
+		if !a.followed(history.BucketOf(c.Key.UID)) {
+			continue
+		}
 		a.outbox(a.nodeOf(c.Key.UID)).add(c, a.dropped)
 	}
 	a.signal()

@@ -207,7 +207,46 @@ func TestTooManyChanges(t *testing.T) {
 		pass(3 * second)
 		first.hears("first: resync") // who has a bucket with others that were not told of
 		last.hears("last: resync")
-	}, func(cfg *rpc.Config) { cfg.Cache = &careless{Cache: cfg.Cache} })
+	}, func(cfg *rpc.Config) { cfg.Cache, cfg.Feed = &careless{Cache: cfg.Cache}, far{cfg.Feed} })
+}
+
+// far is a feed over a network, which does not know who follows what.
+type far struct{ history.Feed }
+
+// Where the feed knows that nobody follows a bucket, nothing of its users is announced. Who watches
+// one of them later is told to read.
+func TestNobodyFollows(t *testing.T) {
+	count := &announced{}
+	bubble(t, func(f *fed) {
+		apply(f.T, f.Server, by(0, "u/film", 5000, 30))
+		pass(second)
+		if count.changes != 0 {
+			t.Errorf("%d changes were announced to nobody", count.changes)
+		}
+		v := watch(f.T, f.Server, "u#1")
+		v.take()
+		apply(f.T, f.Server, by(0, "u/film", 4000, 60))
+		pass(second)
+		v.hears("u: film@60")
+	}, func(cfg *rpc.Config) {
+		count.Feed = cfg.Feed.(*memfeed.Feed)
+		cfg.Feed = count
+	})
+	if count.changes != 1 {
+		t.Errorf("%d changes were announced, want 1", count.changes)
+	}
+}
+
+// announced counts what it is told.
+type announced struct {
+	*memfeed.Feed
+
+	changes int
+}
+
+func (c *announced) Announce(ctx context.Context, changes []history.Change) error {
+	c.changes += len(changes)
+	return c.Feed.Announce(ctx, changes)
 }
 
 // careless is a cache that stores little of what it takes.
@@ -344,7 +383,7 @@ func TestManyLargeRecords(t *testing.T) {
 // scattered is a feed over the nodes of a cluster, of which one may be silent. It notes of
 // whom it was told, and when.
 type scattered struct {
-	memfeed.Feed
+	history.Feed
 
 	mu     sync.Mutex
 	silent chan struct{} // closed when node 3 is back, nil while it answers
@@ -394,7 +433,7 @@ func (f *scattered) take() map[string][]time.Time {
 // A silent node holds up the news of its own users only. They are told when it is back.
 func TestASilentNodeHoldsUpItsOwnNewsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		feed := &scattered{told: make(map[string][]time.Time)}
+		feed := &scattered{Feed: new(memfeed.Feed), told: make(map[string][]time.Time)}
 		uids := make([]string, 4)
 		for k := 0; slices.Contains(uids, ""); k++ {
 			uid := fmt.Sprint("user", k)

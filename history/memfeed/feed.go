@@ -4,6 +4,7 @@ package memfeed
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	"github.com/playhead/playhead/history"
 )
@@ -12,7 +13,12 @@ import (
 type Feed struct {
 	mu   sync.Mutex
 	subs map[*subscription]struct{}
+
+	follow [history.Buckets]atomic.Int32 // how many subscriptions each bucket has
 }
+
+// Followed reports whether anybody follows a bucket. Who begins to later is told so.
+func (f *Feed) Followed(b history.Bucket) bool { return f.follow[b].Load() > 0 }
 
 // Announce implements [history.Feed]. It never fails.
 func (f *Feed) Announce(_ context.Context, changes []history.Change) error {
@@ -71,7 +77,10 @@ type subscription struct {
 func (s *subscription) Follow(b history.Bucket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.buckets[b] = true
+	if !s.buckets[b] && !s.closed {
+		s.buckets[b] = true
+		s.feed.follow[b].Add(1)
+	}
 	go s.notify(history.Notice{Joined: []history.Bucket{b}})
 }
 
@@ -79,7 +88,15 @@ func (s *subscription) Follow(b history.Bucket) {
 func (s *subscription) Unfollow(b history.Bucket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.buckets, b)
+	s.drop(b)
+}
+
+// drop ends that a bucket is followed. The caller holds s.mu.
+func (s *subscription) drop(b history.Bucket) {
+	if s.buckets[b] {
+		delete(s.buckets, b)
+		s.feed.follow[b].Add(-1)
+	}
 }
 
 // Close implements [history.Subscription]. It never fails.
@@ -89,6 +106,9 @@ func (s *subscription) Close() error {
 	s.feed.mu.Unlock()
 	s.mu.Lock()
 	s.closed = true
+	for b := range s.buckets {
+		s.drop(b)
+	}
 	s.mu.Unlock()
 	s.handling.Wait()
 	return nil
