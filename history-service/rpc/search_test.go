@@ -101,7 +101,7 @@ func putNamed(t testing.TB, h *house, n int) (tides []string) {
 			title, tides = "Low Tide", append(tides, k.Object.ID)
 		}
 		e := history.Event{Key: k, Kind: history.KindStop, At: start - 1000 - int64(i)*1000, Position: 200_000, Duration: 600_000, Session: "s1", Device: "Living room"}
-		e.Meta = map[string]string{"title": title, "series": "Harbour Lights", "season": "1"}
+		e.Meta = history.NewMeta(map[string]string{"title": title, "series": "Harbour Lights", "season": "1"})
 		cells = append(cells, history.Cell{Key: k, Record: whole(e.Record()).Successor(nil)})
 	}
 	for _, err := range h.db.Archive().Put(t.Context(), cells) {
