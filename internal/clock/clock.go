@@ -44,6 +44,7 @@ type Clock struct {
 	mu     sync.Mutex
 	anchor time.Time     // what was the time; zero before the clocks first agreed
 	since  time.Time     // when it was, by the monotonic clock
+	within time.Duration // how far from it the time may have been
 	wall   time.Duration // how far the machine's clock is ahead of the reference, as last measured
 	err    error         // why one of the clocks is taken to be wrong
 }
@@ -131,24 +132,30 @@ func (c *Clock) Run(ctx context.Context) error {
 	}
 }
 
-// Measure asks for the cache's time once. An answer that takes long says too little, but is
-// waited for: a client drops the connection of a call that is given up, and while the cache
-// is slow somebody's heartbeats would have to wait for a new one each time.
+// Measure asks for the cache's time, some times as long as none is known. An answer that takes long
+// says too little, but is waited for: a client drops the connection of a call that is given up, and
+// while the cache is slow somebody's heartbeats would have to wait for a new one each time.
 func (c *Clock) Measure(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*c.cfg.Max)
 	defer cancel()
-	asked := time.Now()
-	reference, err := c.cfg.Reference(ctx)
-	took := time.Since(asked)
-	if err != nil || took > c.cfg.Max/2 {
-		return // that the cache is away is told elsewhere; the clock goes on
+	times := 1
+	if c.Err() != nil {
+		times = 4
 	}
-	c.take(reference.Add(took / 2))
+	for range times {
+		asked := time.Now()
+		reference, err := c.cfg.Reference(ctx)
+		took := time.Since(asked)
+		if err != nil || took > c.cfg.Max/2 {
+			return // that the cache is away is told elsewhere; the clock goes on
+		}
+		c.take(reference.Add(took/2), took/2)
+	}
 }
 
-// take compares three clocks: the reference, the machine's, and this one, which has gone
-// on by the monotonic clock since it was anchored. Two of three are right.
-func (c *Clock) take(reference time.Time) {
+// take compares three clocks: the reference, which may be off by so much, the machine's, and this
+// one, which has gone on by the monotonic clock since it was anchored. Two of three are right.
+func (c *Clock) take(reference time.Time, within time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	wall := c.cfg.Wall()
@@ -158,7 +165,7 @@ func (c *Clock) take(reference time.Time) {
 	case !known && !agree:
 		c.wrong("the machine's clock and the cache's differ: nothing is stored until they agree", "machine", c.wall)
 	case !known || c.near(c.now(), reference):
-		c.set(reference)
+		c.set(reference, within)
 		if agree {
 			c.right()
 		} else {
@@ -167,7 +174,7 @@ func (c *Clock) take(reference time.Time) {
 	case agree: // the process was asleep, or both were set right
 		c.jumps.WithLabelValues("machine").Inc()
 		c.cfg.Logger.Warn("the machine's clock and the cache's have jumped together and are followed", "by", reference.Sub(c.now()).Round(time.Millisecond))
-		c.anchor, c.since = reference, time.Now()
+		c.anchor, c.since, c.within = reference, time.Now(), within
 		c.right()
 	default:
 		c.wrong("the cache's clock has jumped and is not followed", "cache", reference.Sub(c.now()))
@@ -194,11 +201,17 @@ func (c *Clock) right() {
 
 func (c *Clock) near(a, b time.Time) bool { return a.Sub(b).Abs() <= c.cfg.Max }
 
-// set follows the reference. Time does not go back for the sake of some milliseconds that
-// an answer took: what is a little behind is waited for.
-func (c *Clock) set(reference time.Time) {
-	if now := c.now(); !c.anchor.IsZero() && reference.Before(now) && now.Sub(reference) < 20*time.Millisecond {
-		return
+// drift is how much faster or slower one clock may be than another: one part in so many.
+const drift = 10_000
+
+// set follows the reference, unless an answer that was quicker has said the same more exactly. Time
+// does not go back for the sake of some milliseconds: what is a little behind is waited for.
+func (c *Clock) set(reference time.Time, within time.Duration) {
+	if !c.anchor.IsZero() {
+		off, known := reference.Sub(c.now()), c.within+time.Since(c.since)/drift
+		if within > known && off.Abs() <= within+known || off < 0 && off > -20*time.Millisecond {
+			return
+		}
 	}
-	c.anchor, c.since = reference, time.Now()
+	c.anchor, c.since, c.within = reference, time.Now(), within
 }

@@ -143,3 +143,30 @@ func TestSlowAnswer(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowWayBack: half of the time that a slow answer took is a bad guess of how old it is. The
+// quick one before it has said better what the time is.
+func TestSlowWayBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var back time.Duration
+		ahead := time.Duration(0)
+		c := clock.New(clock.Config{Reference: func(context.Context) (time.Time, error) {
+			defer time.Sleep(back)
+			return time.Now().Add(ahead).Round(0), nil
+		}})
+		want := func(when string, want time.Duration) {
+			t.Helper()
+			c.Measure(t.Context())
+			if got := time.Until(c.Now()); (got - want).Abs() > time.Millisecond {
+				t.Errorf("%s: the clock is %v ahead, want %v", when, got, want)
+			}
+		}
+		want("at first", 0)
+		back = 400 * time.Millisecond
+		want("a slow answer", 0)
+		time.Sleep(time.Minute)
+		want("another one", 0)
+		back, ahead = 2*time.Millisecond, 500*time.Millisecond
+		want("the cache's clock was set", 499*time.Millisecond)
+	})
+}
