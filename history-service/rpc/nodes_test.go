@@ -369,29 +369,40 @@ func TestTheFirstToFindANodeSilent(t *testing.T) {
 	})
 }
 
-// Where all nodes are late none is given up.
+// Where all nodes are late none is given up, also where they were quick a moment ago. To see that they
+// are all late takes few probes: they have enough to do.
 func TestNobodyIsRefusedWhenAllAreLate(t *testing.T) {
-	onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
-		for n := range 4 {
-			c.slow(n, 600*time.Millisecond)
-		}
-		for n := range int64(20) {
-			hbs := at(uids, 2)
-			for _, h := range hbs { // nobody waits for the answer before
-				h.ObjectId = fmt.Sprint("film", n)
+	for _, late := range []time.Duration{600 * time.Millisecond, 1200 * time.Millisecond} {
+		onCluster(t, func(t *testing.T, c *cluster, p *pipe, _ *rpc.Server, uids [4]string) {
+			const batches = 50
+			for n := range int64(batches) {
+				if n == 10 {
+					for node := range 4 {
+						c.slow(node, late)
+					}
+				}
+				hbs := at(uids, 2)
+				for _, h := range hbs { // nobody waits for the answer before
+					h.ObjectId = fmt.Sprint("film", n)
+				}
+				p.send(uint64(2+n), true, hbs...)
+				time.Sleep(100 * time.Millisecond) // of the bubble
 			}
-			p.send(uint64(2+n), true, hbs...)
-			time.Sleep(100 * time.Millisecond) // of the bubble
-		}
-		time.Sleep(20 * time.Second) // of the bubble
-		for _, a := range p.take() {
-			for _, s := range a.Result.Statuses {
-				if s == refused {
-					t.Fatalf("batch %d was refused after %v", a.Sequence, a.after)
+			time.Sleep(20 * time.Second) // of the bubble
+			for _, a := range p.take() {
+				for _, s := range a.Result.Statuses {
+					if s == refused {
+						t.Fatalf("%v late: batch %d was refused after %v", late, a.Sequence, a.after)
+					}
 				}
 			}
-		}
-	})
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if most := 2*batches + 20; slices.Max(c.calls[:]) > most {
+				t.Errorf("%v late: the nodes were called %v times, want %d at most", late, c.calls, most)
+			}
+		})
+	}
 }
 
 // A batch does not wait long for the one before it, unless its caller wants them in order.

@@ -27,7 +27,7 @@ const (
 	// twice as much each time until that is enough. It may until it was quick for slowFor.
 	mostSilence, slowFor = 4 * silence, 10 * time.Second
 	// probeEvery and probeWithin are how often a silent node is asked, and for how long.
-	probeEvery, probeWithin = 250 * time.Millisecond, time.Second
+	probeEvery, probeWithin = 250 * time.Millisecond, mostSilence + silence
 	// probeIdle is how long that goes on when nobody calls the node any more.
 	probeIdle = 10 * time.Second
 	// maxCalls bounds the calls under way to one node. Further ones fail at once.
@@ -73,6 +73,7 @@ type node struct {
 	took     time.Duration // how long that took
 	patience time.Duration // how long it may leave all calls unanswered
 	slow     time.Time     // when an answer last took longer than silence
+	asked    bool          // a probe is under way, to compare another node with it
 	watch    *time.Timer   // has check look at the calls
 	watched  bool          // it runs
 	gone     chan struct{} // closed while it is silent
@@ -197,26 +198,24 @@ func (n *Nodes) enter(name, uid string, now time.Time) (*node, <-chan struct{}, 
 	return nd, nd.gone, nil
 }
 
-// leave takes what became of a call. One that waited in vain although nothing else was
-// answered meanwhile says that the node is silent, unless it is the only one.
+// leave takes what became of a call.
 func (n *Nodes) leave(nd *node, began time.Time, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
 	nd.calls--
-	switch {
-	case !errors.Is(err, history.ErrUnavailable):
-		nd.answered, nd.took = now, now.Sub(began)
-		if nd.took >= silence {
-			nd.slow = now
-		}
-	case now.Sub(began) >= silence && nd.answered.Before(began) && len(n.all) > 1:
-		n.open(nd)
+	if errors.Is(err, history.ErrUnavailable) {
+		return
+	}
+	nd.answered, nd.took = now, now.Sub(began)
+	if nd.took >= silence {
+		nd.slow = now
 	}
 }
 
-// check looks whether a node with calls is silent while another one answers, and quickly.
-// Where nobody calls the others, it asks them.
+// check looks whether a node with calls is silent while another one answers, and quickly. Where
+// nobody calls the others, it asks them, each with one probe at a time: they may be late as well,
+// and have enough to do.
 func (n *Nodes) check(nd *node) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -239,18 +238,33 @@ func (n *Nodes) check(nd *node) {
 		if other == nd || other.silent {
 			continue
 		}
-		if now.Sub(other.answered) < silence/2 && other.took < silence/2 {
+		if other.quick(heard, now) {
 			n.open(nd)
 			nd.watched = false
 			return
 		}
-		go n.ask(other.uid) // ends within probeWithin
+		if !other.asked {
+			other.asked = true
+			go n.ask(other) // ends within probeWithin
+		}
 	}
 	nd.watch.Reset(silence / 10)
 }
 
-func (n *Nodes) ask(uid string) {
+// quick reports whether the node has just answered a call quickly that was made when another node
+// had been silent for a while: a call from before says nothing, if they all are late since.
+func (nd *node) quick(silentSince, now time.Time) bool {
+	return nd.took < silence/2 && now.Sub(nd.answered) < silence/2 && nd.answered.Add(-nd.took).Sub(silentSince) >= silence/2
+}
+
+func (n *Nodes) ask(nd *node) {
+	n.mu.Lock()
+	uid := nd.uid
+	n.mu.Unlock()
 	_, _ = on(n, uid, func() (struct{}, error) { return struct{}{}, n.probe(uid) })
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	nd.asked = false
 }
 
 func (n *Nodes) probe(uid string) error {
