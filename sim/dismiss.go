@@ -19,8 +19,11 @@ func (w *World) mark(c *client, obj history.Object, m historyv1.Mark, at int64) 
 	if s == nil {
 		return
 	}
-	f := fact{at: min(at, s.clock.nowMS()), mark: m}
-	a := w.oracle.report(history.Key{UID: c.uid, Object: obj}, f, historyv1.Ack_ACK_UNSPECIFIED)
+	k, f := history.Key{UID: c.uid, Object: obj}, fact{at: min(at, s.clock.nowMS()), mark: m}
+	b, begun := w.oracle.users[c.uid].book(obj), w.oracle.now()
+	again := slices.ContainsFunc(b.facts, func(k *known) bool { return k.mark != 0 && k.at == f.at })
+	sure := w.oracle.sure(k, begun) != nil
+	a := w.oracle.report(k, f, historyv1.Ack_ACK_UNSPECIFIED)
 	req := &historyv1.MarkRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: obj.ID, Type: obj.Type}}, Mark: m, AtMs: at}
 	c.busy++
 	w.ask(s, fmt.Sprintf("%s/%s %s", c.uid, obj, &f), func(ctx context.Context) (any, error) { return s.rpc.Mark(ctx, req) }, func(answer any, err error) {
@@ -31,7 +34,14 @@ func (w *World) mark(c *client, obj history.Object, m historyv1.Mark, at int64) 
 		}
 		w.tracef("%-7s -> mark %s/%s %s %v", s.name, c.uid, obj, strings.ToLower(strings.TrimPrefix(status.String(), "STATUS_")), err)
 		if wrong := w.oracle.answer(a, status, s.number); wrong != "" {
-			w.fail("%s/%s: %s: %s", c.uid, obj, wrong, &f)
+			w.fail("%s: %s: %s", k, wrong, &f)
+		}
+		switch {
+		case m == historyv1.Mark_MARK_WATCHED || a.sent < w.oracle.lost:
+		case status == historyv1.Status_STATUS_STORED && !slices.ContainsFunc(b.facts, func(k *known) bool { return k != a.k && k.may() }):
+			w.fail("%s: what nobody played is marked: %s", k, &f)
+		case status == historyv1.Status_STATUS_UNCHANGED && !again && sure && w.oracle.sure(k, begun) != nil:
+			w.fail("%s: what was played is not marked: %s", k, &f)
 		}
 	})
 }
@@ -42,7 +52,8 @@ func (w *World) dismiss(c *client, obj history.Object, offer bool) {
 	if s == nil {
 		return
 	}
-	k := history.Key{UID: c.uid, Object: obj}
+	k, begun := history.Key{UID: c.uid, Object: obj}, w.oracle.now()
+	sure := w.oracle.sure(k, begun) != nil
 	d := w.oracle.dismiss(k, offer, s.clock.nowMS())
 	req := &historyv1.DismissRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: obj.ID, Type: obj.Type}}, Offer: offer}
 	c.busy++
@@ -54,7 +65,9 @@ func (w *World) dismiss(c *client, obj history.Object, offer bool) {
 			d.unknown++
 		case answer.(*historyv1.DismissResponse).Found == 0: // there was nothing to decide about
 			b := w.oracle.users[c.uid].book(obj)
-			b.dismissals = slices.DeleteFunc(b.dismissals, func(o *dismissal) bool { return o == d })
+			if b.dismissals = slices.DeleteFunc(b.dismissals, func(o *dismissal) bool { return o == d }); sure && w.oracle.sure(k, begun) != nil {
+				w.fail("%s: there was nothing to dismiss, or to offer again", k)
+			}
 		default:
 			d.acked = w.oracle.now()
 			d.said(s.number)
@@ -93,6 +106,8 @@ func (o *oracle) checkDismissed(k history.Key, v view, begun int64) string {
 	})
 	switch {
 	case !v.found:
+	case v.dismissed != 0 && v.dismissed < v.at:
+		return fmt.Sprintf("%s was played after it was dismissed at %s", k, moment(v.dismissed))
 	case v.dismissed != 0 && !may:
 		return fmt.Sprintf("%s is shown as dismissed at %s, and is not", k, moment(v.dismissed))
 	case v.dismissed == 0 && must:

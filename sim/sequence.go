@@ -198,8 +198,8 @@ func (s *sequence) comeBack(d *dice) {
 		s.focus = (first + n) % len(s.objects)
 		s.maybe(reportNow)
 	}
-	if s.focus = -1; d.one(3) {
-		s.maybe([...]action{removeOne, clearAll}[d.n(2)])
+	if s.focus = -1; d.one(2) {
+		s.maybe([...]action{removeOne, clearAll, dismissOne, dismissOne}[d.n(4)])
 	}
 	s.maybe(archiveAll)
 	s.maybe(forgetUser)
@@ -208,7 +208,7 @@ func (s *sequence) comeBack(d *dice) {
 		s.w.delayed["apply"] = true
 	}
 	for range 1 + d.n(3) {
-		s.maybe([...]action{reportLate, reportLate, reportNow, readSome}[d.n(4)])
+		s.maybe([...]action{reportLate, reportLate, reportNow, readSome, dismissOne, markOne}[d.n(6)])
 	}
 	s.maybe(readSome)
 	s.maybe(readSome)

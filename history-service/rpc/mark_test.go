@@ -124,6 +124,14 @@ func TestMarkUnderDecisions(t *testing.T) {
 	wantStatuses(t, "while recording is paused", mark(t, s, unwatchedMark, 0, "1").GetStatuses(), paused)
 }
 
+// TestMarksOfOneMoment: of two marks of one millisecond one stands, and the other is told so.
+func TestMarksOfOneMoment(t *testing.T) {
+	s := newHouse(t).service(t)
+	wantStatuses(t, "watched", mark(t, s, watchedMark, start-1000, "1").GetStatuses(), stored)
+	wantStatuses(t, "reset then", mark(t, s, resetMark, start-1000, "1").GetStatuses(), stale)
+	wantStatuses(t, "watched again", mark(t, s, watchedMark, start-1000, "1").GetStatuses(), unchanged)
+}
+
 func TestMarkRefusals(t *testing.T) {
 	s := newHouse(t).service(t)
 	one := []*historyv1.Object{{Id: "1", Type: 1}}

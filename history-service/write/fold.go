@@ -289,7 +289,7 @@ func (g *group) gone(i int, delta *history.Record) bool {
 // one: another device may have reported in the same millisecond, and stand.
 func (g *group) again(i int, delta *history.Record) bool {
 	n := g.next
-	stands := n.Version == delta.Version && n.Position == delta.Position && n.Session == delta.Session && n.Device == delta.Device
+	stands := n.Version == delta.Version && n.State == delta.State && n.Position == delta.Position && n.Session == delta.Session && n.Device == delta.Device
 	if stands {
 		g.granted = grant{g.batch.reports[i].IfMatch, g.batch.reports[i].Viewing()}
 	}

@@ -170,7 +170,7 @@ var mutants = []mutant{
 	{name: "held-invisible", rule: "what only the service holds is not there to decide about", edits: []edit{{write, "g.visible = g.next.Visible(", "g.visible = g.before().Visible("}}},
 	{name: "dismissed", rule: "the fold forgets what was dismissed", edits: []edit{{merge, "m.Dismissed = max(latest.Dismissed, other.Dismissed)", "m.Dismissed = latest.Dismissed"}}},
 	{name: "dismissed-same", rule: "what was dismissed is no change of a record", edits: []edit{{record, "a.Dismissed == b.Dismissed && ", ""}}},
-	{name: "dismissed-deleted", rule: "a delete leaves what was dismissed", edits: []edit{{merge, "\tif r.Dismissed.Time() <= r.Reset {\n\t\tr.Dismissed = 0\n\t}\n", ""}}},
+	{name: "dismissed-deleted", rule: "a delete leaves what was dismissed", equivalent: "whatever comes after the delete is later than the decision, so that it is never shown.", edits: []edit{{merge, "\tif r.Dismissed.Time() <= r.Reset {\n\t\tr.Dismissed = 0\n\t}\n", ""}}},
 	{name: "dismissed-behind", rule: "what is dismissed by a clock that is behind is offered", edits: []edit{{record, "at = max(at, r.Version.Time(), r.Dismissed.Time())", "at = max(at, r.Dismissed.Time())"}}},
 	{name: "dismissed-played", rule: "what was played since is not offered", edits: []edit{{record, "VersionOf(at, RankDismissed) && at >= r.PlayedAt() {", "VersionOf(at, RankDismissed) {"}}},
 	{name: "offered", rule: "what is offered again is dismissed", edits: []edit{{fold, "g.next.Dismiss(r.At, r.Decision == report.Dismiss)", "g.next.Dismiss(r.At, true)"}}},
