@@ -144,7 +144,7 @@ func (p *Process) compose() (err error) {
 		return err
 	}
 	p.job, err = job.New(job.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Consumer: p.queue,
+		Cache: p.db.Cache(), Archive: p.archive(), Consumer: p.queue, Carrier: p.carrier(),
 		Days: p.db.Days(), Announcer: dayLog{log},
 		Dead:       &deadLetterFile{path: filepath.Join(p.cfg.Dir, deadFile)},
 		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Logger: log, Registry: reg,

@@ -7,6 +7,7 @@ import (
 
 	"github.com/playhead/playhead/bff/flow"
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/job"
 )
 
 // flow is what the page "/flow" shows of the process.
@@ -206,6 +207,14 @@ func (a archive) PutUser(ctx context.Context, uid string, u history.User) error 
 		return stopped("archive")
 	}
 	return a.Archive.PutUser(ctx, uid, u)
+}
+
+// carrier is what the job asks first. Where the archive may be stopped it goes the long way.
+func (p *Process) carrier() job.Carrier {
+	if p.faults["archive"] != nil {
+		return nil
+	}
+	return p.db
 }
 
 // publisher is the way into the queue.

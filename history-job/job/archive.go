@@ -95,14 +95,32 @@ const maxRounds = 3
 
 // chunk archives some keys: one bulk read, one bulk put, one settle of what was put. It
 // fails with [errLife] unless the cache is in the life that is named.
-func (j *Job) chunk(ctx context.Context, life string, keys []history.Key) error {
+func (j *Job) chunk(ctx context.Context, life string, keys []history.Key) (err error) {
+	if j.cfg.Carrier != nil {
+		if keys, err = j.carry(ctx, keys); err != nil || len(keys) == 0 {
+			return err
+		}
+	}
 	for range maxRounds {
-		var err error
 		if keys, err = j.round(ctx, life, keys); err != nil || len(keys) == 0 {
 			return err
 		}
 	}
 	return nil
+}
+
+// carry has the store archive what it can by itself, and returns the keys that it leaves.
+func (j *Job) carry(ctx context.Context, keys []history.Key) (left []history.Key, err error) {
+	err = j.retry(ctx, "carry", func(ctx context.Context) error {
+		put, others, err := j.cfg.Carrier.Carry(ctx, keys)
+		j.metrics.puts.Add(float64(put))
+		left = others
+		return err
+	})
+	if err == nil {
+		j.trim(ctx, keys)
+	}
+	return left, err
 }
 
 // round archives keys once, and returns those that have to come again.

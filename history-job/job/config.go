@@ -22,11 +22,20 @@ type Cache interface {
 	history.Ledger
 }
 
+// Carrier is a store that is the cache and the archive.
+type Carrier interface {
+	// Carry loads, puts and settles what it can in one step. It returns how many records it has
+	// put, and the keys that it leaves.
+	Carry(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error)
+}
+
 // Config wires a job. Zero values take the defaults.
 type Config struct {
 	Cache    Cache
 	Archive  history.Archive
 	Consumer history.Consumer
+	// Carrier is asked first, where the cache and the archive are one store.
+	Carrier Carrier
 	// Dead keeps what can never be archived. Without it that is only logged.
 	Dead history.DeadLetters
 	// Days and Announcer announce first sightings of users on a day that no service has
@@ -80,6 +89,9 @@ type Job struct {
 func New(cfg Config) (*Job, error) {
 	if cfg.Cache == nil || cfg.Archive == nil || cfg.Consumer == nil {
 		return nil, errors.New("job: cache, archive and consumer are needed")
+	}
+	if cfg.Carrier != nil && cfg.Life != nil {
+		return nil, errors.New("job: a carrier puts contents of a cache that never loses any")
 	}
 	if (cfg.Days == nil) != (cfg.Announcer == nil) {
 		return nil, errors.New("job: days and announcer are of no use without each other")

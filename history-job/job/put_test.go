@@ -33,6 +33,43 @@ func TestPutAgainWhatFailed(t *testing.T) {
 	})
 }
 
+// TestCarrier has one store for both archive what it can, and the job what is left: here a partial
+// record.
+func TestCarrier(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		keys := append(w.writes(2), w.store(progress(2, 0), true, true))
+		cfg, failures := w.config(), 1
+		cfg.Carrier = carrier{func(ctx context.Context, keys []history.Key) (int, []history.Key, error) {
+			if failures--; failures >= 0 {
+				return 0, keys, errDown
+			}
+			return w.db.Carry(ctx, keys)
+		}}
+		w.runs(cfg)
+		w.announce(keys...)
+		w.wait(time.Minute)
+		want := []string{"load 2", "put 2", "settle 2", "commit 0 1 2"}
+		if got := w.did("load", "put", "settle", "commit"); !slices.Equal(got, want) {
+			t.Errorf("the job did %q, want %q", got, want)
+		}
+		w.settled(keys...)
+		w.counted("puts_total", 3)
+		for _, k := range keys {
+			if w.archived(k) == nil {
+				t.Errorf("%s is not archived", k)
+			}
+		}
+	})
+}
+
+type carrier struct {
+	carry func(context.Context, []history.Key) (int, []history.Key, error)
+}
+
+func (c carrier) Carry(ctx context.Context, keys []history.Key) (int, []history.Key, error) {
+	return c.carry(ctx, keys)
+}
+
 // TestPutRefused has the archive refuse one cell for good: the others are not held
 // up, not even by a third one that fails for a while.
 func TestPutRefused(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 // makes passes through it, is noted, and may be delayed or fail.
 type world struct {
 	*testing.T
+	db       *pebble.DB
 	cache    history.Cache
 	archive  history.Archive
 	queue    *memqueue.Queue
@@ -61,7 +62,7 @@ func newWorld(t *testing.T) *world {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	return &world{
-		T: t, cache: db.Cache(), archive: db.Archive(), queue: memqueue.New(memqueue.Config{}),
+		T: t, db: db, cache: db.Cache(), archive: db.Archive(), queue: memqueue.New(memqueue.Config{}),
 		registry: prometheus.NewRegistry(), before: make(map[string]func(context.Context) error),
 	}
 }

@@ -210,13 +210,6 @@ func (s *swapper) conflict(w *history.Write, current *history.Record) history.Ou
 
 // userOf returns a user's state, which most first writes of a record ask for.
 func (s *swapper) userOf(uid string) (history.User, error) {
-	u, ok := s.memory.users.get(uid)
-	if !ok {
-		var err error
-		if u, _, err = s.stored(uid); err != nil {
-			return history.User{}, err
-		}
-		s.memory.users.put(uid, u)
-	}
-	return s.aged(u, s.oldest), nil
+	u, err := s.keyspace.userOf(uid)
+	return s.aged(u, s.oldest), err
 }

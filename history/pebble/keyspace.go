@@ -244,12 +244,20 @@ func (s *keyspace) userInMemory(uid string) (history.User, bool) {
 }
 
 func (s *keyspace) learn(uid string) (history.User, bool) {
-	u, _, err := s.stored(uid)
-	if err != nil {
-		return history.User{}, false
+	u, err := s.userOf(uid)
+	return u, err == nil
+}
+
+// userOf returns a user's state as it stands, from memory if it is there.
+func (s *keyspace) userOf(uid string) (u history.User, err error) {
+	u, ok := s.memory.users.get(uid)
+	if ok {
+		return u, nil
 	}
-	s.memory.users.put(uid, u)
-	return u, true
+	if u, _, err = s.stored(uid); err == nil {
+		s.memory.users.put(uid, u)
+	}
+	return u, err
 }
 
 // loader reads entries. It remembers the last user, because keys of one user mostly

@@ -17,7 +17,7 @@ import (
 // one of the calls, and not before the last durable one.
 func TestPowerLoss(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := powered{fs: vfs.NewCrashableMem(), possible: []state{newState()}, start: now()}
+		m := powered{fs: vfs.NewCrashableMem(), possible: []state{newState()}, start: now(), whole: make(map[uint64]bool)}
 		m.open(t)
 		defer func() { _ = m.db.Close() }()
 		t.Repeat(map[string]func(*rapid.T){
@@ -25,6 +25,7 @@ func TestPowerLoss(t *testing.T) {
 			"settle":     m.settle,
 			"clear":      m.clear,
 			"put":        m.put,
+			"carry":      m.carry,
 			"checkpoint": m.checkpoint,
 			"meanwhile":  m.meanwhile,
 			"flush":      func(*rapid.T) { m.db.Flush() },
@@ -38,7 +39,8 @@ func TestPowerLoss(t *testing.T) {
 type powered struct {
 	fs    *vfs.MemFS
 	db    *pebble.DB
-	start int64 // Unix milliseconds
+	start int64           // Unix milliseconds
+	whole map[uint64]bool // revisions of records that are not partial
 	// possible are the states after the last durable call and after every call
 	// since; the last of them is the present one.
 	possible []state
@@ -100,6 +102,8 @@ func (m *powered) apply(t *rapid.T) {
 	s := m.present().clone()
 	w := history.Write{Key: drawKey(t), Record: m.drawRecord(t), Mark: rapid.Bool().Draw(t, "mark")}
 	w.Base = s.cache[w.Key]
+	w.Record.Partial = w.Base == 0 || rapid.Bool().Draw(t, "partial")
+	m.whole[w.Record.Revision] = !w.Record.Partial
 	o := m.db.Cache().Apply(t.Context(), []history.Write{w})[0]
 	want := history.Applied
 	if w.Base == 0 && w.Record.Version.Time() <= s.cleared[w.Key.UID] {
@@ -155,6 +159,27 @@ func (m *powered) put(t *rapid.T) {
 	}
 }
 
+// carry leaves all but whole records of users without clear marks that are later than what the
+// archive has.
+func (m *powered) carry(t *rapid.T) {
+	s, k := m.present().clone(), drawKey(t)
+	put, left, err := m.db.Carry(t.Context(), []history.Key{k})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := s.cache[k]
+	settled := r&history.SettledBit != 0
+	carried := m.whole[r] && s.cleared[k.UID] == 0 && s.times[r] > s.times[s.archive[k]]
+	if done := len(left) == 0; done != (carried || settled && s.cleared[k.UID] == 0) || (put == 1) != carried {
+		t.Fatalf("carry %s: put %d, left %v; carried %v, settled %v", k, put, left, carried, settled)
+	}
+	if carried {
+		s.archive[k], s.cache[k] = r, r|history.SettledBit
+		delete(s.dirty, k)
+		m.next(s, false)
+	}
+}
+
 func (m *powered) open(t *rapid.T) {
 	db, err := pebble.Open("store", pebble.Config{}.On(m.fs))
 	if err != nil {
@@ -173,7 +198,7 @@ func (m *powered) checkpoint(t *rapid.T) {
 func (m *powered) meanwhile(t *rapid.T) {
 	err := m.db.CheckpointWhile(func() {
 		for range rapid.IntRange(0, 3).Draw(t, "calls") {
-			rapid.SampledFrom([]func(*rapid.T){m.apply, m.settle, m.clear}).Draw(t, "call")(t)
+			rapid.SampledFrom([]func(*rapid.T){m.apply, m.settle, m.clear, m.carry}).Draw(t, "call")(t)
 			m.look(t)
 		}
 	})

@@ -62,6 +62,19 @@ func readers(at int64) []answers {
 		}, map[string]func(context.Context, *pebble.DB) error{
 			"load": load, "list": list,
 		}},
+		{"apply of a whole record", func(ctx context.Context, db *pebble.DB) error {
+			whole := *r
+			whole.Partial = false
+			warming := db.Cache().Warm(ctx, k.UID, history.WarmSet{})
+			return errors.Join(warming, db.Cache().Apply(ctx, []history.Write{{Key: k, Record: &whole}})[0].Err)
+		}, map[string]func(context.Context, *pebble.DB) error{
+			"get of what was carried": func(ctx context.Context, db *pebble.DB) error {
+				if put, _, err := db.Carry(ctx, []history.Key{k}); put != 1 || err != nil {
+					return errors.Join(errors.New("nothing was carried"), err)
+				}
+				return get(ctx, db)
+			},
+		}},
 		{"clear", func(ctx context.Context, db *pebble.DB) error {
 			_, err := db.Cache().Clear(ctx, k.UID, history.Clear{Until: at})
 			return err

@@ -56,6 +56,21 @@ func TestRecordIsWhatTheGeneratedCodeReads(t *testing.T) {
 	})
 }
 
+// TestWhole has it without decoding what a record says, and of no other bytes.
+func TestWhole(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := records().Draw(t, "record")
+		b := wire.AppendRecord(nil, r)
+		if got, want := wire.Whole(b), !r.Partial && r.Version != 0; got != want {
+			t.Fatalf("Whole of %+v: %v", r, got)
+		}
+		cut := b[:rapid.IntRange(0, len(b)).Draw(t, "length")]
+		if decoded, err := wire.Record(cut); wire.Whole(cut) && (err != nil || decoded == nil || decoded.Partial) {
+			t.Fatalf("Whole of %d bytes of %d: it says yes, of %+v, %v", len(cut), len(b), decoded, err)
+		}
+	})
+}
+
 // A script compares bytes 1 to 8 with a base, so they must hold the revision in
 // every record, and nothing else may be taken for one.
 func TestRevision(t *testing.T) {

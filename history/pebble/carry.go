@@ -1,0 +1,105 @@
+package pebble
+
+import (
+	"context"
+	"slices"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// Carry brings records of the cache into the archive and settles them, in one step and as the
+// bytes that they are. It returns how many it has put, and the keys that it leaves to whoever
+// loads, completes, puts and settles: those of users, and of records that are partial, gone,
+// under a clear mark, or not later than what the archive has. What is settled already is dealt
+// with. It fails with [history.ErrUnavailable].
+//
+// It needs no fsync. A put that is lost with a crash is lost with the settle, and the mark
+// stands. Until what it has put is on disk, readers of the archive wait as those of the cache do.
+func (d *DB) Carry(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error) {
+	if err := d.enterWriting(ctx); err != nil {
+		return 0, keys, err
+	}
+	defer d.leave()
+	for some := range slices.Chunk(keys, settleStep) {
+		n, others, err := d.carry(some)
+		if err != nil {
+			return put, keys, err
+		}
+		put, left = put+n, append(left, others...)
+	}
+	return put, left, nil
+}
+
+func (d *DB) carry(keys []history.Key) (put int, left []history.Key, err error) {
+	archive := d.Archive()
+	archive.lock.Lock()
+	defer archive.lock.Unlock()
+	err = d.Cache().change(nil, func(e *edit) error {
+		c := carrier{edit: e, archive: archive, oldest: e.oldest()}
+		e.settles = make([]item, 0, len(keys))
+		for _, k := range keys {
+			done, err := c.carry(k)
+			if err != nil {
+				return err
+			}
+			if !done {
+				left = append(left, k)
+			}
+		}
+		put = c.put
+		return nil
+	})
+	return put, left, err
+}
+
+// carrier is an edit of the cache that brings records into the archive. The locks of both are held.
+type carrier struct {
+	*edit
+	archive *Archive
+	oldest  int64
+	other   []byte // key in the archive
+	put     int
+}
+
+// carry reports whether a key is dealt with.
+func (c *carrier) carry(k history.Key) (done bool, err error) {
+	if k.IsUser() {
+		return false, nil
+	}
+	u, err := c.userOf(k.UID)
+	if err != nil || len(u.Cleared) > 0 {
+		return false, err
+	}
+	key := appendKey(nil, c.space, k)
+	err = c.get(key, func(v []byte) error {
+		mark, record := c.split(v)
+		if done = wire.Revision(record)&history.SettledBit != 0; done || mark == 0 || c.expired(record, c.oldest) || !wire.Whole(record) {
+			return nil
+		}
+		c.other = append(append(c.other[:0], spaceArchive), key[1:]...)
+		if done, err = c.isLater(record); err != nil || !done {
+			return err
+		}
+		if err := set(c.batch, c.other, record); err != nil {
+			return err
+		}
+		c.put++
+		c.archive.unsynced.put(key, later(c.archive.unsynced.of(key), c.unsynced.of(key)))
+		c.settle(k, key, settled(v))
+		return unmark(c.batch, k, mark)
+	})
+	return done, err
+}
+
+// isLater reports whether a record is later than what the archive has.
+func (c *carrier) isLater(record []byte) (later bool, err error) {
+	if c.archive.memory.presence.lacks(c.archive.memory.hash(c.other)) {
+		return true, nil
+	}
+	err = get(c.db.pebble, c.other, func(current []byte) error {
+		later = current == nil || peek(record).cellTime > peek(current).cellTime
+		return nil
+	})
+	return later, err
+}
