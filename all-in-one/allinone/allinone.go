@@ -117,7 +117,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 		}
 	}
 	// Only now is anything created.
-	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Keep: p.cfg.Keep, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Keep: p.cfg.Keep, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
 	if p.secret, err = secret(p.cfg); err != nil {

@@ -116,6 +116,7 @@ func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outc
 				return err
 			}
 		}
+		s.memory.keepUsers(s.users)
 		return nil
 	}})
 }
@@ -126,6 +127,7 @@ type swapper struct {
 	all, part *pebble.Batch // as in a change; all gets the part at the end
 	oldest    int64
 	moves     []move
+	users     []state // who are warm from now on
 }
 
 func (s *swapper) swap(w *history.Write, x item) history.Outcome {
@@ -178,6 +180,9 @@ func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
 		return false, nil
 	}
 	u, err := s.userOf(w.Key.UID)
+	if err == nil && !u.Warm && s.new(w.Key.UID) {
+		u, err = s.warm(w.Key.UID)
+	}
 	return err == nil && w.Record.Version.Time() > u.ClearedAt(w.Key.Object.Type) &&
 		w.Pause == u.Pause && (w.Record.Partial || u.Complete()), err
 }
@@ -206,6 +211,18 @@ func (s *swapper) conflict(w *history.Write, current *history.Record) history.Ou
 		return history.Outcome{Err: err}
 	}
 	return history.Outcome{Status: history.Conflict, Current: history.Entry{Record: current, User: u}}
+}
+
+// warm makes a user warm of whom the archive has nothing, with the call.
+func (s *swapper) warm(uid string) (history.User, error) {
+	u, mark, err := s.stored(uid)
+	if err != nil {
+		return u, err
+	}
+	u.Warm = true
+	s.users = append(s.users, state{uid, u})
+	value := appendState(binary.BigEndian.AppendUint64(nil, uint64(mark)), u)
+	return s.aged(u, s.oldest), set(s.part, appendUser(nil, s.space, uid), value)
 }
 
 // userOf returns a user's state, which most first writes of a record ask for.

@@ -32,10 +32,12 @@ func (d *DB) Carry(ctx context.Context, keys []history.Key) (put int, left []his
 }
 
 func (d *DB) carry(keys []history.Key) (put int, left []history.Key, err error) {
-	archive := d.Archive()
+	cache, archive := d.Cache(), d.Archive()
+	cache.lock.Lock()
+	defer cache.lock.Unlock()
 	archive.lock.Lock()
 	defer archive.lock.Unlock()
-	err = d.Cache().change(nil, func(e *edit) error {
+	err = cache.changeLocked(nil, func(e *edit) error {
 		c := carrier{edit: e, archive: archive, oldest: e.oldest()}
 		e.settles = make([]item, 0, len(keys))
 		for _, k := range keys {

@@ -38,6 +38,9 @@ type Config struct {
 	// TTL is how long the cache keeps a record after its event, once it is settled: before,
 	// it is kept for as long as the archive would. 0 means the life of the archive.
 	TTL time.Duration
+	// Alone says that all that users have is in this store. Then a user of whom the archive has no
+	// row is warm and complete without a warm-up: what the cache has is all there is.
+	Alone bool
 	// SweepEvery is how often [DB.Run] removes what has expired. 0 means an hour.
 	SweepEvery time.Duration
 	// Now is the clock. nil means [time.Now].
@@ -103,8 +106,8 @@ type DB struct {
 	closed bool
 
 	// cache makes compare and set of the cache one step, archive that of the
-	// archive. order is that of the journal and of Pebble, the innermost lock. None
-	// of them is held over the fsync of a call.
+	// archive. Who needs both takes that of the cache first. order is that of the journal and
+	// of Pebble, the innermost lock. None of them is held over the fsync of a call.
 	cache, archive, order sync.Mutex
 
 	// Under the lock of the cache.

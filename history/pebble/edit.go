@@ -55,6 +55,10 @@ func (s *keyspace) update(ctx context.Context, sync bool, collect func(e *edit) 
 func (s *keyspace) change(t *syncWaiter, collect func(e *edit) error) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
+	return s.changeLocked(t, collect)
+}
+
+func (s *keyspace) changeLocked(t *syncWaiter, collect func(e *edit) error) error {
 	e := &edit{keyspace: s, batch: s.db.pebble.NewBatch()}
 	defer func() { _ = e.batch.Close() }()
 	if err := collect(e); err != nil {
@@ -85,9 +89,8 @@ func (e *edit) commit(t *syncWaiter) error {
 func (e *edit) updateMemory(t *syncWaiter) error {
 	for _, x := range e.users {
 		e.unsynced.put(appendUser(nil, e.space, x.uid), t)
-		e.memory.users.put(x.uid, x.user)
-		e.memory.heads.forget(x.uid)
 	}
+	e.memory.keepUsers(e.users)
 	for _, x := range e.drops {
 		e.unsynced.put(x.key, t)
 		e.memory.drop(x)

@@ -199,3 +199,6 @@ func (c *Cache) Damage(k history.Key, record []byte) {
 	}
 	c.memory.drop(item{key: key, uid: k.UID, hash: c.memory.hash(key)})
 }
+
+// Learned is closed once the store knows which keys there are.
+func (d *DB) Learned() <-chan struct{} { return d.learned }

@@ -220,7 +220,9 @@ func (s *keyspace) moments(keys []history.Key) (all []known, snapshot *pebble.Sn
 		hash := s.memory.hash(key)
 		m.value, m.waitFor = s.memory.tables.get(hash, key), s.unsynced.of(key)
 		m.absent = m.value == nil && (k.IsUser() || s.memory.presence.lacks(hash))
-		m.user, m.hasUser = s.userInMemory(k.UID)
+		if m.user, m.hasUser = s.userInMemory(k.UID); m.hasUser && !m.user.Warm {
+			m.user.Warm = s.new(k.UID)
+		}
 		enough = enough && m.hasUser && (m.absent || m.value != nil)
 	}
 	if enough {
@@ -241,6 +243,18 @@ func (s *keyspace) userInMemory(uid string) (history.User, bool) {
 	}
 	key := appendUser(nil, s.space, uid)
 	return u, s.memory.presence.lacks(s.memory.hash(key))
+}
+
+// new reports whether the archive surely has nothing of a user of the cache, not even a clear mark. So
+// the cache has dropped nothing of the user, which it does only with what the archive has. The lock of
+// the cache is held.
+func (s *keyspace) new(uid string) bool {
+	if !s.db.config.Alone || !s.marked {
+		return false
+	}
+	s.db.archive.Lock()
+	defer s.db.archive.Unlock()
+	return s.db.archiveMemory.presence.lacksRow(appendUser(nil, spaceArchive, uid))
 }
 
 func (s *keyspace) learn(uid string) (history.User, bool) {

@@ -81,6 +81,14 @@ func (m *memory) drop(x item) {
 	m.heads.forget(x.uid)
 }
 
+// keepUsers remembers states that are stored.
+func (m *memory) keepUsers(states []state) {
+	for _, x := range states {
+		m.users.put(x.uid, x.user)
+		m.heads.forget(x.uid)
+	}
+}
+
 // memtables hold the records that the journal has and Pebble does not have yet. A
 // heartbeat replaces the one before it here, for the price of a map, and only the
 // last one of many goes through Pebble's memtable and compactions. The lock of the

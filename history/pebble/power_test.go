@@ -17,7 +17,7 @@ import (
 // one of the calls, and not before the last durable one.
 func TestPowerLoss(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := powered{fs: vfs.NewCrashableMem(), possible: []state{newState()}, start: now(), whole: make(map[uint64]bool)}
+		m := powered{fs: vfs.NewCrashableMem(), alone: rapid.Bool().Draw(t, "alone"), possible: []state{newState()}, start: now(), whole: make(map[uint64]bool)}
 		m.open(t)
 		defer func() { _ = m.db.Close() }()
 		t.Repeat(map[string]func(*rapid.T){
@@ -38,6 +38,7 @@ func TestPowerLoss(t *testing.T) {
 // powered is a store and the states that it may come back with.
 type powered struct {
 	fs    *vfs.MemFS
+	alone bool // see pebble.Config
 	db    *pebble.DB
 	start int64           // Unix milliseconds
 	whole map[uint64]bool // revisions of records that are not partial
@@ -181,7 +182,7 @@ func (m *powered) carry(t *rapid.T) {
 }
 
 func (m *powered) open(t *rapid.T) {
-	db, err := pebble.Open("store", pebble.Config{}.On(m.fs))
+	db, err := pebble.Open("store", pebble.Config{Alone: m.alone}.On(m.fs))
 	if err != nil {
 		t.Fatal(err)
 	}
