@@ -73,7 +73,7 @@ func TestModel(t *testing.T) {
 
 func newMachine(t *rapid.T, dir string) *machine {
 	seed := rapid.Uint64().Draw(t, "seed")
-	db, err := pebble.Open(dir, pebble.Config{Keep: modelKeep})
+	db, err := pebble.Open(dir, pebble.Config{Keep: modelKeep, Alone: rapid.Bool().Draw(t, "alone")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,6 +163,23 @@ func (s *modelService) Publish(ctx context.Context, keys []history.Announcement)
 	return unsent, err
 }
 
+// flakyCarrier is one store for the cache and the archive.
+type flakyCarrier struct {
+	job.Carrier
+	*trouble
+}
+
+func (c flakyCarrier) Carry(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error) {
+	if err := c.fault("archive"); err != nil { // nothing arrives
+		return 0, keys, err
+	}
+	put, left, err = c.Carrier.Carry(ctx, keys)
+	if c.strikes("cache") { // the answer is lost
+		return 0, keys, errModelled
+	}
+	return put, left, err
+}
+
 // stores are what the processes of a model share.
 type stores struct {
 	db    *pebble.DB
@@ -200,10 +217,14 @@ func (w *stores) serve(t *rapid.T) *modelService {
 
 // archive starts a job.
 func (w *stores) archive(t *rapid.T) (kill func()) {
-	j, err := job.New(job.Config{
+	cfg := job.Config{
 		Cache: flakyCache{w.db.Cache(), w.trouble}, Archive: flakyArchive{w.db.Archive(), w.trouble}, Consumer: w.queue,
 		SweepEvery: modelHold, SweepAge: 2 * modelHold, Chunk: 3, TrimOneIn: 3,
-	})
+	}
+	if rapid.Bool().Draw(t, "carrier") {
+		cfg.Carrier = flakyCarrier{w.db, w.trouble}
+	}
+	j, err := job.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
