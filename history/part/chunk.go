@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -52,7 +54,9 @@ func Encode(items []history.Item) ([]Encoded, error) {
 		c := recordCoder()
 		c.time = items[0].Record.Version.Time()
 		n := c.records(items)
-		chunks = append(chunks, c.finish(Records, rangeOf(items[:n])))
+		info := rangeOf(items[:n])
+		info.Full = c.full(n)
+		chunks = append(chunks, c.finish(Records, info))
 		items = items[n:]
 	}
 	return chunks, nil
@@ -60,20 +64,25 @@ func Encode(items []history.Item) ([]Encoded, error) {
 
 // records encodes as many records as fit into a chunk, and returns how many.
 func (c *coder) records(items []history.Item) (n int) {
-	for n < min(len(items), MaxRecords) && c.bits < 8*ChunkSize {
+	for n < len(items) && !c.full(n) {
 		o, r := items[n].Object, *items[n].Record // records are shared
 		c.head(&o, &r)
-		c.body(&o, &r)
+		c.text(0, &o.ID)
+		c.body(&r)
 		n++
 	}
 	return n
 }
+
+// full reports whether a chunk of n records takes no more.
+func (c *coder) full(n int) bool { return n >= MaxRecords || c.bits >= 8*ChunkSize }
 
 func rangeOf(items []history.Item) Info {
 	first, last := items[0].Record.Version, items[len(items)-1].Record.Version
 	i := Info{Count: len(items), Newest: first, Oldest: last, Filter: bloom.New(len(items))}
 	for _, it := range items {
 		i.Filter.Add(hashOf(it.Object))
+		i.CellTime = max(i.CellTime, it.Record.CellTime)
 	}
 	return i
 }
@@ -110,6 +119,12 @@ type Chunk struct {
 	symbols []byte
 	texts   []byte
 	packed  []byte
+
+	// The index, which the first reader who needs it makes.
+	once    sync.Once
+	stops   []stop
+	objects []uint64 // by hash: the upper bits of the hash, and the place
+	err     error
 }
 
 // Open reads a chunk. It fails with [ErrCorrupt] or [ErrNewer]. The chunk refers to b.
@@ -160,18 +175,136 @@ func (c *Chunk) Items(wanted Wanted) iter.Seq2[history.Item, error] {
 			yield(history.Item{}, err)
 			return
 		}
-		var spare history.Record
-		for i := range c.count {
-			it, err := d.item(i, wanted, &spare)
-			if err != nil {
-				yield(history.Item{}, fmt.Errorf("chunk: record %d: %w", i, err))
-				return
+		c.items(d, 0, wanted, yield)
+	}
+}
+
+// ItemsFrom does what Items does for the records of a version and of those before it. The way to the
+// first one is short, but for the first call.
+func (c *Chunk) ItemsFrom(v history.Version, wanted Wanted) iter.Seq2[history.Item, error] {
+	return func(yield func(history.Item, error) bool) {
+		if err := c.index(); err != nil {
+			yield(history.Item{}, err)
+			return
+		}
+		n, _ := slices.BinarySearchFunc(c.stops, v, func(s stop, v history.Version) int {
+			if s.before > v {
+				return -1
 			}
-			if it.Record != nil && !yield(it, nil) {
-				return
-			}
+			return 1
+		})
+		n = max(n-1, 0)
+		c.items(c.stops[n].coder.clone(), n*stopEvery, func(i int, at history.Version, typ uint32) bool {
+			return at <= v && (wanted == nil || wanted(i, at, typ))
+		}, yield)
+	}
+}
+
+// items goes on with the record at a place.
+func (c *Chunk) items(d *coder, place int, wanted Wanted, yield func(history.Item, error) bool) {
+	var spare history.Record
+	for i := place; i < c.count; i++ {
+		it, err := d.item(i, wanted, &spare)
+		if err != nil {
+			yield(history.Item{}, fmt.Errorf("chunk: record %d: %w", i, err))
+			return
+		}
+		if it.Record != nil && !yield(it, nil) {
+			return
 		}
 	}
+}
+
+// Places returns where the records of objects may be in the chunk, in ascending order: an object of
+// which the chunk has a record is at one of them. It fails with [ErrCorrupt] or [ErrNewer].
+func (c *Chunk) Places(objects iter.Seq[history.Object]) (places []int, err error) {
+	if err := c.index(); err != nil {
+		return nil, err
+	}
+	for o := range objects {
+		first := hashOf(o) &^ placeBits
+		i, _ := slices.BinarySearch(c.objects, first)
+		for ; i < len(c.objects) && c.objects[i]&^placeBits == first; i++ {
+			places = append(places, int(c.objects[i]&placeBits)) //nolint:gosec // a chunk has few
+		}
+	}
+	slices.Sort(places)
+	return slices.Compact(places), nil
+}
+
+// At calls use with the records at places, which are in ascending order. It fails with [ErrCorrupt]
+// or [ErrNewer].
+func (c *Chunk) At(places []int, use func(place int, it history.Item)) error {
+	if err := c.index(); err != nil {
+		return err
+	}
+	for len(places) > 0 {
+		n, end := places[0]/stopEvery, 1
+		for end < len(places) && places[end]/stopEvery == n {
+			end++
+		}
+		if err := c.between(n, places[:end], use); err != nil {
+			return err
+		}
+		places = places[end:]
+	}
+	return nil
+}
+
+// between reads records that are behind one stop.
+func (c *Chunk) between(n int, places []int, use func(place int, it history.Item)) (err error) {
+	wanted := func(i int, _ history.Version, _ uint32) bool { return i == places[0] }
+	c.items(c.stops[n].coder.clone(), n*stopEvery, wanted, func(it history.Item, failed error) bool {
+		if err = failed; err != nil {
+			return false
+		}
+		use(places[0], it)
+		places = places[1:]
+		return len(places) > 0
+	})
+	return err
+}
+
+// stop is where to begin: a decoder that has come to a place, and the version of the record before.
+type stop struct {
+	before history.Version
+	coder  *coder
+}
+
+const (
+	stopEvery = 128                     // records
+	placeBits = 1<<16 - 1               // of a place, below the bits of the hash of an object
+	stopSize  = recordColumns*64 + 1024 // bytes of memory, about
+)
+
+// index goes through the chunk once.
+func (c *Chunk) index() error {
+	c.once.Do(func() { c.err = c.makeIndex() })
+	return c.err
+}
+
+func (c *Chunk) makeIndex() error {
+	d, spare := recordCoder(), history.Record{Version: history.MaxVersion}
+	if err := c.begin(d, Records); err != nil {
+		return err
+	}
+	var o history.Object
+	text := make([]byte, 0, history.MaxObjectID+11)
+	d.skips = true
+	for i := range c.count {
+		if i%stopEvery == 0 {
+			c.stops = append(c.stops, stop{spare.Version, d.clone()})
+		}
+		d.head(&o, &spare)
+		text = d.texts[0].decode(d).appendTo(text[:0])
+		text = strconv.AppendUint(append(text, '_'), uint64(o.Type), 10)
+		if d.body(&spare); d.err != nil {
+			return fmt.Errorf("chunk: record %d: %w", i, d.err)
+		}
+		c.objects = append(c.objects, xxhash.Sum64(text)&^placeBits|uint64(i)) //nolint:gosec // a place
+	}
+	slices.Sort(c.objects)
+	return nil
 }
 
 // item decodes the next record: into the spare one, and returns none, unless it is wanted.
@@ -181,12 +314,14 @@ func (c *coder) item(i int, wanted Wanted, spare *history.Record) (it history.It
 	}
 	r := c.fresh
 	c.head(&it.Object, r)
-	if c.skips = wanted != nil && !wanted(i, r.Version, it.Object.Type); c.skips {
+	c.skips = wanted != nil && !wanted(i, r.Version, it.Object.Type)
+	c.text(0, &it.Object.ID)
+	if c.skips {
 		spare.Version = r.Version
-		c.body(&it.Object, spare)
+		c.body(spare)
 		return history.Item{}, c.err
 	}
-	c.body(&it.Object, r)
+	c.body(r)
 	if c.err != nil {
 		return history.Item{}, c.err
 	}
@@ -280,3 +415,8 @@ var (
 		return r
 	})
 )
+
+// Size is about how many bytes of memory the chunk takes, with its index.
+func (c *Chunk) Size() int {
+	return len(c.symbols) + len(c.texts) + len(c.packed) + 8*c.count + (c.count/stopEvery+1)*stopSize
+}

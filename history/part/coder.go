@@ -3,6 +3,7 @@ package part
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 )
@@ -35,6 +36,17 @@ func newCoder(columns int, textColumn ...int) *coder {
 
 func recordCoder() *coder {
 	return newCoder(recordColumns, colID, colSession, colDevice, colMeta, colUnknown)
+}
+
+// clone returns a decoder that goes on from the same place.
+func (c *coder) clone() *coder {
+	d := *c
+	d.columns, d.texts = slices.Clone(c.columns), slices.Clone(c.texts)
+	for i := range d.texts {
+		d.texts[i].seen = slices.Clip(d.texts[i].seen) // what is appended is the clone's own
+	}
+	d.fresh, d.viewings = nil, nil
+	return &d
 }
 
 func (c *coder) fail(format string, args ...any) {

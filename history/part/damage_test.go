@@ -108,10 +108,11 @@ func listed(t testing.TB) part.Metadata {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := part.Metadata{Version: 7, Chunks: []part.Info{encode(t, everything()[:2])[0].Info, encode(t, everything()[2:])[0].Info, old[0].Info}}
+	m := part.Metadata{Version: 7, Cleared: map[uint32]int64{0: epoch, 300: epoch - 5}, Chunks: []part.Info{encode(t, everything()[:2])[0].Info, encode(t, everything()[2:])[0].Info, old[0].Info}}
 	for i := range m.Chunks {
 		m.Chunks[i].Name = fmt.Sprintf("7-0123456789abcdef/%d", i)
 	}
+	m.Chunks[1].Superseded, m.Chunks[1].Full = []uint16{1}, true
 	return m
 }
 
@@ -198,6 +199,9 @@ func TestDamagedMetadata(t *testing.T) {
 		"too many records": {func(m *part.Metadata) { m.Chunks[0].Count = part.MaxRecords + 1 }, "4097 records"},
 		"no bytes":         {func(m *part.Metadata) { m.Chunks[0].Bytes = 0 }, "0 bytes"},
 		"no name":          {func(m *part.Metadata) { m.Chunks[0].Name = "" }, "name"},
+		"all superseded":   {func(m *part.Metadata) { m.Chunks[0].Superseded = []uint16{0, 1} }, "superseded"},
+		"twice":            {func(m *part.Metadata) { m.Chunks[0].Count, m.Chunks[0].Superseded = 3, []uint16{1, 1} }, "superseded"},
+		"one beyond":       {func(m *part.Metadata) { m.Chunks[0].Superseded = []uint16{2} }, "superseded"},
 		"half a filter":    {func(m *part.Metadata) { m.Chunks[0].Filter = m.Chunks[0].Filter[:5] }, "filter"},
 		"kind":             {func(m *part.Metadata) { m.Chunks[2].Kind = 3 }, "kind 3"},
 		"summaries first":  {func(m *part.Metadata) { m.Chunks[0], m.Chunks[2] = m.Chunks[2], m.Chunks[0] }, "after summaries"},

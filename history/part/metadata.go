@@ -3,6 +3,8 @@ package part
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/playhead/playhead/history"
@@ -13,6 +15,8 @@ import (
 type Metadata struct {
 	// Version grows with every change of the list.
 	Version uint64
+	// Cleared are the clear marks, by type, of which the chunks have nothing that they cover.
+	Cleared map[uint32]int64
 	// Chunks are the chunks of records, newest first, and then those of summaries. Those of one
 	// kind do not overlap: none has a record newer than the oldest of the one before.
 	Chunks []Info
@@ -26,6 +30,11 @@ type Info struct {
 	Newest, Oldest history.Version
 	Sum            uint64       // the chunk ends with it
 	Filter         bloom.Filter // of its objects
+	CellTime       int64        // the latest of its records, see [history.Record.CellTime]
+	Full           bool         // nothing more fitted in
+	// Superseded are the places of the records that count no more, because a newer part has their
+	// object, in ascending order.
+	Superseded []uint16
 }
 
 const maxName = 128
@@ -60,6 +69,11 @@ func (m *Metadata) Append(dst []byte) ([]byte, error) {
 
 func (m *Metadata) encode(dst []byte) []byte {
 	b := binary.AppendUvarint([]byte{format}, m.Version)
+	b = binary.AppendUvarint(b, uint64(len(m.Cleared)))
+	for _, typ := range slices.Sorted(maps.Keys(m.Cleared)) {
+		b = binary.AppendUvarint(b, uint64(typ))
+		b = binary.AppendUvarint(b, zigzag(m.Cleared[typ]))
+	}
 	b = binary.AppendUvarint(b, uint64(len(m.Chunks)))
 	for _, c := range m.Chunks {
 		b = append(b, byte(c.Kind))
@@ -70,8 +84,25 @@ func (m *Metadata) encode(dst []byte) []byte {
 		b = binary.AppendUvarint(b, zigzag(int64(c.Newest-c.Oldest)))
 		b = binary.LittleEndian.AppendUint64(b, c.Sum)
 		b = appendBytes(b, c.Filter)
+		b = binary.AppendUvarint(b, zigzag(c.CellTime-c.Newest.Time()))
+		b = appendPlaces(b, c.Superseded, c.Full)
 	}
 	return append(dst, seal(b)...)
+}
+
+// appendPlaces appends places in ascending order, with a flag beside their number.
+func appendPlaces(dst []byte, places []uint16, flag bool) []byte {
+	head := uint64(len(places)) << 1
+	if flag {
+		head |= 1
+	}
+	dst = binary.AppendUvarint(dst, head)
+	before := -1
+	for _, p := range places {
+		dst = binary.AppendUvarint(dst, uint64(int(p)-before-1)) //nolint:gosec // checked
+		before = int(p)
+	}
+	return dst
 }
 
 func appendBytes[T ~string | ~[]byte](dst []byte, b T) []byte {
@@ -87,6 +118,13 @@ func ParseMetadata(b []byte) (*Metadata, error) {
 	}
 	r := &reader{rest: b}
 	m := &Metadata{Version: r.uvarint()}
+	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
+		if m.Cleared == nil {
+			m.Cleared = make(map[uint32]int64)
+		}
+		typ, at := r.uvarint(), r.varint()
+		m.Cleared[uint32(typ)] = at //nolint:gosec // bits
+	}
 	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
 		m.Chunks = append(m.Chunks, r.info())
 	}
@@ -116,7 +154,28 @@ func (r *reader) info() (i Info) {
 		i.Sum = binary.LittleEndian.Uint64(sum)
 	}
 	i.Filter = r.bytes(r.uvarint())
+	i.CellTime = i.Newest.Time() + r.varint()
+	i.Superseded, i.Full = r.places()
 	return i
+}
+
+// places is the inverse of appendPlaces.
+func (r *reader) places() (places []uint16, flag bool) {
+	head := r.uvarint()
+	if head>>1 > MaxRecords {
+		r.fail("%d places", head>>1)
+		return nil, false
+	}
+	next := uint64(0)
+	for range head >> 1 {
+		if next += r.uvarint(); next >= MaxRecords {
+			r.fail("place %d", next)
+			return nil, false
+		}
+		places = append(places, uint16(next))
+		next++
+	}
+	return places, head&1 != 0
 }
 
 // size takes a number that is no larger than a file may be.
@@ -166,8 +225,20 @@ func (i *Info) check() error {
 		return fmt.Errorf("%d bytes", i.Bytes)
 	case i.Oldest > i.Newest:
 		return fmt.Errorf("its oldest record is newer than its newest")
+	case !i.supersedes():
+		return fmt.Errorf("superseded records %d, of %d", i.Superseded, i.Count)
 	case len(i.Filter) == 0 || len(i.Filter)%bloom.BlockSize != 0:
 		return fmt.Errorf("a filter of %d bytes", len(i.Filter))
 	}
 	return nil
+}
+
+// supersedes reports whether the superseded records are some of the chunk's, in order, and not all.
+func (i *Info) supersedes() bool {
+	for n, p := range i.Superseded {
+		if int(p) >= i.Count || n > 0 && p <= i.Superseded[n-1] {
+			return false
+		}
+	}
+	return len(i.Superseded) < i.Count
 }

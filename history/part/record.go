@@ -59,10 +59,10 @@ func (c *coder) head(o *history.Object, r *history.Record) {
 	c.typ(o)
 }
 
-// body goes through the rest of a record. Of one that is passed over it leaves the texts out.
-func (c *coder) body(o *history.Object, r *history.Record) {
+// body goes through the rest of a record but for the id. Of one that is passed over it leaves the
+// texts out.
+func (c *coder) body(r *history.Record) {
 	at := r.Version.Time()
-	c.text(0, &o.ID)
 	c.text(1, &r.Session)
 	c.text(2, &r.Device)
 	meta, unknown := c.text(3, (*string)(&r.Meta)), c.text(4, &r.Unknown)

@@ -47,15 +47,23 @@ type value struct {
 
 // String returns the text.
 func (v value) String() string {
+	if v.how == textDigits {
+		return strconv.FormatUint(v.number, 10)
+	}
+	return string(v.appendTo(nil))
+}
+
+// appendTo appends the text.
+func (v value) appendTo(dst []byte) []byte {
 	switch v.how {
 	case textDigits:
-		return strconv.FormatUint(v.number, 10)
+		return strconv.AppendUint(dst, v.number, 10)
 	case textHex:
 		var b [8]byte
 		binary.BigEndian.PutUint64(b[:], v.number)
-		return hex.EncodeToString(b[:])
+		return hex.AppendEncode(dst, b[:])
 	}
-	return string(v.text)
+	return append(dst, v.text...)
 }
 
 // valueOf is the inverse of String.

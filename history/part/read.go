@@ -1,0 +1,245 @@
+package part
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Reader reads a user's parts.
+type Reader struct {
+	*Metadata
+	// Chunk reads a chunk that the metadata lists, as [Info.Open] does.
+	Chunk func(i *Info) (*Chunk, error)
+}
+
+// Resolve returns what an archive has of an object whose live record and whose record in a part are
+// given, nil where there is none: as among cells, the one with the later cell time, and of two
+// contents with one cell time what both are folds of.
+func Resolve(live, rolled *history.Record) *history.Record {
+	switch {
+	case rolled == nil || live != nil && live.CellTime > rolled.CellTime:
+		return live
+	case live == nil || live.CellTime < rolled.CellTime:
+		return rolled
+	case history.Same(live, rolled):
+		return live
+	}
+	both := *history.Merge(live, rolled)
+	both.Revision = history.NewRevision()
+	return &both
+}
+
+// Find returns the records of objects, nil where there is none. Their live records are given, nil
+// for none: a chunk that has only earlier cell times than that is not looked into. The revisions are
+// new ones.
+func (p *Reader) Find(objects []history.Object, live []*history.Record) ([]*history.Record, error) {
+	found := make([]*history.Record, len(objects))
+	for i := range p.Chunks {
+		info := &p.Chunks[i]
+		if info.Kind != Records {
+			continue
+		}
+		var some []int
+		for n, o := range objects {
+			if found[n] == nil && (live[n] == nil || live[n].CellTime <= info.CellTime) && info.MayHave(o) {
+				some = append(some, n)
+			}
+		}
+		if len(some) == 0 {
+			continue
+		}
+		err := p.at(info, func(yield func(history.Object) bool) {
+			for _, n := range some {
+				if !yield(objects[n]) {
+					return
+				}
+			}
+		}, func(_ int, it history.Item) {
+			for _, n := range some {
+				if objects[n] == it.Object {
+					found[n] = renewed(it.Record)
+				}
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// at reads the records of a chunk that are of some objects and not superseded, and perhaps others.
+func (p *Reader) at(info *Info, objects iter.Seq[history.Object], use func(place int, it history.Item)) error {
+	c, err := p.Chunk(info)
+	if err != nil {
+		return err
+	}
+	places, err := c.Places(objects)
+	if err != nil {
+		return err
+	}
+	return c.At(slices.DeleteFunc(places, info.superseded), use)
+}
+
+// superseded reports whether the record at a place counts no more.
+func (i *Info) superseded(place int) bool {
+	_, found := slices.BinarySearch(i.Superseded, uint16(place)) //nolint:gosec // a chunk has few
+	return found
+}
+
+// renewed gives a record that has left a chunk, and is nobody else's, a revision.
+func renewed(r *history.Record) *history.Record {
+	if r != nil {
+		r.Revision = history.NewRevision()
+	}
+	return r
+}
+
+// Items yields the records that a query asks for, newest first, whatever its limit is. Their
+// revisions are new ones. After an error there is nothing more.
+func (p *Reader) Items(q history.Query) iter.Seq2[history.Item, error] {
+	top := history.MaxVersion
+	if q.Until > 0 {
+		top = history.VersionOf(q.Until+1, 0) - 1
+	}
+	if q.After != (history.Cursor{}) {
+		top = min(top, q.After.Version)
+	}
+	return func(yield func(history.Item, error) bool) {
+		for i := range p.Chunks {
+			info := &p.Chunks[i]
+			if info.Kind != Records || info.Oldest > top {
+				continue
+			}
+			if info.Newest.Time() < q.Since {
+				return
+			}
+			if !p.itemsOf(info, q, top, yield) {
+				return
+			}
+		}
+	}
+}
+
+// itemsOf yields those of a chunk, and reports whether to go on.
+func (p *Reader) itemsOf(info *Info, q history.Query, top history.Version, yield func(history.Item, error) bool) bool {
+	c, err := p.Chunk(info)
+	if err != nil {
+		yield(history.Item{}, err)
+		return false
+	}
+	wanted := func(i int, v history.Version, typ uint32) bool {
+		return v.Time() >= q.Since && (q.Type == 0 || q.Type == typ) && !info.superseded(i)
+	}
+	for it, err := range c.ItemsFrom(top, wanted) {
+		if err != nil {
+			yield(history.Item{}, err)
+			return false
+		}
+		if q.Wants(it.Place()) {
+			renewed(it.Record)
+			if !yield(it, nil) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Live is the live part of a user's row.
+type Live struct {
+	// Items yields the records that a query asks for, newest first.
+	Items iter.Seq2[history.Item, error]
+	// Get returns the live record of an object, nil where there is none.
+	Get func(o history.Object) (*history.Record, error)
+}
+
+// Stitch yields what a query asks for of the live part and of the parts together, newest first, each
+// object once. After an error there is nothing more.
+func Stitch(live Live, parts *Reader, q history.Query) iter.Seq2[history.Item, error] {
+	return func(yield func(history.Item, error) bool) {
+		next, stop := iter.Pull2(parts.Items(q))
+		defer stop()
+		s := stitcher{live: live, parts: parts, next: next}
+		s.step()
+		for it, err := range live.Items {
+			if err == nil {
+				err = s.until(it.Place(), yield)
+			}
+			if err == nil && !s.stopped {
+				err = s.liveItem(it, yield)
+			}
+			if s.end(err, yield) {
+				return
+			}
+		}
+		s.end(s.until(history.Cursor{}, yield), yield)
+	}
+}
+
+type stitcher struct {
+	live    Live
+	parts   *Reader
+	next    func() (history.Item, error, bool)
+	item    history.Item // the next one of the parts, without a record at their end
+	err     error        // in place of it
+	stopped bool
+}
+
+func (s *stitcher) step() {
+	var ok bool
+	if s.item, s.err, ok = s.next(); !ok {
+		s.item = history.Item{}
+	}
+}
+
+// end reports whether nothing more is to come.
+func (s *stitcher) end(err error, yield func(history.Item, error) bool) bool {
+	if err != nil && !s.stopped {
+		s.stopped = true
+		yield(history.Item{}, err)
+	}
+	return s.stopped
+}
+
+// until yields the items of the parts that come before a place, or, of the zero place, all. Where
+// the live record of an object stands at the same place, that one comes.
+func (s *stitcher) until(at history.Cursor, yield func(history.Item, error) bool) error {
+	for ; ; s.step() {
+		if s.err != nil {
+			return s.err
+		}
+		if s.item.Record == nil || at != (history.Cursor{}) && s.item.Place().Compare(at) >= 0 {
+			return nil
+		}
+		r, err := s.live.Get(s.item.Object)
+		if err != nil {
+			return err
+		}
+		left := Resolve(r, s.item.Record)
+		if left.Version != s.item.Record.Version || r != nil && left.Version == r.Version {
+			continue // it stands at the place of the live one
+		}
+		if !yield(history.Item{Object: s.item.Object, Record: left}, nil) {
+			s.stopped = true
+			return nil
+		}
+	}
+}
+
+// liveItem yields a live record, unless one in a part takes its place.
+func (s *stitcher) liveItem(it history.Item, yield func(history.Item, error) bool) error {
+	rolled, err := s.parts.Find([]history.Object{it.Object}, []*history.Record{it.Record})
+	if err != nil {
+		return err
+	}
+	left := Resolve(it.Record, rolled[0])
+	if left.Version != it.Record.Version {
+		return nil // it stands at the place of the other
+	}
+	it.Record = left
+	s.stopped = !yield(it, nil)
+	return nil
+}

@@ -1,0 +1,339 @@
+package part
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Roll is what is to be done to a user's parts.
+type Roll struct {
+	// Items are the records to be rolled, newest first, each object once.
+	Items []history.Item
+	// Tombstones are those that stay live. What parts have of their objects is removed.
+	Tombstones []history.Item
+	// Cleared are the user's clear marks. What they cover is removed.
+	Cleared map[uint32]int64
+	// Oldest is the time before which records have expired, in Unix milliseconds.
+	Oldest int64
+	// Version is that of the new metadata, after the version of the old.
+	Version uint64
+	// Name returns a name for a chunk that was never used, of the n-th new one.
+	Name func(n int) string
+}
+
+// Plan is what takes the place of a user's parts.
+type Plan struct {
+	Metadata *Metadata // without chunks where nothing is left
+	New      []Encoded // of its chunks, those that are to be written
+	Gone     []string  // the names of those that are no longer listed
+	Changed  bool      // or all is as it was
+}
+
+// fewChunks is how many chunks that are not full stand in a row until they are written again as
+// one: so a record is written twice on its way into a full chunk.
+const fewChunks = 4
+
+// Roll plans the parts with what is to be rolled. Of two records of an object [Resolve] says which
+// one stays. Chunks of which nothing changes are listed again; a superseded record is only marked
+// as such until half of its chunk is. What is to be written was read back and compared.
+func (p *Reader) Roll(r Roll) (Plan, error) {
+	w := roller{old: p, Roll: r, chunks: make([]rolling, len(p.Chunks))}
+	for i := range p.Chunks {
+		c := &w.chunks[i]
+		c.info = p.Chunks[i]
+		c.superseded = slices.Clone(c.info.Superseded)
+		c.gone = c.info.Kind == Records && c.info.Newest.Time() < r.Oldest
+	}
+	for _, step := range []func() error{w.supersede, w.clear, w.makeRoom, w.write} {
+		if err := step(); err != nil {
+			return Plan{}, fmt.Errorf("roll: %w", err)
+		}
+	}
+	return w.plan(), nil
+}
+
+type roller struct {
+	Roll
+	old    *Reader
+	chunks []rolling
+	listed []Info
+	new    []Encoded
+}
+
+// rolling is a chunk and what is to become of it.
+type rolling struct {
+	info       Info
+	superseded []uint16
+	rewrite    bool // without what is superseded, cleared or expired
+	gone       bool
+}
+
+func (c *rolling) remove(place int) {
+	if i, found := slices.BinarySearch(c.superseded, uint16(place)); !found { //nolint:gosec // a chunk has few
+		c.superseded = slices.Insert(c.superseded, i, uint16(place)) //nolint:gosec // a chunk has few
+	}
+}
+
+// supersede finds what parts have of the objects at hand.
+func (w *roller) supersede() error {
+	items, tombstones := byText(w.Items), byText(w.Tombstones)
+	for i := range w.chunks {
+		c := &w.chunks[i]
+		if c.gone || c.info.Kind != Records {
+			continue
+		}
+		objects := func(yield func(history.Object) bool) {
+			for _, it := range slices.Concat(w.Items, w.Tombstones) {
+				if c.info.MayHave(it.Object) && !yield(it.Object) {
+					return
+				}
+			}
+		}
+		err := w.old.at(&c.info, objects, func(place int, it history.Item) {
+			text := it.Object.String()
+			if t := tombstones[text]; t != nil && t.Record.CellTime > it.Record.CellTime {
+				c.remove(place)
+				c.rewrite = true
+			}
+			if n := items[text]; n != nil {
+				left := Resolve(n.Record, it.Record)
+				if n.Record = left; left == it.Record || history.Same(left, it.Record) && left.CellTime == it.Record.CellTime {
+					n.Record = nil // it is in the part
+				} else {
+					c.remove(place)
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	w.Items = slices.DeleteFunc(w.Items, func(it history.Item) bool { return it.Record == nil })
+	slices.SortFunc(w.Items, history.NewestFirst)
+	return nil
+}
+
+// byText returns the items by the text of their object. They refer to the given ones.
+func byText(items []history.Item) map[string]*history.Item {
+	all := make(map[string]*history.Item, len(items))
+	for i := range items {
+		all[items[i].Object.String()] = &items[i]
+	}
+	return all
+}
+
+// each goes through the records of a chunk that are not superseded.
+func (w *roller) each(c *rolling, use func(place int, it history.Item)) error {
+	chunk, err := w.old.Chunk(&c.info)
+	if err != nil {
+		return err
+	}
+	place := 0
+	wanted := func(i int, _ history.Version, _ uint32) bool {
+		place = i
+		return !c.info.superseded(i)
+	}
+	for it, err := range chunk.Items(wanted) {
+		if err != nil {
+			return err
+		}
+		use(place, it)
+	}
+	return nil
+}
+
+// clear finds what new clear marks cover.
+func (w *roller) clear() error {
+	if maps.Equal(w.Cleared, w.old.Cleared) {
+		return nil
+	}
+	u := &history.User{Cleared: w.Cleared}
+	for i := range w.chunks {
+		c := &w.chunks[i]
+		if c.gone || c.rewrite || c.info.Kind != Records {
+			continue
+		}
+		err := w.each(c, func(_ int, it history.Item) {
+			c.rewrite = c.rewrite || cuts(u, it)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cuts reports whether clear marks take anything of a record away.
+func cuts(u *history.User, it history.Item) bool {
+	left := it.Record.After(u.ClearedAt(it.Object.Type))
+	if left == nil {
+		return true
+	}
+	r := *left
+	r.Reset, r.Restored = it.Record.Reset, it.Record.Restored
+	return !history.Same(&r, it.Record)
+}
+
+// makeRoom finds the chunks in whose time new records are, those of which half is superseded,
+// and rows of small ones.
+func (w *roller) makeRoom() error {
+	for i := range w.chunks {
+		c := &w.chunks[i]
+		if c.info.Kind != Records {
+			continue
+		}
+		if 2*len(c.superseded) > c.info.Count {
+			c.rewrite = true
+		}
+		// The records before are newer than the chunk.
+		n, _ := slices.BinarySearchFunc(w.Items, c.info.Newest, func(it history.Item, v history.Version) int {
+			if it.Record.Version > v {
+				return -1
+			}
+			return 1
+		})
+		if n < len(w.Items) && w.Items[n].Record.Version >= c.info.Oldest {
+			c.rewrite = true
+		}
+	}
+	w.joinSmall()
+	return nil
+}
+
+// joinSmall has small chunks that stand in a row written again as one. New records that come
+// between them, or before, are one more.
+func (w *roller) joinSmall() {
+	from, small, items := 0, 0, w.Items
+	for i := range w.chunks {
+		c := &w.chunks[i]
+		if c.gone || c.info.Kind != Records {
+			continue
+		}
+		n, _ := slices.BinarySearchFunc(items, c.info.Newest, func(it history.Item, v history.Version) int {
+			if it.Record.Version > v {
+				return -1
+			}
+			return 1
+		})
+		if n > 0 {
+			small++
+		}
+		items = items[n:]
+		if c.info.Full && !c.rewrite {
+			small, from = 0, i+1
+			continue
+		}
+		if small++; small >= fewChunks {
+			for j := from; j <= i; j++ {
+				w.chunks[j].rewrite = !w.chunks[j].gone
+			}
+		}
+	}
+}
+
+// write makes the new list. What is to be written again, and new records beside it, are a run.
+func (w *roller) write() error {
+	var run []history.Item
+	items := w.Items
+	for i := range w.chunks {
+		c := &w.chunks[i]
+		if c.gone {
+			continue
+		}
+		if !c.rewrite {
+			n := 0
+			for n < len(items) && (c.info.Kind != Records || items[n].Record.Version > c.info.Newest) {
+				n++
+			}
+			run, items = append(run, items[:n]...), items[n:]
+			if err := w.finish(run); err != nil {
+				return err
+			}
+			run = nil
+			c.info.Superseded = c.superseded
+			w.listed = append(w.listed, c.info)
+			continue
+		}
+		c.gone = true
+		err := w.each(c, func(place int, it history.Item) {
+			if _, found := slices.BinarySearch(c.superseded, uint16(place)); !found { //nolint:gosec // a chunk has few
+				run = append(run, it)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		n := 0
+		for n < len(items) && items[n].Record.Version >= c.info.Oldest {
+			n++
+		}
+		run, items = append(run, items[:n]...), items[n:]
+	}
+	return w.finish(append(run, items...))
+}
+
+// finish encodes a run.
+func (w *roller) finish(run []history.Item) error {
+	u := &history.User{Cleared: w.Cleared}
+	left := run[:0]
+	for _, it := range run {
+		it.Record = it.Record.After(u.ClearedAt(it.Object.Type))
+		if it.Record != nil && it.Record.Version.Time() >= w.Oldest {
+			left = append(left, it)
+		}
+	}
+	slices.SortFunc(left, history.NewestFirst)
+	chunks, err := Encode(left)
+	if err != nil {
+		return err
+	}
+	for i := range chunks {
+		c := &chunks[i]
+		c.Name = w.Name(len(w.new))
+		if err := c.compare(left[:c.Count]); err != nil {
+			return err
+		}
+		left = left[c.Count:]
+		w.listed, w.new = append(w.listed, c.Info), append(w.new, *c)
+	}
+	return nil
+}
+
+// compare reads a chunk and reports the first record that has not come back as it was.
+func (e *Encoded) compare(items []history.Item) error {
+	c, err := e.Open(e.Data)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for it, err := range c.Items(nil) {
+		if err != nil {
+			return err
+		}
+		want := items[n]
+		if it.Object != want.Object || it.Record.CellTime != want.Record.CellTime || !history.Same(it.Record, want.Record) {
+			return fmt.Errorf("%s: %w", want.Object, errDiffers)
+		}
+		n++
+	}
+	return nil
+}
+
+var errDiffers = errors.New("a record does not come back from a chunk as it was")
+
+func (w *roller) plan() Plan {
+	p := Plan{Metadata: &Metadata{Version: w.Version, Cleared: w.Cleared, Chunks: w.listed}, New: w.new}
+	for i := range w.chunks {
+		c := &w.chunks[i]
+		if c.gone {
+			p.Gone = append(p.Gone, c.info.Name)
+		}
+		p.Changed = p.Changed || c.gone || len(c.superseded) > len(w.old.Chunks[i].Superseded)
+	}
+	p.Changed = p.Changed || len(p.New) > 0 || len(w.old.Chunks) > 0 && !maps.Equal(w.Cleared, w.old.Cleared)
+	return p
+}
