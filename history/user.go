@@ -21,6 +21,9 @@ type User struct {
 	// Revision names the clear marks and the pause in the cache, 0 where there never
 	// were any: [Applier.Clear] and [Applier.Pause] draw a new one.
 	Revision uint64
+	// Parts is the version of the parts that the archive has of the user, 0 for none. It is of no
+	// concern to anybody but the archive.
+	Parts uint64
 }
 
 // ClearedAt returns the time at or before which nothing of the given type exists,

@@ -32,11 +32,15 @@ const start = int64(1_790_000_000_000)
 func newHouse(t *testing.T) *house { return smallHouse(t, 0) }
 
 // smallHouse keeps so many records of a user in the cache, 0 for the default.
-func smallHouse(t testing.TB, keep int) *house {
+func smallHouse(t testing.TB, keep int) *house { return houseOf(t, pebble.Config{Keep: keep}) }
+
+// houseOf is a house with a store of its own kind.
+func houseOf(t testing.TB, config pebble.Config) *house {
 	t.Helper()
 	h := &house{}
 	h.clock.Store(start)
-	db, err := pebble.Open(t.TempDir(), pebble.Config{Now: h.now, Keep: keep})
+	config.Now = h.now
+	db, err := pebble.Open(t.TempDir(), config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,61 +3,88 @@ package rpc_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // BenchmarkLongHistory reads users of whom the archive has many records and the cache the newest
 // thousand: a page of 20 from below the floor, in the middle and at the end, the same just after
-// something else of the user was archived, all of it in pages of 100, and what a warm-up reads.
+// something else of the user was archived, all of it in pages of 100, and what a warm-up reads. All of it is
+// live, or what is beyond the newest thousand is in parts.
 func BenchmarkLongHistory(b *testing.B) {
-	for _, size := range []int{2000, 10_000, 100_000} {
-		h := smallHouse(b, 1000)
-		ids := put(b, h, size, 1000)
-		warmUp(b, h, 1000)
-		s := h.idle(b)
-		until := func(place int) *historyv1.ListRequest {
-			return &historyv1.ListRequest{Uid: "ann", Limit: 20, UntilMs: start - 1000 - int64(place)*1000}
+	for _, rolled := range []bool{false, true} {
+		for _, size := range []int{2000, 10_000, 100_000} {
+			b.Run(fmt.Sprintf("parts=%v/records=%d", rolled, size), func(b *testing.B) { longHistory(b, size, rolled) })
 		}
-		name := fmt.Sprintf("records=%d/", size)
-		for place, at := range map[string]int{"floor": 1000, "middle": size / 2, "end": size - 20} {
-			b.Run(name+"page="+place, func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					pageOf(b, s, until(at), 20)
-				}
-			})
-		}
-		b.Run(name+"page=changed", func(b *testing.B) {
-			b.ReportAllocs()
-			k := history.Key{UID: "ann", Object: history.Object{ID: ids[0], Type: 1}}
-			for i := int64(0); b.Loop(); i++ {
-				e := history.Event{Key: k, Kind: history.KindStop, At: start - 999 + i, Position: 200_000}
-				if errs := h.db.Archive().Put(b.Context(), []history.Cell{{Key: k, Record: whole(e.Record()).Successor(nil)}}); errs != nil {
-					b.Fatal(errs)
-				}
-				pageOf(b, s, until(size/2), 20)
-			}
-		})
-		b.Run(name+"export", func(b *testing.B) {
+	}
+}
+
+func longHistory(b *testing.B, size int, rolled bool) {
+	h := houseOf(b, pebble.Config{Keep: 1000, RollAbove: 1999})
+	ids := put(b, h, size, 1000)
+	if rolled {
+		h.clock.Add(25*time.Hour.Milliseconds() + int64(size)*1000)
+		roll(b, h)
+	}
+	warmUp(b, h, 1000)
+	s := h.idle(b)
+	until := func(place int) *historyv1.ListRequest {
+		return &historyv1.ListRequest{Uid: "ann", Limit: 20, UntilMs: start - 1000 - int64(place)*1000}
+	}
+	for place, at := range map[string]int{"floor": 1000, "middle": size / 2, "end": size - 20} {
+		b.Run("page="+place, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				req := &historyv1.ListRequest{Uid: "ann", Limit: 100, Records: true}
-				for n := 0; n < size; n += 100 {
-					req.Cursor = pageOf(b, s, req, 100)
-				}
+				pageOf(b, s, until(at), 20)
 			}
 		})
-		b.Run(name+"warm", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if p, err := h.db.Archive().Page(b.Context(), "ann", history.Query{Limit: 1000}); err != nil || len(p.Items) != 1000 {
-					b.Fatal(len(p.Items), err)
-				}
+	}
+	b.Run("page=changed", func(b *testing.B) {
+		b.ReportAllocs()
+		k := history.Key{UID: "ann", Object: history.Object{ID: ids[0], Type: 1}}
+		for i := int64(0); b.Loop(); i++ {
+			e := history.Event{Key: k, Kind: history.KindStop, At: start - 999 + i, Position: 200_000}
+			if errs := h.db.Archive().Put(b.Context(), []history.Cell{{Key: k, Record: whole(e.Record()).Successor(nil)}}); errs != nil {
+				b.Fatal(errs)
 			}
-		})
+			pageOf(b, s, until(size/2), 20)
+		}
+	})
+	b.Run("export", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			req := &historyv1.ListRequest{Uid: "ann", Limit: 100, Records: true}
+			for n := 0; n < size; n += 100 {
+				req.Cursor = pageOf(b, s, req, 100)
+			}
+		}
+	})
+	b.Run("warm", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if p, err := h.db.Archive().Page(b.Context(), "ann", history.Query{Limit: 1000}); err != nil || len(p.Items) != 1000 {
+				b.Fatal(len(p.Items), err)
+			}
+		}
+	})
+}
+
+// roll rolls all that is to be rolled.
+func roll(b *testing.B, h *house) {
+	began, all := time.Now(), 0
+	for {
+		n, err := h.db.Archive().Roll(b.Context(), "ann")
+		if err != nil {
+			b.Fatal(err)
+		}
+		if all += n; n == 0 {
+			b.Logf("rolled %d records, %v each", all, time.Since(began)/time.Duration(all))
+			return
+		}
 	}
 }
 

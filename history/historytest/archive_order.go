@@ -1,7 +1,6 @@
 package historytest
 
 import (
-	"reflect"
 	"slices"
 	"sync"
 
@@ -53,7 +52,7 @@ func (a archive) late(name string, older, newer *history.Record) {
 			for part := range slices.Chunk(cells, len(cells)/calls) {
 				a.put(part...)
 			}
-			if got := a.get(k)[0]; !reflect.DeepEqual(got, newer) {
+			if got := a.get(k)[0]; !a.same(got, newer) {
 				a.t.Errorf("%s, %d cells in %d calls: got %+v, want %+v", name, len(cells), calls, got, newer)
 			}
 		}

@@ -3,7 +3,6 @@ package historytest
 import (
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 
 	"github.com/playhead/playhead/history"
@@ -139,7 +138,7 @@ func (a archive) wantPage(uid string, q history.Query, items []history.Item) {
 		a.t.Fatalf("page %+v: %d items, more %v; want %d, %v", q, len(page.Items), page.More, len(want), more)
 	}
 	for i, it := range want {
-		if page.Items[i].Object != it.Object || !reflect.DeepEqual(page.Items[i].Record, it.Record) {
+		if page.Items[i].Object != it.Object || !a.same(page.Items[i].Record, it.Record) {
 			a.t.Fatalf("page %+v, item %d: got %s %+v, want %s %+v", q, i, page.Items[i].Object, page.Items[i].Record, it.Object, it.Record)
 		}
 	}

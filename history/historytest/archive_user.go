@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"testing"
 
@@ -24,7 +23,7 @@ func (a archive) wantRow(uid string, cells []history.Cell) {
 		a.t.Errorf("row %s: %d items, want %d", uid, len(got), len(want))
 	}
 	for i := range min(len(got), len(want)) {
-		if got[i].Object != want[i].Key.Object || !reflect.DeepEqual(got[i].Record, want[i].Record) {
+		if got[i].Object != want[i].Key.Object || !a.same(got[i].Record, want[i].Record) {
 			a.t.Fatalf("row %s, item %d: got %s %+v, want %s %+v", uid, i,
 				got[i].Object, got[i].Record, want[i].Key.Object, want[i].Record)
 		}
@@ -37,7 +36,7 @@ func (a archive) missing() {
 	uid := c.Key.UID
 	got := a.get(freshKey(), c.Key, keyOf(uid, "100_2"), keyOf(uid, "10_1"), c.Key, keyOf(uid, "1000_1"))
 	for i, want := range []*history.Record{nil, c.Record, nil, nil, c.Record, nil} {
-		if !reflect.DeepEqual(got[i], want) {
+		if !a.same(got[i], want) {
 			a.t.Errorf("key %d: got %+v, want %+v", i, got[i], want)
 		}
 	}
@@ -278,7 +277,7 @@ func (a archive) pauseForever() {
 // stores bytes as the cell of a key, under a cell time, past the archive.
 func ArchiveDamage(t *testing.T, store history.Archive, spoil func(k history.Key, at int64, value []byte)) {
 	for name, value := range map[string][]byte{"garbage": []byte("\xff\xff"), "no record": {0x09, 1, 2, 3, 4, 5, 6, 7, 8}} {
-		t.Run(name, func(t *testing.T) { archive{t, store}.damage(spoil, value) })
+		t.Run(name, func(t *testing.T) { archive{t: t, store: store}.damage(spoil, value) })
 	}
 }
 
@@ -296,7 +295,7 @@ func (a archive) damage(spoil func(k history.Key, at int64, value []byte), value
 	}
 	got := a.entries(first.Key, spoiled, last.Key)
 	for i, want := range map[int]*history.Record{0: first.Record, 2: last.Record} {
-		if got[i].Err != nil || !reflect.DeepEqual(got[i].Record, want) {
+		if got[i].Err != nil || !a.same(got[i].Record, want) {
 			a.t.Errorf("beside damage: got %+v, want %+v", got[i], want)
 		}
 	}

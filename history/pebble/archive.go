@@ -24,6 +24,7 @@ func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry,
 			return nil, e.Err
 		}
 		e.Record = e.User.Cut(e.Record, k.Object.Type)
+		e.User.Parts = 0
 	}
 	return entries, nil
 }
@@ -113,6 +114,7 @@ func (p *putter) set(k history.Key, value []byte) error {
 		return nil
 	}
 	p.own[k] = value
+	p.archive.noteDelete(k.UID, value)
 	return set(p.batch, p.key, value)
 }
 
@@ -144,6 +146,9 @@ func (a *Archive) PutUser(ctx context.Context, uid string, put history.User) err
 		u.Cleared, u.Pause = mergeCleared(u.Cleared, put.Cleared), u.Pause.Newer(put.Pause)
 		u.CutTime = max(u.CutTime, put.CutTime)
 		if err := e.dropCleared(uid, &u); err != nil {
+			return err
+		}
+		if err := a.cutParts(uid, &u); err != nil {
 			return err
 		}
 		return e.store(uid, u, 0)

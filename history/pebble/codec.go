@@ -25,6 +25,7 @@ import (
 //	j                       the first file of the journal that is needed
 //	m                       the bound below which every mark lies
 //	o time number uid       a first sighting that is not announced, no value
+//	p bucket uid 0 name     chunk of a user's parts; without name: the metadata that lists them
 //	s bucket uid 0          the days on which a user was seen
 const (
 	spaceArchive       = 'a'
@@ -33,6 +34,7 @@ const (
 	spaceJournal       = 'j'
 	spaceMarks         = 'm'
 	spacePendingFirsts = 'o'
+	spaceParts         = 'p'
 	spaceSeen          = 's'
 )
 
@@ -125,12 +127,13 @@ const (
 	statePaused               // there is a pause
 	stateCut                  // there is a cut time
 	stateRevision             // there is a revision
+	stateParts                // there are parts; a process that cannot read them refuses such a state
 	stateEnd
 )
 
 // appendState appends a user's state: the floor, the pause, the cut time and the
-// revision if there are any, and the clear marks. The archive has no floors and no
-// revisions.
+// revision and the version of the parts if there are any, and the clear marks. The archive
+// has no floors and no revisions, the cache no parts.
 func appendState(dst []byte, u history.User) []byte {
 	at := len(dst)
 	dst = binary.AppendUvarint(append(dst, 0), uint64(u.Floor))
@@ -148,6 +151,10 @@ func appendState(dst []byte, u history.User) []byte {
 	if u.Revision != 0 {
 		dst[at] |= stateRevision
 		dst = binary.AppendUvarint(dst, u.Revision)
+	}
+	if u.Parts != 0 {
+		dst[at] |= stateParts
+		dst = binary.AppendUvarint(dst, u.Parts)
 	}
 	for typ, until := range u.Cleared {
 		dst = binary.AppendUvarint(dst, uint64(typ))
@@ -171,7 +178,7 @@ func parseState(b []byte) (u history.User, err error) {
 	}
 	numbers, err := uvarints(b[1:])
 	flags := b[0]
-	need := 1 + 2*int(flags&statePaused/statePaused) + int(flags&stateCut/stateCut) + int(flags&stateRevision/stateRevision)
+	need := 1 + 2*int(flags&statePaused/statePaused) + int(flags&stateCut/stateCut) + int(flags&stateRevision/stateRevision) + int(flags&stateParts/stateParts)
 	if err != nil || flags >= stateEnd || len(numbers) < need || (len(numbers)-need)%2 != 0 {
 		return u, fmt.Errorf("user state of %d bytes: %w", len(b), wire.ErrCorrupt)
 	}
@@ -188,6 +195,9 @@ func parseState(b []byte) (u history.User, err error) {
 	}
 	if flags&stateRevision != 0 {
 		u.Revision = next()
+	}
+	if flags&stateParts != 0 {
+		u.Parts = next()
 	}
 	for len(numbers) > 0 {
 		if u.Cleared == nil {

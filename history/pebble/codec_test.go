@@ -80,6 +80,7 @@ func TestState(t *testing.T) {
 				Until: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64()).Draw(t, "until"),
 			},
 			Revision: rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "revision"),
+			Parts:    rapid.OneOf(rapid.Just(uint64(0)), rapid.Uint64()).Draw(t, "parts"),
 		}
 		got, err := pebble.ParseState(pebble.AppendState(nil, want))
 		if err != nil || !sameUser(got, want) {

@@ -35,6 +35,11 @@ import (
 type Config struct {
 	// Keep is how many records per user Trim leaves in the cache. 0 means 1,000.
 	Keep int
+	// RollAbove is how many records of a user the archive keeps as they are put. With more, what is
+	// older than a day, beyond the newest half of that, goes into parts: compressed chunks, of which
+	// a page reads one or two however many there are. 0 means that nothing does; what is in parts is
+	// read all the same. A version that cannot read parts refuses to read such a user.
+	RollAbove int
 	// TTL is how long the cache keeps a record after its event, once it is settled: before,
 	// it is kept for as long as the archive would. 0 means the life of the archive.
 	TTL time.Duration
@@ -55,6 +60,8 @@ type Config struct {
 	hash       func(key []byte) uint64
 	blind      bool // does not learn which keys there are
 	quietAfter time.Duration
+	settle     time.Duration
+	rollStep   int
 }
 
 func (c Config) withDefaults() Config {
@@ -66,6 +73,12 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SweepEvery <= 0 {
 		c.SweepEvery = time.Hour
+	}
+	if c.settle == 0 {
+		c.settle = settleAge
+	}
+	if c.rollStep == 0 {
+		c.rollStep = rollStep
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -116,6 +129,10 @@ type DB struct {
 
 	archiveMemory *memory // users and keys alone, under the lock of the archive
 	orders        orders  // under the lock of the archive
+	rolling       rolling // under the lock of the archive
+	rolls         sync.Mutex
+	notes         notes
+	parts         *partCache
 
 	// Changes that are not on disk yet, each under the lock of its keyspace; the days
 	// have that of the cache.

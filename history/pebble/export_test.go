@@ -10,6 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
 )
 
 // On returns c with the files on fs.
@@ -27,6 +28,12 @@ func (c Config) Colliding() Config {
 // Quiet returns c with a store that looks so often whether it is quiet.
 func (c Config) Quiet(every time.Duration) Config {
 	c.quietAfter = every
+	return c
+}
+
+// Rolling returns c with a store that rolls all records of a user but the newest, so many in one go.
+func (c Config) Rolling(step int) Config {
+	c.RollAbove, c.settle, c.rollStep = 3, 1, step
 	return c
 }
 
@@ -202,3 +209,101 @@ func (c *Cache) Damage(k history.Key, record []byte) {
 
 // Learned is closed once the store knows which keys there are.
 func (d *DB) Learned() <-chan struct{} { return d.learned }
+
+// RollWhile rolls a user, and calls what is given when the user was read, and when the parts are
+// written and the live part is as it was. It stops there without dropping anything if told so.
+func (a *Archive) RollWhile(uid string, wasRead, written func(), stop bool) error {
+	a.db.rolls.Lock()
+	defer a.db.rolls.Unlock()
+	r := a.beginRoll(uid)
+	defer a.endRoll(r)
+	if err := r.read(); err != nil {
+		return err
+	}
+	wasRead()
+	if r.user.Parts == 0 && len(r.leaving) == 0 {
+		return nil
+	}
+	if err := r.write(); err != nil {
+		return err
+	}
+	written()
+	if stop {
+		return nil
+	}
+	_, err := r.drop(context.Background())
+	return err
+}
+
+// Forms returns how many records of a user are live, and in parts.
+func (a *Archive) Forms(uid string) (live, inParts int) {
+	r := a.beginRoll(uid)
+	defer a.endRoll(r)
+	cells, err := r.live()
+	if err == nil && r.user.Parts > 0 {
+		var p *part.Reader
+		if p, err = a.db.partsOf(r.snapshot, uid, r.user.Parts); err == nil {
+			for _, c := range p.Chunks {
+				inParts += c.Count - len(c.Superseded)
+			}
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+	return len(cells), inParts
+}
+
+// Settling returns c with a store that rolls what is of such an age.
+func (c Config) Settling(age time.Duration) Config {
+	c.settle = age
+	return c
+}
+
+// PartBytes returns the metadata and the texts of the records that a user has in parts.
+func (d *DB) PartBytes(uid string) (all []byte) {
+	var err error
+	prefix := appendUser(nil, spaceParts, uid)
+	for key, v := range d.each(prefix, after(prefix), &err) {
+		if len(key) == len(prefix) {
+			all = append(all, v...)
+			continue
+		}
+		c, failed := part.Open(v)
+		if failed != nil {
+			panic(failed)
+		}
+		for it, failed := range c.Items(nil) {
+			if failed != nil {
+				panic(failed)
+			}
+			all = append(all, it.Record.Device...)
+		}
+	}
+	if err != nil {
+		panic(err)
+	}
+	return all
+}
+
+// SpoilChunk changes the bytes of a user's chunk, or takes it away.
+func (d *DB) SpoilChunk(uid string, n int, spoil func(b []byte) []byte) {
+	u, _, err := d.Archive().stored(uid)
+	if err != nil {
+		panic(err)
+	}
+	p, err := d.partsOf(d.pebble, uid, u.Parts)
+	if err != nil {
+		panic(err)
+	}
+	key := append(appendUser(nil, spaceParts, uid), p.Chunks[n].Name...)
+	err = get(d.pebble, key, func(v []byte) error {
+		if b := spoil(bytes.Clone(v)); b != nil {
+			return d.pebble.Set(key, b, pebble.NoSync)
+		}
+		return d.pebble.Delete(key, pebble.NoSync)
+	})
+	if err != nil {
+		panic(err)
+	}
+}

@@ -186,8 +186,15 @@ func (s *keyspace) load(ctx context.Context, keys []history.Key) ([]history.Entr
 	}
 	entries := make([]history.Entry, len(keys))
 	l := loader{keyspace: s, from: snapshot, oldest: s.oldest()}
+	parts := false
 	for i, k := range keys {
 		entries[i] = l.load(k, &known[i])
+		parts = parts || entries[i].User.Parts > 0
+	}
+	if parts {
+		if err := s.db.withParts(snapshot, keys, entries); err != nil {
+			return nil, err
+		}
 	}
 	for i := range known {
 		if err := s.db.wait(known[i].waitFor); err != nil {
@@ -223,7 +230,7 @@ func (s *keyspace) moments(keys []history.Key) (all []known, snapshot *pebble.Sn
 		if m.user, m.hasUser = s.userInMemory(k.UID); m.hasUser && !m.user.Warm {
 			m.user.Warm = s.new(k.UID)
 		}
-		enough = enough && m.hasUser && (m.absent || m.value != nil)
+		enough = enough && m.hasUser && (m.absent || m.value != nil) && m.user.Parts == 0
 	}
 	if enough {
 		return all, nil

@@ -34,6 +34,7 @@ func Open(dir string, config Config) (*DB, error) {
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		learned: make(chan struct{}),
 	}
+	d.parts = newPartCache(newPartMetrics(config.Registry, &d.notes))
 	if err := d.openOrFail(dir); err != nil {
 		return nil, openError{err}
 	}

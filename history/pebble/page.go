@@ -29,6 +29,7 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 		defer m.snapshot.Close()
 	}
 	page, err := a.pageOf(uid, m, q)
+	page.User.Parts = 0
 	if err == nil {
 		err = a.db.wait(m.waitFor)
 	}
@@ -85,7 +86,11 @@ func (a *Archive) pageOf(uid string, m moment, q history.Query) (page history.Pa
 	if q.Limit <= 0 {
 		return page, nil
 	}
-	return page, a.fill(&page, uid, m, newSelection(q, o, since, m.changed))
+	read := a.fill
+	if page.User.Parts > 0 {
+		read = a.stitch
+	}
+	return page, read(&page, uid, m, newSelection(q, o, since, m.changed))
 }
 
 // remember keeps an order that was made, nil for none, unless the row has changed since.
@@ -170,7 +175,7 @@ func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 		case len(text) == 0:
 			var u history.User
 			u, err = a.state(v, oldest)
-			o.user = history.User{Cleared: u.Cleared, CutTime: u.CutTime, Pause: u.Pause}
+			o.user = history.User{Cleared: u.Cleared, CutTime: u.CutTime, Pause: u.Pause, Parts: u.Parts}
 		case a.expired(v, oldest):
 		default:
 			a.addTo(o, uid, text, v)
@@ -183,6 +188,7 @@ func (a *Archive) newOrder(uid string, m moment) (*order, error) {
 		return nil, err
 	}
 	o.sort()
+	a.noteLong(uid, len(o.spots))
 	return o, nil
 }
 

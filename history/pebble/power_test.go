@@ -26,6 +26,7 @@ func TestPowerLoss(t *testing.T) {
 			"clear":      m.clear,
 			"put":        m.put,
 			"carry":      m.carry,
+			"roll":       m.roll,
 			"checkpoint": m.checkpoint,
 			"meanwhile":  m.meanwhile,
 			"flush":      func(*rapid.T) { m.db.Flush() },
@@ -42,6 +43,8 @@ type powered struct {
 	db    *pebble.DB
 	start int64           // Unix milliseconds
 	whole map[uint64]bool // revisions of records that are not partial
+	// made are the revisions of the records by their positions: what was in parts has another one.
+	made []uint64
 	// possible are the states after the last durable call and after every call
 	// since; the last of them is the present one.
 	possible []state
@@ -94,6 +97,8 @@ func (m *powered) drawTime(t *rapid.T) int64 {
 
 func (m *powered) drawRecord(t *rapid.T) *history.Record {
 	r := beat(m.drawTime(t))
+	r.Position = int64(len(m.made))
+	m.made = append(m.made, r.Revision)
 	m.present().times[r.Revision] = r.Version.Time()
 	m.present().times[r.Revision|history.SettledBit] = r.Version.Time()
 	return r
@@ -151,6 +156,9 @@ func (m *powered) clear(t *rapid.T) {
 
 func (m *powered) put(t *rapid.T) {
 	s, cell := m.present().clone(), history.Cell{Key: drawKey(t), Record: m.drawRecord(t)}
+	if cell.Record.Version.Time() == s.times[s.archive[cell.Key]] {
+		return // of both there would be the fold
+	}
 	if errs := m.db.Archive().Put(t.Context(), []history.Cell{cell}); errs != nil {
 		t.Fatal(errs[0])
 	}
@@ -181,8 +189,21 @@ func (m *powered) carry(t *rapid.T) {
 	}
 }
 
+// roll changes nothing of what a store holds.
+func (m *powered) roll(t *rapid.T) {
+	uid := drawKey(t).UID
+	if rapid.Bool().Draw(t, "stop") {
+		if err := m.db.Archive().RollWhile(uid, func() {}, func() {}, true); err != nil {
+			t.Fatal(err)
+		}
+	} else if _, err := m.db.Archive().Roll(t.Context(), uid); err != nil {
+		t.Fatal(err)
+	}
+	m.look(t)
+}
+
 func (m *powered) open(t *rapid.T) {
-	db, err := pebble.Open("store", pebble.Config{Alone: m.alone}.On(m.fs))
+	db, err := pebble.Open("store", pebble.Config{Alone: m.alone}.Rolling(3).On(m.fs))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,6 +287,6 @@ func (m *powered) readKey(t *rapid.T, s state, k history.Key) {
 		s.cleared[k.UID] = at
 	}
 	if r := stored[0].Record; r != nil {
-		s.archive[k] = r.Revision
+		s.archive[k] = m.made[r.Position]
 	}
 }

@@ -61,6 +61,7 @@ func (d *DB) addKeys(b *pebble.Batch) error {
 		case key[0] == spaceArchive:
 			d.archiveMemory.presence.add(key)
 			d.orders.change(key)
+			d.rolling.change(key)
 		}
 	}
 }

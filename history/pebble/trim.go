@@ -89,11 +89,19 @@ func oldest(all []dropping, keep int) []dropping {
 func (d *DB) Run(ctx context.Context) error {
 	t := time.NewTicker(d.config.SweepEvery)
 	defer t.Stop()
+	var roll <-chan time.Time
+	if d.config.RollAbove > 0 {
+		r := time.NewTicker(rollEvery)
+		defer r.Stop()
+		roll = r.C
+	}
 	for {
 		select {
 		case <-t.C:
 			d.sweep(ctx)
 			d.learnKeys()
+		case <-roll:
+			d.rollNext(ctx)
 		case <-d.fault.failed:
 			return d.fault.err()
 		case <-ctx.Done():
@@ -123,12 +131,15 @@ func (d *DB) Sweep(ctx context.Context) (int, error) {
 	if err != nil {
 		return inCache, fmt.Errorf("sweep cache: %w", err)
 	}
-	inArchive, err := archive.sweep(ctx, archive.dropExpired(archive.oldest()))
+	inArchive, err := archive.sweep(ctx, archive.noteLongRows(archive.dropExpired(archive.oldest())))
 	if err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep archive: %w", err)
 	}
 	if _, err := days.sweep(ctx, dropDaysBefore(history.DayOf(d.config.Now().UTC())-keptDays)); err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep days: %w", err)
+	}
+	if err := archive.noteParts(); err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep parts: %w", err)
 	}
 	return inCache + inArchive, nil
 }

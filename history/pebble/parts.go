@@ -1,0 +1,269 @@
+package pebble
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
+)
+
+// partsOf returns a reader of a user's parts of a version, as they are in a snapshot.
+func (d *DB) partsOf(from pebble.Reader, uid string, version uint64) (*part.Reader, error) {
+	prefix := appendUser(nil, spaceParts, uid)
+	r := &part.Reader{Chunk: func(i *part.Info) (*part.Chunk, error) {
+		return cached(d.parts, uid+"\x00"+i.Name, func() (*part.Chunk, int, error) { return readChunk(from, prefix, i) })
+	}}
+	m, err := cached(d.parts, uid+"\x00v"+strconv.FormatUint(version, 10), func() (*part.Metadata, int, error) {
+		return readMetadata(from, prefix, version)
+	})
+	r.Metadata = m
+	return r, err
+}
+
+func readMetadata(from pebble.Reader, prefix []byte, version uint64) (m *part.Metadata, size int, err error) {
+	err = get(from, prefix, func(v []byte) (err error) {
+		size = len(v)
+		if m, err = part.ParseMetadata(bytes.Clone(v)); err == nil && m.Version != version {
+			err = fmt.Errorf("metadata of parts: %w: version %d, want %d", part.ErrCorrupt, m.Version, version)
+		}
+		return err
+	})
+	return m, size, err
+}
+
+func readChunk(from pebble.Reader, prefix []byte, i *part.Info) (c *part.Chunk, size int, err error) {
+	err = get(from, append(slices.Clip(prefix), i.Name...), func(v []byte) (err error) {
+		if c, err = i.Open(bytes.Clone(v)); err == nil {
+			size = c.Size()
+		}
+		return err
+	})
+	return c, size, err
+}
+
+// withParts adds what parts have to entries of the live part. A live record that cannot be read hides
+// nothing.
+func (d *DB) withParts(from pebble.Reader, keys []history.Key, entries []history.Entry) error {
+	byUser := make(map[string][]int)
+	for i := range entries {
+		_, damaged := errors.AsType[*history.DamageError](entries[i].Err)
+		if entries[i].User.Parts > 0 && !keys[i].IsUser() && (entries[i].Err == nil || damaged) {
+			byUser[keys[i].UID] = append(byUser[keys[i].UID], i)
+		}
+	}
+	for uid, at := range byUser {
+		parts, err := d.partsOf(from, uid, entries[at[0]].User.Parts)
+		if err != nil {
+			return err
+		}
+		objects, live := make([]history.Object, len(at)), make([]*history.Record, len(at))
+		for n, i := range at {
+			objects[n], live[n] = keys[i].Object, entries[i].Record
+		}
+		found, err := parts.Find(objects, live)
+		if err != nil {
+			return err
+		}
+		oldest := d.Archive().oldest()
+		for n, i := range at {
+			if r := found[n]; r != nil && r.Version.Time() >= oldest {
+				entries[i].Record, entries[i].Err = part.Resolve(live[n], r), nil
+			}
+		}
+	}
+	return nil
+}
+
+// stitch reads the records of a page of a user who has parts.
+func (a *Archive) stitch(page *history.Page, uid string, m moment, s selection) error {
+	parts, err := a.db.partsOf(m.snapshot, uid, page.User.Parts)
+	if err != nil {
+		return err
+	}
+	l := &liveRow{archive: a, page: page, uid: uid, moment: m, oldest: a.oldest()}
+	q := s.query
+	q.Since = max(q.Since, l.oldest)
+	for it, err := range part.Stitch(part.Live{Items: l.items(s), Get: l.get}, parts, q) {
+		if err != nil {
+			return err
+		}
+		if it.Record = it.Record.After(page.User.ClearedAt(it.Object.Type)); it.Record == nil {
+			continue
+		}
+		if len(page.Items) == q.Limit {
+			page.More = true
+			return nil
+		}
+		page.Items = append(page.Items, it)
+	}
+	return nil
+}
+
+// liveRow reads the live part of a user's row.
+type liveRow struct {
+	archive *Archive
+	page    *history.Page // gets what is damaged
+	uid     string
+	moment  moment
+	oldest  int64
+}
+
+// items yields the records of a selection. Those that cannot be read are left out and named.
+func (l *liveRow) items(s selection) func(func(history.Item, error) bool) {
+	return func(yield func(history.Item, error) bool) {
+		for text := range s.all(l.oldest) {
+			var it history.Item
+			err := l.read(text, func(v []byte) {
+				found := history.Page{Damaged: l.page.Damaged}
+				l.archive.add(&found, l.uid, text, v, l.oldest)
+				if l.page.Damaged = found.Damaged; len(found.Items) > 0 {
+					it = found.Items[0]
+				}
+			})
+			if (err != nil || it.Record != nil) && !yield(it, err) {
+				return
+			}
+		}
+	}
+}
+
+// get returns a live record that can be read, nil for none.
+func (l *liveRow) get(o history.Object) (r *history.Record, err error) {
+	err = l.read(o.String(), func(v []byte) {
+		if found, damage := l.archive.record(v, l.oldest); damage == nil {
+			r = found
+		}
+	})
+	return r, err
+}
+
+func (l *liveRow) read(text string, use func(value []byte)) error {
+	return get(l.moment.snapshot, append(slices.Clip(l.moment.prefix), text...), func(v []byte) error {
+		if v != nil {
+			use(v)
+		}
+		return nil
+	})
+}
+
+// cutParts raises the cut time of a user to what new clear marks hide in parts, or to a little more:
+// that of all in each chunk where they may hide something. The lock is held.
+func (a *Archive) cutParts(uid string, u *history.User) error {
+	if u.Parts == 0 {
+		return nil
+	}
+	parts, err := a.db.partsOf(a.db.pebble, uid, u.Parts)
+	if err != nil {
+		return err
+	}
+	at := int64(0)
+	for _, until := range u.Cleared {
+		at = max(at, until)
+	}
+	for _, i := range parts.Chunks {
+		if i.Oldest.Time() <= at {
+			u.CutTime = max(u.CutTime, i.CellTime)
+		}
+	}
+	a.db.notes.add(uid)
+	return nil
+}
+
+// partMetrics are of parts. The names of users are nowhere in them.
+type partMetrics struct {
+	hits, misses, damaged, rolled, written prometheus.Counter
+}
+
+func newPartMetrics(reg prometheus.Registerer, n *notes) *partMetrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_parts_" + name, Help: help})
+	}
+	m := &partMetrics{
+		hits:    counter("cache_hits_total", "Chunks and lists of parts that were in memory."),
+		misses:  counter("cache_misses_total", "Chunks and lists of parts that were read."),
+		damaged: counter("damaged_total", "Reads of chunks and lists of parts that are missing or damaged."),
+		rolled:  counter("rolled_records_total", "Records that have left the live form for parts."),
+		written: counter("written_bytes_total", "Bytes of chunks that were written."),
+	}
+	noted := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_noted_users", Help: "Users who wait for their parts to be looked after."},
+		func() float64 { return float64(n.len()) })
+	if reg != nil {
+		reg.MustRegister(m.hits, m.misses, m.damaged, m.rolled, m.written, noted)
+	}
+	return m
+}
+
+// partCache has the metadata and the chunks that were read lately, in two generations. Neither ever
+// changes under its name.
+type partCache struct {
+	mu             sync.Mutex
+	active, former map[string]cachedPart
+	size           int // of the active ones, in bytes
+	metrics        *partMetrics
+}
+
+type cachedPart struct {
+	value any
+	size  int
+}
+
+const partCacheBytes = 16 << 20 // of a generation
+
+func newPartCache(m *partMetrics) *partCache {
+	return &partCache{active: map[string]cachedPart{}, metrics: m}
+}
+
+// cached returns what is known under a name, or else reads it, which tells how many bytes it takes.
+func cached[T any](c *partCache, name string, read func() (T, int, error)) (v T, err error) {
+	if known, ok := c.get(name); ok {
+		c.metrics.hits.Inc()
+		return known.(T), nil
+	}
+	c.metrics.misses.Inc()
+	v, size, err := read()
+	if errors.Is(err, part.ErrCorrupt) {
+		c.metrics.damaged.Inc()
+	}
+	if err != nil {
+		return v, unavailable(err)
+	}
+	c.put(name, cachedPart{v, size})
+	return v, nil
+}
+
+func (c *partCache) get(name string) (any, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, ok := c.active[name]; ok {
+		return p.value, true
+	}
+	p, ok := c.former[name]
+	if ok {
+		c.add(name, p)
+	}
+	return p.value, ok
+}
+
+func (c *partCache) put(name string, p cachedPart) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.add(name, p)
+}
+
+func (c *partCache) add(name string, p cachedPart) {
+	if c.size+p.size > partCacheBytes {
+		c.active, c.former, c.size = map[string]cachedPart{}, c.active, 0
+	}
+	if _, ok := c.active[name]; !ok {
+		c.size += p.size
+	}
+	c.active[name] = p
+}

@@ -1,0 +1,394 @@
+package pebble
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/wire"
+)
+
+const (
+	settleAge = 24 * time.Hour         // what is younger stays as it was put
+	rollStep  = 8192                   // records in one go, which are in memory
+	dropStep  = 500                    // records that leave the live part under one lock
+	rollEvery = 200 * time.Millisecond // a user at a time
+	maxNotes  = 10_000                 // users; a note that finds no room comes again
+)
+
+// Roll moves what is old of a user into parts, a bounded number of records, if the live part has
+// more than [Config.RollAbove], and removes from the parts what was deleted, cleared, or has expired.
+// It returns how many records have left the live part, and fails with [history.ErrConflict] when the
+// user was cleared or paused meanwhile. Readers see no difference, also when it ends in between: of a
+// record that is in both forms [part.Resolve] says what it is. It is not synced: what a crash takes
+// is done again.
+func (a *Archive) Roll(ctx context.Context, uid string) (rolled int, err error) {
+	if err := a.db.enterWriting(ctx); err != nil {
+		return 0, err
+	}
+	defer a.db.leave()
+	a.db.rolls.Lock()
+	defer a.db.rolls.Unlock()
+	r := a.beginRoll(uid)
+	defer a.endRoll(r)
+	if err := r.read(); err != nil {
+		return 0, fmt.Errorf("roll %s: %w", uid, err)
+	}
+	if r.user.Parts == 0 && len(r.leaving) == 0 {
+		return 0, nil
+	}
+	if err := r.write(); err != nil {
+		return 0, fmt.Errorf("roll %s: %w", uid, err)
+	}
+	return r.drop(ctx)
+}
+
+// roll is one run over a user.
+type roll struct {
+	*Archive
+	uid      string
+	snapshot *pebble.Snapshot
+	user     history.User
+	cutTime  int64 // of the user before
+	oldest   int64
+	more     bool // is left for the next run
+
+	items      []history.Item
+	tombstones []history.Item // that stay
+	leaving    []string       // texts of the objects whose records leave the live part
+}
+
+// beginRoll has changes of the user noted from the moment of the snapshot on.
+func (a *Archive) beginRoll(uid string) *roll {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	a.db.rolling = rolling{uid: uid, changed: make(map[string]bool)}
+	return &roll{Archive: a, uid: uid, snapshot: a.db.pebble.NewSnapshot(), oldest: a.oldest()}
+}
+
+func (a *Archive) endRoll(r *roll) {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	a.db.rolling = rolling{}
+	_ = r.snapshot.Close() // it was only read
+}
+
+// read finds what leaves the live part.
+func (r *roll) read() error {
+	live, err := r.live()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(live, func(a, b liveCell) int { return cmp.Compare(b.version, a.version) })
+	keep := r.db.config.RollAbove / 2
+	var old []liveCell
+	before := r.db.now() - r.db.config.settle.Milliseconds()
+	for i, c := range live {
+		if long := len(live) > r.db.config.RollAbove; long && i >= keep && c.version.Time() < before && c.cellTime < before {
+			old = append(old, c)
+		} else if c.state == history.StateDeleted && r.user.Parts > 0 {
+			if err := r.decode(c.text, &r.tombstones); err != nil {
+				return err
+			}
+		}
+	}
+	if n := len(old) - r.db.config.rollStep; n > 0 {
+		old, r.more = old[n:], true
+	}
+	return r.take(old)
+}
+
+// take decodes what leaves the live part, but for what the clear marks cover.
+func (r *roll) take(old []liveCell) error {
+	for _, c := range old {
+		r.leaving = append(r.leaving, c.text)
+		if c.version.Time() <= r.user.ClearedAt(typeOf(c.text)) {
+			r.user.CutTime = max(r.user.CutTime, c.cellTime)
+		} else if err := r.decode(c.text, &r.items); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(r.items, history.NewestFirst)
+	return nil
+}
+
+// liveCell is a record of the live part.
+type liveCell struct {
+	summary
+	text string
+}
+
+// live returns the records of the live part that can be read, and reads the user's state.
+func (r *roll) live() (cells []liveCell, err error) {
+	prefix := appendUser(nil, r.space, r.uid)
+	it, err := r.snapshot.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	for key, v := range steps(it, &err) {
+		text := string(key[len(prefix):])
+		if text == "" {
+			if r.user, err = r.state(v, r.oldest); err != nil {
+				return nil, err
+			}
+			r.cutTime = r.user.CutTime
+		} else if head := peek(v); head.version != 0 && head.version.Time() >= r.oldest {
+			cells = append(cells, liveCell{head, text})
+		}
+	}
+	return cells, err
+}
+
+// decode adds a live record. One that cannot be read stays where it is.
+func (r *roll) decode(text string, to *[]history.Item) error {
+	key := append(appendUser(nil, r.space, r.uid), text...)
+	return get(r.snapshot, key, func(v []byte) error {
+		o, err := history.ParseObject(text)
+		if err == nil {
+			var rec *history.Record
+			if rec, err = wire.Record(v); err == nil && rec != nil && rec.Version != 0 {
+				*to = append(*to, history.Item{Object: o, Record: rec})
+				return nil
+			}
+		}
+		r.leaving = slices.DeleteFunc(r.leaving, func(t string) bool { return t == text })
+		return nil
+	})
+}
+
+// write makes the new parts visible. The records are in both forms then.
+func (r *roll) write() error {
+	parts := &part.Reader{Metadata: new(part.Metadata)}
+	if r.user.Parts > 0 {
+		var err error
+		if parts, err = r.db.partsOf(r.snapshot, r.uid, r.user.Parts); err != nil {
+			return err
+		}
+	}
+	run := rand.Text()[:13]
+	plan, err := parts.Roll(part.Roll{
+		Items: r.items, Tombstones: r.tombstones, Cleared: maps.Clone(r.user.Cleared), Oldest: r.oldest,
+		Version: max(r.user.Parts+1, uint64(r.db.now())), //nolint:gosec // never before 1970
+		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
+	})
+	if err != nil || !plan.Changed && r.user.CutTime == r.cutTime {
+		return err
+	}
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.db.rolling.all {
+		r.db.notes.add(r.uid)
+		return fmt.Errorf("%w: the state of the user has changed", history.ErrConflict)
+	}
+	return r.commit(plan)
+}
+
+// commit replaces the parts in one step.
+func (r *roll) commit(plan part.Plan) error {
+	e := &edit{keyspace: &r.keyspace, batch: r.db.pebble.NewBatch()}
+	defer func() { _ = e.batch.Close() }()
+	prefix := appendUser(nil, spaceParts, r.uid)
+	if plan.Changed {
+		if err := r.replace(e.batch, prefix, plan); err != nil {
+			return err
+		}
+	}
+	if err := e.store(r.uid, r.user, 0); err != nil {
+		return err
+	}
+	if err := e.commit(nil); err != nil {
+		return err
+	}
+	r.db.rolling.all = false // that was this change
+	for _, c := range plan.New {
+		r.db.parts.metrics.written.Add(float64(len(c.Data)))
+	}
+	return nil
+}
+
+func (r *roll) replace(b *pebble.Batch, prefix []byte, plan part.Plan) error {
+	for _, c := range plan.New {
+		if err := set(b, append(slices.Clip(prefix), c.Name...), c.Data); err != nil {
+			return err
+		}
+	}
+	for _, name := range plan.Gone {
+		if err := b.Delete(append(slices.Clip(prefix), name...), nil); err != nil {
+			return unavailable(err)
+		}
+	}
+	if r.user.Parts = plan.Metadata.Version; len(plan.Metadata.Chunks) == 0 {
+		r.user.Parts = 0
+		if err := b.Delete(prefix, nil); err != nil {
+			return unavailable(err)
+		}
+		return nil
+	}
+	m, err := plan.Metadata.Append(nil)
+	if err != nil {
+		return err
+	}
+	return set(b, prefix, m)
+}
+
+// drop takes out of the live part what is in parts and has not changed since it was read.
+func (r *roll) drop(ctx context.Context) (dropped int, err error) {
+	for texts := range slices.Chunk(r.leaving, dropStep) {
+		if err := ctx.Err(); err != nil {
+			return dropped, unavailable(err)
+		}
+		err := r.change(nil, func(e *edit) error {
+			for _, text := range texts {
+				if r.db.rolling.changed[text] {
+					continue
+				}
+				if err := e.dropAt(r.uid, append(appendUser(nil, r.space, r.uid), text...)); err != nil {
+					return err
+				}
+				dropped++
+			}
+			return nil
+		})
+		if err != nil {
+			return dropped, err
+		}
+	}
+	if r.more {
+		r.db.notes.add(r.uid)
+	}
+	r.db.parts.metrics.rolled.Add(float64(dropped))
+	return dropped, nil
+}
+
+// rolling notes what changes of a user while a roll is under way.
+type rolling struct {
+	uid     string
+	all     bool // the user's own state
+	changed map[string]bool
+}
+
+// change is called before Pebble has a key.
+func (r *rolling) change(key []byte) {
+	if r.changed == nil {
+		return
+	}
+	uid, text, _ := bytes.Cut(key[keyPrefix:], []byte{endOfUID})
+	switch {
+	case string(uid) != r.uid:
+	case len(text) == 0:
+		r.all = true
+	default:
+		r.changed[string(text)] = true
+	}
+}
+
+// notes are users whose parts are to be looked after. They may be lost.
+type notes struct {
+	mu   sync.Mutex
+	uids map[string]bool
+}
+
+func (n *notes) add(uid string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.uids == nil {
+		n.uids = make(map[string]bool)
+	}
+	if len(n.uids) < maxNotes {
+		n.uids[uid] = true
+	}
+}
+
+func (n *notes) len() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.uids)
+}
+
+func (n *notes) take() (uid string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for uid := range n.uids {
+		delete(n.uids, uid)
+		return uid, true
+	}
+	return "", false
+}
+
+// rollNext rolls a user who was noted.
+func (d *DB) rollNext(ctx context.Context) {
+	uid, ok := d.notes.take()
+	if !ok {
+		return
+	}
+	if _, err := d.Archive().Roll(ctx, uid); err != nil && ctx.Err() == nil && !errors.Is(err, history.ErrConflict) {
+		d.config.Logger.Warn("roll failed", "error", err)
+	}
+}
+
+// noteLong notes a user by the number of records in the live part.
+func (a *Archive) noteLong(uid string, records int) {
+	if above := a.db.config.RollAbove; above > 0 && records > above {
+		a.db.notes.add(uid)
+	}
+}
+
+// noteDelete notes a user who has parts when a tombstone is put: what they have of the object is to
+// be removed. The lock is held.
+func (a *Archive) noteDelete(uid string, value []byte) {
+	if a.db.config.RollAbove == 0 || peek(value).state != history.StateDeleted {
+		return
+	}
+	if u, ok := a.userInMemory(uid); !ok || u.Parts > 0 {
+		a.db.notes.add(uid)
+	}
+}
+
+// noteLongRows notes users with long live parts, whose keys are gone through one behind the other.
+func (a *Archive) noteLongRows(drop dropper) dropper {
+	var row []byte
+	records := 0
+	return func(e *edit, key, value []byte) (bool, error) {
+		end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1
+		if !bytes.Equal(row, key[:end]) {
+			row, records = append(row[:0], key[:end]...), 0
+		}
+		if records++; records == a.db.config.RollAbove+2 { // with the state
+			a.noteLong(string(key[keyPrefix:end-1]), records)
+		}
+		return drop(e, key, value)
+	}
+}
+
+// noteParts notes all users who have parts: of some there may be records that have expired, or whose
+// note was lost.
+func (a *Archive) noteParts() (err error) {
+	if a.db.config.RollAbove == 0 {
+		return nil
+	}
+	it, err := a.db.pebble.NewIter(&pebble.IterOptions{LowerBound: []byte{spaceParts}, UpperBound: []byte{spaceParts + 1}})
+	if err != nil {
+		return unavailable(err)
+	}
+	for ok := it.First(); ok; {
+		key := it.Key()
+		end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1
+		a.db.notes.add(string(key[keyPrefix : end-1]))
+		ok = it.SeekGE(after(bytes.Clone(key[:end])))
+	}
+	if err := it.Close(); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}

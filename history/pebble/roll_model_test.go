@@ -1,0 +1,237 @@
+package pebble_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// TestRollsInAnyOrder has two archives, of which one is rolled at any moment, stopped half way,
+// and opened again. Whatever is put, in whatever order, from whatever base, deleted, cleared, or expires: readers
+// see no difference but for the revisions.
+func TestRollsInAnyOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newRollModel(t)
+		defer m.close()
+		t.Repeat(map[string]func(*rapid.T){
+			"put":     m.put,
+			"put old": m.putOld,
+			"clear":   m.clear,
+			"roll":    m.roll,
+			"stop":    m.stop,
+			"beside":  m.beside,
+			"reopen":  func(*rapid.T) { m.reopen() },
+			"time":    m.pass,
+			"":        m.check,
+		})
+	})
+}
+
+const modelUser = "ann"
+
+type rollModel struct {
+	t             *rapid.T
+	fs            *vfs.MemFS
+	now           time.Time
+	rolled, plain *pebble.DB
+	made          map[history.Key][]*history.Record
+	keys          []history.Key
+}
+
+func newRollModel(t *rapid.T) *rollModel {
+	m := &rollModel{t: t, fs: vfs.NewMem(), now: time.UnixMilli(1_760_000_000_000), made: make(map[history.Key][]*history.Record)}
+	for i := range 14 {
+		m.keys = append(m.keys, history.Key{UID: modelUser, Object: history.Object{ID: fmt.Sprint(i), Type: uint32(1 + i%2)}})
+	}
+	m.reopen()
+	m.plain = m.open(pebble.Config{}.On(vfs.NewMem()))
+	return m
+}
+
+func (m *rollModel) open(c pebble.Config) *pebble.DB {
+	c.Now = func() time.Time { return m.now }
+	db, err := pebble.Open("store", c)
+	m.must(err)
+	return db
+}
+
+func (m *rollModel) reopen() {
+	if m.rolled != nil {
+		m.must(m.rolled.Close())
+	}
+	step := rapid.IntRange(1, 20).Draw(m.t, "step")
+	m.rolled = m.open(pebble.Config{}.Rolling(step).On(m.fs))
+}
+
+func (m *rollModel) close() {
+	_ = m.rolled.Close()
+	_ = m.plain.Close()
+}
+
+func (m *rollModel) must(err error) {
+	m.t.Helper()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// both does the same with both archives.
+func (m *rollModel) both(do func(a *pebble.Archive) error) {
+	m.t.Helper()
+	m.must(do(m.rolled.Archive()))
+	m.must(do(m.plain.Archive()))
+}
+
+func (m *rollModel) putCell(c history.Cell) {
+	m.both(func(a *pebble.Archive) error {
+		return errors.Join(a.Put(m.t.Context(), []history.Cell{c})...)
+	})
+}
+
+// put makes a new content, of the newest one before, an older one, or none, as a cache does that
+// came back older. The event may be of any time.
+func (m *rollModel) put(t *rapid.T) {
+	k := rapid.SampledFrom(m.keys).Draw(t, "key")
+	e := history.Event{
+		Key: k, At: m.now.UnixMilli() - 1000*rapid.Int64Range(0, 40).Draw(t, "seconds ago"),
+		Kind:     rapid.SampledFrom([]history.Kind{history.KindProgress, history.KindStop, history.KindDelete}).Draw(t, "kind"),
+		Position: rapid.Int64Range(0, 9).Draw(t, "position"),
+	}
+	var base *history.Record
+	if made := m.made[k]; len(made) > 0 {
+		if i := rapid.IntRange(-1, len(made)-1).Draw(t, "base"); i >= 0 {
+			base = made[len(made)-1-i]
+		}
+	}
+	got, err := m.rolled.Archive().Get(t.Context(), []history.Key{k})
+	m.must(err)
+	u := got[0].User
+	if base = base.After(u.ClearedAt(k.Object.Type)); base == nil && e.At <= u.ClearedAt(k.Object.Type) {
+		return
+	}
+	r := history.Merge(base, e.Record()).Successor(&u)
+	m.made[k] = append(m.made[k], r)
+	m.putCell(history.Cell{Key: k, Record: r})
+}
+
+// putOld puts a content again.
+func (m *rollModel) putOld(t *rapid.T) {
+	k := rapid.SampledFrom(m.keys).Draw(t, "key")
+	if made := m.made[k]; len(made) > 0 {
+		m.putCell(history.Cell{Key: k, Record: rapid.SampledFrom(made).Draw(t, "content")})
+	}
+}
+
+func (m *rollModel) clear(t *rapid.T) {
+	typ := rapid.Uint32Range(0, 2).Draw(t, "type")
+	at := m.now.UnixMilli() - 1000*rapid.Int64Range(0, 60).Draw(t, "seconds ago")
+	m.both(func(a *pebble.Archive) error {
+		return a.PutUser(t.Context(), modelUser, history.User{Cleared: map[uint32]int64{typ: at}})
+	})
+}
+
+func (m *rollModel) roll(t *rapid.T) {
+	_, err := m.rolled.Archive().Roll(t.Context(), modelUser)
+	m.must(err)
+}
+
+// stop ends a roll when the parts are written and nothing has left the live part.
+func (m *rollModel) stop(*rapid.T) {
+	m.must(m.rolled.Archive().RollWhile(modelUser, func() {}, func() {}, true))
+}
+
+// beside writes at the moments of a roll where it holds no lock.
+func (m *rollModel) beside(t *rapid.T) {
+	some := func() {
+		for range rapid.IntRange(0, 3).Draw(t, "writes") {
+			rapid.SampledFrom([]func(*rapid.T){m.put, m.put, m.putOld, m.clear}).Draw(t, "write")(t)
+		}
+	}
+	err := m.rolled.Archive().RollWhile(modelUser, some, some, false)
+	if !errors.Is(err, history.ErrConflict) {
+		m.must(err)
+	}
+}
+
+// pass lets time pass: some seconds, or until what there is begins to expire. Then both are swept, or not.
+func (m *rollModel) pass(t *rapid.T) {
+	d := time.Duration(rapid.IntRange(1, 30).Draw(t, "seconds")) * time.Second
+	if rapid.IntRange(0, 9).Draw(t, "long") == 0 {
+		d += history.ArchiveLife*time.Millisecond - 30*time.Second
+	}
+	m.now = m.now.Add(d)
+	if rapid.Bool().Draw(t, "sweep") {
+		for _, db := range []*pebble.DB{m.rolled, m.plain} {
+			_, err := db.Sweep(t.Context())
+			m.must(err)
+		}
+	}
+}
+
+// check compares all that readers can ask for.
+func (m *rollModel) check(t *rapid.T) {
+	got, err := m.rolled.Archive().Get(t.Context(), m.keys)
+	m.must(err)
+	want, err := m.plain.Archive().Get(t.Context(), m.keys)
+	m.must(err)
+	for i, k := range m.keys {
+		if !sameButRevision(got[i].Record, want[i].Record) || got[i].User.CutTime < want[i].User.CutTime || !maps.Equal(got[i].User.Cleared, want[i].User.Cleared) {
+			t.Fatalf("get %s:\ngot  %+v %+v\nwant %+v %+v", k, got[i].Record, got[i].User, want[i].Record, want[i].User)
+		}
+	}
+	whole, err := m.plain.Archive().Page(t.Context(), modelUser, history.Query{Limit: 100})
+	m.must(err)
+	q := history.Query{Limit: rapid.IntRange(1, 20).Draw(t, "limit"), Type: rapid.Uint32Range(0, 2).Draw(t, "type")}
+	if len(whole.Items) > 0 {
+		pick := func(what string) history.Item { return rapid.SampledFrom(whole.Items).Draw(t, what) }
+		switch rapid.IntRange(0, 3).Draw(t, "bounds") {
+		case 1:
+			q.After = pick("after").Place()
+		case 2:
+			q.Until = pick("until").Record.Version.Time()
+		case 3:
+			q.Since, q.Until = pick("since").Record.Version.Time(), pick("until").Record.Version.Time()
+		}
+	}
+	for _, q := range []history.Query{q, {Limit: 100}} {
+		m.comparePages(t, q)
+	}
+}
+
+func (m *rollModel) comparePages(t *rapid.T, q history.Query) {
+	got, err := m.rolled.Archive().Page(t.Context(), modelUser, q)
+	m.must(err)
+	want, err := m.plain.Archive().Page(t.Context(), modelUser, q)
+	m.must(err)
+	if !slices.EqualFunc(got.Items, want.Items, func(a, b history.Item) bool {
+		return a.Object == b.Object && sameButRevision(a.Record, b.Record)
+	}) || got.More != want.More || got.User.Pause != want.User.Pause {
+		t.Fatalf("page %+v:\ngot  %s\nwant %s", q, texts(got), texts(want))
+	}
+}
+
+func texts(p history.Page) (s string) {
+	for _, it := range p.Items {
+		s += fmt.Sprintf("%s %+v; ", it.Object, *it.Record)
+	}
+	return s + fmt.Sprint(p.More)
+}
+
+func sameButRevision(a, b *history.Record) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	r := *a
+	r.Revision = b.Revision
+	return (a.Revision != 0 || b.Revision == 0) && reflect.DeepEqual(&r, b)
+}

@@ -1,0 +1,285 @@
+package pebble_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/historytest"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// rolled is an archive that rolls users as soon as they are written.
+type rolled struct {
+	*pebble.Archive
+	t testing.TB
+}
+
+func (r rolled) Put(ctx context.Context, cells []history.Cell) []error {
+	errs := r.Archive.Put(ctx, cells)
+	uids := make(map[string]bool)
+	for _, c := range cells {
+		if !uids[c.Key.UID] && len(uids) < 10 { // of many users some
+			uids[c.Key.UID] = true
+			r.roll(ctx, c.Key.UID)
+		}
+	}
+	return errs
+}
+
+func (r rolled) PutUser(ctx context.Context, uid string, u history.User) error {
+	err := r.Archive.PutUser(ctx, uid, u)
+	r.roll(ctx, uid)
+	return err
+}
+
+// roll rolls until nothing more leaves the live part. Another change may be in its way.
+func (r rolled) roll(ctx context.Context, uid string) {
+	for range 100 {
+		n, err := r.Roll(ctx, uid)
+		if err != nil && !errors.Is(err, history.ErrConflict) {
+			r.t.Errorf("roll %s: %v", uid, err)
+		}
+		if err == nil && n == 0 {
+			return
+		}
+	}
+}
+
+// TestArchiveInParts has the contract of the archive kept by users of whom nearly all is in parts.
+func TestArchiveInParts(t *testing.T) {
+	for name, step := range map[string]int{"in one go": 100_000, "in steps": 700} {
+		if testing.Short() && step > 700 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			historytest.ArchiveWithParts(t, func(t *testing.T) history.Archive {
+				return rolled{open(t, t.TempDir(), pebble.Config{}.Rolling(step)).Archive(), t}
+			})
+		})
+	}
+}
+
+// longUser puts so many viewings of a user, a second apart, and rolls them.
+func longUser(t testing.TB, a *pebble.Archive, n int) (uid string, cells []history.Cell) {
+	t.Helper()
+	uid, start := viewing(1, 0).UID, now()
+	for i := range n {
+		r := beat(start - int64(n-i)*1000)
+		r.Session = fmt.Sprintf("%016x", i)
+		cells = append(cells, history.Cell{Key: viewing(1, i), Record: r})
+	}
+	if errs := (rolled{a, t}).Put(t.Context(), cells); errs != nil {
+		t.Fatal(errs)
+	}
+	return uid, cells
+}
+
+// forms is how many records of a user are live, and in parts.
+type forms struct{ live, parts int }
+
+func wantForms(t *testing.T, a *pebble.Archive, uid string, want forms) {
+	t.Helper()
+	if live, parts := a.Forms(uid); live != want.live || parts != want.parts {
+		t.Errorf("%d live records and %d in parts, want %+v", live, parts, want)
+	}
+}
+
+// TestRollKeepsTheNewest rolls a user beyond the bound, and no other one.
+func TestRollKeepsTheNewest(t *testing.T) {
+	db := open(t, t.TempDir(), pebble.Config{RollAbove: 100}.Settling(time.Millisecond))
+	uid, cells := longUser(t, db.Archive(), 100)
+	wantForms(t, db.Archive(), uid, forms{100, 0})
+	if errs := (rolled{db.Archive(), t}).Put(t.Context(), []history.Cell{{Key: viewing(1, 100), Record: beat(now() - 500)}}); errs != nil {
+		t.Fatal(errs)
+	}
+	wantForms(t, db.Archive(), uid, forms{50, 51})
+
+	// What is watched again is read once. Of the 60, ten leave the live part, and take the places of those
+	// that parts have of their objects.
+	again := []history.Cell{}
+	for i, c := range cells[:60] {
+		again = append(again, history.Cell{Key: c.Key, Record: beat(now() - 200 + int64(i))})
+	}
+	if errs := (rolled{db.Archive(), t}).Put(t.Context(), again); errs != nil {
+		t.Fatal(errs)
+	}
+	wantForms(t, db.Archive(), uid, forms{50, 51 + 41})
+	page, err := db.Archive().Page(t.Context(), uid, history.Query{Limit: 1000})
+	if err != nil || len(page.Items) != 101 {
+		t.Errorf("%d records, %v; want each of 101 once", len(page.Items), err)
+	}
+}
+
+// TestRollLeavesTheYoung rolls nothing that is younger than the settle age, in either time.
+func TestRollLeavesTheYoung(t *testing.T) {
+	a := open(t, t.TempDir(), pebble.Config{RollAbove: 2}).Archive()
+	old := now() - 25*time.Hour.Milliseconds()
+	for i, ages := range [][2]int64{{old, old}, {old - 1, now()}, {now(), now()}, {old - 2, old}, {old - 3, old}} {
+		r := beat(ages[0])
+		r.CellTime = ages[1]
+		if errs := a.Put(t.Context(), []history.Cell{{Key: viewing(1, i), Record: r}}); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+	if _, err := a.Roll(t.Context(), viewing(1, 0).UID); err != nil {
+		t.Fatal(err)
+	}
+	wantForms(t, a, viewing(1, 0).UID, forms{2, 3})
+}
+
+// TestDeletedBytesAreGone looks for what was deleted or cleared among the bytes of the parts.
+func TestDeletedBytesAreGone(t *testing.T) {
+	db := open(t, t.TempDir(), pebble.Config{}.Rolling(1000))
+	a := rolled{db.Archive(), t}
+	at := now() - 100_000
+	var cells []history.Cell
+	for i := range 20 {
+		r := beat(at + int64(i)*1000)
+		r.Device = fmt.Sprintf("device-%02d", i)
+		cells = append(cells, history.Cell{Key: viewing(1, i), Record: r})
+	}
+	uid := cells[0].Key.UID
+	has := func(want bool, i int) {
+		t.Helper()
+		if got := bytes.Contains(db.PartBytes(uid), fmt.Appendf(nil, "device-%02d", i)); got != want {
+			t.Errorf("device of record %d in the parts: %t, want %t", i, got, want)
+		}
+	}
+	a.Put(t.Context(), cells)
+	has(true, 7)
+	gone := history.Event{Kind: history.KindDelete, At: now()}
+	a.Put(t.Context(), []history.Cell{{Key: cells[7].Key, Record: history.Merge(cells[7].Record, gone.Record()).Successor(nil)}})
+	has(false, 7)
+	has(true, 3)
+	has(true, 12)
+	if err := a.PutUser(t.Context(), uid, history.User{Cleared: map[uint32]int64{0: at + 5000}}); err != nil {
+		t.Fatal(err)
+	}
+	has(false, 3)
+	has(true, 12)
+	if err := a.PutUser(t.Context(), uid, history.User{Cleared: map[uint32]int64{0: now()}}); err != nil {
+		t.Fatal(err)
+	}
+	if b := db.PartBytes(uid); len(b) > 0 {
+		t.Errorf("%d bytes of parts after everything was cleared", len(b))
+	}
+}
+
+// TestClearedBeforeTheRoll puts what is cleared already: when it leaves the live part its cell time
+// is remembered.
+func TestClearedBeforeTheRoll(t *testing.T) {
+	db := open(t, t.TempDir(), pebble.Config{}.Rolling(1000))
+	at, uid := now()-100_000, viewing(1, 0).UID
+	a := rolled{db.Archive(), t}
+	if err := a.PutUser(t.Context(), uid, history.User{Cleared: map[uint32]int64{0: at + 10}}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 8 {
+		r := beat(at + int64(i))
+		r.CellTime = at + 500 - int64(i)
+		a.Archive.Put(t.Context(), []history.Cell{{Key: viewing(1, i), Record: r}})
+	}
+	a.roll(t.Context(), uid)
+	wantForms(t, db.Archive(), uid, forms{1, 0})
+	got, err := a.Get(t.Context(), []history.Key{viewing(1, 0)})
+	if err != nil || got[0].User.CutTime != at+500 {
+		t.Errorf("got %+v, %v; want the cut time %d", got[0].User, err, at+500)
+	}
+}
+
+// TestDamagedChunk reads beside a chunk that is damaged or gone: what needs it fails, and is
+// counted, and no page is short.
+func TestDamagedChunk(t *testing.T) {
+	for name, spoil := range map[string]func(b []byte) []byte{
+		"gone":    func([]byte) []byte { return nil },
+		"cut off": func(b []byte) []byte { return b[:len(b)-1] },
+		"changed": func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry, dir := prometheus.NewPedanticRegistry(), t.TempDir()
+			db := open(t, dir, pebble.Config{}.Rolling(10_000))
+			uid, cells := longUser(t, db.Archive(), 6000)
+			db.SpoilChunk(uid, 0, spoil)
+			closed(t, db)
+			db = open(t, dir, pebble.Config{Registry: registry}.Rolling(10_000))
+			a := db.Archive()
+			_, err := a.Page(t.Context(), uid, history.Query{Limit: 20})
+			if !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), "chunk") {
+				t.Errorf("page: got %v, want an error that names the chunk", err)
+			}
+			if _, err := a.Get(t.Context(), []history.Key{cells[5900].Key}); !errors.Is(err, history.ErrUnavailable) {
+				t.Errorf("get: got %v, want ErrUnavailable", err)
+			}
+			page, err := a.Page(t.Context(), uid, history.Query{Limit: 20, Until: cells[19].Record.Version.Time()})
+			if err != nil || len(page.Items) != 20 || page.More {
+				t.Errorf("page of another chunk: got %d items, %v, %v", len(page.Items), page.More, err)
+			}
+			if n := counted(t, registry, "playhead_parts_damaged_total"); n != 2 {
+				t.Errorf("%v damaged chunks counted, want 2", n)
+			}
+		})
+	}
+}
+
+// TestRun has long users rolled by themselves: whoever reads a long live part, and the sweep, leave a
+// note.
+func TestRun(t *testing.T) {
+	for name, look := range map[string]func(db *pebble.DB, uid string){
+		"page": func(db *pebble.DB, uid string) {
+			_, err := db.Archive().Page(t.Context(), uid, history.Query{Limit: 1})
+			must(t, err)
+		},
+		"sweep": func(*pebble.DB, string) { time.Sleep(time.Hour) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db := open(t, "store", pebble.Config{RollAbove: 50}.On(vfs.NewMem()))
+				uid, other := viewing(1, 0).UID, viewing(2, 0).UID
+				for i := range 60 {
+					r := beat(now() - int64(i+1)*1000)
+					a := db.Archive()
+					errs := a.Put(t.Context(), []history.Cell{{Key: viewing(1, i), Record: r}, {Key: viewing(2, i%50), Record: r}})
+					if errs != nil {
+						t.Fatal(errs)
+					}
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				ended := make(chan error)
+				go func() { ended <- db.Run(ctx) }()
+				time.Sleep(25 * time.Hour)
+				look(db, uid)
+				time.Sleep(time.Minute)
+				wantForms(t, db.Archive(), uid, forms{25, 35})
+				wantForms(t, db.Archive(), other, forms{50, 0})
+				stop()
+				must(t, <-ended)
+				closed(t, db)
+			})
+		})
+	}
+}
+
+// TestExpiredChunksGo lets the records of parts expire.
+func TestExpiredChunksGo(t *testing.T) {
+	clock := time.Now()
+	db := open(t, t.TempDir(), pebble.Config{Now: func() time.Time { return clock }}.Rolling(10_000))
+	uid, _ := longUser(t, db.Archive(), 100)
+	clock = clock.Add(history.ArchiveLife*time.Millisecond + time.Minute)
+	if page, err := db.Archive().Page(t.Context(), uid, history.Query{Limit: 10}); err != nil || len(page.Items) != 0 {
+		t.Errorf("%d records, %v; want none after their life", len(page.Items), err)
+	}
+	rolled{db.Archive(), t}.roll(t.Context(), uid)
+	if b := db.PartBytes(uid); len(b) > 0 {
+		t.Errorf("%d bytes of parts after the life of all", len(b))
+	}
+}
