@@ -56,6 +56,9 @@ type Config struct {
 	Hold time.Duration
 	// Keep is how many records of a user the cache keeps (default 1,000).
 	Keep int
+	// RollAbove is from how many records of a user on the archive moves what is older than a day into
+	// parts (default 0: nobody's).
+	RollAbove int
 	// Breakable lets those who look at the page "/flow" stop the job, the archive and the queue.
 	// It is for demonstrations.
 	Breakable bool
@@ -117,7 +120,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 		}
 	}
 	// Only now is anything created.
-	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Keep: p.cfg.Keep, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Keep: p.cfg.Keep, RollAbove: p.cfg.RollAbove, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
 	if p.secret, err = secret(p.cfg); err != nil {

@@ -1,6 +1,7 @@
 package allinone_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -73,7 +74,7 @@ func TestModel(t *testing.T) {
 
 func newMachine(t *rapid.T, dir string) *machine {
 	seed := rapid.Uint64().Draw(t, "seed")
-	db, err := pebble.Open(dir, pebble.Config{Keep: modelKeep, Alone: rapid.Bool().Draw(t, "alone")})
+	db, err := pebble.Open(dir, pebble.Config{Keep: modelKeep, RollAbove: modelKeep, RollAfter: time.Second, Alone: rapid.Bool().Draw(t, "alone")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func (m *machine) stop() {
 
 func (m *machine) step() {
 	switch rapid.SampledFrom([]string{
-		"events", "events", "events", "events", "events", "delete", "clear", "switch", "again", "pass", "pass", "trouble", "service", "job", "read",
+		"events", "events", "events", "events", "events", "delete", "clear", "switch", "again", "pass", "pass", "trouble", "service", "job", "read", "roll",
 	}).Draw(m.t, "step") {
 	case "events":
 		m.events()
@@ -133,6 +134,8 @@ func (m *machine) step() {
 		m.jobs[i] = m.archive(m.t)
 	case "read":
 		m.read()
+	case "roll":
+		m.roll()
 	}
 }
 
@@ -235,6 +238,14 @@ func (m *machine) read() {
 	}
 	if at := resp.Items[0].GetEventTimeMs(); at <= gone {
 		m.t.Fatalf("%s is seen as of %d, deleted until %d", k, at, gone)
+	}
+}
+
+// roll moves what is old into parts.
+func (m *machine) roll() {
+	uid := m.uid()
+	if _, err := m.db.Archive().Roll(m.t.Context(), uid); err != nil && !errors.Is(err, history.ErrConflict) {
+		m.t.Fatalf("roll %s: %v", uid, err)
 	}
 }
 

@@ -35,15 +35,18 @@ func Resolve(live, rolled *history.Record) *history.Record {
 // for none: a chunk that has only earlier cell times than that is not looked into. The revisions are
 // new ones.
 func (p *Reader) Find(objects []history.Object, live []*history.Record) ([]*history.Record, error) {
-	found := make([]*history.Record, len(objects))
+	found, hashes := make([]*history.Record, len(objects)), make([]uint64, len(objects))
+	for n, o := range objects {
+		hashes[n] = hashOf(o)
+	}
 	for i := range p.Chunks {
 		info := &p.Chunks[i]
 		if info.Kind != Records {
 			continue
 		}
 		var some []int
-		for n, o := range objects {
-			if found[n] == nil && (live[n] == nil || live[n].CellTime <= info.CellTime) && info.MayHave(o) {
+		for n := range objects {
+			if found[n] == nil && (live[n] == nil || live[n].CellTime <= info.CellTime) && info.Filter.Has(hashes[n]) {
 				some = append(some, n)
 			}
 		}

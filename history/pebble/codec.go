@@ -111,6 +111,11 @@ func after(prefix []byte) []byte {
 	}
 }
 
+// rangeOf is the range of the keys that have a prefix.
+func rangeOf(prefix []byte) *pebble.IterOptions {
+	return &pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)}
+}
+
 // parseObject fails with [history.ErrUnavailable]: only a damaged store has an
 // object that is not one.
 func parseObject(text []byte) (history.Object, error) {

@@ -21,11 +21,16 @@ const (
 
 // TestKill9 kills a process that writes, again and again, and each time finds
 // every write that the process had been told is safe, with its mark.
-func TestKill9(t *testing.T) {
+func TestKill9(t *testing.T) { killed9(t, "write") }
+
+// TestKill9WhileRolling does the same while what is written goes into parts.
+func TestKill9WhileRolling(t *testing.T) { killed9(t, "roll") }
+
+func killed9(t *testing.T, what string) {
 	dir := t.TempDir()
 	acked := map[history.Key]int64{}
 	for round := range 6 {
-		kill(t, start(t, "write", dir), 1+rand.IntN(2000), acked)
+		kill(t, start(t, what, dir), 1+rand.IntN(2000), acked)
 		db := open(t, dir, pebble.Config{})
 		wantAcked(t, db, acked)
 		closed(t, db)
@@ -91,7 +96,7 @@ func wantAcked(t *testing.T, db *pebble.DB, acked map[history.Key]int64) {
 // childWrites writes and reports what is safe, with something else going on all the time,
 // until it is killed.
 func childWrites(dir string, beside func(*pebble.DB)) int {
-	db, err := pebble.Open(dir, pebble.Config{})
+	db, err := pebble.Open(dir, pebble.Config{}.Rolling(10))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -102,6 +107,15 @@ func childWrites(dir string, beside func(*pebble.DB)) int {
 	}
 	for {
 		beside(db)
+	}
+}
+
+// rollChildren rolls the users of all writers.
+func rollChildren(db *pebble.DB) {
+	for w := range crashWriters {
+		if _, err := db.Archive().Roll(context.Background(), viewing(w, 0).UID); err != nil {
+			panic(err)
+		}
 	}
 }
 

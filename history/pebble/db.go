@@ -36,10 +36,12 @@ type Config struct {
 	// Keep is how many records per user Trim leaves in the cache. 0 means 1,000.
 	Keep int
 	// RollAbove is how many records of a user the archive keeps as they are put. With more, what is
-	// older than a day, beyond the newest half of that, goes into parts: compressed chunks, of which
-	// a page reads one or two however many there are. 0 means that nothing does; what is in parts is
-	// read all the same. A version that cannot read parts refuses to read such a user.
+	// older than RollAfter, beyond the newest half of that, goes into parts: compressed chunks, of
+	// which a page reads one or two however many there are. 0 means that nothing does; what is in
+	// parts is read all the same. A version that cannot read parts refuses to read such a user.
 	RollAbove int
+	// RollAfter is the age that is old. 0 means a day.
+	RollAfter time.Duration
 	// TTL is how long the cache keeps a record after its event, once it is settled: before,
 	// it is kept for as long as the archive would. 0 means the life of the archive.
 	TTL time.Duration
@@ -60,7 +62,6 @@ type Config struct {
 	hash       func(key []byte) uint64
 	blind      bool // does not learn which keys there are
 	quietAfter time.Duration
-	settle     time.Duration
 	rollStep   int
 }
 
@@ -74,8 +75,8 @@ func (c Config) withDefaults() Config {
 	if c.SweepEvery <= 0 {
 		c.SweepEvery = time.Hour
 	}
-	if c.settle == 0 {
-		c.settle = settleAge
+	if c.RollAfter == 0 {
+		c.RollAfter = 24 * time.Hour
 	}
 	if c.rollStep == 0 {
 		c.rollStep = rollStep

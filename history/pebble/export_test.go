@@ -33,7 +33,7 @@ func (c Config) Quiet(every time.Duration) Config {
 
 // Rolling returns c with a store that rolls all records of a user but the newest, so many in one go.
 func (c Config) Rolling(step int) Config {
-	c.RollAbove, c.settle, c.rollStep = 3, 1, step
+	c.RollAbove, c.RollAfter, c.rollStep = 3, 1, step
 	return c
 }
 
@@ -252,12 +252,6 @@ func (a *Archive) Forms(uid string) (live, inParts int) {
 		panic(err)
 	}
 	return len(cells), inParts
-}
-
-// Settling returns c with a store that rolls what is of such an age.
-func (c Config) Settling(age time.Duration) Config {
-	c.settle = age
-	return c
 }
 
 // PartBytes returns the metadata and the texts of the records that a user has in parts.

@@ -356,7 +356,7 @@ func (s *keyspace) row(uid string) (*row, error) {
 	if s.memory.presence.lacksRow(r.prefix) {
 		return r, nil
 	}
-	it, err := s.db.pebble.NewIter(&pebble.IterOptions{LowerBound: r.prefix, UpperBound: after(r.prefix)})
+	it, err := s.db.pebble.NewIter(rangeOf(r.prefix))
 	if err != nil {
 		return nil, unavailable(err)
 	}

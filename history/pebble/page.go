@@ -165,7 +165,7 @@ func (o *order) size() int { return 16*len(o.spots) + len(o.texts) }
 
 // newOrder goes through a user's keys.
 func (a *Archive) newOrder(uid string, m moment) (*order, error) {
-	it, err := m.snapshot.NewIter(&pebble.IterOptions{LowerBound: m.prefix, UpperBound: after(m.prefix)})
+	it, err := m.snapshot.NewIter(rangeOf(m.prefix))
 	if err != nil {
 		return nil, unavailable(err)
 	}

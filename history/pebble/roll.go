@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	settleAge = 24 * time.Hour         // what is younger stays as it was put
 	rollStep  = 8192                   // records in one go, which are in memory
 	dropStep  = 500                    // records that leave the live part under one lock
 	rollEvery = 200 * time.Millisecond // a user at a time
@@ -93,7 +92,7 @@ func (r *roll) read() error {
 	slices.SortFunc(live, func(a, b liveCell) int { return cmp.Compare(b.version, a.version) })
 	keep := r.db.config.RollAbove / 2
 	var old []liveCell
-	before := r.db.now() - r.db.config.settle.Milliseconds()
+	before := r.db.now() - r.db.config.RollAfter.Milliseconds()
 	for i, c := range live {
 		if long := len(live) > r.db.config.RollAbove; long && i >= keep && c.version.Time() < before && c.cellTime < before {
 			old = append(old, c)
@@ -132,7 +131,7 @@ type liveCell struct {
 // live returns the records of the live part that can be read, and reads the user's state.
 func (r *roll) live() (cells []liveCell, err error) {
 	prefix := appendUser(nil, r.space, r.uid)
-	it, err := r.snapshot.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	it, err := r.snapshot.NewIter(rangeOf(prefix))
 	if err != nil {
 		return nil, unavailable(err)
 	}

@@ -189,6 +189,9 @@ func (m *rollModel) check(t *rapid.T) {
 			t.Fatalf("get %s:\ngot  %+v %+v\nwant %+v %+v", k, got[i].Record, got[i].User, want[i].Record, want[i].User)
 		}
 	}
+	if i, err := m.rolled.Archive().Inspect(t.Context(), modelUser, true); err != nil || len(i.Wrong) > 0 || len(i.Unlisted) > 0 {
+		t.Fatalf("parts: %+v, %v", i, err)
+	}
 	whole, err := m.plain.Archive().Page(t.Context(), modelUser, history.Query{Limit: 100})
 	m.must(err)
 	q := history.Query{Limit: rapid.IntRange(1, 20).Draw(t, "limit"), Type: rapid.Uint32Range(0, 2).Draw(t, "type")}

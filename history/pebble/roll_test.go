@@ -15,6 +15,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/historytest"
+	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/pebble"
 )
 
@@ -96,7 +97,7 @@ func wantForms(t *testing.T, a *pebble.Archive, uid string, want forms) {
 
 // TestRollKeepsTheNewest rolls a user beyond the bound, and no other one.
 func TestRollKeepsTheNewest(t *testing.T) {
-	db := open(t, t.TempDir(), pebble.Config{RollAbove: 100}.Settling(time.Millisecond))
+	db := open(t, t.TempDir(), pebble.Config{RollAbove: 100, RollAfter: time.Millisecond})
 	uid, cells := longUser(t, db.Archive(), 100)
 	wantForms(t, db.Archive(), uid, forms{100, 0})
 	if errs := (rolled{db.Archive(), t}).Put(t.Context(), []history.Cell{{Key: viewing(1, 100), Record: beat(now() - 500)}}); errs != nil {
@@ -213,6 +214,9 @@ func TestDamagedChunk(t *testing.T) {
 			closed(t, db)
 			db = open(t, dir, pebble.Config{Registry: registry}.Rolling(10_000))
 			a := db.Archive()
+			if i, err := a.Inspect(t.Context(), uid, true); err != nil || len(i.Wrong) != 1 || !errors.Is(i.Wrong[0], part.ErrCorrupt) {
+				t.Errorf("inspect: got %v, %v; want one damaged chunk", i.Wrong, err)
+			}
 			_, err := a.Page(t.Context(), uid, history.Query{Limit: 20})
 			if !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), "chunk") {
 				t.Errorf("page: got %v, want an error that names the chunk", err)

@@ -1,6 +1,6 @@
 // Command replay brings a trace of viewings in through the door of history-service, or
 // through an edge, as the heartbeats that players would have sent. `replay dead` drives again what
-// could not be archived.
+// could not be archived; `replay parts` shows what of a user's history is in parts.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -41,14 +42,31 @@ type flags struct {
 func (*flags) Help() string {
 	return `Sends viewings of a trace as heartbeats, to a service or through an edge.
 
-` + "`replay dead`" + ` drives again what could not be archived, from the topic of dead letters; ` + "`replay dead --help`" + ` lists its flags.`
+` + "`replay dead`" + ` drives again what could not be archived, from the topic of dead letters; ` + "`replay dead --help`" + ` lists its flags.
+
+` + "`replay parts UID`" + ` shows what of a user's history is in parts.`
 }
 
 func main() { run.Main(replayed) }
 
+// inspect opens an embedded store, which no process may have open, and says what its archive has of a user.
+func inspect(ctx context.Context, dir, uid string, verify bool) (found pebble.Inspection, err error) {
+	db, err := pebble.Open(dir, pebble.Config{})
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return db.Archive().Inspect(ctx, uid, verify)
+}
+
 func replayed(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
-	if len(args) > 0 && args[0] == "dead" {
-		return dead(ctx, args[1:], getenv, out)
+	if len(args) > 0 {
+		switch args[0] {
+		case "dead":
+			return dead(ctx, args[1:], getenv, out)
+		case "parts":
+			return parts(ctx, args[1:], getenv, out)
+		}
 	}
 	return send(ctx, args, getenv, out)
 }
