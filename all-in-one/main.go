@@ -27,6 +27,7 @@ type flags struct {
 	Hosts           trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more; otherwise the process makes its own."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
+	Images          []string      `name:"image-origin" help:"Sites that the history page takes pictures of titles from (image in the metadata), such as https://images.example.com."`
 	Origins         []string      `name:"origin" help:"Sites whose pages may use the API, besides its own, such as https://app.example.com."`
 	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10"`
 	UserBurst       float64       `help:"How many of them at once." default:"60"`
@@ -73,7 +74,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 		return err
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
-		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		Hold: f.Hold, Keep: f.Keep, RollAbove: f.RollAbove, Rules: rules, Webhook: hook, Drain: f.Drain, Logger: log, Registry: registry,
 	})
 	if err != nil {

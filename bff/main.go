@@ -33,6 +33,7 @@ type flags struct {
 	Pages           bool          `help:"Serve the history and the player page." default:"true" negatable:""`
 	Flow            bool          `help:"Serve the page /flow too: what comes in at this edge, to all who have a token."`
 	Origins         []string      `name:"origin" help:"Sites whose pages may use the edge, besides its own, such as https://app.example.com."`
+	Images          []string      `name:"image-origin" help:"Sites that the history page takes pictures of titles from (image in the metadata), such as https://images.example.com."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s"`
 	ReadDeadline    time.Duration `help:"Longest time a read may take, old pages included." default:"5s"`
@@ -103,7 +104,7 @@ func (f *flags) wire(tokens *token.Verifier, log *slog.Logger) (*run.Group, erro
 		shown = flow.New(flow.Config{Metrics: registry, Logger: log})
 	}
 	players, err := edge.New(edge.Config{
-		Service: up, Tokens: tokens, Addr: f.Listen, Pages: f.Pages, Flow: shown, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Service: up, Tokens: tokens, Addr: f.Listen, Pages: f.Pages, Images: f.Images, Flow: shown, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		MaxConnections: f.MaxConnections, PerAddress: f.PerAddress, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline,
 		Drain: f.Drain * 3 / 4, Logger: log, Registry: registry,
 	})

@@ -49,6 +49,8 @@ type Config struct {
 	Hosts trust.Hosts
 	// Origins are the sites whose pages may use the edge, besides its own.
 	Origins []string
+	// Images are the sites that the history page takes pictures from.
+	Images []string
 	// UserRate is how many requests, messages and connections a user may come with in a
 	// second (default 10), UserBurst how many at once (default 60).
 	UserRate, UserBurst float64
@@ -228,7 +230,7 @@ func (p *Process) edge() (*edge.Edge, error) {
 		return nil, err
 	}
 	return edge.New(edge.Config{
-		Service: p.up, Tokens: tokens, Listener: p.listeners["listen"], Pages: true, Flow: p.flow(), Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
+		Service: p.up, Tokens: tokens, Listener: p.listeners["listen"], Pages: true, Images: p.cfg.Images, Flow: p.flow(), Hosts: p.cfg.Hosts, Origins: p.cfg.Origins,
 		UserRate: p.cfg.UserRate, UserBurst: p.cfg.UserBurst, Drain: p.cfg.Drain * 5 / 16, Logger: p.cfg.Logger, Registry: p.cfg.Registry,
 	})
 }

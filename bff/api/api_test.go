@@ -289,7 +289,7 @@ func TestPrivate(t *testing.T) {
 
 func newLooks(t *testing.T) *edge {
 	t.Helper()
-	looks, err := pages.Routes(true)
+	looks, err := pages.Routes(pages.Config{Flow: true})
 	if err != nil {
 		t.Fatal(err)
 	}

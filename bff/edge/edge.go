@@ -34,6 +34,8 @@ type Config struct {
 	Hosts trust.Hosts
 	// Pages says that the history and the player page are served.
 	Pages bool
+	// Images are the origins that the pages take pictures of titles from.
+	Images []string
 	// Flow is what the page "/flow" shows, which is one of the pages. Without it there is none.
 	Flow *flow.Flow
 	// Origins are the sites whose pages may use the edge, besides its own.
@@ -72,7 +74,7 @@ func New(cfg Config) (*Edge, error) {
 	}
 	var routes map[string]http.Handler
 	if cfg.Pages {
-		if routes, err = pages.Routes(cfg.Flow != nil); err != nil {
+		if routes, err = pages.Routes(pages.Config{Flow: cfg.Flow != nil, Images: cfg.Images}); err != nil {
 			return nil, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
 	"time"
@@ -19,18 +20,46 @@ import (
 //go:embed *.html assets
 var files embed.FS
 
+// Config says what the pages are to have.
+type Config struct {
+	// Flow says that there is a page "/flow".
+	Flow bool
+	// Images are the origins that pictures of titles may come from, such as https://images.example.com.
+	// From elsewhere none is loaded.
+	Images []string
+}
+
 // policy lets a page run the edge's own scripts and talk to the edge. Text never becomes
 // markup: the browser refuses the very calls that would do it.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; media-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+func (c Config) policy() string {
+	return "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src " + strings.Join(append([]string{"'self'"}, c.Images...), " ") +
+		"; media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+}
 
-// flowLink is how the pages link to "/flow".
-const flowLink = `<a href="/flow">How it works</a>`
+// check refuses what is no origin: in the policy it would mean something else.
+func (c Config) check() error {
+	for _, image := range c.Images {
+		u, err := url.Parse(image)
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || image != u.Scheme+"://"+u.Host || strings.ContainsAny(u.Host, " ;,'\"*") {
+			return fmt.Errorf("pages: pictures from %q: want an origin such as https://images.example.com", image)
+		}
+	}
+	return nil
+}
+
+// flowLink is how the pages link to "/flow", and noImages where the history page is told of origins.
+const (
+	flowLink = `<a href="/flow">How it works</a>`
+	noImages = `<meta name="images" content="">`
+)
 
 // Routes returns what answers each path: the pages "/" and "/player", "/flow" if it is wanted, and
 // the files of "/assets/". There is nothing else, and so no path to be looked up.
-func Routes(flow bool) (map[string]http.Handler, error) {
-	routes := map[string]http.Handler{"/assets/clip.wav": secured(http.HandlerFunc(clip))}
+func Routes(cfg Config) (map[string]http.Handler, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	routes := map[string]http.Handler{"/assets/clip.wav": cfg.secured(http.HandlerFunc(clip))}
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -39,16 +68,17 @@ func Routes(flow bool) (map[string]http.Handler, error) {
 		if err != nil {
 			return err
 		}
-		if !flow {
+		content = bytes.ReplaceAll(content, []byte(noImages), []byte(`<meta name="images" content="`+strings.Join(cfg.Images, " ")+`">`))
+		if !cfg.Flow {
 			content = bytes.ReplaceAll(content, []byte(flowLink), nil)
 		}
-		routes[address(name)] = secured(file(name, content))
+		routes[address(name)] = cfg.secured(file(name, content))
 		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("pages: %w", err)
 	}
-	if !flow {
+	if !cfg.Flow {
 		delete(routes, "/flow")
 	}
 	return routes, nil
@@ -88,7 +118,8 @@ func file(name string, content []byte) http.Handler {
 	})
 }
 
-func secured(next http.Handler) http.Handler {
+func (c Config) secured(next http.Handler) http.Handler {
+	policy := c.policy()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Cache-Control", "no-cache")

@@ -14,7 +14,7 @@ import (
 
 func get(t *testing.T, target, ranged string) *httptest.ResponseRecorder {
 	t.Helper()
-	routes, err := pages.Routes(true)
+	routes, err := pages.Routes(pages.Config{Flow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ var (
 // TestFiles looks into each file: it has a kind, what it names is there, and nothing is
 // inline or from elsewhere.
 func TestFiles(t *testing.T) {
-	routes, err := pages.Routes(true)
+	routes, err := pages.Routes(pages.Config{Flow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestFiles(t *testing.T) {
 
 // TestNoFlow: where nothing is shown there is no page for it, and no link to it.
 func TestNoFlow(t *testing.T) {
-	routes, err := pages.Routes(false)
+	routes, err := pages.Routes(pages.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +101,28 @@ func TestClip(t *testing.T) {
 		w := get(t, "/assets/clip.wav?seconds=40", ranged)
 		if w.Code != http.StatusPartialContent || w.Body.String() != want {
 			t.Errorf("%s: %d, %d bytes", ranged, w.Code, w.Body.Len())
+		}
+	}
+}
+
+// TestImages come from the origins that are listed, and from nowhere else.
+func TestImages(t *testing.T) {
+	routes, err := pages.Routes(pages.Config{Images: []string{"https://images.example.com", "http://127.0.0.1:9000"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	routes["/"].ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	policy, page := w.Header().Get("Content-Security-Policy"), w.Body.String()
+	if !strings.Contains(policy, "img-src 'self' https://images.example.com http://127.0.0.1:9000;") || !strings.Contains(page, `"https://images.example.com http://127.0.0.1:9000"`) {
+		t.Errorf("got %s", policy)
+	}
+	if policy := get(t, "/", "").Header().Get("Content-Security-Policy"); !strings.Contains(policy, "img-src 'self';") {
+		t.Errorf("got %s", policy)
+	}
+	for _, bad := range []string{"*", "https:", "images.example.com", "https://images.example.com/", "https://a.example;script-src *", "https://*", "javascript:alert(1)", "https://u@a.example", `https://a"b`} {
+		if _, err := pages.Routes(pages.Config{Images: []string{bad}}); err == nil {
+			t.Errorf("%q was taken", bad)
 		}
 	}
 }

@@ -38,6 +38,8 @@ func TestAccessibility(t *testing.T) {
 	pages := map[string]*window{
 		"history": open("/", history),
 		"mark":    open("/", history),
+		"select":  open("/", history),
+		"series":  open("/", history),
 		"clear":   open("/", history),
 		"backup":  open("/", history),
 		"undo":    open("/", history),
@@ -45,6 +47,9 @@ func TestAccessibility(t *testing.T) {
 		"flow":    open("/flow", "document.querySelectorAll('#records li').length > 2"),
 		"docs":    open("/docs", "document.querySelectorAll('h3').length > 10"),
 	}
+	pages["select"].click("#select")
+	pages["select"].click(".series .pick")
+	pages["series"].click(".series .title")
 	pages["mark"].click("#list li:nth-child(1) .mark")
 	pages["clear"].click("#clear")
 	pages["backup"].click("#backup")

@@ -4,9 +4,12 @@ package browser_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,10 +40,10 @@ func TestListAndSearch(t *testing.T) {
 	v.press(kb.Escape) // a browser in a test types the key that was dealt with
 	v.press("ROADS")
 	v.lists("Winter Roads")
-	v.says("#note", "1 of the 4 newest entries")
+	v.says("#note", "1 entry found")
 	v.until("!document.querySelector('#continue').checkVisibility()")
 	v.press(" nothing")
-	v.says("#note", "None of the 4 newest entries matches")
+	v.says("#note", "Nothing found")
 	v.press(kb.Escape)
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
 	v.press("plain")
@@ -152,6 +155,181 @@ func TestDismissAndUndo(t *testing.T) {
 	cards(other, "On Maps|plain.id")
 	w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
 	cards(v, "Low Tide|On Maps|plain.id")
+}
+
+// TestSearchAll finds what the page has not loaded, and goes on to what is found below that.
+func TestSearchAll(t *testing.T) {
+	w := newWorld(t)
+	var entries []entry
+	for i := range 150 {
+		e := entry{id: fmt.Sprint(i), title: fmt.Sprintf("Number %d", i), position: time.Minute, age: time.Duration(i) * time.Hour}
+		if i >= 70 {
+			e.title = fmt.Sprintf("Low Tide, part %d", i)
+		}
+		entries = append(entries, e)
+	}
+	w.report(entries...)
+	v := w.open(w.signedIn("/"))
+	v.until("document.querySelectorAll('#list .row').length >= 40")
+	v.click("#search")
+	v.press("tide LOW")
+	v.says("#note", "40 entries found so far")
+	v.click("#more")
+	v.says("#note", "80 entries found")
+	v.until("!document.querySelector('#more').checkVisibility() && document.querySelector('#list .title').textContent === 'Low Tide, part 70'")
+	w.report(entry{id: "200", title: "Spring, low tide", position: time.Minute}, entry{id: "201", title: "Neap", position: time.Minute})
+	v.until("document.querySelector('#list .title').textContent === 'Spring, low tide'")
+	v.click("#search")
+	v.press(kb.Escape)
+	v.until("document.querySelector('#list .title').textContent === 'Neap'")
+}
+
+// TestSeries puts the parts of a series together, and opens it.
+func TestSeries(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	w.report(
+		entry{id: "h1", title: "Fog", typ: 2, position: length, age: 27 * time.Hour, episode: 1},
+		entry{id: "h2", title: "The Pilot Boat", typ: 2, position: time.Minute, age: 90 * time.Second, episode: 2},
+	)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Harbour Lights", "Winter Roads", "On Maps", "plain.id")
+	v.says(".series", "1 of 2 completed")
+	v.says(".series", "2 parts")
+	v.click(".series .title")
+	v.lists("Low Tide", "Harbour Lights", "The Pilot Boat", "Fog", "Winter Roads", "On Maps", "plain.id")
+	v.says("#list li:nth-child(3)", "Season 1, episode 2")
+	v.until("document.querySelector('.series .title').ariaExpanded === 'true'")
+	w.report(entry{id: "h3", title: "Night Tide", typ: 2, position: time.Minute, episode: 3})
+	v.lists("Harbour Lights", "Night Tide", "The Pilot Boat", "Fog", "Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click(".series .title")
+	v.lists("Harbour Lights", "Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#group")
+	v.lists("Night Tide", "Low Tide", "The Pilot Boat", "Winter Roads", "On Maps", "Fog", "plain.id")
+}
+
+// TestSelect deletes several entries at once, a series as a whole, and takes that back.
+func TestSelect(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	w.report(
+		entry{id: "h1", title: "Fog", typ: 2, position: length, age: 27 * time.Hour, episode: 1},
+		entry{id: "h2", title: "The Pilot Boat", typ: 2, position: time.Minute, age: 90 * time.Second, episode: 2},
+	)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Harbour Lights", "Winter Roads", "On Maps", "plain.id")
+	v.until("!document.querySelector('#list .pick').checkVisibility()")
+	v.click("#select")
+	v.click(".series .pick")
+	v.click("#list li:nth-child(4) .pick")
+	v.says("#selected", "3 selected")
+	v.click("#select-delete")
+	v.lists("Low Tide", "Winter Roads", "plain.id")
+	v.says("#toast", "Deleted 3 entries")
+	v.until("!document.querySelector('#selection').checkVisibility()")
+	v.click("#undo")
+	v.lists("Low Tide", "Harbour Lights", "Winter Roads", "On Maps", "plain.id")
+	v.click("#select")
+	v.click("#select-all")
+	v.says("#selected", "6 selected")
+	v.press(kb.Escape)
+	v.until("!document.querySelector('#selection').checkVisibility() && document.querySelectorAll('#list :checked').length === 0")
+	v.click("#select")
+	v.click("#list li:nth-child(1) .pick")
+	v.click("#select-delete")
+	v.lists("Harbour Lights", "Winter Roads", "On Maps", "plain.id")
+	v.do(chromedp.Navigate(w.at("/docs"))) // which does not wait for a second thought
+	w.eventually("it is deleted", func() bool { return w.point("100") == nil })
+}
+
+// TestJumpToADay lists from the end of a day on.
+func TestJumpToADay(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	jump := func(age time.Duration) {
+		day := time.Now().Add(-age).Format(time.DateOnly)
+		v.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("{const d = document.querySelector('#date'); d.value = %q; d.dispatchEvent(new Event('change'))}", day)))
+	}
+	jump(24 * time.Hour)
+	v.until("!document.querySelector('#list').textContent.includes('Low Tide')")
+	v.until("document.querySelector('#list').textContent.includes('plain.id') && !document.querySelector('#continue').checkVisibility()")
+	jump(80 * 24 * time.Hour)
+	v.says("#note", "Nothing up to this day")
+	v.click("#newest")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+}
+
+// TestUndoOverAReload takes back what was done just before the page was loaded again.
+func TestUndoOverAReload(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#list li:nth-child(2) .delete")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Winter Roads')")
+	v.do(chromedp.Reload())
+	v.lists("Low Tide", "On Maps", "plain.id")
+	v.says("#toast", "Deleted “Winter Roads”")
+	v.click("#undo")
+	v.until("document.querySelector('#list').textContent.includes('Winter Roads')")
+	v.click("#cards li:nth-child(1) .dismiss")
+	v.says("#toast", "removed from continue watching")
+	v.do(chromedp.Reload())
+	v.until("document.querySelectorAll('#cards li').length === 2")
+	v.click("#undo")
+	v.until("document.querySelectorAll('#cards li').length === 3")
+	v.do(chromedp.Reload())
+	v.until("document.querySelectorAll('#cards li').length === 3 && !document.querySelector('#toast.shown')")
+}
+
+// TestPictures are shown from the sites that the operator lists; of others, and of what cannot be loaded, the
+// initial is shown.
+func TestPictures(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/tide.svg" || r.Header.Get("Referer") != "" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "image/svg+xml")
+		_, _ = fmt.Fprint(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><path fill="#07a" d="M0 0h9v9H0z"/></svg>`)
+	}))
+	t.Cleanup(site.Close)
+	w := newWorld(t, site.URL)
+	w.report(
+		entry{id: "1", title: "Low Tide", position: time.Minute, age: time.Minute, image: site.URL + "/tide.svg"},
+		entry{id: "2", title: "Gone", position: time.Minute, age: 2 * time.Minute, image: site.URL + "/gone.svg"},
+		entry{id: "3", title: "Elsewhere", position: time.Minute, age: 3 * time.Minute, image: "https://elsewhere.example/a.svg"},
+		entry{id: "4", title: "Not one", position: time.Minute, age: 4 * time.Minute, image: "javascript:alert(1)"},
+	)
+	v := w.open(w.at("/docs"))
+	v.expects("404")
+	v.sites = []string{strings.TrimPrefix(site.URL, "http://") + "/tide.svg", strings.TrimPrefix(site.URL, "http://") + "/gone.svg"}
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	v.lists("Low Tide", "Gone", "Elsewhere", "Not one")
+	v.until("document.querySelector('#list li:nth-child(1) img').naturalWidth > 0")
+	v.until("document.querySelector('#list li:nth-child(2) img.broken') && document.querySelector('#list li:nth-child(2) .tile').innerText === 'G'")
+	v.until("document.querySelectorAll('#list img').length === 2 && document.querySelectorAll('#cards img').length === 2")
+}
+
+// TestGerman speaks the language of the browser.
+func TestGerman(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.beforePages("Object.defineProperty(navigator, 'languages', { value: ['fr', 'de-AT', 'en'] })")
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.says("#list li:nth-child(1)", "4:00 von 10:00")
+	v.says("#list li:nth-child(1)", "vor 1 Minute")
+	v.says("#list li:nth-child(2)", "Abgeschlossen")
+	v.says("#continue", "Weiterschauen")
+	v.until("document.documentElement.lang === 'de-AT' && document.querySelector('#search').placeholder === 'Suchen' && document.title === 'Verlauf · Playhead'")
+	v.hasNames("searchbox Im Verlauf suchen", "button Low Tide löschen", "switch Aufzeichnung")
+	v.do(chromedp.Navigate(w.at(clip)))
+	v.says("#play", "Abspielen")
+	v.says("#resumed", "bei 4:00 aufgehört")
 }
 
 // TestMark marks an entry in each way, by its button and by a key.

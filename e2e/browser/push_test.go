@@ -52,6 +52,25 @@ func TestTwoPlayers(t *testing.T) {
 	first.says("#elsewhere", "is playing this at 3:2")
 }
 
+// TestOneNotice: a device that goes on from where another one left is told of that once, also when it asks
+// again what it missed.
+func TestOneNotice(t *testing.T) {
+	w := newWorld(t)
+	w.report(entry{id: "100", title: "Low Tide", position: 4 * time.Minute, age: time.Minute})
+	v := w.open(w.signedIn(clip))
+	v.live()
+	v.says("#resumed", "You stopped at 4:00")
+	v.expects("ERR_CONNECTION_REFUSED")
+	w.stop()
+	v.says("#connection", "Reconnecting")
+	w.start()
+	v.live()
+	v.until("document.querySelector('#resumed').checkVisibility() && !document.querySelector('#elsewhere').checkVisibility()")
+	w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
+	v.says("#elsewhere", "Living room left this at 5:00")
+	v.until("!document.querySelector('#resumed').checkVisibility()")
+}
+
 // TestConflict asks somebody who heard nothing for a while where to go on, and overwrites
 // nothing until then.
 func TestConflict(t *testing.T) {

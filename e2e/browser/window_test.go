@@ -47,6 +47,8 @@ type window struct {
 	*testing.T
 	ctx  context.Context
 	home string
+	// sites are other addresses that the page may ask for.
+	sites []string
 
 	mu       sync.Mutex
 	expected []string // in complaints
@@ -110,7 +112,7 @@ func (v *window) hear(ev any) {
 
 func (v *window) stays(address string) {
 	_, rest, _ := strings.Cut(address, "://")
-	if rest != v.home && !strings.HasPrefix(rest, v.home+"/") && !strings.HasPrefix(address, "about:") {
+	if rest != v.home && !strings.HasPrefix(rest, v.home+"/") && !strings.HasPrefix(address, "about:") && !strings.HasPrefix(address, "data:image/svg+xml;base64,") && !slices.Contains(v.sites, rest) {
 		v.Errorf("the page asked for %s", address)
 	}
 }

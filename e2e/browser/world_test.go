@@ -24,10 +24,11 @@ type world struct {
 	done  chan error
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, images ...string) *world {
 	t.Helper()
 	w := &world{T: t, cfg: allinone.Config{
-		Dir: t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Drain: 8 * time.Second,
+		Images: images,
+		Dir:    t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Drain: 8 * time.Second,
 		UserRate: 1000, UserBurst: 1000, // the test asks much
 	}}
 	w.start()
@@ -76,6 +77,7 @@ type entry struct {
 	position  time.Duration // of 10 minutes; all of it is a finish
 	age       time.Duration
 	episode   int // of the first season of a series
+	image     string
 }
 
 const length = 10 * time.Minute
@@ -96,6 +98,9 @@ func (e entry) beat() map[string]any {
 	}
 	if e.episode > 0 {
 		meta["series"], meta["season"], meta["episode"] = "Harbour Lights", "1", strconv.Itoa(e.episode)
+	}
+	if e.image != "" {
+		meta["image"] = e.image
 	}
 	if len(meta) > 0 {
 		beat["meta"] = meta

@@ -1,4 +1,6 @@
 // @ts-check
+import { t } from './language.js';
+import { key } from './outbox.js';
 
 /** An answer other than the one hoped for (application/problem+json). */
 export class Problem extends Error {
@@ -78,6 +80,18 @@ export class Api {
   }
 
   /**
+   * Reads of some records all that a backup has.
+   * @param {any[]} records @returns {Promise<string>} lines, '' where that could not be read
+   */
+  async lines(records) {
+    const times = records.map((record) => record.event_time).sort();
+    const answer = await this.#fetch('GET', '/v1/export', { query: { since: times[0], until: times.at(-1) } }).catch(() => null);
+    const wanted = new Set(records.map(key));
+    const lines = (await answer?.text().catch(() => '') ?? '').split('\n').filter(Boolean);
+    return lines.filter((line) => wanted.has(key(JSON.parse(line)))).join('\n');
+  }
+
+  /**
    * Takes a backup in.
    * @param {Blob} file @param {boolean} restore whether what was removed since comes back
    * @returns {Promise<{rows: number, statuses: Record<string, number>, refused: any[]}>}
@@ -106,11 +120,11 @@ export class Api {
 
 /** @param {Error} e @returns {never} */
 function lost(e) {
-  throw new Problem(0, `no connection (${e.message})`);
+  throw new Problem(0, t('no connection ({why})', { why: e.message }));
 }
 
 /** @param {Response} answer */
 async function problem(answer) {
   const { detail } = await answer.json().catch(() => ({}));
-  return new Problem(answer.status, detail ?? `status ${answer.status}`);
+  return new Problem(answer.status, detail ?? t('status {status}', { status: answer.status }));
 }

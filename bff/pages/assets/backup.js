@@ -1,6 +1,7 @@
 // @ts-check
 import { Problem } from './api.js';
 import { el, find, write } from './dom.js';
+import { counted, t } from './language.js';
 
 /**
  * The dialog that saves a backup and brings one back.
@@ -21,10 +22,10 @@ export function backups(api, changed) {
   /** @param {string} failed @param {() => Promise<string>} act */
   const attempt = async (failed, act) => {
     go.disabled = true;
-    write(result, 'One moment…');
+    write(result, t('One moment…'));
     write(result, await act().catch((e) => {
       if (!(e instanceof Problem)) throw e;
-      return `${failed}: ${e.message}.`;
+      return t('{what}: {why}.', { what: failed, why: e.message });
     }));
     ready();
   };
@@ -34,11 +35,11 @@ export function backups(api, changed) {
     dialog.showModal();
   };
   find('#backup-close', HTMLButtonElement).onclick = () => dialog.close();
-  find('#backup-save', HTMLButtonElement).onclick = () => attempt('The backup could not be saved', async () => {
+  find('#backup-save', HTMLButtonElement).onclick = () => attempt(t('The backup could not be saved'), async () => {
     save(await api.export());
-    return 'The backup is among your downloads.';
+    return t('The backup is among your downloads.');
   });
-  go.onclick = () => attempt('The backup was not taken in, or not all of it; try again', async () => {
+  go.onclick = () => attempt(t('The backup was not taken in, or not all of it; try again'), async () => {
     const report = await api.import(/** @type {FileList} */ (file.files)[0], restore.checked);
     await changed();
     return told(report, restore.checked);
@@ -58,27 +59,30 @@ function save(blob) {
  * @param {boolean} restored
  */
 export function told({ rows, statuses, refused }, restored) {
-  if (rows === 0) return 'There is nothing in this file.';
+  if (rows === 0) return t('There is nothing in this file.');
   const n = (/** @type {string[]} */ ...names) => names.reduce((sum, name) => sum + (statuses[name] ?? 0), 0);
   const parts = [
-    some(n('stored'), 'was taken in', 'were taken in'),
-    some(n('unchanged', 'stale'), 'was here already', 'were here already'),
-    some(n('cleared'), 'was deleted or cleared since, and stays so', 'were deleted or cleared since, and stay so'),
-    some(n('expired'), 'is too old: the history goes back 90 days', 'are too old: the history goes back 90 days'),
-    some(n('paused'), 'is from while recording was paused', 'are from while recording was paused'),
+    some(n('stored'), '{n} entry was taken in', '{n} entries were taken in'),
+    some(n('unchanged', 'stale'), '{n} entry was here already', '{n} entries were here already'),
+    some(n('cleared'), '{n} entry was deleted or cleared since, and stays so', '{n} entries were deleted or cleared since, and stay so'),
+    some(n('expired'), '{n} entry is too old: the history goes back 90 days', '{n} entries are too old: the history goes back 90 days'),
+    some(n('paused'), '{n} entry is from while recording was paused', '{n} entries are from while recording was paused'),
   ].filter(Boolean);
   const bad = refused.filter(({ status }) => status === 'invalid');
-  if (n('invalid') > 0) parts.push(`${some(n('invalid'), 'could not be read', 'could not be read')}: ${bad.slice(0, 3).map(fault).join('; ')}${bad.length > 3 ? '; …' : ''}`);
-  const hint = n('cleared') > 0 && !restored ? ' Tick the box to bring back what was removed.' : '';
+  if (n('invalid') > 0) {
+    const faults = bad.slice(0, 3).map(fault).join('; ') + (bad.length > 3 ? '; …' : '');
+    parts.push(t('{what}: {why}', { what: some(n('invalid'), '{n} entry could not be read', '{n} entries could not be read'), why: faults }));
+  }
+  const hint = n('cleared') > 0 && !restored ? ` ${t('Tick the box to bring back what was removed.')}` : '';
   return `${parts.join('. ')}.${hint}`;
 }
 
-/** @param {number} n @param {string} one @param {string} more */
-function some(n, one, more) {
-  return n === 0 ? '' : `${n} ${n === 1 ? `entry ${one}` : `entries ${more}`}`;
+/** @param {number} n @param {string} one @param {string} other */
+function some(n, one, other) {
+  return n === 0 ? '' : counted(n, one, other);
 }
 
 /** @param {{line: number, error?: {field: string, reason: string}}} row */
 function fault({ line, error }) {
-  return `line ${line}${error ? ` (${error.field}: ${error.reason})` : ''}`;
+  return t('line {line}', { line }) + (error ? ` (${error.field}: ${error.reason})` : '');
 }

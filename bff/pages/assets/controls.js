@@ -1,19 +1,49 @@
 // @ts-check
 import { el, find, write } from './dom.js';
 import { title, typeName } from './format.js';
+import { t } from './language.js';
+
+const pause = 250; // milliseconds that a search waits for the next letter
 
 /**
- * The search and the type filter.
+ * The search, the filter, the jump to a day, and whether series are put together.
  * @param {import('./loaded.js').LoadedHistory} loaded
- * @param {{searched(): void, filtered(): void}} does
+ * @param {{typed(): void, searched(): void, filtered(): void}} does
  */
 export function filters(loaded, does) {
   const search = find('#search', HTMLInputElement);
   const type = find('#type', HTMLSelectElement);
   for (const n of [1, 2, 3, 4]) type.append(el('option', { value: String(n) }, typeName(n)));
+  let soon = 0;
   search.oninput = () => {
-    loaded.words = search.value.trim();
-    does.searched();
+    const words = search.value.trim();
+    if (words === loaded.words) return;
+    loaded.words = words;
+    loaded.restart();
+    clearTimeout(soon);
+    soon = setTimeout(does.searched, pause);
+    does.typed();
+  };
+  const date = find('#date', HTMLInputElement);
+  const newest = find('#newest', HTMLButtonElement);
+  date.max = localDay(new Date());
+  date.min = localDay(new Date(Date.now() - 90 * 86_400_000));
+  date.onchange = () => {
+    const day = date.value && new Date(`${date.value}T00:00`);
+    loaded.until = day ? new Date(day.getFullYear(), day.getMonth(), day.getDate() + 1).getTime() - 1 : 0;
+    newest.hidden = !day;
+    does.filtered();
+  };
+  newest.onclick = () => {
+    date.value = '';
+    date.dispatchEvent(new Event('change'));
+    date.focus();
+  };
+  const group = find('#group', HTMLButtonElement);
+  group.onclick = () => {
+    loaded.grouped = !loaded.grouped;
+    group.setAttribute('aria-checked', String(loaded.grouped));
+    does.typed();
   };
   type.onchange = () => {
     loaded.type = Number(type.value);
@@ -25,6 +55,12 @@ export function filters(loaded, does) {
     e.preventDefault();
     search.focus();
   });
+}
+
+/** A day where the user is, as inputs write it. @param {Date} time */
+function localDay(time) {
+  const two = (/** @type {number} */ n) => String(n).padStart(2, '0');
+  return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
 }
 
 /** Lets the user choose every type that was seen, beside those with a name. @param {any[]} records */
@@ -78,7 +114,7 @@ export function dismissals(cards, dismiss) {
 
 /** Puts the focus on an entry, or else on the search. @param {Element | null | undefined} row */
 export function focus(row) {
-  const link = row?.querySelector('a');
+  const link = /** @type {HTMLElement | null | undefined} */ (row?.querySelector('.title'));
   (link ?? find('#search', HTMLInputElement)).focus();
 }
 
@@ -99,7 +135,7 @@ export function marking(mark) {
   });
   return (chosen) => {
     record = chosen;
-    write(find('#mark-name', HTMLElement), `Mark “${title(record)}” as…`);
+    write(find('#mark-name', HTMLElement), t('Mark “{title}” as…', { title: title(record) }));
     dialog.showModal();
   };
 }
@@ -111,8 +147,10 @@ export function marking(mark) {
 export function clearing(loaded, clear) {
   const dialog = find('#clear-dialog', HTMLDialogElement);
   find('#clear', HTMLButtonElement).onclick = () => {
-    const what = loaded.type ? `every entry of the type ${typeName(loaded.type)}` : 'the whole history';
-    write(find('#clear-what', HTMLElement), `This deletes ${what}, on all devices. Only a backup brings it back.`);
+    const what = loaded.type
+      ? t('This deletes every entry of the type {type}, on all devices. Only a backup brings it back.', { type: typeName(loaded.type) })
+      : t('This deletes the whole history, on all devices. Only a backup brings it back.');
+    write(find('#clear-what', HTMLElement), what);
     dialog.returnValue = '';
     dialog.showModal();
   };
@@ -134,10 +172,10 @@ export function recording(api, problems) {
     toggle.setAttribute('aria-checked', String(settings.recording));
     find('#paused', HTMLElement).hidden = settings.recording;
   };
-  const read = () => problems.attempt('The settings could not be read', read, async () => {
+  const read = () => problems.attempt(t('The settings could not be read'), read, async () => {
     show(await api.get('/v1/settings'));
   });
-  toggle.onclick = () => problems.attempt('The setting could not be changed', read, async () => {
+  toggle.onclick = () => problems.attempt(t('The setting could not be changed'), read, async () => {
     show(await api.put('/v1/settings', { recording: toggle.getAttribute('aria-checked') !== 'true' }));
   });
   return read;

@@ -1,4 +1,5 @@
 // @ts-check
+import { counted, locale, t } from './language.js';
 
 /** 75000 as 1:15, 3600000 as 1:00:00. @param {number} ms */
 export function clock(ms) {
@@ -11,43 +12,44 @@ export function clock(ms) {
 /** 75000 as "1 minute 15 seconds", for those who listen. @param {number} ms */
 export function spoken(ms) {
   const seconds = Math.max(0, Math.floor(ms / 1000));
-  const parts = [
+  const unit = (/** @type {number} */ n, /** @type {string} */ name) => n.toLocaleString(locale, { style: 'unit', unit: name, unitDisplay: 'long' });
+  const parts = /** @type {[number, string][]} */ ([
     [Math.floor(seconds / 3600), 'hour'],
     [Math.floor(seconds / 60) % 60, 'minute'],
     [seconds % 60, 'second'],
-  ].filter(([n]) => Number(n) > 0);
-  return parts.map(([n, unit]) => `${n} ${unit}${n === 1 ? '' : 's'}`).join(' ') || '0 seconds';
+  ]).filter(([n]) => n > 0);
+  return parts.map(([n, name]) => unit(n, name)).join(' ') || unit(0, 'second');
 }
 
-const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto' });
+const relative = new Intl.RelativeTimeFormat(locale, { numeric: 'auto' });
 const steps = /** @type {[number, Intl.RelativeTimeFormatUnit][]} */ ([[60, 'second'], [60, 'minute'], [24, 'hour'], [7, 'day']]);
 
 /** "3 minutes ago"; a date for what is older than a week. @param {Date} time */
 export function ago(time, now = Date.now()) {
   let n = (time.getTime() - now) / 1000;
-  if (n > -45) return 'just now';
+  if (n > -45) return t('just now');
   for (const [size, unit] of steps) {
     if (Math.abs(n) < size) return relative.format(Math.round(n), unit);
     n /= size;
   }
-  return time.toLocaleDateString('en', { day: 'numeric', month: 'short', year: 'numeric' });
+  return time.toLocaleDateString(locale, { day: 'numeric', month: 'short', year: 'numeric' });
 }
 
 /** The heading of a day: "Today", "Yesterday", or the date. @param {Date} time */
 export function day(time) {
   const midnight = (/** @type {Date} */ t) => new Date(t.getFullYear(), t.getMonth(), t.getDate()).getTime();
   const days = Math.round((midnight(new Date()) - midnight(time)) / 86_400_000);
-  if (days <= 0) return 'Today';
-  if (days === 1) return 'Yesterday';
-  if (days < 7) return time.toLocaleDateString('en', { weekday: 'long' });
-  return time.toLocaleDateString('en', { day: 'numeric', month: 'long', year: 'numeric' });
+  if (days <= 0) return t('Today');
+  if (days === 1) return t('Yesterday');
+  if (days < 7) return time.toLocaleDateString(locale, { weekday: 'long' });
+  return time.toLocaleDateString(locale, { day: 'numeric', month: 'long', year: 'numeric' });
 }
 
 const types = ['', 'Video', 'Episode', 'Audio', 'Article'];
 
 /** @param {number} type */
 export function typeName(type) {
-  return types[type] ?? `Type ${type}`;
+  return types[type] ? t(types[type]) : t('Type {type}', { type });
 }
 
 /** The name of a record for people: its title, or else the id of its object. @param {any} record */
@@ -57,7 +59,7 @@ export function title(record) {
 
 /** @param {{season?: number, episode: number}} part */
 export function nextPart({ season, episode }) {
-  return season ? `Season ${season}, episode ${episode}` : `Episode ${episode}`;
+  return season ? t('Season {season}, episode {episode}', { season, episode }) : t('Episode {episode}', { episode });
 }
 
 /** How far, from 0 to 1; 0 when nobody knows. @param {any} record */
@@ -68,7 +70,7 @@ export function part(record) {
 
 /** The progress of the user, in words. @param {any} record */
 export function progress(record) {
-  if (record.completed) return record.plays > 1 ? `Completed ${record.plays} times` : 'Completed';
+  if (record.completed) return record.plays > 1 ? counted(record.plays, 'Completed once', 'Completed {n} times') : t('Completed');
   const at = clock(record.position_ms);
-  return record.duration_ms > 0 ? `${at} of ${clock(record.duration_ms)}` : `at ${at}`;
+  return record.duration_ms > 0 ? t('{at} of {end}', { at, end: clock(record.duration_ms) }) : t('at {at}', { at });
 }

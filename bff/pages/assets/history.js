@@ -4,11 +4,13 @@ import { backups } from './backup.js';
 import { clearing, dismissals, filters, focus, keys, marking, offerTypes, recording } from './controls.js';
 import { find, write } from './dom.js';
 import { title } from './format.js';
+import { counted, t } from './language.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
 import { Problems } from './problems.js';
 import { Reader } from './reader.js';
 import { Rows, card, entry } from './rows.js';
+import { selecting } from './select.js';
 import { refuse, signIn, user } from './session.js';
 import { LoadedHistory } from './loaded.js';
 import { follow } from './status.js';
@@ -21,8 +23,8 @@ const loaded = new LoadedHistory();
 const problems = new Problems();
 const reader = new Reader(api, loaded, problems, readerChanged);
 const list = find('#list', HTMLElement);
-const rows = new Rows(list, entry);
-const cards = new Rows(find('#cards', HTMLElement), card);
+const rows = new Rows(list, (record) => entry(record, toggle));
+const cards = new Rows(find('#cards', HTMLElement), () => card());
 const more = find('#more', HTMLButtonElement);
 /** @type {any[]} */
 let unfinished = [];
@@ -40,16 +42,17 @@ function readerChanged() {
 
 function render() {
   const shown = loaded.visible();
-  rows.show(shown);
+  rows.show(loaded.entries(shown));
+  selection.show();
   offerTypes(shown);
   writeDays();
   const row = unfinished.filter((record) => !loaded.hidden.has(key(record)));
   cards.show(row);
-  find('#continue', HTMLElement).hidden = row.length === 0 || loaded.words !== '' || loaded.type !== 0;
+  find('#continue', HTMLElement).hidden = row.length === 0 || !loaded.whole;
   find('#clear', HTMLButtonElement).disabled = shown.length === 0;
   more.hidden = !loaded.more || reader.failed || loaded.size === 0;
   more.disabled = reader.busy;
-  write(more, loaded.words ? 'Search older entries' : 'Show older entries');
+  write(more, loaded.words ? t('Search older entries') : t('Show older entries'));
   write(find('#note', HTMLElement), note(shown.length));
 }
 
@@ -58,6 +61,7 @@ function writeDays() {
   let last;
   for (const node of /** @type {HTMLElement[]} */ ([...list.children])) {
     const { of } = node.dataset;
+    if (node.classList.contains('within')) continue;
     if (of === last) delete node.dataset.day;
     else node.dataset.day = of;
     last = of;
@@ -67,15 +71,29 @@ function writeDays() {
 /** The note about the list, '' for none. Errors are shown by Problems. @param {number} shown */
 function note(shown) {
   if (reader.failed) return '';
-  if (reader.busy && loaded.size === 0) return 'Reading…';
-  if (loaded.words) return shown === 0 ? `None of the ${loaded.size} newest entries matches.` : `${shown} of the ${loaded.size} newest entries.`;
+  if (loaded.words) return searchNote(shown);
+  if (reader.busy && loaded.size === 0) return t('Reading…');
   if (shown > 0 || loaded.more) return '';
-  return loaded.type ? 'Nothing of this type yet.' : 'Nothing here yet. What you play shows up by itself.';
+  if (loaded.until) return t('Nothing up to this day.');
+  return loaded.type ? t('Nothing of this type yet.') : t('Nothing here yet. What you play shows up by itself.');
+}
+
+/** @param {number} shown */
+function searchNote(shown) {
+  if (reader.busy || loaded.fresh) return t('Searching…');
+  if (shown === 0) return loaded.more ? counted(loaded.searched, 'Not the newest entry.', 'None of the {n} newest entries.') : t('Nothing found.');
+  return loaded.more ? counted(shown, '{n} entry found so far', '{n} entries found so far') : counted(shown, '{n} entry found', '{n} entries found');
+}
+
+/** Shows the parts of a series, or hides them. @param {string} name */
+function toggle(name) {
+  if (!loaded.open.delete(name)) loaded.open.add(name);
+  render();
 }
 
 /** @returns {Promise<boolean>} */
 async function goOn() {
-  const ok = await problems.attempt('What to go on with could not be read', goOn, async () => {
+  const ok = await problems.attempt(t('What to go on with could not be read'), goOn, async () => {
     unfinished = (await api.get('/v1/continue', { limit: 12 })).items;
   });
   render();
@@ -99,7 +117,7 @@ function changed({ items, removed }) {
   render();
 }
 
-const undo = new Undo({
+const undo = new Undo(user(token), {
   hide: (key) => {
     loaded.hidden.add(key);
     render();
@@ -109,12 +127,15 @@ const undo = new Undo({
     render();
   },
   send: (records) => remove(records),
+  lines: (records) => api.lines(records),
+  restore,
+  offer: (objects) => offer(objects, false),
 });
 
 /** @param {any[]} records */
 async function remove(records) {
   const objects = records.map((record) => record.object);
-  const ok = await problems.attempt('The entries are still there, they could not be deleted', () => remove(records), () => api.remove(objects));
+  const ok = await problems.attempt(t('The entries are still there, they could not be deleted'), () => remove(records), () => api.remove(objects));
   if (ok) loaded.change({ items: [], removed: objects });
   if (ok) unfinished = unfinished.filter((record) => !objects.includes(record.object));
   for (const record of records) loaded.hidden.delete(key(record));
@@ -125,39 +146,46 @@ async function remove(records) {
 async function dismiss(record) {
   unfinished = unfinished.filter((other) => other !== record);
   render();
-  const ok = await offer(record, true);
-  if (ok) await undo.done(`“${title(record)}” removed from continue watching.`, () => offer(record, false));
+  const ok = await offer([record.object], true);
+  if (ok) await undo.dismissed(record, t('“{title}” removed from continue watching.', { title: title(record) }));
 }
 
-/** @param {any} record @param {boolean} dismissed @returns {Promise<boolean>} */
-async function offer(record, dismissed) {
-  const what = dismissed ? 'The entry could not be removed from continue watching' : 'The entry could not be brought back';
-  const ok = await problems.attempt(what, () => offer(record, dismissed), () => api.dismiss([record.object], dismissed));
+/** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
+async function offer(objects, dismissed) {
+  const what = dismissed ? t('The entry could not be removed from continue watching') : t('The entry could not be brought back');
+  const ok = await problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed));
   await goOn();
   return ok;
 }
 
+/** Brings back what was deleted. @param {string} lines @returns {Promise<any>} */
+async function restore(lines) {
+  const ok = await problems.attempt(t('The entry could not be brought back'), () => restore(lines), () => api.import(new Blob([lines]), true));
+  if (ok) await Promise.all([reader.refresh(), goOn()]);
+}
+
 /** @param {any} record @param {'watched' | 'unwatched' | 'reset'} as */
 async function mark(record, as) {
-  const ok = await problems.attempt('The entry could not be marked', () => mark(record, as), async () => {
+  const ok = await problems.attempt(t('The entry could not be marked'), () => mark(record, as), async () => {
     const { results: [{ status, record: marked }] } = await api.mark([record.object], as);
     if (marked) loaded.change({ items: [marked], removed: [] });
-    if (status === 'paused') throw new Problem(409, 'recording is paused');
-    if (status === 'unavailable') throw new Problem(503, 'the history is unavailable at the moment');
+    if (status === 'paused') throw new Problem(409, t('recording is paused'));
+    if (status === 'unavailable') throw new Problem(503, t('the history is unavailable at the moment'));
   });
   if (ok) await goOn();
 }
 
 async function clear() {
   await undo.send();
-  const ok = await problems.attempt('The history could not be cleared', clear, () => api.delete('/v1/history', { type: loaded.type }));
+  const ok = await problems.attempt(t('The history could not be cleared'), clear, () => api.delete('/v1/history', { type: loaded.type }));
   if (!ok) return;
   loaded.clear();
   await Promise.all([reader.refresh(), goOn()]);
 }
 
 filters(loaded, {
-  searched: render,
+  typed: render,
+  searched: () => reader.refresh(),
   filtered: () => {
     loaded.clear();
     reader.refresh();
@@ -166,12 +194,18 @@ filters(loaded, {
 const ask = marking(mark);
 /** @param {string} name */
 const called = (name) => loaded.visible().find((r) => key(r) === name);
+const selection = selecting(list, {
+  members: (name) => loaded.entries(loaded.visible()).filter((r) => key(r) === name).flatMap((r) => (r.parts ?? [r]).map(key)),
+  all: () => loaded.visible().map(key),
+  remove: (names) => undo.delete(loaded.visible().filter((r) => names.includes(key(r)))),
+  changed: render,
+});
 /** @param {string} name */
 function removed(name) {
   const record = called(name);
   const row = list.querySelector(`[data-key="${CSS.escape(name)}"]`);
   const next = row?.nextElementSibling ?? row?.previousElementSibling;
-  if (record) undo.delete(record);
+  if (record) undo.delete([record]);
   focus(next);
 }
 keys(list, {
@@ -195,8 +229,9 @@ client.addEventListener('push', (e) => changed(/** @type {CustomEvent} */ (e).de
 client.addEventListener('resync', () => Promise.all([reader.refresh(), goOn()]));
 client.addEventListener('unauthorized', () => {
   client.leave();
-  refuse('The token was refused, or has expired.');
+  refuse(t('The token was refused, or has expired.'));
 });
 client.connect();
+undo.resume();
 setInterval(render, 30_000); // "3 minutes ago"
 await Promise.all([reader.refresh(), goOn(), recording(api, problems)()]);

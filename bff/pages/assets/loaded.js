@@ -1,6 +1,6 @@
 // @ts-check
 import { key } from './outbox.js';
-import { title } from './format.js';
+import { series } from './series.js';
 
 /** The part of the history that the page knows: the newest records down to where it has read. */
 export class LoadedHistory {
@@ -8,35 +8,51 @@ export class LoadedHistory {
   hidden = new Set();
   words = '';
   type = 0;
+  until = 0; // nothing later than this is listed, in Unix milliseconds; 0 for no bound
   cursor = '';
   more = true;
+  /** Whether what is shown is of another list than the one to be read. */
+  fresh = true;
+  /** How many records a search has looked at. */
+  searched = 0;
+  /** Whether the parts of a series are one entry, and the names of the series of which all parts are listed. */
+  grouped = true;
+  open = new Set();
   #records = new Map();
 
   get size() {
     return this.#records.size;
   }
 
-  /** @param {any[]} records @param {{cursor: string, has_more: boolean}} end */
+  /** Whether it lists nothing but the newest. */
+  get whole() {
+    return !this.words && !this.type && !this.until;
+  }
+
+  /** @param {any[]} records @param {{cursor: string, has_more: boolean, searched?: number}} end */
   replace(records, end) {
     this.#records = new Map();
+    this.searched = 0;
+    this.fresh = false;
     this.append(records, end);
   }
 
-  /** @param {any[]} records @param {{cursor: string, has_more: boolean}} end */
+  /** @param {any[]} records @param {{cursor: string, has_more: boolean, searched?: number}} end */
   append(records, end) {
     for (const record of records) this.#put(record);
     this.cursor = end.cursor;
     this.more = end.has_more;
+    this.searched += end.searched ?? 0;
   }
 
-  /** Takes what others have changed, unless it belongs further down. @param {{items: any[], removed: any[]}} push */
+  /** Takes what others have changed, unless it belongs further down, or not into the list. @param {{items: any[], removed: any[]}} push */
   change({ items, removed }) {
     for (const object of removed) this.#records.delete(key({ object }));
     const last = this.sorted().at(-1);
     for (const record of items) {
       const below = this.more && last && time(record) < time(last);
-      if (this.type && record.object.type !== this.type) continue;
-      if (!below || this.#records.has(key(record))) this.#put(record);
+      if ((this.type && record.object.type !== this.type) || (this.until && time(record) > this.until)) this.#records.delete(key(record));
+      else if (!below || this.#records.has(key(record))) this.#put(record);
     }
   }
 
@@ -47,12 +63,26 @@ export class LoadedHistory {
 
   clear() {
     this.replace([], { cursor: '', has_more: false });
+    this.fresh = true;
+  }
+
+  /** Keeps what is shown until another list is read. */
+  restart() {
+    this.cursor = '';
+    this.more = false;
+    this.searched = 0;
+    this.fresh = true;
   }
 
   /** Those to be shown, newest first. */
   visible() {
     const words = this.words.toLowerCase().split(/\s+/).filter(Boolean);
     return this.sorted().filter((record) => !this.hidden.has(key(record)) && matches(record, words));
+  }
+
+  /** The entries of the list: records, and series with their records. @param {any[]} records */
+  entries(records) {
+    return this.grouped && !this.words ? series(records, this.open) : records;
   }
 
   sorted() {
@@ -71,8 +101,8 @@ function time(record) {
   return Date.parse(record.event_time);
 }
 
-/** @param {any} record @param {string[]} words */
+/** What the edge finds, too. @param {any} record @param {string[]} words */
 function matches(record, words) {
-  const text = `${title(record)} ${record.object.id} ${record.meta?.series ?? ''}`.toLowerCase();
-  return words.every((word) => text.includes(word));
+  const texts = [record.object.id, ...Object.values(record.meta ?? {})].map((text) => text.toLowerCase());
+  return words.every((word) => texts.some((text) => text.includes(word)));
 }

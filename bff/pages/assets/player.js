@@ -2,6 +2,7 @@
 import { Api, Problem } from './api.js';
 import { find, write } from './dom.js';
 import { ago, clock } from './format.js';
+import { t } from './language.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
 import { Problems } from './problems.js';
@@ -13,9 +14,10 @@ import { enable, transport } from './transport.js';
 
 const query = new URLSearchParams(location.search);
 const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ?? 1) };
-const name = query.get('title') ?? (query.has('id') ? object.id : 'Sample clip');
+const name = query.get('title') ?? (query.has('id') ? object.id : t('Sample clip'));
 const device = deviceName();
 
+let known = 0; // when the user was where this page began, in Unix milliseconds
 const token = await signIn();
 const uid = user(token);
 const api = new Api(token);
@@ -32,7 +34,7 @@ write(find('#device', HTMLElement), device);
 /** Begins where the user stopped. As long as nobody knows where that is, there is no play. */
 async function begin() {
   const point = { record: /** @type {any} */ (null) };
-  const read = await problems.attempt('Where you stopped could not be read', begin, async () => {
+  const read = await problems.attempt(t('Where you stopped could not be read'), begin, async () => {
     point.record = await api.point(object);
   });
   if (!read) return;
@@ -49,7 +51,8 @@ function load(record) {
     if (resumes) go(record.resume_ms);
     enable();
   }, { once: true });
-  if (resumes) offer('#resumed', `You stopped at ${clock(record.resume_ms)}, ${ago(new Date(record.event_time))}.`);
+  known = Date.parse(record?.event_time ?? 0);
+  if (resumes) offer('#resumed', t('You stopped at {at}, {ago}.', { at: clock(record.resume_ms), ago: ago(new Date(record.event_time)) }));
 }
 
 /** @param {number} ms */
@@ -63,11 +66,12 @@ function offer(place, text) {
   write(find(`${place}-text`, HTMLElement), text);
 }
 
-/** Offers to follow another device that plays the same object. @param {any} record */
+/** Offers to follow another device that plays the same object, unless this one has gone on from there. @param {any} record */
 function elsewhere(record) {
-  const who = record.device || 'another device';
-  const state = record.state === 'playing' ? 'is playing this at' : 'left this at';
-  offer('#elsewhere', `${who} ${state} ${clock(record.position_ms)}.`);
+  if (!(Date.parse(record.event_time) > known)) return;
+  const values = { who: record.device || t('Another device'), at: clock(record.position_ms) };
+  offer('#resumed', '');
+  offer('#elsewhere', record.state === 'playing' ? t('{who} is playing this at {at}.', values) : t('{who} left this at {at}.', values));
   find('#follow', HTMLButtonElement).onclick = () => {
     offer('#elsewhere', '');
     go(record.position_ms);
@@ -77,12 +81,14 @@ function elsewhere(record) {
 /** Another device was here while this one slept. @param {any} record */
 function conflict(record) {
   reporter.hold();
+  offer('#resumed', '');
+  offer('#elsewhere', '');
   const decide = (/** @type {boolean} */ here) => {
     offer('#conflict', '');
     reporter.release(here);
     if (!here) go(record.position_ms);
   };
-  offer('#conflict', `You went on to ${clock(record.position_ms)} on ${record.device || 'another device'}, ${ago(new Date(record.event_time))}.`);
+  offer('#conflict', t('You went on to {at} on {who}, {ago}.', { at: clock(record.position_ms), who: record.device || t('another device'), ago: ago(new Date(record.event_time)) }));
   find('#jump', HTMLButtonElement).onclick = () => decide(false);
   find('#stay', HTMLButtonElement).onclick = () => decide(true);
 }
@@ -105,7 +111,7 @@ function on(type, act) {
 function answered({ heartbeat, result }) {
   const safe = { stored: true, unchanged: true, stale: true };
   if (result.status === 'superseded') return; // a later one tells
-  const text = result.status in safe ? `${clock(heartbeat.position_ms)} (${heartbeat.kind})` : `${result.status}: nothing was kept`;
+  const text = result.status in safe ? `${clock(heartbeat.position_ms)} (${heartbeat.kind})` : t('{status}: nothing was kept', { status: result.status });
   write(find('#safe', HTMLElement), text);
 }
 
@@ -128,15 +134,15 @@ on('resync', missed);
 on('unauthorized', () => {
   media.pause();
   client.leave();
-  return refuse('The token was refused, or has expired.');
+  return refuse(t('The token was refused, or has expired.'));
 });
 find('#over', HTMLButtonElement).onclick = () => {
   offer('#resumed', '');
   go(0);
 };
 find('#incognito', HTMLInputElement).onchange = (e) => (reporter.incognito = /** @type {HTMLInputElement} */ (e.target).checked);
-media.addEventListener('error', () => problems.attempt('The clip cannot be played', begin, async () => {
-  throw new Problem(0, media.error?.message || 'unknown');
+media.addEventListener('error', () => problems.attempt(t('The clip cannot be played'), begin, async () => {
+  throw new Problem(0, media.error?.message || t('unknown'));
 }));
 setInterval(() => {
   write(find('#waiting', HTMLElement), String(client.waiting));

@@ -1,6 +1,7 @@
 // @ts-check
 import { Problem } from './api.js';
 import { find, write } from './dom.js';
+import { t } from './language.js';
 import { refuse } from './session.js';
 
 /**
@@ -32,8 +33,8 @@ export class Problems {
       this.#open.delete(what);
     } catch (e) {
       if (!(e instanceof Problem)) throw e;
-      if (e.status === 401) return refuse('The token was refused.');
-      this.#open.set(what, { text: `${what}: ${e.message}.`, again });
+      if (e.status === 401) return refuse(t('The token was refused.'));
+      this.#open.set(what, { text: t('{what}: {why}.', { what, why: e.message }), again });
     }
     this.#show();
     return !this.#open.has(what);

@@ -1,7 +1,8 @@
 // @ts-check
+import { t } from './language.js';
 
 const pageSize = 40;
-const what = 'The history could not be read';
+const what = t('The history could not be read');
 
 /** Reads the history a page at a time. */
 export class Reader {
@@ -29,13 +30,16 @@ export class Reader {
 
   /** Reads as much again as there is, or the first page. The old entries stay until then. */
   refresh() {
-    const wanted = Math.max(this.#loaded.size, pageSize);
+    const first = this.#loaded.fresh && this.#loaded.words !== ''; // a search goes on when it is asked to
+    const wanted = Math.max(this.#loaded.fresh ? 0 : this.#loaded.size, this.#loaded.words ? 1 : pageSize);
     return this.#read(++this.#newest, async (current) => {
+      /** @type {any[]} */
       const records = [];
       let page = { items: [], cursor: '', has_more: true };
       while (page.has_more && records.length < wanted && current()) {
         page = await this.#page(page.cursor, wanted - records.length);
         records.push(...page.items);
+        if (first) break;
       }
       if (current()) this.#loaded.replace(records, page);
     });
@@ -63,6 +67,8 @@ export class Reader {
 
   /** @param {string} cursor @param {number} limit */
   #page(cursor, limit) {
-    return this.#api.get('/v1/history', { limit: Math.min(limit, 100), cursor, type: this.#loaded.type });
+    const { words, type, until } = this.#loaded;
+    if (words) return this.#api.get('/v1/history/search', { q: words, limit: pageSize, cursor, type });
+    return this.#api.get('/v1/history', { limit: Math.min(limit, 100), cursor, type, until: until ? new Date(until).toISOString() : '' });
   }
 }

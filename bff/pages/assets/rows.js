@@ -1,6 +1,7 @@
 // @ts-check
 import { el, write } from './dom.js';
 import { ago, clock, day, nextPart, part, progress, spoken, title, typeName } from './format.js';
+import { counted, locale, t } from './language.js';
 import { key } from './outbox.js';
 
 /** @typedef {{node: HTMLElement, update(record: any): void}} Row */
@@ -15,7 +16,7 @@ export class Rows {
   #list;
   #make;
 
-  /** @param {HTMLElement} list @param {() => Row} make */
+  /** @param {HTMLElement} list @param {(record: any) => Row} make */
   constructor(list, make) {
     this.#list = list;
     this.#make = make;
@@ -45,7 +46,7 @@ export class Rows {
 
   /** @param {any} record */
   #row(record) {
-    const row = this.#rows.get(key(record)) ?? this.#make();
+    const row = this.#rows.get(key(record)) ?? this.#make(record);
     this.#rows.set(key(record), row);
     row.node.dataset.key = key(record);
     row.update(record);
@@ -53,34 +54,80 @@ export class Rows {
   }
 }
 
-/** A row of the history. @returns {Row} */
-export function entry() {
+/** A row of the history: of a series where the record has its parts. @param {any} record @param {(name: string) => void} toggle @returns {Row} */
+export function entry(record, toggle) {
+  return record.parts ? seriesEntry(toggle) : recordEntry();
+}
+
+/** @returns {Row} */
+function recordEntry() {
   const link = el('a', { className: 'title' });
   const about = el('span', { className: 'about' });
   const { meter, at, tile, show } = gauge();
   const when = el('time');
-  const marker = el('button', { type: 'button', className: 'mark', title: 'Mark… (M)', 'aria-haspopup': 'dialog' }, '⋯');
-  const button = el('button', { type: 'button', className: 'delete', title: 'Delete (Del)' }, '✕');
-  const node = el('li', { className: 'row' }, tile, el('div', { className: 'what' }, link, about),
+  const pick = el('input', { type: 'checkbox', className: 'pick' });
+  const marker = el('button', { type: 'button', className: 'mark', title: t('Mark… (M)'), 'aria-haspopup': 'dialog' }, '⋯');
+  const button = el('button', { type: 'button', className: 'delete', title: t('Delete (Del)') }, '✕');
+  const node = el('li', { className: 'row' }, tile, pick, el('div', { className: 'what' }, link, about),
     el('div', { className: 'gauge' }, meter, at), when, el('span', { className: 'actions' }, marker, button));
   return {
     node,
     update(record) {
-      const time = new Date(record.event_time);
-      const played = new Date(record.played_at ?? record.event_time);
       show(record);
       write(link, title(record));
       link.title = title(record);
       link.href = playerOf(record);
-      write(about, [typeName(record.object.type), record.meta?.series, record.device, record.played_at && 'Restored'].filter(Boolean).join(' · '));
-      write(when, ago(played));
-      when.dateTime = played.toISOString();
-      when.title = played.toLocaleString('en');
-      node.dataset.of = day(time);
-      marker.setAttribute('aria-label', `Mark ${title(record)}`);
-      button.setAttribute('aria-label', `Delete ${title(record)}`);
+      const { series, season, episode } = record.meta ?? {};
+      const number = Number(episode) > 0 && nextPart({ season: Number(season), episode: Number(episode) });
+      const parts = record.within ? [number, record.device] : [typeName(record.object.type), series, record.device];
+      write(about, [...parts, record.played_at && t('Restored')].filter(Boolean).join(' · '));
+      writeTime(when, record);
+      node.dataset.of = day(new Date(record.event_time));
+      node.classList.toggle('within', Boolean(record.within));
+      pick.setAttribute('aria-label', t('Select {title}', { title: title(record) }));
+      marker.setAttribute('aria-label', t('Mark {title}', { title: title(record) }));
+      button.setAttribute('aria-label', t('Delete {title}', { title: title(record) }));
     },
   };
+}
+
+/** @param {(name: string) => void} toggle @returns {Row} */
+function seriesEntry(toggle) {
+  const name = el('button', { type: 'button', className: 'title' });
+  const about = el('span', { className: 'about' });
+  const { meter, at, tile, show } = gauge();
+  const when = el('time');
+  const pick = el('input', { type: 'checkbox', className: 'pick' });
+  const node = el('li', { className: 'row series' }, tile, pick, el('div', { className: 'what' }, name, about),
+    el('div', { className: 'gauge' }, meter, at), when);
+  name.onclick = () => toggle(String(name.textContent));
+  return {
+    node,
+    update(record) {
+      const done = record.parts.filter((/** @type {any} */ r) => r.completed).length;
+      show(record);
+      meter.value = done / record.parts.length;
+      meter.classList.toggle('done', done === record.parts.length);
+      at.classList.toggle('done', done === record.parts.length);
+      at.title = '';
+      meter.setAttribute('aria-valuetext', t('{done} of {n} completed', { done, n: record.parts.length }));
+      write(at, t('{done} of {n} completed', { done, n: record.parts.length }));
+      write(name, title(record));
+      name.setAttribute('aria-expanded', String(record.open));
+      write(about, [counted(record.parts.length, '{n} part', '{n} parts'), record.parts[0].device].filter(Boolean).join(' · '));
+      writeTime(when, record);
+      node.dataset.of = day(new Date(record.event_time));
+      pick.setAttribute('aria-label', t('Select {title}', { title: title(record) }));
+    },
+  };
+}
+
+/** @param {HTMLTimeElement} when @param {any} record */
+function writeTime(when, record) {
+  const played = new Date(record.played_at ?? record.event_time);
+  write(when, ago(played));
+  when.dateTime = played.toISOString();
+  when.title = played.toLocaleString(locale);
 }
 
 /** A card of the row that invites to go on. @returns {Row} */
@@ -88,14 +135,14 @@ export function card() {
   const name = el('span', { className: 'title' });
   const { meter, at, tile, show } = gauge();
   const link = el('a', { className: 'card' }, tile, name, meter, at);
-  const button = el('button', { type: 'button', className: 'dismiss', title: 'Remove from continue watching' }, '✕');
+  const button = el('button', { type: 'button', className: 'dismiss', title: t('Remove from continue watching') }, '✕');
   return {
     node: el('li', {}, link, button),
     update(record) {
       show(record);
-      button.setAttribute('aria-label', `Remove ${record.next ? nextPart(record.next) : title(record)} from continue watching`);
+      button.setAttribute('aria-label', t('Remove {title} from continue watching', { title: record.next ? nextPart(record.next) : title(record) }));
       write(name, record.next ? nextPart(record.next) : title(record));
-      if (record.next) write(at, `After ${title(record)}`);
+      if (record.next) write(at, t('After {title}', { title: title(record) }));
       meter.hidden = Boolean(record.next);
       if (record.next) link.removeAttribute('href'); // a catalogue knows what it is
       else link.href = playerOf(record);
@@ -107,22 +154,40 @@ export function card() {
 function gauge() {
   const meter = el('progress', { max: 1, value: 0 });
   const at = el('span', { className: 'at' });
-  const tile = el('span', { className: 'tile', 'aria-hidden': 'true' });
+  const initial = el('span');
+  const tile = el('span', { className: 'tile', 'aria-hidden': 'true' }, initial);
   return {
     meter, at, tile,
     /** @param {any} record */
     show(record) {
       meter.classList.toggle('done', Boolean(record.completed));
       meter.value = part(record);
-      meter.setAttribute('aria-label', `Progress of ${title(record)}`);
-      meter.setAttribute('aria-valuetext', record.completed ? 'completed' : `stopped at ${spoken(record.position_ms)}`);
+      meter.setAttribute('aria-label', t('Progress of {title}', { title: title(record) }));
+      meter.setAttribute('aria-valuetext', record.completed ? t('Completed') : t('stopped at {at}', { at: spoken(record.position_ms) }));
       write(at, progress(record));
-      at.title = record.furthest_ms > record.position_ms ? `Furthest: ${clock(record.furthest_ms)}` : '';
+      at.title = record.furthest_ms > record.position_ms ? t('Furthest: {at}', { at: clock(record.furthest_ms) }) : '';
       at.classList.toggle('done', Boolean(record.completed));
-      write(tile, /[\p{L}\p{N}]/u.exec(title(record))?.[0].toUpperCase() ?? '·');
+      write(initial, /[\p{L}\p{N}]/u.exec(title(record))?.[0].toUpperCase() ?? '·');
       tile.style.setProperty('--hue', String(hue(record.object.id)));
+      picture(tile, record.meta?.image);
     },
   };
+}
+
+/** The sites that the operator lists: pictures come from nowhere else. */
+const sites = document.querySelector('meta[name=images]')?.getAttribute('content')?.split(' ') ?? [];
+
+/** Shows a picture in a tile; where it cannot be loaded its initial stays. @param {HTMLElement} tile @param {string | undefined} address */
+function picture(tile, address) {
+  const shown = tile.querySelector('img');
+  if (shown?.dataset.of === address || (!shown && !address)) return;
+  shown?.remove();
+  if (!address || !URL.canParse(address) || !sites.includes(new URL(address).origin)) return;
+  const image = el('img', { alt: '', decoding: 'async', loading: 'lazy', referrerPolicy: 'no-referrer' });
+  image.dataset.of = address;
+  image.onerror = () => image.classList.add('broken');
+  image.src = address;
+  tile.append(image);
 }
 
 /** @param {any} record */

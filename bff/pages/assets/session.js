@@ -1,5 +1,6 @@
 // @ts-check
 import { find } from './dom.js';
+import { localize, t } from './language.js';
 
 const place = 'playhead.token';
 const leeway = 30_000; // milliseconds that the edge takes a token beyond its end
@@ -12,6 +13,7 @@ const channel = new BroadcastChannel('playhead.token');
  * @returns {Promise<string>}
  */
 export async function signIn() {
+  localize();
   take();
   addEventListener('hashchange', () => take() && location.reload());
   channel.addEventListener('message', ({ data }) => {
@@ -19,7 +21,7 @@ export async function signIn() {
     if (data === 'wanted' && token) channel.postMessage({ token });
   });
   const token = sessionStorage.getItem(place) ?? (await askOthers());
-  if (token && expired(token)) return refuse('This token has expired.');
+  if (token && expired(token)) return refuse(t('This token has expired.'));
   if (token) {
     sessionStorage.setItem(place, token);
     return token;
@@ -32,7 +34,7 @@ export async function signIn() {
  * @param {string} why @returns {Promise<never>}
  */
 export function refuse(why) {
-  const never = new Promise(() => {});
+  const never = /** @type {Promise<never>} */ (new Promise(() => {}));
   if (document.body.classList.contains('signed-out')) return never; // it was refused already
   sessionStorage.removeItem(place);
   const form = find('#sign-in', HTMLFormElement);

@@ -1,5 +1,6 @@
 // @ts-check
 import { find, write } from './dom.js';
+import { t } from './language.js';
 
 /** Shows whether the page is connected. @param {import('./playhead.js').Playhead} client */
 export function follow(client) {
@@ -8,6 +9,6 @@ export function follow(client) {
     status.dataset.state = state;
     write(status, text);
   };
-  client.addEventListener('open', () => show('open', 'Live'));
-  client.addEventListener('close', () => show('closed', navigator.onLine ? 'Reconnecting…' : 'Offline'));
+  client.addEventListener('open', () => show('open', t('Live')));
+  client.addEventListener('close', () => show('closed', navigator.onLine ? t('Reconnecting…') : t('Offline')));
 }

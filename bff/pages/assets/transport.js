@@ -1,6 +1,7 @@
 // @ts-check
 import { find, write } from './dom.js';
 import { clock, spoken } from './format.js';
+import { t } from './language.js';
 
 /** The buttons and the slider of a media element. @param {HTMLMediaElement} media */
 export function transport(media) {
@@ -10,10 +11,10 @@ export function transport(media) {
   const muted = find('#muted', HTMLInputElement);
   const show = () => {
     const ms = media.currentTime * 1000;
-    write(play, media.paused ? 'Play' : 'Pause');
+    write(play, media.paused ? t('Play') : t('Pause'));
     write(find('#at', HTMLElement), clock(ms));
     slider.value = String(Math.round(media.currentTime));
-    slider.setAttribute('aria-valuetext', `${spoken(ms)} of ${spoken(media.duration * 1000 || 0)}`);
+    slider.setAttribute('aria-valuetext', t('{at} of {end}', { at: spoken(ms), end: spoken(media.duration * 1000 || 0) }));
   };
   const skip = (/** @type {number} */ seconds) => () => {
     media.currentTime = Math.max(0, Math.min(media.duration || 0, media.currentTime + seconds));

@@ -1,15 +1,17 @@
 // @ts-check
 import { find, write } from './dom.js';
 import { title } from './format.js';
+import { counted, t } from './language.js';
 import { key } from './outbox.js';
 
 const grace = 6000; // milliseconds to think again
+const life = 60_000; // milliseconds in which that can be done over a reload, too
 
 /**
  * Deletes later than it says: an entry disappears at once, and the edge is asked only when the
  * user did not take it back in time. The clock stops while the pointer or the focus is on the
- * message. A page that goes away does not wait. What can be taken back at any time is done at
- * once, and only told here.
+ * message. A page that goes away does not wait; when it is loaded again soon, it offers to bring back what it
+ * has deleted. What can be taken back at any time is done at once, and only told here.
  */
 export class Undo {
   /** @type {Map<string, any>} */
@@ -18,10 +20,15 @@ export class Undo {
   /** @type {(() => any) | undefined} */
   #back;
   #toast = find('#toast', HTMLElement);
+  #place;
   #does;
 
-  /** @param {{hide(key: string): void, show(keys: string[]): void, send(records: any[]): Promise<any>}} does */
-  constructor(does) {
+  /**
+   * @param {string} uid @param {{hide(key: string): void, show(keys: string[]): void, send(records: any[]): Promise<any>,
+   *   lines(records: any[]): Promise<string>, restore(lines: string): any, offer(objects: any[]): any}} does
+   */
+  constructor(uid, does) {
+    this.#place = `playhead.undo.${uid}`;
     this.#does = does;
     find('#undo', HTMLButtonElement).onclick = () => this.undo();
     for (const type of ['pointerenter', 'focusin']) this.#toast.addEventListener(type, () => clearTimeout(this.#timer));
@@ -29,27 +36,44 @@ export class Undo {
     addEventListener('pagehide', () => this.send());
   }
 
-  /** Tells of what was done, and how to take it back. @param {string} text @param {() => any} back */
-  async done(text, back) {
-    await this.send();
-    this.#back = back;
+  /** Offers again what the page offered before it was loaded again. */
+  resume() {
+    const { text, at, objects, lines } = JSON.parse(sessionStorage.getItem(this.#place) ?? '{}');
+    if (!(Math.abs(Date.now() - at) < life)) return sessionStorage.removeItem(this.#place);
+    this.#back = () => (objects ? this.#does.offer(objects) : this.#does.restore(lines));
     this.#say(text);
     this.#wait();
   }
 
-  /** @param {any} record */
-  delete(record) {
-    this.#back = undefined;
-    this.#waiting.set(key(record), record);
-    this.#does.hide(key(record));
-    this.#say(this.#waiting.size === 1 ? `Deleted “${title(record)}”.` : `Deleted ${this.#waiting.size} entries.`);
+  /** Tells of what was dismissed, and lets it be offered again. @param {any} record @param {string} text */
+  async dismissed(record, text) {
+    await this.send();
+    this.#back = () => this.#does.offer([record.object]);
+    this.#keep({ text, objects: [record.object] });
+    this.#say(text);
     this.#wait();
+  }
+
+  /** @param {any[]} records */
+  async delete(records) {
+    this.#back = undefined;
+    for (const record of records) {
+      this.#waiting.set(key(record), record);
+      this.#does.hide(key(record));
+    }
+    const all = [...this.#waiting.values()];
+    const text = all.length === 1 ? t('Deleted “{title}”.', { title: title(all[0]) }) : counted(all.length, 'Deleted one entry.', 'Deleted {n} entries.');
+    this.#say(text);
+    this.#wait();
+    const lines = await this.#does.lines(all);
+    if (lines && all.every((record) => this.#waiting.has(key(record)))) this.#keep({ text, lines });
   }
 
   undo() {
     const keys = [...this.#waiting.keys()];
     const back = this.#back;
     this.#end();
+    sessionStorage.removeItem(this.#place);
     if (back) back();
     else this.#does.show(keys);
   }
@@ -59,6 +83,14 @@ export class Undo {
     const records = [...this.#waiting.values()];
     this.#end();
     if (records.length > 0) await this.#does.send(records);
+  }
+
+  /** @param {{text: string, lines?: string, objects?: any[]}} what */
+  #keep(what) {
+    try {
+      sessionStorage.setItem(this.#place, JSON.stringify({ ...what, at: Date.now() }));
+    } catch { // there is no room: it cannot be brought back over a reload
+    }
   }
 
   #wait() {

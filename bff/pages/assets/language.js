@@ -1,0 +1,58 @@
+// @ts-check
+import de from './texts.de.js';
+
+/**
+ * The languages beside English, which the texts in the code are. Another one is one more file like
+ * texts.de.js: the English text and the other one, or its plural forms.
+ * @type {Record<string, Record<string, string | Record<string, string>>>}
+ */
+const languages = { de };
+
+const language = (/** @type {string} */ tag) => tag.split('-')[0].toLowerCase();
+
+/** How numbers and dates are written: as the first language of the browser that there are texts in. A page may be in English alone. */
+export const locale = (document.documentElement.translate && navigator.languages.find((tag) => language(tag) === 'en' || language(tag) in languages)) || 'en';
+const texts = languages[language(locale)] ?? {};
+const plurals = new Intl.PluralRules(locale);
+
+/** A text in the language of the user. @param {string} text in English, with {names} @param {Record<string, any>} [values] by name */
+export function t(text, values = {}) {
+  const known = texts[text];
+  return fill(typeof known === 'string' ? known : text, values);
+}
+
+/** The same of a number, which is {n}. @param {number} n @param {string} one @param {string} other @param {Record<string, any>} [values] */
+export function counted(n, one, other, values = {}) {
+  const form = plurals.select(n);
+  const known = texts[other];
+  const text = typeof known === 'object' ? known[form] ?? known.other : form === 'one' ? one : other;
+  return fill(text, { ...values, n: n.toLocaleString(locale) });
+}
+
+/** @param {string} text @param {Record<string, any>} values */
+function fill(text, values) {
+  return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
+}
+
+/** Puts the texts of the page into the language of the user. */
+export function localize(root = document) {
+  document.documentElement.lang = locale;
+  const walk = root.createTreeWalker(root.documentElement, NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT);
+  for (let node = walk.nextNode(); node; node = walk.nextNode()) {
+    if (node instanceof Text) node.data = whole(node.data);
+    else if (node instanceof Element) for (const name of ['placeholder', 'title', 'aria-label']) localizeAttribute(node, name);
+  }
+}
+
+/** @param {Element} element @param {string} name */
+function localizeAttribute(element, name) {
+  const text = element.getAttribute(name);
+  if (text) element.setAttribute(name, whole(text));
+}
+
+/** The text without the line breaks of a file, and the space around it. @param {string} text */
+function whole(text) {
+  const [, before, inner, after] = /** @type {RegExpExecArray} */ (/^(\s*)([^]*?)(\s*)$/.exec(text));
+  const known = texts[inner.replace(/\s+/g, ' ')];
+  return typeof known === 'string' ? before + known + after : text;
+}

@@ -1,0 +1,61 @@
+// @ts-check
+import { find, write } from './dom.js';
+import { counted } from './language.js';
+
+/**
+ * Lets the user select several entries and delete them. A series stands for its parts.
+ * @param {HTMLElement} list
+ * @param {{members(key: string): string[], all(): string[], remove(keys: string[]): void, changed(): void}} does
+ * @returns {{show(): void}} what writes the choice to the entries
+ */
+export function selecting(list, { members, all, remove, changed }) {
+  /** @type {Set<string>} */
+  const chosen = new Set();
+  const bar = find('#selection', HTMLElement);
+  const start = find('#select', HTMLButtonElement);
+  const doDelete = find('#select-delete', HTMLButtonElement);
+  const on = () => list.classList.contains('selecting');
+  /** @param {boolean} wanted */
+  const toggle = (wanted) => {
+    list.classList.toggle('selecting', wanted);
+    start.setAttribute('aria-pressed', String(wanted));
+    bar.hidden = !wanted;
+    chosen.clear();
+    changed();
+    (wanted ? find('#select-all', HTMLButtonElement) : start).focus();
+  };
+  /** @param {Iterable<string>} keys @param {boolean} wanted */
+  const choose = (keys, wanted) => {
+    for (const key of keys) if (wanted) chosen.add(key); else chosen.delete(key);
+    changed();
+  };
+  start.onclick = () => toggle(!on());
+  find('#select-done', HTMLButtonElement).onclick = () => toggle(false);
+  find('#select-all', HTMLButtonElement).onclick = () => choose(all(), true);
+  doDelete.onclick = () => {
+    const keys = [...chosen];
+    toggle(false);
+    remove(keys);
+  };
+  list.addEventListener('change', ({ target }) => {
+    const row = target instanceof HTMLInputElement && target.matches('.pick') ? /** @type {HTMLElement} */ (target.closest('.row')) : null;
+    if (row) choose(members(String(row.dataset.key)), /** @type {HTMLInputElement} */ (target).checked);
+  });
+  addEventListener('keydown', (e) => {
+    if (e.key === 'Escape' && on() && !document.querySelector('dialog[open]')) toggle(false);
+  });
+  return {
+    show() {
+      const there = new Set(all());
+      for (const key of chosen) if (!there.has(key)) chosen.delete(key);
+      for (const box of /** @type {NodeListOf<HTMLInputElement>} */ (list.querySelectorAll('.pick'))) {
+        const keys = members(String(/** @type {HTMLElement} */ (box.closest('.row')).dataset.key));
+        const n = keys.filter((key) => chosen.has(key)).length;
+        box.checked = n > 0 && n === keys.length;
+        box.indeterminate = n > 0 && n < keys.length;
+      }
+      write(find('#selected', HTMLElement), counted(chosen.size, '{n} selected', '{n} selected'));
+      doDelete.disabled = chosen.size === 0;
+    },
+  };
+}
