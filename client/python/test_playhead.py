@@ -47,10 +47,9 @@ class AgainstPlayhead(unittest.TestCase):
     def test_report_and_read(self):
         begun = heartbeat(1, "a:b", "stop", 61.0, duration=5400.0, session="s", device="tv", meta={"title": "Low Tide"})
         done = heartbeat(2, "2", "finish", 5400.0, duration=5400.0, session="t")
-        results = self.user.report(begun, done, {**begun, "object": {"type": 0, "id": "x"}})
-        self.assertEqual([r["status"] for r in results], ["stored", "stored", "invalid"])
+        results = self.user.report(begun, done, {**begun, "object": {"type": 0, "id": "x"}}, begun)
+        self.assertEqual([r["status"] for r in results], ["stored", "stored", "invalid", "unchanged"])
         self.assertIn("type", json.dumps(results[2]["error"]))
-        self.assertEqual([r["status"] for r in self.user.report(begun)], ["unchanged"])
         record = self.user.point(1, "a:b")
         self.assertEqual((record["resume_ms"], record["meta"]["title"]), (61000, "Low Tide"))
         self.assertIsNone(self.user.point(1, "none"))
