@@ -43,6 +43,10 @@ const (
 	MaxMessage = 2 << 20
 	// maxStreams bounds the requests under way on one connection.
 	maxStreams = 4096
+	// streamWindow and connWindow are how many bytes a caller may send before any are taken: a
+	// batch in full. With smaller ones both ends exchange a frame for every few heartbeats, and
+	// measure how large the windows should be.
+	streamWindow, connWindow = 1 << 20, 4 << 20
 )
 
 // Config wires a server. Zero values take the defaults.
@@ -167,6 +171,8 @@ func options(conf *tls.Config) []grpc.ServerOption {
 	opts := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.MaxRecvMsgSize(MaxMessage),
+		grpc.InitialWindowSize(streamWindow),
+		grpc.InitialConnWindowSize(connWindow),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
