@@ -3,6 +3,7 @@
 //
 //	bench [--quick] [--json] [--html FILE]
 //	bench compare FILE FILE
+//	bench --pair BIN [--load trace] [--meta 110]
 //
 // It starts servers and processes of its own on the loopback interface and ends them, also
 // after Ctrl-C. docs/benchmarks.md says what is measured, and how.
@@ -48,6 +49,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	c.options.Dir = dir
+	if c.pair.Bin != "" {
+		return bench.Pair(ctx, c.out, c.options, c.pair)
+	}
 	return c.measure(ctx)
 }
 
@@ -68,6 +72,7 @@ type command struct {
 	options     bench.Options
 	parent      string
 	html, turns string // files
+	pair        bench.Paired
 	asJSON      bool
 	began       time.Time
 	out, errOut io.Writer
@@ -87,6 +92,9 @@ func (c *command) parse(args []string) error {
 	f.StringVar(&c.html, "html", "", "file to write a page with charts to")
 	f.StringVar(&c.turns, "turns", "", "file to write the figures of each turn to, as JSON")
 	f.BoolVar(&c.asJSON, "json", false, "end with one JSON object of the ratios")
+	f.StringVar(&c.pair.Bin, "pair", "", "measure only the all-in-ones of --bin and of this folder, in turns")
+	f.StringVar(&c.pair.Load, "load", "trace", "of a pair: long or trace")
+	f.IntVar(&c.pair.Meta, "meta", 110, "of a pair: bytes of metadata of a heartbeat")
 	began := f.Int64("began", 0, "Unix second from which a quick run counts its time; now unless given")
 	if err := f.Parse(args); err != nil {
 		return err

@@ -14,6 +14,9 @@ func TestRunRefuses(t *testing.T) {
 		{"--trace", "nope", "--dir", t.TempDir()},
 		{"--only", "nope", "--dir", t.TempDir()},
 		{"--dir", "nope/nope"},
+		{"--pair", "nope", "--dir", t.TempDir()},
+		{"--pair", "bin", "--dir", t.TempDir()},
+		{"--pair", "nope", "--load", "nope", "--dir", t.TempDir()},
 		{"compare"},
 		{"compare", "nope", "nope"},
 	} {
