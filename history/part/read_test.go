@@ -119,7 +119,7 @@ func (s *stored) all(t testing.TB) (items []history.Item) {
 // TestRollInSteps rolls a long history in steps, the oldest first: a record is written about twice,
 // and most chunks are full.
 func TestRollInSteps(t *testing.T) {
-	const size, step = 40_000, 1000
+	const size, step = 15_000, 500
 	s, items := newStored(), viewings(size)
 	for n := size - step; n >= 0; n -= step {
 		s.roll(t, part.Roll{Items: append([]history.Item(nil), items[n:n+step]...)})
@@ -132,6 +132,25 @@ func TestRollInSteps(t *testing.T) {
 	if full := size / s.Chunks[len(s.Chunks)-1].Count; records != size || len(s.Chunks) > 2*full || s.written > 4*full+size/step {
 		t.Errorf("%d records in %d chunks, %d written; %d would be full", records, len(s.Chunks), s.written, full)
 	}
+}
+
+// TestRollAllOver rolls records of all times: every chunk is written again.
+func TestRollAllOver(t *testing.T) {
+	s, items := newStored(), viewings(20_000)
+	var old, late []history.Item
+	for i, it := range items {
+		if i%500 == 250 {
+			late = append(late, it)
+		} else {
+			old = append(old, it)
+		}
+	}
+	s.roll(t, part.Roll{Items: old})
+	before := len(s.Chunks)
+	if plan := s.roll(t, part.Roll{Items: late}); len(plan.Gone) != before || len(s.Chunks) > before+4 {
+		t.Errorf("%d of %d chunks are gone, and there are %d", len(plan.Gone), before, len(s.Chunks))
+	}
+	same(t, s.all(t), items)
 }
 
 // TestRollNothing changes nothing where nothing is new.
@@ -173,9 +192,9 @@ func TestRollRewritesHalves(t *testing.T) {
 	}
 }
 
-// TestRollOfOneMillisecond rolls 10,000 records of one millisecond in any order.
+// TestRollOfOneMillisecond rolls 17,000 records of one millisecond in any order.
 func TestRollOfOneMillisecond(t *testing.T) {
-	s, items := newStored(), viewings(10_000)
+	s, items := newStored(), viewings(17_000)
 	for i := range items {
 		r := *items[i].Record
 		r.Version = history.VersionOf(epoch, history.RankStop)
@@ -197,7 +216,7 @@ func TestRollOfOneMillisecond(t *testing.T) {
 		}
 		n++
 	}
-	if n != 4999 {
+	if n != 11_999 {
 		t.Errorf("%d records after the middle", n)
 	}
 }

@@ -1,6 +1,7 @@
 package part
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,6 +34,9 @@ type Plan struct {
 	Changed  bool      // or all is as it was
 }
 
+// longRun is how many records are written again in one go: more would take memory.
+const longRun = 4 * MaxRecords
+
 // fewChunks is how many chunks that are not full stand in a row until they are written again as
 // one: so a record is written twice on its way into a full chunk.
 const fewChunks = 4
@@ -46,7 +50,8 @@ func (p *Reader) Roll(r Roll) (Plan, error) {
 		c := &w.chunks[i]
 		c.info = p.Chunks[i]
 		c.superseded = slices.Clone(c.info.Superseded)
-		c.gone = c.info.Kind == Records && c.info.Newest.Time() < r.Oldest
+		newest := c.info.Newest.Time()
+		c.gone = c.info.Kind == Records && (newest < r.Oldest || newest <= r.Cleared[0])
 	}
 	for _, step := range []func() error{w.supersede, w.clear, w.makeRoom, w.write} {
 		if err := step(); err != nil {
@@ -272,8 +277,25 @@ func (w *roller) write() error {
 			n++
 		}
 		run, items = append(run, items[:n]...), items[n:]
+		if run, err = w.shorten(run); err != nil {
+			return err
+		}
 	}
 	return w.finish(append(run, items...))
+}
+
+// shorten encodes what of a long run nothing to come can stand before, and returns the rest.
+func (w *roller) shorten(run []history.Item) (rest []history.Item, err error) {
+	if len(run) < longRun {
+		return run, nil
+	}
+	slices.SortFunc(run, history.NewestFirst)
+	last := run[len(run)-1].Record.Version
+	n, _ := slices.BinarySearchFunc(run, last, func(it history.Item, v history.Version) int {
+		return cmp.Or(cmp.Compare(v, it.Record.Version), 1)
+	})
+	rest = slices.Clone(run[n:])
+	return rest, w.finish(run[:n])
 }
 
 // finish encodes a run.

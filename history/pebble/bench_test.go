@@ -3,6 +3,7 @@ package pebble_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -158,3 +159,56 @@ func beat(at int64) *history.Record {
 }
 
 func now() int64 { return time.Now().UnixMilli() }
+
+// BenchmarkRoll grows a user by a thousand records a round, of which a fifth was watched before, until there
+// are 20,000: what putting a record takes and what rolling it does, and how many bytes of chunks and
+// lists are written for one that stays.
+func BenchmarkRoll(b *testing.B) {
+	for b.Loop() {
+		a := open(b, b.TempDir(), pebble.Config{RollAbove: 1, RollAfter: time.Nanosecond}).Archive()
+		start := now() - 100_000_000
+		var puts, rolls time.Duration
+		records := 0
+		for round := range 25 {
+			var cells []history.Cell
+			for i := range 1000 {
+				n := round*800 + i
+				if i < 200 {
+					n = rand.IntN(round*800 + 1)
+				}
+				r := beat(start + int64(round*1000+i)*1000)
+				r.Session = fmt.Sprintf("%016x", rand.Uint64())
+				cells = append(cells, history.Cell{Key: viewing(1, n), Record: r})
+			}
+			began := cpu()
+			for some := range slices.Chunk(cells, 100) {
+				if errs := a.Put(b.Context(), some); errs != nil {
+					b.Fatal(errs)
+				}
+			}
+			puts += cpu() - began
+			began = cpu()
+			n, err := a.Roll(b.Context(), cells[0].Key.UID)
+			if err != nil {
+				b.Fatal(err)
+			}
+			rolls += cpu() - began
+			records += n
+		}
+		i, err := a.Inspect(b.Context(), viewing(1, 0).UID, false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		list, err := i.Parts.Append(nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		size := len(list)
+		for _, c := range i.Parts.Chunks {
+			size += c.Bytes
+		}
+		b.ReportMetric(float64(puts.Nanoseconds())/25_000, "cpu-ns/put")
+		b.ReportMetric(float64(rolls.Nanoseconds())/float64(records), "cpu-ns/rolled")
+		b.ReportMetric(a.WrittenParts()/float64(size), "written/byte")
+	}
+}

@@ -301,3 +301,12 @@ func (d *DB) SpoilChunk(uid string, n int, spoil func(b []byte) []byte) {
 		panic(err)
 	}
 }
+
+// WrittenParts returns how many bytes of chunks were written.
+func (a *Archive) WrittenParts() float64 {
+	var m dto.Metric
+	if err := a.db.parts.metrics.written.Write(&m); err != nil {
+		panic(err)
+	}
+	return m.GetCounter().GetValue()
+}

@@ -90,7 +90,7 @@ func (a *Archive) stitch(page *history.Page, uid string, m moment, s selection) 
 	}
 	l := &liveRow{archive: a, page: page, uid: uid, moment: m, oldest: a.oldest()}
 	q := s.query
-	q.Since = max(q.Since, l.oldest)
+	q.Since = max(q.Since, l.oldest, page.User.Cleared[0]+1)
 	for it, err := range part.Stitch(part.Live{Items: l.items(s), Get: l.get}, parts, q) {
 		if err != nil {
 			return err
@@ -173,7 +173,7 @@ func (a *Archive) cutParts(uid string, u *history.User) error {
 			u.CutTime = max(u.CutTime, i.CellTime)
 		}
 	}
-	a.db.notes.add(uid)
+	a.noteRemoval(uid)
 	return nil
 }
 
@@ -191,7 +191,7 @@ func newPartMetrics(reg prometheus.Registerer, n *notes) *partMetrics {
 		misses:  counter("cache_misses_total", "Chunks and lists of parts that were read."),
 		damaged: counter("damaged_total", "Reads of chunks and lists of parts that are missing or damaged."),
 		rolled:  counter("rolled_records_total", "Records that have left the live form for parts."),
-		written: counter("written_bytes_total", "Bytes of chunks that were written."),
+		written: counter("written_bytes_total", "Bytes of chunks and lists that were written."),
 	}
 	noted := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_noted_users", Help: "Users who wait for their parts to be looked after."},
 		func() float64 { return float64(n.len()) })

@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	rollStep  = 8192                   // records in one go, which are in memory
-	dropStep  = 500                    // records that leave the live part under one lock
-	rollEvery = 200 * time.Millisecond // a user at a time
-	maxNotes  = 10_000                 // users; a note that finds no room comes again
+	rollStep    = 8192 // records in one go, which are in memory
+	dropStep    = 500  // records that leave the live part under one lock
+	removeAfter = time.Minute
+	rollEvery   = 200 * time.Millisecond // a user at a time
+	maxNotes    = 10_000                 // users; a note that finds no room comes again
 )
 
 // Roll moves what is old of a user into parts, a bounded number of records, if the live part has
@@ -187,7 +188,7 @@ func (r *roll) write() error {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if r.db.rolling.all {
-		r.db.notes.add(r.uid)
+		r.db.notes.add(r.uid, 0)
 		return fmt.Errorf("%w: the state of the user has changed", history.ErrConflict)
 	}
 	return r.commit(plan)
@@ -210,9 +211,6 @@ func (r *roll) commit(plan part.Plan) error {
 		return err
 	}
 	r.db.rolling.all = false // that was this change
-	for _, c := range plan.New {
-		r.db.parts.metrics.written.Add(float64(len(c.Data)))
-	}
 	return nil
 }
 
@@ -221,6 +219,7 @@ func (r *roll) replace(b *pebble.Batch, prefix []byte, plan part.Plan) error {
 		if err := set(b, append(slices.Clip(prefix), c.Name...), c.Data); err != nil {
 			return err
 		}
+		r.db.parts.metrics.written.Add(float64(len(c.Data)))
 	}
 	for _, name := range plan.Gone {
 		if err := b.Delete(append(slices.Clip(prefix), name...), nil); err != nil {
@@ -238,6 +237,7 @@ func (r *roll) replace(b *pebble.Batch, prefix []byte, plan part.Plan) error {
 	if err != nil {
 		return err
 	}
+	r.db.parts.metrics.written.Add(float64(len(m)))
 	return set(b, prefix, m)
 }
 
@@ -264,7 +264,7 @@ func (r *roll) drop(ctx context.Context) (dropped int, err error) {
 		}
 	}
 	if r.more {
-		r.db.notes.add(r.uid)
+		r.db.notes.add(r.uid, 0)
 	}
 	r.db.parts.metrics.rolled.Add(float64(dropped))
 	return dropped, nil
@@ -292,20 +292,24 @@ func (r *rolling) change(key []byte) {
 	}
 }
 
-// notes are users whose parts are to be looked after. They may be lost.
+// notes are users whose parts are to be looked after, and from when on, in Unix milliseconds. They may
+// be lost.
 type notes struct {
 	mu   sync.Mutex
-	uids map[string]bool
+	uids map[string]int64
 }
 
-func (n *notes) add(uid string) {
+// add notes a user. Of two times the earlier one counts.
+func (n *notes) add(uid string, due int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.uids == nil {
-		n.uids = make(map[string]bool)
+		n.uids = make(map[string]int64)
 	}
-	if len(n.uids) < maxNotes {
-		n.uids[uid] = true
+	if was, ok := n.uids[uid]; ok || len(n.uids) < maxNotes {
+		if !ok || due < was {
+			n.uids[uid] = due
+		}
 	}
 }
 
@@ -315,19 +319,22 @@ func (n *notes) len() int {
 	return len(n.uids)
 }
 
-func (n *notes) take() (uid string, ok bool) {
+// take takes a user who is due.
+func (n *notes) take(now int64) (uid string, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for uid := range n.uids {
-		delete(n.uids, uid)
-		return uid, true
+	for uid, due := range n.uids {
+		if due <= now {
+			delete(n.uids, uid)
+			return uid, true
+		}
 	}
 	return "", false
 }
 
 // rollNext rolls a user who was noted.
 func (d *DB) rollNext(ctx context.Context) {
-	uid, ok := d.notes.take()
+	uid, ok := d.notes.take(d.now())
 	if !ok {
 		return
 	}
@@ -339,7 +346,15 @@ func (d *DB) rollNext(ctx context.Context) {
 // noteLong notes a user by the number of records in the live part.
 func (a *Archive) noteLong(uid string, records int) {
 	if above := a.db.config.RollAbove; above > 0 && records > above {
-		a.db.notes.add(uid)
+		a.db.notes.add(uid, 0)
+	}
+}
+
+// noteRemoval notes a user of whose parts something is to be removed: soon, since more is often
+// removed then.
+func (a *Archive) noteRemoval(uid string) {
+	if a.db.config.RollAbove > 0 {
+		a.db.notes.add(uid, a.db.now()+removeAfter.Milliseconds())
 	}
 }
 
@@ -350,7 +365,7 @@ func (a *Archive) noteDelete(uid string, value []byte) {
 		return
 	}
 	if u, ok := a.userInMemory(uid); !ok || u.Parts > 0 {
-		a.db.notes.add(uid)
+		a.noteRemoval(uid)
 	}
 }
 
@@ -383,7 +398,7 @@ func (a *Archive) noteParts() (err error) {
 	for ok := it.First(); ok; {
 		key := it.Key()
 		end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1
-		a.db.notes.add(string(key[keyPrefix : end-1]))
+		a.db.notes.add(string(key[keyPrefix:end-1]), 0)
 		ok = it.SeekGE(after(bytes.Clone(key[:end])))
 	}
 	if err := it.Close(); err != nil {

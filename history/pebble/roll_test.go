@@ -209,7 +209,7 @@ func TestDamagedChunk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			registry, dir := prometheus.NewPedanticRegistry(), t.TempDir()
 			db := open(t, dir, pebble.Config{}.Rolling(10_000))
-			uid, cells := longUser(t, db.Archive(), 6000)
+			uid, cells := longUser(t, db.Archive(), 4500)
 			db.SpoilChunk(uid, 0, spoil)
 			closed(t, db)
 			db = open(t, dir, pebble.Config{Registry: registry}.Rolling(10_000))
@@ -221,7 +221,7 @@ func TestDamagedChunk(t *testing.T) {
 			if !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), "chunk") {
 				t.Errorf("page: got %v, want an error that names the chunk", err)
 			}
-			if _, err := a.Get(t.Context(), []history.Key{cells[5900].Key}); !errors.Is(err, history.ErrUnavailable) {
+			if _, err := a.Get(t.Context(), []history.Key{cells[4400].Key}); !errors.Is(err, history.ErrUnavailable) {
 				t.Errorf("get: got %v, want ErrUnavailable", err)
 			}
 			page, err := a.Page(t.Context(), uid, history.Query{Limit: 20, Until: cells[19].Record.Version.Time()})
@@ -231,6 +231,16 @@ func TestDamagedChunk(t *testing.T) {
 			if n := counted(t, registry, "playhead_parts_damaged_total"); n != 2 {
 				t.Errorf("%v damaged chunks counted, want 2", n)
 			}
+
+			// Who clears all is rid of it.
+			must(t, a.PutUser(t.Context(), uid, history.User{Cleared: map[uint32]int64{0: now()}}))
+			if page, err := a.Page(t.Context(), uid, history.Query{Limit: 20}); err != nil || len(page.Items) != 0 {
+				t.Errorf("page after a clear: got %d items, %v", len(page.Items), err)
+			}
+			if _, err := a.Roll(t.Context(), uid); err != nil {
+				t.Errorf("roll after a clear: %v", err)
+			}
+			wantForms(t, a, uid, forms{0, 0})
 		})
 	}
 }
