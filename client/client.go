@@ -190,7 +190,7 @@ const maxHeartbeat = 4 << 10
 // answered with a conflict.
 func (c *Client) Report(h *historyv1.Heartbeat) error {
 	h = proto.CloneOf(h)
-	h.Uid, h.SentAtMs, h.Origin, h.Day = "", 0, 0, nil
+	h.Uid, h.SentAtMs, h.ReceivedAtMs, h.Origin, h.Day = "", 0, 0, 0, nil
 	h.Device = cmp.Or(h.Device, c.cfg.Device)
 	for key, text := range h.Meta {
 		h.Meta[key] = strings.ToValidUTF8(text, "\uFFFD")

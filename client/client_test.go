@@ -428,7 +428,7 @@ func TestEveryFieldIsPosted(t *testing.T) {
 		Session: "s", Device: "d", Meta: map[string]string{"a": "b"}, Failed: true, SentAtMs: 1772396160000,
 		StartedAtMs: 1772396000000, WatchedMs: 5, SpeedPercent: 150, IfMatch: 31, Incognito: true,
 	}
-	every(t, hb, "origin", "day") // the edge's, and the message's
+	every(t, hb, "origin", "received_at_ms", "day") // the edge's, and the message's
 	req := &historyv1.StreamRequest{SentAtMs: hb.SentAtMs, Heartbeats: []*historyv1.Heartbeat{hb}, ReturnRecords: true, Day: &historyv1.DayCheck{Known: 20260301}}
 	body, err := client.Upload(req)
 	if err != nil {

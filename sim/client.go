@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -239,7 +241,7 @@ func (c *client) send(d *dice) {
 	if d.one(10) { // the same twice in a message
 		some = append(some, some[0])
 	}
-	s := &submission{client: c, heartbeats: some}
+	s := &submission{client: c, heartbeats: some, received: time.Now().UnixMilli()}
 	if d.one(c.w.traits.queued) {
 		s.ack = historyv1.Ack_ACK_QUEUED
 	}
@@ -373,6 +375,17 @@ type submission struct {
 	client     *client
 	heartbeats []*historyv1.Heartbeat
 	ack        historyv1.Ack
+	received   int64 // by an edge that knows the time of the history, 0 for one that does not
+}
+
+// stamped returns a heartbeat as the edge passes it on.
+func (s *submission) stamped(hb *historyv1.Heartbeat) *historyv1.Heartbeat {
+	if hb.SentAtMs == 0 || s.received == 0 {
+		return hb
+	}
+	hb = proto.CloneOf(hb)
+	hb.ReceivedAtMs = s.received
+	return hb
 }
 
 // flush sends one batch of what waits, to the service that the first user belongs to, or

@@ -32,7 +32,11 @@ func factOf(hb *historyv1.Heartbeat, now int64) fact {
 		at: hb.EventTimeMs, kind: hb.Kind, position: hb.PositionMs, duration: hb.DurationMs,
 		session: hb.Session, device: hb.Device, meta: meta(hb.Meta), started: hb.StartedAtMs, watched: hb.WatchedMs,
 	}
-	if skew := now - hb.SentAtMs; hb.SentAtMs != 0 && (skew > 120_000 || skew < -50) {
+	received := now
+	if at := hb.ReceivedAtMs; at <= now && at >= now-120_000 {
+		received = at
+	}
+	if skew := received - hb.SentAtMs; hb.SentAtMs != 0 && (skew > 120_000 || skew < -50) {
 		f.at += skew
 		if f.started > 0 {
 			f.started = max(f.started+skew, 1)

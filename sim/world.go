@@ -939,6 +939,7 @@ func (w *World) submit(batch []*submission, tries int) {
 	now := s.clock.nowMS()
 	for _, b := range batch {
 		for _, hb := range b.heartbeats {
+			hb = b.stamped(hb)
 			req.Heartbeats = append(req.Heartbeats, hb)
 			a := w.oracle.report(history.Key{UID: hb.Uid, Object: history.Object{ID: hb.ObjectId, Type: hb.ObjectType}}, factOf(hb, now), b.ack)
 			if a.knows = b.client.named[hb.IfMatch]; w.cold[hb.Uid] { // nobody knows yet what the archive hides

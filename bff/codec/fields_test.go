@@ -42,8 +42,8 @@ func fullItem(t *testing.T) *historyv1.Item {
 	return it
 }
 
-// TestEveryFieldIsRead writes all that a player may say. Only the origin is left, which the
-// edge says.
+// TestEveryFieldIsRead writes all that a player may say. Only the origin and the time of receipt are
+// left, which the edge says.
 func TestEveryFieldIsRead(t *testing.T) {
 	b, err := codec.DecodeMessage("u1", []byte(`{"seq":1,"sent_at":"2026-03-01T20:16:00Z","first_flag":"2026-03-01","time_zone":"UTC","heartbeats":[
 		{"object":{"id":"a","type":2},"kind":"stop","position_ms":1,"duration_ms":2,"event_time":"2026-03-01T20:15:00Z",
@@ -54,7 +54,7 @@ func TestEveryFieldIsRead(t *testing.T) {
 	}
 	got := b.Request().GetHeartbeats()[0].ProtoReflect()
 	for name, field := range fieldsOf(got.Interface()) {
-		if read := got.Has(field); read != (name != "origin") {
+		if read := got.Has(field); read != (name != "origin" && name != "received_at_ms") {
 			t.Errorf("%s is read: %v", name, read)
 		}
 	}

@@ -18,8 +18,8 @@ import (
 )
 
 // Apply stores heartbeats of one user, in one message with those of other callers.
-// The request is not to be changed any more, not even after Apply has returned. The answer
-// to one without heartbeats says what time it is.
+// The request is not to be changed any more, not even after Apply has returned; Apply itself says
+// in it when it was received. The answer to one without heartbeats says what time it is.
 func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*historyv1.ApplyResponse, error) {
 	bytes, err := size(req.GetHeartbeats())
 	switch {
@@ -28,6 +28,7 @@ func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	case len(req.GetHeartbeats()) == 0:
 		return c.time(ctx)
 	}
+	c.stamp(req.Heartbeats)
 	return c.batched(newPending(ctx, req, bytes))
 }
 
@@ -215,7 +216,10 @@ func (c *Client) time(ctx context.Context) (resp *historyv1.ApplyResponse, err e
 			return true, errRetired
 		}
 		defer l.peer.links.Done()
-		resp, err = l.peer.rpc.Apply(ctx, &historyv1.ApplyRequest{})
+		asked := time.Now()
+		if resp, err = l.peer.rpc.Apply(ctx, &historyv1.ApplyRequest{}); err == nil {
+			l.peer.told(resp, asked, time.Now())
+		}
 		return status.Code(err) == codes.Unavailable && c.budget.spend(), err
 	})
 	return resp, err

@@ -155,6 +155,9 @@ func (c *Client) pick(ctx context.Context, b history.Bucket, tried []*peer) (*li
 	}
 }
 
+// owner returns the instance that has a user's calls, nil when none is up.
+func (c *Client) owner(uid string) *link { return c.table.Load().owners[history.BucketOf(uid)] }
+
 // alone reports whether there is no instance but p to send anything to.
 func (c *Client) alone(p *peer) bool {
 	for _, l := range c.table.Load().up {
@@ -175,10 +178,16 @@ type peer struct {
 	ctx    context.Context // done when the instance is no longer one of ours
 	leave  context.CancelFunc
 	links  sync.WaitGroup // what runs on the connection, calls included
+	clock  clock
 
 	// Guarded by the client's mutex.
 	link  *link // nil unless the instance is up
 	state state
+}
+
+// told notes what time it is for the instance.
+func (p *peer) told(resp *historyv1.ApplyResponse, asked, came time.Time) {
+	p.clock.answered(resp.GetNowMs(), asked.Sub(p.client.born), came.Sub(p.client.born))
 }
 
 // state is what may be expected of an instance without a link.

@@ -175,6 +175,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 		return status.Errorf(codes.Internal, "an answer to batch %d, which was not sent", resp.GetSequence())
 	}
 	s.link.heard(now, now.Sub(b.sent))
+	s.link.peer.told(resp.GetResult(), b.sent, now)
 	calls, starts := b.answered(resp)
 	if !b.heard {
 		b.heard = true

@@ -127,7 +127,7 @@ func (c *Client) Import(ctx context.Context, req *historyv1.ImportRequest) (*his
 func read[Q interface{ GetUid() string }, A any](
 	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
 ) (*A, error) {
-	if l := c.table.Load().owners[history.BucketOf(req.GetUid())]; l != nil && l.crowded() {
+	if l := c.owner(req.GetUid()); l != nil && l.crowded() {
 		c.metrics.refused.Inc()
 		return nil, errShed
 	}

@@ -159,6 +159,8 @@ func (r *Report) number(f *field) {
 		r.Incognito = f.num != 0
 	case 18<<3 | fixed:
 		r.Origin = f.num
+	case 20<<3 | varint:
+		r.ReceivedAt = int64(f.num) //nolint:gosec // as the generated code does
 	}
 }
 

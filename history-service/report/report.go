@@ -26,6 +26,8 @@ type Report struct {
 	Day *historyv1.DayCheck
 	// SentAt is when it was sent by the device's clock, 0 when its times are to be trusted.
 	SentAt int64
+	// ReceivedAt is when the edge received it, in the time of the history, 0 when that is not known.
+	ReceivedAt int64
 	// Failed says that the playback failed, Incognito that nothing is to be kept of the session.
 	Failed, Incognito bool
 	// Status is unspecified until it is decided.
@@ -72,7 +74,7 @@ func of(hb *historyv1.Heartbeat) Report {
 			StartedAt: hb.GetStartedAtMs(), Watched: hb.GetWatchedMs(), Speed: int64(hb.GetSpeedPercent()),
 		},
 		IfMatch: hb.GetIfMatch(), Origin: hb.GetOrigin(), Day: hb.GetDay(),
-		SentAt: hb.GetSentAtMs(), Failed: hb.GetFailed(), Incognito: hb.GetIncognito(),
+		SentAt: hb.GetSentAtMs(), ReceivedAt: hb.GetReceivedAtMs(), Failed: hb.GetFailed(), Incognito: hb.GetIncognito(),
 	}
 }
 

@@ -63,7 +63,7 @@ const maxClock = 1 << 52
 func admitAll(reports []report.Report, now int64) (refusals []*historyv1.Refusal) {
 	for i := range reports {
 		r := &reports[i]
-		correct(&r.Event, r.SentAt, now)
+		correct(&r.Event, r.SentAt, received(r, now))
 		if err := admit(&r.Event); err != nil {
 			r.Status = historyv1.Status_STATUS_INVALID
 			refusals = append(refusals, refusal(i, err))
@@ -81,10 +81,19 @@ func admit(e *history.Event) error {
 	return e.Validate()
 }
 
+// received is when the edge received a report, so that the way from there does not look like a
+// clock that is wrong: now where the edge does not say, or cannot be right.
+func received(r *report.Report, now int64) int64 {
+	if r.ReceivedAt > now || r.ReceivedAt < now-maxBehind {
+		return now
+	}
+	return r.ReceivedAt
+}
+
 // correct takes the offset of the device's clock off its times, before they are validated: a device
 // whose clock shows 1970 gives all its times from 1970, that of sending included.
-func correct(e *history.Event, sentAt, now int64) {
-	skew := now - sentAt
+func correct(e *history.Event, sentAt, received int64) {
+	skew := received - sentAt
 	if sentAt == 0 || max(sentAt, -sentAt) > maxClock || -maxAhead <= skew && skew <= maxBehind {
 		return
 	}

@@ -185,6 +185,38 @@ func TestClocksOfAnyDate(t *testing.T) {
 	}
 }
 
+// TestLongOnItsWayFromTheEdge has a report of a device whose clock is wrong stand still behind the
+// edge. It is no later for that than what was reported meanwhile.
+func TestLongOnItsWayFromTheEdge(t *testing.T) {
+	for _, ahead := range []int64{3000, 3_600_000, -3_600_000} {
+		s := newHouse(t).service(t)
+		first, last := beat("ann/7", progress, 1600-ahead, 20), beat("ann/7", stop, 1200-ahead, 50)
+		first.SentAtMs, first.ReceivedAtMs = start-1600+ahead, start-1600
+		last.SentAtMs, last.ReceivedAtMs = start+ahead, start
+		apply(t, s, first)
+		if got := apply(t, s, last); got[0] != stored {
+			t.Errorf("%d ms ahead: the last report is %v, want %v", ahead, got[0], stored)
+		}
+		if it := point(t, s, "ann", "7"); it.GetPositionMs() != 50_000 || it.GetEventTimeMs() != start-1200 {
+			t.Errorf("%d ms ahead: got %v, want the last report", ahead, it)
+		}
+	}
+}
+
+// TestEdgesThatCannotBeRight has edges say when they received a report that no edge keeps for as
+// long, or that it is yet to come: the service's own clock counts.
+func TestEdgesThatCannotBeRight(t *testing.T) {
+	for _, received := range []int64{0, start + 1, start - 120_001, 1} {
+		s := newHouse(t).service(t)
+		hb := beat("ann/7", progress, 10_000-3_600_000, 20)
+		hb.SentAtMs, hb.ReceivedAtMs = start+3_600_000, received
+		apply(t, s, hb)
+		if got := point(t, s, "ann", "7").GetEventTimeMs(); got != start-10_000 {
+			t.Errorf("received at %d: of %d ms ago, want 10 s", received, start-got)
+		}
+	}
+}
+
 // TestLongOnItsWay has a device with a right clock in a tunnel: what left before it and
 // comes after it is no later for that than what was reported inside.
 func TestLongOnItsWay(t *testing.T) {

@@ -312,7 +312,10 @@ type Heartbeat struct {
 	// Names the connection that it came over, which is not told of its own changes.
 	Origin uint64 `protobuf:"fixed64,18,opt,name=origin,proto3" json:"origin,omitempty"`
 	// Asks whether the user is seen for the first time on this day.
-	Day           *DayCheck `protobuf:"bytes,19,opt,name=day,proto3" json:"day,omitempty"`
+	Day *DayCheck `protobuf:"bytes,19,opt,name=day,proto3" json:"day,omitempty"`
+	// When the edge received it, in the time of the history, which sent_at_ms is judged by: it
+	// may be long on its way from there. 0 when the edge does not know; players never say it.
+	ReceivedAtMs  int64 `protobuf:"varint,20,opt,name=received_at_ms,json=receivedAtMs,proto3" json:"received_at_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -478,6 +481,13 @@ func (x *Heartbeat) GetDay() *DayCheck {
 		return x.Day
 	}
 	return nil
+}
+
+func (x *Heartbeat) GetReceivedAtMs() int64 {
+	if x != nil {
+		return x.ReceivedAtMs
+	}
+	return 0
 }
 
 // DayCheck asks whether a user is seen for the first time on a day.
@@ -2838,7 +2848,7 @@ var File_history_v1_history_proto protoreflect.FileDescriptor
 const file_history_v1_history_proto_rawDesc = "" +
 	"\n" +
 	"\x18history/v1/history.proto\x12\n" +
-	"history.v1\x1a\x17history/v1/record.proto\"\x9e\x05\n" +
+	"history.v1\x1a\x17history/v1/record.proto\"\xc4\x05\n" +
 	"\tHeartbeat\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1b\n" +
 	"\tobject_id\x18\x02 \x01(\tR\bobjectId\x12\x1f\n" +
@@ -2864,7 +2874,8 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\bif_match\x18\x10 \x01(\x06R\aifMatch\x12\x1c\n" +
 	"\tincognito\x18\x11 \x01(\bR\tincognito\x12\x16\n" +
 	"\x06origin\x18\x12 \x01(\x06R\x06origin\x12&\n" +
-	"\x03day\x18\x13 \x01(\v2\x14.history.v1.DayCheckR\x03day\x1a7\n" +
+	"\x03day\x18\x13 \x01(\v2\x14.history.v1.DayCheckR\x03day\x12$\n" +
+	"\x0ereceived_at_ms\x18\x14 \x01(\x03R\freceivedAtMs\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"4\n" +

@@ -1,0 +1,116 @@
+package uplink_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/bff/uplink"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// timekeeper is an instance in a bubble whose answers tell the time, and which says when its requests
+// were received at the edge. Its ways to and from the edge take time.
+type timekeeper struct {
+	mu        sync.Mutex
+	there     time.Duration // on the way to it
+	back      time.Duration
+	ahead     time.Duration // of the edge's clock
+	received  int64
+	arrivals  int
+	forwarded time.Duration // how long the last one was on its way, by what the edge says
+}
+
+func (k *timekeeper) serve(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+	k.mu.Lock()
+	there, back, ahead := k.there, k.back, k.ahead
+	k.mu.Unlock()
+	time.Sleep(there) // of the bubble
+	now := time.Now().Add(ahead).UnixMilli()
+	k.mu.Lock()
+	k.arrivals++
+	k.received = req.Batch.Heartbeats[0].ReceivedAtMs
+	k.forwarded = time.Duration(now-k.received) * time.Millisecond
+	k.mu.Unlock()
+	time.Sleep(back) // of the bubble
+	resp := whole(req)
+	resp.Result.NowMs = now
+	send(resp)
+}
+
+func (k *timekeeper) ways(there, back time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.there, k.back = there, back
+}
+
+// TestWhenItWasReceived has the edge say when it received a heartbeat, in the instance's time, however long
+// the heartbeat is on its way from there.
+func TestWhenItWasReceived(t *testing.T) {
+	const linger = 2 * time.Millisecond
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
+		bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+			k := &timekeeper{ahead: ahead}
+			i.serving(k.serve)
+			for n, step := range []struct {
+				there, back, pause time.Duration
+				sentAt             int64
+				known              bool
+				behind             time.Duration // the edge's idea of the instance's time
+			}{
+				{0, 700 * time.Millisecond, 0, 5, false, 0}, // nothing was answered yet
+				{0, 300 * time.Millisecond, 0, 5, false, 0}, // the first answer took too long to prove anything
+				{1600 * time.Millisecond, 5 * time.Millisecond, 0, 5, true, 300 * time.Millisecond},
+				{1600 * time.Millisecond, 800 * time.Millisecond, 0, 5, true, 5 * time.Millisecond},
+				{0, 800 * time.Millisecond, 0, 5, true, 5 * time.Millisecond},
+				{0, 0, 0, 0, false, 0},                                     // times that are to be trusted
+				{0, 0, 2 * time.Minute, 5, false, 0},                       // clocks drift
+				{1600 * time.Millisecond, 0, 0, 5, true, 0},                // and it is known again
+				{1600 * time.Millisecond, 0, 59 * time.Second, 5, true, 0}, // for a minute
+			} {
+				k.ways(step.there, step.back)
+				time.Sleep(step.pause) // of the bubble
+				req := beats("u1", 1)
+				req.Heartbeats[0].SentAtMs, req.Heartbeats[0].ReceivedAtMs = step.sentAt, 7 // which no player says
+				if _, err := c.Apply(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+				want := step.there + step.behind + linger
+				if known := k.received != 0; known != step.known || known && k.forwarded.Round(2*time.Millisecond) != want.Round(2*time.Millisecond) {
+					t.Errorf("%v ahead, %d: received at %d, %v before it arrived; want %v, %v", ahead, n, k.received, k.forwarded, step.known, want)
+				}
+			}
+		})
+	}
+}
+
+// TestTheTimeOfReceiptOfOneThatIsSentAgain is the same for each instance that is asked.
+func TestTheTimeOfReceiptOfOneThatIsSentAgain(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		keepers := []*timekeeper{{}, {}}
+		for n, i := range all {
+			i.serving(keepers[n].serve)
+		}
+		send := func() {
+			req := beats("u1", 1)
+			req.Heartbeats[0].SentAtMs = 5
+			if _, err := c.Apply(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send()
+		owner, other := keepers[0], keepers[1]
+		if owner.arrivals == 0 {
+			owner, other = other, owner
+		}
+		owner.ways(3*time.Second, 0)
+		send()
+		if took := time.UnixMilli(other.received); time.Since(took).Round(100*time.Millisecond) != time.Second {
+			t.Errorf("received %v ago, want 1s", time.Since(took))
+		}
+		time.Sleep(3 * time.Second) // of the bubble
+		if owner.received != other.received {
+			t.Errorf("received at %d and %d", owner.received, other.received)
+		}
+	})
+}
