@@ -67,3 +67,57 @@ func TestMessagesThatStandStill(t *testing.T) {
 		}
 	}
 }
+
+// TestClocksThatAreSet has a player whose clock was ahead, and is set right while the player reports. The
+// player waits for each answer, so no message can be late by more than has passed since
+// the one before: the clock is taken as it is from the first report on that would be stale otherwise.
+func TestClocksThatAreSet(t *testing.T) {
+	for _, ahead := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second, 90 * time.Second} {
+		for _, every := range []time.Duration{100 * time.Millisecond, 3 * time.Second, 15 * time.Second} {
+			bubble(t, ws.Config{}, func(t *testing.T, w *world) {
+				conn := w.dial(t, "u1", inProto)
+				var last time.Time // of an event, as it is corrected
+				for n := range 30 {
+					clock := ahead
+					if n >= 10 {
+						clock = 0
+					}
+					time.Sleep(every) // of the bubble
+					made := time.Now().Add(clock)
+					time.Sleep(20*time.Millisecond + time.Duration(n%3)*time.Millisecond) // of the bubble
+					exchange(t, conn, &historyv1.StreamRequest{Sequence: 1, SentAtMs: made.UnixMilli(), Heartbeats: []*historyv1.Heartbeat{{ObjectId: "1"}}})
+					sent := w.service.asked[len(w.service.asked)-1].Heartbeats[0].SentAtMs
+					event := made.Add(time.Since(time.UnixMilli(sent)))
+					if !event.After(last) {
+						t.Errorf("%v ahead, every %v: report %d is of %v, the one before of %v", ahead, every, n, event, last)
+					}
+					last = event
+				}
+			})
+		}
+	}
+}
+
+// TestMessagesThatWaitTogether has a player that does not wait for answers. Its messages stand still
+// together; none is taken for one of a clock that was set.
+func TestMessagesThatWaitTogether(t *testing.T) {
+	const behind, still = -3 * time.Second, 10 * time.Second
+	bubble(t, ws.Config{}, func(t *testing.T, w *world) {
+		conn := w.dial(t, "u1", inProto)
+		say := func(sent time.Time) {
+			exchange(t, conn, &historyv1.StreamRequest{Sequence: 1, SentAtMs: sent.Add(-behind).UnixMilli(), Heartbeats: []*historyv1.Heartbeat{{ObjectId: "1"}}})
+			h := w.service.asked[len(w.service.asked)-1].Heartbeats[0]
+			if got := time.Since(time.UnixMilli(h.SentAtMs)); got != behind {
+				t.Errorf("sent %v ago: taken for %v behind, want %v", time.Since(sent), got, behind)
+			}
+		}
+		for range 3 {
+			time.Sleep(time.Second) // of the bubble
+			say(time.Now())
+		}
+		time.Sleep(still) // of the bubble
+		for left := still; left > 0; left -= still / 5 {
+			say(time.Now().Add(-left))
+		}
+	})
+}

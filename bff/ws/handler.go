@@ -257,13 +257,19 @@ func (s *session) slowly() *time.Timer {
 // way remembers how long the messages of a connection were on their way, for players that say
 // by their own clock when they sent one, and not more than that.
 type way struct {
-	behind [8]int64 // by how much their clock was behind the handler's uptime when a message came, milliseconds
-	n      int      // messages
+	behind   [8]int64 // by how much their clock was behind the handler's uptime when a message came, milliseconds
+	n        int      // messages
+	late     int64    // by how much the last one was longer on its way than the quickest, milliseconds
+	answered int64    // when the last answer was written, milliseconds of the handler's uptime
 }
 
-// setBack is how much longer than another message one may be on its way, in milliseconds.
-// Beyond that the player's clock was set.
-const setBack = 120_000
+const (
+	// setBack is how much longer than another message one may be on its way, in milliseconds.
+	// Beyond that the player's clock was set.
+	setBack = 120_000
+	// exact is how exact a player's clock has to be over a few messages, in milliseconds.
+	exact = 50
+)
 
 // shorten has a message that was longer on its way than the quickest of the last ones pass for
 // one that left as much later: the service takes what a clock is off for the same each time, and
@@ -272,16 +278,27 @@ func (w *way) shorten(beats []*historyv1.Heartbeat, uptime time.Duration) {
 	if len(beats) == 0 || beats[0].SentAtMs == 0 {
 		return
 	}
-	behind := uptime.Milliseconds() - beats[0].SentAtMs
-	if w.n > 0 && behind-w.least() > setBack {
+	now := uptime.Milliseconds()
+	behind := now - beats[0].SentAtMs
+	if w.n > 0 && w.set(behind-w.least(), now-w.answered) {
 		w.n = 0
 	}
 	w.behind[w.n%len(w.behind)] = behind
 	w.n++
-	late := behind - w.least()
+	w.late = behind - w.least()
 	for _, h := range beats {
-		h.SentAtMs += late
+		h.SentAtMs += w.late
 	}
+}
+
+// set reports whether the player's clock was set back, rather than a message late by so much. A player
+// sends a message when it has the answer to the one before. So no message is on its way for
+// longer than the time since that answer was written, and one that seems to be was not late. Where the
+// clock was set by less than that time, the message passes for late, but what it reports is
+// still later than what the one before did. Messages of a player that does not wait are late
+// together, each by less than the one before.
+func (w *way) set(late, sinceAnswer int64) bool {
+	return late > setBack || late > sinceAnswer+exact && late > w.late
 }
 
 func (w *way) least() int64 { return slices.Min(w.behind[:min(w.n, len(w.behind))]) }

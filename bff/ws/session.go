@@ -95,6 +95,7 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 	if err != nil {
 		return err
 	}
+	s.way.answered = s.handler.uptime().Milliseconds()
 	if s.slow == nil { // idle connections need none
 		s.slow = s.slowly()
 	}
