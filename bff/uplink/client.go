@@ -179,6 +179,7 @@ type peer struct {
 	leave  context.CancelFunc
 	links  sync.WaitGroup // what runs on the connection, calls included
 	clock  clock
+	trial  time.Duration // for how long it answers before it is used again, once it failed; run alone uses it
 
 	// Guarded by the client's mutex.
 	link  *link // nil unless the instance is up
@@ -231,12 +232,6 @@ func (l *link) enter() bool {
 		l.peer.links.Add(1)
 		return true
 	}
-}
-
-// steady reports whether the next link may be open soon after this one has failed. One to an
-// instance that stands still again and again may not: each time all of its users move.
-func (l *link) steady() bool {
-	return l.worked.Load() && (!l.left.Load() || time.Since(l.opened) > 4*pauses.Longest)
 }
 
 // retire lets what is on its way arrive, and sends nothing more. The table without

@@ -165,7 +165,7 @@ func (p *peer) run() {
 		s := p.conn.GetState()
 		switch s {
 		case connectivity.Ready:
-			if failed && !p.answers() { // it is connected, and stands still
+			if failed && !p.passes() { // it is connected, and stands still
 				p.set(nil, down)
 				run.Sleep(p.ctx, pauses.First)
 				continue
@@ -184,8 +184,8 @@ func (p *peer) run() {
 }
 
 // serve has a link up until the connection is no longer ready, or an answer on it
-// failed. In that case it pauses: an instance that connects but does not answer is
-// given ever more time. It returns whether an answer failed.
+// failed. It returns whether an answer failed. Then it has paused: an instance that connects but does
+// not answer is given ever more time. One that stood still is given a trial instead.
 func (p *peer) serve(wait *run.Backoff) (failed bool) {
 	ready, stop := context.WithCancel(p.ctx)
 	defer stop()
@@ -203,19 +203,50 @@ func (p *peer) serve(wait *run.Backoff) (failed bool) {
 		return false
 	case <-l.failed:
 	}
-	if l.steady() {
+	if l.worked.Load() {
 		wait.Reset()
 	}
-	if wait.Paused() { // nobody shall wait for it
+	p.trial = p.nextTrial(l)
+	if wait.Paused() || p.trial > pauses.First { // nobody shall wait for it
 		p.set(nil, down)
 	} else {
 		p.set(nil, connecting)
 	}
 	l.retire()
 	pause := wait.Next(p.ctx)
-	p.client.cfg.Logger.Warn("instance failed", "addr", p.addr, "pause", pause)
+	p.client.cfg.Logger.Warn("instance failed", "addr", p.addr, "pause", pause, "trial", p.trial)
 	run.Sleep(p.ctx, pause)
 	return true
+}
+
+// nextTrial is for how long an instance has to answer after a link that failed. It is short after the first
+// time in a minute that the instance stands still, and then ever longer: each time
+// that it is used and left again all of its users move, and read again.
+func (p *peer) nextTrial(l *link) time.Duration {
+	if !l.left.Load() || p.trial == 0 || time.Since(l.opened) > forgotten {
+		return pauses.First
+	}
+	return min(max(2*p.trial, firstTrial), longestTrial)
+}
+
+const (
+	firstTrial, longestTrial = 8 * time.Second, time.Minute
+	// forgotten is how long a link stays up until it does not matter how the last ones ended.
+	forgotten = time.Minute
+	// checkEvery is how often an instance on trial is asked whether it is well.
+	checkEvery = 250 * time.Millisecond
+)
+
+// passes reports whether the instance answers all of its trial, or now where no other is up.
+func (p *peer) passes() bool {
+	for end := time.Now().Add(p.trial); p.answers(); {
+		left := time.Until(end)
+		if left <= 0 || p.client.alone(p) {
+			return true
+		}
+		run.Sleep(p.ctx, min(left, checkEvery))
+	}
+	return false
 }
 
 // answers asks the instance whether it is well.

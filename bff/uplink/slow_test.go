@@ -141,37 +141,77 @@ func TestAnInstanceThatStandsStill(t *testing.T) {
 	})
 }
 
-// One that stands still again and again is used again ever later: each time its users move, and
-// read again.
+// One that stands still again and again stays away until it has answered for a while, ever longer: each
+// time its users move, and read again. It is back soon after it is well.
 func TestAnInstanceThatStandsStillAgainAndAgain(t *testing.T) {
+	for _, fine := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 4 * time.Second} {
+		t.Run(fine.String(), func(t *testing.T) {
+			bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+				var devices []*device
+				for k, uid := range users(100) {
+					devices = append(devices, listening(c, uid, uint64(k+1)))
+				}
+				for _, i := range all {
+					i.serving(slowly(2 * time.Millisecond))
+				}
+				time.Sleep(time.Second) // of the bubble
+				for _, d := range devices {
+					d.take()
+				}
+				go func() {
+					for range int(time.Minute / (1500*time.Millisecond + fine)) {
+						all[0].stop()
+						time.Sleep(1500 * time.Millisecond) // of the bubble
+						all[0].resume()
+						time.Sleep(fine) // of the bubble
+					}
+				}()
+				calls := players(t, c, make([]int, 200), 1, time.Minute)
+				if failed := calls.all() - calls.answered.Load(); failed > 0 {
+					t.Errorf("%d of %d were not answered", failed, calls.all())
+				}
+				time.Sleep(time.Minute) // of the bubble
+				most := 0
+				for _, d := range devices {
+					most = max(most, len(d.take()))
+				}
+				if most > 6 {
+					t.Errorf("a device was told %d times to read again, want at most 6", most)
+				}
+				before := len(all[0].sizes())
+				for _, uid := range users(100) {
+					if err := apply(t.Context(), c, uid); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if len(all[0].sizes()) == before {
+					t.Error("a minute after it was well nobody is served by it")
+				}
+			})
+		})
+	}
+}
+
+// TestTheLastInstance is used as soon as it answers, however often it stood still.
+func TestTheLastInstance(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
-		var devices []*device
-		for k, uid := range users(100) {
-			devices = append(devices, listening(c, uid, uint64(k+1)))
-		}
 		for _, i := range all {
 			i.serving(slowly(2 * time.Millisecond))
 		}
-		time.Sleep(time.Second) // of the bubble
-		const times = 30
 		go func() {
-			for range times {
+			for range 5 {
 				all[0].stop()
 				time.Sleep(1500 * time.Millisecond) // of the bubble
 				all[0].resume()
-				time.Sleep(500 * time.Millisecond) // of the bubble
+				time.Sleep(1500 * time.Millisecond) // of the bubble
 			}
+			all[1].server.Stop()
 		}()
-		calls := players(t, c, make([]int, 200), 1, times*2*time.Second)
-		if failed := calls.all() - calls.answered.Load(); failed > 0 {
-			t.Errorf("%d of %d were not answered", failed, calls.all())
-		}
-		most := 0
-		for _, d := range devices {
-			most = max(most, len(d.take()))
-		}
-		if t.Logf("a device was told %d times to read again", most); most > times*5/4 {
-			t.Errorf("a device was told %d times to read again, want at most %d", most, times*5/4)
+		players(t, c, make([]int, 50), 1, 16*time.Second)
+		for _, uid := range users(20) {
+			if err := apply(t.Context(), c, uid); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }
