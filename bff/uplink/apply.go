@@ -183,9 +183,13 @@ func (l *link) late(now time.Time) bool {
 // overtaken says that another instance has answered a call first. When this one has
 // answered nothing since the call came, it is the one that stands still, and is left.
 func (l *link) overtaken(p *pending) {
-	if l.quiet(time.Now()) < time.Since(p.came) {
-		return
+	if l.quiet(time.Now()) >= time.Since(p.came) {
+		l.leave()
 	}
+}
+
+// leave ends a link to an instance that stands still.
+func (l *link) leave() {
 	l.left.Store(true)
 	for _, batcher := range l.batchers {
 		batcher.stream.cancel()
@@ -210,17 +214,15 @@ func (c *Client) second(ctx context.Context, l *link, p *pending) <-chan answer 
 
 // time asks a service what time it is. The last answer would not do: it may have been long on its
 // way here, and whoever asks bounds what the time is by how long this answer takes.
-func (c *Client) time(ctx context.Context) (resp *historyv1.ApplyResponse, err error) {
-	err = c.attempt(ctx, 0, func(l *link) (again bool, err error) {
-		if !l.enter() {
-			return true, errRetired
-		}
-		defer l.peer.links.Done()
+func (c *Client) time(ctx context.Context) (*historyv1.ApplyResponse, error) {
+	r := &hedged[historyv1.ApplyResponse]{client: c, kind: times}
+	r.rpc = func(ctx context.Context, l *link) (*historyv1.ApplyResponse, error) {
 		asked := time.Now()
-		if resp, err = l.peer.rpc.Apply(ctx, &historyv1.ApplyRequest{}); err == nil {
+		resp, err := l.peer.rpc.Apply(ctx, &historyv1.ApplyRequest{})
+		if err == nil {
 			l.peer.told(resp, asked, time.Now())
 		}
-		return status.Code(err) == codes.Unavailable && c.budget.spend(), err
-	})
-	return resp, err
+		return resp, err
+	}
+	return r.answer(ctx)
 }

@@ -206,18 +206,20 @@ var pauses = run.Backoff{First: 100 * time.Millisecond, Longest: 5 * time.Second
 // link is an instance while it is up: from its connection's getting ready to its
 // getting lost, or to an answer that did not come.
 type link struct {
-	peer     *peer
-	cfg      *Config
-	batchers [4]*batcher // by what is asked for
-	opened   time.Time
-	worked   atomic.Bool
-	left     atomic.Bool   // for another one that answered first
-	last     atomic.Int64  // when it answered last, nanoseconds of the client's life
-	took     atomic.Int64  // how long that took
-	mu       sync.Mutex    // lets calls of their own enter, or the link retire
-	retired  chan struct{} // closed when nothing is to be sent any more
-	failed   chan struct{} // closed when a stream broke
-	fail     func()        // closes it, once
+	peer      *peer
+	cfg       *Config
+	batchers  [4]*batcher // by what is asked for
+	opened    time.Time
+	worked    atomic.Bool
+	left      atomic.Bool  // for another one that answered first
+	last      atomic.Int64 // when it answered last, nanoseconds of the client's life
+	took      atomic.Int64 // how long that took
+	reads     [kinds]usual
+	suspected atomic.Bool   // while it is asked whether it is well
+	mu        sync.Mutex    // lets calls of their own enter, or the link retire
+	retired   chan struct{} // closed when nothing is to be sent any more
+	failed    chan struct{} // closed when a stream broke
+	fail      func()        // closes it, once
 }
 
 // enter keeps the connection open for a call that travels alone, until the caller says

@@ -26,6 +26,8 @@ type instance struct {
 	server *grpc.Server
 	health *health.Server
 
+	points, slow atomic.Int64 // reads of points, and how long each takes, nanoseconds
+
 	lists   atomic.Int64
 	listErr error
 
@@ -246,7 +248,10 @@ func (i *instance) List(context.Context, *historyv1.ListRequest) (*historyv1.Lis
 }
 
 func (i *instance) Points(ctx context.Context, _ *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
-	i.wait(ctx)
+	i.points.Add(1)
+	if i.wait(ctx); i.slow.Load() > 0 {
+		time.Sleep(time.Duration(i.slow.Load())) // of the bubble
+	}
 	return &historyv1.PointsResponse{Items: []*historyv1.Item{{Session: "p"}}}, nil
 }
 

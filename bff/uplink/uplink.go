@@ -69,27 +69,27 @@ func (c *Client) Close() error {
 
 // List reads a page of a user's records.
 func (c *Client) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
-	return read(ctx, c, req, historyv1.HistoryServiceClient.List)
+	return read(c, lists, historyv1.HistoryServiceClient.List)(ctx, req)
 }
 
 // Points reads where a user stopped in some objects.
 func (c *Client) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
-	return read(ctx, c, req, historyv1.HistoryServiceClient.Points)
+	return read(c, points, historyv1.HistoryServiceClient.Points)(ctx, req)
 }
 
 // Continue reads what a user has begun and not finished.
 func (c *Client) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
-	return read(ctx, c, req, historyv1.HistoryServiceClient.Continue)
+	return read(c, offers, historyv1.HistoryServiceClient.Continue)(ctx, req)
 }
 
 // Search reads records by what their ids and metadata say.
 func (c *Client) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
-	return read(ctx, c, req, historyv1.HistoryServiceClient.Search)
+	return read(c, searches, historyv1.HistoryServiceClient.Search)(ctx, req)
 }
 
 // GetSettings reads what a user has decided.
 func (c *Client) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
-	return read(ctx, c, req, historyv1.HistoryServiceClient.GetSettings)
+	return read(c, settings, historyv1.HistoryServiceClient.GetSettings)(ctx, req)
 }
 
 // PutSettings changes it.
@@ -122,48 +122,30 @@ func (c *Client) Import(ctx context.Context, req *historyv1.ImportRequest) (*his
 	return call(ctx, c, req, historyv1.HistoryServiceClient.Import)
 }
 
-// read is call for reads, which are refused while heartbeats wait for long: devices that read again
-// after a missed change must not keep others from reporting.
-func read[Q interface{ GetUid() string }, A any](
-	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
-) (*A, error) {
-	if l := c.owner(req.GetUid()); l != nil && l.crowded() {
-		c.metrics.refused.Inc()
-		return nil, errShed
-	}
-	return call(ctx, c, req, rpc)
-}
-
-var errShed = status.Error(codes.Unavailable, "reads wait until the heartbeats before them are written")
-
-// crowded reports whether more is to be written than the instance takes.
-func (l *link) crowded() bool {
-	now := time.Now()
-	for _, batcher := range l.batchers {
-		batcher.mu.Lock()
-		crowded := batcher.crowded(now, l.cfg.Patience/2)
-		batcher.mu.Unlock()
-		if crowded || batcher.stream.overloaded(now) {
-			return true
-		}
-	}
-	return false
-}
-
-// call makes one RPC for one user. One that reached nobody, or whose instance died or
-// could not answer, is made again to the next instance.
+// call makes one RPC for one user.
 func call[Q interface{ GetUid() string }, A any](
 	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
 ) (resp *A, err error) {
-	err = c.attempt(ctx, history.BucketOf(req.GetUid()), func(l *link) (again bool, err error) {
+	return made(ctx, c, history.BucketOf(req.GetUid()), func(l *link) (*A, error) {
+		defer time.AfterFunc(l.cfg.Patience, func() { l.suspect(l.cfg.Patience) }).Stop()
+		resp, err := rpc(l.peer.rpc, ctx, req)
+		if err == nil {
+			l.alive()
+		}
+		return resp, err
+	})
+}
+
+// made has an instance asked. What reached nobody, or whose instance died or could not answer, is
+// asked of the next instance.
+func made[A any](ctx context.Context, c *Client, b history.Bucket, ask func(*link) (*A, error)) (resp *A, err error) {
+	err = c.attempt(ctx, b, func(l *link) (again bool, err error) {
 		if !l.enter() {
 			return true, errRetired
 		}
 		defer l.peer.links.Done()
-		resp, err = rpc(l.peer.rpc, ctx, req)
-		if err == nil {
+		if resp, err = ask(l); err == nil {
 			c.budget.earn()
-			l.alive()
 		}
 		return status.Code(err) == codes.Unavailable && !later(err) && c.budget.spend(), err
 	})

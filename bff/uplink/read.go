@@ -1,0 +1,177 @@
+package uplink
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// kind is what is read. Some kinds usually take longer than others.
+type kind uint8
+
+const (
+	lists kind = iota
+	points
+	offers
+	searches
+	settings
+	times
+	kinds
+)
+
+// usual is how long reads of a kind take at an instance: their mean and how far they are off it, in
+// nanoseconds, as TCP knows of its round trips. An answer that is lost between two of its methods
+// does not matter.
+type usual struct{ mean, deviation atomic.Int64 }
+
+func (u *usual) took(d time.Duration) {
+	mean, took := u.mean.Load(), int64(d)
+	if mean == 0 {
+		u.mean.Store(took)
+		u.deviation.Store(took / 2)
+		return
+	}
+	deviation := u.deviation.Load()
+	u.mean.Store(mean + (took-mean)/8)
+	u.deviation.Store(deviation + (max(took-mean, mean-took)-deviation)/4)
+}
+
+// long is what hardly any read takes.
+func (u *usual) long(patience time.Duration) time.Duration {
+	mean := u.mean.Load()
+	if mean == 0 {
+		return patience
+	}
+	return min(max(time.Duration(mean+4*u.deviation.Load()), patience/4), 2*patience)
+}
+
+// read returns a call that reads. It is refused while heartbeats wait for long: devices that read again
+// after a missed change must not keep others from reporting.
+func read[Q interface{ GetUid() string }, A any](
+	c *Client, k kind, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
+) func(context.Context, Q) (*A, error) {
+	return func(ctx context.Context, req Q) (*A, error) {
+		if l := c.owner(req.GetUid()); l != nil && l.crowded() {
+			c.metrics.refused.Inc()
+			return nil, errShed
+		}
+		r := &hedged[A]{client: c, bucket: history.BucketOf(req.GetUid()), kind: k}
+		r.rpc = func(ctx context.Context, l *link) (*A, error) { return rpc(l.peer.rpc, ctx, req) }
+		return r.answer(ctx)
+	}
+}
+
+var errShed = status.Error(codes.Unavailable, "reads wait until the heartbeats before them are written")
+
+// crowded reports whether more is to be written than the instance takes.
+func (l *link) crowded() bool {
+	now := time.Now()
+	for _, batcher := range l.batchers {
+		batcher.mu.Lock()
+		crowded := batcher.crowded(now, l.cfg.Patience/2)
+		batcher.mu.Unlock()
+		if crowded || batcher.stream.overloaded(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// hedged is a read that a second instance is asked for when the first one takes longer than it
+// usually does.
+type hedged[A any] struct {
+	client *Client
+	bucket history.Bucket
+	kind   kind
+	rpc    func(context.Context, *link) (*A, error)
+}
+
+func (r *hedged[A]) answer(ctx context.Context) (*A, error) {
+	return made(ctx, r.client, r.bucket, func(l *link) (*A, error) { return r.first(ctx, l) })
+}
+
+// first asks an instance, and waits for the first answer. A caller waits for the second instance only
+// when the first one has failed.
+func (r *hedged[A]) first(ctx context.Context, l *link) (*A, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	second := make(chan *A, 1)
+	wait := l.reads[r.kind].long(l.cfg.Patience)
+	hedge := time.AfterFunc(wait, func() {
+		defer close(second)
+		l.suspect(wait)
+		if resp := r.second(ctx, l); resp != nil {
+			second <- resp
+			cancel() // the first
+		}
+	})
+	resp, err := r.ask(ctx, l)
+	if hedge.Stop() || !unanswered(err) {
+		return resp, err
+	}
+	if resp := <-second; resp != nil {
+		return resp, nil
+	}
+	return resp, err
+}
+
+// unanswered reports whether an error says nothing of what another instance would answer.
+func unanswered(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		return true
+	}
+	return false
+}
+
+// second asks another instance as well, if there is one that is not late and the budget allows. It
+// returns nil without an answer.
+func (r *hedged[A]) second(ctx context.Context, l *link) *A {
+	c := r.client
+	other := c.table.Load().next(r.bucket, []*peer{l.peer})
+	if other == nil || other.late(time.Now()) || !c.budget.spend() || !other.enter() {
+		return nil
+	}
+	defer other.peer.links.Done()
+	c.metrics.hedges.Inc()
+	resp, err := r.ask(ctx, other)
+	if err != nil {
+		return nil
+	}
+	return resp
+}
+
+// ask asks one instance, and notes how long it took.
+func (r *hedged[A]) ask(ctx context.Context, l *link) (*A, error) {
+	began := time.Now()
+	resp, err := r.rpc(ctx, l)
+	if err == nil {
+		l.alive()
+		l.reads[r.kind].took(time.Since(began))
+	}
+	return resp, err
+}
+
+// suspect asks an instance that has answered nothing for as long as a call waits whether it is well.
+// When it does not say, it is the one that stands still, and is left, unless there is no other.
+func (l *link) suspect(waited time.Duration) {
+	if l.quiet(time.Now()) < waited || !l.suspected.CompareAndSwap(false, true) || !l.enter() {
+		return
+	}
+	go func() {
+		defer l.peer.links.Done()
+		defer l.suspected.Store(false)
+		ready := l.peer.conn.GetState() == connectivity.Ready // otherwise it shows by itself
+		if ready && !l.peer.answers() && l.quiet(time.Now()) >= waited && !l.peer.client.alone(l.peer) {
+			l.leave()
+		}
+	}()
+}
