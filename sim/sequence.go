@@ -102,7 +102,7 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	switch d.n(8) {
+	switch d.n(9) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -117,6 +117,9 @@ func (w *World) sequence() (judge bool) {
 		s.browse(d)
 	case 6:
 		s.outdate(d)
+		judge = true
+	case 7:
+		s.runAhead(d)
 		judge = true
 	default:
 		s.loseMeanwhile(d)
@@ -299,6 +302,28 @@ func (s *sequence) outdate(d *dice) {
 	}
 	s.maybe(archiveAll)
 	s.maybe(turnPages)
+}
+
+// runAhead has late reports bring the cell time of a record ahead of that of its last one. The record is
+// archived, and what is reported right after a clear of it has to come after that.
+func (s *sequence) runAhead(d *dice) {
+	clear(s.w.delayed)
+	s.focus = d.n(len(s.objects))
+	s.maybe(reportNow)
+	for range 1 + d.n(3) {
+		s.maybe(reportLate)
+	}
+	s.maybe(archiveAll)
+	if !d.one(3) {
+		s.maybe(forgetUser)
+	}
+	s.maybe([...]action{clearLast, clearLast, clearAll, removeOne}[d.n(4)])
+	if d.one(2) {
+		s.maybe(archiveAll)
+	}
+	s.maybe([...]action{reportNext, reportNext, markOne}[d.n(3)])
+	s.maybe(readSome)
+	s.maybe(archiveAll)
 }
 
 // loseMeanwhile loses the cache while the write of a client is held up, or something in the background.
