@@ -36,7 +36,7 @@ func (r *Reader) Continue(ctx context.Context, req *historyv1.ContinueRequest) (
 	}
 	q := history.Query{Type: req.GetType()}
 	for _, q.Limit = range [...]int{lookFirst, lookThen} {
-		p, err := r.readPage(ctx, req.GetUid(), q)
+		p, err := r.readPage(ctx, req.GetUid(), q, true)
 		if err != nil {
 			return nil, fmt.Errorf("continue: %w", err)
 		}

@@ -34,7 +34,7 @@ func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*history
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	p, err := r.readPage(ctx, req.GetUid(), q)
+	p, err := r.readPage(ctx, req.GetUid(), q, req.GetRecords())
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}

@@ -17,17 +17,18 @@ type readerPage struct {
 	end   history.Cursor // the next page comes after it
 }
 
-// readPage reads on until it has something to show, or there is no more.
-func (r *Reader) readPage(ctx context.Context, uid string, q history.Query) (p readerPage, err error) {
+// readPage reads on until it has something to show, or there is no more. Whole is whether it fails
+// rather than show records without what only the archive has of them.
+func (r *Reader) readPage(ctx context.Context, uid string, q history.Query, whole bool) (p readerPage, err error) {
 	for {
-		if p, err = r.part(ctx, uid, q); err != nil || len(p.items) > 0 || !p.more {
+		if p, err = r.part(ctx, uid, q, whole); err != nil || len(p.items) > 0 || !p.more {
 			return p, err
 		}
 		q.After = p.end
 	}
 }
 
-func (r *Reader) part(ctx context.Context, uid string, q history.Query) (readerPage, error) {
+func (r *Reader) part(ctx context.Context, uid string, q history.Query, whole bool) (readerPage, error) {
 	listed, err := r.cfg.Cache.List(ctx, uid, q)
 	if err != nil {
 		return readerPage{}, err
@@ -35,7 +36,7 @@ func (r *Reader) part(ctx context.Context, uid string, q history.Query) (readerP
 	if !r.sure(listed, q) {
 		return r.below(ctx, uid, q, listed)
 	}
-	items, err := r.completed(ctx, uid, listed)
+	items, err := r.completed(ctx, uid, listed, whole)
 	return readerPage{items: wanted(items, &listed.User, q), more: listed.More, end: endOf(listed.Items)}, err
 }
 
@@ -309,9 +310,9 @@ func (r *Reader) fold(ctx context.Context, keys []history.Key, entries []*histor
 }
 
 // complete folds what the archive holds into those entries that lack it, if it answers
-// soon. Otherwise they stay as they are, but for those that say nothing on their own: then
-// it fails.
-func (r *Reader) complete(ctx context.Context, keys []history.Key, entries []history.Entry) error {
+// soon. Otherwise it fails where they are to be whole, or say nothing on their own; all others
+// stay as they are.
+func (r *Reader) complete(ctx context.Context, keys []history.Key, entries []history.Entry, whole bool) error {
 	var lacking []history.Key
 	var into []*history.Entry
 	for i := range entries {
@@ -326,7 +327,7 @@ func (r *Reader) complete(ctx context.Context, keys []history.Key, entries []his
 	defer cancel()
 	err := r.fold(ctx, lacking, into)
 	for _, e := range into {
-		if err != nil && view.Damaged(e.Record) {
+		if err != nil && (whole || view.Damaged(e.Record)) {
 			return err
 		}
 	}
@@ -335,7 +336,7 @@ func (r *Reader) complete(ctx context.Context, keys []history.Key, entries []his
 
 // completed returns the items of a page of the cache, with what the archive holds of
 // those that lack it.
-func (r *Reader) completed(ctx context.Context, uid string, listed history.Page) ([]history.Item, error) {
+func (r *Reader) completed(ctx context.Context, uid string, listed history.Page, whole bool) ([]history.Item, error) {
 	if !slices.ContainsFunc(listed.Items, func(it history.Item) bool { return view.Incomplete(it.Record) }) {
 		return listed.Items, nil
 	}
@@ -343,7 +344,7 @@ func (r *Reader) completed(ctx context.Context, uid string, listed history.Page)
 	for i, it := range listed.Items {
 		keys[i], entries[i] = history.Key{UID: uid, Object: it.Object}, history.Entry{Record: it.Record, User: listed.User}
 	}
-	if err := r.complete(ctx, keys, entries); err != nil {
+	if err := r.complete(ctx, keys, entries, whole); err != nil {
 		return nil, err
 	}
 	items := make([]history.Item, len(entries))

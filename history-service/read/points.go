@@ -27,7 +27,7 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	defer cancel()
 	entries, err := r.known(ctx, keys)
 	if err == nil {
-		err = r.complete(ctx, keys, entries)
+		err = r.complete(ctx, keys, entries, false)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("points: %w", err)
@@ -92,15 +92,29 @@ func (r *Reader) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequ
 	return &historyv1.GetSettingsResponse{Settings: Settings(u.Pause)}, nil
 }
 
-// Newest returns the time of the newest record of a type, 0 for all, that the cache shows; 0
-// without any. A decision without a time of its own is not earlier: the clock of who wrote
-// that may be ahead.
-func (r *Reader) Newest(ctx context.Context, uid string, typ uint32) (int64, error) {
-	page, err := r.cfg.Cache.List(ctx, uid, history.Query{Type: typ, Limit: 1})
-	if err != nil || len(page.Items) == 0 {
+// Newest returns the time of the newest record of a type, 0 for all, that the cache shows, or the
+// archive where that answers soon; 0 without any. A decision without a time of its own is not
+// earlier: the clock of who wrote that may be ahead.
+func (r *Reader) Newest(ctx context.Context, uid string, typ uint32) (at int64, err error) {
+	q := history.Query{Type: typ, Limit: 1}
+	page, err := r.cfg.Cache.List(ctx, uid, q)
+	if err != nil {
 		return 0, err
 	}
-	return page.Items[0].Record.Version.Time(), nil
+	for _, it := range page.Items {
+		at = it.Record.Version.Time()
+	}
+	if !page.User.Complete() {
+		ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
+		defer cancel()
+		old, err := r.cfg.Archive.Page(ctx, uid, q)
+		for _, it := range old.Items {
+			if err == nil {
+				at = max(at, it.Record.Version.Time())
+			}
+		}
+	}
+	return at, nil
 }
 
 // Warm asks for a user to be warmed some time soon.

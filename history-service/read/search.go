@@ -78,7 +78,7 @@ func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, wo
 	if r.sure(listed, q) {
 		p.more, p.end, searched = listed.More, endOf(listed.Items), len(listed.Items)
 		listed.Items = slices.DeleteFunc(slices.Clone(listed.Items), func(it history.Item) bool { return !match(it) })
-		p.items, err = r.completed(ctx, uid, listed)
+		p.items, err = r.completed(ctx, uid, listed, true)
 		p.items = wanted(p.items, &listed.User, q)
 	} else {
 		err = s.read(ctx)

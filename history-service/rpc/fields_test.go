@@ -65,7 +65,7 @@ func effectOf(t *testing.T, change func(*historyv1.Heartbeat)) (e effect) {
 		hb := &historyv1.Heartbeat{
 			Uid: "ann", ObjectId: "film", ObjectType: 10, Kind: progress, EventTimeMs: start - 60_000, PositionMs: 60_000, DurationMs: 600_000,
 			Session: "s", Device: "d", Meta: map[string]string{"k": "v"},
-			SentAtMs: start, StartedAtMs: start - 65_000, WatchedMs: 5400, SpeedPercent: 110,
+			SentAtMs: start, ReceivedAtMs: start - 1000, StartedAtMs: start - 65_000, WatchedMs: 5400, SpeedPercent: 110,
 		}
 		change(hb)
 		e.Key = history.Key{UID: hb.Uid, Object: history.Object{ID: hb.ObjectId, Type: hb.ObjectType}}

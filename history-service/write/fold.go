@@ -174,7 +174,11 @@ func (g *group) decide(i int) historyv1.Status {
 	if visible == nil || r.Decision == report.Offer && visible.DismissedAt() == 0 {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
-	g.next = g.next.Dismiss(r.At, r.Decision == report.Dismiss)
+	next := g.next.Dismiss(r.At, r.Decision == report.Dismiss)
+	if history.Same(next, g.next) { // decided by somebody who was perhaps not told
+		return historyv1.Status_STATUS_UNCHANGED
+	}
+	g.next = next
 	return historyv1.Status_STATUS_STORED
 }
 

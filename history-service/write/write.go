@@ -58,7 +58,7 @@ func (w *Writer) prepare(b *batch) {
 	for _, g := range b.groups {
 		g.sort()
 		held, open, ok := w.cfg.Aggregate.Get(g.key)
-		if g.held, g.mark = held, !open; ok && !b.latest && !b.whole && (!held.Record.Partial || !g.needsRecord()) {
+		if g.held, g.mark = held, !open; ok && !b.latest && !b.whole && (!held.Record.Partial || !g.needsRecord() && !g.matched()) {
 			g.foldHeld()
 		}
 	}
@@ -151,7 +151,8 @@ func (g *group) loaded(e history.Entry) {
 		g.conflict(e)
 		return
 	}
-	g.base, g.next, g.user = e.Record, e.Record, e.User
+	g.base, g.user = e.Record, e.User
+	g.next = g.cut(e.Record)
 	g.fold()
 }
 
@@ -203,7 +204,7 @@ func (g *group) below() bool {
 	case g.failed:
 		return false
 	case g.base != nil:
-		return (g.batch.latest || g.batch.whole || g.needsRecord()) && g.base.Partial
+		return (g.batch.latest || g.batch.whole || g.matched() || g.needsRecord()) && g.base.Partial
 	case g.user.Complete():
 		return false
 	case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():
@@ -240,14 +241,17 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 	for i, g := range groups { // a cell that nobody can read is none: the job buries it
 		g.user.MergeCleared(entries[i].User.Cleared) // of a cold user the cache may have none
 		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
-		left := func(r *history.Record) *history.Record { return g.user.Cut(r, g.key.Object.Type) }
-		g.archived = asPartial(left(entries[i].Record), &history.Entry{User: g.user})
-		g.older = left(g.older)
-		g.next = history.Merge(history.Merge(left(g.base), g.archived), g.older)
+		g.archived = asPartial(g.cut(entries[i].Record), &history.Entry{User: g.user})
+		g.older = g.cut(g.older)
+		g.next = history.Merge(history.Merge(g.cut(g.base), g.archived), g.older)
 		g.fold()
 	}
 	return nil
 }
+
+// cut returns what the user's clear marks leave of a record. What they hide must not take the room that a
+// record has for plays and positions, nor be counted among those beyond it.
+func (g *group) cut(r *history.Record) *history.Record { return g.user.Cut(r, g.key.Object.Type) }
 
 // fold adds the events to g.next and decides the status of each. A record that does not change is
 // not written, with one exception: an answer that says "the record has this event already" is an
@@ -349,7 +353,7 @@ func (g *group) conflict(current history.Entry) {
 	held := history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))
 	g.base, g.user, g.mark = current.Record, current.User, true
 	g.archived, g.older = nil, asPartial(held, &current)
-	g.next = history.Merge(current.Record, g.older)
+	g.next = history.Merge(g.cut(current.Record), g.older)
 	g.fold()
 }
 

@@ -145,6 +145,7 @@ func (w *memtables) put(x item) bool {
 	t := w.active
 	if was := t.byHash[x.hash]; was != nil {
 		if !bytes.Equal(was.key, x.key) {
+			w.flushing.drop(x.hash, x.key) // or the flush would write it over this one
 			return false
 		}
 		was.value = x.value

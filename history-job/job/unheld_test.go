@@ -1,0 +1,26 @@
+package job
+
+import (
+	"testing"
+
+	"github.com/playhead/playhead/history"
+)
+
+// TestUnheldContentsOfOneVersion: of two contents of one version nobody knows which one is the latest, since the
+// ring does not keep their order.
+func TestUnheldContentsOfOneVersion(t *testing.T) {
+	k, other := history.Key{UID: "ann", Object: history.Object{ID: "1", Type: 1}}, history.Key{UID: "bob", Object: history.Object{ID: "1", Type: 1}}
+	r := &recent{max: 3}
+	add := func(k history.Key, revision uint64) {
+		r.add([]history.Key{k}, []history.Entry{{Record: &history.Record{Version: 400, Revision: revision}}})
+	}
+	add(other, 7)
+	add(k, 1)
+	add(other, 8)
+	add(k, 2) // takes the place of the first
+	for _, a := range r.contents() {
+		if a.key == k && a.revision == 1 {
+			t.Error("a cache that came back with the first content would count as whole")
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package aggregate_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/aggregate"
+)
+
+// TestUnheldPutOfWhatWasDropped: a key has to make room between a request's look and its put. What the request
+// wrote is held all the same, and brought back where the cache loses it.
+func TestUnheldPutOfWhatWasDropped(t *testing.T) {
+	inBubble(t, aggregate.Config{Max: 64}, func(t *testing.T, w *world) {
+		k := w.write(key("ann", 1), false)
+		held, _, ok := w.Get(k)
+		w.write(key("ann", 2), false) // each share holds one
+		if _, _, still := w.Get(k); !ok || still {
+			t.Fatalf("held %v, and then %v; want it dropped", ok, still)
+		}
+		w.Put(k, held.Next(w.record(), history.Pause{}), false)
+		if _, _, ok := w.Get(k); !ok || !slices.Contains(w.Keys(), k) {
+			t.Errorf("what was written is not held: %v of %v", ok, w.Keys())
+		}
+	})
+}

@@ -1,0 +1,230 @@
+package rpc_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// belowFloor is a service of which the cache has an older, partial record of "0003" than the archive:
+// it was uploaded while the user was cold, and the archive's lies below what the warm-up brought.
+func belowFloor(t *testing.T) (*house, *rpc.Server) {
+	t.Helper()
+	h := smallHouse(t, 2)
+	put(t, h, 6, 100_000) // "0003" is of 103 s ago, at 200 s
+	s := h.idle(t)
+	upload := beat("ann/0003", stop, 500_000, 20)
+	upload.DurationMs = 600_000
+	apply(t, s, upload)
+	warmUp(t, h, 2)
+	e := h.db.Cache().Load(t.Context(), []history.Key{{UID: "ann", Object: history.Object{ID: "0003", Type: 1}}})[0]
+	if e.Record == nil || !e.Record.Partial || !e.User.Warm {
+		t.Fatalf("got %+v, want a partial record of a warm user", e)
+	}
+	return h, s
+}
+
+// TestDistrustMatchOfAPartialRecord: a device names the record that it was shown, and it is no conflict.
+func TestDistrustMatchOfAPartialRecord(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		h, s := belowFloor(t)
+		if !held {
+			s = h.idle(t)
+		}
+		shown := point(t, s, "ann", "0003")
+		if shown.GetPositionMs() != 200_000 || shown.GetIncomplete() {
+			t.Fatalf("shown is %v", shown)
+		}
+		hb := knowing(beat("ann/0003", progress, 1000, 210), "tv", shown.GetEtag())
+		hb.DurationMs = 600_000
+		resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{hb}})
+		if err != nil || resp.GetStatuses()[0] != stored {
+			t.Errorf("held %v: a report that names what its device was shown a moment ago: %v, and is told %v, %v", held, resp.GetStatuses(), resp.GetRecords(), err)
+		}
+	}
+}
+
+// TestDistrustMatchOfAnOlderRecord: a device names a record that is not the user's latest, and it is a conflict.
+func TestDistrustMatchOfAnOlderRecord(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		h, s := belowFloor(t)
+		upload := beat("ann/0003", stop, 500_000, 20) // of which the device knows the etag: it is its own
+		upload.DurationMs = 600_000
+		own, err := h.idle(t, func(c *rpc.Config) { db := h.older(t); c.Cache, c.Archive = db.Cache(), db.Archive() }).
+			Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{upload}, ReturnRecords: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !held {
+			s = h.idle(t)
+		}
+		hb := knowing(beat("ann/0003", progress, 1000, 30), "tv", own.GetRecords()[0].GetEtag())
+		hb.DurationMs = 600_000
+		if got := apply(t, s, hb); got[0] != conflict {
+			t.Errorf("held %v: a report that names a record from before what the user sees: got %v", held, got)
+		}
+		if it := point(t, s, "ann", "0003"); it.GetPositionMs() != 200_000 {
+			t.Errorf("held %v: the user is now at %d ms", held, it.GetPositionMs())
+		}
+	}
+}
+
+// TestDistrustDeleteOfAnOlderRecord: the same for a delete with a time of its own.
+func TestDistrustDeleteOfAnOlderRecord(t *testing.T) {
+	h, s := belowFloor(t)
+	upload := beat("ann/0003", stop, 500_000, 20)
+	upload.DurationMs = 600_000
+	own, err := h.idle(t, func(c *rpc.Config) { db := h.older(t); c.Cache, c.Archive = db.Cache(), db.Archive() }).
+		Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{upload}, ReturnRecords: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Delete(t.Context(), &historyv1.DeleteRequest{
+		Uid: "ann", Objects: []*historyv1.Object{{Id: "0003", Type: 1}}, IfMatch: own.GetRecords()[0].GetEtag(), AtMs: start - 1000,
+	})
+	if it := point(t, s, "ann", "0003"); it.GetPositionMs() != 200_000 {
+		t.Errorf("a delete of a record that is not what the user sees: error %v, and the user now has %v", err, it)
+	}
+}
+
+// TestDistrustDismissIsRelied: a decision whose write is not confirmed to anybody is repeated at a
+// service whose clock is a little behind; that one is told of it, and remembers it.
+func TestDistrustDismissIsRelied(t *testing.T) {
+	h := newHouse(t)
+	older := h.older(t)
+	hb := film("ann/1", stop, 9000, 1000)
+	for _, db := range []func(*rpc.Config){func(*rpc.Config) {}, func(c *rpc.Config) { c.Cache, c.Archive = older.Cache(), older.Archive() }} {
+		s := h.service(t, db)
+		apply(t, s, hb)
+		point(t, s, "ann", "none") // warm
+	}
+	h.clock.Add(20) // the clock of the first is 20 ms ahead of that of the second
+	silent := &lost{Cache: h.db.Cache(), applied: true}
+	first := h.idle(t, func(c *rpc.Config) { c.Cache = silent })
+	req := &historyv1.DismissRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 1}}}
+	_, err := first.Dismiss(t.Context(), req)
+	wantCode(t, "a decision without an answer", err, codes.Unavailable)
+	h.clock.Add(-20)
+	cache := &reborn{h.db.Cache()}
+	second := h.idle(t, func(c *rpc.Config) { c.Cache = cache })
+	if n := dismiss(t, second, false, "1"); n != 1 || point(t, second, "ann", "1").GetDismissedMs() == 0 {
+		t.Fatalf("got %d objects", n)
+	}
+	cache.Cache = older.Cache() // which comes back without it
+	if err := second.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if point(t, second, "ann", "1").GetDismissedMs() == 0 {
+		t.Error("a service that lives has acknowledged the decision, and it is lost with the end of the cache's file")
+	}
+}
+
+// TestDistrustSearchWithoutTheArchive: nothing found is an answer of its own.
+func TestDistrustSearchWithoutTheArchive(t *testing.T) {
+	h := newHouse(t)
+	s := h.idle(t)
+	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
+	e := history.Event{Key: k, Kind: history.KindStop, At: start - 100_000, Position: 200_000, Session: "s1", Meta: history.NewMeta(map[string]string{"title": "Low Tide"})}
+	for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: whole(e.Record()).Successor(nil)}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(t, s, beat("ann/7", progress, 1000, 30)) // partial, and without metadata
+	if err := h.db.Cache().Warm(t.Context(), "ann", history.WarmSet{Floor: history.VersionOf(start-50_000, 0)}); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, beat("ann/8", progress, 900, 30), beat("ann/9", progress, 40_000, 30))
+	a := &gone{Archive: h.db.Archive()}
+	down := h.idle(t, func(c *rpc.Config) { c.Archive = a })
+	for range 2 {
+		resp, err := down.Search(t.Context(), &historyv1.SearchRequest{Uid: "ann", Text: "tide"})
+		if err == nil && (len(resp.GetItems()) != 1 && !resp.GetHasMore()) {
+			t.Errorf("archive down %v: found %v, no more", a.down.Load(), resp.GetItems())
+		}
+		a.down.Store(true)
+	}
+}
+
+// TestDistrustSearchOfAWarmUser: the same of a user who is complete but for a partial record.
+func TestDistrustSearchOfAWarmUser(t *testing.T) {
+	h := newHouse(t)
+	s := h.idle(t)
+	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
+	e := history.Event{Key: k, Kind: history.KindStop, At: start - 100_000, Position: 200_000, Session: "s1", Meta: history.NewMeta(map[string]string{"title": "Low Tide"})}
+	for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: whole(e.Record()).Successor(nil)}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(t, s, beat("ann/7", progress, 1000, 30)) // partial, and without metadata
+	warmUp(t, h, 10)                               // its record is not folded yet, as between the two steps of a warm-up
+	for _, down := range []bool{false, true} {
+		a := &gone{Archive: h.db.Archive()}
+		a.down.Store(down)
+		resp, err := h.idle(t, func(c *rpc.Config) { c.Archive = a }).Search(t.Context(), &historyv1.SearchRequest{Uid: "ann", Text: "tide"})
+		if err == nil && len(resp.GetItems()) != 1 && !resp.GetHasMore() {
+			t.Errorf("archive down %v: found %v, no more, no error", down, resp.GetItems())
+		}
+	}
+}
+
+// TestDistrustClearOfAColdUser: a clear without a time of its own covers what the user was shown, also by
+// a service whose clock is behind that of who recorded it.
+func TestDistrustClearOfAColdUser(t *testing.T) {
+	h := newHouse(t)
+	put(t, h, 3, -300) // the newest is 300 ms ahead of the clock of who clears
+	s := h.idle(t)
+	before := strings.Join(list(t, s, &historyv1.ListRequest{Uid: "ann"}), " ")
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if after := list(t, s, &historyv1.ListRequest{Uid: "ann"}); len(after) > 0 {
+		t.Errorf("listed before %s, cleared, and there is still %v", before, after)
+	}
+}
+
+// TestDistrustContinueWithoutTheArchive: nothing to go on with is an answer of its own. A user opens an old film
+// again, of which only the archive knows where to go on.
+func TestDistrustContinueWithoutTheArchive(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		h := smallHouse(t, 200)
+		ids := put(t, h, 300, 100_000) // ten minutes each, stopped at 200 s
+		warmUp(t, h, 200)
+		a := &gone{Archive: h.db.Archive()}
+		s := h.idle(t, func(c *rpc.Config) { c.Archive = a })
+		opened := beat("ann/"+ids[250], begin, 1000, 0)
+		opened.DurationMs = 600_000
+		apply(t, s, opened)
+		a.down.Store(down)
+		resp, err := s.Continue(t.Context(), &historyv1.ContinueRequest{Uid: "ann", Limit: 3})
+		if err == nil && (len(resp.GetItems()) != 3 || resp.GetItems()[0].GetObject().GetId() != ids[250]) {
+			t.Errorf("archive down %v: got %v and others, no error; want %s first", down, resp.GetItems()[0].GetObject(), ids[250])
+		}
+	}
+}
+
+// TestDistrustExportOfAnIncompletePage: an export is all there is, or it fails.
+func TestDistrustExportOfAnIncompletePage(t *testing.T) {
+	h := smallHouse(t, 2)
+	ids := put(t, h, 6, 100_000)
+	warmUp(t, h, 2)
+	a := &gone{Archive: h.db.Archive()}
+	s := h.idle(t, func(c *rpc.Config) { c.Archive = a })
+	apply(t, s, viewing("s2", "ann/"+ids[4], 1000, 95), viewing("s3", "ann/1", 500, 95), viewing("s3", "ann/2", 400, 95))
+	a.down.Store(true)
+	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 3, Records: true})
+	if err != nil {
+		return
+	}
+	for i, it := range resp.GetItems() {
+		if it.GetIncomplete() {
+			t.Errorf("item %d (%s) of an export lacks what the archive has of it, and says so only beside the record", i, it.GetObject().GetId())
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package rpc_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// jobArchives does to an object of ann what the job does: it completes the record, puts, settles and trims.
+func jobArchives(t *testing.T, h *house, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		k := history.Key{UID: "ann", Object: history.Object{ID: id, Type: 1}}
+		e := h.db.Cache().Load(t.Context(), []history.Key{k})[0]
+		old, err := h.db.Archive().Get(t.Context(), []history.Key{k})
+		if err != nil || e.Record == nil {
+			t.Fatal(e, err)
+		}
+		w := history.Merge(e.Record, old[0].Record).Successor(&e.User)
+		w.Partial = false
+		if out := h.db.Cache().Apply(t.Context(), []history.Write{{Key: k, Base: e.Record.Revision, Record: w}})[0]; out.Status != history.Applied {
+			t.Fatal(out)
+		}
+		for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: w}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := h.db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: w.Revision}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := h.db.Cache().Trim(t.Context(), []string{"ann"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUnheldRowOfBefore: a row of the archive is read to warm a user up; meanwhile one of its records is played,
+// archived and dropped, and played again. What is made of the row and the new report lacks the play
+// between the two, and does not count as whole.
+func TestUnheldRowOfBefore(t *testing.T) {
+	h := smallHouse(t, 1)
+	ids := put(t, h, 1, 1_000_000)
+	a := &eventful{Archive: h.db.Archive()}
+	s := h.service(t, func(c *rpc.Config) { c.Archive = a })
+	a.next = func() {
+		between, later := h.idle(t), h.idle(t)
+		apply(t, between, viewing("s2", "ann/"+ids[0], 900_000, 95), beat("ann/newer", progress, 1000, 20))
+		jobArchives(t, h, ids[0], "newer")
+		e := h.db.Cache().Load(t.Context(), []history.Key{{UID: "ann", Object: history.Object{ID: ids[0], Type: 1}}})[0]
+		if e.Record != nil {
+			t.Fatalf("it is still there: %+v", e)
+		}
+		apply(t, later, beat("ann/"+ids[0], progress, 800_000, 40))
+	}
+	if it := point(t, s, "ann", ids[0]); it.GetPlays() != 1 || it.GetPositionMs() != 40_000 {
+		t.Errorf("got %v, want one play and 40 s", it)
+	}
+	if e := h.db.Cache().Load(t.Context(), []history.Key{{UID: "ann", Object: history.Object{ID: ids[0], Type: 1}}})[0]; e.Record == nil || !e.Record.Partial {
+		t.Errorf("got %+v, want it partial", e.Record)
+	}
+}
+
+// TestUnheldOlderThanTheArchive: the cache came back with an older content of an object than the archive has. A page
+// since a time between the two has it.
+func TestUnheldOlderThanTheArchive(t *testing.T) {
+	h := smallHouse(t, 3)
+	s := h.service(t)
+	point(t, s, "ann", "none") // warm
+	ids := fill(t, s, 10, 1000)
+	apply(t, s, beat("ann/old", stop, 50_000, 20))
+	archive(t, h, ids...)
+	k := history.Key{UID: "ann", Object: history.Object{ID: "old", Type: 1}}
+	e := history.Event{Key: k, Kind: history.KindStop, At: start - 30_000, Position: 90_000, Session: "s1"}
+	cached := h.db.Cache().Load(t.Context(), []history.Key{k})[0].Record
+	newer := history.Merge(cached, whole(e.Record())).Successor(nil)
+	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: newer}}); errs != nil {
+		t.Fatal(errs)
+	}
+	settleAll(t, h, ids)
+	if got := list(t, s, &historyv1.ListRequest{Uid: "ann", SinceMs: start - 40_000}); !slices.Equal(got, append(ids, "old")) {
+		t.Errorf("since 40 s ago: got %q, want %q", got, append(ids, "old"))
+	}
+}
+
+// TestUnheldRelyAfterAClear: a delete relies on a clear, while a later clear is acknowledged. The cache comes back
+// without either: the later one holds.
+func TestUnheldRelyAfterAClear(t *testing.T) {
+	h := newHouse(t)
+	cache, older := &outrun{Cache: h.db.Cache()}, h.older(t)
+	if _, err := h.db.Cache().Clear(t.Context(), "u", history.Clear{Type: 1, Until: start - 9000}); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, h.idle(t, func(c *rpc.Config) { c.Cache = older.Cache() }), beat("u/a", progress, 5000, 10))
+	s := h.idle(t, func(c *rpc.Config) { c.Cache = cache })
+	loaded := &loadedThen{Cache: h.db.Cache(), then: func() {
+		if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "u", Type: 1, UntilMs: start - 1000}); err != nil {
+			t.Fatal(err)
+		}
+	}}
+	cache.Cache = loaded
+	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "u", Objects: []*historyv1.Object{{Id: "never", Type: 1}}, AtMs: start - 9500}); err != nil {
+		t.Fatal(err)
+	}
+	cache.Cache = older.Cache()
+	if err := s.Reclaim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if u := older.Cache().Load(t.Context(), []history.Key{history.UserKey("u")})[0].User; u.ClearedAt(1) != start-1000 {
+		t.Errorf("cleared up to %d, want %d", u.ClearedAt(1)-start, -1000)
+	}
+}
+
+// loadedThen has something happen after its next load.
+type loadedThen struct {
+	stores.Cache
+	then func()
+}
+
+func (c *loadedThen) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	all := c.Cache.Load(ctx, keys)
+	if then := c.then; then != nil {
+		c.then = nil
+		then()
+	}
+	return all
+}
+
+// deafNow is a cache that answers no reads.
+type deafNow struct{ stores.Cache }
+
+func (deafNow) Load(_ context.Context, keys []history.Key) []history.Entry {
+	all := make([]history.Entry, len(keys))
+	for i := range all {
+		all[i].Err = errDown
+	}
+	return all
+}
+
+// TestUnheldConfirm: an answer that relies on what a conflict showed alone waits until that is on disk.
+func TestUnheldConfirm(t *testing.T) {
+	h := newHouse(t)
+	cache := &reborn{h.db.Cache()}
+	s := h.idle(t, func(c *rpc.Config) { c.Cache = cache })
+	apply(t, s, beat("u/a", progress, 5000, 10))
+	if _, err := h.idle(t).Clear(t.Context(), &historyv1.ClearRequest{Uid: "u", UntilMs: start - 1000}); err != nil {
+		t.Fatal(err)
+	}
+	cache.Cache = deafNow{h.db.Cache()} // what the conflict shows cannot be confirmed
+	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{beat("u/a", progress, 4000, 11)}})
+	if err == nil {
+		t.Errorf("got %v, want it unavailable", resp.GetStatuses())
+	}
+}
+
+// TestUnheldOthersWinEveryTime: a report that never got written is not acknowledged.
+func TestUnheldOthersWinEveryTime(t *testing.T) {
+	h := newHouse(t)
+	other, at := h.idle(t), int64(900_000)
+	b := &busy{Cache: h.db.Cache(), times: 1000}
+	b.first = func() { at -= 1000; apply(t, other, beat("ann/7", progress, at, 20)) }
+	s := h.idle(t, func(c *rpc.Config) { c.Cache = b })
+	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{beat("ann/7", progress, 1000, 50)}})
+	if err == nil {
+		t.Errorf("got %v, want it unavailable", resp.GetStatuses())
+	}
+}

@@ -1,0 +1,75 @@
+package pebble_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// TestUnheldSettledWhileFlushing: a record is settled while it is on its way to Pebble from a file of
+// the journal that goes afterwards. A crash leaves it there.
+func TestUnheldSettledWhileFlushing(t *testing.T) {
+	files := vfs.NewCrashableMem()
+	db := open(t, "store", pebble.Config{}.On(files))
+	k, other := viewing(1, 1), viewing(2, 2)
+	w := history.Write{Key: k, Record: beat(now())}
+	mustApply(t, db.Cache(), []history.Write{w})
+	step := 0
+	err := db.CheckpointWhile(func() {
+		if step++; step == 1 {
+			must(t, db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: w.Record.Revision}}))
+		}
+	})
+	must(t, err)
+	mustApply(t, db.Cache(), []history.Write{{Key: other, Record: beat(now())}}) // the settle is on disk by then
+	left := files.CrashClone(vfs.CrashCloneCfg{})
+	e := open(t, "store", pebble.Config{}.On(left)).Cache().Load(t.Context(), []history.Key{k})[0]
+	if e.Record == nil || !history.SameContent(e.Record.Revision, w.Record.Revision) {
+		t.Errorf("after a crash: got %+v, want the record that was acknowledged", e.Record)
+	}
+}
+
+// TestUnheldListWhileFlushing: a record is written again while it is on its way to Pebble. A list has it once, as it is.
+func TestUnheldListWhileFlushing(t *testing.T) {
+	db := open(t, "store", pebble.Config{}.On(vfs.NewMem()))
+	k := viewing(1, 1)
+	first, second := beat(now()-1000), beat(now())
+	mustApply(t, db.Cache(), []history.Write{{Key: k, Record: first}})
+	step := 0
+	must(t, db.CheckpointWhile(func() {
+		if step++; step != 1 {
+			return
+		}
+		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: second, Base: first.Revision}})
+		page, err := db.Cache().List(t.Context(), k.UID, history.Query{Limit: 10})
+		if err != nil || len(page.Items) != 1 || page.Items[0].Record.Revision != second.Revision {
+			t.Errorf("got %d items, %v: %+v; want the second content alone", len(page.Items), err, page.Items)
+		}
+		must(t, db.Cache().Pause(t.Context(), k.UID, history.Pause{}, history.Pause{Since: now()}))
+		if e := db.Cache().Load(t.Context(), []history.Key{k})[0]; e.Record == nil || e.Record.Version != second.Version {
+			t.Errorf("after a pause: got %+v, want the second content", e.Record)
+		}
+	}))
+}
+
+// TestUnheldSweepOfWhatIsWrittenAgain: what has expired in Pebble is written again, and in memory when the sweep comes. It stays.
+func TestUnheldSweepOfWhatIsWrittenAgain(t *testing.T) {
+	clock := time.Now()
+	db := open(t, "store", pebble.Config{Now: func() time.Time { return clock }}.On(vfs.NewMem()))
+	k := viewing(1, 1)
+	mustApply(t, db.Cache(), []history.Write{{Key: k, Record: beat(clock.UnixMilli())}})
+	db.Checkpoint()
+	clock = clock.Add(200 * 24 * time.Hour)
+	again := beat(clock.UnixMilli())
+	mustApply(t, db.Cache(), []history.Write{{Key: k, Record: again}})
+	if _, err := db.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if e := db.Cache().Load(t.Context(), []history.Key{k})[0]; e.Record == nil || e.Record.Revision != again.Revision {
+		t.Errorf("got %+v, want what was acknowledged", e.Record)
+	}
+}
