@@ -209,12 +209,26 @@ func (a archive) PutUser(ctx context.Context, uid string, u history.User) error 
 	return a.Archive.PutUser(ctx, uid, u)
 }
 
-// carrier is what the job asks first. Where the archive may be stopped it goes the long way.
+// carrier is what the job asks first.
 func (p *Process) carrier() job.Carrier {
-	if p.faults["archive"] != nil {
-		return nil
+	if f := p.faults["archive"]; f != nil {
+		return carrier{p.db, f}
 	}
 	return p.db
+}
+
+type carrier struct {
+	job.Carrier
+
+	fault *flow.Fault
+}
+
+// Carry leaves everything while the archive is stopped, so that the job finds out.
+func (c carrier) Carry(ctx context.Context, keys []history.Key) (int, []history.Key, error) {
+	if c.fault.Stopped() {
+		return 0, keys, nil
+	}
+	return c.Carrier.Carry(ctx, keys)
 }
 
 // publisher is the way into the queue.
