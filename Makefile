@@ -42,7 +42,7 @@ lint: $(BIN)/golangci-lint $(BIN)/buf $(NPM) ## lint the code, the protocol and 
 	$(BIN)/golangci-lint run --allow-parallel-runners ./... ./e2e/...
 	$(BIN)/buf lint
 	node $(NPM_DIR)/@stoplight/spectral-cli/dist/index.js lint --ruleset tools/npm/spectral.yaml --fail-severity warn docs/api/*.json
-	$(NPM_DIR)/.bin/tsc -p bff/pages
+	$(NPM_DIR)/.bin/tsc -p bff/pages && $(NPM_DIR)/.bin/tsc -p client/javascript/test
 	$(if $(RELEASE),$(BIN)/buf breaking --against '.git#ref=$(RELEASE)')
 fmt: $(BIN)/golangci-lint $(BIN)/buf ## format the code and the protocol
 	$(BIN)/golangci-lint fmt ./... ./e2e/...

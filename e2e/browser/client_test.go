@@ -4,11 +4,18 @@ package browser_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
 // TestDay sends back what the edge said of the day, so that it need not look again.
@@ -26,6 +33,40 @@ func TestDay(t *testing.T) {
 	}
 	if !strings.Contains(last, `"first_flag":"20`) {
 		t.Errorf("the last message is %s", last)
+	}
+}
+
+// TestPackage: a page of another site uses the package client/javascript as its readers are told to.
+func TestPackage(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "playhead")
+	if out, err := exec.CommandContext(t.Context(), "node", "../../client/javascript/assemble.mjs", folder).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	site := httptest.NewServer(http.FileServer(http.Dir(folder)))
+	t.Cleanup(site.Close)
+	w := newWorld(t, func(c *allinone.Config) { c.Origins = []string{site.URL} })
+	page := fmt.Sprintf(`<!doctype html><title>A player</title><link rel="icon" href="data:image/svg+xml;base64,">
+		<script type="importmap">{"imports":{"playhead":"./lib/playhead.js","playhead/reporter":"./lib/reporter.js"}}</script>
+		<audio></audio><p></p>
+		<script type="module">
+		import { Playhead } from 'playhead';
+		import { Reporter } from 'playhead/reporter';
+		const client = new Playhead({ url: 'http://%s', token: () => '%s', storage: localStorage, key: 'outbox.demo' });
+		const media = document.querySelector('audio');
+		new Reporter(client, media, { object: { id: '100', type: 1 }, device: 'Elsewhere', meta: { title: 'Low Tide' } });
+		client.addEventListener('answered', ({ detail: { result } }) => { document.querySelector('p').textContent += result.status + ' '; });
+		client.connect();
+		for (const type of ['play', 'pause']) media.dispatchEvent(new Event(type));
+		</script>`, w.cfg.HTTP, w.token)
+	if err := os.WriteFile(filepath.Join(folder, "index.html"), []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v := w.open("about:blank")
+	v.others = strings.TrimPrefix(site.URL, "http://") + "/"
+	v.do(chromedp.Navigate(site.URL))
+	v.says("p", "stored stored")
+	if r := w.point("100"); r == nil || r.State != "paused" || r.Device != "Elsewhere" {
+		t.Errorf("got %+v", r)
 	}
 }
 

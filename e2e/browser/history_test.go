@@ -15,6 +15,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"github.com/playhead/playhead/all-in-one/allinone"
 )
 
 var library = []entry{
@@ -296,7 +298,7 @@ func TestPictures(t *testing.T) {
 		_, _ = fmt.Fprint(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"><path fill="#07a" d="M0 0h9v9H0z"/></svg>`)
 	}))
 	t.Cleanup(site.Close)
-	w := newWorld(t, site.URL)
+	w := newWorld(t, func(c *allinone.Config) { c.Images = []string{site.URL} })
 	w.report(
 		entry{id: "1", title: "Low Tide", position: time.Minute, age: time.Minute, image: site.URL + "/tide.svg"},
 		entry{id: "2", title: "Gone", position: time.Minute, age: 2 * time.Minute, image: site.URL + "/gone.svg"},
@@ -305,7 +307,7 @@ func TestPictures(t *testing.T) {
 	)
 	v := w.open(w.at("/docs"))
 	v.expects("404")
-	v.sites = []string{strings.TrimPrefix(site.URL, "http://") + "/tide.svg", strings.TrimPrefix(site.URL, "http://") + "/gone.svg"}
+	v.others = strings.TrimPrefix(site.URL, "http://") + "/"
 	v.do(chromedp.Navigate(w.signedIn("/")))
 	v.lists("Low Tide", "Gone", "Elsewhere", "Not one")
 	v.until("document.querySelector('#list li:nth-child(1) img').naturalWidth > 0")

@@ -24,13 +24,15 @@ type world struct {
 	done  chan error
 }
 
-func newWorld(t *testing.T, images ...string) *world {
+func newWorld(t *testing.T, settings ...func(*allinone.Config)) *world {
 	t.Helper()
 	w := &world{T: t, cfg: allinone.Config{
-		Images: images,
-		Dir:    t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Drain: 8 * time.Second,
+		Dir: t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Drain: 8 * time.Second,
 		UserRate: 1000, UserBurst: 1000, // the test asks much
 	}}
+	for _, set := range settings {
+		set(&w.cfg)
+	}
 	w.start()
 	t.Cleanup(w.stop)
 	return w

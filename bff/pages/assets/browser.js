@@ -1,14 +1,15 @@
 // @ts-check
 
-/** The functions of the page that a client needs; tests have others. */
+/** The functions of the page that a client needs; tests have others. Where there is no page, as in Node, nothing happens to it. */
 export const browser = {
   now: () => Date.now(),
   /** A clock that only goes forward, in milliseconds. */
   elapsed: () => performance.now(),
   random: () => Math.random(),
-  /** @param {number} ms @param {() => void} act @returns {() => void} what calls it off */
-  after: (ms, act) => {
-    const timer = setTimeout(act, Math.min(ms, 2 ** 31 - 1));
+  /** @param {number} ms @param {() => void} act @param {boolean} [idle] it keeps no process alive @returns {() => void} what calls it off */
+  after: (ms, act, idle) => {
+    const timer = /** @type {any} */ (setTimeout(act, Math.min(ms, 2 ** 31 - 1)));
+    if (idle) timer.unref?.(); // which timers of a page do not have
     return () => clearTimeout(timer);
   },
   /** @param {URL} address @param {string[]} protocols */
@@ -16,7 +17,7 @@ export const browser = {
   /** @param {URL} address @param {RequestInit} request */
   fetch: (address, request) => fetch(address, request),
   /** @param {string} type of an event of the page @param {(e: any) => void} act */
-  on: (type, act) => (type === 'visibilitychange' ? document : globalThis).addEventListener(type, act),
-  visible: () => !document.hidden,
+  on: (type, act) => (type === 'visibilitychange' ? globalThis.document : globalThis)?.addEventListener?.(type, act),
+  visible: () => !globalThis.document?.hidden,
   zone: () => Intl.DateTimeFormat().resolvedOptions().timeZone,
 };

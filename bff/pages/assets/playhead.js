@@ -164,9 +164,9 @@ export class Playhead extends EventTarget {
     const tick = () => {
       this.#look();
       this.#adopt();
-      this.#page.after(every, tick);
+      this.#page.after(every, tick, true);
     };
-    this.#page.after(every, tick);
+    this.#page.after(every, tick, true);
   }
 
   /** Looks whether the device's clock was set, or the one that only goes forward stood still. */

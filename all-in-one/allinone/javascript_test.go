@@ -1,0 +1,37 @@
+package allinone_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestJavaScriptPackage assembles client/javascript and runs its tests in Node against a process.
+func TestJavaScriptPackage(t *testing.T) {
+	t.Parallel()
+	p := start(t, t.TempDir())
+	folder := filepath.Join(t.TempDir(), "package")
+	run := func(args ...string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		node := exec.CommandContext(ctx, "node", args...)
+		node.WaitDelay = time.Second // for what it has started
+		node.Env = append(os.Environ(), "PLAYHEAD_URL="+p.http, "PLAYHEAD_TOKEN="+p.token)
+		if out, err := node.CombinedOutput(); err != nil {
+			t.Fatalf("%v; it needs Node 20 or later\n%s", err, out)
+		}
+	}
+	run("../../client/javascript/assemble.mjs", folder)
+	text, err := os.ReadFile("../../client/javascript/test/node.test.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "node.test.mjs"), text, 0o600); err != nil { // "playhead" is the package that it is in
+		t.Fatal(err)
+	}
+	run("--test", filepath.Join(folder, "node.test.mjs"))
+}

@@ -1,0 +1,15 @@
+// Puts the scripts of the package beside its types: node assemble.mjs FOLDER. The edge serves the same files
+// from bff/pages/assets.
+import { cpSync, mkdirSync, readdirSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const here = dirname(fileURLToPath(import.meta.url));
+const target = resolve(process.argv[2] ?? here);
+const scripts = ['browser.js', 'clock.js', 'link.js', 'outbox.js', 'playhead.js', 'reporter.js', 'store.js'];
+
+mkdirSync(join(target, 'lib'), { recursive: true });
+for (const name of scripts) cpSync(join(here, '../../bff/pages/assets', name), join(target, 'lib', name));
+if (target !== here) {
+  for (const name of readdirSync(here)) if (/^(package\.json|README\.md|.*\.d\.ts)$/.test(name)) cpSync(join(here, name), join(target, name));
+}

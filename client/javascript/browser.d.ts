@@ -1,0 +1,21 @@
+/** What a client needs of a page. */
+export interface Page {
+  /** Unix milliseconds that the device shows. */
+  now(): number;
+  /** A clock that only goes forward, in milliseconds. */
+  elapsed(): number;
+  /** From 0 to 1. */
+  random(): number;
+  /** Acts later; what it returns calls that off. What is idle keeps no process alive. */
+  after(ms: number, act: () => void, idle?: boolean): () => void;
+  socket(address: URL, protocols: string[]): WebSocket;
+  fetch(address: URL, request: RequestInit): Promise<Response>;
+  /** Listens to an event of the page. */
+  on(type: string, act: (event: any) => void): void;
+  visible(): boolean;
+  /** The user's time zone, such as Europe/Berlin. */
+  zone(): string;
+}
+
+/** The page, or Node. */
+export const browser: Page;

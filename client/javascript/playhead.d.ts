@@ -1,0 +1,130 @@
+import type { Page } from './browser.js';
+
+/** What is watched, read or heard. */
+export interface PlayheadObject {
+  id: string;
+  /** 1 video, 2 episode, 3 audio, 4 article; others are free. */
+  type: number;
+}
+
+export type Kind = 'start' | 'progress' | 'pause' | 'seek' | 'stop' | 'finish';
+
+/** A report of a player. Times are RFC 3339 with an offset, everything else in milliseconds. */
+export interface Heartbeat {
+  object: PlayheadObject;
+  kind: Kind;
+  position_ms: number;
+  event_time: string;
+  duration_ms?: number;
+  started_at?: string;
+  watched_ms?: number;
+  /** The fastest of the session, 0.25 to 4. */
+  speed?: number;
+  /** The etag of the record that the device knows; the client sets it where that is in doubt. */
+  if_match?: string;
+  session?: string;
+  device?: string;
+  failed?: boolean;
+  incognito?: boolean;
+  meta?: Record<string, string>;
+}
+
+/** Where a user stopped in an object. */
+export interface HistoryRecord {
+  object: PlayheadObject;
+  position_ms: number;
+  /** Where a player begins. */
+  resume_ms: number;
+  completed?: boolean;
+  duration_ms: number;
+  furthest_ms: number;
+  plays: number;
+  state: 'playing' | 'paused' | 'stopped' | 'finished';
+  event_time: string;
+  played_at?: string;
+  completed_at?: string;
+  dismissed_at?: string;
+  session?: string;
+  device?: string;
+  meta?: Record<string, string>;
+  watched_ms?: number;
+  incomplete?: boolean;
+  etag: string;
+}
+
+export type Status =
+  | 'stored' | 'unchanged' | 'stale' | 'conflict' | 'expired' | 'cleared' | 'paused' | 'invalid' | 'unknown'
+  /** The queue was full: a later report of the viewing says as much. */
+  | 'superseded'
+  /** The queue was full, and this was the oldest. */
+  | 'dropped';
+
+export interface Result {
+  status: Status;
+  record?: HistoryRecord;
+  error?: { field: string; reason: string };
+}
+
+export interface PlayheadConfig {
+  /** Returns a token that is valid now. It is asked for every connection. */
+  token: () => string | Promise<string>;
+  /** The edge's address, by default the page's own. */
+  url?: string;
+  /** Whether to be told what other devices do (default true). */
+  push?: boolean;
+  /** How many reports are kept at most (default 500). */
+  queue?: number;
+  /** Keeps the queue over a reload. It may be that of several tabs. */
+  storage?: Storage;
+  /** Under which key, which names the user. */
+  key?: string;
+  /** How long the edge may take to answer, in milliseconds (default 10,000). */
+  patience?: number;
+  /** Bounds of the time until the next attempt, in milliseconds (defaults 500 and 30,000). */
+  minWait?: number;
+  maxWait?: number;
+  /** What stands for the page, such as another WebSocket. */
+  page?: Page;
+}
+
+/** The events, by what their `detail` is. */
+export interface PlayheadEvents {
+  open: undefined;
+  /** It tries again in `wait` milliseconds. */
+  close: { code: number; reason: string; wait: number };
+  /** What became of a report, once. */
+  answered: { heartbeat: Heartbeat; result: Result };
+  /** A report made when the device could not know of this newer record; it was not stored. Ask the user where to go on. */
+  conflict: { heartbeat: Heartbeat; record?: HistoryRecord };
+  /** Other devices have changed these. */
+  push: { items: HistoryRecord[]; removed: PlayheadObject[] };
+  /** More may have changed: read again what you show. */
+  resync: undefined;
+  /** Today in the user's zone, and whether nobody saw the user on it before. */
+  day: { date: string; first: boolean };
+  /** The token was refused; it is tried again, and by connect() at once. */
+  unauthorized: undefined;
+}
+
+/** A player's side of Playhead: it keeps each report until the edge has answered it. It is an EventTarget. */
+export class Playhead {
+  constructor(config: PlayheadConfig);
+  /** How many reports are not answered yet. */
+  get waiting(): number;
+  connect(): void;
+  /** Reports what the player does; it is sent as soon as it can be. */
+  report(beat: Heartbeat): void;
+  /** Takes note of the record that the player goes on from. */
+  seen(record: HistoryRecord): void;
+  /** Returns the record that was read, or a newer one of this device's own report, which may still be on its way. */
+  newest(record: HistoryRecord | null, object: PlayheadObject): HistoryRecord | null;
+  /** Ends the connection, and sends what waits as far as a page that goes away still can. */
+  leave(): void;
+
+  addEventListener<K extends keyof PlayheadEvents>(
+    type: K, listener: (event: CustomEvent<PlayheadEvents[K]>) => void, options?: boolean | AddEventListenerOptions,
+  ): void;
+  removeEventListener<K extends keyof PlayheadEvents>(
+    type: K, listener: (event: CustomEvent<PlayheadEvents[K]>) => void, options?: boolean | EventListenerOptions,
+  ): void;
+}
