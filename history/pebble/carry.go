@@ -80,12 +80,13 @@ func (c *carrier) carry(k history.Key) (done bool, err error) {
 			return nil
 		}
 		c.other = append(append(c.other[:0], spaceArchive), key[1:]...)
-		if done, err = c.isLater(record); err != nil || !done {
+		if done, err = c.isLater(k, record); err != nil || !done {
 			return err
 		}
 		if err := set(c.batch, c.other, record); err != nil {
 			return err
 		}
+		c.archive.noteDelete(k.UID, record)
 		c.put++
 		c.archive.unsynced.put(key, later(c.archive.unsynced.of(key), c.unsynced.of(key)))
 		c.settle(k, key, settled(v))
@@ -94,8 +95,12 @@ func (c *carrier) carry(k history.Key) (done bool, err error) {
 	return done, err
 }
 
-// isLater reports whether a record is later than what the archive has.
-func (c *carrier) isLater(record []byte) (later bool, err error) {
+// isLater reports whether a record is later than what the archive has. Where parts may have as late
+// a one, it is not.
+func (c *carrier) isLater(k history.Key, record []byte) (later bool, err error) {
+	if later, err = c.archive.laterThanParts(k, peek(record).cellTime); err != nil || !later {
+		return false, err
+	}
 	if c.archive.memory.presence.lacks(c.archive.memory.hash(c.other)) {
 		return true, nil
 	}

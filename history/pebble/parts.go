@@ -177,6 +177,25 @@ func (a *Archive) cutParts(uid string, u *history.User) error {
 	return nil
 }
 
+// laterThanParts reports whether a record with a cell time is surely later than what parts have of
+// its object. The lock is held.
+func (a *Archive) laterThanParts(k history.Key, cellTime int64) (bool, error) {
+	u, ok := a.userInMemory(k.UID)
+	if !ok {
+		return false, nil
+	}
+	if u.Parts == 0 {
+		return true, nil
+	}
+	parts, err := a.db.partsOf(a.db.pebble, k.UID, u.Parts)
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(parts.Chunks, func(i part.Info) bool {
+		return i.CellTime >= cellTime && i.MayHave(k.Object)
+	}), nil
+}
+
 // partMetrics are of parts. The names of users are nowhere in them.
 type partMetrics struct {
 	hits, misses, damaged, rolled, written prometheus.Counter

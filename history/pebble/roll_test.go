@@ -297,3 +297,29 @@ func TestExpiredChunksGo(t *testing.T) {
 		t.Errorf("%d bytes of parts after the life of all", len(b))
 	}
 }
+
+// TestCarryBesideParts carries contents of the cache whose objects are in parts: an earlier one is left
+// to whoever looks, a later one and one of another object are taken.
+func TestCarryBesideParts(t *testing.T) {
+	db := open(t, t.TempDir(), pebble.Config{}.Rolling(1000))
+	uid, cells := longUser(t, db.Archive(), 50)
+	must(t, db.Cache().Warm(t.Context(), uid, history.WarmSet{}))
+	earlier, later, other := cells[10].Key, cells[20].Key, viewing(1, 1000)
+	contents := map[history.Key]*history.Record{earlier: beat(cells[10].Record.CellTime - 1), later: beat(now()), other: beat(cells[10].Record.CellTime - 1)}
+	keys := []history.Key{earlier, later, other}
+	for _, k := range keys {
+		contents[k].Partial = false
+		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: contents[k], Mark: true}})
+	}
+	put, left, err := db.Carry(t.Context(), keys)
+	if err != nil || put != 2 || len(left) != 1 || left[0] != earlier {
+		t.Errorf("carried %d, left %v, %v; want %v left", put, left, err, earlier)
+	}
+	entries, err := db.Archive().Get(t.Context(), keys)
+	must(t, err)
+	for i, want := range []*history.Record{cells[10].Record, contents[later], contents[other]} {
+		if !history.Same(entries[i].Record, want) {
+			t.Errorf("%s: got %+v, want %+v", keys[i], entries[i].Record, want)
+		}
+	}
+}
