@@ -16,6 +16,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/memqueue"
+	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -49,6 +50,7 @@ func TestModel(t *testing.T) {
 	if testing.Short() {
 		want = 2000
 	}
+	compressed(t)
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // as it is, rapid asks t for its deadline, which a bubble has not
@@ -69,6 +71,22 @@ func TestModel(t *testing.T) {
 	})
 	if steps < want && !t.Failed() {
 		t.Errorf("%d steps, want %d at least", steps, want)
+	}
+}
+
+// compressed uses the compressor of parts, which is the process's: it must not be of a bubble.
+func compressed(t *testing.T) {
+	var items []history.Item
+	for i := range 100 {
+		e := history.Event{Kind: history.KindStop, At: 1_760_000_000_000 - int64(i)*1000, Session: fmt.Sprint("session", i)}
+		items = append(items, history.Item{Object: history.Object{ID: fmt.Sprint("object", i), Type: 1}, Record: e.Record()})
+	}
+	chunks, err := part.Encode(items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := part.Open(chunks[0].Data); err != nil {
+		t.Fatal(err)
 	}
 }
 

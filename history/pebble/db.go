@@ -131,6 +131,7 @@ type DB struct {
 	archiveMemory *memory // users and keys alone, under the lock of the archive
 	orders        orders  // under the lock of the archive
 	rolling       rolling // under the lock of the archive
+	anyParts      bool    // there are or were some, under the lock of the archive
 	rolls         sync.Mutex
 	notes         notes
 	parts         *partCache

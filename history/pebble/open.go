@@ -109,6 +109,9 @@ func (d *DB) open(dir string) error {
 	if err := d.recover(wal.Dir{FS: d.fs, Dirname: r.dir}, r); err != nil {
 		return err
 	}
+	if err := d.openParts(); err != nil {
+		return err
+	}
 	return d.openMarks()
 }
 

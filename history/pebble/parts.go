@@ -180,6 +180,9 @@ func (a *Archive) cutParts(uid string, u *history.User) error {
 // laterThanParts reports whether a record with a cell time is surely later than what parts have of
 // its object. The lock is held.
 func (a *Archive) laterThanParts(k history.Key, cellTime int64) (bool, error) {
+	if !a.db.anyParts {
+		return true, nil
+	}
 	u, ok := a.userInMemory(k.UID)
 	if !ok {
 		return false, nil
@@ -194,6 +197,15 @@ func (a *Archive) laterThanParts(k history.Key, cellTime int64) (bool, error) {
 	return !slices.ContainsFunc(parts.Chunks, func(i part.Info) bool {
 		return i.CellTime >= cellTime && i.MayHave(k.Object)
 	}), nil
+}
+
+// openParts finds out whether anybody has parts.
+func (d *DB) openParts() (err error) {
+	for range d.each([]byte{spaceParts}, []byte{spaceParts + 1}, &err) {
+		d.anyParts = true
+		break
+	}
+	return err
 }
 
 // partMetrics are of parts. The names of users are nowhere in them.

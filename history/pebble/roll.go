@@ -237,6 +237,7 @@ func (r *roll) replace(b *pebble.Batch, prefix []byte, plan part.Plan) error {
 	if err != nil {
 		return err
 	}
+	r.db.anyParts = true
 	r.db.parts.metrics.written.Add(float64(len(m)))
 	return set(b, prefix, m)
 }

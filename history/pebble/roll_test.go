@@ -248,6 +248,8 @@ func TestDamagedChunk(t *testing.T) {
 // TestRun has long users rolled by themselves: whoever reads a long live part, and the sweep, leave a
 // note.
 func TestRun(t *testing.T) {
+	// The compressor is the process's: it must not be of a bubble.
+	longUser(t, open(t, t.TempDir(), pebble.Config{}.Rolling(1000)).Archive(), 100)
 	for name, look := range map[string]func(db *pebble.DB, uid string){
 		"page": func(db *pebble.DB, uid string) {
 			_, err := db.Archive().Page(t.Context(), uid, history.Query{Limit: 1})
@@ -301,8 +303,19 @@ func TestExpiredChunksGo(t *testing.T) {
 // TestCarryBesideParts carries contents of the cache whose objects are in parts: an earlier one is left
 // to whoever looks, a later one and one of another object are taken.
 func TestCarryBesideParts(t *testing.T) {
-	db := open(t, t.TempDir(), pebble.Config{}.Rolling(1000))
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprintf("opened again %v", again), func(t *testing.T) { carryBesideParts(t, again) })
+	}
+}
+
+func carryBesideParts(t *testing.T, again bool) {
+	dir := t.TempDir()
+	db := open(t, dir, pebble.Config{}.Rolling(1000))
 	uid, cells := longUser(t, db.Archive(), 50)
+	if again {
+		closed(t, db)
+		db = open(t, dir, pebble.Config{}.Rolling(1000))
+	}
 	must(t, db.Cache().Warm(t.Context(), uid, history.WarmSet{}))
 	earlier, later, other := cells[10].Key, cells[20].Key, viewing(1, 1000)
 	contents := map[history.Key]*history.Record{earlier: beat(cells[10].Record.CellTime - 1), later: beat(now()), other: beat(cells[10].Record.CellTime - 1)}
