@@ -16,10 +16,13 @@ they go in. Records come as the API writes them, in milliseconds: see docs/playe
 
 from __future__ import annotations
 
+import functools
 import http.client
+import io
 import json
 import random
 import re
+import socket
 import time
 import urllib.error
 import urllib.parse
@@ -76,7 +79,8 @@ def heartbeat(
 
 class Client:
     """One user's history. ``token`` is the user's, or a function that returns one, which is asked
-    for each request. ``timeout`` bounds one request, in seconds, and ``patience`` how long a
+    for each request. ``timeout`` bounds one request and its answer, in seconds (of an
+    export each part that is read), and ``patience`` how long a
     report or a read goes on trying while the edge is away or busy. ``recorded`` says that
     heartbeats come from a file or another history, whose times are right: they are sent as they
     are, so that what is sent again is known already. A Client may be used by one thread at a
@@ -266,7 +270,7 @@ class Client:
     def export(self) -> Iterator[bytes]:
         """All of the history as lines of NDJSON, each with all of a record: see docs/backups.md.
         Raises Error when it breaks off: then the lines so far are no backup."""
-        with self._open("GET", "/v1/export") as answer:
+        with self._open("GET", "/v1/export", send=urllib.request.urlopen) as answer:
             try:
                 for line in answer:
                     if not line.endswith(b"\n"):
@@ -305,7 +309,10 @@ class Client:
         with self._open(method, path, body, more=more, **query) as answer:
             return json.load(answer)
 
-    def _open(self, method: str, path: str, body: Union[Json, bytes, None] = None, *, more: float = 0, **query: Any) -> Any:
+    def _open(
+        self, method: str, path: str, body: Union[Json, bytes, None] = None, *,
+        more: float = 0, send: Optional[Callable[..., Any]] = None, **query: Any,
+    ) -> Any:
         given = {name: value for name, value in query.items() if value is not None}
         url = self._url + path + ("?" + urllib.parse.urlencode(given) if given else "")
         token = self._token if isinstance(self._token, str) else self._token()
@@ -317,10 +324,84 @@ class Client:
             data, headers["Content-Type"] = json.dumps(body).encode(), "application/json"
         request = urllib.request.Request(url, data=data, headers=headers, method=method)
         try:
-            return urllib.request.urlopen(request, timeout=self._timeout + more)
+            return (send or _opener.open)(request, timeout=self._timeout + more)
         except urllib.error.HTTPError as error:
             with error:
                 raise _problem(error) from None
+
+
+class _Bounded(http.client.HTTPConnection):
+    """A connection whose timeout bounds all that is done over it, and not each step."""
+
+    def __init__(self, host: str, *, timeout: float, **more: Any):
+        super().__init__(host, timeout=timeout, **more)
+        self._end = time.monotonic() + timeout
+        self._create_connection = self._dial
+        self.response_class = functools.partial(_Answer, left=self._left)  # type: ignore[assignment]
+
+    def _left(self) -> float:
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left
+
+    def _dial(self, address: tuple[str, int], timeout: object, source: Any) -> socket.socket:
+        """Tries the addresses of the host, as socket.create_connection does, but all in the time that is left."""
+        failed: OSError = OSError(f"{address[0]} has no address")
+        for *_, found in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+            try:
+                sock = socket.create_connection(found[:2], self._left(), source)
+                sock.settimeout(self._left())  # of the handshake
+                return sock
+            except OSError as error:
+                failed = error
+        raise failed
+
+    def send(self, data: Any) -> None:
+        if self.sock is not None:
+            self.sock.settimeout(self._left())
+        super().send(data)
+
+
+class _BoundedTLS(_Bounded, http.client.HTTPSConnection):
+    pass
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *args: Any, left: Callable[[], float], **more: Any):
+        super().__init__(sock, *args, **more)
+        self.fp = io.BufferedReader(_Reads(self.fp.detach(), sock, left))  # type: ignore[attr-defined]
+
+
+class _Reads(io.RawIOBase):
+    """Reads from a socket, each time for as long as is left."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, left: Callable[[], float]):
+        self._raw, self._sock, self._left = raw, sock, left
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        self._sock.settimeout(self._left())
+        return self._raw.readinto(buffer)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _HTTP(urllib.request.HTTPHandler):
+    def http_open(self, request: Any) -> Any:
+        return self.do_open(_Bounded, request)  # type: ignore[arg-type]
+
+
+class _HTTPS(urllib.request.HTTPSHandler):
+    def https_open(self, request: Any) -> Any:
+        return self.do_open(_BoundedTLS, request, context=self._context)  # type: ignore[attr-defined, arg-type]
+
+
+_opener = urllib.request.build_opener(_HTTP, _HTTPS)
 
 
 def _problem(answer: urllib.error.HTTPError) -> Error:

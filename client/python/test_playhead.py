@@ -11,6 +11,7 @@ import hmac
 import json
 import os
 import secrets
+import socket
 import threading
 import time
 import unittest
@@ -243,6 +244,41 @@ class AgainstAFailingEdge(unittest.TestCase):
         beats = [heartbeat(1, str(i), "stop", 1.0, meta={"text": "x" * 900}) for i in range(60)]
         self.assertEqual({r["status"] for r in slow.report(*beats)}, {"stored"})
         self.assertEqual(self.edge.got[:3], [60, 30, 15])
+
+    def test_trickle(self):
+        """An answer that comes byte by byte takes no longer than any other, whatever part of it does."""
+        over = threading.Event()
+        self.addCleanup(over.set)
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+        for first, part in ((head + b"X-Pad: ", b"x"), (head + b"Content-Length: 500\r\n\r\n", b" "), (b"HTTP/1.1 503 No\r\nContent-Length: 500\r\n\r\n", b" ")):
+            listener = socket.create_server(("127.0.0.1", 0))
+            self.addCleanup(listener.close)
+
+            def trickle(listener=listener, first=first, part=part):
+                try:
+                    while True:
+                        conn, _ = listener.accept()
+                        with conn:
+                            conn.recv(65536)
+                            conn.sendall(first)
+                            while not over.wait(0.3):
+                                conn.sendall(part)
+                except OSError:
+                    pass  # nobody listens any more, or the test is over
+
+            threading.Thread(target=trickle, daemon=True).start()
+            slow = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", "t", timeout=1, patience=0)
+            for ask in (lambda: slow.report(*self.beats), lambda: slow.continue_watching()):
+                ended = threading.Event()
+
+                def call(ask=ask, ended=ended):
+                    try:
+                        ask()
+                    except (OSError, Unsent, Error):
+                        ended.set()
+
+                threading.Thread(target=call, daemon=True).start()
+                self.assertTrue(ended.wait(15), f"after {first!r}")
 
     def test_away(self):
         self.edge.shutdown()
