@@ -133,6 +133,7 @@ type DB struct {
 	rolling       rolling // under the lock of the archive
 	anyParts      bool    // there are or were some, under the lock of the archive
 	rolls         sync.Mutex
+	listed        uint64 // the latest version of a list of parts, under rolls
 	notes         notes
 	parts         *partCache
 

@@ -179,7 +179,7 @@ func (r *roll) write() error {
 	run := rand.Text()[:13]
 	plan, err := parts.Roll(part.Roll{
 		Items: r.items, Tombstones: r.tombstones, Cleared: maps.Clone(r.user.Cleared), Oldest: r.oldest,
-		Version: max(r.user.Parts+1, uint64(r.db.now())), //nolint:gosec // never before 1970
+		Version: r.version(),
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	})
 	if err != nil || !plan.Changed && r.user.CutTime == r.cutTime {
@@ -192,6 +192,13 @@ func (r *roll) write() error {
 		return fmt.Errorf("%w: the state of the user has changed", history.ErrConflict)
 	}
 	return r.commit(plan)
+}
+
+// version returns one for the list that no list of the user had before: readers remember lists by it,
+// also where the user has no parts for a while.
+func (r *roll) version() uint64 {
+	r.db.listed = max(r.db.listed+1, r.user.Parts+1, uint64(r.db.now())) //nolint:gosec // never before 1970
+	return r.db.listed
 }
 
 // commit replaces the parts in one step.
