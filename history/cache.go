@@ -46,8 +46,9 @@ type Applier interface {
 	// Clear sets the user's clear mark for one type (0 for all) to c, unless a
 	// later one stands, removes the records at or before it with their dirty marks,
 	// keeps the latest of their cell times (see [User.CutTime]), and marks the user's
-	// own state dirty, under a new revision, in one atomic step. Records after it stay:
-	// readers drop what they fold of the time before. It returns up to when it cleared.
+	// own state dirty, under a new revision, in one atomic step. Records after it stay,
+	// under other revisions, so that whoever holds one finds out; readers and writers
+	// drop what they fold of the time before. It returns up to when it cleared.
 	// One that comes late, or twice, removes nothing that was written after the first.
 	Clear(ctx context.Context, uid string, c Clear) (until int64, err error)
 	// Pause replaces the user's pause, and marks the user's own state dirty, under a new

@@ -120,8 +120,7 @@ func (c *Cache) Clear(_ context.Context, uid string, cl history.Clear) (int64, e
 	a := c.account(uid)
 	a.user.Cleared = later(a.user.Cleared, map[uint32]int64{cl.Type: cl.Until})
 	c.cut(uid)
-	a.user.Revision = history.NewRevision()
-	c.made[a.user.Revision] = true
+	c.renumber(a)
 	c.mark(history.UserKey(uid))
 	return a.user.Cleared[cl.Type], nil
 }
@@ -168,7 +167,13 @@ func (c *Cache) Pause(_ context.Context, uid string, from, to history.Pause) err
 
 func (c *Cache) pause(uid string, p history.Pause) {
 	a := c.account(uid)
-	a.user.Pause, a.user.Revision = p, history.NewRevision()
+	a.user.Pause = p
+	c.renumber(a)
+}
+
+// renumber gives a user's state and records other revisions, so that whoever holds one finds out.
+func (c *Cache) renumber(a *account) {
+	a.user.Revision = history.NewRevision()
 	c.made[a.user.Revision] = true
 	for o, r := range a.records {
 		m := *r

@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -226,5 +227,95 @@ func TestDistrustExportOfAnIncompletePage(t *testing.T) {
 		if it.GetIncomplete() {
 			t.Errorf("item %d (%s) of an export lacks what the archive has of it, and says so only beside the record", i, it.GetObject().GetId())
 		}
+	}
+}
+
+// TestDistrustAnswerAfterAClear: an answer that has the record shows nothing that was cleared, also where the
+// service held the record when it happened.
+func TestDistrustAnswerAfterAClear(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		h := newHouse(t)
+		s := h.service(t)
+		point(t, s, "ann", "none") // warm
+		apply(t, s, viewing("s1", "ann/7", 100_000, 95), beat("ann/7", progress, 1000, 30))
+		if _, err := h.idle(t).Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 50_000}); err != nil {
+			t.Fatal(err)
+		}
+		if !held {
+			s = h.idle(t)
+		}
+		resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{beat("ann/7", progress, 500, 31)}, ReturnRecords: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := resp.GetRecords()[0], point(t, s, "ann", "7")
+		if got.GetPlays() != 0 || got.GetFurthestMs() != want.GetFurthestMs() || got.GetEtag() != want.GetEtag() {
+			t.Errorf("held %v: the answer has %v\nand a reader sees %v", held, got, want)
+		}
+		status := apply(t, s, viewing("s9", "ann/7", 60_000, 99))
+		if status[0] == stored {
+			t.Errorf("held %v: a report of before the clear: got %v", held, status)
+		}
+		resp2, err := s.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Mark: historyv1.Mark_MARK_UNWATCHED, Objects: []*historyv1.Object{{Id: "7", Type: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, b := resp2.GetRecords()[0], point(t, s, "ann", "7"); a.GetEtag() != b.GetEtag() || a.GetFurthestMs() != b.GetFurthestMs() {
+			t.Errorf("held %v: the answer to a mark has %v\nand a reader sees %v", held, a, b)
+		}
+	}
+}
+
+// TestDistrustPlaysBeforeAClear: a song is played often, what was before a time is cleared, and it is played on. Everything
+// comes in the order of its time. The plays from before the clear do not come back, however many follow.
+func TestDistrustPlaysBeforeAClear(t *testing.T) {
+	for _, held := range []bool{true, false} {
+		h := newHouse(t)
+		s := h.service(t)
+		point(t, s, "ann", "none") // warm
+		play := func(n int, ago int64) {
+			t.Helper()
+			hb := viewing(fmt.Sprint("s", ago), "ann/song", ago, 100)
+			hb.StartedAtMs, hb.WatchedMs = start-ago-500, 400
+			if got := apply(t, s, hb); got[0] != stored {
+				t.Fatalf("play %d: %v", n, got)
+			}
+		}
+		for i := range 100 {
+			play(i, 1_000_000-int64(i)*1000)
+		}
+		play(100, 800_000) // so that the record stays
+		if _, err := h.idle(t).Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 850_000}); err != nil {
+			t.Fatal(err)
+		}
+		if !held {
+			s = h.service(t)
+		}
+		if it := point(t, s, "ann", "song"); it.GetPlays() != 1 || it.GetWatchedMs() != 400 {
+			t.Fatalf("after the clear: %v", it)
+		}
+		for i := range 140 {
+			play(i, 700_000-int64(i)*1000)
+		}
+		if it := point(t, h.idle(t), "ann", "song"); it.GetPlays() != 141 || it.GetWatchedMs() != 141*400 {
+			t.Errorf("held %v: got %d plays and %d s watched, want 141 and %d s: what was cleared is counted again", held, it.GetPlays(), it.GetWatchedMs()/1000, 141*400/1000)
+		}
+	}
+}
+
+// TestDistrustFurthestAfterAClear: a furthest position from before a clear takes the place of one from after it, and is hidden.
+func TestDistrustFurthestAfterAClear(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	point(t, s, "ann", "none") // warm
+	apply(t, s, beat("ann/7", progress, 900_000, 100), beat("ann/7", progress, 840_000, 95))
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 850_000}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range int64(9) { // and back, step by step
+		apply(t, s, beat("ann/7", progress, 800_000-i*1000, 90-10*i))
+	}
+	if it := point(t, h.idle(t), "ann", "7"); it.GetFurthestMs() != 95_000 {
+		t.Errorf("the furthest position since the clear is %d s, want 95", it.GetFurthestMs()/1000)
 	}
 }

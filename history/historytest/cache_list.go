@@ -280,8 +280,9 @@ func listCleared(c *cacheCase) {
 	stays := c.put(k, revise(history.Merge(early.Record(), late.Record())))
 	c.put(key(uid, 1, 2), c.record(20))
 	c.clear(uid, 0, 20)
+	left := c.renumbered(k, stays)
 	page := c.list(uid, history.Query{Limit: 10})
-	c.items("after the clear", page.Items, []history.Item{{Object: k.Object, Record: stays.After(c.start + 20)}})
+	c.items("after the clear", page.Items, []history.Item{{Object: k.Object, Record: left.After(c.start + 20)}})
 	c.cleared(page.User, map[uint32]int64{0: c.start + 20})
 }
 

@@ -40,9 +40,9 @@ func clearAll(c *cacheCase) {
 		c.same("cleared record", e.Record, nil)
 		c.cleared(e.User, map[uint32]int64{0: c.start + 100})
 	}
-	c.holds(key(uid, 2, 5), later.Record)
+	left := c.renumbered(key(uid, 2, 5), later.Record)
 	page := c.list(uid, history.Query{Limit: 10})
-	c.items("after the clear", page.Items, []history.Item{{Object: later.Object, Record: later.Record.After(c.start + 100)}})
+	c.items("after the clear", page.Items, []history.Item{{Object: later.Object, Record: left.After(c.start + 100)}})
 	if page.User.Warm {
 		c.Error("the user got warm by the clear")
 	}
@@ -55,9 +55,20 @@ func clearType(c *cacheCase) {
 	later := c.put(key(uid, 1, 2), c.record(150))
 	c.clear(uid, 1, 100)
 	c.holds(key(uid, 1, 1), nil)
-	c.holds(key(uid, 11, 1), stays)
-	c.holds(key(uid, 1, 2), later)
+	c.renumbered(key(uid, 11, 1), stays)
+	c.renumbered(key(uid, 1, 2), later)
 	c.cleared(c.load(history.UserKey(uid)).User, map[uint32]int64{1: c.start + 100})
+}
+
+// renumbered checks that the cache holds a record under another revision, which is settled if the one
+// before was, so that whoever holds that finds out. It returns the record.
+func (c *cacheCase) renumbered(k history.Key, was *history.Record) *history.Record {
+	c.Helper()
+	now := c.load(k).Record
+	if !history.Same(now, was) || history.SameContent(now.Revision, was.Revision) || now.Settled() != was.Settled() {
+		c.Fatalf("Load(%s):\ngot  %+v\nwant %+v, under another revision", k, now, was)
+	}
+	return now
 }
 
 func clearOlder(c *cacheCase) {
@@ -80,7 +91,10 @@ func clearHeldBase(c *cacheCase) {
 	c.same("current record", now.Record, nil)
 	c.cleared(now.User, map[uint32]int64{0: c.start + 100})
 	c.holds(k, nil)
-	c.put(k, c.record(150))
+	stays := c.put(k, c.record(150))
+	c.clear(k.UID, 0, 120)
+	c.conflicts(history.Write{Key: k, Record: c.record(160), Base: stays.Revision})
+	c.renumbered(k, stays)
 }
 
 // clearTwice has a clear come once more, after what was written since, and after a later
@@ -91,11 +105,11 @@ func clearTwice(c *cacheCase) {
 	c.clear(uid, 0, 100)
 	stays := c.put(key(uid, 1, 1), c.record(101))
 	c.clear(uid, 0, 100)
-	c.holds(key(uid, 1, 1), stays)
+	c.renumbered(key(uid, 1, 1), stays)
 	c.clear(uid, 0, 200)
 	after := c.put(key(uid, 1, 2), c.record(201))
 	c.clear(uid, 0, 100)
-	c.holds(key(uid, 1, 2), after)
+	c.renumbered(key(uid, 1, 2), after)
 	c.cleared(c.load(history.UserKey(uid)).User, map[uint32]int64{0: c.start + 200})
 }
 

@@ -43,7 +43,8 @@ type powered struct {
 	db    *pebble.DB
 	start int64           // Unix milliseconds
 	whole map[uint64]bool // revisions of records that are not partial
-	// made are the revisions of the records by their positions: what was in parts has another one.
+	// made are the revisions of the records by their positions: what was in parts, or was there at a clear,
+	// has another one.
 	made []uint64
 	// possible are the states after the last durable call and after every call
 	// since; the last of them is the present one.
@@ -107,7 +108,7 @@ func (m *powered) drawRecord(t *rapid.T) *history.Record {
 func (m *powered) apply(t *rapid.T) {
 	s := m.present().clone()
 	w := history.Write{Key: drawKey(t), Record: m.drawRecord(t), Mark: rapid.Bool().Draw(t, "mark")}
-	w.Base = s.cache[w.Key]
+	w.Base = m.revision(t, w.Key)
 	w.Record.Partial = w.Base == 0 || rapid.Bool().Draw(t, "partial")
 	m.whole[w.Record.Revision] = !w.Record.Partial
 	o := m.db.Cache().Apply(t.Context(), []history.Write{w})[0]
@@ -126,9 +127,21 @@ func (m *powered) apply(t *rapid.T) {
 	m.next(s, true)
 }
 
+// revision is what the cache has of a key by now: a clear has given it another one than it was made with.
+func (m *powered) revision(t *rapid.T, k history.Key) uint64 {
+	e := m.db.Cache().Load(t.Context(), []history.Key{k})[0]
+	if e.Err != nil {
+		t.Fatal(e.Err)
+	}
+	if e.Record == nil {
+		return 0
+	}
+	return e.Record.Revision
+}
+
 func (m *powered) settle(t *rapid.T) {
 	s, k := m.present().clone(), drawKey(t)
-	if err := m.db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: s.cache[k]}}); err != nil {
+	if err := m.db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: m.revision(t, k)}}); err != nil {
 		t.Fatal(err)
 	}
 	if delete(s.dirty, k); s.cache[k] != 0 {
@@ -281,7 +294,7 @@ func (m *powered) readKey(t *rapid.T, s state, k history.Key) {
 		t.Fatal(err, e.Err)
 	}
 	if e.Record != nil {
-		s.cache[k] = e.Record.Revision
+		s.cache[k] = m.made[e.Record.Position] | e.Record.Revision&history.SettledBit
 	}
 	if at := e.User.ClearedAt(k.Object.Type); at > 0 {
 		s.cleared[k.UID] = at

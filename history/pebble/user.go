@@ -22,6 +22,9 @@ func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (unti
 		if err := e.dropCleared(uid, &u); err != nil {
 			return err
 		}
+		if err := e.renumber(uid, &u); err != nil {
+			return err
+		}
 		return e.markUser(uid, u, was)
 	})
 	if err != nil {
@@ -40,7 +43,7 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 		if u.Pause != from {
 			return fmt.Errorf("pause of %s: %w: another one is in force", uid, history.ErrConflict)
 		}
-		if err := e.renumber(uid); err != nil {
+		if err := e.renumber(uid, &history.User{}); err != nil {
 			return err
 		}
 		u.Pause = to
@@ -48,12 +51,16 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 	})
 }
 
-// renumber gives each record of a user another revision, a settled one a settled one.
-func (e *edit) renumber(uid string) (err error) {
+// renumber gives each record of a user that the clear marks leave another revision, a settled one a
+// settled one: whoever holds one finds out.
+func (e *edit) renumber(uid string, marks *history.User) (err error) {
 	revision := history.NewRevision()
 	for o, v := range e.records(uid, &err) {
 		if len(v) < markSize+wire.RevisionEnd {
 			continue // it cannot be read, so that no write has it as its base
+		}
+		if cut := marks.ClearedAt(o.Type); cut > 0 && peek(v[markSize:]).version.Time() <= cut {
+			continue // dropped by the same change
 		}
 		value := bytes.Clone(v)
 		settled := wire.Revision(value[markSize:]) & history.SettledBit
@@ -80,7 +87,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 		u.CutTime = max(u.CutTime, w.CutTime)
 		if pause := u.Pause.Newer(w.Pause); pause != u.Pause {
 			u.Pause = pause
-			if err := e.renumber(uid); err != nil {
+			if err := e.renumber(uid, &history.User{}); err != nil {
 				return err
 			}
 		}

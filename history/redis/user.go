@@ -17,11 +17,11 @@ import (
 const maxScore = 1 << 53
 
 // Clear sets a clear mark as [history.Applier] says. The server is busy for about
-// 3 us for each record that it removes.
+// 3 us for each record that it removes, and 1 us for each other one.
 func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.clear.call(ctx, append(userKeys(uid), contents...),
-			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, maxScore), history.NewRevision(), c.life)
+			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, maxScore), history.NewRevision(), c.life, newRevision())
 	})
 	if err != nil {
 		return 0, unavailable("clear", err)

@@ -1,10 +1,10 @@
--- Clears a user: sets the mark, removes what it covers with the dirty marks, and
--- marks the user's own state dirty.
+-- Clears a user: sets the mark, removes what it covers with the dirty marks, has everyone who
+-- holds a record of the user find out, and marks the user's own state dirty.
 --
 -- KEYS: the list, the user's state, the dirty marks, then the content of each record in
 -- the list.
 -- ARGV: the type (0 for all); the time in milliseconds; the digits of a new revision of the
--- state; seconds that lists and users' states live.
+-- state; seconds that lists and users' states live; the eight bytes of a new revision.
 --
 -- Returns up to when it cleared, nothing when the list has a record more than the keys say:
 -- then nothing was done.
@@ -27,10 +27,10 @@ local field = typ == '0' and 'cleared' or 'cleared:' .. typ
 local stands = call('HMGET', state, field, 'cut')
 at = math.max(at, tonumber(stands[1] or at))
 
-local keys, cut, last = set(4), tonumber(stands[2] or 0), 0
+if not complete(list, set(4)) then return false end
+local cut, last = tonumber(stands[2] or 0), 0
 for i, member in ipairs(found) do
   if times[i] > at then break end
-  if not keys[prefix .. member] then return false end
   local tail = try('GETRANGE', prefix .. member, 9, 19)
   if type(tail) == 'string' and tail ~= '' then cut = math.max(cut, times[i] + drift(tail)) end
   last = i
@@ -54,4 +54,5 @@ for from = 1, last, 1000 do
   call('ZREM', list, unpack(members))
   call('ZREM', dirty, unpack(marks))
 end
+renumber(list, ARGV[5])
 return text(at)
