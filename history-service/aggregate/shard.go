@@ -11,8 +11,10 @@ import (
 // Held is what the service last wrote of a key.
 type Held struct {
 	Record *history.Record
-	// Pause is that of the user when the record was written.
-	Pause history.Pause
+	// Pause and Cleared are those of the user when the record was written. A change of either gives
+	// the record another revision.
+	Pause   history.Pause
+	Cleared map[uint32]int64
 	// From is the record that was held when this one was made, which contains it. Only
 	// [Aggregator.Put] reads it.
 	From *history.Record
@@ -24,8 +26,8 @@ type Held struct {
 }
 
 // Next returns what is held after h, once a record that was made from it is written.
-func (h Held) Next(r *history.Record, pause history.Pause) Held {
-	return Held{Record: r, Pause: pause, From: h.Record, entry: h.entry}
+func (h Held) Next(r *history.Record, u *history.User) Held {
+	return Held{Record: r, Pause: u.Pause, Cleared: u.Cleared, From: h.Record, entry: h.entry}
 }
 
 // after returns h as it takes the place of what was held.

@@ -319,3 +319,18 @@ func TestDistrustFurthestAfterAClear(t *testing.T) {
 		t.Errorf("the furthest position since the clear is %d s, want 95", it.GetFurthestMs()/1000)
 	}
 }
+
+// TestDistrustLateReportsAfterAClear: a report from before a clear is refused also where the service holds a
+// record that was written after it.
+func TestDistrustLateReportsAfterAClear(t *testing.T) {
+	h := newHouse(t)
+	s := h.service(t)
+	point(t, s, "ann", "none") // warm
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 50_000}); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, beat("ann/7", progress, 1000, 30))
+	if got := apply(t, s, viewing("s1", "ann/7", 60_000, 99)); got[0] != historyv1.Status_STATUS_CLEARED {
+		t.Errorf("got %v, want cleared", got)
+	}
+}

@@ -106,7 +106,7 @@ func (g *group) sort() {
 // out. Where nothing is to be written, the cache is asked.
 func (g *group) foldHeld() {
 	g.base, g.next = g.held.Record, g.held.Record
-	g.user.Pause = g.held.Pause
+	g.user.Pause, g.user.Cleared = g.held.Pause, g.held.Cleared
 	g.fold()
 	if g.done {
 		g.base, g.done = nil, false
@@ -397,7 +397,7 @@ func (b *batch) release(a *aggregate.Aggregator) {
 			g.fail()
 		}
 		if g.written != nil {
-			a.Put(g.key, g.held.Next(g.written, g.user.Pause), g.ended)
+			a.Put(g.key, g.held.Next(g.written, &g.user), g.ended)
 		}
 	}
 }

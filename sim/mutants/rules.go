@@ -111,7 +111,7 @@ var mutants = []mutant{
 	{name: "no-refold", rule: "after a conflict what was held is written as it is", edits: []edit{{write, "g.next = history.Merge(g.cut(current.Record), g.older)", "g.next = history.Merge(nil, history.Merge(g.older, g.held.Record))"}}},
 	{name: "conflict-forgets", rule: "after a conflict the reports are not folded again", edits: []edit{{write, "\tg.next = history.Merge(g.cut(current.Record), g.older)\n\tg.fold()\n", "\tg.next, g.done = history.Merge(g.cut(current.Record), g.older), true\n"}}},
 	{name: "paused", rule: "a pause is ignored", edits: []edit{{fold, "g.user.Pause.Covers(e.At)", "false"}}},
-	{name: "held-pause", rule: "a hold forgets the pause under which it was written", edits: []edit{{write, "g.held.Next(g.written, g.user.Pause)", "g.held.Next(g.written, history.Pause{})"}}},
+	{name: "held-pause", rule: "a hold forgets the pause under which it was written", edits: []edit{{write, "g.held.Next(g.written, &g.user)", "g.held.Next(g.written, &history.User{Cleared: g.user.Cleared})"}}},
 	{name: "cleared", rule: "a report from before a clear is acknowledged", edits: []edit{{fold, "if e.At <= cleared {", "if false {"}}},
 	{name: "delete-behind", rule: "a delete by a clock that is behind leaves the record", edits: []edit{{fold, "if g.batch.latest && g.next != nil {", "if false {"}}},
 	{name: "clear-behind", rule: "a clear by a clock that is behind leaves records", edits: []edit{{decide, "until = max(until, newest)", "_ = newest"}}},
