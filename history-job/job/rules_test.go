@@ -6,9 +6,9 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestUnheldContentsOfOneVersion: of two contents of one version nobody knows which one is the latest, since the
+// TestContentsOfOneVersion: of two contents of one version nobody knows which one is the latest, since the
 // ring does not keep their order.
-func TestUnheldContentsOfOneVersion(t *testing.T) {
+func TestContentsOfOneVersion(t *testing.T) {
 	k, other := history.Key{UID: "ann", Object: history.Object{ID: "1", Type: 1}}, history.Key{UID: "bob", Object: history.Object{ID: "1", Type: 1}}
 	r := &recent{max: 3}
 	add := func(k history.Key, revision uint64) {

@@ -10,9 +10,9 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestUnheldSettledWhileFlushing: a record is settled while it is on its way to Pebble from a file of
+// TestSettledWhileFlushing: a record is settled while it is on its way to Pebble from a file of
 // the journal that goes afterwards. A crash leaves it there.
-func TestUnheldSettledWhileFlushing(t *testing.T) {
+func TestSettledWhileFlushing(t *testing.T) {
 	files := vfs.NewCrashableMem()
 	db := open(t, "store", pebble.Config{}.On(files))
 	k, other := viewing(1, 1), viewing(2, 2)
@@ -33,8 +33,8 @@ func TestUnheldSettledWhileFlushing(t *testing.T) {
 	}
 }
 
-// TestUnheldListWhileFlushing: a record is written again while it is on its way to Pebble. A list has it once, as it is.
-func TestUnheldListWhileFlushing(t *testing.T) {
+// TestListWhileFlushing: a record is written again while it is on its way to Pebble. A list has it once, as it is.
+func TestListWhileFlushing(t *testing.T) {
 	db := open(t, "store", pebble.Config{}.On(vfs.NewMem()))
 	k := viewing(1, 1)
 	first, second := beat(now()-1000), beat(now())
@@ -56,8 +56,8 @@ func TestUnheldListWhileFlushing(t *testing.T) {
 	}))
 }
 
-// TestUnheldSweepOfWhatIsWrittenAgain: what has expired in Pebble is written again, and in memory when the sweep comes. It stays.
-func TestUnheldSweepOfWhatIsWrittenAgain(t *testing.T) {
+// TestSweepOfWhatIsWrittenAgain: what has expired in Pebble is written again, and in memory when the sweep comes. It stays.
+func TestSweepOfWhatIsWrittenAgain(t *testing.T) {
 	clock := time.Now()
 	db := open(t, "store", pebble.Config{Now: func() time.Time { return clock }}.On(vfs.NewMem()))
 	k := viewing(1, 1)

@@ -9,9 +9,9 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestDistrustCollisionWhileFlushing: a record is on its way to Pebble; another key of its hash is written, and
+// TestCollisionWhileFlushing: a record is on its way to Pebble; another key of its hash is written, and
 // then the record itself again. What was acknowledged last stays.
-func TestDistrustCollisionWhileFlushing(t *testing.T) {
+func TestCollisionWhileFlushing(t *testing.T) {
 	db := open(t, "store", pebble.Config{}.On(vfs.NewMem()).Colliding())
 	cache := db.Cache()
 	key := func(id string) history.Key {

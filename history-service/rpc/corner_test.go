@@ -30,8 +30,8 @@ func belowFloor(t *testing.T) (*house, *rpc.Server) {
 	return h, s
 }
 
-// TestDistrustMatchOfAPartialRecord: a device names the record that it was shown, and it is no conflict.
-func TestDistrustMatchOfAPartialRecord(t *testing.T) {
+// TestMatchOfAPartialRecord: a device names the record that it was shown, and it is no conflict.
+func TestMatchOfAPartialRecord(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		h, s := belowFloor(t)
 		if !held {
@@ -50,8 +50,8 @@ func TestDistrustMatchOfAPartialRecord(t *testing.T) {
 	}
 }
 
-// TestDistrustMatchOfAnOlderRecord: a device names a record that is not the user's latest, and it is a conflict.
-func TestDistrustMatchOfAnOlderRecord(t *testing.T) {
+// TestMatchOfAnOlderRecord: a device names a record that is not the user's latest, and it is a conflict.
+func TestMatchOfAnOlderRecord(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		h, s := belowFloor(t)
 		upload := beat("ann/0003", stop, 500_000, 20) // of which the device knows the etag: it is its own
@@ -75,8 +75,8 @@ func TestDistrustMatchOfAnOlderRecord(t *testing.T) {
 	}
 }
 
-// TestDistrustDeleteOfAnOlderRecord: the same for a delete with a time of its own.
-func TestDistrustDeleteOfAnOlderRecord(t *testing.T) {
+// TestDeleteOfAnOlderRecord: the same for a delete with a time of its own.
+func TestDeleteOfAnOlderRecord(t *testing.T) {
 	h, s := belowFloor(t)
 	upload := beat("ann/0003", stop, 500_000, 20)
 	upload.DurationMs = 600_000
@@ -93,9 +93,9 @@ func TestDistrustDeleteOfAnOlderRecord(t *testing.T) {
 	}
 }
 
-// TestDistrustDismissIsRelied: a decision whose write is not confirmed to anybody is repeated at a
+// TestDismissIsRelied: a decision whose write is not confirmed to anybody is repeated at a
 // service whose clock is a little behind; that one is told of it, and remembers it.
-func TestDistrustDismissIsRelied(t *testing.T) {
+func TestDismissIsRelied(t *testing.T) {
 	h := newHouse(t)
 	older := h.older(t)
 	hb := film("ann/1", stop, 9000, 1000)
@@ -125,8 +125,8 @@ func TestDistrustDismissIsRelied(t *testing.T) {
 	}
 }
 
-// TestDistrustSearchWithoutTheArchive: nothing found is an answer of its own.
-func TestDistrustSearchWithoutTheArchive(t *testing.T) {
+// TestSearchWithoutTheArchive: nothing found is an answer of its own.
+func TestSearchWithoutTheArchive(t *testing.T) {
 	h := newHouse(t)
 	s := h.idle(t)
 	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
@@ -152,8 +152,8 @@ func TestDistrustSearchWithoutTheArchive(t *testing.T) {
 	}
 }
 
-// TestDistrustSearchOfAWarmUser: the same of a user who is complete but for a partial record.
-func TestDistrustSearchOfAWarmUser(t *testing.T) {
+// TestSearchOfAWarmUser: the same of a user who is complete but for a partial record.
+func TestSearchOfAWarmUser(t *testing.T) {
 	h := newHouse(t)
 	s := h.idle(t)
 	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
@@ -175,9 +175,9 @@ func TestDistrustSearchOfAWarmUser(t *testing.T) {
 	}
 }
 
-// TestDistrustClearOfAColdUser: a clear without a time of its own covers what the user was shown, also by
+// TestClearOfAColdUser: a clear without a time of its own covers what the user was shown, also by
 // a service whose clock is behind that of who recorded it.
-func TestDistrustClearOfAColdUser(t *testing.T) {
+func TestClearOfAColdUser(t *testing.T) {
 	h := newHouse(t)
 	put(t, h, 3, -300) // the newest is 300 ms ahead of the clock of who clears
 	s := h.idle(t)
@@ -190,9 +190,9 @@ func TestDistrustClearOfAColdUser(t *testing.T) {
 	}
 }
 
-// TestDistrustContinueWithoutTheArchive: nothing to go on with is an answer of its own. A user opens an old film
+// TestContinueWithoutTheArchive: nothing to go on with is an answer of its own. A user opens an old film
 // again, of which only the archive knows where to go on.
-func TestDistrustContinueWithoutTheArchive(t *testing.T) {
+func TestContinueWithoutTheArchive(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		h := smallHouse(t, 200)
 		ids := put(t, h, 300, 100_000) // ten minutes each, stopped at 200 s
@@ -210,8 +210,8 @@ func TestDistrustContinueWithoutTheArchive(t *testing.T) {
 	}
 }
 
-// TestDistrustExportOfAnIncompletePage: an export is all there is, or it fails.
-func TestDistrustExportOfAnIncompletePage(t *testing.T) {
+// TestExportOfAnIncompletePage: an export is all there is, or it fails.
+func TestExportOfAnIncompletePage(t *testing.T) {
 	h := smallHouse(t, 2)
 	ids := put(t, h, 6, 100_000)
 	warmUp(t, h, 2)
@@ -230,9 +230,9 @@ func TestDistrustExportOfAnIncompletePage(t *testing.T) {
 	}
 }
 
-// TestDistrustAnswerAfterAClear: an answer that has the record shows nothing that was cleared, also where the
+// TestAnswerAfterAClear: an answer that has the record shows nothing that was cleared, also where the
 // service held the record when it happened.
-func TestDistrustAnswerAfterAClear(t *testing.T) {
+func TestAnswerAfterAClear(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		h := newHouse(t)
 		s := h.service(t)
@@ -266,9 +266,9 @@ func TestDistrustAnswerAfterAClear(t *testing.T) {
 	}
 }
 
-// TestDistrustPlaysBeforeAClear: a song is played often, what was before a time is cleared, and it is played on. Everything
+// TestPlaysBeforeAClear: a song is played often, what was before a time is cleared, and it is played on. Everything
 // comes in the order of its time. The plays from before the clear do not come back, however many follow.
-func TestDistrustPlaysBeforeAClear(t *testing.T) {
+func TestPlaysBeforeAClear(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		h := newHouse(t)
 		s := h.service(t)
@@ -303,8 +303,8 @@ func TestDistrustPlaysBeforeAClear(t *testing.T) {
 	}
 }
 
-// TestDistrustFurthestAfterAClear: a furthest position from before a clear takes the place of one from after it, and is hidden.
-func TestDistrustFurthestAfterAClear(t *testing.T) {
+// TestFurthestAfterAClear: a furthest position from before a clear takes the place of one from after it, and is hidden.
+func TestFurthestAfterAClear(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
 	point(t, s, "ann", "none") // warm
@@ -320,9 +320,9 @@ func TestDistrustFurthestAfterAClear(t *testing.T) {
 	}
 }
 
-// TestDistrustLateReportsAfterAClear: a report from before a clear is refused also where the service holds a
+// TestLateReportsAfterAClear: a report from before a clear is refused also where the service holds a
 // record that was written after it.
-func TestDistrustLateReportsAfterAClear(t *testing.T) {
+func TestLateReportsAfterAClear(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
 	point(t, s, "ann", "none") // warm

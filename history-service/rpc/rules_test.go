@@ -40,10 +40,10 @@ func jobArchives(t *testing.T, h *house, ids ...string) {
 	}
 }
 
-// TestUnheldRowOfBefore: a row of the archive is read to warm a user up; meanwhile one of its records is played,
+// TestRowOfBefore: a row of the archive is read to warm a user up; meanwhile one of its records is played,
 // archived and dropped, and played again. What is made of the row and the new report lacks the play
 // between the two, and does not count as whole.
-func TestUnheldRowOfBefore(t *testing.T) {
+func TestRowOfBefore(t *testing.T) {
 	h := smallHouse(t, 1)
 	ids := put(t, h, 1, 1_000_000)
 	a := &eventful{Archive: h.db.Archive()}
@@ -66,9 +66,9 @@ func TestUnheldRowOfBefore(t *testing.T) {
 	}
 }
 
-// TestUnheldOlderThanTheArchive: the cache came back with an older content of an object than the archive has. A page
+// TestRowThatIsNewerThanTheCache: the cache came back with an older content of an object than the archive has. A page
 // since a time between the two has it.
-func TestUnheldOlderThanTheArchive(t *testing.T) {
+func TestRowThatIsNewerThanTheCache(t *testing.T) {
 	h := smallHouse(t, 3)
 	s := h.service(t)
 	point(t, s, "ann", "none") // warm
@@ -88,9 +88,9 @@ func TestUnheldOlderThanTheArchive(t *testing.T) {
 	}
 }
 
-// TestUnheldRelyAfterAClear: a delete relies on a clear, while a later clear is acknowledged. The cache comes back
+// TestRelyAfterAClear: a delete relies on a clear, while a later clear is acknowledged. The cache comes back
 // without either: the later one holds.
-func TestUnheldRelyAfterAClear(t *testing.T) {
+func TestRelyAfterAClear(t *testing.T) {
 	h := newHouse(t)
 	cache, older := &outrun{Cache: h.db.Cache()}, h.older(t)
 	if _, err := h.db.Cache().Clear(t.Context(), "u", history.Clear{Type: 1, Until: start - 9000}); err != nil {
@@ -142,8 +142,8 @@ func (deafNow) Load(_ context.Context, keys []history.Key) []history.Entry {
 	return all
 }
 
-// TestUnheldConfirm: an answer that relies on what a conflict showed alone waits until that is on disk.
-func TestUnheldConfirm(t *testing.T) {
+// TestConfirm: an answer that relies on what a conflict showed alone waits until that is on disk.
+func TestConfirm(t *testing.T) {
 	h := newHouse(t)
 	cache := &reborn{h.db.Cache()}
 	s := h.idle(t, func(c *rpc.Config) { c.Cache = cache })
@@ -158,8 +158,8 @@ func TestUnheldConfirm(t *testing.T) {
 	}
 }
 
-// TestUnheldOthersWinEveryTime: a report that never got written is not acknowledged.
-func TestUnheldOthersWinEveryTime(t *testing.T) {
+// TestOthersWinEveryTime: a report that never got written is not acknowledged.
+func TestOthersWinEveryTime(t *testing.T) {
 	h := newHouse(t)
 	other, at := h.idle(t), int64(900_000)
 	b := &busy{Cache: h.db.Cache(), times: 1000}

@@ -10,9 +10,9 @@ import (
 	"github.com/playhead/playhead/history/redis"
 )
 
-// TestUnheldTrimOfWhatHasMovedUp: a record is found to be too old, and written and settled again before it is
+// TestTrimOfWhatHasMovedUp: a record is found to be too old, and written and settled again before it is
 // dropped. It stays, since the floor is raised above what was found alone.
-func TestUnheldTrimOfWhatHasMovedUp(t *testing.T) {
+func TestTrimOfWhatHasMovedUp(t *testing.T) {
 	fake := miniredis.RunT(t)
 	var between func()
 	sharded(fake, func(_ *server.Peer, cmd string, args ...string) bool {
