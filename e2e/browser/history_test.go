@@ -186,8 +186,9 @@ func TestSearchAll(t *testing.T) {
 	v.until("document.querySelector('#list .title').textContent === 'Neap'")
 }
 
-// TestSeries puts the parts of a series together, and opens it.
-func TestSeries(t *testing.T) {
+// openSeries opens the history page on the library and two parts of a series.
+func openSeries(t *testing.T) (*world, *window) {
+	t.Helper()
 	w := newWorld(t)
 	w.report(library...)
 	w.report(
@@ -196,6 +197,12 @@ func TestSeries(t *testing.T) {
 	)
 	v := w.open(w.signedIn("/"))
 	v.lists("Low Tide", "Harbour Lights", "Winter Roads", "On Maps", "plain.id")
+	return w, v
+}
+
+// TestSeries puts the parts of a series together, and opens it.
+func TestSeries(t *testing.T) {
+	w, v := openSeries(t)
 	v.says(".series", "1 of 2 completed")
 	v.says(".series", "2 parts")
 	v.click(".series .title")
@@ -212,14 +219,7 @@ func TestSeries(t *testing.T) {
 
 // TestSelect deletes several entries at once, a series as a whole, and takes that back.
 func TestSelect(t *testing.T) {
-	w := newWorld(t)
-	w.report(library...)
-	w.report(
-		entry{id: "h1", title: "Fog", typ: 2, position: length, age: 27 * time.Hour, episode: 1},
-		entry{id: "h2", title: "The Pilot Boat", typ: 2, position: time.Minute, age: 90 * time.Second, episode: 2},
-	)
-	v := w.open(w.signedIn("/"))
-	v.lists("Low Tide", "Harbour Lights", "Winter Roads", "On Maps", "plain.id")
+	w, v := openSeries(t)
 	v.until("!document.querySelector('#list .pick').checkVisibility()")
 	v.click("#select")
 	v.click(".series .pick")

@@ -76,16 +76,16 @@ func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, wo
 	match := func(it history.Item) bool { return view.Incomplete(it.Record) || has(it, words) }
 	s := stretch{reader: r, uid: uid, query: q, listed: listed, match: match}
 	if r.sure(listed, q) {
-		p.more, p.end, searched = listed.More, endOf(listed.Items), len(listed.Items)
-		listed.Items = slices.DeleteFunc(slices.Clone(listed.Items), func(it history.Item) bool { return !match(it) })
+		p.more, p.end = listed.More, endOf(listed.Items)
+		listed.Items = s.matching(slices.Clone(listed.Items))
 		p.items, err = r.completed(ctx, uid, listed, true)
 		p.items = wanted(p.items, &listed.User, q)
 	} else {
 		err = s.read(ctx)
-		p.items, p.more, p.end, searched = s.items, s.cached || s.archived, s.end, s.looked
+		p.items, p.more, p.end = s.items, s.cached || s.archived, s.end
 	}
 	p.items = slices.DeleteFunc(p.items, func(it history.Item) bool { return !has(it, words) }) // also of what was incomplete
-	return p, searched, err
+	return p, s.looked, err
 }
 
 // has reports whether the id or the metadata of a record has all the words, which are in small letters.

@@ -125,10 +125,10 @@ func TestDismissIsRelied(t *testing.T) {
 	}
 }
 
-// TestSearchWithoutTheArchive: nothing found is an answer of its own.
-func TestSearchWithoutTheArchive(t *testing.T) {
-	h := newHouse(t)
-	s := h.idle(t)
+// playLowTide has ann play "7", of which only the archive knows that it is Low Tide: the cache's record is
+// partial, and has no metadata.
+func playLowTide(t *testing.T, h *house, s *rpc.Server) {
+	t.Helper()
 	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
 	e := history.Event{Key: k, Kind: history.KindStop, At: start - 100_000, Position: 200_000, Session: "s1", Meta: history.NewMeta(map[string]string{"title": "Low Tide"})}
 	for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: whole(e.Record()).Successor(nil)}}) {
@@ -136,7 +136,14 @@ func TestSearchWithoutTheArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	apply(t, s, beat("ann/7", progress, 1000, 30)) // partial, and without metadata
+	apply(t, s, beat("ann/7", progress, 1000, 30))
+}
+
+// TestSearchWithoutTheArchive: nothing found is an answer of its own.
+func TestSearchWithoutTheArchive(t *testing.T) {
+	h := newHouse(t)
+	s := h.idle(t)
+	playLowTide(t, h, s)
 	if err := h.db.Cache().Warm(t.Context(), "ann", history.WarmSet{Floor: history.VersionOf(start-50_000, 0)}); err != nil {
 		t.Fatal(err)
 	}
@@ -156,15 +163,8 @@ func TestSearchWithoutTheArchive(t *testing.T) {
 func TestSearchOfAWarmUser(t *testing.T) {
 	h := newHouse(t)
 	s := h.idle(t)
-	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
-	e := history.Event{Key: k, Kind: history.KindStop, At: start - 100_000, Position: 200_000, Session: "s1", Meta: history.NewMeta(map[string]string{"title": "Low Tide"})}
-	for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: whole(e.Record()).Successor(nil)}}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	apply(t, s, beat("ann/7", progress, 1000, 30)) // partial, and without metadata
-	warmUp(t, h, 10)                               // its record is not folded yet, as between the two steps of a warm-up
+	playLowTide(t, h, s)
+	warmUp(t, h, 10) // its record is not folded yet, as between the two steps of a warm-up
 	for _, down := range []bool{false, true} {
 		a := &gone{Archive: h.db.Archive()}
 		a.down.Store(down)

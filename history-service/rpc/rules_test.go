@@ -11,11 +11,11 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// jobArchives does to an object of ann what the job does: it completes the record, puts, settles and trims.
-func jobArchives(t *testing.T, h *house, ids ...string) {
+// jobArchives does to objects of ann what the job does: it completes the record, puts, settles and trims.
+func jobArchives(t *testing.T, h *house, objects ...history.Object) {
 	t.Helper()
-	for _, id := range ids {
-		k := history.Key{UID: "ann", Object: history.Object{ID: id, Type: 1}}
+	for _, o := range objects {
+		k := history.Key{UID: "ann", Object: o}
 		e := h.db.Cache().Load(t.Context(), []history.Key{k})[0]
 		old, err := h.db.Archive().Get(t.Context(), []history.Key{k})
 		if err != nil || e.Record == nil {
@@ -51,7 +51,7 @@ func TestRowOfBefore(t *testing.T) {
 	a.next = func() {
 		between, later := h.idle(t), h.idle(t)
 		apply(t, between, viewing("s2", "ann/"+ids[0], 900_000, 95), beat("ann/newer", progress, 1000, 20))
-		jobArchives(t, h, ids[0], "newer")
+		jobArchives(t, h, history.Object{ID: ids[0], Type: 1}, history.Object{ID: "newer", Type: 1})
 		e := h.db.Cache().Load(t.Context(), []history.Key{{UID: "ann", Object: history.Object{ID: ids[0], Type: 1}}})[0]
 		if e.Record != nil {
 			t.Fatalf("it is still there: %+v", e)

@@ -279,27 +279,7 @@ func TestPageBehindAHiddenOne(t *testing.T) {
 	film := beat("ann/film", historyv1.Kind_KIND_STOP, 70_000, 50)
 	film.ObjectType = 2
 	apply(t, s, hidden, film)
-	a.next = func() { // what the job does
-		k := history.Key{UID: "ann", Object: history.Object{ID: "film", Type: 2}}
-		e := h.db.Cache().Load(t.Context(), []history.Key{k})[0]
-		r := *e.Record
-		r.Partial = false
-		w := r.Successor(&e.User)
-		if out := h.db.Cache().Apply(t.Context(), []history.Write{{Key: k, Base: e.Record.Revision, Record: w}})[0]; out.Status != history.Applied {
-			t.Fatal(out)
-		}
-		for _, err := range h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: w}}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := h.db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: w.Revision}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.db.Cache().Trim(t.Context(), []string{"ann"}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	a.next = func() { jobArchives(t, h, history.Object{ID: "film", Type: 2}) }
 	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -143,7 +143,8 @@ func (a *Archive) PutUser(ctx context.Context, uid string, put history.User) err
 		if err != nil {
 			return err
 		}
-		u.Cleared, u.Pause = mergeCleared(u.Cleared, put.Cleared), u.Pause.Newer(put.Pause)
+		u.MergeCleared(put.Cleared)
+		u.Pause = u.Pause.Newer(put.Pause)
 		u.CutTime = max(u.CutTime, put.CutTime)
 		if err := e.dropCleared(uid, &u); err != nil {
 			return err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"strconv"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -222,18 +221,6 @@ func uvarints(b []byte) (numbers []uint64, err error) {
 		numbers, b = append(numbers, x), b[n:]
 	}
 	return numbers, nil
-}
-
-// mergeCleared returns the later of two clear marks of every type.
-func mergeCleared(a, b map[uint32]int64) map[uint32]int64 {
-	if len(b) == 0 {
-		return a
-	}
-	merged := maps.Clone(b)
-	for typ, at := range a {
-		merged[typ] = max(merged[typ], at)
-	}
-	return merged
 }
 
 // summary is what the store itself has to know of an encoded record, a small part of

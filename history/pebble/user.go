@@ -18,7 +18,7 @@ func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (unti
 			return err
 		}
 		until = max(what.Until, u.Cleared[what.Type])
-		u.Cleared = mergeCleared(u.Cleared, map[uint32]int64{what.Type: until})
+		u.MergeCleared(map[uint32]int64{what.Type: until})
 		if err := e.dropCleared(uid, &u); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 		// A cold user has a floor too if it was trimmed: what was dropped may be newer
 		// than what the archive held when w was read.
 		u.Floor = max(u.Floor, w.Floor)
-		u.Cleared = mergeCleared(u.Cleared, w.Cleared)
+		u.MergeCleared(w.Cleared)
 		u.CutTime = max(u.CutTime, w.CutTime)
 		if pause := u.Pause.Newer(w.Pause); pause != u.Pause {
 			u.Pause = pause
