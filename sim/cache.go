@@ -192,10 +192,11 @@ func (c *Cache) Warm(_ context.Context, uid string, w history.WarmSet) error {
 		return nil
 	}
 	u := &a.user
-	u.Cleared, u.CutTime = later(u.Cleared, w.Cleared), max(u.CutTime, w.CutTime)
+	cleared, pause := u.Cleared, u.Pause
+	u.Cleared, u.CutTime, u.Pause = later(cleared, w.Cleared), max(u.CutTime, w.CutTime), pause.Newer(w.Pause)
 	c.cut(uid)
-	if news := u.Pause.Newer(w.Pause); news != u.Pause {
-		c.pause(uid, news)
+	if u.Pause != pause || !maps.Equal(u.Cleared, cleared) {
+		c.renumber(a)
 	}
 	trimmed := u.Floor
 	u.Warm, u.Floor = true, max(u.Floor, w.Floor)
@@ -210,8 +211,9 @@ func (c *Cache) Warm(_ context.Context, uid string, w history.WarmSet) error {
 			continue
 		}
 		r := *it.Record
-		if r.Revision &^= history.SettledBit; r.Revision == 0 {
+		if r.Revision &^= history.SettledBit; r.Revision == 0 || u.ClearedAt(it.Object.Type) > 0 {
 			r.Revision = history.NewRevision()
+			c.made[r.Revision] = true
 		}
 		r.Revision |= history.SettledBit
 		a.records[it.Object] = &r

@@ -77,6 +77,8 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"WarmWritten", warmWritten},
 		{"WarmSettled", warmSettled},
 		{"WarmCleared", warmCleared},
+		{"WarmHeld", warmHeld},
+		{"WarmKnown", warmKnown},
 		{"WarmCutTime", warmCutTime},
 		{"WarmHidden", warmHidden},
 		{"WarmLong", warmLong},

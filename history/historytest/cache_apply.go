@@ -38,6 +38,7 @@ func applyStale(c *cacheCase) {
 		c.Fatal(err)
 	}
 	now := c.conflicts(history.Write{Key: k, Record: c.record(20), Base: first.Revision, Mark: true})
+	second = c.renumbered(k, second) // by the clear mark
 	c.same("current record", now.Record, second)
 	if !now.User.Warm || now.User.Floor != 7 {
 		c.Errorf("current user: got %+v, want warm with floor 7", now.User)

@@ -24,6 +24,7 @@ func warmCold(c *cacheCase) {
 	one, two, gone := c.archived(1, c.record(10)), c.archived(2, c.record(20)), c.archived(3, c.tombstone(30))
 	floor := history.VersionOf(c.start, 1)
 	c.warm(uid, history.WarmSet{Items: []history.Item{one, two, gone}, Floor: floor, Cleared: map[uint32]int64{0: c.start, 4: c.start + 5}})
+	two.Record, one.Record = c.renumbered(key(uid, 1, 2), two.Record), c.renumbered(key(uid, 1, 1), one.Record)
 	page := c.list(uid, history.Query{Limit: 10})
 	c.items("warmed", page.Items, []history.Item{
 		{Object: two.Object, Record: two.Record.After(c.start)}, {Object: one.Object, Record: one.Record.After(c.start)},
@@ -32,7 +33,7 @@ func warmCold(c *cacheCase) {
 		c.Errorf("user: got %+v, want warm with floor %d", page.User, floor)
 	}
 	c.cleared(page.User, map[uint32]int64{0: c.start, 4: c.start + 5})
-	c.holds(key(uid, 1, 3), gone.Record)
+	c.renumbered(key(uid, 1, 3), gone.Record)
 	c.marked(uid)
 	c.applied(history.Write{Key: key(uid, 1, 1), Record: c.record(40), Base: one.Record.Revision})
 }
@@ -133,11 +134,37 @@ func warmCleared(c *cacheCase) {
 		Cleared: map[uint32]int64{0: c.start + 60, 3: c.start + 90, 5: c.start + 120},
 	})
 	page := c.list(uid, history.Query{Limit: 10})
+	later.Record = c.load(key(uid, 1, 2)).Record
 	c.items("warmed", page.Items, []history.Item{{Object: later.Object, Record: later.Record.After(c.start + 100)}})
 	c.cleared(page.User, map[uint32]int64{0: c.start + 100, 3: c.start + 90, 5: c.start + 120})
 	if e := c.load(key(uid, 1, 1)); e.Record.Visible(covered.Object, &e.User) != nil {
 		c.Errorf("covered record: got %+v, want none visible", e.Record)
 	}
+}
+
+// warmHeld brings clear marks that whoever holds a record of the user cannot know: neither of what is
+// there, nor of what comes back from the archive. Of another type everything stays as it was.
+func warmHeld(c *cacheCase) {
+	uid := c.user()
+	dirty, archived := c.put(key(uid, 1, 1), c.record(150)), c.archive(key(uid, 1, 2), c.record(160))
+	back, other := c.archived(3, c.record(170)), history.Item{Object: key(uid, 2, 4).Object, Record: settled(c.record(50))}
+	c.warm(uid, history.WarmSet{Items: []history.Item{back, other}, Cleared: map[uint32]int64{1: c.start + 100}})
+	for n, was := range map[int]*history.Record{1: dirty, 2: archived, 3: back.Record} {
+		now := c.conflicts(history.Write{Key: key(uid, 1, n), Record: c.record(200), Base: was.Revision})
+		c.cleared(now.User, map[uint32]int64{1: c.start + 100})
+		c.renumbered(key(uid, 1, n), was)
+	}
+	c.marked(uid, key(uid, 1, 1))
+	c.applied(history.Write{Key: key(uid, 2, 4), Record: c.record(200), Base: other.Record.Revision})
+}
+
+// warmKnown brings clear marks that the cache has already, or older ones: who holds what is there goes on.
+func warmKnown(c *cacheCase) {
+	uid := c.user()
+	c.clear(uid, 1, 100)
+	held := c.put(key(uid, 1, 1), c.record(150))
+	c.warm(uid, history.WarmSet{Cleared: map[uint32]int64{1: c.start + 100}})
+	c.applied(history.Write{Key: key(uid, 1, 1), Record: c.record(200), Base: held.Revision})
 }
 
 // warmTrimmed warms a user who was trimmed meanwhile. A record that was dropped then may

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
@@ -83,10 +84,11 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 		// A cold user has a floor too if it was trimmed: what was dropped may be newer
 		// than what the archive held when w was read.
 		u.Floor = max(u.Floor, w.Floor)
+		pause, cleared := u.Pause, u.Cleared
+		u.Pause = pause.Newer(w.Pause)
 		u.MergeCleared(w.Cleared)
 		u.CutTime = max(u.CutTime, w.CutTime)
-		if pause := u.Pause.Newer(w.Pause); pause != u.Pause {
-			u.Pause = pause
+		if u.Pause != pause || !maps.Equal(u.Cleared, cleared) {
 			if err := e.renumber(uid, &history.User{}); err != nil {
 				return err
 			}
@@ -95,6 +97,11 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 			r := u.Cut(item.Record, item.Object.Type)
 			if r == nil || r.Version < trimmed {
 				continue // a newer one may have been archived and dropped since w was read
+			}
+			if u.ClearedAt(item.Object.Type) > 0 { // who holds it may not know of that
+				renumbered := *r
+				renumbered.Revision = history.NewRevision()
+				r = &renumbered
 			}
 			older, err := e.addMissing(history.Key{UID: uid, Object: item.Object}, r)
 			if err != nil {

@@ -73,7 +73,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 		keys = append(keys, contentKey(history.Key{UID: uid, Object: item.Object}))
 		args = append(args, appendObject(nil, item.Object), appendScore(nil, item.Record.Version), settled)
 	}
-	if w.Pause == (history.Pause{}) && c.warmFor == "0" {
+	if w.Pause == (history.Pause{}) && len(w.Cleared) == 0 && c.warmFor == "0" {
 		return unavailable("warm", c.run(ctx, c.scripts.warm.call(ctx, keys, args...)))
 	}
 	// The records that are there get another revision, or a longer life.

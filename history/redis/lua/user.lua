@@ -61,16 +61,20 @@ local function complete(list, keys)
   return true
 end
 
--- Gives each record of a list another revision, whose eight bytes stand after the first.
+-- A content under another revision, whose eight bytes stand after the first.
 -- The highest bit of the last one stays: it says whether the archive has the content.
+local function renumbered(content, revision)
+  local bit = string.byte(content, 9) >= 128 and 128 or 0
+  return string.sub(content, 1, 1) .. string.sub(revision, 1, 7) .. string.char(string.byte(revision, 8) % 128 + bit) .. string.sub(content, 10)
+end
+
+-- Gives each record of a list another revision.
 local function renumber(list, revision)
   local contents = string.sub(list, 1, 8) .. 'c:' .. string.sub(list, 11) .. ':'
-  local head, last = string.sub(revision, 1, 7), string.byte(revision, 8) % 128
   for _, member in ipairs(redis.call('ZRANGE', list, 0, -1)) do
     local old = redis.call('GETRANGE', contents .. member, 0, 8)
     if #old == 9 and string.sub(old, 1, 1) == '\t' then
-      local bit = string.byte(old, 9) >= 128 and 128 or 0
-      redis.call('SETRANGE', contents .. member, 1, head .. string.char(last + bit))
+      redis.call('SETRANGE', contents .. member, 0, renumbered(old, revision))
     end
   end
 end

@@ -18,26 +18,27 @@ if old.floor and not lapsed(old.warmed, warmth) then return 0 end
 -- Of two pauses the one that was changed last is the newer.
 local since, till = pause(state)
 local news = math.max(ARGV[6], ARGV[7]) > math.max(since, till)
-if news and not complete(list, set(3)) then return false end
+
+-- Of two clear marks of a type the later one holds.
+local first, later = 10 + 2 * ARGV[9], {}
+for i = 10, first - 1, 2 do
+  local field = ARGV[i] == '0' and 'cleared' or 'cleared:' .. ARGV[i]
+  if tonumber(old[field] or -1) < tonumber(ARGV[i + 1]) then
+    old[field] = ARGV[i + 1]
+    later[#later + 1], later[#later + 2] = field, ARGV[i + 1]
+  end
+end
+if (news or #later > 0) and not complete(list, set(3)) then return false end
 
 -- What was trimmed from the cold user may have reached the archive after the
 -- caller read it.
 local trimmed = tonumber(old.trimmed or old.floor)
 if trimmed and trimmed > tonumber(floor) then floor = text(trimmed) end
 
-local first = 10 + 2 * ARGV[9]
-for i = 10, first - 1, 2 do
-  local field = ARGV[i] == '0' and 'cleared' or 'cleared:' .. ARGV[i]
-  if not old[field] or tonumber(old[field]) < tonumber(ARGV[i + 1]) then
-    old[field] = ARGV[i + 1]
-    call('HSET', state, field, ARGV[i + 1])
-  end
-end
+if #later > 0 then call('HSET', state, unpack(later)) end
 local cut = math.max(tonumber(ARGV[5]), tonumber(old.cut or 0))
-if news then
-  call('HSET', state, 'paused', ARGV[6], 'resumed', ARGV[7])
-  renumber(list, ARGV[8])
-end
+if news then call('HSET', state, 'paused', ARGV[6], 'resumed', ARGV[7]) end
+if news or #later > 0 then renumber(list, ARGV[8]) end -- who holds one finds out
 
 -- Places are added in portions: a call takes some thousand arguments.
 local places = {}
@@ -51,11 +52,14 @@ for n = 1, records do
   local i = first + 3 * n - 3
   local member, score = ARGV[i], ARGV[i + 1]
   local at, of = math.floor(tonumber(score)), 'cleared:' .. string.match(member, '%d+$')
+  local cleared = math.max(tonumber(old.cleared or -1), tonumber(old[of] or -1))
   local dropped = trimmed and tonumber(score) * 4 < trimmed -- for all that one knows, a newer one
-  if at <= math.max(tonumber(old.cleared or -1), tonumber(old[of] or -1)) then
+  if at <= cleared then
     cut = math.max(cut, at + drift(sub(ARGV[i + 2], 10, 20))) -- what comes next has to come after it
   elseif not dropped then
-    if call('SET', KEYS[n + 2], ARGV[i + 2], 'EX', ttl, 'NX') then
+    local value = ARGV[i + 2]
+    if cleared >= 0 then value = renumbered(value, ARGV[8]) end -- who holds it may not know of that
+    if call('SET', KEYS[n + 2], value, 'EX', ttl, 'NX') then
       places[#places + 1] = score
       places[#places + 1] = member
       if #places == 1000 then add() end
