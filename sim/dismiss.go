@@ -35,6 +35,8 @@ func (w *World) mark(c *client, obj history.Object, m historyv1.Mark, at int64) 
 		w.tracef("%-7s -> mark %s/%s %s %v", s.name, c.uid, obj, strings.ToLower(strings.TrimPrefix(status.String(), "STATUS_")), err)
 		if wrong := w.oracle.answer(a, status, s.number); wrong != "" {
 			w.fail("%s: %s: %s", k, wrong, &f)
+		} else if err == nil {
+			w.told(a, status, answer.(*historyv1.MarkResponse).Records[0])
 		}
 		switch {
 		case m == historyv1.Mark_MARK_WATCHED || a.sent < w.oracle.lost:

@@ -971,10 +971,28 @@ func (w *World) applied(s *service, batch []*submission, attempts []*attempt, re
 			w.fail("%s/%s: %s: %s", a.uid, a.object, wrong, &a.k.fact)
 		}
 	}
+	for i, it := range resp.Records[:min(len(attempts), len(resp.Records))] {
+		w.told(attempts[i], resp.Statuses[i], it)
+	}
 	for _, b := range batch {
 		n := len(b.heartbeats)
 		b.client.answered(b, resp.Statuses[:n], resp.Records[:min(n, len(resp.Records))])
 		resp.Statuses, resp.Records = resp.Statuses[n:], resp.Records[min(n, len(resp.Records)):]
+	}
+}
+
+// told judges the record in an answer: it shows no more and no less than a read, and what it answers.
+func (w *World) told(a *attempt, status historyv1.Status, it *historyv1.Item) {
+	stored := status == historyv1.Status_STATUS_STORED
+	if it.GetObject() == nil && !stored || incomplete(it) || a.sent < w.oracle.lost {
+		return
+	}
+	if was := a.k.acked; stored && was > a.sent {
+		a.k.acked = a.sent - 1
+		defer func() { a.k.acked = was }()
+	}
+	if wrong := w.oracle.check(history.Key{UID: a.uid, Object: a.object}, viewOf(it), a.sent); wrong != "" {
+		w.fail("the record in an answer: %s", wrong)
 	}
 }
 

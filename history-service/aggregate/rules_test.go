@@ -18,7 +18,7 @@ func TestPutOfWhatWasDropped(t *testing.T) {
 		if _, _, still := w.Get(k); !ok || still {
 			t.Fatalf("held %v, and then %v; want it dropped", ok, still)
 		}
-		w.Put(k, held.Next(w.record(), &history.User{}), false)
+		w.Put(k, held.Next(w.record(), &history.User{}, false), false)
 		if _, _, ok := w.Get(k); !ok || !slices.Contains(w.Keys(), k) {
 			t.Errorf("what was written is not held: %v of %v", ok, w.Keys())
 		}

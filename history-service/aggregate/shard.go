@@ -15,6 +15,8 @@ type Held struct {
 	// the record another revision.
 	Pause   history.Pause
 	Cleared map[uint32]int64
+	// Cold means that nobody had asked the archive for its clear marks by then.
+	Cold bool
 	// From is the record that was held when this one was made, which contains it. Only
 	// [Aggregator.Put] reads it.
 	From *history.Record
@@ -26,8 +28,8 @@ type Held struct {
 }
 
 // Next returns what is held after h, once a record that was made from it is written.
-func (h Held) Next(r *history.Record, u *history.User) Held {
-	return Held{Record: r, Pause: u.Pause, Cleared: u.Cleared, From: h.Record, entry: h.entry}
+func (h Held) Next(r *history.Record, u *history.User, cold bool) Held {
+	return Held{Record: r, Pause: u.Pause, Cleared: u.Cleared, Cold: cold, From: h.Record, entry: h.entry}
 }
 
 // after returns h as it takes the place of what was held.

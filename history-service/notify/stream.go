@@ -243,7 +243,9 @@ func appendObject(to *historyv1.Change, o history.Object, e history.Entry, rules
 	case r == nil:
 		to.Removed = append(to.Removed, &historyv1.Object{Id: o.ID, Type: o.Type})
 	default:
-		to.Items = append(to.Items, view.Item(o, r, rules))
+		it := view.Item(o, r, rules)
+		it.Incomplete = it.Incomplete || !e.User.Warm // the archive may have clear marks
+		to.Items = append(to.Items, it)
 	}
 	return true
 }

@@ -39,6 +39,7 @@ type group struct {
 	archived *history.Record // what the archive holds instead, where that was asked
 	older    *history.Record // what was held when another writer was first
 	user     history.User
+	cold     bool            // the archive may have clear marks that the user has not
 	next     *history.Record // base and events, nil when there is nothing
 	mark     bool            // the next write begins a hold
 	done     bool            // stored, needless, or failed

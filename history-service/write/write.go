@@ -106,7 +106,7 @@ func (g *group) sort() {
 // out. Where nothing is to be written, the cache is asked.
 func (g *group) foldHeld() {
 	g.base, g.next = g.held.Record, g.held.Record
-	g.user.Pause, g.user.Cleared = g.held.Pause, g.held.Cleared
+	g.user.Pause, g.user.Cleared, g.cold = g.held.Pause, g.held.Cleared, g.held.Cold
 	g.fold()
 	if g.done {
 		g.base, g.done = nil, false
@@ -151,7 +151,7 @@ func (g *group) loaded(e history.Entry) {
 		g.conflict(e)
 		return
 	}
-	g.base, g.user = e.Record, e.User
+	g.base, g.user, g.cold = e.Record, e.User, !e.User.Warm
 	g.next = g.cut(e.Record)
 	g.fold()
 }
@@ -241,6 +241,7 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 	for i, g := range groups { // a cell that nobody can read is none: the job buries it
 		g.user.MergeCleared(entries[i].User.Cleared) // of a cold user the cache may have none
 		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
+		g.cold = false
 		g.archived = asPartial(g.cut(entries[i].Record), &history.Entry{User: g.user})
 		g.older = g.cut(g.older)
 		g.next = history.Merge(history.Merge(g.cut(g.base), g.archived), g.older)
@@ -351,7 +352,7 @@ func (g *group) conflict(current history.Entry) {
 		return
 	}
 	held := history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))
-	g.base, g.user, g.mark = current.Record, current.User, true
+	g.base, g.user, g.cold, g.mark = current.Record, current.User, !current.User.Warm, true
 	g.archived, g.older = nil, asPartial(held, &current)
 	g.next = history.Merge(g.cut(current.Record), g.older)
 	g.fold()
@@ -397,7 +398,7 @@ func (b *batch) release(a *aggregate.Aggregator) {
 			g.fail()
 		}
 		if g.written != nil {
-			a.Put(g.key, g.held.Next(g.written, &g.user), g.ended)
+			a.Put(g.key, g.held.Next(g.written, &g.user, g.cold), g.ended)
 		}
 	}
 }
@@ -451,8 +452,8 @@ func (g *group) origin() (origin uint64) {
 	return origin
 }
 
-// Items returns the records as they now stand, one for each report, or only for those in
-// conflict; nil when none is wanted.
+// Items returns the records as they now stand, one for each report that was decided, or only for
+// those in conflict; nil when none is wanted.
 func (r Result) Items(all bool) []*historyv1.Item {
 	b := r.batch
 	conflict := func(r report.Report) bool { return r.Status == historyv1.Status_STATUS_CONFLICT }
@@ -465,11 +466,12 @@ func (r Result) Items(all bool) []*historyv1.Item {
 	}
 	for _, g := range b.groups {
 		for _, i := range g.reports {
-			if !all && !conflict(b.reports[i]) {
+			if g.failed || !all && !conflict(b.reports[i]) { // of one that failed nobody knows how it stands
 				continue
 			}
 			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
 				items[i] = view.Item(g.key.Object, r, b.rules)
+				items[i].Incomplete = items[i].Incomplete || g.cold
 			}
 		}
 	}

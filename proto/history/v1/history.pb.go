@@ -964,7 +964,8 @@ type Item struct {
 	// Milliseconds of the object played, over all sessions that said so.
 	WatchedMs int64 `protobuf:"varint,13,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
 	// The archive may hold an older part that was not folded in: plays, the furthest
-	// position, what was played, where to go on, duration and meta may be less than they are.
+	// position, what was played, where to go on, duration and meta may be less than they are,
+	// and of a user who was long away it may show what was cleared.
 	Incomplete bool `protobuf:"varint,14,opt,name=incomplete,proto3" json:"incomplete,omitempty"`
 	// Where a player begins, in milliseconds: position_ms, or 0 once completed.
 	ResumeMs int64 `protobuf:"varint,15,opt,name=resume_ms,json=resumeMs,proto3" json:"resume_ms,omitempty"`
