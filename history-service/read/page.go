@@ -175,11 +175,11 @@ func (s *stretch) archive(ctx context.Context) (history.Page, error) {
 // may have older contents. The archive is asked for what its page does not have: an object that
 // is newer there lies before the page.
 func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Item, error) {
-	items := s.matching(slices.Clone(s.listed.Items))
 	known := make(map[history.Object]*history.Record, len(old.Items))
 	for _, it := range old.Items {
 		known[it.Object] = it.Record
 	}
+	items := s.matching(slices.Clone(s.listed.Items), known)
 	whole := !old.More && s.query.After == (history.Cursor{}) && s.query.Since == 0 && s.query.Until == 0
 	var keys []history.Key
 	var at []int
@@ -229,15 +229,18 @@ func (s *stretch) rest(ctx context.Context, old history.Page) ([]history.Item, e
 	if s.archived = old.More; s.archived && (!s.cached || end.Compare(s.end) < 0) {
 		s.end = end
 	}
-	return s.reader.resolve(ctx, s.uid, s.matching(items))
+	return s.reader.resolve(ctx, s.uid, s.matching(items, nil))
 }
 
-func (s *stretch) matching(items []history.Item) []history.Item {
+// matching returns the items that are asked for, by what they say or by what else is known of their objects.
+func (s *stretch) matching(items []history.Item, known map[history.Object]*history.Record) []history.Item {
 	s.looked += len(items)
 	if s.match == nil {
 		return items
 	}
-	return slices.DeleteFunc(items, func(it history.Item) bool { return !s.match(it) })
+	return slices.DeleteFunc(items, func(it history.Item) bool {
+		return !s.match(it) && !s.match(history.Item{Object: it.Object, Record: known[it.Object]})
+	})
 }
 
 // resolve returns what has become of the archive's items: what the cache has of them, and

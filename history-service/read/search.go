@@ -77,7 +77,7 @@ func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, wo
 	s := stretch{reader: r, uid: uid, query: q, listed: listed, match: match}
 	if r.sure(listed, q) {
 		p.more, p.end = listed.More, endOf(listed.Items)
-		listed.Items = s.matching(slices.Clone(listed.Items))
+		listed.Items = s.matching(slices.Clone(listed.Items), nil)
 		p.items, err = r.completed(ctx, uid, listed, true)
 		p.items = wanted(p.items, &listed.User, q)
 	} else {

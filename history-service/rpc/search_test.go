@@ -139,6 +139,32 @@ func TestSearchAll(t *testing.T) {
 	}
 }
 
+// TestSearchOfAnOlderCache: the cache came back with an older content of an object than the archive has. What a
+// list shows, a search finds.
+func TestSearchOfAnOlderCache(t *testing.T) {
+	h := smallHouse(t, 3)
+	s := h.service(t)
+	point(t, s, "ann", "none") // warm
+	ids := fill(t, s, 10, 1000)
+	apply(t, s, named("old", "Working Title", 50_000))
+	archive(t, h, ids...)
+	k := history.Key{UID: "ann", Object: history.Object{ID: "old", Type: 1}}
+	e := history.Event{Key: k, Kind: history.KindStop, At: start - 30_000, Position: 90_000, Session: "s1", Meta: history.NewMeta(map[string]string{"title": "Low Tide"})}
+	cached := h.db.Cache().Load(t.Context(), []history.Key{k})[0].Record
+	newer := history.Merge(cached, whole(e.Record())).Successor(nil)
+	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: newer}}); errs != nil {
+		t.Fatal(errs)
+	}
+	settleAll(t, h, ids)
+	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann"})
+	if err != nil || len(resp.GetItems()) != 11 || resp.GetItems()[10].GetMeta()["title"] != "Low Tide" {
+		t.Fatal(resp, err)
+	}
+	if got := search(t, s, &historyv1.SearchRequest{Text: "tide"}); !slices.Equal(got, []string{"old"}) {
+		t.Errorf("listed as %q, and searched for that: got %q", "Low Tide", got)
+	}
+}
+
 // BenchmarkSearch looks for what is nowhere among ten thousand records, of which the cache has a thousand.
 func BenchmarkSearch(b *testing.B) {
 	h := smallHouse(b, 1000)
