@@ -251,7 +251,7 @@ func answer(it *item, resp *historyv1.ApplyResponse, i int) Answer {
 // viewing goes again, guarded by that record: an answer was lost. One whose record is gone
 // goes again without a guard.
 func (o *outbox) done(it *item, a Answer) bool {
-	own := own(it, a.Record)
+	own := o.own(it, a.Record)
 	if own {
 		o.follow(it, a.Record.Etag)
 	}
@@ -273,9 +273,12 @@ func (o *outbox) done(it *item, a Answer) bool {
 	return true
 }
 
-// own reports whether the viewing of a heartbeat made a record, on the same device.
-func own(it *item, r *historyv1.Item) bool {
-	return r != nil && r.Session == it.Session && r.Device == it.Device
+// own reports whether the device of a heartbeat made a record: with the same viewing, or with one that was
+// not answered.
+func (o *outbox) own(it *item, r *historyv1.Item) bool {
+	return r != nil && r.Device == it.Device && slices.ContainsFunc(o.items, func(other *item) bool {
+		return other.object() == it.object() && other.Session == r.Session && other.Device == r.Device
+	})
 }
 
 // follow takes note of the record that a heartbeat has left, which its viewing goes on

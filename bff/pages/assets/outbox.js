@@ -331,7 +331,7 @@ export class Outbox {
       this.#putBack(item);
       return [];
     }
-    const own = record && viewing(record) === item.viewing && record.device === item.beat.device;
+    const own = record && this.#made(item, record);
     if (status === 'conflict') return this.#conflict(item, result, own);
     const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
@@ -339,12 +339,23 @@ export class Outbox {
     return this.#tell(item, result);
   }
 
+  /** Whether this device made a record: with this viewing, or with one that was not answered. @param {Item} item @param {any} record */
+  #made(item, record) {
+    const last = viewing(record);
+    return record.device === item.beat.device && this.#items.some((other) => other.viewing === last && other.beat.device === record.device);
+  }
+
+  /** Those of a viewing go on from what it has left, and so do those who went on from the record before. @param {Item} item @param {any} record */
+  #follow(item, record) {
+    const before = [item.beat.if_match ?? noRecord, this.#known.get(item.object)];
+    const last = [item.viewing, viewing(record)];
+    this.#renew(record.etag, (other) => other.object === item.object && (last.includes(other.viewing) || before.includes(other.beat.if_match)));
+    this.#known.set(item.object, record.etag);
+  }
+
   /** The record is what this device has left. @param {Item} item @param {any} record @param {{live: boolean, doubt: number}} sent */
   #goesOn(item, record, sent) {
-    const before = [item.beat.if_match ?? noRecord, this.#known.get(item.object)];
-    const last = viewing(record);
-    this.#renew(record.etag, (other) => other.object === item.object && (other.viewing === last || before.includes(other.beat.if_match)));
-    this.#known.set(item.object, record.etag);
+    this.#follow(item, record);
     const since = this.#doubted.get(item.object) ?? 0;
     if (sent.live && since <= sent.doubt) this.#doubted.delete(item.object);
     else this.#doubted.set(item.object, since); // also where it was not known before
@@ -353,9 +364,13 @@ export class Outbox {
   /** @param {Item} item @param {Result} result @param {boolean} own @returns {Told[]} */
   #conflict(item, result, own) {
     const { record } = result;
-    if (own || !record) { // an answer was lost, or there is nothing else to go to
-      this.#renew(record?.etag, (other) => other.object === item.object && (!record || other.viewing === item.viewing));
-      this.#known.set(item.object, record?.etag ?? noRecord);
+    if (own) { // an answer was lost
+      this.#follow(item, record);
+      return [];
+    }
+    if (!record) { // there is nothing else to go to
+      this.#renew(undefined, (other) => other.object === item.object);
+      this.#known.set(item.object, noRecord);
       return [];
     }
     const mates = this.#items.filter(({ viewing, beat }) => viewing === item.viewing && beat.if_match && beat.if_match !== record.etag);

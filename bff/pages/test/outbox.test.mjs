@@ -378,7 +378,7 @@ test('a conflict with oneself renews, one with nothing takes the guard away', ()
   box.report(beat(2, { session: 's2' }));
   assert.deepEqual(answer(box, () => ({ status: 'conflict', record: left(beat(0), 'b') })), []);
   box.report(beat(3));
-  assert.deepEqual(guards(waiting(box)), ['b', 'a', 'b']);
+  assert.deepEqual(guards(waiting(box)), ['b', 'b', 'b']);
   const later = doubtful();
   later.report(beat(1));
   later.report(beat(2, { session: 's2' }));
@@ -386,6 +386,19 @@ test('a conflict with oneself renews, one with nothing takes the guard away', ()
   assert.deepEqual(guards(waiting(later)), [undefined, undefined]);
   later.report(beat(3));
   assert.deepEqual(guards(waiting(later)), [undefined, undefined, none], 'it goes on from no record');
+});
+
+test('a viewing is not in conflict with another one of its device that was not answered', () => {
+  const box = outbox();
+  box.report(beat(1, { if_match: none }));
+  box.report(beat(2, { session: 's2', if_match: none }));
+  assert.deepEqual(places(box.next(0)), [1]);
+  box.answered([{ status: 'unavailable' }], 0); // and stored
+  assert.deepEqual(places(box.next(1e6)), [2]);
+  assert.deepEqual(box.answered([{ status: 'conflict', record: left(beat(1), 'a') }], 1e6), []);
+  assert.deepEqual(guards(waiting(box)), ['a', 'a']);
+  answer(box, () => ({ status: 'stored', record: left(beat(2, { session: 's2' }), 'b') }), 2e6);
+  assert.deepEqual(guards(waiting(box)), ['b']);
 });
 
 test('what comes after a record was removed is not overwritten', () => {
