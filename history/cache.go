@@ -74,13 +74,14 @@ type Write struct {
 	Key    Key
 	Record *Record // its revision is new; never nil
 	// Base is the revision that Record was made from, 0 when there was none. A write
-	// without a base also fails when a clear mark covers its record; when another pause is
-	// in force than Pause; and when the record is not partial and the user not complete: it
-	// was made when the user was, and the archive may have by now what it lacks.
+	// without a base also fails when the user's type was cleared up to later than Cleared; when
+	// another pause is in force than Pause; and when the record is not partial and the user not
+	// complete: it was made when the user was, and the archive may have by now what it lacks.
 	Base uint64
-	// Pause is the user's pause when the record was made. Only a write without a base
-	// needs it: a change of the pause changes every base.
-	Pause Pause
+	// Pause is the user's pause when the record was made, and Cleared up to when its type was
+	// cleared by then. Only a write without a base needs them: a change of either changes every base.
+	Pause   Pause
+	Cleared int64
 	// Mark asks for a new dirty mark, which replaces any other of the key, because a
 	// new hold begins. Whether the key has a mark does not depend on it.
 	Mark bool

@@ -109,8 +109,8 @@ func (a *account) admits(w history.Write) bool {
 	if w.Base != 0 {
 		return current != nil && current.Revision == w.Base
 	}
-	return current == nil && w.Record.Version.Time() > a.user.ClearedAt(w.Key.Object.Type) &&
-		w.Pause == a.user.Pause && (w.Record.Partial || a.user.Complete())
+	return current == nil && w.Cleared >= a.user.ClearedAt(w.Key.Object.Type) && w.Pause == a.user.Pause &&
+		(w.Record.Partial || a.user.Complete())
 }
 
 // Clear implements [history.Applier].

@@ -53,7 +53,8 @@ func (w *world) store(e history.Event, mark, partial bool) history.Key {
 	said := e.Record()
 	said.Partial = partial
 	old := w.load(e.Key)
-	write := history.Write{Key: e.Key, Record: history.Merge(old, said).Successor(nil), Mark: mark}
+	user := w.cache.Load(w.Context(), []history.Key{e.Key})[0].User
+	write := history.Write{Key: e.Key, Record: history.Merge(old, said).Successor(nil), Mark: mark, Cleared: user.ClearedAt(e.Key.Object.Type)}
 	if old != nil {
 		write.Base = old.Revision
 	}

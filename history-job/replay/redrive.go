@@ -63,11 +63,12 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announ
 		if e.Err != nil {
 			return nil, e.Err
 		}
-		whole := history.Merge(e.Record, l.Record).After(e.User.ClearedAt(l.Key.Object.Type))
+		cleared := e.User.ClearedAt(l.Key.Object.Type)
+		whole := history.Merge(e.Record, l.Record).After(cleared)
 		if whole == nil {
 			return nil, nil // cleared since
 		}
-		w := history.Write{Key: l.Key, Record: whole.Successor(&e.User), Pause: e.User.Pause, Mark: true}
+		w := history.Write{Key: l.Key, Record: whole.Successor(&e.User), Pause: e.User.Pause, Cleared: cleared, Mark: true}
 		if e.Record != nil {
 			w.Base = e.Record.Revision
 		} else {

@@ -373,11 +373,12 @@ func (w *warmer) unfolded(ctx context.Context, uid string, archived []history.It
 		if !view.Incomplete(e.Record) {
 			continue
 		}
-		m := history.Merge(e.Record, old.After(e.User.ClearedAt(keys[i].Object.Type)))
+		cleared := e.User.ClearedAt(keys[i].Object.Type)
+		m := history.Merge(e.Record, old.After(cleared))
 		r := *m
 		r.Partial = !e.User.Complete() // else the archive may have moved on since it was read
 		if !history.Same(&r, e.Record) {
-			writes = append(writes, history.Write{Key: keys[i], Base: e.Record.Revision, Record: r.Successor(&e.User), Pause: e.User.Pause})
+			writes = append(writes, history.Write{Key: keys[i], Base: e.Record.Revision, Record: r.Successor(&e.User), Pause: e.User.Pause, Cleared: cleared})
 		}
 	}
 	return writes, nil

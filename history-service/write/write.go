@@ -311,7 +311,7 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 		if g.done {
 			continue
 		}
-		w := history.Write{Key: g.key, Record: g.successor(), Pause: g.user.Pause, Mark: g.mark}
+		w := history.Write{Key: g.key, Record: g.successor(), Pause: g.user.Pause, Cleared: g.user.ClearedAt(g.key.Object.Type), Mark: g.mark}
 		if g.base != nil {
 			w.Base = g.base.Revision
 		}

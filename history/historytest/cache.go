@@ -158,7 +158,8 @@ func (c *cacheCase) conflicts(w history.Write) history.Entry {
 // put stores a first record and returns it.
 func (c *cacheCase) put(k history.Key, r *history.Record) *history.Record {
 	c.Helper()
-	c.applied(history.Write{Key: k, Record: r, Pause: c.load(k).User.Pause})
+	u := c.load(k).User
+	c.applied(history.Write{Key: k, Record: r, Pause: u.Pause, Cleared: u.ClearedAt(k.Object.Type)})
 	return r
 }
 

@@ -69,20 +69,23 @@ func applyCleared(c *cacheCase) {
 	uid := c.user()
 	c.clear(uid, 0, 100)
 	c.clear(uid, 1, 200)
-	for _, test := range []struct {
-		typ  uint32
-		ms   int64
-		want history.WriteStatus
+	for n, test := range []struct {
+		typ   uint32
+		known int64 // to the writer
+		want  history.WriteStatus
 	}{
-		{1, 200, history.Conflict},
-		{1, 201, history.Applied},
-		{2, 100, history.Conflict},
-		{2, 101, history.Applied},
+		{1, 0, history.Conflict},
+		{1, 100, history.Conflict},
+		{1, 199, history.Conflict},
+		{1, 200, history.Applied},
+		{2, 99, history.Conflict},
+		{2, 100, history.Applied},
+		{2, 101, history.Applied}, // by the archive
 	} {
-		k := key(uid, test.typ, int(test.ms))
-		out := c.apply(history.Write{Key: k, Record: c.record(test.ms)})
+		k := key(uid, test.typ, n)
+		out := c.apply(history.Write{Key: k, Record: c.record(300), Cleared: c.start + test.known})
 		if out.Status != test.want {
-			c.Errorf("Apply(%s) %d ms after the start: got status %d, want %d", k, test.ms, out.Status, test.want)
+			c.Errorf("Apply(%s) that knows of a clear %d ms after the start: got status %d, want %d", k, test.known, out.Status, test.want)
 		}
 		if out.Status == history.Conflict {
 			c.same("current record", out.Current.Record, nil)
@@ -90,8 +93,6 @@ func applyCleared(c *cacheCase) {
 			c.holds(k, nil)
 		}
 	}
-	last := history.Event{Kind: history.KindStop, At: c.start + 200}
-	c.conflicts(history.Write{Key: key(uid, 1, 9), Record: c.event(last)})
 }
 
 // applyWhole has writes without a base come late that were made when their user was

@@ -183,8 +183,8 @@ func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
 	if err == nil && !u.Warm && s.new(w.Key.UID) {
 		u, err = s.warm(w.Key.UID)
 	}
-	return err == nil && w.Record.Version.Time() > u.ClearedAt(w.Key.Object.Type) &&
-		w.Pause == u.Pause && (w.Record.Partial || u.Complete()), err
+	return err == nil && w.Cleared >= u.ClearedAt(w.Key.Object.Type) && w.Pause == u.Pause &&
+		(w.Record.Partial || u.Complete()), err
 }
 
 // set adds a write. A new mark takes the place of the one before; a write without

@@ -37,7 +37,7 @@ func newKilled(t *testing.T) *killed {
 		user := 1 + n%4
 		key := viewing(user, n)
 		k.records[key] = beat(start + int64(n))
-		mustApply(t, db.Cache(), []history.Write{{Key: key, Record: k.records[key]}})
+		mustApply(t, db.Cache(), []history.Write{{Key: key, Record: k.records[key], Cleared: start + int64(n)}})
 		if errs := db.Archive().Put(t.Context(), []history.Cell{{Key: key, Record: k.records[key]}}); errs != nil {
 			t.Fatal(errs)
 		}

@@ -109,11 +109,14 @@ func (m *powered) apply(t *rapid.T) {
 	s := m.present().clone()
 	w := history.Write{Key: drawKey(t), Record: m.drawRecord(t), Mark: rapid.Bool().Draw(t, "mark")}
 	w.Base = m.revision(t, w.Key)
+	if rapid.Bool().Draw(t, "knows") {
+		w.Cleared = s.cleared[w.Key.UID]
+	}
 	w.Record.Partial = w.Base == 0 || rapid.Bool().Draw(t, "partial")
 	m.whole[w.Record.Revision] = !w.Record.Partial
 	o := m.db.Cache().Apply(t.Context(), []history.Write{w})[0]
 	want := history.Applied
-	if w.Base == 0 && w.Record.Version.Time() <= s.cleared[w.Key.UID] {
+	if w.Base == 0 && w.Cleared < s.cleared[w.Key.UID] {
 		want = history.Conflict
 	}
 	if o.Status != want {

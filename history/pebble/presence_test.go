@@ -79,7 +79,7 @@ func changeUser(t *testing.T, db *pebble.DB, user int) {
 		}
 	}
 	r := beat(at + 1)
-	mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r}})
+	mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, Cleared: at}})
 	if errs := db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
 		t.Error(errs)
 	}

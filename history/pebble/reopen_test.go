@@ -16,12 +16,12 @@ import (
 func TestReopen(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
 	db := open(t, dir, pebble.Config{})
-	old := put(t, db.Cache(), viewing(1, 1))
-	db.Checkpoint()
-	young := put(t, db.Cache(), viewing(1, 2))
 	if err := db.Cache().Warm(ctx, viewing(1, 0).UID, history.WarmSet{Floor: 7, Cleared: map[uint32]int64{2: 9}}); err != nil {
 		t.Fatal(err)
 	}
+	old := put(t, db.Cache(), viewing(1, 1))
+	db.Checkpoint()
+	young := put(t, db.Cache(), viewing(1, 2))
 	if errs := db.Archive().Put(ctx, []history.Cell{{Key: viewing(2, 1), Record: old}}); errs != nil {
 		t.Fatal(errs)
 	}

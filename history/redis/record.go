@@ -85,6 +85,7 @@ func appendBase(b []byte, w *history.Write) []byte {
 	}
 	b = append(strconv.AppendInt(b, w.Pause.Since, 10), ' ')
 	b = append(strconv.AppendInt(b, w.Pause.Until, 10), ' ')
+	b = append(strconv.AppendInt(b, w.Cleared, 10), ' ')
 	if w.Record.Partial {
 		return append(b, '0')
 	}

@@ -7,8 +7,8 @@
 -- milliseconds a user is warm, 0 for ever; how many of the writes get a mark, the first
 -- ones; then for each write the eight bytes of its base, the value, the score and the
 -- member. In place of a base that there is none there are zeros, behind them the user's pause
--- as it must be (since and until), and 1 where the user must be complete. A write without a
--- base, or on a settled one, is among the first.
+-- as it must be (since and until), up to when the type may have been cleared, and 1 where the user
+-- must be complete. A write without a base, or on a settled one, is among the first.
 --
 -- Returns what came out differently: {n, 1, value, user's state} for a conflict,
 -- {n, 2, error}.
@@ -35,11 +35,10 @@ local function settled(revision)
 end
 
 -- Whether what is known of a user refuses a write without a base.
-local function refuses(list, knew, score, member)
-  local at = math.floor(tonumber(score))
+local function refuses(list, knew, member)
   local u = call('HMGET', state(list), 'cleared', 'cleared:' .. string.match(member, '%d+$'), 'paused', 'resumed', 'floor', 'warmed')
-  if at <= tonumber(u[1] or 0) or at <= tonumber(u[2] or 0) then return true end
-  local since, till, complete = string.match(knew, '^(%d+) (%d+) (%d)$')
+  local since, till, cleared, complete = string.match(knew, '^(%d+) (%d+) (%d+) (%d)$')
+  if tonumber(cleared) < math.max(u[1] or 0, u[2] or 0) then return true end
   if tonumber(since) ~= tonumber(u[3] or 0) or tonumber(till) ~= tonumber(u[4] or 0) then return true end
   return complete == '1' and (u[5] ~= '0' or lapsed(u[6], warmth))
 end
@@ -64,7 +63,7 @@ local function first(n, content, list, j)
   end
   local prior = revision(old)
   if prior == settled(own) then return end -- the same call once more, and archived since
-  local fits = prior == base and (base ~= none or not refuses(list, sub(ARGV[j + 1], 9), ARGV[j + 3], ARGV[j + 4]))
+  local fits = prior == base and (base ~= none or not refuses(list, sub(ARGV[j + 1], 9), ARGV[j + 4]))
   if not fits and prior ~= own then
     out[#out + 1] = {n, 1, call('GET', content), known(state(list), warmth)}
     return
