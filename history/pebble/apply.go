@@ -98,7 +98,7 @@ func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outc
 	if s.all.Empty() {
 		return nil, nil
 	}
-	if err := remark(s.part, s.moves...); err != nil {
+	if err := remark(s.all, s.moves); err != nil {
 		return nil, err
 	}
 	if err := s.all.Apply(s.part, nil); err != nil {
@@ -117,7 +117,7 @@ func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outc
 			}
 		}
 		s.memory.keepUsers(s.users)
-		return nil
+		return s.memory.remark(s.part, s.moves)
 	}})
 }
 
@@ -196,7 +196,7 @@ func (s *swapper) set(w *history.Write, x item, was history.Mark) history.Outcom
 		if mark, err = s.db.nextMark(s.part); err != nil {
 			return history.Outcome{Err: err}
 		}
-		s.moves = append(s.moves, move{w.Key, was, mark})
+		s.moves = append(s.moves, move{x.key, was, mark})
 	}
 	binary.BigEndian.PutUint64(x.value, uint64(mark))
 	if err := set(s.all, x.key, x.value); err != nil {

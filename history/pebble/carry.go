@@ -90,7 +90,8 @@ func (c *carrier) carry(k history.Key) (done bool, err error) {
 		c.put++
 		c.archive.unsynced.put(key, later(c.archive.unsynced.of(key), c.unsynced.of(key)))
 		c.settle(k, key, settled(v))
-		return unmark(c.batch, k, mark)
+		c.unmark(key, mark)
+		return nil
 	})
 	return done, err
 }

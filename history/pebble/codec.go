@@ -70,16 +70,20 @@ func parseKey(key []byte) (history.Key, error) {
 	return history.Key{UID: string(uid), Object: o}, err
 }
 
-// appendDirty appends the key of a dirty mark. They stand in order of time, not by
+// appendDirty appends the key of the dirty mark of a record or a user of the cache. They stand in order of time, not by
 // bucket, because a store writes fastest at the end of a keyspace.
-func appendDirty(dst []byte, k history.Key, m history.Mark) []byte {
+func appendDirty(dst []byte, key []byte, m history.Mark) []byte {
+	object := objectAt(key)
 	dst = appendMark(dst, m)
-	dst = append(append(dst, k.UID...), '/')
-	if k.IsUser() {
+	dst = append(append(dst, key[keyPrefix:object-1]...), '/')
+	if object == len(key) {
 		return append(dst, '*')
 	}
-	return appendObject(dst, k.Object)
+	return append(dst, key[object:]...)
 }
+
+// objectAt returns where the text of the object begins in a key of a record or a user.
+func objectAt(key []byte) int { return keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1 }
 
 // appendMark appends the key before which all older marks are.
 func appendMark(dst []byte, m history.Mark) []byte {

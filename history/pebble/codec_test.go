@@ -34,7 +34,7 @@ func TestKeys(t *testing.T) {
 		}
 		for _, k := range []history.Key{k, history.UserKey(k.UID)} {
 			want := history.Mark(rapid.Int64Min(0).Draw(t, "mark"))
-			if got, mark, err := pebble.ParseDirty(pebble.AppendDirty(nil, k, want)); err != nil || got != k || mark != want {
+			if got, mark, err := pebble.ParseDirty(pebble.AppendDirty(nil, pebble.AppendKey(nil, 'c', k), want)); err != nil || got != k || mark != want {
 				t.Errorf("dirty %s at %d: got %s, %d, %v", k, want, got, mark, err)
 			}
 		}
@@ -62,7 +62,7 @@ func TestKeyOrder(t *testing.T) {
 			t.Errorf("%s does not stand behind its user", a)
 		}
 		early, late := history.Mark(rapid.Int64Range(0, 1<<60).Draw(t, "mark")), history.Mark(1<<61)
-		if bytes.Compare(pebble.AppendDirty(nil, a, early), pebble.AppendDirty(nil, b, late)) >= 0 {
+		if bytes.Compare(pebble.AppendDirty(nil, pebble.AppendKey(nil, 'c', a), early), pebble.AppendDirty(nil, pebble.AppendKey(nil, 'c', b), late)) >= 0 {
 			t.Errorf("mark %d of %s does not stand before mark %d of %s", early, a, late, b)
 		}
 	})

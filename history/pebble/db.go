@@ -328,7 +328,7 @@ func (d *DB) checkpoint(lean bool) error {
 
 // rotate ends a file of the journal and the active memtable at one moment: a record in
 // the file is in Pebble or in that memtable.
-func (d *DB) rotate(lean bool) ([]*item, error) {
+func (d *DB) rotate(lean bool) (*memtable, error) {
 	d.cache.Lock()
 	defer d.cache.Unlock()
 	d.order.Lock()
@@ -338,9 +338,13 @@ func (d *DB) rotate(lean bool) ([]*item, error) {
 
 const moveStep = 500 // records under one lock
 
-// moveToPebble writes records to Pebble in the order of their keys, which is how a memtable
-// takes them fastest.
-func (d *DB) moveToPebble(items []*item) error {
+// moveToPebble writes a memtable to Pebble, in the order of the keys, which is how Pebble takes
+// them fastest.
+func (d *DB) moveToPebble(t *memtable) error {
+	if err := d.moveMarks(&t.marks); err != nil {
+		return err
+	}
+	items := t.all
 	slices.SortFunc(items, func(a, b *item) int { return bytes.Compare(a.key, b.key) })
 	for some := range slices.Chunk(items, moveStep) {
 		if err := d.moveSome(some); err != nil {

@@ -19,6 +19,7 @@ type edit struct {
 	puts    []item  // records that stay in memory until the next checkpoint
 	settles []item  // and such as are settled, which the journal has without
 	drops   []item  // records that are gone
+	moves   []move  // of dirty marks
 	users   []state // users whose own state is another
 }
 
@@ -70,7 +71,7 @@ func (s *keyspace) changeLocked(t *syncWaiter, collect func(e *edit) error) erro
 // commit makes the edit visible. It is on disk when the waiter is done; without one,
 // when a later change is.
 func (e *edit) commit(t *syncWaiter) error {
-	if len(e.puts) == 0 {
+	if len(e.puts) == 0 && len(e.moves) == 0 {
 		return e.db.commit(change{all: e.batch, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
 	}
 	all := e.db.pebble.NewBatch()
@@ -82,6 +83,9 @@ func (e *edit) commit(t *syncWaiter) error {
 		if err := set(all, x.key, x.value); err != nil {
 			return err
 		}
+	}
+	if err := remark(all, e.moves); err != nil {
+		return err
 	}
 	return e.db.commit(change{all: all, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
 }
@@ -103,7 +107,7 @@ func (e *edit) updateMemory(t *syncWaiter) error {
 			}
 		}
 	}
-	return nil
+	return e.memory.remark(e.batch, e.moves)
 }
 
 // store sets a user's own state.
@@ -138,10 +142,9 @@ func (e *edit) settle(k history.Key, key, value []byte) {
 // drop deletes a record and its dirty mark.
 func (e *edit) drop(k history.Key, value []byte) error {
 	mark, _ := e.split(value)
-	if err := unmark(e.batch, k, mark); err != nil {
-		return err
-	}
-	return e.dropAt(k.UID, appendKey(nil, e.space, k))
+	key := appendKey(nil, e.space, k)
+	e.unmark(key, mark)
+	return e.dropAt(k.UID, key)
 }
 
 func (e *edit) dropAt(uid string, key []byte) error {
@@ -169,37 +172,9 @@ func (e *edit) dropCleared(uid string, u *history.User) (err error) {
 	return err
 }
 
-// move is a key's change from one dirty mark to a new one, 0 for none before.
-type move struct {
-	key      history.Key
-	from, to history.Mark
-}
-
-// remark adds moves to a batch. The new marks come together and in order: the store
-// then finds the place of each beside the one before.
-func remark(b *pebble.Batch, moves ...move) error {
-	var key []byte
-	for _, m := range moves {
-		key = appendDirty(key[:0], m.key, m.to)
-		if err := set(b, key, nil); err != nil {
-			return err
-		}
+// unmark removes the dirty mark of a key of the cache, if it has one.
+func (e *edit) unmark(key []byte, m history.Mark) {
+	if m != 0 {
+		e.moves = append(e.moves, move{key: key, from: m})
 	}
-	for _, m := range moves {
-		if err := unmark(b, m.key, m.from); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// unmark removes the dirty mark of a key, if it has one.
-func unmark(b *pebble.Batch, k history.Key, m history.Mark) error {
-	if m == 0 {
-		return nil
-	}
-	if err := b.Delete(appendDirty(nil, k, m), nil); err != nil {
-		return unavailable(err)
-	}
-	return nil
 }

@@ -310,3 +310,15 @@ func (a *Archive) WrittenParts() float64 {
 	}
 	return m.GetCounter().GetValue()
 }
+
+// StoredMarks returns how many dirty marks Pebble has.
+func (d *DB) StoredMarks() (n int) {
+	var err error
+	for range d.each([]byte{spaceDirty}, []byte{spaceDirty + 1}, &err) {
+		n++
+	}
+	if err != nil {
+		panic(err)
+	}
+	return n
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -23,9 +24,9 @@ func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.
 	for _, b := range buckets {
 		asked[b] = true
 	}
-	before := []byte{spaceDirty + 1}
+	before := history.Mark(math.MaxInt64)
 	if age > 0 {
-		before = appendMark(nil, history.Mark(c.db.config.Now().Add(-age).UnixMicro()+1))
+		before = history.Mark(c.db.config.Now().Add(-age).UnixMicro() + 1)
 	}
 	overdue, err := c.overdue(&asked, before, limit)
 	if err != nil {
@@ -34,8 +35,8 @@ func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.
 	return overdue, nil
 }
 
-func (c *Cache) overdue(asked *[history.Buckets]bool, before []byte, limit int) (overdue []history.Key, err error) {
-	for key := range c.db.each([]byte{spaceDirty}, before, &err) {
+func (c *Cache) overdue(asked *[history.Buckets]bool, before history.Mark, limit int) (overdue []history.Key, err error) {
+	for key := range c.dirty(before, &err) {
 		if len(overdue) >= limit {
 			break
 		}
@@ -100,7 +101,8 @@ func (e *edit) settleRecord(x history.Content) error {
 			return nil
 		}
 		e.settle(x.Key, key, settled(v))
-		return unmark(e.batch, x.Key, mark)
+		e.unmark(key, mark)
+		return nil
 	})
 }
 
@@ -117,9 +119,7 @@ func (e *edit) settleUser(x history.Content) error {
 	if err != nil || mark == 0 || u.Revision != x.Revision {
 		return err
 	}
-	if err := unmark(e.batch, x.Key, mark); err != nil {
-		return err
-	}
+	e.unmark(appendUser(nil, e.space, x.Key.UID), mark)
 	return e.store(x.Key.UID, u, 0)
 }
 
@@ -142,7 +142,7 @@ func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 }
 
 func (c *Cache) backlog(all *[history.Buckets]history.Backlog) (err error) {
-	for key := range c.db.each([]byte{spaceDirty}, []byte{spaceDirty + 1}, &err) {
+	for key := range c.dirty(math.MaxInt64, &err) {
 		k, mark, err := parseDirty(key)
 		if err != nil {
 			continue // the sweep says so

@@ -105,9 +105,10 @@ type memtable struct {
 	byHash map[uint64]*item // by hash of the key
 	users  map[string]*item // the item of a user that came last
 	all    []*item
+	marks  marks
 }
 
-// newTable returns a table with room for about n items.
+// newMemtable returns a table with room for about n items.
 func newMemtable(n int) *memtable {
 	return &memtable{byHash: make(map[uint64]*item, n), users: make(map[string]*item)}
 }
@@ -192,11 +193,11 @@ func (w *memtables) of(uid string) []pair {
 	return pairs
 }
 
-// rotate makes the active memtable the flushing one, and returns its items. The flushing
-// one before it must be done.
-func (w *memtables) rotate() []*item {
+// rotate makes the active memtable the flushing one, and returns it. The flushing one before it
+// must be done.
+func (w *memtables) rotate() *memtable {
 	w.active, w.flushing = newMemtable(len(w.active.all)), w.active
-	return w.flushing.all
+	return w.flushing
 }
 
 // flushed drops the flushing memtable, whose records are all in Pebble.

@@ -111,7 +111,7 @@ func (p *Plain) Apply(_ context.Context, writes []history.Write) []history.Outco
 			}
 			outcomes[i].Status = history.Applied
 		}
-		return remark(b, moves...)
+		return remark(b, moves)
 	})
 	if err != nil {
 		return unknown(outcomes, err)
@@ -137,7 +137,7 @@ func (p *Plain) apply(b *pebble.Batch, w *history.Write) (move, error) {
 		mark = p.last
 	}
 	value := binary.BigEndian.AppendUint64(make([]byte, 0, recordSize), uint64(mark))
-	return move{w.Key, was.mark, mark}, p.put(b, key, wire.AppendRecord(value, w.Record))
+	return move{key, was.mark, mark}, p.put(b, key, wire.AppendRecord(value, w.Record))
 }
 
 // Settle is like [Cache.Settle]. Every content must be in the store.
@@ -149,7 +149,7 @@ func (p *Plain) Settle(_ context.Context, contents []history.Content) error {
 	for _, x := range contents {
 		key := appendKey(nil, spaceCache, x.Key)
 		settle := func(v []byte) error {
-			if err := unmark(b, x.Key, stampOf(v).mark); err != nil {
+			if err := remark(b, []move{{key: key, from: stampOf(v).mark}}); err != nil {
 				return err
 			}
 			return p.put(b, key, settled(v))

@@ -32,8 +32,7 @@ const ofRow = 0x9e3779b97f4a7c15
 
 // hashes are those by which a key is found: its own, and that of its row.
 func (p *presence) hashes(key []byte) (own, row uint64) {
-	end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1
-	return p.hash(key), p.hash(key[:end]) ^ ofRow
+	return p.hash(key), p.hash(key[:objectAt(key)]) ^ ofRow
 }
 
 // add is called before Pebble has a key.

@@ -139,8 +139,6 @@ func (e *edit) markUser(uid string, u history.User, was history.Mark) error {
 		return err
 	}
 	u.Revision = history.NewRevision()
-	if err := remark(e.batch, move{history.UserKey(uid), was, mark}); err != nil {
-		return err
-	}
+	e.moves = append(e.moves, move{appendUser(nil, e.space, uid), was, mark})
 	return e.store(uid, u, mark)
 }
