@@ -76,3 +76,66 @@ func wantOverdue(t *testing.T, db *pebble.DB, want ...history.Key) {
 		t.Errorf("backlog of %d marks, want %d", n, len(want))
 	}
 }
+
+// TestTrimOfKnownLength: a trim that counts no records drops what is beyond the bound all the same,
+// however the records came.
+func TestTrimOfKnownLength(t *testing.T) {
+	for name, config := range map[string]pebble.Config{"": {}, "colliding hashes": pebble.Config{}.Colliding()} {
+		t.Run(name, func(t *testing.T) {
+			config.Keep = 3
+			db := open(t, "store", config.On(vfs.NewMem()))
+			<-db.Learned()
+			uid, object, start := viewing(1, 1).UID, 0, now()-1000
+			next := func() (history.Key, *history.Record) {
+				object++
+				return viewing(1, object), beat(start + int64(object))
+			}
+			for _, step := range []struct {
+				add, warm, want int
+			}{{add: 2, want: 2}, {add: 1, want: 3}, {add: 2, want: 3}, {want: 3}, {warm: 3, want: 3}, {add: 1, want: 3}} {
+				for range step.add {
+					k, r := next()
+					mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
+					settle(t, db.Cache(), k, r)
+				}
+				var w history.WarmSet
+				for range step.warm {
+					k, r := next()
+					w.Items = append(w.Items, history.Item{Object: k.Object, Record: r})
+				}
+				if step.warm > 0 {
+					must(t, db.Cache().Warm(t.Context(), uid, w))
+				}
+				must(t, db.Cache().Trim(t.Context(), []string{uid}))
+				page, err := db.Cache().List(t.Context(), uid, history.Query{Limit: 100})
+				if err != nil || len(page.Items) != step.want {
+					t.Errorf("after %+v: %d records, %v; want %d", step, len(page.Items), err, step.want)
+				}
+				db.Checkpoint()
+			}
+		})
+	}
+}
+
+// TestTrimOfKnownLengthAfterClear: records that were cleared, and counted as none, come back.
+func TestTrimOfKnownLengthAfterClear(t *testing.T) {
+	const keep, records = 3, 5
+	db := open(t, "store", pebble.Config{Keep: keep}.On(vfs.NewMem()))
+	<-db.Learned()
+	uid, start := viewing(1, 1).UID, now()-1000
+	for round := range 2 {
+		for n := range records {
+			k, r := viewing(1, n), beat(start+int64(10*round+n))
+			mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
+			settle(t, db.Cache(), k, r)
+		}
+		if round == 0 {
+			_, err := db.Cache().Clear(t.Context(), uid, history.Clear{Until: start + records})
+			must(t, err)
+		}
+		must(t, db.Cache().Trim(t.Context(), []string{uid}))
+	}
+	if page, err := db.Cache().List(t.Context(), uid, history.Query{Limit: 100}); err != nil || len(page.Items) != keep {
+		t.Errorf("%d records, %v; want %d", len(page.Items), err, keep)
+	}
+}

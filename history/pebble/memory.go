@@ -21,6 +21,8 @@ type memory struct {
 	stamps *recent[uint64, stamp]
 	users  *recent[string, history.User] // as they are stored
 	heads  *recent[string, *head]
+	// Of some users, as many records as they have at most: a trim need not count them.
+	lengths *recent[string, *int]
 
 	presence presence
 }
@@ -44,9 +46,10 @@ const (
 func newMemory(hash func(key []byte) uint64) *memory {
 	return &memory{
 		hash: hash, presence: presence{hash: hash}, tables: newMemtables(),
-		stamps: newRecent[uint64, stamp](recentStamps),
-		users:  newRecent[string, history.User](recentUsers),
-		heads:  newRecent[string, *head](recentHeads),
+		stamps:  newRecent[uint64, stamp](recentStamps),
+		users:   newRecent[string, history.User](recentUsers),
+		heads:   newRecent[string, *head](recentHeads),
+		lengths: newRecent[string, *int](recentUsers),
 	}
 }
 
@@ -67,11 +70,28 @@ func (m *memory) put(b *pebble.Batch, x item) error {
 	if h, ok := m.heads.get(x.uid); ok {
 		h.write(x.object(), x.value[markSize:])
 	}
-	if m.tables.put(x) {
+	added, ok := m.tables.put(x)
+	if added != nil || !ok {
+		m.count(x.uid, added)
+	}
+	if ok {
 		return nil
 	}
 	m.stamps.forget(x.hash)
 	return set(b, x.key, x.value)
+}
+
+// count counts what may be another record of a user, or the first one: an item that was added, or
+// nil for one that went to Pebble.
+func (m *memory) count(uid string, x *item) {
+	if n, ok := m.lengths.get(uid); ok {
+		*n++
+		return
+	}
+	if x != nil && m.tables.active.users[uid] == x && x.next == nil && m.tables.flushing.users[uid] == nil && m.presence.lacksRow(x.key[:objectAt(x.key)]) {
+		n := 1
+		m.lengths.put(uid, &n)
+	}
 }
 
 // drop forgets a record of a user.
@@ -140,23 +160,26 @@ func (t *memtable) get(hash uint64, key []byte) []byte {
 	return nil
 }
 
-// put adds a record to the active memtable. It returns false when another key of the same hash is in
-// the way; then the record has to go to Pebble at once.
-func (w *memtables) put(x item) bool {
+// put adds a record to the active memtable, and returns the item where it had none of this key. Not
+// ok means that another key of the same hash is in the way; then the record has to go to Pebble at once.
+func (w *memtables) put(x item) (added *item, ok bool) {
 	t := w.active
 	if was := t.byHash[x.hash]; was != nil {
 		if !bytes.Equal(was.key, x.key) {
 			w.flushing.drop(x.hash, x.key) // or the flush would write it over this one
-			return false
+			return nil, false
+		}
+		if was.value == nil {
+			added = was
 		}
 		was.value = x.value
-		return true
+		return added, true
 	}
 	w.flushing.drop(x.hash, x.key)
 	n := &item{hash: x.hash, uid: x.uid, key: x.key, value: x.value, next: t.users[x.uid]}
 	t.byHash[x.hash], t.users[x.uid] = n, n
 	t.all = append(t.all, n)
-	return true
+	return n, true
 }
 
 // onlyFlushing reports whether a key is on its way to Pebble and nothing newer is active.

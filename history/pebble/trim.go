@@ -26,6 +26,9 @@ func (c *Cache) Trim(ctx context.Context, uids []string) error {
 
 func (c *Cache) trim(ctx context.Context, uid string) error {
 	return c.update(ctx, lazily, func(e *edit) error {
+		if n, ok := c.memory.lengths.get(uid); ok && *n <= c.db.config.Keep {
+			return nil
+		}
 		below, err := c.beyond(uid)
 		if err != nil || len(below) == 0 {
 			return err
@@ -52,7 +55,7 @@ type dropping struct {
 }
 
 // beyond returns the settled records that are older than all that the cache keeps,
-// tombstones counted apart.
+// tombstones counted apart. It remembers how many records there are.
 func (c *Cache) beyond(uid string) (below []dropping, err error) {
 	var live, deleted []dropping
 	for o, v := range c.records(uid, &err) {
@@ -68,6 +71,8 @@ func (c *Cache) beyond(uid string) (below []dropping, err error) {
 	if err != nil {
 		return nil, err
 	}
+	n := len(live) + len(deleted)
+	c.memory.lengths.put(uid, &n)
 	keep := c.db.config.Keep
 	return append(oldest(live, keep), oldest(deleted, keep)...), nil
 }
