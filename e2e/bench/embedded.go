@@ -21,6 +21,7 @@ type Embedded struct {
 // allInOne is one that runs.
 type allInOne struct {
 	*process.Process
+	bin              string // folder of the built commands
 	dir              string
 	rpc, http, admin string
 }
@@ -36,29 +37,37 @@ func (e *Embedded) start(ctx context.Context) (a *allInOne, err error) {
 }
 
 func (e *Embedded) startOnce(ctx context.Context) (_ *allInOne, err error) {
-	a := &allInOne{}
-	for _, addr := range []*string{&a.rpc, &a.http, &a.admin} {
-		if *addr, err = process.FreeAddr(ctx); err != nil {
-			return nil, err
-		}
-	}
+	a := &allInOne{bin: e.Bin}
 	if a.dir, err = os.MkdirTemp(e.Dir, "embedded-"); err != nil {
 		return nil, err
 	}
+	if err := a.run(ctx); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(a.dir))
+	}
+	return a, nil
+}
+
+// run starts the process on the folder, at addresses that are free.
+func (a *allInOne) run(ctx context.Context) (err error) {
+	for _, addr := range []*string{&a.rpc, &a.http, &a.admin} {
+		if *addr, err = process.FreeAddr(ctx); err != nil {
+			return err
+		}
+	}
 	secret, err := writeSecret(a.dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	a.Process, err = process.Start(filepath.Join(e.Bin, "all-in-one"), "--data", filepath.Join(a.dir, "data"),
+	a.Process, err = process.Start(filepath.Join(a.bin, "all-in-one"), "--data", filepath.Join(a.dir, "data"),
 		"--rpc", a.rpc, "--listen", a.http, "--admin", a.admin,
 		"--token-secret-file", secret, "--user-rate", "1e6", "--user-burst", "1e6", "--log-level", "warn")
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(a.dir))
+		return err
 	}
 	if err = ready(ctx, a.Process, a.admin); err != nil {
-		return nil, errors.Join(err, a.end())
+		a.Kill()
 	}
-	return a, nil
+	return err
 }
 
 func (a *allInOne) end() error {

@@ -57,18 +57,23 @@ func newestOver(conn grpc.ClientConnInterface) newest {
 // read reads so many pages, 100 a second, whatever the store does, and adds the percentiles
 // of how long each took from the moment when it was to be read.
 func (n newest) read(ctx context.Context, f Figures, name string) error {
+	return n.readOf(ctx, f, name, reader)
+}
+
+// readOf is read of the users that are named.
+func (n newest) readOf(ctx context.Context, f Figures, name string, user func(i int) string) error {
 	began, took := time.Now(), make([]time.Duration, pages)
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range took {
 		at := began.Add(time.Duration(i) * time.Second / perS)
 		time.Sleep(time.Until(at))
 		g.Go(func() error {
-			got, err := n(ctx, reader(i))
+			got, err := n(ctx, user(i))
 			if err == nil && got != newestN {
 				err = fmt.Errorf("%d records in a page, want %d", got, newestN)
 			}
 			if err != nil {
-				return fmt.Errorf("newest of %s: %w", reader(i), err)
+				return fmt.Errorf("newest of %s: %w", user(i), err)
 			}
 			took[i] = time.Since(at)
 			return nil

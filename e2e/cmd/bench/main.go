@@ -4,6 +4,7 @@
 //	bench [--quick] [--json] [--html FILE]
 //	bench compare FILE FILE
 //	bench --pair BIN [--load trace] [--meta 110]
+//	bench --scale 10000000 [--meta 110]
 //
 // It starts servers and processes of its own on the loopback interface and ends them, also
 // after Ctrl-C. docs/benchmarks.md says what is measured, and how.
@@ -52,6 +53,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	if c.pair.Bin != "" {
 		return bench.Pair(ctx, c.out, c.options, c.pair)
 	}
+	if c.scale > 0 {
+		return bench.Scale(ctx, c.out, c.options, bench.Scaled{Records: c.scale, Meta: c.pair.Meta})
+	}
 	return c.measure(ctx)
 }
 
@@ -73,6 +77,7 @@ type command struct {
 	parent      string
 	html, turns string // files
 	pair        bench.Paired
+	scale       int // records
 	asJSON      bool
 	began       time.Time
 	out, errOut io.Writer
@@ -94,7 +99,8 @@ func (c *command) parse(args []string) error {
 	f.BoolVar(&c.asJSON, "json", false, "end with one JSON object of the ratios")
 	f.StringVar(&c.pair.Bin, "pair", "", "measure only the all-in-ones of --bin and of this folder, in turns")
 	f.StringVar(&c.pair.Load, "load", "trace", "of a pair: long or trace")
-	f.IntVar(&c.pair.Meta, "meta", 110, "of a pair: bytes of metadata of a heartbeat")
+	f.IntVar(&c.pair.Meta, "meta", 110, "of a pair and of --scale: bytes of metadata of a heartbeat")
+	f.IntVar(&c.scale, "scale", 0, "fill an all-in-one with so many records, and measure it on the way")
 	began := f.Int64("began", 0, "Unix second from which a quick run counts its time; now unless given")
 	if err := f.Parse(args); err != nil {
 		return err
