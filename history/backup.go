@@ -56,7 +56,7 @@ const MaxLift = 24*30 + 6*24*4 + 83*12
 // Oldest returns the time of the oldest thing that the record says, in Unix milliseconds.
 func (r *Record) Oldest() int64 {
 	oldest := r.PlayedAt()
-	for _, at := range []int64{r.NonEarly.Version.Time(), r.DurationVersion.Time(), r.MetaVersion.Time(), r.UnknownVersion.Time(), r.Dismissed.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt} {
+	for _, at := range []int64{r.NonEarly.Version.Time(), r.DurationVersion.Time(), r.MetaVersion.Time(), r.UnknownVersion.Time(), r.Dismissed.Time(), r.PlaysBeforeAt, r.WatchedBeforeAt, r.oldestViewing()} {
 		if at > 0 {
 			oldest = min(oldest, at)
 		}
@@ -89,6 +89,7 @@ func (r *Record) Bounded() *Record {
 		}
 	}
 	slices.Reverse(m.Peaks)
+	m.boundViewings()
 	return &m
 }
 
@@ -126,7 +127,7 @@ func (r *Record) Validate(now int64) error {
 	case len(r.Unknown) > MaxUnknown:
 		return Invalid("details.unknown", fmt.Sprintf("want at most %d bytes", MaxUnknown))
 	}
-	return cmp.Or(validateTime("event_time", r.Version.Time()), validateTime("details.dismissed", r.Dismissed.Time()), r.event().Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches())
+	return cmp.Or(validateTime("event_time", r.Version.Time()), validateTime("details.dismissed", r.Dismissed.Time()), r.event().Validate(), r.validateVersions(), r.validatePeaks(), r.validatePlays(), r.validateWatches(), r.validateViewings())
 }
 
 // rank is that of the reports that leave a record in this state.

@@ -218,6 +218,10 @@ func whole() *history.Record {
 		Peaks:       []history.Peak{{At: epoch + 200, Position: 90}, {At: epoch + 300, Position: 80}},
 		Completions: []history.Completion{{At: epoch + 200, Viewing: 1}, {At: epoch + 300, Viewing: 2}}, PlaysBefore: 3, PlaysBeforeAt: epoch + 100,
 		Watches: []history.Watch{{At: epoch + 200, Viewing: 1, Watched: 50}, {At: epoch + 300, Viewing: 2, Watched: 60}}, WatchedBefore: 70, WatchedBeforeAt: epoch + 100,
+		Start: history.Peak{At: epoch + 200, Position: 3}, Viewings: []history.Viewing{
+			{Viewing: 1, Version: v(300), Position: 50, State: history.StateStopped, Device: "d", Start: history.Peak{At: epoch + 200, Position: 7}},
+			{Viewing: 2, Version: v(300), Position: 60, State: history.StateFinished},
+		},
 		Reset: epoch + 800, Unknown: "\xe8\x3f\x05", UnknownVersion: v(300),
 		Dismissed: history.VersionOf(epoch+950, history.RankOffered),
 	}
@@ -250,15 +254,26 @@ func TestValidateRefuses(t *testing.T) {
 			func(r *history.Record) { r.Peaks[0].Position = 101 }, func(r *history.Record) { r.Peaks[0].Position = 80 },
 			func(r *history.Record) { r.Peaks[0].At = r.Peaks[1].At }, func(r *history.Record) { r.Peaks[0].At = 0 },
 		},
-		"details.peaks[1]":              {func(r *history.Record) { r.Peaks[1].Position = 5 }},
-		"details.plays_before":          {func(r *history.Record) { r.PlaysBeforeAt = 0 }, func(r *history.Record) { r.PlaysBefore = 1 << 51 }, func(r *history.Record) { r.PlaysBeforeAt = -5 }},
-		"details.completions":           {func(r *history.Record) { r.Completions = make([]history.Completion, 129) }},
-		"details.completions[0]":        {func(r *history.Record) { r.Completions[0].At = epoch + 100 }, func(r *history.Record) { r.Completions[0].At = 5 }},
-		"details.completions[1]":        {func(r *history.Record) { r.Completions[1].Viewing = 1 }, func(r *history.Record) { r.Completions[1].At = epoch + 150 }},
-		"details.watched_before":        {func(r *history.Record) { r.WatchedBefore = -1 }, func(r *history.Record) { r.WatchedBefore = 1 << 51 }},
-		"details.watches":               {func(r *history.Record) { r.Watches = slices.Repeat(r.Watches, 65) }},
-		"details.watches[0].watched_ms": {func(r *history.Record) { r.Watches[0].Watched = 0 }, func(r *history.Record) { r.Watches[0].Watched = history.MaxPosition + 1 }},
-		"details.watches[1]":            {func(r *history.Record) { r.Watches[1].Viewing = 1 }},
+		"details.peaks[1]":                      {func(r *history.Record) { r.Peaks[1].Position = 5 }},
+		"details.plays_before":                  {func(r *history.Record) { r.PlaysBeforeAt = 0 }, func(r *history.Record) { r.PlaysBefore = 1 << 51 }, func(r *history.Record) { r.PlaysBeforeAt = -5 }},
+		"details.completions":                   {func(r *history.Record) { r.Completions = make([]history.Completion, 129) }},
+		"details.completions[0]":                {func(r *history.Record) { r.Completions[0].At = epoch + 100 }, func(r *history.Record) { r.Completions[0].At = 5 }},
+		"details.completions[1]":                {func(r *history.Record) { r.Completions[1].Viewing = 1 }, func(r *history.Record) { r.Completions[1].At = epoch + 150 }},
+		"details.watched_before":                {func(r *history.Record) { r.WatchedBefore = -1 }, func(r *history.Record) { r.WatchedBefore = 1 << 51 }},
+		"details.watches":                       {func(r *history.Record) { r.Watches = slices.Repeat(r.Watches, 65) }},
+		"details.watches[0].watched_ms":         {func(r *history.Record) { r.Watches[0].Watched = 0 }, func(r *history.Record) { r.Watches[0].Watched = history.MaxPosition + 1 }},
+		"details.watches[1]":                    {func(r *history.Record) { r.Watches[1].Viewing = 1 }},
+		"details.start":                         {func(r *history.Record) { r.Start.At = epoch + 501 }, func(r *history.Record) { r.Position, r.Session, r.Device, r.Peaks = 0, "", "", nil }},
+		"details.start.time":                    {func(r *history.Record) { r.Start.At = 5 }, func(r *history.Record) { r.Start.At = -5 }},
+		"details.start.position_ms":             {func(r *history.Record) { r.Start.Position = 101 }, func(r *history.Record) { r.Start.Position = -1 }},
+		"details.viewings":                      {func(r *history.Record) { r.Viewings = make([]history.Viewing, 17) }},
+		"details.viewings[0]":                   {func(r *history.Record) { r.Viewings[0].Viewing = history.ViewingOf("s") }, func(r *history.Record) { r.Viewings[0].Version, r.Viewings[0].Start = 5, history.Peak{} }},
+		"details.viewings[0].state":             {func(r *history.Record) { r.Viewings[0].State = 0 }, func(r *history.Record) { r.Viewings[0].State = history.StatePlaying }, func(r *history.Record) { r.Viewings[0].State = history.StateDeleted }},
+		"details.viewings[0].device":            {func(r *history.Record) { r.Viewings[0].Device = string(make([]byte, 129)) }, func(r *history.Record) { r.Viewings[0].Device = "\xff" }},
+		"details.viewings[0].start":             {func(r *history.Record) { r.Viewings[0].Start.At = epoch + 301 }},
+		"details.viewings[0].start.position_ms": {func(r *history.Record) { r.Viewings[0].Start.Position = 101 }},
+		"details.viewings[1]":                   {func(r *history.Record) { r.Viewings[1].Viewing = 1 }, func(r *history.Record) { r.Viewings[1].Version -= 400 }},
+		"details.viewings[1].position_ms":       {func(r *history.Record) { r.Viewings[1].Position = 101 }, func(r *history.Record) { r.Viewings[1].Position = -1 }},
 	} {
 		for i, c := range changes {
 			r := whole()
@@ -292,6 +307,10 @@ func TestOldest(t *testing.T) {
 			f.SetInt(at << 2)
 		case name == "NonEarly":
 			r.NonEarly.Version = history.Version(at << 2)
+		case name == "Start":
+			r.Start.At = at
+		case name == "Viewings":
+			r.Viewings[1].Start.At = at
 		case f.Kind() == reflect.Slice:
 			f.Index(0).FieldByName("At").SetInt(at)
 		case f.Kind() == reflect.Int64 && f.Int() > epoch/2:

@@ -189,6 +189,9 @@ func (r Rules) RecordInto(rec *Record, e *Event) {
 	if !e.Kind.Marks() {
 		rec.Position, rec.Early = e.Position, r.early(e)
 	}
+	if e.Kind == KindStart {
+		rec.Start = Peak{At: e.At, Position: e.Position}
+	}
 	if e.Duration > 0 {
 		rec.Duration, rec.DurationVersion = e.Duration, rec.Version
 	}

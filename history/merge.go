@@ -39,6 +39,7 @@ func MergeInto(m, a, b *Record) {
 	m.mergeCompletions(other)
 	m.mergeWatches(other)
 	m.mergeNonEarly(other)
+	m.mergeViewings(other)
 	m.mergeUnknown(other)
 }
 
@@ -195,6 +196,7 @@ func (r *Record) forget() {
 	}
 	r.Completions = after(r.Completions, r.Reset)
 	r.Watches = after(r.Watches, r.Reset)
+	r.forgetViewings()
 }
 
 // unite returns the reports of both, oldest first. Of one viewing those stay that say

@@ -46,7 +46,11 @@ func grouped(t *rapid.T, events []history.Event) *history.Record {
 func TestMergeShowsWhatTheModelSays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		events := many(crowded(), 1, 40).Draw(t, "events")
-		if got, want := viewOf(fold(events)), model(events); got != want {
+		r := fold(events)
+		if got, want := viewOf(r), model(events); got != want {
+			t.Fatalf("%+v:\ngot  %+v\nwant %+v", events, got, want)
+		}
+		if got, want := r.Sessions(), sessionsOf(events); !r.Deleted() && !slices.Equal(got, want) {
 			t.Fatalf("%+v:\ngot  %+v\nwant %+v", events, got, want)
 		}
 	})
@@ -117,7 +121,7 @@ func TestRecordsNeverChange(t *testing.T) {
 func deepCopy(r *history.Record) *history.Record {
 	c := *r
 	c.Peaks, c.Completions = slices.Clone(r.Peaks), slices.Clone(r.Completions)
-	c.Watches = slices.Clone(r.Watches)
+	c.Watches, c.Viewings = slices.Clone(r.Watches), slices.Clone(r.Viewings)
 	return &c
 }
 

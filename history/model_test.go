@@ -200,7 +200,7 @@ func events(positions int64) *rapid.Generator[history.Event] {
 	metas := []map[string]string{nil, {}, {"a": "1"}, {"a": "2"}, {"b": "1"}, {"a": "1", "b": "1"}}
 	return rapid.Custom(func(t *rapid.T) history.Event {
 		at := epoch + rapid.Int64Range(0, 20).Draw(t, "at")
-		return history.Event{
+		e := history.Event{
 			Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), At: at,
 			StartedAt: rapid.SampledFrom([]int64{0, at - 1, at - 9_999, at - 10_000, at - 20_000}).Draw(t, "started at"),
 			Watched:   rapid.Int64Range(0, 6).Draw(t, "watched"),
@@ -209,6 +209,10 @@ func events(positions int64) *rapid.Generator[history.Event] {
 			Device:  rapid.SampledFrom([]string{"", "tv", "phone"}).Draw(t, "device"),
 			Meta:    history.NewMeta(rapid.SampledFrom(metas).Draw(t, "meta")),
 		}
+		if marks(e) {
+			e.Session, e.Device = "", ""
+		}
+		return e
 	})
 }
 

@@ -125,6 +125,11 @@ type Record struct {
 	WatchedBefore   int64
 	WatchedBeforeAt int64
 
+	// Start is the latest start of the viewing of the latest event, zero where it reported none.
+	// Viewings are the newest others, oldest first.
+	Start    Peak
+	Viewings []Viewing
+
 	// Reset is the time of the latest delete: nothing at or before it contributes, but for
 	// what was brought back after it, which is in the record where it is Restored, with
 	// the times that it always had.
@@ -313,6 +318,7 @@ func Same(a, b *Record) bool {
 		a.PlaysBefore == b.PlaysBefore && a.PlaysBeforeAt == b.PlaysBeforeAt &&
 		slices.Equal(a.Peaks, b.Peaks) && slices.Equal(a.Completions, b.Completions) && a.NonEarly == b.NonEarly &&
 		a.WatchedBefore == b.WatchedBefore && a.WatchedBeforeAt == b.WatchedBeforeAt && slices.Equal(a.Watches, b.Watches) &&
+		a.Start == b.Start && slices.Equal(a.Viewings, b.Viewings) &&
 		a.Dismissed == b.Dismissed && a.UnknownVersion == b.UnknownVersion && a.Unknown == b.Unknown
 }
 

@@ -84,6 +84,29 @@ func (a *api) point(ctx context.Context, in *pointInput) (*codec.Record, error) 
 	return records[0], nil
 }
 
+type viewingsInput struct {
+	Type uint32 `path:"type" minimum:"1" maximum:"4294967295" format:"int64"`
+	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
+}
+
+func (a *api) viewings(ctx context.Context, in *viewingsInput) (*viewings, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
+	defer cancel()
+	req := &historyv1.ViewingsRequest{Uid: uidOf(ctx), Object: &historyv1.Object{Id: in.ID, Type: in.Type}}
+	resp, err := a.cfg.Service.Viewings(ctx, req)
+	switch {
+	case err != nil:
+		return nil, err
+	case !resp.GetFound():
+		return nil, errNotFound
+	}
+	out := &viewings{Items: make([]codec.Viewing, 0, len(resp.GetSessions()))}
+	for _, s := range resp.GetSessions() {
+		out.Items = append(out.Items, codec.NewViewing(s))
+	}
+	return out, nil
+}
+
 func (a *api) lookup(ctx context.Context, in *upload) (*lookup, error) {
 	objects, err := a.objects(ctx, in, maxLookup)
 	if err != nil {

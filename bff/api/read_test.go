@@ -100,6 +100,15 @@ func TestOperations(t *testing.T) {
 			`{"items":[` + itemJSON + `],"cursor":"def","has_more":true,"searched":4}`,
 		},
 		{
+			"GET /v1/history/3/a:1/viewings", "",
+			&historyv1.ViewingsRequest{Uid: "u1", Object: &historyv1.Object{Id: "a:1", Type: 3}},
+			&historyv1.ViewingsResponse{Found: true, Sessions: []*historyv1.Session{
+				{BeginMs: 1772396000000, EndMs: 1772396100000, FromMs: new(int64(0)), ToMs: new(int64(99)), State: 3, Device: "tv", WatchedMs: 98, CompletedAtMs: 1772396050000},
+				{EndMs: 1772395000000},
+			}},
+			`{"items":[{"begin":"2026-03-01T20:13:20.000Z","end":"2026-03-01T20:15:00.000Z","from_ms":0,"to_ms":99,"state":"stopped","device":"tv","watched_ms":98,"completed_at":"2026-03-01T20:14:10.000Z"},{"end":"2026-03-01T19:56:40.000Z"}]}`,
+		},
+		{
 			"GET /v1/continue", "",
 			&historyv1.ContinueRequest{Uid: "u1", Limit: 20, Series: "series"},
 			&historyv1.ContinueResponse{},
@@ -249,6 +258,7 @@ func TestParametersThatAreRefused(t *testing.T) {
 func TestNoRecord(t *testing.T) {
 	e := newEdge(t, answering(&historyv1.PointsResponse{Items: []*historyv1.Item{{}}}, nil))
 	wantProblem(t, e.do(t, "GET /v1/history/1/100", ""), 404)
+	wantProblem(t, newEdge(t, answering(&historyv1.ViewingsResponse{}, nil)).do(t, "GET /v1/history/1/100/viewings", ""), 404)
 }
 
 // An answer with too few points must not pass for "no progress".

@@ -66,6 +66,10 @@ type lookup struct {
 	Items []*codec.Record `json:"items" nullable:"false" doc:"One for each object, in order; null where there is no record."`
 }
 
+type viewings struct {
+	Items []codec.Viewing `json:"items" nullable:"false" maxItems:"128"`
+}
+
 type deleted struct {
 	Deleted *uint32 `json:"deleted,omitempty" doc:"How many of the objects had a record."`
 	Until   string  `json:"until,omitempty" format:"date-time" doc:"Where no since was given: everything at or before it is gone."`

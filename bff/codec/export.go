@@ -46,6 +46,9 @@ type Details struct {
 	Watches       []Watch        `json:"watches,omitempty" maxItems:"128" doc:"The newest viewings that said how much they have played, oldest first."`
 	WatchedBefore *WatchedBefore `json:"watched_before,omitempty" doc:"Those before."`
 
+	Start    *Peak           `json:"start,omitempty" doc:"Where the session of the latest report began, where it reported a start."`
+	Viewings []ListedViewing `json:"viewings,omitempty" maxItems:"16" doc:"The newest other sessions, oldest first."`
+
 	Reset    string `json:"reset,omitempty" format:"date-time" doc:"When the object was last deleted: nothing of the record is from before, unless it was restored."`
 	Restored bool   `json:"restored,omitempty" doc:"What the record has from before the reset was brought back after it."`
 
@@ -99,6 +102,16 @@ type WatchedBefore struct {
 	Time      string `json:"time" format:"date-time"`
 }
 
+// ListedViewing is the latest report of a session, and where that began.
+type ListedViewing struct {
+	Time       string  `json:"time" format:"date-time"`
+	Viewing    string  `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$"`
+	PositionMS int64   `json:"position_ms" minimum:"0" maximum:"2592000000"`
+	State      string  `json:"state" enum:"playing,paused,stopped,finished"`
+	Device     *string `json:"device,omitempty" maxLength:"128" doc:"Absent where it is that of the record."`
+	Start      *Peak   `json:"start,omitempty"`
+}
+
 // Decision is one about whether an object is offered to go on with.
 type Decision struct {
 	Time      string `json:"time" format:"date-time"`
@@ -139,6 +152,13 @@ func newDetails(r *historyv1.Record) Details {
 	if r.WatchedBeforeMs > 0 {
 		d.WatchedBefore = &WatchedBefore{r.WatchedBeforeMs, FormatTime(r.WatchedBeforeTimeMs)}
 	}
+	d.Start = newStart(r.StartMs, r.StartPositionMs)
+	for _, v := range r.Viewings {
+		d.Viewings = append(d.Viewings, ListedViewing{
+			FormatTime(history.Version(v.Version).Time()), FormatETag(v.Viewing), v.PositionMs, history.State(v.State).String(), v.Device,
+			newStart(v.StartMs, v.StartPositionMs),
+		})
+	}
 	if v := history.Version(r.DismissedVersion); v != 0 {
 		d.Dismissed = &Decision{FormatTime(v.Time()), v != history.VersionOf(v.Time(), history.RankDismissed)}
 	}
@@ -146,6 +166,13 @@ func newDetails(r *historyv1.Record) Details {
 		d.Unknown = &Unknown{*newReport(r.UnknownVersion, r, true), base64.StdEncoding.EncodeToString(unknown)}
 	}
 	return d
+}
+
+func newStart(at, position int64) *Peak {
+	if at == 0 {
+		return nil
+	}
+	return &Peak{FormatTime(at), position}
 }
 
 // newReport names the report of a version, which is 0 for the record's own.
@@ -241,14 +268,11 @@ func fieldOf(err error) (field, reason string) {
 func (d *lineDecoder) record() *historyv1.Record {
 	in := &d.line
 	r := &historyv1.Record{
-		State: historyv1.State(d.state()), PositionMs: in.Details.PositionMS, Early: in.Details.Early, Restored: in.Details.Restored,
+		State: d.state("state", in.State), PositionMs: in.Details.PositionMS, Early: in.Details.Early, Restored: in.Details.Restored,
 		ResetMs: d.time("details.reset", in.Details.Reset),
 	}
 	in.fill(r)
-	rank := history.RankProgress
-	if in.State == history.StateStopped.String() || in.State == history.StateFinished.String() {
-		rank = history.RankStop
-	}
+	rank := rankOf(r.State)
 	r.Version = int64(history.VersionOf(d.required("event_time", in.EventTime), rank))
 	if in.PlayedAt != "" {
 		r.OriginalVersion = int64(history.VersionOf(d.time("played_at", in.PlayedAt), rank))
@@ -257,18 +281,27 @@ func (d *lineDecoder) record() *historyv1.Record {
 	r.DurationVersion = d.version("details.duration", in.Details.Duration, in.DurationMS != 0)
 	r.MetaVersion = d.version("details.meta", in.Details.Meta, len(in.Meta) > 0)
 	d.viewings(r)
+	d.sessions(r)
 	d.rest(r)
 	return r
 }
 
-func (d *lineDecoder) state() history.State {
+func (d *lineDecoder) state(field, name string) historyv1.State {
 	for s := history.StatePlaying; s < history.StateDeleted; s++ {
-		if s.String() == d.line.State {
-			return s
+		if s.String() == name {
+			return historyv1.State(s)
 		}
 	}
-	d.refuse("state", "want playing, paused, stopped or finished")
+	d.refuse(field, "want playing, paused, stopped or finished")
 	return 0
+}
+
+// rankOf is that of the reports that leave a record in a state.
+func rankOf(s historyv1.State) int {
+	if s == historyv1.State_STATE_STOPPED || s == historyv1.State_STATE_FINISHED {
+		return history.RankStop
+	}
+	return history.RankProgress
 }
 
 func (d *lineDecoder) viewings(r *historyv1.Record) {
@@ -292,6 +325,27 @@ func (d *lineDecoder) viewings(r *historyv1.Record) {
 	if b := details.WatchedBefore; b != nil {
 		r.WatchedBeforeMs, r.WatchedBeforeTimeMs = b.WatchedMS, d.required("details.watched_before.time", b.Time)
 	}
+}
+
+// sessions reads where the sessions began, and the others than that of the latest report.
+func (d *lineDecoder) sessions(r *historyv1.Record) {
+	r.StartMs, r.StartPositionMs = d.start("details.start", d.line.Details.Start)
+	for i, v := range d.line.Details.Viewings {
+		field := fmt.Sprintf("details.viewings[%d].", i)
+		one := &historyv1.Viewing{
+			Viewing: d.viewing(field+"viewing", v.Viewing), PositionMs: v.PositionMS, State: d.state(field+"state", v.State), Device: v.Device,
+		}
+		one.Version = int64(history.VersionOf(d.required(field+"time", v.Time), rankOf(one.State)))
+		one.StartMs, one.StartPositionMs = d.start(field+"start", v.Start)
+		r.Viewings = append(r.Viewings, one)
+	}
+}
+
+func (d *lineDecoder) start(field string, in *Peak) (at, position int64) {
+	if in == nil {
+		return 0, 0
+	}
+	return d.required(field+".time", in.Time), in.PositionMS
 }
 
 func (d *lineDecoder) rest(r *historyv1.Record) {

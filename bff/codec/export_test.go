@@ -29,6 +29,10 @@ func fullRecord(t *testing.T) *historyv1.Record {
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
 		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
 		Watched: []*historyv1.Watched{{TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9}}, WatchedBeforeMs: 8, WatchedBeforeTimeMs: 1772390000000, DismissedVersion: v(1, 1),
+		StartMs: 1772396000000, StartPositionMs: 3, Viewings: []*historyv1.Viewing{
+			{Version: v(-900, 1), Viewing: 1 << 62, PositionMs: 4, State: historyv1.State_STATE_FINISHED, Device: new(""), StartMs: 1772395000000, StartPositionMs: 2},
+			{Version: v(-800, 0), Viewing: 8, State: historyv1.State_STATE_PLAYING},
+		},
 	}
 	r.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5))
 	for name, field := range fieldsOf(r) {
@@ -56,7 +60,7 @@ func exported(t *testing.T, r *historyv1.Record) []byte {
 func TestEveryFieldOfAnExport(t *testing.T) {
 	parts := map[protoreflect.Name][]protoreflect.Name{ // which are there or not together
 		"duration_ms": {"duration_version"}, "meta": {"meta_version"}, "plays_before": {"plays_before_ms"},
-		"watched_before_ms": {"watched_before_time_ms"}, "firm_version": {"firm_position_ms"},
+		"watched_before_ms": {"watched_before_time_ms"}, "firm_version": {"firm_position_ms"}, "start_ms": {"start_position_ms"},
 	}
 	full := fullRecord(t)
 	fields := full.ProtoReflect().Descriptor().Fields()
@@ -119,6 +123,9 @@ func TestBadLines(t *testing.T) {
 		{`"rank":"stop"`, `"rank":"delete"`, "details.non_early.rank"},
 		{`"peaks":[{"time":"2026`, `"peaks":[{"time":"x`, "details.peaks[0].time"},
 		{`"viewing":"8000000000000000"`, `"viewing":"g"`, "details.completions[0].viewing"},
+		{`"viewing":"4000000000000000"`, `"viewing":"g"`, "details.viewings[0].viewing"},
+		{`"state":"finished"`, `"state":"deleted"`, "details.viewings[0].state"},
+		{`"start":{"time":"2026-03-01T20:13:20.000Z"`, `"start":{"time":"x"`, "details.start.time"},
 		{`"bytes":"`, `"bytes":"!`, "details.unknown.bytes"},
 		{`"bytes":"wLsBBQ=="`, `"bytes":"wLsB"`, "details.unknown.bytes"},
 		{`"session":"s"`, "\"session\":\"\xff\"", "body"},
@@ -151,6 +158,8 @@ func TestLargestLine(t *testing.T) {
 	r.Session, r.Device = strings.Repeat("\x01", history.MaxLabel), strings.Repeat("\x01", history.MaxLabel)
 	r.Peaks = slices.Repeat(r.Peaks, history.MaxPeaks)
 	r.Completions, r.Watched = slices.Repeat(r.Completions, history.MaxCompletions), slices.Repeat(r.Watched, history.MaxWatches)
+	r.Viewings = slices.Repeat(r.Viewings[:1], history.MaxViewings)
+	r.Viewings[0].Device = new(strings.Repeat("\x01", history.MaxLabel))
 	r.Watched[0].WatchedMs, r.Watched[0].Viewing = history.MaxPosition, 1<<64-1
 	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 3000, protowire.BytesType), make([]byte, history.MaxUnknown-5)))
 	if line := exported(t, r); len(line) > 64<<10 {

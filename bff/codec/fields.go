@@ -190,6 +190,30 @@ func NewRecord(it *historyv1.Item) *Record {
 	return r
 }
 
+// Viewing is one session of an object.
+type Viewing struct {
+	Begin       string `json:"begin,omitempty" format:"date-time" doc:"When it began; absent where the player reported no start, or it is not known any more."`
+	End         string `json:"end" format:"date-time" doc:"When it last reported."`
+	FromMS      *int64 `json:"from_ms,omitempty" doc:"Where it began, in milliseconds from the start; absent as begin is."`
+	ToMS        *int64 `json:"to_ms,omitempty" doc:"Where it ended. It is known of the newest 17 sessions of an object."`
+	State       string `json:"state,omitempty" enum:"playing,paused,stopped,finished" doc:"What the session last said; absent as to_ms is."`
+	Device      string `json:"device,omitempty"`
+	WatchedMS   int64  `json:"watched_ms,omitempty" doc:"Milliseconds of the object that it played, where it said so."`
+	CompletedAt string `json:"completed_at,omitempty" format:"date-time" doc:"When it last reached the end."`
+}
+
+// NewViewing returns a session of the service's.
+func NewViewing(s *historyv1.Session) Viewing {
+	v := Viewing{
+		Begin: FormatTime(s.BeginMs), End: FormatTime(s.EndMs), FromMS: s.FromMs, ToMS: s.ToMs,
+		Device: s.Device, WatchedMS: s.WatchedMs, CompletedAt: FormatTime(s.CompletedAtMs),
+	}
+	if s.State != historyv1.State_STATE_UNSPECIFIED {
+		v.State = history.State(s.State).String()
+	}
+	return v
+}
+
 // fill gives m the fields that the two have alike: an import reads them from the record, not
 // from its details.
 func (r *Record) fill(m *historyv1.Record) {

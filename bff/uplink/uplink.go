@@ -87,6 +87,11 @@ func (c *Client) Search(ctx context.Context, req *historyv1.SearchRequest) (*his
 	return read(c, searches, historyv1.HistoryServiceClient.Search)(ctx, req)
 }
 
+// Viewings reads the sessions of one object.
+func (c *Client) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (*historyv1.ViewingsResponse, error) {
+	return read(c, lists, historyv1.HistoryServiceClient.Viewings)(ctx, req)
+}
+
 // GetSettings reads what a user has decided.
 func (c *Client) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
 	return read(c, settings, historyv1.HistoryServiceClient.GetSettings)(ctx, req)

@@ -156,6 +156,9 @@ func TestMethods(t *testing.T) {
 	if resp, err := c.Delete(t.Context(), &historyv1.DeleteRequest{}); err != nil || resp.Deleted != 7 {
 		t.Errorf("Delete: %v, %v", resp, err)
 	}
+	if resp, err := c.Viewings(t.Context(), &historyv1.ViewingsRequest{}); err != nil || !resp.Found {
+		t.Errorf("Viewings: %v, %v", resp, err)
+	}
 	if resp, err := c.Search(t.Context(), &historyv1.SearchRequest{}); err != nil || resp.Searched != 8 {
 		t.Errorf("Search: %v, %v", resp, err)
 	}

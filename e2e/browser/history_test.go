@@ -334,6 +334,24 @@ func TestGerman(t *testing.T) {
 	v.says("#resumed", "bei 4:00 aufgehört")
 }
 
+// TestGoBack: who has slipped to the end of something goes back to where an earlier session stopped.
+func TestGoBack(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#list li:nth-child(1) .mark")
+	v.until("document.querySelector('#mark-dialog').open && document.querySelector('#viewings').hidden")
+	v.press(kb.Escape)
+	w.report(entry{id: "100", title: "Low Tide", position: 8 * time.Minute, age: time.Second, session: "a slip"})
+	v.says("#list li:nth-child(1)", "8:00")
+	v.click("#list li:nth-child(1) .mark")
+	v.says("#viewings", "Go on at 4:00")
+	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#viewings a').click()"))
+	v.says("#title", "Low Tide")
+	v.until("document.querySelector('#clip').currentTime === 240")
+}
+
 // TestMark marks an entry in each way, by its button and by a key.
 func TestMark(t *testing.T) {
 	w := newWorld(t)

@@ -80,6 +80,7 @@ type entry struct {
 	age       time.Duration
 	episode   int // of the first season of a series
 	image     string
+	session   string
 }
 
 const length = 10 * time.Minute
@@ -106,6 +107,9 @@ func (e entry) beat() map[string]any {
 	}
 	if len(meta) > 0 {
 		beat["meta"] = meta
+	}
+	if e.session != "" {
+		beat["session"] = e.session
 	}
 	return beat
 }

@@ -135,6 +135,8 @@ var unseen = map[string]string{
 	"WatchedBeforeAt": "it orders sessions",
 	"Reset":           "it keeps out what comes late",
 	"Restored":        "it keeps in what was removed",
+	"Start":           "it is read with the viewings",
+	"Viewings":        "they are read apart",
 	"Unknown":         "only a newer version knows what it is",
 	"UnknownVersion":  "it orders unknown fields",
 }
@@ -209,6 +211,9 @@ func everything() *history.Record {
 		Completions: []history.Completion{{At: start - 90_000, Viewing: 10}}, PlaysBefore: 2, PlaysBeforeAt: start - 100_000,
 		Watches: []history.Watch{{At: start - 90_000, Viewing: 10, Watched: 30_000}}, WatchedBefore: 10_000, WatchedBeforeAt: start - 100_000,
 		Reset: start - 7_200_000, Restored: true, Original: v(7_300_000), Dismissed: history.VersionOf(start-50_000, history.RankDismissed),
+		Start: history.Peak{At: start - 7_400_000, Position: 4000}, Viewings: []history.Viewing{
+			{Viewing: 10, Version: v(95_000), Position: 30_000, State: history.StateStopped, Device: "e"},
+		},
 		Unknown: string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), UnknownVersion: v(80_000),
 	}
 }

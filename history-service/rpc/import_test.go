@@ -127,7 +127,7 @@ func TestEveryFieldIsExported(t *testing.T) {
 		case "Unknown":
 			r.Unknown += r.Unknown
 		case "Restored": // beside it there is an original, and things from before the reset
-			r.Restored, r.Original, r.Version = false, 0, history.VersionOf(r.Version.Time(), history.RankStop)
+			r.Restored, r.Original, r.Start, r.Version = false, 0, history.Peak{}, history.VersionOf(r.Version.Time(), history.RankStop)
 		case "Original", "Version", "NonEarly": // versions
 			r.Original, r.Version, r.NonEarly.Version = r.Original-4000, r.Version+4, r.NonEarly.Version-4
 		case "Reset":
@@ -135,6 +135,8 @@ func TestEveryFieldIsExported(t *testing.T) {
 		case "Completions", "Watches": // not before those that are not listed
 			r.Completions[0].Viewing++
 			r.Watches[0].Watched++
+		case "Viewings":
+			r.Viewings[0].Viewing++
 		case "Early":
 			r.Early, r.NonEarly = false, history.NonEarly{}
 		case "State":

@@ -48,7 +48,7 @@ var fold = porcupine.Model{
 			return sees(was, got.item), was
 		}
 		is := history.Merge(was, op.event.Record())
-		return (got.status == stored) == !history.Same(was, is), is
+		return (got.status == stored) == !history.SameButViewings(was, is), is
 	},
 	Equal: func(a, b any) bool { return history.Same(a.(*history.Record), b.(*history.Record)) },
 	DescribeOperation: func(input, output any) string {

@@ -265,6 +265,12 @@ func (s *Server) Search(ctx context.Context, req *historyv1.SearchRequest) (*his
 	return resp, status(err)
 }
 
+// Viewings reads the sessions of one object.
+func (s *Server) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (*historyv1.ViewingsResponse, error) {
+	resp, err := s.read.Viewings(ctx, req)
+	return resp, status(err)
+}
+
 // Watch tells what changes in the histories of the users that the stream names.
 func (s *Server) Watch(stream grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse]) error {
 	return status(s.notify.Watch(stream))

@@ -31,6 +31,25 @@ func Item(o history.Object, r *history.Record, book *history.Rulebook) *historyv
 	return it
 }
 
+// Sessions returns the viewings of a visible record as readers see them.
+func Sessions(r *history.Record) []*historyv1.Session {
+	all := make([]*historyv1.Session, 0, history.MaxSessions)
+	for _, s := range r.Sessions() {
+		one := &historyv1.Session{
+			BeginMs: s.Begin, EndMs: s.End, State: historyv1.State(s.State), Device: s.Device,
+			WatchedMs: s.Watched, CompletedAtMs: s.CompletedAt,
+		}
+		if s.Begin > 0 {
+			one.FromMs = &s.From
+		}
+		if s.Known {
+			one.ToMs = &s.To
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
 // Whole returns a record as exports carry it: all of it that is not of this store alone.
 func Whole(r *history.Record) (*historyv1.Record, error) {
 	m := new(historyv1.Record)

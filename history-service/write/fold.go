@@ -106,7 +106,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	merged := g.merged(delta)
-	same, stands := history.Same(merged, g.next), false
+	same, stands := history.SameButViewings(merged, g.next), false // a session more is nothing that others see
 	switch {
 	case same:
 		stands = g.again(i, delta)

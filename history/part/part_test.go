@@ -228,6 +228,12 @@ func TestBounds(t *testing.T) {
 			r.Completions = append(r.Completions, history.Completion{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15})
 			r.Watches = append(r.Watches, history.Watch{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15, Watched: math.MaxInt64})
 		}
+		for n := range history.MaxViewings {
+			r.Viewings = append(r.Viewings, history.Viewing{
+				Viewing: uint64(n), Version: r.Version - 4000 + history.Version(n), Position: math.MaxInt64, State: history.StateFinished,
+				Device: strings.Repeat(fmt.Sprint(n), history.MaxLabel/2), Start: history.Peak{At: epoch - 2000, Position: math.MaxInt64},
+			})
+		}
 		items = append(items, it)
 	}
 	same(t, decode(t, encode(t, items), nil), items)

@@ -41,15 +41,28 @@ const (
 	colWatched
 	colViewing
 	colID
-	colSession    = colID + textColumns
-	colDevice     = colSession + textColumns
-	colMeta       = colDevice + textColumns
-	colUnknown    = colMeta + textColumns
-	colDismissed  = colUnknown + textColumns
-	recordColumns = colDismissed + 1
+	colSession   = colID + textColumns
+	colDevice    = colSession + textColumns
+	colMeta      = colDevice + textColumns
+	colUnknown   = colMeta + textColumns
+	colDismissed = colUnknown + textColumns
 )
 
-// maxList bounds the peaks, the completions and the watches of a record. The fold keeps fewer.
+// The columns that were added since.
+const (
+	colStartAt = colDismissed + 1 + iota
+	colStartPosition
+	colViewings
+	colViewingVersion
+	colViewingID
+	colViewingPosition
+	colViewingState
+	colViewingStartAt
+	colViewingStartPosition
+	recordColumns
+)
+
+// maxList bounds the peaks, completions, watches and viewings of a record. The fold keeps fewer.
 const maxList = 1024
 
 // head goes through what tells whether a record is wanted.
@@ -111,6 +124,29 @@ func (c *coder) lists(r *history.Record) {
 		at = c.chain(colWatchAt, &p.At, at)
 		c.viewing(colWatchViewing, &p.Viewing)
 		c.number(colWatched, &p.Watched, 0)
+	}
+	c.sessions(r)
+}
+
+// sessions goes through where the viewings began, and the others than that of the record.
+func (c *coder) sessions(r *history.Record) {
+	c.rare(colStartAt, &r.Start.At, r.Version.Time())
+	c.number(colStartPosition, &r.Start.Position, 0)
+	version := int64(r.Version)
+	r.Viewings = list(c, colViewings, r.Viewings)
+	for i := range slices.Backward(r.Viewings) {
+		v := &r.Viewings[i]
+		version = c.chain(colViewingVersion, (*int64)(&v.Version), version)
+		c.viewing(colViewingID, &v.Viewing)
+		c.number(colViewingPosition, &v.Position, 0)
+		state := uint64(v.State)
+		c.unsigned(colViewingState, &state)
+		if v.State = history.State(min(state, math.MaxUint8)); uint64(v.State) != state {
+			c.fail("state %d", state)
+		}
+		c.text(2, &v.Device)
+		c.rare(colViewingStartAt, &v.Start.At, version>>2)
+		c.number(colViewingStartPosition, &v.Start.Position, v.Position)
 	}
 }
 
@@ -193,10 +229,10 @@ func valid(o history.Object, r *history.Record) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	if max(len(r.Peaks), len(r.Completions), len(r.Watches)) > maxList {
-		return history.Invalid("record", fmt.Sprintf("want at most %d peaks, completions and watches", maxList))
+	if max(len(r.Peaks), len(r.Completions), len(r.Watches), len(r.Viewings)) > maxList {
+		return history.Invalid("record", fmt.Sprintf("want at most %d peaks, completions, watches and viewings", maxList))
 	}
-	if !utf8.ValidString(r.Session) || !utf8.ValidString(r.Device) {
+	if !utf8.ValidString(r.Session) || !utf8.ValidString(r.Device) || slices.ContainsFunc(r.Viewings, func(v history.Viewing) bool { return !utf8.ValidString(v.Device) }) {
 		return history.Invalid("record", "want a session and a device in UTF-8")
 	}
 	if r.Meta == "" && r.Unknown == "" {

@@ -50,6 +50,20 @@ func dismissed() *history.Record {
 	}
 }
 
+// viewed is a record of several sessions.
+func viewed() *history.Record {
+	v := history.VersionOf(1_760_000_000_125, history.RankProgress)
+	return &history.Record{
+		Revision: 4, CellTime: v.Time(), Version: v, State: history.StatePlaying, Position: 70_000, Session: "s-4", Device: "tv",
+		Start: history.Peak{At: 1_760_000_000_025, Position: 69_900},
+		Viewings: []history.Viewing{
+			{Viewing: 7, Version: v - 800_003, Position: 5_000, State: history.StateStopped, Device: "tv"},
+			{Viewing: 6, Version: v - 400_003, Position: 69_000, State: history.StateFinished, Device: "phone", Start: history.Peak{At: 1_759_999_000_025, Position: 4_000}},
+			{Viewing: 5, Version: v - 400_000, Position: 9_000, State: history.StatePaused},
+		},
+	}
+}
+
 // golden reads bytes that stores and queues already hold: they never change.
 func golden(t *testing.T, name string) []byte {
 	t.Helper()
@@ -68,7 +82,7 @@ func TestGoldenRecords(t *testing.T) {
 	tombstone := &history.Event{Kind: history.KindDelete, At: 1_760_000_000_000, Device: "tv"}
 	deleted := tombstone.Record()
 	deleted.Revision, deleted.CellTime = 1, tombstone.At
-	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed()}
+	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed(), "viewed": viewed()}
 	for name, r := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := golden(t, name)

@@ -54,6 +54,7 @@ func full() *history.Record {
 	r.Early, r.NonEarly, r.Watches, r.WatchedBefore, r.WatchedBeforeAt = w.Early, w.NonEarly, w.Watches, w.WatchedBefore, w.WatchedBeforeAt
 	r.Unknown, r.UnknownVersion = string(protowire.AppendVarint(protowire.AppendTag(nil, 3000, protowire.VarintType), 5)), r.Version-12
 	r.Restored, r.Original, r.Dismissed = true, r.Version-400, r.Version+400
+	r.Start, r.Viewings = viewed().Start, viewed().Viewings
 	return r
 }
 
@@ -116,6 +117,7 @@ func message(r *history.Record) *historyv1.Record {
 		Early: r.Early, FirmVersion: int64(r.NonEarly.Version), FirmPositionMs: r.NonEarly.Position,
 		Restored: r.Restored, OriginalVersion: int64(r.Original),
 		WatchedBeforeMs: r.WatchedBefore, WatchedBeforeTimeMs: r.WatchedBeforeAt,
+		StartMs: r.Start.At, StartPositionMs: r.Start.Position,
 	}
 	if len(r.Unknown) > 0 {
 		m.UnknownVersion = relative(r.UnknownVersion, r.Version)
@@ -123,6 +125,15 @@ func message(r *history.Record) *historyv1.Record {
 	}
 	for _, w := range r.Watches {
 		m.Watched = append(m.Watched, &historyv1.Watched{TimeMs: w.At, Viewing: w.Viewing, WatchedMs: w.Watched})
+	}
+	for _, v := range r.Viewings {
+		m.Viewings = append(m.Viewings, &historyv1.Viewing{
+			Version: int64(v.Version), Viewing: v.Viewing, PositionMs: v.Position, State: historyv1.State(v.State),
+			StartMs: v.Start.At, StartPositionMs: v.Start.Position,
+		})
+		if v.Device != r.Device {
+			m.Viewings[len(m.Viewings)-1].Device = &v.Device
+		}
 	}
 	for _, p := range r.Peaks {
 		m.Peaks = append(m.Peaks, &historyv1.Peak{TimeMs: p.At, PositionMs: p.Position})
@@ -150,6 +161,7 @@ func fromMessage(m *historyv1.Record) *history.Record {
 		Early: m.Early, NonEarly: history.NonEarly{Version: history.Version(m.FirmVersion), Position: m.FirmPositionMs},
 		Restored: m.Restored, Original: history.Version(m.OriginalVersion),
 		WatchedBefore: m.WatchedBeforeMs, WatchedBeforeAt: m.WatchedBeforeTimeMs,
+		Start: history.Peak{At: m.StartMs, Position: m.StartPositionMs},
 	}
 	for b := m.ProtoReflect().GetUnknown(); len(b) > 0; {
 		number, _, n := protowire.ConsumeField(b)
@@ -161,6 +173,16 @@ func fromMessage(m *historyv1.Record) *history.Record {
 	r.UnknownVersion = absolute(m.UnknownVersion, m.Version, len(r.Unknown) > 0)
 	for _, w := range m.Watched {
 		r.Watches = append(r.Watches, history.Watch{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs})
+	}
+	for _, v := range m.Viewings {
+		device := m.Device
+		if v.Device != nil {
+			device = *v.Device
+		}
+		r.Viewings = append(r.Viewings, history.Viewing{
+			Viewing: v.Viewing, Version: history.Version(v.Version), Position: v.PositionMs, State: history.State(min(uint32(v.State), math.MaxUint8)),
+			Device: device, Start: history.Peak{At: v.StartMs, Position: v.StartPositionMs},
+		})
 	}
 	for _, p := range m.Peaks {
 		r.Peaks = append(r.Peaks, history.Peak{At: p.TimeMs, Position: p.PositionMs})
@@ -250,6 +272,8 @@ func records() *rapid.Generator[*history.Record] {
 			Watches:         list(t, "watches", history.Watch{}),
 			WatchedBefore:   rapid.Int64().Draw(t, "watched before"),
 			WatchedBeforeAt: rapid.Int64().Draw(t, "watched before at"),
+			Start:           rapid.Make[history.Peak]().Draw(t, "start"),
+			Viewings:        list(t, "viewings", history.Viewing{}),
 		}
 		r.CellTime = r.Version.Time() + rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1<<40)).Draw(t, "cell drift")
 		if rapid.Bool().Draw(t, "written by a newer version") {

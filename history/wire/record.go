@@ -63,7 +63,10 @@ const (
 	tagRestored        = 25<<3 | wireInt
 	tagOriginal        = 26<<3 | wireInt
 	tagDismissed       = 27<<3 | wireInt
-	lastField          = 27 // of a record; what is beyond is unknown
+	tagStart           = 28<<3 | wireInt
+	tagStartPosition   = 29<<3 | wireInt
+	tagViewings        = 30<<3 | wireBytes
+	lastField          = 30 // of a record; what is beyond is unknown
 
 	tagMetaKey   = 1<<3 | wireBytes
 	tagMetaValue = 2<<3 | wireBytes
@@ -72,6 +75,13 @@ const (
 	tagPeakPosition = 2<<3 | wireInt
 	tagViewing      = 2<<3 | wireFixed
 	tagWatched      = 3<<3 | wireInt
+
+	tagViewingVersion       = 1<<3 | wireInt
+	tagViewingPosition      = 3<<3 | wireInt
+	tagViewingState         = 4<<3 | wireInt
+	tagViewingDevice        = 5<<3 | wireBytes
+	tagViewingStart         = 6<<3 | wireInt
+	tagViewingStartPosition = 7<<3 | wireInt
 )
 
 // The tags of a batch.
@@ -124,6 +134,11 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = appendFlag(dst, tagRestored, r.Restored)
 	dst = appendInt(dst, tagOriginal, int64(r.Original))
 	dst = appendInt(dst, tagDismissed, int64(r.Dismissed))
+	dst = appendInt(dst, tagStart, r.Start.At)
+	dst = appendInt(dst, tagStartPosition, r.Start.Position)
+	for i := range r.Viewings {
+		dst = appendViewing(dst, &r.Viewings[i], r.Device)
+	}
 	return append(dst, r.Unknown...)
 }
 
@@ -188,6 +203,18 @@ func appendWatch(dst []byte, w history.Watch) []byte {
 	dst = appendFixed(appendInt(dst, tagTime, w.At), tagViewing, w.Viewing)
 	dst = appendInt(dst, tagWatched, w.Watched)
 	return framed(dst, start, tagWatch)
+}
+
+// appendViewing leaves out the device where it is that of the record.
+func appendViewing(dst []byte, v *history.Viewing, device string) []byte {
+	start := len(dst)
+	dst = appendFixed(appendInt(dst, tagViewingVersion, int64(v.Version)), tagViewing, v.Viewing)
+	dst = appendInt(appendInt(dst, tagViewingPosition, v.Position), tagViewingState, int64(v.State))
+	if v.Device != device {
+		dst = protowire.AppendString(append(dst, tagViewingDevice), v.Device)
+	}
+	dst = appendInt(appendInt(dst, tagViewingStart, v.Start.At), tagViewingStartPosition, v.Start.Position)
+	return framed(dst, start, tagViewings)
 }
 
 // Revision returns the revision of an encoded record, 0 when there is none.
@@ -305,6 +332,8 @@ func decode(r *history.Record, b []byte) error {
 		case tagWatch:
 			n := s.numbers(tagTime, tagViewing, tagWatched)
 			r.Watches = append(r.Watches, history.Watch{At: int64(n[0]), Viewing: n[1], Watched: int64(n[2])})
+		case tagViewings:
+			r.Viewings = append(r.Viewings, s.viewing(r.Device)) // which stands before them
 		case tagPlaysBefore:
 			r.PlaysBefore = s.num
 		case tagPartial:
@@ -359,6 +388,10 @@ func numberOf(r *history.Record, tag uint64) *int64 {
 		return (*int64)(&r.Original)
 	case tagDismissed:
 		return (*int64)(&r.Dismissed)
+	case tagStart:
+		return &r.Start.At
+	case tagStartPosition:
+		return &r.Start.Position
 	}
 	return nil
 }
@@ -373,6 +406,32 @@ func (s *scanner) numbers(tags ...uint64) (values [3]uint64) {
 	}
 	s.err = in.err
 	return values
+}
+
+// viewing reads a viewing of a record with a device.
+func (s *scanner) viewing(device string) history.Viewing {
+	v := history.Viewing{Device: device}
+	in := scanner{rest: s.bytes}
+	for in.next() {
+		switch in.tag {
+		case tagViewingVersion:
+			v.Version = history.Version(in.num)
+		case tagViewing:
+			v.Viewing = in.num
+		case tagViewingPosition:
+			v.Position = int64(in.num)
+		case tagViewingState:
+			v.State = history.State(min(uint32(in.num), math.MaxUint8))
+		case tagViewingDevice:
+			v.Device = in.text()
+		case tagViewingStart:
+			v.Start.At = int64(in.num)
+		case tagViewingStartPosition:
+			v.Start.Position = int64(in.num)
+		}
+	}
+	s.err = in.err
+	return v
 }
 
 // entry reads one entry of a map.

@@ -50,6 +50,15 @@ export class Api {
   }
 
   /**
+   * Reads the sessions of an object, newest first.
+   * @param {{id: string, type: number}} object
+   * @returns {Promise<{begin?: string, end: string, from_ms?: number, to_ms?: number, device?: string}[]>}
+   */
+  async viewings({ id, type }) {
+    return (await this.get(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`)).items;
+  }
+
+  /**
    * Removes some objects; also while the page goes away.
    * @param {{id: string, type: number}[]} objects
    */

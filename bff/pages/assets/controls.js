@@ -121,9 +121,10 @@ export function focus(row) {
 /**
  * Asks as what an entry is to be marked.
  * @param {(record: any, mark: 'watched' | 'unwatched' | 'reset') => void} mark
+ * @param {(record: any) => Promise<Node[]>} waysBack to where earlier sessions of it stopped
  * @returns {(record: any) => void}
  */
-export function marking(mark) {
+export function marking(mark, waysBack) {
   const dialog = find('#mark-dialog', HTMLDialogElement);
   /** @type {any} */
   let record;
@@ -137,6 +138,13 @@ export function marking(mark) {
     record = chosen;
     write(find('#mark-name', HTMLElement), t('Mark “{title}” as…', { title: title(record) }));
     dialog.showModal();
+    const section = find('#viewings', HTMLElement);
+    section.hidden = true;
+    waysBack(chosen).then((links) => {
+      if (record !== chosen) return;
+      find('ul', HTMLElement, section).replaceChildren(...links);
+      section.hidden = links.length === 0;
+    });
   };
 }
 

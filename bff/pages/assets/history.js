@@ -9,7 +9,7 @@ import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
 import { Problems } from './problems.js';
 import { Reader } from './reader.js';
-import { Rows, card, entry } from './rows.js';
+import { Rows, card, entry, wayBack } from './rows.js';
 import { selecting } from './select.js';
 import { refuse, signIn, user } from './session.js';
 import { LoadedHistory } from './loaded.js';
@@ -175,6 +175,12 @@ async function mark(record, as) {
   if (ok) await goOn();
 }
 
+/** The ways back to where the last few sessions before the newest stopped. @param {any} record */
+async function waysBack(record) {
+  const [, ...earlier] = await api.viewings(record.object).catch(() => []); // a help, and no more
+  return earlier.filter(({ to_ms }) => to_ms).slice(0, 5).map((viewing) => wayBack(record, viewing));
+}
+
 async function clear() {
   await undo.send();
   const ok = await problems.attempt(t('The history could not be cleared'), clear, () => api.delete('/v1/history', { type: loaded.type }));
@@ -191,7 +197,7 @@ filters(loaded, {
     reader.refresh();
   },
 });
-const ask = marking(mark);
+const ask = marking(mark, waysBack);
 /** @param {string} name */
 const called = (name) => loaded.visible().find((r) => key(r) === name);
 const selection = selecting(list, {

@@ -45,10 +45,11 @@ async function begin() {
 /** @param {any} record of the user, if there is one */
 function load(record) {
   const seconds = record?.duration_ms > 0 ? Math.ceil(record.duration_ms / 1000) : 600;
-  const resumes = record?.resume_ms > 0;
+  const back = Math.min(Number(query.get('at')) || 0, seconds * 1000);
+  const resumes = !back && record?.resume_ms > 0;
   media.src = `/assets/clip.wav?seconds=${seconds}`;
   media.addEventListener('loadedmetadata', () => {
-    if (resumes) go(record.resume_ms);
+    if (back || resumes) go(back || record.resume_ms);
     enable();
   }, { once: true });
   known = Date.parse(record?.event_time ?? 0);

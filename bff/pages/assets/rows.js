@@ -130,6 +130,12 @@ function writeTime(when, record) {
   when.title = played.toLocaleString(locale);
 }
 
+/** Where an earlier session of a record stopped, as a way back. @param {any} record @param {any} viewing */
+export function wayBack(record, { end, to_ms, device }) {
+  const link = el('a', { href: playerOf(record, to_ms) }, t('Go on at {at}', { at: clock(to_ms) }));
+  return el('li', {}, link, ' ', el('span', { className: 'about' }, [ago(new Date(end)), device].filter(Boolean).join(' · ')));
+}
+
 /** A card of the row that invites to go on. @returns {Row} */
 export function card() {
   const name = el('span', { className: 'title' });
@@ -190,10 +196,11 @@ function picture(tile, address) {
   tile.append(image);
 }
 
-/** @param {any} record */
-function playerOf({ object, meta }) {
+/** @param {any} record @param {number} [at] where it begins, in milliseconds; where the user stopped by default */
+function playerOf({ object, meta }, at) {
   const query = new URLSearchParams({ id: object.id, type: String(object.type) });
   if (meta?.title) query.set('title', meta.title);
+  if (at) query.set('at', String(at));
   return `/player?${query}`;
 }
 

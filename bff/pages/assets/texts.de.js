@@ -68,6 +68,8 @@ export default {
   '“{title}” removed from continue watching.': '„{title}“ aus „Weiterschauen“ entfernt.',
   'Remove from continue watching': 'Aus „Weiterschauen“ entfernen',
   'Remove {title} from continue watching': '{title} aus „Weiterschauen“ entfernen',
+  'Go back to where an earlier session stopped': 'Zurück dorthin, wo eine frühere Sitzung aufgehört hat',
+  'Go on at {at}': 'Weiter bei {at}',
   'Mark… (M)': 'Markieren… (M)',
   'Delete (Del)': 'Löschen (Entf)',
   'Select {title}': '{title} auswählen',

@@ -1467,6 +1467,218 @@ func (x *PointsResponse) GetItems() []*Item {
 	return nil
 }
 
+type ViewingsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Object        *Object                `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ViewingsRequest) Reset() {
+	*x = ViewingsRequest{}
+	mi := &file_history_v1_history_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ViewingsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ViewingsRequest) ProtoMessage() {}
+
+func (x *ViewingsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ViewingsRequest.ProtoReflect.Descriptor instead.
+func (*ViewingsRequest) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ViewingsRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ViewingsRequest) GetObject() *Object {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+type ViewingsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// There is a record of the object.
+	Found bool `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`
+	// The newest 128, by when they ended, newest first.
+	Sessions      []*Session `protobuf:"bytes,2,rep,name=sessions,proto3" json:"sessions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ViewingsResponse) Reset() {
+	*x = ViewingsResponse{}
+	mi := &file_history_v1_history_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ViewingsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ViewingsResponse) ProtoMessage() {}
+
+func (x *ViewingsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ViewingsResponse.ProtoReflect.Descriptor instead.
+func (*ViewingsResponse) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ViewingsResponse) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *ViewingsResponse) GetSessions() []*Session {
+	if x != nil {
+		return x.Sessions
+	}
+	return nil
+}
+
+// Session is one viewing of an object. Of those before the newest 17 only when they ended is
+// known, what was watched and when they were completed.
+type Session struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When it began and last reported. begin_ms is 0 where the player reported no start.
+	BeginMs int64 `protobuf:"varint,1,opt,name=begin_ms,json=beginMs,proto3" json:"begin_ms,omitempty"`
+	EndMs   int64 `protobuf:"varint,2,opt,name=end_ms,json=endMs,proto3" json:"end_ms,omitempty"`
+	// Where that was, each absent where it is not known.
+	FromMs *int64 `protobuf:"varint,3,opt,name=from_ms,json=fromMs,proto3,oneof" json:"from_ms,omitempty"`
+	ToMs   *int64 `protobuf:"varint,4,opt,name=to_ms,json=toMs,proto3,oneof" json:"to_ms,omitempty"`
+	State  State  `protobuf:"varint,5,opt,name=state,proto3,enum=history.v1.State" json:"state,omitempty"`
+	Device string `protobuf:"bytes,6,opt,name=device,proto3" json:"device,omitempty"`
+	// Milliseconds of the object that it has played, 0 where it did not say.
+	WatchedMs int64 `protobuf:"varint,7,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
+	// When it last reported the end, 0 where it did not.
+	CompletedAtMs int64 `protobuf:"varint,8,opt,name=completed_at_ms,json=completedAtMs,proto3" json:"completed_at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Session) Reset() {
+	*x = Session{}
+	mi := &file_history_v1_history_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Session) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Session) ProtoMessage() {}
+
+func (x *Session) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Session.ProtoReflect.Descriptor instead.
+func (*Session) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Session) GetBeginMs() int64 {
+	if x != nil {
+		return x.BeginMs
+	}
+	return 0
+}
+
+func (x *Session) GetEndMs() int64 {
+	if x != nil {
+		return x.EndMs
+	}
+	return 0
+}
+
+func (x *Session) GetFromMs() int64 {
+	if x != nil && x.FromMs != nil {
+		return *x.FromMs
+	}
+	return 0
+}
+
+func (x *Session) GetToMs() int64 {
+	if x != nil && x.ToMs != nil {
+		return *x.ToMs
+	}
+	return 0
+}
+
+func (x *Session) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
+}
+
+func (x *Session) GetDevice() string {
+	if x != nil {
+		return x.Device
+	}
+	return ""
+}
+
+func (x *Session) GetWatchedMs() int64 {
+	if x != nil {
+		return x.WatchedMs
+	}
+	return 0
+}
+
+func (x *Session) GetCompletedAtMs() int64 {
+	if x != nil {
+		return x.CompletedAtMs
+	}
+	return 0
+}
+
 type DeleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1483,7 +1695,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1707,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1720,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteRequest) GetUid() string {
@@ -1549,7 +1761,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[15]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1773,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[15]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1786,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeleteResponse) GetDeleted() uint32 {
@@ -1598,7 +1810,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1610,7 +1822,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1623,7 +1835,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *MarkRequest) GetUid() string {
@@ -1667,7 +1879,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1891,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1904,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MarkResponse) GetStatuses() []Status {
@@ -1722,7 +1934,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +1946,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +1959,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -1780,7 +1992,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +2004,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +2017,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -1827,7 +2039,7 @@ type ImportedRecord struct {
 
 func (x *ImportedRecord) Reset() {
 	*x = ImportedRecord{}
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +2051,7 @@ func (x *ImportedRecord) String() string {
 func (*ImportedRecord) ProtoMessage() {}
 
 func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2064,7 @@ func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
 func (*ImportedRecord) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ImportedRecord) GetObject() *Object {
@@ -1883,7 +2095,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +2107,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +2120,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ImportRequest) GetUid() string {
@@ -1945,7 +2157,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +2169,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +2182,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ImportResponse) GetStatuses() []Status {
@@ -2004,7 +2216,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2228,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2241,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SearchRequest) GetUid() string {
@@ -2081,7 +2293,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2305,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2318,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SearchResponse) GetItems() []*Item {
@@ -2155,7 +2367,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2167,7 +2379,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2180,7 +2392,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -2220,7 +2432,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2444,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2457,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -2268,7 +2480,7 @@ type DismissRequest struct {
 
 func (x *DismissRequest) Reset() {
 	*x = DismissRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2492,7 @@ func (x *DismissRequest) String() string {
 func (*DismissRequest) ProtoMessage() {}
 
 func (x *DismissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2505,7 @@ func (x *DismissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
 func (*DismissRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DismissRequest) GetUid() string {
@@ -2327,7 +2539,7 @@ type DismissResponse struct {
 
 func (x *DismissResponse) Reset() {
 	*x = DismissResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2551,7 @@ func (x *DismissResponse) String() string {
 func (*DismissResponse) ProtoMessage() {}
 
 func (x *DismissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2564,7 @@ func (x *DismissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
 func (*DismissResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DismissResponse) GetFound() uint32 {
@@ -2375,7 +2587,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +2599,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +2612,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -2426,7 +2638,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2438,7 +2650,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +2663,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -2470,7 +2682,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2694,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2707,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -2515,7 +2727,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2739,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2752,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -2566,7 +2778,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2578,7 +2790,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2591,7 +2803,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -2612,7 +2824,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2836,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2849,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -2666,7 +2878,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +2890,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +2903,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Watcher) GetUid() string {
@@ -2717,7 +2929,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[36]
+	mi := &file_history_v1_history_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2941,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[36]
+	mi := &file_history_v1_history_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2954,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -2774,7 +2986,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_v1_history_proto_msgTypes[37]
+	mi := &file_history_v1_history_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2786,7 +2998,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[37]
+	mi := &file_history_v1_history_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2799,7 +3011,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Change) GetUid() string {
@@ -2963,7 +3175,26 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
 	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\"8\n" +
 	"\x0ePointsResponse\x12&\n" +
-	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\"\x7f\n" +
+	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\"O\n" +
+	"\x0fViewingsRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12*\n" +
+	"\x06object\x18\x02 \x01(\v2\x12.history.v1.ObjectR\x06object\"Y\n" +
+	"\x10ViewingsResponse\x12\x14\n" +
+	"\x05found\x18\x01 \x01(\bR\x05found\x12/\n" +
+	"\bsessions\x18\x02 \x03(\v2\x13.history.v1.SessionR\bsessions\"\x91\x02\n" +
+	"\aSession\x12\x19\n" +
+	"\bbegin_ms\x18\x01 \x01(\x03R\abeginMs\x12\x15\n" +
+	"\x06end_ms\x18\x02 \x01(\x03R\x05endMs\x12\x1c\n" +
+	"\afrom_ms\x18\x03 \x01(\x03H\x00R\x06fromMs\x88\x01\x01\x12\x18\n" +
+	"\x05to_ms\x18\x04 \x01(\x03H\x01R\x04toMs\x88\x01\x01\x12'\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\x16\n" +
+	"\x06device\x18\x06 \x01(\tR\x06device\x12\x1d\n" +
+	"\n" +
+	"watched_ms\x18\a \x01(\x03R\twatchedMs\x12&\n" +
+	"\x0fcompleted_at_ms\x18\b \x01(\x03R\rcompletedAtMsB\n" +
+	"\n" +
+	"\b_from_msB\b\n" +
+	"\x06_to_ms\"\x7f\n" +
 	"\rDeleteRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
 	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\x12\x13\n" +
@@ -3079,12 +3310,13 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\fMARK_WATCHED\x10\x01\x12\x12\n" +
 	"\x0eMARK_UNWATCHED\x10\x02\x12\x0e\n" +
 	"\n" +
-	"MARK_RESET\x10\x032\xc7\a\n" +
+	"MARK_RESET\x10\x032\x8e\b\n" +
 	"\x0eHistoryService\x12<\n" +
 	"\x05Apply\x12\x18.history.v1.ApplyRequest\x1a\x19.history.v1.ApplyResponse\x12R\n" +
 	"\vApplyStream\x12\x1e.history.v1.ApplyStreamRequest\x1a\x1f.history.v1.ApplyStreamResponse(\x010\x01\x129\n" +
 	"\x04List\x12\x17.history.v1.ListRequest\x1a\x18.history.v1.ListResponse\x12?\n" +
-	"\x06Points\x12\x19.history.v1.PointsRequest\x1a\x1a.history.v1.PointsResponse\x12?\n" +
+	"\x06Points\x12\x19.history.v1.PointsRequest\x1a\x1a.history.v1.PointsResponse\x12E\n" +
+	"\bViewings\x12\x1b.history.v1.ViewingsRequest\x1a\x1c.history.v1.ViewingsResponse\x12?\n" +
 	"\x06Delete\x12\x19.history.v1.DeleteRequest\x1a\x1a.history.v1.DeleteResponse\x129\n" +
 	"\x04Mark\x12\x17.history.v1.MarkRequest\x1a\x18.history.v1.MarkResponse\x12<\n" +
 	"\x05Clear\x12\x18.history.v1.ClearRequest\x1a\x19.history.v1.ClearResponse\x12?\n" +
@@ -3109,7 +3341,7 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
@@ -3129,39 +3361,42 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*ListResponse)(nil),        // 15: history.v1.ListResponse
 	(*PointsRequest)(nil),       // 16: history.v1.PointsRequest
 	(*PointsResponse)(nil),      // 17: history.v1.PointsResponse
-	(*DeleteRequest)(nil),       // 18: history.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 19: history.v1.DeleteResponse
-	(*MarkRequest)(nil),         // 20: history.v1.MarkRequest
-	(*MarkResponse)(nil),        // 21: history.v1.MarkResponse
-	(*ClearRequest)(nil),        // 22: history.v1.ClearRequest
-	(*ClearResponse)(nil),       // 23: history.v1.ClearResponse
-	(*ImportedRecord)(nil),      // 24: history.v1.ImportedRecord
-	(*ImportRequest)(nil),       // 25: history.v1.ImportRequest
-	(*ImportResponse)(nil),      // 26: history.v1.ImportResponse
-	(*SearchRequest)(nil),       // 27: history.v1.SearchRequest
-	(*SearchResponse)(nil),      // 28: history.v1.SearchResponse
-	(*ContinueRequest)(nil),     // 29: history.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 30: history.v1.ContinueResponse
-	(*DismissRequest)(nil),      // 31: history.v1.DismissRequest
-	(*DismissResponse)(nil),     // 32: history.v1.DismissResponse
-	(*Settings)(nil),            // 33: history.v1.Settings
-	(*GetSettingsRequest)(nil),  // 34: history.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 35: history.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 36: history.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 37: history.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 38: history.v1.WatchRequest
-	(*Watcher)(nil),             // 39: history.v1.Watcher
-	(*WatchResponse)(nil),       // 40: history.v1.WatchResponse
-	(*Change)(nil),              // 41: history.v1.Change
-	nil,                         // 42: history.v1.Heartbeat.MetaEntry
-	nil,                         // 43: history.v1.Item.MetaEntry
-	(*Object)(nil),              // 44: history.v1.Object
-	(State)(0),                  // 45: history.v1.State
-	(*Record)(nil),              // 46: history.v1.Record
+	(*ViewingsRequest)(nil),     // 18: history.v1.ViewingsRequest
+	(*ViewingsResponse)(nil),    // 19: history.v1.ViewingsResponse
+	(*Session)(nil),             // 20: history.v1.Session
+	(*DeleteRequest)(nil),       // 21: history.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 22: history.v1.DeleteResponse
+	(*MarkRequest)(nil),         // 23: history.v1.MarkRequest
+	(*MarkResponse)(nil),        // 24: history.v1.MarkResponse
+	(*ClearRequest)(nil),        // 25: history.v1.ClearRequest
+	(*ClearResponse)(nil),       // 26: history.v1.ClearResponse
+	(*ImportedRecord)(nil),      // 27: history.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 28: history.v1.ImportRequest
+	(*ImportResponse)(nil),      // 29: history.v1.ImportResponse
+	(*SearchRequest)(nil),       // 30: history.v1.SearchRequest
+	(*SearchResponse)(nil),      // 31: history.v1.SearchResponse
+	(*ContinueRequest)(nil),     // 32: history.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 33: history.v1.ContinueResponse
+	(*DismissRequest)(nil),      // 34: history.v1.DismissRequest
+	(*DismissResponse)(nil),     // 35: history.v1.DismissResponse
+	(*Settings)(nil),            // 36: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 37: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 38: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 39: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 40: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 41: history.v1.WatchRequest
+	(*Watcher)(nil),             // 42: history.v1.Watcher
+	(*WatchResponse)(nil),       // 43: history.v1.WatchResponse
+	(*Change)(nil),              // 44: history.v1.Change
+	nil,                         // 45: history.v1.Heartbeat.MetaEntry
+	nil,                         // 46: history.v1.Item.MetaEntry
+	(*Object)(nil),              // 47: history.v1.Object
+	(State)(0),                  // 48: history.v1.State
+	(*Record)(nil),              // 49: history.v1.Record
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	42, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	45, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
 	5,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
 	4,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
 	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
@@ -3171,67 +3406,72 @@ var file_history_v1_history_proto_depIdxs = []int32{
 	6,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
 	8,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
 	9,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	44, // 11: history.v1.Item.object:type_name -> history.v1.Object
-	45, // 12: history.v1.Item.state:type_name -> history.v1.State
-	43, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	47, // 11: history.v1.Item.object:type_name -> history.v1.Object
+	48, // 12: history.v1.Item.state:type_name -> history.v1.State
+	46, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
 	13, // 14: history.v1.Item.next:type_name -> history.v1.NextPart
 	12, // 15: history.v1.ListResponse.items:type_name -> history.v1.Item
-	46, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
-	44, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	49, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
+	47, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
 	12, // 18: history.v1.PointsResponse.items:type_name -> history.v1.Item
-	44, // 19: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	44, // 20: history.v1.MarkRequest.objects:type_name -> history.v1.Object
-	3,  // 21: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
-	1,  // 22: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
-	12, // 23: history.v1.MarkResponse.records:type_name -> history.v1.Item
-	44, // 24: history.v1.ImportedRecord.object:type_name -> history.v1.Object
-	46, // 25: history.v1.ImportedRecord.record:type_name -> history.v1.Record
-	24, // 26: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
-	1,  // 27: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
-	7,  // 28: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
-	12, // 29: history.v1.SearchResponse.items:type_name -> history.v1.Item
-	12, // 30: history.v1.ContinueResponse.items:type_name -> history.v1.Item
-	44, // 31: history.v1.DismissRequest.objects:type_name -> history.v1.Object
-	33, // 32: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
-	33, // 33: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
-	39, // 34: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
-	39, // 35: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
-	41, // 36: history.v1.WatchResponse.changes:type_name -> history.v1.Change
-	12, // 37: history.v1.Change.items:type_name -> history.v1.Item
-	44, // 38: history.v1.Change.removed:type_name -> history.v1.Object
-	8,  // 39: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	10, // 40: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	14, // 41: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	16, // 42: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	18, // 43: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	20, // 44: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
-	22, // 45: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	25, // 46: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
-	29, // 47: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
-	27, // 48: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
-	31, // 49: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
-	34, // 50: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
-	36, // 51: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
-	38, // 52: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
-	9,  // 53: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	11, // 54: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	15, // 55: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	17, // 56: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	19, // 57: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	21, // 58: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
-	23, // 59: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	26, // 60: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
-	30, // 61: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
-	28, // 62: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
-	32, // 63: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
-	35, // 64: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
-	37, // 65: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
-	40, // 66: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
-	53, // [53:67] is the sub-list for method output_type
-	39, // [39:53] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	47, // 19: history.v1.ViewingsRequest.object:type_name -> history.v1.Object
+	20, // 20: history.v1.ViewingsResponse.sessions:type_name -> history.v1.Session
+	48, // 21: history.v1.Session.state:type_name -> history.v1.State
+	47, // 22: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	47, // 23: history.v1.MarkRequest.objects:type_name -> history.v1.Object
+	3,  // 24: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
+	1,  // 25: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
+	12, // 26: history.v1.MarkResponse.records:type_name -> history.v1.Item
+	47, // 27: history.v1.ImportedRecord.object:type_name -> history.v1.Object
+	49, // 28: history.v1.ImportedRecord.record:type_name -> history.v1.Record
+	27, // 29: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
+	1,  // 30: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
+	7,  // 31: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
+	12, // 32: history.v1.SearchResponse.items:type_name -> history.v1.Item
+	12, // 33: history.v1.ContinueResponse.items:type_name -> history.v1.Item
+	47, // 34: history.v1.DismissRequest.objects:type_name -> history.v1.Object
+	36, // 35: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	36, // 36: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	42, // 37: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	42, // 38: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	44, // 39: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	12, // 40: history.v1.Change.items:type_name -> history.v1.Item
+	47, // 41: history.v1.Change.removed:type_name -> history.v1.Object
+	8,  // 42: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	10, // 43: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	14, // 44: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	16, // 45: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	18, // 46: history.v1.HistoryService.Viewings:input_type -> history.v1.ViewingsRequest
+	21, // 47: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	23, // 48: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
+	25, // 49: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	28, // 50: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
+	32, // 51: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	30, // 52: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
+	34, // 53: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
+	37, // 54: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	39, // 55: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	41, // 56: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	9,  // 57: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	11, // 58: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	15, // 59: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	17, // 60: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	19, // 61: history.v1.HistoryService.Viewings:output_type -> history.v1.ViewingsResponse
+	22, // 62: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	24, // 63: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
+	26, // 64: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	29, // 65: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
+	33, // 66: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	31, // 67: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
+	35, // 68: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
+	38, // 69: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	40, // 70: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	43, // 71: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	57, // [57:72] is the sub-list for method output_type
+	42, // [42:57] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -3240,13 +3480,14 @@ func file_history_v1_history_proto_init() {
 		return
 	}
 	file_history_v1_record_proto_init()
+	file_history_v1_history_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   40,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

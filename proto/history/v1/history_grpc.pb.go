@@ -23,6 +23,7 @@ const (
 	HistoryService_ApplyStream_FullMethodName = "/history.v1.HistoryService/ApplyStream"
 	HistoryService_List_FullMethodName        = "/history.v1.HistoryService/List"
 	HistoryService_Points_FullMethodName      = "/history.v1.HistoryService/Points"
+	HistoryService_Viewings_FullMethodName    = "/history.v1.HistoryService/Viewings"
 	HistoryService_Delete_FullMethodName      = "/history.v1.HistoryService/Delete"
 	HistoryService_Mark_FullMethodName        = "/history.v1.HistoryService/Mark"
 	HistoryService_Clear_FullMethodName       = "/history.v1.HistoryService/Clear"
@@ -52,6 +53,8 @@ type HistoryServiceClient interface {
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// Points reads where a user stopped in some objects.
 	Points(ctx context.Context, in *PointsRequest, opts ...grpc.CallOption) (*PointsResponse, error)
+	// Viewings reads the sessions of one object, newest first.
+	Viewings(ctx context.Context, in *ViewingsRequest, opts ...grpc.CallOption) (*ViewingsResponse, error)
 	// Delete removes some objects from a user's history.
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
 	// Mark says of objects that they were watched or not, or puts them back to the start.
@@ -122,6 +125,16 @@ func (c *historyServiceClient) Points(ctx context.Context, in *PointsRequest, op
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PointsResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Points_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *historyServiceClient) Viewings(ctx context.Context, in *ViewingsRequest, opts ...grpc.CallOption) (*ViewingsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ViewingsResponse)
+	err := c.cc.Invoke(ctx, HistoryService_Viewings_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -248,6 +261,8 @@ type HistoryServiceServer interface {
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// Points reads where a user stopped in some objects.
 	Points(context.Context, *PointsRequest) (*PointsResponse, error)
+	// Viewings reads the sessions of one object, newest first.
+	Viewings(context.Context, *ViewingsRequest) (*ViewingsResponse, error)
 	// Delete removes some objects from a user's history.
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
 	// Mark says of objects that they were watched or not, or puts them back to the start.
@@ -292,6 +307,9 @@ func (UnimplementedHistoryServiceServer) List(context.Context, *ListRequest) (*L
 }
 func (UnimplementedHistoryServiceServer) Points(context.Context, *PointsRequest) (*PointsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Points not implemented")
+}
+func (UnimplementedHistoryServiceServer) Viewings(context.Context, *ViewingsRequest) (*ViewingsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Viewings not implemented")
 }
 func (UnimplementedHistoryServiceServer) Delete(context.Context, *DeleteRequest) (*DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
@@ -401,6 +419,24 @@ func _HistoryService_Points_Handler(srv interface{}, ctx context.Context, dec fu
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(HistoryServiceServer).Points(ctx, req.(*PointsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HistoryService_Viewings_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ViewingsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).Viewings(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_Viewings_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).Viewings(ctx, req.(*ViewingsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -592,6 +628,10 @@ var HistoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Points",
 			Handler:    _HistoryService_Points_Handler,
+		},
+		{
+			MethodName: "Viewings",
+			Handler:    _HistoryService_Viewings_Handler,
 		},
 		{
 			MethodName: "Delete",

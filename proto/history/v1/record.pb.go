@@ -194,8 +194,13 @@ type Record struct {
 	// The latest decision about whether the record is offered to go on with: milliseconds
 	// times four, plus 1 where it is to be offered again and 0 where it is not.
 	DismissedVersion int64 `protobuf:"varint,27,opt,name=dismissed_version,json=dismissedVersion,proto3" json:"dismissed_version,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The latest start of the session of the latest event; 0 where it reported none.
+	StartMs         int64 `protobuf:"varint,28,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
+	StartPositionMs int64 `protobuf:"varint,29,opt,name=start_position_ms,json=startPositionMs,proto3" json:"start_position_ms,omitempty"`
+	// The newest other sessions, oldest first.
+	Viewings      []*Viewing `protobuf:"bytes,30,rep,name=viewings,proto3" json:"viewings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Record) Reset() {
@@ -417,6 +422,123 @@ func (x *Record) GetDismissedVersion() int64 {
 	return 0
 }
 
+func (x *Record) GetStartMs() int64 {
+	if x != nil {
+		return x.StartMs
+	}
+	return 0
+}
+
+func (x *Record) GetStartPositionMs() int64 {
+	if x != nil {
+		return x.StartPositionMs
+	}
+	return 0
+}
+
+func (x *Record) GetViewings() []*Viewing {
+	if x != nil {
+		return x.Viewings
+	}
+	return nil
+}
+
+// Viewing is one session: its latest report, and its latest start.
+type Viewing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Milliseconds times four plus rank.
+	Version    int64  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Viewing    uint64 `protobuf:"fixed64,2,opt,name=viewing,proto3" json:"viewing,omitempty"`
+	PositionMs int64  `protobuf:"varint,3,opt,name=position_ms,json=positionMs,proto3" json:"position_ms,omitempty"`
+	State      State  `protobuf:"varint,4,opt,name=state,proto3,enum=history.v1.State" json:"state,omitempty"`
+	// Absent where it is that of the record.
+	Device *string `protobuf:"bytes,5,opt,name=device,proto3,oneof" json:"device,omitempty"`
+	// 0 where it reported no start.
+	StartMs         int64 `protobuf:"varint,6,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
+	StartPositionMs int64 `protobuf:"varint,7,opt,name=start_position_ms,json=startPositionMs,proto3" json:"start_position_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Viewing) Reset() {
+	*x = Viewing{}
+	mi := &file_history_v1_record_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Viewing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Viewing) ProtoMessage() {}
+
+func (x *Viewing) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_record_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Viewing.ProtoReflect.Descriptor instead.
+func (*Viewing) Descriptor() ([]byte, []int) {
+	return file_history_v1_record_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Viewing) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Viewing) GetViewing() uint64 {
+	if x != nil {
+		return x.Viewing
+	}
+	return 0
+}
+
+func (x *Viewing) GetPositionMs() int64 {
+	if x != nil {
+		return x.PositionMs
+	}
+	return 0
+}
+
+func (x *Viewing) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
+}
+
+func (x *Viewing) GetDevice() string {
+	if x != nil && x.Device != nil {
+		return *x.Device
+	}
+	return ""
+}
+
+func (x *Viewing) GetStartMs() int64 {
+	if x != nil {
+		return x.StartMs
+	}
+	return 0
+}
+
+func (x *Viewing) GetStartPositionMs() int64 {
+	if x != nil {
+		return x.StartPositionMs
+	}
+	return 0
+}
+
 // Watched is how much was played in one session, and when it last said so.
 type Watched struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -429,7 +551,7 @@ type Watched struct {
 
 func (x *Watched) Reset() {
 	*x = Watched{}
-	mi := &file_history_v1_record_proto_msgTypes[2]
+	mi := &file_history_v1_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -441,7 +563,7 @@ func (x *Watched) String() string {
 func (*Watched) ProtoMessage() {}
 
 func (x *Watched) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[2]
+	mi := &file_history_v1_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -454,7 +576,7 @@ func (x *Watched) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watched.ProtoReflect.Descriptor instead.
 func (*Watched) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{2}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Watched) GetTimeMs() int64 {
@@ -489,7 +611,7 @@ type Peak struct {
 
 func (x *Peak) Reset() {
 	*x = Peak{}
-	mi := &file_history_v1_record_proto_msgTypes[3]
+	mi := &file_history_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +623,7 @@ func (x *Peak) String() string {
 func (*Peak) ProtoMessage() {}
 
 func (x *Peak) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[3]
+	mi := &file_history_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +636,7 @@ func (x *Peak) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peak.ProtoReflect.Descriptor instead.
 func (*Peak) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Peak) GetTimeMs() int64 {
@@ -542,7 +664,7 @@ type Completion struct {
 
 func (x *Completion) Reset() {
 	*x = Completion{}
-	mi := &file_history_v1_record_proto_msgTypes[4]
+	mi := &file_history_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +676,7 @@ func (x *Completion) String() string {
 func (*Completion) ProtoMessage() {}
 
 func (x *Completion) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[4]
+	mi := &file_history_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +689,7 @@ func (x *Completion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completion.ProtoReflect.Descriptor instead.
 func (*Completion) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Completion) GetTimeMs() int64 {
@@ -599,7 +721,7 @@ type UserState struct {
 
 func (x *UserState) Reset() {
 	*x = UserState{}
-	mi := &file_history_v1_record_proto_msgTypes[5]
+	mi := &file_history_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +733,7 @@ func (x *UserState) String() string {
 func (*UserState) ProtoMessage() {}
 
 func (x *UserState) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[5]
+	mi := &file_history_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +746,7 @@ func (x *UserState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserState.ProtoReflect.Descriptor instead.
 func (*UserState) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UserState) GetClearedMs() map[uint32]int64 {
@@ -658,7 +780,7 @@ type FlushBatch struct {
 
 func (x *FlushBatch) Reset() {
 	*x = FlushBatch{}
-	mi := &file_history_v1_record_proto_msgTypes[6]
+	mi := &file_history_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -670,7 +792,7 @@ func (x *FlushBatch) String() string {
 func (*FlushBatch) ProtoMessage() {}
 
 func (x *FlushBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[6]
+	mi := &file_history_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -683,7 +805,7 @@ func (x *FlushBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushBatch.ProtoReflect.Descriptor instead.
 func (*FlushBatch) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *FlushBatch) GetUsers() []*UserKeys {
@@ -704,7 +826,7 @@ type UserKeys struct {
 
 func (x *UserKeys) Reset() {
 	*x = UserKeys{}
-	mi := &file_history_v1_record_proto_msgTypes[7]
+	mi := &file_history_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -716,7 +838,7 @@ func (x *UserKeys) String() string {
 func (*UserKeys) ProtoMessage() {}
 
 func (x *UserKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[7]
+	mi := &file_history_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -729,7 +851,7 @@ func (x *UserKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UserKeys.ProtoReflect.Descriptor instead.
 func (*UserKeys) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *UserKeys) GetUid() string {
@@ -760,7 +882,7 @@ type AnnouncedObject struct {
 
 func (x *AnnouncedObject) Reset() {
 	*x = AnnouncedObject{}
-	mi := &file_history_v1_record_proto_msgTypes[8]
+	mi := &file_history_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -772,7 +894,7 @@ func (x *AnnouncedObject) String() string {
 func (*AnnouncedObject) ProtoMessage() {}
 
 func (x *AnnouncedObject) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[8]
+	mi := &file_history_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -785,7 +907,7 @@ func (x *AnnouncedObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnouncedObject.ProtoReflect.Descriptor instead.
 func (*AnnouncedObject) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AnnouncedObject) GetId() string {
@@ -830,7 +952,7 @@ type DeadLetter struct {
 
 func (x *DeadLetter) Reset() {
 	*x = DeadLetter{}
-	mi := &file_history_v1_record_proto_msgTypes[9]
+	mi := &file_history_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -842,7 +964,7 @@ func (x *DeadLetter) String() string {
 func (*DeadLetter) ProtoMessage() {}
 
 func (x *DeadLetter) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[9]
+	mi := &file_history_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -855,7 +977,7 @@ func (x *DeadLetter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
 func (*DeadLetter) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DeadLetter) GetUid() string {
@@ -929,7 +1051,7 @@ type FirstOfDay struct {
 
 func (x *FirstOfDay) Reset() {
 	*x = FirstOfDay{}
-	mi := &file_history_v1_record_proto_msgTypes[10]
+	mi := &file_history_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +1063,7 @@ func (x *FirstOfDay) String() string {
 func (*FirstOfDay) ProtoMessage() {}
 
 func (x *FirstOfDay) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[10]
+	mi := &file_history_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1076,7 @@ func (x *FirstOfDay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FirstOfDay.ProtoReflect.Descriptor instead.
 func (*FirstOfDay) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FirstOfDay) GetUid() string {
@@ -990,7 +1112,7 @@ type Changes struct {
 
 func (x *Changes) Reset() {
 	*x = Changes{}
-	mi := &file_history_v1_record_proto_msgTypes[11]
+	mi := &file_history_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1124,7 @@ func (x *Changes) String() string {
 func (*Changes) ProtoMessage() {}
 
 func (x *Changes) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[11]
+	mi := &file_history_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1137,7 @@ func (x *Changes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Changes.ProtoReflect.Descriptor instead.
 func (*Changes) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Changes) GetUsers() []*ChangedUser {
@@ -1046,7 +1168,7 @@ type ChangedUser struct {
 
 func (x *ChangedUser) Reset() {
 	*x = ChangedUser{}
-	mi := &file_history_v1_record_proto_msgTypes[12]
+	mi := &file_history_v1_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1180,7 @@ func (x *ChangedUser) String() string {
 func (*ChangedUser) ProtoMessage() {}
 
 func (x *ChangedUser) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_record_proto_msgTypes[12]
+	mi := &file_history_v1_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1193,7 @@ func (x *ChangedUser) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangedUser.ProtoReflect.Descriptor instead.
 func (*ChangedUser) Descriptor() ([]byte, []int) {
-	return file_history_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_history_v1_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ChangedUser) GetUid() string {
@@ -1103,7 +1225,7 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"history.v1\",\n" +
 	"\x06Object\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04type\x18\x02 \x01(\rR\x04type\"\xaa\b\n" +
+	"\x04type\x18\x02 \x01(\rR\x04type\"\xa2\t\n" +
 	"\x06Record\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x06R\brevision\x12\"\n" +
 	"\rcell_drift_ms\x18\x02 \x01(\x03R\vcellDriftMs\x12\x18\n" +
@@ -1134,10 +1256,23 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x0funknown_version\x18\x18 \x01(\x03R\x0eunknownVersion\x12\x1a\n" +
 	"\brestored\x18\x19 \x01(\bR\brestored\x12)\n" +
 	"\x10original_version\x18\x1a \x01(\x03R\x0foriginalVersion\x12+\n" +
-	"\x11dismissed_version\x18\x1b \x01(\x03R\x10dismissedVersion\x1a7\n" +
+	"\x11dismissed_version\x18\x1b \x01(\x03R\x10dismissedVersion\x12\x19\n" +
+	"\bstart_ms\x18\x1c \x01(\x03R\astartMs\x12*\n" +
+	"\x11start_position_ms\x18\x1d \x01(\x03R\x0fstartPositionMs\x12/\n" +
+	"\bviewings\x18\x1e \x03(\v2\x13.history.v1.ViewingR\bviewings\x1a7\n" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf6\x01\n" +
+	"\aViewing\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12\x18\n" +
+	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1f\n" +
+	"\vposition_ms\x18\x03 \x01(\x03R\n" +
+	"positionMs\x12'\n" +
+	"\x05state\x18\x04 \x01(\x0e2\x11.history.v1.StateR\x05state\x12\x1b\n" +
+	"\x06device\x18\x05 \x01(\tH\x00R\x06device\x88\x01\x01\x12\x19\n" +
+	"\bstart_ms\x18\x06 \x01(\x03R\astartMs\x12*\n" +
+	"\x11start_position_ms\x18\a \x01(\x03R\x0fstartPositionMsB\t\n" +
+	"\a_device\"[\n" +
 	"\aWatched\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x18\n" +
 	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1d\n" +
@@ -1213,42 +1348,45 @@ func file_history_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_history_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_history_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_history_v1_record_proto_goTypes = []any{
 	(State)(0),              // 0: history.v1.State
 	(*Object)(nil),          // 1: history.v1.Object
 	(*Record)(nil),          // 2: history.v1.Record
-	(*Watched)(nil),         // 3: history.v1.Watched
-	(*Peak)(nil),            // 4: history.v1.Peak
-	(*Completion)(nil),      // 5: history.v1.Completion
-	(*UserState)(nil),       // 6: history.v1.UserState
-	(*FlushBatch)(nil),      // 7: history.v1.FlushBatch
-	(*UserKeys)(nil),        // 8: history.v1.UserKeys
-	(*AnnouncedObject)(nil), // 9: history.v1.AnnouncedObject
-	(*DeadLetter)(nil),      // 10: history.v1.DeadLetter
-	(*FirstOfDay)(nil),      // 11: history.v1.FirstOfDay
-	(*Changes)(nil),         // 12: history.v1.Changes
-	(*ChangedUser)(nil),     // 13: history.v1.ChangedUser
-	nil,                     // 14: history.v1.Record.MetaEntry
-	nil,                     // 15: history.v1.UserState.ClearedMsEntry
+	(*Viewing)(nil),         // 3: history.v1.Viewing
+	(*Watched)(nil),         // 4: history.v1.Watched
+	(*Peak)(nil),            // 5: history.v1.Peak
+	(*Completion)(nil),      // 6: history.v1.Completion
+	(*UserState)(nil),       // 7: history.v1.UserState
+	(*FlushBatch)(nil),      // 8: history.v1.FlushBatch
+	(*UserKeys)(nil),        // 9: history.v1.UserKeys
+	(*AnnouncedObject)(nil), // 10: history.v1.AnnouncedObject
+	(*DeadLetter)(nil),      // 11: history.v1.DeadLetter
+	(*FirstOfDay)(nil),      // 12: history.v1.FirstOfDay
+	(*Changes)(nil),         // 13: history.v1.Changes
+	(*ChangedUser)(nil),     // 14: history.v1.ChangedUser
+	nil,                     // 15: history.v1.Record.MetaEntry
+	nil,                     // 16: history.v1.UserState.ClearedMsEntry
 }
 var file_history_v1_record_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Record.state:type_name -> history.v1.State
-	14, // 1: history.v1.Record.meta:type_name -> history.v1.Record.MetaEntry
-	4,  // 2: history.v1.Record.peaks:type_name -> history.v1.Peak
-	5,  // 3: history.v1.Record.completions:type_name -> history.v1.Completion
-	3,  // 4: history.v1.Record.watched:type_name -> history.v1.Watched
-	15, // 5: history.v1.UserState.cleared_ms:type_name -> history.v1.UserState.ClearedMsEntry
-	8,  // 6: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
-	9,  // 7: history.v1.UserKeys.objects:type_name -> history.v1.AnnouncedObject
-	1,  // 8: history.v1.DeadLetter.object:type_name -> history.v1.Object
-	13, // 9: history.v1.Changes.users:type_name -> history.v1.ChangedUser
-	1,  // 10: history.v1.ChangedUser.objects:type_name -> history.v1.Object
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	15, // 1: history.v1.Record.meta:type_name -> history.v1.Record.MetaEntry
+	5,  // 2: history.v1.Record.peaks:type_name -> history.v1.Peak
+	6,  // 3: history.v1.Record.completions:type_name -> history.v1.Completion
+	4,  // 4: history.v1.Record.watched:type_name -> history.v1.Watched
+	3,  // 5: history.v1.Record.viewings:type_name -> history.v1.Viewing
+	0,  // 6: history.v1.Viewing.state:type_name -> history.v1.State
+	16, // 7: history.v1.UserState.cleared_ms:type_name -> history.v1.UserState.ClearedMsEntry
+	9,  // 8: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
+	10, // 9: history.v1.UserKeys.objects:type_name -> history.v1.AnnouncedObject
+	1,  // 10: history.v1.DeadLetter.object:type_name -> history.v1.Object
+	14, // 11: history.v1.Changes.users:type_name -> history.v1.ChangedUser
+	1,  // 12: history.v1.ChangedUser.objects:type_name -> history.v1.Object
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_record_proto_init() }
@@ -1256,13 +1394,14 @@ func file_history_v1_record_proto_init() {
 	if File_history_v1_record_proto != nil {
 		return
 	}
+	file_history_v1_record_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_record_proto_rawDesc), len(file_history_v1_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

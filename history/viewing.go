@@ -1,0 +1,247 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Viewing is one session of an object, as far as it is known.
+type Viewing struct {
+	Viewing uint64 // a hash of the session, or of the device where there is none
+	// The latest report of it.
+	Version  Version
+	Position int64 // milliseconds
+	State    State
+	Device   string
+	// Start is its latest start, zero where it reported none.
+	Start Peak
+}
+
+// MaxViewings is how many viewings a record lists beside that of its latest event. Beyond it the
+// oldest are dropped, and one of them that reports again is listed as of then.
+const MaxViewings = 16
+
+// listed reports whether the latest event of r belongs to a viewing. A delete does not, and
+// neither does a mark, or a report that says as little.
+func (r *Record) listed() bool {
+	return r.State < StateStopped || r.State != StateDeleted && (r.Session != "" || r.Device != "" || r.Position != 0)
+}
+
+// current is the viewing of the latest event of a record that has one.
+func (r *Record) current() Viewing {
+	return Viewing{Viewing: viewing(r.Session, r.Device), Version: r.own(), Position: r.Position, State: r.State, Device: r.Device, Start: r.Start}
+}
+
+// mergeViewings unites the viewings. That of the latest event is not in the list: so a session that
+// goes on costs a report no list.
+func (r *Record) mergeViewings(o *Record) {
+	listed, last := r.listed(), o.listed() && o.Version.Time() > r.Reset
+	if same := r.Session == o.Session && (r.Session != "" || r.Device == o.Device); listed && last && same {
+		r.Start, last = later(r.Start, o.Start), false
+		if len(r.Viewings) == 0 { // a report of a session that goes on
+			r.Viewings = o.Viewings
+			return
+		}
+	}
+	if !last && (len(o.Viewings) == 0 || slices.Equal(r.Viewings, o.Viewings)) {
+		return
+	}
+	all := slices.Clone(r.Viewings) // records are shared
+	for _, v := range o.Viewings {
+		all = withViewing(all, v)
+	}
+	if last {
+		all = withViewing(all, o.current())
+	}
+	if listed {
+		own := viewing(r.Session, r.Device)
+		if i := slices.IndexFunc(all, func(v Viewing) bool { return v.Viewing == own }); i >= 0 {
+			r.Start = later(r.Start, all[i].Start)
+			all = slices.Delete(all, i, i+1)
+		}
+	}
+	slices.SortFunc(all, func(a, b Viewing) int {
+		return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Viewing, b.Viewing))
+	})
+	r.Viewings = orNil(slices.Clone(all[max(len(all)-MaxViewings, 0):]))
+}
+
+// withViewing adds a viewing to a list, or what it says of one that is listed.
+func withViewing(all []Viewing, v Viewing) []Viewing {
+	i := slices.IndexFunc(all, func(o Viewing) bool { return o.Viewing == v.Viewing })
+	if i < 0 {
+		return append(all, v)
+	}
+	start := later(all[i].Start, v.Start)
+	if compareEnds(v, all[i]) > 0 {
+		all[i] = v
+	}
+	all[i].Start = start
+	return all
+}
+
+// compareEnds orders the latest reports of one viewing as compareLatest does.
+func compareEnds(a, b Viewing) int {
+	return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Position, b.Position), cmp.Compare(a.State, b.State), strings.Compare(a.Device, b.Device))
+}
+
+// SameButViewings reports whether two records differ in their viewings alone, as a report leaves
+// them that is older than the latest, and says nothing beyond it but that there was another session.
+func SameButViewings(a, b *Record) bool {
+	if a == nil || b == nil || a.Version != b.Version {
+		return false
+	}
+	c := *a
+	c.Start, c.Viewings = b.Start, b.Viewings
+	return Same(&c, b)
+}
+
+func later(a, b Peak) Peak {
+	if cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Position, b.Position)) < 0 {
+		return b
+	}
+	return a
+}
+
+// forgetViewings drops what happened at or before the reset.
+func (r *Record) forgetViewings() {
+	if r.Start.At <= r.Reset {
+		r.Start = Peak{}
+	}
+	r.Viewings = orNil(slices.DeleteFunc(slices.Clone(r.Viewings), func(v Viewing) bool { return v.Version.Time() <= r.Reset }))
+	for i := range r.Viewings {
+		if v := &r.Viewings[i]; v.Start.At <= r.Reset {
+			v.Start = Peak{}
+		}
+	}
+}
+
+// boundViewings bounds their positions by the duration. The list is a new one.
+func (r *Record) boundViewings() {
+	r.Start.Position = r.within(r.Start.Position)
+	r.Viewings = slices.Clone(r.Viewings)
+	for i := range r.Viewings {
+		v := &r.Viewings[i]
+		v.Position, v.Start.Position = r.within(v.Position), r.within(v.Start.Position)
+	}
+}
+
+// oldestViewing returns the time of the oldest thing that the viewings say, 0 without any.
+func (r *Record) oldestViewing() (at int64) {
+	at = r.Start.At
+	for _, v := range r.Viewings {
+		for _, t := range [...]int64{v.Version.Time(), v.Start.At} {
+			if t > 0 && (at == 0 || t < at) {
+				at = t
+			}
+		}
+	}
+	return at
+}
+
+func (r *Record) validateViewings() error {
+	if len(r.Viewings) > MaxViewings {
+		return Invalid("details.viewings", fmt.Sprintf("want at most %d", MaxViewings))
+	}
+	if r.Start != (Peak{}) && (!r.listed() || r.Start.At > r.PlayedAt()) {
+		return Invalid("details.start", "want a time up to the latest report, of the same viewing")
+	}
+	if err := r.validateStart("details.start", r.Start); err != nil {
+		return err
+	}
+	for i := range r.Viewings {
+		if err := r.validateViewing(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Record) validateStart(field string, start Peak) error {
+	return cmp.Or(r.validateAt(field+".time", start.At, start != Peak{}), r.validatePosition(field+".position_ms", start.Position))
+}
+
+func (r *Record) validateViewing(i int) error {
+	v, field := r.Viewings[i], fmt.Sprintf("details.viewings[%d]", i)
+	if i > 0 && cmp.Or(cmp.Compare(r.Viewings[i-1].Version, v.Version), cmp.Compare(r.Viewings[i-1].Viewing, v.Viewing)) >= 0 {
+		return Invalid(field, "want the oldest first, those of one time by their viewings")
+	}
+	switch own := r.listed() && viewing(r.Session, r.Device) == v.Viewing; {
+	case own || slices.ContainsFunc(r.Viewings[:i], func(o Viewing) bool { return o.Viewing == v.Viewing }):
+		return Invalid(field, "the viewing is listed already, or that of the latest report")
+	case v.State < StatePlaying || v.State > StateFinished || int(v.Version&3) != v.State.rank():
+		return Invalid(field+".state", "want playing, paused, stopped or finished")
+	case len(v.Device) > MaxLabel || !utf8.ValidString(v.Device):
+		return Invalid(field+".device", "want at most 128 bytes of UTF-8")
+	case v.Start.At > v.Version.Time():
+		return Invalid(field+".start", "want no time after that of the latest report")
+	}
+	return cmp.Or(r.validateAt(field, v.Version.Time(), true), r.validatePosition(field+".position_ms", v.Position), r.validateStart(field+".start", v.Start))
+}
+
+// Session is what readers see of a viewing. Of those that a record does not list any more only the
+// end, what was played and the completion are known.
+type Session struct {
+	// Begin and End are when it began and last reported, in Unix milliseconds. Begin is 0 where
+	// the player reported no start.
+	Begin, End int64
+	// From and To are where that was, in milliseconds. Known says that there is a To.
+	From, To int64
+	Known    bool
+	State    State
+	Device   string
+	// Watched is how many milliseconds of the object it has played, 0 where it did not say.
+	Watched int64
+	// CompletedAt is when it last reported the end, 0 where it did not.
+	CompletedAt int64
+}
+
+// MaxSessions is how many sessions [Record.Sessions] returns.
+const MaxSessions = 128
+
+// Sessions returns the newest viewings of a visible record, newest first.
+func (r *Record) Sessions() []Session {
+	all := make(map[uint64]Session, len(r.Viewings)+len(r.Watches)+len(r.Completions)+1)
+	for _, v := range r.Viewings {
+		all[v.Viewing] = r.session(v)
+	}
+	if r.listed() {
+		v := r.current()
+		all[v.Viewing] = r.session(v)
+	}
+	for _, w := range r.Watches { // the oldest of one viewing says most
+		s := all[w.Viewing]
+		s.Watched, s.End = max(s.Watched, w.Watched), max(s.End, w.At)
+		all[w.Viewing] = s
+	}
+	for _, c := range r.Completions {
+		s := all[c.Viewing]
+		s.CompletedAt, s.End = max(s.CompletedAt, c.At), max(s.End, c.At)
+		all[c.Viewing] = s
+	}
+	delete(all, markViewing)
+	return newestSessions(all)
+}
+
+func (r *Record) session(v Viewing) Session {
+	return Session{
+		Begin: v.Start.At, From: r.within(v.Start.Position), End: v.Version.Time(), To: r.within(v.Position),
+		Known: true, State: v.State, Device: v.Device,
+	}
+}
+
+func newestSessions(all map[uint64]Session) []Session {
+	ids := make([]uint64, 0, len(all))
+	for id := range all {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, func(a, b uint64) int { return cmp.Or(cmp.Compare(all[b].End, all[a].End), cmp.Compare(b, a)) })
+	sessions := make([]Session, 0, min(len(ids), MaxSessions))
+	for _, id := range ids[:cap(sessions)] {
+		sessions = append(sessions, all[id])
+	}
+	return sessions
+}

@@ -1,0 +1,123 @@
+package history_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+)
+
+// sessionsOf says from the plain list of events what [history.Record.Sessions] must show.
+func sessionsOf(events []history.Event) (all []history.Session) {
+	deleted, unwatched, duration := int64(0), int64(0), model(events).Duration
+	for _, e := range events {
+		if e.Kind == history.KindDelete {
+			deleted = max(deleted, e.At)
+		}
+		if e.Kind == history.KindUnwatched {
+			unwatched = max(unwatched, e.At)
+		}
+	}
+	viewings := make(map[[2]string][]history.Event)
+	for _, e := range inOrder(events) {
+		if e.At > deleted && !marks(e) {
+			viewings[viewingOf(e)] = append(viewings[viewingOf(e)], e)
+		}
+	}
+	ids := make(map[history.Session]uint64)
+	for _, v := range viewings {
+		if s, ok := sessionOf(v, unwatched, duration); ok {
+			all, ids[s] = append(all, s), v[0].Viewing()
+		}
+	}
+	slices.SortFunc(all, func(a, b history.Session) int { return cmp.Or(cmp.Compare(b.End, a.End), cmp.Compare(ids[b], ids[a])) })
+	return all
+}
+
+// sessionOf is one session of its events in their order.
+func sessionOf(events []history.Event, unwatched, duration int64) (s history.Session, ok bool) {
+	bound := func(position int64) int64 {
+		if duration > 0 {
+			return min(position, duration)
+		}
+		return position
+	}
+	for _, e := range events {
+		completes := e.Kind == history.KindFinish || e.Duration > 0 && float64(e.Position) >= 0.9*float64(e.Duration)
+		if completes && e.At > unwatched {
+			s.CompletedAt = e.At
+		}
+		s.Watched = max(s.Watched, e.Watched)
+		if e.Session == "" && e.Device == "" && e.Position == 0 && (e.Kind == history.KindStop || e.Kind == history.KindFinish) {
+			continue // says as little as a mark
+		}
+		s.Known, s.End, s.To, s.State, s.Device = true, e.At, bound(e.Position), stateOf(e.Kind), e.Device
+		if e.Kind == history.KindStart && (e.At > s.Begin || e.Position >= s.From) {
+			s.Begin, s.From = e.At, bound(e.Position)
+		}
+	}
+	for _, e := range events { // what it played and completed counts as well
+		if e.Watched > 0 && e.Watched == s.Watched || e.At == s.CompletedAt {
+			s.End = max(s.End, e.At)
+		}
+	}
+	return s, s.End > 0
+}
+
+// TestSessions tells of a film that is begun, gone on with elsewhere, and watched again.
+func TestSessions(t *testing.T) {
+	at := func(ms int64, k history.Kind, position int64, session string) history.Event {
+		return history.Event{
+			Kind: k, At: epoch + ms, Position: position, Duration: 100_000, Session: session, Device: "device of " + session,
+			StartedAt: epoch + ms - position, Watched: position / 2,
+		}
+	}
+	r := fold([]history.Event{
+		at(0, history.KindStart, 0, "one"), at(30_000, history.KindProgress, 30_000, "one"), at(40_000, history.KindStop, 40_000, "one"),
+		at(90_000, history.KindStart, 38_000, "two"), at(150_000, history.KindFinish, 100_000, "two"),
+		{Kind: history.KindWatched, At: epoch + 160_000},
+		at(200_000, history.KindProgress, 7_000, "three"),
+	})
+	want := []history.Session{
+		{End: epoch + 200_000, To: 7_000, Known: true, State: history.StatePlaying, Device: "device of three", Watched: 3500},
+		{
+			Begin: epoch + 90_000, From: 38_000, End: epoch + 150_000, To: 100_000, Known: true, State: history.StateFinished,
+			Device: "device of two", Watched: 50_000, CompletedAt: epoch + 150_000,
+		},
+		{Begin: epoch, End: epoch + 40_000, To: 40_000, Known: true, State: history.StateStopped, Device: "device of one", Watched: 20_000},
+	}
+	if got := r.Sessions(); !slices.Equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// TestViewingsBeyondTheBound has more sessions than a record lists, in order: the newest are
+// listed, and of older ones it is known when they ended and what they played.
+func TestViewingsBeyondTheBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r *history.Record
+		n := rapid.IntRange(history.MaxViewings+2, 200).Draw(t, "sessions")
+		for i := range n {
+			at := epoch + int64(i)*1000
+			for _, k := range []history.Kind{history.KindStart, history.KindProgress} {
+				e := &history.Event{Kind: k, At: at + int64(k), Position: int64(i), StartedAt: at - 1000, Watched: 5, Session: fmt.Sprint(i)}
+				r = history.Merge(r, e.Record())
+				wantSame(t, "a repeat", history.Merge(r, e.Record()), r)
+			}
+		}
+		all := r.Sessions()
+		if len(r.Viewings) != history.MaxViewings || len(all) != min(n, history.MaxSessions) {
+			t.Fatalf("of %d sessions %d are listed and %d shown", n, len(r.Viewings), len(all))
+		}
+		for i, s := range all {
+			known := i <= history.MaxViewings
+			if s.Known != known || s.Begin > 0 != known || s.Watched != 5 || s.End != epoch+int64(n-1-i)*1000+int64(history.KindProgress) {
+				t.Fatalf("session %d from the newest: %+v", i, s)
+			}
+		}
+	})
+}
