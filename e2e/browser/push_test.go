@@ -63,12 +63,26 @@ func TestOneNotice(t *testing.T) {
 	v.expects("ERR_CONNECTION_REFUSED")
 	w.stop()
 	v.says("#connection", "Reconnecting")
+	v.do(chromedp.Evaluate[chromedp.Void](`{
+		const ask = fetch;
+		window.asked = 0;
+		window.notices = '';
+		fetch = async (...a) => {
+			const answer = await ask(...a);
+			if (String(a[0]).includes('/v1/history/lookup')) answer.clone().text().then(() => window.asked++);
+			return answer;
+		};
+		new MutationObserver(() => (window.notices += document.querySelector('#elsewhere-text').textContent))
+			.observe(document.querySelector('#elsewhere'), { subtree: true, childList: true, characterData: true });
+	}`))
 	w.start()
 	v.live()
-	v.until("document.querySelector('#resumed').checkVisibility() && !document.querySelector('#elsewhere').checkVisibility()")
+	v.until("window.asked > 0")
+	v.until("document.querySelector('#resumed').checkVisibility()")
 	w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
 	v.says("#elsewhere", "Living room left this at 5:00")
 	v.until("!document.querySelector('#resumed').checkVisibility()")
+	v.until("!window.notices.includes('4:00')")
 }
 
 // TestConflict asks somebody who heard nothing for a while where to go on, and overwrites
