@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestJavaScriptPackage assembles client/javascript and runs its tests in Node against a process.
+// TestJavaScriptPackage assembles client/javascript and runs its tests in Node against a process, by POST
+// and over a WebSocket.
 func TestJavaScriptPackage(t *testing.T) {
 	t.Parallel()
 	p := start(t, t.TempDir())
@@ -33,5 +34,7 @@ func TestJavaScriptPackage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "node.test.mjs"), text, 0o600); err != nil { // "playhead" is the package that it is in
 		t.Fatal(err)
 	}
-	run("--test", filepath.Join(folder, "node.test.mjs"))
+	file := filepath.Join(folder, "node.test.mjs")
+	run("--test", file)
+	run("--experimental-websocket", "--test", file) // which is the default in Node 22
 }

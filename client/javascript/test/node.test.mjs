@@ -39,6 +39,29 @@ test('it reports, and what it reported is there', async (t) => {
   assert.equal((await point()).position_ms, 90_000);
 });
 
+// Node 20 has a WebSocket only where it is asked for.
+if (globalThis.WebSocket) test('what another device does is pushed', { timeout: 30_000 }, async (t) => {
+  const film = { id: 'pushed', type: 1 };
+  const phone = new Playhead({ url, token });
+  const tv = new Playhead({ url, token });
+  t.after(() => [phone, tv].forEach((client) => client.leave()));
+  const told = new Promise((resolve) => {
+    phone.addEventListener('push', ({ detail }) => detail.items.filter((r) => r.object.id === film.id).forEach(resolve));
+  });
+  const watching = new Promise((resolve) => phone.addEventListener('resync', resolve, { once: true })); // from now on nothing is missed
+  phone.connect();
+  await watching;
+  tv.connect();
+  assert.deepEqual(await reported(tv, [{ ...beat('stop', 42_000), object: film, device: 'tv' }]), ['stored']);
+  const { position_ms, device, etag } = await told;
+  assert.deepEqual({ position_ms, device }, { position_ms: 42_000, device: 'tv' });
+  assert.match(etag, /^[0-9a-f]{1,16}$/);
+  const removed = new Promise((resolve) => phone.addEventListener('push', ({ detail }) => detail.removed.length > 0 && resolve(detail.removed)));
+  const answer = await fetch(`${url}/v1/history/1/${film.id}`, { method: 'DELETE', headers: { Authorization: `Bearer ${token()}` } });
+  assert.equal(answer.status, 200);
+  assert.deepEqual(await removed, [film]);
+});
+
 test('a process that has left ends', async () => {
   const script = `import { Playhead } from 'playhead';
     const client = new Playhead({ url: '${url}', token: () => '${token()}' });
