@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -110,5 +111,18 @@ func metaHas(meta history.Meta, word string) bool {
 	return false
 }
 
-// contains reports whether a text, in whatever letters, has a word.
-func contains(text, word string) bool { return strings.Contains(strings.ToLower(text), word) }
+// contains reports whether a text, in whatever letters, has a word in small ones. Most texts have no
+// other letters than those of ASCII, and need no copy.
+func contains(text, word string) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return strings.Contains(strings.ToLower(text), word)
+		}
+	}
+	for i := range len(text) - len(word) + 1 {
+		if text[i]|0x20 == word[0]|0x20 && strings.EqualFold(text[i:i+len(word)], word) {
+			return true
+		}
+	}
+	return false
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -165,7 +166,8 @@ func TestSearchOfAnOlderCache(t *testing.T) {
 	}
 }
 
-// BenchmarkSearch looks for what is nowhere among ten thousand records, of which the cache has a thousand.
+// BenchmarkSearch looks for what is nowhere among ten thousand records, of which the cache has a thousand, and
+// for what many have. Beside other work the CPU's time tells more than that of the clock.
 func BenchmarkSearch(b *testing.B) {
 	h := smallHouse(b, 1000)
 	putNamed(b, h, 10_000)
@@ -175,6 +177,7 @@ func BenchmarkSearch(b *testing.B) {
 		b.Run(text, func(b *testing.B) {
 			b.ReportAllocs()
 			var took []time.Duration
+			before := cpuTime(b)
 			for b.Loop() {
 				began := time.Now()
 				if _, err := s.Search(b.Context(), &historyv1.SearchRequest{Uid: "ann", Text: text}); err != nil {
@@ -183,7 +186,19 @@ func BenchmarkSearch(b *testing.B) {
 				took = append(took, time.Since(began))
 			}
 			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+			b.ReportMetric((cpuTime(b)-before).Seconds()*1000/float64(len(took)), "cpu-ms/op")
+			b.ReportMetric(took[len(took)/2].Seconds()*1000, "p50-ms")
+			b.ReportMetric(took[len(took)*99/100].Seconds()*1000, "p99-ms")
 		})
 	}
+}
+
+// cpuTime is what all of the process has used.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
