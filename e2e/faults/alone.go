@@ -109,7 +109,7 @@ func (a *alone) announced(ctx context.Context) error {
 // left there.
 func (a *alone) compare(ctx context.Context) (settled bool, err error) {
 	a.unit.setDown(true)
-	took, err := ends(ctx, a.unit, 10*time.Second, syscall.SIGTERM)
+	took, err := measureEnd(ctx, a.unit, 10*time.Second, syscall.SIGTERM)
 	if err != nil {
 		return false, err
 	}
@@ -133,9 +133,9 @@ func (a *alone) compare(ctx context.Context) (settled bool, err error) {
 	return true, errors.Join(a.unit.awaitReady(ctx, 30*time.Second), c.readers(ctx))
 }
 
-// two starts a second process on the directory of the first: it must refuse and say
+// twoProcesses starts a second process on the directory of the first: it must refuse and say
 // why, and the first one must not notice.
-func two(ctx context.Context, t *trial) error {
+func twoProcesses(ctx context.Context, t *trial) error {
 	a, err := startAlone(ctx, t, filepath.Join(t.Dir, "alone-two"))
 	if err != nil {
 		return err
@@ -161,10 +161,10 @@ func two(ctx context.Context, t *trial) error {
 	return errors.Join(err, a.settle(ctx), a.close())
 }
 
-// full fills the file system under the store: what cannot be written is not
+// diskFull fills the file system under the store: what cannot be written is not
 // acknowledged, and once there is room again the process takes up its work, or does
 // after a restart.
-func full(ctx context.Context, t *trial) error {
+func diskFull(ctx context.Context, t *trial) error {
 	dir := filepath.Join(t.Dir, "small")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -224,4 +224,60 @@ func (a *alone) fill(ctx context.Context, ballast string) error {
 	}
 	a.res.note("with room again it acknowledges after %v", time.Since(began).Round(100*time.Millisecond))
 	return nil
+}
+
+// killedAlone kills the all-in-one in a loop under load. With a torn tail, every file
+// of its log ends in half a write when it comes back.
+func killedAlone(torn bool) func(context.Context, *trial) error {
+	return func(ctx context.Context, t *trial) error {
+		a, err := startAlone(ctx, t, filepath.Join(t.Dir, "alone-"+t.res.Case))
+		if err != nil {
+			return err
+		}
+		err = t.underLoad(ctx, func(ctx context.Context) error {
+			for range 12 {
+				if err := pause(ctx, time.Duration(200+t.rand.IntN(1000))*time.Millisecond); err != nil {
+					return err
+				}
+				a.unit.crash()
+				if torn {
+					if err := a.tear(); err != nil {
+						return err
+					}
+				}
+				a.unit.up()
+				t.load.epoch.Add(1)
+				if err := a.unit.awaitReady(ctx, 20*time.Second); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		return errors.Join(err, a.settle(ctx), a.close())
+	}
+}
+
+// tear appends half a write to the newest log of the store.
+func (a *alone) tear() error {
+	logs, err := filepath.Glob(filepath.Join(a.dir, "*.log"))
+	if more, _ := filepath.Glob(filepath.Join(a.dir, "*", "*.log")); err == nil {
+		logs = append(logs, more...)
+	}
+	var newest string
+	var at time.Time
+	for _, path := range logs {
+		if st, err := os.Stat(path); err == nil && st.ModTime().After(at) {
+			newest, at = path, st.ModTime()
+		}
+	}
+	f, err := os.OpenFile(newest, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return fmt.Errorf("tear the log: %w", err)
+	}
+	garbage := make([]byte, 1+a.rand.IntN(300))
+	for i := range garbage {
+		garbage[i] = byte(a.rand.Uint32())
+	}
+	_, err = f.Write(garbage)
+	return errors.Join(err, f.Close())
 }

@@ -19,6 +19,17 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
+// The load of the cases with a slow part. It stays small: what is looked for is who waits
+// for whom.
+const (
+	slowPlayers  = 200
+	viewerPeriod = 500 * time.Millisecond
+	calm         = 4 * time.Second // before and after each fault
+	backWithin   = 3 * time.Second // that those who were touched may have to wait at its end
+	refusedIn    = 500 * time.Millisecond
+	mostInTime   = 0.95 // of the reports of those who are not touched, at least
+)
+
 const slowObject = "film"
 
 // audience is players at one edge, and what they were answered.
@@ -38,7 +49,7 @@ type viewer struct {
 	uid     string
 	touched bool // by the fault
 	ack     historyv1.Ack
-	session *session // nil for one who only reads
+	session *socket // nil for one who only reads
 	do      func(ctx context.Context) (ok bool, err error)
 	resyncs atomic.Int64
 	stored  atomic.Int64 // the latest position that was acknowledged
@@ -55,8 +66,8 @@ type exchange struct {
 	ok   bool
 }
 
-// session is a player's WebSocket.
-type session struct {
+// socket is a player's WebSocket.
+type socket struct {
 	conn     *websocket.Conn
 	sequence uint64
 	answers  chan *historyv1.StreamResponse
@@ -106,7 +117,7 @@ func (p *viewer) connect(dial, life context.Context, edge edgeClient) error {
 	if err != nil {
 		return fmt.Errorf("connect %s: %w", p.uid, err)
 	}
-	p.session = &session{conn: conn, answers: make(chan *historyv1.StreamResponse, 1), ended: make(chan struct{})}
+	p.session = &socket{conn: conn, answers: make(chan *historyv1.StreamResponse, 1), ended: make(chan struct{})}
 	go p.hear(life) // ends with the edge
 	return nil
 }
@@ -417,4 +428,12 @@ func (o Options) crowdSize() int {
 		return o.Players
 	}
 	return min(o.Players, int(files.Cur)-200) //nolint:gosec // a limit is no such number
+}
+
+func (s *Share) add(e exchange) {
+	s.Sent++
+	if e.ok {
+		s.InTime++
+	}
+	s.LatestMS = max(s.LatestMS, e.took.Milliseconds())
 }

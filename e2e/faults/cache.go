@@ -136,7 +136,7 @@ func (t *trial) poll(ctx context.Context, users map[string][]*historyv1.Object) 
 		for range times {
 			g.Go(func() error {
 				target := t.stack.rpcs[history.BucketOf(uid)%2] // one service each, as the edge does
-				_, err := again(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) {
+				_, err := untilAnswered(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) {
 					return target.Points(ctx, &historyv1.PointsRequest{Uid: uid, Objects: users[uid]})
 				})
 				return err
@@ -215,7 +215,7 @@ func (t *trial) kept(ctx context.Context, want map[history.Key]*history.Record) 
 		return err
 	}
 	for i, k := range keys {
-		if !same(got[i].Record, want[k]) {
+		if !sameRecord(got[i].Record, want[k]) {
 			t.res.count(k, "archive", lost("has %+v, want as before %+v", got[i].Record, want[k]))
 		}
 	}

@@ -87,7 +87,7 @@ func (c *checker) compare(k history.Key, inCache, inArchive *fault, cached, arch
 		c.res.count(k, "cache", inCache)
 	case inArchive != nil:
 		c.res.count(k, "archive", inArchive)
-	case same(cached, archived):
+	case sameRecord(cached, archived):
 	case archived == nil:
 		c.res.count(k, "archive", lost("has nothing, the cache has %+v", *cached))
 	case cached == nil:
@@ -122,8 +122,8 @@ func (c *checker) clears(k history.Key, got int64) *fault {
 	return nil
 }
 
-// same compares contents; whether a record was once partial is no content.
-func same(a, b *history.Record) bool {
+// sameRecord compares contents; whether a record was once partial is no content.
+func sameRecord(a, b *history.Record) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -157,7 +157,7 @@ func (c *checker) pages(ctx context.Context, uid string) error {
 	target := c.rpcs[len(uid)%len(c.rpcs)]
 	want, seen := c.visible[uid], make(map[history.Object]bool)
 	for cursor, more := "", true; more; {
-		resp, err := again(ctx, func(ctx context.Context) (*historyv1.ListResponse, error) {
+		resp, err := untilAnswered(ctx, func(ctx context.Context) (*historyv1.ListResponse, error) {
 			return target.List(ctx, &historyv1.ListRequest{Uid: uid, Limit: pageSize, Cursor: cursor})
 		})
 		if err != nil {
@@ -186,7 +186,7 @@ func (c *checker) pages(ctx context.Context, uid string) error {
 func (c *checker) points(ctx context.Context, target rpcClient, uid string) error {
 	for objects := range slices.Chunk(slices.Collect(maps.Keys(c.visible[uid])), 100) {
 		req := pointsOf(uid, objects)
-		resp, err := again(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) { return target.Points(ctx, req) })
+		resp, err := untilAnswered(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) { return target.Points(ctx, req) })
 		if err != nil {
 			return fmt.Errorf("points %s: %w", uid, err)
 		}
@@ -197,9 +197,9 @@ func (c *checker) points(ctx context.Context, target rpcClient, uid string) erro
 	return nil
 }
 
-// again reads until there is an answer, as players do: on a busy machine the services'
+// untilAnswered reads until there is an answer, as players do: on a busy machine the services'
 // short deadline may pass.
-func again[T any](ctx context.Context, read func(context.Context) (T, error)) (answer T, err error) {
+func untilAnswered[T any](ctx context.Context, read func(context.Context) (T, error)) (answer T, err error) {
 	err = process.Await(ctx, 20*time.Second, "an answer", func(ctx context.Context) (err error) {
 		answer, err = read(ctx)
 		return err

@@ -50,18 +50,18 @@ func (s *skew) set(off time.Duration) error {
 	return errors.Join(err, f.Close())
 }
 
-// step is how far the clock of Redis jumps.
-const step = 10 * time.Minute
+// clockStep is how far the clock of Redis jumps.
+const clockStep = 10 * time.Minute
 
-// steps lets the clock of Redis step forward, back, behind, and back again. Each time the
+// clockSteps lets the clock of Redis step forward, back, behind, and back again. Each time the
 // services die soon afterwards, and the jobs alone must archive what is marked: they wait for
 // no clock. A service that starts while the clocks differ stores nothing.
-func steps(ctx context.Context, t *trial) error {
+func clockSteps(ctx context.Context, t *trial) error {
 	s, err := t.startSkewed(ctx)
 	if err != nil {
 		return err
 	}
-	for _, jump := range []struct{ before, to time.Duration }{{0, step}, {step, 0}, {0, -step}, {-step, 0}} {
+	for _, jump := range []struct{ before, to time.Duration }{{0, clockStep}, {clockStep, 0}, {0, -clockStep}, {-clockStep, 0}} {
 		if err := t.jump(ctx, s, jump.before, jump.to); err != nil {
 			return fmt.Errorf("from %v to %v: %w", jump.before, jump.to, err)
 		}
@@ -203,7 +203,7 @@ func (t *trial) coverEachOther(ctx context.Context, by time.Duration) error {
 		object := &historyv1.Object{Id: o.ID, Type: o.Type}
 		one, other := t.stack.rpcs[n%2], t.stack.rpcs[1-n%2]
 		at := time.Now().UnixMilli()
-		_, err := again(ctx, func(ctx context.Context) (*historyv1.ApplyResponse, error) {
+		_, err := untilAnswered(ctx, func(ctx context.Context) (*historyv1.ApplyResponse, error) {
 			return one.Apply(ctx, &historyv1.ApplyRequest{Heartbeats: heartbeats([]*event{{Event: history.Event{
 				Key: history.Key{UID: uid, Object: o}, Kind: history.KindProgress, At: at, Position: 60_000, Duration: length,
 			}}})})

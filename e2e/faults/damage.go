@@ -173,7 +173,7 @@ func (t *trial) forgetUser(ctx context.Context, uid string) error {
 // healCell deletes the spoilt object, as its user may: it is gone, and the others stay.
 func (t *trial) healCell(ctx context.Context, k history.Key) error {
 	target := t.stack.rpcs[0]
-	_, err := again(ctx, func(ctx context.Context) (*historyv1.DeleteResponse, error) {
+	_, err := untilAnswered(ctx, func(ctx context.Context) (*historyv1.DeleteResponse, error) {
 		return target.Delete(ctx, &historyv1.DeleteRequest{Uid: k.UID, Objects: []*historyv1.Object{{Id: k.Object.ID, Type: k.Object.Type}}})
 	})
 	if err := errors.Join(err, t.stack.quiet(ctx, t.Limit)); err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/playhead/playhead/e2e/process"
 )
 
-// kill ends processes of the product and of the engines by SIGKILL at random
+// randomKills ends processes of the product and of the engines by SIGKILL at random
 // moments of a random load, restarts them, and compares in the end. A killed process
 // comes back while the next one is being killed.
 //
 // Redis is one server, or a cluster whose slots move meanwhile.
-func kill(rounds int, cluster bool) func(context.Context, *trial) error {
+func randomKills(rounds int, cluster bool) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		if err := t.start(ctx, spec{cluster: cluster}); err != nil {
 			return err
@@ -162,7 +162,7 @@ func rolling(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
 	}
-	p := &patient{target: t.stack.edge}
+	p := &retrier{target: t.stack.edge}
 	t.load.edge, t.load.everyone, t.load.gentle = p, true, true
 	err := t.underLoad(ctx, func(ctx context.Context) error {
 		for _, u := range t.stack.units() {
@@ -202,13 +202,13 @@ func (u *unit) restart(ctx context.Context, drain time.Duration) error {
 // secondTry is how long a player waits before it tries again.
 const secondTry = 2 * time.Second
 
-// patient is a target at which everybody tries once more.
-type patient struct {
+// retrier is a target at which everybody tries once more.
+type retrier struct {
 	target               target
 	all, second, refused atomic.Int64
 }
 
-func (p *patient) apply(ctx context.Context, events []*event) ([]bool, error) {
+func (p *retrier) apply(ctx context.Context, events []*event) ([]bool, error) {
 	p.all.Add(1)
 	ctx = context.WithoutCancel(ctx) // whose deadline is that of one try
 	acked, err := p.try(ctx, events)
@@ -226,7 +226,7 @@ func (p *patient) apply(ctx context.Context, events []*event) ([]bool, error) {
 	return acked, err
 }
 
-func (p *patient) try(ctx context.Context, events []*event) ([]bool, error) {
+func (p *retrier) try(ctx context.Context, events []*event) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return p.target.apply(ctx, events)

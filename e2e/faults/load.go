@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -302,4 +303,12 @@ func (b *book) someone(r *rand.Rand) (uid string, objects []history.Object) {
 // objectOf returns one of the objects of the load.
 func objectOf(n int) history.Object {
 	return history.Object{ID: fmt.Sprintf("o_%d", n), Type: uint32(1 + n%3)} //nolint:gosec // small
+}
+
+// pause lets the load go on for a while: time is the fault here, not a condition.
+func pause(ctx context.Context, d time.Duration) error {
+	if !run.Sleep(ctx, d) {
+		return context.Cause(ctx)
+	}
+	return nil
 }

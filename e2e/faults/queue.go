@@ -105,7 +105,7 @@ func (s *stack) dropMessages(ctx context.Context) error {
 func (t *trial) moveOffsets(ctx context.Context, to int64) error {
 	for _, j := range t.stack.jobs {
 		j.setDown(true)
-		if _, err := ends(ctx, j, t.stack.drain+time.Second, syscall.SIGTERM); err != nil {
+		if _, err := measureEnd(ctx, j, t.stack.drain+time.Second, syscall.SIGTERM); err != nil {
 			return err
 		}
 	}

@@ -121,7 +121,7 @@ func (t *trial) older(ctx context.Context) (older int, err error) {
 		}
 		for i, e := range t.stack.cache.Load(ctx, keys) {
 			cleared := t.book.clearedFor(keys[i])
-			if !same(e.Record.After(cleared), archived[i].Record.After(cleared)) {
+			if !sameRecord(e.Record.After(cleared), archived[i].Record.After(cleared)) {
 				older++
 			}
 		}

@@ -16,33 +16,13 @@ package faults
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
-
-	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/internal/run"
 )
-
-// Options say where and how to run. Bin, Lib and Dir are required.
-type Options struct {
-	Bin      string // folder of the built commands
-	Lib      string // folder of the engines' jars, installed when missing
-	Dir      string // folder for data, emptied by its owner
-	PortBase int    // first port of the engines
-	Seed     uint64
-	Rounds   int           // of the case "kill"
-	Players  int           // of the case "slow-waiting", each with a connection
-	Limit    time.Duration // of one case; "kill" has more for its rounds
-	Log      *slog.Logger
-}
 
 // scenario is one case.
 type scenario struct {
@@ -51,19 +31,6 @@ type scenario struct {
 	asked             bool          // runs only when it is named, because it takes minutes
 	more              time.Duration // that it may take
 	run               func(context.Context, *trial) error
-}
-
-// trial is one run of a case.
-type trial struct {
-	Options
-
-	es    engines
-	rand  *rand.Rand
-	book  *book
-	res   *Result
-	stack *stack
-	load  *load
-	after func() error // once the processes have ended; may be nil
 }
 
 // Names lists the cases in the order they run.
@@ -151,53 +118,14 @@ func (s scenario) try(ctx context.Context, o Options, es engines) Result {
 	return *t.res
 }
 
-// start starts the processes of a case and makes its load, which does not run yet.
-func (t *trial) start(ctx context.Context, sp spec) error {
-	s := &stack{spec: sp, name: fmt.Sprintf("faults_%s_%d", t.res.Case, time.Now().UnixMilli()), opts: t.Options, es: t.es}
-	t.stack = s // closed with the trial
-	if err := s.open(ctx); err != nil {
-		return err
-	}
-	t.load = &load{book: t.book, rpcs: t.stack.rpcs, edge: t.stack.edge, name: "c" + t.res.Case, seed: t.Seed, res: t.res}
-	return nil
-}
-
-// settle waits until things are quiet and compares.
-func (t *trial) settle(ctx context.Context) error {
-	if err := t.stack.awaitReady(ctx); err != nil {
-		return err
-	}
-	if err := t.stack.quiet(ctx, t.Limit); err != nil {
-		return err
-	}
-	t.res.QuietMS = time.Since(t.book.last).Milliseconds()
-	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, rpcs: t.stack.rpcs, res: t.res, pagesOnly: t.load != nil && t.load.pages}
-	return c.check(ctx)
-}
-
-// underLoad runs f while the load does.
-func (t *trial) underLoad(ctx context.Context, f func(context.Context) error) error {
-	t.load.begin(ctx)
-	err := f(ctx)
-	return errors.Join(err, t.load.end())
-}
-
-// pause lets the load go on for a while: time is the fault here, not a condition.
-func pause(ctx context.Context, d time.Duration) error {
-	if !run.Sleep(ctx, d) {
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
 // scenarios lists all cases; the numbers are those under which the cases are known.
 func scenarios(o Options) []scenario {
 	const mixed, gentle = "heartbeats, deletes, clears", "heartbeats of running viewings"
 	killed := fmt.Sprintf("kill -9 of a random process or engine, %d times", o.Rounds)
 	patience := time.Duration(o.Rounds) * 6 * time.Second
 	all := []scenario{
-		{name: "kill", load: mixed, fault: killed + "; Redis is a cluster, its slots move", more: patience, run: kill(o.Rounds, true)},
-		{name: "kill-one", load: mixed, fault: killed + "; Redis is one server", more: patience, run: kill(o.Rounds, false)},
+		{name: "kill", load: mixed, fault: killed + "; Redis is a cluster, its slots move", more: patience, run: randomKills(o.Rounds, true)},
+		{name: "kill-one", load: mixed, fault: killed + "; Redis is one server", more: patience, run: randomKills(o.Rounds, false)},
 		{name: "1", load: gentle, fault: "kill -9 of all services, their users never come back", run: forgetful},
 		{name: "2", load: mixed, fault: "SIGTERM, and twice, while Kafka hangs", run: terminated},
 		{name: "3", load: "put, delete, put in one millisecond", fault: "every order, two services", run: oneMoment},
@@ -218,12 +146,12 @@ func scenarios(o Options) []scenario {
 		{name: "17", load: "viewings of 89 to 91 days ago", fault: "replay", run: oldRows},
 		{name: "19", load: mixed, fault: "slots of a Redis Cluster move", run: slots},
 		{name: "20", load: mixed, fault: "Redis emptied under load, its run id unchanged", run: emptied},
-		{name: "21", load: mixed, fault: "failover to a replica that lags " + behind.String(), run: failover},
-		{name: "21-back", load: mixed, fault: "Redis follows a replica that lags " + behind.String() + ", and is the master again", run: failback},
+		{name: "21", load: mixed, fault: "failover to a replica that lags " + replicaLag.String(), run: failover},
+		{name: "21-back", load: mixed, fault: "Redis follows a replica that lags " + replicaLag.String() + ", and is the master again", run: failback},
 		{name: "21-torn", load: mixed, fault: "the append-only file is cut in mid-record", run: tornFile},
 		{name: "22", load: "heartbeats acknowledged as queued", fault: "all of Redis and all services are lost, the jobs live", run: queuedLive},
 		{name: "23", load: mixed, fault: "topic deleted, offsets moved, messages gone by retention", run: topic},
-		{name: "24", load: mixed, fault: "the clock of Redis steps by " + step.String() + ", services die", run: steps},
+		{name: "24", load: mixed, fault: "the clock of Redis steps by " + clockStep.String() + ", services die", run: clockSteps},
 		{name: "24-far", load: mixed, fault: "the clock of Redis is 100 days ahead for 3 s", run: farAhead},
 		{name: "24-apart", load: mixed, fault: "clocks of services 300 ms and two minutes apart", run: apart},
 		{name: "25", load: mixed, fault: "a cell of HBase and records of Redis that cannot be decoded", run: damage},
@@ -241,108 +169,26 @@ func scenarios(o Options) []scenario {
 		all[i].engines = true
 	}
 	return append(all,
-		scenario{name: "alone", load: mixed, fault: "kill -9 of the all-in-one, 12 times", run: killAlone(false)},
-		scenario{name: "18-torn", load: mixed, fault: "the same, and half a write at the end of the log", run: killAlone(true)},
-		scenario{name: "18-two", load: mixed, fault: "a second process on the data directory", run: two},
-		scenario{name: "18-full", load: mixed, fault: "disk full under the embedded store", run: full},
+		scenario{name: "alone", load: mixed, fault: "kill -9 of the all-in-one, 12 times", run: killedAlone(false)},
+		scenario{name: "18-torn", load: mixed, fault: "the same, and half a write at the end of the log", run: killedAlone(true)},
+		scenario{name: "18-two", load: mixed, fault: "a second process on the data directory", run: twoProcesses},
+		scenario{name: "18-full", load: mixed, fault: "disk full under the embedded store", run: diskFull},
 	)
 }
 
-// Result is what one case cost.
-type Result struct {
-	Case         string    `json:"case"`
-	Load         string    `json:"load"`
-	Fault        string    `json:"fault"`
-	Acknowledged int       `json:"acknowledged"` // heartbeats, deletes and clears
-	Keys         int       `json:"keys"`
-	Lost         int       `json:"lost"`
-	Resurrected  int       `json:"resurrected"`
-	Reads        int       `json:"reads"`    // while things broke, of one object each
-	Short        int       `json:"short"`    // of these, that showed less than was acknowledged before
-	QuietMS      int64     `json:"quiet_ms"` // from the last acknowledgement until all was archived
-	Seed         uint64    `json:"seed"`
-	Slow         []SlowRow `json:"slow,omitempty"`
-	Notes        []string  `json:"notes,omitempty"`
-	Examples     []string  `json:"examples,omitempty"` // of what is wrong
-	Error        string    `json:"error,omitempty"`    // why the case could not run, or what it wanted else
-}
-
-// OK reports whether nothing was lost or came back and the case has run.
-func (r *Result) OK() bool { return r.Lost == 0 && r.Resurrected == 0 && r.Short == 0 && r.Error == "" }
-
-// maxExamples bounds how many differences are told.
-const maxExamples = 5
-
-// count notes what is wrong with a key.
-func (r *Result) count(k history.Key, where string, f *fault) {
-	if f.resurrected {
-		r.Resurrected++
-	} else {
-		r.Lost++
+// slowCases take, without the start of the engines, about half a minute (silent, hbase), a
+// minute (kafka, overload, service, waiting) and two (master-1, master-2, behind).
+func slowCases() []scenario {
+	const load = "players on WebSockets, watching"
+	return []scenario{
+		{name: "silent", load: load, fault: "one of four Redis masters silent for 6 s", run: silentMaster(1, 1, 6*time.Second)},
+		{name: "slow-master-1", load: load, fault: "one of four Redis masters silent for 12 s, 5 times", asked: true, more: 2 * time.Minute, run: silentMaster(1, 5, 12*time.Second)},
+		{name: "slow-master-2", load: load, fault: "the same with two services", asked: true, more: 2 * time.Minute, run: silentMaster(2, 5, 12*time.Second)},
+		{name: "slow-behind", load: load, fault: "Redis takes 1.2 s, with one, two and three services", asked: true, more: 2 * time.Minute, run: behindAll},
+		{name: "slow-overload", load: load, fault: "three times as much as Redis takes", asked: true, more: time.Minute, run: overload},
+		{name: "slow-kafka", load: load, fault: "the broker stands still for 20 s", asked: true, more: time.Minute, run: stalledBroker},
+		{name: "slow-hbase", load: load, fault: "the region server stands still for 10 s", asked: true, more: time.Minute, run: stalledRegions},
+		{name: "slow-service", load: load, fault: "one of two services stands still for 60 s", asked: true, more: time.Minute, run: standstill},
+		{name: "slow-waiting", load: "many players with a message each", fault: "the only service stands still for 5 s", asked: true, more: 2 * time.Minute, run: waiting},
 	}
-	r.example(k, where, f)
-}
-
-func (r *Result) example(k history.Key, where string, f *fault) {
-	if len(r.Examples) < maxExamples {
-		r.Examples = append(r.Examples, fmt.Sprintf("%s: %s %s", where, k, f.why))
-	}
-}
-
-// read notes what a reader was shown while things broke; a nil fault is none. One goroutine
-// at a time may call it.
-func (r *Result) read(k history.Key, where string, f *fault) {
-	r.Reads++
-	if f != nil {
-		r.Short++
-		r.example(k, where, f)
-	}
-}
-
-func (r *Result) note(format string, args ...any) {
-	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
-}
-
-// Print writes the results as a table, and below it what is to be said of each.
-func Print(out io.Writer, results []Result) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "CASE\tLOAD\tFAULT\tACKNOWLEDGED\tLOST\tRESURRECTED\tREADS\tSHORT\tQUIET AFTER")
-	for _, r := range results {
-		lost, risen := fmt.Sprint(r.Lost), fmt.Sprint(r.Resurrected)
-		if r.Error != "" {
-			lost, risen = "failed", "failed"
-		}
-		quiet := time.Duration(r.QuietMS) * time.Millisecond
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%s\n", r.Case, r.Load, r.Fault, r.Acknowledged, lost, risen, r.Reads, r.Short, quiet.Round(100*time.Millisecond))
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	for _, r := range results {
-		r.remarks(out)
-	}
-	return printSlow(out, results)
-}
-
-func (r *Result) remarks(out io.Writer) {
-	for _, n := range r.Notes {
-		fmt.Fprintf(out, "%s: %s\n", r.Case, n)
-	}
-	for _, e := range r.Examples {
-		fmt.Fprintf(out, "%s: WRONG: %s\n", r.Case, e)
-	}
-	if r.Error != "" {
-		fmt.Fprintf(out, "%s: FAILED: %s\n", r.Case, strings.ReplaceAll(r.Error, "\n", "\n    "))
-	}
-}
-
-// PrintJSON writes one JSON object per result, one line each.
-func PrintJSON(out io.Writer, results []Result) error {
-	enc := json.NewEncoder(out)
-	for _, r := range results {
-		if err := enc.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }

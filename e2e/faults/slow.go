@@ -18,34 +18,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// The load of the cases with a slow part. It stays small: what is looked for is who waits
-// for whom.
-const (
-	slowPlayers  = 200
-	viewerPeriod = 500 * time.Millisecond
-	calm         = 4 * time.Second // before and after each fault
-	backWithin   = 3 * time.Second // that those who were touched may have to wait at its end
-	refusedIn    = 500 * time.Millisecond
-	mostInTime   = 0.95 // of the reports of those who are not touched, at least
-)
-
-// slowCases take, without the start of the engines, about half a minute (silent, hbase), a
-// minute (kafka, overload, service, waiting) and two (master-1, master-2, behind).
-func slowCases() []scenario {
-	const load = "players on WebSockets, watching"
-	return []scenario{
-		{name: "silent", load: load, fault: "one of four Redis masters silent for 6 s", run: silentMaster(1, 1, 6*time.Second)},
-		{name: "slow-master-1", load: load, fault: "one of four Redis masters silent for 12 s, 5 times", asked: true, more: 2 * time.Minute, run: silentMaster(1, 5, 12*time.Second)},
-		{name: "slow-master-2", load: load, fault: "the same with two services", asked: true, more: 2 * time.Minute, run: silentMaster(2, 5, 12*time.Second)},
-		{name: "slow-behind", load: load, fault: "Redis takes 1.2 s, with one, two and three services", asked: true, more: 2 * time.Minute, run: behindAll},
-		{name: "slow-overload", load: load, fault: "three times as much as Redis takes", asked: true, more: time.Minute, run: overload},
-		{name: "slow-kafka", load: load, fault: "the broker stands still for 20 s", asked: true, more: time.Minute, run: stalledBroker},
-		{name: "slow-hbase", load: load, fault: "the region server stands still for 10 s", asked: true, more: time.Minute, run: stalledRegions},
-		{name: "slow-service", load: load, fault: "one of two services stands still for 60 s", asked: true, more: time.Minute, run: standstill},
-		{name: "slow-waiting", load: "many players with a message each", fault: "the only service stands still for 5 s", asked: true, more: 2 * time.Minute, run: waiting},
-	}
-}
-
 // silentMaster stops one master after the other for a while each: its users are refused
 // soon, and nobody else notices.
 func silentMaster(services, rounds int, silent time.Duration) func(context.Context, *trial) error {
@@ -373,7 +345,7 @@ func (c *audience) verify(ctx context.Context) error {
 		}
 		c.trial.book.add(int(p.acked.Load()))
 		g.Go(func() error {
-			resp, err := again(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) {
+			resp, err := untilAnswered(ctx, func(ctx context.Context) (*historyv1.PointsResponse, error) {
 				return c.trial.stack.rpcs[0].Points(ctx, &historyv1.PointsRequest{Uid: p.uid, Objects: []*historyv1.Object{{Id: slowObject, Type: 1}}})
 			})
 			if err != nil {

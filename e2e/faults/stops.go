@@ -53,11 +53,11 @@ func terminated(ctx context.Context, t *trial) error {
 		if err := errors.Join(pause(ctx, time.Second), kafka.Signal(syscall.SIGSTOP), pause(ctx, time.Second)); err != nil {
 			return err
 		}
-		one, err := ends(ctx, t.stack.services[0], t.stack.drain+time.Second, syscall.SIGTERM)
+		one, err := measureEnd(ctx, t.stack.services[0], t.stack.drain+time.Second, syscall.SIGTERM)
 		if err != nil {
 			return err
 		}
-		two, err := ends(ctx, t.stack.services[1], 3*time.Second, syscall.SIGTERM, syscall.SIGTERM)
+		two, err := measureEnd(ctx, t.stack.services[1], 3*time.Second, syscall.SIGTERM, syscall.SIGTERM)
 		t.res.note("without brokers a service ends %v after SIGTERM, %v after a second one", one, two)
 		return err
 	})
@@ -67,9 +67,9 @@ func terminated(ctx context.Context, t *trial) error {
 	return t.settle(ctx)
 }
 
-// ends sends signals, the second once the first has had an effect, and says how long
+// measureEnd sends signals, the second once the first has had an effect, and says how long
 // the process took from the last one.
-func ends(ctx context.Context, u *unit, limit time.Duration, signals ...syscall.Signal) (time.Duration, error) {
+func measureEnd(ctx context.Context, u *unit, limit time.Duration, signals ...syscall.Signal) (time.Duration, error) {
 	var p *process.Process
 	for i, sig := range signals {
 		if i > 0 {

@@ -47,8 +47,8 @@ type book struct {
 	last    time.Time // of an acknowledgement
 }
 
-// recentUsers bounds how many users of late are remembered.
-const recentUsers = 2 * workers * users
+// recentUsers bounds how many users of late are remembered: twice those of a load.
+const recentUsers = 160
 
 func newBook() *book {
 	return &book{stories: make(map[history.Key]*story), clears: make(map[string][]*clearing)}
