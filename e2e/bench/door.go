@@ -129,3 +129,16 @@ func (l *Load) appendJSON(b []byte, i int) []byte {
 
 // Close ends the connection.
 func (s *doorSession) Close() error { return s.conn.Close() }
+
+// doors are the addresses of a product.
+type doors struct{ rpc, http string }
+
+func open(ctx context.Context, at doors, l *Load, d Door, s Shape) (*work, error) { //nolint:revive // all that a way in is
+	switch d {
+	case WebSocket:
+		return prepare(s, l.ByUser(), func(part []int32) (Session, error) { return openSocket(ctx, at.http, l, l.user(part[0])) })
+	case HTTP:
+		return prepare(s, l.ByUser(), func(part []int32) (Session, error) { return openRequests(ctx, at.http, l, l.user(part[0])) })
+	}
+	return streams(ctx, at.rpc, l, s)
+}

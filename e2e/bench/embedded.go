@@ -139,19 +139,6 @@ func (a *allInOne) quiet(ctx context.Context) int64 {
 	return size
 }
 
-// doors are the addresses of a product.
-type doors struct{ rpc, http string }
-
-func open(ctx context.Context, at doors, l *Load, d Door, s Shape) (*work, error) { //nolint:revive // all that a way in is
-	switch d {
-	case WebSocket:
-		return prepare(s, l.ByUser(), func(part []int32) (Session, error) { return openSocket(ctx, at.http, l, l.user(part[0])) })
-	case HTTP:
-		return prepare(s, l.ByUser(), func(part []int32) (Session, error) { return openRequests(ctx, at.http, l, l.user(part[0])) })
-	}
-	return streams(ctx, at.rpc, l, s)
-}
-
 func (a *allInOne) backlog(ctx context.Context) (b backlog, err error) {
 	if b.held, err = Metric(ctx, a.admin, "playhead_aggregate_held_keys"); err != nil {
 		return b, err

@@ -218,3 +218,10 @@ func (s *stack) since(before Figures) func(context.Context) (backlog, error) {
 		return backlog{held: now["held"], puts: now["puts"] - before["puts"]}, err
 	}
 }
+
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}

@@ -2,10 +2,26 @@ package bench
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/playhead/playhead/history-job/replay"
 )
+
+// Options say what to measure. Bin, Lib, Dir and Trace are required.
+type Options struct {
+	Bin      string // folder of the built commands
+	Lib      string // folder of the engines' jars, filled when it lacks them
+	Dir      string // folder for data: on the disk that is measured
+	Trace    string // file of viewings
+	PortBase int
+	Quick    bool
+	Only     string // what the names of the variants to measure have in them
+	Rounds   int
+	Began    time.Time // from which a quick run counts its time
+	Log      *slog.Logger
+}
 
 // Variant is one side of a comparison.
 type Variant struct {
@@ -79,55 +95,6 @@ const (
 )
 
 const payload = 110 // bytes of metadata of a heartbeat, where nothing else is said
-
-// load builds a load, at its first use.
-func (b *bench) load(name string) *Load {
-	if l := b.loads[name]; l != nil {
-		return l
-	}
-	l := b.build(name)
-	l.Name, b.loads[name] = name, l
-	return l
-}
-
-func (b *bench) build(name string) *Load {
-	switch n := b.sizes(); name {
-	case trace:
-		return NewLoad(first(b.viewings, n.trace), payload)
-	case trace0:
-		return NewLoad(first(b.viewings, n.trace), 0)
-	case dense:
-		return NewLoad(Dense(first(b.viewings, n.trace), 20_000), payload)
-	case long0:
-		return NewLoad(LongViewings(n.long), 0)
-	case long900:
-		return NewLoad(LongViewings(n.long), 900)
-	case cold0:
-		return NewLoad(LongViewings(n.engines), 0)
-	case histories:
-		return NewLoad(Histories(), payload)
-	case newcomers:
-		return NewLoad(viewingsOf(n.newcomers, 1), payload)
-	case warm:
-		vs := LongViewings(n.engines)
-		for i := range vs {
-			vs[i].Object.ID = "1" + vs[i].Object.ID
-		}
-		return NewLoad(vs, payload)
-	case more:
-		vs := viewingsOf(n.newcomers, 1)
-		for i := range vs {
-			vs[i].UID = "more" + vs[i].UID
-		}
-		return NewLoad(vs, payload)
-	case late:
-		return NewLoad(viewingsOf(n.players, 100), payload)
-	default:
-		return NewLoad(LongViewings(map[string]int{
-			long: n.long, paced: n.paced, players: n.players, few: n.few, lasting: n.lasting, cold: n.engines,
-		}[name]), payload)
-	}
-}
 
 // sizes are how many heartbeats a turn has.
 type sizes struct{ long, trace, paced, players, few, lasting, engines, newcomers int }
@@ -205,54 +172,4 @@ func (o Options) together() []Variant {
 	return append(all, Variant{OnPostgres, cold0, SQL, small}, Variant{OnEngines, cold0, GRPC, small}, onWarm,
 		Variant{OnEngines, players, WebSocket, each1}, Variant{OnEngines, players, HTTP, each1}, Variant{Naive, players, HTTP, each1},
 		Variant{OnHBase, cold, Client, small}, Variant{OnKafka, cold, Client, small}, onCold)
-}
-
-// Ratios returns what the turns say about everything that is wanted. Those whose names are
-// fields of [Ratios] are there whether known or not.
-func (r Result) Ratios() []Ratio {
-	var (
-		pgLong, inLong   = pairOf(long, small)
-		pgTrace, inTrace = pairOf(trace, small)
-		pgDense, inDense = pairOf(dense, small)
-		pgFast, inFast   = pairOf(paced, fast)
-		pgSlow, inSlow   = pairOf(few, slow)
-		indexed          = Variant{OnPostgres, long, Indexed, small}
-		inTrace0         = Variant{AllInOne, trace0, GRPC, small}
-		inLong0          = Variant{AllInOne, long0, GRPC, small}
-		inLong900        = Variant{AllInOne, long900, GRPC, small}
-		lone             = Variant{AllInOne, players, WebSocket, each1}
-		pgCold, enCold   = Variant{OnPostgres, cold, SQL, small}, Variant{OnEngines, cold, GRPC, small}
-		pgRead, inRead   = Variant{OnPostgres, histories, Indexed, fast}, Variant{AllInOne, histories, GRPC, fast}
-		pgCold0, enCold0 = Variant{OnPostgres, cold0, SQL, small}, Variant{OnEngines, cold0, GRPC, small}
-	)
-	return []Ratio{
-		r.ratio("embedded_rate_vs_postgres", 2, inLong.of("rate"), pgLong.of("rate")),
-		r.ratio("  of PostgreSQL indexed by time", 0, inLong.of("rate"), indexed.of("rate")),
-		r.ratio("embedded_cpu_vs_postgres", 0.55, inLong.of("archived"), pgLong.of("acked")),
-		r.ratio("  until acked", 0.45, inLong.of("acked"), pgLong.of("acked")),
-		r.ratio("  of PostgreSQL indexed by time", 0, inLong.of("archived"), indexed.of("acked")),
-		r.ratio("trace_cpu_vs_postgres", 1.3, inTrace.of("archived"), pgTrace.of("acked")),
-		r.ratio("  rate", 0.8, inTrace.of("rate"), pgTrace.of("rate")),
-		r.ratio("  at viewers' pace", 0.5, inDense.of("archived"), pgDense.of("acked")),
-		r.ratio("metadata_cost", 1.2, inTrace.of("archived"), inTrace0.of("archived")),
-		r.ratio("  of long viewings", 1.2, inLong.of("archived"), inLong0.of("archived")),
-		r.ratio("  of 900 bytes", 0, inLong900.of("archived"), inLong0.of("archived")),
-		r.ratio("engines_cpu_vs_postgres", 1.2, enCold.of("acked"), pgCold.of("acked")),
-		r.ratio("  without metadata", 0, enCold0.of("acked"), pgCold0.of("acked")),
-		r.ratio("  of warm users", 0, onWarm.of("acked"), pgCold.of("acked")),
-		r.figure("  Redis, us", 9, enCold.of("acked.redis")),
-		r.figure("ws_one_cpu_us", 45, lone.of("acked")),
-		r.ratio("p99_20k_vs_postgres", 1, inFast.of("p99"), pgFast.of("p99")),
-		r.ratio("  2,000/s: CPU of the server", 1, inSlow.of("acked.all-in-one"), pgSlow.of("acked.postgres")),
-		r.ratio("  2,000/s: p99.9", 1.5, inSlow.of("p99.9"), pgSlow.of("p99.9")),
-		r.ratio("  newest 20 at 20,000/s: p99, of PostgreSQL indexed by time", 0, inRead.of("busy p99"), pgRead.of("busy p99")),
-		r.ratio("  cold reader beside newcomers: p99, of a warm one's", 2, onCold.of("cold p99"), onCold.of("warm p99")),
-		r.figure("puts_per_viewing", 0, inLong.of("puts")),
-		r.figure("disk_vs_record", 2, onDisk.of("disk ratio")),
-	}
-}
-
-func pairOf(load string, s Shape) (pg, ours Variant) {
-	all := both(load, s)
-	return all[0], all[1]
 }

@@ -10,66 +10,6 @@ import (
 	"text/tabwriter"
 )
 
-// Ratios are the figures by which two runs are compared. A ratio that could not be
-// measured is null.
-type Ratios struct {
-	EmbeddedRate *float64 `json:"embedded_rate_vs_postgres"`
-	EmbeddedCPU  *float64 `json:"embedded_cpu_vs_postgres"`
-	TraceCPU     *float64 `json:"trace_cpu_vs_postgres"`
-	Metadata     *float64 `json:"metadata_cost"`
-	EnginesCPU   *float64 `json:"engines_cpu_vs_postgres"`
-	WSOneCPU     *float64 `json:"ws_one_cpu_us"`
-	P99          *float64 `json:"p99_20k_vs_postgres"`
-	Puts         *float64 `json:"puts_per_viewing"`
-	Disk         *float64 `json:"disk_vs_record"`
-}
-
-// Ratio is a figure of a run beside what is wanted.
-type Ratio struct {
-	Name   string  // of a field of [Ratios], or words
-	Target float64 // that is wanted
-	Spread Spread
-	Known  bool
-	Why    string // it is not known
-}
-
-// Required tells whether a run owes the ratio: it is a field of [Ratios].
-func (q Ratio) Required() bool {
-	return slices.ContainsFunc(fieldsOf(Ratios{}), func(f field) bool { return f.name == q.Name })
-}
-
-// quantity is a figure of a variant.
-type quantity struct {
-	variant Variant
-	figure  string
-}
-
-func (v Variant) of(figure string) quantity { return quantity{v, figure} }
-
-func (r Result) ratio(name string, target float64, a, b quantity) Ratio {
-	s, ok := r.Turns.Ratio(a.variant.String(), a.figure, b.variant.String(), b.figure)
-	return Ratio{Name: name, Target: target, Spread: s, Known: ok, Why: r.why(a.variant, b.variant)}
-}
-
-func (r Result) figure(name string, target float64, q quantity) Ratio {
-	s, ok := r.Turns.Of(q.variant.String(), q.figure)
-	return Ratio{Name: name, Target: target, Spread: s, Known: ok, Why: r.why(q.variant)}
-}
-
-// why some variants have no figures.
-func (r Result) why(variants ...Variant) string {
-	var all []string
-	for _, v := range variants {
-		if text := r.Failed[v.String()]; text != "" {
-			all = append(all, v.String()+": "+text)
-		}
-	}
-	if len(all) == 0 {
-		return "not measured"
-	}
-	return strings.Join(all, "; ")
-}
-
 // Line returns the ratios as one JSON object.
 func Line(all []Ratio) (string, error) {
 	known := make(map[string]float64)
@@ -200,4 +140,26 @@ func number(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%.3g", v)
+}
+
+// Compare prints each ratio of two runs, and how much the second is of the first.
+func Compare(out io.Writer, a, b Ratios) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RATIO\tA\tB\tB/A")
+	x, y := fieldsOf(a), fieldsOf(b)
+	for i := range x {
+		quotient := "-"
+		if p, q := x[i].value, y[i].value; p != nil && q != nil && *p != 0 {
+			quotient = fmt.Sprintf("%.2f", *q / *p)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", x[i].name, numberOr(x[i].value), numberOr(y[i].value), quotient)
+	}
+	return w.Flush()
+}
+
+func numberOr(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return number(*v)
 }

@@ -1,10 +1,14 @@
+// Package bench measures the product. [Run] sends the same heartbeats to it and to
+// PostgreSQL, in turns. The package's benchmarks measure its parts between real engines:
+// what the heartbeats cost, what the archive is spared, and what it costs that none is ever
+// lost. Whatever is measured is compared with something else in the same run, because
+// absolute figures move with the machine.
 package bench
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -15,20 +19,6 @@ import (
 	"github.com/playhead/playhead/history-job/replay"
 )
 
-// Options say what to measure. Bin, Lib, Dir and Trace are required.
-type Options struct {
-	Bin      string // folder of the built commands
-	Lib      string // folder of the engines' jars, filled when it lacks them
-	Dir      string // folder for data: on the disk that is measured
-	Trace    string // file of viewings
-	PortBase int
-	Quick    bool
-	Only     string // what the names of the variants to measure have in them
-	Rounds   int
-	Began    time.Time // from which a quick run counts its time
-	Log      *slog.Logger
-}
-
 // quick is when the last turn of a quick run is to end, and what the rounds before leave for
 // those that follow.
 const (
@@ -36,13 +26,6 @@ const (
 	forEngines  = 55 * time.Second
 	forDiskAlso = 75 * time.Second
 )
-
-// Result is what a run has measured.
-type Result struct {
-	Turns Turns `json:"turns"`
-	// Failed says why a variant has no figures, or fewer.
-	Failed map[string]string `json:"failed"`
-}
 
 // bench is one run.
 type bench struct {
@@ -127,13 +110,6 @@ func (b *bench) installing(ctx context.Context, until time.Duration) (context.Co
 		return ctx, func() {}
 	}
 	return context.WithDeadlineCause(ctx, b.Began.Add(until), errors.New("no time for that in a quick run; one that is not quick, or make engines, installs it"))
-}
-
-func because(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return fmt.Errorf("%w: %w", cause, err)
-	}
-	return err
 }
 
 func (b *bench) engine() engine.Config {
@@ -269,4 +245,53 @@ func MakeDir(parent string) (dir string, remove func() error, err error) {
 func (b *bench) late(rounds int, reserve time.Duration) bool {
 	took := time.Since(b.section) / time.Duration(rounds)
 	return b.Quick && time.Since(b.Began)+took+reserve > quick
+}
+
+// load builds a load, at its first use.
+func (b *bench) load(name string) *Load {
+	if l := b.loads[name]; l != nil {
+		return l
+	}
+	l := b.build(name)
+	l.Name, b.loads[name] = name, l
+	return l
+}
+
+func (b *bench) build(name string) *Load {
+	switch n := b.sizes(); name {
+	case trace:
+		return NewLoad(first(b.viewings, n.trace), payload)
+	case trace0:
+		return NewLoad(first(b.viewings, n.trace), 0)
+	case dense:
+		return NewLoad(Dense(first(b.viewings, n.trace), 20_000), payload)
+	case long0:
+		return NewLoad(LongViewings(n.long), 0)
+	case long900:
+		return NewLoad(LongViewings(n.long), 900)
+	case cold0:
+		return NewLoad(LongViewings(n.engines), 0)
+	case histories:
+		return NewLoad(Histories(), payload)
+	case newcomers:
+		return NewLoad(viewingsOf(n.newcomers, 1), payload)
+	case warm:
+		vs := LongViewings(n.engines)
+		for i := range vs {
+			vs[i].Object.ID = "1" + vs[i].Object.ID
+		}
+		return NewLoad(vs, payload)
+	case more:
+		vs := viewingsOf(n.newcomers, 1)
+		for i := range vs {
+			vs[i].UID = "more" + vs[i].UID
+		}
+		return NewLoad(vs, payload)
+	case late:
+		return NewLoad(viewingsOf(n.players, 100), payload)
+	default:
+		return NewLoad(LongViewings(map[string]int{
+			long: n.long, paced: n.paced, players: n.players, few: n.few, lasting: n.lasting, cold: n.engines,
+		}[name]), payload)
+	}
 }
