@@ -283,3 +283,41 @@ func offset(text string) (seconds int, ok bool) {
 	}
 	return seconds, err == nil && failed == nil && m < 60 && max(seconds, -seconds) <= 14*3600
 }
+
+// maxQueue bounds the batches of first sightings that wait to be announced. Those that
+// find it full are left to the jobs.
+const maxQueue = 1024
+
+// enqueue never blocks.
+func (t *Tracker) enqueue(firsts []history.First) {
+	if len(firsts) == 0 {
+		return
+	}
+	t.metrics.firsts.Add(float64(len(firsts)))
+	select {
+	case t.queue <- firsts:
+	default:
+	}
+}
+
+type metrics struct {
+	lookups, failedLookups        prometheus.Counter
+	firsts, announced, leftToJobs prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_first_of_day_" + name + "_total", Help: help})
+	}
+	m := &metrics{
+		lookups:       counter("lookups", "Users looked up to tell whether they are seen for the first time on a day."),
+		failedLookups: counter("failed_lookups", "Of those, the ones that the cache did not answer."),
+		firsts:        counter("users", "Users seen for the first time on a day."),
+		announced:     counter("announced", "Of those, the ones announced right away."),
+		leftToJobs:    counter("left_to_jobs", "Of those, the ones that could not be announced right away."),
+	}
+	if reg != nil {
+		reg.MustRegister(m.lookups, m.failedLookups, m.firsts, m.announced, m.leftToJobs)
+	}
+	return m
+}

@@ -14,15 +14,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Batch is a batch of reports as a caller sends it.
-type Batch struct {
-	Sequence      uint64 // among the batches of a stream
-	Concurrent    bool   // may be stored beside others of the stream
-	Reports       []Report
-	ReturnRecords bool
-	Ack           historyv1.Ack
-}
-
 // Unmarshal decodes a message ApplyStreamRequest. It says what the generated code and [Of] say
 // together, at a quarter of their CPU: every heartbeat comes this way, its metadata needs no
 // map, and its texts are parts of one text of the batch. Whoever keeps one of them copies it,

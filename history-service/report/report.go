@@ -90,3 +90,12 @@ func kind(k historyv1.Kind) history.Kind {
 func Object(o *historyv1.Object) history.Object {
 	return history.Object{ID: o.GetId(), Type: o.GetType()}
 }
+
+// Batch is a batch of reports as a caller sends it.
+type Batch struct {
+	Sequence      uint64 // among the batches of a stream
+	Concurrent    bool   // may be stored beside others of the stream
+	Reports       []Report
+	ReturnRecords bool
+	Ack           historyv1.Ack
+}

@@ -29,7 +29,7 @@ func (s *Server) imported(ctx context.Context, req *historyv1.ImportRequest) (*h
 	now := s.cfg.Now().UnixMilli()
 	for i, in := range req.GetRecords() {
 		var err error
-		if reports[i], err = whole(req, in, now); err != nil {
+		if reports[i], err = reportOf(req, in, now); err != nil {
 			reports[i].Status = historyv1.Status_STATUS_INVALID
 			resp.Refusals = append(resp.Refusals, refusal(i, err))
 		}
@@ -43,9 +43,9 @@ func (s *Server) imported(ctx context.Context, req *historyv1.ImportRequest) (*h
 	return resp, nil
 }
 
-// whole makes a report of an imported record. One that the archive would not keep has its
+// reportOf makes a report of an imported record. One that the archive would not keep has its
 // status decided.
-func whole(req *historyv1.ImportRequest, in *historyv1.ImportedRecord, now int64) (r report.Report, err error) {
+func reportOf(req *historyv1.ImportRequest, in *historyv1.ImportedRecord, now int64) (r report.Report, err error) {
 	r.Key, r.Restore = history.Key{UID: req.GetUid(), Object: report.Object(in.GetObject())}, req.GetRestore()
 	if err := r.Key.Object.Validate(); err != nil {
 		return r, err

@@ -4,36 +4,22 @@ package rpc
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/health"
-	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/grpc/reflection"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/firstday"
 	"github.com/playhead/playhead/history-service/notify"
 	"github.com/playhead/playhead/history-service/read"
-	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/history-service/write"
-	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -144,60 +130,6 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Serve answers gRPC on lis until ctx is done, and then what is already under way,
-// for at most drain. TLS is used when conf is not nil. It closes lis.
-func (s *Server) Serve(ctx context.Context, lis net.Listener, conf *tls.Config, drain time.Duration) error {
-	srv := grpc.NewServer(append(options(conf), append(newPanics(s).options(), grpc.ChainStreamInterceptor(s.decoded))...)...)
-	healthy := health.NewServer()
-	healthv1.RegisterHealthServer(srv, healthy)
-	historyv1.RegisterHistoryServiceServer(srv, s)
-	reflection.Register(srv)
-	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(lis) }()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("serve gRPC: %w", err)
-	case <-ctx.Done():
-	}
-	healthy.Shutdown() // callers that watch health go elsewhere
-	s.notify.Leave()
-	stop := time.AfterFunc(drain, srv.Stop)
-	defer stop.Stop()
-	srv.GracefulStop()
-	return nil
-}
-
-func options(conf *tls.Config) []grpc.ServerOption {
-	opts := []grpc.ServerOption{
-		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
-		grpc.MaxRecvMsgSize(MaxMessage),
-		grpc.InitialWindowSize(streamWindow),
-		grpc.InitialConnWindowSize(connWindow),
-		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
-		grpc.ConnectionTimeout(10 * time.Second),
-	}
-	if conf != nil {
-		opts = append(opts, grpc.Creds(credentials.NewTLS(conf)))
-	}
-	return opts
-}
-
-// codec decodes the batches of a stream by code of our own, and all else as usual.
-type codec struct{ encoding.CodecV2 }
-
-// Unmarshal implements [encoding.CodecV2].
-func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	b, ok := v.(*report.Batch)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
-	}
-	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer whole.Free()
-	return b.Unmarshal(whole.ReadOnlyData())
-}
-
 // Confirm has what was lost written again where the cache came back as another one, see
 // [write.Writer.Confirm].
 func (s *Server) Confirm(ctx context.Context) error { return s.write.Confirm(ctx) }
@@ -274,51 +206,4 @@ func (s *Server) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (
 // Watch tells what changes in the histories of the users that the stream names.
 func (s *Server) Watch(stream grpc.BidiStreamingServer[historyv1.WatchRequest, historyv1.WatchResponse]) error {
 	return status(s.notify.Watch(stream))
-}
-
-// panics answers a request whose handler panicked as any other error that a caller
-// can do nothing about, so that one request does not end those of everybody. Whatever the
-// request has written has its marks, and the sweep finds them.
-type panics struct {
-	server *Server
-	count  prometheus.Counter
-}
-
-func newPanics(s *Server) *panics {
-	p := &panics{server: s, count: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "playhead_rpc_panics_total", Help: "Requests whose handler panicked.",
-	})}
-	if s.cfg.Registry != nil {
-		s.cfg.Registry.MustRegister(p.count)
-	}
-	return p
-}
-
-func (p *panics) options() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.UnaryInterceptor(p.unary), grpc.StreamInterceptor(p.stream)}
-}
-
-func (p *panics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
-	defer p.answer(info.FullMethod, &err)
-	return handle(ctx, req)
-}
-
-func (p *panics) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
-	defer p.answer(info.FullMethod, &err)
-	return handle(srv, stream)
-}
-
-// answer is deferred: it must call recover itself.
-func (p *panics) answer(method string, err *error) {
-	v := recover()
-	if v == nil {
-		return
-	}
-	p.count.Inc()
-	stack := debug.Stack()
-	if elsewhere, ok := v.(*run.PanicError); ok { // in a goroutine of the request
-		v, stack = elsewhere.Value, elsewhere.Stack
-	}
-	p.server.cfg.Logger.Error("handler panicked", "method", method, "panic", v, "stack", string(stack))
-	*err = status(fmt.Errorf("panic: %v", v))
 }

@@ -47,18 +47,6 @@ func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamR
 	})
 }
 
-// decoded has the batches of a stream decoded by [codec].
-func (s *Server) decoded(srv any, rpc grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	if info.FullMethod != historyv1.HistoryService_ApplyStream_FullMethodName {
-		return handle(srv, rpc)
-	}
-	send := func(resp *historyv1.ApplyStreamResponse) error { return rpc.SendMsg(resp) }
-	return s.applyStream(rpc.Context(), send, func() (*report.Batch, error) {
-		b := new(report.Batch)
-		return b, rpc.RecvMsg(b)
-	})
-}
-
 func (s *Server) applyStream(ctx context.Context, send func(*historyv1.ApplyStreamResponse) error, next func() (*report.Batch, error)) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
