@@ -4,7 +4,6 @@
 package allinone
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +11,6 @@ import (
 	"net"
 	"path/filepath"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/bff/edge"
 	"github.com/playhead/playhead/bff/flow"
@@ -23,84 +20,12 @@ import (
 	"github.com/playhead/playhead/history-job/job"
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
-	"github.com/playhead/playhead/history-service/webhook"
 	"github.com/playhead/playhead/history/memfeed"
 	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
-	"github.com/playhead/playhead/internal/trust"
 )
-
-// Config says where a process keeps its data and listens. Zero values take the
-// defaults.
-type Config struct {
-	// Dir is the data directory, created when missing.
-	Dir string
-	// HTTP, RPC and Admin are the addresses of the API, the gRPC door, and of health,
-	// metrics and profiles (defaults 127.0.0.1:8080, :7070 and :7071).
-	HTTP, RPC, Admin string
-	// Secret signs tokens. Without one the process makes its own and keeps it in the
-	// data directory.
-	Secret []byte
-	// Audience is what tokens must be made out to; any by default.
-	Audience string
-	// Hosts are the names under which it may be asked, besides addresses and names without a dot.
-	Hosts trust.Hosts
-	// Origins are the sites whose pages may use the edge, besides its own.
-	Origins []string
-	// Images are the sites that the history page takes pictures from.
-	Images []string
-	// UserRate is how many requests, messages and connections a user may come with in a
-	// second (default 10), UserBurst how many at once (default 60).
-	UserRate, UserBurst float64
-	// Hold is how long a key of a running viewing is held (default 120 s).
-	Hold time.Duration
-	// Keep is how many records of a user the cache keeps (default 1,000).
-	Keep int
-	// RollAbove is from how many records of a user on the archive moves what is older than a day into
-	// parts (default 0: nobody's).
-	RollAbove int
-	// Breakable lets those who look at the page "/flow" stop the job, the archive and the queue.
-	// It is for demonstrations.
-	Breakable bool
-	// Watched is called when somebody begins to look at that page. Its context ends when
-	// nobody does any more, and then it returns.
-	Watched func(context.Context)
-	// Rules say what counts as what, by type of object (default the standard ones).
-	Rules *history.Rulebook
-	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
-	Webhook *webhook.Sender
-	// Drain bounds the stop (default 20 s).
-	Drain    time.Duration
-	Logger   *slog.Logger
-	Registry *prometheus.Registry
-}
-
-func (c Config) withDefaults() Config {
-	c.HTTP = cmp.Or(c.HTTP, "127.0.0.1:8080")
-	c.RPC = cmp.Or(c.RPC, "127.0.0.1:7070")
-	c.Admin = cmp.Or(c.Admin, "127.0.0.1:7071")
-	c.Hold = cmp.Or(c.Hold, 120*time.Second)
-	c.Drain = cmp.Or(c.Drain, 20*time.Second)
-	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	c.Registry = cmp.Or(c.Registry, prometheus.NewRegistry())
-	return c
-}
-
-// Process is an opened all-in-one. [Process.Run] serves.
-type Process struct {
-	cfg       Config
-	secret    []byte
-	db        *pebble.DB
-	queue     *memqueue.Queue
-	listeners map[string]net.Listener
-	service   *rpc.Server
-	held      *aggregate.Aggregator
-	job       *job.Job
-	up        *uplink.Client
-	faults    map[string]*flow.Fault // of the parts that may be stopped, by name
-}
 
 // Open opens the data directory, which no other process may have open, and the
 // ports. Run closes them.
@@ -125,7 +50,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Keep: p.cfg.Keep, RollAbove: p.cfg.RollAbove, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
-	if p.secret, err = secret(p.cfg); err != nil {
+	if p.secret, err = signingSecret(p.cfg); err != nil {
 		return err
 	}
 	if p.up, err = uplink.Open(uplink.Config{Services: []string{p.RPC()}, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
@@ -173,21 +98,6 @@ func (p *Process) close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// HTTP returns the address of the API, RPC that of the gRPC door.
-func (p *Process) HTTP() string { return p.listeners["listen"].Addr().String() }
-
-// RPC returns the address of the gRPC door.
-func (p *Process) RPC() string { return p.listeners["rpc"].Addr().String() }
-
-// Cache returns the embedded cache.
-func (p *Process) Cache() history.Cache { return p.db.Cache() }
-
-// Archive returns the embedded archive.
-func (p *Process) Archive() history.Archive { return p.db.Archive() }
-
-// Queued returns what the queue has carried: messages and their bytes.
-func (p *Process) Queued() (messages, bytes int64) { return p.queue.Stats() }
 
 // dayLog logs first sightings of a day: in one process there is no other system to tell. It
 // implements [history.Announcer].

@@ -17,9 +17,9 @@ import (
 // secretFile holds, in the data directory, the secret that the process made.
 const secretFile = "token-secret"
 
-// secret returns the secret that was given, or the process's own, which is made at
+// signingSecret returns the secret that was given, or the process's own, which is made at
 // the first start and readable by its user alone.
-func secret(cfg Config) ([]byte, error) {
+func signingSecret(cfg Config) ([]byte, error) {
 	if len(cfg.Secret) > 0 {
 		return cfg.Secret, nil
 	}
@@ -32,7 +32,7 @@ func secret(cfg Config) ([]byte, error) {
 }
 
 // makeSecret writes the file under another name first: a crash leaves a whole
-// secret or none.
+// signingSecret or none.
 func makeSecret(path string) ([]byte, error) {
 	raw := make([]byte, token.MinSecret)
 	_, _ = rand.Read(raw) // never fails

@@ -16,28 +16,6 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-type flags struct {
-	Trace    string `help:"Trace to replay, CSV or gzip." default:"testdata/kuairand/watch_events.csv.gz"`
-	Limit    int    `help:"Replay at most this many heartbeats; 0 is all."`
-	Streams  int    `help:"gRPC streams side by side." default:"16"`
-	Window   int    `help:"Heartbeats of a batch, at most 1000." default:"200"`
-	Depth    int    `help:"Batches of a stream that may wait for their answer." default:"4"`
-	Meta     int    `help:"Bytes of metadata with each heartbeat, about."`
-	Data     string `help:"Data directory to use and keep; a temporary one otherwise."`
-	RPC      string `help:"Address of the gRPC door." default:"127.0.0.1:0"`
-	Listen   string `help:"Address of the HTTP API." default:"127.0.0.1:0"`
-	Exit     bool   `help:"End after the check: status 1 when anything is missing or wrong."`
-	JSON     bool   `name:"json" help:"Print the figures as one JSON object on the last line."`
-	Profile  string `help:"Write a CPU profile of the replay to this file."`
-	LogLevel string `help:"debug, info, warn or error." default:"warn"`
-}
-
-// Help is what --help begins with.
-func (*flags) Help() string {
-	return `Starts Playhead in one process, replays a trace of real viewings, archives it, compares every record with a plain merge, ` +
-		`prints what it measured, and goes on serving a page to look at.`
-}
-
 func main() { run.Main(demo) }
 
 func demo(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error {
@@ -67,8 +45,6 @@ func demo(ctx context.Context, args []string, getenv func(string) string, out io
 		return s.run(ctx)
 	})
 }
-
-var errShown = errors.New("the show is over")
 
 // serve runs the process and the show beside it. The end of the show ends the
 // process only with an error, [errShown] being the one that is not told.

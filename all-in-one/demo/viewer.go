@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history-job/replay"
@@ -102,4 +104,12 @@ func invent(ctx context.Context, addr string) error {
 		}
 	}
 	return nil
+}
+
+func connect(addr string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the service: %w", err)
+	}
+	return conn, nil
 }

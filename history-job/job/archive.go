@@ -143,7 +143,7 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 	if err := j.put(ctx, j.cells(b.keys, b.entries)); err != nil {
 		return nil, err
 	}
-	put := contents(b.keys, b.entries)
+	put := contentsOf(b.keys, b.entries)
 	err = j.retry(ctx, "settle", func(ctx context.Context) error { return j.cfg.Cache.Settle(ctx, put) })
 	if err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 }
 
 // sameLife fails with [errLife] unless the cache is still in a life. It is asked after
-// contents were loaded and before they are put: contents of a cache that came back older, and
+// contentsOf were loaded and before they are put: contents of a cache that came back older, and
 // those made from them since, must not overwrite what the archive has.
 func (j *Job) sameLife(ctx context.Context, life string) error {
 	if j.cfg.Life == nil {
@@ -173,8 +173,8 @@ func (j *Job) askLife(ctx context.Context) (name string, err error) {
 	return name, err
 }
 
-// contents names what was put.
-func contents(keys []history.Key, entries []history.Entry) []history.Content {
+// contentsOf names what was put.
+func contentsOf(keys []history.Key, entries []history.Entry) []history.Content {
 	put := make([]history.Content, len(keys))
 	for i, k := range keys {
 		put[i].Key = k

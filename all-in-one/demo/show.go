@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,13 +14,35 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
 )
+
+type flags struct {
+	Trace    string `help:"Trace to replay, CSV or gzip." default:"testdata/kuairand/watch_events.csv.gz"`
+	Limit    int    `help:"Replay at most this many heartbeats; 0 is all."`
+	Streams  int    `help:"gRPC streams side by side." default:"16"`
+	Window   int    `help:"Heartbeats of a batch, at most 1000." default:"200"`
+	Depth    int    `help:"Batches of a stream that may wait for their answer." default:"4"`
+	Meta     int    `help:"Bytes of metadata with each heartbeat, about."`
+	Data     string `help:"Data directory to use and keep; a temporary one otherwise."`
+	RPC      string `help:"Address of the gRPC door." default:"127.0.0.1:0"`
+	Listen   string `help:"Address of the HTTP API." default:"127.0.0.1:0"`
+	Exit     bool   `help:"End after the check: status 1 when anything is missing or wrong."`
+	JSON     bool   `name:"json" help:"Print the figures as one JSON object on the last line."`
+	Profile  string `help:"Write a CPU profile of the replay to this file."`
+	LogLevel string `help:"debug, info, warn or error." default:"warn"`
+}
+
+// Help is what --help begins with.
+func (*flags) Help() string {
+	return `Starts Playhead in one process, replays a trace of real viewings, archives it, compares every record with a plain merge, ` +
+		`prints what it measured, and goes on serving a page to look at.`
+}
+
+var errShown = errors.New("the show is over")
 
 // figures is what the demo measured. The table and the JSON object show the same.
 type figures struct {
@@ -265,14 +288,6 @@ func (s *show) replay(ctx context.Context, plan *replay.Plan) error {
 	done := replay.Progress(os.Stderr, plan.Len(), d)
 	defer done()
 	return d.Run(ctx, plan)
-}
-
-func connect(addr string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, fmt.Errorf("connect to the service: %w", err)
-	}
-	return conn, nil
 }
 
 // settled waits until no record is newer than the archive: no dirty mark is left.
