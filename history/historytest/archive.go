@@ -1,5 +1,3 @@
-// Package historytest holds the contract suites of package history: what every
-// adapter of a store or queue passes, whatever it is made of.
 package historytest
 
 import (
@@ -16,61 +14,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 )
-
-// Archive tests every promise of [history.Archive]. It opens a store for each of
-// its parts; open closes what it opened in a cleanup of its own t. The stores may
-// share their data: every user of the suite has a name that was never used before.
-func Archive(t *testing.T, open func(t *testing.T) history.Archive) {
-	testArchive(t, archive{}, open)
-}
-
-// ArchiveWithParts does what Archive does for a store that moves records to parts as it is used, and
-// gives them revisions of their own when it does.
-func ArchiveWithParts(t *testing.T, open func(t *testing.T) history.Archive) {
-	testArchive(t, archive{renews: true}, open)
-}
-
-func testArchive(t *testing.T, a archive, open func(t *testing.T) history.Archive) {
-	for _, part := range []struct {
-		name string
-		test func(a archive)
-	}{
-		{"RoundTrip", archive.roundTrip},
-		{"NewestWins", archive.newestWins},
-		{"EqualCellTimes", archive.equalTime},
-		{"LateContents", archive.lateContents},
-		{"CellTimeBeforeEventTime", archive.cellTimeFirst},
-		{"OneKeyTwiceInOneCall", archive.twiceInOneCall},
-		{"Tombstones", archive.tombstones},
-		{"ManyUsers", archive.manyUsers},
-		{"OneUser", archive.oneUser},
-		{"Missing", archive.missing},
-		{"Empty", archive.empty},
-		{"LegalNames", archive.legalNames},
-		{"NeighbouringNames", archive.neighbouringNames},
-		{"LongRow", archive.longRow},
-		{"Expired", archive.expired},
-		{"ClearAll", archive.clearAll},
-		{"ClearOneType", archive.clearOneType},
-		{"ClearSeveral", archive.clearSeveral},
-		{"ClearInAnyOrder", archive.clearInAnyOrder},
-		{"ClearBeforeAnything", archive.clearBeforeAnything},
-		{"ClearThenLatePut", archive.clearThenLatePut},
-		{"ClearCutsTheFold", archive.clearCutsTheFold},
-		{"ClearLongRow", archive.clearLongRow},
-		{"ClearLongAgo", archive.clearLongAgo},
-		{"ClearHidesLateCells", archive.clearHidesLateCells},
-		{"ClearMarksOfAKey", archive.clearMarksOfAKey},
-		{"Pauses", archive.pauses},
-		{"PauseForever", archive.pauseForever},
-		{"Pages", archive.pages},
-		{"PagesOfAChangingRow", archive.changingPages},
-		{"Concurrent", archive.concurrent},
-		{"ConcurrentClear", archive.concurrentClear},
-	} {
-		t.Run(part.name, func(t *testing.T) { part.test(archive{t, open(t), a.renews}) })
-	}
-}
 
 // archive is a store under test; its methods fail the test instead of returning
 // errors. Only put may be called from goroutines.

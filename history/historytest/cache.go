@@ -12,106 +12,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Cache tests every sentence of the contract of [history.Cache]. The function open
-// returns a cache that keeps so many records per user when it trims, and closes it
-// in a cleanup of its own t. The caches may share their data: the suite makes its
-// own users, and leaves no records and no marks of them behind.
-func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
-	for _, part := range []struct {
-		name string
-		test func(*cacheCase)
-	}{
-		{"ApplyFirst", applyFirst},
-		{"ApplyOnBase", applyOnBase},
-		{"ApplyStale", applyStale},
-		{"ApplyOnGoneBase", applyGone},
-		{"ApplyWithoutBase", applyUnbased},
-		{"ApplyUnderClear", applyCleared},
-		{"ApplyWholeUnderFloor", applyWhole},
-		{"ApplyLateEvent", applyLate},
-		{"ApplyMany", applyMany},
-		{"ApplyConcurrently", applyConcurrently},
-		{"MarkForced", markForced},
-		{"MarkKept", markKept},
-		{"MarkAfterConflict", markConflict},
-		{"MarkReplaced", markReplaced},
-		{"LegalNames", legalNames},
-		{"NeighbouringNames", neighbouringNames},
-		{"LoadInOrder", loadInOrder},
-		{"LoadUser", loadUser},
-		{"LoadWhileWarming", loadWhileWarming},
-		{"LoadWhileTrimming", loadWhileTrimming},
-		{"Empty", emptyInput},
-		{"ListOrder", listOrder},
-		{"ListFilters", listFilters},
-		{"ListHidden", listHidden},
-		{"ListCleared", listCleared},
-		{"ListRewritten", listRewritten},
-		{"ListWhileWarming", listWhileWarming},
-		{"ListWhileTrimming", listWhileTrimming},
-		{"PageOneMillisecond", pageTies},
-		{"PageFiltered", pageFiltered},
-		{"PageHoles", pageHoles},
-		{"PageWhileWriting", pageWhileWriting},
-		{"ClearAll", clearAll},
-		{"ClearOneType", clearType},
-		{"ClearOlder", clearOlder},
-		{"ClearTwice", clearTwice},
-		{"ClearHeldBase", clearHeldBase},
-		{"ClearMarks", clearMarks},
-		{"ClearCutTime", clearCutTime},
-		{"ClearLong", clearLong},
-		{"PauseSwitched", pauseSwitched},
-		{"PauseTwice", pauseTwice},
-		{"PauseHeldBase", pauseHeldBase},
-		{"PauseLate", pauseLate},
-		{"PauseWithoutBase", pauseUnbased},
-		{"PauseWhileWriting", pauseRaced},
-		{"PauseAndClear", pauseCleared},
-		{"PauseFromTheArchive", pauseWarm},
-		{"PauseFromTheArchiveSettled", pauseWarmSettled},
-		{"PauseOlderInTheArchive", pauseWarmOlder},
-		{"Warm", warmCold},
-		{"WarmEmpty", warmEmpty},
-		{"WarmTwice", warmTwice},
-		{"WarmWritten", warmWritten},
-		{"WarmSettled", warmSettled},
-		{"WarmCleared", warmCleared},
-		{"WarmHeld", warmHeld},
-		{"WarmKnown", warmKnown},
-		{"WarmCutTime", warmCutTime},
-		{"WarmHidden", warmHidden},
-		{"WarmLong", warmLong},
-		{"WarmTrimmed", warmTrimmed},
-		{"WarmOlder", warmOlder},
-		{"Backlog", backlog},
-		{"OverdueByAge", overdueAge},
-		{"OverdueInOrder", overdueOrder},
-		{"OverdueLimit", overdueLimit},
-		{"Settle", settleStanding},
-		{"SettleOther", settleOther},
-		{"SettleAbsent", settleAbsent},
-		{"SettleAgain", settleAgain},
-		{"SettleUser", settleUser},
-		{"SettleBesideWrites", settleBesideWrites},
-		{"SettleBesidePause", settleBesidePause},
-		{"SettleMany", settleMany},
-		{"Trim", trimOldest},
-		{"TrimDirty", trimDirty},
-		{"TrimUnsettled", trimUnsettled},
-		{"TrimTombstones", trimTombstones},
-		{"TrimManyTombstones", trimManyTombstones},
-		{"TrimTies", trimTies},
-		{"TrimFew", trimFew},
-		{"TrimAgain", trimAgain},
-		{"TrimCold", trimCold},
-	} {
-		t.Run(part.name, func(t *testing.T) {
-			part.test(&cacheCase{T: t, Cache: open(t, kept), start: hourAgo()})
-		})
-	}
-}
-
 // kept is how many records per user the caches under test keep.
 const kept = 10
 
@@ -324,4 +224,35 @@ func (c *cacheCase) overdue(buckets []history.Bucket, age time.Duration, limit i
 		c.Fatalf("Overdue: %v", err)
 	}
 	return keys
+}
+
+func (c *cacheCase) settle(contents ...history.Content) {
+	c.Helper()
+	if err := c.Settle(c.Context(), contents); err != nil {
+		c.Fatalf("Settle: %v", err)
+	}
+}
+
+func (c *cacheCase) trim(uids ...string) {
+	c.Helper()
+	if err := c.Trim(c.Context(), uids); err != nil {
+		c.Fatalf("Trim(%v): %v", uids, err)
+	}
+}
+
+// clear sets a clear mark, ms milliseconds after the start of the test, under a new
+// revision of the user's state.
+func (c *cacheCase) clear(uid string, typ uint32, ms int64) {
+	c.Helper()
+	before := c.load(history.UserKey(uid)).User
+	until, err := c.Clear(c.Context(), uid, history.Clear{Type: typ, Until: c.start + ms})
+	if err != nil {
+		c.Fatalf("Clear(%s, %d): %v", uid, typ, err)
+	}
+	if want := max(c.start+ms, before.Cleared[typ]); until != want {
+		c.Errorf("Clear(%s, %d) up to %d: got %d, want %d", uid, typ, c.start+ms, until, want)
+	}
+	if after := c.load(history.UserKey(uid)).User; after.Revision == before.Revision || after.Revision == 0 {
+		c.Errorf("Clear(%s, %d): the revision of the state is %d, before %d; want a new one", uid, typ, after.Revision, before.Revision)
+	}
 }

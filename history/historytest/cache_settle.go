@@ -213,13 +213,6 @@ func settleMany(c *cacheCase) {
 	}
 }
 
-func (c *cacheCase) settle(contents ...history.Content) {
-	c.Helper()
-	if err := c.Settle(c.Context(), contents); err != nil {
-		c.Fatalf("Settle: %v", err)
-	}
-}
-
 // overdueAge asks for marks older than an hour, of which the test has none, and
 // for all.
 func overdueAge(c *cacheCase) {

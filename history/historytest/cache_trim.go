@@ -9,13 +9,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-func (c *cacheCase) trim(uids ...string) {
-	c.Helper()
-	if err := c.Trim(c.Context(), uids); err != nil {
-		c.Fatalf("Trim(%v): %v", uids, err)
-	}
-}
-
 // keeps checks which of the items are left, and that the floor says so: above
 // every dropped record, not above any other that is settled.
 func (c *cacheCase) keeps(uid string, items []history.Item, kept func(n int) bool) {

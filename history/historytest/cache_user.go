@@ -8,23 +8,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// clear sets a clear mark, ms milliseconds after the start of the test, under a new
-// revision of the user's state.
-func (c *cacheCase) clear(uid string, typ uint32, ms int64) {
-	c.Helper()
-	before := c.load(history.UserKey(uid)).User
-	until, err := c.Clear(c.Context(), uid, history.Clear{Type: typ, Until: c.start + ms})
-	if err != nil {
-		c.Fatalf("Clear(%s, %d): %v", uid, typ, err)
-	}
-	if want := max(c.start+ms, before.Cleared[typ]); until != want {
-		c.Errorf("Clear(%s, %d) up to %d: got %d, want %d", uid, typ, c.start+ms, until, want)
-	}
-	if after := c.load(history.UserKey(uid)).User; after.Revision == before.Revision || after.Revision == 0 {
-		c.Errorf("Clear(%s, %d): the revision of the state is %d, before %d; want a new one", uid, typ, after.Revision, before.Revision)
-	}
-}
-
 // clearAll has records on both sides of the mark, of every rank: a stop or delete
 // of the very millisecond goes too.
 func clearAll(c *cacheCase) {

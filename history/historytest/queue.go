@@ -18,36 +18,6 @@ import (
 // times by [QueueGroup]. Whatever was opened is closed by t.Cleanup.
 type OpenQueue func(t *testing.T) (p history.Publisher, member func(t *testing.T) history.Consumer)
 
-// Queue is what every [history.Publisher] and [history.Consumer] does, with one
-// member in the group. An adapter whose groups have several members also passes
-// [QueueGroup].
-func Queue(t *testing.T, open OpenQueue) {
-	tests := map[string]func(queueCase){
-		"what is committed does not come again":        queueCase.committed,
-		"what is not committed comes again":            queueCase.uncommitted,
-		"a commit covers what was fetched before":      queueCase.commitCovers,
-		"a commit out of order takes nothing back":     queueCase.commitLate,
-		"a generation that is over commits nothing":    queueCase.commitOver,
-		"a job on its way out may still commit":        queueCase.commitLast,
-		"a partition keeps its order":                  queueCase.order,
-		"one publish is one message per partition":     queueCase.messages,
-		"a message that would be too large is divided": queueCase.large,
-		"a single member claims every bucket":          queueCase.buckets,
-		"the end of the context is not an error":       queueCase.context,
-		"an error of handle comes back":                queueCase.handleError,
-		"nothing to publish is no message":             queueCase.empty,
-		"nothing is sent without time to send it":      queueCase.noTime,
-		"many goroutines publish at once":              queueCase.concurrent,
-		"a record travels with its key":                queueCase.records,
-	}
-	for name, run := range tests {
-		t.Run(name, func(t *testing.T) {
-			p, member := open(t)
-			run(queueCase{t, p, member(t)})
-		})
-	}
-}
-
 // queueCase is one test of the suite.
 type queueCase struct {
 	*testing.T
