@@ -16,14 +16,7 @@ import (
 	"github.com/playhead/playhead/internal/bloom"
 )
 
-// Bounds of a chunk.
 const (
-	// ChunkSize is about how many bytes the columns of a chunk take before they are
-	// compressed.
-	ChunkSize = 64 << 10
-	// MaxRecords is how many records a chunk has at most, so that to find one among them
-	// costs little.
-	MaxRecords = 4096
 	// maxSection bounds what a section takes when it is decompressed. One record more than
 	// ChunkSize fits with room to spare.
 	maxSection = 1 << 20
@@ -419,4 +412,19 @@ var (
 // Size is about how many bytes of memory the chunk takes, with its index.
 func (c *Chunk) Size() int {
 	return len(c.symbols) + len(c.texts) + len(c.packed) + 8*c.count + (c.count/stopEvery+1)*stopSize
+}
+
+// Open reads the chunk, as [Open] does, and makes sure that it is the one that is listed. It
+// fails with [ErrCorrupt] or [ErrNewer].
+func (i *Info) Open(b []byte) (*Chunk, error) {
+	c, err := open(b)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("chunk %q: %w", i.Name, err)
+	case len(b) != i.Bytes || binary.LittleEndian.Uint64(b[len(b)-sumSize:]) != i.Sum:
+		return nil, fmt.Errorf("chunk %q: %w: it is another one than the metadata lists", i.Name, ErrCorrupt)
+	case c.kind != i.Kind || c.count != i.Count:
+		return nil, fmt.Errorf("chunk %q: %w: %d records of kind %d, the metadata lists %d of kind %d", i.Name, ErrCorrupt, c.count, c.kind, i.Count, i.Kind)
+	}
+	return c, nil
 }

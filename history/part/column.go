@@ -108,11 +108,6 @@ func bitsAt(packed []byte, at, n int) (v uint64) {
 	return v
 }
 
-// zigzag makes small numbers of those near zero.
-func zigzag(v int64) uint64 { return uint64(v<<1 ^ v>>63) } //nolint:gosec // bits
-
-func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) } //nolint:gosec // bits
-
 // swap makes 0 of the number that is expected, and makes room for that.
 func swap(v, expected uint64) uint64 {
 	switch {

@@ -43,21 +43,6 @@ const maxName = 128
 // that is false.
 func (i *Info) MayHave(o history.Object) bool { return i.Filter.Has(hashOf(o)) }
 
-// Open reads the chunk, as [Open] does, and makes sure that it is the one that is listed. It
-// fails with [ErrCorrupt] or [ErrNewer].
-func (i *Info) Open(b []byte) (*Chunk, error) {
-	c, err := open(b)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("chunk %q: %w", i.Name, err)
-	case len(b) != i.Bytes || binary.LittleEndian.Uint64(b[len(b)-sumSize:]) != i.Sum:
-		return nil, fmt.Errorf("chunk %q: %w: it is another one than the metadata lists", i.Name, ErrCorrupt)
-	case c.kind != i.Kind || c.count != i.Count:
-		return nil, fmt.Errorf("chunk %q: %w: %d records of kind %d, the metadata lists %d of kind %d", i.Name, ErrCorrupt, c.count, c.kind, i.Count, i.Kind)
-	}
-	return c, nil
-}
-
 // Append appends the encoded metadata. It fails with [history.ErrInvalid] when the list is not
 // as it has to be.
 func (m *Metadata) Append(dst []byte) ([]byte, error) {

@@ -103,3 +103,18 @@ func (r *reader) bytes(n uint64) []byte {
 	r.rest = r.rest[n:]
 	return b
 }
+
+// zigzag makes small numbers of those near zero.
+func zigzag(v int64) uint64 { return uint64(v<<1 ^ v>>63) } //nolint:gosec // bits
+
+func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) } //nolint:gosec // bits
+
+// Bounds of a chunk.
+const (
+	// ChunkSize is about how many bytes the columns of a chunk take before they are
+	// compressed.
+	ChunkSize = 64 << 10
+	// MaxRecords is how many records a chunk has at most, so that to find one among them
+	// costs little.
+	MaxRecords = 4096
+)
