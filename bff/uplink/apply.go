@@ -165,36 +165,12 @@ func (c *Client) hedge(ctx context.Context, l *link, p *pending) (*historyv1.App
 	}
 }
 
-// late reports whether the instance takes long as well, so that it is no use to send it
-// what another one has not answered.
-func (l *link) late(now time.Time) bool {
-	limit := l.cfg.Patience / 2
-	if time.Duration(l.took.Load()) > limit {
-		return true
-	}
-	for _, batcher := range l.batchers {
-		if batcher.stream.age(now) > limit {
-			return true
-		}
-	}
-	return false
-}
-
 // overtaken says that another instance has answered a call first. When this one has
 // answered nothing since the call came, it is the one that stands still, and is left.
 func (l *link) overtaken(p *pending) {
 	if l.quiet(time.Now()) >= time.Since(p.came) {
 		l.leave()
 	}
-}
-
-// leave ends a link to an instance that stands still.
-func (l *link) leave() {
-	l.left.Store(true)
-	for _, batcher := range l.batchers {
-		batcher.stream.cancel()
-	}
-	l.fail()
 }
 
 // second asks another instance as well, if there is one that is not late and the budget
@@ -225,4 +201,21 @@ func (c *Client) time(ctx context.Context) (*historyv1.ApplyResponse, error) {
 		return resp, err
 	}
 	return r.answer(ctx)
+}
+
+// stamp says of heartbeats when they are received here, for players that say by their own clocks
+// when they sent them. The service judges the clocks by that, however long the heartbeats are on
+// their way there, and however often they are sent.
+func (c *Client) stamp(hs []*historyv1.Heartbeat) {
+	var now int64
+	if hs[0].SentAtMs != 0 { // that of its message, so that all have one
+		if l := c.owner(hs[0].GetUid()); l != nil {
+			now = l.peer.clock.at(time.Since(c.born))
+		}
+	}
+	for _, h := range hs {
+		if h.ReceivedAtMs != now { // most are 0, and stay as they are
+			h.ReceivedAtMs = now
+		}
+	}
 }

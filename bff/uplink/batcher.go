@@ -279,3 +279,27 @@ func (b *batcher) arrived(calls []*pending, now time.Time) {
 		b.notify()
 	}
 }
+
+// late reports whether the instance takes long as well, so that it is no use to send it
+// what another one has not answered.
+func (l *link) late(now time.Time) bool {
+	limit := l.cfg.Patience / 2
+	if time.Duration(l.took.Load()) > limit {
+		return true
+	}
+	for _, batcher := range l.batchers {
+		if batcher.stream.age(now) > limit {
+			return true
+		}
+	}
+	return false
+}
+
+// leave ends a link to an instance that stands still.
+func (l *link) leave() {
+	l.left.Store(true)
+	for _, batcher := range l.batchers {
+		batcher.stream.cancel()
+	}
+	l.fail()
+}

@@ -3,8 +3,6 @@ package uplink
 import (
 	"sync"
 	"time"
-
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // clock is what an edge knows of an instance's time: by how much it is ahead of the client's life. As
@@ -54,21 +52,4 @@ func (k *clock) at(life time.Duration) int64 {
 		return 0
 	}
 	return (k.offset + life).Milliseconds()
-}
-
-// stamp says of heartbeats when they are received here, for players that say by their own clocks
-// when they sent them. The service judges the clocks by that, however long the heartbeats are on
-// their way there, and however often they are sent.
-func (c *Client) stamp(hs []*historyv1.Heartbeat) {
-	var now int64
-	if hs[0].SentAtMs != 0 { // that of its message, so that all have one
-		if l := c.owner(hs[0].GetUid()); l != nil {
-			now = l.peer.clock.at(time.Since(c.born))
-		}
-	}
-	for _, h := range hs {
-		if h.ReceivedAtMs != now { // most are 0, and stay as they are
-			h.ReceivedAtMs = now
-		}
-	}
 }

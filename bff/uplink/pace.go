@@ -1,6 +1,9 @@
 package uplink
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 const (
 	// window is how many batches of a batcher are on their way without an answer while the
@@ -65,4 +68,43 @@ func (p *pace) answered(b *batch, now time.Time) {
 		p.pressed = now
 	}
 	p.limited = false
+}
+
+// kind is what is read. Some kinds usually take longer than others.
+type kind uint8
+
+const (
+	lists kind = iota
+	points
+	offers
+	searches
+	settings
+	times
+	kinds
+)
+
+// usual is how long reads of a kind take at an instance: their mean and how far they are off it, in
+// nanoseconds, as TCP knows of its round trips. An answer that is lost between two of its methods
+// does not matter.
+type usual struct{ mean, deviation atomic.Int64 }
+
+func (u *usual) took(d time.Duration) {
+	mean, took := u.mean.Load(), int64(d)
+	if mean == 0 {
+		u.mean.Store(took)
+		u.deviation.Store(took / 2)
+		return
+	}
+	deviation := u.deviation.Load()
+	u.mean.Store(mean + (took-mean)/8)
+	u.deviation.Store(deviation + (max(took-mean, mean-took)-deviation)/4)
+}
+
+// long is what hardly any read takes.
+func (u *usual) long(patience time.Duration) time.Duration {
+	mean := u.mean.Load()
+	if mean == 0 {
+		return patience
+	}
+	return min(max(time.Duration(mean+4*u.deviation.Load()), patience/4), 2*patience)
 }

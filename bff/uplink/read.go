@@ -2,7 +2,6 @@ package uplink
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,45 +12,6 @@ import (
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// kind is what is read. Some kinds usually take longer than others.
-type kind uint8
-
-const (
-	lists kind = iota
-	points
-	offers
-	searches
-	settings
-	times
-	kinds
-)
-
-// usual is how long reads of a kind take at an instance: their mean and how far they are off it, in
-// nanoseconds, as TCP knows of its round trips. An answer that is lost between two of its methods
-// does not matter.
-type usual struct{ mean, deviation atomic.Int64 }
-
-func (u *usual) took(d time.Duration) {
-	mean, took := u.mean.Load(), int64(d)
-	if mean == 0 {
-		u.mean.Store(took)
-		u.deviation.Store(took / 2)
-		return
-	}
-	deviation := u.deviation.Load()
-	u.mean.Store(mean + (took-mean)/8)
-	u.deviation.Store(deviation + (max(took-mean, mean-took)-deviation)/4)
-}
-
-// long is what hardly any read takes.
-func (u *usual) long(patience time.Duration) time.Duration {
-	mean := u.mean.Load()
-	if mean == 0 {
-		return patience
-	}
-	return min(max(time.Duration(mean+4*u.deviation.Load()), patience/4), 2*patience)
-}
 
 // read returns a call that reads. It is refused while heartbeats wait for long: devices that read again
 // after a missed change must not keep others from reporting.
@@ -174,4 +134,20 @@ func (l *link) suspect(waited time.Duration) {
 			l.leave()
 		}
 	}()
+}
+
+// made has an instance asked. What reached nobody, or whose instance died or could not answer, is
+// asked of the next instance.
+func made[A any](ctx context.Context, c *Client, b history.Bucket, ask func(*link) (*A, error)) (resp *A, err error) {
+	err = c.attempt(ctx, b, func(l *link) (again bool, err error) {
+		if !l.enter() {
+			return true, errRetired
+		}
+		defer l.peer.links.Done()
+		if resp, err = ask(l); err == nil {
+			c.budget.earn()
+		}
+		return status.Code(err) == codes.Unavailable && !later(err) && c.budget.spend(), err
+	})
+	return resp, err
 }

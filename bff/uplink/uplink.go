@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history"
@@ -139,22 +138,6 @@ func call[Q interface{ GetUid() string }, A any](
 		}
 		return resp, err
 	})
-}
-
-// made has an instance asked. What reached nobody, or whose instance died or could not answer, is
-// asked of the next instance.
-func made[A any](ctx context.Context, c *Client, b history.Bucket, ask func(*link) (*A, error)) (resp *A, err error) {
-	err = c.attempt(ctx, b, func(l *link) (again bool, err error) {
-		if !l.enter() {
-			return true, errRetired
-		}
-		defer l.peer.links.Done()
-		if resp, err = ask(l); err == nil {
-			c.budget.earn()
-		}
-		return status.Code(err) == codes.Unavailable && !later(err) && c.budget.spend(), err
-	})
-	return resp, err
 }
 
 // later reports whether an instance says when to try again: then another one is not asked at once.
