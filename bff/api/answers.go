@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"reflect"
 	"strconv"
 	"strings"
 
@@ -136,16 +135,23 @@ func mayFail(op *huma.Operation) []int {
 	return all
 }
 
-// lines describes a body of lines of JSON. Generators have no word for it, and make of a binary
-// one a file or its text, which is what a client has. Some of them know no type but octets.
-func lines(oapi *huma.OpenAPI, of ...any) map[string]*huma.MediaType {
-	schemas := make([]*huma.Schema, len(of))
-	for i, v := range of {
-		schemas[i] = oapi.Components.Schemas.Schema(reflect.TypeOf(v), true, "")
-	}
-	body := &huma.MediaType{Schema: &huma.Schema{
-		Type: huma.TypeString, Format: "binary", Description: "Lines, each of them a JSON object that x-lines describes.",
-		Extensions: map[string]any{"x-lines": &huma.Schema{OneOf: schemas}},
+// failed describes the answer to what goes wrong.
+func failed() *huma.Response {
+	return &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
+		"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}},
 	}}
-	return map[string]*huma.MediaType{ndjson: body, octets: body}
 }
+
+const streamPath = "/v1/stream"
+
+const streamText = "Subprotocols: playhead.v1.json, in text frames, and playhead.v1.proto, in binary frames (history/v1/stream.proto). " +
+	"A browser, which cannot set a header, offers its token as one more subprotocol, bearer.<token>. " +
+	`A message is the body of POST /v1/heartbeats and "seq", a number from 1 on; records are in the answer only where "records" is true. ` +
+	`The answer is {"seq","results"}, or {"seq","error":{"code","detail","field","retry_after_ms"}} ` +
+	"with the code invalid, too_large, rate_limited, unavailable, timeout or internal. " +
+	"What was not answered may be sent again, on any connection: it counts once. " +
+	"With ?push=true the edge also tells what others change in the user's history, within a second and between answers: " +
+	`{"push":{"items":[record],"removed":[{"id","type"}],"resync":true}}, each part only where there is something; resync means to read again, ` +
+	"and comes first of all, as soon as nothing can be missed any more. " +
+	"The edge closes with 1001 when it stops (the reason ends in retry_after_ms=, when to come back), 4401 when the token has expired, " +
+	"1007 for what it cannot read, 1009 for far more than 1 MiB, 1008 for who never waits, 1013 for who does not read, and 1000 after 30 minutes of silence."

@@ -177,8 +177,6 @@ func handle[I, O any](a *api, h huma.API, op huma.Operation, fn func(context.Con
 
 type reply[O any] struct{ Body *O }
 
-const streamPath = "/v1/stream"
-
 // streams registers the door to the WebSocket, which huma knows only by description.
 func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) error {
 	if a.cfg.Stream == nil {
@@ -218,15 +216,3 @@ func (a *api) stream(w http.ResponseWriter, r *http.Request) error {
 	}
 	return a.cfg.Stream(w, r)
 }
-
-const streamText = "Subprotocols: playhead.v1.json, in text frames, and playhead.v1.proto, in binary frames (history/v1/stream.proto). " +
-	"A browser, which cannot set a header, offers its token as one more subprotocol, bearer.<token>. " +
-	`A message is the body of POST /v1/heartbeats and "seq", a number from 1 on; records are in the answer only where "records" is true. ` +
-	`The answer is {"seq","results"}, or {"seq","error":{"code","detail","field","retry_after_ms"}} ` +
-	"with the code invalid, too_large, rate_limited, unavailable, timeout or internal. " +
-	"What was not answered may be sent again, on any connection: it counts once. " +
-	"With ?push=true the edge also tells what others change in the user's history, within a second and between answers: " +
-	`{"push":{"items":[record],"removed":[{"id","type"}],"resync":true}}, each part only where there is something; resync means to read again, ` +
-	"and comes first of all, as soon as nothing can be missed any more. " +
-	"The edge closes with 1001 when it stops (the reason ends in retry_after_ms=, when to come back), 4401 when the token has expired, " +
-	"1007 for what it cannot read, 1009 for far more than 1 MiB, 1008 for who never waits, 1013 for who does not read, and 1000 after 30 minutes of silence."

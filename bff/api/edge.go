@@ -26,8 +26,6 @@ type edge struct {
 	mux *http.ServeMux
 }
 
-type requestIDKey struct{}
-
 func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	id := r.Header.Get("X-Request-Id")
 	if history.ValidateUID(id) != nil { // the same alphabet keeps logs and headers clean
@@ -65,11 +63,6 @@ func (e *edge) route(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	e.mux.ServeHTTP(w, r)
-}
-
-func requestID(ctx context.Context) string {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id
 }
 
 // finish counts a request, and answers one whose handler panicked. An answer that

@@ -72,13 +72,6 @@ func document(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: content}
 }
 
-// failed describes the answer to what goes wrong.
-func failed() *huma.Response {
-	return &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
-		"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}},
-	}}
-}
-
 // describe serves the document, and a page that shows it.
 func describe(mux *http.ServeMux, oapi *huma.OpenAPI) error {
 	schemas := oapi.Components.Schemas.Map()
@@ -115,4 +108,18 @@ func static(contentType string, content []byte) http.HandlerFunc {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		_, _ = w.Write(content) // an error is the reader's
 	}
+}
+
+// lines describes a body of lines of JSON. Generators have no word for it, and make of a binary
+// one a file or its text, which is what a client has. Some of them know no type but octets.
+func lines(oapi *huma.OpenAPI, of ...any) map[string]*huma.MediaType {
+	schemas := make([]*huma.Schema, len(of))
+	for i, v := range of {
+		schemas[i] = oapi.Components.Schemas.Schema(reflect.TypeOf(v), true, "")
+	}
+	body := &huma.MediaType{Schema: &huma.Schema{
+		Type: huma.TypeString, Format: "binary", Description: "Lines, each of them a JSON object that x-lines describes.",
+		Extensions: map[string]any{"x-lines": &huma.Schema{OneOf: schemas}},
+	}}
+	return map[string]*huma.MediaType{ndjson: body, octets: body}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"mime"
 	"net/http"
 	"net/url"
@@ -102,9 +101,6 @@ func setRateLimit(h http.Header, b limit.Budget) {
 	h.Set("RateLimit-Reset", seconds(b.Reset))
 }
 
-// seconds rounds up: a client that comes back too early would be refused again.
-func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
-
 // upload is the input of an operation with a body. The operation reads it itself:
 // huma would decode it twice, mend what must be refused, and refuse a whole batch
 // for one field.
@@ -164,4 +160,11 @@ func checkMedia(r *http.Request, want ...string) error {
 		return fmt.Errorf("content type %.64q: %w %s", contentType, errMediaType, want[0])
 	}
 	return nil
+}
+
+func unquote(s string) (text string, ok bool) {
+	if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
+		return "", false
+	}
+	return s[1 : len(s)-1], true
 }

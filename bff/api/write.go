@@ -232,10 +232,3 @@ func (in *deleteInput) tag() (uint64, error) {
 	}
 	return tag, nil
 }
-
-func unquote(s string) (text string, ok bool) {
-	if len(s) < 2 || s[0] != '"' || s[len(s)-1] != '"' {
-		return "", false
-	}
-	return s[1 : len(s)-1], true
-}
