@@ -49,27 +49,27 @@ var closeCodes = map[string]string{
 	"4401": "The token has expired.",
 }
 
-type object = map[string]any
+type asyncObject = map[string]any
 
-func ref(parts ...string) object { return object{"$ref": "#/" + strings.Join(parts, "/")} }
+func ref(parts ...string) asyncObject { return asyncObject{"$ref": "#/" + strings.Join(parts, "/")} }
 
 // asyncAPI describes the WebSocket in JSON, as AsyncAPI 3.
 func asyncAPI() ([]byte, error) {
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	message := func(name, title string, payload any, examples ...any) object {
-		m := object{"name": name, "title": title, "contentType": "application/json", "payload": schemas.Schema(reflect.TypeOf(payload), true, "")}
-		var shown []object
+	message := func(name, title string, payload any, examples ...any) asyncObject {
+		m := asyncObject{"name": name, "title": title, "contentType": "application/json", "payload": schemas.Schema(reflect.TypeOf(payload), true, "")}
+		var shown []asyncObject
 		for _, e := range examples {
-			shown = append(shown, object{"payload": e})
+			shown = append(shown, asyncObject{"payload": e})
 		}
 		m["examples"] = shown
 		if name != "push" {
-			m["correlationId"] = object{"location": "$message.payload#/seq"}
+			m["correlationId"] = asyncObject{"location": "$message.payload#/seq"}
 		}
 		return m
 	}
 	record := exampleRecord()
-	messages := object{
+	messages := asyncObject{
 		"report": message("report", "What a player did", streamReport{}, streamReport{Seq: 7, heartbeatsBody: exampleBeats}),
 		"results": message("results", "What became of it", streamResults{},
 			streamResults{Seq: 7, Results: []codec.Result{{Status: "stored", Record: record}}, FirstFlag: "2026-11-20", NowMS: 1_795_197_615_210}),
@@ -78,7 +78,7 @@ func asyncAPI() ([]byte, error) {
 		"push": message("push", "What others changed", streamPush{},
 			streamPush{codec.Push{Items: []*codec.Record{record}}}, streamPush{codec.Push{Resync: true}}),
 	}
-	inChannel, inOperation := object{}, func(names ...string) (refs []object) {
+	inChannel, inOperation := asyncObject{}, func(names ...string) (refs []asyncObject) {
 		for _, name := range names {
 			refs = append(refs, ref("channels", "stream", "messages", name))
 		}
@@ -89,41 +89,41 @@ func asyncAPI() ([]byte, error) {
 	}
 	includeBody(schemas)
 	open(schemas.Map(), "StreamReport")
-	text, err := json.Marshal(object{
+	text, err := json.Marshal(asyncObject{
 		"asyncapi": "3.0.0",
-		"info": object{
-			"title": "Playhead", "version": "1", "license": object{"name": "Apache 2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
+		"info": asyncObject{
+			"title": "Playhead", "version": "1", "license": asyncObject{"name": "Apache 2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
 			"description": "The WebSocket of players, in JSON. Requests over HTTP are in openapi.json.",
-			"tags":        []object{{"name": "reports", "description": "What players report."}},
+			"tags":        []asyncObject{{"name": "reports", "description": "What players report."}},
 		},
 		"defaultContentType": "application/json",
-		"servers": object{"edge": object{
+		"servers": asyncObject{"edge": asyncObject{
 			"host": "{host}", "protocol": "wss", "description": "The edge; without TLS before it the protocol is ws.",
-			"variables": object{"host": object{"default": "127.0.0.1:8080", "description": "Where the edge is."}},
-			"security":  []object{ref("components", "securitySchemes", "bearer")},
+			"variables": asyncObject{"host": asyncObject{"default": "127.0.0.1:8080", "description": "Where the edge is."}},
+			"security":  []asyncObject{ref("components", "securitySchemes", "bearer")},
 		}},
-		"channels": object{"stream": object{
+		"channels": asyncObject{"stream": asyncObject{
 			"address": streamPath, "title": "The connection of a player", "description": streamText,
-			"servers": []object{ref("servers", "edge")}, "messages": inChannel,
-			"bindings":      object{"ws": streamBinding()},
+			"servers": []asyncObject{ref("servers", "edge")}, "messages": inChannel,
+			"bindings":      asyncObject{"ws": streamBinding()},
 			"x-close-codes": closeCodes,
 		}},
-		"operations": object{
-			"report": object{
+		"operations": asyncObject{
+			"report": asyncObject{
 				"action": "receive", "channel": ref("channels", "stream"), "messages": inOperation("report"),
 				"title": "Report", "summary": "Report what a player does",
 				"description": "The next message waits for the answer to this one. What was not answered may be sent again, on any connection: it counts once.",
-				"reply":       object{"channel": ref("channels", "stream"), "messages": inOperation("results", "failure")},
+				"reply":       asyncObject{"channel": ref("channels", "stream"), "messages": inOperation("results", "failure")},
 			},
-			"push": object{
+			"push": asyncObject{
 				"action": "send", "channel": ref("channels", "stream"), "messages": inOperation("push"),
 				"title": "Push", "summary": "Tell what others change in the user's history",
 				"description": "Only with push=true. The first push of every connection is resync.",
 			},
 		},
-		"components": object{
+		"components": asyncObject{
 			"messages": messages, "schemas": schemas.Map(),
-			"securitySchemes": object{"bearer": object{"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "The token names the user."}},
+			"securitySchemes": asyncObject{"bearer": asyncObject{"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "The token names the user."}},
 		},
 	})
 	if err != nil {
@@ -142,15 +142,15 @@ func includeBody(schemas huma.Registry) {
 }
 
 // streamBinding describes the handshake.
-func streamBinding() object {
-	return object{
+func streamBinding() asyncObject {
+	return asyncObject{
 		"bindingVersion": "0.1.0", "method": "GET",
-		"query": object{"type": "object", "additionalProperties": false, "properties": object{
-			"push": object{"type": "boolean", "description": "Whether to be told what others change."},
+		"query": asyncObject{"type": "object", "additionalProperties": false, "properties": asyncObject{
+			"push": asyncObject{"type": "boolean", "description": "Whether to be told what others change."},
 		}},
-		"headers": object{"type": "object", "required": []string{"Sec-WebSocket-Protocol"}, "properties": object{
-			"Sec-WebSocket-Protocol": object{"type": "string", "description": "playhead.v1.json; a browser adds bearer.<token>.", "examples": []string{"playhead.v1.json"}},
-			"Authorization":          object{"type": "string", "description": "Bearer and the token, where a client can set a header."},
+		"headers": asyncObject{"type": "object", "required": []string{"Sec-WebSocket-Protocol"}, "properties": asyncObject{
+			"Sec-WebSocket-Protocol": asyncObject{"type": "string", "description": "playhead.v1.json; a browser adds bearer.<token>.", "examples": []string{"playhead.v1.json"}},
+			"Authorization":          asyncObject{"type": "string", "description": "Bearer and the token, where a client can set a header."},
 		}},
 	}
 }

@@ -64,25 +64,6 @@ func groups(oapi *huma.OpenAPI) (all []group) {
 	return all
 }
 
-// operations returns all of them by path, readers first.
-func operations(oapi *huma.OpenAPI) (all []*huma.Operation) {
-	for _, item := range oapi.Paths {
-		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
-			if op != nil {
-				all = append(all, op)
-			}
-		}
-	}
-	order := []string{http.MethodGet, http.MethodPost, http.MethodDelete}
-	slices.SortFunc(all, func(a, b *huma.Operation) int {
-		if a.Path != b.Path {
-			return strings.Compare(a.Path, b.Path)
-		}
-		return slices.Index(order, a.Method) - slices.Index(order, b.Method)
-	})
-	return all
-}
-
 // curl writes a request as a line for a shell, in which EDGE and TOKEN are set.
 func curl(op *huma.Operation) (string, error) {
 	if op.Path == streamPath {
@@ -138,4 +119,24 @@ func typeName(s *huma.Schema) string {
 		return "time"
 	}
 	return s.Type
+}
+
+// describe serves the document, and a page that shows it.
+func describe(mux *http.ServeMux, oapi *huma.OpenAPI) error {
+	schemas := oapi.Components.Schemas.Map()
+	items := schemas["Lookup"].Properties["items"]
+	items.Items = &huma.Schema{OneOf: []*huma.Schema{items.Items, {Type: "null"}}}
+	open(schemas)
+	share(oapi)
+	text, err := json.Marshal(oapi)
+	if err != nil {
+		return fmt.Errorf("encode OpenAPI document: %w", err)
+	}
+	page, err := docs(oapi)
+	if err != nil {
+		return fmt.Errorf("render docs: %w", err)
+	}
+	mux.HandleFunc("GET /openapi.json", static("application/json", text))
+	mux.HandleFunc("GET /docs", static("text/html; charset=utf-8", page))
+	return nil
 }

@@ -123,9 +123,9 @@ const (
 	maxDensity = 64
 )
 
-// body is that of a request, unpacked. Bytes beyond the limit fail with [http.MaxBytesError],
+// unpackedBody is that of a request, unpacked. Bytes beyond the limit fail with [http.MaxBytesError],
 // packed or unpacked, and those of one packed too densely with [codec.ErrTooLarge].
-type body struct {
+type unpackedBody struct {
 	from   counter
 	gzip   *gzip.Reader // nil until something is read, and for a body that is not packed
 	packed bool
@@ -146,11 +146,11 @@ func (c *counter) Read(p []byte) (int, error) {
 }
 
 // unpack returns the body of a request. The caller closes it.
-func unpack(w http.ResponseWriter, r *http.Request, limit int64) *body {
-	return &body{from: counter{Reader: http.MaxBytesReader(w, r.Body, limit)}, packed: packed(r), limit: limit}
+func unpack(w http.ResponseWriter, r *http.Request, limit int64) *unpackedBody {
+	return &unpackedBody{from: counter{Reader: http.MaxBytesReader(w, r.Body, limit)}, packed: packed(r), limit: limit}
 }
 
-func (b *body) Read(p []byte) (int, error) {
+func (b *unpackedBody) Read(p []byte) (int, error) {
 	if !b.packed {
 		return b.from.Read(p)
 	}
@@ -175,7 +175,7 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *body) close() {
+func (b *unpackedBody) close() {
 	if b.gzip != nil {
 		unpackers.Put(b.gzip)
 		b.gzip = nil

@@ -1,11 +1,10 @@
 package api
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -72,26 +71,6 @@ func document(oapi *huma.OpenAPI, op *huma.Operation) {
 	op.RequestBody = &huma.RequestBody{Required: true, Content: content}
 }
 
-// describe serves the document, and a page that shows it.
-func describe(mux *http.ServeMux, oapi *huma.OpenAPI) error {
-	schemas := oapi.Components.Schemas.Map()
-	items := schemas["Lookup"].Properties["items"]
-	items.Items = &huma.Schema{OneOf: []*huma.Schema{items.Items, {Type: "null"}}}
-	open(schemas)
-	share(oapi)
-	text, err := json.Marshal(oapi)
-	if err != nil {
-		return fmt.Errorf("encode OpenAPI document: %w", err)
-	}
-	page, err := docs(oapi)
-	if err != nil {
-		return fmt.Errorf("render docs: %w", err)
-	}
-	mux.HandleFunc("GET /openapi.json", static("application/json", text))
-	mux.HandleFunc("GET /docs", static("text/html; charset=utf-8", page))
-	return nil
-}
-
 // open lets answers have more fields some day. Bodies of requests, and what else is named, may not: what
 // the edge does not know would be lost in silence.
 func open(schemas map[string]*huma.Schema, closed ...string) {
@@ -122,4 +101,171 @@ func lines(oapi *huma.OpenAPI, of ...any) map[string]*huma.MediaType {
 		Extensions: map[string]any{"x-lines": &huma.Schema{OneOf: schemas}},
 	}}
 	return map[string]*huma.MediaType{ndjson: body, octets: body}
+}
+
+// The parts of the document that all operations share: what they are about, what may go wrong,
+// and the headers that say how much a user has left.
+
+var tags = []*huma.Tag{
+	{Name: "reports", Description: "What players report."},
+	{Name: "history", Description: "What was played, and where to go on."},
+	{Name: "removal", Description: "Deletes and clears. Nothing that is reported late brings back what they removed."},
+	{Name: "backups", Description: "All of a history as lines of JSON, out and in."},
+	{Name: "settings", Description: "What a user decides about the history."},
+}
+
+// tagOf names what an operation is about.
+func tagOf(op *huma.Operation) string {
+	switch {
+	case op.Path == "/v1/heartbeats" || op.Path == streamPath:
+		return "reports"
+	case op.Path == "/v1/export" || op.Path == "/v1/import":
+		return "backups"
+	case op.Path == "/v1/settings":
+		return "settings"
+	case op.Method == http.MethodDelete || strings.HasSuffix(op.Path, "/delete"):
+		return "removal"
+	}
+	return "history"
+}
+
+// headers are those that the document describes once.
+var headers = map[string]*huma.Header{
+	"RateLimit-Limit":     {Description: "How many requests the user may make at once.", Schema: countSchema},
+	"RateLimit-Remaining": {Description: "How many of them are left.", Schema: countSchema},
+	"RateLimit-Reset":     {Description: "In how many seconds all of them are there again.", Schema: countSchema},
+	"Retry-After":         {Description: "In how many seconds to try again at the earliest.", Schema: countSchema},
+	"X-Request-Id":        {Description: "Names the request in the logs.", Schema: &huma.Schema{Type: huma.TypeString}},
+	"WWW-Authenticate":    {Description: "Bearer.", Schema: &huma.Schema{Type: huma.TypeString}},
+	"Accept-Encoding":     {Description: "How a body may be packed.", Schema: &huma.Schema{Type: huma.TypeString}},
+}
+
+var (
+	countSchema = &huma.Schema{Type: huma.TypeInteger, Format: "int32", Minimum: new(0.0)}
+	budgets     = []string{"X-Request-Id", "RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
+)
+
+// failure is one to what goes wrong.
+type failure struct {
+	name, text string
+	headers    []string
+}
+
+// failures are the answers to what goes wrong, by status.
+var failures = map[int]failure{
+	http.StatusBadRequest:            {"BadRequest", "The body is no JSON, or cut off.", nil},
+	http.StatusUnauthorized:          {"Unauthorized", "There is no token, or it is not valid.", []string{"WWW-Authenticate"}},
+	http.StatusNotFound:              {"NotFound", "There is no such record.", nil},
+	http.StatusPreconditionFailed:    {"PreconditionFailed", "The record is another one, or gone.", nil},
+	http.StatusRequestEntityTooLarge: {"TooLarge", "The body has more bytes, unpacked, or more entries than the operation takes.", nil},
+	http.StatusUnsupportedMediaType:  {"UnsupportedMediaType", "The body is of another type, or packed in another way.", []string{"Accept-Encoding"}},
+	http.StatusUnprocessableEntity:   {"Unprocessable", "A field or parameter is wrong; errors names it.", nil},
+	http.StatusUpgradeRequired:       {"UpgradeRequired", "The request asks for no WebSocket.", nil},
+	http.StatusTooManyRequests:       {"TooManyRequests", "The user makes more requests than are allowed.", []string{"Retry-After"}},
+	http.StatusServiceUnavailable:    {"Unavailable", "The history is unavailable at the moment.", []string{"Retry-After"}},
+	http.StatusGatewayTimeout:        {"Timeout", "There was no answer in time; what was sent may or may not be stored.", nil},
+}
+
+// share adds what the operations share to the document.
+func share(oapi *huma.OpenAPI) {
+	oapi.Tags = tags
+	oapi.Servers = []*huma.Server{{URL: "/", Description: "The edge that serves this document."}}
+	oapi.Components.Headers = headers
+	oapi.Components.Responses = make(map[string]*huma.Response)
+	for status, f := range failures {
+		r := failedResponse()
+		r.Description = f.text
+		refer(r, f.headers)
+		refer(r, budgetHeaders(status))
+		oapi.Components.Responses[f.name] = r
+	}
+	for _, op := range operations(oapi) {
+		op.Tags = []string{tagOf(op)}
+		for status, r := range op.Responses {
+			if n, _ := strconv.Atoi(status); op.Path != streamPath {
+				refer(r, budgetHeaders(n))
+			}
+		}
+		for _, status := range mayFail(op) {
+			op.Responses[strconv.Itoa(status)] = &huma.Response{Ref: "#/components/responses/" + failures[status].name}
+		}
+	}
+}
+
+// budgetHeaders returns the headers of all answers with a status. Nobody's budget is known who is
+// not known.
+func budgetHeaders(status int) []string {
+	if status == http.StatusUnauthorized || status == http.StatusUpgradeRequired {
+		return budgets[:1]
+	}
+	return budgets
+}
+
+func refer(r *huma.Response, names []string) {
+	if r.Headers == nil {
+		r.Headers = make(map[string]*huma.Param)
+	}
+	for _, name := range names {
+		r.Headers[name] = &huma.Param{Ref: "#/components/headers/" + name}
+	}
+}
+
+// mayFail returns the statuses of what may go wrong with an operation.
+func mayFail(op *huma.Operation) []int {
+	all := []int{http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}
+	if op.RequestBody != nil {
+		all = append(all, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	if op.RequestBody != nil || len(op.Parameters) > 0 {
+		all = append(all, http.StatusUnprocessableEntity)
+	}
+	switch op.OperationID {
+	case "get-history-type-id":
+		all = append(all, http.StatusNotFound)
+	case "delete-history-type-id":
+		all = append(all, http.StatusPreconditionFailed)
+	case "get-stream":
+		all = append(all, http.StatusUpgradeRequired)
+	}
+	return all
+}
+
+// failedResponse describes the answer to what goes wrong.
+func failedResponse() *huma.Response {
+	return &huma.Response{Description: "Error", Content: map[string]*huma.MediaType{
+		"application/problem+json": {Schema: &huma.Schema{Ref: "#/components/schemas/Problem"}},
+	}}
+}
+
+const streamPath = "/v1/stream"
+
+const streamText = "Subprotocols: playhead.v1.json, in text frames, and playhead.v1.proto, in binary frames (history/v1/stream.proto). " +
+	"A browser, which cannot set a header, offers its token as one more subprotocol, bearer.<token>. " +
+	`A message is the body of POST /v1/heartbeats and "seq", a number from 1 on; records are in the answer only where "records" is true. ` +
+	`The answer is {"seq","results"}, or {"seq","error":{"code","detail","field","retry_after_ms"}} ` +
+	"with the code invalid, too_large, rate_limited, unavailable, timeout or internal. " +
+	"What was not answered may be sent again, on any connection: it counts once. " +
+	"With ?push=true the edge also tells what others change in the user's history, within a second and between answers: " +
+	`{"push":{"items":[record],"removed":[{"id","type"}],"resync":true}}, each part only where there is something; resync means to read again, ` +
+	"and comes first of all, as soon as nothing can be missed any more. " +
+	"The edge closes with 1001 when it stops (the reason ends in retry_after_ms=, when to come back), 4401 when the token has expired, " +
+	"1007 for what it cannot read, 1009 for far more than 1 MiB, 1008 for who never waits, 1013 for who does not read, and 1000 after 30 minutes of silence."
+
+// operations returns all of them by path, readers first.
+func operations(oapi *huma.OpenAPI) (all []*huma.Operation) {
+	for _, item := range oapi.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
+			if op != nil {
+				all = append(all, op)
+			}
+		}
+	}
+	order := []string{http.MethodGet, http.MethodPost, http.MethodDelete}
+	slices.SortFunc(all, func(a, b *huma.Operation) int {
+		if a.Path != b.Path {
+			return strings.Compare(a.Path, b.Path)
+		}
+		return slices.Index(order, a.Method) - slices.Index(order, b.Method)
+	})
+	return all
 }

@@ -178,7 +178,7 @@ func (p *problem) ContentType(string) string { return "application/problem+json"
 // over some seconds.
 func (p *problem) GetHeaders() http.Header {
 	if p.wait > 0 {
-		return http.Header{"Retry-After": {seconds(p.wait)}}
+		return http.Header{"Retry-After": {wholeSeconds(p.wait)}}
 	}
 	switch p.Status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests:
@@ -198,5 +198,5 @@ func requestID(ctx context.Context) string {
 	return id
 }
 
-// seconds rounds up: a client that comes back too early would be refused again.
-func seconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }
+// wholeSeconds rounds up: a client that comes back too early would be refused again.
+func wholeSeconds(d time.Duration) string { return strconv.Itoa(int(math.Ceil(d.Seconds()))) }

@@ -178,7 +178,7 @@ type taggedReply struct {
 // when the caller has it.
 func tagged(a *api, h huma.API, op huma.Operation, fn func(context.Context, *pointInput) (*codec.Record, error)) {
 	a.metrics.route(op.Method + " " + op.Path)
-	op.Responses = map[string]*huma.Response{"304": {Description: "The caller has the record already"}, "default": failed()}
+	op.Responses = map[string]*huma.Response{"304": {Description: "The caller has the record already"}, "default": failedResponse()}
 	huma.Register(h, op, func(ctx context.Context, in *pointInput) (*taggedReply, error) {
 		r, err := fn(ctx, in)
 		if err != nil {
@@ -244,11 +244,6 @@ func (a *api) pages(ctx context.Context, req *historyv1.ListRequest) iter.Seq2[*
 // may take as long as it likes.
 const pagePatience = 30 * time.Second
 
-const (
-	ndjson = "application/x-ndjson"
-	octets = "application/octet-stream" // the same, for clients that know no lines
-)
-
 type exportInput struct {
 	Type  uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
 	Since string `query:"since" format:"date-time" doc:"Nothing before it. In a query a + is written as %2B."`
@@ -279,7 +274,7 @@ func (a *api) export(ctx context.Context, in *exportInput) (func(huma.Context), 
 	req.Limit, req.Records = pageSize, true
 	first, err := a.page(ctx, req)
 	if err == nil {
-		err = whole(first)
+		err = wantRecords(first)
 	}
 	if err != nil {
 		return nil, err
@@ -307,8 +302,8 @@ func (a *api) rest(ctx context.Context, req *historyv1.ListRequest, first *histo
 	return a.pages(ctx, req)
 }
 
-// whole fails where a page has no records beside its items: the service is of an older version.
-func whole(page *historyv1.ListResponse) error {
+// wantRecords fails where a page has no records beside its items: the service is of an older version.
+func wantRecords(page *historyv1.ListResponse) error {
 	if items, records := len(page.GetItems()), len(page.GetRecords()); items != records {
 		return fmt.Errorf("export: %d records for %d items", records, items)
 	}
@@ -321,7 +316,7 @@ func sendPages(w http.ResponseWriter, uid string, first *historyv1.ListResponse,
 	}
 	for page, err := range rest {
 		if err == nil {
-			err = whole(page)
+			err = wantRecords(page)
 		}
 		if err == nil {
 			err = sendLines(w, uid, page)

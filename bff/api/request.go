@@ -23,6 +23,11 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
+const (
+	ndjson = "application/x-ndjson"
+	octets = "application/octet-stream" // the same, for clients that know no lines
+)
+
 type uidKey struct{}
 
 // authenticate takes the user from the token. Nothing else in a request names one.
@@ -98,7 +103,7 @@ func (a *api) spend(ctx context.Context, entries int) {
 func setRateLimit(h http.Header, b limit.Budget) {
 	h.Set("RateLimit-Limit", strconv.Itoa(b.Limit))
 	h.Set("RateLimit-Remaining", strconv.Itoa(b.Left))
-	h.Set("RateLimit-Reset", seconds(b.Reset))
+	h.Set("RateLimit-Reset", wholeSeconds(b.Reset))
 }
 
 // upload is the input of an operation with a body. The operation reads it itself:
