@@ -5,30 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"testing"
 
 	"github.com/playhead/playhead/history"
 )
-
-// wantRow checks that the user's row holds exactly the given cells, in order.
-func (a archive) wantRow(uid string, cells []history.Cell) {
-	a.t.Helper()
-	want := slices.Clone(cells)
-	slices.SortFunc(want, func(x, y history.Cell) int {
-		return history.NewestFirst(history.Item{Object: x.Key.Object, Record: x.Record}, history.Item{Object: y.Key.Object, Record: y.Record})
-	})
-	got := a.row(uid).Items
-	if len(got) != len(want) {
-		a.t.Errorf("row %s: %d items, want %d", uid, len(got), len(want))
-	}
-	for i := range min(len(got), len(want)) {
-		if got[i].Object != want[i].Key.Object || !a.same(got[i].Record, want[i].Record) {
-			a.t.Fatalf("row %s, item %d: got %s %+v, want %s %+v", uid, i,
-				got[i].Object, got[i].Record, want[i].Key.Object, want[i].Record)
-		}
-	}
-}
 
 func (a archive) missing() {
 	c := cellAt(freshKey(), hourAgo(), 1)

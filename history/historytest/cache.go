@@ -256,3 +256,27 @@ func (c *cacheCase) clear(uid string, typ uint32, ms int64) {
 		c.Errorf("Clear(%s, %d): the revision of the state is %d, before %d; want a new one", uid, typ, after.Revision, before.Revision)
 	}
 }
+
+// renumbered checks that the cache holds what the clear marks leave of a record under another revision,
+// which is settled if the one before was, so that whoever holds that finds out. It returns the record.
+func (c *cacheCase) renumbered(k history.Key, was *history.Record) *history.Record {
+	c.Helper()
+	e := c.load(k)
+	now, cleared := e.Record, e.User.ClearedAt(k.Object.Type)
+	if !history.Same(now.After(cleared), was.After(cleared)) || history.SameContent(now.Revision, was.Revision) || now.Settled() != was.Settled() {
+		c.Fatalf("Load(%s):\ngot  %+v\nwant %+v, under another revision", k, now, was)
+	}
+	return now
+}
+
+// archived returns an item as the archive would. A warm-up makes it a settled one.
+func (c *cacheCase) archived(n int, r *history.Record) history.Item {
+	return history.Item{Object: key("", 1, n).Object, Record: settled(r)}
+}
+
+func (c *cacheCase) warm(uid string, w history.WarmSet) {
+	c.Helper()
+	if err := c.Warm(c.Context(), uid, w); err != nil {
+		c.Fatalf("Warm(%s): %v", uid, err)
+	}
+}

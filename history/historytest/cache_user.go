@@ -43,18 +43,6 @@ func clearType(c *cacheCase) {
 	c.cleared(c.load(history.UserKey(uid)).User, map[uint32]int64{1: c.start + 100})
 }
 
-// renumbered checks that the cache holds what the clear marks leave of a record under another revision,
-// which is settled if the one before was, so that whoever holds that finds out. It returns the record.
-func (c *cacheCase) renumbered(k history.Key, was *history.Record) *history.Record {
-	c.Helper()
-	e := c.load(k)
-	now, cleared := e.Record, e.User.ClearedAt(k.Object.Type)
-	if !history.Same(now.After(cleared), was.After(cleared)) || history.SameContent(now.Revision, was.Revision) || now.Settled() != was.Settled() {
-		c.Fatalf("Load(%s):\ngot  %+v\nwant %+v, under another revision", k, now, was)
-	}
-	return now
-}
-
 func clearOlder(c *cacheCase) {
 	uid := c.user()
 	c.clear(uid, 0, 100)

@@ -7,18 +7,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-func (c *cacheCase) warm(uid string, w history.WarmSet) {
-	c.Helper()
-	if err := c.Warm(c.Context(), uid, w); err != nil {
-		c.Fatalf("Warm(%s): %v", uid, err)
-	}
-}
-
-// archived returns an item as the archive would. A warm-up makes it a settled one.
-func (c *cacheCase) archived(n int, r *history.Record) history.Item {
-	return history.Item{Object: key("", 1, n).Object, Record: settled(r)}
-}
-
 func warmCold(c *cacheCase) {
 	uid := c.user()
 	one, two, gone := c.archived(1, c.record(10)), c.archived(2, c.record(20)), c.archived(3, c.tombstone(30))
