@@ -8,58 +8,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// The columns of records. Their order is part of the format: it is only added to.
-const (
-	colTime = iota // how much earlier than the record before
-	colState
-	colType
-	colCellTime
-	colOriginal
-	colDuration
-	colDurationVersion
-	colPosition
-	colNonEarlyVersion
-	colNonEarlyPosition
-	colMetaVersion
-	colPlaysBefore
-	colPlaysBeforeAt
-	colWatchedBefore
-	colWatchedBeforeAt
-	colReset
-	colUnknownVersion
-	colPeaks
-	colPeakAt
-	colPeakPosition
-	colCompletions
-	colCompletionAt
-	colCompletionViewing
-	colWatches
-	colWatchAt
-	colWatchViewing
-	colWatched
-	colViewing
-	colID
-	colSession   = colID + textColumns
-	colDevice    = colSession + textColumns
-	colMeta      = colDevice + textColumns
-	colUnknown   = colMeta + textColumns
-	colDismissed = colUnknown + textColumns
-)
-
-// The columns that were added since.
-const (
-	colStartAt = colDismissed + 1 + iota
-	colStartPosition
-	colViewings
-	colViewingVersion
-	colViewingID
-	colViewingPosition
-	colViewingState
-	colViewingStartAt
-	colViewingStartPosition
-	recordColumns
-)
-
 // coder goes through the fields of records, one record after the other, to encode them or to
 // decode them. Both ways are written once, so that no field goes one way only.
 type coder struct {

@@ -10,6 +10,58 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
+// The columns of records. Their order is part of the format: it is only added to.
+const (
+	colTime = iota // how much earlier than the record before
+	colState
+	colType
+	colCellTime
+	colOriginal
+	colDuration
+	colDurationVersion
+	colPosition
+	colNonEarlyVersion
+	colNonEarlyPosition
+	colMetaVersion
+	colPlaysBefore
+	colPlaysBeforeAt
+	colWatchedBefore
+	colWatchedBeforeAt
+	colReset
+	colUnknownVersion
+	colPeaks
+	colPeakAt
+	colPeakPosition
+	colCompletions
+	colCompletionAt
+	colCompletionViewing
+	colWatches
+	colWatchAt
+	colWatchViewing
+	colWatched
+	colViewing
+	colID
+	colSession   = colID + textColumns
+	colDevice    = colSession + textColumns
+	colMeta      = colDevice + textColumns
+	colUnknown   = colMeta + textColumns
+	colDismissed = colUnknown + textColumns
+)
+
+// The columns that were added since.
+const (
+	colStartAt = colDismissed + 1 + iota
+	colStartPosition
+	colViewings
+	colViewingVersion
+	colViewingID
+	colViewingPosition
+	colViewingState
+	colViewingStartAt
+	colViewingStartPosition
+	recordColumns
+)
+
 // maxList bounds the peaks, completions, watches and viewings of a record. The fold keeps fewer.
 const maxList = 1024
 
