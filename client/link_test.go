@@ -740,7 +740,7 @@ func TestRecorded(t *testing.T) {
 	})
 }
 
-// What has elapsed was taken for more than it was, by a minute: the next answer puts the time
+// The elapsed time was taken for a minute more than it was: the next answer puts the time
 // back, and events keep their order.
 func TestTimeThatIsPutBack(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {

@@ -49,7 +49,7 @@ func (c *Client) overPost(ctx context.Context, token string, why error) (heard i
 func (p *poster) probe(life context.Context) error {
 	_, sent := p.cfg.Clock()
 	resp, err := p.exchange(life, &historyv1.StreamRequest{})
-	p.told(resp.GetResult().GetNowMs(), sent)
+	p.learnTime(resp.GetResult().GetNowMs(), sent)
 	if e := resp.GetError(); e != nil {
 		p.failed(e)
 		err = fmt.Errorf("post: %v: %s", e.Code, e.Detail)

@@ -102,7 +102,7 @@ func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamReq
 	if got, want := len(resp.GetResult().GetStatuses()), len(req.Heartbeats); got != want {
 		return fmt.Errorf("%d statuses for %d heartbeats", got, want)
 	}
-	c.told(resp.Result.GetNowMs(), sent)
+	c.learnTime(resp.Result.GetNowMs(), sent)
 	if len(req.Heartbeats) == 0 {
 		return nil
 	}
@@ -111,8 +111,8 @@ func (c *Client) exchange(life context.Context, l link, req *historyv1.StreamReq
 	return nil
 }
 
-// told takes note of the time in an answer to what was sent at some moment.
-func (c *Client) told(ms int64, sent time.Duration) {
+// learnTime takes note of the time in an answer to what was sent at some moment.
+func (c *Client) learnTime(ms int64, sent time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, elapsed := c.cfg.Clock()

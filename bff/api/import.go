@@ -120,7 +120,7 @@ type importer struct {
 
 	restore bool // what was removed comes back
 
-	// What is read and not stored yet, and the lines that it is of.
+	// Heartbeats and records that are read and not stored yet, and the lines that they are of.
 	beats       []*historyv1.Heartbeat
 	beatLines   []int
 	records     []*historyv1.ImportedRecord

@@ -244,7 +244,7 @@ func TestImportOfAnExport(t *testing.T) {
 	}
 }
 
-// Who restores says so, and lines that cannot be restored are refused.
+// A restore is asked for, and lines that cannot be restored are refused.
 func TestImportRestores(t *testing.T) {
 	s := storing()
 	r := request(t, "u1", "POST /v1/import?restore=true", strings.NewReader(exportJSON+"\n"+itemJSON))

@@ -114,7 +114,7 @@ func TestDecodeDeletionRefuses(t *testing.T) {
 	}
 }
 
-// Whatever is read names objects, or at least one bound that the body has.
+// A body that is read names objects, or at least one bound.
 func FuzzDecodeDeletion(f *testing.F) {
 	f.Add([]byte(objects(`{"id":"a","type":1}`)))
 	f.Add([]byte(`{"type":1,"since":"1970-01-01T00:00:02Z","until":"1970-01-01T00:00:03Z"}`))

@@ -317,7 +317,7 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// Whatever a frame holds, its number is only believed when the message is.
+// The number of a frame is only believed when its message is.
 func FuzzDecodeMessage(f *testing.F) {
 	f.Add([]byte(`{"seq":1,"heartbeats":[` + beat + `,{}],"sent_at":"2026-03-01T20:15:00Z"}`))
 	f.Add([]byte(`{"heartbeats":[null],"seq":18446744073709551615}`))

@@ -196,7 +196,7 @@ func (c *Client) time(ctx context.Context) (*historyv1.ApplyResponse, error) {
 		asked := time.Now()
 		resp, err := l.peer.rpc.Apply(ctx, &historyv1.ApplyRequest{})
 		if err == nil {
-			l.peer.told(resp, asked, time.Now())
+			l.peer.learnTime(resp, asked, time.Now())
 		}
 		return resp, err
 	}

@@ -278,7 +278,7 @@ func TestWhoLeavesIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// What the service would refuse as a message of the stream does not end it for others.
+// A heartbeat that the service would refuse as a message of the stream does not end it for others.
 func TestALargeCallTravelsAlone(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		long := beats("u2", 1)

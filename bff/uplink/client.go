@@ -186,8 +186,8 @@ type peer struct {
 	state state
 }
 
-// told notes what time it is for the instance.
-func (p *peer) told(resp *historyv1.ApplyResponse, asked, came time.Time) {
+// learnTime notes what time it is for the instance.
+func (p *peer) learnTime(resp *historyv1.ApplyResponse, asked, came time.Time) {
 	p.clock.answered(resp.GetNowMs(), asked.Sub(p.client.born), came.Sub(p.client.born))
 }
 

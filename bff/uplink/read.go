@@ -55,7 +55,7 @@ type hedged[A any] struct {
 }
 
 func (r *hedged[A]) answer(ctx context.Context) (*A, error) {
-	return made(ctx, r.client, r.bucket, func(l *link) (*A, error) { return r.first(ctx, l) })
+	return askInstance(ctx, r.client, r.bucket, func(l *link) (*A, error) { return r.first(ctx, l) })
 }
 
 // first asks an instance, and waits for the first answer. A caller waits for the second instance only
@@ -136,9 +136,9 @@ func (l *link) suspect(waited time.Duration) {
 	}()
 }
 
-// made has an instance asked. What reached nobody, or whose instance died or could not answer, is
-// asked of the next instance.
-func made[A any](ctx context.Context, c *Client, b history.Bucket, ask func(*link) (*A, error)) (resp *A, err error) {
+// askInstance asks an instance. A call that reached nobody, or whose instance died or could not answer, goes
+// to the next instance.
+func askInstance[A any](ctx context.Context, c *Client, b history.Bucket, ask func(*link) (*A, error)) (resp *A, err error) {
 	err = c.attempt(ctx, b, func(l *link) (again bool, err error) {
 		if !l.enter() {
 			return true, errRetired

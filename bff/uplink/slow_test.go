@@ -51,7 +51,7 @@ func (c *tally) reports(ctx context.Context, client *uplink.Client, uid string, 
 	return err
 }
 
-// What is slow behind all instances is slow from everywhere: nobody moves, nothing is sent
+// A store behind all instances is slow from everywhere: nobody moves, nothing is sent
 // twice for long, and with several instances as many are answered as with one.
 func TestSlowBehindAll(t *testing.T) {
 	for _, n := range []int{1, 2, 3} {
@@ -268,7 +268,7 @@ func TestPartsOfABatch(t *testing.T) {
 	})
 }
 
-// What is never answered of some users takes nobody else's place.
+// Calls of some users that are never answered take nobody else's place.
 func TestUsersOfASilentPartStopNobodyElse(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
@@ -488,7 +488,7 @@ func TestTwoDevices(t *testing.T) {
 	})
 }
 
-// Who sends more than others does not get more of what there is too little of.
+// A user who sends more than others does not get more of what there is too little of.
 func TestOverloadIsFair(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 		i.serving(limited())

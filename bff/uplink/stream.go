@@ -87,7 +87,7 @@ func (s *stream) room() (heartbeats int, takes time.Duration) {
 	return min(max(s.pace.room(), 1), maxBatch), takes
 }
 
-// send sends a batch. Whatever goes wrong, its calls are answered.
+// send sends a batch. Its calls are answered also when that fails.
 func (s *stream) send(b *batch) {
 	sequence, ok := s.depart(b)
 	if !ok {
@@ -175,7 +175,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 		return status.Errorf(codes.Internal, "an answer to batch %d, which was not sent", resp.GetSequence())
 	}
 	s.link.heard(now, now.Sub(b.sent))
-	s.link.peer.told(resp.GetResult(), b.sent, now)
+	s.link.peer.learnTime(resp.GetResult(), b.sent, now)
 	calls, starts := b.answered(resp)
 	if !b.heard {
 		b.heard = true

@@ -130,7 +130,7 @@ func (c *Client) Import(ctx context.Context, req *historyv1.ImportRequest) (*his
 func call[Q interface{ GetUid() string }, A any](
 	ctx context.Context, c *Client, req Q, rpc func(historyv1.HistoryServiceClient, context.Context, Q, ...grpc.CallOption) (*A, error),
 ) (resp *A, err error) {
-	return made(ctx, c, history.BucketOf(req.GetUid()), func(l *link) (*A, error) {
+	return askInstance(ctx, c, history.BucketOf(req.GetUid()), func(l *link) (*A, error) {
 		defer time.AfterFunc(l.cfg.Patience, func() { l.suspect(l.cfg.Patience) }).Stop()
 		resp, err := rpc(l.peer.rpc, ctx, req)
 		if err == nil {

@@ -132,7 +132,7 @@ func TestAServiceIsKilledUnderLoad(t *testing.T) {
 	batches, events := obstest.Sum(t, registry, "playhead_uplink_batches_total"), obstest.Sum(t, registry, "playhead_uplink_batched_heartbeats_total")
 	again := obstest.Sum(t, registry, "playhead_uplink_retries_total")
 	all := float64(len(viewers) * beats)
-	// What waited for a batch when the service died is sent for the first time again.
+	// A call that waited for a batch when the service died is sent again.
 	if again < 1 || events < all || events > all+again || events/batches < 4 {
 		t.Errorf("%v heartbeats in %v batches, %v of them sent again", events, batches, again)
 	}

@@ -12,7 +12,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Whatever a frame holds, it is one of: malformed, refused, or a batch of the token's
+// Every frame is one of: malformed, refused, or a batch of the token's
 // user that can be sent on.
 func FuzzDecodeProto(f *testing.F) {
 	for _, req := range []*historyv1.StreamRequest{

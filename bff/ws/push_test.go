@@ -151,7 +151,7 @@ func TestTheOriginOfHeartbeats(t *testing.T) {
 	})
 }
 
-// Whatever changes while a player does not read is one push, of each object the newest.
+// All changes while a player does not read are one push, of each object the newest.
 func TestChangesWaitAsOne(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {
@@ -206,7 +206,7 @@ func TestALaggingPlayer(t *testing.T) {
 	})
 }
 
-// Who does not take a push is a slow reader, as with answers.
+// A player that does not take a push is a slow reader, as with answers.
 func TestAPlayerThatTakesNoPush(t *testing.T) {
 	b := newBoard()
 	bubble(t, ws.Config{Changes: b}, func(t *testing.T, w *world) {

@@ -3,7 +3,7 @@
 //
 // A connection deals with one message at a time. So a player's reports keep their
 // order, and nothing needs a queue that could grow: what is not read yet waits in the
-// kernel, and of answers there is one. Whatever was not answered when a connection
+// kernel, and of answers there is one. A message that was not answered when a connection
 // ends may be sent again on the next one.
 package ws
 

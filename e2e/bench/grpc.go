@@ -51,7 +51,7 @@ func openStream(ctx context.Context, conn grpc.ClientConnInterface, l *Load, bat
 	return r, nil
 }
 
-// Send stores a batch. Whatever is not stored, or was not before, is an error.
+// Send stores a batch. A heartbeat that is not stored, or was not before, is an error.
 func (r *rpcSession) Send(_ context.Context, beats []int32) error {
 	for i, b := range beats {
 		r.load.fill(int(b), &r.beats[i])

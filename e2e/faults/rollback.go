@@ -73,7 +73,7 @@ func rollbackHeld(ctx context.Context, t *trial) error {
 	const reclaimed = "compared with what is held"
 	for _, u := range t.stack.services {
 		err := process.Await(ctx, 20*time.Second, u.name+" to write again what it holds", func(context.Context) error {
-			if strings.Count(u.said(), reclaimed) < 2 { // the file was kept by a restart, too
+			if strings.Count(u.logTail(), reclaimed) < 2 { // the file was kept by a restart, too
 				return errors.New("it has not")
 			}
 			return nil
@@ -81,7 +81,7 @@ func rollbackHeld(ctx context.Context, t *trial) error {
 		if err != nil {
 			return err
 		}
-		line := u.said()[strings.LastIndex(u.said(), reclaimed)+len(reclaimed)+1:]
+		line := u.logTail()[strings.LastIndex(u.logTail(), reclaimed)+len(reclaimed)+1:]
 		t.res.note("%s, of what it holds: %s", u.name, strings.TrimSpace(strings.SplitN(line, "\n", 2)[0]))
 	}
 	return t.settle(ctx)

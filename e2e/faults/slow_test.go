@@ -11,7 +11,7 @@ import (
 	"github.com/playhead/playhead/e2e/faults"
 )
 
-// What is sent at once arrives together, a while later; on a narrow line one after the other.
+// Bytes that are sent at once arrive together, a while later; on a narrow line one after the other.
 func TestSlowLine(t *testing.T) {
 	const by, pieces, each = 200 * time.Millisecond, 20, 10
 	for name, tt := range map[string]struct {

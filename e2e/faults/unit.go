@@ -100,8 +100,8 @@ func (u *unit) kill() {
 	}
 }
 
-// said returns the end of what the process wrote.
-func (u *unit) said() string {
+// logTail returns the end of what the process wrote.
+func (u *unit) logTail() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.p == nil {

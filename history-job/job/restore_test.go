@@ -113,7 +113,7 @@ func TestRestoreAfterClear(t *testing.T) {
 	})
 }
 
-// What was deleted since, archived and dropped from the cache does not come back, not even
+// A record that was deleted since, archived and dropped from the cache does not come back, not even
 // until the archive's tombstone is folded in.
 func TestRestoreOfWhatTheCacheHasDropped(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

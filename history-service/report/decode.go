@@ -16,7 +16,7 @@ import (
 
 // Unmarshal decodes a message ApplyStreamRequest. It says what the generated code and [Of] say
 // together, at a quarter of their CPU: every heartbeat comes this way, its metadata needs no
-// map, and its texts are parts of one text of the batch. Whoever keeps one of them copies it,
+// map, and its texts are parts of one text of the batch. A caller that keeps one of them copies it,
 // or the whole batch stays in memory; the key is a text of its own.
 func (b *Batch) Unmarshal(data []byte) (err error) {
 	var d decoder

@@ -85,7 +85,7 @@ func TestOldUploadsAreBasedOnTheArchive(t *testing.T) {
 	}
 }
 
-// What the archive has already said is no change, and is not written.
+// A report that the archive has already is no change, and is not written.
 func TestOldUploadThatSaysNothingNew(t *testing.T) {
 	s, _ := trimmed(t)
 	if got := apply(t, s, viewing("s1", "ann/old", 3_000_000, 100)); got[0] != stale {
@@ -197,7 +197,7 @@ func deleteMany(t *testing.T, s *rpc.Server, n int) {
 	}
 }
 
-// What was deleted elsewhere does not come back from what a service still holds: not with
+// A record that was deleted elsewhere does not come back from what a service still holds: not with
 // an event from before, and not as a part of what a later one tells.
 func TestWhatIsHeldAndWasDeletedElsewhere(t *testing.T) {
 	s, _ := overtaken(t)

@@ -455,7 +455,7 @@ func TestASlowNodeDelaysItsOwnColdUsersOnly(t *testing.T) {
 	})
 }
 
-// What is told of a slow node's users comes late, and in order; the others do not wait for it.
+// Changes of a slow node's users come late, and in order; the others do not wait for them.
 func TestASlowNodeDelaysItsOwnNewsOnly(t *testing.T) {
 	c := &cluster{}
 	bubble(t, func(f *fed) {

@@ -116,7 +116,7 @@ func TestASlowStream(t *testing.T) {
 	})
 }
 
-// Whoever begins to watch is told as soon as nothing is missed any more.
+// A new watcher is told as soon as nothing is missed any more.
 func TestTheBeginning(t *testing.T) {
 	bubble(t, func(f *fed) {
 		v := watch(f.T, f.Server)

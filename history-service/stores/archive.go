@@ -144,7 +144,7 @@ func (b *breaker) enter(c *archiveCall, uid string) (retry bool, err error) {
 	return b.stalled, nil
 }
 
-// leave takes what became of a call. Whatever the archive says, it answers.
+// leave takes what became of a call. An error of the archive is an answer too.
 func (b *breaker) leave(c *archiveCall, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -250,8 +250,8 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 	return nil
 }
 
-// cut returns what the user's clear marks leave of a record. What they hide must not take the room that a
-// record has for plays and positions, nor be counted among those beyond it.
+// cut returns what the user's clear marks leave of a record. Hidden plays and positions must
+// not take the room that a record has for them, nor be counted among those beyond it.
 func (g *group) cut(r *history.Record) *history.Record { return g.user.Cut(r, g.key.Object.Type) }
 
 // fold adds the events to g.next and decides the status of each. A record that does not change is

@@ -17,7 +17,7 @@ type Feed struct {
 	follow [history.Buckets]atomic.Int32 // how many subscriptions each bucket has
 }
 
-// Followed reports whether anybody follows a bucket. Who begins to later is told so.
+// Followed reports whether anybody follows a bucket. A follower who begins later is told so.
 func (f *Feed) Followed(b history.Bucket) bool { return f.follow[b].Load() > 0 }
 
 // Announce implements [history.Feed]. It never fails.

@@ -14,9 +14,9 @@ import (
 type Roll struct {
 	// Items are the records to be rolled, newest first, each object once.
 	Items []history.Item
-	// Tombstones are those that stay live. What parts have of their objects is removed.
+	// Tombstones are those that stay live. Records of their objects in parts are removed.
 	Tombstones []history.Item
-	// Cleared are the user's clear marks. What they cover is removed.
+	// Cleared are the user's clear marks. Records that they cover are removed.
 	Cleared map[uint32]int64
 	// Oldest is the time before which records have expired, in Unix milliseconds.
 	Oldest int64
@@ -43,7 +43,7 @@ const fewChunks = 4
 
 // Roll plans the parts with what is to be rolled. Of two records of an object [Resolve] says which
 // one stays. Chunks of which nothing changes are listed again; a superseded record is only marked
-// as such until half of its chunk is. What is to be written was read back and compared.
+// as such until half of its chunk is. Each new chunk was read back and compared.
 func (p *Reader) Roll(r Roll) (Plan, error) {
 	w := roller{old: p, Roll: r, chunks: make([]rolling, len(p.Chunks))}
 	for i := range p.Chunks {
@@ -240,7 +240,7 @@ func (w *roller) joinSmall() {
 	}
 }
 
-// write makes the new list. What is to be written again, and new records beside it, are a run.
+// write makes the new list. Records to be written again, and new records beside them, are a run.
 func (w *roller) write() error {
 	var run []history.Item
 	items := w.Items

@@ -154,7 +154,7 @@ func (d *DB) Syncs() uint64 {
 	return m.GetHistogram().GetSampleCount()
 }
 
-// What the codecs are.
+// The codecs, for tests.
 var (
 	AppendKey   = appendKey
 	ParseKey    = parseKey

@@ -105,7 +105,7 @@ func TestRollKeepsTheNewest(t *testing.T) {
 	}
 	wantForms(t, db.Archive(), uid, forms{50, 51})
 
-	// What is watched again is read once. Of the 60, ten leave the live part, and take the places of those
+	// A record that is watched again is read once. Of the 60, ten leave the live part, and take the places of those
 	// that parts have of their objects.
 	again := []history.Cell{}
 	for i, c := range cells[:60] {
@@ -232,7 +232,7 @@ func TestDamagedChunk(t *testing.T) {
 				t.Errorf("%v damaged chunks counted, want 2", n)
 			}
 
-			// Who clears all is rid of it.
+			// A clear of everything removes it.
 			must(t, a.PutUser(t.Context(), uid, history.User{Cleared: map[uint32]int64{0: now()}}))
 			if page, err := a.Page(t.Context(), uid, history.Query{Limit: 20}); err != nil || len(page.Items) != 0 {
 				t.Errorf("page after a clear: got %d items, %v", len(page.Items), err)
