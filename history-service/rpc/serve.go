@@ -16,10 +16,8 @@ import (
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/reflection"
 
-	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -62,32 +60,6 @@ func options(conf *tls.Config) []grpc.ServerOption {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(conf)))
 	}
 	return opts
-}
-
-// decoded has the batches of a stream decoded by [codec].
-func (s *Server) decoded(srv any, rpc grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	if info.FullMethod != historyv1.HistoryService_ApplyStream_FullMethodName {
-		return handle(srv, rpc)
-	}
-	send := func(resp *historyv1.ApplyStreamResponse) error { return rpc.SendMsg(resp) }
-	return s.applyStream(rpc.Context(), send, func() (*report.Batch, error) {
-		b := new(report.Batch)
-		return b, rpc.RecvMsg(b)
-	})
-}
-
-// codec decodes the batches of a stream by code of our own, and all else as usual.
-type codec struct{ encoding.CodecV2 }
-
-// Unmarshal implements [encoding.CodecV2].
-func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	b, ok := v.(*report.Batch)
-	if !ok {
-		return c.CodecV2.Unmarshal(data, v)
-	}
-	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer whole.Free()
-	return b.Unmarshal(whole.ReadOnlyData())
 }
 
 // panics answers a request whose handler panicked as any other error that a caller

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/write"
@@ -45,6 +47,32 @@ func (s *Server) ApplyStream(rpc grpc.BidiStreamingServer[historyv1.ApplyStreamR
 		b.Sequence, b.Concurrent = req.GetSequence(), req.GetConcurrent()
 		return b, nil
 	})
+}
+
+// decoded has the batches of a stream decoded by [codec].
+func (s *Server) decoded(srv any, rpc grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	if info.FullMethod != historyv1.HistoryService_ApplyStream_FullMethodName {
+		return handle(srv, rpc)
+	}
+	send := func(resp *historyv1.ApplyStreamResponse) error { return rpc.SendMsg(resp) }
+	return s.applyStream(rpc.Context(), send, func() (*report.Batch, error) {
+		b := new(report.Batch)
+		return b, rpc.RecvMsg(b)
+	})
+}
+
+// codec decodes the batches of a stream by code of our own, and all else as usual.
+type codec struct{ encoding.CodecV2 }
+
+// Unmarshal implements [encoding.CodecV2].
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	b, ok := v.(*report.Batch)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	return b.Unmarshal(whole.ReadOnlyData())
 }
 
 func (s *Server) applyStream(ctx context.Context, send func(*historyv1.ApplyStreamResponse) error, next func() (*report.Batch, error)) error {
