@@ -17,6 +17,8 @@ func Upload(req *historyv1.StreamRequest) ([]byte, error) {
 // Reply reads the answer to a request.
 func Reply(text []byte) (*historyv1.ApplyResponse, error) {
 	var r reply
-	err := json.Unmarshal(text, &r)
-	return r.result(), err
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, err
+	}
+	return r.result()
 }

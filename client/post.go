@@ -8,9 +8,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -105,8 +109,12 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 		if err := json.Unmarshal(text, &reply); err != nil {
 			return nil, fmt.Errorf("post: %w", err)
 		}
+		result, err := reply.result()
+		if err != nil {
+			return nil, fmt.Errorf("post: %w", err)
+		}
 		p.heard = dataSign
-		return &historyv1.StreamResponse{Result: reply.result()}, nil
+		return &historyv1.StreamResponse{Result: result}, nil
 	}
 	var problem struct{ Detail string }
 	_ = json.Unmarshal(text, &problem) // a proxy's has none
@@ -122,38 +130,16 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 
 // upload is the body of POST /v1/heartbeats.
 type upload struct {
-	SentAt     string       `json:"sent_at,omitzero"`
-	FirstFlag  string       `json:"first_flag,omitzero"`
-	TimeZone   string       `json:"time_zone"`
-	Records    bool         `json:"records"`
-	Heartbeats []jsonReport `json:"heartbeats"`
-}
-
-type jsonReport struct {
-	Object    named             `json:"object"`
-	Kind      string            `json:"kind"`
-	Position  int64             `json:"position_ms"`
-	Duration  int64             `json:"duration_ms,omitzero"`
-	EventTime string            `json:"event_time"`
-	Session   string            `json:"session,omitzero"`
-	Device    string            `json:"device,omitzero"`
-	StartedAt string            `json:"started_at,omitzero"`
-	Watched   int64             `json:"watched_ms,omitzero"`
-	Speed     float64           `json:"speed,omitzero"`
-	IfMatch   string            `json:"if_match,omitzero"`
-	Failed    bool              `json:"failed,omitzero"`
-	Incognito bool              `json:"incognito,omitzero"`
-	Meta      map[string]string `json:"meta,omitempty"`
-}
-
-type named struct {
-	ID   string `json:"id"`
-	Type uint32 `json:"type"`
+	SentAt     string           `json:"sent_at,omitzero"`
+	FirstFlag  string           `json:"first_flag,omitzero"`
+	TimeZone   string           `json:"time_zone"`
+	Records    bool             `json:"records"`
+	Heartbeats []map[string]any `json:"heartbeats"`
 }
 
 // upload always says the zone: without one the edge would take the day for that of UTC.
 func (p *poster) upload(req *historyv1.StreamRequest) upload {
-	u := upload{TimeZone: p.zone(time.Now()), Records: req.ReturnRecords, Heartbeats: []jsonReport{}}
+	u := upload{TimeZone: p.zone(time.Now()), Records: req.ReturnRecords, Heartbeats: []map[string]any{}}
 	if req.SentAtMs != 0 {
 		u.SentAt = rfc3339(req.SentAtMs)
 	}
@@ -161,20 +147,38 @@ func (p *poster) upload(req *historyv1.StreamRequest) upload {
 		u.FirstFlag = fmt.Sprintf("%04d-%02d-%02d", known/10_000, known/100%100, known%100)
 	}
 	for _, h := range req.Heartbeats {
-		r := jsonReport{
-			Object: named{h.ObjectId, h.ObjectType}, Kind: strings.ToLower(strings.TrimPrefix(h.Kind.String(), "KIND_")),
-			Position: h.PositionMs, Duration: h.DurationMs, EventTime: rfc3339(h.EventTimeMs), Session: h.Session, Device: h.Device,
-			Watched: h.WatchedMs, Speed: float64(h.SpeedPercent) / 100, Failed: h.Failed, Incognito: h.Incognito, Meta: h.Meta,
-		}
-		if h.StartedAtMs != 0 {
-			r.StartedAt = rfc3339(h.StartedAtMs)
-		}
-		if h.IfMatch != 0 {
-			r.IfMatch = strconv.FormatUint(h.IfMatch, 16)
-		}
-		u.Heartbeats = append(u.Heartbeats, r)
+		u.Heartbeats = append(u.Heartbeats, reportOf(h))
 	}
 	return u
+}
+
+// unposted are the fields of a heartbeat that the edge fills in, or that have another place in JSON.
+var unposted = []string{"uid", "object_id", "object_type", "sent_at_ms", "received_at_ms", "origin", "day"}
+
+// reportOf returns a heartbeat in the words of the HTTP API: most fields have the same name
+// there, a time is text and its name lacks the unit.
+func reportOf(h *historyv1.Heartbeat) map[string]any {
+	r := map[string]any{"object": map[string]any{"id": h.ObjectId, "type": h.ObjectType}, "position_ms": h.PositionMs, "event_time": rfc3339(h.EventTimeMs)}
+	h.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		name := string(f.Name())
+		switch {
+		case slices.Contains(unposted, name):
+		case name == "kind":
+			r[name] = strings.ToLower(strings.TrimPrefix(h.Kind.String(), "KIND_"))
+		case name == "speed_percent":
+			r["speed"] = float64(h.SpeedPercent) / 100
+		case name == "if_match":
+			r[name] = strconv.FormatUint(h.IfMatch, 16)
+		case name == "meta":
+			r[name] = h.Meta
+		case name == "event_time_ms" || strings.HasSuffix(name, "_at_ms"):
+			r[strings.TrimSuffix(name, "_ms")] = rfc3339(v.Int())
+		default:
+			r[name] = v.Interface()
+		}
+		return true
+	})
+	return r
 }
 
 func rfc3339(ms int64) string { return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z") }
@@ -189,37 +193,20 @@ type reply struct {
 
 type result struct {
 	Status string
-	Record *jsonRecord
+	Record map[string]any
 	Error  *struct{ Field, Reason string }
 }
 
-type jsonRecord struct {
-	Object      named
-	Position    int64 `json:"position_ms"`
-	Resume      int64 `json:"resume_ms"`
-	Duration    int64 `json:"duration_ms"`
-	Completed   bool
-	Furthest    int64 `json:"furthest_ms"`
-	Plays       uint64
-	State       string
-	EventTime   time.Time  `json:"event_time"`
-	CompletedAt *time.Time `json:"completed_at"`
-	PlayedAt    *time.Time `json:"played_at"`
-	DismissedAt *time.Time `json:"dismissed_at"`
-	Session     string
-	Device      string
-	Meta        map[string]string
-	Watched     int64 `json:"watched_ms"`
-	Incomplete  bool
-	ETag        string
-}
-
-func (r *reply) result() *historyv1.ApplyResponse {
+func (r *reply) result() (*historyv1.ApplyResponse, error) {
 	resp := &historyv1.ApplyResponse{NowMs: r.NowMS}
 	for i, one := range r.Results {
 		status := historyv1.Status_value["STATUS_"+strings.ToUpper(one.Status)]
 		resp.Statuses = append(resp.Statuses, historyv1.Status(status))
-		resp.Records = append(resp.Records, one.Record.item())
+		it, err := itemOf(one.Record)
+		if err != nil {
+			return nil, err
+		}
+		resp.Records = append(resp.Records, it)
 		if one.Error != nil {
 			resp.Refusals = append(resp.Refusals, &historyv1.Refusal{
 				Index: uint32(i), Field: one.Error.Field, Reason: one.Error.Reason, //nolint:gosec // at most maxBatch
@@ -230,30 +217,36 @@ func (r *reply) result() *historyv1.ApplyResponse {
 		day := date.Year()*10_000 + int(date.Month())*100 + date.Day()
 		resp.Days = []*historyv1.DaySeen{{Date: uint32(day), First: r.FirstOfDay}} //nolint:gosec // eight digits
 	}
-	return resp
+	return resp, nil
 }
 
-// item returns the record as the stream has it; without an object where there is none.
-func (r *jsonRecord) item() *historyv1.Item {
-	if r == nil {
-		return &historyv1.Item{}
+// times are the fields of an item that are text in JSON, by their names there.
+var times = map[string]string{"event_time": "event_time_ms", "completed_at": "completed_at_ms", "played_at": "played_ms", "dismissed_at": "dismissed_ms"}
+
+// itemOf returns a record of the HTTP API as the stream has it; without an object where there is none.
+func itemOf(record map[string]any) (*historyv1.Item, error) {
+	it := &historyv1.Item{}
+	if record == nil {
+		return it, nil
 	}
-	etag, _ := strconv.ParseUint(r.ETag, 16, 64) // the edge wrote it
-	it := &historyv1.Item{
-		Object:      &historyv1.Object{Id: r.Object.ID, Type: r.Object.Type},
-		State:       historyv1.State(historyv1.State_value["STATE_"+strings.ToUpper(r.State)]),
-		EventTimeMs: r.EventTime.UnixMilli(), PositionMs: r.Position, DurationMs: r.Duration, FurthestMs: r.Furthest,
-		Plays: r.Plays, Session: r.Session, Device: r.Device, Meta: r.Meta, Etag: etag, WatchedMs: r.Watched, Incomplete: r.Incomplete,
-		ResumeMs: r.Resume, Completed: r.Completed,
+	for name, field := range times {
+		if text, ok := record[name].(string); ok {
+			at, err := time.Parse(time.RFC3339, text)
+			if err != nil {
+				return nil, err
+			}
+			record[field] = at.UnixMilli()
+		}
 	}
-	if r.CompletedAt != nil {
-		it.CompletedAtMs = r.CompletedAt.UnixMilli()
+	if state, ok := record["state"].(string); ok {
+		record["state"] = "STATE_" + strings.ToUpper(state)
 	}
-	if r.PlayedAt != nil {
-		it.PlayedMs = r.PlayedAt.UnixMilli()
+	if etag, ok := record["etag"].(string); ok {
+		record["etag"], _ = strconv.ParseUint(etag, 16, 64) // the edge wrote it
 	}
-	if r.DismissedAt != nil {
-		it.DismissedMs = r.DismissedAt.UnixMilli()
+	text, err := json.Marshal(record)
+	if err != nil {
+		return nil, err
 	}
-	return it
+	return it, protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, it)
 }
