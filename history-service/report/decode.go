@@ -250,3 +250,25 @@ var (
 	errNumber = errors.New("field number out of range")
 	errUTF8   = errors.New("text is not UTF-8")
 )
+
+// Of returns what a request asks for.
+func Of(req *historyv1.ApplyRequest) *Batch {
+	b := &Batch{Reports: make([]Report, len(req.GetHeartbeats())), ReturnRecords: req.GetReturnRecords(), Ack: req.GetAck()}
+	for i, hb := range req.GetHeartbeats() {
+		b.Reports[i] = of(hb)
+	}
+	return b
+}
+
+func of(hb *historyv1.Heartbeat) Report {
+	return Report{
+		Event: history.Event{
+			Key:  history.Key{UID: hb.GetUid(), Object: history.Object{ID: hb.GetObjectId(), Type: hb.GetObjectType()}},
+			Kind: kind(hb.GetKind()), At: hb.GetEventTimeMs(), Position: hb.GetPositionMs(), Duration: hb.GetDurationMs(),
+			Session: hb.GetSession(), Device: hb.GetDevice(), Meta: history.NewMeta(hb.GetMeta()),
+			StartedAt: hb.GetStartedAtMs(), Watched: hb.GetWatchedMs(), Speed: int64(hb.GetSpeedPercent()),
+		},
+		IfMatch: hb.GetIfMatch(), Origin: hb.GetOrigin(), Day: hb.GetDay(),
+		SentAt: hb.GetSentAtMs(), ReceivedAt: hb.GetReceivedAtMs(), Failed: hb.GetFailed(), Incognito: hb.GetIncognito(),
+	}
+}

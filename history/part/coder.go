@@ -34,10 +34,6 @@ func newCoder(columns int, textColumn ...int) *coder {
 	return c
 }
 
-func recordCoder() *coder {
-	return newCoder(recordColumns, colID, colSession, colDevice, colMeta, colUnknown)
-}
-
 // clone returns a decoder that goes on from the same place.
 func (c *coder) clone() *coder {
 	d := *c

@@ -244,3 +244,7 @@ func valid(o history.Object, r *history.Record) error {
 	}
 	return nil
 }
+
+func recordCoder() *coder {
+	return newCoder(recordColumns, colID, colSession, colDevice, colMeta, colUnknown)
+}
