@@ -72,17 +72,7 @@ func TestRowThatIsNewerThanTheCache(t *testing.T) {
 	h := smallHouse(t, 3)
 	s := h.service(t)
 	point(t, s, "ann", "none") // warm
-	ids := fill(t, s, 10, 1000)
-	apply(t, s, beat("ann/old", stop, 50_000, 20))
-	archive(t, h, ids...)
-	k := history.Key{UID: "ann", Object: history.Object{ID: "old", Type: 1}}
-	e := history.Event{Key: k, Kind: history.KindStop, At: start - 30_000, Position: 90_000, Session: "s1"}
-	cached := h.db.Cache().Load(t.Context(), []history.Key{k})[0].Record
-	newer := history.Merge(cached, whole(e.Record())).Successor(nil)
-	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: newer}}); errs != nil {
-		t.Fatal(errs)
-	}
-	settleAll(t, h, ids)
+	ids, _ := newerInArchive(t, h, s)
 	if got := list(t, s, &historyv1.ListRequest{Uid: "ann", SinceMs: start - 40_000}); !slices.Equal(got, append(ids, "old")) {
 		t.Errorf("since 40 s ago: got %q, want %q", got, append(ids, "old"))
 	}

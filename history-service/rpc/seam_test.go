@@ -123,17 +123,7 @@ func TestPagesOfTwoLists(t *testing.T) {
 func TestOlderThanTheArchive(t *testing.T) {
 	h := smallHouse(t, 3)
 	s := h.service(t)
-	ids := fill(t, s, 10, 1000)
-	apply(t, s, beat("ann/old", stop, 50_000, 20))
-	archive(t, h, ids...)
-	k := history.Key{UID: "ann", Object: history.Object{ID: "old", Type: 1}}
-	e := history.Event{Key: k, Kind: history.KindStop, At: start - 30_000, Position: 90_000, Session: "s1"}
-	cached := h.db.Cache().Load(t.Context(), []history.Key{k})[0].Record
-	newer := history.Merge(cached, whole(e.Record())).Successor(nil)
-	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: newer}}); errs != nil {
-		t.Fatal(errs)
-	}
-	settleAll(t, h, ids)
+	ids, k := newerInArchive(t, h, s)
 	u := h.db.Cache().Load(t.Context(), []history.Key{k})[0]
 	if u.Record == nil || u.User.Floor <= u.Record.Version {
 		t.Fatalf("the cache has %+v below %d, want it below the floor", u.Record, u.User.Floor)
@@ -320,4 +310,22 @@ func TestPageBehindManyDeletes(t *testing.T) {
 	if err != nil || len(resp.GetItems()) != 20 || a.n.Load() > 8 {
 		t.Errorf("%d items, %v, the archive was asked for %d pages; want 20 of at most 8", len(resp.GetItems()), err, a.n.Load())
 	}
+}
+
+// newerInArchive reports ten objects and one more, which the cache drops below its floor. Of that one the
+// archive has newer content than the cache, as after the cache came back older.
+func newerInArchive(t *testing.T, h *house, s *rpc.Server) (ids []string, old history.Key) {
+	t.Helper()
+	ids = fill(t, s, 10, 1000)
+	apply(t, s, beat("ann/old", stop, 50_000, 20))
+	archive(t, h, ids...)
+	old = history.Key{UID: "ann", Object: history.Object{ID: "old", Type: 1}}
+	e := history.Event{Key: old, Kind: history.KindStop, At: start - 30_000, Position: 90_000, Session: "s1"}
+	cached := h.db.Cache().Load(t.Context(), []history.Key{old})[0].Record
+	newer := history.Merge(cached, whole(e.Record())).Successor(nil)
+	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: old, Record: newer}}); errs != nil {
+		t.Fatal(errs)
+	}
+	settleAll(t, h, ids)
+	return ids, old
 }
