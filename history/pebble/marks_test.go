@@ -126,7 +126,7 @@ func TestTrimOfKnownLengthAfterClear(t *testing.T) {
 	for round := range 2 {
 		for n := range records {
 			k, r := viewing(1, n), beat(start+int64(10*round+n))
-			mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
+			mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, Mark: true, Cleared: start + records}})
 			settle(t, db.Cache(), k, r)
 		}
 		if round == 0 {

@@ -132,13 +132,13 @@ var mutants = []mutant{
 
 	// The job.
 	{name: "settle-first", rule: "settle before put", edits: []edit{
-		{jobChunk, "\tif err := j.put(ctx, j.cells(b.keys, b.entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contents(b.keys, b.entries)\n", "\tput := contents(b.keys, b.entries)\n"},
+		{jobChunk, "\tif err := j.put(ctx, j.cells(b.keys, b.entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n", "\tput := contentsOf(b.keys, b.entries)\n"},
 		{jobChunk, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, j.cells(b.keys, b.entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
 	}},
 	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobChunk, "if !keys[i].IsUser() ||", "if true ||"}}},
 	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && e.Record.Partial:", "case e.Record != nil && e.Record.State == 0:"}}},
-	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contents(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contents(b.keys, b.entries)\n"}}},
+	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contentsOf(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n"}}},
 	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil:"}}},
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if merged == nil || history.Same(merged, held) && !laterCell(contents[k], e.Record) {", "if true {"}}},
 	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "e.User.Cut(history.Merge(held, contents[k]), k.Object.Type)", "history.Merge(held, contents[k])"}}},
