@@ -301,8 +301,9 @@ func (j *Job) lostWrites(ctx context.Context, contents map[history.Key]*history.
 	var writes []history.Write
 	for i, e := range entries {
 		k := keys[i]
-		held := history.Merge(e.Record, dropped[k])
-		merged := e.User.Cut(history.Merge(held, contents[k]), k.Object.Type)
+		cut := func(r *history.Record) *history.Record { return e.User.Cut(r, k.Object.Type) }
+		held := history.Merge(cut(e.Record), cut(dropped[k]))
+		merged := history.Merge(held, cut(contents[k]))
 		if merged == nil || history.Same(merged, held) && !laterCell(contents[k], e.Record) {
 			delete(contents, k)
 			continue

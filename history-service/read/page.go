@@ -186,7 +186,7 @@ func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Ite
 	for i, it := range items {
 		archived, ok := known[it.Object]
 		if ok || whole {
-			items[i].Record = newest(it.Record, archived)
+			items[i].Record = s.newest(it, archived)
 		} else {
 			keys, at = append(keys, history.Key{UID: s.uid, Object: it.Object}), append(at, i)
 		}
@@ -200,14 +200,17 @@ func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Ite
 		return nil, err
 	}
 	for i, e := range entries {
-		items[at[i]].Record = newest(items[at[i]].Record, e.Record)
+		items[at[i]].Record = s.newest(items[at[i]], e.Record)
 	}
 	return items, nil
 }
 
-// newest folds what the archive has into a record of the cache that lacks it, or is older.
-func newest(cached, archived *history.Record) *history.Record {
-	if view.Incomplete(cached) || archived != nil && cached != nil && archived.Version > cached.Version {
+// newest folds what the archive has into a record of the cache that lacks it, or is older. What the clear
+// marks of either hide must not take the room that a record has for plays and positions.
+func (s *stretch) newest(it history.Item, archived *history.Record) *history.Record {
+	cleared := s.user.ClearedAt(it.Object.Type)
+	cached, archived := it.Record.After(cleared), archived.After(cleared)
+	if cached == nil || view.Incomplete(cached) || archived != nil && cached != nil && archived.Version > cached.Version {
 		return united(cached, archived)
 	}
 	return cached
@@ -306,8 +309,9 @@ func (r *Reader) fold(ctx context.Context, keys []history.Key, entries []*histor
 		return err
 	}
 	for i, e := range entries {
-		cleared := archived[i].User.ClearedAt(keys[i].Object.Type)
-		e.Record = united(e.Record, archived[i].Record).After(cleared)
+		typ := keys[i].Object.Type
+		cleared := max(e.User.ClearedAt(typ), archived[i].User.ClearedAt(typ))
+		e.Record = united(e.Record.After(cleared), archived[i].Record.After(cleared))
 	}
 	return nil
 }

@@ -226,3 +226,47 @@ func TestWhatIsHeldAndGoneWithoutTheArchive(t *testing.T) {
 	apply(t, s, beat("ann/old", progress, 1_900_000, 20))
 	want(t, s, "old", exact{20, 20, 0})
 }
+
+// stairs is a record of eight stops, each less far than the one before, from 80 s ago on, every second.
+func stairs(k history.Key) *history.Record {
+	var r *history.Record
+	for i := range int64(8) {
+		e := history.Event{Key: k, Kind: history.KindStop, At: start - 80_000 + 1000*i, Position: 90_000 - 5000*i, Duration: 100_000, Session: "s1"}
+		r = history.Merge(r, whole(e.Record()))
+	}
+	return whole(r).Successor(nil)
+}
+
+// TestHiddenPeakBesideTheArchives: what a clear hides of a record that the cache has takes no room from the positions
+// of the archive, whoever folds the two.
+func TestHiddenPeakBesideTheArchives(t *testing.T) {
+	k := history.Key{UID: "ann", Object: history.Object{ID: "7", Type: 1}}
+	for name, floor := range map[string]history.Version{"warmed up": 0, "read below the floor": history.VersionOf(start-500, 0)} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t)
+			if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: stairs(k)}}); errs != nil {
+				t.Fatal(errs)
+			}
+			cold := h.idle(t)
+			apply(t, cold, beat("ann/7", stop, 100_000, 95)) // late, of before the clear
+			apply(t, cold, beat("ann/7", progress, 1000, 10))
+			if _, err := cold.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 95_000}); err != nil {
+				t.Fatal(err)
+			}
+			if floor > 0 {
+				if err := h.db.Cache().Warm(t.Context(), "ann", history.WarmSet{Floor: floor}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := h.service(t)
+			want(t, s, "7", exact{10, 90, 1})
+			resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := resp.GetItems()[0].GetFurthestMs(); got != 90_000 {
+				t.Errorf("list: furthest %d, want 90000", got)
+			}
+		})
+	}
+}

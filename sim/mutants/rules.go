@@ -141,7 +141,7 @@ var mutants = []mutant{
 	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contentsOf(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n"}}},
 	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil:"}}},
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if merged == nil || history.Same(merged, held) && !laterCell(contents[k], e.Record) {", "if true {"}}},
-	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "e.User.Cut(history.Merge(held, contents[k]), k.Object.Type)", "history.Merge(held, contents[k])"}}},
+	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
 	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", shows: "the cache comes back older after the job has loaded contents of the life before; it puts them before it has asked which life the cache is in.", edits: []edit{{jobChunk, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
