@@ -21,7 +21,7 @@ const maxScore = 1 << 53
 func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.clear.call(ctx, append(userKeys(uid), contents...),
-			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, maxScore), history.NewRevision(), c.life, newRevision())
+			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, maxScore), stateRevision(), c.life, newRevision())
 	})
 	if err != nil {
 		return 0, unavailable("clear", err)
@@ -40,7 +40,7 @@ func userKeys(uid string) []string {
 func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.pause.call(ctx, append(userKeys(uid), contents...),
-			from.Since, from.Until, to.Since, to.Until, newRevision(), history.NewRevision(), c.life)
+			from.Since, from.Until, to.Since, to.Until, newRevision(), stateRevision(), c.life)
 	})
 	if err != nil {
 		return unavailable("pause", err)
@@ -53,6 +53,9 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 	}
 	return nil
 }
+
+// stateRevision returns a new one of a user's state, with room above it.
+func stateRevision() uint64 { return history.NewRevision() >> 1 }
 
 // newRevision returns the bytes of a new one, as a record begins with after the first.
 func newRevision() []byte { return binary.LittleEndian.AppendUint64(nil, history.NewRevision()) }

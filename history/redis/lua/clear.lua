@@ -4,7 +4,8 @@
 -- KEYS: the list, the user's state, the dirty marks, then the content of each record in
 -- the list.
 -- ARGV: the type (0 for all); the time in milliseconds; the digits of a new revision of the
--- state; seconds that lists and users' states live; the eight bytes of a new revision.
+-- state; seconds that lists and users' states live; the eight bytes of a step to new ones of the
+-- records.
 --
 -- Returns up to when it cleared, nothing when the list has a record more than the keys say:
 -- then nothing was done.
@@ -36,8 +37,8 @@ for i, member in ipairs(found) do
   last = i
 end
 
-markuser(dirty, list)
-call('HSET', state, field, text(at), 'rev', ARGV[3])
+markuser(dirty, list, state, ARGV[3])
+call('HSET', state, field, text(at))
 if cut > 0 then call('HSET', state, 'cut', text(cut)) end
 call('EXPIRE', list, life)
 keep(state, life)

@@ -61,20 +61,27 @@ local function complete(list, keys)
   return true
 end
 
--- A content under another revision, whose eight bytes stand after the first.
--- The highest bit of the last one stays: it says whether the archive has the content.
-local function renumbered(content, revision)
-  local bit = string.byte(content, 9) >= 128 and 128 or 0
-  return string.sub(content, 1, 1) .. string.sub(revision, 1, 7) .. string.char(string.byte(revision, 8) % 128 + bit) .. string.sub(content, 10)
+-- A content under another revision, whose eight bytes stand after the first: the old one and a step
+-- of eight bytes, so that a call that the client repeats makes another one again, whatever was written
+-- in between. The highest bit of the last byte stays: it says whether the archive has the content.
+local function renumbered(content, step)
+  local bytes, carry = {string.byte(content, 2, 9)}, 0
+  local bit = bytes[8] >= 128 and 128 or 0
+  for i = 1, 8 do
+    local sum = bytes[i] + string.byte(step, i) + carry
+    carry, bytes[i] = sum >= 256 and 1 or 0, sum % 256
+  end
+  bytes[8] = bytes[8] % 128 + bit
+  return string.sub(content, 1, 1) .. string.char(unpack(bytes)) .. string.sub(content, 10)
 end
 
 -- Gives each record of a list another revision.
-local function renumber(list, revision)
+local function renumber(list, step)
   local contents = string.sub(list, 1, 8) .. 'c:' .. string.sub(list, 11) .. ':'
   for _, member in ipairs(redis.call('ZRANGE', list, 0, -1)) do
     local old = redis.call('GETRANGE', contents .. member, 0, 8)
     if #old == 9 and string.sub(old, 1, 1) == '\t' then
-      redis.call('SETRANGE', contents .. member, 0, renumbered(old, revision))
+      redis.call('SETRANGE', contents .. member, 0, renumbered(old, step))
     end
   end
 end
@@ -92,8 +99,12 @@ local function drift(bytes)
   return sum
 end
 
--- Marks a user's own state dirty.
-local function markuser(dirty, list)
+-- Marks a user's own state dirty, under another revision: the given one, or a part of it more than
+-- the old one, so that a call that the client repeats makes another one again.
+local function markuser(dirty, list, state, revision)
   redis.call('ZADD', dirty, text(micros()), string.sub(list, 11) .. '/*')
+  if redis.call('HSETNX', state, 'rev', revision) == 0 then
+    redis.call('HINCRBY', state, 'rev', text(1 + tonumber(string.sub(revision, -10))))
+  end
 end
 

@@ -4,7 +4,7 @@
 -- record in the list, where that is asked for.
 -- ARGV: seconds that contents live; seconds that lists and users' states live; how many
 -- milliseconds a user is warm, 0 for ever; the floor; the cut time; between when nothing is
--- recorded, zeros for never; the eight bytes of a new revision; how many clear marks; a
+-- recorded, zeros for never; the eight bytes of a step to new revisions; how many clear marks; a
 -- type and a time for each; then the member, the score and the value of each record.
 --
 -- Returns nothing when the list has a record more than the keys say: then nothing was done.
