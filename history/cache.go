@@ -197,7 +197,8 @@ type Ledger interface {
 	// a mark, which is there once the clock was set back: any age may find it.
 	Overdue(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]Key, error)
 	// Backlog returns how many marks each of the given buckets has, in order, and the
-	// oldest of them. It is for monitoring, and not exact while marks come and go.
+	// oldest of them. It is for monitoring, and not exact while marks come and go. With an error
+	// it returns what is known: a bucket that did not answer has none.
 	Backlog(ctx context.Context, buckets []Bucket) ([]Backlog, error)
 	// Settle says that the archive has these contents. Where the cache still holds the
 	// content, it sets [SettledBit] in the revision of the record and removes the dirty

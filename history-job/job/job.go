@@ -10,6 +10,7 @@ package job
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -215,7 +216,8 @@ func (j *Job) measure(ctx context.Context, buckets []history.Bucket) error {
 	for {
 		err := j.try(ctx, func(ctx context.Context) error {
 			found, err := j.cfg.Cache.Backlog(ctx, buckets)
-			if err == nil {
+			known := slices.ContainsFunc(found, func(b history.Backlog) bool { return b.Marks > 0 })
+			if err == nil || known { // a part that is silent hides nothing of the others
 				j.metrics.backlog.set(buckets, found)
 			}
 			return err

@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -215,6 +216,29 @@ func TestBacklogIsMeasured(t *testing.T) {
 		w.counted("dirty_marks", 0)
 		w.counted("oldest_mark_age_seconds", 0)
 	})
+}
+
+// TestBacklogOfAPart tells what the cache says of its backlog while a part of it is silent.
+func TestBacklogOfAPart(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.write(progress(1, 0))
+		w.cache = silentPart{w.cache}
+		w.on("put", func(context.Context) error { return errDown })
+		w.sweeping()
+		w.wait(9 * time.Minute)
+		w.counted("dirty_marks", 1)
+		if age := w.counter("oldest_mark_age_seconds"); age < 530 || age > 541 {
+			t.Errorf("after nine minutes the oldest mark is %v s old", age)
+		}
+	})
+}
+
+// silentPart is a cache that says of its backlog what is known, and that a part did not answer.
+type silentPart struct{ history.Cache }
+
+func (c silentPart) Backlog(ctx context.Context, buckets []history.Bucket) ([]history.Backlog, error) {
+	found, err := c.Cache.Backlog(ctx, buckets)
+	return found, errors.Join(err, history.ErrUnavailable)
 }
 
 // TestSweepAlone has the queue give the job nothing: it sweeps all buckets all the same.

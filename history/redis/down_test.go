@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -263,6 +264,36 @@ func TestLifeOfAReplica(t *testing.T) {
 	c := open(t, redis.Config{Addrs: []string{saying(t, "run_id:1\r\nrole:slave\r\nmaster_replid:2\r\n", "")}, Timeout: patience})
 	if got, err := c.Life(t.Context()); !errors.Is(err, history.ErrUnavailable) {
 		t.Errorf("Life = %q, %v, want unavailable", got, err)
+	}
+}
+
+// TestBacklogBesideASilentServer is that of the other servers.
+func TestBacklogBesideASilentServer(t *testing.T) {
+	config, nodes := fakeNodes(t, 4)
+	config.Timeout = patience
+	c, silent := open(t, config), make(chan struct{})
+	buckets := make([]history.Bucket, history.Buckets)
+	for i := range buckets {
+		buckets[i] = history.Bucket(i) //nolint:gosec // below 1,024
+	}
+	const users = 40
+	for n := range users {
+		put(t, c, history.Write{Key: key(fmt.Sprint("viewer", n), "1"), Record: record(hourAgo(), 1)})
+	}
+	nodes[2].Server().SetPreHook(func(*server.Peer, string, ...string) bool { <-silent; return false })
+	defer close(silent)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	found, err := c.Backlog(ctx, buckets)
+	if !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("beside a silent server: error %v, want unavailable", err)
+	}
+	marks := 0
+	for _, b := range found {
+		marks += b.Marks
+	}
+	if marks == 0 || marks == users {
+		t.Errorf("%d of %d marks are known, want those of the three servers that answer", marks, users)
 	}
 }
 

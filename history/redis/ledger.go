@@ -192,9 +192,6 @@ func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 		cmds = append(cmds, counts[i], oldest[i])
 	}
 	pipeline(ctx, c, cmds)
-	if err := firstErr(cmds); err != nil {
-		return nil, unavailable("backlog", err)
-	}
 	found := make([]history.Backlog, len(buckets))
 	for i := range found {
 		found[i].Marks = int(counts[i].Val())
@@ -202,7 +199,7 @@ func (c *Cache) Backlog(ctx context.Context, buckets []history.Bucket) ([]histor
 			found[i].Oldest = history.Mark(z.Score)
 		}
 	}
-	return found, nil
+	return found, unavailable("backlog", firstErr(cmds))
 }
 
 var _ history.Days = (*Cache)(nil)
