@@ -83,16 +83,6 @@ func (u *User) Cut(r *Record, typ uint32) *Record {
 	return left
 }
 
-func compareEarly(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
-}
-
 // mergeNonEarly keeps the latest event of both that is not early, beside an early one.
 func (r *Record) mergeNonEarly(o *Record) {
 	if !r.Early {
@@ -157,14 +147,6 @@ func (r *Record) mergePeaks(o *Record) {
 	}
 	slices.Reverse(kept)
 	r.Peaks = orNil(slices.Clip(kept))
-}
-
-// orNil makes sure that equal contents are equal to the last field.
-func orNil[T any](s []T) []T {
-	if len(s) == 0 {
-		return nil
-	}
-	return s
 }
 
 // forget drops what happened at or before the reset.

@@ -337,3 +337,21 @@ func compareLatest(a, b *Record) int {
 		compareEarly(a.Early, b.Early),
 	)
 }
+
+func compareEarly(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// orNil makes sure that equal contents are equal to the last field.
+func orNil[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	return s
+}
