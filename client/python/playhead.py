@@ -197,8 +197,16 @@ class Client:
 
     def point(self, type: int, id: str) -> Optional[Json]:
         """The record of one object, or None."""
+        return self._of(type, id)
+
+    def viewings(self, type: int, id: str) -> list[Json]:
+        """The newest 128 sessions of one object, newest first; none where there is no record."""
+        found = self._of(type, id, "/viewings")
+        return found["items"] if found else []
+
+    def _of(self, type: int, id: str, what: str = "") -> Optional[Json]:
         try:
-            return self._read("GET", f"/v1/history/{type}/{urllib.parse.quote(id, safe='')}")
+            return self._read("GET", f"/v1/history/{type}/{urllib.parse.quote(id, safe='')}{what}")
         except Error as error:
             if error.status == 404:
                 return None

@@ -64,6 +64,14 @@ class AgainstPlayhead(unittest.TestCase):
         self.assertEqual(self.user.dismiss((1, "begun"), dismissed=False), 1)
         self.assertEqual([r["object"]["id"] for r in self.user.continue_watching()], ["begun"])
 
+    def test_viewings(self):
+        for at, kind, position, session in ((50, "start", 0.0, "a"), (40, "stop", 600.0, "a"), (30, "start", 590.0, "b"), (20, "stop", 5300.0, "b")):
+            self.user.report(heartbeat(1, "a:b", kind, position, duration=5400.0, session=session, device=f"of {session}", at=ago(minutes=at)))
+        slip, first = self.user.viewings(1, "a:b")
+        self.assertEqual((slip["from_ms"], slip["to_ms"], slip["device"]), (590000, 5300000, "of b"))
+        self.assertEqual((first["from_ms"], first["to_ms"], first["state"]), (0, 600000, "stopped"))
+        self.assertEqual(self.user.viewings(1, "none"), [])
+
     def test_marks(self):
         self.user.report(heartbeat(1, "film", "stop", 1000.0, duration=5400.0, at=ago(minutes=9)))
         watched, new = self.user.mark("watched", (1, "film"), (1, "elsewhere"))
