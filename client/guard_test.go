@@ -483,6 +483,74 @@ func TestAConflictWithOneself(t *testing.T) {
 	})
 }
 
+// A report is stored, and refused for its answer. The viewing behind it is in conflict with
+// that, which is nobody's business, as long as it is remembered.
+func TestAConflictWithWhatWasRefused(t *testing.T) {
+	for _, tt := range []struct {
+		refused int
+		want    historyv1.Status
+	}{
+		{1, historyv1.Status_STATUS_STORED},
+		{200, historyv1.Status_STATUS_STORED},
+		{201, historyv1.Status_STATUS_CONFLICT},
+	} {
+		t.Run(fmt.Sprint(tt.refused), func(t *testing.T) {
+			bubble(t, client.Config{Queue: 200}, func(w *world) {
+				w.films = &filmService{}
+				w.behind(served(w.refuseFirst(tt.refused)), nil)
+				stop := w.run()
+				for n := range tt.refused + 1 {
+					w.film(fmt.Sprint("viewing ", n), int64(n+1))
+					w.flush(time.Minute)
+				}
+				if last := w.answers[tt.refused]; last.Status != tt.want {
+					t.Errorf("told %v, want %v", last, tt.want)
+				}
+				_ = stop()
+			})
+		})
+	}
+}
+
+// refuseFirst refuses so many messages, the first of which is stored.
+func (w *world) refuseFirst(messages int) func(*historyv1.StreamRequest) *historyv1.StreamResponse {
+	n := 0
+	return func(req *historyv1.StreamRequest) *historyv1.StreamResponse {
+		resp := &historyv1.StreamResponse{}
+		if n++; n == 1 || n > messages {
+			resp.Result = w.films.apply(&historyv1.ApplyRequest{Heartbeats: req.Heartbeats, ReturnRecords: true})
+		}
+		if n <= messages {
+			return failed(historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE, 0)
+		}
+		return resp
+	}
+}
+
+// A report is stored, its answer is lost, and a full queue gives it up. The viewings behind it
+// are in conflict with that, which is nobody's business.
+func TestAConflictWithWhatWasDropped(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		w.films = &filmService{}
+		stop := w.run()
+		w.cutBeforeTheFirstAnswer()
+		for n := range int64(500) {
+			w.film(fmt.Sprint("viewing ", n), 2+n)
+		}
+		w.away(false)
+		w.flush(time.Minute)
+		for _, a := range w.answers {
+			if a.Status == historyv1.Status_STATUS_CONFLICT {
+				w.Errorf("told %v", a)
+			}
+		}
+		if len(w.answers) != 501 || w.films.record.PositionMs != 501 {
+			w.Errorf("the record is at %d after %d answers", w.films.record.PositionMs, len(w.answers))
+		}
+		_ = stop()
+	})
+}
+
 // A report that goes on from the first one goes on from its record, also when the first one
 // was put back and another report was in conflict meanwhile.
 func TestTheFirstReportIsPutBack(t *testing.T) {

@@ -43,6 +43,7 @@ type item struct {
 	size  int       // bytes
 	zero  time.Time // what the clock that gave its times showed when nothing had elapsed; none for those of the history
 	guard uint64    // as it was sent
+	asked bool      // it was sent
 	tries int       // messages that it was alone in and that were not answered
 }
 
@@ -119,6 +120,8 @@ type outbox struct {
 	lost     int  // how often it lost sight of that
 	known    map[object]*known
 	notes    uint64
+
+	unanswered []viewing // of heartbeats that were sent and told of without an answer, each with its device, the last ones
 }
 
 func newOutbox(limit int, patience time.Duration, guarding bool) *outbox {
@@ -175,6 +178,7 @@ func (o *outbox) shed() []Answer {
 	}
 	it := o.items[victim]
 	o.items = slices.Delete(o.items, victim, victim+1)
+	o.giveUp(it)
 	if status == historyv1.Status_STATUS_UNSPECIFIED {
 		o.dropped++
 	}
@@ -190,7 +194,7 @@ func (o *outbox) next() (beats []*historyv1.Heartbeat, dated bool) {
 		if i > 0 && (i >= maxBatch || o.size+it.size > o.room || it.dated() != o.items[0].dated() || clash(last[it.object()], it)) {
 			break
 		}
-		last[it.object()], it.guard = it, it.IfMatch
+		last[it.object()], it.guard, it.asked = it, it.IfMatch, true
 		o.size += it.size
 		beats = append(beats, it.Heartbeat)
 	}
@@ -276,9 +280,24 @@ func (o *outbox) done(it *item, a Answer) bool {
 // own reports whether the device of a heartbeat made a record: with the same viewing, or with one that was
 // not answered.
 func (o *outbox) own(it *item, r *historyv1.Item) bool {
-	return r != nil && r.Device == it.Device && slices.ContainsFunc(o.items, func(other *item) bool {
-		return other.object() == it.object() && other.Session == r.Session && other.Device == r.Device
+	if r == nil || r.Device != it.Device {
+		return false
+	}
+	made := viewing{it.object(), r.Session, r.Device}
+	return slices.Contains(o.unanswered, made) || slices.ContainsFunc(o.items, func(other *item) bool {
+		return viewing{other.object(), other.Session, other.Device} == made
 	})
+}
+
+// giveUp is told that a heartbeat will have no answer. If it was sent it may be stored.
+func (o *outbox) giveUp(it *item) {
+	made := viewing{it.object(), it.Session, it.Device}
+	if it.asked && !slices.Contains(o.unanswered, made) {
+		o.unanswered = append(o.unanswered, made)
+	}
+	if len(o.unanswered) > o.limit {
+		o.unanswered = o.unanswered[1:]
+	}
 }
 
 // follow takes note of the record that a heartbeat has left, which its viewing goes on
@@ -331,6 +350,7 @@ func (o *outbox) refuse(reason string, tooLarge bool) []Answer {
 	if len(sent) != 1 {
 		return nil
 	}
+	o.giveUp(sent[0])
 	o.items, o.room, o.ceiling = o.items[1:], firstRoom, maxRoom
 	return []Answer{{
 		Heartbeat: sent[0].Heartbeat, Status: historyv1.Status_STATUS_INVALID, Refusal: &historyv1.Refusal{Reason: reason},

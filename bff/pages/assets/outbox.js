@@ -6,7 +6,7 @@
  *   event_time: string, session?: string, if_match?: string, [more: string]: any}} Heartbeat
  * @typedef {{status: string, record?: any, error?: any}} Result
  * @typedef {{heartbeat: Heartbeat, result: Result}} Told what became of a report
- * @typedef {{beat: Heartbeat, text: string, object: string, viewing: string, bytes: number, tries: number, zero: number | null}} Item
+ * @typedef {{beat: Heartbeat, text: string, object: string, viewing: string, bytes: number, tries: number, sent: boolean, zero: number | null}} Item
  *   `zero` is what the device's clock, which gave its times, showed when nothing had elapsed; null for times of the history
  */
 
@@ -43,6 +43,8 @@ export class Outbox {
   /** When the doubt about an object began. @type {Map<string, number>} */
   #doubted = new Map();
   #doubts = 0; // counts when doubt began
+  /** Viewings of reports that were sent and told of without an answer, the last ones, and their devices. @type {Map<string, string | undefined>} */
+  #unanswered = new Map();
 
   /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number,
    *   device: () => string}} config `device` names this one, for reports that do not */
@@ -171,6 +173,7 @@ export class Outbox {
     if (this.#sent || now < this.#rest) return null;
     const items = ask ? [] : this.#head();
     if (items.length === 0 && !even && !ask) return null;
+    for (const item of items) item.sent = true;
     this.#sent = { items, bytes: size(items), at: now, live: this.#live, doubt: this.#doubts };
     return items.map(({ beat }) => beat);
   }
@@ -215,7 +218,7 @@ export class Outbox {
     this.#room = beginning;
     this.#ceiling = most.bytes;
     if (items.length === 0) this.#pause(now);
-    return items.flatMap((item) => this.#tell(item, { status: 'invalid', error: { field: '', reason } }));
+    return items.flatMap((item) => this.#giveUp(item, { status: 'invalid', error: { field: '', reason } }));
   }
 
   /** The edge asks to wait. @param {number} ms @param {number} now @returns {Told[]} */
@@ -283,7 +286,7 @@ export class Outbox {
       if (item.beat.kind === 'progress' && item.beat.position_ms <= later) [victim, status] = [item, 'superseded'];
       furthest.set(item.viewing, Math.max(later, item.beat.position_ms));
     }
-    return this.#tell(victim, { status });
+    return this.#giveUp(victim, { status });
   }
 
   #head() {
@@ -342,7 +345,9 @@ export class Outbox {
   /** Whether this device made a record: with this viewing, or with one that was not answered. @param {Item} item @param {any} record */
   #made(item, record) {
     const last = viewing(record);
-    return record.device === item.beat.device && this.#items.some((other) => other.viewing === last && other.beat.device === record.device);
+    const { device } = item.beat;
+    const waits = this.#items.some((other) => other.viewing === last && other.beat.device === device);
+    return record.device === device && (waits || this.#unanswered.get(last) === device);
   }
 
   /** Those of a viewing go on from what it has left, and so do those who went on from the record before. @param {Item} item @param {any} record */
@@ -386,6 +391,17 @@ export class Outbox {
       write(item);
       this.changed = true;
     }
+  }
+
+  /** Tells of a report that was not answered. If it was sent it may be stored. @param {Item} item @param {Result} result @returns {Told[]} */
+  #giveUp(item, result) {
+    if (item.sent) {
+      this.#unanswered.delete(item.viewing); // so that it is the last one
+      this.#unanswered.set(item.viewing, item.beat.device);
+    }
+    const [oldest] = this.#unanswered.keys();
+    if (this.#unanswered.size > this.#config.queue) this.#unanswered.delete(oldest);
+    return this.#tell(item, result);
   }
 
   /** Removes a report that was told of. @param {Item} item @param {Result} result @returns {Told[]} */
@@ -469,7 +485,7 @@ function parse(beat, device, zero = 0) {
     copy.device ||= device(); // two devices without a name are not to be taken for one
     const { dated } = copy; // as a page before has stored it
     delete copy.dated;
-    const item = { beat: copy, text: JSON.stringify(copy), object: key(copy), viewing: viewing(copy), bytes: 0, tries: 0, zero: dated ? null : zero };
+    const item = { beat: copy, text: JSON.stringify(copy), object: key(copy), viewing: viewing(copy), bytes: 0, tries: 0, sent: false, zero: dated ? null : zero };
     item.bytes = new TextEncoder().encode(item.text).length + 40; // for a guard
     if (item.bytes > most.report) return { wrong: `want at most ${most.report} bytes` };
     return { item };

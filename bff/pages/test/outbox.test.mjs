@@ -401,6 +401,44 @@ test('a viewing is not in conflict with another one of its device that was not a
   assert.deepEqual(guards(waiting(box)), ['b']);
 });
 
+test('a viewing is not in conflict with one that was told without an answer', () => {
+  for (const [status, lose] of [
+    ['invalid', (box) => box.closed(1007, '', 0)],
+    ['invalid', (box) => box.closed(1009, '', 0)],
+    ['dropped', (box) => [...box.closed(1006, '', 0), ...box.report(other(3))]],
+  ]) for (const device of ['tv', 'phone']) {
+    const box = outbox({ open: false, queue: 2 });
+    for (const session of ['s1', 's2']) box.report(beat(1, { session }));
+    connect(box);
+    box.next(0);
+    assert.deepEqual(lose(box).map(({ heartbeat, result }) => [heartbeat.session, result.status]), [['s1', status]]);
+    connect(box);
+    assert.deepEqual(guards(box.next(0).slice(0, 1)), [none]);
+    const told = box.answered([{ status: 'conflict', record: left(beat(1, { device }), 'a') }], 0);
+    assert.deepEqual(told.map(({ result }) => result.status), device === 'tv' ? [] : ['conflict']);
+    if (device === 'tv') assert.deepEqual(guards(waiting(box)).slice(0, 1), ['a']);
+  }
+});
+
+test('as many viewings that were told without an answer are remembered as the queue is long', () => {
+  const box = outbox({ open: false, queue: 3 });
+  const viewing = (n) => beat(n, { session: `s${n}` });
+  for (const n of [1, 2, 3, 4]) {
+    box.report(viewing(n));
+    connect(box);
+    box.next(0);
+    assert.equal(box.closed(1009, '', 0).length, 1);
+  }
+  box.report(viewing(5));
+  box.report(viewing(6));
+  connect(box);
+  answer(box, () => ({ status: 'unavailable' }));
+  for (const [n, want, now] of [[2, [], 1e6], [1, ['conflict'], 2e6]]) {
+    const told = answer(box, () => ({ status: 'conflict', record: left(viewing(n), `a${n}`) }), now);
+    assert.deepEqual(told.map(({ result }) => result.status), want, `viewing ${n}`);
+  }
+});
+
 test('what comes after a record was removed is not overwritten', () => {
   const box = doubtful();
   box.report(beat(1));
