@@ -366,9 +366,14 @@ class _Bounded(http.client.HTTPConnection):
         raise failed
 
     def send(self, data: Any) -> None:
-        if self.sock is not None:
-            self.sock.settimeout(self._left())
-        super().send(data)
+        if self.sock is None:
+            super().send(data)  # connects first
+            return
+        self.sock.settimeout(self._left())
+        try:
+            super().send(data)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # an edge that is busy answers before it has read all, and closes: if it has not, reading fails as well
 
 
 class _BoundedTLS(_Bounded, http.client.HTTPSConnection):

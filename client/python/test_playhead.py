@@ -288,6 +288,30 @@ class AgainstAFailingEdge(unittest.TestCase):
                 threading.Thread(target=call, daemon=True).start()
                 self.assertTrue(ended.wait(15), f"after {first!r}")
 
+    def test_answered_early(self):
+        """An edge that answers and closes while a body is still being sent is heard."""
+        text = b"HTTP/1.1 429 No\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\n{}"
+        for answer, first in ((text, lambda conn: None), (text, lambda conn: conn.shutdown(socket.SHUT_WR)), (b"", lambda conn: None)):
+            listener = socket.socket()
+            self.addCleanup(listener.close)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # less than the body
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+
+            def refuse(listener=listener, answer=answer, first=first):
+                conn, _ = listener.accept()
+                with conn:
+                    conn.recv(1024)
+                    conn.sendall(answer)
+                    first(conn)
+
+            threading.Thread(target=refuse, daemon=True).start()
+            user = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", "t", timeout=60, patience=0)
+            with self.assertRaises(Error if answer else OSError) as raised:
+                user.import_lines([b"x" * (1 << 20)] * 7)
+            if answer:
+                self.assertEqual((raised.exception.status, raised.exception.problem["retry_after"]), (429, "7"))
+
     def test_away(self):
         self.edge.shutdown()
         self.edge.server_close()
