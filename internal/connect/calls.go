@@ -2,6 +2,7 @@ package connect
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -123,14 +124,18 @@ func (a *archive) Put(ctx context.Context, cells []history.Cell) []error {
 // Get implements [history.Archive].
 func (a *archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	entries, err := a.archive.Get(ctx, keys)
-	a.hbase.observe(err)
+	if slices.ContainsFunc(keys, func(k history.Key) bool { return k.UID != keys[0].UID }) || len(keys) == 0 {
+		a.hbase.observe(err)
+	} else {
+		a.hbase.observeRead(keys[0].UID, err)
+	}
 	return entries, err
 }
 
 // Page implements [history.Archive].
 func (a *archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	page, err := a.archive.Page(ctx, uid, q)
-	a.hbase.observe(err)
+	a.hbase.observeRead(uid, err)
 	return page, err
 }
 

@@ -48,15 +48,16 @@ type engine struct {
 	last          atomic.Pointer[error]
 
 	mu    sync.Mutex
-	err   error // nil while it answers
-	part  bool  // err concerns some of its servers only
-	ready bool  // it has answered once
-	unfit error // why its settings are not fit, as last seen
+	late  map[string]int64 // reads since the last look that took too long, of two users at most
+	err   error            // nil while it answers
+	part  bool             // err concerns some of its servers only
+	ready bool             // it has answered once
+	unfit error            // why its settings are not fit, as last seen
 }
 
 // Add names an engine, the flag that says where it is, and what makes sure of it.
 func (e *Engines) Add(name, flag string, prepare func(context.Context) error) {
-	e.all = append(e.all, &engine{name: name, flag: flag, prepare: prepare, err: errors.New("not asked yet")})
+	e.all = append(e.all, &engine{name: name, flag: flag, prepare: prepare, late: make(map[string]int64), err: errors.New("not asked yet")})
 }
 
 // First asks all engines at once, for a few seconds. Its error is final; an engine
@@ -276,6 +277,20 @@ func (e *engine) observe(err error) {
 	e.calls.Add(1)
 }
 
+// observeRead notes the outcome of a read of one user's. One that took too long may be due to
+// how much that user has.
+func (e *engine) observeRead(uid string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.observe(err)
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return
+	}
+	if _, known := e.late[uid]; known || len(e.late) < 2 {
+		e.late[uid]++
+	}
+}
+
 func (e *engine) watch(ctx context.Context, all *Engines) {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
@@ -323,7 +338,7 @@ func (e *engine) ask(ctx context.Context) bool {
 
 // assess makes of the calls since the last look what the engine is now.
 func (e *engine) assess(ctx context.Context) error {
-	calls, failed := e.calls.Swap(0), e.failed.Swap(0)
+	calls, failed := e.count()
 	var err error
 	if failed*tolerated >= calls && failed > 0 {
 		err = *e.last.Load()
@@ -333,6 +348,21 @@ func (e *engine) assess(ctx context.Context) error {
 	defer e.mu.Unlock()
 	e.err, e.part = err, part
 	return err
+}
+
+// count returns the calls since the last look, and how many of them failed. Late reads of one
+// user are left out where other calls were answered meanwhile.
+func (e *engine) count() (calls, failed int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	calls, failed = e.calls.Swap(0), e.failed.Swap(0)
+	if len(e.late) == 1 && failed < calls {
+		for _, n := range e.late {
+			calls, failed = calls-n, failed-n
+		}
+	}
+	clear(e.late)
+	return calls, failed
 }
 
 // answers reports whether an engine answers as a whole, as far as that can be asked.

@@ -198,6 +198,12 @@ type archive struct {
 
 func (b archive) Put(context.Context, []history.Cell) []error { return []error{nil, b.get()} }
 
+func (b archive) Get(context.Context, []history.Key) ([]history.Entry, error) { return nil, b.get() }
+
+func (b archive) Page(context.Context, string, history.Query) (history.Page, error) {
+	return history.Page{}, b.get()
+}
+
 func (b *broken) Publish(context.Context, []history.Announcement) ([]history.Announcement, error) {
 	return nil, b.get()
 }
@@ -310,6 +316,49 @@ func TestOneLostAnswerIsNoOutage(t *testing.T) {
 		pass(time.Second) // a look
 		w.want("redis", true, 0)
 	})
+}
+
+// Somebody with a long history has reads that take too long. The engine is not away while it
+// answers others.
+func TestOneUsersLateReadsAreNoOutage(t *testing.T) {
+	late := fmt.Errorf("%w: %w", history.ErrUnavailable, context.DeadlineExceeded)
+	for _, tt := range []struct {
+		name string
+		read []string // users whose reads are late
+		put  error    // of others, whose reads are answered
+		idle bool     // there are no others
+		up   bool
+	}{
+		{name: "others are answered", read: []string{"ann", "ann", "ann"}, up: true},
+		{name: "there are no others", read: []string{"ann", "ann", "ann"}, idle: true},
+		{name: "another one's are late too", read: []string{"ann", "ann", "bob"}},
+		{name: "nor are others' puts answered", read: []string{"ann"}, put: late},
+	} {
+		for name, read := range map[string]func(history.Archive, string){
+			"page": func(a history.Archive, uid string) { _, _ = a.Page(t.Context(), uid, history.Query{}) },
+			"get":  func(a history.Archive, uid string) { _, _ = a.Get(t.Context(), []history.Key{history.UserKey(uid)}) },
+		} {
+			t.Run(tt.name+"/"+name, func(t *testing.T) {
+				watch(t, func(w *watched) {
+					a := w.Archive(archive{broken: &w.broken})
+					for range 2 { // looks
+						if w.set(nil); !tt.idle {
+							read(a, "carl")
+							w.set(tt.put)
+							a.Put(w.Context(), nil)
+						}
+						w.set(late)
+						for _, uid := range tt.read {
+							read(a, uid)
+						}
+						w.set(nil)
+						pass(time.Second)
+					}
+					w.want("hbase", tt.up, map[bool]int{true: 0, false: 1}[tt.up])
+				})
+			})
+		}
+	}
 }
 
 // An engine that nobody calls is asked, seldom.
