@@ -23,6 +23,7 @@ import json
 import random
 import re
 import socket
+import ssl
 import time
 import urllib.error
 import urllib.parse
@@ -372,7 +373,7 @@ class _Bounded(http.client.HTTPConnection):
         self.sock.settimeout(self._left())
         try:
             super().send(data)
-        except (BrokenPipeError, ConnectionResetError):
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
             pass  # an edge that is busy answers before it has read all, and closes: if it has not, reading fails as well
 
 

@@ -8,16 +8,20 @@ pytest runs them as well. The secret is that of --token-secret-file; each test h
 import base64
 import hashlib
 import hmac
+import io
 import json
 import os
 import secrets
 import socket
+import ssl
 import threading
 import time
 import unittest
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from unittest import mock
 
+import playhead
 from playhead import Client, Error, Unsent, heartbeat
 
 URL = os.environ["PLAYHEAD_URL"]
@@ -311,6 +315,15 @@ class AgainstAFailingEdge(unittest.TestCase):
                 user.import_lines([b"x" * (1 << 20)] * 7)
             if answer:
                 self.assertEqual((raised.exception.status, raised.exception.problem["retry_after"]), (429, "7"))
+
+    def test_answered_early_over_tls(self):
+        """A TLS connection that cannot send any more has an error of its own."""
+        edge = mock.Mock(sendall=mock.Mock(side_effect=[None, ssl.SSLEOFError(8, "EOF")]))
+        edge.makefile.return_value = io.BufferedReader(io.BytesIO(b"HTTP/1.1 429 No\r\nRetry-After: 7\r\n\r\n"))
+        connection = playhead._BoundedTLS("edge", timeout=5)
+        connection.sock = edge
+        connection.request("POST", "/v1/import", body=b"{}")
+        self.assertEqual(connection.getresponse().headers["Retry-After"], "7")
 
     def test_away(self):
         self.edge.shutdown()
