@@ -26,8 +26,8 @@ func (a *Aggregator) Get(k history.Key) (held Held, open, ok bool) {
 }
 
 // Put holds what was written of a key. Ended makes the key due at the next tick. Of two
-// writes that are put in the wrong order the later one is held: its cell time says so. What
-// [Held.Next] returned is put without looking the key up.
+// writes that are put in the wrong order the later one is held, and the other one beside it: their
+// cell times say so. What [Held.Next] returned is put without looking the key up.
 func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	s := a.of(k)
 	s.mu.Lock()
@@ -43,6 +43,8 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 		s.entries[k] = e
 	case e.held.Record.CellTime <= held.Record.CellTime:
 		e.held = held.after(e.held)
+	case e.held.Record != held.Record:
+		e.held.Beside = history.Merge(e.held.Beside, held.Record)
 	}
 	// A heartbeat that comes between the end of the hold and the tick begins a new hold.
 	// The key is due all the same: it would be with every hold, and never announced.

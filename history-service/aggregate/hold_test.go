@@ -208,3 +208,37 @@ func TestConfirm(t *testing.T) {
 		}
 	})
 }
+
+// TestPutLateAfterACacheCameBack: two requests hold one record. The cache takes the first one's content, and comes back
+// without it. Then it takes the second one's, which is made from the same record. Both are acknowledged, and both are
+// known, in whatever order the requests end: only so can the first one's be written again.
+func TestPutLateAfterACacheCameBack(t *testing.T) {
+	for _, inOrder := range []bool{true, false} {
+		inBubble(t, aggregate.Config{}, func(t *testing.T, w *world) {
+			k := w.write(key("ann", 1), false)
+			one, _, _ := w.Get(k)
+			other, _, _ := w.Get(k)
+			first := one.Next(said(2, 2000, "one"), &history.User{}, false)
+			second := other.Next(said(3, 3000, "other"), &history.User{}, false)
+			if inOrder {
+				w.Put(k, first, false)
+				w.Put(k, second, false)
+			} else {
+				w.Put(k, second, false)
+				w.Put(k, first, false)
+			}
+			held, _, _ := w.Get(k)
+			if all := history.Merge(held.Record, held.Beside); all.Plays() != 2 {
+				t.Errorf("in order %t: what is held has %d plays, want the two that were acknowledged", inOrder, all.Plays())
+			}
+		})
+	}
+}
+
+// said is a content with a completed play.
+func said(cell, at int64, session string) *history.Record {
+	e := history.Event{Kind: history.KindFinish, At: at, Session: session}
+	r := e.Record()
+	r.CellTime, r.Revision = cell, uint64(cell)
+	return r
+}

@@ -122,11 +122,12 @@ func firstErr[C goredis.Cmder](calls []C) error {
 // its own answer or error. Scripts that a server no longer has, because it was
 // restarted or flushed, are handed over again, and their calls alone repeated. A server that
 // is not known yet, because its first slot is on the way to it, gets them in full.
-func exec[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) {
+// It reports whether any were repeated: those came after all others then.
+func exec[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) (repeated bool) {
 	pipeline(ctx, c, cmds)
 	for try := range 3 {
 		if cmds = withoutScript(cmds); len(cmds) == 0 {
-			return
+			return try > 0
 		}
 		if try == 0 {
 			_ = c.loadScripts(ctx) // a node that it did not reach answers the same again
@@ -137,6 +138,7 @@ func exec[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) {
 		}
 		pipeline(ctx, c, cmds)
 	}
+	return true
 }
 
 func withoutScript[C goredis.Cmder](cmds []C) []C {

@@ -89,12 +89,19 @@ func (w *walk) run(ctx context.Context) error {
 // for the first time. Places of the walk's own version come again.
 func (w *walk) places(ctx context.Context, n int, first bool) ([]place, error) {
 	user := w.cache.state(ctx, w.uid)
-	list := goredis.NewZSliceCmd(ctx, "zrevrangebyscore", listKey(w.uid), w.newest(), w.oldest(), "withscores", "limit", 0, n)
+	ask := func() *goredis.ZSliceCmd {
+		return goredis.NewZSliceCmd(ctx, "zrevrangebyscore", listKey(w.uid), w.newest(), w.oldest(), "withscores", "limit", 0, n)
+	}
+	list := ask()
 	cmds := []goredis.Cmder{list}
 	if first {
 		cmds = []goredis.Cmder{user, list}
 	}
-	exec(ctx, w.cache, cmds)
+	if exec(ctx, w.cache, cmds) { // the state came after the list
+		list = ask()
+		pipeline(ctx, w.cache, []goredis.Cmder{list})
+		cmds = []goredis.Cmder{user, list}
+	}
 	if err := firstErr(cmds); err != nil {
 		return nil, err
 	}

@@ -167,3 +167,36 @@ func (s *shard) move(away bool) {
 	}
 	s.peers, s.moved = make(map[string][]*server.Peer), away
 }
+
+// TestListOfAServerWithoutScripts has a cold user warmed while the scripts are handed over to a server that was
+// restarted: a page that says that it has all there is has all.
+func TestListOfAServerWithoutScripts(t *testing.T) {
+	fake := miniredis.RunT(t)
+	c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
+	uid := user(t, c)
+	k, at := key(uid, "1"), hourAgo()
+	if err := raw(t, redis.Config{Addrs: []string{fake.Addr()}}).ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	warmed := false
+	fake.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
+		if cmd == "SCRIPT" {
+			fake.Server().SetPreHook(nil)
+			warmed = true
+			if err := c.Warm(t.Context(), uid, history.WarmSet{Items: []history.Item{{Object: k.Object, Record: record(at, 7)}}}); err != nil {
+				t.Error(err)
+			}
+		}
+		return false
+	})
+	page, err := c.List(t.Context(), uid, history.Query{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !warmed {
+		t.Fatal("nobody handed the scripts over")
+	}
+	if page.User.Complete() && len(page.Items) != 1 {
+		t.Errorf("got %d records of a user of whom the cache has all (warm %t, floor %d), want the one", len(page.Items), page.User.Warm, page.User.Floor)
+	}
+}
