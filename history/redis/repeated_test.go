@@ -2,7 +2,7 @@ package redis_test
 
 import (
 	"bytes"
-	"io"
+	"context"
 	"net"
 	"sync/atomic"
 	"testing"
@@ -23,7 +23,7 @@ type losing struct {
 
 func newLosing(t *testing.T, server string) *losing {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,15 +35,15 @@ func newLosing(t *testing.T, server string) *losing {
 			if err != nil {
 				return
 			}
-			go p.serve(conn)
+			go p.serve(t.Context(), conn)
 		}
 	}()
 	return p
 }
 
-func (p *losing) serve(client net.Conn) {
+func (p *losing) serve(ctx context.Context, client net.Conn) {
 	defer client.Close()
-	server, err := net.Dial("tcp", p.server)
+	server, err := new(net.Dialer).DialContext(ctx, "tcp", p.server)
 	if err != nil {
 		return
 	}
@@ -72,7 +72,7 @@ func (p *losing) serve(client net.Conn) {
 			(*f)()
 			return
 		}
-		if err != nil && err != io.EOF || n == 0 {
+		if err != nil {
 			return
 		}
 		if _, err := client.Write(buf[:n]); err != nil {
