@@ -102,7 +102,7 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	switch d.n(9) {
+	switch d.n(11) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -121,6 +121,11 @@ func (w *World) sequence() (judge bool) {
 	case 7:
 		s.runAhead(d)
 		judge = true
+	case 8:
+		s.outlive(d)
+		judge = true
+	case 9:
+		s.switchBehind(d)
 	default:
 		s.loseMeanwhile(d)
 		judge = true
@@ -324,6 +329,66 @@ func (s *sequence) runAhead(d *dice) {
 	s.maybe([...]action{reportNext, reportNext, markOne}[d.n(3)])
 	s.maybe(readSome)
 	s.maybe(archiveAll)
+}
+
+// outlive has a service hold a whole record that another one has gone on with, and that only the archive
+// has by now: the other service dies, the cache forgets the user, and the record is born again without what
+// the archive has of it.
+func (s *sequence) outlive(d *dice) {
+	clear(s.w.delayed)
+	s.focus = d.n(len(s.objects))
+	for i := range s.own {
+		s.own[i] = i % len(s.w.services)
+	}
+	s.by(0, reportNow)
+	for range 1 + d.n(3) { // one that ends is archived at once, while the other service still holds
+		s.by(1, reportNow)
+	}
+	s.maybe(archiveAll)
+	s.w.kill(s.w.services[s.own[1%len(s.own)]].process, "is killed")
+	s.w.gather()
+	s.maybe(forgetUser)
+	s.w.delayed["apply"] = true
+	if d.one(2) {
+		s.w.delayed["get"] = true
+	}
+	s.by(1, [...]action{reportNow, reportNow, reportLate}[d.n(3)])
+	s.maybe(passTime)
+	s.by(0, [...]action{reportNow, reportAgain, reportLate}[d.n(3)])
+	s.maybe(landAll)
+	s.maybe(archiveAll)
+}
+
+// switchBehind has recording switched off by a service whose clock is behind, while the first report of an
+// object is under way by one whose clock is ahead.
+func (s *sequence) switchBehind(d *dice) {
+	clear(s.w.delayed)
+	s.focus = d.n(len(s.objects))
+	for i, c := range s.clients {
+		s.own[i] = i % len(s.w.services)
+		c.offset = time.Duration(1-2*(i%2)) * time.Second
+		s.w.services[s.own[i]].clock.set(c.offset)
+	}
+	s.w.disturbed()
+	if d.one(2) {
+		s.maybe(clearAll)
+		s.w.pass(2 * time.Second)
+	}
+	s.forced = [...]course{isSlow, isLost}[d.n(2)]
+	s.by(0, reportNow)
+	s.by(1, switchRecording)
+	s.by(1, readSome)
+	s.by(1, readSome)
+	s.maybe(landAll)
+}
+
+// by has one of the user's devices make an action.
+func (s *sequence) by(n int, a action) {
+	clients, own := s.clients, s.own
+	n %= len(clients)
+	s.clients, s.own = clients[n:n+1], own[n:n+1]
+	s.maybe(a)
+	s.clients, s.own = clients, own
 }
 
 // loseMeanwhile loses the cache while the write of a client is held up, or something in the background.
