@@ -231,11 +231,28 @@ func (o *outbox) settle(resp *historyv1.ApplyResponse, took time.Duration) (answ
 			left = append(left, it)
 		}
 	}
-	o.items, o.sent = slices.Concat(rest, left), 0
+	o.items, o.sent = behind(rest, left), 0
 	if took <= o.patience/4 {
 		o.room = min(max(o.room, 2*o.size), o.ceiling)
 	}
 	return answers, len(left)
+}
+
+// behind lets the heartbeats of other objects go before some, and keeps the order of each object: what
+// follows may be guarded by the record that these are to leave.
+func behind(rest, some []*item) []*item {
+	mates := func(it *item) bool {
+		return slices.ContainsFunc(some, func(other *item) bool { return other.object() == it.object() })
+	}
+	others, last := make([]*item, 0, len(rest)+len(some)), slices.Clone(some)
+	for _, it := range rest {
+		if mates(it) {
+			last = append(last, it)
+		} else {
+			others = append(others, it)
+		}
+	}
+	return append(others, last...)
 }
 
 func answer(it *item, resp *historyv1.ApplyResponse, i int) Answer {
@@ -361,7 +378,7 @@ func (o *outbox) refuse(reason string, tooLarge bool) []Answer {
 func (o *outbox) postpone() { o.sent = 0 }
 
 // fail is told that the message that is on its way, if any, was not answered. A heartbeat
-// that is alone, again and again, does not hold up the others.
+// that is alone, again and again, does not hold up other objects.
 func (o *outbox) fail() {
 	sent := o.halve()
 	if len(sent) != 1 {
@@ -371,7 +388,7 @@ func (o *outbox) fail() {
 		it.tries++
 	} else {
 		it.tries = 0
-		o.items = append(o.items[1:], it)
+		o.items = behind(o.items[1:], sent)
 	}
 }
 

@@ -323,8 +323,9 @@ export class Outbox {
   /** Lets others go first, if it still waits. @param {Item} item */
   #putBack(item) {
     item.tries = 0;
-    const others = this.#items.filter((other) => other !== item);
-    if (others.length < this.#items.length) this.#items = [...others, item];
+    if (!this.#items.includes(item)) return;
+    const mates = this.#items.filter(({ object }) => object === item.object); // guarded, perhaps, by the record that it is to leave
+    this.#items = [...this.#items.filter(({ object }) => object !== item.object), ...mates];
   }
 
   /** @param {Item} item @param {Result} result @param {{live: boolean, doubt: number}} sent when it was @returns {Told[]} */

@@ -394,10 +394,10 @@ test('a viewing is not in conflict with another one of its device that was not a
   box.report(beat(2, { session: 's2', if_match: none }));
   assert.deepEqual(places(box.next(0)), [1]);
   box.answered([{ status: 'unavailable' }], 0); // and stored
-  assert.deepEqual(places(box.next(1e6)), [2]);
+  assert.deepEqual(places(box.next(1e6)), [1]);
   assert.deepEqual(box.answered([{ status: 'conflict', record: left(beat(1), 'a') }], 1e6), []);
   assert.deepEqual(guards(waiting(box)), ['a', 'a']);
-  answer(box, () => ({ status: 'stored', record: left(beat(2, { session: 's2' }), 'b') }), 2e6);
+  answer(box, (one) => stored(one, 'b'), 2e6);
   assert.deepEqual(guards(waiting(box)), ['b']);
 });
 
@@ -458,10 +458,24 @@ test('what goes on from a first report that was put back goes on from its record
     box.failed(1e6 * tries);
   }
   box.report(beat(3, { session: 's2' }));
-  assert.deepEqual(places(waiting(box)), [2, 1, 3]);
-  answer(box, () => ({ status: 'conflict', record: elsewhere(0, 'x') }), 1e7);
+  assert.deepEqual(places(waiting(box)), [1, 2, 3]);
   answer(box, (one) => stored(one, 'y'), 1e7);
-  assert.deepEqual(guards(waiting(box)), ['y']);
+  assert.deepEqual(guards(waiting(box)), ['y', 'y']);
+});
+
+test('a report that is put back lets other objects go first, and keeps the order of its own', () => {
+  const box = outbox();
+  for (const one of [beat(1), other(2), beat(3, { session: 's2' }), other(4)]) box.report(one);
+  const first = box.next(0);
+  box.answered(first.map(() => ({ status: 'unavailable' })), 0);
+  const order = places(waiting(box));
+  assert.ok(order.indexOf(1) < order.indexOf(3), `its own object: ${order}`);
+  const alone = outbox({ open: false });
+  for (const one of [beat(1), beat(3), other(2)]) alone.report(one);
+  connect(alone);
+  assert.deepEqual(places(alone.next(0)), [1]);
+  alone.answered([{ status: 'unavailable' }], 0);
+  assert.deepEqual(places(waiting(alone)), [2, 1, 3]);
 });
 
 test('another device of the same session is not oneself', () => {
