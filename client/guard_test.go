@@ -568,6 +568,29 @@ func TestTheFirstReportIsPutBack(t *testing.T) {
 	})
 }
 
+// A device that began away from the edge keeps what it reported of an object with an older record, also where
+// the queue was too short for its first reports.
+func TestTheFirstReportIsGivenUp(t *testing.T) {
+	bubble(t, client.Config{Queue: 200}, func(w *world) {
+		w.films = &filmService{}
+		w.films.other(500)
+		for n := range int64(250) {
+			w.film("here", 1000*(n+1))
+		}
+		stop := w.run()
+		w.flush(time.Minute)
+		for _, a := range w.answers {
+			if a.Status == historyv1.Status_STATUS_CONFLICT {
+				w.Errorf("told %v", a)
+			}
+		}
+		if w.films.record.PositionMs != 250_000 {
+			w.Errorf("the record is at %d, want 250000", w.films.record.PositionMs)
+		}
+		_ = stop()
+	})
+}
+
 // The decision of the user holds, also when reports from before are in conflict after that.
 func TestSeenBetweenConflicts(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {

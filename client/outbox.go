@@ -179,6 +179,9 @@ func (o *outbox) shed() []Answer {
 	it := o.items[victim]
 	o.items = slices.Delete(o.items, victim, victim+1)
 	o.giveUp(it)
+	if !it.asked {
+		o.passOn(it)
+	}
 	if status == historyv1.Status_STATUS_UNSPECIFIED {
 		o.dropped++
 	}
@@ -232,6 +235,11 @@ func (o *outbox) settle(resp *historyv1.ApplyResponse, took time.Duration) (answ
 		}
 	}
 	o.items, o.sent = behind(rest, left), 0
+	for _, a := range answers {
+		if a.Status != historyv1.Status_STATUS_STORED && a.Status != historyv1.Status_STATUS_STALE {
+			o.passOn(&item{Heartbeat: a.Heartbeat})
+		}
+	}
 	if took <= o.patience/4 {
 		o.room = min(max(o.room, 2*o.size), o.ceiling)
 	}
@@ -335,6 +343,24 @@ func (o *outbox) follow(it *item, etag uint64) {
 		k.doubt = 0
 	}
 	o.note(obj, etag, k.doubt)
+}
+
+// passOn is told that a heartbeat has left without a record of it. Where it was the first of an object of which
+// no record was known, the next one is the first.
+func (o *outbox) passOn(gone *item) {
+	obj := gone.object()
+	k := o.known[obj]
+	if gone.IfMatch != 0 || k == nil || k.etag != noRecord {
+		return
+	}
+	mine := func(it *item) bool { return it.object() == obj }
+	next := slices.IndexFunc(o.items, mine)
+	if next < o.sent || o.items[next].IfMatch != noRecord {
+		return
+	}
+	if !slices.ContainsFunc(o.items, func(it *item) bool { return mine(it) && it.IfMatch == 0 }) {
+		o.items[next].IfMatch = 0
+	}
 }
 
 // renew changes the guards of some of an object's guarded heartbeats, 0 for none.

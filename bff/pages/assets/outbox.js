@@ -340,7 +340,9 @@ export class Outbox {
     const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
     else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat)) this.#known.set(item.object, record.etag);
-    return this.#tell(item, result);
+    const told = this.#tell(item, result);
+    if (!['stored', 'stale'].includes(status)) this.#passOn(item);
+    return told;
   }
 
   /** Whether this device made a record: with this viewing, or with one that was not answered. @param {Item} item @param {any} record */
@@ -402,7 +404,19 @@ export class Outbox {
     }
     const [oldest] = this.#unanswered.keys();
     if (this.#unanswered.size > this.#config.queue) this.#unanswered.delete(oldest);
-    return this.#tell(item, result);
+    const told = this.#tell(item, result);
+    if (!item.sent) this.#passOn(item);
+    return told;
+  }
+
+  /** Where the first report of an object of which no record was known has left none, the next one is the first. @param {Item} item */
+  #passOn({ object, beat }) {
+    if (beat.if_match || this.#known.get(object) !== noRecord) return;
+    const mates = this.#items.filter((other) => other.object === object);
+    const next = mates[0];
+    if (next?.beat.if_match !== noRecord || mates.some((mate) => !mate.beat.if_match) || this.#sent?.items.includes(next)) return;
+    delete next.beat.if_match;
+    write(next);
   }
 
   /** Removes a report that was told of. @param {Item} item @param {Result} result @returns {Told[]} */

@@ -463,6 +463,30 @@ test('what goes on from a first report that was put back goes on from its record
   assert.deepEqual(guards(waiting(box)), ['y', 'y']);
 });
 
+test('where the first report of an object leaves no record, the next one is the first', () => {
+  const yesterday = elsewhere(0, 'x');
+  for (const [status, record] of [['invalid'], ['paused', yesterday], ['unchanged', yesterday], ['cleared'], ['expired']]) {
+    const box = outbox({ open: false });
+    for (const n of [1, 2, 3]) box.report(beat(n));
+    connect(box);
+    answer(box, () => ({ status, record }));
+    assert.deepEqual(guards(waiting(box)), [undefined, none], status);
+    answer(box, (one) => stored(one, 'a'));
+    assert.deepEqual(guards(waiting(box)), ['a'], status);
+  }
+  for (const status of ['stored', 'stale']) { // somebody else played later
+    const box = outbox({ open: false });
+    for (const n of [1, 2]) box.report(beat(n));
+    connect(box);
+    answer(box, () => ({ status, record: elsewhere(9, 'x') }));
+    assert.deepEqual(guards(waiting(box)), [none], status);
+  }
+  const full = outbox({ open: false, queue: 3 });
+  for (const n of [1, 2, 3, 4, 5]) full.report(beat(n));
+  assert.deepEqual(places(waiting(full)), [3, 4, 5]);
+  assert.deepEqual(guards(waiting(full)), [undefined, none, none]);
+});
+
 test('a report that is put back lets other objects go first, and keeps the order of its own', () => {
   const box = outbox();
   for (const one of [beat(1), other(2), beat(3, { session: 's2' }), other(4)]) box.report(one);
