@@ -172,7 +172,7 @@ var mutants = []mutant{
 
 	// Marks, and what is not offered any more.
 	{name: "cleared-base", rule: "what only the archive hides is there to decide about", edits: []edit{{write, "g.user.MergeCleared(entries[i].User.Cleared)", "_ = 0"}}},
-	{name: "held-invisible", rule: "what only the service holds is not there to decide about", edits: []edit{{write, "g.visible = g.next.Visible(", "g.visible = g.before().Visible("}}},
+	{name: "held-invisible", rule: "what only the service holds is not there to decide about", shows: "a service holds what the cache has lost, and the user dismisses it: a schedule before this one had it after 1,526,708 steps.", edits: []edit{{write, "g.visible = g.next.Visible(", "g.visible = g.before().Visible("}}},
 	{name: "dismissed", rule: "the fold forgets what was dismissed", edits: []edit{{merge, "m.Dismissed = max(latest.Dismissed, other.Dismissed)", "m.Dismissed = latest.Dismissed"}}},
 	{name: "dismissed-same", rule: "what was dismissed is no change of a record", edits: []edit{{record, "a.Dismissed == b.Dismissed && ", ""}}},
 	{name: "dismissed-deleted", rule: "a delete leaves what was dismissed", equivalent: "whatever comes after the delete is later than the decision, so that it is never shown.", edits: []edit{{merge, "\tif r.Dismissed.Time() <= r.Reset {\n\t\tr.Dismissed = 0\n\t}\n", ""}}},
