@@ -87,6 +87,16 @@ type Write struct {
 	Mark bool
 }
 
+// WriteOn returns the write of a record that was made from another one, nil for none, and from what is
+// known of its user.
+func WriteOn(base *Record, k Key, r *Record, u *User) Write {
+	w := Write{Key: k, Record: r, Pause: u.Pause, Cleared: u.ClearedAt(k.Object.Type)}
+	if base != nil {
+		w.Base = base.Revision
+	}
+	return w
+}
+
 // Clear is what of a user's history is to be removed.
 type Clear struct {
 	Type uint32 // 0 for all

@@ -153,7 +153,7 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 }
 
 // sameLife fails with [errLife] unless the cache is still in a life. It is asked after
-// contentsOf were loaded and before they are put: contents of a cache that came back older, and
+// contents were loaded and before they are put: contents of a cache that came back older, and
 // those made from them since, must not overwrite what the archive has.
 func (j *Job) sameLife(ctx context.Context, life string) error {
 	if j.cfg.Life == nil {

@@ -101,7 +101,7 @@ func (j *Job) fold(ctx context.Context, b *batch, partial batch) (again []histor
 	writes := make([]history.Write, len(partial.keys))
 	for i, k := range partial.keys {
 		e := &partial.entries[i]
-		w := history.Write{Key: k, Base: e.Record.Revision, Record: mergeArchived(e, &old[i], k.Object), Pause: e.User.Pause, Cleared: e.User.ClearedAt(k.Object.Type)}
+		w := history.WriteOn(e.Record, k, mergeArchived(e, &old[i], k.Object), &e.User)
 		// Without a base, because not even the revision can be read, it is as a first write:
 		// it stays partial unless the user is complete.
 		w.Record.Partial = w.Base == 0 && !e.User.Complete()

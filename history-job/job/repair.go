@@ -308,11 +308,9 @@ func (j *Job) lostWrites(ctx context.Context, contents map[history.Key]*history.
 			delete(contents, k)
 			continue
 		}
-		w := history.Write{Key: k, Record: merged.Successor(&e.User), Pause: e.User.Pause, Cleared: e.User.ClearedAt(k.Object.Type), Mark: true}
+		w := history.WriteOn(e.Record, k, merged.Successor(&e.User), &e.User)
+		w.Mark = true
 		w.Record.Partial = true // the content is from before the cache lost it: the archive may have more
-		if e.Record != nil {
-			w.Base = e.Record.Revision
-		}
 		writes = append(writes, w)
 	}
 	return writes, nil

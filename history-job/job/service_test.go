@@ -54,10 +54,8 @@ func (w *world) store(e history.Event, mark, partial bool) history.Key {
 	said.Partial = partial
 	old := w.load(e.Key)
 	user := w.cache.Load(w.Context(), []history.Key{e.Key})[0].User
-	write := history.Write{Key: e.Key, Record: history.Merge(old, said).Successor(nil), Mark: mark, Cleared: user.ClearedAt(e.Key.Object.Type)}
-	if old != nil {
-		write.Base = old.Revision
-	}
+	write := history.WriteOn(old, e.Key, history.Merge(old, said).Successor(nil), &user)
+	write.Mark = mark
 	out := w.cache.Apply(w.Context(), []history.Write{write})[0]
 	if out.Status != history.Applied {
 		w.Fatalf("write %s: status %d, %v", e.Key, out.Status, out.Err)

@@ -63,15 +63,12 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announ
 		if e.Err != nil {
 			return nil, e.Err
 		}
-		cleared := e.User.ClearedAt(l.Key.Object.Type)
-		whole := history.Merge(e.Record, l.Record).After(cleared)
+		whole := history.Merge(e.Record, l.Record).After(e.User.ClearedAt(l.Key.Object.Type))
 		if whole == nil {
 			return nil, nil // cleared since
 		}
-		w := history.Write{Key: l.Key, Record: whole.Successor(&e.User), Pause: e.User.Pause, Cleared: cleared, Mark: true}
-		if e.Record != nil {
-			w.Base = e.Record.Revision
-		} else {
+		w := history.WriteOn(e.Record, l.Key, whole.Successor(&e.User), &e.User)
+		if w.Mark = true; e.Record == nil {
 			w.Record.Partial = !e.User.Complete()
 		}
 		switch out := r.Cache.Apply(ctx, []history.Write{w})[0]; out.Status {

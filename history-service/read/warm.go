@@ -373,12 +373,11 @@ func (w *warmer) unfolded(ctx context.Context, uid string, archived []history.It
 		if !view.Incomplete(e.Record) {
 			continue
 		}
-		cleared := e.User.ClearedAt(keys[i].Object.Type)
-		m := history.Merge(e.Record, old.After(cleared))
+		m := history.Merge(e.Record, old.After(e.User.ClearedAt(keys[i].Object.Type)))
 		r := *m
 		r.Partial = !e.User.Complete() // else the archive may have moved on since it was read
 		if !history.Same(&r, e.Record) {
-			writes = append(writes, history.Write{Key: keys[i], Base: e.Record.Revision, Record: r.Successor(&e.User), Pause: e.User.Pause, Cleared: cleared})
+			writes = append(writes, history.WriteOn(e.Record, keys[i], r.Successor(&e.User), &e.User))
 		}
 	}
 	return writes, nil

@@ -311,10 +311,8 @@ func (b *batch) writes() (writes []history.Write, groups []*group) {
 		if g.done {
 			continue
 		}
-		w := history.Write{Key: g.key, Record: g.successor(), Pause: g.user.Pause, Cleared: g.user.ClearedAt(g.key.Object.Type), Mark: g.mark}
-		if g.base != nil {
-			w.Base = g.base.Revision
-		}
+		w := history.WriteOn(g.base, g.key, g.successor(), &g.user)
+		w.Mark = g.mark
 		writes = append(writes, w)
 		groups = append(groups, g)
 	}

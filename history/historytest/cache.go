@@ -59,7 +59,7 @@ func (c *cacheCase) conflicts(w history.Write) history.Entry {
 func (c *cacheCase) put(k history.Key, r *history.Record) *history.Record {
 	c.Helper()
 	u := c.load(k).User
-	c.applied(history.Write{Key: k, Record: r, Pause: u.Pause, Cleared: u.ClearedAt(k.Object.Type)})
+	c.applied(history.WriteOn(nil, k, r, &u))
 	return r
 }
 
