@@ -257,14 +257,11 @@ func (r *Reader) resolve(ctx context.Context, uid string, old []history.Item) ([
 	if err != nil {
 		return nil, err
 	}
-	var doubtful []history.Key
-	var into []*history.Entry
-	for i := range entries {
-		if r := entries[i].Record; r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version {
-			doubtful, into = append(doubtful, keys[i]), append(into, &entries[i])
-		}
+	doubtful := func(i int) bool {
+		r := entries[i].Record
+		return r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version
 	}
-	if err := r.fold(ctx, doubtful, into); err != nil {
+	if err := r.fold(ctx, keys, entries, doubtful); err != nil {
 		return nil, err
 	}
 	items := make([]history.Item, len(entries))
@@ -297,19 +294,26 @@ func united(cached, archived *history.Record) *history.Record {
 	return &r
 }
 
-// fold unites entries of the cache with what the archive holds of their keys. A cell that
-// nobody can read is none. It fails when the archive does not answer.
-func (r *Reader) fold(ctx context.Context, keys []history.Key, entries []*history.Entry) error {
-	if len(keys) == 0 {
+// fold unites those entries of the cache that may lack it with what the archive holds of their keys. A
+// cell that nobody can read is none. It fails when the archive does not answer.
+func (r *Reader) fold(ctx context.Context, keys []history.Key, entries []history.Entry, lacking func(i int) bool) error {
+	var asked []history.Key
+	var into []*history.Entry
+	for i := range entries {
+		if lacking(i) {
+			asked, into = append(asked, keys[i]), append(into, &entries[i])
+		}
+	}
+	if len(asked) == 0 {
 		return nil
 	}
-	r.metrics.folded.Add(float64(len(keys)))
-	archived, err := r.cfg.Archive.Get(ctx, keys)
+	r.metrics.folded.Add(float64(len(asked)))
+	archived, err := r.cfg.Archive.Get(ctx, asked)
 	if err != nil {
 		return err
 	}
-	for i, e := range entries {
-		typ := keys[i].Object.Type
+	for i, e := range into {
+		typ := asked[i].Object.Type
 		cleared := max(e.User.ClearedAt(typ), archived[i].User.ClearedAt(typ))
 		e.Record = united(e.Record.After(cleared), archived[i].Record.After(cleared))
 	}
@@ -320,21 +324,15 @@ func (r *Reader) fold(ctx context.Context, keys []history.Key, entries []*histor
 // soon. Otherwise it fails where they are to be whole, or say nothing on their own; all others
 // stay as they are.
 func (r *Reader) complete(ctx context.Context, keys []history.Key, entries []history.Entry, whole bool) error {
-	var lacking []history.Key
-	var into []*history.Entry
-	for i := range entries {
-		if view.Incomplete(entries[i].Record) {
-			lacking, into = append(lacking, keys[i]), append(into, &entries[i])
-		}
-	}
-	if len(lacking) == 0 {
+	if !slices.ContainsFunc(entries, func(e history.Entry) bool { return view.Incomplete(e.Record) }) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
 	defer cancel()
-	err := r.fold(ctx, lacking, into)
-	for _, e := range into {
-		if err != nil && (whole || view.Damaged(e.Record)) {
+	lacking := func(i int) bool { return view.Incomplete(entries[i].Record) }
+	err := r.fold(ctx, keys, entries, lacking)
+	for i := range entries {
+		if err != nil && (whole && lacking(i) || view.Damaged(entries[i].Record)) {
 			return err
 		}
 	}

@@ -107,9 +107,8 @@ func (r *Reader) Newest(ctx context.Context, uid string, typ uint32) (at int64, 
 	if !page.User.Complete() {
 		ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
 		defer cancel()
-		old, err := r.cfg.Archive.Page(ctx, uid, q)
-		for _, it := range old.Items {
-			if err == nil {
+		if old, err := r.cfg.Archive.Page(ctx, uid, q); err == nil {
+			for _, it := range old.Items {
 				at = max(at, it.Record.Version.Time())
 			}
 		}

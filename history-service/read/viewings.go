@@ -40,13 +40,8 @@ func (r *Reader) whole(ctx context.Context, keys []history.Key) ([]history.Entry
 	if err != nil {
 		return nil, err
 	}
-	var lacking []history.Key
-	var into []*history.Entry
-	for i := range entries {
+	return entries, r.fold(ctx, keys, entries, func(i int) bool {
 		e := &entries[i]
-		if view.Incomplete(e.Record) || e.Record == nil && !e.User.Complete() {
-			lacking, into = append(lacking, keys[i]), append(into, e)
-		}
-	}
-	return entries, r.fold(ctx, lacking, into)
+		return view.Incomplete(e.Record) || e.Record == nil && !e.User.Complete()
+	})
 }
