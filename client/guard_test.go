@@ -112,6 +112,16 @@ func (w *world) film(session string, position int64) {
 	}
 }
 
+// untroubled checks that nothing was told as in conflict.
+func (w *world) untroubled() {
+	w.Helper()
+	for _, a := range w.answers {
+		if a.Status == historyv1.Status_STATUS_CONFLICT {
+			w.Errorf("told %v", a)
+		}
+	}
+}
+
 // guard is a report that the caller guards.
 func (w *world) guard(position int64, etag uint64) {
 	time.Sleep(time.Millisecond) // of the bubble
@@ -471,11 +481,7 @@ func TestAConflictWithOneself(t *testing.T) {
 		}
 		w.away(false)
 		w.flush(time.Minute)
-		for _, a := range w.answers {
-			if a.Status == historyv1.Status_STATUS_CONFLICT {
-				w.Errorf("told %v", a)
-			}
-		}
+		w.untroubled()
 		if len(w.answers) != 251 || w.films.record.PositionMs != 251 {
 			w.Errorf("the record is at %d after %d answers", w.films.record.PositionMs, len(w.answers))
 		}
@@ -539,11 +545,7 @@ func TestAConflictWithWhatWasDropped(t *testing.T) {
 		}
 		w.away(false)
 		w.flush(time.Minute)
-		for _, a := range w.answers {
-			if a.Status == historyv1.Status_STATUS_CONFLICT {
-				w.Errorf("told %v", a)
-			}
-		}
+		w.untroubled()
 		if len(w.answers) != 501 || w.films.record.PositionMs != 501 {
 			w.Errorf("the record is at %d after %d answers", w.films.record.PositionMs, len(w.answers))
 		}
@@ -579,11 +581,7 @@ func TestTheFirstReportIsGivenUp(t *testing.T) {
 		}
 		stop := w.run()
 		w.flush(time.Minute)
-		for _, a := range w.answers {
-			if a.Status == historyv1.Status_STATUS_CONFLICT {
-				w.Errorf("told %v", a)
-			}
-		}
+		w.untroubled()
 		if w.films.record.PositionMs != 250_000 {
 			w.Errorf("the record is at %d, want 250000", w.films.record.PositionMs)
 		}

@@ -226,19 +226,20 @@ func clash(before, it *item) bool {
 // It returns what to tell, and how many of the heartbeats are to be sent again.
 func (o *outbox) settle(resp *historyv1.ApplyResponse, took time.Duration) (answers []Answer, again int) {
 	sent, rest := o.items[:o.sent], o.items[o.sent:]
-	var left []*item
+	var left, gone []*item
 	for i, it := range sent {
-		if a := answer(it, resp, i); o.done(it, a) {
-			answers = append(answers, a)
-		} else {
+		a := answer(it, resp, i)
+		if !o.done(it, a) {
 			left = append(left, it)
+			continue
+		}
+		if answers = append(answers, a); a.Status != historyv1.Status_STATUS_STORED && a.Status != historyv1.Status_STATUS_STALE {
+			gone = append(gone, it)
 		}
 	}
 	o.items, o.sent = behind(rest, left), 0
-	for _, a := range answers {
-		if a.Status != historyv1.Status_STATUS_STORED && a.Status != historyv1.Status_STATUS_STALE {
-			o.passOn(&item{Heartbeat: a.Heartbeat})
-		}
+	for _, it := range gone {
+		o.passOn(it)
 	}
 	if took <= o.patience/4 {
 		o.room = min(max(o.room, 2*o.size), o.ceiling)

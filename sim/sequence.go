@@ -228,9 +228,7 @@ func (s *sequence) comeBack(d *dice) {
 func (s *sequence) remember(d *dice) {
 	clear(s.w.delayed)
 	s.knowing, s.focus = 2, d.n(len(s.objects))
-	for i := range s.own {
-		s.own[i] = i % len(s.w.services)
-	}
+	s.spread()
 	for range 1 + d.n(2) {
 		s.maybe(reportNow)
 	}
@@ -337,9 +335,7 @@ func (s *sequence) runAhead(d *dice) {
 func (s *sequence) outlive(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
-	for i := range s.own {
-		s.own[i] = i % len(s.w.services)
-	}
+	s.spread()
 	s.by(0, reportNow)
 	for range 1 + d.n(3) { // one that ends is archived at once, while the other service still holds
 		s.by(1, reportNow)
@@ -364,8 +360,8 @@ func (s *sequence) outlive(d *dice) {
 func (s *sequence) switchBehind(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
+	s.spread()
 	for i, c := range s.clients {
-		s.own[i] = i % len(s.w.services)
 		c.offset = time.Duration(1-2*(i%2)) * time.Second
 		s.w.services[s.own[i]].clock.set(c.offset)
 	}
@@ -380,6 +376,13 @@ func (s *sequence) switchBehind(d *dice) {
 	s.by(1, readSome)
 	s.by(1, readSome)
 	s.maybe(landAll)
+}
+
+// spread has the calls of each device go to another service, as far as there are others.
+func (s *sequence) spread() {
+	for i := range s.own {
+		s.own[i] = i % len(s.w.services)
+	}
 }
 
 // by has one of the user's devices make an action.

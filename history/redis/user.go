@@ -21,7 +21,7 @@ const maxScore = 1 << 53
 func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.clear.call(ctx, append(userKeys(uid), contents...),
-			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, maxScore), stateRevision(), c.life, newRevision())
+			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, maxScore), stateRevision(), c.life, revisionStep())
 	})
 	if err != nil {
 		return 0, unavailable("clear", err)
@@ -40,7 +40,7 @@ func userKeys(uid string) []string {
 func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.pause.call(ctx, append(userKeys(uid), contents...),
-			from.Since, from.Until, to.Since, to.Until, newRevision(), stateRevision(), c.life)
+			from.Since, from.Until, to.Since, to.Until, revisionStep(), stateRevision(), c.life)
 	})
 	if err != nil {
 		return unavailable("pause", err)
@@ -57,14 +57,14 @@ func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) e
 // stateRevision returns a new one of a user's state, with room above it.
 func stateRevision() uint64 { return history.NewRevision() >> 1 }
 
-// newRevision returns the bytes of a new one, as a record begins with after the first.
-func newRevision() []byte { return binary.LittleEndian.AppendUint64(nil, history.NewRevision()) }
+// revisionStep returns the eight bytes that a script adds to revisions.
+func revisionStep() []byte { return binary.LittleEndian.AppendUint64(nil, history.NewRevision()) }
 
 // Warm fills a cold user as [history.Applier] says. The server is busy for about
 // 4 us for each record.
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	args := make([]any, 0, 9+2*len(w.Cleared)+3*len(w.Items))
-	args = append(args, c.ttl, c.life, c.warmFor, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, newRevision(), len(w.Cleared))
+	args = append(args, c.ttl, c.life, c.warmFor, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), len(w.Cleared))
 	for typ, at := range w.Cleared {
 		args = append(args, typ, at)
 	}
