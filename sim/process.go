@@ -159,6 +159,7 @@ const (
 	sweepEvery   = 2 * time.Second
 	sweepAge     = 6 * time.Second
 	longestPause = 5 * time.Second // between two tries of a job
+	doubt        = time.Minute
 )
 
 func (w *World) startService(i int) {
@@ -191,7 +192,7 @@ func (w *World) startJob(i int) {
 	w.jobs[i] = p
 	j, err := job.New(job.Config{
 		Cache: cacheDoor{p.process}, Archive: archiveDoor{p.process}, Consumer: consumer{p.process}, Reread: consumer{p.process},
-		SweepEvery: sweepEvery, SweepAge: sweepAge, Life: p.life, WatchEvery: w.traits.watch,
+		SweepEvery: sweepEvery, SweepAge: sweepAge, Life: p.life, WatchEvery: w.traits.watch, Doubt: doubt,
 		TrimOneIn: 1, Deadline: 2 * time.Second, Pause: 50 * time.Millisecond,
 	})
 	if err != nil {

@@ -281,6 +281,13 @@ func (s *sequence) browse(d *dice) {
 func (s *sequence) outdate(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
+	if d.one(2) { // so that they remember nothing of what is archived
+		for _, j := range s.w.jobs {
+			s.w.kill(j.process, "is killed")
+		}
+		s.w.gather()
+		s.w.pass(s.w.traits.down)
+	}
 	if d.one(2) {
 		s.maybe(forgetUser)
 	}
@@ -296,8 +303,14 @@ func (s *sequence) outdate(d *dice) {
 	}
 	s.maybe(archiveAll)
 	s.w.pass(s.w.traits.hold + s.w.traits.retain)
-	if d.one(2) {
+	if d.one(2) { // to the other job, perhaps, which does not know what was archived
+		s.w.queue.rebalance(d)
+	}
+	switch d.n(3) {
+	case 0:
 		s.w.holdBack(d)
+	case 1:
+		s.w.delayed["get"] = true
 	}
 	s.maybe(loseCache)
 	for range 1 + d.n(3) {

@@ -59,15 +59,18 @@ func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tri
 }
 
 // complete turns what was loaded into what is to be put. It folds the archive's record into
-// each partial one, and writes the result back to the cache. Only what the cache has taken is put: all that is ever put are contents
+// each partial one, and into all for a while after the cache has begun another life: another job may
+// have archived what this one was given since, and may not have brought it back yet. It writes the
+// result back to the cache. Only what the cache has taken is put: all that is ever put are contents
 // of the cache, whose cell times grow one after the other. The others are returned as keys
 // that have to come again.
 func (j *Job) complete(ctx context.Context, keys []history.Key, entries []history.Entry) (b batch, again []history.Key, err error) {
 	var partial batch
+	doubtful := j.life.young(j.cfg.Doubt)
 	for i, e := range entries {
 		switch {
 		case e.Record.Settled(): // the archive has it already
-		case e.Record != nil && e.Record.Partial:
+		case e.Record != nil && (e.Record.Partial || doubtful):
 			partial.add(keys[i], e)
 		default:
 			b.add(keys[i], e)

@@ -56,10 +56,12 @@ type Config struct {
 	// that one was restarted or replaced. Without it the cache is taken to be as
 	// durable as this process. WatchEvery is how often it is asked (default 1 s),
 	// Remember how many of the last archived keys are compared after a change (default
-	// 100,000, about 15 MB).
+	// 100,000, about 15 MB), Doubt for how long after it nothing is put without what the archive
+	// has: other jobs may not have compared what they archived (default 10 min).
 	Life       func(context.Context) (string, error)
 	WatchEvery time.Duration
 	Remember   int
+	Doubt      time.Duration
 	// Reread is the queue as it was read before: when the cache has begun another life, and
 	// when the job starts, what was queued with its content since two sweep ages before the
 	// last complete sweep is compared with the cache once more. Nil is for a queue that is as durable as the cache.
@@ -102,6 +104,7 @@ func New(cfg Config) (*Job, error) {
 	cfg.SweepAge = run.Default(cfg.SweepAge, 240*time.Second)
 	cfg.Remember = run.Default(cfg.Remember, 100_000)
 	cfg.WatchEvery = run.Default(cfg.WatchEvery, time.Second)
+	cfg.Doubt = run.Default(cfg.Doubt, 10*time.Minute)
 	cfg.TrimOneIn = run.Default(cfg.TrimOneIn, 16)
 	cfg.Deadline = run.Default(cfg.Deadline, 10*time.Second)
 	cfg.Pause = run.Default(cfg.Pause, 200*time.Millisecond)

@@ -2,6 +2,7 @@ package job
 
 import (
 	"sync"
+	"time"
 
 	"github.com/playhead/playhead/history"
 )
@@ -10,13 +11,24 @@ import (
 type life struct {
 	mu       sync.Mutex
 	name     string
-	compared bool // with what this job has archived
+	compared bool      // with what this job has archived
+	changed  time.Time // when another one took the place of the last, zero before that
 }
 
 func (l *life) set(name string, compared bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.name != "" && l.name != name {
+		l.changed = time.Now()
+	}
 	l.name, l.compared = name, compared
+}
+
+// young reports whether the life before has ended less than so long ago.
+func (l *life) young(age time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.changed.IsZero() && time.Since(l.changed) < age
 }
 
 func (l *life) get() (name string, compared bool) {

@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/job"
+	"github.com/playhead/playhead/history/memqueue"
 	"github.com/playhead/playhead/history/pebble"
 )
 
@@ -279,6 +282,43 @@ func TestRepairWaitsForPuts(t *testing.T) {
 		if got := w.load(object(1)); got == nil {
 			t.Error("the cache lacks what was put after its restart")
 		}
+	})
+}
+
+// TestRepairBesideAnotherJob gives a key to another job after it was archived. The cache comes back older, and
+// the other job, which has nothing to compare, archives what was made from that: it takes nothing away of what
+// the first job has archived, and has not brought back yet.
+func TestRepairBesideAnotherJob(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m, cfg := w.mortal()
+		w.runs(cfg)
+		queue := memqueue.New(memqueue.Config{})
+		other := cfg
+		other.Consumer, other.Archive, other.Registry = queue, w.archive, prometheus.NewRegistry()
+		w.runs(other)
+		w.announce(w.write(completed(1, -9000, "a")))
+		w.wait(time.Second)
+		m.remember(w, false, object(1))
+		w.announce(w.write(completed(1, -5000, "b")))
+		w.wait(time.Second)
+		release := make(chan struct{})
+		w.on("get", func(context.Context) error {
+			<-release
+			return nil
+		})
+		m.restart(true)
+		w.wait(2 * time.Second)
+		if _, err := queue.Publish(t.Context(), []history.Announcement{{Key: w.write(completed(1, -3000, "c"))}}); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(2 * time.Second)
+		close(release)
+		w.wait(2 * time.Second)
+		want := record(completed(1, -9000, "a"), completed(1, -5000, "b"), completed(1, -3000, "c"))
+		if got := w.archived(object(1)); !sameButPartial(got, want) {
+			t.Errorf("archive:\ngot  %+v\nwant %+v", got, want)
+		}
+		w.settled(object(1))
 	})
 }
 

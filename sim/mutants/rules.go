@@ -137,7 +137,7 @@ var mutants = []mutant{
 	}},
 	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobChunk, "if !keys[i].IsUser() ||", "if true ||"}}},
-	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && e.Record.Partial:", "case e.Record != nil && e.Record.State == 0:"}}},
+	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || doubtful):", "case e.Record != nil && e.Record.State == 0:"}}},
 	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contentsOf(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n"}}},
 	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil:"}}},
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if merged == nil || history.Same(merged, held) && !laterCell(contents[k], e.Record) {", "if true {"}}},
@@ -146,6 +146,7 @@ var mutants = []mutant{
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", shows: "the cache comes back older after the job has loaded contents of the life before; it puts them before it has asked which life the cache is in.", edits: []edit{{jobChunk, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "repair-beside", rule: "a repair does not wait for puts under way", shows: "a put waits while the cache comes back older and the service that held the record is dead; the repair reads the archive before the put lands: the cache stays older than the archive, without a mark.", edits: []edit{{jobRepair, "\tcase j.archiving <- struct{}{}:\n\t\tdefer func() { <-j.archiving }()\n", "\tdefault:\n"}}},
+	{name: "no-doubt", rule: "what is archived after the cache came back older is not folded with what another job has archived", shows: "a job archives a content and another one is given the key; the cache comes back older, and the other job, which knows nothing of it, puts what was made from the older content before the first one has compared.", edits: []edit{{jobFold, "j.life.young(j.cfg.Doubt)", "false"}}},
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
 		{jobGo, "\t\tkeys, err := j.restoreLost(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, err := j.restoreLost(ctx, d.Keys)\n"},
 	}},
