@@ -88,6 +88,7 @@ export class Outbox {
     const parsed = beats.map((beat) => parse(beat, this.#config.device, zero));
     const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
     const items = parsed.flatMap(({ item }) => (item && !here.has(item.text) && here.add(item.text) ? [item] : []));
+    for (const item of items) item.sent = true; // as far as is known
     for (const { object, beat } of [...items].reverse()) if (beat.if_match) this.#unknown(object, beat.if_match);
     for (const { object } of items) this.#unknown(object);
     return [...refused, ...this.#add([...items, ...this.#items])];
@@ -231,7 +232,7 @@ export class Outbox {
   // The page's questions.
 
   /**
-   * The newest reports that fit, for a page that goes away.
+   * The newest reports that fit, for a page that goes away and sends them.
    * @param {number} bytes @param {(beat: Heartbeat) => boolean} wanted
    */
   newest(bytes, wanted) {
@@ -242,6 +243,7 @@ export class Outbox {
       if ((bytes -= item.bytes + 1) < 0) break;
       items.unshift(item);
     }
+    for (const item of items) item.sent = true;
     return items.map(({ beat }) => beat);
   }
 

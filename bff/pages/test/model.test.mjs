@@ -195,7 +195,8 @@ class Round {
     const tab = this.pick(this.live);
     tab.fire('pagehide');
     tab.kill();
-    this.open(tab.device);
+    const left = tab.device.storage.entries().filter(([name, text]) => name.startsWith('k#') && text.startsWith('{"alive":null'));
+    this.open(tab.device).adopted = new Set(left.flatMap(([, text]) => JSON.parse(text).heartbeats.map(number)));
   }
 
   crash() {
@@ -289,7 +290,8 @@ class Round {
     assert.ok(!again, `report ${n} was told twice in a page`);
     here.add(n);
     told.add(n);
-    const itself = status === 'conflict' && this.reports[n].tab === tab && this.reports[number(record)]?.tab === tab;
+    const own = (n) => this.reports[n]?.tab === tab || tab.adopted?.has(n);
+    const itself = status === 'conflict' && own(n) && own(number(record));
     assert.ok(!itself || returned, `report ${n} is in conflict with report ${number(record)} of its own page`);
     if (status === 'invalid') assert.ok(edge.blamed.has(n), `report ${n} is invalid, and nobody said so`);
     if (status === 'dropped' || status === 'superseded') assert.ok(this.reports.length > this.queue, `report ${n} was ${status} with a queue of ${this.queue}`);

@@ -420,6 +420,26 @@ test('a viewing is not in conflict with one that was told without an answer', ()
   }
 });
 
+test('what a page has sent on its way out, or before, counts as sent', () => {
+  const beats = [beat(1), beat(2, { session: 's2', if_match: none })];
+  for (const fill of [
+    (box) => box.adopt(beats),
+    (box) => {
+      for (const one of beats) box.report(one);
+      assert.deepEqual(places(box.newest(60_000, () => true)), [2], 'one viewing of an object');
+      assert.deepEqual(places(box.newest(60_000, ({ session }) => session === 's1')), [1]);
+    },
+  ]) {
+    const box = outbox({ open: false, queue: 2 });
+    fill(box);
+    assert.deepEqual(box.report(other(3)).map(({ heartbeat }) => places([heartbeat])), [[1]], 'is given up');
+    connect(box);
+    assert.deepEqual(guards(box.next(0).slice(0, 1)), [none]);
+    assert.deepEqual(box.answered([{ status: 'conflict', record: left(beat(1), 'a') }, { status: 'unavailable' }], 0), []);
+    assert.deepEqual(guards(waiting(box)).filter(Boolean), ['a']);
+  }
+});
+
 test('as many viewings that were told without an answer are remembered as the queue is long', () => {
   const box = outbox({ open: false, queue: 3 });
   const viewing = (n) => beat(n, { session: `s${n}` });
