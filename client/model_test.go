@@ -24,7 +24,8 @@ import (
 // of docs/clients.md: every report is told once as what the edge said of it, or refused
 // alone, or given up for a full queue, or waits; what was told is not sent again; no message
 // that the edge takes holds its reports up for long; what another device did is not
-// overwritten by a device that could not know of it; and what happened has the time at
+// overwritten by a device that could not know of it, and is no conflict for one that has
+// seen it; and what happened has the time at
 // which it did, whatever the clock says: no report is stale because of an earlier one of its
 // device, and one that is made after a removal counts.
 
@@ -70,7 +71,7 @@ var (
 	steps = rapid.Custom(func(t *rapid.T) step {
 		s := step{
 			after: time.Duration(rapid.IntRange(0, 20_000).Draw(t, "after")) * time.Millisecond,
-			what:  rapid.SampledFrom([]string{"report", "report", "report", "film", "film", "film", "other", "other", "removed", "seen", "clock", "sleep", "cut", "restart"}).Draw(t, "step"),
+			what:  rapid.SampledFrom([]string{"report", "report", "report", "film", "film", "film", "other", "other", "removed", "seen", "met", "clock", "sleep", "cut", "restart"}).Draw(t, "step"),
 		}
 		switch s.what {
 		case "report":
@@ -79,7 +80,7 @@ var (
 		case "film":
 			s.n = rapid.IntRange(1, 5).Draw(t, "n")
 			s.kind = rapid.SampledFrom([]string{"film a", "film a", "film b"}).Draw(t, "object")
-		case "other", "removed", "seen":
+		case "other", "removed", "seen", "met":
 			s.n = rapid.IntRange(0, 1).Draw(t, "session")
 			s.kind = rapid.SampledFrom([]string{"film a", "film b"}).Draw(t, "object")
 		case "clock":
@@ -158,6 +159,7 @@ type reported struct {
 	kind  string
 	made  time.Time
 	blind time.Time // since when the device could not know what others do, zero for not at all
+	seen  uint64    // the etag of the record that the player went on from
 	told  []historyv1.Status
 }
 
@@ -165,6 +167,7 @@ type reported struct {
 type sight struct {
 	lost  time.Time // zero for not at all
 	sleep int       // how often the device had slept when it lost sight
+	seen  uint64    // the etag of the record that the player saw last
 }
 
 // player is who reports, on a device.
@@ -218,6 +221,11 @@ func (p *player) step(t *testing.T, s step) {
 		p.loseSight()
 	case "other", "removed":
 		p.edge.other(s.kind, s.what == "removed", []string{"there", "here 0"}[s.n])
+	case "met": // perhaps before the answer to an earlier report
+		p.report(t, s.kind)
+		time.Sleep(100 * time.Millisecond) // of the bubble
+		p.edge.other(s.kind, false, "there")
+		fallthrough
 	case "seen":
 		p.see(s.kind)
 	case "film":
@@ -247,7 +255,7 @@ func (p *player) report(t *testing.T, kind string) {
 	switch kind {
 	case "film a", "film b":
 		h.ObjectId, h.Session, h.Kind = kind, fmt.Sprint("here ", n/7%2), historyv1.Kind_KIND_PROGRESS
-		r.blind = p.blind(kind)
+		r.blind, r.seen = p.blind(kind), p.sight[kind].seen
 	case "large":
 		h.Meta = map[string]string{"title": strings.Repeat("<", 1000)}
 	case "cursed":
@@ -292,7 +300,7 @@ func (p *player) see(object string) {
 	record := p.edge.read(object)
 	p.mu.Lock()
 	if record != nil {
-		p.sight[object] = &sight{sleep: int(p.sleeps.Load())}
+		p.sight[object] = &sight{sleep: int(p.sleeps.Load()), seen: record.Etag}
 		if !p.edge.watched() {
 			p.sight[object].lost = time.Now()
 		}
@@ -309,6 +317,8 @@ func (p *player) hear(a client.Answer) {
 	r.told = append(r.told, a.Status)
 	given := a.Status == historyv1.Status_STATUS_UNSPECIFIED || a.Status == historyv1.Status_STATUS_STALE && !p.edge.said(r, a.Status)
 	switch {
+	case a.Status == historyv1.Status_STATUS_CONFLICT && a.Record.GetEtag() <= r.seen && len(p.reports) <= 200: // etags only grow
+		p.wrong = append(p.wrong, fmt.Sprintf("%v: in conflict with %v, which was seen before", r.Heartbeat, a.Record))
 	case given && p.edge.busyWith(r):
 		p.wrong = append(p.wrong, r.ObjectId+": given up on its way")
 	case !given && a.Record != nil && a.Record.Session == r.Session && a.Record.Device == r.Device:

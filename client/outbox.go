@@ -112,6 +112,7 @@ type outbox struct {
 	sent    int // of them, on their way
 	size    int // of those, in bytes
 	losses  int // of sight, as many as there were when they were sent
+	seenAt  map[object]int64 // the times of the records that were seen since, Unix milliseconds
 	dropped int
 	room    int // bytes of a message
 	ceiling int // what room grows to
@@ -126,7 +127,8 @@ type outbox struct {
 
 func newOutbox(limit int, patience time.Duration, guarding bool) *outbox {
 	return &outbox{
-		limit: limit, patience: patience, guarding: guarding, room: firstRoom, ceiling: maxRoom, lost: 1, known: make(map[object]*known),
+		limit: limit, patience: patience, guarding: guarding, room: firstRoom, ceiling: maxRoom, lost: 1,
+		known: make(map[object]*known), seenAt: make(map[object]int64),
 	}
 }
 
@@ -191,7 +193,7 @@ func (o *outbox) shed() []Answer {
 // next returns the heartbeats of the next message, none when nothing waits, and whether their
 // times are those of the history.
 func (o *outbox) next() (beats []*historyv1.Heartbeat, dated bool) {
-	o.size, o.losses = 0, o.lost
+	o.size, o.losses, o.seenAt = 0, o.lost, make(map[object]int64)
 	last := make(map[object]*item)
 	for i, it := range o.items {
 		if i > 0 && (i >= maxBatch || o.size+it.size > o.room || it.dated() != o.items[0].dated() || clash(last[it.object()], it)) {
@@ -283,7 +285,7 @@ func answer(it *item, resp *historyv1.ApplyResponse, i int) Answer {
 func (o *outbox) done(it *item, a Answer) bool {
 	own := o.own(it, a.Record)
 	if own {
-		o.follow(it, a.Record.Etag)
+		o.follow(it, a.Record)
 	}
 	switch {
 	case a.Status == historyv1.Status_STATUS_UNAVAILABLE:
@@ -291,8 +293,7 @@ func (o *outbox) done(it *item, a Answer) bool {
 	case a.Status != historyv1.Status_STATUS_CONFLICT || it.guard == 0:
 		return true
 	case a.Record == nil:
-		o.note(it.object(), noRecord, o.lost)
-		o.renew(it.object(), 0, func(*item) bool { return true })
+		o.removed(it.object())
 		return false
 	case own:
 		return false
@@ -327,23 +328,46 @@ func (o *outbox) giveUp(it *item) {
 }
 
 // follow takes note of the record that a heartbeat has left, which its viewing goes on
-// from, and whoever went on from the record before.
-func (o *outbox) follow(it *item, etag uint64) {
+// from, and whoever went on from the record before. Who goes on from what was seen since, and is
+// newer, does so.
+func (o *outbox) follow(it *item, record *historyv1.Item) {
 	obj, k := it.object(), known{doubt: o.lost}
 	if before := o.known[obj]; before != nil {
 		k = *before
 	}
-	from := cmp.Or(it.guard, noRecord)
-	o.renew(obj, etag, func(other *item) bool {
-		return other.viewing() == it.viewing() || other.IfMatch == k.etag || other.IfMatch == from
+	from, overtaken := cmp.Or(it.guard, noRecord), o.overtaken(obj, record)
+	o.renew(obj, record.Etag, func(other *item) bool {
+		if other.IfMatch == k.etag {
+			return !overtaken
+		}
+		return other.viewing() == it.viewing() || other.IfMatch == from
 	})
 	switch {
+	case overtaken:
+		return
 	case !o.watching:
 		k.doubt = o.lost
 	case k.doubt <= o.losses:
 		k.doubt = 0
 	}
-	o.note(obj, etag, k.doubt)
+	o.note(obj, record.Etag, k.doubt)
+}
+
+// removed takes note that there is no record, which takes guards away.
+func (o *outbox) removed(obj object) {
+	k := o.known[obj]
+	overtaken := k != nil && o.overtaken(obj, nil)
+	o.renew(obj, 0, func(other *item) bool { return !overtaken || other.IfMatch != k.etag })
+	if !overtaken {
+		o.note(obj, noRecord, o.lost)
+	}
+}
+
+// overtaken reports whether the player has seen a newer record since the message left: than the one in its
+// answer, or, as far as anybody knows, than none.
+func (o *outbox) overtaken(obj object, record *historyv1.Item) bool {
+	at, seen := o.seenAt[obj]
+	return seen && (record == nil || record.EventTimeMs < at)
 }
 
 // passOn is told that a heartbeat has left without a record of it. Where it was the first of an object of which
@@ -452,7 +476,9 @@ func (o *outbox) seen(record *historyv1.Item) {
 	if o.watching {
 		doubt = 0
 	}
-	o.note(object{record.GetObject().GetId(), record.GetObject().GetType()}, record.Etag, doubt)
+	obj := object{record.GetObject().GetId(), record.GetObject().GetType()}
+	o.note(obj, record.Etag, doubt)
+	o.seenAt[obj] = record.EventTimeMs
 }
 
 // note keeps what is known of a record; of too many the one noted longest ago goes.
