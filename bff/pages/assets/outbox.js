@@ -32,6 +32,8 @@ export class Outbox {
   #items = [];
   /** @type {{items: Item[], bytes: number, at: number, live: boolean, doubt: number} | null} */
   #sent = null;
+  /** The times of the records that were seen since then, by object. @type {Map<string, number>} */
+  #seen = new Map();
   #open = false;
   #live = false; // what happens elsewhere is told
   #room = beginning;
@@ -97,6 +99,7 @@ export class Outbox {
   /** Takes note of the record that the player goes on from. @param {any} record */
   seen(record) {
     this.#known.set(key(record), record.etag);
+    this.#seen.set(key(record), Date.parse(record.event_time));
     if (this.#live) this.#doubted.delete(key(record));
     else this.#doubted.set(key(record), this.#doubts);
   }
@@ -176,6 +179,7 @@ export class Outbox {
     if (items.length === 0 && !even && !ask) return null;
     for (const item of items) item.sent = true;
     this.#sent = { items, bytes: size(items), at: now, live: this.#live, doubt: this.#doubts };
+    this.#seen.clear();
     return items.map(({ beat }) => beat);
   }
 
@@ -341,7 +345,7 @@ export class Outbox {
     if (status === 'conflict') return this.#conflict(item, result, own);
     const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
-    else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat)) this.#known.set(item.object, record.etag);
+    else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat) && !this.#overtaken(item.object, record)) this.#known.set(item.object, record.etag);
     const told = this.#tell(item, result);
     if (!['stored', 'stale'].includes(status)) this.#passOn(item);
     return told;
@@ -359,13 +363,13 @@ export class Outbox {
   #follow(item, record) {
     const before = [item.beat.if_match ?? noRecord, this.#known.get(item.object)];
     const last = [item.viewing, viewing(record)];
-    this.#renew(record.etag, (other) => other.object === item.object && (last.includes(other.viewing) || before.includes(other.beat.if_match)));
-    this.#known.set(item.object, record.etag);
+    this.#renew(item.object, record, (other) => last.includes(other.viewing) || before.includes(other.beat.if_match));
   }
 
   /** The record is what this device has left. @param {Item} item @param {any} record @param {{live: boolean, doubt: number}} sent */
   #goesOn(item, record, sent) {
     this.#follow(item, record);
+    if (this.#overtaken(item.object, record)) return;
     const since = this.#doubted.get(item.object) ?? 0;
     if (sent.live && since <= sent.doubt) this.#doubted.delete(item.object);
     else this.#doubted.set(item.object, since); // also where it was not known before
@@ -379,23 +383,34 @@ export class Outbox {
       return [];
     }
     if (!record) { // there is nothing else to go to
-      this.#renew(undefined, (other) => other.object === item.object);
-      this.#known.set(item.object, noRecord);
+      this.#renew(item.object, null, () => true);
       return [];
     }
-    const mates = this.#items.filter(({ viewing, beat }) => viewing === item.viewing && beat.if_match && beat.if_match !== record.etag);
-    this.seen(record);
+    const mates = this.#items.filter((other) => other.viewing === item.viewing && other.beat.if_match && other.beat.if_match !== record.etag && !this.#stands(other, record));
+    if (!this.#overtaken(item.object, record)) this.seen(record);
     return mates.flatMap((mate) => this.#tell(mate, result));
   }
 
-  /** Gives other guards to guarded reports. @param {string | undefined} etag none takes it away @param {(item: Item) => boolean} which */
-  #renew(etag, which) {
-    for (const item of this.#items) if (item.beat.if_match && which(item)) {
-      if (etag) item.beat.if_match = etag;
+  /** An answer has brought a record, or none: guarded reports of the object go on from that. @param {string} object @param {any} record @param {(item: Item) => boolean} which */
+  #renew(object, record, which) {
+    for (const item of this.#items) if (item.object === object && item.beat.if_match && which(item) && !this.#stands(item, record)) {
+      if (record) item.beat.if_match = record.etag;
       else delete item.beat.if_match;
       write(item);
       this.changed = true;
     }
+    if (!this.#overtaken(object, record)) this.#known.set(object, record?.etag ?? noRecord);
+  }
+
+  /** Whether a report goes on from what was seen since the message left, and the answer knows less. @param {Item} item @param {any} record */
+  #stands({ object, beat }, record) {
+    return beat.if_match === this.#known.get(object) && this.#overtaken(object, record);
+  }
+
+  /** Whether a newer record was seen since the message left: than the one in its answer, or, as far as anybody knows, than none. @param {string} object @param {any} record */
+  #overtaken(object, record) {
+    const seen = this.#seen.get(object);
+    return seen !== undefined && !(record && Date.parse(record.event_time) >= seen);
   }
 
   /** Tells of a report that was not answered. If it was sent it may be stored. @param {Item} item @param {Result} result @returns {Told[]} */

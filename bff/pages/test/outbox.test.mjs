@@ -346,6 +346,29 @@ test('an earlier record is, unless there is doubt', () => {
   }
 });
 
+test('a late answer does not take away what was seen since', () => {
+  const older = elsewhere(0, 'a');
+  const newer = elsewhere(9, 'c');
+  for (const [name, seen, result, want] of [
+    ['stored', newer, (one) => stored(one, 'b'), ['c']],
+    ['stored', older, (one) => stored(one, 'b'), ['b']],
+    ['a conflict', newer, () => ({ status: 'conflict', record: elsewhere(2, 'b') }), ['c']],
+    ['a conflict', older, () => ({ status: 'conflict', record: elsewhere(2, 'b') }), []],
+    ['a conflict with itself', newer, () => ({ status: 'conflict', record: left(beat(2), 'b') }), ['b', 'c']],
+    ['a conflict with itself', older, () => ({ status: 'conflict', record: left(beat(2), 'b') }), ['b', 'b']],
+    ['a conflict with nothing', newer, () => ({ status: 'conflict' }), [undefined, 'c']],
+  ]) {
+    const box = doubtful();
+    box.report(beat(2));
+    const sent = box.next(0);
+    box.seen(seen);
+    box.doubt();
+    box.report(beat(10));
+    box.answered(sent.map(result), 0);
+    assert.deepEqual(guards(waiting(box)), want, `${name}, seen ${seen.etag}`);
+  }
+});
+
 test('the first report of an object ends its doubt, unless the record is later', () => {
   for (const [when, guard] of [[1, undefined], [9, none]]) {
     const box = outbox({ open: false });
