@@ -22,6 +22,7 @@ import io
 import json
 import random
 import re
+import selectors
 import socket
 import ssl
 import time
@@ -37,6 +38,7 @@ MAX_HEARTBEATS = 1000  # of a request
 MAX_BYTES = (1 << 20) - 1024  # of a request's heartbeats
 ROOM = 64 << 10  # bytes that a request begins with
 SLOWEST = 1000  # bytes a second that get through
+PIECE = 16 << 10  # bytes that are sent at once
 
 Json = dict[str, Any]
 Time = Union[datetime, str]
@@ -339,6 +341,9 @@ class Client:
                 raise _problem(error) from None
 
 
+_NOT_READY = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
 class _Bounded(http.client.HTTPConnection):
     """A connection whose timeout bounds all that is done over it, and not each step."""
 
@@ -346,7 +351,8 @@ class _Bounded(http.client.HTTPConnection):
         super().__init__(host, timeout=timeout, **more)
         self._end = time.monotonic() + timeout
         self._create_connection = self._dial
-        self.response_class = functools.partial(_Answer, left=self._left)  # type: ignore[assignment]
+        self._early = bytearray()  # of an answer that came before all was sent
+        self.response_class = functools.partial(_Answer, left=self._left, early=self._early)  # type: ignore[assignment]
 
     def _left(self) -> float:
         left = self._end - time.monotonic()
@@ -370,11 +376,28 @@ class _Bounded(http.client.HTTPConnection):
         if self.sock is None:
             super().send(data)  # connects first
             return
-        self.sock.settimeout(self._left())
         try:
-            super().send(data)
+            self._push(memoryview(data))
         except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
             pass  # an edge that is busy answers before it has read all, and closes: if it has not, reading fails as well
+
+    def _push(self, data: memoryview) -> None:
+        """Sends until all is sent or an answer comes: an edge that is busy may read no more, and not close either."""
+        self.sock.setblocking(False)
+        with selectors.DefaultSelector() as ready:
+            ready.register(self.sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
+            while data:
+                try:
+                    data = data[self.sock.send(data[:PIECE]) :]
+                    continue
+                except _NOT_READY:
+                    found = ready.select(self._left())
+                if any(events & selectors.EVENT_READ for _, events in found):
+                    try:
+                        self._early += self.sock.recv(PIECE)
+                        return
+                    except _NOT_READY:
+                        pass  # TLS has messages of its own
 
 
 class _BoundedTLS(_Bounded, http.client.HTTPSConnection):
@@ -382,21 +405,26 @@ class _BoundedTLS(_Bounded, http.client.HTTPSConnection):
 
 
 class _Answer(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, *args: Any, left: Callable[[], float], **more: Any):
+    def __init__(self, sock: socket.socket, *args: Any, left: Callable[[], float], early: bytearray, **more: Any):
         super().__init__(sock, *args, **more)
-        self.fp = io.BufferedReader(_Reads(self.fp.detach(), sock, left))  # type: ignore[attr-defined]
+        self.fp = io.BufferedReader(_Reads(self.fp.detach(), sock, left, early))  # type: ignore[attr-defined]
 
 
 class _Reads(io.RawIOBase):
-    """Reads from a socket, each time for as long as is left."""
+    """Reads what came early, and then from a socket, each time for as long as is left."""
 
-    def __init__(self, raw: io.RawIOBase, sock: socket.socket, left: Callable[[], float]):
-        self._raw, self._sock, self._left = raw, sock, left
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, left: Callable[[], float], early: bytearray):
+        self._raw, self._sock, self._left, self._early = raw, sock, left, early
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> Optional[int]:
+        if self._early:
+            n = min(len(buffer), len(self._early))
+            buffer[:n] = self._early[:n]
+            del self._early[:n]
+            return n
         self._sock.settimeout(self._left())
         return self._raw.readinto(buffer)  # type: ignore[attr-defined]
 

@@ -293,32 +293,39 @@ class AgainstAFailingEdge(unittest.TestCase):
                 self.assertTrue(ended.wait(15), f"after {first!r}")
 
     def test_answered_early(self):
-        """An edge that answers and closes while a body is still being sent is heard."""
+        """An edge that answers while a body is still being sent is heard, whether it closes or reads no more."""
         text = b"HTTP/1.1 429 No\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\n{}"
-        for answer, first in ((text, lambda conn: None), (text, lambda conn: conn.shutdown(socket.SHUT_WR)), (b"", lambda conn: None)):
+        nothing, half = lambda conn, heard: None, lambda conn, heard: conn.shutdown(socket.SHUT_WR)
+        for answer, first in ((text, nothing), (text, half), (text, lambda conn, heard: heard.wait(60)), (b"", nothing)):
+            heard = threading.Event()
+            self.addCleanup(heard.set)
             listener = socket.socket()
             self.addCleanup(listener.close)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # less than the body
             listener.bind(("127.0.0.1", 0))
             listener.listen()
 
-            def refuse(listener=listener, answer=answer, first=first):
+            def refuse(listener=listener, answer=answer, first=first, heard=heard):
                 conn, _ = listener.accept()
                 with conn:
                     conn.recv(1024)
                     conn.sendall(answer)
-                    first(conn)
+                    first(conn, heard)
 
             threading.Thread(target=refuse, daemon=True).start()
             user = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", "t", timeout=60, patience=0)
             with self.assertRaises(Error if answer else OSError) as raised:
                 user.import_lines([b"x" * (1 << 20)] * 7)
+            heard.set()
             if answer:
                 self.assertEqual((raised.exception.status, raised.exception.problem["retry_after"]), (429, "7"))
 
     def test_answered_early_over_tls(self):
         """A TLS connection that cannot send any more has an error of its own."""
-        edge = mock.Mock(sendall=mock.Mock(side_effect=[None, ssl.SSLEOFError(8, "EOF")]))
+        edge, own = socket.socketpair()
+        self.addCleanup(edge.close)
+        self.addCleanup(own.close)
+        edge = mock.Mock(fileno=own.fileno, send=mock.Mock(side_effect=[100, ssl.SSLEOFError(8, "EOF")]))
         edge.makefile.return_value = io.BufferedReader(io.BytesIO(b"HTTP/1.1 429 No\r\nRetry-After: 7\r\n\r\n"))
         connection = playhead._BoundedTLS("edge", timeout=5)
         connection.sock = edge
