@@ -1,5 +1,7 @@
 // @ts-check
 
+const apart = 1000; // milliseconds between two looks at a clock that nobody has set: one may be interrupted
+
 /**
  * Tells the time by which the history judges events. It is what an answer said, and what has
  * elapsed since the answer came: never ahead, and behind by no more than the quickest answer
@@ -14,25 +16,32 @@ export class HistoryClock {
   /** The newest time that a report of this device was given. */
   last;
   #lastAt; // when that was made
+  #shown = 0; // what the device's clock showed then
+  #zero = NaN; // and when nothing had elapsed
   #since; // answers to what was sent before do not count
   #offset = 0; // of the time to what has elapsed
+  #elapsed;
 
-  /** @param {number} last of a page before @param {number} elapsed */
+  /** @param {number} last of a page before @param {() => number} elapsed */
   constructor(last, elapsed) {
     this.last = last;
-    this.#lastAt = this.#since = elapsed;
+    this.#elapsed = elapsed;
+    this.#lastAt = this.#since = elapsed();
   }
 
-  /** The device may have slept, of which this clock knows nothing. @param {number} elapsed */
-  doubt(elapsed) {
+  /** The device slept, as far as anybody can tell, of which what has elapsed knows nothing. @param {number} ms */
+  slept(ms) {
     this.known = this.silent = false;
-    this.#since = elapsed;
+    this.#since = this.#elapsed();
+    this.#lastAt -= ms;
+    this.#zero += ms;
   }
 
-  /** An answer said what time it was. @param {number | undefined} now @param {number} sent when the message was @param {number} came */
-  answered(now, sent, came) {
+  /** An answer said what time it was. @param {number | undefined} now @param {number} sent when the message was */
+  answered(now, sent) {
     if (!now) this.silent = true;
     if (!now || sent < this.#since) return;
+    const came = this.#elapsed();
     if (!this.known) this.#offset = now - came;
     this.#offset = Math.min(Math.max(this.#offset, now - came), now - sent);
     this.known = true;
@@ -40,25 +49,29 @@ export class HistoryClock {
 
   /**
    * Another tab has given a report this time by now. What is made from now on is later; what was
-   * made before may be older. @param {number} last @param {number} elapsed
+   * made before may be older. @param {number} last
    */
-  follow(last, elapsed) {
+  follow(last) {
     if (last <= this.last) return;
     this.last = last;
-    this.#lastAt = elapsed - 0.001; // before what is made at this very moment
+    this.#lastAt = this.#elapsed() - 2; // the report at hand was made before that, and its clock shows whole milliseconds
+    this.#zero = NaN;
   }
 
   /**
-   * The time of a moment. Who has made two reports in their order finds them in it, whatever was
-   * learned about the time in between, and over a reload.
-   * @param {number} at
+   * The time of a moment, which is not in the future. Who has made two reports in their order finds
+   * them in it, whatever was learned about the time in between, and over a reload.
+   * @param {number} shown by the device's clock @param {number} zero what that showed when nothing had elapsed
    */
-  date(at) {
-    let time = Math.ceil(at + this.#offset); // both have lost some of a millisecond
-    if (at < this.#lastAt) return time;
-    time = Math.max(time, at > this.#lastAt ? this.last + 1 : this.last);
-    this.#lastAt = at;
-    this.last = time;
-    return time;
+  date(shown, zero) {
+    const at = Math.min(shown - zero, this.#elapsed());
+    const time = Math.ceil(at + this.#offset); // both have lost some of a millisecond
+    const order = Math.abs(zero - this.#zero) < apart ? Math.min(shown, zero + at) - this.#shown : at - this.#lastAt;
+    if (order < 0) return time;
+    this.last = Math.max(time, order > 0 ? this.last + 1 : this.last);
+    this.#lastAt = Math.max(this.#lastAt, at);
+    this.#shown = Math.min(shown, zero + at);
+    this.#zero = zero;
+    return this.last;
   }
 }

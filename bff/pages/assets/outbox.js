@@ -15,7 +15,7 @@ const most = { reports: 100, bytes: 64 << 10, report: 16 << 10 };
 const beginning = 16 << 10; // bytes of the first message
 const envelope = 300; // bytes of a message beside its reports
 const noRecord = 'ffffffffffffffff'; // the etag of no record
-const least = 5; // milliseconds that a clock is set by
+export const least = 5; // milliseconds that a clock is set by: less is between two looks at it
 const patientTries = 3; // of a report alone, before others go first
 
 /**
@@ -471,7 +471,7 @@ function alike(a, b) {
 /** Gives a report the times of the history. @param {Item} item @param {Clock} clock */
 function date(item, clock) {
   const shown = Date.parse(item.beat.event_time);
-  if (Math.abs(shown) < 8.64e15) shift(item, clock.date(shown - (item.zero ?? 0)) - shown); // else it is not valid
+  if (Math.abs(shown) < 8.64e15) shift(item, clock.date(shown, item.zero ?? 0) - shown); // else it is not valid
   item.zero = null;
 }
 

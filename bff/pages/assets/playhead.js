@@ -2,7 +2,7 @@
 import { browser } from './browser.js';
 import { HistoryClock } from './clock.js';
 import { Link } from './link.js';
-import { Outbox } from './outbox.js';
+import { least, Outbox } from './outbox.js';
 import { Store } from './store.js';
 
 /** @typedef {import('./outbox.js').Heartbeat} Heartbeat */
@@ -81,7 +81,7 @@ export class Playhead extends EventTarget {
     }, this.#page);
     this.#tick = this.#page.now();
     this.#offset = this.#tick - this.#page.elapsed();
-    this.#clock = new HistoryClock(this.#store.last, this.#page.elapsed());
+    this.#clock = new HistoryClock(this.#store.last, () => this.#page.elapsed());
     this.#adopt();
     this.#follow();
   }
@@ -117,7 +117,7 @@ export class Playhead extends EventTarget {
   /** Reports what the player does; it is sent as soon as it can be. @param {Heartbeat} beat */
   report(beat) {
     this.#look();
-    this.#clock.follow(this.#store.last, this.#page.elapsed());
+    this.#clock.follow(this.#store.last);
     this.#tell(this.#outbox.report(beat, this.#offset, this.#clock));
     this.#send();
   }
@@ -173,8 +173,9 @@ export class Playhead extends EventTarget {
   #watchClock() {
     const elapsed = this.#page.elapsed();
     const jump = this.#page.now() - elapsed - this.#offset;
+    if (Math.abs(jump) < least) return;
     if (jump > unseen && jump <= setForward) { // it slept, as far as anybody can tell
-      this.#clock.doubt(elapsed);
+      this.#clock.slept(jump);
       this.#outbox.slept(jump);
     }
     if (Math.abs(jump) > setBack) this.#steady = elapsed;
@@ -281,7 +282,7 @@ export class Playhead extends EventTarget {
   /** An answer told the time, or did not. @param {number} [now] */
   #told(now) {
     this.#watchClock();
-    this.#clock.answered(now, this.#sentAt, this.#page.elapsed());
+    this.#clock.answered(now, this.#sentAt);
     if (this.#clock.known) this.#outbox.date(this.#clock);
   }
 

@@ -34,7 +34,7 @@ class Round {
     if (this.one(0.2)) this.devices[0].skew = -this.world.now + 60_000; // it begins in 1970
     else if (this.one(0.5)) this.devices[0].skew = this.pick([-18_000_000, -119_000, -60_000, -8000, 4000, 3_600_000]);
     this.world.edge.silent = this.one(0.15);
-    for (const device of this.devices) device.counts = this.one(0.3);
+    for (const device of this.devices) [device.counts, device.rough] = [this.one(0.3), this.one(0.5) ? 3 : 0];
     this.nameless = this.devices.filter(() => this.one(0.2)); // they say neither device nor session
     this.slow = this.one(0.3);
     this.queue = this.one(0.2) ? this.pick([30, 130]) : 500;
@@ -147,7 +147,7 @@ class Round {
       };
       this.reports.push({ at: this.world.now, tab, poison, since: tab.since.get(id), saw: tab.saw?.get(id) });
       tab.client.report(beat);
-      this.world.now += 7;
+      this.world.now += this.between(1, 8);
     }
   }
 

@@ -220,7 +220,7 @@ test('times of the device are as its clock now has them, until those of the hist
   const beats = box.next(0);
   assert.equal(box.dated(beats), false);
   box.failed(0);
-  const clock = { known: true, date: (steady) => steady + 3_601_000 + 5000 };
+  const clock = { known: true, date: (shown, zero) => shown - zero + 3_601_000 + 5000 };
   box.changed = false;
   box.date(clock);
   assert.equal(box.changed, true);
@@ -609,41 +609,79 @@ test('it says when there is something to do', () => {
   assert.equal(box.late(box.wake()), true);
 });
 
+/** A clock of which a test says how much has elapsed. */
+function clockOf(last = 0) {
+  let elapsed = 0;
+  const clock = new HistoryClock(last, () => elapsed);
+  return {
+    clock,
+    now: (ms) => (elapsed = ms),
+    answered(now, sent, came) {
+      elapsed = came;
+      clock.answered(now, sent);
+    },
+    /** The time of what is reported at a moment, by a clock that showed so much when nothing had elapsed. */
+    date(at, zero = 0, reported = at) {
+      elapsed = Math.max(elapsed, reported);
+      return clock.date(zero + at, zero);
+    },
+  };
+}
+
 test('the time is never ahead, and behind by the quickest way back', () => {
-  const clock = new HistoryClock(0, 0);
-  clock.answered(undefined, 1, 2);
+  const { clock, answered, date } = clockOf();
+  answered(undefined, 1, 2);
   assert.deepEqual([clock.known, clock.silent], [false, true]);
-  clock.answered(1_005_000, 0, 9000); // true is 1,000,000 more than what has elapsed; 4 s back
-  assert.equal(clock.date(9001), 1_005_001);
-  clock.answered(1_009_100, 9050, 9150);
-  assert.equal(clock.date(9200), 1_009_150);
-  clock.answered(1_019_000, 9200, 19_000); // a quick way back and a slow one there
-  assert.equal(clock.date(19_001), 1_019_001);
-  clock.answered(1_020_000, 19_002, 29_000);
-  assert.equal(clock.date(29_001), 1_029_001);
+  answered(1_005_000, 0, 9000); // true is 1,000,000 more than what has elapsed; 4 s back
+  assert.equal(date(9001), 1_005_001);
+  answered(1_009_100, 9050, 9150);
+  assert.equal(date(9200), 1_009_150);
+  answered(1_019_000, 9200, 19_000); // a quick way back and a slow one there
+  assert.equal(date(19_001), 1_019_001);
+  answered(1_020_000, 19_002, 29_000);
+  assert.equal(date(29_001), 1_029_001);
 });
 
 test('the order of reports is that of their times, whatever is learned of the time', () => {
-  const clock = new HistoryClock(1_000_500, 0);
-  clock.answered(1_000_000, 0, 10);
-  const first = clock.date(20);
+  const { clock, answered, date, now } = clockOf(1_000_500);
+  answered(1_000_000, 0, 10);
+  const first = date(20);
   assert.equal(first, 1_000_501, 'after those of the page before');
-  assert.equal(clock.date(20), first);
-  assert.equal(clock.date(-5000), 994_990, 'what was long ago was long ago');
-  clock.answered(900_000, 30, 40); // it was ahead after all
-  assert.deepEqual([50, 51].map((at) => clock.date(at)), [first + 1, first + 2]);
-  clock.doubt(100);
-  clock.answered(1_300_000, 60, 110);
+  assert.equal(date(20), first);
+  assert.equal(date(-5000), 994_990, 'what was long ago was long ago');
+  answered(900_000, 30, 40); // it was ahead after all
+  assert.deepEqual([50, 51].map((at) => date(at)), [first + 1, first + 2]);
+  now(100);
+  clock.slept(50);
+  answered(1_300_000, 60, 110);
   assert.equal(clock.known, false, 'an answer from before a sleep says nothing');
-  clock.answered(1_300_000, 101, 110);
-  assert.equal(clock.date(120), 1_300_010);
+  answered(1_300_000, 101, 110);
+  assert.equal(date(120), 1_300_010);
+});
+
+test('the order of reports is that of their times, however roughly the clocks are read', () => {
+  const { answered, date } = clockOf();
+  answered(1_000_000, 0, 0);
+  const shown = [5000, 5000, 5001, 5002, 5003, 4000, 5004];
+  const zeros = [1000, 1000.9, 1001.4, 1000.2, 1300, 1000, 1000]; // 1300: interrupted between the two
+  const dates = shown.map((ms, i) => date(ms - zeros[i], zeros[i], 4010));
+  assert.deepEqual(dates.map((ms) => ms - dates[0]), [0, 0, 1, 2, 3, -1000, 4]);
+});
+
+test('a time in the future is now, and makes no other one later', () => {
+  const { answered, date } = clockOf();
+  answered(1_000_000, 0, 0);
+  assert.equal(date(9e9, 0, 10), 1_000_010);
+  assert.equal(date(11), 1_000_011);
+  assert.equal(date(12), 1_000_012);
 });
 
 test('what waits for a time is not later than what another tab reported after it', () => {
-  const clock = new HistoryClock(0, 0);
-  clock.follow(5_030, 30); // by this moment the other tab has reported
-  clock.answered(5_100, 90, 100);
-  assert.equal(clock.date(10), 5_010);
-  assert.equal(clock.date(30), 5_031);
-  assert.equal(clock.date(31), 5_032);
+  const { clock, answered, date, now } = clockOf();
+  now(30);
+  clock.follow(5_030); // by this moment the other tab has reported
+  answered(5_100, 90, 100);
+  assert.equal(date(10), 5_010);
+  assert.equal(date(29), 5_031, 'a report at hand was made just before');
+  assert.equal(date(31), 5_032);
 });

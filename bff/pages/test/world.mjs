@@ -83,6 +83,7 @@ export class Device {
   mute = ''; // what WebSockets that open do not carry: 'up' or 'all'
   forbidden = false; // whether the page must not make any
   skew = 0; // of the device's clock
+  rough = 0; // milliseconds that may pass between two looks at its clocks, at most
   counts = false; // whether its other clock, which only goes forward, counts through sleep
   slept = 0; // milliseconds that this one has missed
   asleep = false;
@@ -165,7 +166,7 @@ export class Tab {
     const { world, device } = this;
     const tab = this;
     return {
-      now: () => world.now + device.skew,
+      now: () => world.now + device.skew + Math.floor(world.random() * (device.rough + 1)),
       elapsed: () => world.now - device.slept - tab.start,
       random: world.random,
       after: (ms, act) => {
