@@ -32,6 +32,7 @@ type anyEdge struct {
 	handshakes []int
 	open       time.Time     // from when on WebSockets get through
 	silent     bool          // does not say what time it is
+	rough      time.Duration // by which readings of the player's clock differ
 	telling    time.Duration // from a connection until the player is told of others
 	again      time.Duration // from each resync to the next
 	watchers   int
@@ -63,7 +64,8 @@ func newAnyEdge(p *player, s script) *anyEdge {
 	return &anyEdge{
 		door: memnet.Listen(), player: p, fates: s.fates, handshakes: s.handshakes, open: time.Now().Add(s.blocked), telling: s.telling, again: s.again,
 		statuses: make(map[int64][]historyv1.Status), blamed: make(map[int64]bool), times: make(map[int64][]time.Time),
-		records: make(map[string]*filed), snapshots: make(map[uint64]snapshot), gone: make(map[string]time.Time), removed: make(map[string]time.Time), silent: s.silent,
+		records: make(map[string]*filed), snapshots: make(map[uint64]snapshot), gone: make(map[string]time.Time), removed: make(map[string]time.Time),
+		silent: s.silent, rough: s.rough,
 	}
 }
 
@@ -483,7 +485,7 @@ func (e *anyEdge) date(h *historyv1.Heartbeat, sentAt int64) time.Time {
 // the time on the way, or earlier by a clock that is behind and not corrected. An hour of sleep
 // passes in no time for the edge.
 func (e *anyEdge) late(r *reported) string {
-	least, most := -back-time.Millisecond, time.Millisecond
+	least, most := -back-2*e.rough-time.Millisecond, time.Millisecond
 	switch {
 	case e.silent:
 		least, most = -140*time.Second, 20*time.Second
@@ -511,7 +513,7 @@ func (e *anyEdge) overtaken(r *filed, h *historyv1.Heartbeat) {
 	case e.silent || p.sleeps.Load() > 0: // while the device sleeps no time passes for the edge
 	case r != nil && r.Device == h.Device && p.reports[r.PositionMs].made.Before(report.made):
 		p.wrong = append(p.wrong, fmt.Sprintf("%v: stale because of %v", report.Heartbeat, r.Item))
-	case r == nil && report.made.Sub(e.removed[h.ObjectId]) > back+time.Millisecond:
+	case r == nil && report.made.Sub(e.removed[h.ObjectId]) > back+2*e.rough+time.Millisecond:
 		p.wrong = append(p.wrong, fmt.Sprintf("%v: stale because of a removal at %v", report.Heartbeat, e.removed[h.ObjectId]))
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"sync"
 	"time"
 )
@@ -47,7 +48,13 @@ type serviceClock struct {
 
 	lastAt time.Duration // when the event was that was dated last, in what has elapsed
 	last   int64         // its date, Unix milliseconds
+	shown  int64         // what the device's clock showed then, Unix milliseconds
+	zero   time.Time     // and when nothing had elapsed
 }
+
+// apart is how far two looks at a clock that nobody has set may be apart: the two clocks are not read at one
+// moment, and whoever reads them may be interrupted.
+const apart = time.Second
 
 // doubt is told that the device may have slept, and that nobody knows for how long.
 func (s *serviceClock) doubt(elapsed time.Duration) {
@@ -68,24 +75,28 @@ func (s *serviceClock) answered(ms int64, sent, came time.Duration) {
 }
 
 // date gives a heartbeat the times of the history for those of the device. Two events that were
-// reported in their order stay in it, whatever was learned about the time in between.
+// reported in their order stay in it, whatever was learned about the time in between. What the device's clock
+// showed says what that is, unless somebody has set it.
 func (s *serviceClock) date(it *item) {
-	at := time.Duration(it.EventTimeMs)*time.Millisecond - time.Duration(it.zero.UnixNano())
+	shown, zero := it.EventTimeMs, it.zero
+	at := time.Duration(shown)*time.Millisecond - time.Duration(zero.UnixNano())
 	it.zero = time.Time{}
-	if it.EventTimeMs == 0 || max(it.EventTimeMs, -it.EventTimeMs) > maxTime {
+	if shown == 0 || max(shown, -shown) > maxTime {
 		return // which is not valid
 	}
 	ms := (at + s.offset + time.Millisecond - 1).Milliseconds() // both times have lost some of a millisecond
+	order := cmp.Compare(at, s.lastAt)
 	switch {
-	case at == s.lastAt:
-		ms = max(ms, s.last)
-	case at > s.lastAt:
-		ms = max(ms, s.last+1)
+	case s.last == 0:
+		order = 1
+	case zero.Sub(s.zero).Abs() < apart:
+		order = cmp.Compare(shown, s.shown)
 	}
-	if at >= s.lastAt {
-		s.lastAt, s.last = at, ms
+	if order >= 0 {
+		ms = max(ms, s.last+int64(order))
+		s.lastAt, s.last, s.shown, s.zero = max(at, s.lastAt), ms, shown, zero
 	}
-	it.shift(ms - it.EventTimeMs)
+	it.shift(ms - shown)
 }
 
 // maxTime is beyond all times that are reported, in milliseconds before and after 1970.

@@ -49,6 +49,7 @@ type script struct {
 	watching   bool
 	silent     bool          // the edge does not say what time it is
 	ahead      int           // seconds that the clock is from the beginning
+	rough      time.Duration // by which its readings differ
 	telling    time.Duration // from a connection until the player is told of others
 	again      time.Duration // from each resync to the next
 	blocked    time.Duration // a proxy lets no WebSocket through for so long
@@ -95,6 +96,7 @@ var (
 			watching:   rapid.Bool().Draw(t, "watching"),
 			silent:     rapid.SampledFrom([]bool{false, false, false, true}).Draw(t, "silent"),
 			ahead:      rapid.SampledFrom([]int{0, 4, 3600, -8, -60, -119, -18_000, -900_000_000}).Draw(t, "ahead"),
+			rough:      time.Duration(rapid.SampledFrom([]int{0, 10}).Draw(t, "rough")) * time.Millisecond,
 			telling:    time.Duration(rapid.SampledFrom([]int{0, 2, 30}).Draw(t, "telling")) * time.Second,
 			again:      time.Duration(rapid.SampledFrom([]int{5, 50, 3600}).Draw(t, "again")) * time.Second,
 			blocked:    time.Duration(rapid.SampledFrom([]int{0, 0, 30}).Draw(t, "blocked")) * time.Minute,
@@ -127,7 +129,8 @@ func play(t *testing.T, s script) []string {
 	cfg := client.Config{
 		URL: "http://edge", Token: func(context.Context) (string, error) { return "token", nil }, Answered: p.hear, Queue: s.queue,
 		Clock: func() (time.Time, time.Duration) {
-			return time.Now().Add(time.Duration(p.ahead.Load())), time.Since(began) + p.slept()
+			apart := time.Duration(p.looks.Add(1)%3) * s.rough // between the two
+			return time.Now().Add(time.Duration(p.ahead.Load()) + apart), time.Since(began) + p.slept()
 		},
 		HTTP: &http.Client{Transport: &http.Transport{DialContext: p.edge.slowly(s.rate), DisableKeepAlives: true}},
 	}
@@ -176,6 +179,7 @@ type player struct {
 	edge     *anyEdge
 	watching bool
 	ahead    atomic.Int64 // of the clock, nanoseconds
+	looks    atomic.Int64 // at it
 	sleeps   atomic.Int64 // of the device, an hour each
 	cursed   int
 	refused  int // reports that are

@@ -109,9 +109,9 @@ type outbox struct {
 	guarding bool          // also what the caller says nothing of
 
 	items   []*item
-	sent    int // of them, on their way
-	size    int // of those, in bytes
-	losses  int // of sight, as many as there were when they were sent
+	sent    int              // of them, on their way
+	size    int              // of those, in bytes
+	losses  int              // of sight, as many as there were when they were sent
 	seenAt  map[object]int64 // the times of the records that were seen since, Unix milliseconds
 	dropped int
 	room    int // bytes of a message
