@@ -1,46 +1,13 @@
 package sim
 
 import (
-	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// client is a device of a user: it reports, keeps what was not answered, and reads.
-type client struct {
-	w       *World
-	number  int
-	uid     string
-	device  string
-	offset  time.Duration // of its clock
-	busy    int           // calls on their way
-	offline bool
-	after   time.Time // when it tries again what was not answered
-	outbox  []*historyv1.Heartbeat
-	refused []func() // reads of the judge that were not answered
-	backup  []*historyv1.ImportedRecord
-
-	sessions int
-	session  string // of what it plays, empty for none
-	object   history.Object
-	started  int64
-	position int
-	watched  int64
-	etags    map[history.Object]uint64 // as it was told last
-	named    map[uint64]int64          // by etags that it was shown, the times of the records
-	last     int64                     // the time of its last report
-}
-
-// mood is what clients do again and again in a storm. One has two, one, or none.
-type mood int
 
 const (
 	deciding  mood = iota // they clear their histories, and switch recording
@@ -50,11 +17,6 @@ const (
 	beginning             // they clear what they have reported, and go on in its last millisecond but one
 	moods
 )
-
-// Positions are few, so that a record never forgets one.
-var positions = [...]int64{1_000, 30_000, 120_000, 300_000, 450_000, 541_000, 600_000}
-
-const duration = 600_000
 
 func (c *client) nowMS() int64 {
 	return time.Now().Add(c.offset).UnixMilli() / c.w.traits.grain * c.w.traits.grain // many events of one millisecond
@@ -250,24 +212,6 @@ func (c *client) send(d *dice) {
 	e.waiting = append(e.waiting, s)
 }
 
-// answered takes what became of reports; nil when nobody knows.
-func (c *client) answered(s *submission, statuses []historyv1.Status, items []*historyv1.Item) {
-	c.busy--
-	for i, hb := range s.heartbeats {
-		if statuses == nil || statuses[i] == historyv1.Status_STATUS_UNAVAILABLE {
-			c.after = time.Now().Add(50 * time.Millisecond)
-			continue // sent again later
-		}
-		if i < len(items) && items[i].GetObject() != nil {
-			c.etags[history.Object{ID: hb.ObjectId, Type: hb.ObjectType}] = items[i].GetEtag()
-			if !incomplete(items[i]) {
-				c.named[items[i].GetEtag()] = items[i].GetEventTimeMs()
-			}
-		}
-		c.outbox = slices.DeleteFunc(c.outbox, func(o *historyv1.Heartbeat) bool { return o == hb })
-	}
-}
-
 func (c *client) remove(d *dice) {
 	if d.one(8) { // all of them
 		for _, o := range c.w.objects() {
@@ -328,89 +272,4 @@ func (c *client) list(d *dice) {
 		req.UntilMs = c.nowMS() - int64(d.n(100))*100
 	}
 	c.w.list(c, req)
-}
-
-// backUp takes whole records of all that a client's user has, or brings back those that it took
-// before. They count once: nothing is there twice after that, and nothing that was removed since.
-func (w *World) backUp(c *client) {
-	s := w.serving(c.uid)
-	if s == nil {
-		return
-	}
-	c.busy++
-	if records := c.backup; records != nil {
-		c.backup = nil
-		w.ask(s, fmt.Sprintf("import %d records of %s", len(records), c.uid), func(ctx context.Context) (any, error) {
-			return s.rpc.Import(ctx, &historyv1.ImportRequest{Uid: c.uid, Records: records})
-		}, func(answer any, err error) {
-			c.busy--
-			w.tracef("%-7s -> import of %s: %v %v", s.name, c.uid, answer, err)
-		})
-		return
-	}
-	begun := w.oracle.now()
-	w.ask(s, "export of "+c.uid, func(ctx context.Context) (any, error) {
-		return s.rpc.List(ctx, &historyv1.ListRequest{Uid: c.uid, Limit: 100, Records: true})
-	}, func(answer any, err error) {
-		c.busy--
-		if err != nil || begun < w.oracle.lost {
-			return
-		}
-		resp := answer.(*historyv1.ListResponse)
-		for i, it := range resp.Items {
-			if !incomplete(it) {
-				c.backup = append(c.backup, &historyv1.ImportedRecord{Object: it.Object, Record: resp.Records[i]})
-			}
-		}
-	})
-}
-
-// edge takes what clients send, and sends it on in batches.
-type edge struct {
-	waiting []*submission
-}
-
-// submission is a message of a client on its way.
-type submission struct {
-	client     *client
-	heartbeats []*historyv1.Heartbeat
-	ack        historyv1.Ack
-	received   int64 // by an edge that knows the time of the history, 0 for one that does not
-}
-
-// stamped returns a heartbeat as the edge passes it on.
-func (s *submission) stamped(hb *historyv1.Heartbeat) *historyv1.Heartbeat {
-	if hb.SentAtMs == 0 || s.received == 0 {
-		return hb
-	}
-	hb = proto.CloneOf(hb)
-	hb.ReceivedAtMs = s.received
-	return hb
-}
-
-// flush sends one batch of what waits, to the service that the first user belongs to, or
-// to another.
-func (e *edge) flush(w *World) {
-	batch := []*submission{e.waiting[0]}
-	left := e.waiting[:0:0]
-	for _, s := range e.waiting[1:] {
-		if s.ack == batch[0].ack {
-			batch = append(batch, s)
-		} else {
-			left = append(left, s)
-		}
-	}
-	e.waiting = left
-	w.submit(batch, 3)
-}
-
-func meta(m map[string]string) string {
-	if len(m) == 0 {
-		return ""
-	}
-	var text strings.Builder
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		text.WriteString(k + "=" + m[k] + ";")
-	}
-	return text.String()
 }

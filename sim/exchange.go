@@ -21,26 +21,6 @@ var (
 	errTimeout  = fmt.Errorf("simulated: %w: %w", history.ErrUnavailable, context.DeadlineExceeded)
 )
 
-// exchange is one call of a process, in parts that are atomic by themselves: the keys.
-type exchange struct {
-	proc *process
-	what string
-	keys []history.Key
-	// run makes the effect of a part and notes its answer, fail notes that there is
-	// none, and late makes the effect alone; nil for what only reads.
-	run  func(part int)
-	fail func(part int, err error)
-	late func(part int)
-	// ready reports whether there is anything to answer yet; nil for always.
-	ready func() bool
-
-	call int       // the client's call that it is made for, 0 for none
-	left []int     // the parts without an answer
-	idle time.Time // until when nobody looks at it
-	over bool      // its caller has gone on, or may
-	done chan struct{}
-}
-
 // callKey is the key of a context's value: the number of the client's call.
 type callKey struct{}
 
@@ -112,12 +92,6 @@ func compareExchanges(a, b *exchange) int {
 	return 0
 }
 
-// ghost is an exchange whose caller has gone on, and that lands later.
-type ghost struct {
-	x     *exchange
-	parts []int
-}
-
 func (x *exchange) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", x.proc.name, x.what)
@@ -183,14 +157,6 @@ func (w *World) haunt(x *exchange, parts []int) {
 	}
 }
 
-// The stores, of which each may be away for a while.
-const (
-	cacheStore = iota
-	archiveStore
-	queueStore
-	stores
-)
-
 func (x *exchange) store() int {
 	switch x.what {
 	case "put", "get", "row", "put user":
@@ -200,8 +166,6 @@ func (x *exchange) store() int {
 	}
 	return cacheStore
 }
-
-func (w *World) isAway(store int) bool { return time.Now().UnixNano() < w.away[store].Load() }
 
 // proceed lets an exchange go on, in the way that is drawn.
 func (w *World) proceed(x *exchange) {
@@ -227,16 +191,6 @@ func (w *World) proceed(x *exchange) {
 	}
 	w.goWrong(x, d)
 }
-
-// fault is what goes wrong with an exchange. Those without a name are as frequent together.
-type fault int
-
-const (
-	landsLater fault = 7
-	landsTwice fault = 8
-	slow       fault = 11
-	faults     fault = 12
-)
 
 func (w *World) goWrong(x *exchange, d *dice) {
 	if x.what == "fetch" {
@@ -318,4 +272,40 @@ func (w *World) trace(x *exchange, how string) {
 	if w.traced() {
 		w.tracef("%-7s %s: %s", x.proc.name, strings.TrimPrefix(x.String(), x.proc.name+" "), how)
 	}
+}
+
+// writes reports whether an exchange writes to the cache for a client.
+func (x *exchange) writes() bool {
+	return slices.Contains([]string{"apply", "clear", "pause"}, x.what)
+}
+
+// follow has the write of the last call take the course that was drawn, and reports whether it did.
+func (w *World) follow(x *exchange) bool {
+	if w.course == goesWell || x.call != w.calls || !x.writes() {
+		return false
+	}
+	c := w.course
+	w.course = goesWell
+	switch c {
+	case isSlow:
+		w.trace(x, "slow")
+		x.idle = time.Now().Add(2 * requestLimit)
+		return true
+	case isLost:
+		w.trace(x, "no answer, lands later")
+		w.haunt(x, x.left)
+		x.failAll(errNoAnswer)
+	case isRepeated:
+		w.trace(x, "done, lands once more later")
+		w.haunt(x, x.left)
+		x.all()
+	default:
+		w.trace(x, "done, the answer is lost")
+		parts := slices.Clone(x.left)
+		x.all()
+		x.left = parts
+		x.failAll(errNoAnswer)
+	}
+	w.finish(x)
+	return true
 }

@@ -3,6 +3,8 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/playhead/playhead/history"
@@ -354,4 +356,25 @@ func (b *bounds) said(none bool, says, this func(*fact) bool) bool {
 		}
 	}
 	return false
+}
+
+// Positions are few, so that a record never forgets one.
+var positions = [...]int64{1_000, 30_000, 120_000, 300_000, 450_000, 541_000, 600_000}
+
+const duration = 600_000
+
+func incomplete(it any) bool {
+	i, ok := it.(interface{ GetIncomplete() bool })
+	return ok && i.GetIncomplete()
+}
+
+func meta(m map[string]string) string {
+	if len(m) == 0 {
+		return ""
+	}
+	var text strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		text.WriteString(k + "=" + m[k] + ";")
+	}
+	return text.String()
 }

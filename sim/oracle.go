@@ -11,128 +11,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// oracle knows what clients sent and what they were told, and nothing else. Its times
-// are the order in which clients did and heard things.
-type oracle struct {
-	time   int64
-	rested int64 // when everything was archived last
-	lost   int64 // when the cache lost something last
-	users  map[string]*userBook
-}
-
-type userBook struct {
-	keys   map[history.Object]*book
-	clears []*cut
-	pause  pauseBook
-}
-
-// book is what was said of one key.
-type book struct {
-	facts   []*known
-	by      map[fact]*known
-	deletes []*cut
-	// dismissals are about whether the object is offered to go on with, in the order in which they were sent.
-	dismissals []*dismissal
-}
-
-// known is a fact with what is known of its fate.
-type known struct {
-	fact
-	sent  int64
-	acked int64 // 0 while nobody was told that it is in
-	// safe means that the answer says that it outlives the cache.
-	safe    bool
-	open    int // attempts on their way
-	unknown int // attempts of which nobody knows
-	// late means that a pause has made it too late for it, until recording is switched again.
-	late bool
-	witnesses
-}
-
-// witnesses are the services that said of something that it is in.
-type witnesses struct {
-	by   []int
-	told time.Time // when one said so last
-	// promised means that it is to be there again when nothing is under way any more: the
-	// cache was lost, and it is in the queue, or in the archive, or those who remember it live.
-	promised bool
-	archived bool
-	remember []int
-}
-
-func (s *witnesses) said(service int) {
-	s.told = time.Now()
-	if !slices.Contains(s.by, service) {
-		s.by = append(s.by, service)
-	}
-}
-
-// lost notes that the cache was lost. Safe is what needs no witness, as what is archived.
-func (s *witnesses) lost(k history.Key, safe bool, remembers func(int, history.Key, time.Time) bool) {
-	s.remember = s.remember[:0]
-	for _, service := range s.by {
-		if remembers(service, k, s.told) {
-			s.remember = append(s.remember, service)
-		}
-	}
-	s.promised = safe || s.archived || len(s.remember) > 0
-}
-
-// died notes that a service takes with it what it remembers.
-func (s *witnesses) died(service int, safe bool) {
-	s.remember = slices.DeleteFunc(s.remember, func(o int) bool { return o == service })
-	s.promised = s.promised && (safe || s.archived || len(s.remember) > 0)
-}
-
-func (k *known) may() bool { return k.acked > 0 || !k.late && (k.open > 0 || k.unknown > 0) }
-
-// cut is a delete or a clear: nothing at or before a time exists.
-type cut struct {
-	typ    uint32 // of a clear
-	at     int64
-	raised bool // the time may be that of any report that there was, if that is later
-	sent   int64
-	acked  int64
-	closed bool    // it was answered, or nothing is under way any more
-	times  []int64 // of a raised one that is closed, those of the reports by then
-	witnesses
-}
-
-// close notes the reports that there are: what comes later raises the cut no more.
-func (c *cut) close(books ...*book) {
-	if c.closed || !c.raised {
-		return
-	}
-	var times []int64
-	for _, b := range books {
-		times = append(times, c.raisedBy(b)...)
-	}
-	c.closed, c.times = true, times
-}
-
-// raisedBy returns the times of a key's reports that may be the cut's.
-func (c *cut) raisedBy(b *book) (times []int64) {
-	if c.closed || !c.raised {
-		return c.times
-	}
-	for _, k := range b.facts {
-		if k.may() && k.at > c.at {
-			times = append(times, k.at)
-		}
-	}
-	return times
-}
-
-// may reports whether the cut may cover a time.
-func (c *cut) may(at int64) bool {
-	return at <= c.at || c.raised && !c.closed || slices.ContainsFunc(c.times, func(t int64) bool { return at <= t })
-}
-
-// covers reports whether it may cover a report of an object of a type.
-func (c *cut) covers(typ uint32, at int64) bool {
-	return (c.typ == 0 || c.typ == typ) && c.may(at)
-}
-
 func newOracle(uids []string) *oracle {
 	o := &oracle{users: make(map[string]*userBook)}
 	for _, uid := range uids {
@@ -144,24 +22,6 @@ func newOracle(uids []string) *oracle {
 func (o *oracle) now() int64 {
 	o.time++
 	return o.time
-}
-
-func (u *userBook) book(obj history.Object) *book {
-	b := u.keys[obj]
-	if b == nil {
-		b = &book{by: make(map[fact]*known)}
-		u.keys[obj] = b
-	}
-	return b
-}
-
-// all returns reports and dismissals.
-func (b *book) all() []*known {
-	all := slices.Clone(b.facts)
-	for _, d := range b.dismissals {
-		all = append(all, &d.known)
-	}
-	return all
 }
 
 // attempt is one report on its way to a service.
@@ -391,14 +251,6 @@ func (o *oracle) done(c *cut, service int) bool {
 	return true
 }
 
-func (u *userBook) cleared(typ uint32, at int64) bool {
-	return slices.ContainsFunc(u.clears, func(c *cut) bool { return c.covers(typ, at) })
-}
-
-func (b *book) deleted(at int64) bool {
-	return slices.ContainsFunc(b.deletes, func(c *cut) bool { return c.may(at) })
-}
-
 // remove notes that a delete was sent. Without a time of its own it is of everything that
 // was acknowledged, as far as the cache is sure to have it: the clock of the service may be
 // behind, and it does not wait for an archive that is away.
@@ -619,80 +471,66 @@ func (o *oracle) settle(k history.Key, v view) {
 	})
 }
 
-// pauseBook is what is known of whether a user wants to be recorded.
-type pauseBook struct {
-	cold      bool  // the cache may not know of it, until somebody has asked
-	latest    int64 // no switch is of a later time
-	changes   int   // switches that were sent
-	open      int   // of them on their way
-	unknown   int   // of them without an answer, which may still come
-	sure      bool  // what follows is known for certain
-	isOff     bool
-	since     int64 // when it was switched off, as far as that is known
-	until     int64 // and on again
-	witnesses       // of the last switch
-}
-
-// pauseState is what was known at a time.
-type pauseState struct {
-	changes int
-	sure    bool
-}
-
-func (p *pauseBook) state() pauseState { return pauseState{p.changes, p.sure && p.open == 0} }
-
-// off reports whether a report of a time must not be recorded: nothing has changed since
-// a state in which recording was off.
-func (p *pauseBook) off(then pauseState, at int64) bool {
-	return then.sure && p.sure && then.changes == p.changes && p.isOff && at > p.since && !p.cold
-}
-
-// on reports whether it must be.
-func (p *pauseBook) on(then pauseState, at int64) bool {
-	return then.sure && p.sure && then.changes == p.changes && !p.isOff && at > max(p.until, p.latest) && p.until > 0 && !p.cold
-}
-
-// switching notes that a switch was sent to a service whose clock shows now.
-func (u *userBook) switching(now int64) {
-	p := &u.pause
-	p.changes++
-	p.open++
-	p.witnesses = witnesses{}
-	p.latest = max(p.latest, now)
-	for _, b := range u.keys {
-		for _, k := range b.facts {
-			p.latest, k.late = max(p.latest, k.at), false
+// dismiss notes that a decision was sent to a service whose clock shows now.
+func (o *oracle) dismiss(k history.Key, offer bool, now int64) *dismissal {
+	b := o.users[k.UID].book(k.Object)
+	d := &dismissal{known: known{sent: o.now(), open: 1}, offer: offer}
+	for _, f := range b.facts {
+		if f.acked > 0 {
+			d.latest = max(d.latest, f.at)
 		}
 	}
+	d.at = max(now, d.latest)
+	b.dismissals = append(b.dismissals, d)
+	return d
 }
 
-// answered takes what became of a switch: at is when recording was switched off as the
-// answer has it, known whether there was an answer.
-func (p *pauseBook) answered(s *historyv1.Settings, service int, now int64) {
-	p.open--
-	p.latest = max(p.latest, now)
-	if s == nil {
-		p.unknown++
-	} else {
-		p.said(service)
-	}
+// checkDismissed judges what a read, begun at a time, shows of the decisions about a key.
+func (o *oracle) checkDismissed(k history.Key, v view, begun int64) string {
+	b := o.users[k.UID].book(k.Object)
+	may := slices.ContainsFunc(b.dismissals, func(d *dismissal) bool { return !d.offer && d.may() && !b.revoked(d, begun) })
+	must := slices.ContainsFunc(b.dismissals, func(d *dismissal) bool {
+		return !d.offer && d.acked > 0 && d.acked < begun && o.stands(k, d)
+	})
 	switch {
-	case p.unknown > 0 || p.open > 0:
-		p.sure, p.until = false, 0
-	case s.GetRecording():
-		if p.until = 0; p.sure && p.isOff {
-			p.until = max(now, p.since+1)
-		}
-		p.sure, p.isOff = true, false
-	default:
-		p.sure, p.isOff, p.since, p.until = true, true, s.GetPausedMs(), 0
+	case !v.found:
+	case v.dismissed != 0 && v.dismissed < v.at:
+		return fmt.Sprintf("%s was played after it was dismissed at %s", k, moment(v.dismissed))
+	case v.dismissed != 0 && !may:
+		return fmt.Sprintf("%s is shown as dismissed at %s, and is not", k, moment(v.dismissed))
+	case v.dismissed == 0 && must:
+		return fmt.Sprintf("%s was dismissed, and is not shown so", k)
 	}
+	return ""
 }
 
-// read takes what somebody was shown once nothing is under way any more.
-func (p *pauseBook) read(s *historyv1.Settings) {
-	p.unknown, p.cold = 0, false
-	if recording := s.GetRecording(); !p.sure || p.isOff == recording {
-		p.sure, p.isOff, p.since, p.until = true, !recording, s.GetPausedMs(), 0
+// stands reports whether nothing that came after an acknowledged decision can have ended it.
+func (o *oracle) stands(k history.Key, d *dismissal) bool {
+	b := o.users[k.UID].book(k.Object)
+	before := func(k *known) bool { return k.acked > 0 && k.acked < d.sent }
+	return !slices.ContainsFunc(b.dismissals, func(o *dismissal) bool { return o.offer && o.may() && !before(&o.known) }) &&
+		!slices.ContainsFunc(b.facts, func(f *known) bool { return f.may() && f.at > d.at && !before(f) }) && !o.removed(k, d)
+}
+
+// removed reports whether what the decision is about may have been deleted or cleared since.
+func (o *oracle) removed(k history.Key, d *dismissal) bool {
+	u := o.users[k.UID]
+	since := func(c *cut) bool {
+		return (c.acked == 0 || c.acked > d.sent) && (c.typ == 0 || c.typ == k.Object.Type) && c.may(d.latest)
+	}
+	return slices.ContainsFunc(u.book(k.Object).deletes, since) || slices.ContainsFunc(u.clears, since)
+}
+
+// settleDismissals fixes the decisions about a key to what is seen once nothing is under way any more.
+// What was lost may still be held somewhere. Where a clear is of the time between a record and the decision
+// about it, the decision may be met again with what was reported in between.
+func (o *oracle) settleDismissals(k history.Key, v view) {
+	b := o.users[k.UID].book(k.Object)
+	b.dismissals = slices.DeleteFunc(b.dismissals, func(d *dismissal) bool { return (d.acked > 0 || d.sent > o.lost) && !o.removed(k, d) })
+	for _, d := range b.dismissals {
+		d.acked, d.unknown = 0, 1
+	}
+	if v.dismissed != 0 {
+		b.dismissals = append(b.dismissals, &dismissal{known: known{fact: fact{at: v.dismissed}, sent: o.now(), acked: o.now()}, latest: v.at})
 	}
 }

@@ -9,44 +9,6 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// partitions is how many the queue has: users of one job are those of some.
-const partitions = 4
-
-// queue is the log between services and jobs: messages by partition, and a group of
-// jobs that share the partitions for a generation.
-type queue struct {
-	w          *World
-	messages   [partitions][]message
-	committed  [partitions]int
-	generation int
-	members    []*member
-	joining    []*member // guarded by w.mu
-}
-
-// message is what one publish sent to a partition.
-type message struct {
-	at   time.Time
-	keys []history.Announcement
-}
-
-// member is a job in the group.
-type member struct {
-	proc   *process
-	claims chan *claim // of capacity 1
-	claim  *claim
-}
-
-// claim is what a member owns in a generation.
-type claim struct {
-	queue  *queue
-	proc   *process
-	number int // of the generation
-	owned  []int
-	next   [partitions]int
-	ctx    context.Context
-	end    context.CancelFunc
-}
-
 var errOver = errors.New("generation is over")
 
 func partitionOf(k history.Key) int { return int(history.BucketOf(k.UID)) % partitions }

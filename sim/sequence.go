@@ -45,14 +45,11 @@ const (
 	actions
 )
 
-// often is how often each action is drawn.
-var often = [actions]int{
+// frequency is how often each action is drawn.
+var frequency = [actions]int{
 	reportNow: 8, reportNext: 4, reportLate: 4, reportAgain: 3, removeOne: 4, removeAll: 2, clearAll: 2, clearLast: 2, switchRecording: 2, markOne: 2, dismissOne: 2, backUp: 2, readSome: 6,
 	archiveAll: 8, forgetUser: 3, passTime: 3, landAll: 4, holdBack: 3, loseCache: 2, storeAway: 1, killService: 1, setClock: 2,
 }
-
-// course is what becomes of the write of a client's call.
-type course int
 
 const (
 	goesWell   course = iota
@@ -90,14 +87,14 @@ func (w *World) sequence() (judge bool) {
 	some := min(len(s.clients), 2+d.n(2))
 	s.clients = s.clients[len(s.clients)-some:]
 	for a := range s.weights { // some actions are left out, and others frequent
-		s.weights[a] = often[a] * [...]int{0, 1, 1, 4}[d.n(4)]
+		s.weights[a] = frequency[a] * [...]int{0, 1, 1, 4}[d.n(4)]
 	}
 	if d.one(2) { // they all go to one
 		for i := range s.own {
 			s.own[i] = s.own[0]
 		}
 	}
-	if s.weights[reportNow] = max(s.weights[reportNow], often[reportNow]); d.one(2) {
+	if s.weights[reportNow] = max(s.weights[reportNow], frequency[reportNow]); d.one(2) {
 		w.holdBack(d)
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
@@ -349,9 +346,9 @@ func (s *sequence) outlive(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
 	s.spread()
-	s.by(0, reportNow)
+	s.actBy(0, reportNow)
 	for range 1 + d.n(3) { // one that ends is archived at once, while the other service still holds
-		s.by(1, reportNow)
+		s.actBy(1, reportNow)
 	}
 	s.maybe(archiveAll)
 	s.w.kill(s.w.services[s.own[1%len(s.own)]].process, "is killed")
@@ -361,9 +358,9 @@ func (s *sequence) outlive(d *dice) {
 	if d.one(2) {
 		s.w.delayed["get"] = true
 	}
-	s.by(1, [...]action{reportNow, reportNow, reportLate}[d.n(3)])
+	s.actBy(1, [...]action{reportNow, reportNow, reportLate}[d.n(3)])
 	s.maybe(passTime)
-	s.by(0, [...]action{reportNow, reportAgain, reportLate}[d.n(3)])
+	s.actBy(0, [...]action{reportNow, reportAgain, reportLate}[d.n(3)])
 	s.maybe(landAll)
 	s.maybe(archiveAll)
 }
@@ -384,10 +381,10 @@ func (s *sequence) switchBehind(d *dice) {
 		s.w.pass(2 * time.Second)
 	}
 	s.forced = [...]course{isSlow, isLost}[d.n(2)]
-	s.by(0, reportNow)
-	s.by(1, switchRecording)
-	s.by(1, readSome)
-	s.by(1, readSome)
+	s.actBy(0, reportNow)
+	s.actBy(1, switchRecording)
+	s.actBy(1, readSome)
+	s.actBy(1, readSome)
 	s.maybe(landAll)
 }
 
@@ -398,8 +395,8 @@ func (s *sequence) spread() {
 	}
 }
 
-// by has one of the user's devices make an action.
-func (s *sequence) by(n int, a action) {
+// actBy has one of the user's devices make an action.
+func (s *sequence) actBy(n int, a action) {
 	clients, own := s.clients, s.own
 	n %= len(clients)
 	s.clients, s.own = clients[n:n+1], own[n:n+1]
@@ -431,7 +428,7 @@ func (s *sequence) loseMeanwhile(d *dice) {
 		for range 1 + d.n(2) {
 			s.maybe([...]action{reportNow, reportNow, removeOne, clearAll, switchRecording}[d.n(5)])
 		}
-		s.until(100, 60, s.waits)
+		s.goOnUntil(100, 60, s.waits)
 	}
 	s.maybe(loseCache)
 	s.maybe(landAll)
@@ -505,21 +502,21 @@ func (s *sequence) act(a action, d *dice) {
 		s.turnPages(c, d)
 		s.answered(c)
 	case backUp:
-		w.course = s.course(d)
+		w.course = s.drawCourse(d)
 		w.backUp(c)
 		s.answered(c)
 	case archiveAll:
 		if d.one(2) {
 			clear(w.delayed)
 		}
-		s.until(300, 200, func() bool { return len(w.cache.marks) == 0 })
-		s.until(10, 2, func() bool { return false }) // and trimmed
+		s.goOnUntil(300, 200, func() bool { return len(w.cache.marks) == 0 })
+		s.goOnUntil(10, 2, func() bool { return false }) // and trimmed
 	case forgetUser:
 		w.pass(3*requestLimit + 100*time.Millisecond)
 		w.forget(s.uid)
 	case passTime:
 		end := time.Now().Add([...]time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second}[d.n(3)])
-		s.until(100, 100, func() bool { return !time.Now().Before(end) })
+		s.goOnUntil(100, 100, func() bool { return !time.Now().Before(end) })
 	case landAll:
 		s.land()
 	case holdBack:
@@ -577,12 +574,12 @@ func (s *sequence) lose(d *dice) {
 		s.land()
 	case 2, 3:
 		end := time.Now().Add(w.noticed())
-		s.until(100, 100, func() bool { return !time.Now().Before(end) })
+		s.goOnUntil(100, 100, func() bool { return !time.Now().Before(end) })
 	}
 }
 
-// course draws what becomes of the next write.
-func (s *sequence) course(d *dice) course {
+// drawCourse draws what becomes of the next write.
+func (s *sequence) drawCourse(d *dice) course {
 	if c := s.forced; c != goesWell {
 		s.forced = goesWell
 		return c
@@ -593,8 +590,8 @@ func (s *sequence) course(d *dice) course {
 	return goesWell
 }
 
-// object draws one, mostly the one in focus.
-func (s *sequence) object(d *dice) history.Object {
+// drawObject draws one, mostly the one in focus.
+func (s *sequence) drawObject(d *dice) history.Object {
 	if s.focus >= 0 && !d.one(5) {
 		return s.objects[s.focus]
 	}
@@ -606,10 +603,10 @@ func (s *sequence) report(c *client, a action, d *dice) {
 	now, messages := c.nowMS(), 1
 	if a != reportAgain || c.session == "" {
 		c.sessions++
-		c.session, c.object = fmt.Sprintf("%s-%d", c.device, c.sessions), s.object(d)
+		c.session, c.object = fmt.Sprintf("%s-%d", c.device, c.sessions), s.drawObject(d)
 		c.started, c.position, c.watched = now-20_000, d.n(len(positions)), 0
 	}
-	last := s.last()
+	last := s.lastReport()
 	if a == reportLate {
 		messages = 1 + d.n(3)
 	}
@@ -632,8 +629,8 @@ func (s *sequence) report(c *client, a action, d *dice) {
 	}
 }
 
-// last is the time of the latest report of the user.
-func (s *sequence) last() (at int64) {
+// lastReport is the time of the latest report of the user.
+func (s *sequence) lastReport() (at int64) {
 	for _, c := range s.clients {
 		at = max(at, c.last)
 	}
@@ -648,14 +645,14 @@ func (s *sequence) post(c *client, hb *historyv1.Heartbeat, d *dice) {
 	}
 	c.outbox = append(c.outbox, hb)
 	c.busy++
-	s.w.course = s.course(d)
+	s.w.course = s.drawCourse(d)
 	s.w.submit([]*submission{m}, 1)
 	s.answered(c)
 }
 
 func (s *sequence) decide(c *client, a action, d *dice) {
-	o := s.object(d)
-	s.w.course = s.course(d)
+	o := s.drawObject(d)
+	s.w.course = s.drawCourse(d)
 	defer s.answered(c)
 	switch a {
 	case removeOne:
@@ -668,9 +665,9 @@ func (s *sequence) decide(c *client, a action, d *dice) {
 	case clearAll:
 		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(3))}) //nolint:gosec // small
 	case clearLast:
-		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(2)) * o.Type, UntilMs: s.last()}) //nolint:gosec // small
+		s.w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: uint32(d.n(2)) * o.Type, UntilMs: s.lastReport()}) //nolint:gosec // small
 	case markOne:
-		at := [...]int64{c.nowMS(), s.last() + 1, max(s.last()-1, 1)}[d.n(3)]
+		at := [...]int64{c.nowMS(), s.lastReport() + 1, max(s.lastReport()-1, 1)}[d.n(3)]
 		s.w.mark(c, o, historyv1.Mark(1+d.n(3)), at) //nolint:gosec // small
 	case dismissOne:
 		s.w.dismiss(c, o, d.one(3))
@@ -682,7 +679,7 @@ func (s *sequence) decide(c *client, a action, d *dice) {
 func (s *sequence) remove(c *client, o history.Object, d *dice) {
 	req := &historyv1.DeleteRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: o.ID, Type: o.Type}}}
 	if d.one(4) {
-		req.AtMs = s.last()
+		req.AtMs = s.lastReport()
 	}
 	s.w.remove(c, o, req)
 }
@@ -718,18 +715,18 @@ func (s *sequence) land() {
 		s.w.landOne(0)
 	}
 	clear(s.w.delayed)
-	s.until(20, 2, func() bool { return false })
+	s.goOnUntil(20, 2, func() bool { return false })
 }
 
 // answered goes on until a client has its answer, or nothing happens.
 func (s *sequence) answered(c *client) {
-	s.until(60, 3, func() bool { return c.busy == 0 })
+	s.goOnUntil(60, 3, func() bool { return c.busy == 0 })
 	s.w.course = goesWell
 }
 
-// until goes on until done, for so many turns at most. It ends where nothing has happened for as many as
+// goOnUntil goes on until done, for so many turns at most. It ends where nothing has happened for as many as
 // patience says.
-func (s *sequence) until(turns, patience int, done func() bool) {
+func (s *sequence) goOnUntil(turns, patience int, done func() bool) {
 	w := s.w
 	w.gather()
 	for idle := 0; turns > 0 && idle < patience && w.failure == "" && !done(); turns-- {
@@ -756,40 +753,4 @@ func (w *World) holdBack(d *dice) {
 	if w.traced() {
 		w.tracef("held    in the background: %v", slices.Sorted(maps.Keys(w.delayed)))
 	}
-}
-
-// writes reports whether an exchange writes to the cache for a client.
-func (x *exchange) writes() bool {
-	return slices.Contains([]string{"apply", "clear", "pause"}, x.what)
-}
-
-// follow has the write of the last call take the course that was drawn, and reports whether it did.
-func (w *World) follow(x *exchange) bool {
-	if w.course == goesWell || x.call != w.calls || !x.writes() {
-		return false
-	}
-	c := w.course
-	w.course = goesWell
-	switch c {
-	case isSlow:
-		w.trace(x, "slow")
-		x.idle = time.Now().Add(2 * requestLimit)
-		return true
-	case isLost:
-		w.trace(x, "no answer, lands later")
-		w.haunt(x, x.left)
-		x.failAll(errNoAnswer)
-	case isRepeated:
-		w.trace(x, "done, lands once more later")
-		w.haunt(x, x.left)
-		x.all()
-	default:
-		w.trace(x, "done, the answer is lost")
-		parts := slices.Clone(x.left)
-		x.all()
-		x.left = parts
-		x.failAll(errNoAnswer)
-	}
-	w.finish(x)
-	return true
 }

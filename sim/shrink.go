@@ -9,7 +9,7 @@ func Shrink(cfg Config, run func(Config) Result, runs int) (Config, Result) {
 	for part := (len(best.taken) + 1) / 2; part > 0 && best.Failure != "" && runs > 0; part /= 2 {
 		for from := 0; from < len(best.taken) && runs > 0; runs-- {
 			less := cfg
-			less.Only = without(best.taken, from, from+part)
+			less.Only = allBut(best.taken, from, from+part)
 			r := run(less)
 			if r.Failure == "" || len(r.taken) >= len(best.taken) {
 				from += part
@@ -21,8 +21,8 @@ func Shrink(cfg Config, run func(Config) Result, runs int) (Config, Result) {
 	return cfg, best
 }
 
-// without returns the decisions but for some.
-func without(all []decision, from, to int) map[decision]bool {
+// allBut returns the decisions but for some.
+func allBut(all []decision, from, to int) map[decision]bool {
 	left := make(map[decision]bool, len(all))
 	for i, d := range all {
 		if i < from || i >= to {

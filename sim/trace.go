@@ -2,8 +2,10 @@ package sim
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // content is a record as traces show it.
@@ -51,11 +53,26 @@ func (w *World) outcome(o history.Outcome) string {
 	case history.Applied:
 		return "applied"
 	case history.Conflict:
-		return fmt.Sprintf("in conflict with %s, user %s", w.content(o.Current.Record), user(&o.Current.User))
+		return fmt.Sprintf("in conflict with %s, user %s", w.content(o.Current.Record), userText(&o.Current.User))
 	}
 	return "no answer"
 }
 
-func user(u *history.User) string {
+func userText(u *history.User) string {
 	return fmt.Sprintf("{warm %t floor %s cleared %v pause %+v}", u.Warm, moment(u.Floor.Time()), u.Cleared, u.Pause)
+}
+
+func applyText(w *World, attempts []*attempt, req *historyv1.ApplyRequest) string {
+	if !w.traced() {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "apply %s", strings.ToLower(strings.TrimPrefix(req.Ack.String(), "ACK_")))
+	for i, a := range attempts {
+		fmt.Fprintf(&b, "\n                    %s/%s %s", a.uid, a.object, &a.k.fact)
+		if tag := req.Heartbeats[i].IfMatch; tag != 0 {
+			fmt.Fprintf(&b, " if %x", tag)
+		}
+	}
+	return b.String()
 }

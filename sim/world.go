@@ -4,19 +4,16 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"testing/synctest"
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/aggregate"
+	"github.com/playhead/playhead/history-service/rpc"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -170,77 +167,6 @@ type World struct {
 // anyService is where calls go that go to no certain one.
 const anyService = -1
 
-// Result is what became of a run.
-type Result struct {
-	Steps   int
-	Failure string // empty when nothing was wrong
-	turns   int
-	taken   []decision
-}
-
-// Run makes a world and lives in it. It is to be called in a bubble of
-// [testing/synctest].
-func Run(cfg Config) Result {
-	w := newWorld(cfg.withDefaults())
-	for w.turns < w.cfg.Steps && w.failure == "" {
-		if w.traits.sequences {
-			for n, judge := 0, false; n < w.traits.between && !judge; n++ {
-				judge = w.sequence()
-			}
-		} else {
-			w.storm()
-		}
-		w.rest()
-	}
-	w.end()
-	return Result{Steps: w.steps, Failure: w.failure, turns: w.turns, taken: w.src.taken}
-}
-
-func newWorld(cfg Config) *World {
-	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1)}
-	w.traits = w.src.traits()
-	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
-	w.cacheClock.origin = w.began
-	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
-	w.archive = NewArchive(func() int64 { return time.Now().UnixMilli() })
-	w.queue = &queue{w: w}
-	for i := range w.cfg.Users {
-		w.uids = append(w.uids, fmt.Sprintf("u%d", i+1))
-		w.cold[w.uids[i]] = true
-	}
-	w.oracle = newOracle(w.uids)
-	w.services, w.jobs = make([]*service, cfg.Services), make([]*jobProcess, cfg.Jobs)
-	for i := range w.services {
-		w.startService(i)
-	}
-	for i := range w.jobs {
-		w.startJob(i)
-	}
-	for range cfg.Edges {
-		w.edges = append(w.edges, &edge{})
-	}
-	for i := range cfg.Clients {
-		w.clients = append(w.clients, &client{
-			w: w, number: i, uid: w.uids[i%len(w.uids)], device: fmt.Sprintf("d%d", i+1), etags: make(map[history.Object]uint64), named: make(map[uint64]int64),
-		})
-	}
-	w.gather()
-	return w
-}
-
-// end lets every process stop.
-func (w *World) end() {
-	for _, s := range w.services {
-		w.kill(s.process, "is stopped")
-	}
-	for _, j := range w.jobs {
-		w.kill(j.process, "is stopped")
-	}
-	w.gather()
-	time.Sleep(time.Minute) // timers of whatever still waits
-	w.gather()
-}
-
 // begin has the cache begin another life.
 func (w *World) begin() {
 	w.lives.Add(1)
@@ -288,589 +214,6 @@ func (w *World) objects() []history.Object {
 	return objects
 }
 
-// gather waits until nobody can go on, and takes in what was told meanwhile. Whoever runs
-// at the same time as somebody else has nothing to do with him until both wait here: so what
-// happens does not depend on the scheduler.
-func (w *World) gather() {
-	for again := true; again; {
-		synctest.Wait()
-		select {
-		case <-w.wake: // it is looked after now
-		default:
-		}
-		w.mu.Lock()
-		arrived, abandoned, completed := w.arrived, w.abandoned, w.completed
-		joining, left := w.queue.joining, w.left
-		w.arrived, w.abandoned, w.completed, w.queue.joining, w.left = nil, nil, nil, nil, nil
-		w.mu.Unlock()
-		slices.SortStableFunc(arrived, compareExchanges)
-		for _, x := range arrived {
-			if x.proc.dead.Load() {
-				x.end()
-				continue
-			}
-			w.pending = append(w.pending, x)
-		}
-		slices.SortStableFunc(abandoned, compareExchanges)
-		for _, x := range abandoned {
-			w.giveUp(x)
-			synctest.Wait()
-		}
-		slices.SortFunc(completed, func(a, b *call) int { return a.number - b.number })
-		for _, c := range completed {
-			c.done(c.answer, c.err)
-		}
-		again = w.regroup(joining, left) || len(completed)+len(abandoned) > 0
-	}
-}
-
-// giveUp has a caller whose time is up go on without an answer. Its exchange lands
-// later, or never.
-func (w *World) giveUp(x *exchange) {
-	if x.over {
-		return
-	}
-	w.trace(x, "is given up")
-	if _, lands := w.src.chance(streamFate, 5000); lands {
-		w.haunt(x, x.left)
-	}
-	x.failAll(errTimeout)
-	w.finish(x)
-}
-
-// regroup lets jobs join and leave.
-func (w *World) regroup(joining, left []*member) bool {
-	if len(joining)+len(left) == 0 {
-		return false
-	}
-	q := w.queue
-	q.members = slices.DeleteFunc(q.members, func(m *member) bool { return slices.Contains(left, m) })
-	for _, m := range joining {
-		if !slices.Contains(left, m) && !m.proc.dead.Load() {
-			q.members = append(q.members, m)
-		}
-	}
-	slices.SortFunc(q.members, func(a, b *member) int { return a.proc.number - b.proc.number })
-	q.rebalance(&dice{w.src.draw(streamOther)})
-	return true
-}
-
-// pass lets time go by.
-func (w *World) pass(d time.Duration) {
-	t := time.NewTimer(d + time.Duration(w.src.below(streamNanos, 100_000)))
-	for {
-		select {
-		case <-t.C:
-			w.gather()
-			return
-		case <-w.wake:
-			w.gather()
-		}
-	}
-}
-
-// storm is a time in which everything happens.
-func (w *World) storm() {
-	d := &dice{w.src.draw(streamOther)}
-	w.rough = [...]int{0, 200, 800, 2500}[d.n(4)]
-	events := [...]int{0, 20, 100}[d.n(3)]
-	acts := [...]int{300, 1000, 2500, 5000}[d.n(4)]
-	w.landing = [...]int{300, 300, 30, 10}[d.n(4)]
-	w.weak = [...]string{"apply", "warm", "warm", "row", "get", "put", "put user", "settle", "trim", "publish", "fetch", "", "", "", "", ""}[d.n(16)]
-	for i := range w.moods {
-		w.moods[i] = mood(d.n(2 * int(moods)))
-	}
-	w.narrow, w.shaky = [...]int{w.cfg.Objects, w.cfg.Objects, 2, 1}[d.n(4)], !d.one(3) && w.traits.shaky
-	if w.traits.narrow > 0 && !d.one(4) {
-		w.narrow = w.traits.narrow
-	}
-	if w.traits.moods[0] != w.traits.moods[1] && !d.one(4) {
-		w.moods = w.traits.moods
-	}
-	if w.traits.weak != "" && !d.one(4) {
-		w.weak = w.traits.weak
-	}
-	if w.shaky {
-		events = 100
-	}
-	if w.traits.older && d.one(2) {
-		w.snapshot = w.cache.Clone()
-	}
-	if d.one(w.traits.nights) {
-		w.night(d)
-	}
-	if d.one(2) {
-		w.morning(d)
-	}
-	w.tracef("storm   exchanges go wrong %d, events come %d, clients act %d times in 10,000; weak is %q", w.rough, events, acts, w.weak)
-	for end := w.turns + 50 + d.n([...]int{200, 500, 1700}[d.n(3)]*w.traits.long/10); w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
-		w.step(acts, events)
-	}
-}
-
-// night is a while in which nobody asks for anything, and the cache forgets some users. It is
-// shorter than services remember what they wrote.
-func (w *World) night(d *dice) {
-	w.pass(3*requestLimit + 100*time.Millisecond)
-	for _, uid := range w.uids {
-		if d.one(2) {
-			w.forget(uid)
-		}
-	}
-	if d.one(3) {
-		w.kill(w.services[d.n(len(w.services))].process, "is killed at night")
-	}
-}
-
-// forget has the cache forget a user whose time is up, if it may. A warm-up that somebody has given
-// up does not land after that: it would be months old.
-func (w *World) forget(uid string) {
-	if !w.cache.Expire(uid) {
-		return
-	}
-	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.what == "warm" && g.x.keys[0].UID == uid })
-	w.cold[uid] = true
-	w.tracef("cache   forgets %s", uid)
-}
-
-// morning is when devices come back: whoever was forgotten stays cold for a while, perhaps.
-func (w *World) morning(d *dice) {
-	if d.one(3) {
-		w.leave(archiveStore, d)
-	}
-	if d.one(2) {
-		w.weak = [...]string{"warm", "apply"}[d.n(2)]
-	}
-	if d.one(2) {
-		w.moods = [...]mood{uploading, reading}
-	}
-	for _, c := range w.clients {
-		c.wake(d)
-	}
-}
-
-// step makes one thing happen.
-func (w *World) step(acts, events int) {
-	w.steps++
-	if d, ok := w.src.chance(streamEvent, events); ok {
-		w.event(d)
-		w.gather()
-	}
-	if d, ok := w.src.chance(streamGhost, w.landing); ok && len(w.ghosts) > 0 {
-		w.landOne(d.n(len(w.ghosts)))
-	}
-	w.revive()
-	if d, ok := w.src.chance(streamAct, acts); ok {
-		if c := w.clients[d.n(len(w.clients))]; c.busy == 0 {
-			c.act(d)
-		}
-	} else if e := w.edges[w.src.below(streamEdge, len(w.edges))]; len(e.waiting) > 0 {
-		e.flush(w)
-	} else if x := w.pick(); x != nil {
-		w.proceed(x)
-	} else {
-		w.steps--
-		w.pass(10 * time.Millisecond)
-	}
-	if d, ok := w.src.chance(streamTime, 100); ok {
-		w.pass(time.Duration(d.n(900)) * time.Millisecond)
-	} else {
-		w.pass(time.Millisecond / 2)
-	}
-}
-
-func (w *World) landOne(n int) {
-	g := w.ghosts[n]
-	w.ghosts = slices.Delete(w.ghosts, n, n+1)
-	w.land(g)
-}
-
-// pick returns the exchange that goes on next, nil when none can.
-func (w *World) pick() *exchange {
-	now := time.Now()
-	n := 0
-	for _, x := range w.pending {
-		if w.goes(x, now) {
-			n++
-		}
-	}
-	if n == 0 {
-		return nil
-	}
-	at := 0
-	if d, ok := w.src.chance(streamPick, 6000); ok {
-		at = d.n(n)
-	}
-	for _, x := range w.pending {
-		if w.goes(x, now) {
-			if at == 0 {
-				return x
-			}
-			at--
-		}
-	}
-	return nil
-}
-
-func (w *World) goes(x *exchange, now time.Time) bool {
-	return (w.calm || x.call > 0 || !w.delayed[x.what]) && !x.idle.After(now) && (x.ready == nil || x.ready())
-}
-
-// event is something that happens to a process, a store or a clock.
-func (w *World) event(d *dice) {
-	kind := d.n(15)
-	if w.shaky && d.one(3) {
-		kind = 12 + d.n(2)
-	}
-	switch kind {
-	case 12:
-		if w.snapshot == nil || d.one(3) {
-			w.snapshot = w.cache.Clone()
-		}
-	case 13:
-		if w.traits.loses {
-			w.loseCache(d)
-		}
-	case 14:
-		w.leave(d.n(stores), d)
-	case 0, 1:
-		w.kill(w.services[d.n(len(w.services))].process, "is killed")
-	case 2:
-		if !w.traits.older {
-			w.kill(w.jobs[d.n(len(w.jobs))].process, "is killed")
-		}
-	case 3:
-		w.tracef("queue   a new generation")
-		w.queue.rebalance(d)
-	case 4:
-		w.tracef("queue   reads again what was committed")
-		w.queue.rewind(d)
-		w.queue.rebalance(d)
-	case 5:
-		w.tracef("queue   loses what nobody has read")
-		w.queue.lose()
-	case 6, 7:
-		w.forget(w.uids[d.n(len(w.uids))])
-	case 8:
-		w.cacheClock.disturb(d, 10*time.Minute)
-		w.tracef("cache   its clock shows %s", moment(w.cacheClock.nowMS()))
-	case 9, 10:
-		s := w.services[d.n(len(w.services))]
-		s.clock.disturb(d, 2*time.Minute)
-		w.disturbed()
-		w.tracef("%-7s its clock shows %s", s.name, moment(s.clock.nowMS()))
-	default:
-		c := w.clients[d.n(len(w.clients))]
-		c.offset = time.Duration(d.n(20_000)-10_000) * time.Millisecond
-		if d.one(2) {
-			c.offset = 0
-		}
-	}
-}
-
-// leave has a store answer nobody for a while.
-func (w *World) leave(store int, d *dice) {
-	until := time.Now().Add(time.Duration(d.n(8000)) * time.Millisecond)
-	w.away[store].Store(until.UnixNano())
-	w.tracef("%-7s answers nobody until %s", [...]string{"cache", "archive", "queue"}[store], moment(until.UnixMilli()))
-}
-
-// loseCache has the cache come back older, or empty. A write that a process has given up, or gives
-// up from now on, does not land any more: one from before that lands in a cache that began anew is
-// outside of what is promised, unless its caller still waits for it.
-func (w *World) loseCache(d *dice) {
-	if w.traits.older && w.snapshot != nil && !d.one(4) {
-		w.tracef("cache   comes back older")
-		w.cache = w.snapshot.Clone()
-	} else {
-		w.tracef("cache   is lost with all it has")
-		w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
-	}
-	w.begin()
-	w.allCold()
-	writes := func(x *exchange) bool {
-		return slices.Contains([]string{"apply", "clear", "pause", "warm", "settle", "trim"}, x.what)
-	}
-	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return writes(g.x) })
-	for _, x := range w.pending { // it lands as long as its caller waits for it
-		if writes(x) {
-			x.late = nil
-		}
-	}
-	w.oracle.lose(w.archive.get, w.remembers)
-	for _, c := range w.clients { // they may have what nobody was told of for certain
-		c.backup = nil
-	}
-	if d.one(2) { // it takes a while to start
-		w.leave(cacheStore, d)
-	}
-	if d.one(4) { // whatever it was, the archive felt it too
-		w.leave(archiveStore, d)
-	}
-	if d.one(2) { // with all who could bring anything back
-		for _, s := range w.services {
-			w.kill(s.process, "is killed")
-		}
-	}
-}
-
-// remembers reports whether a service lives that has a key in memory, or has told a client of
-// it so lately that it must have, or, of a user's own state, what was decided not too long
-// ago: it brings that back.
-func (w *World) remembers(number int, k history.Key, at time.Time) bool {
-	for _, s := range w.services {
-		if s.number != number || s.dead.Load() {
-			continue
-		}
-		if k.IsUser() {
-			return time.Since(at) < 9*time.Minute
-		}
-		_, _, held := s.held.Get(k)
-		return held || time.Since(at) < w.traits.retain-requestLimit
-	}
-	return false
-}
-
-func (w *World) allCold() {
-	for _, uid := range w.uids {
-		w.cold[uid] = true
-	}
-}
-
-// disturbed says that what is known of switches on their way is not certain any more.
-func (w *World) disturbed() {
-	for _, u := range w.oracle.users {
-		if u.pause.open > 0 {
-			u.pause.unknown++
-		}
-	}
-}
-
-// revive starts what has been dead for a while.
-func (w *World) revive() {
-	for i, s := range w.services {
-		if s.dead.Load() && time.Since(s.down) > w.traits.down {
-			w.startService(i)
-			w.tracef("%-7s starts", w.services[i].name)
-		}
-	}
-	for i, j := range w.jobs {
-		if j.dead.Load() && time.Since(j.down) > w.traits.down {
-			w.startJob(i)
-			w.tracef("%-7s starts", w.jobs[i].name)
-		}
-	}
-}
-
-// rest has nothing go wrong until everything is done, and judges.
-func (w *World) rest() {
-	if w.failure != "" {
-		return
-	}
-	w.tracef("rest    nothing goes wrong any more")
-	w.calm, w.calmed = true, time.Now()
-	for s := range w.away {
-		w.away[s].Store(0)
-	}
-	w.cacheClock.goOn()
-	defer func() { w.calm = false }()
-	if w.comeToRest(); w.failure == "" {
-		w.judge()
-	}
-}
-
-// comeToRest goes on until nothing is under way.
-func (w *World) comeToRest() {
-	for n := 0; w.failure == "" && !w.quiet(); n++ {
-		if w.calmStep(); n > 20_000 {
-			w.fail("it does not come to rest: %s", w.unrest())
-		}
-	}
-}
-
-// calmStep makes everything happen that can, and lets time pass where nothing can.
-func (w *World) calmStep() {
-	w.revive()
-	for len(w.ghosts) > 0 {
-		w.landOne(0)
-	}
-	for _, c := range w.clients {
-		c.offline = false
-		c.send(&dice{w.src.draw(streamOther)})
-	}
-	for _, e := range w.edges {
-		for len(e.waiting) > 0 {
-			e.flush(w)
-		}
-	}
-	w.gather()
-	if x := w.pick(); x != nil {
-		w.steps++
-		w.proceed(x)
-		w.gather()
-	} else {
-		w.pass(250 * time.Millisecond)
-	}
-}
-
-// noticed is how long it takes at most until services and jobs have asked for the cache's
-// life once more.
-func (w *World) noticed() time.Duration { return w.traits.watch + time.Second }
-
-// quiet reports whether nothing is under way and nothing left to be done.
-func (w *World) quiet() bool { return w.unrest() == "" }
-
-func (w *World) unrest() string {
-	for _, c := range w.clients {
-		if c.busy > 0 || len(c.outbox) > 0 {
-			return fmt.Sprintf("%s has %d reports without an answer", c.device, len(c.outbox))
-		}
-	}
-	now := time.Now()
-	for _, x := range w.pending {
-		if x.ready == nil || w.goes(x, now) {
-			return x.String()
-		}
-	}
-	switch {
-	case len(w.ghosts) > 0:
-		return "something lands late"
-	case w.lived.After(w.judged) && now.Sub(w.calmed) < w.noticed(): // who looked before may have found a store away
-		return "not everybody has noticed that the cache is another one"
-	case now.Sub(w.calmed) < longestPause:
-		return "somebody may be about to try again"
-	case len(w.cache.marks) > 0:
-		return fmt.Sprintf("%d keys are marked", len(w.cache.marks))
-	case !w.queue.drained():
-		return "the queue is not read"
-	}
-	for _, s := range w.services {
-		if s.dead.Load() {
-			return s.name + " is dead"
-		}
-	}
-	return ""
-}
-
-// judge compares both stores with what clients were told, and has every user read.
-func (w *World) judge() {
-	w.tracef("judge")
-	w.oracle.rest()
-	w.snapshot, w.judged = nil, time.Now()
-	begun := w.oracle.now()
-	clear(w.cold)
-	for _, uid := range w.uids {
-		w.judgeUser(uid)
-		for _, obj := range w.objects() {
-			w.judgeKey(history.Key{UID: uid, Object: obj}, begun)
-		}
-	}
-	if w.failure != "" {
-		return
-	}
-	for _, c := range w.clients[:len(w.uids)] {
-		w.settings(c)
-		w.points(c, w.objects())
-		w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: 2})
-	}
-	w.answerReads()
-	if w.failure != "" {
-		return
-	}
-	d := &dice{w.src.draw(streamOther)}
-	if d.one(w.traits.anew) {
-		w.beginAnew(d)
-	}
-	if w.failure == "" && d.one(4) {
-		w.empty()
-	}
-}
-
-// beginAnew has users clear all they have, or all of a type, and the cache forget them: whoever
-// has little history is complete in the cache until more is trimmed.
-func (w *World) beginAnew(d *dice) {
-	for _, c := range w.clients[:len(w.uids)] {
-		w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: [...]uint32{0, 0, 1, 2}[d.n(4)]})
-	}
-	if w.comeToRest(); w.failure == "" {
-		w.empty()
-	}
-}
-
-// answerReads goes on until the reads of the judge are answered. A service that has found a
-// store standing still may refuse some for a while.
-func (w *World) answerReads() {
-	for n := 0; w.failure == ""; n++ {
-		busy := false
-		for _, c := range w.clients {
-			again := c.refused
-			if c.refused = nil; len(again) > 0 {
-				w.pass(50 * time.Millisecond)
-			}
-			for _, read := range again {
-				read()
-			}
-			busy = busy || c.busy > 0
-		}
-		if !busy {
-			return
-		}
-		if n > 5000 {
-			w.fail("reads are not answered although nothing goes wrong")
-		}
-		w.calmStep()
-	}
-}
-
-// unread notes that a read was not answered. The judge's are to be, at last.
-func (w *World) unread(c *client, calm bool, again func()) {
-	if calm && w.calm {
-		c.refused = append(c.refused, again)
-	}
-}
-
-// empty loses the whole cache at a time when everything is archived.
-func (w *World) empty() {
-	w.tracef("cache   is lost with all it has")
-	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
-	w.begin()
-	w.allCold()
-	for _, u := range w.oracle.users {
-		u.pause.cold = true
-	}
-}
-
-// judgeUser compares what both stores have of what a user has decided.
-func (w *World) judgeUser(uid string) {
-	k := history.UserKey(uid)
-	if c, a := w.cache.load(k).User, w.archive.get(k).User; c.Warm && (c.Pause != a.Pause || !maps.Equal(c.Cleared, a.Cleared)) {
-		w.fail("at rest, cache and archive differ of what was decided by %s:\n  cache:   %s\n  archive: %s", uid, user(&c), user(&a))
-	}
-}
-
-// judgeKey compares both stores of a key.
-func (w *World) judgeKey(k history.Key, begun int64) {
-	inCache, inArchive := w.cache.load(k), w.archive.get(k)
-	kept := inArchive.Record.Visible(k.Object, &inArchive.User)
-	seen := recordView(kept)
-	if wrong := cmp.Or(w.oracle.check(k, seen, begun), w.oracle.checkDismissed(k, seen, begun)); wrong != "" {
-		w.fail("at rest, the archive: %s", wrong)
-		return
-	}
-	w.oracle.resolve(k, seen)
-	w.oracle.settle(k, seen)
-	w.oracle.settleDismissals(k, seen)
-	if !inCache.User.Warm || inCache.Record == nil && !inCache.User.Complete() {
-		return
-	}
-	shown := recordView(inCache.Record.Visible(k.Object, &inCache.User))
-	if wrong := w.oracle.check(k, shown, begun); wrong != "" {
-		w.fail("at rest, the cache: %s", wrong)
-	} else if shown != seen {
-		w.fail("at rest, cache and archive differ of %s:\n  cache:   %s\n  archive: %s", k, shown, seen)
-	}
-}
-
 // call is a request to a service on its way.
 type call struct {
 	number int
@@ -879,377 +222,162 @@ type call struct {
 	done   func(any, error)
 }
 
-// ask has a service answer a request. done is called once, with an error when nobody
-// knows what became of it. It returns false when the request never arrives.
-func (w *World) ask(s *service, what string, request func(context.Context) (any, error), done func(any, error)) {
-	w.calls++
-	c := &call{number: w.calls, err: errNoAnswer, done: done}
-	if w.traced() {
-		w.tracef("%-7s <- %d %s", s.name, c.number, what)
-	}
-	if d, wrong := w.src.chance(streamWire, w.faults()/2); wrong && d.one(2) {
-		c.done = func(any, error) {
-			w.tracef("%-7s -> %d the answer is lost", s.name, c.number)
-			done(nil, errNoAnswer)
-		}
-	}
-	go func() {
-		defer func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.completed = append(w.completed, c)
-		}()
-		ctx, cancel := context.WithTimeout(context.WithValue(s.ctx, callKey{}, c.number), 3*requestLimit)
-		defer cancel()
-		if answer, err := request(ctx); !s.dead.Load() {
-			c.answer, c.err = answer, err
-		}
-	}()
+// mood is what clients do again and again in a storm. One has two, one, or none.
+type mood int
+
+// fault is what goes wrong with an exchange. Those without a name are as frequent together.
+type fault int
+
+// course is what becomes of the write of a client's call.
+type course int
+
+// The stores, of which each may be away for a while.
+const (
+	cacheStore = iota
+	archiveStore
+	queueStore
+	stores
+)
+
+// process is one of the parts that live and die for themselves.
+type process struct {
+	w      *World
+	number int
+	name   string
+	clock  clock
+	ctx    context.Context
+	cancel context.CancelFunc
+	dead   atomic.Bool
+	down   time.Time // when it died
 }
 
-// serving returns the service that a client's call goes to, nil when there is none.
-func (w *World) serving(uid string) *service {
-	if w.through != anyService && !w.services[w.through].dead.Load() {
-		return w.services[w.through]
-	}
-	n := int(history.BucketOf(uid)) % len(w.services)
-	if d, ok := w.src.chance(streamEdge, w.traits.astray); ok {
-		n = d.n(len(w.services))
-	}
-	for i := range w.services {
-		if s := w.services[(n+i)%len(w.services)]; !s.dead.Load() {
-			return s
-		}
-	}
-	return nil
+// service is a history-service.
+type service struct {
+	*process
+	rpc  *rpc.Server
+	held *aggregate.Aggregator
 }
 
-// submit sends a batch of messages to a service, and to another one when that does not
-// answer.
-func (w *World) submit(batch []*submission, tries int) {
-	s := w.serving(batch[0].client.uid)
-	if s == nil || tries == 0 {
-		for _, b := range batch {
-			b.client.answered(b, nil, nil)
-		}
-		return
-	}
-	req := &historyv1.ApplyRequest{Ack: batch[0].ack, ReturnRecords: true}
-	var attempts []*attempt
-	now := s.clock.nowMS()
-	for _, b := range batch {
-		for _, hb := range b.heartbeats {
-			hb = b.stamped(hb)
-			req.Heartbeats = append(req.Heartbeats, hb)
-			a := w.oracle.report(history.Key{UID: hb.Uid, Object: history.Object{ID: hb.ObjectId, Type: hb.ObjectType}}, factOf(hb, now), b.ack)
-			if a.knows = b.client.named[hb.IfMatch]; w.cold[hb.Uid] { // nobody knows yet what the archive hides
-				a.knows = 0
-			}
-			attempts = append(attempts, a)
-		}
-	}
-	w.ask(s, heartbeats(w, attempts, req), func(ctx context.Context) (any, error) { return s.rpc.Apply(ctx, req) }, func(answer any, err error) {
-		resp, _ := answer.(*historyv1.ApplyResponse)
-		if err != nil {
-			for _, a := range attempts {
-				w.oracle.answer(a, 0, s.number)
-			}
-			w.tracef("%-7s -> apply %v", s.name, err)
-			w.submit(batch, tries-1)
-			return
-		}
-		w.applied(s, batch, attempts, resp)
-	})
+// job is a history-job.
+type jobProcess struct{ *process }
+
+// exchange is one call of a process, in parts that are atomic by themselves: the keys.
+type exchange struct {
+	proc *process
+	what string
+	keys []history.Key
+	// run makes the effect of a part and notes its answer, fail notes that there is
+	// none, and late makes the effect alone; nil for what only reads.
+	run  func(part int)
+	fail func(part int, err error)
+	late func(part int)
+	// ready reports whether there is anything to answer yet; nil for always.
+	ready func() bool
+
+	call int       // the client's call that it is made for, 0 for none
+	left []int     // the parts without an answer
+	idle time.Time // until when nobody looks at it
+	over bool      // its caller has gone on, or may
+	done chan struct{}
 }
 
-func (w *World) applied(s *service, batch []*submission, attempts []*attempt, resp *historyv1.ApplyResponse) {
-	for i, a := range attempts {
-		if w.traced() {
-			w.tracef("%-7s -> %s/%s %s", s.name, a.uid, a.object, strings.ToLower(strings.TrimPrefix(resp.Statuses[i].String(), "STATUS_")))
-		}
-		if wrong := w.oracle.answer(a, resp.Statuses[i], s.number); wrong != "" {
-			w.fail("%s/%s: %s: %s", a.uid, a.object, wrong, &a.k.fact)
-		}
-	}
-	for i, it := range resp.Records[:min(len(attempts), len(resp.Records))] {
-		w.told(attempts[i], resp.Statuses[i], it)
-	}
-	for _, b := range batch {
-		n := len(b.heartbeats)
-		b.client.answered(b, resp.Statuses[:n], resp.Records[:min(n, len(resp.Records))])
-		resp.Statuses, resp.Records = resp.Statuses[n:], resp.Records[min(n, len(resp.Records)):]
-	}
+// ghost is an exchange whose caller has gone on, and that lands later.
+type ghost struct {
+	x     *exchange
+	parts []int
 }
 
-// told judges the record in an answer: it shows no more and no less than a read, and what it answers.
-func (w *World) told(a *attempt, status historyv1.Status, it *historyv1.Item) {
-	stored := status == historyv1.Status_STATUS_STORED
-	if it.GetObject() == nil && !stored || incomplete(it) || a.sent < w.oracle.lost {
-		return
-	}
-	if was := a.k.acked; stored && was > a.sent {
-		a.k.acked = a.sent - 1
-		defer func() { a.k.acked = was }()
-	}
-	if wrong := w.oracle.check(history.Key{UID: a.uid, Object: a.object}, viewOf(it), a.sent); wrong != "" {
-		w.fail("the record in an answer: %s", wrong)
-	}
+// partitions is how many the queue has: users of one job are those of some.
+const partitions = 4
+
+// queue is the log between services and jobs: messages by partition, and a group of
+// jobs that share the partitions for a generation.
+type queue struct {
+	w          *World
+	messages   [partitions][]message
+	committed  [partitions]int
+	generation int
+	members    []*member
+	joining    []*member // guarded by w.mu
 }
 
-func heartbeats(w *World, attempts []*attempt, req *historyv1.ApplyRequest) string {
-	if !w.traced() {
-		return ""
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "apply %s", strings.ToLower(strings.TrimPrefix(req.Ack.String(), "ACK_")))
-	for i, a := range attempts {
-		fmt.Fprintf(&b, "\n                    %s/%s %s", a.uid, a.object, &a.k.fact)
-		if tag := req.Heartbeats[i].IfMatch; tag != 0 {
-			fmt.Fprintf(&b, " if %x", tag)
-		}
-	}
-	return b.String()
+// message is what one publish sent to a partition.
+type message struct {
+	at   time.Time
+	keys []history.Announcement
 }
 
-func (w *World) remove(c *client, obj history.Object, req *historyv1.DeleteRequest) {
-	s := w.serving(c.uid)
-	if s == nil {
-		return
-	}
-	sure := w.cfg.Keep >= w.cfg.Objects && !w.cold[c.uid]
-	cut := w.oracle.remove(history.Key{UID: c.uid, Object: obj}, req.AtMs, s.clock.nowMS(), sure)
-	c.busy++
-	w.ask(s, fmt.Sprintf("delete %s/%s at %d if %x", c.uid, obj, req.AtMs, req.IfMatch), func(ctx context.Context) (any, error) { return s.rpc.Delete(ctx, req) }, func(_ any, err error) {
-		c.busy--
-		w.tracef("%-7s -> delete %s/%s %v", s.name, c.uid, obj, err)
-		if err == nil {
-			cut.close(w.oracle.users[c.uid].book(obj))
-		}
-		if err == nil && req.IfMatch == 0 { // a delete of what is deleted already changes nothing
-			w.oracle.done(cut, s.number)
-		}
-	})
+// member is a job in the group.
+type member struct {
+	proc   *process
+	claims chan *claim // of capacity 1
+	claim  *claim
 }
 
-func (w *World) clear(c *client, req *historyv1.ClearRequest) {
-	s := w.serving(c.uid)
-	if s == nil {
-		return
-	}
-	sure := w.cfg.Keep >= w.cfg.Objects && !w.cold[c.uid]
-	cut := w.oracle.clear(req, s.clock.nowMS())
-	c.busy++
-	w.ask(s, fmt.Sprintf("clear %s type %d until %d", c.uid, req.Type, req.UntilMs), func(ctx context.Context) (any, error) { return s.rpc.Clear(ctx, req) }, func(answer any, err error) {
-		c.busy--
-		w.tracef("%-7s -> clear %s %v", s.name, c.uid, err)
-		if err == nil && w.oracle.done(cut, s.number) {
-			cut.at, cut.raised = answer.(*historyv1.ClearResponse).ClearedMs, false
-			if left := w.oracle.leaves(c.uid, cut); left != nil && req.UntilMs == 0 && sure && !w.cold[c.uid] {
-				w.fail("clear of %s: it is up to %s, and leaves what was acknowledged before: %s", c.uid, moment(cut.at), &left.fact)
-			}
-		}
-	})
+// claim is what a member owns in a generation.
+type claim struct {
+	queue  *queue
+	proc   *process
+	number int // of the generation
+	owned  []int
+	next   [partitions]int
+	ctx    context.Context
+	end    context.CancelFunc
 }
 
-func (w *World) pause(c *client, req *historyv1.PutSettingsRequest) {
-	s := w.serving(c.uid)
-	if s == nil {
-		return
-	}
-	u, now := w.oracle.users[c.uid], s.clock.nowMS()
-	u.switching(now)
-	p := &u.pause
-	c.busy++
-	w.ask(s, fmt.Sprintf("recording of %s %t", c.uid, req.Recording), func(ctx context.Context) (any, error) { return s.rpc.PutSettings(ctx, req) }, func(answer any, err error) {
-		c.busy--
-		resp, _ := answer.(*historyv1.PutSettingsResponse)
-		w.tracef("%-7s -> recording of %s: %v %v", s.name, c.uid, resp.GetSettings(), err)
-		if err != nil {
-			p.answered(nil, s.number, max(now, s.clock.nowMS()))
-			return
-		}
-		p.answered(resp.Settings, s.number, max(now, s.clock.nowMS()))
-	})
+// client is a device of a user: it reports, keeps what was not answered, and reads.
+type client struct {
+	w       *World
+	number  int
+	uid     string
+	device  string
+	offset  time.Duration // of its clock
+	busy    int           // calls on their way
+	offline bool
+	after   time.Time // when it tries again what was not answered
+	outbox  []*historyv1.Heartbeat
+	refused []func() // reads of the judge that were not answered
+	backup  []*historyv1.ImportedRecord
+
+	sessions int
+	session  string // of what it plays, empty for none
+	object   history.Object
+	started  int64
+	position int
+	watched  int64
+	etags    map[history.Object]uint64 // as it was told last
+	named    map[uint64]int64          // by etags that it was shown, the times of the records
+	last     int64                     // the time of its last report
 }
 
-func (w *World) settings(c *client) {
-	s := w.serving(c.uid)
-	if s == nil {
-		return
-	}
-	p := &w.oracle.users[c.uid].pause
-	then, calm := p.state(), w.calm
-	c.busy++
-	w.ask(s, "settings of "+c.uid, func(ctx context.Context) (any, error) {
-		return s.rpc.GetSettings(ctx, &historyv1.GetSettingsRequest{Uid: c.uid})
-	}, func(answer any, err error) {
-		c.busy--
-		if err != nil {
-			w.unread(c, calm, func() { w.settings(c) })
-			return
-		}
-		got := answer.(*historyv1.GetSettingsResponse).Settings
-		if then.sure && p.sure && then.changes == p.changes && (got.Recording == p.isOff || p.isOff && got.PausedMs != p.since) {
-			w.fail("settings of %s: recording is shown as %v, and was switched off %t at %d", c.uid, got, p.isOff, p.since)
-		}
-		if calm {
-			p.read(got)
-		}
-	})
+// edge takes what clients send, and sends it on in batches.
+type edge struct {
+	waiting []*submission
 }
 
-func (w *World) points(c *client, objects []history.Object) {
-	s := w.serving(c.uid)
-	if s == nil {
-		return
-	}
-	req := &historyv1.PointsRequest{Uid: c.uid}
-	for _, o := range objects {
-		req.Objects = append(req.Objects, &historyv1.Object{Id: o.ID, Type: o.Type})
-	}
-	begun, then, calm := w.oracle.now(), w.oracle.users[c.uid].pause.state(), w.calm
-	c.busy++
-	w.ask(s, fmt.Sprintf("points of %s %v", c.uid, objects), func(ctx context.Context) (any, error) { return s.rpc.Points(ctx, req) }, func(answer any, err error) {
-		c.busy--
-		if err != nil {
-			w.tracef("%-7s -> points of %s: %v", s.name, c.uid, err)
-			w.unread(c, calm, func() { w.points(c, objects) })
-			return
-		}
-		for i, it := range answer.(*historyv1.PointsResponse).Items {
-			k := history.Key{UID: c.uid, Object: objects[i]}
-			if it.GetObject() != nil || w.floored[c.uid] < begun { // what is below the floor is in lists alone
-				if w.shown(c, k, it, begun); !incomplete(it) {
-					w.oracle.paused(k, viewOf(it), then)
-				}
-			}
-		}
-	})
+// submission is a message of a client on its way.
+type submission struct {
+	client     *client
+	heartbeats []*historyv1.Heartbeat
+	ack        historyv1.Ack
+	received   int64 // by an edge that knows the time of the history, 0 for one that does not
 }
 
-// shown judges an item that a client was shown.
-func (w *World) shown(c *client, k history.Key, it *historyv1.Item, begun int64) {
-	v := viewOf(it)
-	if w.traced() {
-		w.tracef("%-7s is shown %s: %s", c.device, k, v)
-	}
-	if v.found {
-		c.etags[k.Object] = it.Etag
-	}
-	if incomplete(it) { // it says of itself that it lacks what the archive has, deletes too
-		return
-	}
-	if v.found {
-		c.named[it.Etag] = v.at
-	}
-	if wrong := cmp.Or(w.oracle.check(k, v, begun), w.oracle.checkDismissed(k, v, begun)); wrong != "" {
-		w.fail("shown to %s: %s", c.device, wrong)
-	}
-}
+func (w *World) isAway(store int) bool { return time.Now().UnixNano() < w.away[store].Load() }
 
-func incomplete(it any) bool {
-	i, ok := it.(interface{ GetIncomplete() bool })
-	return ok && i.GetIncomplete()
-}
+const (
+	landsLater fault = 7
+	landsTwice fault = 8
+	slow       fault = 11
+	faults     fault = 12
+)
 
-// listing is a client on its way through pages.
-type listing struct {
-	client *client
-	req    *historyv1.ListRequest
-	begun  int64
-	seen   map[history.Object]bool
-	last   *historyv1.Item
-	// incomplete are objects that were shown so: their places are those of what was shown.
-	incomplete map[history.Object]bool
-}
-
-func (w *World) list(c *client, req *historyv1.ListRequest) {
-	l := &listing{client: c, req: req, begun: w.oracle.now(), seen: make(map[history.Object]bool), incomplete: make(map[history.Object]bool)}
-	c.busy++
-	w.page(l)
-}
-
-func (w *World) page(l *listing) {
-	s := w.serving(l.client.uid)
-	if s == nil {
-		l.client.busy--
-		return
-	}
-	begun, calm := w.oracle.now(), w.calm
-	what := ""
-	if w.traced() {
-		what = fmt.Sprintf("list %v", l.req)
-	}
-	req := &historyv1.ListRequest{Uid: l.req.Uid, Limit: l.req.Limit, Cursor: l.req.Cursor, Type: l.req.Type, SinceMs: l.req.SinceMs, UntilMs: l.req.UntilMs}
-	w.ask(s, what, func(ctx context.Context) (any, error) { return s.rpc.List(ctx, req) }, func(answer any, err error) {
-		if err != nil {
-			l.client.busy--
-			w.tracef("%-7s -> list of %s: %v", s.name, l.client.uid, err)
-			w.unread(l.client, calm, func() {
-				l.client.busy++
-				w.page(l)
-			})
-			return
-		}
-		resp := answer.(*historyv1.ListResponse)
-		w.turn(l, resp, begun)
-		if l.req.Cursor = resp.Cursor; resp.HasMore && w.failure == "" {
-			w.page(l)
-			return
-		}
-		l.client.busy--
-		w.listed(l)
-	})
-}
-
-// turn judges a page.
-func (w *World) turn(l *listing, resp *historyv1.ListResponse, begun int64) {
-	if resp.HasMore && len(resp.Items) == 0 || len(resp.Items) > int(l.req.Limit) {
-		w.fail("list of %s: a page of %d items, more %t", l.client.uid, len(resp.Items), resp.HasMore)
-	}
-	for _, it := range resp.Items {
-		o := history.Object{ID: it.Object.Id, Type: it.Object.Type}
-		w.shown(l.client, history.Key{UID: l.client.uid, Object: o}, it, begun)
-		l.incomplete[o] = l.incomplete[o] || incomplete(it)
-		switch {
-		case l.incomplete[o], l.begun < w.oracle.lost:
-		case l.seen[o]:
-			w.fail("list of %s: %s is listed twice", l.client.uid, o)
-		case l.last != nil && !newer(l.last, it):
-			w.fail("list of %s: %s comes after what is older", l.client.uid, o)
-		case !l.wants(o.Type, it.EventTimeMs):
-			w.fail("list of %s: nobody asked for %s", l.client.uid, o)
-		}
-		if l.seen[o] = true; !l.incomplete[o] {
-			l.last = it
-		}
-	}
-}
-
-func (l *listing) wants(typ uint32, at int64) bool {
-	return (l.req.Type == 0 || l.req.Type == typ) && at >= l.req.SinceMs && (l.req.UntilMs == 0 || at <= l.req.UntilMs)
-}
-
-func newer(a, b *historyv1.Item) bool {
-	version := func(it *historyv1.Item) int64 {
-		if it.State == historyv1.State_STATE_STOPPED || it.State == historyv1.State_STATE_FINISHED {
-			return it.EventTimeMs<<2 | 1
-		}
-		return it.EventTimeMs << 2
-	}
-	text := func(it *historyv1.Item) string { return fmt.Sprintf("%s_%d", it.Object.Id, it.Object.Type) }
-	if va, vb := version(a), version(b); va != vb {
-		return va > vb
-	}
-	return text(a) > text(b)
-}
-
-// listed judges what all pages together have left out.
-func (w *World) listed(l *listing) {
-	for _, o := range w.objects() {
-		f := w.oracle.sure(history.Key{UID: l.client.uid, Object: o}, l.begun)
-		if f != nil && l.begun > w.oracle.lost && !l.seen[o] && !l.incomplete[o] && l.wants(o.Type, f.at) {
-			w.fail("list of %s: %s is left out: %s", l.client.uid, o, f)
-		}
-	}
-}
+// Times and sizes of the processes: small, so that everything happens often.
+const (
+	tick         = 200 * time.Millisecond
+	requestLimit = 1500 * time.Millisecond
+	sweepEvery   = 2 * time.Second
+	sweepAge     = 6 * time.Second
+	longestPause = 5 * time.Second // between two tries of a job
+	doubt        = time.Minute
+)

@@ -1,0 +1,149 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// event is something that happens to a process, a store or a clock.
+func (w *World) event(d *dice) {
+	kind := d.n(15)
+	if w.shaky && d.one(3) {
+		kind = 12 + d.n(2)
+	}
+	switch kind {
+	case 12:
+		if w.snapshot == nil || d.one(3) {
+			w.snapshot = w.cache.Clone()
+		}
+	case 13:
+		if w.traits.loses {
+			w.loseCache(d)
+		}
+	case 14:
+		w.leave(d.n(stores), d)
+	case 0, 1:
+		w.kill(w.services[d.n(len(w.services))].process, "is killed")
+	case 2:
+		if !w.traits.older {
+			w.kill(w.jobs[d.n(len(w.jobs))].process, "is killed")
+		}
+	case 3:
+		w.tracef("queue   a new generation")
+		w.queue.rebalance(d)
+	case 4:
+		w.tracef("queue   reads again what was committed")
+		w.queue.rewind(d)
+		w.queue.rebalance(d)
+	case 5:
+		w.tracef("queue   loses what nobody has read")
+		w.queue.lose()
+	case 6, 7:
+		w.forget(w.uids[d.n(len(w.uids))])
+	case 8:
+		w.cacheClock.disturb(d, 10*time.Minute)
+		w.tracef("cache   its clock shows %s", moment(w.cacheClock.nowMS()))
+	case 9, 10:
+		s := w.services[d.n(len(w.services))]
+		s.clock.disturb(d, 2*time.Minute)
+		w.disturbed()
+		w.tracef("%-7s its clock shows %s", s.name, moment(s.clock.nowMS()))
+	default:
+		c := w.clients[d.n(len(w.clients))]
+		c.offset = time.Duration(d.n(20_000)-10_000) * time.Millisecond
+		if d.one(2) {
+			c.offset = 0
+		}
+	}
+}
+
+// forget has the cache forget a user whose time is up, if it may. A warm-up that somebody has given
+// up does not land after that: it would be months old.
+func (w *World) forget(uid string) {
+	if !w.cache.Expire(uid) {
+		return
+	}
+	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.what == "warm" && g.x.keys[0].UID == uid })
+	w.cold[uid] = true
+	w.tracef("cache   forgets %s", uid)
+}
+
+// leave has a store answer nobody for a while.
+func (w *World) leave(store int, d *dice) {
+	until := time.Now().Add(time.Duration(d.n(8000)) * time.Millisecond)
+	w.away[store].Store(until.UnixNano())
+	w.tracef("%-7s answers nobody until %s", [...]string{"cache", "archive", "queue"}[store], moment(until.UnixMilli()))
+}
+
+// loseCache has the cache come back older, or empty. A write that a process has given up, or gives
+// up from now on, does not land any more: one from before that lands in a cache that began anew is
+// outside of what is promised, unless its caller still waits for it.
+func (w *World) loseCache(d *dice) {
+	if w.traits.older && w.snapshot != nil && !d.one(4) {
+		w.tracef("cache   comes back older")
+		w.cache = w.snapshot.Clone()
+	} else {
+		w.tracef("cache   is lost with all it has")
+		w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
+	}
+	w.begin()
+	w.allCold()
+	writes := func(x *exchange) bool {
+		return slices.Contains([]string{"apply", "clear", "pause", "warm", "settle", "trim"}, x.what)
+	}
+	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return writes(g.x) })
+	for _, x := range w.pending { // it lands as long as its caller waits for it
+		if writes(x) {
+			x.late = nil
+		}
+	}
+	w.oracle.lose(w.archive.get, w.remembers)
+	for _, c := range w.clients { // they may have what nobody was told of for certain
+		c.backup = nil
+	}
+	if d.one(2) { // it takes a while to start
+		w.leave(cacheStore, d)
+	}
+	if d.one(4) { // whatever it was, the archive felt it too
+		w.leave(archiveStore, d)
+	}
+	if d.one(2) { // with all who could bring anything back
+		for _, s := range w.services {
+			w.kill(s.process, "is killed")
+		}
+	}
+}
+
+// remembers reports whether a service lives that has a key in memory, or has told a client of
+// it so lately that it must have, or, of a user's own state, what was decided not too long
+// ago: it brings that back.
+func (w *World) remembers(number int, k history.Key, at time.Time) bool {
+	for _, s := range w.services {
+		if s.number != number || s.dead.Load() {
+			continue
+		}
+		if k.IsUser() {
+			return time.Since(at) < 9*time.Minute
+		}
+		_, _, held := s.held.Get(k)
+		return held || time.Since(at) < w.traits.retain-requestLimit
+	}
+	return false
+}
+
+func (w *World) allCold() {
+	for _, uid := range w.uids {
+		w.cold[uid] = true
+	}
+}
+
+// disturbed says that what is known of switches on their way is not certain any more.
+func (w *World) disturbed() {
+	for _, u := range w.oracle.users {
+		if u.pause.open > 0 {
+			u.pause.unknown++
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// rest has nothing go wrong until everything is done, and judges.
+func (w *World) rest() {
+	if w.failure != "" {
+		return
+	}
+	w.tracef("rest    nothing goes wrong any more")
+	w.calm, w.calmed = true, time.Now()
+	for s := range w.away {
+		w.away[s].Store(0)
+	}
+	w.cacheClock.goOn()
+	defer func() { w.calm = false }()
+	if w.comeToRest(); w.failure == "" {
+		w.judge()
+	}
+}
+
+// comeToRest goes on until nothing is under way.
+func (w *World) comeToRest() {
+	for n := 0; w.failure == "" && !w.quiet(); n++ {
+		if w.calmStep(); n > 20_000 {
+			w.fail("it does not come to rest: %s", w.unrest())
+		}
+	}
+}
+
+// calmStep makes everything happen that can, and lets time pass where nothing can.
+func (w *World) calmStep() {
+	w.revive()
+	for len(w.ghosts) > 0 {
+		w.landOne(0)
+	}
+	for _, c := range w.clients {
+		c.offline = false
+		c.send(&dice{w.src.draw(streamOther)})
+	}
+	for _, e := range w.edges {
+		for len(e.waiting) > 0 {
+			e.flush(w)
+		}
+	}
+	w.gather()
+	if x := w.pick(); x != nil {
+		w.steps++
+		w.proceed(x)
+		w.gather()
+	} else {
+		w.pass(250 * time.Millisecond)
+	}
+}
+
+// noticed is how long it takes at most until services and jobs have asked for the cache's
+// life once more.
+func (w *World) noticed() time.Duration { return w.traits.watch + time.Second }
+
+// quiet reports whether nothing is under way and nothing left to be done.
+func (w *World) quiet() bool { return w.unrest() == "" }
+
+func (w *World) unrest() string {
+	for _, c := range w.clients {
+		if c.busy > 0 || len(c.outbox) > 0 {
+			return fmt.Sprintf("%s has %d reports without an answer", c.device, len(c.outbox))
+		}
+	}
+	now := time.Now()
+	for _, x := range w.pending {
+		if x.ready == nil || w.goes(x, now) {
+			return x.String()
+		}
+	}
+	switch {
+	case len(w.ghosts) > 0:
+		return "something lands late"
+	case w.lived.After(w.judged) && now.Sub(w.calmed) < w.noticed(): // who looked before may have found a store away
+		return "not everybody has noticed that the cache is another one"
+	case now.Sub(w.calmed) < longestPause:
+		return "somebody may be about to try again"
+	case len(w.cache.marks) > 0:
+		return fmt.Sprintf("%d keys are marked", len(w.cache.marks))
+	case !w.queue.drained():
+		return "the queue is not read"
+	}
+	for _, s := range w.services {
+		if s.dead.Load() {
+			return s.name + " is dead"
+		}
+	}
+	return ""
+}
+
+// judge compares both stores with what clients were told, and has every user read.
+func (w *World) judge() {
+	w.tracef("judge")
+	w.oracle.rest()
+	w.snapshot, w.judged = nil, time.Now()
+	begun := w.oracle.now()
+	clear(w.cold)
+	for _, uid := range w.uids {
+		w.judgeUser(uid)
+		for _, obj := range w.objects() {
+			w.judgeKey(history.Key{UID: uid, Object: obj}, begun)
+		}
+	}
+	if w.failure != "" {
+		return
+	}
+	for _, c := range w.clients[:len(w.uids)] {
+		w.settings(c)
+		w.points(c, w.objects())
+		w.list(c, &historyv1.ListRequest{Uid: c.uid, Limit: 2})
+	}
+	w.answerReads()
+	if w.failure != "" {
+		return
+	}
+	d := &dice{w.src.draw(streamOther)}
+	if d.one(w.traits.anew) {
+		w.beginAnew(d)
+	}
+	if w.failure == "" && d.one(4) {
+		w.empty()
+	}
+}
+
+// beginAnew has users clear all they have, or all of a type, and the cache forget them: whoever
+// has little history is complete in the cache until more is trimmed.
+func (w *World) beginAnew(d *dice) {
+	for _, c := range w.clients[:len(w.uids)] {
+		w.clear(c, &historyv1.ClearRequest{Uid: c.uid, Type: [...]uint32{0, 0, 1, 2}[d.n(4)]})
+	}
+	if w.comeToRest(); w.failure == "" {
+		w.empty()
+	}
+}
+
+// answerReads goes on until the reads of the judge are answered. A service that has found a
+// store standing still may refuse some for a while.
+func (w *World) answerReads() {
+	for n := 0; w.failure == ""; n++ {
+		busy := false
+		for _, c := range w.clients {
+			again := c.refused
+			if c.refused = nil; len(again) > 0 {
+				w.pass(50 * time.Millisecond)
+			}
+			for _, read := range again {
+				read()
+			}
+			busy = busy || c.busy > 0
+		}
+		if !busy {
+			return
+		}
+		if n > 5000 {
+			w.fail("reads are not answered although nothing goes wrong")
+		}
+		w.calmStep()
+	}
+}
+
+// empty loses the whole cache at a time when everything is archived.
+func (w *World) empty() {
+	w.tracef("cache   is lost with all it has")
+	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
+	w.begin()
+	w.allCold()
+	for _, u := range w.oracle.users {
+		u.pause.cold = true
+	}
+}
+
+// judgeUser compares what both stores have of what a user has decided.
+func (w *World) judgeUser(uid string) {
+	k := history.UserKey(uid)
+	if c, a := w.cache.load(k).User, w.archive.get(k).User; c.Warm && (c.Pause != a.Pause || !maps.Equal(c.Cleared, a.Cleared)) {
+		w.fail("at rest, cache and archive differ of what was decided by %s:\n  cache:   %s\n  archive: %s", uid, userText(&c), userText(&a))
+	}
+}
+
+// judgeKey compares both stores of a key.
+func (w *World) judgeKey(k history.Key, begun int64) {
+	inCache, inArchive := w.cache.load(k), w.archive.get(k)
+	kept := inArchive.Record.Visible(k.Object, &inArchive.User)
+	seen := recordView(kept)
+	if wrong := cmp.Or(w.oracle.check(k, seen, begun), w.oracle.checkDismissed(k, seen, begun)); wrong != "" {
+		w.fail("at rest, the archive: %s", wrong)
+		return
+	}
+	w.oracle.resolve(k, seen)
+	w.oracle.settle(k, seen)
+	w.oracle.settleDismissals(k, seen)
+	if !inCache.User.Warm || inCache.Record == nil && !inCache.User.Complete() {
+		return
+	}
+	shown := recordView(inCache.Record.Visible(k.Object, &inCache.User))
+	if wrong := w.oracle.check(k, shown, begun); wrong != "" {
+		w.fail("at rest, the cache: %s", wrong)
+	} else if shown != seen {
+		w.fail("at rest, cache and archive differ of %s:\n  cache:   %s\n  archive: %s", k, shown, seen)
+	}
+}

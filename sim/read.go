@@ -1,0 +1,194 @@
+package sim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// unread notes that a read was not answered. The judge's are to be, at last.
+func (w *World) unread(c *client, calm bool, again func()) {
+	if calm && w.calm {
+		c.refused = append(c.refused, again)
+	}
+}
+
+func (w *World) settings(c *client) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	p := &w.oracle.users[c.uid].pause
+	then, calm := p.state(), w.calm
+	c.busy++
+	w.ask(s, "settings of "+c.uid, func(ctx context.Context) (any, error) {
+		return s.rpc.GetSettings(ctx, &historyv1.GetSettingsRequest{Uid: c.uid})
+	}, func(answer any, err error) {
+		c.busy--
+		if err != nil {
+			w.unread(c, calm, func() { w.settings(c) })
+			return
+		}
+		got := answer.(*historyv1.GetSettingsResponse).Settings
+		if then.sure && p.sure && then.changes == p.changes && (got.Recording == p.isOff || p.isOff && got.PausedMs != p.since) {
+			w.fail("settings of %s: recording is shown as %v, and was switched off %t at %d", c.uid, got, p.isOff, p.since)
+		}
+		if calm {
+			p.read(got)
+		}
+	})
+}
+
+func (w *World) points(c *client, objects []history.Object) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	req := &historyv1.PointsRequest{Uid: c.uid}
+	for _, o := range objects {
+		req.Objects = append(req.Objects, &historyv1.Object{Id: o.ID, Type: o.Type})
+	}
+	begun, then, calm := w.oracle.now(), w.oracle.users[c.uid].pause.state(), w.calm
+	c.busy++
+	w.ask(s, fmt.Sprintf("points of %s %v", c.uid, objects), func(ctx context.Context) (any, error) { return s.rpc.Points(ctx, req) }, func(answer any, err error) {
+		c.busy--
+		if err != nil {
+			w.tracef("%-7s -> points of %s: %v", s.name, c.uid, err)
+			w.unread(c, calm, func() { w.points(c, objects) })
+			return
+		}
+		for i, it := range answer.(*historyv1.PointsResponse).Items {
+			k := history.Key{UID: c.uid, Object: objects[i]}
+			if it.GetObject() != nil || w.floored[c.uid] < begun { // what is below the floor is in lists alone
+				if w.shown(c, k, it, begun); !incomplete(it) {
+					w.oracle.paused(k, viewOf(it), then)
+				}
+			}
+		}
+	})
+}
+
+// shown judges an item that a client was shown.
+func (w *World) shown(c *client, k history.Key, it *historyv1.Item, begun int64) {
+	v := viewOf(it)
+	if w.traced() {
+		w.tracef("%-7s is shown %s: %s", c.device, k, v)
+	}
+	if v.found {
+		c.etags[k.Object] = it.Etag
+	}
+	if incomplete(it) { // it says of itself that it lacks what the archive has, deletes too
+		return
+	}
+	if v.found {
+		c.named[it.Etag] = v.at
+	}
+	if wrong := cmp.Or(w.oracle.check(k, v, begun), w.oracle.checkDismissed(k, v, begun)); wrong != "" {
+		w.fail("shown to %s: %s", c.device, wrong)
+	}
+}
+
+// listing is a client on its way through pages.
+type listing struct {
+	client *client
+	req    *historyv1.ListRequest
+	begun  int64
+	seen   map[history.Object]bool
+	last   *historyv1.Item
+	// incomplete are objects that were shown so: their places are those of what was shown.
+	incomplete map[history.Object]bool
+}
+
+func (w *World) list(c *client, req *historyv1.ListRequest) {
+	l := &listing{client: c, req: req, begun: w.oracle.now(), seen: make(map[history.Object]bool), incomplete: make(map[history.Object]bool)}
+	c.busy++
+	w.page(l)
+}
+
+func (w *World) page(l *listing) {
+	s := w.serving(l.client.uid)
+	if s == nil {
+		l.client.busy--
+		return
+	}
+	begun, calm := w.oracle.now(), w.calm
+	what := ""
+	if w.traced() {
+		what = fmt.Sprintf("list %v", l.req)
+	}
+	req := &historyv1.ListRequest{Uid: l.req.Uid, Limit: l.req.Limit, Cursor: l.req.Cursor, Type: l.req.Type, SinceMs: l.req.SinceMs, UntilMs: l.req.UntilMs}
+	w.ask(s, what, func(ctx context.Context) (any, error) { return s.rpc.List(ctx, req) }, func(answer any, err error) {
+		if err != nil {
+			l.client.busy--
+			w.tracef("%-7s -> list of %s: %v", s.name, l.client.uid, err)
+			w.unread(l.client, calm, func() {
+				l.client.busy++
+				w.page(l)
+			})
+			return
+		}
+		resp := answer.(*historyv1.ListResponse)
+		w.turn(l, resp, begun)
+		if l.req.Cursor = resp.Cursor; resp.HasMore && w.failure == "" {
+			w.page(l)
+			return
+		}
+		l.client.busy--
+		w.listed(l)
+	})
+}
+
+// turn judges a page.
+func (w *World) turn(l *listing, resp *historyv1.ListResponse, begun int64) {
+	if resp.HasMore && len(resp.Items) == 0 || len(resp.Items) > int(l.req.Limit) {
+		w.fail("list of %s: a page of %d items, more %t", l.client.uid, len(resp.Items), resp.HasMore)
+	}
+	for _, it := range resp.Items {
+		o := history.Object{ID: it.Object.Id, Type: it.Object.Type}
+		w.shown(l.client, history.Key{UID: l.client.uid, Object: o}, it, begun)
+		l.incomplete[o] = l.incomplete[o] || incomplete(it)
+		switch {
+		case l.incomplete[o], l.begun < w.oracle.lost:
+		case l.seen[o]:
+			w.fail("list of %s: %s is listed twice", l.client.uid, o)
+		case l.last != nil && !newer(l.last, it):
+			w.fail("list of %s: %s comes after what is older", l.client.uid, o)
+		case !l.wants(o.Type, it.EventTimeMs):
+			w.fail("list of %s: nobody asked for %s", l.client.uid, o)
+		}
+		if l.seen[o] = true; !l.incomplete[o] {
+			l.last = it
+		}
+	}
+}
+
+func (l *listing) wants(typ uint32, at int64) bool {
+	return (l.req.Type == 0 || l.req.Type == typ) && at >= l.req.SinceMs && (l.req.UntilMs == 0 || at <= l.req.UntilMs)
+}
+
+func newer(a, b *historyv1.Item) bool {
+	version := func(it *historyv1.Item) int64 {
+		if it.State == historyv1.State_STATE_STOPPED || it.State == historyv1.State_STATE_FINISHED {
+			return it.EventTimeMs<<2 | 1
+		}
+		return it.EventTimeMs << 2
+	}
+	text := func(it *historyv1.Item) string { return fmt.Sprintf("%s_%d", it.Object.Id, it.Object.Type) }
+	if va, vb := version(a), version(b); va != vb {
+		return va > vb
+	}
+	return text(a) > text(b)
+}
+
+// listed judges what all pages together have left out.
+func (w *World) listed(l *listing) {
+	for _, o := range w.objects() {
+		f := w.oracle.sure(history.Key{UID: l.client.uid, Object: o}, l.begun)
+		if f != nil && l.begun > w.oracle.lost && !l.seen[o] && !l.incomplete[o] && l.wants(o.Type, f.at) {
+			w.fail("list of %s: %s is left out: %s", l.client.uid, o, f)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/playhead/playhead/history"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// ask has a service answer a request. done is called once, with an error when nobody
+// knows what became of it.
+func (w *World) ask(s *service, what string, request func(context.Context) (any, error), done func(any, error)) {
+	w.calls++
+	c := &call{number: w.calls, err: errNoAnswer, done: done}
+	if w.traced() {
+		w.tracef("%-7s <- %d %s", s.name, c.number, what)
+	}
+	if d, wrong := w.src.chance(streamWire, w.faults()/2); wrong && d.one(2) {
+		c.done = func(any, error) {
+			w.tracef("%-7s -> %d the answer is lost", s.name, c.number)
+			done(nil, errNoAnswer)
+		}
+	}
+	go func() {
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.completed = append(w.completed, c)
+		}()
+		ctx, cancel := context.WithTimeout(context.WithValue(s.ctx, callKey{}, c.number), 3*requestLimit)
+		defer cancel()
+		if answer, err := request(ctx); !s.dead.Load() {
+			c.answer, c.err = answer, err
+		}
+	}()
+}
+
+// serving returns the service that a client's call goes to, nil when there is none.
+func (w *World) serving(uid string) *service {
+	if w.through != anyService && !w.services[w.through].dead.Load() {
+		return w.services[w.through]
+	}
+	n := int(history.BucketOf(uid)) % len(w.services)
+	if d, ok := w.src.chance(streamEdge, w.traits.astray); ok {
+		n = d.n(len(w.services))
+	}
+	for i := range w.services {
+		if s := w.services[(n+i)%len(w.services)]; !s.dead.Load() {
+			return s
+		}
+	}
+	return nil
+}
+
+// answered takes what became of reports; nil when nobody knows.
+func (c *client) answered(s *submission, statuses []historyv1.Status, items []*historyv1.Item) {
+	c.busy--
+	for i, hb := range s.heartbeats {
+		if statuses == nil || statuses[i] == historyv1.Status_STATUS_UNAVAILABLE {
+			c.after = time.Now().Add(50 * time.Millisecond)
+			continue // sent again later
+		}
+		if i < len(items) && items[i].GetObject() != nil {
+			c.etags[history.Object{ID: hb.ObjectId, Type: hb.ObjectType}] = items[i].GetEtag()
+			if !incomplete(items[i]) {
+				c.named[items[i].GetEtag()] = items[i].GetEventTimeMs()
+			}
+		}
+		c.outbox = slices.DeleteFunc(c.outbox, func(o *historyv1.Heartbeat) bool { return o == hb })
+	}
+}
+
+// flush sends one batch of what waits, to the service that the first user belongs to, or
+// to another.
+func (e *edge) flush(w *World) {
+	batch := []*submission{e.waiting[0]}
+	left := e.waiting[:0:0]
+	for _, s := range e.waiting[1:] {
+		if s.ack == batch[0].ack {
+			batch = append(batch, s)
+		} else {
+			left = append(left, s)
+		}
+	}
+	e.waiting = left
+	w.submit(batch, 3)
+}
+
+// stamped returns a heartbeat as the edge passes it on.
+func (s *submission) stamped(hb *historyv1.Heartbeat) *historyv1.Heartbeat {
+	if hb.SentAtMs == 0 || s.received == 0 {
+		return hb
+	}
+	hb = proto.CloneOf(hb)
+	hb.ReceivedAtMs = s.received
+	return hb
+}
+
+// submit sends a batch of messages to a service, and to another one when that does not
+// answer.
+func (w *World) submit(batch []*submission, tries int) {
+	s := w.serving(batch[0].client.uid)
+	if s == nil || tries == 0 {
+		for _, b := range batch {
+			b.client.answered(b, nil, nil)
+		}
+		return
+	}
+	req := &historyv1.ApplyRequest{Ack: batch[0].ack, ReturnRecords: true}
+	var attempts []*attempt
+	now := s.clock.nowMS()
+	for _, b := range batch {
+		for _, hb := range b.heartbeats {
+			hb = b.stamped(hb)
+			req.Heartbeats = append(req.Heartbeats, hb)
+			a := w.oracle.report(history.Key{UID: hb.Uid, Object: history.Object{ID: hb.ObjectId, Type: hb.ObjectType}}, factOf(hb, now), b.ack)
+			if a.knows = b.client.named[hb.IfMatch]; w.cold[hb.Uid] { // nobody knows yet what the archive hides
+				a.knows = 0
+			}
+			attempts = append(attempts, a)
+		}
+	}
+	w.ask(s, applyText(w, attempts, req), func(ctx context.Context) (any, error) { return s.rpc.Apply(ctx, req) }, func(answer any, err error) {
+		resp, _ := answer.(*historyv1.ApplyResponse)
+		if err != nil {
+			for _, a := range attempts {
+				w.oracle.answer(a, 0, s.number)
+			}
+			w.tracef("%-7s -> apply %v", s.name, err)
+			w.submit(batch, tries-1)
+			return
+		}
+		w.applied(s, batch, attempts, resp)
+	})
+}
+
+func (w *World) applied(s *service, batch []*submission, attempts []*attempt, resp *historyv1.ApplyResponse) {
+	for i, a := range attempts {
+		if w.traced() {
+			w.tracef("%-7s -> %s/%s %s", s.name, a.uid, a.object, strings.ToLower(strings.TrimPrefix(resp.Statuses[i].String(), "STATUS_")))
+		}
+		if wrong := w.oracle.answer(a, resp.Statuses[i], s.number); wrong != "" {
+			w.fail("%s/%s: %s: %s", a.uid, a.object, wrong, &a.k.fact)
+		}
+	}
+	for i, it := range resp.Records[:min(len(attempts), len(resp.Records))] {
+		w.told(attempts[i], resp.Statuses[i], it)
+	}
+	for _, b := range batch {
+		n := len(b.heartbeats)
+		b.client.answered(b, resp.Statuses[:n], resp.Records[:min(n, len(resp.Records))])
+		resp.Statuses, resp.Records = resp.Statuses[n:], resp.Records[min(n, len(resp.Records)):]
+	}
+}
+
+// told judges the record in an answer: it shows no more and no less than a read, and what it answers.
+func (w *World) told(a *attempt, status historyv1.Status, it *historyv1.Item) {
+	stored := status == historyv1.Status_STATUS_STORED
+	if it.GetObject() == nil && !stored || incomplete(it) || a.sent < w.oracle.lost {
+		return
+	}
+	if was := a.k.acked; stored && was > a.sent {
+		a.k.acked = a.sent - 1
+		defer func() { a.k.acked = was }()
+	}
+	if wrong := w.oracle.check(history.Key{UID: a.uid, Object: a.object}, viewOf(it), a.sent); wrong != "" {
+		w.fail("the record in an answer: %s", wrong)
+	}
+}
+
+func (w *World) remove(c *client, obj history.Object, req *historyv1.DeleteRequest) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	sure := w.cfg.Keep >= w.cfg.Objects && !w.cold[c.uid]
+	cut := w.oracle.remove(history.Key{UID: c.uid, Object: obj}, req.AtMs, s.clock.nowMS(), sure)
+	c.busy++
+	w.ask(s, fmt.Sprintf("delete %s/%s at %d if %x", c.uid, obj, req.AtMs, req.IfMatch), func(ctx context.Context) (any, error) { return s.rpc.Delete(ctx, req) }, func(_ any, err error) {
+		c.busy--
+		w.tracef("%-7s -> delete %s/%s %v", s.name, c.uid, obj, err)
+		if err == nil {
+			cut.close(w.oracle.users[c.uid].book(obj))
+		}
+		if err == nil && req.IfMatch == 0 { // a delete of what is deleted already changes nothing
+			w.oracle.done(cut, s.number)
+		}
+	})
+}
+
+func (w *World) clear(c *client, req *historyv1.ClearRequest) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	sure := w.cfg.Keep >= w.cfg.Objects && !w.cold[c.uid]
+	cut := w.oracle.clear(req, s.clock.nowMS())
+	c.busy++
+	w.ask(s, fmt.Sprintf("clear %s type %d until %d", c.uid, req.Type, req.UntilMs), func(ctx context.Context) (any, error) { return s.rpc.Clear(ctx, req) }, func(answer any, err error) {
+		c.busy--
+		w.tracef("%-7s -> clear %s %v", s.name, c.uid, err)
+		if err == nil && w.oracle.done(cut, s.number) {
+			cut.at, cut.raised = answer.(*historyv1.ClearResponse).ClearedMs, false
+			if left := w.oracle.leaves(c.uid, cut); left != nil && req.UntilMs == 0 && sure && !w.cold[c.uid] {
+				w.fail("clear of %s: it is up to %s, and leaves what was acknowledged before: %s", c.uid, moment(cut.at), &left.fact)
+			}
+		}
+	})
+}
+
+func (w *World) pause(c *client, req *historyv1.PutSettingsRequest) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	u, now := w.oracle.users[c.uid], s.clock.nowMS()
+	u.switching(now)
+	p := &u.pause
+	c.busy++
+	w.ask(s, fmt.Sprintf("recording of %s %t", c.uid, req.Recording), func(ctx context.Context) (any, error) { return s.rpc.PutSettings(ctx, req) }, func(answer any, err error) {
+		c.busy--
+		resp, _ := answer.(*historyv1.PutSettingsResponse)
+		w.tracef("%-7s -> recording of %s: %v %v", s.name, c.uid, resp.GetSettings(), err)
+		if err != nil {
+			p.answered(nil, s.number, max(now, s.clock.nowMS()))
+			return
+		}
+		p.answered(resp.Settings, s.number, max(now, s.clock.nowMS()))
+	})
+}
+
+// mark sends a mark as of a time.
+func (w *World) mark(c *client, obj history.Object, m historyv1.Mark, at int64) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	k, f := history.Key{UID: c.uid, Object: obj}, fact{at: min(at, s.clock.nowMS()), mark: m}
+	b, begun := w.oracle.users[c.uid].book(obj), w.oracle.now()
+	again := slices.ContainsFunc(b.facts, func(k *known) bool { return k.mark != 0 && k.at == f.at })
+	sure, cold := w.oracle.sure(k, begun) != nil, w.cold[c.uid] // nobody knows what the archive hides
+	a := w.oracle.report(k, f, historyv1.Ack_ACK_UNSPECIFIED)
+	req := &historyv1.MarkRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: obj.ID, Type: obj.Type}}, Mark: m, AtMs: at}
+	c.busy++
+	w.ask(s, fmt.Sprintf("%s/%s %s", c.uid, obj, &f), func(ctx context.Context) (any, error) { return s.rpc.Mark(ctx, req) }, func(answer any, err error) {
+		c.busy--
+		var status historyv1.Status // nobody knows
+		if err == nil {
+			status = answer.(*historyv1.MarkResponse).Statuses[0]
+		}
+		w.tracef("%-7s -> mark %s/%s %s %v", s.name, c.uid, obj, strings.ToLower(strings.TrimPrefix(status.String(), "STATUS_")), err)
+		if wrong := w.oracle.answer(a, status, s.number); wrong != "" {
+			w.fail("%s: %s: %s", k, wrong, &f)
+		} else if err == nil {
+			w.told(a, status, answer.(*historyv1.MarkResponse).Records[0])
+		}
+		switch {
+		case m == historyv1.Mark_MARK_WATCHED || a.sent < w.oracle.lost:
+		case status == historyv1.Status_STATUS_STORED && !cold && !slices.ContainsFunc(b.facts, func(k *known) bool { return k != a.k && k.may() }):
+			w.fail("%s: what nobody played is marked: %s", k, &f)
+		case status == historyv1.Status_STATUS_UNCHANGED && !again && sure && w.oracle.sure(k, begun) != nil:
+			w.fail("%s: what was played is not marked: %s", k, &f)
+		}
+	})
+}
+
+// dismiss takes an object out of what is offered to go on with, or offers it again.
+func (w *World) dismiss(c *client, obj history.Object, offer bool) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	k, begun := history.Key{UID: c.uid, Object: obj}, w.oracle.now()
+	sure := w.oracle.sure(k, begun) != nil
+	d := w.oracle.dismiss(k, offer, s.clock.nowMS())
+	req := &historyv1.DismissRequest{Uid: c.uid, Objects: []*historyv1.Object{{Id: obj.ID, Type: obj.Type}}, Offer: offer}
+	c.busy++
+	w.ask(s, fmt.Sprintf("dismiss %s, offer %t", k, offer), func(ctx context.Context) (any, error) { return s.rpc.Dismiss(ctx, req) }, func(answer any, err error) {
+		c.busy--
+		w.tracef("%-7s -> dismiss %s %v %v", s.name, k, answer, err)
+		switch d.open--; {
+		case err != nil || d.sent < w.oracle.lost:
+			d.unknown++
+		case answer.(*historyv1.DismissResponse).Found == 0: // there was nothing to decide about
+			b := w.oracle.users[c.uid].book(obj)
+			if b.dismissals = slices.DeleteFunc(b.dismissals, func(o *dismissal) bool { return o == d }); sure && w.oracle.sure(k, begun) != nil {
+				w.fail("%s: there was nothing to dismiss, or to offer again", k)
+			}
+		default:
+			d.acked = w.oracle.now()
+			d.said(s.number)
+		}
+	})
+}
+
+// backUp takes whole records of all that a client's user has, or brings back those that it took
+// before. They count once: nothing is there twice after that, and nothing that was removed since.
+func (w *World) backUp(c *client) {
+	s := w.serving(c.uid)
+	if s == nil {
+		return
+	}
+	c.busy++
+	if records := c.backup; records != nil {
+		c.backup = nil
+		w.ask(s, fmt.Sprintf("import %d records of %s", len(records), c.uid), func(ctx context.Context) (any, error) {
+			return s.rpc.Import(ctx, &historyv1.ImportRequest{Uid: c.uid, Records: records})
+		}, func(answer any, err error) {
+			c.busy--
+			w.tracef("%-7s -> import of %s: %v %v", s.name, c.uid, answer, err)
+		})
+		return
+	}
+	begun := w.oracle.now()
+	w.ask(s, "export of "+c.uid, func(ctx context.Context) (any, error) {
+		return s.rpc.List(ctx, &historyv1.ListRequest{Uid: c.uid, Limit: 100, Records: true})
+	}, func(answer any, err error) {
+		c.busy--
+		if err != nil || begun < w.oracle.lost {
+			return
+		}
+		resp := answer.(*historyv1.ListResponse)
+		for i, it := range resp.Items {
+			if !incomplete(it) {
+				c.backup = append(c.backup, &historyv1.ImportedRecord{Object: it.Object, Record: resp.Records[i]})
+			}
+		}
+	})
+}

@@ -1,0 +1,179 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Result is what became of a run.
+type Result struct {
+	Steps   int
+	Failure string // empty when nothing was wrong
+	turns   int
+	taken   []decision
+}
+
+// Run makes a world and lives in it. It is to be called in a bubble of
+// [testing/synctest].
+func Run(cfg Config) Result {
+	w := newWorld(cfg.withDefaults())
+	for w.turns < w.cfg.Steps && w.failure == "" {
+		if w.traits.sequences {
+			for n, judge := 0, false; n < w.traits.between && !judge; n++ {
+				judge = w.sequence()
+			}
+		} else {
+			w.storm()
+		}
+		w.rest()
+	}
+	w.end()
+	return Result{Steps: w.steps, Failure: w.failure, turns: w.turns, taken: w.src.taken}
+}
+
+func newWorld(cfg Config) *World {
+	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1)}
+	w.traits = w.src.traits()
+	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
+	w.cacheClock.origin = w.began
+	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
+	w.archive = NewArchive(func() int64 { return time.Now().UnixMilli() })
+	w.queue = &queue{w: w}
+	for i := range w.cfg.Users {
+		w.uids = append(w.uids, fmt.Sprintf("u%d", i+1))
+		w.cold[w.uids[i]] = true
+	}
+	w.oracle = newOracle(w.uids)
+	w.services, w.jobs = make([]*service, cfg.Services), make([]*jobProcess, cfg.Jobs)
+	for i := range w.services {
+		w.startService(i)
+	}
+	for i := range w.jobs {
+		w.startJob(i)
+	}
+	for range cfg.Edges {
+		w.edges = append(w.edges, &edge{})
+	}
+	for i := range cfg.Clients {
+		w.clients = append(w.clients, &client{
+			w: w, number: i, uid: w.uids[i%len(w.uids)], device: fmt.Sprintf("d%d", i+1), etags: make(map[history.Object]uint64), named: make(map[uint64]int64),
+		})
+	}
+	w.gather()
+	return w
+}
+
+// end lets every process stop.
+func (w *World) end() {
+	for _, s := range w.services {
+		w.kill(s.process, "is stopped")
+	}
+	for _, j := range w.jobs {
+		w.kill(j.process, "is stopped")
+	}
+	w.gather()
+	time.Sleep(time.Minute) // timers of whatever still waits
+	w.gather()
+}
+
+// storm is a time in which everything happens.
+func (w *World) storm() {
+	d := &dice{w.src.draw(streamOther)}
+	w.rough = [...]int{0, 200, 800, 2500}[d.n(4)]
+	events := [...]int{0, 20, 100}[d.n(3)]
+	acts := [...]int{300, 1000, 2500, 5000}[d.n(4)]
+	w.landing = [...]int{300, 300, 30, 10}[d.n(4)]
+	w.weak = [...]string{"apply", "warm", "warm", "row", "get", "put", "put user", "settle", "trim", "publish", "fetch", "", "", "", "", ""}[d.n(16)]
+	for i := range w.moods {
+		w.moods[i] = mood(d.n(2 * int(moods)))
+	}
+	w.narrow, w.shaky = [...]int{w.cfg.Objects, w.cfg.Objects, 2, 1}[d.n(4)], !d.one(3) && w.traits.shaky
+	if w.traits.narrow > 0 && !d.one(4) {
+		w.narrow = w.traits.narrow
+	}
+	if w.traits.moods[0] != w.traits.moods[1] && !d.one(4) {
+		w.moods = w.traits.moods
+	}
+	if w.traits.weak != "" && !d.one(4) {
+		w.weak = w.traits.weak
+	}
+	if w.shaky {
+		events = 100
+	}
+	if w.traits.older && d.one(2) {
+		w.snapshot = w.cache.Clone()
+	}
+	if d.one(w.traits.nights) {
+		w.night(d)
+	}
+	if d.one(2) {
+		w.morning(d)
+	}
+	w.tracef("storm   exchanges go wrong %d, events come %d, clients act %d times in 10,000; weak is %q", w.rough, events, acts, w.weak)
+	for end := w.turns + 50 + d.n([...]int{200, 500, 1700}[d.n(3)]*w.traits.long/10); w.turns < end && w.turns < w.cfg.Steps && w.failure == ""; w.turns++ {
+		w.step(acts, events)
+	}
+}
+
+// night is a while in which nobody asks for anything, and the cache forgets some users. It is
+// shorter than services remember what they wrote.
+func (w *World) night(d *dice) {
+	w.pass(3*requestLimit + 100*time.Millisecond)
+	for _, uid := range w.uids {
+		if d.one(2) {
+			w.forget(uid)
+		}
+	}
+	if d.one(3) {
+		w.kill(w.services[d.n(len(w.services))].process, "is killed at night")
+	}
+}
+
+// morning is when devices come back: whoever was forgotten stays cold for a while, perhaps.
+func (w *World) morning(d *dice) {
+	if d.one(3) {
+		w.leave(archiveStore, d)
+	}
+	if d.one(2) {
+		w.weak = [...]string{"warm", "apply"}[d.n(2)]
+	}
+	if d.one(2) {
+		w.moods = [...]mood{uploading, reading}
+	}
+	for _, c := range w.clients {
+		c.wake(d)
+	}
+}
+
+// step makes one thing happen.
+func (w *World) step(acts, events int) {
+	w.steps++
+	if d, ok := w.src.chance(streamEvent, events); ok {
+		w.event(d)
+		w.gather()
+	}
+	if d, ok := w.src.chance(streamGhost, w.landing); ok && len(w.ghosts) > 0 {
+		w.landOne(d.n(len(w.ghosts)))
+	}
+	w.revive()
+	if d, ok := w.src.chance(streamAct, acts); ok {
+		if c := w.clients[d.n(len(w.clients))]; c.busy == 0 {
+			c.act(d)
+		}
+	} else if e := w.edges[w.src.below(streamEdge, len(w.edges))]; len(e.waiting) > 0 {
+		e.flush(w)
+	} else if x := w.pick(); x != nil {
+		w.proceed(x)
+	} else {
+		w.steps--
+		w.pass(10 * time.Millisecond)
+	}
+	if d, ok := w.src.chance(streamTime, 100); ok {
+		w.pass(time.Duration(d.n(900)) * time.Millisecond)
+	} else {
+		w.pass(time.Millisecond / 2)
+	}
+}

@@ -1,0 +1,125 @@
+package sim
+
+import (
+	"slices"
+	"testing/synctest"
+	"time"
+)
+
+// gather waits until nobody can go on, and takes in what was told meanwhile. Whoever runs
+// at the same time as somebody else has nothing to do with him until both wait here: so what
+// happens does not depend on the scheduler.
+func (w *World) gather() {
+	for again := true; again; {
+		synctest.Wait()
+		select {
+		case <-w.wake: // it is looked after now
+		default:
+		}
+		w.mu.Lock()
+		arrived, abandoned, completed := w.arrived, w.abandoned, w.completed
+		joining, left := w.queue.joining, w.left
+		w.arrived, w.abandoned, w.completed, w.queue.joining, w.left = nil, nil, nil, nil, nil
+		w.mu.Unlock()
+		slices.SortStableFunc(arrived, compareExchanges)
+		for _, x := range arrived {
+			if x.proc.dead.Load() {
+				x.end()
+				continue
+			}
+			w.pending = append(w.pending, x)
+		}
+		slices.SortStableFunc(abandoned, compareExchanges)
+		for _, x := range abandoned {
+			w.giveUp(x)
+			synctest.Wait()
+		}
+		slices.SortFunc(completed, func(a, b *call) int { return a.number - b.number })
+		for _, c := range completed {
+			c.done(c.answer, c.err)
+		}
+		again = w.regroup(joining, left) || len(completed)+len(abandoned) > 0
+	}
+}
+
+// giveUp has a caller whose time is up go on without an answer. Its exchange lands
+// later, or never.
+func (w *World) giveUp(x *exchange) {
+	if x.over {
+		return
+	}
+	w.trace(x, "is given up")
+	if _, lands := w.src.chance(streamFate, 5000); lands {
+		w.haunt(x, x.left)
+	}
+	x.failAll(errTimeout)
+	w.finish(x)
+}
+
+// regroup lets jobs join and leave.
+func (w *World) regroup(joining, left []*member) bool {
+	if len(joining)+len(left) == 0 {
+		return false
+	}
+	q := w.queue
+	q.members = slices.DeleteFunc(q.members, func(m *member) bool { return slices.Contains(left, m) })
+	for _, m := range joining {
+		if !slices.Contains(left, m) && !m.proc.dead.Load() {
+			q.members = append(q.members, m)
+		}
+	}
+	slices.SortFunc(q.members, func(a, b *member) int { return a.proc.number - b.proc.number })
+	q.rebalance(&dice{w.src.draw(streamOther)})
+	return true
+}
+
+// pass lets time go by.
+func (w *World) pass(d time.Duration) {
+	t := time.NewTimer(d + time.Duration(w.src.below(streamNanos, 100_000)))
+	for {
+		select {
+		case <-t.C:
+			w.gather()
+			return
+		case <-w.wake:
+			w.gather()
+		}
+	}
+}
+
+// pick returns the exchange that goes on next, nil when none can.
+func (w *World) pick() *exchange {
+	now := time.Now()
+	n := 0
+	for _, x := range w.pending {
+		if w.goes(x, now) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	at := 0
+	if d, ok := w.src.chance(streamPick, 6000); ok {
+		at = d.n(n)
+	}
+	for _, x := range w.pending {
+		if w.goes(x, now) {
+			if at == 0 {
+				return x
+			}
+			at--
+		}
+	}
+	return nil
+}
+
+func (w *World) goes(x *exchange, now time.Time) bool {
+	return (w.calm || x.call > 0 || !w.delayed[x.what]) && !x.idle.After(now) && (x.ready == nil || x.ready())
+}
+
+func (w *World) landOne(n int) {
+	g := w.ghosts[n]
+	w.ghosts = slices.Delete(w.ghosts, n, n+1)
+	w.land(g)
+}
