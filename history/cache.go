@@ -14,6 +14,7 @@ type Cache interface {
 	Loader
 	Applier
 	Lister
+	ChangeLog
 	Ledger
 }
 
@@ -188,6 +189,38 @@ type Page struct {
 	Damaged []Damage // of a page of the archive
 }
 
+// ChangeLog tells which contents of a user began to change, in the order of the writes. A content that is
+// not settled changes on without another entry.
+type ChangeLog interface {
+	// Changes returns the entries of a user's log after a place, in order, at most limit of them, and what
+	// the log is at that moment. Where there is no log it begins one, with an entry for each content that is not settled.
+	// From then on each write with no base, or a settled one, makes an entry in its atomic step. It takes the place of
+	// the entry that the object had, or that one stays beside it until a trim. A [Applier.Clear] ends
+	// the log, and so does a warm-up that brings clear marks; an adapter may end it when nobody has asked for
+	// [ChangeLogLife].
+	//
+	// What a later Load says is settled stays settled until another write makes an entry, also when the store restarts,
+	// unless it has another life then. It fails with [ErrUnavailable].
+	Changes(ctx context.Context, uid string, after uint64, limit int) (Changes, error)
+}
+
+// ChangeLogLife is for how long a user's log is kept when nobody asks for it.
+const ChangeLogLife = 30 * 24 * time.Hour
+
+// Changes is a part of a user's log.
+type Changes struct {
+	Log uint64 // its name, drawn at random when it began; never 0
+	// Dropped is the last place of which a trim has dropped the entry, 0 for none; Last is that of the newest entry.
+	Dropped, Last uint64
+	Entries       []LogEntry
+}
+
+// LogEntry says that the content of an object began to change.
+type LogEntry struct {
+	Object Object
+	Place  uint64 // from 1 on; later ones are greater
+}
+
 // Mark is when a dirty mark was set, in microseconds of the cache's clock. It says when
 // a key is to be archived at the latest, and nothing else.
 type Mark int64
@@ -217,7 +250,8 @@ type Ledger interface {
 	Settle(ctx context.Context, contents []Content) error
 	// Trim drops the oldest settled records of each user who has more
 	// than the cache keeps, and raises the floor above them. Tombstones are bounded
-	// apart from the others, by the same number.
+	// apart from the others, by the same number. Of a log of changes that has more entries than that it drops
+	// the oldest, up to the first of a content that is not settled.
 	Trim(ctx context.Context, uids []string) error
 }
 

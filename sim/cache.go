@@ -31,6 +31,32 @@ type account struct {
 	user    history.User
 	records map[history.Object]*history.Record
 	asked   time.Time // when anybody asked for it last
+	log     changeLog
+}
+
+// changeLog is the log of a user's changes.
+type changeLog struct {
+	name, dropped, last uint64 // without a name there is none
+	entries             map[history.Object]uint64
+}
+
+// add makes an entry.
+func (l *changeLog) add(o history.Object) {
+	if l.name != 0 {
+		l.last++
+		l.entries[o] = l.last
+	}
+}
+
+// after returns the entries after a place, in order.
+func (l *changeLog) after(place uint64) (entries []history.LogEntry) {
+	for o, at := range l.entries {
+		if at > place {
+			entries = append(entries, history.LogEntry{Object: o, Place: at})
+		}
+	}
+	slices.SortFunc(entries, func(a, b history.LogEntry) int { return cmp.Compare(a.Place, b.Place) })
+	return entries
 }
 
 var _ history.Cache = (*Cache)(nil)
@@ -95,6 +121,9 @@ func (c *Cache) apply(w history.Write) history.Outcome {
 	if !a.admits(w) {
 		return history.Outcome{Status: history.Conflict, Current: c.load(w.Key)}
 	}
+	if current := a.records[w.Key.Object]; current == nil || current.Settled() {
+		a.log.add(w.Key.Object)
+	}
 	a.records[w.Key.Object] = w.Record
 	c.made[w.Record.Revision] = true
 	if w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 {
@@ -119,6 +148,7 @@ func (c *Cache) Clear(_ context.Context, uid string, cl history.Clear) (int64, e
 	defer c.mu.Unlock()
 	a := c.account(uid)
 	a.user.Cleared = later(a.user.Cleared, map[uint32]int64{cl.Type: cl.Until})
+	a.log = changeLog{}
 	c.cut(uid)
 	c.renumber(a)
 	c.mark(history.UserKey(uid))
@@ -195,6 +225,9 @@ func (c *Cache) Warm(_ context.Context, uid string, w history.WarmSet) error {
 	cleared, pause := u.Cleared, u.Pause
 	u.Cleared, u.CutTime, u.Pause = later(cleared, w.Cleared), max(u.CutTime, w.CutTime), pause.Newer(w.Pause)
 	c.cut(uid)
+	if !maps.Equal(u.Cleared, cleared) {
+		a.log = changeLog{}
+	}
 	if u.Pause != pause || !maps.Equal(u.Cleared, cleared) {
 		c.renumber(a)
 	}
@@ -240,6 +273,24 @@ func (c *Cache) List(_ context.Context, uid string, q history.Query) (history.Pa
 		page.Items = page.Items[:q.Limit]
 	}
 	return page, nil
+}
+
+// Changes implements [history.ChangeLog].
+func (c *Cache) Changes(_ context.Context, uid string, after uint64, limit int) (history.Changes, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.account(uid)
+	l := &a.log
+	if l.name == 0 {
+		*l = changeLog{name: history.NewRevision(), entries: make(map[history.Object]uint64)}
+		for _, o := range slices.SortedFunc(maps.Keys(a.records), func(a, b history.Object) int { return cmp.Compare(a.String(), b.String()) }) {
+			if !a.records[o].Settled() {
+				l.add(o)
+			}
+		}
+	}
+	entries := l.after(after)
+	return history.Changes{Log: l.name, Dropped: l.dropped, Last: l.last, Entries: entries[:min(len(entries), limit)]}, nil
 }
 
 // Overdue implements [history.Ledger].
@@ -318,6 +369,7 @@ func (c *Cache) Trim(_ context.Context, uids []string) error {
 		if c.users[uid] != nil {
 			c.trim(uid, false)
 			c.trim(uid, true)
+			c.trimLog(uid)
 		}
 	}
 	return nil
@@ -345,6 +397,19 @@ func (c *Cache) trim(uid string, tombstones bool) {
 	}
 }
 
+// trimLog drops the oldest entries of a log, up to the first of a content that is not settled.
+func (c *Cache) trimLog(uid string) {
+	a := c.users[uid]
+	entries := a.log.after(0)
+	for _, e := range entries[:max(0, len(entries)-c.Keep)] {
+		if r := a.records[e.Object]; r != nil && !r.Settled() {
+			return
+		}
+		delete(a.log.entries, e.Object)
+		a.log.dropped = e.Place
+	}
+}
+
 // Expire forgets a user, as a store does whose keys have a bounded life. It leaves
 // alone whoever has marks, does not want to be recorded, or was asked for in the time of a
 // request, and reports whether it forgot.
@@ -367,7 +432,8 @@ func (c *Cache) Clone() *Cache {
 	m := &Cache{Keep: c.Keep, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last, made: make(map[uint64]bool), had: maps.Clone(c.made)}
 	maps.Copy(m.had, c.had)
 	for uid, a := range c.users {
-		m.users[uid] = &account{user: a.user, records: maps.Clone(a.records), asked: a.asked}
+		m.users[uid] = &account{user: a.user, records: maps.Clone(a.records), asked: a.asked, log: a.log}
+		m.users[uid].log.entries = maps.Clone(a.log.entries)
 	}
 	return m
 }

@@ -126,6 +126,12 @@ func (d cacheDoor) List(ctx context.Context, uid string, q history.Query) (page 
 	return page, err
 }
 
+// Changes begins a log where there is none, which is the same whenever it lands.
+func (d cacheDoor) Changes(ctx context.Context, uid string, after uint64, limit int) (changes history.Changes, err error) {
+	err = d.read(ctx, "changes", history.UserKey(uid), func() { changes, _ = d.w.cache.Changes(ctx, uid, after, limit) })
+	return changes, err
+}
+
 func (d cacheDoor) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) (keys []history.Key, err error) {
 	err = d.read(ctx, "overdue", history.Key{}, func() { keys, _ = d.w.cache.Overdue(ctx, buckets, age, limit) })
 	return keys, err

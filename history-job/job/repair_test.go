@@ -56,6 +56,10 @@ func (m *mortal) List(ctx context.Context, uid string, q history.Query) (history
 	return m.now().List(ctx, uid, q)
 }
 
+func (m *mortal) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
+	return m.now().Changes(ctx, uid, after, limit)
+}
+
 func (m *mortal) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	return m.now().Overdue(ctx, buckets, age, limit)
 }

@@ -39,6 +39,7 @@ type Cache interface {
 	history.Loader
 	history.Applier
 	history.Lister
+	history.ChangeLog
 }
 
 // Sharded is a cache whose buckets lie on several nodes.
@@ -459,4 +460,9 @@ func (n *Nodes) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 // List implements [history.Lister].
 func (n *Nodes) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	return on(n, uid, func() (history.Page, error) { return n.Cache.List(ctx, uid, q) })
+}
+
+// Changes implements [history.ChangeLog].
+func (n *Nodes) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
+	return on(n, uid, func() (history.Changes, error) { return n.Cache.Changes(ctx, uid, after, limit) })
 }

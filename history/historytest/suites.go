@@ -101,6 +101,13 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"TrimFew", trimFew},
 		{"TrimAgain", trimAgain},
 		{"TrimCold", trimCold},
+		{"ChangesBegin", changesBegin},
+		{"ChangesWritten", changesWritten},
+		{"ChangesMany", changesMany},
+		{"ChangesEnd", changesEnd},
+		{"ChangesTrim", changesTrim},
+		{"ChangesFollowed", changesFollowed},
+		{"ChangesRaced", changesRaced},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			part.test(&cacheCase{T: t, Cache: open(t, kept), start: hourAgo()})

@@ -198,6 +198,11 @@ func (s *swapper) set(w *history.Write, x item, was history.Mark) history.Outcom
 		}
 		s.moves = append(s.moves, move{x.key, was, mark})
 	}
+	if was == 0 || w.Base == 0 {
+		if err := s.addChange(s.part, x.uid, x.object()); err != nil {
+			return history.Outcome{Err: err}
+		}
+	}
 	binary.BigEndian.PutUint64(x.value, uint64(mark))
 	if err := set(s.all, x.key, x.value); err != nil {
 		return history.Outcome{Err: err}

@@ -21,6 +21,8 @@ type edit struct {
 	drops   []item  // records that are gone
 	moves   []move  // of dirty marks
 	users   []state // users whose own state is another
+	logs    []logOf // of changes, that are others
+	tell    bool    // readers wait until the change is on disk
 }
 
 // state is a user's own state as it is to be stored.
@@ -71,6 +73,9 @@ func (s *keyspace) changeLocked(t *syncWaiter, collect func(e *edit) error) erro
 // commit makes the edit visible. It is on disk when the waiter is done; without one,
 // when a later change is.
 func (e *edit) commit(t *syncWaiter) error {
+	if t == nil && e.tell {
+		t = new(syncWaiter)
+	}
 	if len(e.puts) == 0 && len(e.moves) == 0 {
 		return e.db.commit(change{all: e.batch, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
 	}
@@ -95,6 +100,10 @@ func (e *edit) updateMemory(t *syncWaiter) error {
 		e.unsynced.put(appendUser(nil, e.space, x.uid), t)
 	}
 	e.memory.keepUsers(e.users)
+	for _, x := range e.logs {
+		e.unsynced.put(appendUser(nil, e.space, x.uid), t)
+		e.memory.logs.put(x.uid, x.log)
+	}
 	for _, x := range e.drops {
 		e.unsynced.put(x.key, t)
 		e.memory.drop(x)
@@ -130,7 +139,13 @@ func (e *edit) put(k history.Key, value []byte) {
 // that finds in the journal that the mark of a record has gone settles it: see [DB.redo]. It
 // must find the record: one that is on its way to Pebble, from a file of the journal that
 // goes once it is there, is written again.
+//
+// Who follows a log of changes is told nothing more of what is settled until it is written again. A crash
+// must not take the settle back.
 func (e *edit) settle(k history.Key, key, value []byte) {
+	if l, err := e.log(k.UID); l != nil || err != nil {
+		e.tell = true
+	}
 	x := item{uid: k.UID, hash: e.memory.hash(key), key: key, value: value}
 	if e.memory.tables.onlyFlushing(x.hash, key) {
 		e.puts = append(e.puts, x)

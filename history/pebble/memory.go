@@ -23,6 +23,7 @@ type memory struct {
 	heads  *recent[string, *head]
 	// Of some users, as many records as they have at most: a trim need not count them.
 	lengths *recent[string, *int]
+	logs    *recent[string, *changeLog] // nil where there is none
 
 	presence presence
 }
@@ -50,6 +51,7 @@ func newMemory(hash func(key []byte) uint64) *memory {
 		users:   newRecent[string, history.User](recentUsers),
 		heads:   newRecent[string, *head](recentHeads),
 		lengths: newRecent[string, *int](recentUsers),
+		logs:    newRecent[string, *changeLog](recentUsers),
 	}
 }
 

@@ -84,6 +84,11 @@ func (b before) List(ctx context.Context, uid string, q history.Query) (history.
 	return b.cache.List(ctx, uid, q)
 }
 
+func (b before) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
+	b.do()
+	return b.cache.Changes(ctx, uid, after, limit)
+}
+
 func (b before) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	b.do()
 	return b.cache.Overdue(ctx, buckets, age, limit)

@@ -26,6 +26,9 @@ func (c *Cache) Trim(ctx context.Context, uids []string) error {
 
 func (c *Cache) trim(ctx context.Context, uid string) error {
 	return c.update(ctx, lazily, func(e *edit) error {
+		if err := e.trimLog(uid); err != nil {
+			return err
+		}
 		if n, ok := c.memory.lengths.get(uid); ok && *n <= c.db.config.Keep {
 			return nil
 		}
@@ -127,7 +130,7 @@ func (d *DB) sweep(ctx context.Context) {
 }
 
 // Sweep deletes what has expired in the cache and in the archive, which readers do not
-// see anyway, and the days of users who were not seen lately. It returns how many
+// see anyway, the days of users who were not seen lately, and logs of changes that nobody asks for. It returns how many
 // records it were. It looks at every record, a thousand under one lock, so that a
 // writer waits for a millisecond at most.
 func (d *DB) Sweep(ctx context.Context) (int, error) {
@@ -142,6 +145,10 @@ func (d *DB) Sweep(ctx context.Context) (int, error) {
 	}
 	if _, err := days.sweep(ctx, dropDaysBefore(history.DayOf(d.config.Now().UTC())-keptDays)); err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep days: %w", err)
+	}
+	logs := &keyspace{db: d, space: spaceLog, lock: &d.cache, memory: d.memory, unsynced: &d.cacheUnsynced}
+	if _, err := logs.sweep(ctx, dropUnasked); err != nil {
+		return inCache + inArchive, fmt.Errorf("sweep logs of changes: %w", err)
 	}
 	if err := archive.noteParts(); err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep parts: %w", err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -23,7 +24,7 @@ func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (unti
 		if err := e.dropCleared(uid, &u); err != nil {
 			return err
 		}
-		if err := e.renumber(uid, &u); err != nil {
+		if err := errors.Join(e.renumber(uid, &u), e.endLog(uid)); err != nil {
 			return err
 		}
 		return e.markUser(uid, u, was)
@@ -88,6 +89,11 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 		pause, cleared := u.Pause, u.Cleared
 		u.Pause = pause.Newer(w.Pause)
 		u.MergeCleared(w.Cleared)
+		if !maps.Equal(u.Cleared, cleared) {
+			if err := e.endLog(uid); err != nil {
+				return err
+			}
+		}
 		u.CutTime = max(u.CutTime, w.CutTime)
 		if u.Pause != pause || !maps.Equal(u.Cleared, cleared) {
 			if err := e.renumber(uid, &history.User{}); err != nil {

@@ -7,7 +7,10 @@
 //	{b0007}:c:<uid>:100_1  string  the record, as package wire encodes it
 //	{b0007}:h:<uid>        zset    the list: members "100_1", scores ms + rank/4
 //	{b0007}:u:<uid>        hash    floor, warmed (ms), cleared, cleared:<type>, cut, paused, resumed,
-//	                               rev (of the clear marks and the pause), seen; trimmed of a cold user
+//	                               rev (of the clear marks and the pause), seen, log; trimmed of a cold user
+//	{b0007}:l:<uid>        zset    the log of changes: members "100_1", scores their places; before them its name, a
+//	                               member without an underscore, whose score is the last place that was dropped;
+//	                               while the state names it too, there is a log
 //	{b0007}:dirty          zset    members "<uid>/100_1" and "<uid>/*", scores microseconds
 //	{b0007}:firsts         zset    members "<uid>/20261121" that are not announced, scores microseconds
 //	{b0007}:life           string  random, in the first bucket of each server: it goes with its data,
@@ -188,6 +191,12 @@ var (
 	seeLua string
 	//go:embed lua/overdue.lua
 	overdueLua string
+	//go:embed lua/changes.lua
+	changesLua string
+	//go:embed lua/beginlog.lua
+	beginLogLua string
+	//go:embed lua/trimlog.lua
+	trimLogLua string
 )
 
 // script is a Lua program and the digest that servers know it by.
@@ -199,7 +208,7 @@ func newScript(text string) script {
 }
 
 type scripts struct {
-	apply, load, clear, pause, warm, excess, trim, settle, overdue, see script
+	apply, load, clear, pause, warm, excess, trim, settle, overdue, see, changes, beginLog, trimLog script
 }
 
 func newScripts() scripts {
@@ -208,11 +217,12 @@ func newScripts() scripts {
 		pause: newScript(userLua + pauseLua), warm: newScript(userLua + warmLua),
 		excess: newScript(excessLua), trim: newScript(userLua + trimLua),
 		settle: newScript(settleLua), overdue: newScript(overdueLua), see: newScript(userLua + seeLua),
+		changes: newScript(changesLua), beginLog: newScript(userLua + beginLogLua), trimLog: newScript(trimLogLua),
 	}
 }
 
 func (s scripts) all() []script {
-	return []script{s.apply, s.load, s.clear, s.pause, s.warm, s.excess, s.trim, s.settle, s.overdue, s.see}
+	return []script{s.apply, s.load, s.clear, s.pause, s.warm, s.excess, s.trim, s.settle, s.overdue, s.see, s.changes, s.beginLog, s.trimLog}
 }
 
 // call is the call of a script. All of its keys belong to one slot, or the cache to

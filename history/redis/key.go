@@ -47,6 +47,12 @@ func appendScore(dst []byte, v history.Version) []byte {
 
 func listKey(uid string) string { return string(appendList(nil, history.BucketOf(uid), uid)) }
 
+func appendLog(dst []byte, b history.Bucket, uid string) []byte {
+	return append(append(appendBucket(dst, b), "l:"...), uid...)
+}
+
+func logKey(uid string) string { return string(appendLog(nil, history.BucketOf(uid), uid)) }
+
 func stateKey(uid string) string { return string(appendState(nil, history.BucketOf(uid), uid)) }
 
 func contentKey(k history.Key) string {

@@ -169,7 +169,7 @@ func (c *Cache) Trim(ctx context.Context, uids []string) error {
 			calls = append(calls, c.trim(ctx, uid, part))
 		}
 	}
-	return unavailable("trim", c.runAll(ctx, calls))
+	return unavailable("trim", cmp.Or(c.runAll(ctx, calls), c.trimLogs(ctx, uids)))
 }
 
 // trim drops records of one user, given as members and scores in turn.

@@ -23,13 +23,25 @@ func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Out
 		buckets[i] = history.BucketOf(writes[i].Key.UID)
 	}
 	out := make([]history.Outcome, len(writes))
-	parts := c.split(buckets, func(i int) bool { return setsMark(&writes[i]) })
-	c.inParts(ctx, parts, func(parts [][]int) []*goredis.Cmd {
-		return c.calls(ctx, parts, writes, buckets)
-	}, func(call *goredis.Cmd, part []int) {
-		c.outcomes(call, part, writes, out)
-	})
+	var logged []int
+	apply := func(parts [][]int, logs bool) {
+		c.inParts(ctx, parts, func(parts [][]int) []*goredis.Cmd {
+			return c.calls(ctx, parts, batch{writes, buckets, logs})
+		}, func(call *goredis.Cmd, part []int) {
+			logged = append(logged, c.outcomes(call, part, writes, out)...)
+		})
+	}
+	apply(c.split(buckets, func(i int) bool { return setsMark(&writes[i]) }), !c.config.Cluster)
+	apply(singly(logged), true)
 	return out
+}
+
+// batch are the writes of a call. Logs is whether the keys of logs of changes are declared, too. A cluster would make no call
+// with the key of a log that is not there while the slot moves, and most users have none.
+type batch struct {
+	writes  []history.Write
+	buckets []history.Bucket
+	logs    bool
 }
 
 // setsMark reports whether a write sets a new dirty mark. Only a content that is not settled
@@ -39,18 +51,18 @@ func setsMark(w *history.Write) bool {
 }
 
 // calls makes one call of the script for each part.
-func (c *Cache) calls(ctx context.Context, parts [][]int, writes []history.Write, buckets []history.Bucket) []*goredis.Cmd {
-	t := newTexts(len(parts), 320*len(writes), 7*len(writes)+8*len(parts))
+func (c *Cache) calls(ctx context.Context, parts [][]int, b batch) []*goredis.Cmd {
+	t := newTexts(len(parts), 320*len(b.writes), 7*len(b.writes)+9*len(parts))
 	for _, part := range parts {
 		t.next()
-		c.appendCall(t, part, writes, buckets)
+		c.appendCall(t, part, b)
 	}
 	return t.commands(ctx)
 }
 
 // appendCall appends one call: see the script for the order of its arguments.
-func (c *Cache) appendCall(t *texts, part []int, writes []history.Write, buckets []history.Bucket) {
-	marked := 0
+func (c *Cache) appendCall(t *texts, part []int, b batch) {
+	writes, buckets, marked := b.writes, b.buckets, 0
 	for _, i := range part {
 		if setsMark(&writes[i]) {
 			marked++
@@ -58,17 +70,18 @@ func (c *Cache) appendCall(t *texts, part []int, writes []history.Write, buckets
 	}
 	t.end(append(t.buf, "evalsha"...))
 	t.end(append(t.buf, c.scripts.apply.digest...))
-	t.end(strconv.AppendInt(t.buf, int64(2*len(part)+c.extraKeys(part, writes, marked)), 10))
+	t.end(strconv.AppendInt(t.buf, int64(2*len(part)+c.extraKeys(part, b, marked)), 10))
 	for _, i := range part {
 		k := writes[i].Key
 		t.end(appendContent(t.buf, buckets[i], k))
 		t.end(appendList(t.buf, buckets[i], k.UID))
 	}
-	c.appendExtraKeys(t, part, writes, marked)
+	c.appendExtraKeys(t, part, b, marked)
 	t.end(append(t.buf, c.ttl...))
 	t.end(append(t.buf, c.life...))
 	t.end(append(t.buf, c.warmFor...))
 	t.end(strconv.AppendInt(t.buf, int64(marked), 10))
+	t.end(append(t.buf, "01"[toInt(b.logs)]))
 	for _, i := range part {
 		w := &writes[i]
 		t.end(appendBase(t.buf, w))
@@ -94,27 +107,38 @@ func appendBase(b []byte, w *history.Write) []byte {
 
 // extraKeys counts the keys that the script derives itself. A cluster must be told of them,
 // because a slot may be on its way; one server has them all.
-func (c *Cache) extraKeys(part []int, writes []history.Write, marked int) int {
+func (c *Cache) extraKeys(part []int, b batch, marked int) int {
 	if !c.config.Cluster {
 		return 0
 	}
 	n := min(marked, 1)
 	for i := range part {
-		if i == 0 || writes[part[i-1]].Key.UID != writes[part[i]].Key.UID {
-			n++
+		if i == 0 || b.writes[part[i-1]].Key.UID != b.writes[part[i]].Key.UID {
+			n += 1 + toInt(b.logs)
 		}
 	}
 	return n
 }
 
-func (c *Cache) appendExtraKeys(t *texts, part []int, writes []history.Write, marked int) {
+func toInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (c *Cache) appendExtraKeys(t *texts, part []int, all batch, marked int) {
 	if !c.config.Cluster {
 		return
 	}
+	writes := all.writes
 	b := history.BucketOf(writes[part[0]].Key.UID) // of all in the part
 	for n, i := range part {
 		if n == 0 || writes[part[n-1]].Key.UID != writes[i].Key.UID {
 			t.end(appendState(t.buf, b, writes[i].Key.UID))
+			if all.logs {
+				t.end(appendLog(t.buf, b, writes[i].Key.UID))
+			}
 		}
 	}
 	if marked > 0 {
@@ -122,11 +146,15 @@ func (c *Cache) appendExtraKeys(t *texts, part []int, writes []history.Write, ma
 	}
 }
 
-// failed is the status in an answer of the script of a write that failed; 1 is a conflict.
-const failed = 2
+// failed is the status in an answer of the script of a write that failed, logs that of one that was not made
+// because it has to touch a log; 1 is a conflict.
+const (
+	failed = 2
+	logs   = 3
+)
 
-// outcomes reads the answer to one call.
-func (c *Cache) outcomes(call *goredis.Cmd, part []int, writes []history.Write, out []history.Outcome) {
+// outcomes reads the answer to one call, and returns which writes have to touch a log.
+func (c *Cache) outcomes(call *goredis.Cmd, part []int, writes []history.Write, out []history.Outcome) (logged []int) {
 	others, err := call.Slice()
 	for _, i := range part {
 		if err != nil {
@@ -138,8 +166,13 @@ func (c *Cache) outcomes(call *goredis.Cmd, part []int, writes []history.Write, 
 	for _, other := range others {
 		other := other.([]any)
 		i := part[other[0].(int64)-1]
+		if other[1].(int64) == logs {
+			logged, out[i] = append(logged, i), history.Outcome{}
+			continue
+		}
 		out[i] = c.outcome(writes[i].Key, other[1:])
 	}
+	return logged
 }
 
 func (c *Cache) outcome(k history.Key, other []any) history.Outcome {

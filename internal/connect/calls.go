@@ -78,6 +78,13 @@ func (c *cache) List(ctx context.Context, uid string, q history.Query) (history.
 	return page, err
 }
 
+// Changes implements [history.ChangeLog].
+func (c *cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
+	changes, err := c.Cache.Changes(ctx, uid, after, limit)
+	c.redis.observe(err)
+	return changes, err
+}
+
 // Overdue implements [history.Ledger].
 func (c *cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
 	keys, err := c.Cache.Overdue(ctx, buckets, age, limit)

@@ -2,16 +2,16 @@
 -- where asked for, a new dirty mark.
 --
 -- KEYS: the content and the list of each write; in a cluster also what else may be
--- touched: the states of the users, and the dirty marks.
+-- touched: the states of the users, the dirty marks, and perhaps the logs of changes.
 -- ARGV: seconds that contents live; seconds that lists and users' states live; how many
 -- milliseconds a user is warm, 0 for ever; how many of the writes get a mark, the first
--- ones; then for each write the eight bytes of its base, the value, the score and the
+-- ones; 1 where logs of changes may be touched; then for each write the eight bytes of its base, the value, the score and the
 -- member. In place of a base that there is none there are zeros, behind them the user's pause
 -- as it must be (since and until), up to when the type may have been cleared, and 1 where the user
 -- must be complete. A write without a base, or on a settled one, is among the first.
 --
 -- Returns what came out differently: {n, 1, value, user's state} for a conflict,
--- {n, 2, error}.
+-- {n, 2, error}, {n, 3} for a write that has to touch a log.
 local KEYS, ARGV, call, try, sub, type = KEYS, ARGV, redis.call, redis.pcall, string.sub, type
 local ttl, life, warmth, marked = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local refresh = life - 43200
@@ -52,6 +52,16 @@ local function renew(list)
   end
 end
 
+-- Makes an entry in the log of the user's changes, if there is one, and reports whether it could.
+local function begins(list, member)
+  if not call('HGET', state(list), 'log') then return true end
+  if ARGV[5] == '0' then return false end
+  local log = sub(list, 1, 8) .. 'l' .. sub(list, 10)
+  local last = call('ZREVRANGE', log, 0, 0, 'WITHSCORES')[2]
+  if last then call('ZADD', log, text(last + 1), member) end -- else it has expired
+  return true
+end
+
 -- Looks first, and writes the mark before what it stands for: if the server stops in
 -- between with an error, there is a mark too many and never one too few.
 local function first(n, content, list, j)
@@ -68,6 +78,10 @@ local function first(n, content, list, j)
     out[#out + 1] = {n, 1, call('GET', content), known(state(list), warmth)}
     return
   end
+  if (prior == none or string.byte(prior, 8) >= 128) and not begins(list, ARGV[j + 4]) then
+    out[#out + 1] = {n, 3}
+    return
+  end
   call('ZADD', sub(list, 1, 8) .. 'dirty', now, sub(list, 11) .. '/' .. ARGV[j + 4])
   call('ZADD', list, ARGV[j + 3], ARGV[j + 4])
   call('SET', content, ARGV[j + 2], 'EX', ttl)
@@ -80,7 +94,7 @@ local function refused(n, content, list, old)
     out[#out + 1] = {n, 2, old.err}
     return true
   end
-  local prior, own = revision(old), sub(ARGV[4 * n + 2], 2, 9)
+  local prior, own = revision(old), sub(ARGV[4 * n + 3], 2, 9)
   if prior == own then return false end -- the same call once more
   if old then call('SET', content, old, 'KEEPTTL') else call('DEL', content) end
   if prior ~= settled(own) then
@@ -89,8 +103,8 @@ local function refused(n, content, list, old)
   return true
 end
 
-for n = 1, (#ARGV - 4) / 4 do
-  local content, list, j = KEYS[2 * n - 1], KEYS[2 * n], 4 * n
+for n = 1, (#ARGV - 5) / 4 do
+  local content, list, j = KEYS[2 * n - 1], KEYS[2 * n], 4 * n + 1
   if n <= marked then
     first(n, content, list, j)
   else

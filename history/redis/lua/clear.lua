@@ -40,6 +40,7 @@ end
 markuser(dirty, list, state, ARGV[3])
 call('HSET', state, field, text(at))
 if cut > 0 then call('HSET', state, 'cut', text(cut)) end
+call('HDEL', state, 'log') -- it ends
 call('EXPIRE', list, life)
 keep(state, life)
 

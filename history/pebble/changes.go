@@ -1,0 +1,265 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
+)
+
+// changeLog is what memory has of a user's log of changes: see [history.ChangeLog]. The keys are in the
+// codec. An entry that another one of its object follows stays until a trim: to delete it with the
+// write, the write would have to find it.
+type changeLog struct {
+	name, dropped, last uint64
+	asked               int64 // the day on which somebody asked for it, counted from 1970
+	entries             int
+}
+
+// headSize is how many bytes the head of a log has: name, dropped and asked.
+const logHeadSize = 3 * 8
+
+func appendLogHead(dst []byte, l *changeLog) []byte {
+	dst = binary.BigEndian.AppendUint64(dst, l.name)
+	dst = binary.BigEndian.AppendUint64(dst, l.dropped)
+	return binary.BigEndian.AppendUint64(dst, uint64(l.asked)) //nolint:gosec // a day
+}
+
+// logEntry is an entry as it stands in Pebble.
+type logEntry struct {
+	place  uint64
+	object []byte
+}
+
+// Changes implements [history.ChangeLog].
+func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
+	if err := c.db.enter(ctx); err != nil {
+		return history.Changes{}, err
+	}
+	defer c.db.leave()
+	found, waitFor, err := c.changes(uid, after, limit)
+	if err == nil && found.Log == 0 {
+		if err = c.update(ctx, durable, func(e *edit) error { return e.beginLog(uid) }); err == nil {
+			found, waitFor, err = c.changes(uid, after, limit)
+		}
+	}
+	if err == nil {
+		err = errors.Join(c.db.wait(waitFor), c.touchLog(ctx, uid))
+	}
+	if err != nil {
+		return history.Changes{}, err
+	}
+	return found, nil
+}
+
+func (c *Cache) changes(uid string, after uint64, limit int) (found history.Changes, waitFor *syncWaiter, err error) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	l, err := c.log(uid)
+	if err != nil || l == nil {
+		return found, nil, err
+	}
+	found = history.Changes{Log: l.name, Dropped: l.dropped, Last: l.last}
+	prefix := appendUser(nil, spaceLog, uid)
+	err = c.logEntries(prefix, after+1, func(e logEntry) (bool, error) {
+		if len(found.Entries) >= limit {
+			return false, nil
+		}
+		o, err := parseObject(e.object)
+		found.Entries = append(found.Entries, history.LogEntry{Object: o, Place: e.place})
+		return true, err
+	})
+	return found, c.unsynced.of(prefix), err
+}
+
+// touchLog notes, once a day, that somebody asks for a log.
+func (c *Cache) touchLog(ctx context.Context, uid string) error {
+	c.lock.Lock()
+	l, ok := c.memory.logs.get(uid)
+	c.lock.Unlock()
+	if ok && l != nil && l.asked >= c.today() {
+		return nil
+	}
+	return c.update(ctx, lazily, func(e *edit) error {
+		l, err := e.log(uid)
+		if err != nil || l == nil {
+			return err
+		}
+		m := *l
+		m.asked = e.today()
+		return e.setLog(uid, &m)
+	})
+}
+
+// setLog stores the head of a log.
+func (e *edit) setLog(uid string, l *changeLog) error {
+	e.logs = append(e.logs, logOf{uid, l})
+	return set(e.batch, appendUser(nil, spaceLog, uid), appendLogHead(nil, l))
+}
+
+// dropUnasked ends the logs that nobody has asked for.
+func dropUnasked(e *edit, key, value []byte) (bool, error) {
+	if objectAt(key) != len(key) || len(value) != logHeadSize {
+		return false, nil
+	}
+	asked := int64(binary.BigEndian.Uint64(value[16:])) //nolint:gosec // a day
+	if e.today()-asked <= int64(history.ChangeLogLife/(24*time.Hour)) {
+		return false, nil
+	}
+	return true, e.endLog(string(key[keyPrefix : len(key)-1]))
+}
+
+// log returns a user's log, nil where there is none. The lock is held.
+func (s *keyspace) log(uid string) (*changeLog, error) {
+	if l, ok := s.memory.logs.get(uid); ok {
+		return l, nil
+	}
+	prefix := appendUser(nil, spaceLog, uid)
+	var l *changeLog
+	err := get(s.db.pebble, prefix, func(v []byte) error {
+		if len(v) == logHeadSize {
+			l = &changeLog{
+				name: binary.BigEndian.Uint64(v), dropped: binary.BigEndian.Uint64(v[8:]),
+				asked: int64(binary.BigEndian.Uint64(v[16:])), //nolint:gosec // a day
+			}
+			l.last = l.dropped
+		}
+		return nil
+	})
+	if err == nil && l != nil {
+		err = s.logEntries(prefix, 0, func(e logEntry) (bool, error) {
+			l.last = e.place
+			l.entries++
+			return true, nil
+		})
+	}
+	if err == nil {
+		s.memory.logs.put(uid, l)
+	}
+	return l, err
+}
+
+// logEntries goes through a log from a place on. The bytes are good until the next step.
+func (s *keyspace) logEntries(prefix []byte, from uint64, use func(logEntry) (more bool, err error)) (err error) {
+	lower := binary.BigEndian.AppendUint64(bytes.Clone(prefix), from)
+	for key, object := range s.db.each(lower, after(prefix), &err) {
+		more, failed := use(logEntry{binary.BigEndian.Uint64(key[len(prefix):]), object})
+		if failed != nil || !more {
+			return failed
+		}
+	}
+	return err
+}
+
+// addChange adds an entry to the user's log, if there is one.
+func (s *keyspace) addChange(b *pebble.Batch, uid string, object []byte) error {
+	l, err := s.log(uid)
+	if err != nil || l == nil {
+		return err
+	}
+	l.last++
+	l.entries++
+	return set(b, binary.BigEndian.AppendUint64(appendUser(nil, spaceLog, uid), l.last), object)
+}
+
+// beginLog begins a log, unless there is one by now.
+func (e *edit) beginLog(uid string) error {
+	if l, err := e.log(uid); err != nil || l != nil {
+		return err
+	}
+	l := &changeLog{name: history.NewRevision(), asked: e.today()}
+	prefix := appendUser(nil, spaceLog, uid)
+	var failed error
+	for o, v := range e.records(uid, &failed) {
+		if _, record := e.split(v); wire.Revision(record)&history.SettledBit != 0 {
+			continue
+		}
+		l.last++
+		l.entries++
+		if err := set(e.batch, binary.BigEndian.AppendUint64(bytes.Clone(prefix), l.last), appendObject(nil, o)); err != nil {
+			return err
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	return e.setLog(uid, l)
+}
+
+// endLog ends a user's log.
+func (e *edit) endLog(uid string) error {
+	if l, err := e.log(uid); err != nil || l == nil {
+		return err
+	}
+	e.logs = append(e.logs, logOf{uid, nil})
+	prefix := appendUser(nil, spaceLog, uid)
+	if err := e.batch.DeleteRange(prefix, after(prefix), nil); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// trimLog drops the entries of a log that others of their objects follow, and the oldest of the rest, up to
+// the first of a content that is not settled.
+func (e *edit) trimLog(uid string) error {
+	l, err := e.log(uid)
+	if err != nil || l == nil || l.entries <= e.db.config.Keep {
+		return err
+	}
+	prefix := appendUser(nil, spaceLog, uid)
+	newest, all := make(map[string]uint64), make([]logEntry, 0, l.entries)
+	err = e.logEntries(prefix, 0, func(x logEntry) (bool, error) {
+		x.object = bytes.Clone(x.object)
+		newest[string(x.object)] = x.place
+		all = append(all, x)
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	m, excess := *l, len(newest)-e.db.config.Keep
+	for _, x := range all {
+		if newest[string(x.object)] == x.place {
+			if excess <= 0 {
+				continue
+			}
+			settled, err := e.settledOrGone(uid, x.object)
+			if err != nil {
+				return err
+			}
+			if excess--; !settled {
+				excess = 0
+				continue
+			}
+			m.dropped = x.place
+		}
+		m.entries--
+		if err := e.batch.Delete(binary.BigEndian.AppendUint64(bytes.Clone(prefix), x.place), nil); err != nil {
+			return unavailable(err)
+		}
+	}
+	return e.setLog(uid, &m)
+}
+
+func (e *edit) settledOrGone(uid string, object []byte) (settled bool, err error) {
+	err = e.get(append(appendUser(nil, e.space, uid), object...), func(v []byte) error {
+		_, record := e.split(v)
+		settled = v == nil || wire.Revision(record)&history.SettledBit != 0
+		return nil
+	})
+	return settled, err
+}
+
+// logOf is a user's log as it is to be, nil for none.
+type logOf struct {
+	uid string
+	log *changeLog
+}
+
+func (s *keyspace) today() int64 { return s.db.now() / (24 * time.Hour).Milliseconds() }
