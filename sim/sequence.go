@@ -99,7 +99,7 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	switch d.n(11) {
+	switch d.n(12) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -123,6 +123,9 @@ func (w *World) sequence() (judge bool) {
 		judge = true
 	case 9:
 		s.switchBehind(d)
+	case 10:
+		s.fill(d)
+		judge = true
 	default:
 		s.loseMeanwhile(d)
 		judge = true
@@ -346,6 +349,11 @@ func (s *sequence) outlive(d *dice) {
 	clear(s.w.delayed)
 	s.focus = d.n(len(s.objects))
 	s.spread()
+	if d.one(2) { // so that what is reported is whole: the cache has all of who has hardly anything
+		for _, a := range [...]action{clearAll, archiveAll, forgetUser, readSome} {
+			s.maybe(a)
+		}
+	}
 	s.actBy(0, reportNow)
 	for range 1 + d.n(3) { // one that ends is archived at once, while the other service still holds
 		s.actBy(1, reportNow)
@@ -354,6 +362,8 @@ func (s *sequence) outlive(d *dice) {
 	s.w.kill(s.w.services[s.own[1%len(s.own)]].process, "is killed")
 	s.w.gather()
 	s.maybe(forgetUser)
+	s.w.revive()
+	s.w.gather()
 	s.w.delayed["apply"] = true
 	if d.one(2) {
 		s.w.delayed["get"] = true
@@ -386,6 +396,81 @@ func (s *sequence) switchBehind(d *dice) {
 	s.actBy(1, readSome)
 	s.actBy(1, readSome)
 	s.maybe(landAll)
+}
+
+// Stairs are positions that fall: the first is from before a clear, and the others are as many as a record
+// keeps. Only where nobody makes room for the first one are they all there.
+var stairs = [...]int64{600_000, 541_000, 500_000, 450_000, 300_000, 200_000, 120_000, 60_000, 30_000, 1_000}
+
+// fill has a record be full when what a clear hides is taken out of it. The clear is in the archive alone
+// when what it hides is reported, or what was made without it lands once the record has come back.
+func (s *sequence) fill(d *dice) {
+	w := s.w
+	clear(w.delayed)
+	w.rough, s.focus = 0, d.n(len(s.objects))
+	s.spread()
+	for i, c := range s.clients {
+		c.offset = 0
+		w.services[s.own[i]].clock.set(0)
+	}
+	w.disturbed()
+	w.pass(time.Second)
+	hidden := s.clients[0].nowMS() - 500
+	cleared := &historyv1.ClearRequest{Uid: s.uid, Type: uint32(d.n(2)) * s.objects[s.focus].Type, UntilMs: hidden} //nolint:gosec // small
+	late := d.one(2)
+	if late {
+		s.upload(0, hidden, d, stairs[:9]...)
+		s.maybe(archiveAll)
+		s.forced = isLost
+		s.upload(1, hidden+9, d, stairs[9])
+	}
+	if c := s.idle(d); c != nil {
+		w.clear(c, cleared)
+		s.answered(c)
+	}
+	s.maybe(archiveAll)
+	s.maybe(forgetUser)
+	w.revive()
+	w.gather()
+	if !late {
+		w.delayed["warm"] = true
+		s.upload(0, hidden+1, d, stairs[1])
+		s.upload(0, hidden, d, stairs[0])
+		delete(w.delayed, "warm")
+	}
+	w.delayed["apply"] = true // of jobs
+	if c := s.idle(d); c != nil {
+		w.points(c, s.objects)
+		s.answered(c)
+	}
+	if a := w.cache.users[s.uid]; late || a == nil || !a.user.Warm {
+		s.maybe(landAll)
+		return
+	}
+	s.upload(0, hidden+2, d, stairs[2:]...)
+}
+
+// upload sends reports of positions, a millisecond one after the other, in one message.
+func (s *sequence) upload(n int, at int64, d *dice, positions ...int64) {
+	c := s.clients[n%len(s.clients)]
+	if c.busy > 0 {
+		return
+	}
+	m := &submission{client: c}
+	c.sessions++
+	c.object = s.objects[s.focus]
+	for i, p := range positions {
+		c.session, c.started = fmt.Sprintf("%s-%d", c.device, c.sessions), at-20_000
+		hb := c.heartbeat(d)
+		hb.Kind, hb.EventTimeMs, hb.PositionMs, hb.IfMatch, hb.SentAtMs = historyv1.Kind_KIND_SEEK, at+int64(i), p, 0, 0
+		c.last = hb.EventTimeMs
+		m.heartbeats = append(m.heartbeats, hb)
+	}
+	c.outbox = append(c.outbox, m.heartbeats...)
+	c.busy++
+	s.w.through, s.w.course = s.own[n%len(s.own)], s.drawCourse(d)
+	s.w.submit([]*submission{m}, 1)
+	s.answered(c)
 }
 
 // spread has the calls of each device go to another service, as far as there are others.
