@@ -89,7 +89,7 @@ func (s *serviceClock) date(it *item) {
 	switch {
 	case s.last == 0:
 		order = 1
-	case zero.Sub(s.zero).Abs() < apart:
+	case zero.Sub(s.zero).Abs() < apart && shown >= s.shown: // else it may have been set back
 		order = cmp.Compare(shown, s.shown)
 	}
 	if order >= 0 {

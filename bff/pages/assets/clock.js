@@ -66,11 +66,13 @@ export class HistoryClock {
   date(shown, zero) {
     const at = Math.min(shown - zero, this.#elapsed());
     const time = Math.ceil(at + this.#offset); // both have lost some of a millisecond
-    const order = Math.abs(zero - this.#zero) < apart ? Math.min(shown, zero + at) - this.#shown : at - this.#lastAt;
+    const seen = Math.min(shown, zero + at);
+    const same = Math.abs(zero - this.#zero) < apart && seen >= this.#shown; // else it may have been set back
+    const order = same ? seen - this.#shown : at - this.#lastAt;
     if (order < 0) return time;
     this.last = Math.max(time, order > 0 ? this.last + 1 : this.last);
     this.#lastAt = Math.max(this.#lastAt, at);
-    this.#shown = Math.min(shown, zero + at);
+    this.#shown = seen;
     this.#zero = zero;
     return this.last;
   }

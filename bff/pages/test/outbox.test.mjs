@@ -668,6 +668,14 @@ test('the order of reports is that of their times, however roughly the clocks ar
   assert.deepEqual(dates.map((ms) => ms - dates[0]), [0, 0, 1, 2, 3, -1000, 4]);
 });
 
+test('the order of reports stands where the clock is set back by little', () => {
+  const { answered, date } = clockOf();
+  answered(1_000_000, 0, 10);
+  assert.equal(date(20, 5000), 1_000_010);
+  answered(900_000, 30, 40); // it was ahead after all
+  assert.deepEqual([50, 60].map((at) => date(at, 4500)), [1_000_011, 1_000_012]);
+});
+
 test('a time in the future is now, and makes no other one later', () => {
   const { answered, date } = clockOf();
   answered(1_000_000, 0, 0);
