@@ -32,7 +32,7 @@ type Config struct {
 	// URL is the edge's, such as https://edge.example.com.
 	URL string
 	// Token returns a token that is valid now. It is asked for every connection, one call
-	// at a time, and may take as long as Patience.
+	// at a time, and may take as long as Patience; and by each call of Viewings.
 	Token func(context.Context) (string, error)
 	// Unauthorized, when set, is told that the edge refused a token, once for each, from the
 	// goroutine of Run. The client asks for another one, which may be the same, after 5 s and

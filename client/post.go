@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -116,16 +117,22 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 		p.heard = dataSign
 		return &historyv1.StreamResponse{Result: result}, nil
 	}
-	var problem struct{ Detail string }
-	_ = json.Unmarshal(text, &problem) // a proxy's has none
-	refusal := newRefusal(resp, fmt.Errorf("post: %s: %s", resp.Status, problem.Detail))
+	why := detail(text)
+	refusal := newRefusal(resp, fmt.Errorf("post: %s: %s", resp.Status, why))
 	code, known := codes[resp.StatusCode]
 	if !known {
 		return nil, refusal
 	}
 	return &historyv1.StreamResponse{Error: &historyv1.StreamError{
-		Code: code, Detail: problem.Detail, RetryAfterMs: refusal.after.Milliseconds(),
+		Code: code, Detail: why, RetryAfterMs: refusal.after.Milliseconds(),
 	}}, nil
+}
+
+// detail is what an answer of the edge says is wrong; one of a proxy says nothing.
+func detail(text []byte) string {
+	var problem struct{ Detail string }
+	_ = json.Unmarshal(text, &problem)
+	return problem.Detail
 }
 
 // upload is the body of POST /v1/heartbeats.
@@ -229,11 +236,19 @@ func itemOf(record map[string]any) (*historyv1.Item, error) {
 	if record == nil {
 		return it, nil
 	}
+	if etag, ok := record["etag"].(string); ok {
+		record["etag"], _ = strconv.ParseUint(etag, 16, 64) // the edge wrote it
+	}
+	return it, fill(it, record, times)
+}
+
+// fill gives a message the fields of a JSON object, of which some are times that are text there.
+func fill(m proto.Message, record map[string]any, times map[string]string) error {
 	for name, field := range times {
 		if text, ok := record[name].(string); ok {
 			at, err := time.Parse(time.RFC3339, text)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			record[field] = at.UnixMilli()
 		}
@@ -241,12 +256,9 @@ func itemOf(record map[string]any) (*historyv1.Item, error) {
 	if state, ok := record["state"].(string); ok {
 		record["state"] = "STATE_" + strings.ToUpper(state)
 	}
-	if etag, ok := record["etag"].(string); ok {
-		record["etag"], _ = strconv.ParseUint(etag, 16, 64) // the edge wrote it
-	}
 	text, err := json.Marshal(record)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return it, protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, it)
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, m)
 }

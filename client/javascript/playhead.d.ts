@@ -52,6 +52,18 @@ export interface HistoryRecord {
   etag: string;
 }
 
+/** One session of an object. Of those before the newest 17 only `end`, `watched_ms` and `completed_at` are known. */
+export interface Viewing {
+  begin?: string;
+  end: string;
+  from_ms?: number;
+  to_ms?: number;
+  state?: 'playing' | 'paused' | 'stopped' | 'finished';
+  device?: string;
+  watched_ms?: number;
+  completed_at?: string;
+}
+
 export type Status =
   | 'stored' | 'unchanged' | 'stale' | 'conflict' | 'expired' | 'cleared' | 'paused' | 'invalid' | 'unknown'
   /** The queue was full: a later report of the viewing says as much. */
@@ -118,6 +130,8 @@ export class Playhead {
   seen(record: HistoryRecord): void;
   /** Returns the record that was read, or a newer one of this device's own report, which may still be on its way. */
   newest(record: HistoryRecord | null, object: PlayheadObject): HistoryRecord | null;
+  /** Reads the newest 128 sessions of an object, newest first. It fails with an Error, which has the `status` of an answer. */
+  viewings(object: PlayheadObject): Promise<Viewing[]>;
   /** Ends the connection, and sends what waits as far as a page that goes away still can. */
   leave(): void;
 

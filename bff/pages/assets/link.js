@@ -119,7 +119,7 @@ export class Link {
     this.#stop();
     const mine = (this.#attempt = {});
     this.#connecting = true;
-    const token = await this.#newToken();
+    const token = await this.newToken();
     if (mine !== this.#attempt) return;
     this.#connecting = false;
     if (token) this.token = token;
@@ -128,8 +128,8 @@ export class Link {
     else this.#dial(token);
   }
 
-  /** @returns {Promise<string>} */
-  #newToken() {
+  /** @returns {Promise<string>} '' where none comes in time */
+  newToken() {
     return new Promise((resolve) => {
       const stop = this.#page.after(this.#config.patience, () => resolve(''));
       Promise.resolve().then(() => this.#config.token()).catch(() => '').then(resolve).then(stop);

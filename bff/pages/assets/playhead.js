@@ -104,6 +104,27 @@ export class Playhead extends EventTarget {
     return { ...record, ...beat, state: completed ? 'finished' : 'stopped', completed, resume_ms: completed ? 0 : beat.position_ms };
   }
 
+  /**
+   * Reads the newest 128 sessions of an object, newest first; none where there is no record. It asks
+   * once, and fails with an Error, which has the `status` of an answer.
+   * @param {{id: string, type: number}} object
+   * @returns {Promise<{begin?: string, end: string, from_ms?: number, to_ms?: number, state?: any, device?: string, watched_ms?: number, completed_at?: string}[]>}
+   */
+  async viewings({ id, type }) {
+    const abort = new AbortController();
+    const stop = this.#page.after(this.#config.patience, () => abort.abort());
+    try {
+      const headers = { Authorization: `Bearer ${await this.#link.newToken()}` };
+      const address = new URL(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`, this.#config.url);
+      const answer = await this.#page.fetch(address, { headers, signal: abort.signal });
+      if (answer.status === 404) return [];
+      if (!answer.ok) throw Object.assign(new Error(`status ${answer.status}`), { status: answer.status });
+      return (await answer.json()).items;
+    } finally {
+      stop();
+    }
+  }
+
   connect() {
     if (this.#left) this.#outbox.doubt();
     this.#stopDoubt();

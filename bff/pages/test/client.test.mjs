@@ -1160,3 +1160,20 @@ test('newest() knows what waits', async () => {
   assert.equal(client.newest({ event_time: '2999-01-01T00:00:00Z', position_ms: 7 }, report.object).position_ms, 7);
   assert.equal(client.newest(null, { id: 'none', type: 1 }), null);
 });
+
+test('viewings() asks once, and tells what is wrong', async () => {
+  const world = new World();
+  const { client } = new Tab(new Device(world, 'a'));
+  const asked = [];
+  let answer = { status: 200, ok: true, json: async () => ({ items: [{ end: '2026-11-22T00:00:00Z' }] }) };
+  world.edge.fetch = async (_, address, { headers }) => {
+    asked.push([address.pathname, headers.Authorization]);
+    return answer;
+  };
+  assert.deepEqual(await client.viewings({ id: 'a/b', type: 2 }), [{ end: '2026-11-22T00:00:00Z' }]);
+  assert.deepEqual(asked, [['/v1/history/2/a%2Fb/viewings', 'Bearer good']]);
+  answer = { status: 404, ok: false };
+  assert.deepEqual(await client.viewings({ id: 'none', type: 1 }), []);
+  answer = { status: 503, ok: false };
+  await assert.rejects(client.viewings({ id: 'none', type: 1 }), { message: 'status 503', status: 503 });
+});

@@ -37,6 +37,9 @@ test('it reports, and what it reported is there', async (t) => {
   client.leave();
   assert.equal(client.waiting, 0);
   assert.equal((await point()).position_ms, 90_000);
+  const [newest, ...others] = await client.viewings(object);
+  assert.deepEqual([newest.from_ms, newest.to_ms, newest.state, newest.device, others], [0, 90_000, 'playing', 'node', []]);
+  assert.deepEqual(await client.viewings({ id: 'none', type: 1 }), []);
 });
 
 // Node 20 has a WebSocket only where it is asked for.

@@ -31,4 +31,5 @@ client.report(beat);
 // @ts-expect-error there is no such kind
 client.report({ ...beat, kind: 'watch' });
 client.connect();
+client.viewings(beat.object).then(([newest]) => console.log(newest?.begin, newest?.state === 'stopped'));
 export const reporter = new Reporter(client, document.createElement('video'), { object: beat.object });
