@@ -1,11 +1,8 @@
 package historytest
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"maps"
-	"testing"
 
 	"github.com/playhead/playhead/history"
 )
@@ -82,34 +79,34 @@ func (a archive) expired() {
 	a.wantCells(append(kept, history.Cell{Key: keyOf(uid, "90_1")}, history.Cell{Key: keyOf(uid, "91_1")}))
 }
 
-// marks are clear marks by type, 0 for all, relative to the time of a test.
-type marks map[uint32]int64
+// cuts are clear marks by type, 0 for all, relative to the time of a test.
+type cuts map[uint32]int64
 
-func (a archive) clearAll() { a.clearing(marks{0: 0}) }
+func (a archive) clearAll() { a.clearing(cuts{0: 0}) }
 
-func (a archive) clearOneType() { a.clearing(marks{2: 0}) }
+func (a archive) clearOneType() { a.clearing(cuts{2: 0}) }
 
 func (a archive) clearSeveral() {
-	a.clearing(marks{1: 0, 3: 10})
-	a.clearing(marks{0: 0, 3: 10})
-	a.clearing(marks{0: 10, 2: 0})
+	a.clearing(cuts{1: 0, 3: 10})
+	a.clearing(cuts{0: 0, 3: 10})
+	a.clearing(cuts{0: 10, 2: 0})
 }
 
 func (a archive) clearInAnyOrder() {
 	for _, typ := range []uint32{0, 2} {
-		a.clearing(marks{typ: 0}, marks{typ: 10})
-		a.clearing(marks{typ: 10}, marks{typ: 0})
-		a.clearing(marks{typ: 10}, marks{typ: 10})
+		a.clearing(cuts{typ: 0}, cuts{typ: 10})
+		a.clearing(cuts{typ: 10}, cuts{typ: 0})
+		a.clearing(cuts{typ: 10}, cuts{typ: 10})
 	}
-	a.clearing(marks{2: 0}, marks{0: 10})
-	a.clearing(marks{2: 10}, marks{0: 0})
-	a.clearing(marks{0: 0}, marks{2: 10})
-	a.clearing(marks{0: 10}, marks{2: 0})
-	a.clearing(marks{2: 10}, marks{0: 0}, marks{2: 0, 1: 10}, marks{0: -1})
+	a.clearing(cuts{2: 0}, cuts{0: 10})
+	a.clearing(cuts{2: 10}, cuts{0: 0})
+	a.clearing(cuts{0: 0}, cuts{2: 10})
+	a.clearing(cuts{0: 10}, cuts{2: 0})
+	a.clearing(cuts{2: 10}, cuts{0: 0}, cuts{2: 0, 1: 10}, cuts{0: -1})
 }
 
 // clearing sets marks one after the other over a row, and then puts the row again.
-func (a archive) clearing(steps ...marks) {
+func (a archive) clearing(steps ...cuts) {
 	a.t.Helper()
 	uid, now := freshUID(), hourAgo()
 	cells, cleared := around(uid, now), map[uint32]int64{}
@@ -250,45 +247,5 @@ func (a archive) pauseForever() {
 	}
 	if row := a.row(uid); row.User.Pause != p {
 		a.t.Errorf("row: got %+v, want pause %+v", row, p)
-	}
-}
-
-// ArchiveDamage tests that a cell which cannot be read takes nothing else away. spoil
-// stores bytes as the cell of a key, under a cell time, past the archive.
-func ArchiveDamage(t *testing.T, store history.Archive, spoil func(k history.Key, at int64, value []byte)) {
-	for name, value := range map[string][]byte{"garbage": []byte("\xff\xff"), "no record": {0x09, 1, 2, 3, 4, 5, 6, 7, 8}} {
-		t.Run(name, func(t *testing.T) { archive{t: t, store: store}.damage(spoil, value) })
-	}
-}
-
-func (a archive) damage(spoil func(k history.Key, at int64, value []byte), value []byte) {
-	uid, now := freshUID(), hourAgo()
-	first, last := cellAt(keyOf(uid, "a_1"), now, 1), cellAt(keyOf(uid, "c_1"), now, 3)
-	spoiled := keyOf(uid, "b_1")
-	a.put(first, last)
-	spoil(spoiled, now, value)
-
-	a.wantRow(uid, []history.Cell{first, last})
-	damaged := a.row(uid).Damaged
-	if len(damaged) != 1 || damaged[0].Object != spoiled.Object || !bytes.Equal(damaged[0].Bytes, value) || !errors.Is(damaged[0].Err, history.ErrPermanent) {
-		a.t.Errorf("row: got damage %+v, want %s with its bytes", damaged, spoiled)
-	}
-	got := a.entries(first.Key, spoiled, last.Key)
-	for i, want := range map[int]*history.Record{0: first.Record, 2: last.Record} {
-		if got[i].Err != nil || !a.same(got[i].Record, want) {
-			a.t.Errorf("beside damage: got %+v, want %+v", got[i], want)
-		}
-	}
-	var e *history.DamageError
-	if !errors.As(got[1].Err, &e) || !errors.Is(e, history.ErrPermanent) || e.Key != spoiled || !bytes.Equal(e.Bytes, value) {
-		a.t.Errorf("damage: got %v, want the key %s and its bytes", got[1].Err, spoiled)
-	}
-
-	// Even an event of before takes the place of what nobody can read.
-	late := history.Cell{Key: spoiled, Record: cellAt(spoiled, now-100, 2).Record.Successor(&got[1].User)}
-	a.put(late)
-	a.want(spoiled, late.Record)
-	if left := a.row(uid).Damaged; len(left) != 0 {
-		a.t.Errorf("row: got damage %+v after it was replaced", left)
 	}
 }

@@ -28,7 +28,7 @@ func Days(t *testing.T, open func(t *testing.T) history.Days) {
 		{"Pending", pendingFirsts},
 		{"PendingFirstsByAge", pendingFirstsAge},
 		{"PendingFirstsLimit", pendingFirstsLimit},
-		{"Nothing", nothing},
+		{"Nothing", seeNobody},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			part.test(&daysCase{T: t, Days: open(t), today: history.DayOf(time.Now().UTC())})
@@ -198,7 +198,7 @@ func pendingFirstsLimit(c *daysCase) {
 	}
 }
 
-func nothing(c *daysCase) {
+func seeNobody(c *daysCase) {
 	if got := c.See(c.Context(), nil); len(got) != 0 {
 		c.Errorf("See of nobody: got %+v", got)
 	}
