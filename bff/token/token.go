@@ -3,17 +3,16 @@
 package token
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/trust"
 )
 
 // MinSecret is the least length of a secret in bytes, that of the hash: a shorter
@@ -133,14 +132,13 @@ func Mint(secret []byte, uid, audience string, ttl time.Duration) (string, error
 	return jwt.NewWithClaims(jwt.SigningMethodHS256, claims).SignedString(secret)
 }
 
-// ReadSecret returns the secret of a file, without the newline that editors leave at its end.
-// It fails unless the file can be read and holds at least [MinSecret] bytes.
+// ReadSecret returns the secret of a file. It fails unless the file can be read and holds at
+// least [MinSecret] bytes.
 func ReadSecret(path string) ([]byte, error) {
-	text, err := os.ReadFile(path)
+	secret, err := trust.Secret(path)
 	if err != nil {
-		return nil, fmt.Errorf("token secret: %w", err)
+		return nil, fmt.Errorf("token %w", err)
 	}
-	secret := bytes.TrimSpace(text)
 	return secret, checkSecret(secret)
 }
 

@@ -21,7 +21,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -29,6 +28,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/internal/run"
+	"github.com/playhead/playhead/internal/trust"
 )
 
 // Kind is what has happened.
@@ -84,11 +84,11 @@ func (f *Endpoint) Open(log *slog.Logger, reg prometheus.Registerer) (*Sender, e
 	if f.WebhookURL == "" {
 		return nil, nil
 	}
-	secret, err := os.ReadFile(f.WebhookSecretFile)
+	secret, err := trust.Secret(f.WebhookSecretFile)
 	if err != nil {
 		return nil, fmt.Errorf("--webhook-secret-file: %w", err)
 	}
-	return New(Config{URL: f.WebhookURL, Secret: bytes.TrimSpace(secret), Logger: log, Registry: reg})
+	return New(Config{URL: f.WebhookURL, Secret: secret, Logger: log, Registry: reg})
 }
 
 const (

@@ -4,11 +4,9 @@
 package connect
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/playhead/playhead/history/hbase"
@@ -193,15 +191,11 @@ func (f *HBase) Connect(e *Engines) (*hbase.Archive, error) {
 	return a, err
 }
 
-// secret returns the content of a file without the newline that editors add, or the
-// given value when there is no file.
+// secret returns the secret of a file, or the given value when there is no file.
 func secret(value, file string) (string, error) {
 	if file == "" {
 		return value, nil
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("secret: %w", err)
-	}
-	return string(bytes.TrimSpace(text)), nil
+	text, err := trust.Secret(file)
+	return string(text), err
 }

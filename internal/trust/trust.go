@@ -1,8 +1,9 @@
 // Package trust holds what a process trusts in others: the flags of TLS, which say which servers a client trusts and
-// which clients a server lets in, and the names under which a server may be asked.
+// which clients a server lets in, the names under which a server may be asked, and secrets in files.
 package trust
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -69,6 +70,15 @@ func pair(cert, key string) ([]tls.Certificate, error) {
 		return nil, fmt.Errorf("certificate %q with key %q: %w", cert, key, err)
 	}
 	return []tls.Certificate{c}, nil
+}
+
+// Secret returns what a file holds, without the newline that editors leave at its end.
+func Secret(file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("secret: %w", err)
+	}
+	return bytes.TrimSpace(text), nil
 }
 
 func pool(file string) (*x509.CertPool, error) {
