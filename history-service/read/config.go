@@ -1,6 +1,7 @@
 package read
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -20,6 +21,9 @@ type Config struct {
 	Archive history.Archive
 	// NodeOf names the node of the cache that has a user (default: there is one).
 	NodeOf func(uid string) string
+	// Life names the lives that the servers of the cache are in, see [Reader.Changes]. Nil
+	// is for a cache that never loses anything.
+	Life func(context.Context) (string, error)
 	// Deadline bounds a request whose caller set no earlier one (default 5 s).
 	Deadline time.Duration
 	// Keep is how many records of a user a warm-up puts into the cache (default

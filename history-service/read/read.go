@@ -1,4 +1,4 @@
-// Package read answers readers: pages, points, "continue watching" and settings, from the
+// Package read answers readers: pages, points, changes, "continue watching" and settings, from the
 // cache down to its floor and from the archive below it. It warms cold users up.
 //
 // A store that does not answer is an error, never an empty answer.
@@ -17,6 +17,7 @@ type Reader struct {
 	cfg     Config
 	metrics *metrics
 	warm    *warmer
+	life    life
 }
 
 // New returns a reader. [Reader.Run] warms cold users up.

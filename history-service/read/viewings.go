@@ -40,8 +40,13 @@ func (r *Reader) whole(ctx context.Context, keys []history.Key) ([]history.Entry
 	if err != nil {
 		return nil, err
 	}
-	return entries, r.fold(ctx, keys, entries, func(i int) bool {
+	return entries, r.foldWhole(ctx, keys, entries)
+}
+
+// foldWhole unites entries with what the archive holds, where it may hold anything that they lack.
+func (r *Reader) foldWhole(ctx context.Context, keys []history.Key, entries []history.Entry) error {
+	return r.fold(ctx, keys, entries, func(i int) bool {
 		e := &entries[i]
-		return view.Incomplete(e.Record) || e.Record == nil && !e.User.Complete()
+		return !keys[i].IsUser() && (view.Incomplete(e.Record) || e.Record == nil && !e.User.Complete())
 	})
 }

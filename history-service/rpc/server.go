@@ -107,7 +107,7 @@ func New(cfg Config) (*Server, error) {
 		cache = s.nodes
 	}
 	s.read = read.New(read.Config{
-		Cache: cache, Archive: archive, NodeOf: s.nodes.Of, Deadline: cfg.Deadline,
+		Cache: cache, Archive: archive, NodeOf: s.nodes.Of, Life: cfg.Life, Deadline: cfg.Deadline,
 		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Logger: log, Registry: reg,
 	})
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
@@ -194,6 +194,12 @@ func (s *Server) Continue(ctx context.Context, req *historyv1.ContinueRequest) (
 // Search reads records by what their ids and metadata say.
 func (s *Server) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
 	resp, err := s.read.Search(ctx, req)
+	return resp, status(err)
+}
+
+// Changes reads what has changed since a token.
+func (s *Server) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error) {
+	resp, err := s.read.Changes(ctx, req)
 	return resp, status(err)
 }
 

@@ -1467,6 +1467,158 @@ func (x *PointsResponse) GetItems() []*Item {
 	return nil
 }
 
+type ChangesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	// The token of the answer before; empty for a first one.
+	Since string `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	// How many objects to tell of at most, 1 to 100; 0 means 100.
+	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangesRequest) Reset() {
+	*x = ChangesRequest{}
+	mi := &file_history_v1_history_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangesRequest) ProtoMessage() {}
+
+func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
+func (*ChangesRequest) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ChangesRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *ChangesRequest) GetSince() string {
+	if x != nil {
+		return x.Since
+	}
+	return ""
+}
+
+func (x *ChangesRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ChangesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Records as they now stand, in the order in which they began to change. One may be told
+	// again that has not changed since.
+	Items []*Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	// Objects that have none any more.
+	Removed []*Object `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	// What has changed since is not known: read everything, and then what has changed since this token.
+	Resync bool `protobuf:"varint,3,opt,name=resync,proto3" json:"resync,omitempty"`
+	// Where to go on.
+	Token string `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`
+	// There is more already.
+	HasMore       bool      `protobuf:"varint,5,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	Settings      *Settings `protobuf:"bytes,6,opt,name=settings,proto3" json:"settings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangesResponse) Reset() {
+	*x = ChangesResponse{}
+	mi := &file_history_v1_history_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangesResponse) ProtoMessage() {}
+
+func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
+func (*ChangesResponse) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ChangesResponse) GetItems() []*Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *ChangesResponse) GetRemoved() []*Object {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *ChangesResponse) GetResync() bool {
+	if x != nil {
+		return x.Resync
+	}
+	return false
+}
+
+func (x *ChangesResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *ChangesResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
+func (x *ChangesResponse) GetSettings() *Settings {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
 type ViewingsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1477,7 +1629,7 @@ type ViewingsRequest struct {
 
 func (x *ViewingsRequest) Reset() {
 	*x = ViewingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1641,7 @@ func (x *ViewingsRequest) String() string {
 func (*ViewingsRequest) ProtoMessage() {}
 
 func (x *ViewingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1654,7 @@ func (x *ViewingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewingsRequest.ProtoReflect.Descriptor instead.
 func (*ViewingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ViewingsRequest) GetUid() string {
@@ -1531,7 +1683,7 @@ type ViewingsResponse struct {
 
 func (x *ViewingsResponse) Reset() {
 	*x = ViewingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[15]
+	mi := &file_history_v1_history_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1695,7 @@ func (x *ViewingsResponse) String() string {
 func (*ViewingsResponse) ProtoMessage() {}
 
 func (x *ViewingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[15]
+	mi := &file_history_v1_history_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1708,7 @@ func (x *ViewingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewingsResponse.ProtoReflect.Descriptor instead.
 func (*ViewingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ViewingsResponse) GetFound() bool {
@@ -1595,7 +1747,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1759,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1772,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Session) GetBeginMs() int64 {
@@ -1695,7 +1847,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1859,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1872,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DeleteRequest) GetUid() string {
@@ -1761,7 +1913,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1925,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1938,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeleteResponse) GetDeleted() uint32 {
@@ -1810,7 +1962,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1822,7 +1974,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1835,7 +1987,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MarkRequest) GetUid() string {
@@ -1879,7 +2031,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1891,7 +2043,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1904,7 +2056,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MarkResponse) GetStatuses() []Status {
@@ -1934,7 +2086,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2098,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2111,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -1992,7 +2144,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2156,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2169,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -2039,7 +2191,7 @@ type ImportedRecord struct {
 
 func (x *ImportedRecord) Reset() {
 	*x = ImportedRecord{}
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2203,7 @@ func (x *ImportedRecord) String() string {
 func (*ImportedRecord) ProtoMessage() {}
 
 func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2216,7 @@ func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
 func (*ImportedRecord) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ImportedRecord) GetObject() *Object {
@@ -2095,7 +2247,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2259,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2272,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ImportRequest) GetUid() string {
@@ -2157,7 +2309,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2321,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2334,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ImportResponse) GetStatuses() []Status {
@@ -2216,7 +2368,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2380,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2393,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SearchRequest) GetUid() string {
@@ -2293,7 +2445,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2305,7 +2457,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2318,7 +2470,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SearchResponse) GetItems() []*Item {
@@ -2367,7 +2519,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2531,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2544,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -2432,7 +2584,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2444,7 +2596,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2457,7 +2609,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -2480,7 +2632,7 @@ type DismissRequest struct {
 
 func (x *DismissRequest) Reset() {
 	*x = DismissRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +2644,7 @@ func (x *DismissRequest) String() string {
 func (*DismissRequest) ProtoMessage() {}
 
 func (x *DismissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +2657,7 @@ func (x *DismissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
 func (*DismissRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DismissRequest) GetUid() string {
@@ -2539,7 +2691,7 @@ type DismissResponse struct {
 
 func (x *DismissResponse) Reset() {
 	*x = DismissResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2551,7 +2703,7 @@ func (x *DismissResponse) String() string {
 func (*DismissResponse) ProtoMessage() {}
 
 func (x *DismissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2564,7 +2716,7 @@ func (x *DismissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
 func (*DismissResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DismissResponse) GetFound() uint32 {
@@ -2587,7 +2739,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2599,7 +2751,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2612,7 +2764,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -2638,7 +2790,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2802,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2815,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -2682,7 +2834,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2694,7 +2846,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2707,7 +2859,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -2727,7 +2879,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2739,7 +2891,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2752,7 +2904,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -2778,7 +2930,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[36]
+	mi := &file_history_v1_history_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +2942,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[36]
+	mi := &file_history_v1_history_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +2955,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -2824,7 +2976,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[37]
+	mi := &file_history_v1_history_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2836,7 +2988,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[37]
+	mi := &file_history_v1_history_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2849,7 +3001,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -2878,7 +3030,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_v1_history_proto_msgTypes[38]
+	mi := &file_history_v1_history_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +3042,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[38]
+	mi := &file_history_v1_history_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3055,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{38}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Watcher) GetUid() string {
@@ -2929,7 +3081,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[39]
+	mi := &file_history_v1_history_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3093,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[39]
+	mi := &file_history_v1_history_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3106,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{39}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -2986,7 +3138,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_v1_history_proto_msgTypes[40]
+	mi := &file_history_v1_history_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3150,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[40]
+	mi := &file_history_v1_history_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3163,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{40}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Change) GetUid() string {
@@ -3175,7 +3327,18 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
 	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\"8\n" +
 	"\x0ePointsResponse\x12&\n" +
-	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\"O\n" +
+	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\"N\n" +
+	"\x0eChangesRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x14\n" +
+	"\x05since\x18\x02 \x01(\tR\x05since\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"\xe2\x01\n" +
+	"\x0fChangesResponse\x12&\n" +
+	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\x12,\n" +
+	"\aremoved\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aremoved\x12\x16\n" +
+	"\x06resync\x18\x03 \x01(\bR\x06resync\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\tR\x05token\x12\x19\n" +
+	"\bhas_more\x18\x05 \x01(\bR\ahasMore\x120\n" +
+	"\bsettings\x18\x06 \x01(\v2\x14.history.v1.SettingsR\bsettings\"O\n" +
 	"\x0fViewingsRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12*\n" +
 	"\x06object\x18\x02 \x01(\v2\x12.history.v1.ObjectR\x06object\"Y\n" +
@@ -3310,13 +3473,14 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\fMARK_WATCHED\x10\x01\x12\x12\n" +
 	"\x0eMARK_UNWATCHED\x10\x02\x12\x0e\n" +
 	"\n" +
-	"MARK_RESET\x10\x032\x8e\b\n" +
+	"MARK_RESET\x10\x032\xd2\b\n" +
 	"\x0eHistoryService\x12<\n" +
 	"\x05Apply\x12\x18.history.v1.ApplyRequest\x1a\x19.history.v1.ApplyResponse\x12R\n" +
 	"\vApplyStream\x12\x1e.history.v1.ApplyStreamRequest\x1a\x1f.history.v1.ApplyStreamResponse(\x010\x01\x129\n" +
 	"\x04List\x12\x17.history.v1.ListRequest\x1a\x18.history.v1.ListResponse\x12?\n" +
 	"\x06Points\x12\x19.history.v1.PointsRequest\x1a\x1a.history.v1.PointsResponse\x12E\n" +
-	"\bViewings\x12\x1b.history.v1.ViewingsRequest\x1a\x1c.history.v1.ViewingsResponse\x12?\n" +
+	"\bViewings\x12\x1b.history.v1.ViewingsRequest\x1a\x1c.history.v1.ViewingsResponse\x12B\n" +
+	"\aChanges\x12\x1a.history.v1.ChangesRequest\x1a\x1b.history.v1.ChangesResponse\x12?\n" +
 	"\x06Delete\x12\x19.history.v1.DeleteRequest\x1a\x1a.history.v1.DeleteResponse\x129\n" +
 	"\x04Mark\x12\x17.history.v1.MarkRequest\x1a\x18.history.v1.MarkResponse\x12<\n" +
 	"\x05Clear\x12\x18.history.v1.ClearRequest\x1a\x19.history.v1.ClearResponse\x12?\n" +
@@ -3341,7 +3505,7 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
@@ -3361,42 +3525,44 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*ListResponse)(nil),        // 15: history.v1.ListResponse
 	(*PointsRequest)(nil),       // 16: history.v1.PointsRequest
 	(*PointsResponse)(nil),      // 17: history.v1.PointsResponse
-	(*ViewingsRequest)(nil),     // 18: history.v1.ViewingsRequest
-	(*ViewingsResponse)(nil),    // 19: history.v1.ViewingsResponse
-	(*Session)(nil),             // 20: history.v1.Session
-	(*DeleteRequest)(nil),       // 21: history.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 22: history.v1.DeleteResponse
-	(*MarkRequest)(nil),         // 23: history.v1.MarkRequest
-	(*MarkResponse)(nil),        // 24: history.v1.MarkResponse
-	(*ClearRequest)(nil),        // 25: history.v1.ClearRequest
-	(*ClearResponse)(nil),       // 26: history.v1.ClearResponse
-	(*ImportedRecord)(nil),      // 27: history.v1.ImportedRecord
-	(*ImportRequest)(nil),       // 28: history.v1.ImportRequest
-	(*ImportResponse)(nil),      // 29: history.v1.ImportResponse
-	(*SearchRequest)(nil),       // 30: history.v1.SearchRequest
-	(*SearchResponse)(nil),      // 31: history.v1.SearchResponse
-	(*ContinueRequest)(nil),     // 32: history.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 33: history.v1.ContinueResponse
-	(*DismissRequest)(nil),      // 34: history.v1.DismissRequest
-	(*DismissResponse)(nil),     // 35: history.v1.DismissResponse
-	(*Settings)(nil),            // 36: history.v1.Settings
-	(*GetSettingsRequest)(nil),  // 37: history.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 38: history.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 39: history.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 40: history.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 41: history.v1.WatchRequest
-	(*Watcher)(nil),             // 42: history.v1.Watcher
-	(*WatchResponse)(nil),       // 43: history.v1.WatchResponse
-	(*Change)(nil),              // 44: history.v1.Change
-	nil,                         // 45: history.v1.Heartbeat.MetaEntry
-	nil,                         // 46: history.v1.Item.MetaEntry
-	(*Object)(nil),              // 47: history.v1.Object
-	(State)(0),                  // 48: history.v1.State
-	(*Record)(nil),              // 49: history.v1.Record
+	(*ChangesRequest)(nil),      // 18: history.v1.ChangesRequest
+	(*ChangesResponse)(nil),     // 19: history.v1.ChangesResponse
+	(*ViewingsRequest)(nil),     // 20: history.v1.ViewingsRequest
+	(*ViewingsResponse)(nil),    // 21: history.v1.ViewingsResponse
+	(*Session)(nil),             // 22: history.v1.Session
+	(*DeleteRequest)(nil),       // 23: history.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 24: history.v1.DeleteResponse
+	(*MarkRequest)(nil),         // 25: history.v1.MarkRequest
+	(*MarkResponse)(nil),        // 26: history.v1.MarkResponse
+	(*ClearRequest)(nil),        // 27: history.v1.ClearRequest
+	(*ClearResponse)(nil),       // 28: history.v1.ClearResponse
+	(*ImportedRecord)(nil),      // 29: history.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 30: history.v1.ImportRequest
+	(*ImportResponse)(nil),      // 31: history.v1.ImportResponse
+	(*SearchRequest)(nil),       // 32: history.v1.SearchRequest
+	(*SearchResponse)(nil),      // 33: history.v1.SearchResponse
+	(*ContinueRequest)(nil),     // 34: history.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 35: history.v1.ContinueResponse
+	(*DismissRequest)(nil),      // 36: history.v1.DismissRequest
+	(*DismissResponse)(nil),     // 37: history.v1.DismissResponse
+	(*Settings)(nil),            // 38: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 39: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 40: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 41: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 42: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 43: history.v1.WatchRequest
+	(*Watcher)(nil),             // 44: history.v1.Watcher
+	(*WatchResponse)(nil),       // 45: history.v1.WatchResponse
+	(*Change)(nil),              // 46: history.v1.Change
+	nil,                         // 47: history.v1.Heartbeat.MetaEntry
+	nil,                         // 48: history.v1.Item.MetaEntry
+	(*Object)(nil),              // 49: history.v1.Object
+	(State)(0),                  // 50: history.v1.State
+	(*Record)(nil),              // 51: history.v1.Record
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	45, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	47, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
 	5,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
 	4,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
 	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
@@ -3406,72 +3572,77 @@ var file_history_v1_history_proto_depIdxs = []int32{
 	6,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
 	8,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
 	9,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	47, // 11: history.v1.Item.object:type_name -> history.v1.Object
-	48, // 12: history.v1.Item.state:type_name -> history.v1.State
-	46, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	49, // 11: history.v1.Item.object:type_name -> history.v1.Object
+	50, // 12: history.v1.Item.state:type_name -> history.v1.State
+	48, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
 	13, // 14: history.v1.Item.next:type_name -> history.v1.NextPart
 	12, // 15: history.v1.ListResponse.items:type_name -> history.v1.Item
-	49, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
-	47, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	51, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
+	49, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
 	12, // 18: history.v1.PointsResponse.items:type_name -> history.v1.Item
-	47, // 19: history.v1.ViewingsRequest.object:type_name -> history.v1.Object
-	20, // 20: history.v1.ViewingsResponse.sessions:type_name -> history.v1.Session
-	48, // 21: history.v1.Session.state:type_name -> history.v1.State
-	47, // 22: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	47, // 23: history.v1.MarkRequest.objects:type_name -> history.v1.Object
-	3,  // 24: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
-	1,  // 25: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
-	12, // 26: history.v1.MarkResponse.records:type_name -> history.v1.Item
-	47, // 27: history.v1.ImportedRecord.object:type_name -> history.v1.Object
-	49, // 28: history.v1.ImportedRecord.record:type_name -> history.v1.Record
-	27, // 29: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
-	1,  // 30: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
-	7,  // 31: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
-	12, // 32: history.v1.SearchResponse.items:type_name -> history.v1.Item
-	12, // 33: history.v1.ContinueResponse.items:type_name -> history.v1.Item
-	47, // 34: history.v1.DismissRequest.objects:type_name -> history.v1.Object
-	36, // 35: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
-	36, // 36: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
-	42, // 37: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
-	42, // 38: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
-	44, // 39: history.v1.WatchResponse.changes:type_name -> history.v1.Change
-	12, // 40: history.v1.Change.items:type_name -> history.v1.Item
-	47, // 41: history.v1.Change.removed:type_name -> history.v1.Object
-	8,  // 42: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	10, // 43: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	14, // 44: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	16, // 45: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	18, // 46: history.v1.HistoryService.Viewings:input_type -> history.v1.ViewingsRequest
-	21, // 47: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	23, // 48: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
-	25, // 49: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	28, // 50: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
-	32, // 51: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
-	30, // 52: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
-	34, // 53: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
-	37, // 54: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
-	39, // 55: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
-	41, // 56: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
-	9,  // 57: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	11, // 58: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	15, // 59: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	17, // 60: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	19, // 61: history.v1.HistoryService.Viewings:output_type -> history.v1.ViewingsResponse
-	22, // 62: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	24, // 63: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
-	26, // 64: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	29, // 65: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
-	33, // 66: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
-	31, // 67: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
-	35, // 68: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
-	38, // 69: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
-	40, // 70: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
-	43, // 71: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
-	57, // [57:72] is the sub-list for method output_type
-	42, // [42:57] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	12, // 19: history.v1.ChangesResponse.items:type_name -> history.v1.Item
+	49, // 20: history.v1.ChangesResponse.removed:type_name -> history.v1.Object
+	38, // 21: history.v1.ChangesResponse.settings:type_name -> history.v1.Settings
+	49, // 22: history.v1.ViewingsRequest.object:type_name -> history.v1.Object
+	22, // 23: history.v1.ViewingsResponse.sessions:type_name -> history.v1.Session
+	50, // 24: history.v1.Session.state:type_name -> history.v1.State
+	49, // 25: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	49, // 26: history.v1.MarkRequest.objects:type_name -> history.v1.Object
+	3,  // 27: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
+	1,  // 28: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
+	12, // 29: history.v1.MarkResponse.records:type_name -> history.v1.Item
+	49, // 30: history.v1.ImportedRecord.object:type_name -> history.v1.Object
+	51, // 31: history.v1.ImportedRecord.record:type_name -> history.v1.Record
+	29, // 32: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
+	1,  // 33: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
+	7,  // 34: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
+	12, // 35: history.v1.SearchResponse.items:type_name -> history.v1.Item
+	12, // 36: history.v1.ContinueResponse.items:type_name -> history.v1.Item
+	49, // 37: history.v1.DismissRequest.objects:type_name -> history.v1.Object
+	38, // 38: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	38, // 39: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	44, // 40: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	44, // 41: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	46, // 42: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	12, // 43: history.v1.Change.items:type_name -> history.v1.Item
+	49, // 44: history.v1.Change.removed:type_name -> history.v1.Object
+	8,  // 45: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	10, // 46: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	14, // 47: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	16, // 48: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	20, // 49: history.v1.HistoryService.Viewings:input_type -> history.v1.ViewingsRequest
+	18, // 50: history.v1.HistoryService.Changes:input_type -> history.v1.ChangesRequest
+	23, // 51: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	25, // 52: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
+	27, // 53: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	30, // 54: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
+	34, // 55: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	32, // 56: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
+	36, // 57: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
+	39, // 58: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	41, // 59: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	43, // 60: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	9,  // 61: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	11, // 62: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	15, // 63: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	17, // 64: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	21, // 65: history.v1.HistoryService.Viewings:output_type -> history.v1.ViewingsResponse
+	19, // 66: history.v1.HistoryService.Changes:output_type -> history.v1.ChangesResponse
+	24, // 67: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	26, // 68: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
+	28, // 69: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	31, // 70: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
+	35, // 71: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	33, // 72: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
+	37, // 73: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
+	40, // 74: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	42, // 75: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	45, // 76: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	61, // [61:77] is the sub-list for method output_type
+	45, // [45:61] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -3480,14 +3651,14 @@ func file_history_v1_history_proto_init() {
 		return
 	}
 	file_history_v1_record_proto_init()
-	file_history_v1_history_proto_msgTypes[16].OneofWrappers = []any{}
+	file_history_v1_history_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

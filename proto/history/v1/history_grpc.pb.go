@@ -24,6 +24,7 @@ const (
 	HistoryService_List_FullMethodName        = "/history.v1.HistoryService/List"
 	HistoryService_Points_FullMethodName      = "/history.v1.HistoryService/Points"
 	HistoryService_Viewings_FullMethodName    = "/history.v1.HistoryService/Viewings"
+	HistoryService_Changes_FullMethodName     = "/history.v1.HistoryService/Changes"
 	HistoryService_Delete_FullMethodName      = "/history.v1.HistoryService/Delete"
 	HistoryService_Mark_FullMethodName        = "/history.v1.HistoryService/Mark"
 	HistoryService_Clear_FullMethodName       = "/history.v1.HistoryService/Clear"
@@ -55,6 +56,8 @@ type HistoryServiceClient interface {
 	Points(ctx context.Context, in *PointsRequest, opts ...grpc.CallOption) (*PointsResponse, error)
 	// Viewings reads the sessions of one object, newest first.
 	Viewings(ctx context.Context, in *ViewingsRequest, opts ...grpc.CallOption) (*ViewingsResponse, error)
+	// Changes reads what has changed and what was removed since a token.
+	Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (*ChangesResponse, error)
 	// Delete removes some objects from a user's history.
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
 	// Mark says of objects that they were watched or not, or puts them back to the start.
@@ -135,6 +138,16 @@ func (c *historyServiceClient) Viewings(ctx context.Context, in *ViewingsRequest
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ViewingsResponse)
 	err := c.cc.Invoke(ctx, HistoryService_Viewings_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *historyServiceClient) Changes(ctx context.Context, in *ChangesRequest, opts ...grpc.CallOption) (*ChangesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangesResponse)
+	err := c.cc.Invoke(ctx, HistoryService_Changes_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -263,6 +276,8 @@ type HistoryServiceServer interface {
 	Points(context.Context, *PointsRequest) (*PointsResponse, error)
 	// Viewings reads the sessions of one object, newest first.
 	Viewings(context.Context, *ViewingsRequest) (*ViewingsResponse, error)
+	// Changes reads what has changed and what was removed since a token.
+	Changes(context.Context, *ChangesRequest) (*ChangesResponse, error)
 	// Delete removes some objects from a user's history.
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
 	// Mark says of objects that they were watched or not, or puts them back to the start.
@@ -310,6 +325,9 @@ func (UnimplementedHistoryServiceServer) Points(context.Context, *PointsRequest)
 }
 func (UnimplementedHistoryServiceServer) Viewings(context.Context, *ViewingsRequest) (*ViewingsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Viewings not implemented")
+}
+func (UnimplementedHistoryServiceServer) Changes(context.Context, *ChangesRequest) (*ChangesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Changes not implemented")
 }
 func (UnimplementedHistoryServiceServer) Delete(context.Context, *DeleteRequest) (*DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
@@ -437,6 +455,24 @@ func _HistoryService_Viewings_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(HistoryServiceServer).Viewings(ctx, req.(*ViewingsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HistoryService_Changes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HistoryServiceServer).Changes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HistoryService_Changes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HistoryServiceServer).Changes(ctx, req.(*ChangesRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -632,6 +668,10 @@ var HistoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Viewings",
 			Handler:    _HistoryService_Viewings_Handler,
+		},
+		{
+			MethodName: "Changes",
+			Handler:    _HistoryService_Changes_Handler,
 		},
 		{
 			MethodName: "Delete",

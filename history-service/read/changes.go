@@ -1,0 +1,267 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/view"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// MaxChanges is how many objects one answer tells of.
+const MaxChanges = 100
+
+// Changes reads what has changed and what was removed since a token, in the order of the cache's log: see
+// docs/adr/0015. The log is read first and the contents after it. So what begins to change in between is told as it
+// stands, and again with the next token.
+func (r *Reader) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error) {
+	limit := int(req.GetLimit())
+	if err := history.ValidateUID(req.GetUid()); err != nil {
+		return nil, err
+	}
+	if limit > MaxChanges {
+		return nil, history.Invalid("limit", "want 1 to 100")
+	}
+	if limit == 0 {
+		limit = MaxChanges
+	}
+	since, err := decodeToken(req.GetSince())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	resp, err := r.changes(ctx, req.GetUid(), since, limit)
+	if err != nil {
+		return nil, fmt.Errorf("changes: %w", err)
+	}
+	return resp, nil
+}
+
+func (r *Reader) changes(ctx context.Context, uid string, since token, limit int) (*historyv1.ChangesResponse, error) {
+	life, err := r.lifeOfCache(ctx) // before the log: a token must not name a later life than the one that it was read in
+	if err != nil {
+		return nil, err
+	}
+	if since.log == 0 || since.life != life {
+		return r.resync(ctx, uid, life)
+	}
+	log, err := r.cfg.Cache.Changes(ctx, uid, since.place, limit)
+	if err != nil {
+		return nil, err
+	}
+	if !since.within(log) {
+		return r.resync(ctx, uid, life)
+	}
+	keys, entries, settled, err := r.changed(ctx, uid, log)
+	if err != nil {
+		return nil, err
+	}
+	resp := &historyv1.ChangesResponse{Settings: Settings(entries[0].User.Pause)}
+	for i, k := range keys[1:] {
+		if !settled[i+1] {
+			since.changesOn(log.Entries[i].Place)
+		}
+		e := entries[i+1]
+		if i+1 < len(keys)-1 && again(log.Entries[i+1:], k.Object) {
+			continue
+		}
+		if rec := e.Record.Visible(k.Object, &e.User); rec != nil {
+			resp.Items = append(resp.Items, view.Item(k.Object, rec, r.cfg.Rules))
+		} else {
+			resp.Removed = append(resp.Removed, &historyv1.Object{Id: k.Object.ID, Type: k.Object.Type})
+		}
+	}
+	resp.HasMore = len(log.Entries) == limit && log.Entries[limit-1].Place < log.Last
+	since.next(log, resp.HasMore)
+	resp.Token = since.encode()
+	return resp, nil
+}
+
+// again reports whether an object comes again.
+func again(entries []history.LogEntry, o history.Object) bool {
+	for _, e := range entries {
+		if e.Object == o {
+			return true
+		}
+	}
+	return false
+}
+
+// changed loads the objects of a log after the user's own state, with all that both stores have of them, and says
+// which contents of the cache were settled, or not there.
+func (r *Reader) changed(ctx context.Context, uid string, log history.Changes) (keys []history.Key, entries []history.Entry, settled []bool, err error) {
+	keys = []history.Key{history.UserKey(uid)}
+	for _, e := range log.Entries {
+		keys = append(keys, history.Key{UID: uid, Object: e.Object})
+	}
+	if entries, err = r.known(ctx, keys); err != nil {
+		return nil, nil, nil, err
+	}
+	settled = make([]bool, len(entries))
+	for i, e := range entries {
+		settled[i] = e.Record == nil || e.Record.Settled()
+	}
+	return keys, entries, settled, r.foldWhole(ctx, keys, entries)
+}
+
+// resync answers with a token from which on everything is told. Before that comes what is settled alone: with the
+// first entry of a content that is not, the token ends.
+func (r *Reader) resync(ctx context.Context, uid, life string) (*historyv1.ChangesResponse, error) {
+	u, err := r.User(ctx, uid) // a warm-up may end the log
+	if err != nil {
+		return nil, err
+	}
+	resp := &historyv1.ChangesResponse{Resync: true, Settings: Settings(u.Pause)}
+	t := token{life: life}
+	for {
+		log, err := r.cfg.Cache.Changes(ctx, uid, t.place, resyncStep)
+		if err != nil {
+			return nil, err
+		}
+		if t.log != log.Log {
+			if t.log != 0 { // it was ended meanwhile
+				t = token{life: life}
+				continue
+			}
+			t.log = log.Log
+		}
+		keys := make([]history.Key, len(log.Entries))
+		for i, e := range log.Entries {
+			keys[i] = history.Key{UID: uid, Object: e.Object}
+		}
+		entries, err := r.entries(ctx, keys)
+		if err != nil {
+			return nil, err
+		}
+		for i, e := range entries {
+			if e.Record != nil && !e.Record.Settled() {
+				t.place = log.Entries[i].Place - 1
+				resp.Token = t.encode()
+				return resp, nil
+			}
+		}
+		if len(entries) < resyncStep {
+			t.place = log.Last
+			resp.Token = t.encode()
+			return resp, nil
+		}
+		t.place = log.Entries[resyncStep-1].Place
+	}
+}
+
+// resyncStep is how many entries are read at once where it is only to be known which are not settled.
+const resyncStep = 256
+
+// token says up to where a client knows a user's log, in one life of the cache. Everything up to the place was told. What
+// begins at or before it and was not settled then changes on without an entry: so the client goes on from before the
+// first such entry, once it has been told all there is. Without that it would be told the same again, page after page.
+type token struct {
+	life       string // hashed
+	log        uint64
+	place, low uint64
+	changing   bool // low is the place before the first entry of a content that was not settled
+}
+
+// changesOn takes note of an entry of a content that is not settled.
+func (t *token) changesOn(place uint64) {
+	if !t.changing {
+		t.changing, t.low = true, place-1
+	}
+}
+
+// next moves the token behind what was told.
+func (t *token) next(log history.Changes, more bool) {
+	switch {
+	case more:
+		t.place = log.Entries[len(log.Entries)-1].Place
+	case t.changing:
+		t.place, t.changing = t.low, false
+	default:
+		t.place = log.Last
+	}
+}
+
+// within reports whether a log still tells everything from the token on.
+func (t *token) within(log history.Changes) bool {
+	from := t.place
+	if t.changing {
+		from = t.low
+	}
+	return t.log == log.Log && from >= log.Dropped && t.place <= log.Last
+}
+
+// tokenForm is the first part of a token.
+const tokenForm = "c1"
+
+func (t *token) encode() string {
+	parts := []string{tokenForm, t.life, strconv.FormatUint(t.log, 36), strconv.FormatUint(t.place, 36)}
+	if t.changing {
+		parts = append(parts, strconv.FormatUint(t.low, 36))
+	}
+	return strings.Join(parts, ".")
+}
+
+// decodeToken is the inverse; no text is a token of no log. It fails with [history.ErrInvalid].
+func decodeToken(text string) (t token, err error) {
+	if text == "" {
+		return t, nil
+	}
+	bad := history.Invalid("since", "want the token that an answer came with")
+	parts := strings.Split(text, ".")
+	if len(parts) < 4 || len(parts) > 5 || parts[0] != tokenForm {
+		return t, bad
+	}
+	t.life = parts[1]
+	numbers := []*uint64{&t.log, &t.place, &t.low}
+	for i, part := range parts[2:] {
+		if *numbers[i], err = strconv.ParseUint(part, 36, 63); err != nil {
+			return t, bad
+		}
+	}
+	if t.changing = len(parts) == 5; t.log == 0 || t.changing && t.low > t.place {
+		return t, bad
+	}
+	return t, nil
+}
+
+// life is the name of the cache's life as it was last known.
+type life struct {
+	mu    sync.Mutex
+	name  string
+	asked time.Time
+}
+
+// lifeFor is for how long a name is as good as one that is asked for now. A token of a life that has ended in that time is
+// refused once the next one has a name.
+const lifeFor = time.Second
+
+// lifeOfCache returns the hashed name of the cache's life, or the last one where nobody can name it now.
+func (r *Reader) lifeOfCache(ctx context.Context) (string, error) {
+	if r.cfg.Life == nil {
+		return "0", nil
+	}
+	l := &r.life
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.name != "" && time.Since(l.asked) < lifeFor {
+		return l.name, nil
+	}
+	asked := time.Now()
+	switch name, err := r.cfg.Life(ctx); {
+	case err == nil:
+		l.name, l.asked = strconv.FormatUint(xxhash.Sum64String(name), 36), asked
+	case l.name == "":
+		return "", fmt.Errorf("life of the cache: %w", err)
+	default:
+		l.asked = asked
+	}
+	return l.name, nil
+}
