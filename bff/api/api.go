@@ -95,6 +95,7 @@ func (a *api) register(h huma.API) {
 	handle(a, h, operation(http.MethodPost, "/v1/heartbeats", "Report what a player does", exampleBeats), a.heartbeats)
 	handle(a, h, operation(http.MethodGet, "/v1/history", "List a user's history, newest first", nil), a.list)
 	handle(a, h, operation(http.MethodGet, "/v1/history/search", "Search all of a user's history, newest first", nil), a.search)
+	handle(a, h, operation(http.MethodGet, "/v1/changes", "What has changed and what was removed since a token", nil), a.changes)
 	handle(a, h, operation(http.MethodGet, "/v1/continue", "List what is not finished, newest first", nil), a.continueWatching)
 	handle(a, h, operation(http.MethodPost, "/v1/continue/dismiss", "Take up to 1,000 objects out of what to go on with, until they are played again", exampleDismissal), a.dismiss)
 	tagged(a, h, operation(http.MethodGet, "/v1/history/{type}/{id}", "Where the user stopped in one object", nil), a.point)

@@ -78,6 +78,10 @@ func (s *service) Import(ctx context.Context, req *historyv1.ImportRequest) (*hi
 	return ask[historyv1.ImportResponse](ctx, s, req)
 }
 
+func (s *service) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error) {
+	return ask[historyv1.ChangesResponse](ctx, s, req)
+}
+
 func (s *service) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (*historyv1.ViewingsResponse, error) {
 	return ask[historyv1.ViewingsResponse](ctx, s, req)
 }

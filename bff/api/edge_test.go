@@ -97,7 +97,7 @@ func TestErrorsOfTheService(t *testing.T) {
 	targets := map[string]string{
 		"POST /v1/heartbeats": upload(beat), "GET /v1/history": "", "GET /v1/history/1/100": "", "DELETE /v1/history/1/100": "",
 		"POST /v1/history/lookup": `{"objects":[{"id":"1","type":1}]}`, "POST /v1/history/delete": `{"objects":[{"id":"1","type":1}]}`,
-		"DELETE /v1/history": "", "GET /v1/continue": "", "GET /v1/export": "", "GET /v1/history/search?q=a": "", "GET /v1/history/1/100/viewings": "",
+		"DELETE /v1/history": "", "GET /v1/continue": "", "GET /v1/export": "", "GET /v1/history/search?q=a": "", "GET /v1/history/1/100/viewings": "", "GET /v1/changes": "",
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -136,6 +136,7 @@ func TestDeadlines(t *testing.T) {
 		{"GET /v1/continue", "", 5 * time.Second},
 		{"GET /v1/history/search?q=a", "", 5 * time.Second},
 		{"GET /v1/history/1/100/viewings", "", 5 * time.Second},
+		{"GET /v1/changes", "", 5 * time.Second},
 		{"GET /v1/export", "", 5 * time.Second},
 	} {
 		t.Run(tt.target, func(t *testing.T) {

@@ -192,6 +192,27 @@ func tagged(a *api, h huma.API, op huma.Operation, fn func(context.Context, *poi
 	})
 }
 
+type changesInput struct {
+	Since string `query:"since" maxLength:"128" doc:"The token of the answer before. Without one the answer is a resync."`
+	Limit uint32 `query:"limit" minimum:"1" maximum:"100" default:"100" doc:"How many objects to tell of at most."`
+}
+
+func (a *api) changes(ctx context.Context, in *changesInput) (*changes, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.ReadDeadline)
+	defer cancel()
+	resp, err := a.cfg.Service.Changes(ctx, &historyv1.ChangesRequest{Uid: uidOf(ctx), Since: in.Since, Limit: in.Limit})
+	if err != nil {
+		return nil, err
+	}
+	if resp.GetToken() == "" { // never to be taken for "nothing has changed"
+		return nil, errors.New("changes: an answer without a token")
+	}
+	return &changes{
+		Items: codec.NewRecords(resp.GetItems()), Removed: codec.NewObjects(resp.GetRemoved()), Resync: resp.GetResync(),
+		Token: resp.GetToken(), HasMore: resp.GetHasMore(), Settings: newSettings(resp.GetSettings()),
+	}, nil
+}
+
 type continueInput struct {
 	Limit  uint32 `query:"limit" minimum:"1" maximum:"100" default:"20"`
 	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`

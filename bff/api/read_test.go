@@ -109,6 +109,18 @@ func TestOperations(t *testing.T) {
 			`{"items":[{"begin":"2026-03-01T20:13:20.000Z","end":"2026-03-01T20:15:00.000Z","from_ms":0,"to_ms":99,"state":"stopped","device":"tv","watched_ms":98,"completed_at":"2026-03-01T20:14:10.000Z"},{"end":"2026-03-01T19:56:40.000Z"}]}`,
 		},
 		{
+			"GET /v1/changes", "",
+			&historyv1.ChangesRequest{Uid: "u1", Limit: 100},
+			&historyv1.ChangesResponse{Resync: true, Token: "t1", Settings: &historyv1.Settings{Recording: true}},
+			`{"items":[],"removed":[],"resync":true,"token":"t1","has_more":false,"settings":{"recording":true}}`,
+		},
+		{
+			"GET /v1/changes?since=c1.0.a.b&limit=2", "",
+			&historyv1.ChangesRequest{Uid: "u1", Since: "c1.0.a.b", Limit: 2},
+			&historyv1.ChangesResponse{Items: []*historyv1.Item{item}, Removed: []*historyv1.Object{{Id: "9", Type: 2}}, Token: "t2", HasMore: true, Settings: &historyv1.Settings{PausedMs: 1772396100000}},
+			`{"items":[` + itemJSON + `],"removed":[{"id":"9","type":2}],"resync":false,"token":"t2","has_more":true,"settings":{"recording":false,"paused_at":"2026-03-01T20:15:00.000Z"}}`,
+		},
+		{
 			"GET /v1/continue", "",
 			&historyv1.ContinueRequest{Uid: "u1", Limit: 20, Series: "series"},
 			&historyv1.ContinueResponse{},
@@ -259,6 +271,11 @@ func TestNoRecord(t *testing.T) {
 	e := newEdge(t, answering(&historyv1.PointsResponse{Items: []*historyv1.Item{{}}}, nil))
 	wantProblem(t, e.do(t, "GET /v1/history/1/100", ""), 404)
 	wantProblem(t, newEdge(t, answering(&historyv1.ViewingsResponse{}, nil)).do(t, "GET /v1/history/1/100/viewings", ""), 404)
+}
+
+// An answer without a token must not pass for "nothing has changed".
+func TestChangesWithoutToken(t *testing.T) {
+	wantProblem(t, newEdge(t, answering(&historyv1.ChangesResponse{}, nil)).do(t, "GET /v1/changes", ""), 500)
 }
 
 // An answer with too few points must not pass for "no progress".

@@ -66,6 +66,15 @@ type lookup struct {
 	Items []*codec.Record `json:"items" nullable:"false" doc:"One for each object, in order; null where there is no record."`
 }
 
+type changes struct {
+	Items    []*codec.Record `json:"items" nullable:"false" doc:"As they now stand, in the order in which they began to change. One may come again that is the same: compare its etag."`
+	Removed  []codec.Object  `json:"removed" nullable:"false" doc:"What has no record any more."`
+	Resync   bool            `json:"resync" doc:"What has changed since is not known: read everything, then go on from this token."`
+	Token    string          `json:"token" doc:"To go on from."`
+	HasMore  bool            `json:"has_more" doc:"There is more to tell already."`
+	Settings *settings       `json:"settings"`
+}
+
 type viewings struct {
 	Items []codec.Viewing `json:"items" nullable:"false" maxItems:"128"`
 }

@@ -228,3 +228,12 @@ func NewRecords(items []*historyv1.Item) []*Record {
 	}
 	return records
 }
+
+// NewObjects returns objects as readers name them.
+func NewObjects(objects []*historyv1.Object) []Object {
+	named := make([]Object, len(objects)) // not nil, as above
+	for i, o := range objects {
+		named[i] = Object{ID: o.GetId(), Type: o.GetType()}
+	}
+	return named
+}

@@ -150,9 +150,5 @@ type Push struct {
 
 // NewPush returns a change of the service's.
 func NewPush(c *historyv1.Change) *Push {
-	p := &Push{Items: NewRecords(c.GetItems()), Resync: c.GetResync()}
-	for _, o := range c.GetRemoved() {
-		p.Removed = append(p.Removed, Object{ID: o.GetId(), Type: o.GetType()})
-	}
-	return p
+	return &Push{Items: NewRecords(c.GetItems()), Removed: NewObjects(c.GetRemoved()), Resync: c.GetResync()}
 }

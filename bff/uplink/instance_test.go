@@ -259,6 +259,10 @@ func (i *instance) Delete(context.Context, *historyv1.DeleteRequest) (*historyv1
 	return &historyv1.DeleteResponse{Deleted: 7}, nil
 }
 
+func (i *instance) Changes(context.Context, *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error) {
+	return &historyv1.ChangesResponse{Token: "t"}, nil
+}
+
 func (i *instance) Viewings(context.Context, *historyv1.ViewingsRequest) (*historyv1.ViewingsResponse, error) {
 	return &historyv1.ViewingsResponse{Found: true}, nil
 }

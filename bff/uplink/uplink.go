@@ -86,6 +86,11 @@ func (c *Client) Search(ctx context.Context, req *historyv1.SearchRequest) (*his
 	return read(c, searches, historyv1.HistoryServiceClient.Search)(ctx, req)
 }
 
+// Changes reads what has changed since a token.
+func (c *Client) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error) {
+	return read(c, lists, historyv1.HistoryServiceClient.Changes)(ctx, req)
+}
+
 // Viewings reads the sessions of one object.
 func (c *Client) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (*historyv1.ViewingsResponse, error) {
 	return read(c, lists, historyv1.HistoryServiceClient.Viewings)(ctx, req)

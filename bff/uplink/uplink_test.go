@@ -156,6 +156,9 @@ func TestMethods(t *testing.T) {
 	if resp, err := c.Delete(t.Context(), &historyv1.DeleteRequest{}); err != nil || resp.Deleted != 7 {
 		t.Errorf("Delete: %v, %v", resp, err)
 	}
+	if resp, err := c.Changes(t.Context(), &historyv1.ChangesRequest{}); err != nil || resp.Token != "t" {
+		t.Errorf("Changes: %v, %v", resp, err)
+	}
 	if resp, err := c.Viewings(t.Context(), &historyv1.ViewingsRequest{}); err != nil || !resp.Found {
 		t.Errorf("Viewings: %v, %v", resp, err)
 	}
