@@ -196,8 +196,7 @@ type ChangeLog interface {
 	// the log is at that moment. Where there is no log it begins one, with an entry for each content that is not settled.
 	// From then on each write with no base, or a settled one, makes an entry in its atomic step. It takes the place of
 	// the entry that the object had, or that one stays beside it until a trim. A [Applier.Clear] ends
-	// the log, and so does a warm-up that brings clear marks; an adapter may end it when nobody has asked for
-	// [ChangeLogLife].
+	// the log, and it goes with the user's state; an adapter may end it when nobody has asked for [ChangeLogLife].
 	//
 	// What a later Load says is settled stays settled until another write makes an entry, also when the store restarts,
 	// unless it has another life then. It fails with [ErrUnavailable].

@@ -225,9 +225,6 @@ func (c *Cache) Warm(_ context.Context, uid string, w history.WarmSet) error {
 	cleared, pause := u.Cleared, u.Pause
 	u.Cleared, u.CutTime, u.Pause = later(cleared, w.Cleared), max(u.CutTime, w.CutTime), pause.Newer(w.Pause)
 	c.cut(uid)
-	if !maps.Equal(u.Cleared, cleared) {
-		a.log = changeLog{}
-	}
 	if u.Pause != pause || !maps.Equal(u.Cleared, cleared) {
 		c.renumber(a)
 	}

@@ -56,8 +56,10 @@ func (c *client) act(d *dice) {
 		c.w.backUp(c)
 	case n < 85:
 		c.points(d)
-	case n < 96:
+	case n < 93:
 		c.list(d)
+	case n < 96:
+		c.w.readChanges(c)
 	case n < 98:
 		c.settings()
 	default:

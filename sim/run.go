@@ -35,7 +35,7 @@ func Run(cfg Config) Result {
 }
 
 func newWorld(cfg Config) *World {
-	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1)}
+	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1), followers: make(map[string]*follower)}
 	w.traits = w.src.traits()
 	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
 	w.cacheClock.origin = w.began
@@ -45,6 +45,7 @@ func newWorld(cfg Config) *World {
 	for i := range w.cfg.Users {
 		w.uids = append(w.uids, fmt.Sprintf("u%d", i+1))
 		w.cold[w.uids[i]] = true
+		w.followers[w.uids[i]] = &follower{}
 	}
 	w.oracle = newOracle(w.uids)
 	w.services, w.jobs = make([]*service, cfg.Services), make([]*jobProcess, cfg.Jobs)

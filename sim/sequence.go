@@ -33,6 +33,7 @@ const (
 	backUp                        // or bring back what was taken before
 	readSome                      // points, or pages
 	turnPages
+	readChanges
 	archiveAll // goes on until nothing is marked, if that can be
 	forgetUser // the cache forgets the user
 	passTime   // goes on for up to three seconds
@@ -99,7 +100,7 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	switch d.n(12) {
+	switch d.n(13) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -126,6 +127,9 @@ func (w *World) sequence() (judge bool) {
 	case 10:
 		s.fill(d)
 		judge = true
+	case 11:
+		s.keepUp(d)
+		judge = d.one(2)
 	default:
 		s.loseMeanwhile(d)
 		judge = true
@@ -274,6 +278,35 @@ func (s *sequence) browse(d *dice) {
 	s.maybe(turnPages)
 	s.maybe(turnPages)
 	s.maybe(landAll)
+}
+
+// keepUp has an app read what changes while several objects are played, archived and trimmed, and a few
+// removed. Some are written on before the archive has them.
+func (s *sequence) keepUp(d *dice) {
+	clear(s.w.delayed)
+	s.objects = s.w.objects()
+	if s.w.traits.older {
+		s.w.snapshot = s.w.cache.Clone()
+	}
+	s.maybe(readChanges)
+	for range 3 + d.n(4) {
+		for range 1 + d.n(3) {
+			s.maybe([...]action{reportNow, reportNow, reportAgain, reportAgain, reportLate, removeOne}[d.n(6)])
+		}
+		switch d.n(4) {
+		case 0:
+			s.maybe(archiveAll)
+		case 1:
+			s.w.holdBack(d)
+			s.maybe(passTime)
+		}
+		if d.one(12) {
+			s.maybe([...]action{clearAll, switchRecording, forgetUser, loseCache}[d.n(4)])
+		}
+		s.maybe(readChanges)
+	}
+	s.maybe(landAll)
+	s.maybe(readChanges)
 }
 
 // outdate has the cache come back with contents that were archived, while the archive has later ones that
@@ -586,6 +619,9 @@ func (s *sequence) act(a action, d *dice) {
 	case turnPages:
 		s.turnPages(c, d)
 		s.answered(c)
+	case readChanges:
+		w.readChanges(c)
+		s.answered(c)
 	case backUp:
 		w.course = s.drawCourse(d)
 		w.backUp(c)
@@ -770,10 +806,13 @@ func (s *sequence) remove(c *client, o history.Object, d *dice) {
 }
 
 func (s *sequence) readWith(c *client, d *dice) {
-	if !d.one(3) {
-		s.w.points(c, s.objects)
-	} else {
+	switch d.n(6) {
+	case 0, 1:
 		s.turnPages(c, d)
+	case 2:
+		s.w.readChanges(c)
+	default:
+		s.w.points(c, s.objects)
 	}
 }
 

@@ -125,6 +125,8 @@ type World struct {
 	uids     []string
 	born     int
 
+	followers map[string]*follower
+
 	cacheClock clock
 	lives      atomic.Int64 // of the cache
 	lived      time.Time    // when the last one began

@@ -89,11 +89,6 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 		pause, cleared := u.Pause, u.Cleared
 		u.Pause = pause.Newer(w.Pause)
 		u.MergeCleared(w.Cleared)
-		if !maps.Equal(u.Cleared, cleared) {
-			if err := e.endLog(uid); err != nil {
-				return err
-			}
-		}
 		u.CutTime = max(u.CutTime, w.CutTime)
 		if u.Pause != pause || !maps.Equal(u.Cleared, cleared) {
 			if err := e.renumber(uid, &history.User{}); err != nil {

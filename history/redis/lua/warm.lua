@@ -35,10 +35,7 @@ if (news or #later > 0) and not complete(list, set(3)) then return false end
 local trimmed = tonumber(old.trimmed or old.floor)
 if trimmed and trimmed > tonumber(floor) then floor = text(trimmed) end
 
-if #later > 0 then
-  call('HSET', state, unpack(later))
-  call('HDEL', state, 'log') -- it ends
-end
+if #later > 0 then call('HSET', state, unpack(later)) end
 local cut = math.max(tonumber(ARGV[5]), tonumber(old.cut or 0))
 if news then call('HSET', state, 'paused', ARGV[6], 'resumed', ARGV[7]) end
 if news or #later > 0 then renumber(list, ARGV[8]) end -- who holds one finds out
