@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,6 +23,7 @@ type book struct {
 	deletes []*cut
 	// dismissals are about whether the object is offered to go on with, in the order in which they were sent.
 	dismissals []*dismissal
+	restored   []*known // what was brought back from a backup, perhaps
 }
 
 // known is a fact with what is known of its fate.
@@ -98,15 +101,21 @@ func (c *cut) close(books ...*book) {
 	c.closed, c.times = true, times
 }
 
-// raisedBy returns the times of a key's reports that may be the cut's.
+// raisedBy returns the times of a key's reports, of what was restored and of tombstones that may be the cut's.
 func (c *cut) raisedBy(b *book) (times []int64) {
 	if c.closed || !c.raised {
 		return c.times
 	}
-	for _, k := range b.facts {
+	for _, k := range slices.Concat(b.facts, b.restored) {
 		if k.may() && k.at > c.at {
 			times = append(times, k.at)
 		}
+	}
+	for _, d := range b.deletes { // a tombstone counts as what it removed does
+		if d != c && d.at > c.at {
+			times = append(times, d.at)
+		}
+		times = append(times, d.times...)
 	}
 	return times
 }
@@ -137,6 +146,8 @@ func (u *userBook) book(obj history.Object) *book {
 	}
 	return b
 }
+
+func (u *userBook) all() iter.Seq[*book] { return maps.Values(u.keys) }
 
 // all returns reports and dismissals.
 func (b *book) all() []*known {

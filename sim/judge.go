@@ -126,6 +126,7 @@ func (w *World) judge() {
 	for _, uid := range w.uids {
 		w.followed(uid, begun)
 	}
+	w.removeRestored()
 	if w.failure != "" {
 		return
 	}
@@ -202,9 +203,11 @@ func (w *World) judgeKey(k history.Key, begun int64) {
 		w.fail("at rest, the archive: %s", wrong)
 		return
 	}
-	w.oracle.resolve(k, seen)
-	w.oracle.settle(k, seen)
-	w.oracle.settleDismissals(k, seen)
+	if !w.oracle.restored(k) {
+		w.oracle.resolve(k, seen)
+		w.oracle.settle(k, seen)
+		w.oracle.settleDismissals(k, seen)
+	}
 	if !inCache.User.Warm || inCache.Record == nil && !inCache.User.Complete() {
 		return
 	}

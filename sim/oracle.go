@@ -93,7 +93,7 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 // outlived reports whether the record that an attempt names was deleted or cleared before it was
 // sent. A later report of the same viewing may have taken the place of that record.
 func (o *oracle) outlived(a *attempt) bool {
-	if a.knows == 0 || a.sent < o.lost {
+	if a.knows == 0 || a.sent < o.lost || o.restored(history.Key{UID: a.uid, Object: a.object}) {
 		return false
 	}
 	u := o.users[a.uid]
@@ -128,6 +128,9 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(s
 					}
 				}
 			}
+			for _, k := range b.restored {
+				k.acked = 0
+			}
 			forget(b.deletes, o.rested, key, remembers)
 		}
 		forget(u.clears, o.rested, history.UserKey(uid), remembers)
@@ -152,6 +155,9 @@ func (o *oracle) torn(u *userBook, obj history.Object, k *known) bool {
 // either: one play may stand for another.
 func (o *oracle) archived(k history.Key, e history.Entry) {
 	b, reset := o.users[k.UID].book(k.Object), int64(0)
+	if len(b.restored) > 0 {
+		return
+	}
 	for _, f := range b.facts {
 		if f.acked == 0 && f.may() && !f.archived {
 			return
@@ -334,6 +340,9 @@ func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
 
 // check judges what a read, begun at a time, shows of a key.
 func (o *oracle) check(k history.Key, v view, begun int64) string {
+	if o.restored(k) {
+		return o.checkRestored(k, v, begun)
+	}
 	u := o.users[k.UID]
 	least, others := o.span(u, k.Object, begun)
 	bs := o.bounds(k, least, begun)
@@ -375,7 +384,7 @@ func (k *known) fate(begun int64) string {
 func (o *oracle) paused(k history.Key, v view, then pauseState) {
 	u := o.users[k.UID]
 	for _, f := range u.book(k.Object).facts {
-		if f.acked == 0 && f.may() && f.sent > o.lost && u.pause.off(then, f.at) && o.decide(k, v, f) == out {
+		if f.acked == 0 && f.may() && f.sent > o.lost && !o.restored(k) && u.pause.off(then, f.at) && o.decide(k, v, f) == out {
 			f.unknown, f.late = 0, true
 		}
 	}
@@ -391,7 +400,7 @@ func (o *oracle) sure(k history.Key, begun int64) *fact {
 	}
 	bs := o.bounds(k, least, begun)
 	first, last := latest(bs.must, any1), latest(bs.may, any1)
-	if first == nil || compareFacts(first, last) != 0 {
+	if first == nil || o.restored(k) || compareFacts(first, last) != 0 {
 		return nil
 	}
 	return first
@@ -493,7 +502,7 @@ func (o *oracle) checkDismissed(k history.Key, v view, begun int64) string {
 		return !d.offer && d.acked > 0 && d.acked < begun && o.stands(k, d)
 	})
 	switch {
-	case !v.found:
+	case !v.found || o.restored(k):
 	case v.dismissed != 0 && v.dismissed < v.at:
 		return fmt.Sprintf("%s was played after it was dismissed at %s", k, moment(v.dismissed))
 	case v.dismissed != 0 && !may:

@@ -149,7 +149,7 @@ func (w *World) turn(l *listing, resp *historyv1.ListResponse, begun int64) {
 	for _, it := range resp.Items {
 		o := history.Object{ID: it.Object.Id, Type: it.Object.Type}
 		w.shown(l.client, history.Key{UID: l.client.uid, Object: o}, it, begun)
-		l.incomplete[o] = l.incomplete[o] || incomplete(it)
+		l.incomplete[o] = l.incomplete[o] || incomplete(it) || w.oracle.restored(history.Key{UID: l.client.uid, Object: o})
 		switch {
 		case l.incomplete[o], l.begun < w.oracle.lost:
 		case l.seen[o]:

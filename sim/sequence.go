@@ -100,7 +100,7 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	switch d.n(13) {
+	switch d.n(14) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -130,6 +130,9 @@ func (w *World) sequence() (judge bool) {
 	case 11:
 		s.keepUp(d)
 		judge = d.one(2)
+	case 12:
+		s.bringBack(d)
+		judge = true
 	default:
 		s.loseMeanwhile(d)
 		judge = true
@@ -210,7 +213,12 @@ func (s *sequence) comeBack(d *dice) {
 		s.focus = (first + n) % len(s.objects)
 		s.maybe(reportNow)
 	}
-	if s.focus = -1; d.one(2) {
+	covered := d.one(4) // what comes late is from before a clear, and the user decides about what came after it
+	if s.focus = -1; covered {
+		s.focus = first
+		s.maybe(clearLast)
+		s.maybe(reportNext)
+	} else if d.one(2) {
 		s.maybe([...]action{removeOne, clearAll, dismissOne, dismissOne}[d.n(4)])
 	}
 	s.maybe(archiveAll)
@@ -218,6 +226,11 @@ func (s *sequence) comeBack(d *dice) {
 	s.w.holdBack(d)
 	if d.one(2) {
 		s.w.delayed["apply"] = true
+	}
+	if covered {
+		s.w.delayed["warm"] = true
+		s.maybe(reportLate)
+		s.maybe(dismissOne)
 	}
 	for range 1 + d.n(3) {
 		s.maybe([...]action{reportLate, reportLate, reportNow, readSome, dismissOne, markOne}[d.n(6)])
@@ -428,6 +441,55 @@ func (s *sequence) switchBehind(d *dice) {
 	s.actBy(1, switchRecording)
 	s.actBy(1, readSome)
 	s.actBy(1, readSome)
+	s.maybe(landAll)
+}
+
+// bringBack has what was removed come back from a backup, while the write of that is held up, or others go on.
+func (s *sequence) bringBack(d *dice) {
+	w := s.w
+	clear(w.delayed)
+	s.focus = d.n(len(s.objects))
+	s.spread()
+	for range 1 + d.n(3) {
+		s.maybe(reportNow)
+	}
+	if d.one(2) {
+		s.maybe(archiveAll)
+	}
+	c := s.idle(d)
+	if c == nil {
+		return
+	}
+	c.backup = nil
+	w.backUp(c)
+	s.answered(c)
+	records := c.backup
+	c.backup = nil
+	for range 1 + d.n(2) {
+		s.maybe([...]action{removeOne, removeAll, removeAll, clearAll, clearLast, reportNow}[d.n(6)])
+	}
+	for _, a := range [...]action{archiveAll, forgetUser, loseCache, passTime, holdBack} {
+		if d.one(2) {
+			s.maybe(a)
+		}
+	}
+	w.revive()
+	w.gather()
+	for range 1 + d.n(2) {
+		if c = s.idle(d); c != nil && len(records) > 0 {
+			w.course = [...]course{goesWell, goesWell, isSlow, isLost, isRepeated, losesAnswer}[d.n(6)]
+			w.restore(c, records)
+			s.answered(c)
+		}
+		for range d.n(4) {
+			s.maybe(meanwhile[d.n(len(meanwhile))])
+		}
+	}
+	if d.one(2) {
+		w.pass(3 * time.Second)
+		s.maybe(reportNow)
+	}
+	s.maybe(readSome)
 	s.maybe(landAll)
 }
 

@@ -183,7 +183,7 @@ var mutants = []mutant{
 
 	// Marks, and what is not offered any more.
 	{name: "cleared-base", rule: "what only the archive hides is there to decide about", edits: []edit{{write, "g.user.MergeCleared(entries[i].User.Cleared)", "_ = 0"}}},
-	{name: "held-invisible", rule: "what only the service holds is not there to decide about", shows: "a service holds what the cache has lost, and the user dismisses it: a schedule before this one had it after 1,526,708 steps.", edits: []edit{{write, "g.visible = g.next.Visible(", "g.visible = g.before().Visible("}}},
+	{name: "held-invisible", rule: "what only the service holds is not there to decide about", shows: "a record was cleared and played again, and the cache has forgotten the user; what comes late, from before the clear, is born without the rest, and the user decides about the object before the warm-up.", edits: []edit{{write, "g.visible = g.next.Visible(", "g.visible = g.before().Visible("}}},
 	{name: "dismissed", rule: "the fold forgets what was dismissed", edits: []edit{{merge, "m.Dismissed = max(latest.Dismissed, other.Dismissed)", "m.Dismissed = latest.Dismissed"}}},
 	{name: "dismissed-same", rule: "what was dismissed is no change of a record", edits: []edit{{record, "a.Dismissed == b.Dismissed && ", ""}}},
 	{name: "dismissed-deleted", rule: "a delete leaves what was dismissed", equivalent: "whatever comes after the delete is later than the decision, so that it is never shown.", edits: []edit{{merge, "\tif r.Dismissed.Time() <= r.Reset {\n\t\tr.Dismissed = 0\n\t}\n", ""}}},
@@ -195,6 +195,12 @@ var mutants = []mutant{
 	{name: "unwatched-late", rule: "plays from before a mark as unwatched that come later count", edits: []edit{{merge, "after(unite(r.Completions, o.Completions), r.PlaysBeforeAt)", "unite(r.Completions, o.Completions)"}}},
 	{name: "marked-nothing", rule: "a mark as unwatched leaves a record of what nobody played", edits: []edit{{fold, "case visible == nil && e.Kind != history.KindWatched, visible != nil", "case visible != nil"}}},
 	{name: "marked-blind", rule: "marks are made without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision != 0"}}},
+
+	// What comes back from a backup.
+	{name: "restored-deleted", rule: "a delete leaves what was brought back before it", edits: []edit{{merge, "m.Reset, m.Restored = reset, false\n\tm.forget()", "if m.Reset = reset; !m.Restored {\n\t\tm.forget()\n\t}"}}},
+	{name: "restored-before", rule: "what was deleted comes back as of a clear alone", edits: []edit{{fold, "cut = max(cut, g.next.Reset)", "_ = cut"}}},
+	{name: "restored-blind", rule: "what is brought back does not look into the archive", equivalent: "what was removed after it is in the cache, or the record is from below the floor: then the archive is asked as for any report.", edits: []edit{{write, "case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():", "case g.matched() || g.batch.latest || g.needsRecord():"}}},
+	{name: "restored-held", rule: "what is brought back is folded into what is held", edits: []edit{{write, "ok && !b.latest && !b.whole &&", "ok && !b.latest &&"}}},
 
 	// More of them.
 	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\tif err == nil {\n\t\tw.life = life\n\t}\n", "\tw.life = life\n"}}},
