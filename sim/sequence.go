@@ -511,6 +511,11 @@ func (s *sequence) fill(d *dice) {
 	w.disturbed()
 	w.pass(time.Second)
 	hidden := s.clients[0].nowMS() - 500
+	after := func(k *known) bool { return k.may() && k.at >= hidden }
+	waits := func(c *client) bool { return len(c.outbox) > 0 }
+	if slices.ContainsFunc(w.oracle.users[s.uid].book(s.objects[s.focus]).facts, after) || slices.ContainsFunc(w.clients, waits) {
+		return // there would be more than a record keeps
+	}
 	cleared := &historyv1.ClearRequest{Uid: s.uid, Type: uint32(d.n(2)) * s.objects[s.focus].Type, UntilMs: hidden} //nolint:gosec // small
 	late := d.one(2)
 	if late {

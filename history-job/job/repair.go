@@ -70,9 +70,9 @@ func (j *Job) archivedBefore() time.Time {
 	return time.UnixMilli(j.swept.Load()).Add(-2 * j.cfg.SweepAge)
 }
 
-// startFromOldestMark has a job that starts take what is marked for not archived, however long that is:
-// the jobs before it may have waited for the archive. Only a cache that was lost by now
-// cannot tell.
+// startFromOldestMark has a job that starts, or is given other buckets, take what is marked for not archived,
+// however long that is: the jobs before it may have waited for the archive. Only a cache that was lost
+// by now cannot tell.
 func (j *Job) startFromOldestMark(ctx context.Context) error {
 	if j.cfg.Reread == nil {
 		return nil

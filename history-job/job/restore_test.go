@@ -227,6 +227,56 @@ func (o *unique) Reread(ctx context.Context, buckets []history.Bucket, since tim
 	return err
 }
 
+// TestRereadOfWhatAnotherJobHad has a job take over what another one could not archive for half an hour. When the cache
+// is lost then, the job reads the queue again from before that, although its own sweeps were all done.
+func TestRereadOfWhatAnotherJobHad(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m, cfg := w.mortal()
+		queue, turns := &journal{}, turns{next: make(chan struct{})}
+		cfg.Reread, cfg.Consumer, cfg.SweepEvery, cfg.SweepAge = queue, turns, time.Minute, 4*time.Minute
+		w.runs(cfg)
+		w.wait(time.Second)
+		w.write(completed(1, -5000, "a"))
+		w.wait(30 * time.Minute)
+		w.fails("put", 5)
+		close(turns.next)
+		w.wait(2 * time.Second)
+		m.restart(true)
+		w.wait(time.Minute)
+		if got := time.Since(queue.since); got < 38*time.Minute {
+			t.Errorf("the queue was read again from %v ago, want two sweep ages before the oldest mark", got)
+		}
+	})
+}
+
+// turns is a queue that gives a job no bucket at first, and then all of them.
+type turns struct{ next chan struct{} }
+
+func (c turns) Consume(ctx context.Context, handle func(context.Context, history.Claim) error) error {
+	first, end := context.WithCancel(ctx)
+	defer end()
+	go func() {
+		<-c.next
+		end()
+	}()
+	if err := handle(first, nothing{}); err != nil {
+		return err
+	}
+	return handle(ctx, nothing{buckets: everyBucket()})
+}
+
+// nothing is a claim of which nothing is ever fetched.
+type nothing struct{ buckets []history.Bucket }
+
+func (c nothing) Buckets() []history.Bucket { return c.buckets }
+
+func (c nothing) Fetch(ctx context.Context) (history.Delivery, error) {
+	<-ctx.Done()
+	return history.Delivery{}, ctx.Err()
+}
+
+func (c nothing) Commit(context.Context, history.Delivery) error { return nil }
+
 // TestRestoreFromInsideAPause gives back what was acknowledged before anybody knew of the
 // pause that covers it.
 func TestRestoreFromInsideAPause(t *testing.T) {
