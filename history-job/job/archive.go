@@ -129,7 +129,7 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 	if err != nil {
 		return nil, err
 	}
-	b, again, err := j.complete(ctx, keys, entries)
+	b, again, err := j.complete(ctx, life, keys, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,8 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 
 // sameLife fails with [errLife] unless the cache is still in a life. It is asked after
 // contents were loaded and before they are put: contents of a cache that came back older, and
-// those made from them since, must not overwrite what the archive has.
+// those made from them since, must not overwrite what the archive has. So it is asked before they are completed in
+// the cache: what a clear has taken out of the archive would be missing in a whole record, and the clear in the cache.
 func (j *Job) sameLife(ctx context.Context, life string) error {
 	if j.cfg.Life == nil {
 		return nil

@@ -64,7 +64,7 @@ func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tri
 // result back to the cache. Only what the cache has taken is put: all that is ever put are contents
 // of the cache, whose cell times grow one after the other. The others are returned as keys
 // that have to come again.
-func (j *Job) complete(ctx context.Context, keys []history.Key, entries []history.Entry) (b batch, again []history.Key, err error) {
+func (j *Job) complete(ctx context.Context, life string, keys []history.Key, entries []history.Entry) (b batch, again []history.Key, err error) {
 	var partial batch
 	doubtful := j.life.young(j.cfg.Doubt)
 	for i, e := range entries {
@@ -77,7 +77,7 @@ func (j *Job) complete(ctx context.Context, keys []history.Key, entries []histor
 		}
 	}
 	if len(partial.keys) > 0 {
-		if again, err = j.fold(ctx, &b, partial); err != nil {
+		if again, err = j.fold(ctx, life, &b, partial); err != nil {
 			return b, nil, err
 		}
 	}
@@ -96,7 +96,7 @@ func (b *batch) add(k history.Key, e history.Entry) {
 
 // fold completes partial records and adds to b those that the cache has taken. One that
 // it has taken as partial comes again: it has a revision now.
-func (j *Job) fold(ctx context.Context, b *batch, partial batch) (again []history.Key, err error) {
+func (j *Job) fold(ctx context.Context, life string, b *batch, partial batch) (again []history.Key, err error) {
 	old, err := j.getArchived(ctx, partial.keys)
 	if err != nil {
 		return nil, err
@@ -110,6 +110,9 @@ func (j *Job) fold(ctx context.Context, b *batch, partial batch) (again []histor
 		w.Record.Partial = w.Base == 0 && !e.User.Complete()
 		writes[i] = w
 		j.metrics.completed.WithLabelValues(strconv.FormatUint(uint64(k.Object.Type), 10)).Inc()
+	}
+	if err := j.sameLife(ctx, life); err != nil {
+		return nil, err
 	}
 	for i, taken := range j.writeBack(ctx, writes) {
 		if !taken || writes[i].Record.Partial {

@@ -326,6 +326,28 @@ func TestRepairBesideAnotherJob(t *testing.T) {
 	})
 }
 
+// TestNothingIsCompletedUnnoticed announces a partial record of a cache that came back older before the job has noticed:
+// it is completed in the cache after the comparison, which brings back what was decided, and not before.
+func TestNothingIsCompletedUnnoticed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m, cfg := w.mortal()
+		cfg.WatchEvery = time.Minute
+		w.runs(cfg)
+		w.wait(time.Second)
+		w.store(progress(1, -9000), true, true)
+		m.remember(w, true, object(1))
+		m.restart(true)
+		w.did()
+		w.announce(object(1))
+		w.wait(30 * time.Second)
+		if got := w.did("apply"); len(got) > 0 {
+			t.Errorf("the job did %q before it had compared the cache", got)
+		}
+		w.wait(2 * time.Minute)
+		w.settled(object(1))
+	})
+}
+
 // TestRepairBound remembers so many keys and no more.
 func TestRepairBound(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
