@@ -105,7 +105,7 @@ func (c *Cache) swap(writes []history.Write, e *encoded, outcomes []history.Outc
 		return nil, unavailable(err)
 	}
 	t := new(syncWaiter) // done after whatever the call has seen
-	return t, c.db.commit(change{all: s.all, part: s.part, waiter: t, updateMemory: func() error {
+	return t, c.db.commit(storeChange{all: s.all, part: s.part, waiter: t, updateMemory: func() error {
 		for i := range writes {
 			if outcomes[i].Status != history.Applied {
 				continue
@@ -127,7 +127,7 @@ type swapper struct {
 	all, part *pebble.Batch // as in a change; all gets the part at the end
 	oldest    int64
 	moves     []move
-	users     []state // who are warm from now on
+	users     []userState // who are warm from now on
 }
 
 func (s *swapper) swap(w *history.Write, x item) history.Outcome {
@@ -180,7 +180,7 @@ func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
 		return false, nil
 	}
 	u, err := s.userOf(w.Key.UID)
-	if err == nil && !u.Warm && s.new(w.Key.UID) {
+	if err == nil && !u.Warm && s.isNew(w.Key.UID) {
 		u, err = s.warm(w.Key.UID)
 	}
 	return err == nil && w.Cleared >= u.ClearedAt(w.Key.Object.Type) && w.Pause == u.Pause &&
@@ -225,7 +225,7 @@ func (s *swapper) warm(uid string) (history.User, error) {
 		return u, err
 	}
 	u.Warm = true
-	s.users = append(s.users, state{uid, u})
+	s.users = append(s.users, userState{uid, u})
 	value := appendState(binary.BigEndian.AppendUint64(nil, uint64(mark)), u)
 	return s.aged(u, s.oldest), set(s.part, appendUser(nil, s.space, uid), value)
 }

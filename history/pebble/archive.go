@@ -72,7 +72,7 @@ func (a *Archive) setNewer(cells []history.Cell) (*syncWaiter, error) {
 		return p.waitFor, nil
 	}
 	t := new(syncWaiter)
-	return t, a.db.commit(change{all: b, part: b, waiter: t, updateMemory: func() error {
+	return t, a.db.commit(storeChange{all: b, part: b, waiter: t, updateMemory: func() error {
 		for k := range p.own {
 			a.unsynced.put(appendUser(p.key[:0], a.space, k.UID), t)
 		}

@@ -11,7 +11,6 @@
 package pebble
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,13 +18,11 @@ import (
 	"hash/maphash"
 	"iter"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/wal"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
@@ -210,9 +207,9 @@ func (d *DB) leave() { d.gate.RUnlock() }
 
 func (d *DB) now() int64 { return d.config.Now().UnixMilli() }
 
-// change is what a call changes. The journal gets all of it, Pebble at once only a
+// storeChange is what a call changes. The journal gets all of it, Pebble at once only a
 // part: records of the cache stay in memory until the next checkpoint.
-type change struct {
+type storeChange struct {
 	all, part *pebble.Batch
 	waiter    *syncWaiter // nil for a change that need not be durable by itself
 	// updateMemory brings memory up to the change once the journal has it, and may add
@@ -223,7 +220,7 @@ type change struct {
 // commit makes a change visible and puts it in the journal, in one order for both.
 // The caller then waits for the disk outside of its locks, so that callers share
 // an fsync. After an error the change may be made all the same.
-func (d *DB) commit(c change) error {
+func (d *DB) commit(c storeChange) error {
 	if c.all.Empty() {
 		return nil
 	}
@@ -266,142 +263,6 @@ func (d *DB) wait(t *syncWaiter) error {
 		return d.fault.fail(t.err)
 	}
 	return nil
-}
-
-// A store is quiet when its journal grows by less than quietGrowth bytes in quietAfter: a few
-// hundred heartbeats a second.
-const (
-	quietAfter  = 5 * time.Second
-	quietGrowth = 256 << 10
-	quietSize   = 4 << 20 // what a journal may keep on the disk for long
-)
-
-// checkpoints makes a checkpoint whenever the journal is full, and one that gives back its
-// room on the disk when the store has become quiet, until stop.
-func (d *DB) checkpoints() {
-	defer close(d.done)
-	look := time.NewTicker(d.config.quietAfter)
-	defer look.Stop()
-	for {
-		lean := false
-		select {
-		case <-d.due:
-		case <-look.C:
-			if lean = d.journal.quiet() && d.writable() == nil; !lean {
-				continue
-			}
-		case <-d.stop:
-			return
-		}
-		if err := d.checkpoint(lean); err != nil {
-			_ = d.fault.fail(err)
-			return
-		}
-	}
-}
-
-func (d *DB) checkpointSoon() {
-	select {
-	case d.due <- struct{}{}:
-	default: // one is due already
-	}
-}
-
-// checkpoint begins a new journal file, moves the records of the old ones from memory
-// to Pebble, and deletes those files. A lean one leaves as little on the disk as it can.
-func (d *DB) checkpoint(lean bool) error {
-	flushing, err := d.rotate(lean)
-	if err != nil {
-		return fmt.Errorf("begin journal: %w", err)
-	}
-	if err := d.moveToPebble(flushing); err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	if err := d.persist(d.journal.number); err != nil {
-		return err
-	}
-	if err := d.journal.forget(d.journal.number, !lean); err != nil {
-		return fmt.Errorf("delete journal: %w", err)
-	}
-	return nil
-}
-
-// rotate ends a file of the journal and the active memtable at one moment: a record in
-// the file is in Pebble or in that memtable.
-func (d *DB) rotate(lean bool) (*memtable, error) {
-	d.cache.Lock()
-	defer d.cache.Unlock()
-	d.order.Lock()
-	defer d.order.Unlock()
-	return d.memory.tables.rotate(), d.journal.begin(lean)
-}
-
-const moveStep = 500 // records under one lock
-
-// moveToPebble writes a memtable to Pebble, in the order of the keys, which is how Pebble takes
-// them fastest.
-func (d *DB) moveToPebble(t *memtable) error {
-	if err := d.moveMarks(&t.marks); err != nil {
-		return err
-	}
-	items := t.all
-	slices.SortFunc(items, func(a, b *item) int { return bytes.Compare(a.key, b.key) })
-	for some := range slices.Chunk(items, moveStep) {
-		if err := d.moveSome(some); err != nil {
-			return err
-		}
-	}
-	d.cache.Lock()
-	defer d.cache.Unlock()
-	d.memory.tables.flushed()
-	return nil
-}
-
-// moveSome writes under the lock of the cache, or a record that is dropped at this
-// moment would come back.
-func (d *DB) moveSome(items []*item) error {
-	d.cache.Lock()
-	defer d.cache.Unlock()
-	b := d.pebble.NewBatch()
-	defer b.Close()
-	for _, x := range items {
-		if x.value == nil {
-			continue
-		}
-		if err := set(b, x.key, x.value); err != nil {
-			return err
-		}
-		d.memory.stamps.put(x.hash, stampOf(x.value))
-		d.memory.presence.add(x.key)
-	}
-	return d.pebble.Apply(b, pebble.NoSync)
-}
-
-// persist makes everything in Pebble durable together with the number of the first
-// file of the journal that is still needed.
-func (d *DB) persist(needed wal.NumWAL) error {
-	if err := d.pebble.Set([]byte{spaceJournal}, binary.BigEndian.AppendUint64(nil, uint64(needed)), pebble.NoSync); err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	if err := d.flush(); err != nil {
-		return fmt.Errorf("checkpoint: %w", err)
-	}
-	return nil
-}
-
-// flush makes everything in Pebble durable. A fault may have ended the goroutine
-// that does it.
-func (d *DB) flush() error {
-	flushed, err := d.pebble.AsyncFlush()
-	if err != nil {
-		return err
-	}
-	select {
-	case <-flushed:
-		return nil
-	case <-d.fault.failed:
-		return d.fault.err()
-	}
 }
 
 // clock gives out dirty marks: microseconds that never repeat, also when the wall

@@ -16,17 +16,17 @@ import (
 type edit struct {
 	*keyspace
 	batch   *pebble.Batch
-	puts    []item  // records that stay in memory until the next checkpoint
-	settles []item  // and such as are settled, which the journal has without
-	drops   []item  // records that are gone
-	moves   []move  // of dirty marks
-	users   []state // users whose own state is another
-	logs    []logOf // of changes, that are others
-	tell    bool    // readers wait until the change is on disk
+	puts    []item      // records that stay in memory until the next checkpoint
+	settles []item      // and such as are settled, which the journal has without
+	drops   []item      // records that are gone
+	moves   []move      // of dirty marks
+	users   []userState // users whose own state is another
+	logs    []logOf     // of changes, that are others
+	tell    bool        // readers wait until the change is on disk
 }
 
-// state is a user's own state as it is to be stored.
-type state struct {
+// userState is a user's own state as it is to be stored.
+type userState struct {
 	uid  string
 	user history.User
 }
@@ -77,7 +77,7 @@ func (e *edit) commit(t *syncWaiter) error {
 		t = new(syncWaiter)
 	}
 	if len(e.puts) == 0 && len(e.moves) == 0 {
-		return e.db.commit(change{all: e.batch, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
+		return e.db.commit(storeChange{all: e.batch, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
 	}
 	all := e.db.pebble.NewBatch()
 	defer func() { _ = all.Close() }()
@@ -92,7 +92,7 @@ func (e *edit) commit(t *syncWaiter) error {
 	if err := remark(all, e.moves); err != nil {
 		return err
 	}
-	return e.db.commit(change{all: all, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
+	return e.db.commit(storeChange{all: all, part: e.batch, waiter: t, updateMemory: func() error { return e.updateMemory(t) }})
 }
 
 func (e *edit) updateMemory(t *syncWaiter) error {
@@ -121,7 +121,7 @@ func (e *edit) updateMemory(t *syncWaiter) error {
 
 // store sets a user's own state.
 func (e *edit) store(uid string, u history.User, mark history.Mark) error {
-	e.users = append(e.users, state{uid, u})
+	e.users = append(e.users, userState{uid, u})
 	var v []byte
 	if e.marked {
 		v = binary.BigEndian.AppendUint64(v, uint64(mark))

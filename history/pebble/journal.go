@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/batchrepr"
 	"github.com/cockroachdb/pebble/v2/record"
@@ -374,3 +375,11 @@ func (f *journalFile) SyncData() error {
 	}
 	return f.synced.advance(syncPoint{f.number, f.written})
 }
+
+// A store is quiet when its journal grows by less than quietGrowth bytes in quietAfter: a few
+// hundred heartbeats a second.
+const (
+	quietAfter  = 5 * time.Second
+	quietGrowth = 256 << 10
+	quietSize   = 4 << 20 // what a journal may keep on the disk for long
+)

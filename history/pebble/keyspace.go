@@ -228,7 +228,7 @@ func (s *keyspace) moments(keys []history.Key) (all []known, snapshot *pebble.Sn
 		m.value, m.waitFor = s.memory.tables.get(hash, key), s.unsynced.of(key)
 		m.absent = m.value == nil && (k.IsUser() || s.memory.presence.lacks(hash))
 		if m.user, m.hasUser = s.userInMemory(k.UID); m.hasUser && !m.user.Warm {
-			m.user.Warm = s.new(k.UID)
+			m.user.Warm = s.isNew(k.UID)
 		}
 		enough = enough && m.hasUser && (m.absent || m.value != nil) && m.user.Parts == 0
 	}
@@ -252,10 +252,10 @@ func (s *keyspace) userInMemory(uid string) (history.User, bool) {
 	return u, s.memory.presence.lacks(s.memory.hash(key))
 }
 
-// new reports whether the archive surely has nothing of a user of the cache, not even a clear mark. So
+// isNew reports whether the archive surely has nothing of a user of the cache, not even a clear mark. So
 // the cache has dropped nothing of the user, which it does only with what the archive has. The lock of
 // the cache is held.
-func (s *keyspace) new(uid string) bool {
+func (s *keyspace) isNew(uid string) bool {
 	if !s.db.config.Alone || !s.marked {
 		return false
 	}
@@ -342,17 +342,17 @@ func (l *loader) userOf(uid string) (history.User, error) {
 	return l.user, nil
 }
 
-// row is a user at one moment.
-type row struct {
+// userRow is a user at one moment.
+type userRow struct {
 	prefix    []byte // of the keys
 	unflushed []pair
 	stored    *pebble.Iterator // nil for nothing
 }
 
-// row returns what memory and Pebble have of a user at one moment. The lock is held. Going
+// rowOf returns what memory and Pebble have of a user at one moment. The lock is held. Going
 // through the row needs no lock; it must be gone through, which closes it.
-func (s *keyspace) row(uid string) (*row, error) {
-	r := &row{prefix: appendUser(nil, s.space, uid), unflushed: s.memory.tables.of(uid)}
+func (s *keyspace) rowOf(uid string) (*userRow, error) {
+	r := &userRow{prefix: appendUser(nil, s.space, uid), unflushed: s.memory.tables.of(uid)}
 	if s.memory.presence.lacksRow(r.prefix) {
 		return r, nil
 	}
@@ -366,7 +366,7 @@ func (s *keyspace) row(uid string) (*row, error) {
 
 // all returns the values by the text of the object, "" for the user's own state,
 // which comes first. A value in memory hides the stored one of the same key.
-func (r *row) all(failed *error) iter.Seq2[[]byte, []byte] {
+func (r *userRow) all(failed *error) iter.Seq2[[]byte, []byte] {
 	return func(yield func(object, value []byte) bool) {
 		next := r.unflushed
 		for key, value := range steps(r.stored, failed) {
@@ -395,7 +395,7 @@ func (r *row) all(failed *error) iter.Seq2[[]byte, []byte] {
 // records returns a user's records without the user's own state. The lock is held.
 func (s *keyspace) records(uid string, failed *error) iter.Seq2[history.Object, []byte] {
 	return func(yield func(o history.Object, value []byte) bool) {
-		r, err := s.row(uid)
+		r, err := s.rowOf(uid)
 		if err != nil {
 			*failed = err
 			return

@@ -5,9 +5,12 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
@@ -153,4 +156,47 @@ func (c *Cache) backlog(all *[history.Buckets]history.Backlog) (err error) {
 		}
 	}
 	return err
+}
+
+// dirty yields the keys of the dirty marks below a bound, those in Pebble and then those in
+// memory, which are later, all of one moment. They are good until the next step.
+func (c *Cache) dirty(bound history.Mark, failed *error) iter.Seq[[]byte] {
+	return func(yield func(dirty []byte) bool) {
+		stored, waiting, err := c.dirtyNow(bound)
+		if err != nil {
+			*failed = unavailable(err)
+			return
+		}
+		for key := range steps(stored, failed) {
+			if !yield(key) {
+				return
+			}
+		}
+		var key []byte
+		for _, d := range waiting {
+			if key = appendDirty(key[:0], d.key, d.mark); *failed != nil || !yield(key) {
+				return
+			}
+		}
+	}
+}
+
+// dirtyNow returns the marks below a bound that are in Pebble, and the others. One that is on its
+// way to Pebble is not on it yet: all that is in memory is later than what was there before.
+func (c *Cache) dirtyNow(bound history.Mark) (stored *pebble.Iterator, waiting []dirty, err error) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	first := bound
+	for _, t := range []*memtable{c.memory.tables.flushing, c.memory.tables.active} {
+		if len(t.marks.all) > 0 {
+			first = min(first, t.marks.all[0].mark)
+		}
+		waiting = slices.AppendSeq(waiting, t.marks.before(bound))
+	}
+	upper := []byte{spaceDirty + 1}
+	if first < math.MaxInt64 {
+		upper = appendMark(nil, first)
+	}
+	stored, err = c.db.pebble.NewIter(&pebble.IterOptions{LowerBound: []byte{spaceDirty}, UpperBound: upper})
+	return stored, waiting, err
 }

@@ -75,11 +75,11 @@ func (c *Cache) scan(uid string, p *pager) error {
 }
 
 // begin returns a user's row at one moment. From then on a head is told of every write.
-func (c *Cache) begin(uid string, h *head, p *pager) (*row, error) {
+func (c *Cache) begin(uid string, h *head, p *pager) (*userRow, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	c.memory.heads.put(uid, h)
-	r, err := c.row(uid)
+	r, err := c.rowOf(uid)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"iter"
 	"slices"
 	"sync"
 
@@ -104,7 +105,7 @@ func (m *memory) drop(x item) {
 }
 
 // keepUsers remembers states that are stored.
-func (m *memory) keepUsers(states []state) {
+func (m *memory) keepUsers(states []userState) {
 	for _, x := range states {
 		m.users.put(x.uid, x.user)
 		m.heads.forget(x.uid)
@@ -361,4 +362,86 @@ func later(a, b *syncWaiter) *syncWaiter {
 		return b
 	}
 	return a
+}
+
+// dirty is a dirty mark with the key of its record or user in the cache, nil once it is gone.
+type dirty struct {
+	mark history.Mark
+	key  []byte
+}
+
+// marks are dirty marks that the journal has and Pebble does not have yet, in their order. Most
+// are gone before a checkpoint, and never come to Pebble. The lock of the cache guards them.
+type marks struct {
+	all  []dirty
+	gone int // so many of the first
+}
+
+// drop forgets a mark and reports whether it was here.
+func (m *marks) drop(mark history.Mark) bool {
+	i, ok := slices.BinarySearchFunc(m.all, mark, func(d dirty, mark history.Mark) int { return cmp.Compare(d.mark, mark) })
+	if !ok {
+		return false
+	}
+	m.all[i].key = nil
+	for m.gone < len(m.all) && m.all[m.gone].key == nil {
+		m.gone++
+	}
+	return true
+}
+
+// before yields the marks below a bound.
+func (m *marks) before(bound history.Mark) iter.Seq[dirty] {
+	return func(yield func(dirty) bool) {
+		for _, d := range m.all[m.gone:] {
+			if d.mark >= bound || d.key != nil && !yield(d) {
+				return
+			}
+		}
+	}
+}
+
+// move is a key's change from one dirty mark to another one, 0 for none. The key is that of the
+// record or the user in the cache, and does not change.
+type move struct {
+	key      []byte
+	from, to history.Mark
+}
+
+// remark adds moves to a batch.
+func remark(b *pebble.Batch, moves []move) error {
+	var dirty []byte
+	for _, m := range moves {
+		if m.to != 0 {
+			dirty = appendDirty(dirty[:0], m.key, m.to)
+			if err := set(b, dirty, nil); err != nil {
+				return err
+			}
+		}
+		if m.from != 0 {
+			dirty = appendDirty(dirty[:0], m.key, m.from)
+			if err := b.Delete(dirty, nil); err != nil {
+				return unavailable(err)
+			}
+		}
+	}
+	return nil
+}
+
+// remark makes moves that the journal has. What Pebble may have is deleted there, by the batch.
+func (m *memory) remark(b *pebble.Batch, moves []move) error {
+	for _, x := range moves {
+		if x.to != 0 {
+			active := &m.tables.active.marks
+			active.all = append(active.all, dirty{x.to, x.key})
+		}
+		if x.from == 0 || m.tables.active.marks.drop(x.from) {
+			continue
+		}
+		m.tables.flushing.marks.drop(x.from)
+		if err := remark(b, []move{{key: x.key, from: x.from}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -377,22 +377,6 @@ func (a *Archive) noteDelete(uid string, value []byte) {
 	}
 }
 
-// noteLongRows notes users with long live parts, whose keys are gone through one behind the other.
-func (a *Archive) noteLongRows(drop dropper) dropper {
-	var row []byte
-	records := 0
-	return func(e *edit, key, value []byte) (bool, error) {
-		end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1
-		if !bytes.Equal(row, key[:end]) {
-			row, records = append(row[:0], key[:end]...), 0
-		}
-		if records++; records == a.db.config.RollAbove+2 { // with the state
-			a.noteLong(string(key[keyPrefix:end-1]), records)
-		}
-		return drop(e, key, value)
-	}
-}
-
 // noteParts notes all users who have parts: of some there may be records that have expired, or whose
 // note was lost.
 func (a *Archive) noteParts() (err error) {

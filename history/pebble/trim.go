@@ -77,12 +77,12 @@ func (c *Cache) beyond(uid string) (below []dropping, err error) {
 	n := len(live) + len(deleted)
 	c.memory.lengths.put(uid, &n)
 	keep := c.db.config.Keep
-	return append(oldest(live, keep), oldest(deleted, keep)...), nil
+	return append(beyondNewest(live, keep), beyondNewest(deleted, keep)...), nil
 }
 
-// oldest returns the settled ones among those beyond the newest so many. Those of one
+// beyondNewest returns the settled ones among those beyond the newest so many. Those of one
 // version stay or go together: a floor cannot part them.
-func oldest(all []dropping, keep int) []dropping {
+func beyondNewest(all []dropping, keep int) []dropping {
 	if len(all) <= keep {
 		return nil
 	}
@@ -226,4 +226,20 @@ func (s *keyspace) sweepFrom(ctx context.Context, from []byte, drop dropper) (sw
 		return 0, nil, err
 	}
 	return swept, next, nil
+}
+
+// noteLongRows notes users with long live parts, whose keys are gone through one behind the other.
+func (a *Archive) noteLongRows(drop dropper) dropper {
+	var row []byte
+	records := 0
+	return func(e *edit, key, value []byte) (bool, error) {
+		end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1
+		if !bytes.Equal(row, key[:end]) {
+			row, records = append(row[:0], key[:end]...), 0
+		}
+		if records++; records == a.db.config.RollAbove+2 { // with the state
+			a.noteLong(string(key[keyPrefix:end-1]), records)
+		}
+		return drop(e, key, value)
+	}
 }
