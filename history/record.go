@@ -5,37 +5,173 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
-// Completion is a viewing that reached the end, and when it last reported so.
-type Completion struct {
-	At      int64
-	Viewing uint64
-}
+// Kind is what a player reports.
+type Kind uint8
 
-func (c Completion) watch() Watch { return Watch{At: c.At, Viewing: c.Viewing} }
+// The kinds of events.
+const (
+	KindStart Kind = iota + 1
+	KindProgress
+	KindPause
+	KindSeek
+	KindStop
+	KindFinish
+	KindDelete
+	// The marks, which a user makes without playing anything.
+	KindWatched
+	KindUnwatched
+	KindReset
+)
 
-// Watch is how much of an object a viewing has played, in milliseconds, and when it last
-// reported that much or less.
-type Watch struct {
-	At      int64
-	Viewing uint64
-	Watched int64
-}
+// Ends reports whether the viewing is over with an event of this kind, so that
+// there is no reason to wait for another one.
+func (k Kind) Ends() bool { return k >= KindStop }
 
-func (w Watch) watch() Watch { return w }
+// Marks reports whether an event of this kind is one that a user makes without playing
+// anything: it has no position, session or device.
+func (k Kind) Marks() bool { return k >= KindWatched }
 
-// report is what one viewing reports.
-type report interface{ watch() Watch }
-
-// sum returns how much all viewings together have played: of each the most.
-func sum(ws []Watch) (total int64) {
-	for i, w := range ws {
-		if !slices.ContainsFunc(ws[:i], func(o Watch) bool { return o.Viewing == w.Viewing }) { // the oldest says most
-			total += w.Watched
-		}
+func (k Kind) rank() int {
+	switch k {
+	case KindStop, KindFinish, KindWatched, KindUnwatched, KindReset:
+		return RankStop
+	case KindDelete:
+		return RankDelete
+	default:
+		return RankProgress
 	}
-	return total
+}
+
+func (k Kind) state() State {
+	switch k {
+	case KindPause:
+		return StatePaused
+	case KindStop, KindUnwatched, KindReset:
+		return StateStopped
+	case KindFinish, KindWatched:
+		return StateFinished
+	case KindDelete:
+		return StateDeleted
+	default:
+		return StatePlaying
+	}
+}
+
+// Event is one report about one key.
+type Event struct {
+	Key      Key
+	Kind     Kind
+	At       int64 // Unix milliseconds
+	Position int64 // milliseconds from the start
+	Duration int64 // milliseconds; 0 when the player does not know
+	Session  string
+	Device   string
+	Meta     Meta
+	// StartedAt is when the session began, 0 when the player does not say.
+	StartedAt int64
+	// Watched is how much of the object the session has played, in milliseconds; it
+	// counts only with StartedAt. Speed is the fastest of the session in percent; 0
+	// means 100.
+	Watched int64
+	Speed   int64
+}
+
+// Bounds of an event.
+const (
+	MaxPosition  = 30 * 24 * 3600 * 1000 // milliseconds: thirty days
+	MaxMetaKeys  = 16
+	MaxMetaBytes = 1024 // of all keys and values
+	MaxLabel     = 128  // bytes of a session or device
+	MinSpeed     = 25   // percent
+	MaxSpeed     = 400
+	// MinTime, in 1973, tells Unix milliseconds from seconds, which mostly are less.
+	MinTime = 100_000_000_000
+	maxTime = 1 << 43
+)
+
+// Validate reports the first field of e that is not legal, as a [FieldError].
+func (e *Event) Validate() error {
+	if err := ValidateUID(e.Key.UID); err != nil {
+		return err
+	}
+	if err := e.Key.Object.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case e.Kind < KindStart || e.Kind > KindReset:
+		return Invalid("kind", "want start, progress, pause, seek, stop or finish")
+	case e.At <= 0:
+		return Invalid("event_time", wantTime)
+	case e.Position < 0 || e.Position > MaxPosition:
+		return Invalid("position_ms", "want 0 to 2592000000 milliseconds (30 days)")
+	case e.Duration < 0 || e.Duration > MaxPosition:
+		return Invalid("duration_ms", "want 0 (unknown) to 2592000000 milliseconds (30 days)")
+	case len(e.Session) > MaxLabel || !utf8.ValidString(e.Session):
+		return Invalid("session", "want at most 128 bytes of UTF-8")
+	case len(e.Device) > MaxLabel || !utf8.ValidString(e.Device):
+		return Invalid("device", "want at most 128 bytes of UTF-8")
+	}
+	return cmp.Or(validateTime("event_time", e.At), validateTime("started_at", e.StartedAt), e.validateWatched(), e.Meta.validate())
+}
+
+const wantTime = "want a time from 1973 to 2248"
+
+func validateTime(field string, at int64) error {
+	switch {
+	case at > 0 && at < MinTime:
+		return Invalid(field, "looks like seconds; want Unix milliseconds")
+	case at < 0 || at >= maxTime:
+		return Invalid(field, wantTime)
+	}
+	return nil
+}
+
+func (e *Event) validateWatched() error {
+	switch {
+	case e.Watched < 0 || e.Watched > MaxPosition:
+		return Invalid("watched_ms", "want 0 to 2592000000 milliseconds (30 days)")
+	case e.Speed != 0 && (e.Speed < MinSpeed || e.Speed > MaxSpeed):
+		return Invalid("speed", "want 0.25 to 4")
+	}
+	return nil
+}
+
+// Clamp brings what cannot be to the nearest that can: players report positions past a
+// known duration for loops and rounding, sessions cannot begin after they report, and
+// cannot have played more than has passed since, times the speed.
+func (e *Event) Clamp() {
+	if e.Duration > 0 {
+		e.Position = min(e.Position, e.Duration)
+	}
+	if e.StartedAt == 0 {
+		e.Watched = 0
+		return
+	}
+	e.StartedAt = min(e.StartedAt, e.At)
+	e.Watched = min(e.Watched, (e.At-e.StartedAt)*cmp.Or(e.Speed, 100)/100)
+}
+
+// Viewing tells viewings apart by session; a player without sessions has one viewing
+// per device, and all marks of an object as watched are one.
+func (e *Event) Viewing() uint64 {
+	if e.Kind.Marks() {
+		return markViewing
+	}
+	return viewing(e.Session, e.Device)
+}
+
+// markViewing stands for the marks of an object as watched: no session has such a name, since
+// it is no UTF-8.
+var markViewing = ViewingOf("\xffmark")
+
+func viewing(session, device string) uint64 {
+	if session != "" {
+		return ViewingOf(session)
+	}
+	return ViewingOf("device/" + device)
 }
 
 // State is what the newest event left behind.
@@ -147,164 +283,52 @@ type Record struct {
 	UnknownVersion Version
 }
 
-// Bounds of a record. Beyond them the fold is no longer exact: a late delete may
-// leave a furthest position too low or plays too high, a late report of a viewing
-// older than those listed stays uncounted, and a viewing that reports its end again
-// after so many others counts twice. Plays that come in the order of their times
-// are exact nevertheless, and so is the furthest position where nothing is deleted.
-// The watched times are bounded as plays are.
-const (
-	MaxPeaks       = 8
-	MaxCompletions = 128
-	MaxWatches     = 128
-)
-
-// Peak is a position and when it was reported.
-type Peak struct {
-	At       int64
-	Position int64
+// Record returns what the event alone says. It is partial: it knows nothing of
+// what came before.
+func (r Rules) Record(e *Event) *Record {
+	rec := new(Record)
+	r.RecordInto(rec, e)
+	return rec
 }
 
-// NonEarly is an event that is not early: its version, and where it left the user.
-type NonEarly struct {
-	Version  Version
-	Position int64
-}
-
-// SettledBit is set in the revision of a content that the archive has. A content
-// without it has a dirty mark.
-const SettledBit uint64 = 1 << 63
-
-// NewRevision returns 63 random bits: a repeat within one key is out of the question,
-// and nothing needs coordinating.
-func NewRevision() uint64 { return max(rand.Uint64()>>1, 1) }
-
-// Settled reports whether the archive has this content.
-func (r *Record) Settled() bool { return r != nil && r.Revision&SettledBit != 0 }
-
-// SameContent reports whether two revisions name one content, settled or not.
-func SameContent(a, b uint64) bool { return a&^SettledBit == b&^SettledBit }
-
-// Successor returns r as a new content of its key: under a revision of its own and
-// with a cell time after those of the contents that it is the fold of, and after what
-// the user's clear marks have removed (see [User.CutTime]).
-func (r *Record) Successor(u *User) *Record {
-	m := *r
-	m.Succeed(u)
-	return &m
-}
-
-// Succeed makes of r, which nobody else has yet, its own [Record.Successor].
-func (r *Record) Succeed(u *User) {
-	r.Revision = NewRevision()
-	r.CellTime = max(r.Version.Time(), r.CellTime+1)
-	if u != nil {
-		r.CellTime = max(r.CellTime, u.CutTime+1)
+// RecordInto makes rec what [Rules.Record] returns of an event.
+func (r Rules) RecordInto(rec *Record, e *Event) {
+	*rec = Record{Version: VersionOf(e.At, e.Kind.rank()), State: e.Kind.state(), Session: e.Session, Device: e.Device, Partial: true}
+	if e.Kind == KindDelete {
+		rec.Reset = e.At
+		return
+	}
+	if !e.Kind.Marks() {
+		rec.Position, rec.Early = e.Position, r.early(e)
+	}
+	if e.Kind == KindStart {
+		rec.Start = Peak{At: e.At, Position: e.Position}
+	}
+	if e.Duration > 0 {
+		rec.Duration, rec.DurationVersion = e.Duration, rec.Version
+	}
+	if len(e.Meta) > 0 {
+		rec.Meta, rec.MetaVersion = e.Meta, rec.Version
+	}
+	switch {
+	case e.Kind == KindUnwatched:
+		rec.PlaysBeforeAt = e.At // and none of them counts
+	case r.Completes(e):
+		rec.Completions = []Completion{{At: e.At, Viewing: e.Viewing()}}
+	}
+	if e.Watched > 0 {
+		rec.Watches = []Watch{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched}}
 	}
 }
 
-// Deleted reports whether the record is a tombstone.
-func (r *Record) Deleted() bool { return r.State == StateDeleted }
-
-// Resume returns where the user left off, in milliseconds: where the latest event did,
-// or, as long as that is early, the latest that was not. See also [Rules.Resume].
-func (r *Record) Resume() int64 {
-	at, _ := r.resume()
-	return at
+// event is the inverse, as far as the bounds of an event say something about the fields of a
+// record. The key and the kind are only legal ones.
+func (r *Record) event() *Event {
+	return &Event{
+		Key: Key{UID: "-", Object: Object{ID: "-", Type: 1}}, Kind: KindProgress, At: r.PlayedAt(),
+		Duration: r.Duration, Session: r.Session, Device: r.Device, Meta: r.Meta,
+	}
 }
-
-// resume returns also when that was.
-func (r *Record) resume() (position, at int64) {
-	if r.Early && r.NonEarly.Version != 0 {
-		return r.within(r.NonEarly.Position), r.NonEarly.Version.Time()
-	}
-	return r.within(r.Position), r.PlayedAt()
-}
-
-// PlayedAt returns when the latest event happened, in Unix milliseconds: before the time of
-// the version where the event was removed and brought back.
-func (r *Record) PlayedAt() int64 { return r.own().Time() }
-
-// DismissedAt returns when the user took the record out of what to go on with, in Unix
-// milliseconds; 0 where that was taken back, or something was played after it.
-func (r *Record) DismissedAt() int64 {
-	if at := r.Dismissed.Time(); r.Dismissed == VersionOf(at, RankDismissed) && at >= r.PlayedAt() {
-		return at
-	}
-	return 0
-}
-
-// Dismiss returns r with a decision of the given time, or of a later one where that is needed
-// to come after the latest event and the decision before.
-func (r *Record) Dismiss(at int64, dismissed bool) *Record {
-	m, rank := *r, RankOffered
-	if dismissed {
-		rank = RankDismissed
-	}
-	at = max(at, r.Version.Time(), r.Dismissed.Time())
-	if m.Dismissed = VersionOf(at, rank); m.Dismissed < r.Dismissed {
-		m.Dismissed = VersionOf(at+1, rank)
-	}
-	return &m
-}
-
-// own is the version that the latest event came with.
-func (r *Record) own() Version { return cmp.Or(r.Original, r.Version) }
-
-// within returns a position as far as the object goes. Reports that know the duration are
-// bounded by it as they come; the others are by what came with another report.
-func (r *Record) within(position int64) int64 {
-	if r.Duration > 0 {
-		return min(position, r.Duration)
-	}
-	return position
-}
-
-// Furthest returns the furthest position ever reported, in milliseconds.
-func (r *Record) Furthest() int64 {
-	furthest := r.Position
-	if len(r.Peaks) > 0 {
-		furthest = max(furthest, r.Peaks[0].Position)
-	}
-	return r.within(furthest)
-}
-
-// Plays returns how many viewings reached the end.
-func (r *Record) Plays() uint64 { return r.PlaysBefore + uint64(len(r.Completions)) }
-
-// CompletedAt returns when a viewing last reported its end, 0 if none did.
-func (r *Record) CompletedAt() int64 {
-	if n := len(r.Completions); n > 0 {
-		return r.Completions[n-1].At
-	}
-	if r.PlaysBefore == 0 {
-		return 0
-	}
-	return r.PlaysBeforeAt
-}
-
-// Marked reports whether the latest event of r is such a mark, or says the same.
-func (r *Record) Marked(k Kind) bool {
-	at := r.own()
-	if r.Position != 0 || r.Session != "" || r.State != k.state() || at != VersionOf(at.Time(), RankStop) {
-		return false
-	}
-	switch k {
-	case KindWatched:
-		return r.CompletedAt() == at.Time() && r.completedBy(markViewing)
-	case KindUnwatched:
-		return r.Plays() == 0 && r.PlaysBeforeAt == at.Time()
-	}
-	return k == KindReset
-}
-
-func (r *Record) completedBy(viewing uint64) bool {
-	return slices.ContainsFunc(r.Completions, func(c Completion) bool { return c.Viewing == viewing })
-}
-
-// Watched returns how much was played in all sessions that said so, in milliseconds of
-// the object.
-func (r *Record) Watched() int64 { return r.WatchedBefore + sum(r.Watches) }
 
 // Same reports whether two records have the same content, whatever their
 // revisions and cell times.
@@ -347,6 +371,96 @@ func compareEarly(a, b bool) int {
 	}
 	return 1
 }
+
+// Bounds of a record. Beyond them the fold is no longer exact: a late delete may
+// leave a furthest position too low or plays too high, a late report of a viewing
+// older than those listed stays uncounted, and a viewing that reports its end again
+// after so many others counts twice. Plays that come in the order of their times
+// are exact nevertheless, and so is the furthest position where nothing is deleted.
+// The watched times are bounded as plays are.
+const (
+	MaxPeaks       = 8
+	MaxCompletions = 128
+	MaxWatches     = 128
+)
+
+// Peak is a position and when it was reported.
+type Peak struct {
+	At       int64
+	Position int64
+}
+
+// NonEarly is an event that is not early: its version, and where it left the user.
+type NonEarly struct {
+	Version  Version
+	Position int64
+}
+
+// Completion is a viewing that reached the end, and when it last reported so.
+type Completion struct {
+	At      int64
+	Viewing uint64
+}
+
+func (c Completion) watch() Watch { return Watch{At: c.At, Viewing: c.Viewing} }
+
+// Watch is how much of an object a viewing has played, in milliseconds, and when it last
+// reported that much or less.
+type Watch struct {
+	At      int64
+	Viewing uint64
+	Watched int64
+}
+
+func (w Watch) watch() Watch { return w }
+
+// report is what one viewing reports.
+type report interface{ watch() Watch }
+
+// sum returns how much all viewings together have played: of each the most.
+func sum(ws []Watch) (total int64) {
+	for i, w := range ws {
+		if !slices.ContainsFunc(ws[:i], func(o Watch) bool { return o.Viewing == w.Viewing }) { // the oldest says most
+			total += w.Watched
+		}
+	}
+	return total
+}
+
+// SettledBit is set in the revision of a content that the archive has. A content
+// without it has a dirty mark.
+const SettledBit uint64 = 1 << 63
+
+// NewRevision returns 63 random bits: a repeat within one key is out of the question,
+// and nothing needs coordinating.
+func NewRevision() uint64 { return max(rand.Uint64()>>1, 1) }
+
+// Settled reports whether the archive has this content.
+func (r *Record) Settled() bool { return r != nil && r.Revision&SettledBit != 0 }
+
+// SameContent reports whether two revisions name one content, settled or not.
+func SameContent(a, b uint64) bool { return a&^SettledBit == b&^SettledBit }
+
+// Successor returns r as a new content of its key: under a revision of its own and
+// with a cell time after those of the contents that it is the fold of, and after what
+// the user's clear marks have removed (see [User.CutTime]).
+func (r *Record) Successor(u *User) *Record {
+	m := *r
+	m.Succeed(u)
+	return &m
+}
+
+// Succeed makes of r, which nobody else has yet, its own [Record.Successor].
+func (r *Record) Succeed(u *User) {
+	r.Revision = NewRevision()
+	r.CellTime = max(r.Version.Time(), r.CellTime+1)
+	if u != nil {
+		r.CellTime = max(r.CellTime, u.CutTime+1)
+	}
+}
+
+// Deleted reports whether the record is a tombstone.
+func (r *Record) Deleted() bool { return r.State == StateDeleted }
 
 // orNil makes sure that equal contents are equal to the last field.
 func orNil[T any](s []T) []T {

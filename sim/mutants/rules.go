@@ -17,8 +17,8 @@ type mutant struct {
 const (
 	merge     = "history/merge.go"
 	record    = "history/record.go"
+	shown     = "history/shown.go"
 	viewing   = "history/merge.go"
-	event     = "history/event.go"
 	query     = "history/cache.go"
 	pause     = "history/user.go"
 	cache     = "sim/cache.go"
@@ -54,7 +54,7 @@ var mutants = []mutant{
 	{name: "meta", rule: "the fold forgets metadata", edits: []edit{{merge, "\tm.mergeMeta(other)\n", ""}}},
 	{name: "duration", rule: "the fold forgets the duration", edits: []edit{{merge, "\tm.mergeDuration(other)\n", ""}}},
 	{name: "reset", rule: "a delete takes away only what is known when it comes", edits: []edit{{merge, "reset := max(a.Reset, b.Reset)", "reset := a.Reset"}}},
-	{name: "reset-at", rule: "a delete leaves what is of its own millisecond", edits: []edit{{event, "rec.Reset = e.At", "rec.Reset = e.At - 1"}}},
+	{name: "reset-at", rule: "a delete leaves what is of its own millisecond", edits: []edit{{record, "rec.Reset = e.At", "rec.Reset = e.At - 1"}}},
 	{name: "latest", rule: "the latest report is the one that came last", edits: []edit{{merge, "if compareLatest(a, b) < 0 {", "if true {"}}},
 	{name: "watched-twice", rule: "watched time of one session is added twice", edits: []edit{
 		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
@@ -63,7 +63,7 @@ var mutants = []mutant{
 	{name: "plays-twice", rule: "a session that reports its end twice counts twice", edits: []edit{
 		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
 	}},
-	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{record, "if r.Early && r.NonEarly.Version != 0 {", "if false {"}}},
+	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{shown, "if r.Early && r.NonEarly.Version != 0 {", "if false {"}}},
 	{name: "whole", rule: "what is born without the archive counts as whole", edits: []edit{{fold, "delta.Partial = !g.user.Complete()", "delta.Partial = false"}}},
 	{name: "whole-or", rule: "a whole part makes the fold partial and not the reverse", equivalent: "a record stays partial for longer: the job folds the archive into it again, and readers do.", edits: []edit{{merge, "m.Partial = a.Partial && b.Partial", "m.Partial = a.Partial || b.Partial"}}},
 	{name: "cell-time", rule: "contents of one time have one cell time", edits: []edit{{record, "r.CellTime = max(r.Version.Time(), r.CellTime+1)", "r.CellTime = r.Version.Time()"}}},
@@ -187,11 +187,11 @@ var mutants = []mutant{
 	{name: "dismissed", rule: "the fold forgets what was dismissed", edits: []edit{{merge, "m.Dismissed = max(latest.Dismissed, other.Dismissed)", "m.Dismissed = latest.Dismissed"}}},
 	{name: "dismissed-same", rule: "what was dismissed is no change of a record", edits: []edit{{record, "a.Dismissed == b.Dismissed && ", ""}}},
 	{name: "dismissed-deleted", rule: "a delete leaves what was dismissed", equivalent: "whatever comes after the delete is later than the decision, so that it is never shown.", edits: []edit{{merge, "\tif r.Dismissed.Time() <= r.Reset {\n\t\tr.Dismissed = 0\n\t}\n", ""}}},
-	{name: "dismissed-behind", rule: "what is dismissed by a clock that is behind is offered", edits: []edit{{record, "at = max(at, r.Version.Time(), r.Dismissed.Time())", "at = max(at, r.Dismissed.Time())"}}},
-	{name: "dismissed-played", rule: "what was played since is not offered", edits: []edit{{record, "VersionOf(at, RankDismissed) && at >= r.PlayedAt() {", "VersionOf(at, RankDismissed) {"}}},
+	{name: "dismissed-behind", rule: "what is dismissed by a clock that is behind is offered", edits: []edit{{shown, "at = max(at, r.Version.Time(), r.Dismissed.Time())", "at = max(at, r.Dismissed.Time())"}}},
+	{name: "dismissed-played", rule: "what was played since is not offered", edits: []edit{{shown, "VersionOf(at, RankDismissed) && at >= r.PlayedAt() {", "VersionOf(at, RankDismissed) {"}}},
 	{name: "offered", rule: "what is offered again is dismissed", edits: []edit{{fold, "g.next.Dismiss(r.At, r.Decision == report.Dismiss)", "g.next.Dismiss(r.At, true)"}}},
 	{name: "offered-partial", rule: "whether there is anything to offer again is decided without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision == Dismiss || r.Kind.Marks()"}}},
-	{name: "unwatched", rule: "a mark as unwatched leaves plays", edits: []edit{{event, "rec.PlaysBeforeAt = e.At // and none of them counts", "_ = e.At"}}},
+	{name: "unwatched", rule: "a mark as unwatched leaves plays", edits: []edit{{record, "rec.PlaysBeforeAt = e.At // and none of them counts", "_ = e.At"}}},
 	{name: "unwatched-late", rule: "plays from before a mark as unwatched that come later count", edits: []edit{{merge, "after(unite(r.Completions, o.Completions), r.PlaysBeforeAt)", "unite(r.Completions, o.Completions)"}}},
 	{name: "marked-nothing", rule: "a mark as unwatched leaves a record of what nobody played", edits: []edit{{fold, "case visible == nil && e.Kind != history.KindWatched, visible != nil", "case visible != nil"}}},
 	{name: "marked-blind", rule: "marks are made without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision != 0"}}},

@@ -1,0 +1,106 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Resume returns where the user left off, in milliseconds: where the latest event did,
+// or, as long as that is early, the latest that was not. See also [Rules.Resume].
+func (r *Record) Resume() int64 {
+	at, _ := r.resume()
+	return at
+}
+
+// resume returns also when that was.
+func (r *Record) resume() (position, at int64) {
+	if r.Early && r.NonEarly.Version != 0 {
+		return r.within(r.NonEarly.Position), r.NonEarly.Version.Time()
+	}
+	return r.within(r.Position), r.PlayedAt()
+}
+
+// PlayedAt returns when the latest event happened, in Unix milliseconds: before the time of
+// the version where the event was removed and brought back.
+func (r *Record) PlayedAt() int64 { return r.own().Time() }
+
+// DismissedAt returns when the user took the record out of what to go on with, in Unix
+// milliseconds; 0 where that was taken back, or something was played after it.
+func (r *Record) DismissedAt() int64 {
+	if at := r.Dismissed.Time(); r.Dismissed == VersionOf(at, RankDismissed) && at >= r.PlayedAt() {
+		return at
+	}
+	return 0
+}
+
+// Dismiss returns r with a decision of the given time, or of a later one where that is needed
+// to come after the latest event and the decision before.
+func (r *Record) Dismiss(at int64, dismissed bool) *Record {
+	m, rank := *r, RankOffered
+	if dismissed {
+		rank = RankDismissed
+	}
+	at = max(at, r.Version.Time(), r.Dismissed.Time())
+	if m.Dismissed = VersionOf(at, rank); m.Dismissed < r.Dismissed {
+		m.Dismissed = VersionOf(at+1, rank)
+	}
+	return &m
+}
+
+// own is the version that the latest event came with.
+func (r *Record) own() Version { return cmp.Or(r.Original, r.Version) }
+
+// within returns a position as far as the object goes. Reports that know the duration are
+// bounded by it as they come; the others are by what came with another report.
+func (r *Record) within(position int64) int64 {
+	if r.Duration > 0 {
+		return min(position, r.Duration)
+	}
+	return position
+}
+
+// Furthest returns the furthest position ever reported, in milliseconds.
+func (r *Record) Furthest() int64 {
+	furthest := r.Position
+	if len(r.Peaks) > 0 {
+		furthest = max(furthest, r.Peaks[0].Position)
+	}
+	return r.within(furthest)
+}
+
+// Plays returns how many viewings reached the end.
+func (r *Record) Plays() uint64 { return r.PlaysBefore + uint64(len(r.Completions)) }
+
+// CompletedAt returns when a viewing last reported its end, 0 if none did.
+func (r *Record) CompletedAt() int64 {
+	if n := len(r.Completions); n > 0 {
+		return r.Completions[n-1].At
+	}
+	if r.PlaysBefore == 0 {
+		return 0
+	}
+	return r.PlaysBeforeAt
+}
+
+// Marked reports whether the latest event of r is such a mark, or says the same.
+func (r *Record) Marked(k Kind) bool {
+	at := r.own()
+	if r.Position != 0 || r.Session != "" || r.State != k.state() || at != VersionOf(at.Time(), RankStop) {
+		return false
+	}
+	switch k {
+	case KindWatched:
+		return r.CompletedAt() == at.Time() && r.completedBy(markViewing)
+	case KindUnwatched:
+		return r.Plays() == 0 && r.PlaysBeforeAt == at.Time()
+	}
+	return k == KindReset
+}
+
+func (r *Record) completedBy(viewing uint64) bool {
+	return slices.ContainsFunc(r.Completions, func(c Completion) bool { return c.Viewing == viewing })
+}
+
+// Watched returns how much was played in all sessions that said so, in milliseconds of
+// the object.
+func (r *Record) Watched() int64 { return r.WatchedBefore + sum(r.Watches) }
