@@ -232,6 +232,25 @@ class Client:
                 return
             cursor = page["cursor"]
 
+    def changes(self, since: Optional[str] = None) -> Json:
+        """What has changed, as ``items``, and what was ``removed`` since the ``token`` of the answer before; with the next
+        ``token`` and the ``settings``. Where it says ``resync``, as it does without ``since``: read ``history()``, and then
+        what has changed since that token."""
+        told: dict[tuple[int, str], tuple[Json, bool]] = {}
+        while True:
+            page = self._read("GET", "/v1/changes", since=since)
+            for record in page["items"]:
+                told[record["object"]["type"], record["object"]["id"]] = (record, False)
+            for gone in page["removed"]:
+                told[gone["type"], gone["id"]] = (gone, True)
+            if page["resync"] or not page["has_more"]:
+                break
+            since = page["token"]
+        if page["resync"]:
+            told = {}
+        items, removed = ([one for one, gone in told.values() if gone is wanted] for wanted in (False, True))
+        return {"items": items, "removed": removed, **{name: page[name] for name in ("resync", "token", "settings")}}
+
     def continue_watching(self, *, limit: int = 20, type: Optional[int] = None) -> list[Json]:
         """What is begun and not finished, newest first, and of each series one part."""
         return self._read("GET", "/v1/continue", limit=limit, type=type)["items"]

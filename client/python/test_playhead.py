@@ -49,6 +49,21 @@ class AgainstPlayhead(unittest.TestCase):
         name = secrets.token_hex(8)
         self.user = Client(URL, lambda: token(name))
 
+    def test_changes(self):
+        first = self.user.changes()
+        self.assertTrue(first["resync"] and first["settings"]["recording"])
+        self.user.report(*(heartbeat(1, str(n), "stop", 61.0, session="s") for n in range(150)))
+        self.user.delete((1, "7"))
+        told = self.user.changes(first["token"])
+        self.assertFalse(told["resync"])
+        self.assertEqual(len({r["object"]["id"] for r in told["items"]} - {"7"}), 149)
+        self.assertEqual(told["removed"], [{"id": "7", "type": 1}])
+        self.user.clear()
+        self.assertTrue(self.user.changes(told["token"])["resync"])
+        with self.assertRaises(Error) as refused:
+            self.user.changes("nonsense")
+        self.assertEqual(refused.exception.status, 422)
+
     def test_report_and_read(self):
         begun = heartbeat(1, "a:b", "stop", 61.0, duration=5400.0, session="s", device="tv", meta={"title": "Low Tide"})
         done = heartbeat(2, "2", "finish", 5400.0, duration=5400.0, session="t")
