@@ -77,6 +77,17 @@ export interface Result {
   error?: { field: string; reason: string };
 }
 
+/** What has changed since a token. */
+export interface Changes {
+  /** Records as they now stand. One may be told again that has not changed since. */
+  items: HistoryRecord[];
+  removed: PlayheadObject[];
+  /** What has changed is not known: read everything, and then what has changed since this token. */
+  resync: boolean;
+  token: string;
+  settings: { recording: boolean; paused_at?: string };
+}
+
 export interface PlayheadConfig {
   /** Returns a token that is valid now. It is asked for every connection. */
   token: () => string | Promise<string>;
@@ -124,6 +135,8 @@ export class Playhead {
   /** How many reports are not answered yet. */
   get waiting(): number;
   connect(): void;
+  /** What has changed since the token of the answer before; without one the answer is a resync. */
+  changes(since?: string): Promise<Changes>;
   /** Reports what the player does; it is sent as soon as it can be. */
   report(beat: Heartbeat): void;
   /** Takes note of the record that the player goes on from. */

@@ -105,21 +105,50 @@ export class Playhead extends EventTarget {
   }
 
   /**
+  /**
    * Reads the newest 128 sessions of an object, newest first; none where there is no record. It asks
-   * once, and fails with an Error, which has the `status` of an answer.
+   * once, and fails with an Error, which has the `status` of the answer, 0 without one.
    * @param {{id: string, type: number}} object
    * @returns {Promise<{begin?: string, end: string, from_ms?: number, to_ms?: number, state?: any, device?: string, watched_ms?: number, completed_at?: string}[]>}
    */
   async viewings({ id, type }) {
+    const found = await this.#read(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`, 404);
+    return found ? found.items : [];
+  }
+
+  /**
+   * What has changed, and what was removed, since the token of the answer before; with the next token and the
+   * settings. Where it says `resync`, as it does without a token: read everything, and then what has changed since
+   * that one. It fails as viewings does.
+   * @param {string} [since] @returns {Promise<{items: any[], removed: {id: string, type: number}[], resync: boolean, token: string, settings: any}>}
+   */
+  async changes(since) {
+    /** @type {Map<string, {record?: any, removed?: any}>} */
+    const told = new Map();
+    for (;;) {
+      const { items, removed, has_more: more, ...page } = await this.#read(`/v1/changes${since ? `?since=${encodeURIComponent(since)}` : ''}`);
+      for (const record of items) told.set(`${record.object.type}/${record.object.id}`, { record });
+      for (const one of removed) told.set(`${one.type}/${one.id}`, { removed: one });
+      if (page.resync) return { items: [], removed: [], ...page };
+      const all = [...told.values()];
+      if (!more) return { items: all.flatMap(({ record }) => record ?? []), removed: all.flatMap(({ removed: one }) => one ?? []), ...page };
+      since = page.token;
+    }
+  }
+
+  /**
+   * Asks once, for no longer than a message may take. It returns nothing where the edge answers with one status.
+   * @param {string} path @param {number} [nothing]
+   */
+  async #read(path, nothing) {
     const abort = new AbortController();
     const stop = this.#page.after(this.#config.patience, () => abort.abort());
     try {
       const headers = { Authorization: `Bearer ${await this.#link.newToken()}` };
-      const address = new URL(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`, this.#config.url);
-      const answer = await this.#page.fetch(address, { headers, signal: abort.signal });
-      if (answer.status === 404) return [];
-      if (!answer.ok) throw Object.assign(new Error(`status ${answer.status}`), { status: answer.status });
-      return (await answer.json()).items;
+      const answer = await this.#page.fetch(new URL(path, this.#config.url), { headers, signal: abort.signal }).catch(() => null);
+      if (answer && answer.status === nothing) return undefined;
+      if (!answer?.ok) throw Object.assign(new Error(`status ${answer?.status ?? 0}`), { status: answer?.status ?? 0 });
+      return await answer.json();
     } finally {
       stop();
     }

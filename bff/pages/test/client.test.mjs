@@ -40,6 +40,32 @@ test('half an emoji is mended on the way in', async () => {
   assert.deepEqual(edge.stored[0].beat.meta, { 'a\ufffd': 'A tiny happy film \ufffd', whole: '😀', slash: '\\ud83d' });
 });
 
+test('changes are joined from page to page, each object as it is told last', async () => {
+  const { client, world, edge } = await page();
+  const [a, b, c] = ['a', 'b', 'c'].map((id) => ({ id, type: 1 }));
+  const settings = { recording: true };
+  const pages = {
+    null: { items: [], removed: [], resync: true, token: 't0', has_more: false, settings },
+    t0: { items: [{ object: a, etag: '1' }, { object: b, etag: '1' }], removed: [c], resync: false, token: 't1', has_more: true, settings },
+    t1: { items: [{ object: a, etag: '2' }, { object: c, etag: '3' }], removed: [b], resync: false, token: 't2', has_more: false, settings },
+    t2: { items: [{ object: a, etag: '4' }], removed: [], resync: false, token: 't3', has_more: true, settings },
+    t3: { items: [], removed: [], resync: true, token: 't4', has_more: false, settings },
+  };
+  edge.changes = (since) => pages[since];
+  const ask = async (since) => {
+    const answer = client.changes(since).catch((error) => error);
+    await world.pass(5000);
+    return answer;
+  };
+  assert.deepEqual(await ask(), { items: [], removed: [], resync: true, token: 't0', settings });
+  assert.deepEqual(await ask('t0'), { items: [{ object: a, etag: '2' }, { object: c, etag: '3' }], removed: [b], resync: false, token: 't2', settings });
+  assert.deepEqual(await ask('t2'), { items: [], removed: [], resync: true, token: 't4', settings });
+  edge.changes = () => null;
+  assert.equal((await ask('t0')).status, 0);
+  edge.refuses = () => true;
+  assert.equal((await ask('t0')).status, 401);
+});
+
 test('what is no report is refused at once', async () => {
   const { tab, client } = await page();
   const loop = beat(tab);

@@ -271,6 +271,8 @@ export class Edge {
   silent = false; // about what time it is
   /** What goes wrong with a message: a function of it, which may return what to do instead. */
   fault = () => null;
+  /** The answer to GET /v1/changes, by the token. */
+  changes = () => null;
   #etag = 0;
 
   constructor(world) {
@@ -300,10 +302,16 @@ export class Edge {
       signal?.addEventListener('abort', () => reject(new Error('aborted')));
       tab.device.carry(300 + Buffer.byteLength(body ?? ''), () => {
         if (!tab.alive && !keepalive) return;
-        const answer = this.#answer(tab, method, body && JSON.parse(body), headers.Authorization.slice('Bearer '.length), Buffer.byteLength(body ?? ''));
+        const answer = address.pathname === '/v1/changes' ? this.#changed(address, headers) : this.#answer(tab, method, body && JSON.parse(body), headers.Authorization.slice('Bearer '.length), Buffer.byteLength(body ?? ''));
         this.world.after(tab.device.latency + this.delay, () => (answer ? resolve(answer) : reject(new Error('no connection'))));
       });
     });
+  }
+
+  #changed({ searchParams }, { Authorization: token }) {
+    if (this.refuses(token.slice('Bearer '.length))) return response(401, {});
+    const told = this.changes(searchParams.get('since'));
+    return told && response(200, told);
   }
 
   #answer(tab, method, body, token, bytes) {
