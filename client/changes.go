@@ -1,0 +1,114 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// Changes reads what has changed and what was removed since the token of the answer before, all there is. Where the answer
+// says resync, as it does without a token, everything is to be read, and then what has changed since the token that came
+// with it. It asks for a token of its own, and may be called without Run.
+func (c *Client) Changes(ctx context.Context, since string) (*historyv1.ChangesResponse, error) {
+	var items []*historyv1.Item // of each object as it was told last; a removed one has no etag
+	at := make(map[[2]any]int)
+	tell := func(it *historyv1.Item) {
+		k := [2]any{it.GetObject().GetType(), it.GetObject().GetId()}
+		if i, known := at[k]; known {
+			items[i] = it
+			return
+		}
+		at[k], items = len(items), append(items, it)
+	}
+	for {
+		page, err := c.changes(ctx, since)
+		if err != nil {
+			return nil, fmt.Errorf("changes: %w", err)
+		}
+		resp := &historyv1.ChangesResponse{Resync: page.Resync, Token: page.Token, Settings: page.settings()}
+		for _, r := range page.Items {
+			it, err := itemOf(r)
+			if err != nil {
+				return nil, fmt.Errorf("changes: %w", err)
+			}
+			tell(it)
+		}
+		for _, o := range page.Removed {
+			tell(&historyv1.Item{Object: o})
+		}
+		if since = page.Token; page.HasMore && !page.Resync {
+			continue
+		}
+		for _, it := range items {
+			switch {
+			case page.Resync:
+			case it.GetEtag() == 0:
+				resp.Removed = append(resp.Removed, it.GetObject())
+			default:
+				resp.Items = append(resp.Items, it)
+			}
+		}
+		return resp, nil
+	}
+}
+
+// changesPage is an answer to GET /v1/changes.
+type changesPage struct {
+	Items    []map[string]any    `json:"items"`
+	Removed  []*historyv1.Object `json:"removed"`
+	Resync   bool                `json:"resync"`
+	Token    string              `json:"token"`
+	HasMore  bool                `json:"has_more"`
+	Settings struct {
+		Recording bool      `json:"recording"`
+		PausedAt  time.Time `json:"paused_at"`
+	} `json:"settings"`
+}
+
+func (p *changesPage) settings() *historyv1.Settings {
+	s := &historyv1.Settings{Recording: p.Settings.Recording}
+	if at := p.Settings.PausedAt; !at.IsZero() {
+		s.PausedMs = at.UnixMilli()
+	}
+	return s
+}
+
+func (c *Client) changes(ctx context.Context, since string) (*changesPage, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Patience)
+	defer cancel()
+	token, err := c.cfg.Token(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.URL+"/v1/changes?"+url.Values{"since": {since}}.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := c.cfg.HTTP.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20)) // an answer is smaller
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode == http.StatusUnauthorized:
+		return nil, fmt.Errorf("%w: %s", ErrUnauthorized, resp.Status)
+	case resp.StatusCode != http.StatusOK:
+		return nil, errors.New(resp.Status)
+	}
+	page := &changesPage{}
+	if err := json.Unmarshal(text, page); err != nil {
+		return nil, err
+	}
+	return page, nil
+}
