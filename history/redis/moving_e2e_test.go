@@ -33,6 +33,11 @@ func TestSlotMoves(t *testing.T) {
 	for _, uid := range uids {
 		users.Go(func() { w.use(uid) })
 	}
+	followers := make([]*follower, 10)
+	for i := range followers {
+		followers[i] = &follower{uid: uids[i], known: map[history.Key]history.Version{}}
+		others.Go(func() { w.until(func() { w.follow(followers[i]) }) })
+	}
 	others.Go(func() { w.until(w.settle) })
 	others.Go(func() {
 		w.until(func() {
@@ -48,6 +53,18 @@ func TestSlotMoves(t *testing.T) {
 	users.Wait()
 	others.Wait()
 	w.check()
+	known := 0
+	for _, f := range followers {
+		f.entries = 0
+		for range 2 { // the first may end what it began before
+			for !w.follow(f) && f.entries < 10_000 { //nolint:revive // until it knows everything
+			}
+		}
+		known += w.checkFollower(f)
+	}
+	if known == 0 {
+		t.Error("no follower knows anything")
+	}
 	t.Logf("acknowledged %d writes and %d clears; %d settles, %d trims", w.acks.Load(), w.clears.Load(), w.settles.Load(), w.trims.Load())
 	for what, n := range map[string]*atomic.Int64{"write": &w.acks, "clear": &w.clears, "settle": &w.settles, "trim": &w.trims} {
 		if n.Load() == 0 {
@@ -83,6 +100,90 @@ func (w *world) known(k history.Key) *archived {
 		w.archive[k] = &archived{contents: map[uint64]bool{}}
 	}
 	return w.archive[k]
+}
+
+// follower is a client that reads the log of a user's changes.
+type follower struct {
+	uid        string
+	log        uint64
+	place, low uint64
+	unsettled  bool
+	known      map[history.Key]history.Version
+	entries    int
+}
+
+// follow reads some of the log, and reports whether there is no more.
+func (w *world) follow(f *follower) bool {
+	ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+	defer cancel()
+	got, err := w.Changes(ctx, f.uid, f.place, 20)
+	if err != nil {
+		return false
+	}
+	from := f.place
+	if f.unsettled {
+		from = f.low
+	}
+	var keys []history.Key
+	again := got.Log != f.log || from < got.Dropped
+	for _, e := range got.Entries {
+		keys = append(keys, history.Key{UID: f.uid, Object: e.Object})
+	}
+	if again {
+		keys = objectsOf(f.uid)
+	}
+	entries := w.Load(ctx, keys)
+	if slices.ContainsFunc(entries, func(e history.Entry) bool { return e.Err != nil }) {
+		return false
+	}
+	if again {
+		f.log, f.place, f.unsettled, f.known = got.Log, got.Dropped, false, map[history.Key]history.Version{}
+	}
+	for i, e := range entries {
+		if e.Record == nil {
+			continue // archived and trimmed, or cleared: then the log is another one
+		}
+		if !again && !e.Record.Settled() && !f.unsettled {
+			f.low, f.unsettled = got.Entries[i].Place-1, true
+		}
+		f.known[keys[i]] = e.Record.Version
+	}
+	n := len(got.Entries)
+	if f.entries += n + 1; again {
+		return false
+	}
+	if n == 20 && got.Entries[n-1].Place < got.Last {
+		f.place = got.Entries[n-1].Place
+		return false
+	}
+	if f.place = got.Last; f.unsettled {
+		f.place, f.unsettled = f.low, false
+	}
+	return true
+}
+
+// checkFollower has a follower know what the cache has, and returns how much that is.
+func (w *world) checkFollower(f *follower) (known int) {
+	keys := objectsOf(f.uid)
+	for i, e := range w.Load(w.Context(), keys) {
+		switch {
+		case e.Err != nil:
+			w.Error(e.Err)
+		case e.Record != nil && f.known[keys[i]] != e.Record.Version:
+			w.Errorf("%s: a follower knows version %d, the cache has %+v", keys[i], f.known[keys[i]], e.Record)
+		case e.Record != nil:
+			known++
+		}
+	}
+	return known
+}
+
+// objectsOf are the keys that use writes to.
+func objectsOf(uid string) (keys []history.Key) {
+	for n := range 60 {
+		keys = append(keys, key(uid, fmt.Sprint(n)))
+	}
+	return keys
 }
 
 func nodesOf(t *testing.T, config redis.Config) []*goredis.Client {
@@ -136,6 +237,7 @@ func (w *world) until(do func()) {
 // have happened or not.
 func (w *world) use(uid string) {
 	bases, start := map[history.Key]uint64{}, time.Now().UnixMilli()-3_600_000
+	var known history.User
 	if err := w.Warm(w.Context(), uid, history.WarmSet{}); err != nil {
 		w.Logf("Warm: %v", err)
 	}
@@ -147,7 +249,9 @@ func (w *world) use(uid string) {
 		var writes []history.Write
 		for n := range 1 + rand.IntN(3) {
 			k := key(uid, fmt.Sprint(n*20+rand.IntN(20)))
-			writes = append(writes, history.Write{Key: k, Record: record(at, history.NewRevision()), Base: bases[k], Mark: rand.IntN(4) == 0})
+			r := record(at, history.NewRevision())
+			r.Partial = true
+			writes = append(writes, history.Write{Key: k, Record: r, Base: bases[k], Mark: rand.IntN(4) == 0, Cleared: known.ClearedAt(1)})
 		}
 		ctx, cancel := context.WithTimeout(w.Context(), 100*time.Millisecond)
 		for i, out := range w.Apply(ctx, writes) {
@@ -163,6 +267,9 @@ func (w *world) use(uid string) {
 				bases[k] = out.Current.Record.Revision
 			default:
 				delete(bases, k)
+			}
+			if out.Status == history.Conflict {
+				known = out.Current.User
 			}
 		}
 		cancel()

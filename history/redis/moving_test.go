@@ -58,12 +58,13 @@ func TestPartedKeys(t *testing.T) {
 	most.Store(0)
 	_, clearErr := c.Clear(t.Context(), uid, history.Clear{Until: at})
 	pauseErr := c.Pause(t.Context(), uid, history.Pause{}, history.Pause{Since: at})
+	_, changesErr := c.Changes(t.Context(), uid, 0, 1)
 	for name, err := range map[string]error{
 		"Apply":  c.Apply(t.Context(), []history.Write{{Key: keys[0], Record: record(at, 2), Base: 1}})[0].Err,
 		"Load":   c.Load(t.Context(), keys)[7].Err,
 		"Settle": c.Settle(t.Context(), contents), "Clear": clearErr, "Pause": pauseErr,
 		"Warm": c.Warm(t.Context(), uid, history.WarmSet{}),
-		"Trim": c.Trim(t.Context(), []string{uid}),
+		"Trim": c.Trim(t.Context(), []string{uid}), "Changes": changesErr,
 	} {
 		if !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), "TRYAGAIN") {
 			t.Errorf("%s of keys that never come together: %v, want unavailable", name, err)
@@ -98,7 +99,7 @@ func TestStrangeServer(t *testing.T) {
 // TestListGrows has a record come between the look at a list and the script that goes
 // through it: the script finds out, and nothing is left out.
 func TestListGrows(t *testing.T) {
-	for _, name := range []string{"Clear", "Pause", "Warm"} {
+	for name, call := range map[string]int64{"Clear": 1, "Pause": 1, "Warm": 1, "Changes": 2} {
 		t.Run(name, func(t *testing.T) {
 			fake := miniredis.RunT(t)
 			c := open(t, redis.Config{Addrs: []string{fake.Addr()}, Timeout: patience})
@@ -107,18 +108,26 @@ func TestListGrows(t *testing.T) {
 			late := key(uid, "2")
 			var looks atomic.Int64
 			fake.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool {
-				if cmd == "EVALSHA" && looks.Add(1) == 1 {
+				if cmd == "EVALSHA" && looks.Add(1) == call {
 					put(t, c, history.Write{Key: late, Record: record(at, 2)})
 				}
 				return false
 			})
-			call := map[string]func() error{
-				"Clear": func() error { _, err := c.Clear(t.Context(), uid, history.Clear{Until: at}); return err },
-				"Pause": func() error { return c.Pause(t.Context(), uid, history.Pause{}, history.Pause{Since: at}) },
-				"Warm":  func() error { return c.Warm(t.Context(), uid, history.WarmSet{Pause: history.Pause{Since: at}}) },
+			var log history.Changes
+			calls := map[string]func() error{
+				"Clear":   func() error { _, err := c.Clear(t.Context(), uid, history.Clear{Until: at}); return err },
+				"Pause":   func() error { return c.Pause(t.Context(), uid, history.Pause{}, history.Pause{Since: at}) },
+				"Warm":    func() error { return c.Warm(t.Context(), uid, history.WarmSet{Pause: history.Pause{Since: at}}) },
+				"Changes": func() (err error) { log, err = c.Changes(t.Context(), uid, 0, 3); return err },
 			}
-			if err := call[name](); err != nil {
+			if err := calls[name](); err != nil {
 				t.Fatal(err)
+			}
+			if name == "Changes" {
+				if len(log.Entries) != 2 {
+					t.Errorf("the log begins as %+v, want both records in it", log)
+				}
+				return
 			}
 			if r := c.Load(t.Context(), []history.Key{late})[0].Record; (r == nil) != (name == "Clear") || r != nil && r.Revision == 2 {
 				t.Errorf("the record that came late: got %+v", r)
