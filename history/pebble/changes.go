@@ -100,12 +100,12 @@ func (c *Cache) touchLog(ctx context.Context, uid string) error {
 // setLog stores the head of a log.
 func (e *edit) setLog(uid string, l *changeLog) error {
 	e.logs = append(e.logs, logOf{uid, l})
-	return set(e.batch, appendUser(nil, spaceLog, uid), appendLogHead(nil, l))
+	return set(e.batch, appendUser(nil, spaceLogHead, uid), appendLogHead(nil, l))
 }
 
 // dropUnasked ends the logs that nobody has asked for.
 func dropUnasked(e *edit, key, value []byte) (bool, error) {
-	if objectAt(key) != len(key) || len(value) != logHeadSize {
+	if len(value) != logHeadSize {
 		return false, nil
 	}
 	asked := int64(binary.BigEndian.Uint64(value[16:])) //nolint:gosec // a day
@@ -115,14 +115,28 @@ func dropUnasked(e *edit, key, value []byte) (bool, error) {
 	return true, e.endLog(string(key[keyPrefix : len(key)-1]))
 }
 
+// openLogs learns who has a log.
+func (d *DB) openLogs() (err error) {
+	for head := range d.each([]byte{spaceLogHead}, []byte{spaceLogHead + 1}, &err) {
+		d.memory.logged[d.memory.hash(head)] = struct{}{}
+	}
+	return err
+}
+
 // log returns a user's log, nil where there is none. The lock is held.
 func (s *keyspace) log(uid string) (*changeLog, error) {
+	if len(s.memory.logged) == 0 {
+		return nil, nil
+	}
+	head := appendUser(nil, spaceLogHead, uid)
+	if _, ok := s.memory.logged[s.memory.hash(head)]; !ok {
+		return nil, nil
+	}
 	if l, ok := s.memory.logs.get(uid); ok {
 		return l, nil
 	}
-	prefix := appendUser(nil, spaceLog, uid)
 	var l *changeLog
-	err := get(s.db.pebble, prefix, func(v []byte) error {
+	err := get(s.db.pebble, head, func(v []byte) error {
 		if len(v) == logHeadSize {
 			l = &changeLog{
 				name: binary.BigEndian.Uint64(v), dropped: binary.BigEndian.Uint64(v[8:]),
@@ -133,7 +147,7 @@ func (s *keyspace) log(uid string) (*changeLog, error) {
 		return nil
 	})
 	if err == nil && l != nil {
-		err = s.logEntries(prefix, 0, func(e logEntry) (bool, error) {
+		err = s.logEntries(appendUser(nil, spaceLog, uid), 0, func(e logEntry) (bool, error) {
 			l.last = e.place
 			l.entries++
 			return true, nil
@@ -199,7 +213,7 @@ func (e *edit) endLog(uid string) error {
 	}
 	e.logs = append(e.logs, logOf{uid, nil})
 	prefix := appendUser(nil, spaceLog, uid)
-	if err := e.batch.DeleteRange(prefix, after(prefix), nil); err != nil {
+	if err := errors.Join(e.batch.DeleteRange(prefix, after(prefix), nil), e.batch.Delete(appendUser(nil, spaceLogHead, uid), nil)); err != nil {
 		return unavailable(err)
 	}
 	return nil

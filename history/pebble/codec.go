@@ -22,7 +22,8 @@ import (
 //	c bucket uid 0 object   cache: mark and record; without object: mark and state
 //	d mark uid/member       dirty mark, no value
 //	j                       the first file of the journal that is needed
-//	l bucket uid 0 place    log of changes: object; without place: name, last place dropped, day it was asked for
+//	k bucket uid 0          head of a log of changes: name, last place dropped, day it was asked for
+//	l bucket uid 0 place    log of changes: object
 //	m                       the bound below which every mark lies
 //	o time number uid       a first sighting that is not announced, no value
 //	p bucket uid 0 name     chunk of a user's parts; without name: the metadata that lists them
@@ -32,6 +33,7 @@ const (
 	spaceCache         = 'c'
 	spaceDirty         = 'd'
 	spaceJournal       = 'j'
+	spaceLogHead       = 'k'
 	spaceLog           = 'l'
 	spaceMarks         = 'm'
 	spacePendingFirsts = 'o'

@@ -24,7 +24,8 @@ type memory struct {
 	heads  *recent[string, *head]
 	// Of some users, as many records as they have at most: a trim need not count them.
 	lengths *recent[string, *int]
-	logs    *recent[string, *changeLog] // nil where there is none
+	logs    *recent[string, *changeLog] // nil where there is none any more
+	logged  map[uint64]struct{}         // hashes of the heads of logs that there are or were
 
 	presence presence
 }
@@ -53,6 +54,7 @@ func newMemory(hash func(key []byte) uint64) *memory {
 		heads:   newRecent[string, *head](recentHeads),
 		lengths: newRecent[string, *int](recentUsers),
 		logs:    newRecent[string, *changeLog](recentUsers),
+		logged:  make(map[uint64]struct{}),
 	}
 }
 

@@ -109,7 +109,7 @@ func (d *DB) open(dir string) error {
 	if err := d.recover(wal.Dir{FS: d.fs, Dirname: r.dir}, r); err != nil {
 		return err
 	}
-	if err := d.openParts(); err != nil {
+	if err := errors.Join(d.openParts(), d.openLogs()); err != nil {
 		return err
 	}
 	return d.openMarks()

@@ -146,7 +146,7 @@ func (d *DB) Sweep(ctx context.Context) (int, error) {
 	if _, err := days.sweep(ctx, dropDaysBefore(history.DayOf(d.config.Now().UTC())-keptDays)); err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep days: %w", err)
 	}
-	logs := &keyspace{db: d, space: spaceLog, lock: &d.cache, memory: d.memory, unsynced: &d.cacheUnsynced}
+	logs := &keyspace{db: d, space: spaceLogHead, lock: &d.cache, memory: d.memory, unsynced: &d.cacheUnsynced}
 	if _, err := logs.sweep(ctx, dropUnasked); err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep logs of changes: %w", err)
 	}

@@ -57,7 +57,7 @@ func TestSlotMoves(t *testing.T) {
 	for _, f := range followers {
 		f.entries = 0
 		for range 2 { // the first may end what it began before
-			for !w.follow(f) && f.entries < 10_000 { //nolint:revive // until it knows everything
+			for !w.follow(f) && f.entries < 10_000 {
 			}
 		}
 		known += w.checkFollower(f)
