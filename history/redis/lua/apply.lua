@@ -12,7 +12,7 @@
 --
 -- Returns what came out differently: {n, 1, value, user's state} for a conflict,
 -- {n, 2, error}, {n, 3} for a write that has to touch a log.
-local KEYS, ARGV, call, try, sub, type = KEYS, ARGV, redis.call, redis.pcall, string.sub, type
+local KEYS, ARGV, call, try, sub, byte, type = KEYS, ARGV, redis.call, redis.pcall, string.sub, string.byte, type
 local ttl, life, warmth, marked = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local refresh = life - 43200
 local none = '\0\0\0\0\0\0\0\0'
@@ -31,7 +31,7 @@ local function revision(content)
 end
 
 local function settled(revision)
-  return sub(revision, 1, 7) .. string.char(string.byte(revision, 8) % 128 + 128)
+  return sub(revision, 1, 7) .. string.char(byte(revision, 8) % 128 + 128)
 end
 
 -- Whether what is known of a user refuses a write without a base.
@@ -78,7 +78,7 @@ local function first(n, content, list, j)
     out[#out + 1] = {n, 1, call('GET', content), known(state(list), warmth)}
     return
   end
-  if (prior == none or string.byte(prior, 8) >= 128) and not begins(list, ARGV[j + 4]) then
+  if (prior == none or byte(prior, 8) >= 128) and not begins(list, ARGV[j + 4]) then
     out[#out + 1] = {n, 3}
     return
   end
