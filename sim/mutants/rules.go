@@ -147,7 +147,7 @@ var mutants = []mutant{
 	}},
 	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobChunk, "if !keys[i].IsUser() ||", "if true ||"}}},
-	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || doubtful):", "case e.Record != nil && e.Record.State == 0:"}}},
+	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || doubtful):", "case e.Record != nil && e.Record.State == 0 && doubtful:"}}},
 	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contentsOf(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n"}}},
 	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil:"}}},
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if merged == nil || history.Same(merged, held) && !laterCell(contents[k], e.Record) {", "if true {"}}},
@@ -200,7 +200,7 @@ var mutants = []mutant{
 	{name: "restored-deleted", rule: "a delete leaves what was brought back before it", edits: []edit{{merge, "m.Reset, m.Restored = reset, false\n\tm.forget()", "if m.Reset = reset; !m.Restored {\n\t\tm.forget()\n\t}"}}},
 	{name: "restored-before", rule: "what was deleted comes back as of a clear alone", edits: []edit{{fold, "cut = max(cut, g.next.Reset)", "_ = cut"}}},
 	{name: "restored-blind", rule: "what is brought back does not look into the archive", equivalent: "what was removed after it is in the cache, or the record is from below the floor: then the archive is asked as for any report.", edits: []edit{{write, "case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():", "case g.matched() || g.batch.latest || g.needsRecord():"}}},
-	{name: "restored-held", rule: "what is brought back is folded into what is held", edits: []edit{{write, "ok && !b.latest && !b.whole &&", "ok && !b.latest &&"}}},
+	{name: "restored-held", rule: "what is brought back is folded into what is held", equivalent: "the compare of the write finds out what has happened since, and where nothing is to be written the cache is asked.", edits: []edit{{write, "ok && !b.latest && !b.whole &&", "ok && !b.latest &&"}}},
 
 	// More of them.
 	{name: "reclaim-once", rule: "what a service could not bring back at once it does not bring back", edits: []edit{{reclaim, "\tif err == nil {\n\t\tw.life = life\n\t}\n", "\tw.life = life\n"}}},
