@@ -11,8 +11,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// What readers are to see is computed here from a list of facts, again and again and
-// without any of the product's code: a fold that is wrong is to be noticed too.
+// This file computes what readers are to see, from a list of facts, each time anew and without
+// any of the product's code: a fold that is wrong is to be noticed too.
 
 // fact is a report as a service took it in: with the time that it gave it.
 type fact struct {

@@ -72,7 +72,7 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 		if u.pause.off(a.pauses, a.k.at) || a.k.late {
 			return "a report was recorded although recording is switched off"
 		}
-		if status == historyv1.Status_STATUS_STORED && o.outlived(a) {
+		if status == historyv1.Status_STATUS_STORED && o.namesGone(a) {
 			return "a report was recorded although it names a record that is gone"
 		}
 	case historyv1.Status_STATUS_CLEARED:
@@ -90,9 +90,9 @@ func (o *oracle) answer(a *attempt, status historyv1.Status, service int) string
 	return ""
 }
 
-// outlived reports whether the record that an attempt names was deleted or cleared before it was
+// namesGone reports whether the record that an attempt names was deleted or cleared before it was
 // sent. A later report of the same viewing may have taken the place of that record.
-func (o *oracle) outlived(a *attempt) bool {
+func (o *oracle) namesGone(a *attempt) bool {
 	if a.knows == 0 || a.sent < o.lost || o.restored(history.Key{UID: a.uid, Object: a.object}) {
 		return false
 	}
@@ -531,8 +531,8 @@ func (o *oracle) removed(k history.Key, d *dismissal) bool {
 }
 
 // settleDismissals fixes the decisions about a key to what is seen once nothing is under way any more.
-// What was lost may still be held somewhere. Where a clear is of the time between a record and the decision
-// about it, the decision may be met again with what was reported in between.
+// A decision that was lost may still be held somewhere. Where a clear is of the time between a record and
+// the decision about it, a report in between may bring the decision back.
 func (o *oracle) settleDismissals(k history.Key, v view) {
 	b := o.users[k.UID].book(k.Object)
 	b.dismissals = slices.DeleteFunc(b.dismissals, func(d *dismissal) bool { return (d.acked > 0 || d.sent > o.lost) && !o.removed(k, d) })

@@ -47,7 +47,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
 	m := &metrics{
 		batches: counter("playhead_uplink_batches_total", "Batches of heartbeats sent over streams."),
-		events:  counter("playhead_uplink_batched_heartbeats_total", "Heartbeats sent in them."),
+		events:  counter("playhead_uplink_batched_heartbeats_total", "Heartbeats sent in batches over streams."),
 		retries: counter("playhead_uplink_retries_total", "Calls made to another instance, or again."),
 		hedges:  counter("playhead_uplink_hedges_total", "Calls made to a second instance because the first one answered nothing."),
 		refused: counter("playhead_uplink_refused_calls_total", "Calls refused because too many heartbeats waited, or for too long."),

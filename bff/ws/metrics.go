@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		closed:   counters("playhead_ws_closed_connections_total", "Connections ended, by the status of the first who closed; 1006 is none.", "code"),
 	}
 	m.pushes = counter("playhead_ws_pushes_total", "Changes that players took.")
-	m.resyncs = counter("playhead_ws_pushed_resyncs_total", "Of them, those that say to read again.")
+	m.resyncs = counter("playhead_ws_pushed_resyncs_total", "Changes that players took which say to read again.")
 	m.coalesced = counter("playhead_ws_coalesced_changes_total", "Changes that joined others on a connection which had not taken these yet.")
 	for _, answer := range []string{invalid, tooLarge, rateLimited, unavailable, timeout, internal} {
 		m.messages.WithLabelValues(answer)

@@ -76,7 +76,7 @@ func newBacklog() backlog {
 	}
 	return backlog{
 		marks: gauge("dirty_marks", "Dirty marks of the owned buckets of a range, the held included."),
-		age:   gauge("oldest_mark_age_seconds", "Age of the oldest of them, 0 without any."),
+		age:   gauge("oldest_mark_age_seconds", "Age of the oldest dirty mark of the owned buckets of a range, 0 without any."),
 	}
 }
 

@@ -311,10 +311,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	m := &metrics{
 		lookups:       counter("lookups", "Users looked up to tell whether they are seen for the first time on a day."),
-		failedLookups: counter("failed_lookups", "Of those, the ones that the cache did not answer."),
+		failedLookups: counter("failed_lookups", "Look-ups of whether a user is seen for the first time on a day that the cache did not answer."),
 		firsts:        counter("users", "Users seen for the first time on a day."),
-		announced:     counter("announced", "Of those, the ones announced right away."),
-		leftToJobs:    counter("left_to_jobs", "Of those, the ones that could not be announced right away."),
+		announced:     counter("announced", "Users seen for the first time on a day who were announced right away."),
+		leftToJobs:    counter("left_to_jobs", "Users seen for the first time on a day who could not be announced right away."),
 	}
 	if reg != nil {
 		reg.MustRegister(m.lookups, m.failedLookups, m.firsts, m.announced, m.leftToJobs)

@@ -92,10 +92,10 @@ func newPartMetrics(reg prometheus.Registerer, n *notes) *partMetrics {
 		rolled:  counter("rolled_records_total", "Records that have left the live form for parts."),
 		written: counter("written_bytes_total", "Bytes of chunks and lists that were written."),
 	}
-	noted := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_noted_users", Help: "Users who wait for their parts to be looked after."},
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be rolled."},
 		func() float64 { return float64(n.len()) })
 	if reg != nil {
-		reg.MustRegister(m.hits, m.misses, m.damaged, m.rolled, m.written, noted)
+		reg.MustRegister(m.hits, m.misses, m.damaged, m.rolled, m.written, waiting)
 	}
 	return m
 }

@@ -886,7 +886,7 @@ type ApplyStreamResponse struct {
 	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Result   *ApplyResponse         `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	// The heartbeats of the batch that the result is about, ascending; empty for all of them.
-	// What the result says of an index is its place in this list. The heartbeats of one user
+	// An index in the result is a place in this list. The heartbeats of one user
 	// are always answered together.
 	Indexes       []uint32 `protobuf:"varint,3,rep,packed,name=indexes,proto3" json:"indexes,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2238,8 +2238,8 @@ type ImportRequest struct {
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
 	// At most 1,000. Those of one object are folded together.
 	Records []*ImportedRecord `protobuf:"bytes,2,rep,name=records,proto3" json:"records,omitempty"`
-	// What was deleted or cleared later comes back, as of the moment after that. Otherwise it
-	// stays removed.
+	// Records that were deleted or cleared later come back, as of the moment after that. Otherwise
+	// they stay removed.
 	Restore       bool `protobuf:"varint,3,opt,name=restore,proto3" json:"restore,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

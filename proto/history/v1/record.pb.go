@@ -186,7 +186,7 @@ type Record struct {
 	// Version of the latest event when a newer version of Playhead wrote fields that the
 	// writer does not know; 0 means the record's own.
 	UnknownVersion int64 `protobuf:"varint,24,opt,name=unknown_version,json=unknownVersion,proto3" json:"unknown_version,omitempty"`
-	// What the record says of the time up to reset_ms was brought back after it was removed.
+	// The part of the record up to reset_ms was removed, and brought back.
 	Restored bool `protobuf:"varint,25,opt,name=restored,proto3" json:"restored,omitempty"`
 	// The version that the latest event had before it was removed and brought back; 0 where
 	// it was not.
@@ -944,7 +944,7 @@ type DeadLetter struct {
 	Origin string `protobuf:"bytes,5,opt,name=origin,proto3" json:"origin,omitempty"`
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	TimeMs int64  `protobuf:"varint,7,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
-	// What the archive's cell of the object holds and nobody can read.
+	// The archive's cell of the object, which nobody can read.
 	Cell          []byte `protobuf:"bytes,8,opt,name=cell,proto3" json:"cell,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

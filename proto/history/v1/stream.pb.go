@@ -193,7 +193,7 @@ type StreamResponse struct {
 	Sequence uint64         `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Result   *ApplyResponse `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	Error    *StreamError   `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	// What others have changed in the user's history, without uid, origin and added.
+	// A change that others have made to the user's history, without uid, origin and added.
 	Push          *Change `protobuf:"bytes,4,opt,name=push,proto3" json:"push,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -262,7 +262,7 @@ type StreamError struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Code   StreamErrorCode        `protobuf:"varint,1,opt,name=code,proto3,enum=history.v1.StreamErrorCode" json:"code,omitempty"`
 	Detail string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`
-	// What of the message was wrong, where that is known.
+	// The part of the message that was wrong, where that is known.
 	Field string `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`
 	// When to send it again at the earliest; 0 when that is no use.
 	RetryAfterMs  int64 `protobuf:"varint,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
