@@ -117,7 +117,8 @@ func (c *cut) raisedBy(b *book) (times []int64) {
 		}
 		times = append(times, d.times...)
 	}
-	return times
+	slices.Sort(times)
+	return slices.Compact(times)
 }
 
 // may reports whether the cut may cover a time.
