@@ -46,10 +46,28 @@ type serviceClock struct {
 	since  time.Duration // answers to what was sent before this moment do not count
 	offset time.Duration // of the time since 1970 to what has elapsed
 
-	lastAt time.Duration // when the event was that was dated last, in what has elapsed
-	last   int64         // its date, Unix milliseconds
-	shown  int64         // what the device's clock showed then, Unix milliseconds
-	zero   time.Time     // and when nothing had elapsed
+	last   moment // the report that was dated last
+	newest moment // and the newest one, which others of the device may be older than
+}
+
+// moment is when something was reported.
+type moment struct {
+	at    time.Duration // in what has elapsed
+	shown int64         // by the device's clock, Unix milliseconds
+	zero  time.Time     // what that showed when nothing had elapsed
+	ms    int64         // its date, Unix milliseconds; 0 for no report
+}
+
+// compare says whether m was reported after another one, as [cmp.Compare]. What the device's clock showed says
+// it, unless somebody has set it.
+func (m moment) compare(other moment) int {
+	switch {
+	case other.ms == 0:
+		return 1
+	case m.zero.Sub(other.zero).Abs() < apart && m.shown >= other.shown: // else it may have been set back
+		return cmp.Compare(m.shown, other.shown)
+	}
+	return cmp.Compare(m.at, other.at)
 }
 
 // apart is how far two looks at a clock that nobody has set may be apart: the two clocks are not read at one
@@ -75,28 +93,25 @@ func (s *serviceClock) answered(ms int64, sent, came time.Duration) {
 }
 
 // date gives a heartbeat the times of the history for those of the device. Two events that were
-// reported in their order stay in it, whatever was learned about the time in between. What the device's clock
-// showed says what that is, unless somebody has set it.
+// reported in their order stay in it, whatever was learned about the time in between.
 func (s *serviceClock) date(it *item) {
 	shown, zero := it.EventTimeMs, it.zero
-	at := time.Duration(shown)*time.Millisecond - time.Duration(zero.UnixNano())
 	it.zero = time.Time{}
 	if shown == 0 || max(shown, -shown) > maxTime {
 		return // which is not valid
 	}
-	ms := (at + s.offset + time.Millisecond - 1).Milliseconds() // both times have lost some of a millisecond
-	order := cmp.Compare(at, s.lastAt)
-	switch {
-	case s.last == 0:
-		order = 1
-	case zero.Sub(s.zero).Abs() < apart && shown >= s.shown: // else it may have been set back
-		order = cmp.Compare(shown, s.shown)
+	m := moment{at: time.Duration(shown)*time.Millisecond - time.Duration(zero.UnixNano()), shown: shown, zero: zero}
+	m.ms = (m.at + s.offset + time.Millisecond - 1).Milliseconds() // both times have lost some of a millisecond
+	for _, other := range []moment{s.last, s.newest} {
+		if order := m.compare(other); order >= 0 {
+			m.ms = max(m.ms, other.ms+int64(order))
+		}
 	}
-	if order >= 0 {
-		ms = max(ms, s.last+int64(order))
-		s.lastAt, s.last, s.shown, s.zero = max(at, s.lastAt), ms, shown, zero
+	s.last = m
+	if m.compare(s.newest) >= 0 {
+		s.newest, s.newest.at = m, max(m.at, s.newest.at)
 	}
-	it.shift(ms - shown)
+	it.shift(m.ms - shown)
 }
 
 // maxTime is beyond all times that are reported, in milliseconds before and after 1970.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"time"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -21,4 +22,16 @@ func Reply(text []byte) (*historyv1.ApplyResponse, error) {
 		return nil, err
 	}
 	return r.result()
+}
+
+// Dates gives reports their times: when each was made by the device's clock, and what that was seen to be ahead
+// of the steady one, in Unix milliseconds.
+func Dates(reports ...[2]int64) (dates []int64) {
+	var s serviceClock
+	for _, r := range reports {
+		it := &item{Heartbeat: &historyv1.Heartbeat{EventTimeMs: r[0]}, zero: time.UnixMilli(r[1])}
+		s.date(it)
+		dates = append(dates, it.EventTimeMs)
+	}
+	return dates
 }

@@ -714,6 +714,20 @@ func TestAClockThatIsWrong(t *testing.T) {
 	}
 }
 
+// Of two reports the later one has the later time, also where another one seems to be after both.
+func TestOrder(t *testing.T) {
+	for name, reports := range map[string][][2]int64{
+		"after the clock was set, looked at roughly": {{5000, 1000}, {6002, 2010}, {6004, 2020}},
+		"after one that is ahead":                    {{9000, 1000}, {5002, 1010}, {5004, 1020}},
+		"after the first":                            {{5000, 1000}, {5002, 1010}, {5004, 1020}},
+	} {
+		dates := client.Dates(reports...)
+		if dates[1] >= dates[2] {
+			t.Errorf("%s: reports %v have the times %v", name, reports, dates)
+		}
+	}
+}
+
 // TestRecorded: what comes from a file has the times that it has there, whatever the device's
 // clock shows and however often it is sent.
 func TestRecorded(t *testing.T) {
