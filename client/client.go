@@ -96,7 +96,7 @@ type Client struct {
 	// Of the goroutine of Run.
 	token   chan tokenAnswer // the answer of a call of Token that is under way, nil for none
 	refused string           // the token that the edge refused last
-	mute    int              // WebSockets in a row on which nothing was heard
+	mute    int              // WebSockets in a row on which nothing was heard, or that were asked and did not answer
 	rest    time.Time        // until then nothing is sent, whatever the connection
 	idle    int              // messages in a row of which nothing was answered
 	day     uint32           // today in the user's zone, as 20261121, 0 when not known

@@ -345,6 +345,14 @@ func TestByRequests(t *testing.T) {
 				_, _, _ = conn.Read(r.Context()) // until it ends
 			}
 		}},
+		{"swallowed on the way there", func(rw http.ResponseWriter, r *http.Request) {
+			if conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}}); err == nil {
+				resync, _ := proto.Marshal(&historyv1.StreamResponse{Push: &historyv1.Change{Resync: true}})
+				_ = conn.Write(r.Context(), websocket.MessageBinary, resync)
+				_, _, _ = conn.Read(r.Context()) // of the message
+				_, _, _ = conn.Read(r.Context()) // until it ends
+			}
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, client.Config{}, func(w *world) {

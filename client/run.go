@@ -15,7 +15,7 @@ import (
 const (
 	lasting  = 10 * time.Second // a connection that was there so long has not failed
 	unproved = 5 * time.Second  // before a refused token is asked for again, at least
-	muteMost = 2                // WebSockets in a row on which nothing was heard, before requests are tried
+	muteMost = 2                // mute WebSockets in a row, before requests are tried
 )
 
 // Run sends what is reported until ctx is done. To have all of it answered, call
@@ -56,9 +56,10 @@ func (c *Client) attempt(ctx context.Context) (heard int, err error) {
 
 // connect sends requests where WebSockets do not get through.
 func (c *Client) connect(ctx context.Context, token string) (heard int, err error) {
+	c.mute++
 	heard, err = c.overWebSocket(ctx, token)
 	refused, answered := errors.AsType[*refusal](err)
-	if c.mute++; heard >= anySign || answered || websocket.CloseStatus(err) != -1 {
+	if answered || websocket.CloseStatus(err) != -1 {
 		c.mute = 0
 	}
 	if ctx.Err() == nil && (answered && refused.byProxy() || c.mute > muteMost && c.Waiting() > 0) {

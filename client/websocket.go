@@ -30,6 +30,8 @@ type stream struct {
 	heard   atomic.Int32
 	last    atomic.Int64 // when something was heard, Unix nanoseconds
 	watch   *time.Timer  // calls look
+	asked   bool         // a message was sent, of the goroutine of Run as the next one
+	replied bool         // and one was answered
 	end     context.CancelCauseFunc
 }
 
@@ -60,7 +62,11 @@ func (c *Client) overWebSocket(ctx context.Context, token string) (heard int, er
 		err = bye
 	}
 	c.closed(err)
-	return int(s.heard.Load()), err
+	heard = int(s.heard.Load())
+	if s.replied || heard >= anySign && !s.asked { // what is heard says nothing of whether a message gets there
+		c.mute = 0
+	}
+	return heard, err
 }
 
 func (s *stream) dial(ctx context.Context, token string) error {
@@ -170,6 +176,7 @@ func (s *stream) exchange(life context.Context, req *historyv1.StreamRequest) (*
 	}
 	ctx, cancel := s.patient(life, len(req.Heartbeats), len(text))
 	defer cancel()
+	s.asked = true
 	if err := s.conn.Write(ctx, websocket.MessageBinary, text); err != nil {
 		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("send: %w", err))
 	}
@@ -178,6 +185,7 @@ func (s *stream) exchange(life context.Context, req *historyv1.StreamRequest) (*
 		if answer.Sequence != req.Sequence {
 			return nil, fmt.Errorf("answer to %d, want one to %d", answer.Sequence, req.Sequence)
 		}
+		s.replied = true
 		return answer, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
