@@ -3,6 +3,11 @@
 const apart = 1000; // milliseconds between two looks at a clock that nobody has set: one may be interrupted
 
 /**
+ * @typedef {{at: number, shown: number, zero: number, time: number}} Moment when something was reported, what the device's
+ *   clock showed then, and when nothing had elapsed, and the time that it was given
+ */
+
+/**
  * Tells the time by which the history judges events. It is what an answer said, and what has
  * elapsed since the answer came: never ahead, and behind by no more than the quickest answer
  * was on its way back. The round trip of an answer bounds it, too. Times of the history are
@@ -13,28 +18,34 @@ export class HistoryClock {
   known = false;
   /** Whether an answer on this connection has not, and will not. */
   silent = false;
-  /** The newest time that a report of this device was given. */
-  last;
-  #lastAt; // when that was made
-  #shown = 0; // what the device's clock showed then
-  #zero = NaN; // and when nothing had elapsed
+  /** @type {Moment} */
+  #newest; // of what this device has reported
+  /** @type {Moment} */
+  #before; // what was dated last, which may be older
   #since; // answers to what was sent before do not count
   #offset = 0; // of the time to what has elapsed
   #elapsed;
 
   /** @param {number} last of a page before @param {() => number} elapsed */
   constructor(last, elapsed) {
-    this.last = last;
     this.#elapsed = elapsed;
-    this.#lastAt = this.#since = elapsed();
+    this.#since = elapsed();
+    this.#newest = this.#before = { at: this.#since, shown: 0, zero: NaN, time: last };
+  }
+
+  /** The newest time that a report of this device was given. */
+  get last() {
+    return this.#newest.time;
   }
 
   /** The device slept, as far as anybody can tell, of which what has elapsed knows nothing. @param {number} ms */
   slept(ms) {
     this.known = this.silent = false;
     this.#since = this.#elapsed();
-    this.#lastAt -= ms;
-    this.#zero += ms;
+    for (const moment of new Set([this.#newest, this.#before])) {
+      moment.at -= ms;
+      moment.zero += ms;
+    }
   }
 
   /** An answer said what time it was. @param {number | undefined} now @param {number} sent when the message was */
@@ -53,9 +64,8 @@ export class HistoryClock {
    */
   follow(last) {
     if (last <= this.last) return;
-    this.last = last;
-    this.#lastAt = this.#elapsed() - 2; // the report at hand was made before that, and its clock shows whole milliseconds
-    this.#zero = NaN;
+    const at = this.#elapsed() - 2; // the report at hand was made before that, and its clock shows whole milliseconds
+    this.#newest = { at, shown: 0, zero: NaN, time: last };
   }
 
   /**
@@ -65,15 +75,19 @@ export class HistoryClock {
    */
   date(shown, zero) {
     const at = Math.min(shown - zero, this.#elapsed());
-    const time = Math.ceil(at + this.#offset); // both have lost some of a millisecond
-    const seen = Math.min(shown, zero + at);
-    const same = Math.abs(zero - this.#zero) < apart && seen >= this.#shown; // else it may have been set back
-    const order = same ? seen - this.#shown : at - this.#lastAt;
-    if (order < 0) return time;
-    this.last = Math.max(time, order > 0 ? this.last + 1 : this.last);
-    this.#lastAt = Math.max(this.#lastAt, at);
-    this.#shown = seen;
-    this.#zero = zero;
-    return this.last;
+    const moment = { at, shown: Math.min(shown, zero + at), zero, time: Math.ceil(at + this.#offset) }; // both have lost some of a millisecond
+    for (const other of [this.#before, this.#newest]) {
+      const order = compare(moment, other);
+      if (order >= 0) moment.time = Math.max(moment.time, order > 0 ? other.time + 1 : other.time);
+    }
+    this.#before = moment;
+    if (compare(moment, this.#newest) >= 0) this.#newest = { ...moment, at: Math.max(at, this.#newest.at) };
+    return moment.time;
   }
+}
+
+/** Whether one was reported after another, which is more than 0, or at the same moment. @param {Moment} a @param {Moment} b */
+function compare(a, b) {
+  const same = Math.abs(a.zero - b.zero) < apart && a.shown >= b.shown; // else the clock may have been set back
+  return same ? a.shown - b.shown : a.at - b.at;
 }

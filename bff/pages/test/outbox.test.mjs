@@ -668,6 +668,13 @@ test('the order of reports is that of their times, however roughly the clocks ar
   assert.deepEqual(dates.map((ms) => ms - dates[0]), [0, 0, 1, 2, 3, -1000, 4]);
 });
 
+test('two reports keep their order behind a third that seems to be later', () => {
+  const { answered, date } = clockOf();
+  answered(1_000_000, 0, 0);
+  const [first, second] = [[5000, 1000], [6002, 2010], [6004, 2020]].map(([ms, zero]) => date(ms - zero, zero, 4010)).slice(1);
+  assert.ok(first < second, `${first} and ${second}`);
+});
+
 test('the order of reports stands where the clock is set back by little', () => {
   const { answered, date } = clockOf();
   answered(1_000_000, 0, 10);
