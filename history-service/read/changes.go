@@ -3,6 +3,7 @@ package read
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -234,34 +235,82 @@ func decodeToken(text string) (t token, err error) {
 
 // life is the name of the cache's life as it was last known.
 type life struct {
-	mu    sync.Mutex
-	name  string
-	asked time.Time
+	mu     sync.Mutex
+	name   string
+	asked  time.Time     // when the last question was begun
+	answer chan struct{} // closed at the end of the question that is under way, nil without one
+	err    error         // why the last one has no answer
+	failed time.Time     // when that was
 }
 
-// lifeFor is for how long a name is as good as one that is asked for now. A token of a life that has ended in that time is
-// refused once the next one has a name.
-const lifeFor = time.Second
+const (
+	// lifeFor is for how long a name is as good as one that is asked for now. A token of a life that has ended in that time
+	// is refused once the next one has a name.
+	lifeFor = time.Second
+	// unnamedFor is for how long after a question without an answer nobody waits for the next one: one silent server of the
+	// cache keeps its life from having a name, and shall not hold up the readers of all others.
+	unnamedFor = 10 * time.Second
+)
 
 // lifeOfCache returns the hashed name of the cache's life, or the last one where nobody can name it now.
 func (r *Reader) lifeOfCache(ctx context.Context) (string, error) {
 	if r.cfg.Life == nil {
 		return "0", nil
 	}
+	name, answer := r.askLife(ctx)
+	if answer == nil {
+		return name, nil
+	}
+	select {
+	case <-answer:
+	case <-ctx.Done():
+		return "", fmt.Errorf("life of the cache: %w: %w", history.ErrUnavailable, ctx.Err())
+	}
 	l := &r.life
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.name != "" && time.Since(l.asked) < lifeFor {
-		return l.name, nil
-	}
-	asked := time.Now()
-	switch name, err := r.cfg.Life(ctx); {
-	case err == nil:
-		l.name, l.asked = strconv.FormatUint(xxhash.Sum64String(name), 36), asked
-	case l.name == "":
-		return "", fmt.Errorf("life of the cache: %w", err)
-	default:
-		l.asked = asked
+	if l.name == "" {
+		return "", fmt.Errorf("life of the cache: %w", l.err)
 	}
 	return l.name, nil
+}
+
+// askLife returns the last name, or what to wait for. It asks where the name is too old, one question at a time.
+func (r *Reader) askLife(ctx context.Context) (name string, answer chan struct{}) {
+	l := &r.life
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.answer == nil {
+		if l.name != "" && time.Since(l.asked) < lifeFor {
+			return l.name, nil
+		}
+		l.answer, l.asked = make(chan struct{}), time.Now()
+		go r.nameLife(context.WithoutCancel(ctx)) // ends with its deadline
+	}
+	if l.name != "" && time.Since(l.failed) < unnamedFor {
+		return l.name, nil
+	}
+	return "", l.answer
+}
+
+func (r *Reader) nameLife(ctx context.Context) {
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	name, err := "", fmt.Errorf("%w: panic", history.ErrUnavailable)
+	l := &r.life
+	defer func() {
+		if v := recover(); v != nil { // here it would end the process
+			r.cfg.Logger.Error("question for the cache's life panicked", "panic", v, "stack", string(debug.Stack()))
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.err = err; err != nil {
+			l.failed = time.Now()
+		} else {
+			l.name, l.failed = strconv.FormatUint(xxhash.Sum64String(name), 36), time.Time{}
+		}
+		close(l.answer)
+		l.answer = nil
+	}()
+	name, err = r.cfg.Life(ctx)
 }

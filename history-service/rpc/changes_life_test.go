@@ -1,0 +1,59 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// TestChangesWhileLifeIsUnknown has the cache take long to not say what life it is in, because one of its servers is
+// silent: the first reader of what has changed waits for that, and no other one does, until the cache says it again.
+func TestChangesWhileLifeIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const silence = 4 * time.Second
+		life, silent := "a", false
+		s := newHouse(t).service(t, func(c *rpc.Config) {
+			c.Life = func(context.Context) (string, error) {
+				if !silent {
+					return life, nil
+				}
+				time.Sleep(silence)
+				return "", errors.Join(history.ErrUnavailable, errors.New("one master is silent"))
+			}
+		})
+		a := &app{T: t, s: s}
+		a.sync(0, func() {})
+		ask := func(resync bool) (took time.Duration) {
+			began := time.Now()
+			resp, err := s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann", Since: a.token})
+			if err != nil || resp.GetResync() != resync {
+				t.Errorf("changes: %v, %v; want resync %v", resp, err, resync)
+			}
+			return time.Since(began)
+		}
+		silent = true
+		time.Sleep(time.Minute)
+		if took := ask(false); took != silence {
+			t.Errorf("the first reader waited %s, want %s", took, silence)
+		}
+		var waited time.Duration
+		for range 100 {
+			waited += ask(false)
+			time.Sleep(silence / 10)
+		}
+		if waited > 0 {
+			t.Errorf("a hundred others waited %s while one server is silent", waited)
+		}
+		silent, life = false, "b"
+		time.Sleep(silence + time.Second)
+		ask(false) // asks
+		time.Sleep(time.Second)
+		ask(true)
+	})
+}
