@@ -286,11 +286,12 @@ class Round {
   /**
    * Nothing is stale because of an earlier report of its page, or of a removal before it. What a
    * page says that leaves before the first answer is corrected by when it comes, as at an edge that does not tell the time.
+   * What a page that came back has given no times, another tab may have dated meanwhile.
    */
   stale({ beat, tab, before, removed }) {
     const report = this.reports[number(beat)];
     const earlier = before?.corrected ? undefined : this.reports[number(before)];
-    const own = earlier && earlier.tab === tab && report.tab === tab && earlier.at < report.at;
+    const own = earlier && earlier.tab === tab && report.tab === tab && earlier.at < report.at && !tab.returned;
     assert.ok(!own, `report ${number(beat)} of ${report.at} is stale because of report ${number(before)} of ${earlier?.at}`);
     const back = 1000; // an answer's way, at most
     assert.ok(before || this.forward || report.at <= removed + back, `report ${number(beat)} of ${report.at} is stale because of a removal at ${removed}`);
