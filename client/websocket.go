@@ -28,7 +28,8 @@ type stream struct {
 	conn    *websocket.Conn
 	answers chan *historyv1.StreamResponse
 	heard   atomic.Int32
-	last    atomic.Int64 // when something was heard, Unix nanoseconds
+	born    time.Time    // with its monotonic reading
+	last    atomic.Int64 // when something was heard, nanoseconds since then
 	watch   *time.Timer  // calls look
 	asked   bool         // a message was sent, of the goroutine of Run as the next one
 	replied bool         // and one was answered
@@ -89,14 +90,13 @@ func (s *stream) dial(ctx context.Context, token string) error {
 		return fmt.Errorf("connect: %w", err)
 	}
 	conn.SetReadLimit(1 << 20) // an answer is much smaller
-	s.conn = conn
-	s.last.Store(time.Now().UnixNano())
+	s.conn, s.born = conn, time.Now()
 	return nil
 }
 
 // alive is told that something was heard.
 func (s *stream) alive(what int32) {
-	s.last.Store(time.Now().UnixNano())
+	s.last.Store(int64(time.Since(s.born)))
 	if what > s.heard.Load() {
 		s.heard.Store(what)
 	}
@@ -105,7 +105,7 @@ func (s *stream) alive(what int32) {
 // look asks for a sign of life after a silence, and ends the connection without one. After
 // a sleep of the device it asks at once.
 func (s *stream) look(life context.Context) {
-	silent := time.Since(time.Unix(0, s.last.Load()))
+	silent := time.Since(s.born) - time.Duration(s.last.Load())
 	if silent >= quiet || s.woke() {
 		ctx, cancel := context.WithTimeoutCause(life, min(s.cfg.Patience, lifeSign), errSlow)
 		defer cancel()
