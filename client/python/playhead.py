@@ -300,7 +300,7 @@ class Client:
     def export(self) -> Iterator[bytes]:
         """All of the history as lines of NDJSON, each with all of a record: see docs/backups.md.
         Raises Error when it breaks off: then the lines so far are no backup."""
-        with self._open("GET", "/v1/export", send=urllib.request.urlopen) as answer:
+        with self._open("GET", "/v1/export", send=_patient.open) as answer:
             try:
                 for line in answer:
                     if not line.endswith(b"\n"):
@@ -452,6 +452,13 @@ class _Reads(io.RawIOBase):
         super().close()
 
 
+class _Stays(urllib.request.HTTPRedirectHandler):
+    """Goes nowhere else: the token is for the edge alone, and what another server answers is not about the history."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
 class _HTTP(urllib.request.HTTPHandler):
     def http_open(self, request: Any) -> Any:
         return self.do_open(_Bounded, request)  # type: ignore[arg-type]
@@ -462,7 +469,8 @@ class _HTTPS(urllib.request.HTTPSHandler):
         return self.do_open(_BoundedTLS, request, context=self._context)  # type: ignore[attr-defined, arg-type]
 
 
-_opener = urllib.request.build_opener(_HTTP, _HTTPS)
+_opener = urllib.request.build_opener(_HTTP, _HTTPS, _Stays)
+_patient = urllib.request.build_opener(_Stays)  # its timeout bounds each step
 
 
 def _problem(answer: urllib.error.HTTPError) -> Error:

@@ -200,6 +200,45 @@ class AgainstAFailingEdge(unittest.TestCase):
         self.edge.answers = [refuse] * 5
         self.assertEqual([r["status"] for r in self.user.report(*self.beats)], ["stored", "stored", "invalid", "stored"])
 
+    def test_sent_elsewhere(self):
+        reached = []
+
+        class Portal(BaseHTTPRequestHandler):
+            def do_GET(self):
+                reached.append(self.headers.get("Authorization"))
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(b'{"resume_ms": 0}')
+
+            do_POST = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        portal = ThreadingHTTPServer(("127.0.0.1", 0), Portal)
+        threading.Thread(target=portal.serve_forever, daemon=True).start()
+        self.addCleanup(portal.server_close)
+        self.addCleanup(portal.shutdown)
+
+        class Moved(Portal):
+            def do_GET(self):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                self.send_response(302)
+                self.send_header("Location", f"http://127.0.0.1:{portal.server_address[1]}/login")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            do_POST = do_GET
+
+        self.edge.RequestHandlerClass = Moved
+        for call in (lambda: self.user.point(1, "1"), lambda: list(self.user.export())):
+            with self.assertRaises(Error) as raised:
+                call()
+            self.assertEqual(raised.exception.status, 302)
+        with self.assertRaises(Unsent):
+            self.user.report(*self.beats)
+        self.assertEqual(reached, [])
+
     def test_unsent(self):
         self.edge.answers = [lambda beats: (200, {}, [{"status": "stored"}, {"status": "unavailable"}] * 2)] + [lambda _: (503, {"Retry-After": "60"}, None)] * 2
         with self.assertRaises(Unsent) as raised:
