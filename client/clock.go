@@ -54,7 +54,6 @@ type serviceClock struct {
 type moment struct {
 	at    time.Duration // in what has elapsed
 	shown int64         // by the device's clock, Unix milliseconds
-	zero  time.Time     // what that showed when nothing had elapsed
 	ms    int64         // its date, Unix milliseconds; 0 for no report
 }
 
@@ -64,7 +63,7 @@ func (m moment) compare(other moment) int {
 	switch {
 	case other.ms == 0:
 		return 1
-	case m.zero.Sub(other.zero).Abs() < apart && m.shown >= other.shown: // else it may have been set back
+	case m.shown >= other.shown && m.at > other.at-apart: // else it may have been set
 		return cmp.Compare(m.shown, other.shown)
 	}
 	return cmp.Compare(m.at, other.at)
@@ -100,7 +99,7 @@ func (s *serviceClock) date(it *item) {
 	if shown == 0 || max(shown, -shown) > maxTime {
 		return // which is not valid
 	}
-	m := moment{at: time.Duration(shown)*time.Millisecond - time.Duration(zero.UnixNano()), shown: shown, zero: zero}
+	m := moment{at: time.Duration(shown)*time.Millisecond - time.Duration(zero.UnixNano()), shown: shown}
 	m.ms = (m.at + s.offset + time.Millisecond - 1).Milliseconds() // both times have lost some of a millisecond
 	for _, other := range []moment{s.last, s.newest} {
 		if order := m.compare(other); order >= 0 {

@@ -726,6 +726,7 @@ func TestAClockThatIsWrong(t *testing.T) {
 func TestOrder(t *testing.T) {
 	for name, reports := range map[string][][2]int64{
 		"after the clock was set, looked at roughly": {{5000, 1000}, {6002, 2010}, {6004, 2020}},
+		"over such a look":                           {{4000, 1000}, {5000, 1000}, {6002, 2010}},
 		"after one that is ahead":                    {{9000, 1000}, {5002, 1010}, {5004, 1020}},
 		"after the first":                            {{5000, 1000}, {5002, 1010}, {5004, 1020}},
 	} {

@@ -219,6 +219,7 @@ func (p *player) step(t *testing.T, s step) {
 		p.start(t)
 	case "clock":
 		p.ahead.Add(int64(s.n) * int64(time.Second))
+		time.Sleep(100 * time.Millisecond) // of the bubble: over a clock that was set, a rough look tells the order of what is further apart
 	case "sleep":
 		p.sleeps.Add(1)
 		p.edge.expect(nil)

@@ -3,8 +3,8 @@
 const apart = 1000; // milliseconds between two looks at a clock that nobody has set: one may be interrupted
 
 /**
- * @typedef {{at: number, shown: number, zero: number, time: number}} Moment when something was reported, what the device's
- *   clock showed then, and when nothing had elapsed, and the time that it was given
+ * @typedef {{at: number, shown: number, time: number}} Moment when something was reported, what the device's
+ *   clock showed then, and the time that it was given
  */
 
 /**
@@ -30,7 +30,7 @@ export class HistoryClock {
   constructor(last, elapsed) {
     this.#elapsed = elapsed;
     this.#since = elapsed();
-    this.#newest = this.#before = { at: this.#since, shown: 0, zero: NaN, time: last };
+    this.#newest = this.#before = { at: this.#since, shown: Infinity, time: last };
   }
 
   /** The newest time that a report of this device was given. */
@@ -42,10 +42,7 @@ export class HistoryClock {
   slept(ms) {
     this.known = this.silent = false;
     this.#since = this.#elapsed();
-    for (const moment of new Set([this.#newest, this.#before])) {
-      moment.at -= ms;
-      moment.zero += ms;
-    }
+    for (const moment of new Set([this.#newest, this.#before])) moment.at -= ms;
   }
 
   /** An answer said what time it was. @param {number | undefined} now @param {number} sent when the message was */
@@ -65,7 +62,7 @@ export class HistoryClock {
   follow(last) {
     if (last <= this.last) return;
     const at = this.#elapsed() - 2; // the report at hand was made before that, and its clock shows whole milliseconds
-    this.#newest = { at, shown: 0, zero: NaN, time: last };
+    this.#newest = { at, shown: Infinity, time: last };
   }
 
   /**
@@ -75,7 +72,7 @@ export class HistoryClock {
    */
   date(shown, zero) {
     const at = Math.min(shown - zero, this.#elapsed());
-    const moment = { at, shown: Math.min(shown, zero + at), zero, time: Math.ceil(at + this.#offset) }; // both have lost some of a millisecond
+    const moment = { at, shown: Math.min(shown, zero + at), time: Math.ceil(at + this.#offset) }; // both have lost some of a millisecond
     for (const other of [this.#before, this.#newest]) {
       const order = compare(moment, other);
       if (order >= 0) moment.time = Math.max(moment.time, order > 0 ? other.time + 1 : other.time);
@@ -88,6 +85,6 @@ export class HistoryClock {
 
 /** Whether one was reported after another, which is more than 0, or at the same moment. @param {Moment} a @param {Moment} b */
 function compare(a, b) {
-  const same = Math.abs(a.zero - b.zero) < apart && a.shown >= b.shown; // else the clock may have been set back
+  const same = a.shown >= b.shown && a.at > b.at - apart; // else the clock may have been set
   return same ? a.shown - b.shown : a.at - b.at;
 }
