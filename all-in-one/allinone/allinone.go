@@ -56,10 +56,14 @@ func (p *Process) open(ctx context.Context) (err error) {
 	if p.up, err = uplink.Open(uplink.Config{Services: []string{p.RPC()}, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
-	return p.compose()
+	lives, err := beginLife(p.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	return p.compose(lives)
 }
 
-func (p *Process) compose() (err error) {
+func (p *Process) compose(lives []string) (err error) {
 	log, reg := p.cfg.Logger, p.cfg.Registry
 	p.held, err = aggregate.New(aggregate.Config{Publisher: p.publisher(), Hold: p.cfg.Hold, Logger: log, Registry: reg})
 	if err != nil {
@@ -67,7 +71,7 @@ func (p *Process) compose() (err error) {
 	}
 	p.service, err = rpc.New(rpc.Config{
 		Cache: p.db.Cache(), Archive: p.archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed),
-		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook,
+		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Lives: lives,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
 	if err != nil {

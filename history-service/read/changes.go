@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,9 +52,10 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 	if err != nil {
 		return nil, err
 	}
-	if since.log == 0 || since.life != life {
+	if since.log == 0 || since.life != life && !slices.Contains(r.cfg.Lives, since.life) {
 		return r.resync(ctx, uid, life)
 	}
+	since.life = life
 	log, err := r.cfg.Cache.Changes(ctx, uid, since.place, limit)
 	if err != nil {
 		return nil, err
@@ -254,6 +256,9 @@ const (
 
 // lifeOfCache returns the hashed name of the cache's life, or the last one where nobody can name it now.
 func (r *Reader) lifeOfCache(ctx context.Context) (string, error) {
+	if n := len(r.cfg.Lives); n > 0 {
+		return r.cfg.Lives[n-1], nil
+	}
 	if r.cfg.Life == nil {
 		return "0", nil
 	}

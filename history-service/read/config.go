@@ -24,6 +24,8 @@ type Config struct {
 	// Life names the lives that the servers of the cache are in, see [Reader.Changes]. Nil
 	// is for a cache that never loses anything.
 	Life func(context.Context) (string, error)
+	// Lives names, for a cache that has no Life, those of its files, the present one last: see [Reader.Changes].
+	Lives []string
 	// Deadline bounds a request whose caller set no earlier one (default 5 s).
 	Deadline time.Duration
 	// Keep is how many records of a user a warm-up puts into the cache (default

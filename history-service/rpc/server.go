@@ -54,6 +54,9 @@ type Config struct {
 	// Life names the lives that the servers of the cache are in, see [write.Writer.Confirm]. Nil
 	// is for a cache that never loses anything.
 	Life func(context.Context) (string, error)
+	// Lives names, for a cache that has no Life, those of its files, the present one last: with each start another one
+	// begins, so that who knows a life that they do not, knows what is newer than they are.
+	Lives []string
 	// Deadline bounds a request whose caller set no earlier one (default 5 s).
 	Deadline time.Duration
 	// Keep is how many records of a user a warm-up puts into the cache (default
@@ -107,7 +110,7 @@ func New(cfg Config) (*Server, error) {
 		cache = s.nodes
 	}
 	s.read = read.New(read.Config{
-		Cache: cache, Archive: archive, NodeOf: s.nodes.Of, Life: cfg.Life, Deadline: cfg.Deadline,
+		Cache: cache, Archive: archive, NodeOf: s.nodes.Of, Life: cfg.Life, Lives: cfg.Lives, Deadline: cfg.Deadline,
 		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Logger: log, Registry: reg,
 	})
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
