@@ -124,37 +124,35 @@ func (j *Job) sweepAlone(ctx context.Context) error {
 	}
 }
 
-// sweepOnce goes on while there is more, unless it finds only keys that it had before:
-// they are written to faster than they can be settled.
+// sweepOnce goes on while there is more. A key that it has had before it leaves to the next sweep, and looks behind it:
+// some are written to faster than they can be settled, and some never can, as of a user whose state is damaged.
 func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.Duration) error {
 	seen := make(map[history.Key]bool)
-	for began := time.Now(); ; {
-		keys, err := j.overdue(ctx, buckets, age)
+	for began, limit := time.Now(), sweepLimit; ; {
+		keys, err := j.overdue(ctx, buckets, age, limit)
 		if err != nil {
 			return err
 		}
-		known := len(seen)
+		n := len(keys)
+		keys = slices.DeleteFunc(keys, func(k history.Key) bool { return seen[k] })
 		for _, k := range keys {
 			seen[k] = true
 		}
-		n := len(keys)
+		j.metrics.swept.Add(float64(len(keys)))
 		if err := j.archive(ctx, keys); err != nil {
 			return err
 		}
-		j.metrics.swept.Add(float64(len(seen) - known))
-		if n < sweepLimit {
+		if n < limit {
 			j.swept.Store(began.UnixMilli())
 			return nil
 		}
-		if len(seen) == known {
-			return nil
-		}
+		limit = sweepLimit + n - len(keys)
 	}
 }
 
-func (j *Job) overdue(ctx context.Context, buckets []history.Bucket, age time.Duration) (keys []history.Key, err error) {
+func (j *Job) overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) (keys []history.Key, err error) {
 	err = j.retry(ctx, "sweep", func(ctx context.Context) (err error) {
-		keys, err = j.cfg.Cache.Overdue(ctx, buckets, age, sweepLimit)
+		keys, err = j.cfg.Cache.Overdue(ctx, buckets, age, limit)
 		return err
 	})
 	return keys, err

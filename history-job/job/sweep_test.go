@@ -125,6 +125,43 @@ func TestSweepEnds(t *testing.T) {
 	})
 }
 
+// TestSweepBehindWhatStays has more keys than are taken at once that can never be settled, and whose marks are the oldest:
+// what comes behind them is archived in the same sweep.
+func TestSweepBehindWhatStays(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		stay := make([]history.Key, 5000)
+		for i := range stay {
+			stay[i] = w.write(progress(i+10, 0))
+		}
+		w.write(progress(1, 0))
+		w.cache = mute{w.cache, stay}
+		cfg := w.config()
+		cfg.SweepAll = true
+		w.runs(cfg)
+		w.wait(10 * time.Minute)
+		if w.archived(object(1)) == nil {
+			t.Error("the archive lacks what is behind 5,000 keys that the cache does not answer for")
+		}
+		w.counted("swept_keys_total", 5001)
+	})
+}
+
+// mute is a cache that answers for all keys but some.
+type mute struct {
+	history.Cache
+	keys []history.Key
+}
+
+func (c mute) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	entries := c.Cache.Load(ctx, keys)
+	for i, k := range keys {
+		if slices.Contains(c.keys, k) {
+			entries[i] = history.Entry{Err: errDown}
+		}
+	}
+	return entries
+}
+
 // TestSweepMany sweeps more keys than are taken at once, of several users, in one go.
 func TestSweepMany(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
