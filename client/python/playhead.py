@@ -238,7 +238,7 @@ class Client:
         what has changed since that token."""
         told: dict[tuple[int, str], tuple[Json, bool]] = {}
         while True:
-            page = self._read("GET", "/v1/changes", since=since)
+            page = self._read("GET", "/v1/changes", since=since or None)
             for record in page["items"]:
                 told[record["object"]["type"], record["object"]["id"]] = (record, False)
             for gone in page["removed"]:

@@ -52,6 +52,7 @@ class AgainstPlayhead(unittest.TestCase):
     def test_changes(self):
         first = self.user.changes()
         self.assertTrue(first["resync"] and first["settings"]["recording"])
+        self.assertTrue(self.user.changes("")["resync"])  # as of an app that has kept no token yet
         self.user.report(*(heartbeat(1, str(n), "stop", 61.0, session="s") for n in range(150)))
         self.user.delete((1, "7"))
         told = self.user.changes(first["token"])

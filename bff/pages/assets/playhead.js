@@ -105,7 +105,6 @@ export class Playhead extends EventTarget {
   }
 
   /**
-  /**
    * Reads the newest 128 sessions of an object, newest first; none where there is no record. It asks
    * once, and fails with an Error, which has the `status` of the answer, 0 without one.
    * @param {{id: string, type: number}} object
