@@ -166,6 +166,19 @@ func TestPauseCovers(t *testing.T) {
 	}
 }
 
+// TestPausesOfOneMoment compares pauses in any order: the same one stays.
+func TestPausesOfOneMoment(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pause := rapid.Custom(func(t *rapid.T) history.Pause {
+			return history.Pause{Since: rapid.Int64Range(0, 4).Draw(t, "since"), Until: rapid.Int64Range(0, 4).Draw(t, "until")}
+		})
+		p, q, r := pause.Draw(t, "p"), pause.Draw(t, "q"), pause.Draw(t, "r")
+		if p.Newer(q) != q.Newer(p) || p.Newer(q).Newer(r) != p.Newer(q.Newer(r)) || p.Newer(p) != p {
+			t.Fatalf("%+v, %+v, %+v: which one stays depends on the order", p, q, r)
+		}
+	})
+}
+
 // TestPauseSwitched switches with clocks that go anywhere: the switch always does what
 // it says, each change is the newer one, whatever the order in which it is compared, and
 // what was recorded stays outside.

@@ -1,6 +1,9 @@
 package history
 
-import "maps"
+import (
+	"cmp"
+	"maps"
+)
 
 // User is what holds for all of a user's records.
 type User struct {
@@ -84,10 +87,16 @@ func (p Pause) Switched(recording bool, at, newest int64) Pause {
 // Changed returns when recording was last switched on or off.
 func (p Pause) Changed() int64 { return max(p.Since, p.Until) }
 
-// Newer returns the newer of two pauses of a user.
+// Newer returns the newer of two pauses of a user. Of two that were changed at one moment it is the one that lasts, or else the
+// one that covers more: in whatever order pauses are compared, the same one stays.
 func (p Pause) Newer(q Pause) Pause {
-	if q.Changed() > p.Changed() {
-		return q
+	by := cmp.Compare(q.Changed(), p.Changed())
+	switch {
+	case by > 0:
+	case by < 0, p.On() && !q.On():
+		return p
+	case p.On() == q.On() && q.Since+q.Until >= p.Since+p.Until: // one of the two is the same
+		return p
 	}
-	return p
+	return q
 }

@@ -353,3 +353,21 @@ func pauseWarmOlder(c *cacheCase) {
 	}
 	c.applied(history.Write{Key: key(uid, 1, 1), Record: c.record(350), Base: held.Revision})
 }
+
+// pauseWarmAlike warms users of whom cache and archive know different pauses of one moment: the same one stays, whoever
+// knows which.
+func pauseWarmAlike(c *cacheCase) {
+	all := []history.Pause{{Since: c.start + 9}, {Since: c.start + 1, Until: c.start + 9}, {Since: c.start + 5, Until: c.start + 9}}
+	for i, p := range all {
+		for j, q := range all {
+			uid := c.user()
+			if err := c.Pause(c.Context(), uid, history.Pause{}, p); err != nil {
+				c.Fatalf("Pause(%s, %+v): %v", uid, p, err)
+			}
+			c.warm(uid, history.WarmSet{Pause: q})
+			if got, want := c.load(history.UserKey(uid)).User.Pause, all[min(i, j)]; got != want {
+				c.Errorf("cache with %+v, archive with %+v: got %+v, want %+v", p, q, got, want)
+			}
+		}
+	}
+}

@@ -67,6 +67,7 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"PauseFromTheArchive", pauseWarm},
 		{"PauseFromTheArchiveSettled", pauseWarmSettled},
 		{"PauseOlderInTheArchive", pauseWarmOlder},
+		{"PauseOfOneMomentInTheArchive", pauseWarmAlike},
 		{"Warm", warmCold},
 		{"WarmEmpty", warmEmpty},
 		{"WarmTwice", warmTwice},

@@ -15,9 +15,15 @@ local old, flat = {}, call('HGETALL', state)
 for i = 1, #flat, 2 do old[flat[i]] = flat[i + 1] end
 if old.floor and not lapsed(old.warmed, warmth) then return 0 end
 
--- Of two pauses the one that was changed last is the newer.
+-- Whether the second of two pauses is the newer: see Pause.Newer.
+local function newer(since, till, since2, till2)
+  local by = math.max(since2, till2) - math.max(since, till)
+  if by ~= 0 then return by > 0 end
+  if (since > till) ~= (since2 > till2) then return since2 > till2 end
+  return since2 + till2 < since + till
+end
 local since, till = pause(state)
-local news = math.max(ARGV[6], ARGV[7]) > math.max(since, till)
+local news = newer(since, till, tonumber(ARGV[6]), tonumber(ARGV[7]))
 
 -- Of two clear marks of a type the later one holds.
 local first, later = 10 + 2 * ARGV[9], {}
