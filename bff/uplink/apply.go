@@ -68,9 +68,12 @@ func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 }
 
 // batched sends a call in a batch with others, and again to another instance when the one that had
-// it died. Events that the dead one had stored are found to be stored, and do not count twice.
+// it died, or says at once that it cannot reach the cache: it knew before, and the other one may reach it.
+// Events that the first one had stored are found to be stored, and do not count twice.
 func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) {
+	elsewhere := false
 	err = c.attempt(p.ctx, history.BucketOf(p.uid()), func(l *link) (again bool, err error) {
+		asked := time.Now()
 		resp, err = c.ask(l, p)
 		switch {
 		case errors.Is(err, errRetired): // nothing was sent
@@ -78,19 +81,18 @@ func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) 
 		case errors.Is(err, errFull):
 			c.metrics.refused.Inc()
 			return false, err
+		case errors.Is(err, errCache):
+			known := !elsewhere && time.Since(asked) < c.cfg.Patience/10 && !c.alone(l.peer)
+			elsewhere = known && c.budget.spend()
+			return elsewhere, err
+		case err == nil && elsewhere:
+			c.budget.refund()
 		case err == nil:
 			c.budget.earn()
 		}
 		return status.Code(err) == codes.Unavailable && c.budget.spend(), err
 	})
-	if err == nil && unavailable(resp.Statuses) { // the service answers the same to a unary call
-		return nil, status.Error(codes.Unavailable, "apply: the cache is unavailable")
-	}
 	return resp, err
-}
-
-func unavailable(statuses []historyv1.Status) bool {
-	return !slices.ContainsFunc(statuses, func(s historyv1.Status) bool { return s != historyv1.Status_STATUS_UNAVAILABLE })
 }
 
 // attempt has fn try the instances for a bucket, best first, until it says not again.

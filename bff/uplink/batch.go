@@ -165,6 +165,9 @@ func part(resp *historyv1.ApplyResponse, from, to int) answer {
 			len(resp.GetStatuses()), len(records), to))}
 	}
 	own := &historyv1.ApplyResponse{Statuses: resp.Statuses[from:to:to], NowMs: resp.NowMs}
+	if unavailable(own.Statuses) { // the service answers the same to a unary call
+		return answer{err: errCache}
+	}
 	if len(records) > 0 {
 		own.Records = records[from:to:to]
 	}
@@ -179,6 +182,12 @@ func part(resp *historyv1.ApplyResponse, from, to int) answer {
 		}
 	}
 	return answer{resp: own}
+}
+
+var errCache = status.Error(codes.Unavailable, "apply: the cache is unavailable")
+
+func unavailable(statuses []historyv1.Status) bool {
+	return !slices.ContainsFunc(statuses, func(s historyv1.Status) bool { return s != historyv1.Status_STATUS_UNAVAILABLE })
 }
 
 func isThere(it *historyv1.Item) bool { return it.GetObject() != nil }

@@ -278,6 +278,9 @@ func (b *budget) earn() {
 	}
 }
 
+// refund takes back what was spent on a call that another instance could answer: the stores are well.
+func (b *budget) refund() { b.debt.Add(-10) }
+
 // spend notes a failure and reports whether the call may be made again.
 func (b *budget) spend() bool {
 	if b.debt.Load() < maxDebt {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -658,6 +659,107 @@ func TestReadsAfterALateAnswer(t *testing.T) {
 			}
 			time.Sleep(4 * time.Second) // of the bubble
 		}
+	})
+}
+
+// lost answers at once that what belongs to a node is unavailable, as an instance does that cannot reach it. Users whose name ends
+// in 0 or 5 belong to it.
+func lost(after time.Duration) func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
+	return func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+		resp := whole(req)
+		for n, h := range req.Batch.Heartbeats {
+			if onLost(h.Uid) {
+				resp.Result.Statuses[n] = historyv1.Status_STATUS_UNAVAILABLE
+			}
+		}
+		time.Sleep(after) // of the bubble
+		send(resp)
+	}
+}
+
+func onLost(uid string) bool { return strings.HasSuffix(uid, "0") || strings.HasSuffix(uid, "5") }
+
+// A node that one instance cannot reach, and the other one can, stops nobody.
+func TestANodeThatOneInstanceCannotReach(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		all[0].serving(lost(0))
+		var calls tally
+		var wg sync.WaitGroup
+		for _, uid := range users(400) {
+			wg.Go(func() {
+				for range 60 {
+					_ = calls.report(t.Context(), c, uid)
+					time.Sleep(500*time.Millisecond + rand.N(time.Second)) // of the bubble
+				}
+			})
+		}
+		wg.Wait()
+		if calls.answered.Load() != 24_000 {
+			t.Errorf("%d of 24000 answered", calls.answered.Load())
+		}
+	})
+}
+
+// A node that no instance reaches has little sent twice, and nobody wait for long.
+func TestANodeThatNoInstanceReaches(t *testing.T) {
+	for _, after := range []time.Duration{0, 300 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+				for _, i := range all {
+					i.serving(lost(after))
+				}
+				var calls tally
+				var longest atomic.Int64
+				var wg sync.WaitGroup
+				for _, uid := range users(400) {
+					wg.Go(func() {
+						for range 60 {
+							began := time.Now()
+							if err := calls.report(t.Context(), c, uid); (err != nil) != onLost(uid) {
+								t.Errorf("%s: %v", uid, err)
+							}
+							if took := time.Since(began); took > time.Duration(longest.Load()) {
+								longest.Store(int64(took)) // nearly: two may come at once
+							}
+							time.Sleep(500*time.Millisecond + rand.N(time.Second)) // of the bubble
+						}
+					})
+				}
+				wg.Wait()
+				sent := 0
+				for _, i := range all {
+					for _, size := range i.sizes() {
+						sent += size
+					}
+				}
+				if took := time.Duration(longest.Load()); took > 500*time.Millisecond || sent > 24_000+2400 {
+					t.Errorf("%v for an answer, %d heartbeats were sent for 24000", took, sent)
+				}
+			})
+		})
+	}
+}
+
+// An instance that is asked as well, and cannot reach the node, does not answer for the one that is late.
+func TestARefusalDoesNotOvertakeAnAnswer(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		all[0].serving(slowly(1500 * time.Millisecond))
+		all[1].serving(lost(0))
+		for _, uid := range users(100) {
+			if who, err := list(t.Context(), c, uid); err != nil || who != all[0].addr || !onLost(uid) {
+				continue
+			}
+			var calls tally
+			if err := calls.report(t.Context(), c, uid); err != nil {
+				t.Errorf("%s: %v", uid, err)
+			}
+			time.Sleep(time.Second) // of the bubble
+			if who, err := list(t.Context(), c, uid); err != nil || who != all[0].addr {
+				t.Errorf("%s is served by %s, %v; want %s", uid, who, err, all[0].addr)
+			}
+			return
+		}
+		t.Error("nobody to report")
 	})
 }
 
