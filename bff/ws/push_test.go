@@ -109,6 +109,7 @@ func TestPush(t *testing.T) {
 		if got := say(t, inText, message("1", beat)); !strings.Contains(got, `"seq":1`) {
 			t.Errorf("an answer after a push: %s", got)
 		}
+		synctest.Wait() // a push is counted once it is written
 		if n, m := w.count(t, "playhead_ws_pushes_total"), w.count(t, "playhead_ws_pushed_resyncs_total"); n != 2 || m != 0 {
 			t.Errorf("counted %v pushes, %v resyncs", n, m)
 		}
