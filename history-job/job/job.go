@@ -49,7 +49,6 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.measure(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.announce(both, buckets) }) })
-	g.Go(func() error { return guard(func() error { return j.startFromOldestMark(both) }) })
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
 	}
@@ -207,16 +206,21 @@ func (j *Job) announcePending(ctx context.Context, buckets []history.Bucket) err
 }
 
 // measure sets the gauges of what is not archived yet. It runs beside the sweep, which waits
-// while an engine is away: the gauges matter most then.
+// while an engine is away: the gauges matter most then. The first look counts as well for how far back
+// the queue may have to be read: another job may have had these buckets, and waited for the archive.
 func (j *Job) measure(ctx context.Context, buckets []history.Bucket) error {
 	defer j.metrics.backlog.reset()
 	t := time.NewTicker(j.cfg.SweepEvery)
 	defer t.Stop()
-	for {
+	for known := false; ; {
 		err := j.try(ctx, func(ctx context.Context) error {
 			found, err := j.cfg.Cache.Backlog(ctx, buckets)
-			known := slices.ContainsFunc(found, func(b history.Backlog) bool { return b.Marks > 0 })
-			if err == nil || known { // a part that is silent hides nothing of the others
+			if !known {
+				j.lookBack(found)
+				known = err == nil
+			}
+			some := slices.ContainsFunc(found, func(b history.Backlog) bool { return b.Marks > 0 })
+			if err == nil || some { // a part that is silent hides nothing of the others
 				j.metrics.backlog.set(buckets, found)
 			}
 			return err

@@ -70,22 +70,26 @@ func (j *Job) archivedBefore() time.Time {
 	return time.UnixMilli(j.swept.Load()).Add(-2 * j.cfg.SweepAge)
 }
 
-// startFromOldestMark has a job that starts, or is given other buckets, take what is marked for not archived,
-// however long that is: the jobs before it may have waited for the archive. Only a cache that was lost
-// by now cannot tell.
+// startFromOldestMark has a job that starts take what is marked for not archived, however long that is: the jobs
+// before it may have waited for the archive. Only a cache that was lost by now cannot tell.
 func (j *Job) startFromOldestMark(ctx context.Context) error {
 	if j.cfg.Reread == nil {
 		return nil
 	}
 	return j.retry(ctx, "backlog", func(ctx context.Context) error {
 		found, err := j.cfg.Cache.Backlog(ctx, everyBucket())
-		for _, b := range found {
-			if b.Marks > 0 {
-				j.swept.Store(min(j.swept.Load(), int64(b.Oldest)/1000))
-			}
-		}
+		j.lookBack(found)
 		return err
 	})
+}
+
+// lookBack takes what is marked for not archived.
+func (j *Job) lookBack(found []history.Backlog) {
+	for _, b := range found {
+		if b.Marks > 0 {
+			j.swept.Store(min(j.swept.Load(), int64(b.Oldest)/1000))
+		}
+	}
 }
 
 // reread gives back to the cache what the queue has of it. A content that was acknowledged as

@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +18,12 @@ import (
 func TestChangesWhileLifeIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const silence = 4 * time.Second
-		life, silent := "a", false
+		var silent atomic.Bool
+		var later atomic.Bool // another life has begun
 		s := newHouse(t).service(t, func(c *rpc.Config) {
 			c.Life = func(context.Context) (string, error) {
-				if !silent {
-					return life, nil
+				if !silent.Load() {
+					return map[bool]string{false: "a", true: "b"}[later.Load()], nil
 				}
 				time.Sleep(silence)
 				return "", errors.Join(history.ErrUnavailable, errors.New("one master is silent"))
@@ -37,7 +39,7 @@ func TestChangesWhileLifeIsUnknown(t *testing.T) {
 			}
 			return time.Since(began)
 		}
-		silent = true
+		silent.Store(true)
 		time.Sleep(time.Minute)
 		if took := ask(false); took != silence {
 			t.Errorf("the first reader waited %s, want %s", took, silence)
@@ -50,7 +52,8 @@ func TestChangesWhileLifeIsUnknown(t *testing.T) {
 		if waited > 0 {
 			t.Errorf("a hundred others waited %s while one server is silent", waited)
 		}
-		silent, life = false, "b"
+		silent.Store(false)
+		later.Store(true)
 		time.Sleep(silence + time.Second)
 		ask(false) // asks
 		time.Sleep(time.Second)
