@@ -6,8 +6,8 @@
  *   event_time: string, session?: string, if_match?: string, [more: string]: any}} Heartbeat
  * @typedef {{status: string, record?: any, error?: any}} Result
  * @typedef {{heartbeat: Heartbeat, result: Result}} Told what became of a report
- * @typedef {{beat: Heartbeat, text: string, object: string, viewing: string, bytes: number, tries: number, sent: boolean, zero: number | null}} Item
- *   `zero` is what the device's clock, which gave its times, showed when nothing had elapsed; null for times of the history
+ * @typedef {{beat: Heartbeat, id: string, text: string, object: string, viewing: string, bytes: number, tries: number, sent: boolean, zero: number | null}} Item
+ *   `id` names it in all pages that share a storage; `zero` is what the device's clock, which gave its times, showed when nothing had elapsed; null for times of the history
  */
 
 export const longest = 3_600_000; // milliseconds to wait because the edge said so
@@ -28,6 +28,7 @@ export class Outbox {
   /** Whether the reports are others than those that were stored. */
   changed = false;
   #config;
+  #made = 0; // reports
   /** @type {Item[]} */
   #items = [];
   /** @type {{items: Item[], bytes: number, at: number, live: boolean, doubt: number} | null} */
@@ -49,7 +50,7 @@ export class Outbox {
   #unanswered = new Map();
 
   /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number,
-   *   device: () => string}} config `device` names this one, for reports that do not */
+   *   device: () => string, name?: string}} config `device` names this one, for reports that do not, and `name` the page */
   constructor(config) {
     this.#config = config;
   }
@@ -58,9 +59,9 @@ export class Outbox {
     return this.#items.length;
   }
 
-  /** All reports as JSON. Those that have times of the history say so. */
+  /** All reports as JSON, each with its id. Those that have times of the history say so. */
   get text() {
-    return `[${this.#items.map(({ text, zero }) => (zero === null ? `${text.slice(0, -1)},"dated":true}` : text)).join()}]`;
+    return `[${this.#items.map(({ id, text, zero }) => `${text.slice(0, -1)},"report_id":${JSON.stringify(id)}${zero === null ? ',"dated":true' : ''}}`).join()}]`;
   }
 
   /** Whether a message is on its way. */
@@ -72,7 +73,7 @@ export class Outbox {
 
   /** @param {Heartbeat} beat @param {number} [zero] of the device's clock @param {Clock} [clock] @returns {Told[]} */
   report(beat, zero = 0, clock) {
-    const { item, wrong } = parse(beat, this.#config.device);
+    const { item, wrong } = this.#parse(beat);
     if (!item) return [refusal(beat, wrong ?? '')];
     item.zero = zero;
     if (clock?.known) date(item, clock);
@@ -86,10 +87,10 @@ export class Outbox {
 
   /** Takes over what another page left, except what waits here too. @param {Heartbeat[]} beats @param {number} [zero] of the device's clock @returns {Told[]} */
   adopt(beats, zero = 0) {
-    const here = new Set(this.#items.map(({ text }) => text));
-    const parsed = beats.map((beat) => parse(beat, this.#config.device, zero));
+    const here = new Set(this.#items.flatMap(({ id, text }) => [id, text])); // a text may have other times by now, and another guard
+    const parsed = beats.map((beat) => this.#parse(beat, zero));
     const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
-    const items = parsed.flatMap(({ item }) => (item && !here.has(item.text) && here.add(item.text) ? [item] : []));
+    const items = parsed.flatMap(({ item }) => (item && !here.has(item.id) && !here.has(item.text) && here.add(item.id).add(item.text) ? [item] : []));
     for (const item of items) item.sent = true; // as far as is known
     for (const { object, beat } of [...items].reverse()) if (beat.if_match) this.#unknown(object, beat.if_match);
     for (const { object } of items) this.#unknown(object);
@@ -258,6 +259,13 @@ export class Outbox {
 
   // Inside.
 
+  /** @param {Heartbeat} beat @param {number} [zero] of the device's clock */
+  #parse(beat, zero) {
+    const parsed = parse(beat, this.#config.device, zero);
+    if (parsed.item) parsed.item.id ||= `${this.#config.name}.${++this.#made}`;
+    return parsed;
+  }
+
   /** @param {Item[]} items @returns {Told[]} */
   #add(items) {
     this.#items = items;
@@ -341,7 +349,7 @@ export class Outbox {
       this.#putBack(item);
       return [];
     }
-    const own = record && this.#made(item, record);
+    const own = record && this.#makes(item, record);
     if (status === 'conflict') return this.#conflict(item, result, own);
     const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
@@ -352,7 +360,7 @@ export class Outbox {
   }
 
   /** Whether this device made a record: with this viewing, or with one that was not answered. @param {Item} item @param {any} record */
-  #made(item, record) {
+  #makes(item, record) {
     const last = viewing(record);
     const { device } = item.beat;
     const waits = this.#items.some((other) => other.viewing === last && other.beat.device === device);
@@ -515,9 +523,10 @@ function parse(beat, device, zero = 0) {
     const copy = JSON.parse(text);
     if (typeof copy.object !== 'object' || copy.object === null) return { wrong: 'want an object' };
     copy.device ||= device(); // two devices without a name are not to be taken for one
-    const { dated } = copy; // as a page before has stored it
+    const { dated, report_id: id = '' } = copy; // as a page before has stored it
     delete copy.dated;
-    const item = { beat: copy, text: JSON.stringify(copy), object: key(copy), viewing: viewing(copy), bytes: 0, tries: 0, sent: false, zero: dated ? null : zero };
+    delete copy.report_id;
+    const item = { beat: copy, id, text: JSON.stringify(copy), object: key(copy), viewing: viewing(copy), bytes: 0, tries: 0, sent: false, zero: dated ? null : zero };
     item.bytes = new TextEncoder().encode(item.text).length + 40; // for a guard
     if (item.bytes > most.report) return { wrong: `want at most ${most.report} bytes` };
     return { item };

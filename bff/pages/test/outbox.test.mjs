@@ -594,6 +594,19 @@ test('what is adopted twice waits once, and in front', () => {
   assert.deepEqual(told.map(({ result }) => result.status), ['invalid']);
 });
 
+test('what is adopted with other times, or another guard, waits once as well', () => {
+  const box = outbox({ open: false, name: 'a' });
+  const two = outbox({ open: false, name: 'b' });
+  for (let n = 1; n < 4; n++) box.report(beat(n), 1000);
+  two.adopt(waiting(box), 1000);
+  two.set(5000);
+  two.report(beat(9), 5000);
+  connect(two);
+  two.next(0);
+  box.adopt(waiting(two), 1000);
+  assert.deepEqual(places(waiting(box)), [9, 1, 2, 3]);
+});
+
 test('it says when there is something to do', () => {
   const box = outbox({ open: false });
   box.report(padded(1, 1000));
