@@ -99,7 +99,7 @@ export class Outbox {
 
   /** Takes note of the record that the player goes on from. @param {any} record */
   seen(record) {
-    this.#known.set(key(record), record.etag);
+    this.#know(key(record), record.etag);
     this.#seen.set(key(record), Date.parse(record.event_time));
     if (this.#live) this.#doubted.delete(key(record));
     else this.#doubted.set(key(record), this.#doubts);
@@ -284,8 +284,18 @@ export class Outbox {
   /** Reports that were not answered go on from the record of their guard, or from none. @param {string} object @param {string} [etag] */
   #unknown(object, etag = noRecord) {
     if (this.#known.has(object)) return;
-    this.#known.set(object, etag);
+    this.#know(object, etag);
     this.#doubted.set(object, this.#doubts);
+  }
+
+  /** Takes note of an etag; of too many the one noted longest ago goes. @param {string} object @param {string} etag */
+  #know(object, etag) {
+    this.#known.delete(object); // so that it is the last one
+    this.#known.set(object, etag);
+    const [oldest] = this.#known.keys();
+    if (this.#known.size <= this.#config.queue) return;
+    this.#known.delete(oldest);
+    this.#doubted.delete(oldest);
   }
 
   /** Gives one up. @returns {Told[]} */
@@ -353,7 +363,7 @@ export class Outbox {
     if (status === 'conflict') return this.#conflict(item, result, own);
     const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
-    else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat) && !this.#overtaken(item.object, record)) this.#known.set(item.object, record.etag);
+    else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat) && !this.#overtaken(item.object, record)) this.#know(item.object, record.etag);
     const told = this.#tell(item, result);
     if (!['stored', 'stale'].includes(status)) this.#passOn(item);
     return told;
@@ -407,7 +417,7 @@ export class Outbox {
       write(item);
       this.changed = true;
     }
-    if (!this.#overtaken(object, record)) this.#known.set(object, record?.etag ?? noRecord);
+    if (!this.#overtaken(object, record)) this.#know(object, record?.etag ?? noRecord);
   }
 
   /** Whether a report goes on from what was seen since the message left, and the answer knows less. @param {Item} item @param {any} record */

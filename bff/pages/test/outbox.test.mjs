@@ -713,3 +713,13 @@ test('what waits for a time is not later than what another tab reported after it
   assert.equal(date(29), 5_031, 'a report at hand was made just before');
   assert.equal(date(31), 5_032);
 });
+
+test('as many etags are known as the queue is long, the last ones', () => {
+  const box = outbox({ queue: 3 });
+  for (let n = 1; n < 5; n++) box.seen(left(other(n), `e${n}`));
+  box.seen(left(other(2), 'again'));
+  box.closed(1006, '', 0);
+  connect(box);
+  for (let n = 1; n < 4; n++) box.report(other(n));
+  assert.deepEqual(guards(waiting(box)), [undefined, 'again', 'e3']);
+});
