@@ -238,7 +238,7 @@ func (e *anyEdge) answer(f fate, req *historyv1.StreamRequest) *historyv1.Stream
 	}
 	switch f.what {
 	case "close", "take and close":
-		e.blame(req, f.code == 1003 || f.code == 1007 || f.code == 1009)
+		e.blame(req, f.code == 1007 || f.code == 1009)
 	case "late":
 		e.expect(req.Heartbeats)
 		time.Sleep(back) // of the bubble

@@ -193,7 +193,7 @@ func (c *Client) closed(err error) {
 	c.mu.Lock()
 	var answers []Answer
 	switch bye {
-	case websocket.StatusUnsupportedData, websocket.StatusInvalidFramePayloadData, websocket.StatusMessageTooBig:
+	case websocket.StatusInvalidFramePayloadData, websocket.StatusMessageTooBig:
 		answers = c.outbox.refuse(err.Error(), bye == websocket.StatusMessageTooBig)
 	default:
 		c.outbox.fail()
