@@ -85,8 +85,6 @@ func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) 
 			known := !elsewhere && time.Since(asked) < c.cfg.Patience/10 && !c.alone(l.peer)
 			elsewhere = known && c.budget.spend()
 			return elsewhere, err
-		case err == nil && elsewhere:
-			c.budget.refund()
 		case err == nil:
 			c.budget.earn()
 		}
@@ -107,6 +105,9 @@ func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (
 		switch {
 		case errors.Is(err, errRetired): // nothing was sent
 			continue
+		case err == nil && len(tried) > 0:
+			c.budget.refund()
+			return nil
 		case !again || len(tried) == maxAttempts-1:
 			return err
 		}

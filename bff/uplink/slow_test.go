@@ -700,6 +700,20 @@ func TestANodeThatOneInstanceCannotReach(t *testing.T) {
 	})
 }
 
+// So does an instance that can read nothing.
+func TestAnInstanceThatReadsNothing(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		all[0].listErr = status.Error(codes.Unavailable, "the cache is unavailable")
+		for n := range 10 {
+			for _, uid := range users(400) {
+				if who, err := list(t.Context(), c, uid); err != nil || who != all[1].addr {
+					t.Fatalf("read %d of %s: %s, %v", n, uid, who, err)
+				}
+			}
+		}
+	})
+}
+
 // A node that no instance reaches has little sent twice, and nobody wait for long.
 func TestANodeThatNoInstanceReaches(t *testing.T) {
 	for _, after := range []time.Duration{0, 300 * time.Millisecond} {
