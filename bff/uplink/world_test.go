@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -53,14 +54,25 @@ type store struct {
 	stores.Cache
 	left atomic.Int64
 	then func()
+	lost bool // nobody reaches it from here
 }
 
 func (s *store) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	if s.lost {
+		return slices.Repeat([]history.Outcome{{Status: history.Unknown, Err: history.ErrUnavailable}}, len(writes))
+	}
 	out := s.Cache.Apply(ctx, writes)
 	if s.left.Add(-1) == 0 {
 		s.then()
 	}
 	return out
+}
+
+func (s *store) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	if s.lost {
+		return slices.Repeat([]history.Entry{{Err: history.ErrUnavailable}}, len(keys))
+	}
+	return s.Cache.Load(ctx, keys)
 }
 
 // newWorld returns the doors of n real services over one embedded store. Each has a
@@ -136,4 +148,24 @@ func TestAServiceIsKilledUnderLoad(t *testing.T) {
 	if again < 1 || events < all || events > all+again || events/batches < 4 {
 		t.Errorf("%v heartbeats in %v batches, %v of them sent again", events, batches, again)
 	}
+}
+
+// One of two services cannot reach the cache. Its users are served by the other one.
+func TestAServiceWithoutItsCache(t *testing.T) {
+	doors, stores := newWorld(t, 2)
+	stores[0].lost = true
+	c := open(t, uplink.Config{Services: []string{doors[0].Addr().String(), doors[1].Addr().String()}})
+	var watching sync.WaitGroup
+	for _, uid := range users(100) {
+		watching.Go(func() {
+			if err := watch(t.Context(), c, uid, 5); err != nil {
+				t.Error(err)
+			}
+			resp, err := c.Points(t.Context(), &historyv1.PointsRequest{Uid: uid, Objects: []*historyv1.Object{{Id: "100", Type: 1}}})
+			if err != nil || resp.Items[0].GetPositionMs() != 5 {
+				t.Errorf("%s stopped at %v, %v; want 5", uid, resp, err)
+			}
+		})
+	}
+	watching.Wait()
 }
