@@ -71,9 +71,13 @@ func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
 // it died, or says at once that it cannot reach the cache: it knew before, and the other one may reach it.
 // Events that the first one had stored are found to be stored, and do not count twice.
 func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) {
-	elsewhere := false
+	sent, elsewhere := false, false
 	err = c.attempt(p.ctx, history.BucketOf(p.uid()), func(l *link) (again bool, err error) {
+		if sent { // other calls of the user may share its memory in the batcher that had it
+			p = newPending(p.ctx, p.req, p.bytes)
+		}
 		asked := time.Now()
+		sent = true
 		resp, err = c.ask(l, p)
 		switch {
 		case errors.Is(err, errRetired): // nothing was sent

@@ -682,14 +682,15 @@ func onLost(uid string) bool { return strings.HasSuffix(uid, "0") || strings.Has
 // A node that one instance cannot reach, and the other one can, stops nobody.
 func TestANodeThatOneInstanceCannotReach(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
-		all[0].serving(lost(0))
+		all[0].serving(lost(5 * time.Millisecond))
+		all[1].serving(slowly(5 * time.Millisecond))
 		var calls tally
 		var wg sync.WaitGroup
-		for _, uid := range users(400) {
+		for _, uid := range slices.Repeat(users(200), 2) { // each has two devices
 			wg.Go(func() {
 				for range 60 {
 					_ = calls.report(t.Context(), c, uid)
-					time.Sleep(500*time.Millisecond + rand.N(time.Second)) // of the bubble
+					time.Sleep(rand.N(20 * time.Millisecond)) // of the bubble
 				}
 			})
 		}
