@@ -2,11 +2,8 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -28,7 +25,11 @@ func (c *Client) Changes(ctx context.Context, since string) (*historyv1.ChangesR
 		at[k], items = len(items), append(items, it)
 	}
 	for {
-		page, err := c.changes(ctx, since)
+		var page changesPage
+		found, err := c.read(ctx, "/v1/changes?"+url.Values{"since": {since}}.Encode(), &page)
+		if err == nil && !found {
+			err = errors.New("the edge cannot tell them")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("changes: %w", err)
 		}
@@ -78,37 +79,4 @@ func (p *changesPage) settings() *historyv1.Settings {
 		s.PausedMs = at.UnixMilli()
 	}
 	return s
-}
-
-func (c *Client) changes(ctx context.Context, since string) (*changesPage, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Patience)
-	defer cancel()
-	token, err := c.cfg.Token(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.cfg.URL+"/v1/changes?"+url.Values{"since": {since}}.Encode(), nil)
-	if err != nil {
-		return nil, err
-	}
-	r.Header.Set("Authorization", "Bearer "+token)
-	resp, err := c.cfg.HTTP.Do(r)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, 8<<20)) // an answer is smaller
-	switch {
-	case err != nil:
-		return nil, err
-	case resp.StatusCode == http.StatusUnauthorized:
-		return nil, fmt.Errorf("%w: %s", ErrUnauthorized, resp.Status)
-	case resp.StatusCode != http.StatusOK:
-		return nil, errors.New(resp.Status)
-	}
-	page := &changesPage{}
-	if err := json.Unmarshal(text, page); err != nil {
-		return nil, err
-	}
-	return page, nil
 }

@@ -18,8 +18,6 @@ var sessionTimes = map[string]string{"begin": "begin_ms", "end": "end_ms", "comp
 // It needs no Run, asks once, and takes as long as ctx lets it and Patience. It fails with
 // [ErrUnauthorized] where the edge refuses the token.
 func (c *Client) Viewings(ctx context.Context, object *historyv1.Object) ([]*historyv1.Session, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Patience, errSlow)
-	defer cancel()
 	var page struct{ Items []map[string]any }
 	path := fmt.Sprintf("/v1/history/%d/%s/viewings", object.GetType(), url.PathEscape(object.GetId()))
 	if found, err := c.read(ctx, path, &page); err != nil || !found {
@@ -35,8 +33,10 @@ func (c *Client) Viewings(ctx context.Context, object *historyv1.Object) ([]*his
 	return sessions, nil
 }
 
-// read asks the edge for something, and reports whether it is there.
+// read asks the edge for something, for as long as ctx lets it and Patience, and reports whether it is there.
 func (c *Client) read(ctx context.Context, path string, into any) (found bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.Patience, errSlow)
+	defer cancel()
 	token, err := c.cfg.Token(ctx)
 	if err != nil {
 		return false, fmt.Errorf("token: %w", err)
