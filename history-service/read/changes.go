@@ -73,8 +73,8 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 			since.changesOn(log.Entries[i].Place)
 		}
 		e := entries[i+1]
-		if i+1 < len(keys)-1 && again(log.Entries[i+1:], k.Object) {
-			continue
+		if slices.ContainsFunc(log.Entries[i+1:], func(e history.LogEntry) bool { return e.Object == k.Object }) {
+			continue // it comes again
 		}
 		if rec := e.Record.Visible(k.Object, &e.User); rec != nil {
 			resp.Items = append(resp.Items, view.Item(k.Object, rec, r.cfg.Rules))
@@ -86,16 +86,6 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 	since.next(log, resp.HasMore)
 	resp.Token = since.encode()
 	return resp, nil
-}
-
-// again reports whether an object comes again.
-func again(entries []history.LogEntry, o history.Object) bool {
-	for _, e := range entries {
-		if e.Object == o {
-			return true
-		}
-	}
-	return false
 }
 
 // changed loads the objects of a log after the user's own state, with all that both stores have of them, and says
