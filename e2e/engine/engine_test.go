@@ -85,6 +85,17 @@ func TestCommandLinesBelong(t *testing.T) {
 	}
 }
 
+// TestRelativeFolders: an engine runs in a folder of its own, so that a relative path would lead elsewhere.
+func TestRelativeFolders(t *testing.T) {
+	cfg, err := engine.Complete(engine.Config{Dir: "data", Lib: "lib"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !filepath.IsAbs(cfg.Dir) || !filepath.IsAbs(cfg.Lib) {
+		t.Errorf("folders are %s and %s, want absolute paths", cfg.Dir, cfg.Lib)
+	}
+}
+
 func TestPomsPinVersions(t *testing.T) {
 	for name, want := range map[string]string{
 		"kafka": "<version>4.3.1</version>", "hbase": "<version>2.6.4-hadoop3</version>",

@@ -4,6 +4,7 @@ import "context"
 
 // The tests of the package need these beside its API.
 var (
+	Complete        = Config.complete
 	Belongs         = belongs
 	Place           = place
 	WantPorts       = wantPorts

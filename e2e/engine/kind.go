@@ -37,13 +37,14 @@ func (c Config) complete() (Config, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	dir, err := filepath.Abs(c.Dir)
-	if err != nil {
-		return c, fmt.Errorf("resolve engine folder: %w", err)
-	}
-	c.Dir = dir
 	if c.Lib == "" {
-		c.Lib = filepath.Join(dir, "lib")
+		c.Lib = filepath.Join(c.Dir, "lib")
+	}
+	var err, errLib error // an engine's working folder is its own
+	c.Dir, err = filepath.Abs(c.Dir)
+	c.Lib, errLib = filepath.Abs(c.Lib)
+	if err := errors.Join(err, errLib); err != nil {
+		return c, fmt.Errorf("resolve engine folder: %w", err)
 	}
 	return c, nil
 }
