@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"testing"
 
 	"github.com/playhead/playhead/history"
 )
@@ -266,7 +267,11 @@ func (f *follower) learn(o history.Object, archived *history.Record, e history.E
 // changesFollowed has a client that follows the log show what there is, whatever is written, settled, cleared, switched
 // and trimmed meanwhile.
 func changesFollowed(c *cacheCase) {
-	for range 12 {
+	rounds := 12
+	if testing.Short() {
+		rounds = 3
+	}
+	for range rounds {
 		w := &changing{follower: &follower{cacheCase: c, uid: c.user(), inArchive: map[history.Object]*history.Record{}}, random: rand.New(rand.NewPCG(rand.Uint64(), 1))} //nolint:gosec // no secret
 		w.truth = map[history.Object]*history.Record{}
 		c.warm(w.uid, history.WarmSet{})
