@@ -1,6 +1,6 @@
 # Tools are pinned in tools/go.mod and built into .tools/bin, each when missing or older than its pin.
 BIN := $(CURDIR)/.tools/bin
-TOOLS := buf gci gofumpt golangci-lint gotestsum protoc-gen-go protoc-gen-go-grpc
+TOOLS := buf gci gofumpt golangci-lint gotestsum protoc-gen-go protoc-gen-go-grpc protoc-gen-go-vtproto
 MODULES := . e2e tools
 # What comes from npm is pinned in tools/npm.
 NPM_DIR := .tools/npm/node_modules
@@ -48,7 +48,7 @@ fmt: $(BIN)/golangci-lint $(BIN)/buf ## format the code and the protocol
 	$(BIN)/golangci-lint fmt ./... ./e2e/...
 	$(BIN)/buf format -w
 
-PLUGINS := $(addprefix $(BIN)/,buf protoc-gen-go protoc-gen-go-grpc)
+PLUGINS := $(addprefix $(BIN)/,buf protoc-gen-go protoc-gen-go-grpc protoc-gen-go-vtproto)
 proto: $(PLUGINS) ## regenerate the Go code beside the .proto files
 	$(BIN)/buf generate
 generate-check: $(PLUGINS) ## fail when the generated code is not what make proto writes

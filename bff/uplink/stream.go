@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -98,7 +99,7 @@ func (s *stream) send(b *batch) {
 		return
 	}
 	if s.rpc == nil {
-		rpc, err := s.link.peer.rpc.ApplyStream(s.ctx)
+		rpc, err := s.link.peer.rpc.ApplyStream(s.ctx, grpc.ForceCodecV2(wire.RequestCodec()))
 		if err != nil {
 			s.abort(err)
 			return

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -129,7 +130,7 @@ var (
 func (l *sender) stream(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s, err := historyv1.NewHistoryServiceClient(l.driver.Conn).ApplyStream(ctx)
+	s, err := historyv1.NewHistoryServiceClient(l.driver.Conn).ApplyStream(ctx, grpc.ForceCodecV2(wire.RequestCodec()))
 	if err != nil {
 		return err
 	}
