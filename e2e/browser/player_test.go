@@ -51,6 +51,24 @@ func TestFinish(t *testing.T) {
 	v.says("#list li", "Completed")
 }
 
+// TestKeepsMetadata plays a part of a series, which stays one, under the title that it has.
+func TestKeepsMetadata(t *testing.T) {
+	w := newWorld(t)
+	w.report(
+		entry{id: "h1", title: "Fog", position: length, age: 2 * time.Hour, episode: 1},
+		entry{id: "h2", title: "The Pilot Boat", position: time.Minute, age: time.Hour, episode: 2},
+	)
+	v := w.open(w.signedIn("/player?id=h2"))
+	v.says("#title", "The Pilot Boat")
+	v.click("#play")
+	v.seek(598)
+	v.until("document.querySelector('#clip').ended")
+	w.reaches("h2", "finished", length)
+	v.do(chromedp.Navigate(w.at("/")))
+	v.says("#list li:nth-child(1)", "2 of 2 completed")
+	v.says("#cards", "After The Pilot Boat")
+}
+
 // TestReload goes on where the page was when it was loaded again, in the middle of it.
 func TestReload(t *testing.T) {
 	w := newWorld(t)

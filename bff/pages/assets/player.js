@@ -14,8 +14,8 @@ import { enable, transport } from './transport.js';
 
 const query = new URLSearchParams(location.search);
 const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ?? 1) };
-const name = query.get('title') ?? (query.has('id') ? object.id : t('Sample clip'));
 const device = deviceName();
+const about = { object, device, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
 
 let known = 0; // when the user was where this page began, in Unix milliseconds
 const token = await signIn();
@@ -24,12 +24,16 @@ const api = new Api(token);
 const problems = new Problems();
 const client = new Playhead({ token: () => token, storage: sessionStorage, key: `playhead.outbox.${uid}` });
 const media = find('#clip', HTMLAudioElement);
-const reporter = new Reporter(client, media, { object, device, meta: { title: name } });
+const reporter = new Reporter(client, media, about);
 
-write(find('#title', HTMLElement), name);
-document.title = `${name} · Playhead`;
+showTitle();
 write(find('#user', HTMLElement), uid);
 write(find('#device', HTMLElement), device);
+
+function showTitle() {
+  write(find('#title', HTMLElement), about.meta.title);
+  document.title = `${about.meta.title} · Playhead`;
+}
 
 /** Begins where the user stopped. As long as nobody knows where that is, there is no play. */
 async function begin() {
@@ -44,6 +48,8 @@ async function begin() {
 
 /** @param {any} record of the user, if there is one */
 function load(record) {
+  about.meta = { ...about.meta, ...record?.meta }; // what is reported takes the place of what the record has
+  showTitle();
   const seconds = record?.duration_ms > 0 ? Math.ceil(record.duration_ms / 1000) : 600;
   const back = Math.min(Number(query.get('at')) || 0, seconds * 1000);
   const resumes = !back && record?.resume_ms > 0;
