@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/view"
@@ -16,7 +18,7 @@ import (
 
 // Bounds of a search.
 const (
-	// MaxSearch is the length of what is searched for, in bytes.
+	// MaxSearch is the length of what is searched for, in characters.
 	MaxSearch = 128
 	// MaxSearched is about how many records one search looks at. A next one goes on from there.
 	MaxSearched = 10_000
@@ -28,9 +30,9 @@ const (
 // and the archive. It may find fewer than there are, and none, and say that there is more: it looks at
 // about [MaxSearched] records. When a store does not answer, neither does Search: nothing found is an answer of its own.
 func (r *Reader) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
-	words := strings.Fields(strings.ToLower(req.GetText()))
-	if len(words) == 0 || len(req.GetText()) > MaxSearch {
-		return nil, history.Invalid("q", fmt.Sprintf("want 1 to %d bytes with a word", MaxSearch))
+	words := strings.Fields(folded(req.GetText()))
+	if len(words) == 0 || utf8.RuneCountInString(req.GetText()) > MaxSearch {
+		return nil, history.Invalid("q", fmt.Sprintf("want 1 to %d characters with a word", MaxSearch))
 	}
 	listed := &historyv1.ListRequest{Uid: req.GetUid(), Limit: req.GetLimit(), Type: req.GetType(), Cursor: req.GetCursor(), SinceMs: nameOf(words)}
 	q, err := queryOf(listed)
@@ -89,7 +91,7 @@ func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, wo
 	return p, s.looked, err
 }
 
-// has reports whether the id or the metadata of a record has all the words, which are in small letters.
+// has reports whether the id or the metadata of a record has all the words, which are folded.
 func has(it history.Item, words []string) bool {
 	if it.Record == nil {
 		return false
@@ -111,12 +113,18 @@ func metaHas(meta history.Meta, word string) bool {
 	return false
 }
 
-// contains reports whether a text, in whatever letters, has a word in small ones. Most texts have no
+// folded returns a text in which letters that differ in case alone, such as the two small sigmas, are the same, and
+// so are those that are written in one character or in two, such as ü.
+func folded(text string) string {
+	return norm.NFC.String(strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, text))
+}
+
+// contains reports whether a text, in whatever letters, has a word that is folded. Most texts have no
 // other letters than those of ASCII, and need no copy.
 func contains(text, word string) bool {
 	for i := range len(text) {
 		if text[i] >= utf8.RuneSelf {
-			return strings.Contains(strings.ToLower(text), word)
+			return strings.Contains(folded(text), word)
 		}
 	}
 	for i := range len(text) - len(word) + 1 {

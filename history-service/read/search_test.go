@@ -9,12 +9,25 @@ import (
 
 // TestContains: without a copy of the text it says the same.
 func TestContains(t *testing.T) {
-	letters := rapid.StringOfN(rapid.SampledFrom([]rune("aAbB zZ@`[{1!ſKkéÉß")), 0, 6, -1)
+	letters := rapid.StringOfN(rapid.SampledFrom([]rune("aAbB zZ@`[{1!ſKkéÉßıu\u0308")), 0, 6, -1)
 	rapid.Check(t, func(t *rapid.T) {
 		text := letters.Draw(t, "text")
-		word := strings.ToLower(letters.Filter(func(s string) bool { return s != "" }).Draw(t, "word"))
-		if got, want := contains(text, word), strings.Contains(strings.ToLower(text), word); got != want {
+		word := folded(letters.Filter(func(s string) bool { return s != "" }).Draw(t, "word"))
+		if got, want := contains(text, word), strings.Contains(folded(text), word); got != want {
 			t.Fatalf("%q in %q: got %v", word, text, got)
 		}
 	})
+}
+
+// TestFolded: who searches need not write as the title does.
+func TestFolded(t *testing.T) {
+	for _, same := range [][]string{
+		{"Über", "ÜBER", "u\u0308ber", "U\u0308BER"}, {"ΟΔΥΣ", "οδυσ", "οδυς"}, {"Straße", "STRAẞE"}, {"İstanbul", "istanbul"}, {"ЁЛКИ", "ёлки", "Е\u0308лки"},
+	} {
+		for _, text := range same {
+			if got, want := folded(text), folded(same[0]); got != want {
+				t.Errorf("%q is folded to %q, and %q to %q", text, got, same[0], want)
+			}
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/read"
 	"github.com/playhead/playhead/history-service/rpc"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -66,6 +67,8 @@ func TestSearch(t *testing.T) {
 		{&historyv1.SearchRequest{Text: "lights fog"}, "3"},
 		{&historyv1.SearchRequest{Text: "Plain.I"}, "plain.id"},
 		{&historyv1.SearchRequest{Text: "title"}, ""},
+		{&historyv1.SearchRequest{Text: "e\u0301tude"}, "4"},
+		{&historyv1.SearchRequest{Text: strings.Repeat("ß", read.MaxSearch)}, ""},
 	} {
 		if got := strings.Join(search(t, s, test.req), " "); got != test.want {
 			t.Errorf("%v: got %q, want %q", test.req, got, test.want)

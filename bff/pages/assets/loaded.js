@@ -52,7 +52,7 @@ export class LoadedHistory {
     for (const record of items) {
       const below = this.more && last && time(record) < time(last);
       if ((this.type && record.object.type !== this.type) || (this.until && time(record) > this.until)) this.#records.delete(key(record));
-      else if (!below || this.#records.has(key(record))) this.#put(record);
+      else if (this.#records.has(key(record)) || (!below && this.#matches(record))) this.#put(record);
     }
   }
 
@@ -76,8 +76,7 @@ export class LoadedHistory {
 
   /** Those to be shown, newest first. */
   visible() {
-    const words = this.words.toLowerCase().split(/\s+/).filter(Boolean);
-    return this.sorted().filter((record) => !this.hidden.has(key(record)) && matches(record, words));
+    return this.sorted().filter((record) => !this.hidden.has(key(record)) && (!this.fresh || this.#matches(record)));
   }
 
   /** The entries of the list: records, and series with their records. @param {any[]} records */
@@ -87,6 +86,12 @@ export class LoadedHistory {
 
   sorted() {
     return [...this.#records.values()].sort((a, b) => time(b) - time(a) || (key(a) < key(b) ? 1 : -1));
+  }
+
+  /** Whether the edge would find it, as far as the page can tell: it knows more about letters. @param {any} record */
+  #matches(record) {
+    const texts = [record.object.id, ...Object.values(record.meta ?? {})].map(plain);
+    return plain(this.words).split(/\s+/).every((word) => texts.some((text) => text.includes(word)));
   }
 
   /** @param {any} record */
@@ -101,8 +106,7 @@ function time(record) {
   return Date.parse(record.event_time);
 }
 
-/** What the edge finds, too. @param {any} record @param {string[]} words */
-function matches(record, words) {
-  const texts = [record.object.id, ...Object.values(record.meta ?? {})].map((text) => text.toLowerCase());
-  return words.every((word) => texts.some((text) => text.includes(word)));
+/** @param {string} text */
+function plain(text) {
+  return text.normalize().toLowerCase();
 }
