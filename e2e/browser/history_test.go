@@ -72,6 +72,7 @@ func TestNextPart(t *testing.T) {
 	w.report(entry{id: "h1", title: "Fog", position: length, age: 2 * time.Minute, episode: 1}, entry{id: "h2", title: "The Pilot Boat", position: length, age: time.Minute, episode: 2})
 	v := w.open(w.signedIn("/"))
 	v.says("#cards", "Season 1, episode 3")
+	v.says("#cards", "Harbour Lights")
 	v.says("#cards", "After The Pilot Boat")
 	v.until("document.querySelector('#cards a[href]') === null && !document.querySelector('#cards progress').checkVisibility()")
 	w.report(entry{id: "h3", title: "Night Tide", position: time.Minute, episode: 3})
@@ -229,6 +230,11 @@ func TestSeries(t *testing.T) {
 	v.lists("Harbour Lights", "Low Tide", "Winter Roads", "On Maps", "plain.id")
 	v.click("#group")
 	v.lists("Night Tide", "Low Tide", "The Pilot Boat", "Winter Roads", "On Maps", "Fog", "plain.id")
+	v.click("#group")
+	w.report(entry{id: "p1", title: "Keepers", typ: 3, position: time.Minute, age: time.Second, episode: 1}, entry{id: "p2", title: "Lamps", typ: 3, position: time.Minute, episode: 2})
+	v.lists("Harbour Lights", "Harbour Lights", "Low Tide", "Winter Roads", "On Maps", "plain.id") // a podcast of the same name
+	v.click(".series .title")
+	v.lists("Harbour Lights", "Lamps", "Keepers", "Harbour Lights", "Low Tide", "Winter Roads", "On Maps", "plain.id")
 }
 
 // TestSelect deletes several entries at once, a series as a whole, and takes that back.

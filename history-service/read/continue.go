@@ -30,7 +30,7 @@ func (r *Reader) Continue(ctx context.Context, req *historyv1.ContinueRequest) (
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	list := &continueList{rules: r.cfg.Rules, name: req.GetSeries(), series: make(map[string]*series), limit: int(req.GetLimit())}
+	list := &continueList{rules: r.cfg.Rules, name: req.GetSeries(), series: make(map[seriesName]*series), limit: int(req.GetLimit())}
 	if list.limit == 0 {
 		list.limit = defaultPage
 	}
@@ -57,7 +57,13 @@ type continueList struct {
 	name   string // of the entry of the metadata that names a series; empty for none
 	limit  int
 	rows   []row
-	series map[string]*series
+	series map[seriesName]*series
+}
+
+// seriesName tells series apart: a show and a podcast may have the same title.
+type seriesName struct {
+	typ  uint32
+	name string
 }
 
 // row is a record to go on with, or a series of which the newest part is completed.
@@ -69,7 +75,7 @@ type row struct {
 // series is what is known of one, from its newest part on.
 type series struct {
 	played   int64      // when something of it last was, in Unix milliseconds
-	furthest partNumber // completed; the zero value where the newest part decides
+	furthest partNumber // completed; the zero value where none that is numbered is
 	item     history.Item
 	begun    map[partNumber]history.Item // the newest of each part that is not completed
 }
@@ -101,10 +107,10 @@ func (l *continueList) add(it history.Item) {
 		return
 	}
 	number := partOf(it.Record.Meta)
-	s := l.series[name]
+	s := l.series[seriesName{it.Object.Type, name}]
 	if s == nil {
 		s = &series{played: it.Record.PlayedAt(), begun: make(map[partNumber]history.Item)}
-		l.series[name] = s
+		l.series[seriesName{it.Object.Type, name}] = s
 	}
 	switch known := s.item.Record != nil; {
 	case !completed:
@@ -119,10 +125,8 @@ func (l *continueList) add(it history.Item) {
 		}
 	case !known:
 		s.item, s.furthest = it, number
-		if number != (partNumber{}) {
-			l.rows = append(l.rows, row{series: s})
-		}
-	case s.furthest != partNumber{} && number.after(s.furthest):
+		l.rows = append(l.rows, row{series: s})
+	case number.after(s.furthest):
 		s.item, s.furthest = it, number
 	}
 }
@@ -144,7 +148,7 @@ func (l *continueList) items() (items []*historyv1.Item) {
 	for _, r := range l.rows {
 		it, next := r.item, (*historyv1.NextPart)(nil)
 		if r.series != nil {
-			if it, next = r.series.next(); r.series.dismissed(it) {
+			if it, next = r.series.next(); r.series.furthest == (partNumber{}) || r.series.dismissed(it) {
 				continue
 			}
 		}

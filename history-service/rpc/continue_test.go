@@ -84,6 +84,8 @@ func numbered(part string, kind historyv1.Kind, ago, seconds int64) *historyv1.H
 
 // TestContinueNext: of a series there is the part that comes next, never an older abandoned one.
 func TestContinueNext(t *testing.T) {
+	podcast := numbered("1-1", stop, 8000, 1000)
+	podcast.ObjectType = 3
 	for name, test := range map[string]struct {
 		beats []*historyv1.Heartbeat
 		want  string
@@ -117,6 +119,14 @@ func TestContinueNext(t *testing.T) {
 		"too many":  {[]*historyv1.Heartbeat{numbered("1-4294967296", finish, 8000, 3600)}, ""},
 		"no season": {[]*historyv1.Heartbeat{numbered("-3", finish, 8000, 3600)}, "a-3 then 0-4"},
 		"no number": {[]*historyv1.Heartbeat{numbered("1-2", stop, 9000, 1000), numbered("1-x", finish, 8000, 3600)}, ""},
+		"a special without a number": {[]*historyv1.Heartbeat{
+			numbered("1-2", stop, 9500, 1000), numbered("1-3", finish, 9000, 3600), numbered("-", finish, 8000, 3600),
+		}, "a1-3 then 1-4"},
+		"a special of season 0": {[]*historyv1.Heartbeat{numbered("1-3", finish, 9000, 3600), numbered("0-1", finish, 8000, 3600)}, "a1-3 then 1-4"},
+		"half an episode": {[]*historyv1.Heartbeat{
+			numbered("1-8", progress, 9500, 1000), numbered("1-7", finish, 9000, 3600), numbered("1-7.5", finish, 8000, 3600),
+		}, "a1-8"},
+		"of another type": {[]*historyv1.Heartbeat{numbered("1-3", finish, 9000, 3600), podcast}, "a1-1 a1-3 then 1-4"},
 		"in its place": {[]*historyv1.Heartbeat{
 			film("ann/old", stop, 9000, 1000), numbered("1-1", finish, 8000, 3600), film("ann/new", stop, 7000, 1000),
 		}, "new a1-1 then 1-2 old"},

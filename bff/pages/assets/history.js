@@ -85,9 +85,9 @@ function searchNote(shown) {
   return loaded.more ? counted(shown, '{n} entry found so far', '{n} entries found so far') : counted(shown, '{n} entry found', '{n} entries found');
 }
 
-/** Shows the parts of a series, or hides them. @param {string} name */
-function toggle(name) {
-  if (!loaded.open.delete(name)) loaded.open.add(name);
+/** Shows the parts of a series, or hides them. @param {string} head the key of its entry */
+function toggle(head) {
+  if (!loaded.open.delete(head)) loaded.open.add(head);
   render();
 }
 

@@ -15,7 +15,7 @@ export class LoadedHistory {
   fresh = true;
   /** How many records a search has looked at. */
   searched = 0;
-  /** Whether the parts of a series are one entry, and the names of the series of which all parts are listed. */
+  /** Whether the parts of a series are one entry, and the keys of the series of which all parts are listed. */
   grouped = true;
   open = new Set();
   #records = new Map();

@@ -54,7 +54,7 @@ export class Rows {
   }
 }
 
-/** A row of the history: of a series where the record has its parts. @param {any} record @param {(name: string) => void} toggle @returns {Row} */
+/** A row of the history: of a series where the record has its parts. @param {any} record @param {(key: string) => void} toggle @returns {Row} */
 export function entry(record, toggle) {
   return record.parts ? seriesEntry(toggle) : recordEntry();
 }
@@ -91,7 +91,7 @@ function recordEntry() {
   };
 }
 
-/** @param {(name: string) => void} toggle @returns {Row} */
+/** @param {(key: string) => void} toggle @returns {Row} */
 function seriesEntry(toggle) {
   const name = el('button', { type: 'button', className: 'title' });
   const about = el('span', { className: 'about' });
@@ -100,7 +100,7 @@ function seriesEntry(toggle) {
   const pick = el('input', { type: 'checkbox', className: 'pick' });
   const node = el('li', { className: 'row series' }, tile, pick, el('div', { className: 'what' }, name, about),
     el('div', { className: 'gauge' }, meter, at), when);
-  name.onclick = () => toggle(String(name.textContent));
+  name.onclick = () => toggle(String(node.dataset.key));
   return {
     node,
     update(record) {
@@ -139,8 +139,9 @@ export function wayBack(record, { end, to_ms, device }) {
 /** A card of the row that invites to go on. @returns {Row} */
 export function card() {
   const name = el('span', { className: 'title' });
+  const series = el('span', { className: 'about' });
   const { meter, at, tile, show } = gauge();
-  const link = el('a', { className: 'card' }, tile, name, meter, at);
+  const link = el('a', { className: 'card' }, tile, name, series, meter, at);
   const button = el('button', { type: 'button', className: 'dismiss', title: t('Remove from continue watching') }, '✕');
   return {
     node: el('li', {}, link, button),
@@ -148,6 +149,7 @@ export function card() {
       show(record);
       button.setAttribute('aria-label', t('Remove {title} from continue watching', { title: record.next ? nextPart(record.next) : title(record) }));
       write(name, record.next ? nextPart(record.next) : title(record));
+      write(series, record.meta?.series ?? '');
       if (record.next) write(at, t('After {title}', { title: title(record) }));
       meter.hidden = Boolean(record.next);
       if (record.next) link.removeAttribute('href'); // a catalogue knows what it is
