@@ -76,7 +76,7 @@ func curl(op *huma.Operation) (string, error) {
 		if op.Method != http.MethodGet {
 			line += " -X " + op.Method
 		}
-	case body.Content[ndjson] != nil:
+	case body.Content[octets] != nil:
 		line += " -H 'Content-Type: " + ndjson + "' --data-binary @history.ndjson"
 	default:
 		if op.Method != http.MethodPost {
@@ -92,7 +92,7 @@ func curl(op *huma.Operation) (string, error) {
 }
 
 func bodyOf(content map[string]*huma.MediaType) *huma.Schema {
-	for _, media := range []string{"application/json", ndjson} {
+	for _, media := range []string{"application/json", octets} {
 		if content[media] != nil {
 			return content[media].Schema
 		}

@@ -35,8 +35,8 @@ const (
 // imports registers the import, whose body is lines of JSON.
 func (a *api) imports(h huma.API) {
 	op := operation(http.MethodPost, "/v1/import", "Take over records, one in each line, such as an export has them", nil)
-	op.Metadata = map[string]any{"body": lines(h.OpenAPI(), codec.ExportLine{}, codec.Record{})}
-	op.Description = "A record is folded into the history as if its reports came again: what the history has newer stays, and what it has already counts once. " +
+	op.Metadata = map[string]any{"body": map[string]*huma.MediaType{octets: lines(h.OpenAPI(), codec.ExportLine{}, codec.Record{})[octets]}}
+	op.Description = "The body is " + ndjson + ", and may be called so; here it is " + octets + ", since generators take a type with json in its name for one object. A record is folded into the history as if its reports came again: what the history has newer stays, and what it has already counts once. " +
 		"So an import that was cut off is sent again, whole, and a backup may be imported into a history that went on. " +
 		"What was deleted or cleared later is answered with cleared and stays removed, unless restore is true: then it comes back, as of the moment after that. " +
 		"A line without version has the fields of a record in a list, and is taken for the report that left it behind; plays, the furthest position and what was watched are not taken over then, and it restores nothing. " +
