@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -281,6 +282,10 @@ func TestJumpToADay(t *testing.T) {
 	v.says("#note", "Nothing up to this day")
 	v.click("#newest")
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	yesterday := time.Now().Add(-24 * time.Hour).Format("01022006") // as an American browser has it typed
+	v.press(yesterday)
+	v.until(fmt.Sprintf("document.querySelector('#date').value === %q", time.Now().Add(-24*time.Hour).Format(time.DateOnly)))
+	v.until("!document.querySelector('#list').textContent.includes('Low Tide') && document.querySelector('#problem').hidden")
 }
 
 // TestUndoOverAReload takes back what was done just before the page was loaded again.
@@ -304,6 +309,22 @@ func TestUndoOverAReload(t *testing.T) {
 	v.until("document.querySelectorAll('#cards li').length === 3")
 	v.do(chromedp.Reload())
 	v.until("document.querySelectorAll('#cards li').length === 3 && !document.querySelector('#toast.shown')")
+}
+
+// TestUndoComingBack takes back what was done before the page was left for another one.
+func TestUndoComingBack(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#list li:nth-child(2) .delete")
+	v.until("sessionStorage.getItem('playhead.undo.demo')?.includes('Winter Roads')")
+	v.click("#list li:nth-child(1) .title")
+	v.until("location.pathname === '/player' && !document.querySelector('#play').disabled")
+	v.do(chromedp.Evaluate[chromedp.Void]("history.back()"))
+	v.says("#toast", "Deleted “Winter Roads”")
+	v.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('#undo').click()"))
+	v.lists("Winter Roads", "Low Tide", "On Maps", "plain.id")
 }
 
 // TestPictures are shown from the sites that the operator lists; of others, and of what cannot be loaded, the
@@ -352,6 +373,13 @@ func TestGerman(t *testing.T) {
 	v.do(chromedp.Navigate(w.at(clip)))
 	v.says("#play", "Abspielen")
 	v.says("#resumed", "bei 4:00 aufgehört")
+	screen := emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 740, DeviceScaleFactor: 2, Mobile: true}
+	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
+		t.Fatal(err)
+	}
+	v.do(chromedp.Navigate(w.at("/")))
+	v.click("#backup")
+	v.until("[...document.querySelectorAll('#backup-dialog .choice button')].every((b) => b.clientHeight > 0 && b.clientHeight < 60)") // no word is broken
 }
 
 // TestGoBack: who has slipped to the end of something goes back to where an earlier session stopped.

@@ -26,9 +26,12 @@ export function filters(loaded, does) {
   };
   const date = find('#date', HTMLInputElement);
   const newest = find('#newest', HTMLButtonElement);
-  date.max = localDay(new Date());
-  date.min = localDay(new Date(Date.now() - 90 * 86_400_000));
+  date.onfocus = () => { // not once and for all: the page may stay open over midnight
+    date.max = localDay(new Date());
+    date.min = localDay(new Date(Date.now() - 90 * 86_400_000));
+  };
   date.onchange = () => {
+    if (!date.validity.valid) return; // such as the year 2, while 2026 is typed
     const day = date.value && new Date(`${date.value}T00:00`);
     loaded.until = day ? new Date(day.getFullYear(), day.getMonth(), day.getDate() + 1).getTime() - 1 : 0;
     newest.hidden = !day;

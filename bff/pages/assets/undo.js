@@ -10,7 +10,7 @@ const life = 60_000; // milliseconds in which that can be done over a reload, to
 /**
  * Deletes later than it says: an entry disappears at once, and the edge is asked only when the
  * user did not take it back in time. The clock stops while the pointer or the focus is on the
- * message. A page that goes away does not wait; when it is loaded again soon, it offers to bring back what it
+ * message. A page that goes away does not wait; when it is loaded again soon, or comes back, it offers to bring back what it
  * has deleted. What can be taken back at any time is done at once, and only told here.
  */
 export class Undo {
@@ -34,9 +34,10 @@ export class Undo {
     for (const type of ['pointerenter', 'focusin']) this.#toast.addEventListener(type, () => clearTimeout(this.#timer));
     for (const type of ['pointerleave', 'focusout']) this.#toast.addEventListener(type, () => this.#wait());
     addEventListener('pagehide', () => this.send());
+    addEventListener('pageshow', (e) => e.persisted && this.resume());
   }
 
-  /** Offers again what the page offered before it was loaded again. */
+  /** Offers again what the page offered before it went away. */
   resume() {
     const { text, at, objects, lines } = JSON.parse(sessionStorage.getItem(this.#place) ?? '{}');
     if (!(Math.abs(Date.now() - at) < life)) return sessionStorage.removeItem(this.#place);
