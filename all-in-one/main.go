@@ -27,8 +27,8 @@ type flags struct {
 	Hosts           trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more; otherwise the process makes its own."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
-	Images          []string      `name:"image-origin" help:"Sites that the history page takes pictures of titles from (image in the metadata), such as https://images.example.com."`
-	Origins         []string      `name:"origin" help:"Sites whose pages may use the API, besides its own, such as https://app.example.com."`
+	Images          trust.Origins `name:"image-origin" help:"Sites that the history page takes pictures of titles from (image in the metadata), such as https://images.example.com."`
+	Origins         trust.Origins `name:"origin" help:"Sites whose pages may use the API, besides its own, such as https://app.example.com."`
 	UserRate        float64       `help:"Requests, messages and connections of one user in a second; each hundred heartbeats count as one." default:"10"`
 	UserBurst       float64       `help:"How many of them at once." default:"60"`
 	User            string        `help:"User to print a token for." default:"demo"`
@@ -67,6 +67,9 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	rules, err := history.ParseRules(f.Rules)
 	if err != nil {
 		return fmt.Errorf("--rules: %w", err)
+	}
+	if err := history.ValidateUID(f.User); err != nil {
+		return fmt.Errorf("--user: %w", err)
 	}
 	registry := obs.NewRegistry()
 	hook, err := f.Open(log, registry)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,8 +33,8 @@ type flags struct {
 	TokenKeysFile   string        `help:"File with the public keys of those who sign tokens, a JSON web key set; read again when it changes. The secret is not needed then."`
 	Pages           bool          `help:"Serve the history and the player page." default:"true" negatable:""`
 	Flow            bool          `help:"Serve the page /flow too: what comes in at this edge, to all who have a token."`
-	Origins         []string      `name:"origin" help:"Sites whose pages may use the edge, besides its own, such as https://app.example.com."`
-	Images          []string      `name:"image-origin" help:"Sites that the history page takes pictures of titles from (image in the metadata), such as https://images.example.com."`
+	Origins         trust.Origins `name:"origin" help:"Sites whose pages may use the edge, besides its own, such as https://app.example.com."`
+	Images          trust.Origins `name:"image-origin" help:"Sites that the history page takes pictures of titles from (image in the metadata), such as https://images.example.com."`
 	Audience        string        `help:"Audience that tokens must be made out to; any by default."`
 	WriteDeadline   time.Duration `help:"Longest time a write may take." default:"2s"`
 	ReadDeadline    time.Duration `help:"Longest time a read may take, old pages included." default:"5s"`
@@ -83,9 +84,13 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 		if s == "" && f.TokenKeysFile == "" {
 			return nil, errors.New("no token secret: set --token-secret-file or $" + secretVariable + ", or --token-keys-file")
 		}
-		return []byte(s), nil
+		return bytes.TrimSpace([]byte(s)), nil // as that of a file
 	}
-	return token.ReadSecret(f.TokenSecretFile)
+	secret, err := token.ReadSecret(f.TokenSecretFile)
+	if err != nil {
+		return nil, fmt.Errorf("--token-secret-file: %w", err)
+	}
+	return secret, nil
 }
 
 // wire puts the parts together in the order in which they stop.

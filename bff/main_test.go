@@ -28,13 +28,16 @@ func TestEdgeRefusesToStart(t *testing.T) {
 	for _, tt := range []struct{ args, env, want string }{
 		{"", "", "set --token-secret-file or $PLAYHEAD_TOKEN_SECRET"},
 		{"", "short", "want at least 32"},
-		{"--token-secret-file=" + short, secret, "6 bytes; want at least 32"},
+		{"--token-secret-file=" + short, secret, "--token-secret-file: token secret: 6 bytes; want at least 32"},
+		{"", strings.Repeat("s", 31) + "\n", "want at least 32"},
 		{"--token-secret-file=" + dir + "/none", secret, "no such file"},
 		{"--token-keys-file=" + short, "", "short: key set: "},
 		{"--token-keys-file=" + dir + "/none", secret, "token keys: "},
 		{"--log-format=xml", secret, "--log-format"},
 		{"--service=", secret, "no address of history-service"},
-		{"--listen=nowhere", secret, "players: listen: "},
+		{"--listen=nowhere", secret, "(choose another with --listen)"},
+		{"--origin=nonsense", secret, "--origin: want an origin"},
+		{"--image-origin=https://images.example.com/a", secret, "--image-origin: want an origin"},
 		{"--prot=1", secret, "unknown flag"},
 	} {
 		getenv := func(name string) string { return map[string]string{secretVariable: tt.env}[name] }

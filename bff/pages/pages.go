@@ -11,10 +11,11 @@ import (
 	"io/fs"
 	"mime"
 	"net/http"
-	"net/url"
 	"path"
 	"strings"
 	"time"
+
+	"github.com/playhead/playhead/internal/trust"
 )
 
 //go:embed *.html assets
@@ -36,17 +37,6 @@ func (c Config) policy() string {
 		"; media-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 }
 
-// check refuses what is no origin: in the policy it would mean something else.
-func (c Config) check() error {
-	for _, image := range c.Images {
-		u, err := url.Parse(image)
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || image != u.Scheme+"://"+u.Host || strings.ContainsAny(u.Host, " ;,'\"*") {
-			return fmt.Errorf("pages: pictures from %q: want an origin such as https://images.example.com", image)
-		}
-	}
-	return nil
-}
-
 // flowLink is how the pages link to "/flow", and noImages where the history page is told of origins.
 const (
 	flowLink = `<a href="/flow">How it works</a>`
@@ -56,8 +46,8 @@ const (
 // Routes returns what answers each path: the pages "/" and "/player", "/flow" if it is wanted, and
 // the files of "/assets/". There is nothing else, and so no path to be looked up.
 func Routes(cfg Config) (map[string]http.Handler, error) {
-	if err := cfg.check(); err != nil {
-		return nil, err
+	if err := trust.Origins(cfg.Images).Validate(); err != nil { // in the policy it would mean something else
+		return nil, fmt.Errorf("pages: pictures: %w", err)
 	}
 	routes := map[string]http.Handler{"/assets/clip.wav": cfg.secured(http.HandlerFunc(clip))}
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {

@@ -62,7 +62,7 @@ func New(cfg Config) *Server {
 func (s *Server) Run(ctx context.Context) error {
 	l, err := s.listen(ctx)
 	if err != nil {
-		return fmt.Errorf("listen: %w", err)
+		return fmt.Errorf("listen: %w (choose another with --listen)", err)
 	}
 	s.cfg.Logger.Info("edge listening", "addr", l.Addr().String())
 	d := &limitListener{Listener: netutil.LimitListener(l, s.cfg.MaxConnections), limit: s.cfg.PerAddress, metrics: s.metrics, open: make(map[string]int)}

@@ -84,6 +84,9 @@ func (f *Endpoint) Open(log *slog.Logger, reg prometheus.Registerer) (*Sender, e
 	if f.WebhookURL == "" {
 		return nil, nil
 	}
+	if f.WebhookSecretFile == "" {
+		return nil, errors.New("--webhook-url needs --webhook-secret-file")
+	}
 	secret, err := trust.Secret(f.WebhookSecretFile)
 	if err != nil {
 		return nil, fmt.Errorf("--webhook-secret-file: %w", err)

@@ -232,6 +232,9 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v: %v, %v", tt, s, err)
 		}
 	}
+	if _, err := (&webhook.Endpoint{WebhookURL: "https://example.com"}).Open(nil, nil); err == nil || !strings.Contains(err.Error(), "needs --webhook-secret-file") {
+		t.Errorf("without a secret: %v", err)
+	}
 	var none *webhook.Sender
 	none.Tell(events(1)...)
 	if err := none.Run(t.Context()); err != nil {

@@ -90,7 +90,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeH
 func (a *Admin) Run(ctx context.Context) error {
 	l, err := a.listen(ctx)
 	if err != nil {
-		return fmt.Errorf("listen for admin: %w", err)
+		return fmt.Errorf("listen for admin: %w (choose another with --admin)", err)
 	}
 	a.cfg.Log.Info("admin listening", "addr", l.Addr().String())
 	srv, served := a.server(ctx), make(chan error, 1)

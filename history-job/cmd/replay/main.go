@@ -116,7 +116,7 @@ func (f *flags) edge() (driver, error) {
 	}
 	secret, err := token.ReadSecret(f.Secret)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--token-secret-file: %w", err)
 	}
 	mint := func(uid string) (string, error) { return token.Mint(secret, uid, f.Audience, time.Hour) }
 	return &replay.Edge{URL: f.Edge, Token: mint, Users: f.Users, Patience: f.Patience}, nil
