@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -70,7 +71,7 @@ func curl(op *huma.Operation) (string, error) {
 		return `websocat -H="Authorization: Bearer $TOKEN" --protocol playhead.v1.json "ws${EDGE#http}` + op.Path + `?push=true"`, nil
 	}
 	line := `curl -H "Authorization: Bearer $TOKEN"`
-	target := `"$EDGE` + strings.NewReplacer("{type}", "1", "{id}", "100").Replace(op.Path) + `"`
+	target := `"$EDGE` + strings.NewReplacer("{type}", "1", "{id}", "100").Replace(op.Path) + required(op) + `"`
 	switch body := op.RequestBody; {
 	case body == nil:
 		if op.Method != http.MethodGet {
@@ -89,6 +90,20 @@ func curl(op *huma.Operation) (string, error) {
 		line += " --json '" + strings.ReplaceAll(string(text), exampleTime, `'$(date -u +%FT%TZ)'`) + "'"
 	}
 	return line + " " + target, nil
+}
+
+// required returns the part of an address that has the parameters without which there is no answer.
+func required(op *huma.Operation) string {
+	query := make(url.Values)
+	for _, p := range op.Parameters {
+		if p.In == "query" && p.Required {
+			query.Set(p.Name, fmt.Sprint(p.Schema.Examples[0]))
+		}
+	}
+	if len(query) == 0 {
+		return ""
+	}
+	return "?" + query.Encode()
 }
 
 func bodyOf(content map[string]*huma.MediaType) *huma.Schema {
