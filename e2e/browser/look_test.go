@@ -93,6 +93,9 @@ func TestNames(t *testing.T) {
 		"heading Low Tide", "slider Position", "button Play", "button Back 10 seconds", "button Ahead 10 seconds", "combobox Speed", "checkbox Mute",
 		"image The time of the clip, drawn large",
 	)
+	v.click("#play") // what changes every second is not read out
+	v.until("document.querySelector('#clip').currentTime > 241 && document.querySelector('#at').closest('output, [role=status], [role=alert], [aria-live]') === null")
+	v.until("/^4 minutes \\d+ seconds? of 10 minutes$/.test(document.querySelector('#position').getAttribute('aria-valuetext'))")
 }
 
 // hasNames wants these roles and names, and no control without a name.
