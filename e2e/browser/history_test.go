@@ -65,6 +65,11 @@ func TestSearchLetters(t *testing.T) {
 		v.says("#note", "1 entry found")
 		v.lists(want)
 	}
+	w.report(entry{id: "he", title: "שלום!"})
+	v.press("/")
+	v.press(kb.Escape)
+	v.says("#list li:nth-child(1)", "שלום!")
+	v.until("[4, 0].map((i) => { const r = document.createRange(), n = document.querySelector('#list .title').firstChild; r.setStart(n, i); r.setEnd(n, i + 1); return r.getBoundingClientRect().left; }).every((left, _, all) => all[0] < all[1])") // from right to left
 }
 
 // TestNextPart shows of a series what comes next, also when the history does not know it.

@@ -26,10 +26,12 @@ export function filters(loaded, does) {
   };
   const date = find('#date', HTMLInputElement);
   const newest = find('#newest', HTMLButtonElement);
-  date.onfocus = () => { // not once and for all: the page may stay open over midnight
+  const bound = () => {
     date.max = localDay(new Date());
     date.min = localDay(new Date(Date.now() - 90 * 86_400_000));
   };
+  bound();
+  date.onfocus = bound; // the page may stay open over midnight
   date.onchange = () => {
     if (!date.validity.valid) return; // such as the year 2, while 2026 is typed
     const day = date.value && new Date(`${date.value}T00:00`);

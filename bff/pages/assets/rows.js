@@ -175,7 +175,7 @@ function gauge() {
       write(at, progress(record));
       at.title = record.furthest_ms > record.position_ms ? t('Furthest: {at}', { at: clock(record.furthest_ms) }) : '';
       at.classList.toggle('done', Boolean(record.completed));
-      write(initial, /[\p{L}\p{N}]/u.exec(title(record))?.[0].toUpperCase() ?? '·');
+      write(initial, /[\p{L}\p{N}]/u.exec(title(record).normalize())?.[0].toUpperCase() ?? '·');
       tile.style.setProperty('--hue', String(hue(record.object.id)));
       picture(tile, record.meta?.image);
     },
