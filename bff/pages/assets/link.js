@@ -26,6 +26,7 @@ export class Link {
   /** @type {WebSocket | null} */
   #closing = null; // one that was seen to be
   #attempt = {}; // the newest; an older one has no say any more
+  #wanted = false; // from connect() to leave()
   #connecting = false;
   #posting = false;
   /** @type {AbortController | null} */
@@ -51,6 +52,11 @@ export class Link {
     return this.live || this.#posting;
   }
 
+  /** Whether there shall be one. */
+  get wanted() {
+    return this.#wanted;
+  }
+
   /** Whether there is a WebSocket. */
   get live() {
     return this.#socket?.readyState === 1;
@@ -65,13 +71,14 @@ export class Link {
 
   /** Connects as hurry() does. Any token is good again. */
   connect() {
+    this.#wanted = true;
     this.#refused = '';
     this.hurry();
   }
 
   /** Connects now, or when the time is over that the edge asked for. */
   hurry() {
-    if (this.#socket || this.#connecting) return;
+    if (!this.#wanted || this.#socket || this.#connecting) return;
     const wait = this.#asked - this.#page.elapsed();
     if (wait > 0) this.#later(wait);
     else this.#connect();
@@ -79,7 +86,8 @@ export class Link {
 
   /** Gives the connection up, and makes another one. @param {string} reason */
   drop(reason) {
-    this.leave();
+    if (!this.#wanted) return;
+    this.#end();
     this.#lost({ code: 1006, reason });
   }
 
@@ -100,6 +108,11 @@ export class Link {
 
   /** Ends the connection, and all attempts at one, until the next connect(). */
   leave() {
+    this.#wanted = false;
+    this.#end();
+  }
+
+  #end() {
     const socket = this.#socket;
     this.#attempt = {};
     this.#socket = null; // the end of a dead one is not waited for
@@ -179,7 +192,7 @@ export class Link {
     } catch {
       return this.drop('no JSON');
     }
-    this.#failures = 0;
+    if (!message.push || message.push.items || message.push.removed) this.#failures = 0; // each connection begins with a resync
     if (message.seq) {
       this.#answers = true;
       this.#mute = false;
@@ -193,16 +206,17 @@ export class Link {
     this.#stop();
     this.#socket = null;
     if (opened) this.#forget();
-    if (opened && this.#page.elapsed() - opened > 10_000) this.#failures = 0;
-    if (e.code === 4401) this.#refuse(token);
+    const lasted = opened && this.#page.elapsed() - opened > 10_000;
+    if (lasted) this.#failures = 0;
+    if (e.code === 4401 && !lasted) this.#refuse(token); // else it was good, and has ended
     else if (opened) this.#lost(e, hint(e.reason));
     else this.#whyNot(e, token);
   }
 
   /** A connection that was open is gone. @param {{code: number, reason: string}} e @param {number} [asked] milliseconds */
   #lost(e, asked) {
-    const large = e.code === 1007 || e.code === 1009; // the edge said something of the message
-    if (this.#mute && !large && asked === undefined) this.#blocked++;
+    const said = [1007, 1009, 4401].includes(e.code); // the edge said something
+    if (this.#mute && !said && asked === undefined) this.#blocked++;
     this.#mute = false;
     this.#retry(e, asked, this.#blocked < blocks ? 0 : this.#config.maxWait);
     this.#fallBack();
@@ -213,7 +227,7 @@ export class Link {
     const mine = this.#attempt;
     const abort = new AbortController();
     const stop = this.#page.after(this.#config.patience, () => abort.abort());
-    const answer = await this.#ask('/v1/history?limit=1', token, { signal: abort.signal });
+    const answer = await this.#ask(token, { heartbeats: [] }, abort.signal);
     stop();
     if (mine !== this.#attempt || this.#socket || this.#connecting) return;
     if (answer?.status === 401) return this.#refuse(token);
@@ -224,28 +238,28 @@ export class Link {
 
   /** Goes on by POST, where WebSockets carry nothing. */
   #fallBack() {
-    if (this.#blocked < blocks || this.#posting) return;
+    if (this.#blocked < blocks || this.#posting || !this.#wanted) return;
     this.#posting = true;
     this.#listener.opened();
   }
 
-  /** @param {string} path @param {string} token @param {RequestInit} request @returns {Promise<Response | null>} null without an answer */
-  #ask(path, token, { headers, ...request }) {
-    const all = { Authorization: `Bearer ${token}`, ...headers };
-    return this.#page.fetch(new URL(path, this.#config.url), { headers: all, ...request }).catch(() => null);
+  /** @param {string} token @param {any} message @param {AbortSignal} signal @returns {Promise<Response | null>} null without an answer */
+  #ask(token, message, signal) {
+    const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
+    const request = { method: 'POST', headers, body: JSON.stringify(message), signal };
+    return this.#page.fetch(new URL('/v1/heartbeats', this.#config.url), request).catch(() => null);
   }
 
   /** Sends a message without a WebSocket; late() ends it. @param {any} message */
   async #post({ seq, records, ...body }) {
     const mine = (this.#posted = new AbortController());
-    const headers = { 'Content-Type': 'application/json' };
-    const answer = await this.#ask('/v1/heartbeats', this.token, { method: 'POST', headers, body: JSON.stringify(body), signal: mine.signal });
+    const answer = await this.#ask(this.token, body, mine.signal);
     const said = await answer?.json().catch(() => null); // such as the page of a proxy
     if (mine !== this.#posted) return;
     this.#posted = null;
     if (answer) this.#failures = 0;
     if (answer?.status === 401) {
-      this.leave();
+      this.#end();
       return this.#refuse(this.token);
     }
     this.#listener.heard(answer?.ok && said?.results ? { ...said, seq } : { seq, error: failure(answer, said?.detail) });
@@ -261,8 +275,8 @@ export class Link {
   #refuse(token) {
     const known = token === this.#refused;
     this.#refused = token;
-    if (!known) this.#listener.unauthorized(); // the page may connect with a better one
     this.#retry({ code: 4401, reason: 'the token was refused' }, undefined, refusedWait);
+    if (!known) this.#listener.unauthorized(); // the page may leave, or connect with a better one
   }
 
   /** @param {{code: number, reason: string}} why @param {number} [asked] milliseconds @param {number} [least] milliseconds */
@@ -291,8 +305,8 @@ function wait(answer) {
   return seconds > 0 ? seconds * 1000 : undefined;
 }
 
-/** Turns the answer to a POST into an error of the stream. @param {Response | null | undefined} answer @param {string} [detail] */
+/** Turns the answer to a POST into an error of the stream. @param {Response | null | undefined} answer @param {string} [detail] what the edge says */
 function failure(answer, detail = '') {
-  const code = { 400: 'invalid', 413: 'too_large', 415: 'invalid', 422: 'invalid' }[answer?.status ?? 0] ?? 'unavailable';
+  const code = { 400: detail && 'invalid', 413: 'too_large', 422: 'invalid' }[answer?.status ?? 0] || 'unavailable';
   return { code, detail, retry_after_ms: wait(answer) };
 }

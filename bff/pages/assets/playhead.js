@@ -154,13 +154,17 @@ export class Playhead extends EventTarget {
   }
 
   connect() {
+    this.#comeBack();
+    this.#link.connect();
+  }
+
+  #comeBack() {
     if (this.#left) this.#outbox.doubt();
     this.#stopDoubt();
     this.#left = false;
     this.#parted.clear();
     this.#spent = 0;
     this.#keep(); // what is in memory of a page that comes back may have been adopted
-    this.#link.connect();
   }
 
   /** Reports what the player does; it is sent as soon as it can be. @param {Heartbeat} beat */
@@ -206,10 +210,18 @@ export class Playhead extends EventTarget {
   #follow() {
     const { on, visible } = this.#page;
     on('visibilitychange', () => visible() && this.#look());
-    on('offline', () => this.#left || this.#link.drop('offline'));
-    on('online', () => this.#left || this.#link.hurry());
-    on('pagehide', () => this.leave());
-    on('pageshow', (e) => e.persisted && this.connect());
+    on('offline', () => this.#link.drop('offline'));
+    on('online', () => this.#link.hurry());
+    let goOn = () => {}; // as before the page was hidden
+    on('pagehide', () => {
+      const { wanted } = this.#link;
+      if (!this.#left) goOn = () => (wanted ? this.connect() : this.#comeBack());
+      this.leave();
+    });
+    on('pageshow', (e) => {
+      if (e.persisted) goOn();
+      goOn = () => {};
+    });
     const tick = () => {
       this.#look();
       this.#adopt();

@@ -652,6 +652,19 @@ test('who has left stays away', async () => {
   assert.equal(tab.count('close'), 0);
 });
 
+test('who has left, or was never connected, is not brought back by the page', async () => {
+  const away = [await page({}, false), await page()];
+  away[1].client.leave();
+  for (const { tab, world } of away) {
+    const attempts = tab.sockets.length;
+    for (const type of ['offline', 'online', 'pagehide']) tab.fire(type);
+    tab.fire('pageshow', { persisted: true });
+    await world.pass(600_000);
+    assert.equal(tab.sockets.length, attempts);
+    assert.equal(tab.count('close'), 0);
+  }
+});
+
 test('a closing page sends the newest that fits', async () => {
   const { tab, client, world, edge, device } = await page();
   edge.fault = (_, socket) => socket && { silent: true };
@@ -717,7 +730,7 @@ test('pushes begin the back-off anew', async () => {
   const { tab, world, edge, device } = await page();
   device.sockets = true;
   for (let i = 0; i < 12; i++) {
-    tab.socket.say('{"push":{"resync":true}}');
+    tab.socket.say('{"push":{"items":[{"object":{"id":"100","type":1}}]}}');
     await world.pass(100);
     tab.socket.end(1006, '');
     await world.pass(700);
@@ -849,8 +862,8 @@ test('a page that goes away without a new token has the old one', async () => {
   assert.equal(edge.stored.length, 1);
 });
 
-test('a connection that lasted begins the back-off anew', async () => {
-  const { tab, world } = await page({ push: false });
+for (const push of [true, false]) test(`a connection that lasted begins the back-off anew, push: ${push}`, async () => {
+  const { tab, world } = await page({ push });
   for (let i = 0; i < 12; i++) {
     await world.pass(11_000);
     tab.socket.end(1006, '');
@@ -862,6 +875,87 @@ test('a connection that lasted begins the back-off anew', async () => {
     await world.pass(700);
   }
   assert.equal(tab.socket.readyState, 3, 'others do not');
+});
+
+test('a token that ends on a connection is no reason to sign in', async () => {
+  let tokens = 0;
+  const { tab, client, world, edge } = await page({ token: () => `token${++tokens}` });
+  await world.pass(20_000);
+  edge.fault = () => {
+    edge.fault = () => null;
+    return { close: [4401, 'the token has expired'] };
+  };
+  client.report(beat(tab));
+  await world.pass(1000);
+  assert.equal(tab.count('unauthorized'), 0);
+  assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('reads that fail are no reason to stay away', async () => {
+  const { tab, client, world, edge, device } = await page({}, false);
+  const { fetch } = edge;
+  edge.fetch = (tab, address, request) => (request.method ? fetch.call(edge, tab, address, request) : Promise.resolve({ status: 503, ok: false, headers: { get: () => '2' } }));
+  device.sockets = false;
+  client.connect();
+  client.report(beat(tab));
+  await world.pass(60_000);
+  assert.deepEqual(tab.statuses(), ['stored']);
+});
+
+test('no report is guilty of what a proxy does not like', async () => {
+  for (const status of [400, 403, 415, 431]) {
+    const { tab, client, world, edge, device } = await page({}, false);
+    device.sockets = false;
+    client.connect();
+    client.report(beat(tab));
+    await world.pass(10_000);
+    edge.fault = () => ({ page: status });
+    client.report(beat(tab));
+    await world.pass(10_000);
+    assert.deepEqual(tab.statuses(), ['stored'], String(status));
+    edge.fault = () => null;
+    await world.pass(60_000);
+    assert.deepEqual(tab.statuses(), ['stored', 'stored'], String(status));
+  }
+});
+
+test('a page that leaves as it hears of a refused token, or of an end, stays away', async () => {
+  const { tab, client, world, edge } = await page();
+  tab.client.addEventListener('unauthorized', () => client.leave());
+  edge.refused.add('good');
+  tab.socket.end(1006, '');
+  await world.pass(10_000);
+  assert.equal(tab.count('unauthorized'), 1);
+  const attempts = tab.sockets.length;
+  edge.refused.clear();
+  await world.pass(600_000);
+  assert.equal(tab.sockets.length, attempts);
+
+  const blocked = await page({}, false);
+  blocked.device.sockets = false;
+  blocked.client.addEventListener('close', () => blocked.tab.count('close') > 1 && blocked.client.leave());
+  blocked.client.connect();
+  await blocked.world.pass(600_000);
+  assert.equal(blocked.tab.sockets.length, 2);
+  assert.equal(blocked.tab.count('open'), 0);
+});
+
+test('a page that connects as it hears of a refused token is in doubt, and waits for nothing', async () => {
+  const { tab, client, world, edge } = await page();
+  client.report(beat(tab));
+  await world.pass(1000);
+  edge.fault = () => ({ close: [4401, 'no'] });
+  tab.client.addEventListener('unauthorized', () => client.connect());
+  client.report(beat(tab));
+  await world.pass(100, () => tab.count('unauthorized') > 0);
+  edge.fault = () => null;
+  edge.put(elsewhere);
+  world.now++;
+  client.report(beat(tab));
+  await world.pass(3000);
+  assert.equal(tab.count('close'), 1);
+  assert.equal(client.waiting, 0);
+  assert.equal(edge.records.get('1/100').device, 'phone', JSON.stringify(tab.statuses()));
 });
 
 test('leave() ends a POST', async () => {
@@ -993,7 +1087,7 @@ test('pushes are a sign of life where nothing was asked', async () => {
     const attempts = tab.sockets.length;
     await world.pass(5000, () => tab.sockets.length > attempts && tab.socket.readyState === 3);
     device.sockets = true;
-    await world.pass(2000);
+    await world.pass(60_000, () => tab.socket.readyState === 1);
     assert.equal(tab.socket.readyState, 1, `at ${i}`);
   }
 });
