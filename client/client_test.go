@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -310,8 +311,28 @@ func TestAnEdgeThatFallsSilent(t *testing.T) {
 func TestRefusedForGood(t *testing.T) {
 	for _, status := range []int{400, 403, 404, 426} {
 		bubble(t, client.Config{}, func(w *world) {
-			w.refuse(status)
+			w.behind(func(rw http.ResponseWriter, _ *http.Request) {
+				rw.WriteHeader(status)
+				_, _ = rw.Write([]byte(`{"detail":"no such resource"}`)) // an error is the reader's
+			}, nil)
 			if err := w.client.Run(w.Context()); !errors.Is(err, client.ErrRefused) {
+				w.Errorf("%d: %v", status, err)
+			}
+		})
+	}
+}
+
+// What a proxy refuses while there is no edge behind it gets through later.
+func TestRefusedByAProxy(t *testing.T) {
+	for _, status := range []int{400, 403, 404, 426} {
+		bubble(t, client.Config{}, func(w *world) {
+			w.behind(func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "default backend", status) }, nil)
+			stop := w.run()
+			w.report("1")
+			time.Sleep(time.Minute) // of the bubble
+			w.behind(nil, nil)
+			w.flush(time.Minute)
+			if err := stop(); err != nil {
 				w.Errorf("%d: %v", status, err)
 			}
 		})

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -392,6 +393,57 @@ func TestByRequests(t *testing.T) {
 				}
 				_ = stop()
 			})
+		})
+	}
+}
+
+// Who is refused a WebSocket again and again, because the user has too many or a proxy takes none, sends requests.
+func TestRefusedAgainAndAgain(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		bubble(t, client.Config{}, func(w *world) {
+			w.behind(func(rw http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					w.upload(rw, r)
+					return
+				}
+				rw.Header().Set("Retry-After", "2")
+				rw.WriteHeader(status)
+			}, nil)
+			stop := w.run()
+			for n := range 10 {
+				w.report(fmt.Sprint(n))
+				w.flush(time.Minute)
+			}
+			_ = stop()
+		})
+	}
+}
+
+// A report that something on the way does not like waits, and is tried ever less often.
+func TestARequestThatIsRefused(t *testing.T) {
+	for _, status := range []int{http.StatusBadRequest, http.StatusForbidden, http.StatusUnsupportedMediaType, http.StatusBadGateway} {
+		bubble(t, client.Config{}, func(w *world) {
+			asked := 0
+			w.behind(func(rw http.ResponseWriter, r *http.Request) {
+				if r.Method != http.MethodPost {
+					rw.WriteHeader(http.StatusForbidden)
+					return
+				}
+				body, _ := io.ReadAll(r.Body) // a request that breaks is not answered
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				if asked++; bytes.Contains(body, []byte(`"id":"1"`)) {
+					http.Error(rw, "not through here", status)
+					return
+				}
+				w.upload(rw, r)
+			}, nil)
+			w.report("1", "2")
+			stop := w.run()
+			time.Sleep(time.Hour) // of the bubble
+			if !slices.Equal(w.answered, []string{"2 STORED"}) || w.client.Waiting() != 1 || asked > 600 {
+				w.Errorf("%d: answered %v after %d requests", status, w.answered, asked)
+			}
+			_ = stop()
 		})
 	}
 }

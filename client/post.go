@@ -55,6 +55,7 @@ func (p *poster) probe(life context.Context) error {
 	_, sent := p.cfg.Clock()
 	resp, err := p.exchange(life, &historyv1.StreamRequest{})
 	p.learnTime(resp.GetResult().GetNowMs(), sent)
+	p.heard = min(p.heard, anySign) // which says nothing of whether a report gets through
 	if e := resp.GetError(); e != nil {
 		p.failed(e)
 		err = fmt.Errorf("post: %v: %s", e.Code, e.Detail)
@@ -64,8 +65,12 @@ func (p *poster) probe(life context.Context) error {
 
 // joinRefusals joins the refusals of a WebSocket and of a request.
 func joinRefusals(r *refusal, err error) error {
-	if again, ok := errors.AsType[*refusal](err); ok && r.final() && again.final() {
+	again, ok := errors.AsType[*refusal](err)
+	switch {
+	case ok && r.final() && again.final() && again.said:
 		return fmt.Errorf("%w: %w", ErrRefused, r)
+	case r.passing() && !ok:
+		return r // which may say when to come back
 	}
 	return err
 }
@@ -119,6 +124,7 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 	}
 	why := detail(text)
 	refusal := newRefusal(resp, fmt.Errorf("post: %s: %s", resp.Status, why))
+	refusal.said = why != ""
 	code, known := codes[resp.StatusCode]
 	if !known {
 		return nil, refusal

@@ -59,7 +59,7 @@ func (c *Client) connect(ctx context.Context, token string) (heard int, err erro
 	c.mute++
 	heard, err = c.overWebSocket(ctx, token)
 	refused, answered := errors.AsType[*refusal](err)
-	if answered || websocket.CloseStatus(err) != -1 {
+	if answered && !refused.passing() || websocket.CloseStatus(err) != -1 {
 		c.mute = 0
 	}
 	if ctx.Err() == nil && (answered && refused.byProxy() || c.mute > muteMost && c.Waiting() > 0) {

@@ -245,18 +245,18 @@ type refusal struct {
 	error
 	status int
 	after  time.Duration // when to come back, 0 where that is not said
+	said   bool          // by the edge, and not by a proxy
 }
 
 func (r *refusal) Unwrap() error { return r.error }
 
 // byProxy reports whether a proxy may have refused a WebSocket, or an edge behind one that
 // did not see it asked for.
-func (r *refusal) byProxy() bool {
-	switch r.status {
-	case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return false
-	}
-	return true
+func (r *refusal) byProxy() bool { return r.status != http.StatusUnauthorized && !r.passing() }
+
+// passing reports whether it may be over soon.
+func (r *refusal) passing() bool {
+	return r.status == http.StatusTooManyRequests || r.status == http.StatusServiceUnavailable
 }
 
 // final reports whether the same request is never taken.
