@@ -168,6 +168,13 @@ func (c *Client) alone(p *peer) bool {
 	return true
 }
 
+// othersWell reports whether an instance other than p has been up since before a moment, and is not late.
+func (c *Client) othersWell(p *peer, since time.Time) bool {
+	return slices.ContainsFunc(c.table.Load().up, func(l *link) bool {
+		return l.peer != p && l.opened.Before(since) && !l.late(time.Now())
+	})
+}
+
 // peer is one instance.
 type peer struct {
 	client *Client
@@ -179,7 +186,8 @@ type peer struct {
 	leave  context.CancelFunc
 	links  sync.WaitGroup // what runs on the connection, calls included
 	clock  clock
-	trial  time.Duration // for how long it answers before it is used again, once it failed; run alone uses it
+	ended  time.Time     // when its last link ended; run alone uses it, and
+	trial  time.Duration // for how long it has to answer then before it is used again
 
 	// Guarded by the client's mutex.
 	link  *link // nil unless the instance is up

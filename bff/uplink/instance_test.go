@@ -176,13 +176,26 @@ func (i *instance) ApplyStream(stream grpc.BidiStreamingServer[historyv1.ApplySt
 			continue
 		}
 		resp := i.store(stream.Context(), req.Batch)
-		if i.broken != nil {
-			return i.broken
+		if broken := i.breaks(); broken != nil {
+			return broken
 		}
 		if err := stream.Send(&historyv1.ApplyStreamResponse{Sequence: req.Sequence + i.skew, Result: resp}); err != nil {
 			return err
 		}
 	}
+}
+
+// breaking has streams end with an error from now on, once a batch has come.
+func (i *instance) breaking(err error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.broken = err
+}
+
+func (i *instance) breaks() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.broken
 }
 
 func (i *instance) send(stream grpc.BidiStreamingServer[historyv1.ApplyStreamRequest, historyv1.ApplyStreamResponse], resp *historyv1.ApplyStreamResponse) {

@@ -197,16 +197,17 @@ func (p *peer) serve(wait *run.Backoff) (failed bool) {
 	}()
 	select {
 	case <-ready.Done():
+		p.end(l)
 		p.set(nil, connecting)
 		l.retire()
 		wait.Reset()
-		return false
+		return p.trial > pauses.First
 	case <-l.failed:
 	}
 	if l.worked.Load() {
 		wait.Reset()
 	}
-	p.trial = p.nextTrial(l)
+	p.end(l)
 	if wait.Paused() || p.trial > pauses.First { // nobody shall wait for it
 		p.set(nil, down)
 	} else {
@@ -219,14 +220,16 @@ func (p *peer) serve(wait *run.Backoff) (failed bool) {
 	return true
 }
 
-// nextTrial is for how long an instance has to answer after a link that failed. It is short after the first
-// time in a minute that the instance stands still, and then ever longer: each time
-// that it is used and left again all of its users move, and read again.
-func (p *peer) nextTrial(l *link) time.Duration {
-	if !l.left.Load() || p.trial == 0 || time.Since(l.opened) > forgotten {
-		return pauses.First
+// end notes the end of a link, and for how long the instance has to answer until it is used again: not for long after
+// the first end in a minute, and then ever longer. Each time that it is used and left again all of its users move, and
+// read again.
+func (p *peer) end(l *link) {
+	p.ended = time.Now()
+	if p.trial == 0 || p.ended.Sub(l.opened) > forgotten {
+		p.trial = pauses.First
+		return
 	}
-	return min(max(2*p.trial, firstTrial), longestTrial)
+	p.trial = min(max(2*p.trial, firstTrial), longestTrial)
 }
 
 const (
@@ -237,11 +240,11 @@ const (
 	checkEvery = 250 * time.Millisecond
 )
 
-// passes reports whether the instance answers all of its trial, or now where no other is up.
+// passes reports whether the instance answers all of its trial, or now where no other has been well all the time.
 func (p *peer) passes() bool {
 	for end := time.Now().Add(p.trial); p.answers(); {
 		left := time.Until(end)
-		if left <= 0 || p.client.alone(p) {
+		if left <= 0 || !p.client.othersWell(p, p.ended) {
 			return true
 		}
 		run.Sleep(p.ctx, min(left, checkEvery))

@@ -193,6 +193,54 @@ func TestAnInstanceThatStandsStillAgainAndAgain(t *testing.T) {
 	}
 }
 
+// One whose connections or streams end again and again stays away in the same way.
+func TestAnInstanceThatComesAndGoes(t *testing.T) {
+	for name, flap := range map[string]func(*instance){
+		"connections": func(i *instance) {
+			i.health.Shutdown()
+			time.Sleep(time.Second) // of the bubble
+			i.health.Resume()
+			time.Sleep(2 * time.Second) // of the bubble
+		},
+		"streams": func(i *instance) {
+			i.breaking(status.Error(codes.Internal, "bug"))
+			time.Sleep(3 * time.Second) // of the bubble
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+				var devices []*device
+				for k, uid := range users(100) {
+					devices = append(devices, listening(c, uid, uint64(k+1)))
+				}
+				time.Sleep(time.Second) // of the bubble
+				for _, d := range devices {
+					d.take()
+				}
+				go func() {
+					for range int(time.Minute / (3 * time.Second)) {
+						flap(all[0])
+					}
+					all[0].breaking(nil)
+				}()
+				calls := players(t, c, make([]int, 200), 1, time.Minute)
+				if failed := calls.all() - calls.answered.Load(); failed > 0 {
+					t.Errorf("%d of %d were not answered", failed, calls.all())
+				}
+				time.Sleep(time.Minute) // of the bubble
+				most := 0
+				for _, d := range devices {
+					most = max(most, len(d.take()))
+				}
+				if most > 10 {
+					t.Errorf("a device was told %d times to read again, want at most 10", most)
+				}
+				awaitUp(t, c, all[0])
+			})
+		})
+	}
+}
+
 // TestTheLastInstance is used as soon as it answers, however often it stood still.
 func TestTheLastInstance(t *testing.T) {
 	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
