@@ -122,7 +122,7 @@ class Client:
                 began = time.monotonic()
                 answers = self._post([dated[i] for i in part], queued=queued, more=size / SLOWEST if len(part) == 1 else 0)
             except Exception as error:
-                guilty = isinstance(error, Error) and error.status in (400, 413, 422)
+                guilty = isinstance(error, Error) and (error.status in (413, 422) or error.status == 400 and "detail" in error.problem)
                 if guilty and len(part) == 1:
                     results[part[0]] = {"status": "invalid", "error": (error.problem.get("errors") or [{"reason": str(error)}])[0]}
                     left.remove(part[0])

@@ -159,6 +159,8 @@ class Edge(BaseHTTPRequestHandler):
         self.server.sent_at.append(body.get("sent_at"))
         now = round(time.time() * 1000) + self.server.ahead if self.server.tells else None
         text = json.dumps({"results": results, "now_ms": now} if status == 200 else {"status": status, "detail": "no"}).encode()
+        if status == 400:
+            text = b"<html>"  # of a proxy
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(text))}.items():
             self.send_header(name, value)
@@ -200,6 +202,12 @@ class AgainstAFailingEdge(unittest.TestCase):
 
         self.edge.answers = [refuse] * 5
         self.assertEqual([r["status"] for r in self.user.report(*self.beats)], ["stored", "stored", "invalid", "stored"])
+
+    def test_refused_by_a_proxy(self):
+        self.edge.answers = [lambda _: (400, {}, None)]
+        with self.assertRaises(Unsent) as raised:
+            self.user.report(*self.beats)
+        self.assertEqual(len(raised.exception.heartbeats), 4)
 
     def test_sent_elsewhere(self):
         reached = []
