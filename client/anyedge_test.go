@@ -31,6 +31,8 @@ type anyEdge struct {
 	fates      []fate
 	handshakes []int
 	open       time.Time     // from when on WebSockets get through
+	there      time.Time     // from when on requests do
+	barrier    int           // what is said before
 	silent     bool          // does not say what time it is
 	rough      time.Duration // by which readings of the player's clock differ
 	telling    time.Duration // from a connection until the player is told of others
@@ -62,7 +64,7 @@ type snapshot struct {
 
 func newAnyEdge(p *player, s script) *anyEdge {
 	return &anyEdge{
-		door: memnet.Listen(), player: p, fates: s.fates, handshakes: s.handshakes, open: time.Now().Add(s.blocked), telling: s.telling, again: s.again,
+		door: memnet.Listen(), player: p, fates: s.fates, handshakes: s.handshakes, open: time.Now().Add(s.blocked), there: time.Now().Add(s.absent), barrier: s.barrier, telling: s.telling, again: s.again,
 		statuses: make(map[int64][]historyv1.Status), blamed: make(map[int64]bool), times: make(map[int64][]time.Time),
 		records: make(map[string]*filed), snapshots: make(map[uint64]snapshot), gone: make(map[string]time.Time), removed: make(map[string]time.Time),
 		silent: s.silent, rough: s.rough,
@@ -70,7 +72,11 @@ func newAnyEdge(p *player, s script) *anyEdge {
 }
 
 func (e *anyEdge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodPost {
+	switch {
+	case time.Now().Before(e.there):
+		http.Error(w, "nobody is there", e.barrier)
+		return
+	case r.Method == http.MethodPost:
 		e.post(w, r)
 		return
 	}
@@ -92,7 +98,7 @@ func (e *anyEdge) handshake() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if time.Now().Before(e.open) {
-		return http.StatusForbidden
+		return e.barrier
 	}
 	if len(e.handshakes) == 0 {
 		return 101

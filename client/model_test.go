@@ -53,6 +53,8 @@ type script struct {
 	telling    time.Duration // from a connection until the player is told of others
 	again      time.Duration // from each resync to the next
 	blocked    time.Duration // a proxy lets no WebSocket through for so long
+	absent     time.Duration // and nothing at all
+	barrier    int           // is what it says, an HTTP status
 	steps      []step
 	fates      []fate
 	handshakes []int // HTTP statuses, 101 for a connection, 0 for none at all
@@ -100,6 +102,8 @@ var (
 			telling:    time.Duration(rapid.SampledFrom([]int{0, 2, 30}).Draw(t, "telling")) * time.Second,
 			again:      time.Duration(rapid.SampledFrom([]int{5, 50, 3600}).Draw(t, "again")) * time.Second,
 			blocked:    time.Duration(rapid.SampledFrom([]int{0, 0, 30}).Draw(t, "blocked")) * time.Minute,
+			absent:     time.Duration(rapid.SampledFrom([]int{0, 0, 0, 3}).Draw(t, "absent")) * time.Minute,
+			barrier:    rapid.SampledFrom([]int{403, 404, 429, 503}).Draw(t, "barrier"),
 			steps:      rapid.SliceOfN(steps, 1, 12).Draw(t, "steps"),
 			fates:      rapid.SliceOfN(fates, 0, 12).Draw(t, "fates"),
 			handshakes: rapid.SliceOfN(rapid.SampledFrom([]int{101, 101, 0, 401, 429, 502, 503}), 0, 6).Draw(t, "handshakes"),
