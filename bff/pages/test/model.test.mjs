@@ -56,6 +56,7 @@ class Round {
     const tab = new Tab(device, { token: () => this.token(), queue: this.queue });
     tab.since = new Map(); // object: when the device lost sight of it, null for not
     tab.client.addEventListener('close', () => this.lost(tab));
+    tab.client.addEventListener('unauthorized', () => this.chaos && this.one(0.5) && tab.client.connect());
     tab.client.addEventListener('answered', ({ detail: { heartbeat, result } }) => this.answered(tab, heartbeat, result));
     this.tabs.push(tab);
     tab.client.connect();
@@ -129,7 +130,7 @@ class Round {
       { error: { code: 'rate_limited', detail: '', retry_after_ms: this.between(1, 60_000) } },
       { error: { code: 'unavailable', detail: '', retry_after_ms: 1000 } },
       { error: { code: 'internal', detail: '' } },
-      { page: this.pick([200, 404, 502, 503]), headers: { 'Retry-After': this.pick(['5', 'Sun, 22 Nov 2026 00:00:00 GMT', undefined]) } },
+      { page: this.pick([200, 400, 403, 404, 415, 502, 503]), headers: { 'Retry-After': this.pick(['5', 'Sun, 22 Nov 2026 00:00:00 GMT', undefined]) } },
       { unavailable: () => this.one(0.3) },
     ]);
   }
