@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -137,13 +138,14 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 		return nil, err
 	}
 	j.recent.add(b.keys, b.entries)
-	if err := j.putUsers(ctx, b.keys, b.entries); err != nil {
+	if err := j.putUsers(ctx, &b); err != nil {
 		return nil, err
 	}
-	if err := j.put(ctx, j.cells(b.keys, b.entries)); err != nil {
+	if err := j.put(ctx, &b); err != nil {
 		return nil, err
 	}
 	put := contentsOf(b.keys, b.entries)
+	put = append(put, b.settled...)
 	err = j.retry(ctx, "settle", func(ctx context.Context) error { return j.cfg.Cache.Settle(ctx, put) })
 	if err != nil {
 		return nil, err
@@ -189,27 +191,103 @@ func contentsOf(keys []history.Key, entries []history.Entry) []history.Content {
 }
 
 // putUsers brings the clear marks and pauses of users into the archive. A user whom it
-// refuses for good goes to the dead letters and holds nobody up.
-func (j *Job) putUsers(ctx context.Context, keys []history.Key, entries []history.Entry) error {
-	for i, e := range entries {
-		if !keys[i].IsUser() || len(e.User.Cleared) == 0 && e.User.Pause.Since == 0 {
-			continue
+// refuses for good goes to the dead letters; one for whom it does not answer is left out. Neither holds
+// anybody up.
+func (j *Job) putUsers(ctx context.Context, b *batch) error {
+	var users batch
+	for i, k := range b.keys {
+		if u := b.entries[i].User; k.IsUser() && (len(u.Cleared) > 0 || u.Pause.Since != 0) {
+			users.add(k, b.entries[i])
 		}
-		err := j.retry(ctx, "user", func(ctx context.Context) error {
-			return j.cfg.Archive.PutUser(ctx, keys[i].UID, e.User)
+	}
+	if len(users.keys) == 0 {
+		return nil
+	}
+	var dead []history.Dead
+	tries, all := 0, len(users.keys)
+	err := j.retry(ctx, "user", func(ctx context.Context) (last error) {
+		asked := users
+		users = batch{}
+		errs := j.each(len(asked.keys), func(i int) error {
+			return j.cfg.Archive.PutUser(ctx, asked.keys[i].UID, asked.entries[i].User)
 		})
-		switch {
-		case errors.Is(err, history.ErrPermanent):
-			if err := j.addDead(ctx, []history.Dead{j.refused(keys[i], nil, err)}); err != nil {
-				return err
+		for i, err := range errs {
+			switch k := asked.keys[i]; {
+			case err == nil:
+				j.metrics.clears.Inc()
+			case errors.Is(err, history.ErrPermanent):
+				dead = append(dead, j.refused(k, nil, err))
+			default:
+				users.add(k, asked.entries[i])
+				last = err
 			}
-		case err != nil:
-			return err
-		default:
-			j.metrics.clears.Inc()
+		}
+		if tries++; enough(ctx, tries, len(users.keys), all) {
+			return nil
+		}
+		return last
+	})
+	if err != nil {
+		return err
+	}
+	return j.without(ctx, b, users.keys, dead)
+}
+
+// each calls do for so many things side by side, and returns their errors: one that a silent part of a store has
+// takes no time from the others. It panics when one of them does.
+func (j *Job) each(n int, do func(i int) error) []error {
+	errs := make([]error, n)
+	var g errgroup.Group
+	g.SetLimit(j.cfg.Workers)
+	for i := range n {
+		g.Go(func() error {
+			return guard(func() error {
+				errs[i] = do(i)
+				return nil
+			})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		panic(err)
+	}
+	return errs
+}
+
+// without takes out of a batch the keys that the archive does not answer for, and those whose letters the dead
+// letters do not take: they are not settled, and come again with a sweep.
+func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, dead []history.Dead) error {
+	left := make(map[history.Key]bool, len(unanswered))
+	for _, k := range unanswered {
+		left[k] = true
+	}
+	kept, err := j.bury(ctx, dead)
+	if err != nil {
+		return err
+	}
+	if !kept {
+		for _, l := range dead {
+			left[l.Key] = true
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	j.leave(len(left))
+	all := *b
+	b.keys, b.entries = nil, nil
+	for i, k := range all.keys {
+		if !left[k] {
+			b.add(k, all.entries[i])
 		}
 	}
 	return nil
+}
+
+// leave counts keys that are left to a later sweep. A put of them may land all the same for as long as a try lasts.
+func (j *Job) leave(keys int) {
+	j.metrics.leftOut.Add(float64(keys))
+	j.left.Add(int64(keys))
+	j.landed.Store(time.Now().Add(j.cfg.Deadline).UnixMilli())
 }
 
 // cells returns what is to be put. A record that the cache no longer has is counted
@@ -231,21 +309,31 @@ func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell 
 	return cells
 }
 
-// put stores cells. Only those that failed are tried again; those that the archive
-// refuses for good go to the dead letters, and hold nobody up.
-func (j *Job) put(ctx context.Context, cells []history.Cell) error {
+// put stores the records of a batch. Only those that failed are tried again. Those that the archive
+// refuses for good go to the dead letters, and those for which it does not answer are left out: neither
+// hold anybody up.
+func (j *Job) put(ctx context.Context, b *batch) error {
+	cells := j.cells(b.keys, b.entries)
 	if len(cells) == 0 {
 		return nil
 	}
 	var dead []history.Dead
+	tries, all := 0, len(cells)
 	err := j.retry(ctx, "put", func(ctx context.Context) (err error) {
 		cells, err = j.retryable(cells, j.cfg.Archive.Put(ctx, cells), &dead)
+		if tries++; enough(ctx, tries, len(cells), all) {
+			return nil
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return j.addDead(ctx, dead)
+	unanswered := make([]history.Key, len(cells))
+	for i, c := range cells {
+		unanswered[i] = c.Key
+	}
+	return j.without(ctx, b, unanswered, dead)
 }
 
 // retryable returns the cells that are worth another try, and why. It appends to dead

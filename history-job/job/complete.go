@@ -8,15 +8,29 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// How often entries are asked for that the cache does not answer: while it answers for
-// others, and while it answers for none, for about a minute.
-const maxLoads, maxLoadsOfNone = 3, 20
+// How often a store is asked about keys that it does not answer for: while it answers for
+// others, and while it answers for none, for about a minute. Then they are left to their marks. A sweep
+// asks no more often: it comes again.
+const maxTries, maxTriesOfNone = 3, 20
+
+// sweeping is the key of a context in which keys are swept.
+type sweeping struct{}
+
+// enough reports whether to go on without those keys, of all that were asked about, for which there was
+// no answer.
+func enough(ctx context.Context, tries, failed, all int) bool {
+	most := maxTriesOfNone
+	if failed < all || ctx.Value(sweeping{}) != nil {
+		most = maxTries
+	}
+	return failed == 0 || tries >= most
+}
 
 // load reads the records of keys. Those that the cache does not answer for, again and
 // again, are left out: they have their marks, and must not hold up the others.
 func (j *Job) load(ctx context.Context, keys []history.Key) ([]history.Key, []history.Entry, error) {
 	entries, err := j.loadUntil(ctx, keys, func(tries, failed int) bool {
-		return failed == 0 || tries >= maxLoadsOfNone || failed < len(keys) && tries >= maxLoads
+		return enough(ctx, tries, failed, len(keys))
 	})
 	if err != nil {
 		return nil, nil, err
@@ -70,6 +84,7 @@ func (j *Job) complete(ctx context.Context, life string, keys []history.Key, ent
 	for i, e := range entries {
 		switch {
 		case e.Record.Settled(): // the archive has it already
+			b.settled = append(b.settled, history.Content{Key: keys[i], Revision: e.Record.Revision})
 		case e.Record != nil && (e.Record.Partial || doubtful):
 			partial.add(keys[i], e)
 		default:
@@ -88,6 +103,7 @@ func (j *Job) complete(ctx context.Context, life string, keys []history.Key, ent
 type batch struct {
 	keys    []history.Key
 	entries []history.Entry
+	settled []history.Content // are not to be put; a mark that one has all the same is taken away
 }
 
 func (b *batch) add(k history.Key, e history.Entry) {
@@ -97,9 +113,12 @@ func (b *batch) add(k history.Key, e history.Entry) {
 // fold completes partial records and adds to b those that the cache has taken. One that
 // it has taken as partial comes again: it has a revision now.
 func (j *Job) fold(ctx context.Context, life string, b *batch, partial batch) (again []history.Key, err error) {
-	old, err := j.getArchived(ctx, partial.keys)
+	old, err := j.archivedOf(ctx, &partial)
 	if err != nil {
 		return nil, err
+	}
+	if len(partial.keys) == 0 {
+		return nil, nil
 	}
 	writes := make([]history.Write, len(partial.keys))
 	for i, k := range partial.keys {
@@ -125,27 +144,83 @@ func (j *Job) fold(ctx context.Context, life string, b *batch, partial batch) (a
 	return again, nil
 }
 
-// getArchived returns what the archive holds of keys. A cell that can never be
-// read again goes to the dead letters and counts as absent: the next put replaces it.
+// archivedOf returns what the archive holds of a batch. It takes out of the batch what the archive does not
+// answer for, and damaged cells that the dead letters do not take: the next put replaces them. Those that
+// they take count as absent.
+func (j *Job) archivedOf(ctx context.Context, b *batch) (old []history.Entry, err error) {
+	tries := 0
+	err = j.retry(ctx, "get", func(ctx context.Context) error {
+		var failed []error
+		if tries++; tries < maxTries {
+			old, err = j.cfg.Archive.Get(ctx, b.keys)
+			return err
+		}
+		old, failed = j.getEach(ctx, b.keys)
+		if enough(ctx, tries, len(failed), len(b.keys)) {
+			return nil
+		}
+		return failed[0]
+	})
+	if err != nil {
+		return nil, err
+	}
+	var unanswered []history.Key
+	var dead []history.Dead
+	for i, e := range old {
+		switch k := b.keys[i]; {
+		case e.Err == nil:
+		case errors.Is(e.Err, history.ErrPermanent):
+			dead = append(dead, j.damaged(k, e.Err))
+		default:
+			unanswered = append(unanswered, k)
+		}
+	}
+	all := b.keys
+	if err := j.without(ctx, b, unanswered, dead); err != nil {
+		return nil, err
+	}
+	return only(b.keys, all, old), nil
+}
+
+// only returns the entries of some of all keys, which are in the same order.
+func only(some, all []history.Key, entries []history.Entry) []history.Entry {
+	left := entries[:0:0]
+	for i, k := range all {
+		if len(left) < len(some) && some[len(left)] == k {
+			left = append(left, entries[i])
+		}
+	}
+	return left
+}
+
+// getEach asks the archive for keys one by one: for one that a silent part of it has, all would fail. It returns
+// the errors of those that it does not answer for.
+func (j *Job) getEach(ctx context.Context, keys []history.Key) (old []history.Entry, failed []error) {
+	old = make([]history.Entry, len(keys))
+	errs := j.each(len(keys), func(i int) error {
+		one, err := j.cfg.Archive.Get(ctx, keys[i:i+1])
+		if err == nil {
+			old[i] = one[0]
+		}
+		return err
+	})
+	for i, err := range errs {
+		if err != nil {
+			old[i].Err = err
+			failed = append(failed, err)
+		}
+	}
+	return old, failed
+}
+
+// getArchived returns what the archive holds of keys, for callers that put nothing in its place. A damaged
+// cell counts as absent.
 func (j *Job) getArchived(ctx context.Context, keys []history.Key) (old []history.Entry, err error) {
 	err = j.retry(ctx, "get", func(ctx context.Context) (err error) {
 		old, err = j.cfg.Archive.Get(ctx, keys)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	var letters []history.Dead
-	for i, e := range old {
-		if e.Err != nil {
-			letter := j.refused(keys[i], nil, e.Err)
-			if damage, ok := errors.AsType[*history.DamageError](e.Err); ok {
-				letter.Cell = damage.Bytes
-			}
-			letters = append(letters, letter)
-		}
-	}
-	return old, j.addDead(ctx, letters)
+	return old, err
 }
 
 // mergeArchived returns the fold of a partial record and what the archive holds of the key. Its cell

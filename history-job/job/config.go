@@ -84,7 +84,9 @@ type Job struct {
 	recent    *recent       // nil without Config.Life
 	life      life
 	owned     atomic.Bool  // a generation lasts
-	swept     atomic.Int64 // when the last sweep that is done began, in Unix milliseconds
+	swept     atomic.Int64 // when the last sweep that is done, and left nothing out, began, in Unix milliseconds
+	left      atomic.Int64 // keys left out because the archive did not answer, or the dead letters
+	landed    atomic.Int64 // when no put of them lands any more, in Unix milliseconds
 }
 
 // New checks the configuration.
@@ -148,7 +150,7 @@ func (j *Job) poison(ctx context.Context, ps []history.Poison) error {
 			Payload: p.Payload, Origin: fmt.Sprintf("partition %d offset %d", p.Partition, p.Offset), Reason: p.Err.Error(),
 		}
 	}
-	return j.addDead(ctx, letters)
+	return j.retry(ctx, "dead_letter", func(ctx context.Context) error { return j.addDead(ctx, letters) })
 }
 
 // refused tells of a key that can never be archived as it is, and returns the letter
@@ -159,8 +161,31 @@ func (j *Job) refused(k history.Key, r *history.Record, err error) history.Dead 
 	return history.Dead{Key: k, Record: r, Origin: "archive", Reason: err.Error()}
 }
 
-// addDead keeps letters until their cause is mended and they are driven again. It comes before the marks
-// are settled and the messages committed: what is refused is never lost.
+// damaged is refused for a cell of the archive.
+func (j *Job) damaged(k history.Key, err error) history.Dead {
+	letter := j.refused(k, nil, err)
+	if damage, ok := errors.AsType[*history.DamageError](err); ok {
+		letter.Cell = damage.Bytes
+	}
+	return letter
+}
+
+// bury keeps letters of keys until their cause is mended and they are driven again. It comes before the marks are
+// settled: what is refused is never lost. It reports whether they are kept, and does not wait for long: all
+// archiving waits meanwhile, and the keys come again.
+func (j *Job) bury(ctx context.Context, letters []history.Dead) (kept bool, err error) {
+	tries := 0
+	err = j.retry(ctx, "dead_letter", func(ctx context.Context) error {
+		err := j.addDead(ctx, letters)
+		kept = err == nil
+		if tries++; tries < maxTries {
+			return err
+		}
+		return nil
+	})
+	return kept, err
+}
+
 func (j *Job) addDead(ctx context.Context, letters []history.Dead) error {
 	if j.cfg.Dead == nil || len(letters) == 0 {
 		return nil
@@ -168,7 +193,7 @@ func (j *Job) addDead(ctx context.Context, letters []history.Dead) error {
 	for i := range letters {
 		letters[i].At = time.Now().UnixMilli()
 	}
-	return j.retry(ctx, "dead_letter", func(ctx context.Context) error { return j.cfg.Dead.Add(ctx, letters) })
+	return j.cfg.Dead.Add(ctx, letters)
 }
 
 // retry repeats an exchange with a store, each try under its own deadline, with

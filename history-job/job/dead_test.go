@@ -40,7 +40,7 @@ func TestDead(t *testing.T) {
 			}
 			return nil
 		}
-		w.fails("dead_letter", 3)
+		w.fails("dead_letter", 2)
 		cfg := w.config()
 		cfg.Dead = g
 		w.runs(cfg)

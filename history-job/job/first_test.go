@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -103,6 +104,30 @@ func TestFirstsInOutage(t *testing.T) {
 		w.wait(time.Minute)
 		h.wants(t, "after the outage", "ann")
 	})
+}
+
+// TestFirstsBesideASilentPart announces what is known while a part of the store does not answer.
+func TestFirstsBesideASilentPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, h := newWorld(t), &announcer{}
+		cfg := w.config()
+		cfg.Days, cfg.Announcer, cfg.SweepEvery = silentDays{w.db.Days()}, h, 10*time.Second
+		w.runs(cfg)
+		sees(t, w.db.Days(), "ann")
+		w.wait(time.Minute)
+		sees(t, w.db.Days(), "bob")
+		w.wait(time.Minute)
+		h.wants(t, "beside a part that never answers", "ann", "bob")
+		w.counted("announced_firsts_total", 2)
+	})
+}
+
+// silentDays is a store of which one part never answers.
+type silentDays struct{ history.Days }
+
+func (d silentDays) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error) {
+	found, err := d.Days.PendingFirsts(ctx, buckets, age, limit)
+	return found, errors.Join(err, errDown)
 }
 
 func TestFirstsNeedAnAnnouncer(t *testing.T) {

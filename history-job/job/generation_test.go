@@ -89,7 +89,7 @@ func TestNextGeneration(t *testing.T) {
 		w.on("put", func(context.Context) error { return errDown })
 		w.announce(w.writes(1)...)
 		for range 3 {
-			w.wait(time.Minute)
+			w.wait(20 * time.Second)
 			end <- struct{}{}
 		}
 		w.on("put", nil)

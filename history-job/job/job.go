@@ -126,7 +126,7 @@ func (j *Job) sweepAlone(ctx context.Context) error {
 // sweepOnce goes on while there is more. A key that it has had before it leaves to the next sweep, and looks behind it:
 // some are written to faster than they can be settled, and some never can, as of a user whose state is damaged.
 func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.Duration) error {
-	seen := make(map[history.Key]bool)
+	seen, left := make(map[history.Key]bool), j.left.Load()
 	for began, limit := time.Now(), sweepLimit; ; {
 		keys, err := j.overdue(ctx, buckets, age, limit)
 		if err != nil {
@@ -138,11 +138,17 @@ func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.
 			seen[k] = true
 		}
 		j.metrics.swept.Add(float64(len(keys)))
-		if err := j.archive(ctx, keys); err != nil {
+		unanswered := j.left.Load()
+		if err := j.archive(context.WithValue(ctx, sweeping{}, true), keys); err != nil {
 			return err
 		}
+		if len(keys) > 0 && j.left.Load()-unanswered >= int64(len(keys)) { // the archive is away
+			run.Sleep(ctx, longestPause)
+		}
 		if n < limit {
-			j.swept.Store(began.UnixMilli())
+			if j.left.Load() == left {
+				j.swept.Store(began.UnixMilli())
+			}
 			return nil
 		}
 		limit = sweepLimit + n - len(keys)
@@ -185,24 +191,26 @@ func (j *Job) announce(ctx context.Context, buckets []history.Bucket) error {
 }
 
 func (j *Job) announcePending(ctx context.Context, buckets []history.Bucket) error {
-	for {
-		var pending []history.First
-		err := j.retry(ctx, "announce", func(ctx context.Context) (err error) {
-			if pending, err = j.cfg.Days.PendingFirsts(ctx, buckets, pendingAge, sweepLimit); err != nil || len(pending) == 0 {
-				return err
+	for more := true; more; {
+		err := j.retry(ctx, "announce", func(ctx context.Context) error {
+			pending, silent := j.cfg.Days.PendingFirsts(ctx, buckets, pendingAge, sweepLimit)
+			if more = len(pending) == sweepLimit; len(pending) == 0 {
+				return silent
 			}
 			if err := j.cfg.Announcer.Announce(ctx, pending); err != nil {
 				return err
 			}
-			return j.cfg.Days.Announced(ctx, pending)
+			if err := j.cfg.Days.Announced(ctx, pending); err != nil {
+				return err
+			}
+			j.metrics.announced.Add(float64(len(pending)))
+			return silent // once what is known is announced
 		})
 		if err != nil {
 			return err
 		}
-		if j.metrics.announced.Add(float64(len(pending))); len(pending) < sweepLimit {
-			return nil
-		}
 	}
+	return nil
 }
 
 // measure sets the gauges of what is not archived yet. It runs beside the sweep, which waits

@@ -32,7 +32,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		poison:         counter("undecodable_messages_total", "Messages that could not be decoded."),
 		failures:       counter("failures_total", "Errors and panics after which the job began anew."),
 		sweptAlone:     counter("lone_sweeps_total", "Sweeps of all buckets because the queue gave this job none."),
-		leftOut:        counter("unanswered_records_total", "Records left to a later sweep because the cache answered for others and not for them."),
+		leftOut:        counter("unanswered_records_total", "Records and users left to a later sweep because a store did not answer for them, or the dead letters did not take them."),
 		restored:       counter("restored_records_total", "Records and clear marks that the cache had lost and the queue or the archive still had."),
 		repairs:        counter("cache_repairs_total", "Restarts of the cache after which it was compared with the archive."),
 		announced:      counter("announced_firsts_total", "Users seen for the first time on a day, announced where no service had."),

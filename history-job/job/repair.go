@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // watch asks the cache every now and then which lives its servers are in, and compares it
@@ -60,7 +61,7 @@ func (j *Job) compare(ctx context.Context, name string, since time.Time) error {
 	if err := j.repair(ctx, name); err != nil {
 		return err
 	}
-	return j.reread(ctx, since)
+	return j.reread(ctx, name, since)
 }
 
 // archivedBefore returns a time before which everything that was acknowledged is archived,
@@ -95,7 +96,7 @@ func (j *Job) lookBack(found []history.Backlog) {
 // reread gives back to the cache what the queue has of it. A content that was acknowledged as
 // queued is in the queue also when a job has read and committed it, because the cache had
 // it then.
-func (j *Job) reread(ctx context.Context, since time.Time) error {
+func (j *Job) reread(ctx context.Context, name string, since time.Time) error {
 	if j.cfg.Reread == nil {
 		return nil
 	}
@@ -109,6 +110,9 @@ func (j *Job) reread(ctx context.Context, since time.Time) error {
 			}
 			return err
 		})
+		if err != nil && !errors.Is(err, errLife) { // while the queue is away the cache may begin another life
+			err = errors.Join(err, j.sameLife(ctx, name))
+		}
 		if errors.Is(err, errLife) { // only the caller can compare again
 			changed, err = err, nil
 		}
@@ -126,6 +130,9 @@ func (j *Job) repair(ctx context.Context, life string) error {
 	case j.archiving <- struct{}{}:
 		defer func() { <-j.archiving }()
 	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if !run.Sleep(ctx, time.Until(time.UnixMilli(j.landed.Load()))) {
 		return ctx.Err()
 	}
 	restored := 0

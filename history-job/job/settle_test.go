@@ -201,7 +201,7 @@ func TestChunks(t *testing.T) {
 			return nil
 		}
 		w.announce(w.writes(5)...)
-		w.wait(time.Minute)
+		w.wait(20 * time.Second)
 		did := w.did("settle", "commit")
 		if slices.Sort(did); !slices.Equal(did, []string{"settle 0 1", "settle 2 3"}) {
 			t.Errorf("while the last chunk fails the job did %q", did)

@@ -197,11 +197,11 @@ func TestSweepInOutage(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				w.write(progress(1, 0))
 				w.wait(5 * time.Minute)
-				w.fails(step, 3)
+				w.fails(step, 2)
 				w.sweeping()
 				w.wait(time.Minute)
 				w.settled(object(1))
-				w.counted("retries_total", 3)
+				w.counted("retries_total", 2)
 			})
 		})
 	}

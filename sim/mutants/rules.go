@@ -142,14 +142,14 @@ var mutants = []mutant{
 
 	// The job.
 	{name: "settle-first", rule: "settle before put", edits: []edit{
-		{jobChunk, "\tif err := j.put(ctx, j.cells(b.keys, b.entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n", "\tput := contentsOf(b.keys, b.entries)\n"},
-		{jobChunk, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, j.cells(b.keys, b.entries)); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
+		{jobChunk, "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n", "\tput := contentsOf(b.keys, b.entries)\n"},
+		{jobChunk, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
 	}},
 	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
-	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobChunk, "if !keys[i].IsUser() ||", "if true ||"}}},
+	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobChunk, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
 	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || doubtful):", "case e.Record != nil && e.Record.State == 0 && doubtful:"}}},
 	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contentsOf(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n"}}},
-	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil:"}}},
+	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil && !e.Record.Settled():\n\t\tcase e.Record.Settled():"}}},
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if merged == nil || history.Same(merged, held) && !laterCell(contents[k], e.Record) {", "if true {"}}},
 	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
 	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
@@ -174,7 +174,7 @@ var mutants = []mutant{
 	{name: "row-decides", rule: "below the floor the first page of the archive decides", edits: []edit{{page, "return r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version", "entries[i].Record = old[i].Record\n\t\treturn r == nil && false"}}},
 	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", equivalent: "readers, the job and whoever gives a record back drop what is of the time before a clear, piece by piece; only the bounds of records (8 peaks, 128 plays) could tell.", edits: []edit{{write, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
-	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "return j.reread(ctx, since)", "return nil"}}},
+	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "return j.reread(ctx, name, since)", "return nil"}}},
 	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", shows: "the cache is lost and stays away for longer than services remember what they announced: by the time it is back they have forgotten all they held.", edits: []edit{{flush, "\t\ta.last = time.Time{}\n\t\treturn false\n", ""}}},
 	{name: "cut-archived", rule: "a content does not come after what the archive hides", shows: "late reports have brought the cell time of a record ahead of its event time, and it is archived and dropped; a clear covers it, and the next report is a millisecond later: its put loses.", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
 	{name: "listed-below", rule: "what the cache lists is not compared with the archive where its page lacks it", shows: "the cache has an older content of an object than the archive, settled, as after it came back older; a page of the time of the older one shows it (TestOlderThanTheArchive).", edits: []edit{{page, "if ok || whole {", "if ok || whole || !view.Incomplete(it.Record) {"}}},

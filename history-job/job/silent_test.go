@@ -1,0 +1,332 @@
+package job_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// A part of a store that does not answer, for however long, stops nobody else's archiving.
+
+// carried expects every key to be archived as it is cached, whatever others are.
+func (w *world) carried(keys ...history.Key) {
+	w.Helper()
+	for _, k := range keys {
+		if r := w.load(k); !r.Settled() || !history.Same(w.archived(k), r) {
+			w.Errorf("%s: the cache has %+v, the archive %+v", k, r, w.archived(k))
+		}
+	}
+}
+
+// alone is a job that sweeps all buckets every 10 s because the queue is away.
+func (w *world) alone(dead history.DeadLetters) {
+	cfg := w.config()
+	cfg.SweepEvery, cfg.SweepAge = 10*time.Second, 4*time.Minute
+	cfg.Consumer, cfg.Dead = idle{}, dead
+	w.runs(cfg)
+}
+
+// TestDeadLettersAreAway refuses one cell for good while nobody takes its letter: the sweep goes on with all others,
+// and settles that one once its letter is kept.
+func TestDeadLettersAreAway(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		g := &deadLetters{world: w}
+		w.cell = func(c history.Cell) error {
+			if c.Key == object(2) {
+				return history.ErrPermanent
+			}
+			return nil
+		}
+		w.on("dead_letter", func(context.Context) error { return errDown })
+		w.writes(3)
+		w.alone(g)
+		w.wait(5 * time.Minute)
+		w.carried(object(0), object(1))
+		later := w.write(progress(7, 0))
+		w.wait(5 * time.Minute)
+		w.carried(later)
+		w.marked(object(2))
+		w.on("dead_letter", nil)
+		w.wait(time.Minute)
+		if left := w.marks(); len(left) > 0 {
+			t.Errorf("marks %v are left, want none", left)
+		}
+		if len(g.letters) != 1 || g.letters[0].Key != object(2) || g.letters[0].Record == nil {
+			t.Errorf("dead letters: %+v, want object 2 with its record", g.letters)
+		}
+	})
+}
+
+// TestDamagedCellWithoutALetter has a partial record above a damaged cell while nobody takes its letter: it is not put in
+// the place of the bytes, and all others are.
+func TestDamagedCellWithoutALetter(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		g := &deadLetters{world: w}
+		w.on("dead_letter", func(context.Context) error { return errDown })
+		for i := range 3 {
+			w.put(object(i), record(completed(i, -9000, "a")))
+			w.store(progress(i, 0), true, true)
+		}
+		w.unreadable = object(2)
+		w.alone(g)
+		w.wait(5 * time.Minute)
+		w.carried(object(0), object(1))
+		w.marked(object(2))
+		if got := w.archived(object(2)); got == nil || got.Plays() != 1 {
+			t.Errorf("archive: got %+v, want the cell untouched", got)
+		}
+		w.on("dead_letter", nil)
+		w.wait(time.Minute)
+		w.settled(object(2))
+		if len(g.letters) != 1 {
+			t.Errorf("dead letters: %+v, want one", g.letters)
+		}
+	})
+}
+
+// TestPutOfASilentPart has a part of the archive that takes no cells, beside others and alone in its message.
+func TestPutOfASilentPart(t *testing.T) {
+	for name, at := range map[string]func(w *world, keys []history.Key){
+		"in one message": func(w *world, keys []history.Key) { w.announce(keys...) },
+		"in a message for each": func(w *world, keys []history.Key) {
+			for _, k := range keys {
+				w.announce(k)
+				w.wait(time.Second)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				var back atomic.Bool
+				w.cell = func(c history.Cell) error {
+					if c.Key == object(0) && !back.Load() {
+						return errDown
+					}
+					return nil
+				}
+				w.sweeping()
+				at(w, w.writes(4))
+				w.wait(3 * time.Minute)
+				w.carried(object(1), object(2), object(3))
+				w.marked(object(0))
+				w.wait(10 * time.Minute)
+				later := w.write(progress(7, 0))
+				w.announce(later)
+				w.wait(3 * time.Minute)
+				w.carried(later)
+				back.Store(true)
+				w.wait(5 * time.Minute)
+				w.settled(object(0))
+			})
+		})
+	}
+}
+
+// TestGetFromASilentPart has a part of the archive that is not read: one of its keys fails all that are asked for together.
+func TestGetFromASilentPart(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var back atomic.Bool
+		var keys []history.Key
+		for i := range 4 {
+			w.put(object(i), record(completed(i, -9000, "a")))
+			keys = append(keys, w.store(progress(i, 0), true, true))
+		}
+		cfg := w.config()
+		cfg.SweepEvery, cfg.SweepAge = 10*time.Second, 4*time.Minute
+		cfg.Archive = silentGet{spyArchive{w.archive, w}, object(0), &back}
+		w.runs(cfg)
+		w.announce(keys...)
+		w.wait(3 * time.Minute)
+		w.carried(object(1), object(2), object(3))
+		w.marked(object(0))
+		if got := w.archived(object(0)); got.Plays() != 1 || got.Version.Time() == start {
+			t.Errorf("archive: got %+v, want nothing put without what it has", got)
+		}
+		back.Store(true)
+		w.wait(5 * time.Minute)
+		w.settled(object(0))
+		if got := w.archived(object(0)); got.Plays() != 1 || got.Version.Time() != start {
+			t.Errorf("archive: got %+v, want the play and the progress", got)
+		}
+	})
+}
+
+// silentGet is an archive that cannot be read where one key is.
+type silentGet struct {
+	spyArchive
+	key  history.Key
+	back *atomic.Bool
+}
+
+func (a silentGet) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	if slices.Contains(keys, a.key) && !a.back.Load() {
+		return nil, errDown
+	}
+	return a.spyArchive.Get(ctx, keys)
+}
+
+// TestUserOfASilentPart has a part of the archive that takes no clear marks of one user.
+func TestUserOfASilentPart(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var back atomic.Bool
+		cfg := w.config()
+		cfg.SweepEvery, cfg.SweepAge = 10*time.Second, 4*time.Minute
+		cfg.Archive = silentUser{spyArchive{w.archive, w}, &back}
+		w.runs(cfg)
+		silent, other := w.clear("silent", 0, 0), w.clear("other", 0, 0)
+		w.announce(append(w.writes(2), silent, other)...)
+		w.wait(3 * time.Minute)
+		w.carried(object(0), object(1))
+		if got := w.marks(); !slices.Equal(got, []history.Key{silent}) {
+			t.Errorf("marks: got %v, want that of the silent user alone", got)
+		}
+		w.wait(10 * time.Minute)
+		back.Store(true)
+		w.wait(5 * time.Minute)
+		if got := w.marks(); len(got) != 0 {
+			t.Errorf("marks: got %v, want none", got)
+		}
+		page, err := w.archive.Page(t.Context(), "silent", history.Query{})
+		if err != nil || page.User.Cleared[0] != start {
+			t.Errorf("archive: got %+v, %v, want the clear mark", page.User, err)
+		}
+	})
+}
+
+type silentUser struct {
+	spyArchive
+	back *atomic.Bool
+}
+
+func (a silentUser) PutUser(ctx context.Context, uid string, u history.User) error {
+	if uid == "silent" && !a.back.Load() {
+		<-ctx.Done()
+		return errDown
+	}
+	return a.spyArchive.PutUser(ctx, uid, u)
+}
+
+// TestMarkOfWhatIsSettled has a mark of a settled content, as a server that has lost its very last step leaves it: it goes
+// with the sweep, and is not found for ever.
+func TestMarkOfWhatIsSettled(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		k := w.write(progress(1, 0))
+		if err := w.cache.Settle(t.Context(), []history.Content{{Key: k, Revision: w.load(k).Revision}}); err != nil {
+			t.Fatal(err)
+		}
+		marked := &markedOnce{Cache: w.cache, key: k}
+		w.cache = marked
+		w.sweeping()
+		w.wait(time.Minute)
+		if !marked.gone {
+			t.Error("the mark stands")
+		}
+	})
+}
+
+// markedOnce is a cache with a mark that goes when its settled content is settled.
+type markedOnce struct {
+	history.Cache
+	key history.Key
+
+	mu   sync.Mutex
+	gone bool
+}
+
+func (m *markedOnce) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
+	keys, err := m.Cache.Overdue(ctx, buckets, age, limit)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.gone {
+		keys = append(keys, m.key)
+	}
+	return keys, err
+}
+
+func (m *markedOnce) Settle(ctx context.Context, contents []history.Content) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range contents {
+		if e := m.Load(ctx, []history.Key{c.Key})[0]; c.Key == m.key && history.SameContent(e.Record.Revision, c.Revision) {
+			m.gone = true
+		}
+	}
+	return m.Cache.Settle(ctx, contents)
+}
+
+// TestSweepThatLeftOut does not count as one after which everything is archived: what was queued before it is read again when
+// the cache is lost.
+func TestSweepThatLeftOut(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m, cfg := w.mortal()
+		queue := &sinceJournal{}
+		cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
+		var back atomic.Bool
+		w.cell = func(c history.Cell) error {
+			if c.Key == object(1) && !back.Load() {
+				return errDown
+			}
+			return nil
+		}
+		w.runs(cfg)
+		w.wait(time.Second)
+		said := completed(1, 0, "a")
+		w.write(said)
+		queue.add(object(1), said.Record())
+		for i := range 30 { // the archive answers for others
+			w.wait(time.Minute)
+			w.write(progress(10+i%3, int64(i)))
+		}
+		m.restart(true)
+		back.Store(true)
+		w.wait(10 * time.Minute)
+		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
+			t.Errorf("archive: got %+v, want what was queued", got)
+		}
+	})
+}
+
+// TestQueueIsAwayWhileTheCacheDiesTwice: the job cannot read the queue again after the first life, and notices the third one all
+// the same.
+func TestQueueIsAwayWhileTheCacheDiesTwice(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m, cfg := w.mortal()
+		queue := &absentJournal{}
+		cfg.Reread, cfg.SweepAge, cfg.SweepEvery, cfg.Consumer = queue, 4*time.Minute, 10*time.Second, idle{}
+		w.runs(cfg)
+		w.wait(time.Second)
+		queue.away.Store(true)
+		for range 2 {
+			m.restart(false)
+			w.wait(10 * time.Second)
+		}
+		k := w.write(progress(1, 0))
+		w.wait(5 * time.Minute)
+		w.settled(k)
+		said := completed(2, 0, "a")
+		queue.add(object(2), said.Record())
+		queue.away.Store(false)
+		w.wait(time.Minute)
+		if got := w.load(object(2)); got == nil {
+			t.Error("the cache lacks what was queued")
+		}
+	})
+}
+
+// absentJournal is a queue that may be away.
+type absentJournal struct {
+	sinceJournal
+	away atomic.Bool
+}
+
+func (j *absentJournal) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
+	if j.away.Load() {
+		return errDown
+	}
+	return j.sinceJournal.Reread(ctx, buckets, since, use)
+}
