@@ -66,12 +66,12 @@ func (d *DeadLetters) Add(ctx context.Context, letters []history.Dead) error {
 // Redrive hands over all letters that are there and were not handed over before, in
 // order, and returns how many. One whose handling fails stays, with those after it.
 func (d *DeadLetters) Redrive(ctx context.Context, use func(context.Context, history.Dead) error) (n int, err error) {
-	ends, err := d.ends(ctx)
+	extents, err := d.extents(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("redrive: %w", err)
 	}
 	err = d.q.Consume(ctx, func(ctx context.Context, claim history.Claim) error {
-		for left := unread(claim, ends); left > 0; {
+		for left := unread(claim, extents); left > 0; {
 			some, err := d.redriveDelivery(ctx, claim, use)
 			n += some
 			left -= int64(some)
@@ -102,8 +102,11 @@ func (d *DeadLetters) redriveDelivery(ctx context.Context, claim history.Claim, 
 	return len(delivery.Poison), claim.Commit(ctx, delivery)
 }
 
-// ends returns the offset after the last letter, by partition.
-func (d *DeadLetters) ends(ctx context.Context) (map[int]int64, error) {
+// extent is where the letters of a partition begin and end. Retention may have taken some before the first.
+type extent struct{ first, end int64 }
+
+// extents returns those of all partitions.
+func (d *DeadLetters) extents(ctx context.Context) (map[int]extent, error) {
 	leaders, err := d.q.ensuredLeaders(ctx)
 	if err != nil {
 		return nil, err
@@ -116,21 +119,24 @@ func (d *DeadLetters) ends(ctx context.Context) (map[int]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	ends := make(map[int]int64, len(leaders))
+	extents := make(map[int]extent, len(leaders))
 	for _, p := range res.Topics[d.q.cfg.Topic] {
-		ends[p.Partition] = p.LastOffset
+		if p.Error != nil {
+			return nil, p.Error
+		}
+		extents[p.Partition] = extent{p.FirstOffset, p.LastOffset}
 	}
-	return ends, nil
+	return extents, nil
 }
 
 // Close gives the connections back.
 func (d *DeadLetters) Close() error { return d.q.Close() }
 
-// unread returns how many letters before the ends the group has not seen.
-func unread(c history.Claim, ends map[int]int64) (n int64) {
+// unread returns how many letters the group has not seen.
+func unread(c history.Claim, extents map[int]extent) (n int64) {
 	mine, _ := c.(*claim) // what Consume hands to its function
 	for p, from := range mine.committed {
-		n += ends[p] - max(from, 0)
+		n += extents[p].end - max(from, extents[p].first, 0)
 	}
 	return n
 }

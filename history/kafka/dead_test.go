@@ -55,6 +55,45 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
+// TestRedriveWhatRetentionLeft drives what is left of letters of which retention has taken the first, and does not wait for
+// those: at first by a group that has driven none yet, and then by one that had come less far.
+func TestRedriveWhatRetentionLeft(t *testing.T) {
+	c := cluster(t)
+	cfg := fresh(t, c.ListenAddrs())
+	dead, err := kafka.OpenDead(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	for at := range int64(8) {
+		if err := dead.Add(t.Context(), []history.Dead{{Payload: []byte{0xff}, At: at}}); err != nil {
+			t.Fatal(err)
+		}
+		switch at {
+		case 3:
+			if err := c.DeleteRecords(cfg.Topic, 0, 2); err != nil {
+				t.Fatal(err)
+			}
+			if got := redriven(t, dead, nil); !slices.Equal(got, []int64{2, 3}) {
+				t.Errorf("got letters %v, want the 2 and 3 that are left", got)
+			}
+		case 7:
+			if err := c.DeleteRecords(cfg.Topic, 0, 6); err != nil {
+				t.Fatal(err)
+			}
+			if got := redriven(t, dead, nil); !slices.Equal(got, []int64{6, 7}) {
+				t.Errorf("got letters %v, want the 6 and 7 that are left", got)
+			}
+		}
+	}
+	if err := c.DeleteRecords(cfg.Topic, 0, 8); err != nil {
+		t.Fatal(err)
+	}
+	if got := redriven(t, dead, nil); len(got) != 0 {
+		t.Errorf("in the end got letters %v, want none", got)
+	}
+}
+
 // redriven returns when the letters that are left were added. Their handling fails
 // with the given error.
 func redriven(t *testing.T, dead *kafka.DeadLetters, fail error) (at []int64) {
