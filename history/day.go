@@ -84,7 +84,8 @@ type Days interface {
 	// one becomes pending.
 	See(ctx context.Context, sightings []Sighting) []Seen
 	// PendingFirsts returns first sightings of users of the given buckets that were not called
-	// announced, and that are older than age by the store's clock, at most limit of them.
+	// announced, and that are older than age by the store's clock, at most limit of them. With an error
+	// it returns what is known: what one part of the store has is not kept back by another one.
 	PendingFirsts(ctx context.Context, buckets []Bucket, age time.Duration, limit int) ([]First, error)
 	// Announced takes first sightings off what is pending.
 	Announced(ctx context.Context, firsts []First) error

@@ -297,6 +297,32 @@ func TestBacklogBesideASilentServer(t *testing.T) {
 	}
 }
 
+// TestFirstsBesideASilentServer are those of the other servers, and not after a wait for each of its buckets.
+func TestFirstsBesideASilentServer(t *testing.T) {
+	config, nodes := fakeNodes(t, 4)
+	config.Timeout = 200 * time.Millisecond
+	c, silent := open(t, config), make(chan struct{})
+	buckets := make([]history.Bucket, history.Buckets)
+	for i := range buckets {
+		buckets[i] = history.Bucket(i) //nolint:gosec // below 1,024
+	}
+	const users = 40
+	for n := range users {
+		if s := c.See(t.Context(), []history.Sighting{{UID: fmt.Sprint("viewer", n), Day: 20_778}})[0]; s.Err != nil {
+			t.Fatal(s.Err)
+		}
+	}
+	nodes[2].Server().SetPreHook(func(*server.Peer, string, ...string) bool { <-silent; return false })
+	defer close(silent)
+	found, err := c.PendingFirsts(t.Context(), buckets, -time.Hour, 1000)
+	if !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("beside a silent server: error %v, want unavailable", err)
+	}
+	if len(found) < users/2 || len(found) == users {
+		t.Errorf("%d of %d sightings are known, want those of the three servers that answer", len(found), users)
+	}
+}
+
 // TestTime is the median of the servers' clocks, whatever the own one says, and whatever one
 // of them says, or does not.
 func TestTime(t *testing.T) {

@@ -14,17 +14,13 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Overdue finds old marks as [history.Ledger] says.
+// Overdue finds old marks as [history.Ledger] says. Those that cannot be read hide no others.
 func (c *Cache) Overdue(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.Key, error) {
-	var found []history.Key
-	err := c.older(ctx, buckets, query{dirtyKey, age, limit}, func(member string, _ int64) {
+	marks := search[history.Key]{c, query{dirtyKey, age, limit}, func(member string, _ int64) (history.Key, bool) {
 		key, err := history.ParseKey(member)
-		if err != nil {
-			c.config.Log.Warn("redis holds a dirty mark that cannot be read", "member", member, "error", err)
-			return
-		}
-		found = append(found, key)
-	})
+		return key, err == nil
+	}}
+	found, err := marks.in(ctx, buckets)
 	return found, unavailable("overdue", err)
 }
 
@@ -35,30 +31,72 @@ type query struct {
 	limit int
 }
 
-// older uses members with their times, in microseconds. It asks for some buckets at a
-// time, until it has enough.
-func (c *Cache) older(ctx context.Context, buckets []history.Bucket, q query, use func(member string, at int64)) error {
-	for len(buckets) > 0 && q.limit > 0 {
-		n := min(portion, len(buckets))
-		replies, err := c.ask(ctx, buckets[:n], q)
-		if err != nil {
-			return err
-		}
-		for ; len(replies) > 1 && q.limit > 0; q.limit-- {
-			member, _ := replies[0].(string)
-			at, _ := replies[1].(int64)
-			use(member, at)
-			replies = replies[2:]
-		}
-		buckets = buckets[n:]
-	}
-	return nil
+// search is a query for what members with their times, in microseconds, say.
+type search[T any] struct {
+	*Cache
+	query
+	parse func(member string, at int64) (T, bool)
 }
 
-// ask returns members and times in turn.
-func (c *Cache) ask(ctx context.Context, buckets []history.Bucket, q query) (replies []any, err error) {
+// in asks for some buckets at a time, until it has enough. With an error it returns what is known: a server that
+// has not answered is not asked again.
+func (s search[T]) in(ctx context.Context, buckets []history.Bucket) (found []T, failed error) {
+	silent := make(map[string]bool)
+	for len(buckets) > 0 && s.limit > 0 {
+		n := min(portion, len(buckets))
+		some := slices.Clone(buckets[:n])
+		if len(silent) > 0 {
+			some = slices.DeleteFunc(some, func(b history.Bucket) bool { return silent[s.Node(b)] })
+		}
+		part, errs := s.some(ctx, some)
+		for _, e := range errs {
+			silent[s.Node(e.bucket)] = true
+			failed = cmp.Or(failed, e.err)
+		}
+		found = append(found, part...)
+		s.limit -= len(part)
+		buckets = buckets[n:]
+	}
+	return found, failed
+}
+
+// some asks once more, for as many more, where some members cannot be read.
+func (s search[T]) some(ctx context.Context, buckets []history.Bucket) (found []T, failed []bucketError) {
+	for q := s.query; ; {
+		replies, failed := s.ask(ctx, buckets, q)
+		all, first := len(replies)/2, ""
+		found = found[:0]
+		for ; len(replies) > 1; replies = replies[2:] {
+			member, _ := replies[0].(string)
+			at, _ := replies[1].(int64)
+			if one, ok := s.parse(member, at); ok {
+				found = append(found, one)
+			} else {
+				first = cmp.Or(first, member)
+			}
+		}
+		unread := all - len(found)
+		if all < q.limit || len(found) >= s.limit {
+			if unread > 0 {
+				s.config.Log.Warn("redis holds members that cannot be read", "set", s.key(buckets[0]), "members", unread, "first", first)
+			}
+			return found[:min(len(found), s.limit)], failed
+		}
+		q.limit = s.limit + unread
+	}
+}
+
+// bucketError says that the server of a bucket has not answered.
+type bucketError struct {
+	bucket history.Bucket
+	err    error
+}
+
+// ask returns members and times in turn, of the buckets whose servers answer.
+func (c *Cache) ask(ctx context.Context, buckets []history.Bucket, q query) (replies []any, failed []bucketError) {
 	var calls []*goredis.Cmd
-	for _, part := range c.split(buckets, nil) {
+	parts := c.split(buckets, nil)
+	for _, part := range parts {
 		keys := make([]string, len(part))
 		for n, i := range part {
 			keys[n] = q.key(buckets[i])
@@ -66,14 +104,14 @@ func (c *Cache) ask(ctx context.Context, buckets []history.Bucket, q query) (rep
 		calls = append(calls, c.scripts.overdue.call(ctx, keys, q.age.Microseconds(), q.limit))
 	}
 	exec(ctx, c, calls)
-	for _, call := range calls {
+	for i, call := range calls {
 		reply, err := call.Slice()
 		if err != nil {
-			return nil, err
+			failed = append(failed, bucketError{buckets[parts[i][0]], err})
 		}
 		replies = append(replies, reply...)
 	}
-	return replies, nil
+	return replies, failed
 }
 
 // Settle sets the bits of contents and removes their marks as [history.Ledger] says. After
@@ -252,17 +290,13 @@ func readSeen(call *goredis.Cmd, part []int, seen []history.Seen) {
 
 // PendingFirsts finds what is not announced as [history.Days] says.
 func (c *Cache) PendingFirsts(ctx context.Context, buckets []history.Bucket, age time.Duration, limit int) ([]history.First, error) {
-	var firsts []history.First
-	err := c.older(ctx, buckets, query{firstsKey, age, limit}, func(member string, at int64) {
+	pending := search[history.First]{c, query{firstsKey, age, limit}, func(member string, at int64) (history.First, bool) {
 		uid, number, _ := strings.Cut(member, "/")
 		n, err := strconv.ParseUint(number, 10, 32)
 		day, ok := history.NumberedDay(uint32(n))
-		if err != nil || !ok {
-			c.config.Log.Warn("redis holds a pending first sighting that cannot be read", "member", member)
-			return
-		}
-		firsts = append(firsts, history.First{Sighting: history.Sighting{UID: uid, Day: day}, At: at / 1000})
-	})
+		return history.First{Sighting: history.Sighting{UID: uid, Day: day}, At: at / 1000}, err == nil && ok
+	}}
+	firsts, err := pending.in(ctx, buckets)
 	return firsts, unavailable("pending firsts", err)
 }
 

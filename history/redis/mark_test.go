@@ -1,6 +1,7 @@
 package redis_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -130,6 +131,44 @@ func TestOverdueByServersClock(t *testing.T) {
 			if slices.Contains(got, key(uid, "1")) != (age == 0) {
 				t.Errorf("older than %s: got %v, and the mark of just now", age, got)
 			}
+		}
+	})
+}
+
+// TestUnreadableMembersHideNothing has more members that nobody can read than are asked for, older than all others.
+func TestUnreadableMembersHideNothing(t *testing.T) {
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		c, client, ctx := open(t, config), raw(t, config), t.Context()
+		k := key(user(t, c), "1")
+		put(t, c, history.Write{Key: k, Record: record(hourAgo(), 1)})
+		if s := c.See(ctx, []history.Sighting{{UID: k.UID, Day: 20_778}})[0]; s.Err != nil || !s.First {
+			t.Fatalf("See: %+v", s)
+		}
+		b, other := history.BucketOf(k.UID), (history.BucketOf(k.UID)+1)%history.Buckets
+		for _, set := range []string{"dirty", "firsts"} {
+			for _, b := range []history.Bucket{b, other} {
+				name := fmt.Sprintf("{b%04d}:%s", b, set)
+				for i := range 20 {
+					if err := client.ZAdd(ctx, name, goredis.Z{Score: float64(i), Member: fmt.Sprint("?", i)}).Err(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				t.Cleanup(func() { client.ZRemRangeByScore(context.WithoutCancel(ctx), name, "-inf", "100") })
+			}
+		}
+		for _, buckets := range [][]history.Bucket{{b}, {b, other}, {other, b}} {
+			for _, limit := range []int{1, 3} {
+				if keys, err := c.Overdue(ctx, buckets, 0, limit); err != nil || !slices.Contains(keys, k) {
+					t.Errorf("Overdue of %v, at most %d: got %v, %v; want %s", buckets, limit, keys, err, k)
+				}
+				firsts, err := c.PendingFirsts(ctx, buckets, -time.Hour, limit)
+				if err != nil || len(firsts) != 1 || firsts[0].UID != k.UID {
+					t.Errorf("PendingFirsts of %v, at most %d: got %+v, %v; want that of %s", buckets, limit, firsts, err, k.UID)
+				}
+			}
+		}
+		if err := c.Announced(ctx, []history.First{{Sighting: history.Sighting{UID: k.UID, Day: 20_778}}}); err != nil {
+			t.Fatal(err)
 		}
 	})
 }
