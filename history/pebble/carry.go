@@ -11,7 +11,7 @@ import (
 // Carry brings records of the cache into the archive and settles them, in one step and as the
 // bytes that they are. It returns how many it has put, and the keys that it leaves to whoever
 // loads, completes, puts and settles: those of users, and of records that are partial, gone,
-// under a clear mark, or not later than what the archive has. What is settled already is dealt
+// under a clear mark, not later than what the archive has, or beside something damaged. What is settled already is dealt
 // with. It fails with [history.ErrUnavailable].
 //
 // It needs no fsync. A put that is lost with a crash is lost with the settle, and the mark
@@ -41,11 +41,7 @@ func (d *DB) carry(keys []history.Key) (put int, left []history.Key, err error) 
 		c := carrier{edit: e, archive: archive, oldest: e.oldest()}
 		e.settles = make([]item, 0, len(keys))
 		for _, k := range keys {
-			done, err := c.carry(k)
-			if err != nil {
-				return err
-			}
-			if !done {
+			if done, err := c.carry(k); err != nil || !done { // what is damaged of one user holds nobody up
 				left = append(left, k)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -210,4 +211,30 @@ func (k *killed) read(t fataler, db *pebble.DB) map[string]error {
 		}
 	}
 	return wrong
+}
+
+// TestCarryBesideDamage carries records of two users, of whom one has a state that cannot be read: it is left to whoever
+// looks, and holds the other one up as little as that one's next records.
+func TestCarryBesideDamage(t *testing.T) {
+	dir := t.TempDir()
+	db := open(t, dir, pebble.Config{})
+	keys := []history.Key{viewing(1, 1), viewing(2, 1), viewing(3, 1)}
+	for _, k := range keys {
+		must(t, db.Cache().Warm(t.Context(), k.UID, history.WarmSet{}))
+		r := beat(now())
+		r.Partial = false
+		mustApply(t, db.Cache(), []history.Write{{Key: k, Record: r, Mark: true}})
+	}
+	db.Cache().Damage(history.UserKey(keys[1].UID), []byte{0xff})
+	closed(t, db)
+	db = open(t, dir, pebble.Config{})
+	put, left, err := db.Carry(t.Context(), keys)
+	if err != nil || put != 2 || !slices.Equal(left, keys[1:2]) {
+		t.Errorf("carried %d, left %v, %v; want two carried and %v left", put, left, err, keys[1])
+	}
+	for i, e := range db.Cache().Load(t.Context(), keys) {
+		if damaged := i == 1; damaged != (e.Err != nil) || !damaged && !e.Record.Settled() {
+			t.Errorf("%s: got %+v, %v", keys[i], e.Record, e.Err)
+		}
+	}
 }
