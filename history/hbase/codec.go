@@ -47,7 +47,7 @@ const future = 100 * 365 * 24 * 3600 * 1000
 // markTime is the cell time of a clear mark: of two marks the later one stays.
 func markTime(at int64) uint64 { return uint64(at + future) }
 
-// pauseTime is the cell time of a pause: the one that was changed last stays.
+// pauseTime is the cell time of a pause: of two that were not changed at one moment the one that was changed last stays.
 func pauseTime(p history.Pause) uint64 { return uint64(p.Changed() + future) }
 
 func pauseValue(p history.Pause) []byte {
@@ -189,7 +189,7 @@ func (c *contents) page(q history.Query) history.Page {
 		}
 	}
 	slices.SortFunc(asked, func(a, b content) int { return a.place().Compare(b.place()) })
-	if p.User = u; q.After != (history.Cursor{}) {
+	if q.After != (history.Cursor{}) {
 		p.Damaged = nil
 	}
 	for _, o := range asked {
@@ -201,11 +201,13 @@ func (c *contents) page(q history.Query) history.Page {
 			o = decode(history.Key{UID: c.uid, Object: o.object}, o.value, o.at)
 		}
 		if o.damage != nil {
+			u.CutTime = max(u.CutTime, o.at)
 			p.Damaged = append(p.Damaged, o.damaged())
 		} else if r := o.record.After(u.ClearedAt(o.object.Type)); r != nil {
 			p.Items = append(p.Items, history.Item{Object: o.object, Record: r})
 		}
 	}
+	p.User = u
 	return p
 }
 

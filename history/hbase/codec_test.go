@@ -111,6 +111,7 @@ func TestDecodeCorrupt(t *testing.T) {
 	k := key("u", "a_1")
 	for name, value := range map[string][]byte{
 		"garbage": []byte("\xff\xff"), "nothing": {}, "no event": wire.AppendRecord(nil, &history.Record{Revision: 1}),
+		"torn": append(wire.AppendRecord(nil, record(20)), 0x42, 100),
 	} {
 		cells := []*hrpc.Cell{
 			cell("#cleared", hbase.MarkTime(10), nil), cell("a_1", 40, value), cell("b_1", 30, wire.AppendRecord(nil, record(30))),

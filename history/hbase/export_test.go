@@ -17,6 +17,8 @@ var (
 	MarkColumn    = markColumn
 	MarkTime      = markTime
 	ParseMark     = parseMark
+	PauseTime     = pauseTime
+	PauseValue    = pauseValue
 	Classify      = classify
 	Chunks        = chunks
 	DescribeTable = describeTable

@@ -1,9 +1,11 @@
 package hbase
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tsuna/gohbase/hrpc"
 
@@ -164,21 +166,55 @@ func (a *Archive) putAlone(ctx context.Context, o outgoing) {
 func (a *Archive) PutUser(ctx context.Context, uid string, u history.User) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	if err := a.putUser(ctx, uid, u.Cleared, a.pausing(ctx, uid, u.Pause)); err != nil {
+	if err := cmp.Or(a.putUser(ctx, uid, u.Cleared), a.putPause(ctx, uid, u.Pause)); err != nil {
 		return fmt.Errorf("put user %s: %w", uid, err)
 	}
 	return nil
 }
 
-// pausing returns the put of a pause, none without one.
-func (a *Archive) pausing(ctx context.Context, uid string, p history.Pause) []hrpc.Call {
-	if p.Since == 0 {
-		return nil
+// putPause stores a pause unless a newer one stands. Of two that were changed at one moment
+// [history.Pause.Newer] says which one that is, and the time of a cell does not: so the pause takes the place
+// of the very one that it was compared with.
+func (a *Archive) putPause(ctx context.Context, uid string, p history.Pause) error {
+	for p.Since > 0 {
+		cells, err := cellsOf(a.batch(ctx, a.servers.of([]byte(history.RowKey(uid))), []hrpc.Call{
+			a.get(ctx, uid, hrpc.Families(map[string][]string{family: {pauseColumn}})),
+		})[0])
+		if err != nil {
+			return err
+		}
+		c, stands := contents{uid: uid}, []byte(nil)
+		if c.add(cells); len(cells) > 0 {
+			stands = cells[0].Value
+		}
+		newer := c.pause.Newer(p)
+		if len(c.damaged) > 0 && c.pause.Changed() <= p.Changed() {
+			newer = p
+		} else if newer == c.pause {
+			return nil
+		}
+		put := a.put(ctx, uid, map[string][]byte{pauseColumn: pauseValue(newer)}, pauseTime(newer))
+		if done, err := a.compareAndPut(put, stands); done || err != nil {
+			return err
+		}
 	}
-	return []hrpc.Call{a.put(ctx, uid, map[string][]byte{pauseColumn: pauseValue(p)}, pauseTime(p))}
+	return nil
 }
 
-func (a *Archive) putUser(ctx context.Context, uid string, cleared map[uint32]int64, marks []hrpc.Call) error {
+// compareAndPut puts a pause where a value stands, nil for none, and reports whether it did.
+func (a *Archive) compareAndPut(put *hrpc.Mutate, stands []byte) (done bool, err error) {
+	server := a.servers.of(put.Key())
+	if err := server.gate.Enter(); err != nil {
+		return false, err
+	}
+	start := time.Now()
+	done, err = a.client.CheckAndPut(put, family, pauseColumn, stands)
+	server.gate.Leave(start, err == nil || javaClass(err) != "")
+	return done, classify(err)
+}
+
+func (a *Archive) putUser(ctx context.Context, uid string, cleared map[uint32]int64) error {
+	var marks []hrpc.Call
 	byType := false
 	for typ, at := range cleared {
 		if at > 0 { // the mark is the time of the cell, its value is empty

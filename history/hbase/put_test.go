@@ -1,6 +1,7 @@
 package hbase_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tsuna/gohbase"
 	"github.com/tsuna/gohbase/hrpc"
+	"github.com/tsuna/gohbase/pb"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
@@ -191,5 +193,70 @@ func TestPutInBatches(t *testing.T) {
 	}
 	if errs := a.Put(t.Context(), nil); errs != nil || len(f.batches) != 3 {
 		t.Errorf("no cells: got %v and %d more batches", errs, len(f.batches)-3)
+	}
+}
+
+// pauses is a server with the pause of one user, which another archive may write to before a put.
+type pauses struct {
+	fake
+	value  []byte
+	at     uint64
+	before []history.Pause
+	err    error
+}
+
+func (f *pauses) SendBatch(_ context.Context, batch []hrpc.Call) ([]hrpc.RPCResult, bool) {
+	results := make([]hrpc.RPCResult, len(batch))
+	for i := range results {
+		var result pb.Result
+		if f.value != nil {
+			result.Cell = []*pb.Cell{{Qualifier: []byte("#paused"), Timestamp: &f.at, Value: f.value}}
+		}
+		results[i].Msg = &pb.GetResponse{Result: &result}
+	}
+	return results, true
+}
+
+func (f *pauses) CheckAndPut(put *hrpc.Mutate, _, column string, expected []byte) (bool, error) {
+	if len(f.before) > 0 {
+		f.value, f.before = hbase.PauseValue(f.before[0]), f.before[1:]
+	}
+	if f.err != nil || !bytes.Equal(f.value, expected) || column != "#paused" {
+		return false, f.err
+	}
+	f.value = value(put)
+	return true, nil
+}
+
+// TestPauseBesideAnother has another job put a pause of the same moment in between: the same one stays as in any order.
+func TestPauseBesideAnother(t *testing.T) {
+	on, off, longer := history.Pause{Since: 500}, history.Pause{Since: 200, Until: 500}, history.Pause{Since: 100, Until: 500}
+	for _, tt := range []struct {
+		put, want history.Pause
+		before    []history.Pause
+	}{
+		{put: off, want: off},
+		{put: off, before: []history.Pause{on}, want: on},
+		{put: on, before: []history.Pause{off, longer}, want: on},
+		{put: longer, before: []history.Pause{off}, want: longer},
+		{put: off, before: []history.Pause{longer}, want: longer},
+	} {
+		f := &pauses{before: tt.before, at: hbase.PauseTime(on)}
+		if err := hbase.NewWith(f, nil).PutUser(t.Context(), "u", history.User{Pause: tt.put}); err != nil || string(f.value) != string(hbase.PauseValue(tt.want)) {
+			t.Errorf("%+v after %+v: stands %q, %v; want %+v", tt.put, tt.before, f.value, err, tt.want)
+		}
+	}
+	for name, tt := range map[string]struct {
+		at   uint64
+		want string
+	}{"that is not later": {hbase.PauseTime(on), "500 0"}, "that is later": {hbase.PauseTime(on) + 1, "?"}} {
+		f := &pauses{value: []byte("?"), at: tt.at}
+		if err := hbase.NewWith(f, nil).PutUser(t.Context(), "u", history.User{Pause: on}); err != nil || string(f.value) != tt.want {
+			t.Errorf("beside damage %s: stands %q, %v; want %q", name, f.value, err, tt.want)
+		}
+	}
+	f := &pauses{err: gohbase.TableNotFound}
+	if err := hbase.NewWith(f, nil).PutUser(t.Context(), "u", history.User{Pause: on}); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("without an answer: %v, want unavailable", err)
 	}
 }

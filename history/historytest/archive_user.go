@@ -238,6 +238,24 @@ func (a archive) pauses() {
 	a.want(c.Key, c.Record.After(now+int64(len(all)-1)))
 }
 
+// pausesOfOneMoment stores pauses that were changed at one moment, in every order: the same one stays.
+func (a archive) pausesOfOneMoment() {
+	now := hourAgo()
+	all := []history.Pause{{Since: now + 500}, {Since: now + 100, Until: now + 500}, {Since: now + 200, Until: now + 500}}
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}, {1, 2}, {2, 1}} {
+		uid, newest := freshUID(), history.Pause{}
+		for _, i := range order {
+			if err := a.store.PutUser(a.t.Context(), uid, history.User{Pause: all[i]}); err != nil {
+				a.t.Fatalf("put %+v of %s: %v", all[i], uid, err)
+			}
+			newest = newest.Newer(all[i])
+			if row := a.row(uid); row.User.Pause != newest {
+				a.t.Errorf("order %v, after %+v: got %+v, want %+v", order, all[i], row.User.Pause, newest)
+			}
+		}
+	}
+}
+
 // pauseForever stores a pause that is older than what the archive keeps of records.
 func (a archive) pauseForever() {
 	uid := freshUID()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 )
 
 // CacheDamage tests that a record which cannot be read takes nothing else away, and is not
@@ -73,7 +74,8 @@ func (c *cacheCase) damagedPages(uid string, limit int, spoiled history.Object, 
 // ArchiveDamage tests that a cell which cannot be read takes nothing else away. spoil
 // stores bytes as the cell of a key, under a cell time, past the archive.
 func ArchiveDamage(t *testing.T, store history.Archive, spoil func(k history.Key, at int64, value []byte)) {
-	for name, value := range map[string][]byte{"garbage": []byte("\xff\xff"), "no record": {0x09, 1, 2, 3, 4, 5, 6, 7, 8}} {
+	torn := append(wire.AppendRecord(nil, cellAt(freshKey(), hourAgo()-1000, 1).Record), 0x42, 100) // the head can be read
+	for name, value := range map[string][]byte{"garbage": []byte("\xff\xff"), "no record": {0x09, 1, 2, 3, 4, 5, 6, 7, 8}, "torn": torn} {
 		t.Run(name, func(t *testing.T) { archive{t: t, store: store}.damage(spoil, value) })
 	}
 }
@@ -101,12 +103,19 @@ func (a archive) damage(spoil func(k history.Key, at int64, value []byte), value
 		a.t.Errorf("damage: got %v, want the key %s and its bytes", got[1].Err, spoiled)
 	}
 
-	// Even an event of before takes the place of what nobody can read.
-	late := history.Cell{Key: spoiled, Record: cellAt(spoiled, now-100, 2).Record.Successor(&got[1].User)}
-	a.put(late)
-	a.want(spoiled, late.Record)
-	if left := a.row(uid).Damaged; len(left) != 0 {
-		a.t.Errorf("row: got damage %+v after it was replaced", left)
+	// Even an event of before takes the place of what nobody can read, whatever its user was warmed with.
+	row := a.row(uid)
+	for at, u := range []*history.User{&row.User, &got[1].User} {
+		spoil(spoiled, now+int64(at)*10, value)
+		late := history.Cell{Key: spoiled, Record: cellAt(spoiled, now-100, 2).Record.Successor(u)}
+		if at > 0 {
+			late.Record.CellTime += 10
+		}
+		a.put(late)
+		a.want(spoiled, late.Record)
+		if left := a.row(uid).Damaged; len(left) != 0 {
+			a.t.Errorf("row: got damage %+v after it was replaced", left)
+		}
 	}
 }
 

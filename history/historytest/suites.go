@@ -161,6 +161,7 @@ func testArchive(t *testing.T, a archive, open func(t *testing.T) history.Archiv
 		{"ClearHidesLateCells", archive.clearHidesLateCells},
 		{"ClearMarksOfAKey", archive.clearMarksOfAKey},
 		{"Pauses", archive.pauses},
+		{"PausesOfOneMoment", archive.pausesOfOneMoment},
 		{"PauseForever", archive.pauseForever},
 		{"Pages", archive.pages},
 		{"PagesOfAChangingRow", archive.changingPages},
