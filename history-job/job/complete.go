@@ -213,13 +213,23 @@ func (j *Job) getEach(ctx context.Context, keys []history.Key) (old []history.En
 	return old, failed
 }
 
-// getArchived returns what the archive holds of keys, for callers that put nothing in its place. A damaged
-// cell counts as absent.
+// getArchived returns what the archive holds of keys, for callers that put nothing in its place: a damaged
+// cell counts as absent, also where the dead letters do not take it.
 func (j *Job) getArchived(ctx context.Context, keys []history.Key) (old []history.Entry, err error) {
 	err = j.retry(ctx, "get", func(ctx context.Context) (err error) {
 		old, err = j.cfg.Archive.Get(ctx, keys)
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	var dead []history.Dead
+	for i, e := range old {
+		if e.Err != nil {
+			dead = append(dead, j.damaged(keys[i], e.Err))
+		}
+	}
+	_, err = j.bury(ctx, dead)
 	return old, err
 }
 

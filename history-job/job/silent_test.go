@@ -330,3 +330,37 @@ func (j *absentJournal) Reread(ctx context.Context, buckets []history.Bucket, si
 	}
 	return j.sinceJournal.Reread(ctx, buckets, since, use)
 }
+
+// TestRepairBesideADamagedCell compares a cache that came back older with an archive of which one cell is damaged, while nobody
+// takes its letter: the others are given back, and archiving goes on.
+func TestRepairBesideADamagedCell(t *testing.T) {
+	for name, away := range map[string]bool{"kept": false, "away": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				m, cfg := w.mortal()
+				g := &deadLetters{world: w}
+				cfg.Dead = g
+				if away {
+					w.on("dead_letter", func(context.Context) error { return errDown })
+				}
+				w.runs(cfg)
+				w.announce(w.writes(3)...)
+				w.wait(time.Second)
+				m.remember(w, false)
+				w.unreadable = object(1)
+				m.restart(true)
+				w.wait(time.Minute)
+				if w.load(object(0)) == nil || w.load(object(2)) == nil || w.load(object(1)) != nil {
+					t.Error("the cache has not what the archive has")
+				}
+				if kept := len(g.letters) > 0; kept == away {
+					t.Errorf("dead letters: %+v", g.letters)
+				}
+				later := w.write(progress(7, 0))
+				w.announce(later)
+				w.wait(time.Minute)
+				w.carried(later)
+			})
+		})
+	}
+}
