@@ -3,6 +3,7 @@ package hbase
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,31 @@ func (a *Archive) batch(ctx context.Context, server *server, calls []hrpc.Call) 
 	if err := server.gate.Enter(); err != nil {
 		return same(calls, err)
 	}
+	shut := a.servers.rows.enter(calls)
+	open := calls
+	if len(shut) > 0 {
+		open = slices.DeleteFunc(slices.Clone(calls), func(c hrpc.Call) bool { return shut[digits(c.Key())] != nil })
+	}
+	results := a.exchange(ctx, server, open)
+	if len(shut) == 0 {
+		return results
+	}
+	all := make([]hrpc.RPCResult, len(calls))
+	for i, c := range calls {
+		if err := shut[digits(c.Key())]; err != nil {
+			all[i].Error = err
+			continue
+		}
+		all[i], results = results[0], results[1:]
+	}
+	return all
+}
+
+// exchange sends calls whose gates are open.
+func (a *Archive) exchange(ctx context.Context, server *server, calls []hrpc.Call) []hrpc.RPCResult {
+	if len(calls) == 0 {
+		return nil
+	}
 	select {
 	case server.slots <- struct{}{}:
 		defer func() { <-server.slots }()
@@ -43,7 +69,54 @@ func (a *Archive) batch(ctx context.Context, server *server, calls []hrpc.Call) 
 	results, _ := a.client.SendBatch(ctx, calls)
 	a.servers.learn(calls)
 	server.gate.Leave(start, answered(results))
+	a.servers.rows.leave(start, calls, results)
 	return results
+}
+
+// rowGates are gates to the rows with the same two digits, which mostly are in one region: one that is away, on a
+// server that answers for others, takes neither turns nor time from those.
+type rowGates [maxRegions]*gate.Gate
+
+func newRowGates(c Config) *rowGates {
+	all := new(rowGates)
+	for i := range all {
+		all[i] = gate.New(fmt.Sprintf("hbase rows %02x", i), slog.New(slog.DiscardHandler), min(slowAfter, c.Deadline))
+	}
+	return all
+}
+
+// enter returns by digits why calls are not to be made.
+func (g *rowGates) enter(calls []hrpc.Call) (shut map[uint8]error) {
+	var asked [maxRegions]bool
+	for _, c := range calls {
+		d := digits(c.Key())
+		if asked[d] {
+			continue
+		}
+		asked[d] = true
+		if err := g[d].Enter(); err != nil {
+			if shut == nil {
+				shut = make(map[uint8]error)
+			}
+			shut[d] = err
+		}
+	}
+	return shut
+}
+
+// leave notes for which rows there was an answer.
+func (g *rowGates) leave(start time.Time, calls []hrpc.Call, results []hrpc.RPCResult) {
+	var made, heard [maxRegions]bool
+	for i, c := range calls {
+		d := digits(c.Key())
+		made[d] = true
+		heard[d] = heard[d] || answered(results[i:i+1])
+	}
+	for d, ok := range made {
+		if ok {
+			g[d].Leave(start, heard[d])
+		}
+	}
 }
 
 func same(calls []hrpc.Call, err error) []hrpc.RPCResult {
@@ -158,13 +231,16 @@ type server struct {
 // several servers, and all is well as long as they answer.
 type servers struct {
 	config Config
+	rows   *rowGates
 
 	mu     sync.Mutex
 	addrs  [maxRegions]string // their addresses, by the digits
 	byName map[string]*server
 }
 
-func newServers(c Config) *servers { return &servers{config: c, byName: map[string]*server{}} }
+func newServers(c Config) *servers {
+	return &servers{config: c, rows: newRowGates(c), byName: map[string]*server{}}
+}
 
 // of returns the server of a row.
 func (l *servers) of(row []byte) *server {

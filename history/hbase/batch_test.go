@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -276,6 +277,49 @@ func TestTurns(t *testing.T) {
 		errs := g.a.Put(ctx, cells(20*500)) // the third round has no turn before the deadline
 		if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, context.DeadlineExceeded) }) {
 			t.Error("no deadline exceeded")
+		}
+	})
+}
+
+// TestRegionIsAway has a server that answers for all regions but one: what belongs to the others is stored, and soon without a
+// wait for that one. When it is back it is called again.
+func TestRegionIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var back atomic.Bool
+		away := func(call hrpc.Call) bool { return row(call)[0] == '3' && !back.Load() }
+		g := newGated(func(ctx context.Context, batch []hrpc.Call) []error {
+			errs := make([]error, len(batch))
+			if slices.ContainsFunc(batch, away) {
+				<-ctx.Done()
+			}
+			for i, call := range batch {
+				if away(call) {
+					errs[i] = ctx.Err()
+				}
+			}
+			return errs
+		})
+		for i := range 100 {
+			start, all := time.Now(), cells(400)
+			errs := g.a.Put(t.Context(), all)
+			for n, err := range errs {
+				if gone := history.RowKey(all[n].Key.UID)[0] == '3'; gone != errors.Is(err, history.ErrUnavailable) {
+					t.Fatalf("put %d of %s: %v", i, all[n].Key, err)
+				}
+			}
+			if took := time.Since(start); i > 3 && took > 0 {
+				t.Fatalf("put %d took %v, want none: the gate of the region is shut", i, took)
+			}
+		}
+		back.Store(true)
+		time.Sleep(time.Second)
+		for range 2 {
+			if errs := g.a.Put(t.Context(), cells(400)); errs != nil {
+				t.Error("after the region is back not all is stored")
+			}
+		}
+		if g.out.Len() > 0 {
+			t.Errorf("log %q, want nothing said of the server", &g.out)
 		}
 	})
 }
