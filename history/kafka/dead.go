@@ -50,17 +50,29 @@ func NewDead(cfg Config) (*DeadLetters, error) {
 // Prepare is [Queue.Prepare].
 func (d *DeadLetters) Prepare(ctx context.Context) error { return d.q.Prepare(ctx) }
 
+// keptPayload is how much is kept of a message with which a letter is too large for its topic: nobody can decode the
+// message, and the queue would stand still before it.
+const keptPayload = 512 << 10
+
 // Add implements [history.DeadLetters].
 func (d *DeadLetters) Add(ctx context.Context, letters []history.Dead) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	for _, l := range letters {
-		m := wire.Message{Payload: wire.AppendDead(nil, l), Keys: []history.Announcement{{Key: l.Key}}}
-		if err := d.q.produce(ctx, d.q.broker(0), m); err != nil {
+		err := d.add(ctx, l)
+		if n := len(l.Payload); errors.Is(err, kafka.MessageSizeTooLarge) && n > keptPayload {
+			l.Payload, l.Reason = l.Payload[:keptPayload], fmt.Sprintf("%s; of %d bytes the first %d", l.Reason, n, keptPayload)
+			err = d.add(ctx, l)
+		}
+		if err != nil {
 			return fmt.Errorf("add dead letters: %w: %w", history.ErrUnavailable, err)
 		}
 	}
 	return nil
+}
+
+func (d *DeadLetters) add(ctx context.Context, l history.Dead) error {
+	return d.q.produce(ctx, d.q.broker(0), wire.Message{Payload: wire.AppendDead(nil, l), Keys: []history.Announcement{{Key: l.Key}}})
 }
 
 // Redrive hands over all letters that are there and were not handed over before, in

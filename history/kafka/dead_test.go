@@ -1,11 +1,14 @@
 package kafka_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,6 +136,32 @@ func TestDeadLettersAreWhole(t *testing.T) {
 		return nil
 	}); err != nil || !reflect.DeepEqual(got, letters) {
 		t.Errorf("got %+v, %v, want %+v", got, err, letters)
+	}
+}
+
+// TestLetterTooLarge keeps the beginning of a message that is too large for the topic with what a letter adds; a damaged cell
+// stays where it is.
+func TestLetterTooLarge(t *testing.T) {
+	dead, err := kafka.OpenDead(t.Context(), fresh(t, cluster(t).ListenAddrs()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dead.Close()
+	large := make([]byte, 2<<20)
+	_, _ = rand.Read(large)
+	if err := dead.Add(t.Context(), []history.Dead{{Payload: large, Reason: "corrupt", At: 1}, {Payload: large[:9], At: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.Add(t.Context(), []history.Dead{{Key: history.UserKey("ann"), Cell: large}}); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("a cell: %v, want unavailable", err)
+	}
+	var got []history.Dead
+	_, err = dead.Redrive(t.Context(), func(_ context.Context, d history.Dead) error {
+		got = append(got, d)
+		return nil
+	})
+	if err != nil || len(got) != 2 || !bytes.HasPrefix(large, got[0].Payload) || len(got[0].Payload) < 100_000 || !strings.Contains(got[0].Reason, "corrupt; of 2097152 bytes") || got[1].At != 2 {
+		t.Errorf("got %d letters, %v", len(got), err)
 	}
 }
 
