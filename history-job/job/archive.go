@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -146,12 +147,45 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 	}
 	put := contentsOf(b.keys, b.entries)
 	put = append(put, b.settled...)
-	err = j.retry(ctx, "settle", func(ctx context.Context) error { return j.cfg.Cache.Settle(ctx, put) })
-	if err != nil {
+	if err := j.settle(ctx, put); err != nil {
 		return nil, err
 	}
 	j.trim(ctx, b.keys)
 	return again, nil
+}
+
+// settle notes in the cache what was put. Where some of it cannot be settled, as while a slot has stopped on its way from one server
+// to another, the buckets are settled one by one, and what is left keeps its marks.
+func (j *Job) settle(ctx context.Context, put []history.Content) error {
+	tries := 0
+	return j.retry(ctx, "settle", func(ctx context.Context) error {
+		if tries++; tries < maxTries {
+			return j.cfg.Cache.Settle(ctx, put)
+		}
+		left, err := j.settleEach(ctx, put)
+		if len(left) > 0 && enough(ctx, tries, len(left), len(put)) {
+			j.leave(len(left))
+			return nil
+		}
+		put = left
+		return err
+	})
+}
+
+// settleEach returns what could not be settled, and why.
+func (j *Job) settleEach(ctx context.Context, put []history.Content) (left []history.Content, last error) {
+	byBucket := make(map[history.Bucket][]history.Content)
+	for _, c := range put {
+		b := history.BucketOf(c.Key.UID)
+		byBucket[b] = append(byBucket[b], c)
+	}
+	buckets := slices.Sorted(maps.Keys(byBucket))
+	for i, err := range j.each(len(buckets), func(i int) error { return j.cfg.Cache.Settle(ctx, byBucket[buckets[i]]) }) {
+		if err != nil {
+			left, last = append(left, byBucket[buckets[i]]...), err
+		}
+	}
+	return left, last
 }
 
 // sameLife fails with [errLife] unless the cache is still in a life. It is asked after

@@ -364,3 +364,44 @@ func TestRepairBesideADamagedCell(t *testing.T) {
 		})
 	}
 }
+
+// TestSettleInASilentPart has a bucket of the cache that is read and cannot be settled, as when its slot has stopped on the way
+// between two servers: what else is put with it is settled.
+func TestSettleInASilentPart(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		var back atomic.Bool
+		cfg := w.config()
+		cfg.SweepEvery, cfg.SweepAge = 10*time.Second, 4*time.Minute
+		cfg.Cache = silentSettle{spyCache{w.cache, w}, &back}
+		w.runs(cfg)
+		e := progress(1, 0)
+		e.Key.UID = "silent"
+		silent := w.write(e)
+		w.announce(append(w.writes(3), silent)...)
+		w.wait(3 * time.Minute)
+		w.carried(object(0), object(1), object(2))
+		if got := w.marks(); !slices.Equal(got, []history.Key{silent}) {
+			t.Errorf("marks: got %v, want that of the silent bucket alone", got)
+		}
+		w.wait(10 * time.Minute)
+		later := w.write(progress(7, 0))
+		w.announce(later)
+		w.wait(3 * time.Minute)
+		w.carried(later)
+		back.Store(true)
+		w.wait(5 * time.Minute)
+		w.settled(silent)
+	})
+}
+
+type silentSettle struct {
+	spyCache
+	back *atomic.Bool
+}
+
+func (c silentSettle) Settle(ctx context.Context, contents []history.Content) error {
+	if !c.back.Load() && slices.ContainsFunc(contents, func(c history.Content) bool { return c.Key.UID == "silent" }) {
+		return errDown
+	}
+	return c.spyCache.Settle(ctx, contents)
+}
