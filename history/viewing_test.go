@@ -3,6 +3,7 @@ package history_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -28,13 +29,18 @@ func sessionsOf(events []history.Event) (all []history.Session) {
 			viewings[viewingOf(e)] = append(viewings[viewingOf(e)], e)
 		}
 	}
-	ids := make(map[history.Session]uint64)
+	known := make(map[uint64]history.Session) // two may be alike
 	for _, v := range viewings {
 		if s, ok := sessionOf(v, unwatched, duration); ok {
-			all, ids[s] = append(all, s), v[0].Viewing()
+			known[v[0].Viewing()] = s
 		}
 	}
-	slices.SortFunc(all, func(a, b history.Session) int { return cmp.Or(cmp.Compare(b.End, a.End), cmp.Compare(ids[b], ids[a])) })
+	ids := slices.SortedFunc(maps.Keys(known), func(a, b uint64) int {
+		return cmp.Or(cmp.Compare(known[b].End, known[a].End), cmp.Compare(b, a))
+	})
+	for _, id := range ids {
+		all = append(all, known[id])
+	}
 	return all
 }
 
@@ -61,7 +67,7 @@ func sessionOf(events []history.Event, unwatched, duration int64) (s history.Ses
 		}
 	}
 	for _, e := range events { // what it played and completed counts as well
-		if e.Watched > 0 && e.Watched == s.Watched || e.At == s.CompletedAt {
+		if e.Watched > 0 || e.At == s.CompletedAt {
 			s.End = max(s.End, e.At)
 		}
 	}
