@@ -98,7 +98,7 @@ func TestTokens(t *testing.T) {
 	v := w.open(w.at("/"))
 	for tokens, want := range map[string]string{
 		fmt.Sprintf("[() => Promise.reject('away'), () => %q]", w.token): "close no token, open",
-		fmt.Sprintf("[() => 'with a space', () => %q]", w.token):         "unauthorized",
+		fmt.Sprintf("[() => 'with a space', () => %q]", w.token):         "close the token was refused, unauthorized",
 	} {
 		script := fmt.Sprintf(`(async (tokens) => {
 			const { Playhead } = await import('/assets/playhead.js');
