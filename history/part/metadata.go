@@ -39,6 +39,15 @@ type Info struct {
 
 const maxName = 128
 
+// Names returns the names of the listed chunks.
+func (m *Metadata) Names() map[string]bool {
+	names := make(map[string]bool, len(m.Chunks))
+	for i := range m.Chunks {
+		names[m.Chunks[i].Name] = true
+	}
+	return names
+}
+
 // MayHave reports whether the chunk may have a record of an object: it surely has none where
 // that is false.
 func (i *Info) MayHave(o history.Object) bool { return i.Filter.Has(hashOf(o)) }

@@ -6,6 +6,15 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
+// Inspection is what the archive has of a user, by its form.
+type Inspection struct {
+	Live     int // records
+	Both     int // of them, those of whose object there is one in parts
+	Parts    *Metadata
+	Unlisted []string // chunks that no metadata lists
+	Wrong    []error  // what is wrong, if it was looked for
+}
+
 // Verify reads all chunks of records and compares them with what the metadata says of them. It
 // returns how many records count, by the texts of their objects, and what is wrong, nothing twice.
 func (p *Reader) Verify() (objects map[string]int, wrong []error) {

@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
 )
 
 // Config tunes a store. The zero value works.
@@ -131,8 +132,9 @@ type DB struct {
 	anyParts      bool    // there are or were some, under the lock of the archive
 	rolls         sync.Mutex
 	listed        uint64 // the latest version of a list of parts, under rolls
-	notes         notes
-	parts         *partCache
+	notes         part.Notes
+	parts         *part.Cache
+	partMetrics   *part.Metrics
 
 	// Changes that are not on disk yet, each under the lock of its keyspace; the days
 	// have that of the cache.

@@ -305,7 +305,7 @@ func (d *DB) SpoilChunk(uid string, n int, spoil func(b []byte) []byte) {
 // WrittenParts returns how many bytes of chunks were written.
 func (a *Archive) WrittenParts() float64 {
 	var m dto.Metric
-	if err := a.db.parts.metrics.written.Write(&m); err != nil {
+	if err := a.db.partMetrics.Written.Write(&m); err != nil {
 		panic(err)
 	}
 	return m.GetCounter().GetValue()

@@ -8,18 +8,9 @@ import (
 	"github.com/playhead/playhead/history/part"
 )
 
-// Inspection is what the archive has of a user, by its form.
-type Inspection struct {
-	Live     int // records
-	Both     int // of them, those of whose object there is one in parts
-	Parts    *part.Metadata
-	Unlisted []string // chunks that no metadata lists
-	Wrong    []error  // what is wrong, if it was looked for
-}
-
 // Inspect says what the archive has of a user. To verify it reads all chunks as they are on disk, and
 // compares them with their checksums and with what is listed of them.
-func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i Inspection, err error) {
+func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i part.Inspection, err error) {
 	if err := a.db.enter(ctx); err != nil {
 		return i, err
 	}
@@ -37,7 +28,7 @@ func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i Inspe
 			return i, fmt.Errorf("inspect %s: %w", uid, err)
 		}
 	}
-	if err := i.findUnlisted(r, prefix); err != nil || !verify {
+	if i.Unlisted, err = r.unlisted(i.Parts, prefix); err != nil || !verify {
 		return i, err
 	}
 	var objects map[string]int
@@ -54,20 +45,17 @@ func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i Inspe
 	return i, nil
 }
 
-// findUnlisted finds chunks that nobody reads.
-func (i *Inspection) findUnlisted(r *roll, prefix []byte) (err error) {
-	listed := make(map[string]bool)
-	for _, c := range i.Parts.Chunks {
-		listed[c.Name] = true
-	}
+// unlisted finds chunks that nobody reads.
+func (r *roll) unlisted(m *part.Metadata, prefix []byte) (names []string, err error) {
+	listed := m.Names()
 	it, err := r.snapshot.NewIter(rangeOf(prefix))
 	if err != nil {
-		return unavailable(err)
+		return nil, unavailable(err)
 	}
 	for key := range steps(it, &err) {
 		if name := string(bytes.TrimPrefix(key, prefix)); name != "" && !listed[name] {
-			i.Unlisted = append(i.Unlisted, name)
+			names = append(names, name)
 		}
 	}
-	return err
+	return names, err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -34,7 +35,8 @@ func Open(dir string, config Config) (*DB, error) {
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		learned: make(chan struct{}),
 	}
-	d.parts = newPartCache(newPartMetrics(config.Registry, &d.notes))
+	d.partMetrics = part.NewMetrics(config.Registry, &d.notes)
+	d.parts = part.NewCache(d.partMetrics)
 	if err := d.openOrFail(dir); err != nil {
 		return nil, openError{err}
 	}

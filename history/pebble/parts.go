@@ -17,13 +17,20 @@ import (
 func (d *DB) partsOf(from pebble.Reader, uid string, version uint64) (*part.Reader, error) {
 	prefix := appendUser(nil, spaceParts, uid)
 	r := &part.Reader{Chunk: func(i *part.Info) (*part.Chunk, error) {
-		return cached(d.parts, uid+"\x00"+i.Name, func() (*part.Chunk, int, error) { return readChunk(from, prefix, i) })
+		return cached(d, uid+"\x00"+i.Name, func() (*part.Chunk, int, error) { return readChunk(from, prefix, i) })
 	}}
-	m, err := cached(d.parts, uid+"\x00v"+strconv.FormatUint(version, 10), func() (*part.Metadata, int, error) {
+	m, err := cached(d, uid+"\x00v"+strconv.FormatUint(version, 10), func() (*part.Metadata, int, error) {
 		return readMetadata(from, prefix, version)
 	})
 	r.Metadata = m
 	return r, err
+}
+
+func cached[T any](d *DB, name string, read func() (T, int, error)) (v T, err error) {
+	if v, err = part.Cached(d.parts, name, read); err != nil {
+		err = unavailable(err)
+	}
+	return v, err
 }
 
 func readMetadata(from pebble.Reader, prefix []byte, version uint64) (m *part.Metadata, size int, err error) {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -24,7 +23,6 @@ const (
 	dropStep    = 500  // records that leave the live part under one lock
 	removeAfter = time.Minute
 	rollEvery   = 200 * time.Millisecond // a user at a time
-	maxNotes    = 10_000                 // users; a note that finds no room comes again
 )
 
 // Roll moves what is old of a user into parts, a bounded number of records, if the live part has
@@ -188,7 +186,7 @@ func (r *roll) write() error {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if r.db.rolling.all {
-		r.db.notes.add(r.uid, 0)
+		r.db.notes.Add(r.uid, 0)
 		return fmt.Errorf("%w: the state of the user has changed", history.ErrConflict)
 	}
 	return r.commit(plan)
@@ -226,7 +224,7 @@ func (r *roll) replace(b *pebble.Batch, prefix []byte, plan part.Plan) error {
 		if err := set(b, append(slices.Clip(prefix), c.Name...), c.Data); err != nil {
 			return err
 		}
-		r.db.parts.metrics.written.Add(float64(len(c.Data)))
+		r.db.partMetrics.Written.Add(float64(len(c.Data)))
 	}
 	for _, name := range plan.Gone {
 		if err := b.Delete(append(slices.Clip(prefix), name...), nil); err != nil {
@@ -245,7 +243,7 @@ func (r *roll) replace(b *pebble.Batch, prefix []byte, plan part.Plan) error {
 		return err
 	}
 	r.db.anyParts = true
-	r.db.parts.metrics.written.Add(float64(len(m)))
+	r.db.partMetrics.Written.Add(float64(len(m)))
 	return set(b, prefix, m)
 }
 
@@ -272,9 +270,9 @@ func (r *roll) drop(ctx context.Context) (dropped int, err error) {
 		}
 	}
 	if r.more {
-		r.db.notes.add(r.uid, 0)
+		r.db.notes.Add(r.uid, 0)
 	}
-	r.db.parts.metrics.rolled.Add(float64(dropped))
+	r.db.partMetrics.Rolled.Add(float64(dropped))
 	return dropped, nil
 }
 
@@ -300,49 +298,9 @@ func (r *rolling) change(key []byte) {
 	}
 }
 
-// notes are users whose parts are to be looked after, and from when on, in Unix milliseconds. They may
-// be lost.
-type notes struct {
-	mu   sync.Mutex
-	uids map[string]int64
-}
-
-// add notes a user. Of two times the earlier one counts.
-func (n *notes) add(uid string, due int64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.uids == nil {
-		n.uids = make(map[string]int64)
-	}
-	if was, ok := n.uids[uid]; ok || len(n.uids) < maxNotes {
-		if !ok || due < was {
-			n.uids[uid] = due
-		}
-	}
-}
-
-func (n *notes) len() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.uids)
-}
-
-// take takes a user who is due.
-func (n *notes) take(now int64) (uid string, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for uid, due := range n.uids {
-		if due <= now {
-			delete(n.uids, uid)
-			return uid, true
-		}
-	}
-	return "", false
-}
-
 // rollNext rolls a user who was noted.
 func (d *DB) rollNext(ctx context.Context) {
-	uid, ok := d.notes.take(d.now())
+	uid, ok := d.notes.Take(d.now())
 	if !ok {
 		return
 	}
@@ -354,7 +312,7 @@ func (d *DB) rollNext(ctx context.Context) {
 // noteLong notes a user by the number of records in the live part.
 func (a *Archive) noteLong(uid string, records int) {
 	if above := a.db.config.RollAbove; above > 0 && records > above {
-		a.db.notes.add(uid, 0)
+		a.db.notes.Add(uid, 0)
 	}
 }
 
@@ -362,7 +320,7 @@ func (a *Archive) noteLong(uid string, records int) {
 // removed then.
 func (a *Archive) noteRemoval(uid string) {
 	if a.db.config.RollAbove > 0 {
-		a.db.notes.add(uid, a.db.now()+removeAfter.Milliseconds())
+		a.db.notes.Add(uid, a.db.now()+removeAfter.Milliseconds())
 	}
 }
 
@@ -390,7 +348,7 @@ func (a *Archive) noteParts() (err error) {
 	for ok := it.First(); ok; {
 		key := it.Key()
 		end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1
-		a.db.notes.add(string(key[keyPrefix:end-1]), 0)
+		a.db.notes.Add(string(key[keyPrefix:end-1]), 0)
 		ok = it.SeekGE(after(bytes.Clone(key[:end])))
 	}
 	if err := it.Close(); err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -173,7 +174,7 @@ func parts(ctx context.Context, args []string, getenv func(string) string, out i
 func moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-02T15:04:05Z") }
 
 // inspect opens an embedded store, which no process may have open, and says what its archive has of a user.
-func inspect(ctx context.Context, dir, uid string, verify bool) (found pebble.Inspection, err error) {
+func inspect(ctx context.Context, dir, uid string, verify bool) (found part.Inspection, err error) {
 	db, err := pebble.Open(dir, pebble.Config{})
 	if err != nil {
 		return found, err

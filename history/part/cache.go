@@ -1,0 +1,153 @@
+package part
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Cache has the metadata and the chunks that were read lately, in two generations. Neither ever
+// changes under its name.
+type Cache struct {
+	mu             sync.Mutex
+	active, former map[string]cached
+	size           int // of the active ones, in bytes
+	metrics        *Metrics
+}
+
+type cached struct {
+	value any
+	size  int
+}
+
+const cacheBytes = 16 << 20 // of a generation
+
+// NewCache returns an empty cache.
+func NewCache(m *Metrics) *Cache { return &Cache{active: map[string]cached{}, metrics: m} }
+
+// Cached returns what is known under a name, or else reads it, which tells how many bytes it takes.
+// [ErrCorrupt] is counted.
+func Cached[T any](c *Cache, name string, read func() (T, int, error)) (T, error) {
+	if known, ok := c.get(name); ok {
+		c.metrics.Hits.Inc()
+		return known.(T), nil
+	}
+	c.metrics.Misses.Inc()
+	return Fresh(c, name, read)
+}
+
+// Fresh is Cached for what may not be what is known under the name.
+func Fresh[T any](c *Cache, name string, read func() (T, int, error)) (T, error) {
+	v, size, err := read()
+	if errors.Is(err, ErrCorrupt) {
+		c.metrics.Damaged.Inc()
+	}
+	if err == nil {
+		c.metrics.Read.Add(float64(size))
+		c.put(name, cached{v, size})
+	}
+	return v, err
+}
+
+func (c *Cache) get(name string) (any, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, ok := c.active[name]; ok {
+		return p.value, true
+	}
+	p, ok := c.former[name]
+	if ok {
+		c.add(name, p)
+	}
+	return p.value, ok
+}
+
+func (c *Cache) put(name string, p cached) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.add(name, p)
+}
+
+func (c *Cache) add(name string, p cached) {
+	if c.size+p.size > cacheBytes {
+		c.active, c.former, c.size = map[string]cached{}, c.active, 0
+	}
+	c.size += p.size - c.active[name].size
+	c.active[name] = p
+}
+
+// Metrics are of parts. The names of users are nowhere in them.
+type Metrics struct {
+	Hits, Misses, Damaged, Rolled, Written, Read prometheus.Counter
+	Live                                         prometheus.Histogram
+}
+
+// NewMetrics returns metrics, registered unless the registry is nil. The notes are those of the
+// users who wait to be rolled.
+func NewMetrics(reg prometheus.Registerer, n *Notes) *Metrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_parts_" + name, Help: help})
+	}
+	m := &Metrics{
+		Hits:    counter("cache_hits_total", "Chunks and lists of parts that were in memory."),
+		Misses:  counter("cache_misses_total", "Chunks and lists of parts that were read."),
+		Damaged: counter("damaged_total", "Reads of chunks and lists of parts that are missing or damaged."),
+		Rolled:  counter("rolled_records_total", "Records that have left the live form for parts."),
+		Written: counter("written_bytes_total", "Bytes of chunks and lists that were written."),
+		Read:    counter("read_bytes_total", "Bytes of chunks and lists that were read, as they are in memory."),
+		Live: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "playhead_parts_live_records", Help: "Live records of a user whose row was gone through.",
+			Buckets: prometheus.ExponentialBuckets(16, 4, 8),
+		}),
+	}
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be rolled."},
+		func() float64 { return float64(n.Len()) })
+	if reg != nil {
+		reg.MustRegister(m.Hits, m.Misses, m.Damaged, m.Rolled, m.Written, m.Read, m.Live, waiting)
+	}
+	return m
+}
+
+// Notes are users whose parts are to be looked after, and from when on, in Unix milliseconds. They may
+// be lost. The zero value has none.
+type Notes struct {
+	mu   sync.Mutex
+	uids map[string]int64
+}
+
+const maxNotes = 10_000 // users; a note that finds no room comes again
+
+// Add notes a user. Of two times the earlier one counts.
+func (n *Notes) Add(uid string, due int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.uids == nil {
+		n.uids = make(map[string]int64)
+	}
+	if was, ok := n.uids[uid]; ok || len(n.uids) < maxNotes {
+		if !ok || due < was {
+			n.uids[uid] = due
+		}
+	}
+}
+
+// Len returns how many users are noted.
+func (n *Notes) Len() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.uids)
+}
+
+// Take takes a user who is due.
+func (n *Notes) Take(now int64) (uid string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for uid, due := range n.uids {
+		if due <= now {
+			delete(n.uids, uid)
+			return uid, true
+		}
+	}
+	return "", false
+}
