@@ -4,7 +4,9 @@
 // The row is [history.RowKey], the family "info", the column [history.Object.String].
 // HBase itself then keeps the newest of the cells that race for a column, and drops
 // a cell when its life is over. Some columns begin with "#", which no object does: the
-// clear marks "#cleared" and "#cleared:<type>", and "#paused".
+// clear marks "#cleared" and "#cleared:<type>", "#paused", and "#rolled" and "#cut" of users who
+// have parts in a second table. While there is rolling, what is old when it is put goes into the
+// family "late". DESIGN.md says why.
 package hbase
 
 import (
@@ -19,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 	"github.com/tsuna/gohbase"
 
@@ -44,6 +47,22 @@ type Config struct {
 	// Deadline bounds each call of the archive, 10 s by default. A write that HBase
 	// has received before may still be applied a little after it.
 	Deadline time.Duration
+	// RollAbove is how many records of a user stay as they are put. With more, [Archive.Roll] moves
+	// what is older than RollAfter, beyond the newest half of that, into parts. With 0 nothing is
+	// rolled; what is in parts is read all the same.
+	RollAbove int
+	// RollAfter is the age that is old, a day by default. All processes of a table have the same.
+	RollAfter time.Duration
+	// RollMargin is more than two clocks may differ, or a put may take, an hour by default.
+	RollMargin time.Duration
+	rollStep   int // records in one go
+	// Long is told of users of whom a page has found more live records than are to stay.
+	Long func(ctx context.Context, uid string) error
+	// Registry gets the metrics of parts, unless it is nil.
+	Registry prometheus.Registerer
+	// Now is the clock, the system's by default. Where ClockErr is set and fails, it is not to be relied on.
+	Now      func() time.Time
+	ClockErr func() error
 	// Logger gets one line when a region server stops answering and one when it is back,
 	// and one for each cell of a row that cannot be read.
 	Logger *slog.Logger
@@ -58,6 +77,7 @@ type Archive struct {
 	servers  *servers
 	table    []byte
 	deadline time.Duration
+	parts    *parts
 }
 
 // inFlight bounds the batches that are under way to a region server: it gains nothing
@@ -79,7 +99,16 @@ func (c *Config) normalize() error {
 	c.Compression = cmp.Or(c.Compression, "none")
 	c.Puts = cmp.Or(c.Puts, 3)
 	c.Deadline = cmp.Or(c.Deadline, 10*time.Second)
+	c.RollAfter = cmp.Or(c.RollAfter, 24*time.Hour)
+	c.RollMargin = cmp.Or(c.RollMargin, time.Hour)
+	c.rollStep = cmp.Or(c.rollStep, rollStep)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.ClockErr == nil {
+		c.ClockErr = func() error { return nil }
+	}
 	switch {
 	case c.ZooKeeper == "":
 		return history.Invalid("zookeeper", "want host:port, or several with commas between")
@@ -87,6 +116,8 @@ func (c *Config) normalize() error {
 		return history.Invalid("regions", "want 1 to 256")
 	case c.Puts < 0:
 		return history.Invalid("puts", "want more than 0")
+	case c.RollAbove < 0:
+		return history.Invalid("roll-above", "want 0 or more")
 	case c.Deadline < 0:
 		return history.Invalid("deadline", "want more than 0")
 	}
@@ -98,7 +129,7 @@ func newArchive(c Config) *Archive {
 	d := &dialer{}
 	return &Archive{
 		config: c, client: gohbase.NewClient(c.ZooKeeper, d.options()...), dialer: d,
-		servers: newServers(c), table: []byte(c.Table), deadline: c.Deadline,
+		servers: newServers(c), table: []byte(c.Table), deadline: c.Deadline, parts: newParts(c),
 	}
 }
 

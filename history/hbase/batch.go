@@ -142,7 +142,11 @@ func (a *Archive) all(ctx context.Context, calls []hrpc.Call) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	for _, r := range a.batch(ctx, a.servers.of(calls[0].Key()), calls) {
+	return a.allTo(ctx, a.servers.of(calls[0].Key()), calls)
+}
+
+func (a *Archive) allTo(ctx context.Context, server *server, calls []hrpc.Call) error {
+	for _, r := range a.batch(ctx, server, calls) {
 		if r.Error != nil {
 			return classify(r.Error)
 		}
@@ -284,16 +288,19 @@ func digits(row []byte) uint8 {
 
 // put stores columns of a user's row.
 func (a *Archive) put(ctx context.Context, uid string, columns map[string][]byte, at uint64) *hrpc.Mutate {
-	call, _ := hrpc.NewPut(ctx, a.table, []byte(history.RowKey(uid)),
-		map[string]map[string][]byte{family: columns}, hrpc.TimestampUint64(at))
+	return a.putIn(ctx, uid, map[string]map[string][]byte{family: columns}, at)
+}
+
+// putIn is put for columns by family.
+func (a *Archive) putIn(ctx context.Context, uid string, columns map[string]map[string][]byte, at uint64) *hrpc.Mutate {
+	call, _ := hrpc.NewPut(ctx, a.table, []byte(history.RowKey(uid)), columns, hrpc.TimestampUint64(at))
 	return call
 }
 
-// del deletes what the columns of a user's row, or without any all of them, held up
+// del deletes what the columns of a user's row, or of a family without any all of them, held up
 // to a time.
-func (a *Archive) del(ctx context.Context, uid string, columns map[string][]byte, at uint64) hrpc.Call {
-	call, _ := hrpc.NewDel(ctx, a.table, []byte(history.RowKey(uid)),
-		map[string]map[string][]byte{family: columns}, hrpc.TimestampUint64(at))
+func (a *Archive) del(ctx context.Context, uid string, columns map[string]map[string][]byte, at uint64) hrpc.Call {
+	call, _ := hrpc.NewDel(ctx, a.table, []byte(history.RowKey(uid)), columns, hrpc.TimestampUint64(at))
 	return call
 }
 

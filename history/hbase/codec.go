@@ -3,6 +3,7 @@ package hbase
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,15 +11,19 @@ import (
 	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/wire"
 )
 
 const (
-	family      = "info"
-	markAll     = "#cleared"
-	markPrefix  = markAll + ":"
-	pauseColumn = "#paused"
-	maxRegions  = 256
+	family       = "info"
+	lateFamily   = "late" // of records that were old when they were put
+	markAll      = "#cleared"
+	markPrefix   = markAll + ":"
+	pauseColumn  = "#paused"
+	rolledColumn = "#rolled" // its cell time is the version of the parts
+	cutColumn    = "#cut"    // its cell time is the cut time of what parts had
+	maxRegions   = 256
 )
 
 // splitKeys returns the n-1 keys that divide the two hexadecimal digits which begin
@@ -84,12 +89,21 @@ func parseMark(column string) (typ uint32, ok bool) {
 	return uint32(n), err == nil && markColumn(uint32(n)) == column
 }
 
+// lateColumn returns the column of an object in the late family: it also names the period of the put,
+// so that nothing more is put into it once the period is over. NUL is in no object.
+func lateColumn(o history.Object, period int64) string {
+	return o.String() + "\x00" + strconv.FormatInt(period, 10)
+}
+
 // contents is what the cells of a user's row hold, before the clear marks are applied.
 type contents struct {
 	uid     string
 	peeks   bool // a cell is decoded when it is needed
 	cleared map[uint32]int64
 	pause   history.Pause
+	rolled  uint64 // the version of the parts, or an earlier one, 0 for none
+	cut     int64  // the latest cell time of what was cleared in parts
+	late    bool   // an object may have several columns
 	objects []content
 	damaged []history.Damage // of the user's own
 }
@@ -98,9 +112,11 @@ type contents struct {
 // decoded yet, and has its version.
 type content struct {
 	object  history.Object
+	late    string // the column, where it is in the late family
 	record  *history.Record
 	at      int64
 	damage  *history.DamageError
+	lost    int64  // the cell time of a damaged cell of the object, beside this one
 	value   []byte // where it is not decoded
 	version history.Version
 }
@@ -110,8 +126,14 @@ type content struct {
 func (c *contents) add(cells []*hrpc.Cell) {
 	for _, cell := range cells {
 		column, at := string(cell.Qualifier), int64(*cell.Timestamp)
-		if column == pauseColumn {
+		if string(cell.Family) == lateFamily {
+			c.addLate(column, cell.Value, at)
+		} else if column == pauseColumn {
 			c.addPause(cell.Value, at)
+		} else if column == rolledColumn {
+			c.rolled = max(c.rolled, uint64(at))
+		} else if column == cutColumn {
+			c.cut = at - future
 		} else if typ, ok := parseMark(column); ok && at > future {
 			if c.cleared == nil {
 				c.cleared = map[uint32]int64{}
@@ -121,6 +143,64 @@ func (c *contents) add(cells []*hrpc.Cell) {
 			c.objects = append(c.objects, c.content(o, cell.Value, at))
 		}
 	}
+}
+
+func (c *contents) addLate(column string, value []byte, at int64) {
+	text, _, _ := strings.Cut(column, "\x00")
+	if o, err := history.ParseObject(text); err == nil {
+		one := c.content(o, value, at)
+		one.late, c.late = column, true
+		c.objects = append(c.objects, one)
+	}
+}
+
+// resolve leaves of each object the content that counts. A cell that cannot be read counts where
+// there is no other, and is named in any case.
+func (c *contents) resolve() {
+	if !c.late {
+		return
+	}
+	c.late = false
+	at := make(map[history.Object]int, len(c.objects))
+	kept := c.objects[:0]
+	for _, o := range c.objects {
+		if i, again := at[o.object]; again {
+			kept[i] = c.later(kept[i], o)
+			continue
+		}
+		at[o.object] = len(kept)
+		kept = append(kept, o)
+	}
+	c.objects = kept
+}
+
+// later returns which of two contents of an object counts, see [part.Resolve].
+func (c *contents) later(a, b content) content {
+	if a.at == b.at {
+		a, b = c.decoded(a), c.decoded(b)
+	}
+	if a.damage != nil || b.damage == nil && b.at > a.at {
+		a, b = b, a // b gives way
+	}
+	if b.damage != nil {
+		c.damaged = append(c.damaged, b.damaged())
+		a.lost = max(a.lost, b.lost, b.at)
+	} else if a.at == b.at {
+		a.record = part.Resolve(a.record, b.record)
+		a.version = a.record.Version
+	}
+	a.lost = max(a.lost, b.lost)
+	return a
+}
+
+// decoded decodes what is not.
+func (c *contents) decoded(o content) content {
+	if o.record != nil || o.damage != nil {
+		return o
+	}
+	d := decode(history.Key{UID: c.uid, Object: o.object}, o.value, o.at)
+	d.late, d.lost = o.late, o.lost
+	return d
 }
 
 // content returns the cell of an object, not decoded where that is not needed yet.
@@ -170,12 +250,15 @@ func (c *content) after(u *history.User) (r *history.Record, cut int64) {
 	return r, cut
 }
 
-// page applies the marks to all that there is, and decodes what the query asks for.
-func (c *contents) page(q history.Query) history.Page {
-	u := history.User{Cleared: c.cleared, Pause: c.pause}
+// page applies the marks to all that there is, and decodes what the query asks for. The parts are nil
+// for a user who has none.
+func (c *contents) page(q history.Query, parts *part.Reader) (history.Page, error) {
+	c.resolve()
+	u := history.User{Cleared: c.cleared, Pause: c.pause, CutTime: max(c.cut, cutIn(parts, c.cleared))}
 	p := history.Page{Damaged: c.damaged}
 	var asked []content
 	for _, o := range c.objects {
+		u.CutTime = max(u.CutTime, o.lost)
 		switch {
 		case o.damage != nil:
 			u.CutTime = max(u.CutTime, o.at)
@@ -189,26 +272,111 @@ func (c *contents) page(q history.Query) history.Page {
 		}
 	}
 	slices.SortFunc(asked, func(a, b content) int { return a.place().Compare(b.place()) })
-	if q.After != (history.Cursor{}) {
+	if p.User = u; q.After != (history.Cursor{}) {
 		p.Damaged = nil
 	}
-	for _, o := range asked {
-		if len(p.Items) >= q.Limit {
-			p.More = q.Limit > 0
+	if q.Limit <= 0 {
+		return p, nil
+	}
+	for it, err := range c.stitch(c.items(asked, &p), q, parts) {
+		if err != nil {
+			return p, err
+		}
+		if it.Record = it.Record.After(u.ClearedAt(it.Object.Type)); it.Record == nil {
+			continue
+		}
+		if len(p.Items) == q.Limit {
+			p.More = true
 			break
 		}
-		if o.record == nil {
-			o = decode(history.Key{UID: c.uid, Object: o.object}, o.value, o.at)
-		}
-		if o.damage != nil {
-			u.CutTime = max(u.CutTime, o.at)
-			p.Damaged = append(p.Damaged, o.damaged())
-		} else if r := o.record.After(u.ClearedAt(o.object.Type)); r != nil {
-			p.Items = append(p.Items, history.Item{Object: o.object, Record: r})
+		p.Items = append(p.Items, it)
+	}
+	return p, nil
+}
+
+// items yields contents, decoded. Those that cannot be read are left out and named.
+func (c *contents) items(asked []content, p *history.Page) iter.Seq2[history.Item, error] {
+	return func(yield func(history.Item, error) bool) {
+		for _, o := range asked {
+			if o = c.decoded(o); o.damage != nil {
+				p.User.CutTime = max(p.User.CutTime, o.at)
+				p.Damaged = append(p.Damaged, o.damaged())
+			} else if !yield(history.Item{Object: o.object, Record: o.record}, nil) {
+				return
+			}
 		}
 	}
-	p.User = u
-	return p
+}
+
+// stitch yields live items together with those of parts.
+func (c *contents) stitch(live iter.Seq2[history.Item, error], q history.Query, parts *part.Reader) iter.Seq2[history.Item, error] {
+	if parts == nil {
+		return live
+	}
+	q.Since = max(q.Since, c.cleared[0]+1)
+	at := make(map[history.Object]int, len(c.objects))
+	for i, o := range c.objects {
+		at[o.object] = i
+	}
+	get := func(o history.Object) (*history.Record, error) {
+		if i, ok := at[o]; ok {
+			return c.decoded(c.objects[i]).record, nil
+		}
+		return nil, nil
+	}
+	return part.Stitch(part.Live{Items: live, Get: get}, parts, q)
+}
+
+// cutIn returns the cut time of what clear marks hide in parts, or a little more: that of all in each
+// chunk where they may hide something.
+func cutIn(parts *part.Reader, cleared map[uint32]int64) (cut int64) {
+	if parts == nil {
+		return 0
+	}
+	at := int64(0)
+	for _, until := range cleared {
+		at = max(at, until)
+	}
+	for _, i := range parts.Chunks {
+		if i.Oldest.Time() <= at {
+			cut = max(cut, i.CellTime)
+		}
+	}
+	return cut
+}
+
+// addParts adds what parts have of objects.
+func (c *contents) addParts(objects []history.Object, parts *part.Reader) error {
+	c.resolve()
+	at := make(map[history.Object]int, len(c.objects))
+	for i, o := range c.objects {
+		at[o.object] = i
+	}
+	live := make([]*history.Record, len(objects))
+	for n, o := range objects {
+		if i, ok := at[o]; ok {
+			live[n] = c.objects[i].record
+		}
+	}
+	found, err := parts.Find(objects, live)
+	if err != nil {
+		return err
+	}
+	c.cut = max(c.cut, cutIn(parts, c.cleared))
+	for n, o := range objects {
+		r := part.Resolve(live[n], found[n])
+		if r == nil || r == live[n] {
+			continue
+		}
+		one := content{object: o, record: r, at: r.CellTime, version: r.Version}
+		if i, ok := at[o]; ok {
+			c.objects[i] = c.later(one, c.objects[i])
+		} else {
+			at[o] = len(c.objects)
+			c.objects = append(c.objects, one)
+		}
+	}
+	return nil
 }
 
 func (c *content) place() history.Cursor {
@@ -221,10 +389,12 @@ func (c *content) damaged() history.Damage {
 
 // entries returns by object what there is, with the marks that apply to it.
 func (c *contents) entries() map[history.Object]history.Entry {
+	c.resolve()
 	found := make(map[history.Object]history.Entry, len(c.objects))
 	for _, o := range c.objects {
 		e := c.entry(o.object.Type)
-		e.Record, e.User.CutTime = o.after(&e.User)
+		r, cut := o.after(&e.User)
+		e.Record, e.User.CutTime = r, max(e.User.CutTime, cut, o.lost)
 		if o.damage != nil {
 			e.Err = o.damage
 		}
@@ -235,6 +405,7 @@ func (c *contents) entries() map[history.Object]history.Entry {
 
 // entry returns that there is nothing of an object of the type.
 func (c *contents) entry(typ uint32) (e history.Entry) {
+	e.User.CutTime = c.cut
 	for _, t := range []uint32{0, typ} {
 		if at := c.cleared[t]; at > 0 {
 			if e.User.Cleared == nil {

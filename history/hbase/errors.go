@@ -15,7 +15,10 @@ import (
 // for them: the class of the exception is in the text.
 const javaPrefix = "HBase Java exception "
 
-const doNotRetry = "org.apache.hadoop.hbase.DoNotRetryIOException"
+const (
+	doNotRetry = "org.apache.hadoop.hbase.DoNotRetryIOException"
+	noFamily   = "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException"
+)
 
 // javaClass returns the class of the exception that HBase answered with, "" for
 // any other error.
@@ -28,7 +31,7 @@ func javaClass(err error) string {
 // permanent reports whether HBase refused for good what was sent.
 func permanent(err error) bool {
 	switch javaClass(err) {
-	case "org.apache.hadoop.hbase.regionserver.NoSuchColumnFamilyException",
+	case noFamily,
 		"org.apache.hadoop.hbase.exceptions.FailedSanityCheckException",
 		doNotRetry:
 		return true

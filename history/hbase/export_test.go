@@ -1,6 +1,8 @@
 package hbase
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"time"
@@ -13,15 +15,14 @@ import (
 
 // For the tests.
 var (
-	SplitKeys     = splitKeys
-	MarkColumn    = markColumn
-	MarkTime      = markTime
-	ParseMark     = parseMark
-	PauseTime     = pauseTime
-	PauseValue    = pauseValue
-	Classify      = classify
-	Chunks        = chunks
-	DescribeTable = describeTable
+	SplitKeys  = splitKeys
+	MarkColumn = markColumn
+	MarkTime   = markTime
+	ParseMark  = parseMark
+	PauseTime  = pauseTime
+	PauseValue = pauseValue
+	Classify   = classify
+	Chunks     = chunks
 )
 
 // NewWith returns an archive over another client, which takes all rows to be on one
@@ -43,14 +44,58 @@ func NewUnknowing(client gohbase.Client, log *slog.Logger) *Archive {
 	a := newArchive(c)
 	a.client = client
 	a.prepared.Store(true)
+	a.parts.tried.Store(a.now())
+	a.parts.read.Store(a.now())
 	return a
+}
+
+// Stepping returns c with rolls of so many records in one go.
+func (c Config) Stepping(records int) Config {
+	c.rollStep = records
+	return c
+}
+
+// NewRolling returns an archive over another client, of a table in which there has been rolling for long.
+func NewRolling(client gohbase.Client, c Config) *Archive {
+	c.ZooKeeper = "nowhere:1"
+	if err := c.normalize(); err != nil {
+		panic(err)
+	}
+	a := newArchive(c)
+	a.client = client
+	a.prepared.Store(true)
+	a.parts.mark.Store(&mark{since: 1, above: c.RollAbove})
+	return a
+}
+
+// Forms returns how many columns of objects a user's row has, and how many records that count the parts have.
+func (a *Archive) Forms(ctx context.Context, uid string) (live, inParts int, err error) {
+	c, err := a.live(ctx, uid)
+	if err != nil {
+		return 0, 0, err
+	}
+	i, err := a.Inspect(ctx, uid, true)
+	for _, chunk := range i.Parts.Chunks {
+		inParts += chunk.Count - len(chunk.Superseded)
+	}
+	return len(c.objects), inParts, errors.Join(append(i.Wrong, err)...)
+}
+
+// DescribeTable returns the attributes of a family.
+func DescribeTable(ctx context.Context, c Config, table, family string) (map[string]string, error) {
+	families, err := describeTable(ctx, c, table)
+	return families[family], err
 }
 
 // Decode returns what the cells of a row say.
 func Decode(uid string, cells []*hrpc.Cell, q history.Query) history.Page {
 	c := contents{uid: uid, peeks: true}
 	c.add(cells)
-	return c.page(q)
+	page, err := c.page(q, nil)
+	if err != nil {
+		panic(err)
+	}
+	return page
 }
 
 // DecodeKey returns what the cells of a row say of one object.

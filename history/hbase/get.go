@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 
 	"github.com/tsuna/gohbase/filter"
 	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
 )
 
 // columnWeight is what a column may add to a reply, generously, in bytes.
@@ -19,6 +22,9 @@ const columnWeight = 4 << 10
 func (a *Archive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
+	if err := a.follow(ctx); err != nil {
+		return nil, err
+	}
 	entries := make([]history.Entry, len(keys))
 	err := parallel(a.rowGets(keys), func(server *server, some []*rowGet) error {
 		return a.fetch(ctx, server, some, func(key int, e history.Entry) { entries[key] = e })
@@ -41,6 +47,23 @@ type rowGet struct {
 func (q *rowGet) destination() *server { return q.server }
 
 func (q *rowGet) weight() int { return len(q.columns) * columnWeight }
+
+// options ask for the columns, and, where old records may have columns of their own, for those too:
+// the filter passes the columns that begin as one that is asked for.
+func (q *rowGet) options(late bool) []func(hrpc.Call) error {
+	if !late {
+		return []func(hrpc.Call) error{hrpc.Families(map[string][]string{family: q.columns})}
+	}
+	columns := slices.Compact(slices.Sorted(slices.Values(append(q.columns, rolledColumn, cutColumn))))
+	prefixes := make([][]byte, len(columns))
+	for i, column := range columns {
+		prefixes[i] = []byte(column)
+	}
+	return []func(hrpc.Call) error{
+		hrpc.Families(map[string][]string{family: columns, lateFamily: nil}),
+		hrpc.Filters(filter.NewMultipleColumnPrefixFilter(prefixes)),
+	}
+}
 
 // rowGets turns keys into gets, one for each user, or more where they are many.
 func (a *Archive) rowGets(keys []history.Key) []*rowGet {
@@ -66,7 +89,7 @@ func (a *Archive) rowGets(keys []history.Key) []*rowGet {
 func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, answer func(key int, e history.Entry)) error {
 	calls := make([]hrpc.Call, len(gets))
 	for i, q := range gets {
-		calls[i] = a.get(ctx, q.uid, hrpc.Families(map[string][]string{family: q.columns}))
+		calls[i] = a.get(ctx, q.uid, q.options(a.parts.known())...)
 	}
 	for i, r := range a.batch(ctx, server, calls) {
 		cells, err := cellsOf(r)
@@ -75,6 +98,13 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 		}
 		c := contents{uid: gets[i].uid}
 		c.add(cells)
+		if c.rolled > 0 {
+			objects := slices.Collect(maps.Values(gets[i].keys))
+			err := a.reading(ctx, c.uid, c.rolled, func(parts *part.Reader) error { return c.addParts(objects, parts) })
+			if err != nil {
+				return fmt.Errorf("get %s: %w", gets[i].uid, err)
+			}
+		}
 		found := c.entries()
 		for key, o := range gets[i].keys {
 			e, ok := found[o]
@@ -90,40 +120,100 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 // pageColumns bounds the columns of one reply.
 const pageColumns = 1000
 
-// Page implements [history.Archive]. A row cannot be read by time: all of it is read, in parts of
+// Page implements [history.Archive]. A row cannot be read by time: all of it is read, piece by piece, of
 // which what is put meanwhile may be in one or not, and of each cell the version. Only the records
-// of the page are decoded.
+// of the page are decoded. Of a user who has parts, the row is short.
 func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	c := contents{uid: uid, peeks: true}
-	for cells, err := range a.pages(ctx, uid) {
-		if err != nil {
-			return history.Page{}, fmt.Errorf("page of %s: %w", uid, err)
-		}
-		c.add(cells)
+	if err := a.follow(ctx); err != nil {
+		return history.Page{}, err
 	}
-	page := c.page(q)
+	c, err := a.live(ctx, uid)
+	if err != nil {
+		return history.Page{}, fmt.Errorf("page of %s: %w", uid, err)
+	}
+	a.noteLong(ctx, uid, len(c.objects))
+	var page history.Page
+	err = a.reading(ctx, uid, c.rolled, func(parts *part.Reader) (err error) {
+		page, err = c.page(q, parts)
+		return err
+	})
+	if err != nil {
+		return history.Page{}, fmt.Errorf("page of %s: %w", uid, err)
+	}
 	for _, d := range page.Damaged {
 		a.config.Logger.Error("cell cannot be read and is left out", "table", a.config.Table, "row", history.RowKey(uid), "column", columnOf(d.Object), "err", d.Err)
 	}
 	return page, nil
 }
 
-// pages yields the cells of a row in the order of their columns, marks first. Each
-// page begins at a column: HBase would walk through whatever an offset skips.
+// live reads a user's row.
+func (a *Archive) live(ctx context.Context, uid string) (*contents, error) {
+	c := &contents{uid: uid, peeks: true}
+	for cells, err := range a.pages(ctx, uid) {
+		if err != nil {
+			return nil, err
+		}
+		c.add(cells)
+	}
+	return c, nil
+}
+
+func (a *Archive) liveWithin(ctx context.Context, uid string) (c *contents, err error) {
+	err = a.within(ctx, func(ctx context.Context) error {
+		c, err = a.live(ctx, uid)
+		return err
+	})
+	return c, err
+}
+
+// pages yields the cells of a row, each family in the order of its columns, marks first. Each
+// page begins at a column: HBase would walk through whatever an offset skips. The first one is one get.
+// Those after it ask for #rolled again, at last: it must be as young as the cells that are found gone.
 func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell, error] {
 	return func(yield func([]*hrpc.Cell, error) bool) {
-		var start []byte
-		for {
-			get := a.get(ctx, uid, hrpc.Families(map[string][]string{family: nil}),
-				hrpc.Filters(filter.NewColumnPaginationFilter(pageColumns, 0, start)))
-			cells, err := cellsOf(a.batch(ctx, a.servers.of(get.Key()), []hrpc.Call{get})[0])
-			if !yield(cells, err) || err != nil || len(cells) < pageColumns {
+		families := []string{family}
+		if a.parts.known() {
+			families = append(families, lateFamily)
+		}
+		asked := []hrpc.Call{a.pageGet(ctx, uid, nil, families...)}
+		for len(asked) > 0 {
+			var cells []*hrpc.Cell
+			var next []hrpc.Call
+			for _, r := range a.batch(ctx, a.servers.of(asked[0].Key()), asked) {
+				some, err := cellsOf(r)
+				if err != nil {
+					yield(nil, err)
+					return
+				}
+				cells = append(cells, some...)
+				if len(some) < pageColumns {
+					continue
+				}
+				last := some[len(some)-1]
+				start := append(append([]byte(nil), last.Qualifier...), 0) // the least column after the last
+				next = append(next, a.pageGet(ctx, uid, start, string(last.Family)))
+				if len(families) > 1 && string(last.Family) == family {
+					next = append(next, a.pageGet(ctx, uid, nil, lateFamily))
+				}
+			}
+			if !yield(cells, nil) {
 				return
 			}
-			start = append([]byte(nil), cells[len(cells)-1].Qualifier...)
-			start = append(start, 0) // the least column after the last
+			if asked = next; len(next) > 0 && a.parts.known() {
+				asked = append(asked, a.get(ctx, uid, hrpc.Families(map[string][]string{family: {rolledColumn}})))
+			}
+			families = nil
 		}
 	}
+}
+
+// pageGet reads columns of a row from one on.
+func (a *Archive) pageGet(ctx context.Context, uid string, start []byte, families ...string) hrpc.Call {
+	columns := make(map[string][]string, len(families))
+	for _, f := range families {
+		columns[f] = nil
+	}
+	return a.get(ctx, uid, hrpc.Families(columns), hrpc.Filters(filter.NewColumnPaginationFilter(pageColumns, 0, start)))
 }

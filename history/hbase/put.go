@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tsuna/gohbase/hrpc"
@@ -18,11 +19,16 @@ import (
 func (a *Archive) Put(ctx context.Context, cells []history.Cell) []error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
+	err := a.follow(ctx)
+	late, clock := a.lateBefore()
+	if err = cmp.Or(err, clock); err != nil {
+		return slices.Repeat([]error{err}, len(cells))
+	}
 	errs, chosen := choose(cells)
 	sent := make([]outgoing, 0, len(cells))
 	for i, c := range cells {
 		if errs[i] == nil && chosen[i] == i {
-			sent = append(sent, a.outgoing(ctx, c, &errs[i]))
+			sent = append(sent, a.outgoing(ctx, c, late, &errs[i]))
 		}
 	}
 	_ = parallel(sent, func(server *server, some []outgoing) error {
@@ -94,8 +100,9 @@ const usualSize = 192
 // outgoing is a cell on its way.
 type outgoing struct {
 	key    history.Key
-	value  []byte
+	values map[string]map[string][]byte
 	at     uint64
+	size   int
 	server *server
 	call   hrpc.Call
 	err    *error
@@ -103,11 +110,7 @@ type outgoing struct {
 
 func (o outgoing) destination() *server { return o.server }
 
-func (o outgoing) weight() int { return len(o.value) }
-
-func (o outgoing) column() map[string][]byte {
-	return map[string][]byte{o.key.Object.String(): o.value}
-}
+func (o outgoing) weight() int { return o.size }
 
 func (o outgoing) failed(err error) {
 	if err != nil {
@@ -115,9 +118,16 @@ func (o outgoing) failed(err error) {
 	}
 }
 
-func (a *Archive) outgoing(ctx context.Context, c history.Cell, err *error) outgoing {
-	o := outgoing{key: c.Key, value: wire.AppendRecord(make([]byte, 0, usualSize), c.Record), at: uint64(cellTime(c.Record)), err: err}
-	o.call = a.put(ctx, o.key.UID, o.column(), o.at)
+// outgoing chooses the column of a cell: what is old goes where no delete of a roll will be.
+func (a *Archive) outgoing(ctx context.Context, c history.Cell, late lateness, err *error) outgoing {
+	value := wire.AppendRecord(make([]byte, 0, usualSize), c.Record)
+	o := outgoing{key: c.Key, size: len(value), at: uint64(cellTime(c.Record)), err: err}
+	if c.Record.Version.Time() < late.before {
+		o.values = map[string]map[string][]byte{lateFamily: {lateColumn(c.Key.Object, late.period): value}}
+	} else {
+		o.values = map[string]map[string][]byte{family: {c.Key.Object.String(): value}}
+	}
+	o.call = a.putIn(ctx, c.Key.UID, o.values, o.at)
 	o.server = a.servers.of(o.call.Key())
 	return o
 }
@@ -152,7 +162,7 @@ func (a *Archive) send(ctx context.Context, server *server, cells []outgoing) {
 // putAlone puts one cell in a request of its own. The client sends batches of several
 // callers together, so that a cell may be refused for one that it has never met.
 func (a *Archive) putAlone(ctx context.Context, o outgoing) {
-	call := a.put(ctx, o.key.UID, o.column(), o.at)
+	call := a.putIn(ctx, o.key.UID, o.values, o.at)
 	err := hrpc.SkipBatch()(call)
 	if err == nil {
 		_, err = a.client.Put(call)
@@ -166,6 +176,9 @@ func (a *Archive) putAlone(ctx context.Context, o outgoing) {
 func (a *Archive) PutUser(ctx context.Context, uid string, u history.User) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
+	if err := a.follow(ctx); err != nil {
+		return err
+	}
 	if err := cmp.Or(a.putUser(ctx, uid, u.Cleared), a.putPause(ctx, uid, u.Pause)); err != nil {
 		return fmt.Errorf("put user %s: %w", uid, err)
 	}
@@ -226,7 +239,11 @@ func (a *Archive) putUser(ctx context.Context, uid string, cleared map[uint32]in
 		return err
 	}
 	if at := cleared[0]; at > 0 {
-		if err := a.all(ctx, []hrpc.Call{a.del(ctx, uid, nil, uint64(at))}); err != nil {
+		columns := map[string]map[string][]byte{family: nil}
+		if a.parts.known() {
+			columns[lateFamily] = nil
+		}
+		if err := a.all(ctx, []hrpc.Call{a.del(ctx, uid, columns, uint64(at))}); err != nil {
 			return err
 		}
 	}
@@ -255,17 +272,21 @@ func (a *Archive) dropTypes(ctx context.Context, uid string, cleared map[uint32]
 }
 
 // covered returns by type the columns that the marks of their types cover.
-func covered(cells []*hrpc.Cell, cleared map[uint32]int64) map[uint32]map[string][]byte {
-	columns := map[uint32]map[string][]byte{}
+func covered(cells []*hrpc.Cell, cleared map[uint32]int64) map[uint32]map[string]map[string][]byte {
+	columns := map[uint32]map[string]map[string][]byte{}
 	for _, c := range cells {
-		o, err := history.ParseObject(string(c.Qualifier))
+		text, _, _ := strings.Cut(string(c.Qualifier), "\x00")
+		o, err := history.ParseObject(text)
 		if err != nil || *c.Timestamp > uint64(cleared[o.Type]) {
 			continue
 		}
 		if columns[o.Type] == nil {
-			columns[o.Type] = map[string][]byte{}
+			columns[o.Type] = map[string]map[string][]byte{}
 		}
-		columns[o.Type][o.String()] = nil
+		if columns[o.Type][string(c.Family)] == nil {
+			columns[o.Type][string(c.Family)] = map[string][]byte{}
+		}
+		columns[o.Type][string(c.Family)][string(c.Qualifier)] = nil
 	}
 	return columns
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,35 +48,68 @@ const (
 	appearEvery  = 100 * time.Millisecond
 )
 
-// prepare makes or checks the table.
+// shape is a table and its families, of which old tables have the first one only.
+type shape struct {
+	name     string
+	families []string
+}
+
+// prepare makes or checks the tables.
 func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.within(ctx, func(ctx context.Context) error { return a.dialer.reach(ctx, c.ZooKeeper) }); err != nil {
 		return fmt.Errorf("%w: no ZooKeeper at %s: start HBase or correct the address: %w", history.ErrUnavailable, c.ZooKeeper, err)
 	}
-	err := a.within(ctx, a.probe)
-	if errors.Is(err, gohbase.TableNotFound) {
-		err = a.create(ctx, c)
+	rows := shape{c.Table, []string{family, lateFamily}}
+	if err := a.prepareTable(ctx, c, rows); err != nil {
+		return err
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if c.RollAbove == 0 {
+		return a.answer(c, rows, a.within(ctx, a.readMark))
+	}
+	if err := a.answer(c, rows, a.addFamily(ctx, c, rows, lateFamily)); err != nil {
+		return err
+	}
+	if err := a.prepareTable(ctx, c, shape{string(a.parts.table), []string{partFamily}}); err != nil {
+		return err
+	}
+	return a.answer(c, rows, a.within(ctx, func(ctx context.Context) error { return a.setMark(ctx, c.RollAbove) }))
+}
+
+func (a *Archive) prepareTable(ctx context.Context, c Config, t shape) error {
+	err := a.within(ctx, func(ctx context.Context) error { return a.probe(ctx, t.name, t.families[0]) })
+	if errors.Is(err, gohbase.TableNotFound) {
+		err = a.create(ctx, c, t)
+	}
+	if err != nil {
+		return a.answer(c, t, err)
+	}
+	return a.within(ctx, func(ctx context.Context) error { return checkTable(ctx, c, t) })
+}
+
+// answer says in an error what is wrong.
+func (a *Archive) answer(c Config, t shape, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: HBase behind ZooKeeper %s does not answer%s: see that its servers run and that their names resolve here: %w",
 			history.ErrUnavailable, c.ZooKeeper, a.dialer.reason(), err)
 	}
-	if err != nil {
-		return fmt.Errorf("table %s: %w", c.Table, classify(err))
-	}
-	return a.within(ctx, func(ctx context.Context) error { return checkTable(ctx, c) })
+	return fmt.Errorf("table %s: %w", t.name, classify(err))
 }
 
 // checkTable refuses a table that forgets sooner or later than the archive should.
 // Reads and writes need no master: without one the table is taken as it is.
-func checkTable(ctx context.Context, c Config) error {
-	family, err := describeTable(ctx, c)
+func checkTable(ctx context.Context, c Config, t shape) error {
+	families, err := describeTable(ctx, c, t.name)
 	if err != nil {
-		c.Logger.Warn("table not checked, the master of hbase does not answer", "table", c.Table, "err", brief(err))
+		c.Logger.Warn("table not checked, the master of hbase does not answer", "table", t.name, "err", brief(err))
 		return nil
 	}
-	if ttl := family["TTL"]; ttl != strconv.Itoa(life) {
-		return fmt.Errorf("table %s keeps cells for %q seconds: alter '%s', {NAME => 'info', TTL => %d}", c.Table, ttl, c.Table, life)
+	for i, name := range t.families {
+		if f, ok := families[name]; (ok || i == 0) && f["TTL"] != strconv.Itoa(life) {
+			return fmt.Errorf("table %s keeps cells for %q seconds: alter '%s', {NAME => '%s', TTL => %d}", t.name, f["TTL"], t.name, name, life)
+		}
 	}
 	return nil
 }
@@ -87,35 +121,44 @@ func (a *Archive) within(ctx context.Context, do func(context.Context) error) er
 }
 
 // probe reads a row that no user has. It needs the region and the family.
-func (a *Archive) probe(ctx context.Context) error {
-	get, err := hrpc.NewGet(ctx, a.table, []byte("#"), hrpc.Families(map[string][]string{family: nil}), hrpc.SkipBatch())
+func (a *Archive) probe(ctx context.Context, table, family string) error {
+	get, err := hrpc.NewGetStr(ctx, table, "#", hrpc.Families(map[string][]string{family: nil}), hrpc.SkipBatch())
 	if err == nil {
 		_, err = a.client.Get(get)
 	}
 	return err
 }
 
-// create makes the table, or waits for it when another process was quicker.
-func (a *Archive) create(ctx context.Context, c Config) error {
+// create makes a table, or waits for it when another process was quicker.
+func (a *Archive) create(ctx context.Context, c Config, t shape) error {
 	ctx, cancel := context.WithTimeout(ctx, createWithin)
 	defer cancel()
+	families := make(map[string]map[string]string, len(t.families))
+	for _, name := range t.families {
+		families[name] = attributesOf(c)
+	}
 	err := withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
-		call := hrpc.NewCreateTable(ctx, a.table, map[string]map[string]string{family: {
-			"VERSIONS": "1", "TTL": strconv.Itoa(life), "BLOOMFILTER": "ROW", "COMPRESSION": strings.ToUpper(c.Compression),
-		}}, hrpc.SplitKeys(splitKeys(c.Regions)))
+		call := hrpc.NewCreateTable(ctx, []byte(t.name), families, hrpc.SplitKeys(splitKeys(c.Regions)))
 		return call, admin.CreateTable(call)
 	})
 	if err != nil && !strings.Contains(err.Error(), "org.apache.hadoop.hbase.TableExistsException") {
 		return fmt.Errorf("create: %w", err)
 	}
-	return a.waitForTable(ctx)
+	return a.await(ctx, t.name, t.families[0], func(err error) bool { return errors.Is(err, gohbase.TableNotFound) })
 }
 
-// waitForTable waits until the table can be read.
-func (a *Archive) waitForTable(ctx context.Context) error {
+func attributesOf(c Config) map[string]string {
+	return map[string]string{
+		"VERSIONS": "1", "TTL": strconv.Itoa(life), "BLOOMFILTER": "ROW", "COMPRESSION": strings.ToUpper(c.Compression),
+		"DATA_BLOCK_ENCODING": "FAST_DIFF",
+	}
+}
+
+// await waits until a family can be read.
+func (a *Archive) await(ctx context.Context, table, family string, missing func(error) bool) error {
 	for {
-		err := a.probe(ctx)
-		if !errors.Is(err, gohbase.TableNotFound) {
+		err := a.probe(ctx, table, family)
+		if err == nil || !missing(err) {
 			return err
 		}
 		select {
@@ -124,6 +167,60 @@ func (a *Archive) waitForTable(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// addFamily makes a family that a table of an earlier version lacks, or waits for it when another process was
+// quicker.
+func (a *Archive) addFamily(ctx context.Context, c Config, t shape, family string) error {
+	missing := func(err error) bool { return javaClass(err) == noFamily }
+	err := a.within(ctx, func(ctx context.Context) error { return a.probe(ctx, t.name, family) })
+	if err == nil || !missing(err) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, createWithin)
+	defer cancel()
+	err = withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
+		list, err := hrpc.NewListTableNames(ctx)
+		call := addColumn{list, t.name, family, attributesOf(c)}
+		if err == nil {
+			_, err = admin.(gohbase.RPCClient).SendRPC(call)
+		}
+		return call, err
+	})
+	if err != nil && !slices.Contains(anotherAdded, javaClass(err)) {
+		return fmt.Errorf("add family: alter '%s', {NAME => '%s', TTL => %d, VERSIONS => 1}: %w", t.name, family, life, err)
+	}
+	return a.await(ctx, t.name, family, missing)
+}
+
+// anotherAdded are the answers when another process was quicker.
+var anotherAdded = []string{
+	"org.apache.hadoop.hbase.InvalidFamilyOperationException", "org.apache.hadoop.hbase.ConcurrentTableModificationException",
+}
+
+// addColumn asks the master for another family, which the client has no call for.
+type addColumn struct {
+	*hrpc.ListTableNames
+	table, family string
+	attributes    map[string]string
+}
+
+func (c addColumn) Name() string { return "AddColumn" }
+
+func (c addColumn) Description() string { return c.Name() }
+
+func (c addColumn) ToProto() proto.Message {
+	schema := &pb.ColumnFamilySchema{Name: []byte(c.family)}
+	for name, value := range c.attributes {
+		schema.Attributes = append(schema.Attributes, &pb.BytesBytesPair{First: []byte(name), Second: []byte(value)})
+	}
+	return &pb.AddColumnRequest{TableName: tableName(c.table), ColumnFamilies: schema}
+}
+
+func (c addColumn) NewResponse() proto.Message { return &pb.AddColumnResponse{} }
+
+func tableName(table string) *pb.TableName {
+	return &pb.TableName{Namespace: []byte("default"), Qualifier: []byte(table)}
 }
 
 // withAdmin lends a client of the master. do returns the call that it made.
@@ -157,34 +254,30 @@ func (d describe) Name() string { return "GetTableDescriptors" }
 func (d describe) Description() string { return d.Name() }
 
 func (d describe) ToProto() proto.Message {
-	return &pb.GetTableDescriptorsRequest{TableNames: []*pb.TableName{
-		{Namespace: []byte("default"), Qualifier: []byte(d.table)},
-	}}
+	return &pb.GetTableDescriptorsRequest{TableNames: []*pb.TableName{tableName(d.table)}}
 }
 
 func (d describe) NewResponse() proto.Message { return &pb.GetTableDescriptorsResponse{} }
 
-// describeTable returns the attributes of the table's family, nil when it has no
-// such family.
-func describeTable(ctx context.Context, c Config) (map[string]string, error) {
+// describeTable returns the attributes of the table's families.
+func describeTable(ctx context.Context, c Config, table string) (map[string]map[string]string, error) {
 	var answer proto.Message
 	err := withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
 		list, err := hrpc.NewListTableNames(ctx)
-		call := describe{list, c.Table}
+		call := describe{list, table}
 		if err == nil {
 			answer, err = admin.(gohbase.RPCClient).SendRPC(call)
 		}
 		return call, err
 	})
 	tables, _ := answer.(*pb.GetTableDescriptorsResponse)
+	families := make(map[string]map[string]string)
 	for _, t := range tables.GetTableSchema() {
 		for _, f := range t.GetColumnFamilies() {
-			if string(f.GetName()) == family {
-				return attributes(f.GetAttributes()), nil
-			}
+			families[string(f.GetName())] = attributes(f.GetAttributes())
 		}
 	}
-	return nil, err
+	return families, err
 }
 
 func attributes(pairs []*pb.BytesBytesPair) map[string]string {

@@ -40,7 +40,22 @@ func zooKeeper(t testing.TB) string {
 // tableOf returns a name for a table of the test, which is dropped afterwards.
 func tableOf(t testing.TB) string {
 	t.Helper()
-	zk, name := zooKeeper(t), "playhead_test_"+rand.Text()
+	name := "playhead_test_" + rand.Text()
+	dropAfter(t, name)
+	return name
+}
+
+// rollingTableOf returns a name for two tables.
+func rollingTableOf(t testing.TB) string {
+	t.Helper()
+	name := tableOf(t)
+	dropAfter(t, name+"_parts")
+	return name
+}
+
+func dropAfter(t testing.TB, name string) {
+	t.Helper()
+	zk := zooKeeper(t)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
@@ -52,7 +67,6 @@ func tableOf(t testing.TB) string {
 			t.Logf("drop %s: %v", name, err)
 		}
 	})
-	return name
 }
 
 func open(t testing.TB, c hbase.Config) *hbase.Archive {
@@ -123,7 +137,7 @@ func TestOpenMakesTheTable(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	got, err := hbase.DescribeTable(t.Context(), c)
+	got, err := hbase.DescribeTable(t.Context(), c, c.Table, "info")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,8 +165,9 @@ func TestOpenRefusesAnotherTable(t *testing.T) {
 		families map[string]map[string]string
 		want     string
 	}{
-		"life":   {map[string]map[string]string{"info": {"TTL": "3600"}}, `keeps cells for "3600" seconds: alter`},
-		"family": {map[string]map[string]string{"other": {}}, "NoSuchColumnFamilyException"},
+		"life":        {map[string]map[string]string{"info": {"TTL": "3600"}}, `keeps cells for "3600" seconds: alter`},
+		"late family": {map[string]map[string]string{"info": {"TTL": "7776000"}, "late": {"TTL": "3600"}}, `alter`},
+		"family":      {map[string]map[string]string{"other": {}}, "NoSuchColumnFamilyException"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := hbase.Config{Table: tableOf(t), ZooKeeper: zooKeeper(t)}

@@ -1,0 +1,359 @@
+package hbase
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/tsuna/gohbase/filter"
+	"github.com/tsuna/gohbase/hrpc"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
+)
+
+// parts are those of all users, in a table beside the first one. The metadata is under the row key of the
+// user, a chunk under that, NUL and its name. NUL is in no uid, so that the prefix is one user's.
+type parts struct {
+	table   []byte
+	servers *servers
+	cache   *part.Cache
+	metrics *part.Metrics
+	notes   part.Notes
+
+	mark        atomic.Pointer[mark] // nil until one is known
+	tried, read atomic.Int64         // when it was last looked for, and looked for and answered
+}
+
+// mark says in the table since when there is rolling, and of users with how many live records. From then
+// on every process reads what a roll leaves; a margin later every put of something old goes where no roll
+// deletes; and another two later, when the puts before that have been applied, rolls begin.
+type mark struct {
+	since int64 // Unix milliseconds
+	above int
+}
+
+const (
+	partFamily = "part"
+	partColumn = "v"
+	markRow    = "##" // no user's
+	markName   = "#rolling"
+)
+
+func newParts(c Config) *parts {
+	p := &parts{table: []byte(c.Table + "_parts"), servers: newServers(c)}
+	p.metrics = part.NewMetrics(c.Registry, &p.notes)
+	p.cache = part.NewCache(p.metrics)
+	return p
+}
+
+// known reports whether any user may have parts, or columns of old records.
+func (p *parts) known() bool { return p.mark.Load() != nil }
+
+func (m *mark) value() []byte { return fmt.Appendf(nil, "%d %d", m.since, m.above) }
+
+func parseMarkValue(b []byte) (*mark, error) {
+	m := new(mark)
+	since, above, _ := strings.Cut(string(b), " ")
+	var err error
+	if m.since, err = strconv.ParseInt(since, 10, 64); err == nil {
+		m.above, err = strconv.Atoi(above)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mark of rolling %q: %w", b, err)
+	}
+	return m, nil
+}
+
+func (a *Archive) now() int64 { return a.config.Now().UnixMilli() }
+
+func (a *Archive) margin() int64 { return a.config.RollMargin.Milliseconds() }
+
+// follow makes sure that it is known well enough that there is no rolling: what was true half a margin ago.
+// It asks more often, and goes on without an answer.
+func (a *Archive) follow(ctx context.Context) error {
+	if a.parts.known() || !a.prepared.Load() {
+		return nil
+	}
+	now, tried, late := a.now(), a.parts.tried.Load(), a.now()-a.parts.read.Load() >= a.margin()/2
+	if !late && (now-tried < a.margin()/12 || !a.parts.tried.CompareAndSwap(tried, now)) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, slowAfter)
+	defer cancel()
+	if err := a.readMark(ctx); err != nil && late {
+		return fmt.Errorf("mark of rolling: %w", classify(err))
+	}
+	return nil
+}
+
+func (a *Archive) readMark(ctx context.Context) error {
+	now := a.now()
+	get, err := hrpc.NewGet(ctx, a.table, []byte(markRow), hrpc.Families(map[string][]string{family: {markName}}), hrpc.SkipBatch())
+	if err != nil {
+		return err
+	}
+	r, err := a.client.Get(get)
+	if err != nil {
+		return err
+	}
+	for _, cell := range r.Cells {
+		m, err := parseMarkValue(cell.Value)
+		if err != nil {
+			return err
+		}
+		a.parts.mark.Store(m)
+	}
+	a.parts.read.Store(now)
+	return nil
+}
+
+// setMark says in the table that there is rolling. The first one to say so says since when.
+func (a *Archive) setMark(ctx context.Context, above int) error {
+	for {
+		if err := a.readMark(ctx); err != nil {
+			return err
+		}
+		var was []byte
+		m := &mark{since: a.now(), above: above}
+		if old := a.parts.mark.Load(); old != nil {
+			if m.since, was = old.since, old.value(); old.above == above {
+				return nil
+			}
+		}
+		put, err := hrpc.NewPut(ctx, a.table, []byte(markRow), map[string]map[string][]byte{family: {markName: m.value()}},
+			hrpc.TimestampUint64(uint64(a.now()+future)))
+		if err != nil {
+			return err
+		}
+		if _, err := a.client.CheckAndPut(put, family, markName, was); err != nil {
+			return err
+		}
+	}
+}
+
+// lateness says which records are old when they are put, and in which period that is.
+type lateness struct{ before, period int64 }
+
+func (a *Archive) lateBefore() (l lateness, err error) {
+	now, m := a.now(), a.parts.mark.Load()
+	if m == nil || now < m.since+a.margin() {
+		return l, nil
+	}
+	return lateness{before: now - a.config.RollAfter.Milliseconds(), period: now / a.margin()}, a.config.ClockErr()
+}
+
+// rolls reports whether all that was put by processes that knew of no rolling has been applied.
+func (a *Archive) rolls() bool {
+	m := a.parts.mark.Load()
+	return a.config.RollAbove > 0 && m != nil && a.now() >= m.since+3*a.margin()
+}
+
+// noteLong tells of a user by the number of live records.
+func (a *Archive) noteLong(ctx context.Context, uid string, records int) {
+	a.parts.metrics.Live.Observe(float64(records))
+	if m := a.parts.mark.Load(); m == nil || a.config.Long == nil || records <= m.above {
+		return
+	}
+	if err := a.config.Long(ctx, uid); err != nil { // the next reader tells again
+		a.config.Logger.Debug("long row not told of", "error", err)
+	}
+}
+
+// errReplaced means that a chunk is not there: another one may have taken its place.
+var errReplaced = errors.New("chunk is replaced")
+
+// reading calls read with the user's parts of a version or a later one, nil for none, and once more
+// with those that there are now if a chunk was replaced meanwhile. Both have what a live part lacks that was
+// read with the version.
+func (a *Archive) reading(ctx context.Context, uid string, version uint64, read func(*part.Reader) error) error {
+	if int64(version) < a.oldest() { //nolint:gosec // a time
+		return read(nil) // all that parts had has expired
+	}
+	for _, again := range []bool{false, true} {
+		parts, err := a.partsOf(ctx, uid, version, again)
+		if err == nil {
+			err = read(parts)
+		}
+		if again || !errors.Is(err, errReplaced) {
+			return unavailable(err)
+		}
+	}
+	return nil
+}
+
+func unavailable(err error) error {
+	if err == nil || errors.Is(err, history.ErrUnavailable) || errors.Is(err, history.ErrPermanent) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", history.ErrUnavailable, err)
+}
+
+func (a *Archive) oldest() int64 { return a.now() - history.ArchiveLife }
+
+// partsOf returns a reader of a user's parts. With fresh the metadata is what there is now, and a chunk
+// that it lists is there or damaged.
+func (a *Archive) partsOf(ctx context.Context, uid string, version uint64, fresh bool) (*part.Reader, error) {
+	look := part.Cached[*part.Metadata]
+	if fresh {
+		look = part.Fresh[*part.Metadata]
+	}
+	name := uid + "\x00v" + strconv.FormatUint(version, 10)
+	m, err := look(a.parts.cache, name, func() (*part.Metadata, int, error) {
+		b, err := a.partBytes(ctx, uid, "")
+		if err != nil {
+			return nil, 0, err
+		}
+		m, err := part.ParseMetadata(b)
+		if err == nil && m.Version < version {
+			err = fmt.Errorf("metadata of parts: %w: version %d, want %d", part.ErrCorrupt, m.Version, version)
+		}
+		return m, len(b), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a.reader(ctx, uid, a.living(m), fresh), nil
+}
+
+// living returns the metadata without the chunks that have expired, which HBase may have dropped.
+func (a *Archive) living(m *part.Metadata) *part.Metadata {
+	l, oldest := *m, a.oldest()
+	l.Chunks = nil
+	for _, c := range m.Chunks {
+		if c.Newest.Time() >= oldest {
+			l.Chunks = append(l.Chunks, c)
+		}
+	}
+	return &l
+}
+
+func (a *Archive) reader(ctx context.Context, uid string, m *part.Metadata, fresh bool) *part.Reader {
+	return &part.Reader{Metadata: m, Chunk: func(i *part.Info) (*part.Chunk, error) {
+		return part.Cached(a.parts.cache, uid+"\x00"+i.Name, func() (*part.Chunk, int, error) {
+			return a.readChunk(ctx, uid, i, fresh)
+		})
+	}}
+}
+
+func (a *Archive) readChunk(ctx context.Context, uid string, i *part.Info, fresh bool) (*part.Chunk, int, error) {
+	b, err := a.partBytes(ctx, uid, i.Name)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case b == nil && !fresh:
+		return nil, 0, fmt.Errorf("chunk %q: %w", i.Name, errReplaced)
+	}
+	c, err := i.Open(b)
+	if err != nil {
+		return nil, 0, err
+	}
+	return c, c.Size(), nil
+}
+
+// partRow returns the row of a chunk, or, without a name, of the metadata.
+func partRow(uid, name string) []byte {
+	row := []byte(history.RowKey(uid))
+	if name == "" {
+		return row
+	}
+	return append(append(row, 0), name...)
+}
+
+// partBytes reads the metadata or a chunk, nil where it is not there.
+func (a *Archive) partBytes(ctx context.Context, uid, name string) ([]byte, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	row := partRow(uid, name)
+	cells, err := cellsOf(a.batch(ctx, a.parts.servers.of(row), []hrpc.Call{a.partGet(ctx, row)})[0])
+	if err != nil || len(cells) == 0 {
+		return nil, err
+	}
+	return cells[0].Value, nil
+}
+
+func (a *Archive) partGet(ctx context.Context, row []byte) hrpc.Call {
+	get, _ := hrpc.NewGet(ctx, a.parts.table, row, hrpc.Families(map[string][]string{partFamily: {partColumn}}))
+	return get
+}
+
+func (a *Archive) partPut(ctx context.Context, row, value []byte, at int64) *hrpc.Mutate {
+	put, _ := hrpc.NewPut(ctx, a.parts.table, row, map[string]map[string][]byte{partFamily: {partColumn: value}},
+		hrpc.TimestampUint64(uint64(at))) //nolint:gosec // a time
+	return put
+}
+
+// unlisted returns the chunks of a user that the metadata does not list, with their cell times.
+func (a *Archive) unlisted(ctx context.Context, uid string, m *part.Metadata) (chunks map[string]uint64, err error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	prefix := append(partRow(uid, ""), 0)
+	end := append(partRow(uid, ""), 1)
+	scan, err := hrpc.NewScanRange(ctx, a.parts.table, prefix, end,
+		hrpc.Families(map[string][]string{partFamily: {partColumn}}), hrpc.Filters(filter.NewKeyOnlyFilter(false)))
+	if err != nil {
+		return nil, err
+	}
+	rows := a.client.Scan(scan)
+	defer func() { _ = rows.Close() }()
+	chunks = make(map[string]uint64)
+	for listed := m.Names(); ; {
+		r, err := rows.Next()
+		if errors.Is(err, io.EOF) {
+			return chunks, nil
+		}
+		if err != nil {
+			return nil, classify(err)
+		}
+		for _, cell := range r.Cells {
+			if name := string(bytes.TrimPrefix(cell.Row, prefix)); !listed[name] {
+				chunks[name] = *cell.Timestamp
+			}
+		}
+	}
+}
+
+// Inspect says what the archive has of a user. To verify it reads all chunks, and compares them with their
+// checksums and with what is listed of them.
+func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i part.Inspection, err error) {
+	c, err := a.liveWithin(ctx, uid)
+	if err != nil {
+		return i, fmt.Errorf("inspect %s: %w", uid, err)
+	}
+	c.resolve()
+	i.Live, i.Parts = len(c.objects), new(part.Metadata)
+	b, err := a.partBytes(ctx, uid, "")
+	if err == nil && b != nil {
+		i.Parts, err = part.ParseMetadata(b)
+	}
+	if err != nil {
+		return i, fmt.Errorf("inspect %s: %w", uid, err)
+	}
+	unlisted, err := a.unlisted(ctx, uid, i.Parts)
+	if err != nil {
+		return i, fmt.Errorf("inspect %s: %w", uid, err)
+	}
+	i.Unlisted = slices.Sorted(maps.Keys(unlisted))
+	if !verify {
+		return i, nil
+	}
+	reader := &part.Reader{Metadata: a.living(i.Parts), Chunk: func(info *part.Info) (*part.Chunk, error) {
+		c, _, err := a.readChunk(ctx, uid, info, true)
+		return c, err
+	}}
+	objects, wrong := reader.Verify()
+	i.Wrong = wrong
+	for _, o := range c.objects {
+		if objects[o.object.String()] > 0 {
+			i.Both++
+		}
+	}
+	return i, nil
+}

@@ -1,0 +1,335 @@
+package hbase
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tsuna/gohbase/hrpc"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
+	"github.com/playhead/playhead/history/wire"
+)
+
+const rollStep = 8192 // records in one go
+
+// Roll moves what is old of a user into parts, a bounded number of records, if the live part has more
+// than [Config.RollAbove], and removes from the parts what was deleted, cleared, or has expired. It says
+// after how long the user is to be rolled again, 0 for not at all. Readers see no difference, wherever it ends.
+// It fails with [history.ErrConflict] when another roll came first.
+//
+// DESIGN.md numbers the steps, and says what they rest on.
+func (a *Archive) Roll(ctx context.Context, uid string) (again time.Duration, err error) {
+	if !a.rolls() {
+		return 0, nil
+	}
+	r := &roll{Archive: a, uid: uid, began: a.now()}
+	if err = a.config.ClockErr(); err == nil {
+		again, err = r.run(ctx)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("roll %s: %w", uid, unavailable(err))
+	}
+	return again, nil
+}
+
+// Tidy is Roll for a user of whom something was deleted or cleared. It costs little where there are no
+// parts.
+func (a *Archive) Tidy(ctx context.Context, uid string) (again time.Duration, err error) {
+	if !a.rolls() {
+		return 0, nil
+	}
+	var cells []*hrpc.Cell
+	err = a.within(ctx, func(ctx context.Context) error {
+		get := a.get(ctx, uid, hrpc.Families(map[string][]string{family: {rolledColumn}}))
+		cells, err = cellsOf(a.batch(ctx, a.servers.of(get.Key()), []hrpc.Call{get})[0])
+		return err
+	})
+	if err != nil || len(cells) == 0 {
+		return 0, err
+	}
+	return a.Roll(ctx, uid)
+}
+
+// roll is one run over a user.
+type roll struct {
+	*Archive
+	uid   string
+	began int64
+
+	live *contents // 1
+	more bool      // is left for the next run
+
+	bytes []byte // 2, nil for none
+	parts *part.Reader
+
+	items, tombstones []history.Item
+	leaving           []content // the columns that the items are of
+
+	plan part.Plan
+}
+
+func (r *roll) run(ctx context.Context) (again time.Duration, err error) {
+	if err := r.read(ctx); err != nil || r.bytes == nil && len(r.items) == 0 {
+		return 0, err
+	}
+	for _, steps := range []func(context.Context) error{r.clean, r.write, r.drop} {
+		if err := steps(ctx); err != nil {
+			return 0, err
+		}
+	}
+	switch {
+	case r.more:
+		return time.Millisecond, nil
+	case r.plan.Changed: // to clean
+		return r.horizon() + r.config.RollMargin/12, nil
+	}
+	return 0, nil
+}
+
+// horizon is how long a chunk stays that is not listed: another roll may be about to list it, or a reader
+// may have the list before. It is longer than two clocks differ.
+func (r *roll) horizon() time.Duration { return r.config.RollMargin }
+
+// read does the steps 1 and 2, and finds what leaves the live part.
+func (r *roll) read(ctx context.Context) (err error) {
+	if r.live, err = r.liveWithin(ctx, r.uid); err != nil {
+		return err
+	}
+	m := new(part.Metadata)
+	if r.bytes, err = r.partBytes(ctx, r.uid, ""); err == nil && r.bytes != nil {
+		m, err = part.ParseMetadata(r.bytes)
+	}
+	if errors.Is(err, part.ErrCorrupt) {
+		r.Archive.parts.metrics.Damaged.Inc()
+	}
+	if err != nil {
+		return err
+	}
+	r.parts = r.reader(ctx, r.uid, m, false)
+	r.choose()
+	return nil
+}
+
+// choose finds the columns that leave the live part: those into which nothing more can be put that is not
+// later than what they have.
+func (r *roll) choose() {
+	live := slices.Clone(r.live.objects)
+	slices.SortStableFunc(live, func(a, b content) int { return cmp.Compare(b.version, a.version) })
+	keep, long := r.config.RollAbove/2, len(live) > r.config.RollAbove
+	var old []content
+	for i, o := range live {
+		if long && i >= keep && r.settled(o) {
+			old = append(old, o)
+		} else if r.bytes != nil && o.damage == nil && wire.Peek(o.value).State == history.StateDeleted {
+			if o = r.live.decoded(o); o.damage == nil {
+				r.tombstones = append(r.tombstones, history.Item{Object: o.object, Record: o.record})
+			}
+		}
+	}
+	if n := len(old) - r.config.rollStep; n > 0 {
+		old, r.more = old[n:], true
+	}
+	r.take(old)
+}
+
+// settled reports whether a column may leave the live part. What clear marks cover stays, and HBase drops it.
+func (r *roll) settled(o content) bool {
+	u := history.User{Cleared: r.live.cleared}
+	if o.damage != nil || o.version.Time() <= u.ClearedAt(o.object.Type) || o.version.Time() < r.oldest() {
+		return false
+	}
+	if o.late != "" {
+		_, text, _ := strings.Cut(o.late, "\x00")
+		period, err := strconv.ParseInt(text, 10, 64)
+		return err == nil && (period+2)*r.margin() <= r.began
+	}
+	before := r.began - r.config.RollAfter.Milliseconds() - r.margin()
+	return o.version.Time() < before && o.at < before
+}
+
+// take decodes what leaves the live part. What cannot be read stays.
+func (r *roll) take(old []content) {
+	at := make(map[history.Object]int, len(old))
+	for _, o := range old {
+		o = r.live.decoded(o)
+		if o.damage != nil {
+			continue
+		}
+		r.leaving = append(r.leaving, o)
+		if i, again := at[o.object]; again {
+			r.items[i].Record = part.Resolve(r.items[i].Record, o.record)
+			continue
+		}
+		at[o.object] = len(r.items)
+		r.items = append(r.items, history.Item{Object: o.object, Record: o.record})
+	}
+	slices.SortFunc(r.items, history.NewestFirst)
+}
+
+// clean does step 8 for the rolls before: it removes chunks that have not been listed for so long that nobody
+// reads them, and nobody is about to list them.
+func (r *roll) clean(ctx context.Context) error {
+	before := r.began - r.horizon().Milliseconds()
+	if r.bytes == nil || int64(r.parts.Version) >= before { //nolint:gosec // a time
+		return nil
+	}
+	unlisted, err := r.unlisted(ctx, r.uid, r.parts.Metadata)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := r.bound(ctx)
+	defer cancel()
+	var dels []hrpc.Call
+	for name, cellTime := range unlisted {
+		began, _, _ := strings.Cut(name, ".")
+		at, err := strconv.ParseInt(began, 10, 64)
+		if err != nil || at >= before {
+			continue
+		}
+		del, _ := hrpc.NewDel(ctx, r.Archive.parts.table, partRow(r.uid, name), map[string]map[string][]byte{partFamily: nil}, hrpc.TimestampUint64(cellTime))
+		dels = append(dels, del)
+	}
+	return r.allTo(ctx, r.Archive.parts.servers.of(partRow(r.uid, "")), dels)
+}
+
+// write does the steps 3 to 6. Then the records are in both forms.
+func (r *roll) write(ctx context.Context) (err error) {
+	run := strconv.FormatInt(r.began, 10) + "." + rand.Text()[:13]
+	r.plan, err = r.parts.Roll(part.Roll{
+		Items: r.items, Tombstones: r.tombstones, Cleared: maps.Clone(r.live.cleared), Oldest: r.oldest(),
+		Version: uint64(max(r.began, int64(r.parts.Version)+1)), //nolint:gosec // times
+		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
+	})
+	if errors.Is(err, errReplaced) {
+		return fmt.Errorf("%w: %w", history.ErrConflict, err)
+	}
+	if err != nil {
+		return err
+	}
+	version := r.parts.Version
+	if r.plan.Changed {
+		version = r.plan.Metadata.Version
+		if err := r.store(ctx); err != nil {
+			return err
+		}
+	}
+	if r.live.rolled >= version {
+		return nil
+	}
+	return r.within(ctx, func(ctx context.Context) error {
+		return r.all(ctx, []hrpc.Call{r.put(ctx, r.uid, map[string][]byte{rolledColumn: nil}, version)})
+	})
+}
+
+// store writes the chunks, reads them back, and switches the metadata.
+func (r *roll) store(ctx context.Context) error {
+	for chunks := range slices.Chunk(r.plan.New, 16) {
+		if err := r.storeChunks(ctx, chunks); err != nil {
+			return err
+		}
+	}
+	if err := r.rememberCut(ctx); err != nil {
+		return err
+	}
+	b, err := r.plan.Metadata.Append(nil)
+	if err != nil {
+		return err
+	}
+	if err := r.inTime(); err != nil {
+		return err
+	}
+	won := false
+	err = r.within(ctx, func(ctx context.Context) (err error) {
+		put := r.partPut(ctx, partRow(r.uid, ""), b, int64(r.plan.Metadata.Version)+r.margin()) //nolint:gosec // a time
+		won, err = r.client.CheckAndPut(put, partFamily, partColumn, r.bytes)
+		return classify(err)
+	})
+	if err == nil && !won {
+		err = fmt.Errorf("%w: another roll came first", history.ErrConflict)
+	}
+	r.Archive.parts.metrics.Written.Add(float64(len(b)))
+	return err
+}
+
+// inTime fails when the chunks of the roll may be taken for left behind.
+func (r *roll) inTime() error {
+	if r.now()-r.began > r.horizon().Milliseconds()/2 {
+		return fmt.Errorf("%w: the roll took too long", history.ErrConflict)
+	}
+	return nil
+}
+
+func (r *roll) storeChunks(ctx context.Context, chunks []part.Encoded) error {
+	return r.within(ctx, func(ctx context.Context) error {
+		server := r.Archive.parts.servers.of(partRow(r.uid, ""))
+		puts, gets := make([]hrpc.Call, len(chunks)), make([]hrpc.Call, len(chunks))
+		for i := range chunks {
+			c := &chunks[i]
+			row := partRow(r.uid, c.Name)
+			puts[i], gets[i] = r.partPut(ctx, row, c.Data, c.CellTime+r.margin()), r.partGet(ctx, row)
+			r.Archive.parts.metrics.Written.Add(float64(len(c.Data)))
+		}
+		if err := r.allTo(ctx, server, puts); err != nil {
+			return err
+		}
+		for i, result := range r.batch(ctx, server, gets) {
+			cells, err := cellsOf(result)
+			if err != nil {
+				return err
+			}
+			if len(cells) != 1 || !bytes.Equal(cells[0].Value, chunks[i].Data) {
+				return cmp.Or(r.inTime(), fmt.Errorf("chunk %q is not read back as it was written", chunks[i].Name))
+			}
+		}
+		return nil
+	})
+}
+
+// rememberCut keeps the cut time of what new clear marks remove from the parts, where it is later than the
+// marks: what comes next must come after it.
+func (r *roll) rememberCut(ctx context.Context) error {
+	cut, least := cutIn(r.parts, r.live.cleared), int64(0)
+	for _, at := range r.live.cleared {
+		if least == 0 || at < least {
+			least = at
+		}
+	}
+	if cut <= max(least, r.live.cut) || maps.Equal(r.live.cleared, r.parts.Cleared) {
+		return nil
+	}
+	return r.within(ctx, func(ctx context.Context) error {
+		return r.all(ctx, []hrpc.Call{r.put(ctx, r.uid, map[string][]byte{cutColumn: nil}, uint64(cut+future))}) //nolint:gosec // a time
+	})
+}
+
+// drop does step 7: each column that was rolled goes, up to what it had.
+func (r *roll) drop(ctx context.Context) error {
+	for columns := range slices.Chunk(r.leaving, chunkCalls) {
+		err := r.within(ctx, func(ctx context.Context) error {
+			dels := make([]hrpc.Call, len(columns))
+			for i, o := range columns {
+				column := map[string]map[string][]byte{family: {o.object.String(): nil}}
+				if o.late != "" {
+					column = map[string]map[string][]byte{lateFamily: {o.late: nil}}
+				}
+				dels[i] = r.del(ctx, r.uid, column, uint64(o.at)) //nolint:gosec // a time
+			}
+			return r.all(ctx, dels)
+		})
+		if err != nil {
+			return err
+		}
+		r.Archive.parts.metrics.Rolled.Add(float64(len(columns)))
+	}
+	return nil
+}

@@ -1,0 +1,526 @@
+package hbase_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tsuna/gohbase"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/historytest"
+)
+
+// testClock is a clock that tests set.
+type testClock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *testClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *testClock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+// rolled is an archive that rolls users as soon as they are written, with time that passes meanwhile.
+type rolled struct {
+	*hbase.Archive
+	t     *testing.T
+	clock *testClock
+	time  *sync.RWMutex // time stands still while it is held
+}
+
+const rollMargin = time.Minute
+
+func newRolled(t *testing.T, client gohbase.Client, clock *testClock, c hbase.Config) rolled {
+	c.RollAbove, c.RollAfter, c.RollMargin, c.Now = 3, rollMargin, rollMargin, clock.now
+	return rolled{hbase.NewRolling(client, c), t, clock, new(sync.RWMutex)}
+}
+
+func (r rolled) Put(ctx context.Context, cells []history.Cell) []error {
+	r.time.RLock()
+	errs := r.Archive.Put(ctx, cells)
+	r.time.RUnlock()
+	uids := make(map[string]bool)
+	for _, c := range cells {
+		if !uids[c.Key.UID] && len(uids) < 10 { // of many users some
+			uids[c.Key.UID] = true
+			r.roll(ctx, c.Key.UID)
+		}
+	}
+	return errs
+}
+
+func (r rolled) PutUser(ctx context.Context, uid string, u history.User) error {
+	r.time.RLock()
+	err := r.Archive.PutUser(ctx, uid, u)
+	r.time.RUnlock()
+	r.roll(ctx, uid)
+	return err
+}
+
+func (r rolled) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	r.time.RLock()
+	defer r.time.RUnlock()
+	return r.Archive.Get(ctx, keys)
+}
+
+func (r rolled) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	r.time.RLock()
+	defer r.time.RUnlock()
+	return r.Archive.Page(ctx, uid, q)
+}
+
+// roll rolls until nothing more leaves the live part.
+func (r rolled) roll(ctx context.Context, uid string) {
+	r.time.Lock()
+	defer r.time.Unlock()
+	for again := time.Millisecond; again > 0 && again < time.Second; {
+		r.clock.pass(3 * rollMargin)
+		var err error
+		if again, err = r.Roll(ctx, uid); err != nil {
+			r.t.Errorf("roll %s: %v", uid, err)
+		}
+	}
+}
+
+// TestArchive has the contract of the archive kept over a store that is like HBase.
+func TestArchiveInMemory(t *testing.T) {
+	s := newStore(time.Now)
+	historytest.Archive(t, func(*testing.T) history.Archive { return hbase.NewWith(s, nil) })
+}
+
+// TestArchiveInParts has it kept by users of whom nearly all is in parts.
+func TestArchiveInParts(t *testing.T) {
+	for name, step := range map[string]int{"in one go": 100_000, "in steps": 700} {
+		if testing.Short() && step > 700 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			clock := &testClock{at: time.Now().Add(-time.Hour)}
+			s := newStore(clock.now)
+			historytest.ArchiveWithParts(t, func(t *testing.T) history.Archive { return newRolled(t, s, clock, hbase.Config{}.Stepping(step)) })
+		})
+	}
+}
+
+// rollTest is a user of a store whose time the test has in hand.
+type rollTest struct {
+	*testing.T
+	clock   *testClock
+	client  gohbase.Client
+	compact func()
+	config  hbase.Config
+	uid     string
+	*hbase.Archive
+}
+
+func newRollTest(t *testing.T) *rollTest {
+	clock := &testClock{at: time.Now().Add(-time.Hour)}
+	s := newStore(clock.now)
+	return rollTestOver(t, clock, s, s.compact, "")
+}
+
+func rollTestOver(t *testing.T, clock *testClock, client gohbase.Client, compact func(), table string) *rollTest { //nolint:revive // what a test is made of
+	c := hbase.Config{Table: table, RollAbove: 3, RollAfter: time.Hour, RollMargin: time.Minute, Now: clock.now, Deadline: time.Minute}
+	return &rollTest{t, clock, client, compact, c, fmt.Sprintf("u%d", time.Now().UnixNano()), hbase.NewRolling(client, c)}
+}
+
+// another returns a test of another user.
+func (t *rollTest) another() *rollTest {
+	return rollTestOver(t.T, t.clock, t.client, t.compact, t.config.Table)
+}
+
+func (t *rollTest) key(i int) history.Key {
+	return history.Key{UID: t.uid, Object: history.Object{ID: fmt.Sprint(i), Type: 1}}
+}
+
+func (t *rollTest) must(err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// play makes a content from a base by an event.
+func (t *rollTest) play(k history.Key, base *history.Record, ago time.Duration, position int64) history.Cell {
+	e := history.Event{Key: k, Kind: history.KindProgress, At: t.clock.now().Add(-ago).UnixMilli(), Position: position}
+	return history.Cell{Key: k, Record: history.Merge(base, e.Record()).Successor(nil)}
+}
+
+func (t *rollTest) store(cells ...history.Cell) {
+	t.Helper()
+	t.must(errors.Join(t.Put(t.Context(), cells)...))
+}
+
+// plays puts viewings of so many objects, a second apart, and lets them grow old.
+func (t *rollTest) plays(n int) (cells []history.Cell) {
+	t.Helper()
+	for i := range n {
+		cells = append(cells, t.play(t.key(i), nil, time.Duration(n-i)*time.Second, int64(i)))
+	}
+	t.store(cells...)
+	t.clock.pass(2 * time.Hour)
+	return cells
+}
+
+func (t *rollTest) roll() {
+	t.Helper()
+	_, err := t.Roll(t.Context(), t.uid)
+	t.must(err)
+}
+
+func (t *rollTest) process(do func(a *hbase.Archive) error) *process {
+	return begin(t.client, t.config, do)
+}
+
+func (t *rollTest) roller() *process {
+	return t.process(func(a *hbase.Archive) error {
+		_, err := a.Roll(t.Context(), t.uid)
+		return err
+	})
+}
+
+// want checks that all cells are read, by key and as a page.
+func (t *rollTest) want(cells ...history.Cell) {
+	t.Helper()
+	var keys []history.Key
+	for _, c := range cells {
+		keys = append(keys, c.Key)
+	}
+	got, err := t.Get(t.Context(), keys)
+	t.must(err)
+	for i, c := range cells {
+		if !history.Same(got[i].Record, c.Record) {
+			t.Errorf("get %s: got %+v, want %+v", c.Key, got[i].Record, c.Record)
+		}
+	}
+	page, err := t.Page(t.Context(), t.uid, history.Query{Limit: 10_000})
+	t.must(err)
+	t.wantPage(page, cells...)
+}
+
+func (t *rollTest) wantPage(page history.Page, cells ...history.Cell) {
+	t.Helper()
+	found := make(map[history.Object]*history.Record)
+	for _, it := range page.Items {
+		found[it.Object] = it.Record
+	}
+	if len(page.Items) != len(cells) || len(found) != len(cells) {
+		t.Errorf("page of %d records, of %d objects, want %d", len(page.Items), len(found), len(cells))
+	}
+	for _, c := range cells {
+		if got := found[c.Key.Object]; !history.Same(got, c.Record) {
+			t.Errorf("%s in its page: got %+v, want %+v", c.Key, got, c.Record)
+		}
+	}
+}
+
+func (t *rollTest) wantForms(live, inParts int) {
+	t.Helper()
+	gotLive, gotParts, err := t.Forms(t.Context(), t.uid)
+	t.must(err)
+	if gotLive != live || gotParts != inParts {
+		t.Errorf("%d live columns and %d records in parts, want %d and %d", gotLive, gotParts, live, inParts)
+	}
+}
+
+// TestLatePutAfterRoll is trap (a): a cache that came back older makes a second content from a base that was
+// archived, under the cell time of the first, which was rolled and deleted. A late play leaves its version.
+func TestLatePutAfterRoll(t *testing.T) { latePutAfterRoll(newRollTest(t)) }
+
+func latePutAfterRoll(t *rollTest) {
+	cells := t.plays(10)
+	base := cells[2]
+	late := func(position int64) history.Cell {
+		before := t.clock.now().UnixMilli() - base.Record.Version.Time() + time.Hour.Milliseconds()
+		return t.play(base.Key, base.Record, time.Duration(before)*time.Millisecond, position)
+	}
+	first := late(50)
+	t.store(first)
+	cells[2] = first
+	t.want(cells...)
+	t.clock.pass(time.Hour)
+	t.roll()
+	t.wantForms(1, 9)
+	for i := range 3 {
+		second := late(int64(60 + i))
+		if second.Record.CellTime != first.Record.CellTime || second.Record.Version != first.Record.Version {
+			t.Fatalf("contents %+v and %+v, want them under one cell time and version", first.Record, second.Record)
+		}
+		t.store(second)
+		cells[2].Record = history.Merge(cells[2].Record, second.Record)
+		t.want(cells...)
+		t.clock.pass(time.Hour)
+		t.roll()
+		t.want(cells...)
+		t.compact()
+		t.want(cells...)
+	}
+}
+
+// TestTwoRollers is trap (b): a roller stands before each of its calls while another rolls.
+func TestTwoRollers(t *testing.T) { twoRollers(newRollTest(t)) }
+
+func twoRollers(t *rollTest) {
+	for _, before := range []bool{false, true} {
+		for stop, ended := 0, false; !ended; stop++ {
+			r := t.another()
+			cells := r.plays(10)
+			if before {
+				r.roll()
+				for i := 3; i < 9; i++ {
+					cells[i] = r.play(cells[i].Key, cells[i].Record, 0, 99)
+				}
+				r.store(cells[3:9]...)
+				r.clock.pass(2 * time.Hour)
+			}
+			slow := r.roller()
+			for range stop {
+				slow.next(made)
+			}
+			ended = slow.ended
+			r.roll()
+			r.want(cells...)
+			if err := slow.finish(); err != nil && !errors.Is(err, history.ErrConflict) {
+				t.Errorf("the slow one, stopped after %d calls: %v", stop, err)
+			}
+			r.want(cells...)
+			r.clock.pass(2 * time.Hour)
+			r.roll()
+			r.want(cells...)
+			r.compact()
+			r.want(cells...)
+			if live, _, err := r.Forms(t.Context(), r.uid); live != 1 || err != nil {
+				t.Errorf("stopped after %d calls: %d live records, %v; want 1", stop, live, err)
+			}
+		}
+	}
+}
+
+// TestSlowRollerGivesUp has a roller stand for so long that its chunks are taken for left behind.
+func TestSlowRollerGivesUp(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.plays(10)
+	slow := r.roller()
+	for range 4 { // up to the switch
+		slow.next(made)
+	}
+	r.clock.pass(3 * rollMargin)
+	r.roll()
+	r.clock.pass(3 * rollMargin)
+	r.roll() // removes the chunks of the slow one
+	if err := slow.finish(); !errors.Is(err, history.ErrConflict) {
+		t.Errorf("the slow one: got %v, want %v", err, history.ErrConflict)
+	}
+	r.want(cells...)
+}
+
+// TestReaderBetweenVersions is trap (c): a reader stands before each of its calls while a user is rolled, rolled
+// again, and the chunks of before are removed.
+func TestReaderBetweenVersions(t *testing.T) { readerBetweenVersions(newRollTest(t)) }
+
+func readerBetweenVersions(t *rollTest) {
+	for _, n := range []int{10, 1500} { // of these, more than one call
+		for stop, ended := 0, false; !ended; stop++ {
+			r := t.another()
+			cells := r.plays(n)
+			again := func() {
+				for i := 1; i < n; i++ {
+					cells[i] = r.play(cells[i].Key, cells[i].Record, time.Duration(n-i)*time.Second, 99)
+				}
+				r.store(cells[1:]...)
+				r.clock.pass(2 * time.Hour)
+			}
+			r.roll()
+			again()
+			var page history.Page
+			reader := r.process(func(a *hbase.Archive) (err error) {
+				page, err = a.Page(t.Context(), r.uid, history.Query{Limit: 10_000})
+				return err
+			})
+			for range stop {
+				reader.next(made)
+			}
+			ended = reader.ended
+			r.roll()
+			r.clock.pass(2 * rollMargin)
+			r.roll() // removes what is not listed
+			if err := reader.finish(); err != nil {
+				t.Errorf("stopped after %d calls: %v", stop, err)
+			}
+			r.wantPage(page, cells...)
+			if names := r.unlisted(); len(names) > 0 {
+				t.Errorf("stopped after %d calls: chunks %q stay", stop, names)
+			}
+		}
+	}
+}
+
+func (t *rollTest) unlisted() []string {
+	t.Helper()
+	i, err := t.Inspect(t.Context(), t.uid, true)
+	t.must(errors.Join(append(i.Wrong, err)...))
+	return i.Unlisted
+}
+
+// TestNoLongHistory counts the calls for users who have no long history: with rolling they are as many as without.
+func TestNoLongHistory(t *testing.T) {
+	counts := make(map[bool]map[string]int)
+	for _, rolling := range []bool{false, true} {
+		s := newStore(time.Now)
+		a := hbase.NewWith(s, nil)
+		if rolling {
+			a = hbase.NewRolling(s, hbase.Config{RollAbove: 2000})
+		}
+		now := time.Now().UnixMilli()
+		for i := range 50 {
+			k := key("ann", fmt.Sprintf("%d_1", i))
+			mustPutIn(t, a, k, now-int64(i)*3_600_000)
+			if _, err := a.Get(t.Context(), []history.Key{k}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := a.Page(t.Context(), "ann", history.Query{Limit: 20}); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.PutUser(t.Context(), "ann", history.User{Cleared: map[uint32]int64{0: now - 3_600_000}}); err != nil {
+			t.Fatal(err)
+		}
+		counts[rolling] = s.calls
+	}
+	if !maps.Equal(counts[false], counts[true]) {
+		t.Errorf("calls without rolling %v, with it %v", counts[false], counts[true])
+	}
+}
+
+func mustPutIn(t *testing.T, a *hbase.Archive, k history.Key, at int64) {
+	t.Helper()
+	if errs := a.Put(t.Context(), []history.Cell{{Key: k, Record: record(at)}}); errs != nil {
+		t.Fatal(errs)
+	}
+}
+
+// TestWithoutRollingNothingIsLate puts old records into a table in which there is no rolling.
+func TestWithoutRollingNothingIsLate(t *testing.T) {
+	s := newStore(time.Now)
+	a := hbase.NewWith(s, nil)
+	k := key("ann", "1_1")
+	mustPutIn(t, a, k, time.Now().Add(-48*time.Hour).UnixMilli())
+	for c := range s.tables["history"][history.RowKey("ann")].cells {
+		if c.family != "info" || c.qualifier != "1_1" {
+			t.Errorf("column %+v, want info:1_1", c)
+		}
+	}
+	if again, err := a.Roll(t.Context(), "ann"); again != 0 || err != nil || len(s.tables) > 1 {
+		t.Errorf("roll: %v, %v, tables %d", again, err, len(s.tables))
+	}
+}
+
+// TestDamagedPart reads beside a chunk or a list that is damaged or gone: what needs it fails and is counted,
+// and no page is short.
+func TestDamagedPart(t *testing.T) {
+	for name, spoil := range map[string]func(b []byte) []byte{
+		"gone":    func([]byte) []byte { return nil },
+		"cut off": func(b []byte) []byte { return b[:len(b)-1] },
+		"changed": func(b []byte) []byte { b[len(b)/2] ^= 1; return b },
+	} {
+		for _, list := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, list %v", name, list), func(t *testing.T) {
+				r := newRollTest(t)
+				cells := r.plays(20)
+				r.roll()
+				for row, cells := range r.client.(*store).tables["history_parts"] {
+					if strings.Contains(row, "\x00") == list {
+						continue
+					}
+					for _, versions := range cells.cells {
+						for at, b := range versions {
+							if versions[at] = spoil(b); versions[at] == nil {
+								delete(versions, at)
+							}
+						}
+					}
+				}
+				registry := prometheus.NewPedanticRegistry()
+				r.config.Registry = registry
+				a := hbase.NewRolling(r.client, r.config)
+				if _, err := a.Page(t.Context(), r.uid, history.Query{Limit: 20}); !errors.Is(err, history.ErrUnavailable) {
+					t.Errorf("page: got %v, want ErrUnavailable", err)
+				}
+				if _, err := a.Get(t.Context(), []history.Key{cells[3].Key}); !errors.Is(err, history.ErrUnavailable) {
+					t.Errorf("get: got %v, want ErrUnavailable", err)
+				}
+				if n := counted(t, registry, "playhead_parts_damaged_total"); n != 2 {
+					t.Errorf("%v damaged chunks counted, want 2", n)
+				}
+			})
+		}
+	}
+}
+
+func counted(t *testing.T, registry *prometheus.Registry, name string) (n float64) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// TestExpiredPartsGo lets all records of parts expire.
+func TestExpiredPartsGo(t *testing.T) {
+	r := newRollTest(t)
+	r.plays(20)
+	r.roll()
+	r.wantForms(1, 19)
+	r.clock.pass(history.ArchiveLife * time.Millisecond)
+	r.want()
+	r.compact()
+	r.want()
+	r.roll()
+	r.clock.pass(time.Hour)
+	r.roll()
+	if live, inParts, err := r.Forms(t.Context(), r.uid); live != 0 || inParts != 0 || err != nil {
+		t.Errorf("%d live records and %d in parts, %v; want none", live, inParts, err)
+	}
+}
+
+// TestLongIsToldOf reads a long row.
+func TestLongIsToldOf(t *testing.T) {
+	r := newRollTest(t)
+	var told []string
+	r.config.Long = func(_ context.Context, uid string) error {
+		told = append(told, uid)
+		return nil
+	}
+	a := hbase.NewRolling(r.client, r.config)
+	for n, want := range map[int]int{3: 0, 4: 1} {
+		told = nil
+		r.plays(n)
+		if _, err := a.Page(t.Context(), r.uid, history.Query{Limit: 1}); err != nil || len(told) != want {
+			t.Errorf("%d records: told of %v, %v", n, told, err)
+		}
+		r.uid += "x"
+	}
+}
