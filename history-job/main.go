@@ -25,6 +25,7 @@ type flags struct {
 	SweepEvery time.Duration `help:"How often overdue marks are looked for." default:"30s"`
 	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of the services, or what they hold is archived more often than it need be." default:"240s"`
 	Remember   int           `help:"Keys archived last that are compared with the archive after Redis was restarted." default:"100000"`
+	RollAbove  int           `help:"Move what is old of users of whom the archive has more records than this into parts; 0 is nobody. First let every service and job have this version; 2000 is a good number."`
 	Drain      time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat  string        `help:"text or json." default:"text"`
@@ -59,7 +60,8 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 		return nil, err
 	}
 	registry := obs.NewRegistry()
-	engines := &connect.Engines{Log: log}
+	engines := &connect.Engines{Log: log, Registry: registry}
+	f.HBase.RollAbove = f.RollAbove
 	dead, err := f.ConnectDead(engines)
 	if err != nil {
 		return nil, err
@@ -72,18 +74,23 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "playhead_job_skipped_messages_total", Help: "Messages that were gone from Kafka before a job had read them: their keys are left to the sweep.",
 	}, func() float64 { return float64(s.Kafka.Skipped()) }))
-	j, err := job.New(job.Config{
+	conf := job.Config{
 		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Consumer: s.Kafka, Dead: dead,
 		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Chunk: f.Chunk,
 		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Life: s.Redis.Life, Reread: s.Kafka, Remember: f.Remember,
 		Logger: log, Registry: registry,
-	})
+	}
+	if f.RollAbove > 0 {
+		conf.Roller, conf.Notes = s.HBase, s.Redis
+	}
+	j, err := job.New(conf)
 	if err != nil {
 		return nil, err
 	}
 	g := &run.Group{Drain: f.Drain, Log: log}
 	g.Add("engines", time.Second, engines.Run)
 	g.Add("watch", time.Second, engines.Watch)
+	g.Add("clock", time.Second, s.Clock.Run)
 	g.Add("job", f.Drain/2, j.Run)
 	g.Add("dead letters", 0, run.Closing(dead.Close))
 	s.Closing(g)

@@ -19,7 +19,6 @@ import (
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/webhook"
-	"github.com/playhead/playhead/internal/clock"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
@@ -81,11 +80,10 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 		return nil, err
 	}
 	p := parts{log: log, registry: obs.NewRegistry(), rules: rules}
-	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log}); err != nil {
+	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log, Registry: p.registry}); err != nil {
 		return nil, err
 	}
 	p.stores.Register(p.registry)
-	p.clock = clock.New(clock.Config{Reference: p.stores.Redis.Time, Logger: log, Registry: p.registry})
 	p.registry.MustRegister(published(p.stores.Kafka)...)
 	held, server, err := f.server(p)
 	if err != nil {
@@ -98,13 +96,13 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	g := &run.Group{Drain: f.Drain, Log: log}
 	g.Add("engines", time.Second, p.stores.Run)
 	g.Add("watch", time.Second, p.stores.Watch)
-	g.Add("clock", time.Second, p.clock.Run)
+	g.Add("clock", time.Second, p.stores.Clock.Run)
 	g.Add("rpc", f.Drain/4, serve)
 	g.Add("warm", time.Second, server.Run)
 	g.Add("aggregate", f.Drain/2, held.Run)
 	p.stores.Closing(g)
 	checks := p.stores.Checks("redis")
-	checks["clock"] = p.clock.Check
+	checks["clock"] = p.stores.Clock.Check
 	degraded := p.stores.Checks("kafka", "hbase")
 	degraded["redis"] = p.stores.Part("redis")
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
@@ -117,7 +115,6 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 type parts struct {
 	stores   *connect.Stores
 	rules    *history.Rulebook
-	clock    *clock.Clock
 	log      *slog.Logger
 	registry *prometheus.Registry
 }
@@ -139,7 +136,7 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 		return nil, nil, err
 	}
 	server, err = rpc.New(rpc.Config{
-		Now: p.clock.Now, ClockErr: p.clock.Err, Life: s.Redis.Life, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Aggregate: held, Queue: publisher, Feed: s.Redis,
+		Now: s.Clock.Now, ClockErr: s.Clock.Err, Life: s.Redis.Life, Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Aggregate: held, Queue: publisher, Feed: s.Redis,
 		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Webhook: hook,
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Logger: p.log, Registry: p.registry,
 	})

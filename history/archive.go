@@ -39,6 +39,16 @@ type Archive interface {
 	PutUser(ctx context.Context, uid string, u User) error
 }
 
+// Notes are users of whom whoever reads the archive has found a long live part. They are for the owner of
+// the user's bucket, and may be lost: the next reader leaves another.
+type Notes interface {
+	// Note notes a user.
+	Note(ctx context.Context, uid string) error
+	// TakeNotes removes notes of users of the given buckets and returns them, about as many as the limit, or fewer.
+	// With an error it returns those that it has removed.
+	TakeNotes(ctx context.Context, buckets []Bucket, limit int) ([]string, error)
+}
+
 // Cell is a record with its key.
 type Cell struct {
 	Key    Key

@@ -249,6 +249,7 @@ func (j *Job) putUsers(ctx context.Context, b *batch) error {
 			switch k := asked.keys[i]; {
 			case err == nil:
 				j.metrics.clears.Inc()
+				j.noteRemoval(k.UID)
 			case errors.Is(err, history.ErrPermanent):
 				dead = append(dead, j.refused(k, nil, err))
 			default:
@@ -339,6 +340,9 @@ func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell 
 			continue
 		}
 		cells = append(cells, history.Cell{Key: k, Record: r})
+		if r.Deleted() {
+			j.noteRemoval(k.UID)
+		}
 	}
 	return cells
 }

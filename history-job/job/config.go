@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -29,6 +30,14 @@ type Carrier interface {
 	Carry(ctx context.Context, keys []history.Key) (put int, left []history.Key, err error)
 }
 
+// Roller is an archive that moves what is old of long histories into parts.
+type Roller interface {
+	// Roll rolls a user whose live part is long, and says after how long to roll again, 0 for not at all.
+	Roll(ctx context.Context, uid string) (again time.Duration, err error)
+	// Tidy does so for a user who has parts, of which something was deleted or cleared.
+	Tidy(ctx context.Context, uid string) (again time.Duration, err error)
+}
+
 // Config wires a job. Zero values take the defaults.
 type Config struct {
 	Cache    Cache
@@ -42,6 +51,11 @@ type Config struct {
 	// announced. They are given both or not at all.
 	Days      history.Days
 	Announcer history.Announcer
+	// Roller and Notes are given both or not at all: with them the job rolls the users of its buckets who are
+	// noted, one every RollEvery (default 200 ms), and a minute after something of them was deleted or cleared.
+	Roller    Roller
+	Notes     history.Notes
+	RollEvery time.Duration
 	// Workers is how many chunks are under way at once (default 16), Chunk how many
 	// keys each has (default 500).
 	Workers, Chunk int
@@ -84,6 +98,8 @@ type Job struct {
 	recent    *recent       // nil without Config.Life
 	life      life
 	owned     atomic.Bool  // a generation lasts
+	untidy    part.Notes   // users of whom something was deleted or cleared
+	noted     part.Notes   // users to be rolled
 	swept     atomic.Int64 // when the last sweep that is done, and left nothing out, began, in Unix milliseconds
 	left      atomic.Int64 // keys left out because the archive did not answer, or the dead letters
 	landed    atomic.Int64 // when no put of them lands any more, in Unix milliseconds
@@ -100,6 +116,10 @@ func New(cfg Config) (*Job, error) {
 	if (cfg.Days == nil) != (cfg.Announcer == nil) {
 		return nil, errors.New("job: days and announcer are of no use without each other")
 	}
+	if (cfg.Roller == nil) != (cfg.Notes == nil) {
+		return nil, errors.New("job: a roller and notes are of no use without each other")
+	}
+	cfg.RollEvery = run.Default(cfg.RollEvery, 200*time.Millisecond)
 	cfg.Workers = run.Default(cfg.Workers, 16)
 	cfg.Chunk = run.Default(cfg.Chunk, 500)
 	cfg.SweepEvery = run.Default(cfg.SweepEvery, 30*time.Second)

@@ -49,6 +49,7 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.measure(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.announce(both, buckets) }) })
+	g.Go(func() error { return guard(func() error { return j.roll(both, buckets) }) })
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	m.backlog = newBacklog()
-	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "reread", "dead_letter", "announce"} {
+	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "reread", "dead_letter", "announce", "notes", "roll"} {
 		m.retries.WithLabelValues(op)
 	}
 	if reg != nil {

@@ -31,7 +31,8 @@ const (
 // answers and refuses, because of a password, its version or the form of its table,
 // ends the process: no waiting cures that.
 type Engines struct {
-	Log *slog.Logger
+	Log      *slog.Logger
+	Registry prometheus.Registerer // gets the metrics of what is connected; nil for none
 
 	all []*engine
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/history/redis"
+	"github.com/playhead/playhead/internal/clock"
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trust"
 )
@@ -31,6 +32,8 @@ type Stores struct {
 	Kafka      *kafka.Queue
 	FirstOfDay *kafka.FirstOfDay
 	HBase      *hbase.Archive
+	// Clock goes by that of Redis. The caller runs it.
+	Clock *clock.Clock
 }
 
 // Connect adds all of it to the engines of a process, and asks them for the first time.
@@ -46,7 +49,8 @@ func (f *Flags) Connect(ctx context.Context, e *Engines) (s *Stores, err error) 
 	if s.FirstOfDay, err = f.ConnectFirst(e); err != nil {
 		return nil, err
 	}
-	if s.HBase, err = f.HBase.Connect(e); err != nil {
+	s.Clock = clock.New(clock.Config{Reference: s.Redis.Time, Logger: e.Log, Registry: e.Registry})
+	if s.HBase, err = f.HBase.Connect(s); err != nil {
 		return nil, err
 	}
 	return s, e.First(ctx)
@@ -176,17 +180,20 @@ type HBase struct {
 	Regions     int    `name:"hbase-regions" help:"Regions of the table when it must be created." default:"16"`
 	Compression string `name:"hbase-compression" help:"Compression of the table when it must be created." default:"none"`
 	Puts        int    `name:"hbase-puts" help:"Batches of puts under way at once, about three for each region server." default:"3"`
+
+	RollAbove int `kong:"-"` // only a job rolls
 }
 
 // Connect adds HBase to the engines of a process.
-func (f *HBase) Connect(e *Engines) (*hbase.Archive, error) {
+func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 	a, err := hbase.New(hbase.Config{
 		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression,
-		Puts: f.Puts, Logger: e.Log,
+		Puts: f.Puts, RollAbove: f.RollAbove, Long: s.Redis.Note, Now: s.Clock.Now, ClockErr: s.Clock.Err,
+		Registry: s.Registry, Logger: s.Log,
 	})
 	if err == nil {
-		e.Add("hbase", "--hbase", a.Prepare)
-		e.Probe("hbase", a.Prepare)
+		s.Add("hbase", "--hbase", a.Prepare)
+		s.Probe("hbase", a.Prepare)
 	}
 	return a, err
 }

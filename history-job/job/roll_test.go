@@ -1,0 +1,119 @@
+package job_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// roller notes who is rolled, and has notes for the job.
+type roller struct {
+	mu    sync.Mutex
+	notes []string
+	did   []string
+	again time.Duration
+	err   error
+}
+
+func (r *roller) Roll(_ context.Context, uid string) (time.Duration, error) {
+	return r.roll("roll " + uid)
+}
+
+func (r *roller) Tidy(_ context.Context, uid string) (time.Duration, error) {
+	return r.roll("tidy " + uid)
+}
+
+func (r *roller) roll(what string) (time.Duration, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.did = append(r.did, what)
+	again := r.again
+	r.again = 0
+	return again, r.err
+}
+
+func (r *roller) Note(_ context.Context, uid string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes = append(r.notes, uid)
+	return nil
+}
+
+func (r *roller) TakeNotes(context.Context, []history.Bucket, int) ([]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	notes := r.notes
+	r.notes = nil
+	return notes, r.err
+}
+
+func (r *roller) want(t *testing.T, want ...string) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.Sort(r.did)
+	if !slices.Equal(r.did, want) {
+		t.Errorf("did %q, want %q", r.did, want)
+	}
+	r.did = nil
+}
+
+func rolling(w *world) *roller {
+	r := new(roller)
+	cfg := w.config()
+	cfg.Roller, cfg.Notes = r, r
+	cfg.SweepEvery, cfg.SweepAge = 5*time.Second, 10*time.Second
+	w.runs(cfg)
+	return r
+}
+
+// TestRollNoted rolls those who are noted, one after the other, and again when there is more.
+func TestRollNoted(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		r := rolling(w)
+		for i := range 3 {
+			_ = r.Note(t.Context(), fmt.Sprint(i))
+		}
+		w.wait(time.Second)
+		r.want(t, "roll 0", "roll 1", "roll 2")
+		w.wait(time.Minute)
+		r.want(t)
+		r.again = time.Hour
+		_ = r.Note(t.Context(), "0")
+		w.wait(59 * time.Minute)
+		r.want(t, "roll 0")
+		w.wait(2 * time.Minute)
+		r.want(t, "roll 0")
+		r.err = errDown // the next note tells again
+		_ = r.Note(t.Context(), "1")
+		w.wait(time.Minute)
+		r.want(t, "roll 1")
+		r.err = history.ErrConflict
+		_ = r.Note(t.Context(), "2")
+		w.wait(70 * time.Second)
+		r.want(t, "roll 2", "roll 2")
+	})
+}
+
+// TestTidyAfterRemovals tidies users of whom something was deleted or cleared.
+func TestTidyAfterRemovals(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		r := rolling(w)
+		k := w.write(progress(1, 0))
+		w.wait(5 * time.Minute)
+		r.want(t)
+		w.write(history.Event{Key: object(2), Kind: history.KindDelete, At: time.Now().UnixMilli()})
+		w.wait(5 * time.Minute)
+		r.want(t, "tidy "+k.UID)
+		if _, err := w.cache.Clear(t.Context(), k.UID, history.Clear{Until: time.Now().UnixMilli()}); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(5 * time.Minute)
+		r.want(t, "tidy "+k.UID)
+	})
+}
