@@ -51,11 +51,10 @@ type Config struct {
 	// what is older than RollAfter, beyond the newest half of that, into parts. With 0 nothing is
 	// rolled; what is in parts is read all the same.
 	RollAbove int
-	// RollAfter is the age that is old, a day by default. All processes of a table have the same.
-	RollAfter time.Duration
-	// RollMargin is more than two clocks may differ, or a put may take, an hour by default.
-	RollMargin time.Duration
-	rollStep   int // records in one go
+	// RollAfter is the age that is old, a day by default, and RollMargin more than two clocks may differ or a put
+	// may take, an hour by default. They are those of the process that is the first to roll in the table.
+	RollAfter, RollMargin time.Duration
+	rollStep              int // records in one go
 	// Long is told of users of whom a page has found more live records than are to stay.
 	Long func(ctx context.Context, uid string) error
 	// Registry gets the metrics of parts, unless it is nil.
@@ -118,6 +117,8 @@ func (c *Config) normalize() error {
 		return history.Invalid("puts", "want more than 0")
 	case c.RollAbove < 0:
 		return history.Invalid("roll-above", "want 0 or more")
+	case c.RollAfter < 0 || c.RollMargin < 0:
+		return history.Invalid("roll-after", "want more than 0")
 	case c.Deadline < 0:
 		return history.Invalid("deadline", "want more than 0")
 	}

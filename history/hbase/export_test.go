@@ -55,8 +55,8 @@ func (c Config) Stepping(records int) Config {
 	return c
 }
 
-// NewRolling returns an archive over another client, of a table in which there has been rolling for long.
-func NewRolling(client gohbase.Client, c Config) *Archive {
+// NewPrepared returns an archive over another client, of a table that is as it should be.
+func NewPrepared(client gohbase.Client, c Config) *Archive {
 	c.ZooKeeper = "nowhere:1"
 	if err := c.normalize(); err != nil {
 		panic(err)
@@ -64,8 +64,30 @@ func NewRolling(client gohbase.Client, c Config) *Archive {
 	a := newArchive(c)
 	a.client = client
 	a.prepared.Store(true)
-	a.parts.mark.Store(&mark{since: 1, above: c.RollAbove})
 	return a
+}
+
+// NewRolling is NewPrepared for a table in which there has been rolling for long.
+func NewRolling(client gohbase.Client, c Config) *Archive {
+	a := NewPrepared(client, c)
+	c = a.config
+	a.parts.mark.Store(&mark{1, c.RollAbove, c.RollAfter.Milliseconds(), c.RollMargin.Milliseconds()})
+	return a
+}
+
+// SetMark says that there is rolling.
+func (a *Archive) SetMark(ctx context.Context) error { return a.setMark(ctx, a.config.RollAbove) }
+
+// Mark is what a process knows of rolling in the table.
+type Mark struct {
+	Since, After int64
+	Above        int
+}
+
+// Mark returns it.
+func (a *Archive) Mark() Mark {
+	m := a.parts.mark.Load()
+	return Mark{m.since, m.after, m.above}
 }
 
 // Forms returns how many columns of objects a user's row has, and how many records that count the parts have.

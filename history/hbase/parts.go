@@ -2,6 +2,7 @@ package hbase
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/tsuna/gohbase/filter"
@@ -32,12 +32,13 @@ type parts struct {
 	tried, read atomic.Int64         // when it was last looked for, and looked for and answered
 }
 
-// mark says in the table since when there is rolling, and of users with how many live records. From then
-// on every process reads what a roll leaves; a margin later every put of something old goes where no roll
+// mark says in the table since when there is rolling, of users with how many live records, and of what age. From
+// then on every process reads what a roll leaves; a margin later every put of something old goes where no roll
 // deletes; and another two later, when the puts before that have been applied, rolls begin.
 type mark struct {
-	since int64 // Unix milliseconds
-	above int
+	since         int64 // Unix milliseconds
+	above         int
+	after, margin int64 // milliseconds, for good: jobs that went by different ones would hide each other's puts
 }
 
 const (
@@ -57,24 +58,28 @@ func newParts(c Config) *parts {
 // known reports whether any user may have parts, or columns of old records.
 func (p *parts) known() bool { return p.mark.Load() != nil }
 
-func (m *mark) value() []byte { return fmt.Appendf(nil, "%d %d", m.since, m.above) }
+func (m *mark) value() []byte {
+	return fmt.Appendf(nil, "%d %d %d %d", m.since, m.above, m.after, m.margin)
+}
 
+// parseMarkValue is the inverse of value.
 func parseMarkValue(b []byte) (*mark, error) {
 	m := new(mark)
-	since, above, _ := strings.Cut(string(b), " ")
-	var err error
-	if m.since, err = strconv.ParseInt(since, 10, 64); err == nil {
-		m.above, err = strconv.Atoi(above)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("mark of rolling %q: %w", b, err)
+	if _, err := fmt.Sscanf(string(b), "%d %d %d %d", &m.since, &m.above, &m.after, &m.margin); err != nil || m.margin < 1 {
+		return nil, fmt.Errorf("mark of rolling %q: %w", b, cmp.Or(err, part.ErrNewer))
 	}
 	return m, nil
 }
 
 func (a *Archive) now() int64 { return a.config.Now().UnixMilli() }
 
-func (a *Archive) margin() int64 { return a.config.RollMargin.Milliseconds() }
+// margin is more than two clocks may differ, or a put may take.
+func (a *Archive) margin() int64 {
+	if m := a.parts.mark.Load(); m != nil {
+		return m.margin
+	}
+	return a.config.RollMargin.Milliseconds()
+}
 
 // follow makes sure that it is known well enough that there is no rolling: what was true half a margin ago.
 // It asks more often, and goes on without an answer.
@@ -122,11 +127,13 @@ func (a *Archive) setMark(ctx context.Context, above int) error {
 			return err
 		}
 		var was []byte
-		m := &mark{since: a.now(), above: above}
+		m := mark{a.now(), above, a.config.RollAfter.Milliseconds(), a.config.RollMargin.Milliseconds()}
 		if old := a.parts.mark.Load(); old != nil {
-			if m.since, was = old.since, old.value(); old.above == above {
+			if was = old.value(); old.above == above {
 				return nil
 			}
+			m = *old
+			m.above = above
 		}
 		put, err := hrpc.NewPut(ctx, a.table, []byte(markRow), map[string]map[string][]byte{family: {markName: m.value()}},
 			hrpc.TimestampUint64(uint64(a.now()+future)))
@@ -144,16 +151,16 @@ type lateness struct{ before, period int64 }
 
 func (a *Archive) lateBefore() (l lateness, err error) {
 	now, m := a.now(), a.parts.mark.Load()
-	if m == nil || now < m.since+a.margin() {
+	if m == nil || now < m.since+m.margin {
 		return l, nil
 	}
-	return lateness{before: now - a.config.RollAfter.Milliseconds(), period: now / a.margin()}, a.config.ClockErr()
+	return lateness{before: now - m.after, period: now / m.margin}, a.config.ClockErr()
 }
 
 // rolls reports whether all that was put by processes that knew of no rolling has been applied.
 func (a *Archive) rolls() bool {
 	m := a.parts.mark.Load()
-	return a.config.RollAbove > 0 && m != nil && a.now() >= m.since+3*a.margin()
+	return a.config.RollAbove > 0 && m != nil && a.now() >= m.since+3*m.margin
 }
 
 // noteLong tells of a user by the number of live records.

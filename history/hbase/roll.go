@@ -91,14 +91,14 @@ func (r *roll) run(ctx context.Context) (again time.Duration, err error) {
 	case r.more:
 		return time.Millisecond, nil
 	case r.plan.Changed: // to clean
-		return r.horizon() + r.config.RollMargin/12, nil
+		return r.horizon() + r.horizon()/12, nil
 	}
 	return 0, nil
 }
 
 // horizon is how long a chunk stays that is not listed: another roll may be about to list it, or a reader
 // may have the list before. It is longer than two clocks differ.
-func (r *roll) horizon() time.Duration { return r.config.RollMargin }
+func (r *roll) horizon() time.Duration { return time.Duration(r.margin()) * time.Millisecond }
 
 // read does the steps 1 and 2, and finds what leaves the live part.
 func (r *roll) read(ctx context.Context) (err error) {
@@ -153,7 +153,7 @@ func (r *roll) settled(o content) bool {
 		period, err := strconv.ParseInt(text, 10, 64)
 		return err == nil && (period+2)*r.margin() <= r.began
 	}
-	before := r.began - r.config.RollAfter.Milliseconds() - r.margin()
+	before := r.began - r.Archive.parts.mark.Load().after - r.margin()
 	return o.version.Time() < before && o.at < before
 }
 
@@ -245,11 +245,11 @@ func (r *roll) store(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.inTime(); err != nil {
-		return err
-	}
 	won := false
 	err = r.within(ctx, func(ctx context.Context) (err error) {
+		if err := r.inTime(); err != nil { // the switch that follows has the deadline of the call
+			return err
+		}
 		put := r.partPut(ctx, partRow(r.uid, ""), b, int64(r.plan.Metadata.Version)+r.margin()) //nolint:gosec // a time
 		won, err = r.client.CheckAndPut(put, partFamily, partColumn, r.bytes)
 		return classify(err)

@@ -37,9 +37,11 @@ type rollModel struct {
 	archive *hbase.Archive // of a process that goes on all the time
 	keys    []history.Key
 	made    map[history.Key][]*history.Record
+	bases   map[history.Key]*history.Record             // of the last content
 	stored  map[history.Key]map[int64][]*history.Record // what was put, by cell time, in order
 	cleared history.User
 	rollers []*process
+	stood   map[*process]time.Time // since when each stands before its call
 }
 
 const (
@@ -51,6 +53,7 @@ const (
 
 func (m *rollModel) run(client gohbase.Client, compact func()) {
 	m.client, m.compact, m.uid = client, compact, fmt.Sprintf("u%x", rand.Uint64())
+	m.bases, m.stood = map[history.Key]*history.Record{}, map[*process]time.Time{}
 	m.made, m.stored = map[history.Key][]*history.Record{}, map[history.Key]map[int64][]*history.Record{}
 	m.archive = hbase.NewRolling(client, m.config(0))
 	for i := range 14 {
@@ -65,6 +68,7 @@ func (m *rollModel) run(client gohbase.Client, compact func()) {
 	m.t.Repeat(map[string]func(*rapid.T){
 		"put":         m.put,
 		"put old":     m.putOld,
+		"put twin":    m.putTwin,
 		"put beside":  m.putBeside,
 		"clear":       m.clear,
 		"roll":        m.roll,
@@ -72,7 +76,7 @@ func (m *rollModel) run(client gohbase.Client, compact func()) {
 		"advance":     m.advance,
 		"advance far": m.advanceFar,
 		"read beside": m.readBeside,
-		"compact":     func(*rapid.T) { m.compact() },
+		"compact":     m.compactSeldom,
 		"time":        func(t *rapid.T) { m.pass(t, 15) },
 		"":            m.check,
 	})
@@ -119,7 +123,21 @@ func (m *rollModel) cell(t *rapid.T) (c history.Cell, ok bool) {
 	if base = base.After(u.ClearedAt(k.Object.Type)); base == nil && e.At <= u.ClearedAt(k.Object.Type) {
 		return c, false
 	}
+	m.bases[k] = base
 	return history.Cell{Key: k, Record: history.Merge(base, e.Record()).Successor(&u)}, true
+}
+
+// putTwin makes late plays of a record that is old, from one base: they have one cell time.
+func (m *rollModel) putTwin(t *rapid.T) {
+	k := rapid.SampledFrom(m.keys).Draw(t, "key")
+	base := m.bases[k].After(m.cleared.ClearedAt(k.Object.Type))
+	if base == nil {
+		return
+	}
+	e := history.Event{Key: k, At: base.Version.Time() - 1, Kind: history.KindProgress, Position: rapid.Int64Range(10, 99).Draw(t, "position")}
+	c := history.Cell{Key: k, Record: history.Merge(base, e.Record()).Successor(nil)}
+	m.must(m.putCell(m.archive, c))
+	m.applied(c)
 }
 
 func (m *rollModel) putCell(a *hbase.Archive, c history.Cell) error {
@@ -136,9 +154,11 @@ func (m *rollModel) applied(c history.Cell) {
 }
 
 func (m *rollModel) put(t *rapid.T) {
-	if c, ok := m.cell(t); ok {
-		m.must(m.putCell(m.archive, c))
-		m.applied(c)
+	for range rapid.IntRange(1, 8).Draw(t, "puts") {
+		if c, ok := m.cell(t); ok {
+			m.must(m.putCell(m.archive, c))
+			m.applied(c)
+		}
 	}
 }
 
@@ -176,6 +196,9 @@ func (m *rollModel) putBeside(t *rapid.T) {
 }
 
 func (m *rollModel) clear(t *rapid.T) {
+	if rapid.IntRange(0, 9).Draw(t, "seldom") > 0 {
+		return
+	}
 	typ := rapid.Uint32Range(0, 2).Draw(t, "type")
 	at := m.now.UnixMilli() - 1000*rapid.Int64Range(0, 60).Draw(t, "seconds ago")
 	u := history.User{Cleared: map[uint32]int64{typ: at}}
@@ -191,18 +214,24 @@ func (m *rollModel) roll(t *rapid.T) {
 // start begins a roll that goes on step by step.
 func (m *rollModel) start(t *rapid.T) {
 	if m.rollers = slices.DeleteFunc(m.rollers, func(p *process) bool { return p.ended }); len(m.rollers) < 2 {
-		m.rollers = append(m.rollers, m.process(t, func(a *hbase.Archive) error {
+		p := m.process(t, func(a *hbase.Archive) error {
 			_, err := a.Roll(m.t.Context(), m.uid)
 			return err
-		}))
+		})
+		m.rollers, m.stood[p] = append(m.rollers, p), m.now
 	}
 }
 
-// advance lets a roller make a call, or kills it there.
+// advance lets a roller make a call, or kills it there. A switch has a deadline.
 func (m *rollModel) advance(t *rapid.T) {
 	if len(m.rollers) > 0 {
 		p := rapid.SampledFrom(m.rollers).Draw(t, "roller")
-		p.next(rapid.SampledFrom([]fate{made, made, made, made, made, made, made, made, lost, forgotten}).Draw(t, "fate"))
+		f := rapid.SampledFrom([]fate{made, made, made, made, made, made, made, made, lost, forgotten}).Draw(t, "fate")
+		if p.switches && m.now.Sub(m.stood[p]) > modelPut {
+			f = lost
+		}
+		p.next(f)
+		m.stood[p] = m.now
 		if p.ended && !p.killed && !errors.Is(p.result, history.ErrConflict) {
 			m.must(p.result)
 		}
@@ -217,7 +246,13 @@ func (m *rollModel) advanceFar(t *rapid.T) {
 
 // beside does something beside a process that stands.
 func (m *rollModel) beside(t *rapid.T) {
-	rapid.SampledFrom([]func(*rapid.T){m.start, m.advance, m.advanceFar, m.advanceFar, m.roll, func(*rapid.T) { m.compact() }}).Draw(t, "beside")(t)
+	rapid.SampledFrom([]func(*rapid.T){m.start, m.advance, m.advanceFar, m.advanceFar, m.roll, m.compactSeldom}).Draw(t, "beside")(t)
+}
+
+func (m *rollModel) compactSeldom(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "seldom") == 0 {
+		m.compact()
+	}
 }
 
 // readBeside reads all pages, with rolls between any two calls.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tsuna/gohbase"
+	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
@@ -273,6 +274,62 @@ func latePutAfterRoll(t *rollTest) {
 	}
 }
 
+// TestLatePutsOfOnePeriod is trap (a) where the first content was late too, and the second comes into its column.
+func TestLatePutsOfOnePeriod(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.plays(10)
+	base := cells[2]
+	for i := range 6 {
+		c := r.play(base.Key, base.Record, 3*time.Hour+time.Duration(i)*rollMargin/3, int64(50+i))
+		r.store(c)
+		cells[2].Record = c.Record
+		if i > 0 { // which of those of one period stand is not said
+			r.wantIn(c)
+		}
+		r.roll()
+		r.wantIn(c)
+		r.clock.pass(rollMargin / 3)
+	}
+}
+
+// wantIn checks that what stands has all of a content.
+func (t *rollTest) wantIn(c history.Cell) {
+	t.Helper()
+	got, err := t.Get(t.Context(), []history.Key{c.Key})
+	t.must(err)
+	if r := got[0].Record; !history.Same(r, history.Merge(r, c.Record)) {
+		t.Errorf("get %s: got %+v, want %+v in it", c.Key, r, c.Record)
+	}
+}
+
+// TestDelayedPut is trap (a) for a put that was decided when its record was just young enough, and is applied as
+// late as a put may be, after a roll.
+func TestDelayedPut(t *testing.T) {
+	for age := time.Hour - rollMargin; age <= time.Hour+2*rollMargin; age += rollMargin / 4 {
+		r := newRollTest(t)
+		var cells []history.Cell
+		for i := range 6 {
+			cells = append(cells, r.play(r.key(i), nil, time.Duration(i)*time.Minute, 1))
+		}
+		base := cells[5]
+		first := r.play(base.Key, base.Record, time.Hour, 50)
+		r.store(cells...)
+		r.store(first)
+		r.clock.pass(age - 5*time.Minute) // of the base
+		second := r.play(base.Key, base.Record, age+time.Hour, 60)
+		slow := r.process(func(a *hbase.Archive) error {
+			return errors.Join(a.Put(t.Context(), []history.Cell{second})...)
+		})
+		r.clock.pass(rollMargin - time.Second)
+		r.roll()
+		r.must(slow.finish())
+		r.wantIn(second)
+		r.clock.pass(time.Hour)
+		r.roll()
+		r.wantIn(second)
+	}
+}
+
 // TestTwoRollers is trap (b): a roller stands before each of its calls while another rolls.
 func TestTwoRollers(t *testing.T) { twoRollers(newRollTest(t)) }
 
@@ -294,7 +351,10 @@ func twoRollers(t *rollTest) {
 				slow.next(made)
 			}
 			ended = slow.ended
-			r.roll()
+			c := r.config
+			c.RollAbove = 8 // which leaves more in the live part
+			_, err := hbase.NewRolling(r.client, c).Roll(t.Context(), r.uid)
+			r.must(err)
 			r.want(cells...)
 			if err := slow.finish(); err != nil && !errors.Is(err, history.ErrConflict) {
 				t.Errorf("the slow one, stopped after %d calls: %v", stop, err)
@@ -312,22 +372,90 @@ func twoRollers(t *rollTest) {
 	}
 }
 
-// TestSlowRollerGivesUp has a roller stand for so long that its chunks are taken for left behind.
+// TestSlowRollerGivesUp has a roller stand for so long that another one takes its chunks for left behind.
 func TestSlowRollerGivesUp(t *testing.T) {
 	r := newRollTest(t)
 	cells := r.plays(10)
-	slow := r.roller()
-	for range 4 { // up to the switch
-		slow.next(made)
-	}
-	r.clock.pass(3 * rollMargin)
 	r.roll()
-	r.clock.pass(3 * rollMargin)
-	r.roll() // removes the chunks of the slow one
-	if err := slow.finish(); !errors.Is(err, history.ErrConflict) {
-		t.Errorf("the slow one: got %v, want %v", err, history.ErrConflict)
+	for i := 3; i < 9; i++ {
+		cells[i] = r.play(cells[i].Key, cells[i].Record, 0, 99)
 	}
-	r.want(cells...)
+	r.store(cells[3:9]...)
+	r.clock.pass(2 * time.Hour)
+	for _, removed := range []bool{false, true} {
+		slow := r.roller()
+		for len(r.unlisted()) == 0 {
+			slow.next(made)
+		}
+		r.clock.pass(2 * rollMargin)
+		if removed {
+			c := r.config
+			c.RollAbove = 1000 // which leaves the live part alone
+			_, err := hbase.NewRolling(r.client, c).Roll(t.Context(), r.uid)
+			r.must(err)
+			if names := r.unlisted(); len(names) > 0 {
+				t.Errorf("chunks %q stay", names)
+			}
+		}
+		if err := slow.finish(); !errors.Is(err, history.ErrConflict) {
+			t.Errorf("the slow one, its chunks removed %v: got %v, want %v", removed, err, history.ErrConflict)
+		}
+		r.want(cells...)
+	}
+}
+
+// TestOldChunksStayForReaders rolls a user again as soon as chunks are replaced.
+func TestOldChunksStayForReaders(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.plays(10)
+	r.roll()
+	r.clock.pass(2 * rollMargin)
+	gone := history.Event{Kind: history.KindDelete, At: r.clock.now().UnixMilli()}
+	r.store(history.Cell{Key: cells[4].Key, Record: history.Merge(cells[4].Record, gone.Record()).Successor(nil)})
+	r.roll()
+	replaced := r.unlisted()
+	r.roll()
+	if got := r.unlisted(); len(replaced) != 1 || len(got) != 1 {
+		t.Errorf("chunks %q were replaced, and %q of them stay, want one", replaced, got)
+	}
+	r.clock.pass(2 * rollMargin)
+	r.roll()
+	if got := r.unlisted(); len(got) > 0 {
+		t.Errorf("chunks %q stay", got)
+	}
+}
+
+// TestClearOfParts clears contents in all forms, whose cells are later than their events: what comes next must
+// come after them, also when nothing is left of them.
+func TestClearOfParts(t *testing.T) {
+	for _, typ := range []uint32{0, 1} {
+		r := newRollTest(t)
+		var cells []history.Cell
+		last := r.clock.now().UnixMilli()
+		for i := range 10 {
+			c := r.play(r.key(i), nil, time.Duration(i)*time.Millisecond, 1)
+			c.Record.CellTime = last + 500 + int64(i)
+			cells = append(cells, c)
+		}
+		r.store(cells...)
+		r.clock.pass(2 * time.Hour)
+		r.roll()
+		late := r.play(r.key(20), nil, 3*time.Hour, 1)
+		r.store(late)
+		r.wantForms(2, 9)
+		r.must(r.PutUser(t.Context(), r.uid, history.User{Cleared: map[uint32]int64{typ: last + 10}}))
+		for range 2 {
+			got, err := r.Get(t.Context(), []history.Key{cells[0].Key})
+			r.must(err)
+			page, err := r.Page(t.Context(), r.uid, history.Query{Limit: 10})
+			r.must(err)
+			if e := got[0]; e.Record != nil || e.User.CutTime < last+509 || page.User.CutTime < last+509 || len(page.Items) > 0 {
+				t.Errorf("got %+v, and a page of %d with the cut time %d, want nothing, and the cut time %d", e, len(page.Items), page.User.CutTime, last+509)
+			}
+			r.roll()
+			r.wantForms(1, 0) // of the live ones only that stays whose cell is later than the mark
+		}
+	}
 }
 
 // TestReaderBetweenVersions is trap (c): a reader stands before each of its calls while a user is rolled, rolled
@@ -335,7 +463,7 @@ func TestSlowRollerGivesUp(t *testing.T) {
 func TestReaderBetweenVersions(t *testing.T) { readerBetweenVersions(newRollTest(t)) }
 
 func readerBetweenVersions(t *rollTest) {
-	for _, n := range []int{10, 1500} { // of these, more than one call
+	for reads, n := range map[int]int{1: 10, 2: 1500} { // of these, more than one call
 		for stop, ended := 0, false; !ended; stop++ {
 			r := t.another()
 			cells := r.plays(n)
@@ -350,7 +478,11 @@ func readerBetweenVersions(t *rollTest) {
 			again()
 			var page history.Page
 			reader := r.process(func(a *hbase.Archive) (err error) {
-				page, err = a.Page(t.Context(), r.uid, history.Query{Limit: 10_000})
+				for range reads { // the first one makes the second know the list
+					if page, err = a.Page(t.Context(), r.uid, history.Query{Limit: 10_000}); err != nil {
+						break
+					}
+				}
 				return err
 			})
 			for range stop {
@@ -430,6 +562,72 @@ func TestWithoutRollingNothingIsLate(t *testing.T) {
 		t.Errorf("roll: %v, %v, tables %d", again, err, len(s.tables))
 	}
 }
+
+// TestRollingBegins has one process begin to roll, in a table that others know as one without.
+func TestRollingBegins(t *testing.T) {
+	r := newRollTest(t)
+	other := hbase.NewPrepared(r.client, hbase.Config{Now: r.clock.now})
+	blind := hbase.NewPrepared(away{r.client}, hbase.Config{Now: r.clock.now})
+	r.config.RollAfter, r.config.RollMargin = 2*time.Hour, time.Hour
+	roller := hbase.NewPrepared(r.client, r.config)
+	steps := 0
+	step := func(late, rolls bool) {
+		t.Helper()
+		old := r.play(r.key(100+steps), nil, 3*time.Hour, 1)
+		steps++
+		r.must(errors.Join(other.Put(t.Context(), []history.Cell{old})...))
+		row := r.client.(*store).tables["history"][history.RowKey(r.uid)]
+		if _, ok := row.cells[column{"info", old.Key.Object.String()}]; ok == late {
+			t.Errorf("step %d: an old record is put into info: %v, want it late: %v", steps, ok, late)
+		}
+		again, err := roller.Roll(t.Context(), r.uid)
+		if r.must(err); (again > 0) != rolls {
+			t.Errorf("step %d: rolled %v, want %v", steps, again > 0, rolls)
+		}
+		page, err := other.Page(t.Context(), r.uid, history.Query{Limit: 100})
+		if r.must(err); len(page.Items) != steps {
+			t.Errorf("step %d: page of %d", steps, len(page.Items))
+		}
+	}
+	for range 5 {
+		step(false, false)
+	}
+	for range 2 {
+		r.must(roller.SetMark(t.Context()))
+	}
+	step(false, false) // who asked just now asks no more
+	r.clock.pass(6 * time.Minute)
+	step(false, false) // it knows
+	r.clock.pass(time.Hour - 6*time.Minute)
+	step(true, false)
+	r.clock.pass(2 * time.Hour)
+	step(true, true)
+
+	// A change of the bound leaves the rest as it is.
+	r.config.RollAbove, r.config.RollAfter = 50, time.Minute
+	changed := hbase.NewPrepared(r.client, r.config)
+	r.must(changed.SetMark(t.Context()))
+	if got, want := changed.Mark(), other.Mark(); got.Above != 50 || got.After != want.After || got.Since != want.Since || want.Above != 3 {
+		t.Errorf("got %+v, others know %+v", got, want)
+	}
+
+	// Who cannot know whether there is rolling does nothing.
+	k := []history.Key{r.key(100)}
+	if _, err := blind.Get(t.Context(), k); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("get: %v, want ErrUnavailable", err)
+	}
+	for _, err := range blind.Put(t.Context(), []history.Cell{r.play(k[0], nil, 0, 1)}) {
+		if !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("put: %v, want ErrUnavailable", err)
+		}
+	}
+}
+
+// away is an HBase whose region with the mark does not answer.
+type away struct{ gohbase.Client }
+
+// Get implements [gohbase.Client].
+func (away) Get(*hrpc.Get) (*hrpc.Result, error) { return nil, errKilled }
 
 // TestDamagedPart reads beside a chunk or a list that is damaged or gone: what needs it fails and is counted,
 // and no page is short.

@@ -264,12 +264,13 @@ func (s *scanned) Close() error { return nil }
 // process does one thing with an archive of its own, and stops before each of its calls of HBase.
 type process struct {
 	gohbase.Client
-	at     chan struct{}
-	resume chan fate
-	done   chan error
-	ended  bool
-	killed bool
-	result error
+	at       chan struct{}
+	resume   chan fate
+	done     chan error
+	ended    bool
+	killed   bool
+	switches bool // stands before a check-and-put
+	result   error
 }
 
 // begin starts a process, up to its first call.
@@ -343,7 +344,9 @@ func (p *process) SendBatch(ctx context.Context, batch []hrpc.Call) (results []h
 
 // CheckAndPut implements [gohbase.Client].
 func (p *process) CheckAndPut(m *hrpc.Mutate, family, qualifier string, expected []byte) (won bool, err error) {
+	p.switches = true
 	do, answer := p.step()
+	p.switches = false
 	if do {
 		won, err = p.Client.CheckAndPut(m, family, qualifier, expected)
 	}
