@@ -134,6 +134,9 @@ func New(cfg Config) (*Job, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1)}
+	if cfg.Roller != nil && cfg.Registry != nil {
+		cfg.Registry.MustRegister(part.Waiting(&j.noted, &j.untidy))
+	}
 	j.swept.Store(time.Now().UnixMilli())
 	if cfg.Life != nil {
 		j.recent = &recent{max: cfg.Remember}

@@ -36,6 +36,8 @@ type Config struct {
 	// Table is the name of the table, "history" by default, in the namespace
 	// "default".
 	Table string
+	// Existing refuses a table that is missing, which else is made.
+	Existing bool
 	// Regions is into how many regions a new table is split, 1 to 256, 16 by default.
 	Regions int
 	// Compression of a new table: "none", the default, or what the cluster has

@@ -26,7 +26,6 @@ type parts struct {
 	servers *servers
 	cache   *part.Cache
 	metrics *part.Metrics
-	notes   part.Notes
 
 	mark        atomic.Pointer[mark] // nil until one is known
 	tried, read atomic.Int64         // when it was last looked for, and looked for and answered
@@ -50,7 +49,7 @@ const (
 
 func newParts(c Config) *parts {
 	p := &parts{table: []byte(c.Table + "_parts"), servers: newServers(c)}
-	p.metrics = part.NewMetrics(c.Registry, &p.notes)
+	p.metrics = part.NewMetrics(c.Registry)
 	p.cache = part.NewCache(p.metrics)
 	return p
 }
@@ -335,7 +334,9 @@ func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i part.
 		return i, fmt.Errorf("inspect %s: %w", uid, err)
 	}
 	c.resolve()
-	i.Live, i.Parts = len(c.objects), new(part.Metadata)
+	if i.Live, i.Parts = len(c.objects), new(part.Metadata); !a.parts.known() {
+		return i, nil
+	}
 	b, err := a.partBytes(ctx, uid, "")
 	if err == nil && b != nil {
 		i.Parts, err = part.ParseMetadata(b)

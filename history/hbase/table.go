@@ -77,7 +77,7 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 
 func (a *Archive) prepareTable(ctx context.Context, c Config, t shape) error {
 	err := a.within(ctx, func(ctx context.Context) error { return a.probe(ctx, t.name, t.families[0]) })
-	if errors.Is(err, gohbase.TableNotFound) {
+	if errors.Is(err, gohbase.TableNotFound) && !c.Existing {
 		err = a.create(ctx, c, t)
 	}
 	if err != nil {

@@ -211,6 +211,16 @@ func TestOversizeCells(t *testing.T) {
 	}
 }
 
+// TestOpenExisting finds no table, and makes none.
+func TestOpenExisting(t *testing.T) {
+	c := hbase.Config{Table: "playhead_test_" + rand.Text(), ZooKeeper: zooKeeper(t), Existing: true}
+	for range 2 {
+		if a, err := hbase.Open(t.Context(), c); err == nil || !strings.Contains(err.Error(), "table not found") {
+			t.Errorf("got %v, %v, want that there is no table", a, err)
+		}
+	}
+}
+
 func TestClose(t *testing.T) {
 	c := hbase.Config{Table: tableOf(t), Regions: 2, ZooKeeper: zooKeeper(t)}
 	open(t, c)

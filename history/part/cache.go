@@ -83,9 +83,8 @@ type Metrics struct {
 	Live                                         prometheus.Histogram
 }
 
-// NewMetrics returns metrics, registered unless the registry is nil. The notes are those of the
-// users who wait to be rolled.
-func NewMetrics(reg prometheus.Registerer, n *Notes) *Metrics {
+// NewMetrics returns metrics, registered unless the registry is nil.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_parts_" + name, Help: help})
 	}
@@ -101,10 +100,8 @@ func NewMetrics(reg prometheus.Registerer, n *Notes) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(16, 4, 8),
 		}),
 	}
-	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be rolled."},
-		func() float64 { return float64(n.Len()) })
 	if reg != nil {
-		reg.MustRegister(m.Hits, m.Misses, m.Damaged, m.Rolled, m.Written, m.Read, m.Live, waiting)
+		reg.MustRegister(m.Hits, m.Misses, m.Damaged, m.Rolled, m.Written, m.Read, m.Live)
 	}
 	return m
 }
@@ -132,8 +129,18 @@ func (n *Notes) Add(uid string, due int64) {
 	}
 }
 
-// Len returns how many users are noted.
-func (n *Notes) Len() int {
+// Waiting is a gauge of the users in notes.
+func Waiting(all ...*Notes) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be rolled."}, func() float64 {
+		waiting := 0
+		for _, n := range all {
+			waiting += n.len()
+		}
+		return float64(waiting)
+	})
+}
+
+func (n *Notes) len() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.uids)

@@ -35,7 +35,10 @@ func Open(dir string, config Config) (*DB, error) {
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		learned: make(chan struct{}),
 	}
-	d.partMetrics = part.NewMetrics(config.Registry, &d.notes)
+	d.partMetrics = part.NewMetrics(config.Registry)
+	if config.Registry != nil {
+		config.Registry.MustRegister(part.Waiting(&d.notes))
+	}
 	d.parts = part.NewCache(d.partMetrics)
 	if err := d.openOrFail(dir); err != nil {
 		return nil, openError{err}

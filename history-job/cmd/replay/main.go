@@ -19,6 +19,7 @@ import (
 
 	"github.com/playhead/playhead/bff/token"
 	"github.com/playhead/playhead/history-job/replay"
+	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/pebble"
 	"github.com/playhead/playhead/internal/run"
@@ -133,7 +134,9 @@ func report(out io.Writer, d driver, took time.Duration) {
 
 type partsFlags struct {
 	UID    string `arg:"" help:"User whose history is looked at."`
-	Data   string `help:"Data directory of an all-in-one that is not running." default:"playhead-data" type:"existingdir"`
+	Data   string `help:"Data directory of an all-in-one that is not running." default:"playhead-data"`
+	HBase  string `name:"hbase" help:"ZooKeeper quorum of HBase, host:port with commas between: look there, not into a directory."`
+	Table  string `name:"hbase-table" help:"Table of the archive in HBase." default:"history"`
 	Verify bool   `help:"Read all of it and compare it with its checksums and lists."`
 }
 
@@ -149,7 +152,11 @@ func parts(ctx context.Context, args []string, getenv func(string) string, out i
 	if err := run.Parse("replay parts", &f, args, getenv, out); err != nil {
 		return err
 	}
-	found, err := inspect(ctx, f.Data, f.UID, f.Verify)
+	look := f.inspect
+	if f.HBase != "" {
+		look = f.inspectHBase
+	}
+	found, err := look(ctx)
 	if err != nil {
 		return err
 	}
@@ -174,11 +181,24 @@ func parts(ctx context.Context, args []string, getenv func(string) string, out i
 func moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-02T15:04:05Z") }
 
 // inspect opens an embedded store, which no process may have open, and says what its archive has of a user.
-func inspect(ctx context.Context, dir, uid string, verify bool) (found part.Inspection, err error) {
-	db, err := pebble.Open(dir, pebble.Config{})
+func (f *partsFlags) inspect(ctx context.Context) (found part.Inspection, err error) {
+	if _, err := os.Stat(f.Data); err != nil { // it would be made
+		return found, fmt.Errorf("--data: %w", err)
+	}
+	db, err := pebble.Open(f.Data, pebble.Config{})
 	if err != nil {
 		return found, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	return db.Archive().Inspect(ctx, uid, verify)
+	return db.Archive().Inspect(ctx, f.UID, f.Verify)
+}
+
+// inspectHBase says what a table has of a user, also beside services and jobs.
+func (f *partsFlags) inspectHBase(ctx context.Context) (found part.Inspection, err error) {
+	a, err := hbase.Open(ctx, hbase.Config{ZooKeeper: f.HBase, Table: f.Table, Existing: true})
+	if err != nil {
+		return found, err
+	}
+	defer func() { err = errors.Join(err, a.Close()) }()
+	return a.Inspect(ctx, f.UID, f.Verify)
 }
