@@ -26,6 +26,8 @@ type flags struct {
 	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of the services, or what they hold is archived more often than it need be." default:"240s"`
 	Remember   int           `help:"Keys archived last that are compared with the archive after Redis was restarted." default:"100000"`
 	RollAbove  int           `help:"Move what is old of users of whom the archive has more records than this into parts; 0 is nobody. First let every service and job have this version; 2000 is a good number."`
+	RollAfter  time.Duration `help:"How old that is. The first job that rolls says so for all, for good." default:"24h"`
+	RollMargin time.Duration `help:"More than clocks may differ and puts may take, also for good. Shorter than an hour is for tests, which start all processes after the first job." default:"1h" hidden:""`
 	Drain      time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat  string        `help:"text or json." default:"text"`
@@ -61,7 +63,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	}
 	registry := obs.NewRegistry()
 	engines := &connect.Engines{Log: log, Registry: registry}
-	f.HBase.RollAbove = f.RollAbove
+	f.HBase.RollAbove, f.HBase.RollAfter, f.HBase.RollMargin = f.RollAbove, f.RollAfter, f.RollMargin
 	dead, err := f.ConnectDead(engines)
 	if err != nil {
 		return nil, err

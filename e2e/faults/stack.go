@@ -38,6 +38,8 @@ type spec struct {
 	cluster bool          // Redis is one
 	ttl     time.Duration // how long the cache keeps a record, 0 for the usual
 	keep    int           // how many of a user, 0 for the usual
+	// jobFlags are more of the jobs' flags.
+	jobFlags []string
 }
 
 // noJobs leaves the jobs out.
@@ -85,7 +87,7 @@ func (s *stack) open(ctx context.Context) error {
 		}
 	}
 	for i := range s.spec.jobs {
-		if err := s.addJob(ctx, watch, i); err != nil {
+		if err := s.addJob(ctx, watch, i, s.jobFlags...); err != nil {
 			return err
 		}
 	}

@@ -116,3 +116,44 @@ func sendBatch(ctx context.Context, client gohbase.Client, table string, cells [
 	}
 	return nil
 }
+
+// BenchmarkLongHistory reads pages of 20 of users who have ever more records, all but the newest in parts: at the front, in the
+// middle and at the end. One whose row is just not rolled is the measure.
+func BenchmarkLongHistory(b *testing.B) {
+	table := rollingTableOf(b)
+	open(b, hbase.Config{Table: table, Regions: 1, RollAbove: 2000})
+	client := gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
+	b.Cleanup(client.Close)
+	for _, n := range []int{2_000, 10_000, 100_000} {
+		clock := &testClock{at: time.Now()}
+		a := hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2000, Now: clock.now, Deadline: time.Minute})
+		uid, start := "u"+rand.Text(), time.Now().Add(-80*24*time.Hour).UnixMilli()
+		var cells []history.Cell
+		for i := range n {
+			r := record(start + int64(i)*60_000)
+			r.Session = fmt.Sprintf("%016x", i*7919)
+			cells = append(cells, history.Cell{Key: history.Key{UID: uid, Object: history.Object{ID: fmt.Sprint(i), Type: 1}}, Record: r})
+		}
+		if errs := a.Put(b.Context(), cells); errs != nil {
+			b.Fatal(errs)
+		}
+		clock.pass(3 * time.Hour)
+		for again := time.Millisecond; again == time.Millisecond; {
+			var err error
+			if again, err = a.Roll(b.Context(), uid); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for name, at := range map[string]int{"front": n - 1, "middle": n / 2, "end": 20} {
+			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
+				after := history.Cursor{Version: cells[at].Record.Version, Object: cells[at].Key.Object}
+				for b.Loop() {
+					page, err := a.Page(b.Context(), uid, history.Query{Limit: 20, After: after})
+					if err != nil || len(page.Items) != 20 {
+						b.Fatal(len(page.Items), err)
+					}
+				}
+			})
+		}
+	}
+}

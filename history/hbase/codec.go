@@ -21,8 +21,8 @@ const (
 	markAll      = "#cleared"
 	markPrefix   = markAll + ":"
 	pauseColumn  = "#paused"
-	rolledColumn = "#rolled" // its cell time is the version of the parts
-	cutColumn    = "#cut"    // its cell time is the cut time of what parts had
+	rolledColumn = "#rolled" // its cell time is the version of the parts, in the future as that of marks
+	cutColumn    = "#cut"    // its cell time is the cut time of what parts had, in the future too
 	maxRegions   = 256
 )
 
@@ -130,9 +130,9 @@ func (c *contents) add(cells []*hrpc.Cell) {
 			c.addLate(column, cell.Value, at)
 		} else if column == pauseColumn {
 			c.addPause(cell.Value, at)
-		} else if column == rolledColumn {
-			c.rolled = max(c.rolled, uint64(at))
-		} else if column == cutColumn {
+		} else if column == rolledColumn && at > future {
+			c.rolled = max(c.rolled, uint64(at-future)) //nolint:gosec // a version
+		} else if column == cutColumn && at > future {
 			c.cut = at - future
 		} else if typ, ok := parseMark(column); ok && at > future {
 			if c.cleared == nil {

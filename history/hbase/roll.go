@@ -227,7 +227,7 @@ func (r *roll) write(ctx context.Context) (err error) {
 		return nil
 	}
 	return r.within(ctx, func(ctx context.Context) error {
-		return r.all(ctx, []hrpc.Call{r.put(ctx, r.uid, map[string][]byte{rolledColumn: nil}, version)})
+		return r.all(ctx, []hrpc.Call{r.put(ctx, r.uid, map[string][]byte{rolledColumn: nil}, version+future)})
 	})
 }
 

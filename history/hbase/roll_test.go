@@ -452,10 +452,31 @@ func TestClearOfParts(t *testing.T) {
 			if e := got[0]; e.Record != nil || e.User.CutTime < last+509 || page.User.CutTime < last+509 || len(page.Items) > 0 {
 				t.Errorf("got %+v, and a page of %d with the cut time %d, want nothing, and the cut time %d", e, len(page.Items), page.User.CutTime, last+509)
 			}
-			r.roll()
+			_, err = r.Tidy(t.Context(), r.uid)
+			r.must(err)
 			r.wantForms(1, 0) // of the live ones only that stays whose cell is later than the mark
 		}
 	}
+}
+
+// TestClearOfEverything clears all that there is, and with it what HBase keeps of a row up to that time.
+func TestClearOfEverything(t *testing.T) {
+	r := newRollTest(t)
+	r.plays(10)
+	r.roll()
+	r.clock.pass(time.Hour)
+	r.must(r.PutUser(t.Context(), r.uid, history.User{Cleared: map[uint32]int64{0: r.clock.now().UnixMilli()}}))
+	r.want()
+	again, err := r.Tidy(t.Context(), r.uid)
+	r.must(err)
+	r.wantForms(0, 0)
+	r.clock.pass(again)
+	_, err = r.Tidy(t.Context(), r.uid)
+	r.must(err)
+	if names := r.unlisted(); len(names) > 0 {
+		t.Errorf("chunks %q stay", names)
+	}
+	r.want()
 }
 
 // TestReaderBetweenVersions is trap (c): a reader stands before each of its calls while a user is rolled, rolled

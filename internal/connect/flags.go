@@ -181,14 +181,16 @@ type HBase struct {
 	Compression string `name:"hbase-compression" help:"Compression of the table when it must be created." default:"none"`
 	Puts        int    `name:"hbase-puts" help:"Batches of puts under way at once, about three for each region server." default:"3"`
 
-	RollAbove int `kong:"-"` // only a job rolls
+	// Only a job rolls.
+	RollAbove             int           `kong:"-"`
+	RollAfter, RollMargin time.Duration `kong:"-"`
 }
 
 // Connect adds HBase to the engines of a process.
 func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 	a, err := hbase.New(hbase.Config{
 		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression,
-		Puts: f.Puts, RollAbove: f.RollAbove, Long: s.Redis.Note, Now: s.Clock.Now, ClockErr: s.Clock.Err,
+		Puts: f.Puts, RollAbove: f.RollAbove, RollAfter: f.RollAfter, RollMargin: f.RollMargin, Long: s.Redis.Note, Now: s.Clock.Now, ClockErr: s.Clock.Err,
 		Registry: s.Registry, Logger: s.Log,
 	})
 	if err == nil {
