@@ -5,7 +5,9 @@ package hbase_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -144,6 +146,7 @@ func BenchmarkLongHistory(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
+		compacted(b, client, table, uid)
 		for name, at := range map[string]int{"front": n - 1, "middle": n / 2, "end": 20} {
 			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
 				after := history.Cursor{Version: cells[at].Record.Version, Object: cells[at].Key.Object}
@@ -154,6 +157,30 @@ func BenchmarkLongHistory(b *testing.B) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// compacted has HBase forget what a user's row had.
+func compacted(b *testing.B, client gohbase.Client, table, uid string) {
+	b.Helper()
+	compact(b, table)
+	row := history.RowKey(uid)
+	for cells := 1 << 30; cells > 2100; {
+		scan, err := hrpc.NewScanRangeStr(b.Context(), table, row, row+"\x00", hrpc.Attribute("_raw_", []byte{0xff}), hrpc.AllowPartialResults())
+		if err != nil {
+			b.Fatal(err)
+		}
+		cells = 0
+		for rows := client.Scan(scan); ; {
+			r, err := rows.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			cells += len(r.Cells)
 		}
 	}
 }

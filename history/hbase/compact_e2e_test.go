@@ -51,7 +51,7 @@ func (c adminCall) ToProto() proto.Message {
 func (c adminCall) NewResponse() proto.Message { return &emptypb.Empty{} }
 
 // regionAdmin sends calls about one region to its server.
-func regionAdmin(t *testing.T, r hrpc.RegionInfo, addr string, calls ...adminCall) {
+func regionAdmin(t testing.TB, r hrpc.RegionInfo, addr string, calls ...adminCall) {
 	t.Helper()
 	server := region.NewClient(addr, "AdminService", 1, 0, "root", 10*time.Second, nil, nil)
 	if err := server.Dial(t.Context()); err != nil {
@@ -140,7 +140,7 @@ func TestLatePutsAfterCompaction(t *testing.T) {
 }
 
 // compact flushes and compacts the table's regions and returns when that has begun.
-func compact(t *testing.T, table string) {
+func compact(t testing.TB, table string) {
 	t.Helper()
 	for _, r := range regionsOf(t, table) {
 		regionAdmin(t, r.RegionInfo, r.addr, adminCall{name: "FlushRegion"}, adminCall{name: "CompactRegion", major: true})

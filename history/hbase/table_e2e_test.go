@@ -96,7 +96,7 @@ type served struct {
 }
 
 // regionsOf returns the regions of a table by start key.
-func regionsOf(t *testing.T, table string) map[string]served {
+func regionsOf(t testing.TB, table string) map[string]served {
 	t.Helper()
 	client := gohbase.NewClient(zooKeeper(t))
 	defer client.Close()
