@@ -62,9 +62,14 @@ func (j *Job) takeNotes(ctx context.Context, buckets []history.Bucket) {
 	}
 }
 
-// rollUser rolls a user. The exchanges of a roll have their own deadlines.
+// rollUser rolls a user. The exchanges of a roll have their own deadlines, and what is wrong with it ends nothing
+// else.
 func (j *Job) rollUser(ctx context.Context, uid string, roll func(context.Context, string) (time.Duration, error)) {
-	again, err := roll(ctx, uid)
+	var again time.Duration
+	err := guard(func() (err error) {
+		again, err = roll(ctx, uid)
+		return err
+	})
 	switch {
 	case ctx.Err() != nil:
 		return

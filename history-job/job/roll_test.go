@@ -18,6 +18,8 @@ type roller struct {
 	did   []string
 	again time.Duration
 	err   error
+
+	panics bool
 }
 
 func (r *roller) Roll(_ context.Context, uid string) (time.Duration, error) {
@@ -31,7 +33,9 @@ func (r *roller) Tidy(_ context.Context, uid string) (time.Duration, error) {
 func (r *roller) roll(what string) (time.Duration, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.did = append(r.did, what)
+	if r.did = append(r.did, what); r.panics {
+		panic("a roll")
+	}
 	again := r.again
 	r.again = 0
 	return again, r.err
@@ -97,6 +101,10 @@ func TestRollNoted(t *testing.T) {
 		_ = r.Note(t.Context(), "2")
 		w.wait(70 * time.Second)
 		r.want(t, "roll 2", "roll 2")
+		r.err, r.panics = nil, true
+		w.wait(time.Minute)
+		r.want(t, "roll 2")
+		w.counted("failures_total", 0)
 	})
 }
 

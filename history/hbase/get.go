@@ -71,7 +71,7 @@ func (a *Archive) rowGets(keys []history.Key) []*rowGet {
 	open := map[string]*rowGet{}
 	for i, k := range keys {
 		q := open[k.UID]
-		if q == nil || len(q.columns) >= pageColumns {
+		if q == nil || len(q.columns) >= getColumns {
 			q = &rowGet{uid: k.UID, server: a.servers.of([]byte(history.RowKey(k.UID))), columns: []string{markColumn(0)}, types: map[uint32]bool{0: true}, keys: map[int]history.Object{}}
 			all, open[k.UID] = append(all, q), q
 		}
@@ -117,8 +117,10 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 	return nil
 }
 
-// pageColumns bounds the columns of one reply.
-const pageColumns = 1000
+const (
+	getColumns = 1000 // of one get by name
+	rowColumns = 2500 // of one reply of a row: more than stay live at the usual bound, so that such a row is one
+)
 
 // Page implements [history.Archive]. A row cannot be read by time: all of it is read, piece by piece, of
 // which what is put meanwhile may be in one or not, and of each cell the version. Only the records
@@ -188,7 +190,7 @@ func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell,
 					return
 				}
 				cells = append(cells, some...)
-				if len(some) < pageColumns {
+				if len(some) < rowColumns {
 					continue
 				}
 				last := some[len(some)-1]
@@ -215,5 +217,5 @@ func (a *Archive) pageGet(ctx context.Context, uid string, start []byte, familie
 	for _, f := range families {
 		columns[f] = nil
 	}
-	return a.get(ctx, uid, hrpc.Families(columns), hrpc.Filters(filter.NewColumnPaginationFilter(pageColumns, 0, start)))
+	return a.get(ctx, uid, hrpc.Families(columns), hrpc.Filters(filter.NewColumnPaginationFilter(rowColumns, 0, start)))
 }

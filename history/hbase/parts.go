@@ -168,6 +168,8 @@ func (a *Archive) noteLong(ctx context.Context, uid string, records int) {
 	if m := a.parts.mark.Load(); m == nil || a.config.Long == nil || records <= m.above {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, slowAfter)
+	defer cancel()
 	if err := a.config.Long(ctx, uid); err != nil { // the next reader tells again
 		a.config.Logger.Debug("long row not told of", "error", err)
 	}

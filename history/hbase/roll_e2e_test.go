@@ -61,7 +61,7 @@ func TestTrapsInHBase(t *testing.T) {
 // both.
 func TestLongRowOfBothFamilies(t *testing.T) {
 	client, table, _ := rollingTable(t)
-	for name, counts := range map[string][2]int{"info": {2300, 5}, "late": {5, 2300}, "both": {1200, 1500}, "short": {999, 0}, "full": {1000, 1}, "over": {600, 600}} {
+	for name, counts := range map[string][2]int{"info": {5300, 5}, "late": {5, 5300}, "both": {2700, 2700}, "short": {2499, 0}, "full": {2500, 1}, "over": {1400, 1400}} {
 		t.Run(name, func(t *testing.T) {
 			r := rollTestOver(t, &testClock{at: time.Now().Add(-time.Hour)}, client, func() {}, table)
 			var cells []history.Cell

@@ -484,7 +484,7 @@ func TestClearOfEverything(t *testing.T) {
 func TestReaderBetweenVersions(t *testing.T) { readerBetweenVersions(newRollTest(t)) }
 
 func readerBetweenVersions(t *rollTest) {
-	for reads, n := range map[int]int{1: 10, 2: 1500} { // of these, more than one call
+	for reads, n := range map[int]int{1: 10, 2: 2600} { // of these, more than one call
 		for stop, ended := 0, false; !ended; stop++ {
 			r := t.another()
 			cells := r.plays(n)
