@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +35,10 @@ func TestParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
+	missing := filepath.Join(dir, "missing")
+	if err := replayed(t.Context(), []string{"parts", "ann", "--data", missing}, none, &out); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a directory: got %v, want that there is none", err)
+	}
 	if err := replayed(t.Context(), []string{"parts", "ann", "--data", dir}, none, &out); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("beside a process: got %v, want that the directory is in use", err)
 	}
