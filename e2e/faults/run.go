@@ -126,7 +126,7 @@ func scenarios(o Options) []scenario {
 	all := []scenario{
 		{name: "kill", load: mixed, fault: killed + "; Redis is a cluster, its slots move", more: patience, run: randomKills(o.Rounds, true)},
 		{name: "kill-one", load: mixed, fault: killed + "; Redis is one server", more: patience, run: randomKills(o.Rounds, false)},
-		{name: "kill-parts", load: mixed, fault: killed + ", while what is old is moved into parts; then the jobs alone", asked: true, more: patience + 6*time.Minute, run: killedRolls(o.Rounds)},
+		{name: "kill-parts", load: mixed, fault: killed + ", while what is old is moved into parts; then the jobs alone", asked: true, more: patience + 5*time.Minute, run: killedRolls(o.Rounds)},
 		{name: "1", load: gentle, fault: "kill -9 of all services, their users never come back", run: forgetful},
 		{name: "2", load: mixed, fault: "SIGTERM, and twice, while Kafka hangs", run: terminated},
 		{name: "3", load: "put, delete, put in one millisecond", fault: "every order, two services", run: oneMoment},
