@@ -56,6 +56,13 @@ func (r *roller) TakeNotes(context.Context, []history.Bucket, int) ([]string, er
 	return notes, r.err
 }
 
+// set changes how it answers from now on.
+func (r *roller) set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+}
+
 func (r *roller) want(t *testing.T, want ...string) {
 	t.Helper()
 	r.mu.Lock()
@@ -87,21 +94,21 @@ func TestRollNoted(t *testing.T) {
 		r.want(t, "roll 0", "roll 1", "roll 2")
 		w.wait(time.Minute)
 		r.want(t)
-		r.again = time.Hour
+		r.set(func() { r.again = time.Hour })
 		_ = r.Note(t.Context(), "0")
 		w.wait(59 * time.Minute)
 		r.want(t, "roll 0")
 		w.wait(2 * time.Minute)
 		r.want(t, "roll 0")
-		r.err = errDown // the next note tells again
+		r.set(func() { r.err = errDown }) // the next note tells again
 		_ = r.Note(t.Context(), "1")
 		w.wait(time.Minute)
 		r.want(t, "roll 1")
-		r.err = history.ErrConflict
+		r.set(func() { r.err = history.ErrConflict })
 		_ = r.Note(t.Context(), "2")
 		w.wait(70 * time.Second)
 		r.want(t, "roll 2", "roll 2")
-		r.err, r.panics = nil, true
+		r.set(func() { r.err, r.panics = nil, true })
 		w.wait(time.Minute)
 		r.want(t, "roll 2")
 		w.counted("failures_total", 0)
