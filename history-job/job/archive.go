@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -188,28 +187,6 @@ func (j *Job) settleEach(ctx context.Context, put []history.Content) (left []his
 	return left, last
 }
 
-// sameLife fails with [errLife] unless the cache is still in a life. It is asked after
-// contents were loaded and before they are put: contents of a cache that came back older, and
-// those made from them since, must not overwrite what the archive has. So it is asked before they are completed in
-// the cache: what a clear has taken out of the archive would be missing in a whole record, and the clear in the cache.
-func (j *Job) sameLife(ctx context.Context, life string) error {
-	if j.cfg.Life == nil {
-		return nil
-	}
-	if name, err := j.askLife(ctx); err != nil || name != life {
-		return errLife
-	}
-	return nil
-}
-
-func (j *Job) askLife(ctx context.Context) (name string, err error) {
-	err = j.try(ctx, func(ctx context.Context) (err error) {
-		name, err = j.cfg.Life(ctx)
-		return err
-	})
-	return name, err
-}
-
 // contentsOf names what was put.
 func contentsOf(keys []history.Key, entries []history.Entry) []history.Content {
 	put := make([]history.Content, len(keys))
@@ -266,63 +243,6 @@ func (j *Job) putUsers(ctx context.Context, b *batch) error {
 		return err
 	}
 	return j.without(ctx, b, users.keys, dead)
-}
-
-// each calls do for so many things side by side, and returns their errors: one that a silent part of a store has
-// takes no time from the others. It panics when one of them does.
-func (j *Job) each(n int, do func(i int) error) []error {
-	errs := make([]error, n)
-	var g errgroup.Group
-	g.SetLimit(j.cfg.Workers)
-	for i := range n {
-		g.Go(func() error {
-			return guard(func() error {
-				errs[i] = do(i)
-				return nil
-			})
-		})
-	}
-	if err := g.Wait(); err != nil {
-		panic(err)
-	}
-	return errs
-}
-
-// without takes out of a batch the keys that the archive does not answer for, and those whose letters the dead
-// letters do not take: they are not settled, and come again with a sweep.
-func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, dead []history.Dead) error {
-	left := make(map[history.Key]bool, len(unanswered))
-	for _, k := range unanswered {
-		left[k] = true
-	}
-	kept, err := j.bury(ctx, dead)
-	if err != nil {
-		return err
-	}
-	if !kept {
-		for _, l := range dead {
-			left[l.Key] = true
-		}
-	}
-	if len(left) == 0 {
-		return nil
-	}
-	j.leave(len(left))
-	all := *b
-	b.keys, b.entries = nil, nil
-	for i, k := range all.keys {
-		if !left[k] {
-			b.add(k, all.entries[i])
-		}
-	}
-	return nil
-}
-
-// leave counts keys that are left to a later sweep. A put of them may land all the same for as long as a try lasts.
-func (j *Job) leave(keys int) {
-	j.metrics.leftOut.Add(float64(keys))
-	j.left.Add(int64(keys))
-	j.landed.Store(time.Now().Add(j.cfg.Deadline).UnixMilli())
 }
 
 // cells returns what is to be put. A record that the cache no longer has is counted

@@ -4,27 +4,10 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/playhead/playhead/history"
 )
-
-// How often a store is asked about keys that it does not answer for: while it answers for
-// others, and while it answers for none, for about a minute. Then they are left to their marks. A sweep
-// asks no more often: it comes again.
-const maxTries, maxTriesOfNone = 3, 20
-
-// sweeping is the key of a context in which keys are swept.
-type sweeping struct{}
-
-// enough reports whether to go on without those keys, of all that were asked about, for which there was
-// no answer.
-func enough(ctx context.Context, tries, failed, all int) bool {
-	most := maxTriesOfNone
-	if failed < all || ctx.Value(sweeping{}) != nil {
-		most = maxTries
-	}
-	return failed == 0 || tries >= most
-}
 
 // load reads the records of keys. Those that the cache does not answer for, again and
 // again, are left out: they have their marks, and must not hold up the others.
@@ -51,6 +34,43 @@ func (j *Job) loadAll(ctx context.Context, keys []history.Key) ([]history.Entry,
 	return j.loadUntil(ctx, keys, func(_, failed int) bool { return failed == 0 })
 }
 
+// without takes out of a batch the keys that the archive does not answer for, and those whose letters the dead
+// letters do not take: they are not settled, and come again with a sweep.
+func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, dead []history.Dead) error {
+	left := make(map[history.Key]bool, len(unanswered))
+	for _, k := range unanswered {
+		left[k] = true
+	}
+	kept, err := j.bury(ctx, dead)
+	if err != nil {
+		return err
+	}
+	if !kept {
+		for _, l := range dead {
+			left[l.Key] = true
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	j.leave(len(left))
+	all := *b
+	b.keys, b.entries = nil, nil
+	for i, k := range all.keys {
+		if !left[k] {
+			b.add(k, all.entries[i])
+		}
+	}
+	return nil
+}
+
+// leave counts keys that are left to a later sweep. A put of them may land all the same for as long as a try lasts.
+func (j *Job) leave(keys int) {
+	j.metrics.leftOut.Add(float64(keys))
+	j.left.Add(int64(keys))
+	j.landed.Store(time.Now().Add(j.cfg.Deadline).UnixMilli())
+}
+
 // loadUntil asks for keys until enough returns true. It is called with the tries so far, and
 // with how many keys the cache did not answer for in the last one.
 func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tries, failed int) bool) (entries []history.Entry, err error) {
@@ -70,6 +90,28 @@ func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tri
 		return err
 	})
 	return entries, err
+}
+
+// sameLife fails with [errLife] unless the cache is still in a life. It is asked after
+// contents were loaded and before they are put: contents of a cache that came back older, and
+// those made from them since, must not overwrite what the archive has. So it is asked before they are completed in
+// the cache: what a clear has taken out of the archive would be missing in a whole record, and the clear in the cache.
+func (j *Job) sameLife(ctx context.Context, life string) error {
+	if j.cfg.Life == nil {
+		return nil
+	}
+	if name, err := j.askLife(ctx); err != nil || name != life {
+		return errLife
+	}
+	return nil
+}
+
+func (j *Job) askLife(ctx context.Context) (name string, err error) {
+	err = j.try(ctx, func(ctx context.Context) (err error) {
+		name, err = j.cfg.Life(ctx)
+		return err
+	})
+	return name, err
 }
 
 // complete turns what was loaded into what is to be put. It folds the archive's record into

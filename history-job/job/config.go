@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/part"
@@ -219,6 +220,24 @@ func (j *Job) addDead(ctx context.Context, letters []history.Dead) error {
 	return j.cfg.Dead.Add(ctx, letters)
 }
 
+// How often a store is asked about keys that it does not answer for: while it answers for
+// others, and while it answers for none, for about a minute. Then they are left to their marks. A sweep
+// asks no more often: it comes again.
+const maxTries, maxTriesOfNone = 3, 20
+
+// sweeping is the key of a context in which keys are swept.
+type sweeping struct{}
+
+// enough reports whether to go on without those keys, of all that were asked about, for which there was
+// no answer.
+func enough(ctx context.Context, tries, failed, all int) bool {
+	most := maxTriesOfNone
+	if failed < all || ctx.Value(sweeping{}) != nil {
+		most = maxTries
+	}
+	return failed == 0 || tries >= most
+}
+
 // retry repeats an exchange with a store, each try under its own deadline, with
 // growing, jittered pauses, until it succeeds or ctx is done.
 func (j *Job) retry(ctx context.Context, what string, exchange func(context.Context) error) error {
@@ -252,6 +271,26 @@ func (j *Job) try(ctx context.Context, exchange func(context.Context) error) err
 	ctx, cancel := context.WithTimeout(ctx, j.cfg.Deadline)
 	defer cancel()
 	return exchange(ctx)
+}
+
+// each calls do for so many things side by side, and returns their errors: one that a silent part of a store has
+// takes no time from the others. It panics when one of them does.
+func (j *Job) each(n int, do func(i int) error) []error {
+	errs := make([]error, n)
+	var g errgroup.Group
+	g.SetLimit(j.cfg.Workers)
+	for i := range n {
+		g.Go(func() error {
+			return guard(func() error {
+				errs[i] = do(i)
+				return nil
+			})
+		})
+	}
+	if err := g.Wait(); err != nil {
+		panic(err)
+	}
+	return errs
 }
 
 // longestPause bounds the wait between two tries of one exchange.

@@ -102,7 +102,7 @@ func (c *Config) normalize() error {
 	c.Deadline = cmp.Or(c.Deadline, 10*time.Second)
 	c.RollAfter = cmp.Or(c.RollAfter, 24*time.Hour)
 	c.RollMargin = cmp.Or(c.RollMargin, time.Hour)
-	c.rollStep = cmp.Or(c.rollStep, rollStep)
+	c.rollStep = cmp.Or(c.rollStep, 8192)
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.Now == nil {
 		c.Now = time.Now

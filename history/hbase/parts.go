@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -326,44 +324,4 @@ func (a *Archive) unlisted(ctx context.Context, uid string, m *part.Metadata) (c
 			}
 		}
 	}
-}
-
-// Inspect says what the archive has of a user. To verify it reads all chunks, and compares them with their
-// checksums and with what is listed of them.
-func (a *Archive) Inspect(ctx context.Context, uid string, verify bool) (i part.Inspection, err error) {
-	c, err := a.liveWithin(ctx, uid)
-	if err != nil {
-		return i, fmt.Errorf("inspect %s: %w", uid, err)
-	}
-	c.resolve()
-	if i.Live, i.Parts = len(c.objects), new(part.Metadata); !a.parts.known() {
-		return i, nil
-	}
-	b, err := a.partBytes(ctx, uid, "")
-	if err == nil && b != nil {
-		i.Parts, err = part.ParseMetadata(b)
-	}
-	if err != nil {
-		return i, fmt.Errorf("inspect %s: %w", uid, err)
-	}
-	unlisted, err := a.unlisted(ctx, uid, i.Parts)
-	if err != nil {
-		return i, fmt.Errorf("inspect %s: %w", uid, err)
-	}
-	i.Unlisted = slices.Sorted(maps.Keys(unlisted))
-	if !verify {
-		return i, nil
-	}
-	reader := &part.Reader{Metadata: a.living(i.Parts), Chunk: func(info *part.Info) (*part.Chunk, error) {
-		c, _, err := a.readChunk(ctx, uid, info, true)
-		return c, err
-	}}
-	objects, wrong := reader.Verify()
-	i.Wrong = wrong
-	for _, o := range c.objects {
-		if objects[o.object.String()] > 0 {
-			i.Both++
-		}
-	}
-	return i, nil
 }

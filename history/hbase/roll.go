@@ -20,8 +20,6 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-const rollStep = 8192 // records in one go
-
 // Roll moves what is old of a user into parts, a bounded number of records, if the live part has more
 // than [Config.RollAbove], and removes from the parts what was deleted, cleared, or has expired. It says
 // after how long the user is to be rolled again, 0 for not at all. Readers see no difference, wherever it ends.

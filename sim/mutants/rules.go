@@ -146,7 +146,7 @@ var mutants = []mutant{
 		{jobChunk, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
 	}},
 	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
-	{name: "left-settled", rule: "what the archive did not answer for is settled", edits: []edit{{jobPut, "if !left[k] {", "if len(left) > 0 {"}}},
+	{name: "left-settled", rule: "what the archive did not answer for is settled", edits: []edit{{jobFold, "if !left[k] {", "if len(left) > 0 {"}}},
 	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobChunk, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
 	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || doubtful):", "case e.Record != nil && e.Record.State == 0 && doubtful:"}}},
 	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contentsOf(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n"}}},
