@@ -2,6 +2,7 @@ package historytest
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -225,8 +226,9 @@ func (f *follower) follow(limit int, meanwhile func()) {
 		if from := f.place; got.Log != f.log || from < got.Dropped || f.unsettled && f.low < got.Dropped {
 			f.log, f.place, f.unsettled = got.Log, got.Dropped, false
 			f.known = map[history.Object]*history.Record{}
-			for o, r := range f.inArchive {
-				f.learn(o, r, f.load(history.Key{UID: f.uid, Object: o}))
+			objects := slices.Collect(maps.Keys(f.inArchive))
+			for i, e := range f.loads(objects) {
+				f.learn(objects[i], f.inArchive[objects[i]], e)
 			}
 			continue
 		}
@@ -243,13 +245,35 @@ func (f *follower) follow(limit int, meanwhile func()) {
 }
 
 func (f *follower) read(got history.Changes) {
-	for _, x := range got.Entries {
-		e := f.load(history.Key{UID: f.uid, Object: x.Object})
+	objects := make([]history.Object, len(got.Entries))
+	for i, x := range got.Entries {
+		objects[i] = x.Object
+	}
+	for i, e := range f.loads(objects) {
+		x := got.Entries[i]
 		if e.Record != nil && !e.Record.Settled() && !f.unsettled {
 			f.low, f.unsettled = x.Place-1, true
 		}
 		f.learn(x.Object, f.inArchive[x.Object], e)
 	}
+}
+
+func (f *follower) loads(objects []history.Object) []history.Entry {
+	f.Helper()
+	if len(objects) == 0 {
+		return nil
+	}
+	keys := make([]history.Key, len(objects))
+	for i, o := range objects {
+		keys[i] = history.Key{UID: f.uid, Object: o}
+	}
+	entries := f.Load(f.Context(), keys)
+	for i, e := range entries {
+		if e.Err != nil {
+			f.Fatalf("Load(%s): %v", keys[i], e.Err)
+		}
+	}
+	return entries
 }
 
 func (f *follower) learn(o history.Object, archived *history.Record, e history.Entry) {
@@ -267,7 +291,7 @@ func (f *follower) learn(o history.Object, archived *history.Record, e history.E
 // changesFollowed has a client that follows the log show what there is, whatever is written, settled, cleared, switched
 // and trimmed meanwhile.
 func changesFollowed(c *cacheCase) {
-	rounds := 12
+	rounds := 6
 	if testing.Short() {
 		rounds = 3
 	}
