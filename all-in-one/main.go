@@ -1,5 +1,5 @@
 // Command all-in-one is Playhead in one process with one data directory: the HTTP
-// API, the gRPC door and the job over an embedded store. Nothing needs installing.
+// API, the gRPC server and the job over an embedded store. Nothing needs installing.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 type flags struct {
 	Data            string        `help:"Data directory, created when missing." default:"playhead-data"`
 	Listen          string        `help:"Address of the HTTP API." default:"127.0.0.1:8080"`
-	RPC             string        `name:"rpc" help:"Address of the gRPC door." default:"127.0.0.1:7070"`
+	RPC             string        `name:"rpc" help:"Address of the gRPC server." default:"127.0.0.1:7070"`
 	Admin           string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hosts           trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	TokenSecretFile string        `help:"File with the secret that tokens are signed with, 32 bytes or more; otherwise the process makes its own."`

@@ -20,8 +20,8 @@ import (
 type flags struct {
 	Admin      string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7072"`
 	Hosts      trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
-	Workers    int           `help:"Chunks of keys under way at once." default:"16"`
-	Chunk      int           `help:"Keys of a chunk." default:"500"`
+	Workers    int           `help:"Batches of keys under way at once." default:"16"`
+	Batch      int           `help:"Keys of a batch." default:"500"`
 	SweepEvery time.Duration `help:"How often overdue marks are looked for." default:"30s"`
 	SweepAge   time.Duration `help:"How old a mark is then; at least twice the hold of the services, or what they hold is archived more often than it need be." default:"240s"`
 	Remember   int           `help:"Keys archived last that are compared with the archive after Redis was restarted." default:"100000"`
@@ -78,7 +78,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	}, func() float64 { return float64(s.Kafka.Skipped()) }))
 	conf := job.Config{
 		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Consumer: s.Kafka, Dead: dead,
-		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Chunk: f.Chunk,
+		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Batch: f.Batch,
 		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Life: s.Redis.Life, Reread: s.Kafka, Remember: f.Remember,
 		Logger: log, Registry: registry,
 	}

@@ -31,7 +31,7 @@ type flags struct {
 	Admin     string        `help:"Address of health, metrics and profiles." default:"127.0.0.1:7071"`
 	Hosts     trust.Hosts   `name:"host" help:"Names under which it is asked, such as api.example.com; * is any. Addresses, localhost and names without a dot always are."`
 	Hold      time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
-	Max       int           `help:"Keys held in memory at most." default:"1000000"`
+	MaxHeld   int           `help:"Keys held in memory at most." default:"1000000"`
 	WarmRate  int           `help:"Cold users filled from HBase in a second, at most." default:"1000"`
 	Deadline  time.Duration `help:"Longest time a request may take." default:"5s"`
 	Drain     time.Duration `help:"Longest time the stop may take." default:"20s"`
@@ -130,7 +130,7 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	var server *rpc.Server
 	held, err := aggregate.New(aggregate.Config{
 		Publisher: publisher, Confirm: func(ctx context.Context) error { return server.Confirm(ctx) },
-		Hold: f.Hold, Max: f.Max, Logger: p.log, Registry: p.registry,
+		Hold: f.Hold, Max: f.MaxHeld, Logger: p.log, Registry: p.registry,
 	})
 	if err != nil {
 		return nil, nil, err

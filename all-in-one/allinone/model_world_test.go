@@ -219,7 +219,7 @@ func (w *stores) serve(t *rapid.T) *modelService {
 func (w *stores) archive(t *rapid.T) (kill func()) {
 	cfg := job.Config{
 		Cache: flakyCache{w.db.Cache(), w.trouble}, Archive: flakyArchive{w.db.Archive(), w.trouble}, Consumer: w.queue,
-		SweepEvery: modelHold, SweepAge: 2 * modelHold, Chunk: 3, TrimOneIn: 3,
+		SweepEvery: modelHold, SweepAge: 2 * modelHold, Batch: 3, TrimOneIn: 3,
 	}
 	if rapid.Bool().Draw(t, "carrier") {
 		cfg.Carrier = flakyCarrier{w.db, w.trouble}

@@ -26,7 +26,7 @@ import (
 type Config struct {
 	// Dir is the data directory, created when missing.
 	Dir string
-	// HTTP, RPC and Admin are the addresses of the API, the gRPC door, and of health,
+	// HTTP, RPC and Admin are the addresses of the API, the gRPC server, and of health,
 	// metrics and profiles (defaults 127.0.0.1:8080, :7070 and :7071).
 	HTTP, RPC, Admin string
 	// Secret signs tokens. Without one the process makes its own and keeps it in the
@@ -91,10 +91,10 @@ type Process struct {
 	faults    map[string]*flow.Fault // of the parts that may be stopped, by name
 }
 
-// HTTP returns the address of the API, RPC that of the gRPC door.
+// HTTP returns the address of the API, RPC that of the gRPC server.
 func (p *Process) HTTP() string { return p.listeners["listen"].Addr().String() }
 
-// RPC returns the address of the gRPC door.
+// RPC returns the address of the gRPC server.
 func (p *Process) RPC() string { return p.listeners["rpc"].Addr().String() }
 
 // Cache returns the embedded cache.

@@ -24,11 +24,11 @@ type flags struct {
 	Trace    string `help:"Trace to replay, CSV or gzip." default:"testdata/kuairand/watch_events.csv.gz"`
 	Limit    int    `help:"Replay at most this many heartbeats; 0 is all."`
 	Streams  int    `help:"gRPC streams side by side." default:"16"`
-	Window   int    `help:"Heartbeats of a batch, at most 1000." default:"200"`
+	Batch    int    `help:"Heartbeats of a batch, at most 1000." default:"200"`
 	Depth    int    `help:"Batches of a stream that may wait for their answer." default:"4"`
 	Meta     int    `help:"Bytes of metadata with each heartbeat, about."`
 	Data     string `help:"Data directory to use and keep; a temporary one otherwise."`
-	RPC      string `help:"Address of the gRPC door." default:"127.0.0.1:0"`
+	RPC      string `help:"Address of the gRPC server." default:"127.0.0.1:0"`
 	Listen   string `help:"Address of the HTTP API." default:"127.0.0.1:0"`
 	Exit     bool   `help:"End after the check: status 1 when anything is missing or wrong."`
 	JSON     bool   `name:"json" help:"Print the figures as one JSON object on the last line."`
@@ -277,14 +277,14 @@ func (s *show) announce() error {
 	return err
 }
 
-// replay sends the plan through the gRPC door.
+// replay sends the plan through the gRPC server.
 func (s *show) replay(ctx context.Context, plan *replay.Plan) error {
 	conn, err := connect(s.process.RPC())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	d := &replay.Driver{Conn: conn, Streams: s.flags.Streams, Window: s.flags.Window, Depth: s.flags.Depth}
+	d := &replay.Driver{Conn: conn, Streams: s.flags.Streams, Batch: s.flags.Batch, Depth: s.flags.Depth}
 	done := replay.Progress(os.Stderr, plan.Len(), d)
 	defer done()
 	return d.Run(ctx, plan)

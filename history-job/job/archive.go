@@ -50,10 +50,10 @@ func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(j.cfg.Workers)
 	for len(keys) > 0 {
-		n := min(len(keys), j.cfg.Chunk)
+		n := min(len(keys), j.cfg.Batch)
 		part := keys[:n]
 		keys = keys[n:]
-		g.Go(func() error { return guard(func() error { return j.chunk(ctx, life, part) }) })
+		g.Go(func() error { return guard(func() error { return j.archiveBatch(ctx, life, part) }) })
 	}
 	return g.Wait()
 }
@@ -90,13 +90,13 @@ func byBucket(keys []history.Key) []history.Key {
 	return out
 }
 
-// maxRounds bounds how often a chunk is begun again with the partial records that
+// maxRounds bounds how often a batch is begun again with the partial records that
 // others wrote to meanwhile. The rest keep their marks.
 const maxRounds = 3
 
-// chunk archives some keys: one bulk read, one bulk put, one settle of what was put. It
+// archiveBatch archives some keys: one bulk read, one bulk put, one settle of what was put. It
 // fails with [errLife] unless the cache is in the life that is named.
-func (j *Job) chunk(ctx context.Context, life string, keys []history.Key) (err error) {
+func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key) (err error) {
 	if j.cfg.Carrier != nil {
 		if keys, err = j.carry(ctx, keys); err != nil || len(keys) == 0 {
 			return err

@@ -64,7 +64,7 @@ func TestChaos(t *testing.T) {
 
 func (s *service) runs() (stop func() error) {
 	cfg := s.config()
-	cfg.SweepEvery, cfg.SweepAge, cfg.Chunk, cfg.TrimOneIn = 10*time.Second, 2*holdTime, 2, 4
+	cfg.SweepEvery, cfg.SweepAge, cfg.Batch, cfg.TrimOneIn = 10*time.Second, 2*holdTime, 2, 4
 	j, err := job.New(cfg)
 	if err != nil {
 		s.Fatal(err)

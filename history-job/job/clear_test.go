@@ -140,7 +140,7 @@ func drifted(late int, ms int64) *history.Record {
 // cell time. What is stored after it must come after that all the same, whether the clear
 // mark is archived before, with it, or later.
 func TestCellHiddenByTheCachesClear(t *testing.T) {
-	for name, together := range map[string]bool{"the clear mark is archived later": false, "in the same chunk": true} {
+	for name, together := range map[string]bool{"the clear mark is archived later": false, "in the same batch": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
 				if together { // one that keeps what a mark covers and hides it, as HBase does

@@ -57,9 +57,9 @@ type Config struct {
 	Roller    Roller
 	Notes     history.Notes
 	RollEvery time.Duration
-	// Workers is how many chunks are under way at once (default 16), Chunk how many
+	// Workers is how many batches are under way at once (default 16), Batch how many
 	// keys each has (default 500).
-	Workers, Chunk int
+	Workers, Batch int
 	// SweepEvery is how often overdue marks are looked for (default 30 s), SweepAge
 	// how old they are then (default 240 s). A mark that belongs to a living hold may be
 	// swept, but for nothing: it should be at least twice the hold of the services.
@@ -122,7 +122,7 @@ func New(cfg Config) (*Job, error) {
 	}
 	cfg.RollEvery = run.Default(cfg.RollEvery, 200*time.Millisecond)
 	cfg.Workers = run.Default(cfg.Workers, 16)
-	cfg.Chunk = run.Default(cfg.Chunk, 500)
+	cfg.Batch = run.Default(cfg.Batch, 500)
 	cfg.SweepEvery = run.Default(cfg.SweepEvery, 30*time.Second)
 	cfg.SweepAge = run.Default(cfg.SweepAge, 240*time.Second)
 	cfg.Remember = run.Default(cfg.Remember, 100_000)

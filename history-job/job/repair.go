@@ -137,7 +137,7 @@ func (j *Job) repair(ctx context.Context, life string) error {
 	}
 	restored := 0
 	all := j.recent.contents()
-	for part := range slices.Chunk(all, j.cfg.Chunk) {
+	for part := range slices.Chunk(all, j.cfg.Batch) {
 		n, err := j.repairPart(ctx, life, part)
 		if restored += n; err != nil {
 			return err
@@ -182,7 +182,7 @@ func (j *Job) repairPart(ctx context.Context, life string, part []archived) (res
 	if err != nil || len(given) == 0 {
 		return 0, err
 	}
-	return len(given), j.chunk(ctx, life, given) // settled at once
+	return len(given), j.archiveBatch(ctx, life, given) // settled at once
 }
 
 // suspects returns the keys of which the cache does not hold what was archived. One

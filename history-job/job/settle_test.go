@@ -191,7 +191,7 @@ func TestOrderInOutage(t *testing.T) {
 func TestChunks(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
-		cfg.Chunk, cfg.Workers = 2, 2
+		cfg.Batch, cfg.Workers = 2, 2
 		w.runs(cfg)
 		var up atomic.Bool
 		w.cell = func(c history.Cell) error {
@@ -204,7 +204,7 @@ func TestChunks(t *testing.T) {
 		w.wait(20 * time.Second)
 		did := w.did("settle", "commit")
 		if slices.Sort(did); !slices.Equal(did, []string{"settle 0 1", "settle 2 3"}) {
-			t.Errorf("while the last chunk fails the job did %q", did)
+			t.Errorf("while the last batch fails the job did %q", did)
 		}
 		up.Store(true)
 		w.wait(time.Minute)

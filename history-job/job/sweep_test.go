@@ -116,7 +116,7 @@ func TestSweepEnds(t *testing.T) {
 			return nil
 		})
 		cfg := w.config()
-		cfg.SweepAll, cfg.Workers, cfg.Chunk = true, 1, 5000
+		cfg.SweepAll, cfg.Workers, cfg.Batch = true, 1, 5000
 		w.runs(cfg)
 		synctest.Wait() // it would never return
 		if n := len(w.did("overdue")); n > 3 {
@@ -363,7 +363,7 @@ func TestTrimFails(t *testing.T) {
 func TestTrimSeldom(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		cfg := w.config()
-		cfg.TrimOneIn, cfg.Chunk = 4, 1
+		cfg.TrimOneIn, cfg.Batch = 4, 1
 		w.runs(cfg)
 		keys := make([]history.Key, 1000)
 		for i := range keys {

@@ -25,9 +25,9 @@ type Driver struct {
 	// Streams is how many run side by side (default 16). All heartbeats of a user
 	// go through one of them, in order.
 	Streams int
-	// Window is how many heartbeats a batch has (default 200), Depth how many batches
+	// Batch is how many heartbeats a batch has (default 200), Depth how many batches
 	// of a stream may wait for their answer (default 4).
-	Window, Depth int
+	Batch, Depth int
 	// Speed is how much faster than the trace's own time to send; 0 is as fast as
 	// the service takes it.
 	Speed float64
@@ -42,7 +42,7 @@ type Driver struct {
 // Run sends the whole plan and returns when every heartbeat is acknowledged.
 func (d *Driver) Run(ctx context.Context, p *Plan) error {
 	d.Streams = run.Default(d.Streams, 16)
-	d.Window = run.Default(d.Window, 200)
+	d.Batch = run.Default(d.Batch, 200)
 	d.Depth = run.Default(d.Depth, 4)
 	d.Patience = run.Default(d.Patience, 60*time.Second)
 	began := time.Now()
@@ -153,7 +153,7 @@ func (l *sender) stream(ctx context.Context) error {
 // send sends batches until all are sent. It does not touch l.beats, which moves on
 // with the acknowledgements.
 func (l *sender) send(ctx context.Context, s stream, beats []int32, sent chan<- int) error {
-	req := newRequest(l.driver.Window)
+	req := newRequest(l.driver.Batch)
 	for seq := uint64(1); len(beats) > 0; seq++ {
 		n, err := l.nextBatch(ctx, beats)
 		if err != nil {
@@ -174,7 +174,7 @@ func (l *sender) send(ctx context.Context, s stream, beats []int32, sent chan<- 
 
 // nextBatch waits for the next heartbeat's time and returns how many may go with it.
 func (l *sender) nextBatch(ctx context.Context, beats []int32) (int, error) {
-	most := min(len(beats), l.driver.Window)
+	most := min(len(beats), l.driver.Batch)
 	if l.driver.Speed <= 0 {
 		return most, nil
 	}
@@ -249,8 +249,8 @@ type request struct {
 	beats []historyv1.Heartbeat
 }
 
-func newRequest(window int) *request {
-	return &request{beats: make([]historyv1.Heartbeat, window)}
+func newRequest(heartbeats int) *request {
+	return &request{beats: make([]historyv1.Heartbeat, heartbeats)}
 }
 
 func (r *request) fill(seq uint64, p *Plan, beats []int32) *historyv1.ApplyStreamRequest {

@@ -36,9 +36,9 @@ func TestDriver(t *testing.T) {
 		set  func(d *backend, driver *replay.Driver)
 	}{
 		{"without trouble", func(*backend, *replay.Driver) {}},
-		{"one stream, one heartbeat at a time", func(_ *backend, driver *replay.Driver) { driver.Streams, driver.Window, driver.Depth = 1, 1, 1 }},
+		{"one stream, one heartbeat at a time", func(_ *backend, driver *replay.Driver) { driver.Streams, driver.Batch, driver.Depth = 1, 1, 1 }},
 		{"more streams than users", func(_ *backend, driver *replay.Driver) { driver.Streams = 100 }},
-		{"everything in one batch", func(_ *backend, driver *replay.Driver) { driver.Window = 1000 }},
+		{"everything in one batch", func(_ *backend, driver *replay.Driver) { driver.Batch = 1000 }},
 		{"defaults", func(_ *backend, driver *replay.Driver) { *driver = replay.Driver{Conn: driver.Conn} }},
 		{"streams break before batches are stored", func(d *backend, _ *replay.Driver) { d.before = every(4, gone) }},
 		{"streams break after batches are stored", func(d *backend, _ *replay.Driver) { d.after = every(4, gone) }},
@@ -226,7 +226,7 @@ func TestWrongUse(t *testing.T) {
 			vs = append(vs, viewing(fmt.Sprintf("a/%d", i), noon+i, 10, 0))
 		}
 		began, driver := time.Now(), open(t, nil).driver()
-		driver.Window = 1001
+		driver.Batch = 1001
 		if err := driver.Run(t.Context(), replay.Expand(vs, 0)); err == nil || !strings.Contains(err.Error(), "want at most 1000") {
 			t.Errorf("batches of 1,001: %v", err)
 		}

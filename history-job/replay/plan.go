@@ -1,6 +1,6 @@
 // Package replay brings old histories in: it reads a trace of viewings, turns each
 // into the heartbeats that a player would have sent, and sends them in the order of
-// their times through the front door of history-service. It can also say, from a
+// their times to history-service. It can also say, from a
 // plain merge in memory, what the stores must hold afterwards.
 package replay
 

@@ -75,7 +75,7 @@ func (d *backend) driver() *replay.Driver {
 		d.Fatal(err)
 	}
 	d.Cleanup(func() { _ = conn.Close() })
-	return &replay.Driver{Conn: conn, Streams: 3, Window: 10, Depth: 2}
+	return &replay.Driver{Conn: conn, Streams: 3, Batch: 10, Depth: 2}
 }
 
 // tracked remembers the connections, so that they can be cut.

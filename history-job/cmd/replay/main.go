@@ -1,4 +1,4 @@
-// Command replay brings a trace of viewings in through the door of history-service, or
+// Command replay sends a trace of viewings to history-service, or
 // through an edge, as the heartbeats that players would have sent. `replay dead` drives again what
 // could not be archived; `replay parts` shows what of a user's history is in parts.
 package main
@@ -29,7 +29,7 @@ import (
 type flags struct {
 	Trace    string        `arg:"" help:"CSV file, gzip if it ends in .gz, with the columns user_id, video_id, time_ms, play_time_ms, duration_ms."`
 	Service  string        `help:"Address of history-service." default:"127.0.0.1:7070"`
-	Edge     string        `help:"Address of an edge, such as http://127.0.0.1:8080: go through it as the players would, over a WebSocket of each user. --speed, --streams and --window are for the service only."`
+	Edge     string        `help:"Address of an edge, such as http://127.0.0.1:8080: go through it as the players would, over a WebSocket of each user. --speed, --streams and --batch are for the service only."`
 	Secret   string        `name:"token-secret-file" help:"File with the secret that the edge's tokens are signed with." type:"existingfile"`
 	Audience string        `help:"Audience that the edge's tokens must be made out to."`
 	Users    int           `help:"Users side by side at the edge." default:"64"`
@@ -37,7 +37,7 @@ type flags struct {
 	Speed    float64       `help:"So many times faster than the trace's own time; 0 is as fast as the service takes it."`
 	Limit    int           `help:"Send at most this many heartbeats, of whole viewings; 0 is all."`
 	Streams  int           `help:"gRPC streams side by side." default:"16"`
-	Window   int           `help:"Heartbeats of a batch, at most 1000." default:"200"`
+	Batch    int           `help:"Heartbeats of a batch, at most 1000." default:"200"`
 	Patience time.Duration `help:"How long to go on when nothing is answered." default:"60s"`
 }
 
@@ -93,7 +93,7 @@ func send(ctx context.Context, args []string, getenv func(string) string, out io
 	return nil
 }
 
-// driver is one of the two doors.
+// driver sends to a service or through an edge.
 type driver interface {
 	Run(ctx context.Context, p *replay.Plan) error
 	Acked() int64
@@ -109,7 +109,7 @@ func (f *flags) driver() (d driver, closing func(), err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("connect to %s: %w", f.Service, err)
 	}
-	return &replay.Driver{Conn: conn, Streams: f.Streams, Window: f.Window, Speed: f.Speed, Patience: f.Patience}, func() { _ = conn.Close() }, nil
+	return &replay.Driver{Conn: conn, Streams: f.Streams, Batch: f.Batch, Speed: f.Speed, Patience: f.Patience}, func() { _ = conn.Close() }, nil
 }
 
 func (f *flags) edge() (driver, error) {

@@ -91,7 +91,7 @@ func TestSendFails(t *testing.T) {
 		{"no number", "--speed=fast " + good, "--speed"},
 		{"no address", "--patience=50ms --service= " + good, "ended after 0 of 5 heartbeats: "},
 		{"nobody listens", "--patience=50ms --service=127.0.0.1:1 " + good, "ended after 0 of 5 heartbeats: "},
-		{"batches beyond the limit", "--window=1001 --service=" + addr + " " + file(t, many()), "want at most 1000"},
+		{"batches beyond the limit", "--batch=1001 --service=" + addr + " " + file(t, many()), "want at most 1000"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder
