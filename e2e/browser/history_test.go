@@ -69,7 +69,27 @@ func TestSearchLetters(t *testing.T) {
 	v.press("/")
 	v.press(kb.Escape)
 	v.says("#list li:nth-child(1)", "שלום!")
-	v.until("[4, 0].map((i) => { const r = document.createRange(), n = document.querySelector('#list .title').firstChild; r.setStart(n, i); r.setEnd(n, i + 1); return r.getBoundingClientRect().left; }).every((left, _, all) => all[0] < all[1])") // from right to left
+	v.rightToLeft("#list .title")
+	v.click("#list .mark")
+	v.rightToLeft("#mark-name")
+	v.press(kb.Escape)
+	v.click("#list .title")
+	v.rightToLeft("#title")
+}
+
+// rightToLeft waits until an element has the title "שלום!" with the mark at its end, which is on the left.
+func (v *window) rightToLeft(selector string) {
+	v.Helper()
+	v.until(fmt.Sprintf(`(() => {
+		const node = document.querySelector(%q)?.firstChild;
+		const left = (letter) => {
+			const range = document.createRange();
+			range.setStart(node, node.data.indexOf(letter));
+			range.setEnd(node, node.data.indexOf(letter) + 1);
+			return range.getBoundingClientRect().left;
+		};
+		return node?.data.includes('שלום!') && left('!') < left('ש');
+	})()`, selector))
 }
 
 // TestNextPart shows of a series what comes next, also when the history does not know it.
@@ -153,6 +173,32 @@ func TestDeleteAndUndo(t *testing.T) {
 	v.lists("plain.id")
 	v.do(chromedp.Navigate(w.at("/docs"))) // who goes away has decided
 	w.eventually("the third one is deleted", func() bool { return slices.Equal(w.ids(), []string{"plain.id"}) })
+}
+
+// TestDeletedCard takes what was deleted out of what to go on with, also while the page is told of nothing.
+func TestDeletedCard(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.expects("/v1/nowhere")
+	v.beforePages(`const edge = window.fetch;
+		window.WebSocket = class extends WebSocket {
+			constructor(address, protocols) {
+				address.pathname = '/v1/nowhere';
+				super(address, protocols);
+			}
+		};
+		window.fetch = async (address, request) => {
+			const answer = await edge(address, request);
+			if (String(address).endsWith('/v1/history/delete')) answer.json = () => Response.prototype.json.call(answer).finally(() => { window.deleted = true; });
+			return answer;
+		};`)
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	v.until("document.querySelectorAll('#cards li').length === 3")
+	v.click("#list li:nth-child(1) .delete")
+	v.until("window.deleted")
+	v.lists("Winter Roads", "On Maps", "plain.id")
+	v.until("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === 'On Maps|plain.id'")
 }
 
 // TestDismissAndUndo takes a card away, on every page of the user, and back.
@@ -378,6 +424,8 @@ func TestGerman(t *testing.T) {
 	v.do(chromedp.Navigate(w.at(clip)))
 	v.says("#play", "Abspielen")
 	v.says("#resumed", "bei 4:00 aufgehört")
+	v.click("#play")
+	v.says("#safe", "(läuft)")
 	screen := emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 740, DeviceScaleFactor: 2, Mobile: true}
 	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
 		t.Fatal(err)
@@ -385,6 +433,35 @@ func TestGerman(t *testing.T) {
 	v.do(chromedp.Navigate(w.at("/")))
 	v.click("#backup")
 	v.until("[...document.querySelectorAll('#backup-dialog .choice button')].every((b) => b.clientHeight > 0 && b.clientHeight < 60)") // no word is broken
+}
+
+// TestGermanErrors says what is wrong in the language of the page, also where the edge said it.
+func TestGermanErrors(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.beforePages(`Object.defineProperty(navigator, 'languages', { value: ['de'] });
+		const edge = window.fetch;
+		window.fetch = (address, request) => String(address).includes('/v1/continue') ?
+			Promise.resolve(new Response('{"detail":"too many requests"}', { status: 429 })) : edge(address, request);`)
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	v.says("#problem", "Womit es weitergeht, konnte nicht gelesen werden: zu viele Anfragen.")
+	broken := filepath.Join(t.TempDir(), "broken.ndjson")
+	lines := `{"version":9}
+nothing
+{"version":1,"user":"another","object":{"id":"1","type":1},"event_time":"2026-01-01T00:00:00Z","details":{}}
+{"object":{"id":"1","type":1},"kind":"dance"}`
+	if err := os.WriteFile(broken, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	v.click("#backup")
+	v.chooses("#backup-file", broken)
+	v.click("#backup-go")
+	v.says("#backup-result", "4 Einträge waren nicht lesbar: Zeile 1 (von unbekannter Version); Zeile 2 (keine Zeile einer Sicherung); Zeile 3 (von einem anderen Nutzer); …")
+	w.ask("PUT", "/v1/settings", []byte(`{"recording":false}`), new(any))
+	v.do(chromedp.Navigate(w.at(clip)))
+	v.click("#play")
+	v.says("#safe", "die Aufzeichnung ruht: nichts wurde festgehalten")
 }
 
 // TestGoBack: who has slipped to the end of something goes back to where an earlier session stopped.

@@ -29,7 +29,7 @@ func TestPlayer(t *testing.T) {
 	w.reaches("100", "playing", 4*time.Minute)
 	v.click("#play")
 	w.reaches("100", "paused", 4*time.Minute) // the first seconds of a viewing move nothing
-	v.says("#safe", "(pause)")
+	v.says("#safe", "(paused)")
 	v.seek(500)
 	w.reaches("100", "paused", 500*time.Second)
 	v.click("#play")
@@ -157,7 +157,7 @@ func TestRestart(t *testing.T) {
 	v.live()
 	w.reaches("100", "paused", 110*time.Second)
 	v.until("document.querySelector('#waiting').textContent === '0'")
-	v.says("#safe", "(pause)")
+	v.says("#safe", "(paused)")
 }
 
 // TestReportsSurviveReload loads the page again while the edge is away... which it is only

@@ -93,7 +93,7 @@ func TestConflict(t *testing.T) {
 		v := w.playing()
 		v.click("#play")
 		w.reaches("100", "paused", 100*time.Second)
-		v.says("#safe", "(pause)") // what waits is shown twice a second only
+		v.says("#safe", "(paused)") // what waits is shown twice a second only
 		v.deaf()
 		v.conflicts(w)
 		if r := w.point("100"); r.PositionMS != 480_000 || r.State != "stopped" {
@@ -141,7 +141,7 @@ func TestRemovedMeanwhile(t *testing.T) {
 	v := w.playing()
 	v.click("#play")
 	w.reaches("100", "paused", 100*time.Second)
-	v.says("#safe", "(pause)")
+	v.says("#safe", "(paused)")
 	v.deaf()
 	w.ask(http.MethodDelete, "/v1/history/1/100", nil, &struct{}{})
 	v.hears()
@@ -215,7 +215,7 @@ func TestIncognito(t *testing.T) {
 	v := w.open(w.signedIn(clip))
 	v.click("#incognito")
 	v.click("#play")
-	v.until("document.querySelector('#safe').textContent.includes('nothing was kept')")
+	v.says("#safe", "on request: nothing was kept")
 	if r := w.point("100"); r != nil {
 		t.Errorf("it was recorded: %+v", r)
 	}

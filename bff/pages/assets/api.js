@@ -1,5 +1,5 @@
 // @ts-check
-import { t } from './language.js';
+import { locale, t } from './language.js';
 import { key } from './outbox.js';
 
 /** An answer other than the one hoped for (application/problem+json). */
@@ -127,13 +127,37 @@ export class Api {
   }
 }
 
-/** @param {Error} e @returns {never} */
-function lost(e) {
-  throw new Problem(0, t('no connection ({why})', { why: e.message }));
+/** @returns {never} */
+function lost() {
+  throw new Problem(0, t('no connection'));
 }
+
+/** What a status means to people. */
+const meanings = /** @type {Record<number, string>} */ ({
+  400: t('what was sent was not understood'),
+  408: t('it took too long to arrive'),
+  412: t('the record is another one, or gone'),
+  413: t('it is too large'),
+  415: t('what was sent was not understood'),
+  421: t('this server has other names'),
+  422: t('what was sent was not understood'),
+  429: t('too many requests'),
+  500: t('internal error'),
+  503: t('the history is unavailable at the moment'),
+  504: t('no answer in time; what was sent may or may not be stored'),
+});
 
 /** @param {Response} answer */
 async function problem(answer) {
   const { detail } = await answer.json().catch(() => ({}));
-  return new Problem(answer.status, detail ?? t('status {status}', { status: answer.status }));
+  const meaning = meanings[answer.status] ?? t('status {status}', { status: answer.status });
+  return new Problem(answer.status, said(detail, meaning));
+}
+
+/**
+ * What the edge says, in a page in English; in another language what it means.
+ * @param {string | undefined} english @param {string} meaning
+ */
+export function said(english, meaning) {
+  return english && locale.startsWith('en') ? english : meaning;
 }

@@ -1,5 +1,5 @@
 // @ts-check
-import { Problem } from './api.js';
+import { Problem, said } from './api.js';
 import { el, find, write } from './dom.js';
 import { counted, t } from './language.js';
 
@@ -82,7 +82,14 @@ function some(n, one, other) {
   return n === 0 ? '' : counted(n, one, other);
 }
 
+/** What is wrong with a line, by its field. */
+const wrong = /** @type {Record<string, string>} */ ({
+  body: t('not a line of a backup'),
+  user: t('of another user'),
+  version: t('of a version that is not known'),
+});
+
 /** @param {{line: number, error?: {field: string, reason: string}}} row */
 function fault({ line, error }) {
-  return t('line {line}', { line }) + (error ? ` (${error.field}: ${error.reason})` : '');
+  return t('line {line}', { line }) + (error ? ` (${said(`${error.field}: ${error.reason}`, wrong[error.field] ?? error.field)})` : '');
 }

@@ -52,6 +52,29 @@ export function typeName(type) {
   return types[type] ? t(types[type]) : t('Type {type}', { type });
 }
 
+const kinds = /** @type {Record<string, string>} */ ({
+  start: t('begun'), progress: t('playing'), pause: t('paused'), seek: t('moved'), stop: t('stopped'), finish: t('finished'),
+});
+
+/** What a report says, in a word. @param {string} kind */
+export function kindName(kind) {
+  return kinds[kind] ?? kind;
+}
+
+const refusals = /** @type {Record<string, string>} */ ({
+  cleared: t('deleted since'),
+  conflict: t('another device went on'),
+  expired: t('too old'),
+  invalid: t('not understood'),
+  dropped: t('too much was waiting'),
+  paused: t('recording is paused'),
+});
+
+/** Why a report was not stored. @param {string} status */
+export function refusal(status) {
+  return refusals[status] ?? status;
+}
+
 /** The name of a record for people: its title, or else the id of its object. @param {any} record */
 export function title(record) {
   return record.meta?.title || record.object.id;

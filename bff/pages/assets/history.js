@@ -137,8 +137,9 @@ async function remove(records) {
   const objects = records.map((record) => record.object);
   const ok = await problems.attempt(t('The entries are still there, they could not be deleted'), () => remove(records), () => api.remove(objects));
   if (ok) loaded.change({ items: [], removed: objects });
-  if (ok) unfinished = unfinished.filter((record) => !objects.includes(record.object));
-  for (const record of records) loaded.hidden.delete(key(record));
+  const names = records.map(key);
+  if (ok) unfinished = unfinished.filter((record) => !names.includes(key(record)));
+  for (const name of names) loaded.hidden.delete(name);
   render();
 }
 

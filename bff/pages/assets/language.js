@@ -31,7 +31,12 @@ export function counted(n, one, other, values = {}) {
 
 /** @param {string} text @param {Record<string, any>} values */
 function fill(text, values) {
-  return text.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
+  return text.replace(/\{(\w+)\}/g, (_, name) => isolated(String(values[name])));
+}
+
+/** A text within another one; one that is read from right to left stays in one piece, with its punctuation. @param {string} text */
+function isolated(text) {
+  return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/.test(text) ? `\u2068${text}\u2069` : text;
 }
 
 /** Puts the texts of the page into the language of the user. */

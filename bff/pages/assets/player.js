@@ -1,7 +1,7 @@
 // @ts-check
-import { Api, Problem } from './api.js';
+import { Api, Problem, said } from './api.js';
 import { find, write } from './dom.js';
-import { ago, clock } from './format.js';
+import { ago, clock, kindName, refusal } from './format.js';
 import { t } from './language.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
@@ -118,7 +118,7 @@ function on(type, act) {
 function answered({ heartbeat, result }) {
   const safe = { stored: true, unchanged: true, stale: true };
   if (result.status === 'superseded') return; // a later one tells
-  const text = result.status in safe ? `${clock(heartbeat.position_ms)} (${heartbeat.kind})` : t('{status}: nothing was kept', { status: result.status });
+  const text = result.status in safe ? `${clock(heartbeat.position_ms)} (${kindName(heartbeat.kind)})` : t('{why}: nothing was kept', { why: heartbeat.incognito ? t('on request') : refusal(result.status) });
   write(find('#safe', HTMLElement), text);
 }
 
@@ -149,7 +149,7 @@ find('#over', HTMLButtonElement).onclick = () => {
 };
 find('#incognito', HTMLInputElement).onchange = (e) => (reporter.incognito = /** @type {HTMLInputElement} */ (e.target).checked);
 media.addEventListener('error', () => problems.attempt(t('The clip cannot be played'), begin, async () => {
-  throw new Problem(0, media.error?.message || t('unknown'));
+  throw new Problem(0, said(media.error?.message, t('it cannot be read')));
 }));
 setInterval(() => {
   write(find('#waiting', HTMLElement), String(client.waiting));
