@@ -1,6 +1,7 @@
 package allinone_test
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -27,6 +28,9 @@ func TestJavaScriptPackage(t *testing.T) {
 		}
 	}
 	run("../../client/javascript/assemble.mjs", folder)
+	if license, err := os.ReadFile(filepath.Join(folder, "LICENSE")); err != nil || !bytes.Contains(license, []byte("Apache License")) {
+		t.Errorf("the package has no license: %v", err)
+	}
 	text, err := os.ReadFile("../../client/javascript/test/node.test.mjs")
 	if err != nil {
 		t.Fatal(err)

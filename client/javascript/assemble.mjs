@@ -1,4 +1,4 @@
-// Puts the scripts of the package beside its types: node assemble.mjs FOLDER. The edge serves the same files
+// Puts the scripts of the package and its license beside its types: node assemble.mjs FOLDER. The edge serves the same files
 // from bff/pages/assets.
 import { cpSync, mkdirSync, readdirSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
@@ -10,6 +10,7 @@ const scripts = ['browser.js', 'clock.js', 'link.js', 'outbox.js', 'playhead.js'
 
 mkdirSync(join(target, 'lib'), { recursive: true });
 for (const name of scripts) cpSync(join(here, '../../bff/pages/assets', name), join(target, 'lib', name));
+cpSync(join(here, '../../LICENSE'), join(target, 'LICENSE'));
 if (target !== here) {
   for (const name of readdirSync(here)) if (/^(package\.json|README\.md|.*\.d\.ts)$/.test(name)) cpSync(join(here, name), join(target, name));
 }

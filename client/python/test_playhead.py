@@ -24,6 +24,9 @@ from unittest import mock
 import playhead
 from playhead import Client, Error, Unsent, heartbeat
 
+missing = [name for name in ("PLAYHEAD_URL", "PLAYHEAD_SECRET_FILE") if not os.environ.get(name)]
+if missing:
+    raise RuntimeError(f"{' and '.join(missing)}: not set. They say which Playhead is tested: {__doc__.splitlines()[2].strip()}")
 URL = os.environ["PLAYHEAD_URL"]
 with open(os.environ["PLAYHEAD_SECRET_FILE"], "rb") as file:
     SECRET = file.read().strip()
