@@ -301,8 +301,9 @@ function hint(reason) {
 
 /** When to come back, as an answer says. @param {Response | null | undefined} answer */
 function wait(answer) {
-  const seconds = Number(answer?.headers.get('Retry-After'));
-  return seconds > 0 ? seconds * 1000 : undefined;
+  const text = answer?.headers.get('Retry-After') ?? '';
+  const ms = Number(text) * 1000 || Date.parse(text) - Date.parse(answer?.headers.get('Date') ?? ''); // a time is by the clock of whoever says it
+  return ms > 0 ? ms : undefined;
 }
 
 /** Turns the answer to a POST into an error of the stream. @param {Response | null | undefined} answer @param {string} [detail] what the edge says */

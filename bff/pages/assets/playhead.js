@@ -44,6 +44,7 @@ export class Playhead extends EventTarget {
   #connections = 0;
   #day = '';
   #left = false;
+  #kept = true; // what waits, in the storage
   /** @type {Set<Heartbeat>} */
   #parted = new Set(); // reports that were sent on the way out
   #spent = 0; // bytes of them
@@ -111,6 +112,7 @@ export class Playhead extends EventTarget {
    * @returns {Promise<{begin?: string, end: string, from_ms?: number, to_ms?: number, state?: any, device?: string, watched_ms?: number, completed_at?: string}[]>}
    */
   async viewings({ id, type }) {
+    if (id === '.' || id === '..') throw Object.assign(new Error(`${id} means another address`), { status: 0 });
     const found = await this.#read(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`, 404);
     return found ? found.items : [];
   }
@@ -260,6 +262,7 @@ export class Playhead extends EventTarget {
 
   /** Takes over what tabs that are gone have left. */
   #adopt() {
+    if (this.#left && !this.#kept) this.#keep(); // what is kept may have been adopted since
     if (this.#left) return;
     const found = this.#page.elapsed() - this.#steady >= settling ? this.#store.adopt(this.#page.now()) : [];
     const told = this.#outbox.adopt(found, this.#offset);
@@ -271,7 +274,7 @@ export class Playhead extends EventTarget {
 
   #keep() {
     this.#outbox.set(this.#offset);
-    this.#store.save(this.#outbox.length > 0 ? this.#outbox.text : '', this.#page.now(), this.#left, this.#clock.last);
+    this.#kept = this.#store.save(this.#outbox.length > 0 ? this.#outbox.text : '', this.#page.now(), this.#left, this.#clock.last);
     this.#outbox.changed = false;
   }
 

@@ -48,16 +48,20 @@ export class Store {
    * Keeps the reports. A tab that leaves may be followed at once.
    * @param {string} heartbeats as JSON, '' for none @param {number} now @param {boolean} left
    * @param {number} last the newest time that a report was given
+   * @returns {boolean} whether they are kept: the storage may be full, or forbidden
    */
   save(heartbeats, now, left, last) {
+    let kept = false;
     try {
       if (heartbeats) this.#storage?.setItem(this.#slot, `{"alive":${left ? null : now},"of":${JSON.stringify(this.#key)},"heartbeats":${heartbeats}}`);
       else this.#remove(this.#slot);
+      kept = true;
       this.#clear();
       if (last > this.last) this.#storage?.setItem(`${this.#key}.time`, String(last));
     } catch {
-      // It is full, or forbidden: they are still in memory, and what was adopted where it was.
+      // They are still in memory, and what was adopted where it was.
     }
+    return kept;
   }
 
   /** Removes what was adopted, now that it is kept. Only then is there room to put damage aside. */

@@ -630,6 +630,24 @@ test('a page that has left adopts nothing, and one that is back is not adopted',
   assert.equal(new Tab(device).client.waiting, 1, 'of the other one only');
 });
 
+test('a page that has left keeps what the storage had no room for', async () => {
+  const { tab, client, world, device } = await page({}, false);
+  client.leave();
+  device.storage.most = device.storage.size;
+  client.report(beat(tab));
+  await world.pass(60_000);
+  assert.equal(client.waiting, 1);
+  device.storage.most = Infinity;
+  await world.pass(16_000);
+  tab.kill();
+  const next = new Tab(device);
+  next.client.connect();
+  await world.pass(30_000);
+  assert.deepEqual(next.statuses(), ['stored']);
+  await world.pass(300_000);
+  assert.equal(device.storage.entries().filter(([name]) => name.startsWith('k#')).length, 0);
+});
+
 test('what a page leaves a second time is adopted, too', async () => {
   const device = new Device(new World(), 'tv');
   const { world } = device;
@@ -1173,13 +1191,16 @@ test('nobody stays away for longer than an hour', async () => {
   assert.equal(tab.count('open'), 2);
 });
 
-test('a page of a proxy instead of an answer says when to come back', async () => {
+for (const [name, headers] of Object.entries({
+  'in seconds': { 'Retry-After': '60' },
+  'by a clock that is wrong': { 'Retry-After': 'Mon, 02 Jan 2006 15:05:05 GMT', Date: 'Mon, 02 Jan 2006 15:04:05 GMT' },
+})) test(`a page of a proxy instead of an answer says when to come back, ${name}`, async () => {
   const { tab, client, world, edge, device } = await page({}, false);
   device.sockets = false;
   client.connect();
   client.report(beat(tab));
   await world.pass(10_000);
-  edge.fault = () => ({ page: 503, headers: { 'Retry-After': '60' } });
+  edge.fault = () => ({ page: 503, headers });
   client.report(beat(tab));
   await world.pass(59_000);
   assert.equal(edge.posts.length, 2);
@@ -1292,6 +1313,8 @@ test('viewings() asks once, and tells what is wrong', async () => {
   };
   assert.deepEqual(await client.viewings({ id: 'a/b', type: 2 }), [{ end: '2026-11-22T00:00:00Z' }]);
   assert.deepEqual(asked, [['/v1/history/2/a%2Fb/viewings', 'Bearer good']]);
+  await assert.rejects(client.viewings({ id: '..', type: 1 }), { status: 0 });
+  assert.equal(asked.length, 1);
   answer = { status: 404, ok: false };
   assert.deepEqual(await client.viewings({ id: 'none', type: 1 }), []);
   answer = { status: 503, ok: false };

@@ -56,11 +56,17 @@ class Round {
     const tab = new Tab(device, { token: () => this.token(), queue: this.queue });
     tab.since = new Map(); // object: when the device lost sight of it, null for not
     tab.client.addEventListener('close', () => this.lost(tab));
-    tab.client.addEventListener('unauthorized', () => this.chaos && this.one(0.5) && tab.client.connect());
+    tab.client.addEventListener('unauthorized', () => this.chaos && this.pick([() => tab.left ?? tab.client.connect(), () => this.leave(tab), () => {}])());
     tab.client.addEventListener('answered', ({ detail: { heartbeat, result } }) => this.answered(tab, heartbeat, result));
+    for (const name of ['open', 'close', 'answered', 'conflict', 'push', 'resync', 'day']) tab.client.addEventListener(name, () => this.inside(tab));
     this.tabs.push(tab);
     tab.client.connect();
     return tab;
+  }
+
+  /** The page does something while it is told of something else. */
+  inside(tab) {
+    if (this.chaos && this.one(0.05)) this.pick([() => this.leave(tab), () => this.report(1, tab), () => this.seen(tab), () => tab.left ?? tab.client.connect()])();
   }
 
   token() {
@@ -114,6 +120,7 @@ class Round {
     ['crash', () => this.crash()],
     ['tab', () => void (this.live.length < 4 && this.open(this.pick(this.devices)))],
     ['bfcache', () => this.bfcache()],
+    ['leave', () => this.leave()],
     ['sleep', () => this.sleep()],
     ['clock', () => this.clock()],
     ['token', () => void (this.one(0.5) ? this.world.edge.refused.add('good') : this.world.edge.refused.clear())],
@@ -228,6 +235,23 @@ class Round {
     tab.fire('pageshow', { persisted: true });
   }
 
+  /** The page wants no connection, until it wants one again. */
+  leave(tab = this.pick(this.live)) {
+    if (tab.left === undefined) {
+      tab.returned = true; // as it will
+      tab.client.leave();
+      tab.left = tab.sockets.length;
+      this.world.after(1000, () => tab.left === undefined || this.lost(tab));
+    } else this.enter(tab);
+  }
+
+  enter(tab) {
+    assert.equal(tab.sockets.length, tab.left, 'a page that had left connected');
+    tab.left = undefined;
+    this.lost(tab);
+    tab.client.connect();
+  }
+
   /** There is no room for a while. */
   async full() {
     const { storage } = this.pick(this.devices);
@@ -258,6 +282,7 @@ class Round {
     this.chaos = false;
     const { edge } = this.world;
     edge.refused.clear();
+    for (const tab of this.live) if (tab.left !== undefined) this.enter(tab);
     for (const device of this.devices) {
       device.up = true;
       device.mute = this.pick(['', '', '', '', '', 'up', 'all']);
