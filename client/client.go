@@ -75,7 +75,9 @@ type Config struct {
 	// Clock, when set, replaces the device's clocks. It returns the time that the device
 	// shows, and the time since some moment, which goes on while the device sleeps and
 	// does not change when somebody sets the clock.
-	Clock  func() (shown time.Time, elapsed time.Duration)
+	Clock func() (shown time.Time, elapsed time.Duration)
+	// HTTP makes the connections (default [http.DefaultClient]). Unless it says what to do with
+	// redirects, those to other hosts are not followed.
 	HTTP   *http.Client
 	Logger *slog.Logger
 }
@@ -155,6 +157,11 @@ func (cfg *Config) defaults() {
 	if cfg.HTTP == nil {
 		cfg.HTTP = http.DefaultClient
 	}
+	if cfg.HTTP.CheckRedirect == nil {
+		staying := *cfg.HTTP
+		staying.CheckRedirect = stay
+		cfg.HTTP = &staying
+	}
 	if cfg.Device == "" {
 		cfg.Device = "device-" + strconv.FormatUint(rand.Uint64(), 36)
 	}
@@ -165,6 +172,15 @@ func (cfg *Config) defaults() {
 	cfg.Patience = positive(cfg.Patience, 10*time.Second)
 	cfg.MinWait = positive(cfg.MinWait, 500*time.Millisecond)
 	cfg.MaxWait = positive(cfg.MaxWait, 30*time.Second)
+}
+
+// stay follows a redirect that does not leave the host: the token and what is reported are for the edge alone.
+func stay(r *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	if r.URL.Hostname() != first.Hostname() || first.Scheme == "https" && r.URL.Scheme != "https" || len(via) == 10 {
+		return http.ErrUseLastResponse
+	}
+	return nil
 }
 
 func positive(d, def time.Duration) time.Duration {

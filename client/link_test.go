@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -104,6 +105,11 @@ func TestWaitsAsLongAsAsked(t *testing.T) {
 			rw.Header().Set("Retry-After", "300")
 			rw.WriteHeader(http.StatusServiceUnavailable)
 		},
+		"time": func(rw http.ResponseWriter, _ *http.Request) { // of a proxy whose clock is wrong
+			rw.Header().Set("Date", "Sun, 22 Nov 2026 10:00:00 GMT")
+			rw.Header().Set("Retry-After", "Sun, 22 Nov 2026 10:05:00 GMT")
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		},
 		"close": func(rw http.ResponseWriter, r *http.Request) {
 			if conn, err := websocket.Accept(rw, r, &websocket.AcceptOptions{Subprotocols: []string{"playhead.v1.proto"}}); err == nil {
 				_ = conn.Close(websocket.StatusGoingAway, "the edge is stopping; retry_after_ms=300000")
@@ -123,6 +129,43 @@ func TestWaitsAsLongAsAsked(t *testing.T) {
 					w.Errorf("%d connections after", n)
 				}
 				_ = stop()
+			})
+		})
+	}
+}
+
+// The token and what is reported stay with the edge, wherever a redirect leads, and a loop of redirects ends.
+func TestARedirect(t *testing.T) {
+	for name, tt := range map[string]struct {
+		to      string
+		follows bool
+	}{
+		"elsewhere":         {to: "http://elsewhere", follows: false},
+		"another port":      {to: "http://edge:81", follows: true},
+		"another subdomain": {to: "http://other.edge", follows: false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				var mu sync.Mutex
+				asked := make(map[string]int)
+				w.behind(func(rw http.ResponseWriter, r *http.Request) {
+					mu.Lock()
+					asked[r.Host+" "+r.Method]++
+					mu.Unlock()
+					http.Redirect(rw, r, tt.to+r.URL.Path, http.StatusTemporaryRedirect)
+				}, nil)
+				stop := w.run()
+				w.report("1")
+				time.Sleep(time.Minute) // of the bubble
+				if err := stop(); err != nil {
+					w.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				there := strings.TrimPrefix(tt.to, "http://")
+				if n := asked[there+" GET"] + asked[there+" POST"]; (n > 0) != tt.follows || asked["edge GET"] < 2 || asked["edge POST"] < 2 {
+					w.Errorf("asked %v", asked)
+				}
 			})
 		})
 	}

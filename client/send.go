@@ -273,8 +273,21 @@ func newRefusal(resp *http.Response, err error) *refusal {
 	if r.status == http.StatusUnauthorized {
 		r.error = fmt.Errorf("%w: %w", ErrUnauthorized, err)
 	}
-	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32); err == nil {
-		r.after = milliseconds(1000 * seconds)
-	}
+	r.after = retryAfter(resp.Header)
 	return r
+}
+
+// retryAfter is how long to stay away, 0 where that is not said. A time is by the clock of whoever
+// says it, and means nothing without what that shows.
+func retryAfter(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(text, 10, 32); err == nil {
+		return milliseconds(1000 * seconds)
+	}
+	until, err := http.ParseTime(text)
+	now, err2 := http.ParseTime(h.Get("Date"))
+	if err != nil || err2 != nil {
+		return 0
+	}
+	return milliseconds(uint64(max(until.Sub(now), 0).Milliseconds())) //nolint:gosec // not negative
 }
