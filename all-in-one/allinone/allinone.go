@@ -65,12 +65,13 @@ func (p *Process) open(ctx context.Context) (err error) {
 
 func (p *Process) compose(lives []string) (err error) {
 	log, reg := p.cfg.Logger, p.cfg.Registry
+	dead := &deadLetterFile{path: filepath.Join(p.cfg.Dir, deadFile)}
 	p.held, err = aggregate.New(aggregate.Config{Publisher: p.publisher(), Hold: p.cfg.Hold, Logger: log, Registry: reg})
 	if err != nil {
 		return err
 	}
 	p.service, err = rpc.New(rpc.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed),
+		Cache: p.db.Cache(), Archive: p.archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []history.Eraser{p.db, dead},
 		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Lives: lives,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})
@@ -80,7 +81,7 @@ func (p *Process) compose(lives []string) (err error) {
 	p.job, err = job.New(job.Config{
 		Cache: p.db.Cache(), Archive: p.archive(), Consumer: p.queue, Carrier: p.carrier(),
 		Days: p.db.Days(), Announcer: dayLog{log},
-		Dead:       &deadLetterFile{path: filepath.Join(p.cfg.Dir, deadFile)},
+		Dead:       dead,
 		SweepEvery: 5 * time.Second, SweepAge: 2 * p.cfg.Hold, SweepAll: true, Logger: log, Registry: reg,
 	})
 	return err

@@ -1,10 +1,12 @@
 package allinone
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"time"
@@ -53,3 +55,67 @@ func (g *deadLetterFile) Add(_ context.Context, letters []history.Dead) (err err
 	}
 	return f.Sync()
 }
+
+// Held implements [history.Eraser].
+func (g *deadLetterFile) Held(_ context.Context, uid string, until int64) (map[string]int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, gone, err := g.without(uid, until)
+	return map[string]int{"dead letters": gone}, err
+}
+
+// Erase implements [history.Eraser]: it writes the file again without the letters of a user.
+func (g *deadLetterFile) Erase(_ context.Context, uid string, until int64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	left, gone, err := g.without(uid, until)
+	if err != nil || gone == 0 {
+		return err
+	}
+	return replaceFile(g.path, left)
+}
+
+// without returns the lines of the file but those of a user, and how many these are.
+func (g *deadLetterFile) without(uid string, until int64) (left []byte, gone int, err error) {
+	all, err := os.ReadFile(g.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read dead letters: %w: %w", history.ErrUnavailable, err)
+	}
+	for text := range bytes.Lines(all) {
+		var line deadLine
+		if err := json.Unmarshal(text, &line); err == nil && line.of(uid) && (until == 0 || line.Time.UnixMilli() <= until) {
+			gone++
+		} else {
+			left = append(left, text...)
+		}
+	}
+	return left, gone, nil
+}
+
+func (l *deadLine) of(uid string) bool {
+	k, err := history.ParseKey(l.Key)
+	return err == nil && k.UID == uid
+}
+
+// replaceFile puts a file in the place of another one, in one step.
+func replaceFile(path string, content []byte) error {
+	next := path + ".next"
+	f, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err == nil {
+		_, err = f.Write(content)
+		err = errors.Join(err, f.Sync(), f.Close())
+	}
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		return fmt.Errorf("write dead letters: %w: %w", history.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// Remains implements [history.Eraser].
+func (g *deadLetterFile) Remains(context.Context) []string { return nil }

@@ -42,6 +42,8 @@ type Config struct {
 	Aggregate *aggregate.Aggregator
 	// Queue takes the records that are to be acknowledged as queued.
 	Queue history.Publisher
+	// Erasers are the stores that are gone through when a user is erased, in this order.
+	Erasers []history.Eraser
 	// Feed tells other services what this one has changed, and this one what they have;
 	// without one nobody can watch.
 	Feed history.Feed
@@ -73,9 +75,10 @@ type Config struct {
 	Registry prometheus.Registerer
 }
 
-// Server implements historyv1.HistoryServiceServer.
+// Server implements historyv1.HistoryServiceServer and historyv1.ErasureServiceServer.
 type Server struct {
 	historyv1.UnimplementedHistoryServiceServer
+	historyv1.UnimplementedErasureServiceServer
 
 	cfg    Config
 	nodes  *stores.Nodes // nil where the cache has one
@@ -115,7 +118,7 @@ func New(cfg Config) (*Server, error) {
 	})
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
 	s.write = write.New(write.Config{
-		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue,
+		Cache: cache, Archive: archive, Aggregate: cfg.Aggregate, Queue: cfg.Queue, Erasers: cfg.Erasers,
 		Reader: s.read, Notify: s.notify, Days: s.days, Webhook: cfg.Webhook, Life: cfg.Life, Deadline: cfg.Deadline,
 		Rules: cfg.Rules, Now: cfg.Now, ClockErr: cfg.ClockErr, Logger: log, Registry: reg,
 	})
@@ -149,6 +152,12 @@ func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 // Clear removes everything of one type, or of all, at or before a time.
 func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
 	resp, err := s.write.Clear(ctx, req)
+	return resp, status(err)
+}
+
+// Erase removes everything that the stores have of a user.
+func (s *Server) Erase(ctx context.Context, req *historyv1.EraseRequest) (*historyv1.EraseResponse, error) {
+	resp, err := s.write.Erase(ctx, req)
 	return resp, status(err)
 }
 

@@ -33,8 +33,10 @@ type Config struct {
 	// Queue takes the records that are to be acknowledged as queued.
 	Queue  history.Publisher
 	Reader *read.Reader
-	Notify *notify.Notifier
-	Days   *firstday.Tracker
+	// Erasers are the stores that are gone through when a user is erased.
+	Erasers []history.Eraser
+	Notify  *notify.Notifier
+	Days    *firstday.Tracker
 	// Webhook tells a backend what was begun, completed and removed. Nil tells nobody.
 	Webhook *webhook.Sender
 	// Life names the lives that the servers of the cache are in, see [Writer.Confirm]. Nil

@@ -113,6 +113,11 @@ func (r *roll) read(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	for typ, until := range m.Cleared {
+		if r.live.cleared[typ] < until { // the live part is from before a clear, and has what was erased since
+			return fmt.Errorf("%w: the user was cleared meanwhile", history.ErrConflict)
+		}
+	}
 	r.parts = r.reader(ctx, r.uid, m, false)
 	r.choose()
 	return nil
@@ -185,15 +190,20 @@ func (r *roll) clean(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(unlisted, func(name string, _ uint64) bool {
+		began, _, _ := strings.Cut(name, ".")
+		at, err := strconv.ParseInt(began, 10, 64)
+		return err != nil || at >= before
+	})
+	return r.deleteChunks(ctx, unlisted)
+}
+
+// deleteChunks deletes chunks, each up to its cell time.
+func (r *roll) deleteChunks(ctx context.Context, chunks map[string]uint64) error {
 	ctx, cancel := r.bound(ctx)
 	defer cancel()
 	var dels []hrpc.Call
-	for name, cellTime := range unlisted {
-		began, _, _ := strings.Cut(name, ".")
-		at, err := strconv.ParseInt(began, 10, 64)
-		if err != nil || at >= before {
-			continue
-		}
+	for name, cellTime := range chunks {
 		del, _ := hrpc.NewDel(ctx, r.Archive.parts.table, partRow(r.uid, name), map[string]map[string][]byte{partFamily: nil}, hrpc.TimestampUint64(cellTime))
 		dels = append(dels, del)
 	}
@@ -202,12 +212,7 @@ func (r *roll) clean(ctx context.Context) error {
 
 // write does the steps 3 to 6. Then the records are in both forms.
 func (r *roll) write(ctx context.Context) (err error) {
-	run := strconv.FormatInt(r.began, 10) + "." + rand.Text()[:13]
-	r.plan, err = r.parts.Roll(part.Roll{
-		Items: r.items, Tombstones: r.tombstones, Cleared: maps.Clone(r.live.cleared), Oldest: r.oldest(),
-		Version: uint64(max(r.began, int64(r.parts.Version)+1)), //nolint:gosec // times
-		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
-	})
+	r.plan, err = r.parts.Roll(r.planned())
 	if errors.Is(err, errReplaced) {
 		return fmt.Errorf("%w: %w", history.ErrConflict, err)
 	}
@@ -221,6 +226,21 @@ func (r *roll) write(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	return r.announce(ctx, version)
+}
+
+// planned is what is to be done to the parts.
+func (r *roll) planned() part.Roll {
+	run := strconv.FormatInt(r.began, 10) + "." + rand.Text()[:13]
+	return part.Roll{
+		Items: r.items, Tombstones: r.tombstones, Cleared: maps.Clone(r.live.cleared), Oldest: r.oldest(),
+		Version: uint64(max(r.began, int64(r.parts.Version)+1)), //nolint:gosec // times
+		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
+	}
+}
+
+// announce does step 6: readers of the live part take no metadata before this version.
+func (r *roll) announce(ctx context.Context, version uint64) error {
 	if r.live.rolled >= version {
 		return nil
 	}
@@ -252,11 +272,27 @@ func (r *roll) store(ctx context.Context) error {
 		won, err = r.client.CheckAndPut(put, partFamily, partColumn, r.bytes)
 		return classify(err)
 	})
-	if err == nil && !won {
-		err = fmt.Errorf("%w: another roll came first", history.ErrConflict)
-	}
 	r.Archive.parts.metrics.Written.Add(float64(len(b)))
+	if err == nil && !won {
+		return r.discard(ctx)
+	}
 	return err
+}
+
+// discard deletes the chunks of a roll that has lost, which is an error, unless they are listed all the same: the client may have made
+// the switch twice, and lost to itself.
+func (r *roll) discard(ctx context.Context) error {
+	m, _, err := r.listed(ctx, r.uid)
+	if err == nil {
+		listed, chunks := m.Names(), make(map[string]uint64, len(r.plan.New))
+		for i := range r.plan.New {
+			if c := &r.plan.New[i]; !listed[c.Name] {
+				chunks[c.Name] = uint64(c.CellTime + r.margin()) //nolint:gosec // a time
+			}
+		}
+		err = r.deleteChunks(ctx, chunks)
+	}
+	return errors.Join(fmt.Errorf("%w: another roll or an erasure came first", history.ErrConflict), err) // a later roll finds what is left
 }
 
 // inTime fails when the chunks of the roll may be taken for left behind.
@@ -285,6 +321,9 @@ func (r *roll) storeChunks(ctx context.Context, chunks []part.Encoded) error {
 			if err != nil {
 				return err
 			}
+			if len(cells) == 0 { // the user was erased meanwhile
+				return cmp.Or(r.inTime(), r.discard(ctx))
+			}
 			if len(cells) != 1 || !bytes.Equal(cells[0].Value, chunks[i].Data) {
 				return cmp.Or(r.inTime(), fmt.Errorf("chunk %q is not read back as it was written", chunks[i].Name))
 			}
@@ -312,6 +351,11 @@ func (r *roll) rememberCut(ctx context.Context) error {
 
 // drop does step 7: each column that was rolled goes, up to what it had.
 func (r *roll) drop(ctx context.Context) error {
+	return r.deleteLive(ctx, func(n int) { r.Archive.parts.metrics.Rolled.Add(float64(n)) })
+}
+
+// deleteLive deletes the columns that leave the live part.
+func (r *roll) deleteLive(ctx context.Context, done func(columns int)) error {
 	for columns := range slices.Chunk(r.leaving, chunkCalls) {
 		err := r.within(ctx, func(ctx context.Context) error {
 			dels := make([]hrpc.Call, len(columns))
@@ -327,7 +371,7 @@ func (r *roll) drop(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r.Archive.parts.metrics.Rolled.Add(float64(len(columns)))
+		done(len(columns))
 	}
 	return nil
 }

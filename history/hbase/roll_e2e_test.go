@@ -3,6 +3,11 @@
 package hbase_test
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +60,50 @@ func TestTrapsInHBase(t *testing.T) {
 			test(rollTestOver(t, &testClock{at: time.Now().Add(-6 * time.Hour)}, client, compacts, table))
 		})
 	}
+}
+
+// TestEraseInHBase is TestErase, and goes through all cells that the files have afterwards, also those behind markers.
+func TestEraseInHBase(t *testing.T) {
+	client, table, compacts := rollingTable(t)
+	clock := &testClock{at: time.Now().Add(-6 * time.Hour)}
+	eraseUser(rollTestOver(t, clock, client, compacts, table))
+	r := rollTestOver(t, clock, client, compacts, table)
+	until, _ := r.secrets()
+	if left := r.raw(); len(left) < 5 {
+		t.Fatalf("before there are %q, so that to look for them says nothing", left)
+	}
+	r.must(r.Erase(t.Context(), r.uid, until))
+	late := time.Now().Add(time.Minute)
+	for left := []string{""}; len(left) > 0; { // compactions go on after the call
+		compacts()
+		if left = r.raw(); time.Now().After(late) {
+			t.Fatalf("after compactions there are %q", left)
+		}
+	}
+}
+
+// raw returns the cells and markers of a user in the files and memory of both tables, but the user's own.
+func (t *rollTest) raw() (cells []string) {
+	t.Helper()
+	row := history.RowKey(t.uid)
+	for _, table := range []string{t.config.Table, t.config.Table + "_parts"} {
+		scan, err := hrpc.NewScanRangeStr(t.Context(), table, row, row+"\x01", hrpc.Attribute("_raw_", []byte{0xff}), hrpc.MaxVersions(100))
+		t.must(err)
+		for rows := t.client.Scan(scan); ; {
+			r, err := rows.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			t.must(err)
+			for _, c := range r.Cells {
+				own := string(c.Row) == row && (strings.HasPrefix(string(c.Qualifier), "#") || string(c.Family) == "part")
+				if !own || bytes.Contains(c.Value, []byte(secret)) {
+					cells = append(cells, fmt.Sprintf("%s %q %s:%q", table, c.Row, c.Family, c.Qualifier))
+				}
+			}
+		}
+	}
+	return cells
 }
 
 // TestLongRowOfBothFamilies reads a row that has more columns than a call takes, in one family, the other, and

@@ -12,15 +12,18 @@ import (
 )
 
 // checkpoints makes a checkpoint whenever the journal is full, and one that gives back its
-// room on the disk when the store has become quiet, until stop.
+// room on the disk when the store has become quiet, or somebody asks for it, until stop.
 func (d *DB) checkpoints() {
 	defer close(d.done)
 	look := time.NewTicker(d.config.quietAfter)
 	defer look.Stop()
 	for {
 		lean := false
+		var asked chan struct{}
 		select {
 		case <-d.due:
+		case asked = <-d.lean:
+			lean = true
 		case <-look.C:
 			if lean = d.journal.quiet() && d.writable() == nil; !lean {
 				continue
@@ -28,8 +31,14 @@ func (d *DB) checkpoints() {
 		case <-d.stop:
 			return
 		}
-		if err := d.checkpoint(lean); err != nil {
+		err := d.checkpoint(lean)
+		if err != nil {
 			_ = d.fault.fail(err)
+		}
+		if asked != nil {
+			close(asked)
+		}
+		if err != nil {
 			return
 		}
 	}

@@ -140,8 +140,9 @@ type DB struct {
 	// have that of the cache.
 	cacheUnsynced, archiveUnsynced, daysUnsynced unsynced
 
-	due, stop, done chan struct{} // of checkpoints
-	learned         chan struct{} // closed once the keys were gone through
+	due, stop, done chan struct{}      // of checkpoints
+	lean            chan chan struct{} // takes what is closed after a lean one
+	learned         chan struct{}      // closed once the keys were gone through
 }
 
 // Ready reports why the store takes no writes at this moment, nil when it does. A full

@@ -1,6 +1,6 @@
 // Command replay sends a trace of viewings to history-service, or
 // through an edge, as the heartbeats that players would have sent. `replay dead` drives again what
-// could not be archived; `replay parts` shows what of a user's history is in parts.
+// could not be archived; `replay parts` shows what of a user's history is in parts; `replay erase` removes everything of a user.
 package main
 
 import (
@@ -47,7 +47,9 @@ func (*flags) Help() string {
 
 ` + "`replay dead`" + ` drives again what could not be archived, from the topic of dead letters; ` + "`replay dead --help`" + ` lists its flags.
 
-` + "`replay parts UID`" + ` shows what of a user's history is in parts.`
+` + "`replay parts UID`" + ` shows what of a user's history is in parts.
+
+` + "`replay erase UID`" + ` removes everything of a user, through a service that runs.`
 }
 
 func main() { run.Main(replayed) }
@@ -59,6 +61,8 @@ func replayed(ctx context.Context, args []string, getenv func(string) string, ou
 			return dead(ctx, args[1:], getenv, out)
 		case "parts":
 			return parts(ctx, args[1:], getenv, out)
+		case "erase":
+			return erase(ctx, args[1:], getenv, out)
 		}
 	}
 	return send(ctx, args, getenv, out)

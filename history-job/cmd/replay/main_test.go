@@ -46,6 +46,9 @@ func serve(t *testing.T, service historyv1.HistoryServiceServer) string {
 	}
 	srv := grpc.NewServer()
 	historyv1.RegisterHistoryServiceServer(srv, service)
+	if erasure, ok := service.(historyv1.ErasureServiceServer); ok {
+		historyv1.RegisterErasureServiceServer(srv, erasure)
+	}
 	go func() { _ = srv.Serve(lis) }() // ends with Stop
 	t.Cleanup(srv.Stop)
 	return lis.Addr().String()
@@ -54,7 +57,7 @@ func serve(t *testing.T, service historyv1.HistoryServiceServer) string {
 func service(t *testing.T) *rpc.Server {
 	t.Helper()
 	db := servicetest.Store(t)
-	return servicetest.New(t, rpc.Config{Cache: db.Cache(), Archive: db.Archive()})
+	return servicetest.New(t, rpc.Config{Cache: db.Cache(), Archive: db.Archive(), Erasers: []history.Eraser{db}})
 }
 
 func TestSend(t *testing.T) {

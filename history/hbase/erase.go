@@ -1,0 +1,166 @@
+package hbase
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/tsuna/gohbase/hrpc"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
+)
+
+var _ history.Eraser = (*Archive)(nil)
+
+// Held implements [history.Eraser]. It counts columns, of which a record may have several.
+func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string]int, error) {
+	counts := func(at int64) bool { return until == 0 || at <= until }
+	c, err := a.liveWithin(ctx, uid)
+	if err != nil {
+		return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
+	}
+	live, records, chunks := 0, 0, 0
+	for _, o := range c.objects {
+		if counts(o.version.Time()) && (o.damage == nil || counts(o.at)) {
+			live++
+		}
+	}
+	if a.parts.known() {
+		m, _, err := a.listed(ctx, uid)
+		if err != nil {
+			return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
+		}
+		stored, err := a.unlisted(ctx, uid, new(part.Metadata))
+		if err != nil {
+			return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
+		}
+		for i := range m.Chunks {
+			_, there := stored[m.Chunks[i].Name]
+			delete(stored, m.Chunks[i].Name)
+			if there && counts(m.Chunks[i].Oldest.Time()) {
+				records, chunks = records+m.Chunks[i].Count, chunks+1
+			}
+		}
+		chunks += len(stored)
+	}
+	return map[string]int{"archive: live records": live, "archive: records in parts": records, "archive: chunks": chunks}, nil
+}
+
+// listed returns the metadata of a user as it is, and as it is stored. Where that cannot be read nothing is listed.
+func (a *Archive) listed(ctx context.Context, uid string) (*part.Metadata, []byte, error) {
+	stored, err := a.partBytes(ctx, uid, "")
+	if err != nil || stored == nil {
+		return new(part.Metadata), stored, err
+	}
+	m, err := part.ParseMetadata(stored)
+	if errors.Is(err, part.ErrCorrupt) {
+		return new(part.Metadata), stored, nil
+	}
+	return m, stored, err
+}
+
+// Erase implements [history.Eraser]. What it rests on is in DESIGN.md.
+func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {
+	err := cmp.Or(a.config.ClockErr(), a.PutUser(ctx, uid, history.User{Cleared: map[uint32]int64{0: until}}))
+	if err == nil {
+		err = a.erase(ctx, uid, until)
+	}
+	for errors.Is(err, history.ErrConflict) && ctx.Err() == nil { // a roll came between
+		err = a.erase(ctx, uid, until)
+	}
+	if err != nil {
+		return fmt.Errorf("erase %s: %w", uid, unavailable(err))
+	}
+	return nil
+}
+
+// erase removes what the delete of a clear has left: cells whose time is after the clear mark although their records
+// are not, and the parts. Their cell times are remembered first, so that nothing new is put behind the markers.
+func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
+	r := &roll{Archive: a, uid: uid, began: a.now()}
+	var err error
+	if r.live, err = a.liveWithin(ctx, uid); err != nil {
+		return err
+	}
+	cut := int64(0)
+	for _, o := range r.live.objects {
+		if o.damage == nil && o.version.Time() <= until {
+			r.leaving = append(r.leaving, o)
+			cut = max(cut, o.at)
+		}
+	}
+	var chunks map[string]uint64
+	if a.parts.known() {
+		if chunks, err = r.planErasure(ctx); err != nil {
+			return err
+		}
+		cut = max(cut, cutIn(r.parts, r.live.cleared))
+	}
+	if err := a.putCut(ctx, uid, cut, max(until, r.live.cut)); err != nil {
+		return err
+	}
+	r.live.cut = max(r.live.cut, cut)
+	if err := r.deleteLive(ctx, func(int) {}); err != nil || !a.parts.known() {
+		return err
+	}
+	return r.replaceParts(ctx, chunks)
+}
+
+// planErasure plans the parts without what was cleared, and returns the chunks that there are. Whoever has written one
+// of them has read the metadata before, and cannot list it any more once that is another.
+func (r *roll) planErasure(ctx context.Context) (chunks map[string]uint64, err error) {
+	if chunks, err = r.unlisted(ctx, r.uid, new(part.Metadata)); err != nil {
+		return nil, err
+	}
+	m, stored, err := r.listed(ctx, r.uid)
+	if err != nil {
+		return nil, err
+	}
+	r.bytes, r.parts = stored, r.reader(ctx, r.uid, m, true)
+	r.plan, err = r.parts.Roll(r.planned())
+	r.plan.Changed = true // also where it lists the same: a roll under way must lose
+	return chunks, err
+}
+
+// putCut remembers a cut time that is later than the others.
+func (a *Archive) putCut(ctx context.Context, uid string, cut, others int64) error {
+	if cut <= others {
+		return nil
+	}
+	return a.within(ctx, func(ctx context.Context) error {
+		return a.all(ctx, []hrpc.Call{a.put(ctx, uid, map[string][]byte{cutColumn: nil}, uint64(cut+future))}) //nolint:gosec // a time
+	})
+}
+
+// replaceParts switches to the plan, and deletes the chunks that it does not list.
+func (r *roll) replaceParts(ctx context.Context, chunks map[string]uint64) error {
+	if err := r.store(ctx); err != nil {
+		return err
+	}
+	if r.live.rolled > 0 {
+		if err := r.announce(ctx, r.plan.Metadata.Version); err != nil {
+			return err
+		}
+	}
+	listed := r.plan.Metadata.Names()
+	maps.DeleteFunc(chunks, func(name string, _ uint64) bool { return listed[name] })
+	return r.deleteChunks(ctx, chunks)
+}
+
+// Remains implements [history.Eraser].
+func (a *Archive) Remains(context.Context) []string {
+	tables := []string{a.config.Table}
+	if a.parts.known() {
+		tables = append(tables, string(a.parts.table))
+	}
+	remains := make([]string, len(tables))
+	for i, table := range tables {
+		remains[i] = "HBase table " + strconv.Quote(table) + ": in files until its next major compaction, and in snapshots that were made before"
+	}
+	return slices.Concat(remains, []string{"HBase: in write-ahead logs until they are removed"})
+}

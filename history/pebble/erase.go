@@ -1,0 +1,256 @@
+package pebble
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
+)
+
+var _ history.Eraser = (*DB)(nil)
+
+// Held implements [history.Eraser].
+func (d *DB) Held(ctx context.Context, uid string, until int64) (map[string]int, error) {
+	if err := d.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	h := holding{db: d, uid: uid, until: until, places: make(map[string]int)}
+	for _, count := range []func() error{h.cached, h.logged, h.archived, h.inParts} {
+		if err := count(); err != nil {
+			return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
+		}
+	}
+	return h.places, nil
+}
+
+// holding counts what there is of a user.
+type holding struct {
+	db     *DB
+	uid    string
+	until  int64
+	places map[string]int
+}
+
+func (h *holding) counts(version history.Version) bool {
+	return h.until == 0 || version.Time() <= h.until
+}
+
+func (h *holding) cached() (err error) {
+	c := h.db.Cache()
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	records, marks := 0, 0
+	for _, v := range c.records(h.uid, &err) {
+		if mark, b := c.split(v); h.counts(peek(b).version) {
+			records++
+			if mark != 0 {
+				marks++
+			}
+		}
+	}
+	h.places["cache: records"], h.places["cache: dirty marks"] = records, marks
+	return err
+}
+
+// logged counts what has no time of its own, and so only where all times are asked for.
+func (h *holding) logged() (err error) {
+	entries, days := 0, 0
+	if h.until == 0 {
+		prefix := appendUser(nil, spaceLog, h.uid)
+		for range h.db.each(prefix, after(prefix), &err) {
+			entries++
+		}
+		var seen history.SeenDays
+		if seen, err = seenDays(h.db.pebble, appendUser(nil, spaceSeen, h.uid)); seen != 0 {
+			days = 1
+		}
+	}
+	h.places["cache: changes"], h.places["cache: days"] = entries, days
+	return err
+}
+
+func (h *holding) archived() (err error) {
+	a := h.db.Archive()
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	n := 0
+	for _, v := range a.records(h.uid, &err) {
+		if h.counts(peek(v).version) {
+			n++
+		}
+	}
+	h.places["archive: live records"] = n
+	return err
+}
+
+// inParts counts also what is not listed, as of a list that is damaged.
+func (h *holding) inParts() (err error) {
+	prefix := appendUser(nil, spaceParts, h.uid)
+	snapshot := h.db.pebble.NewSnapshot()
+	defer func() { _ = snapshot.Close() }() // it was only read
+	m := new(part.Metadata)
+	err = get(snapshot, prefix, func(v []byte) error {
+		if v != nil {
+			if read, err := part.ParseMetadata(v); err == nil {
+				m = read
+			}
+		}
+		return nil
+	})
+	records, chunks := 0, 0
+	it, iterErr := snapshot.NewIter(rangeOf(prefix))
+	if err = errors.Join(err, iterErr); err != nil {
+		return unavailable(err)
+	}
+	listed := make(map[string]*part.Info, len(m.Chunks))
+	for i := range m.Chunks {
+		listed[m.Chunks[i].Name] = &m.Chunks[i]
+	}
+	for key := range steps(it, &err) {
+		name := string(key[len(prefix):])
+		if i := listed[name]; i != nil && h.counts(i.Oldest) {
+			records, chunks = records+i.Count, chunks+1
+		} else if i == nil && name != "" {
+			chunks++
+		}
+	}
+	h.places["archive: records in parts"], h.places["archive: chunks"] = records, chunks
+	return err
+}
+
+// Erase implements [history.Eraser]. It has the files written again where they have something of the user.
+func (d *DB) Erase(ctx context.Context, uid string, until int64) error {
+	if err := d.Archive().erase(ctx, uid, until); err != nil {
+		return fmt.Errorf("erase %s: %w", uid, err)
+	}
+	if err := d.Days().erase(ctx, uid); err != nil {
+		return fmt.Errorf("erase %s: %w", uid, err)
+	}
+	if err := d.rewrite(ctx, uid); err != nil {
+		return fmt.Errorf("erase %s from the files: %w", uid, err)
+	}
+	return nil
+}
+
+// erase removes what there is in both forms. No roll is under way meanwhile.
+func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
+	a.db.rolls.Lock()
+	defer a.db.rolls.Unlock()
+	if err := a.dropDamaged(ctx, uid, until); err != nil {
+		return err
+	}
+	if err := a.PutUser(ctx, uid, history.User{Cleared: map[uint32]int64{0: until}}); err != nil {
+		return err
+	}
+	if err := a.db.enterWriting(ctx); err != nil {
+		return err
+	}
+	defer a.db.leave()
+	for {
+		err := a.eraseParts(uid)
+		if !errors.Is(err, history.ErrConflict) || ctx.Err() != nil { // the user was paused or cleared meanwhile
+			return err
+		}
+	}
+}
+
+// eraseParts writes the parts again without what the clear marks cover.
+func (a *Archive) eraseParts(uid string) error {
+	r := a.beginRoll(uid)
+	defer a.endRoll(r)
+	if _, err := r.live(); err != nil || r.user.Parts == 0 {
+		return err
+	}
+	r.cutTime = r.user.CutTime
+	return r.write()
+}
+
+// dropDamaged removes parts whose list cannot be read.
+func (a *Archive) dropDamaged(ctx context.Context, uid string, until int64) error {
+	prefix := appendUser(nil, spaceParts, uid)
+	return a.update(ctx, durable, func(e *edit) error {
+		u, _, err := a.stored(uid)
+		if err != nil || u.Parts == 0 {
+			return err
+		}
+		if _, _, err = readMetadata(a.db.pebble, prefix, u.Parts); !errors.Is(err, part.ErrCorrupt) {
+			return err
+		}
+		u.Parts, u.CutTime = 0, max(u.CutTime, until)
+		if err := e.batch.DeleteRange(prefix, after(prefix), nil); err != nil {
+			return unavailable(err)
+		}
+		return e.store(uid, u, 0)
+	})
+}
+
+// erase forgets on which days a user was seen.
+func (d *Days) erase(ctx context.Context, uid string) error {
+	if err := d.db.enterWriting(ctx); err != nil {
+		return err
+	}
+	defer d.db.leave()
+	t, err := d.forget(uid)
+	if err != nil {
+		return err
+	}
+	return d.db.wait(t)
+}
+
+func (d *Days) forget(uid string) (*syncWaiter, error) {
+	d.lock.Lock()
+	defer d.lock.Unlock()
+	b := d.db.pebble.NewBatch()
+	defer b.Close()
+	key := appendUser(nil, spaceSeen, uid)
+	if err := b.Delete(key, nil); err != nil {
+		return nil, unavailable(err)
+	}
+	t := new(syncWaiter)
+	return t, d.db.commit(storeChange{all: b, part: b, waiter: t, updateMemory: func() error {
+		d.unsynced.put(key, t)
+		return nil
+	}})
+}
+
+// rewrite has all files that hold a user's keys written again: those of the journal by a checkpoint, those of
+// Pebble by compactions.
+func (d *DB) rewrite(ctx context.Context, uid string) error {
+	if err := d.enterWriting(ctx); err != nil {
+		return err
+	}
+	defer d.leave()
+	done := make(chan struct{})
+	select {
+	case d.lean <- done:
+		<-done
+	case <-d.done:
+		return unavailable(history.ErrClosed)
+	case <-d.fault.failed:
+		return d.fault.err()
+	case <-ctx.Done():
+		return unavailable(ctx.Err())
+	}
+	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceLog, spaceParts, spaceSeen} {
+		prefix := appendUser(nil, space, uid)
+		if err := d.compact(ctx, prefix, after(prefix)); err != nil {
+			return err
+		}
+	}
+	return d.compact(ctx, []byte{spaceDirty}, []byte{spaceDirty + 1}) // these stand in the order of time
+}
+
+func (d *DB) compact(ctx context.Context, from, to []byte) error {
+	if err := d.pebble.Compact(ctx, from, to, false); err != nil {
+		return unavailable(err)
+	}
+	return d.fault.err()
+}
+
+// Remains implements [history.Eraser].
+func (d *DB) Remains(context.Context) []string {
+	return []string{"copies of the data directory have what was there when they were made"}
+}
