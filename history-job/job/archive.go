@@ -97,6 +97,10 @@ const maxRounds = 3
 // archiveBatch archives some keys: one bulk read, one bulk put, one settle of what was put. It
 // fails with [errLife] unless the cache is in the life that is named.
 func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key) (err error) {
+	all := len(keys)
+	if keys = j.behind.without(keys); len(keys) < all {
+		j.leave(all - len(keys))
+	}
 	if j.cfg.Carrier != nil {
 		if keys, err = j.carry(ctx, keys); err != nil || len(keys) == 0 {
 			return err

@@ -29,11 +29,6 @@ func (j *Job) load(ctx context.Context, keys []history.Key) ([]history.Key, []hi
 	return answered, entries[:len(answered)], nil
 }
 
-// loadAll is load for callers that cannot leave anything out.
-func (j *Job) loadAll(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
-	return j.loadUntil(ctx, keys, func(_, failed int) bool { return failed == 0 })
-}
-
 // without takes out of a batch the keys that the archive does not answer for, and those whose letters the dead
 // letters do not take: they are not settled, and come again with a sweep.
 func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, dead []history.Dead) error {
@@ -190,20 +185,7 @@ func (j *Job) fold(ctx context.Context, life string, b *batch, partial batch) (a
 // answer for, and damaged cells that the dead letters do not take: the next put replaces them. Those that
 // they take count as absent.
 func (j *Job) archivedOf(ctx context.Context, b *batch) (old []history.Entry, err error) {
-	tries := 0
-	err = j.retry(ctx, "get", func(ctx context.Context) error {
-		var failed []error
-		if tries++; tries < maxTries {
-			old, err = j.cfg.Archive.Get(ctx, b.keys)
-			return err
-		}
-		old, failed = j.getEach(ctx, b.keys)
-		if enough(ctx, tries, len(failed), len(b.keys)) {
-			return nil
-		}
-		return failed[0]
-	})
-	if err != nil {
+	if old, err = j.askArchive(ctx, b.keys); err != nil {
 		return nil, err
 	}
 	var unanswered []history.Key
@@ -235,6 +217,25 @@ func only(some, all []history.Key, entries []history.Entry) []history.Entry {
 	return left
 }
 
+// askArchive returns what the archive has of keys, with an error in those that are damaged, and in those for which
+// it does not answer, however often it is asked.
+func (j *Job) askArchive(ctx context.Context, keys []history.Key) (old []history.Entry, err error) {
+	tries := 0
+	err = j.retry(ctx, "get", func(ctx context.Context) (err error) {
+		var failed []error
+		if tries++; tries < maxTries {
+			old, err = j.cfg.Archive.Get(ctx, keys)
+			return err
+		}
+		old, failed = j.getEach(ctx, keys)
+		if enough(ctx, tries, len(failed), len(keys)) {
+			return nil
+		}
+		return failed[0]
+	})
+	return old, err
+}
+
 // getEach asks the archive for keys one by one: for one that a silent part of it has, all would fail. It returns
 // the errors of those that it does not answer for.
 func (j *Job) getEach(ctx context.Context, keys []history.Key) (old []history.Entry, failed []error) {
@@ -255,19 +256,15 @@ func (j *Job) getEach(ctx context.Context, keys []history.Key) (old []history.En
 	return old, failed
 }
 
-// getArchived returns what the archive holds of keys, for callers that put nothing in its place: a damaged
-// cell counts as absent, also where the dead letters do not take it.
+// getArchived is askArchive for callers that put nothing in its place: a damaged cell counts as absent, also where the
+// dead letters do not take it.
 func (j *Job) getArchived(ctx context.Context, keys []history.Key) (old []history.Entry, err error) {
-	err = j.retry(ctx, "get", func(ctx context.Context) (err error) {
-		old, err = j.cfg.Archive.Get(ctx, keys)
-		return err
-	})
-	if err != nil {
+	if old, err = j.askArchive(ctx, keys); err != nil {
 		return nil, err
 	}
 	var dead []history.Dead
 	for i, e := range old {
-		if e.Err != nil {
+		if errors.Is(e.Err, history.ErrPermanent) {
 			dead = append(dead, j.damaged(keys[i], e.Err))
 		}
 	}

@@ -45,7 +45,9 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	j.owned.Store(true)
 	defer j.owned.Store(false)
 	g, both := errgroup.WithContext(ctx)
-	g.Go(func() error { return guard(func() error { return j.consume(both, claim) }) })
+	o := newOwed(claim)
+	g.Go(func() error { return guard(func() error { return j.consume(both, claim, o) }) })
+	g.Go(func() error { return guard(func() error { return j.repay(both, o) }) })
 	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.measure(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.announce(both, buckets) }) })
@@ -56,9 +58,15 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	return nil
 }
 
-// consume is the job's heart: nothing is committed that is not archived and settled.
-func (j *Job) consume(ctx context.Context, claim history.Claim) error {
+// consume is the job's heart: nothing is committed that is not archived and settled, or has its mark.
+func (j *Job) consume(ctx context.Context, claim history.Claim, o *owed) error {
 	for {
+		if o.full() {
+			if !run.Sleep(ctx, longestPause) {
+				return ctx.Err()
+			}
+			continue
+		}
 		d, err := claim.Fetch(ctx)
 		if err != nil {
 			return err
@@ -66,14 +74,14 @@ func (j *Job) consume(ctx context.Context, claim history.Claim) error {
 		if err := j.poison(ctx, d.Poison); err != nil {
 			return err
 		}
-		keys, err := j.restoreLost(ctx, d.Keys)
+		keys, left, err := j.restoreLost(ctx, d.Keys)
 		if err != nil {
 			return err
 		}
 		if err := j.archive(ctx, keys); err != nil {
 			return err
 		}
-		if err := claim.Commit(ctx, d); err != nil {
+		if err := o.add(ctx, d, left); err != nil {
 			return err
 		}
 		j.metrics.messages.Add(float64(d.Messages))

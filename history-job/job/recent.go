@@ -1,6 +1,7 @@
 package job
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,13 @@ func (l *life) set(name string, compared bool) {
 		l.changed = time.Now()
 	}
 	l.name, l.compared = name, compared
+}
+
+// doubt has the life before end now.
+func (l *life) doubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.changed = time.Now()
 }
 
 // young reports whether the life before has ended less than so long ago.
@@ -95,4 +103,58 @@ func (r *recent) contents() []archived {
 		}
 	}
 	return out
+}
+
+// behind are the contents that could not be compared with a cache which began another life, because a store did not
+// answer. The records of their users are not archived until they are: what the cache has of them may be older than what the
+// archive has.
+type behind struct {
+	mu    sync.Mutex
+	all   []archived
+	users map[string]bool // whose they are
+}
+
+func (b *behind) forget() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all, b.users = nil, nil
+}
+
+func (b *behind) contents() []archived {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all // is replaced, never changed
+}
+
+// replace puts what is left of a part in its place.
+func (b *behind) replace(part, left []archived) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.all) == 0 && len(left) == 0 {
+		return
+	}
+	asked := make(map[history.Key]bool, len(part))
+	for _, a := range part {
+		asked[a.key] = true
+	}
+	all := make([]archived, 0, len(b.all)+len(left))
+	for _, a := range b.all {
+		if !asked[a.key] {
+			all = append(all, a)
+		}
+	}
+	b.all, b.users = append(all, left...), make(map[string]bool)
+	for _, a := range b.all {
+		b.users[a.key.UID] = true
+	}
+}
+
+// without returns the keys of the others.
+func (b *behind) without(keys []history.Key) []history.Key {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.users) == 0 {
+		return keys
+	}
+	return slices.DeleteFunc(slices.Clone(keys), func(k history.Key) bool { return b.users[k.UID] })
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -46,6 +47,7 @@ func (j *Job) watch(ctx context.Context) error {
 			// A sweep of a cache that was emptied, before that is known, proves nothing: what
 			// counts is what was archived when the life was last seen unchanged.
 			since = j.archivedBefore()
+			_ = j.catchUp(ctx, name) // what fails comes again
 		}
 		select {
 		case <-t.C:
@@ -101,15 +103,21 @@ func (j *Job) reread(ctx context.Context, name string, since time.Time) error {
 		return nil
 	}
 	var changed error
+	var owed []history.Announcement
+	read := false
 	err := j.again(ctx, "reread", func(ctx context.Context) error {
-		err := j.cfg.Reread.Reread(ctx, everyBucket(), since, func(ctx context.Context, all []history.Announcement) error {
-			contents := slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil })
-			keys, err := j.restoreLost(ctx, contents)
-			if err == nil {
-				err = j.archiveOnce(ctx, keys)
+		err := j.catchUp(ctx, name)
+		if !errors.Is(err, errLife) {
+			if read {
+				owed, err = j.giveQueued(ctx, owed)
+			} else {
+				owed, err = j.readAgain(ctx, since)
+				read = err == nil && len(owed) <= maxOwed
 			}
-			return err
-		})
+		}
+		if err == nil && len(owed) > 0 {
+			err = fmt.Errorf("%w: for %d records of the queue", history.ErrUnavailable, len(owed))
+		}
 		if err != nil && !errors.Is(err, errLife) { // while the queue is away the cache may begin another life
 			err = errors.Join(err, j.sameLife(ctx, name))
 		}
@@ -119,6 +127,24 @@ func (j *Job) reread(ctx context.Context, name string, since time.Time) error {
 		return err
 	})
 	return cmp.Or(err, changed)
+}
+
+// readAgain returns the contents of the queue for which a store does not answer.
+func (j *Job) readAgain(ctx context.Context, since time.Time) (owed []history.Announcement, err error) {
+	err = j.cfg.Reread.Reread(ctx, everyBucket(), since, func(ctx context.Context, all []history.Announcement) error {
+		left, err := j.giveQueued(ctx, slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil }))
+		owed = append(owed, left...)
+		return err
+	})
+	return owed, err
+}
+
+func (j *Job) giveQueued(ctx context.Context, contents []history.Announcement) (left []history.Announcement, err error) {
+	keys, left, err := j.restoreLost(context.WithValue(ctx, sweeping{}, true), contents)
+	if err != nil {
+		return contents, err
+	}
+	return left, j.archiveOnce(ctx, keys)
 }
 
 // repair compares with the archive what the cache holds of the keys that were
@@ -137,6 +163,7 @@ func (j *Job) repair(ctx context.Context, life string) error {
 	}
 	restored := 0
 	all := j.recent.contents()
+	j.behind.forget()
 	for part := range slices.Chunk(all, j.cfg.Batch) {
 		n, err := j.repairPart(ctx, life, part)
 		if restored += n; err != nil {
@@ -150,138 +177,205 @@ func (j *Job) repair(ctx context.Context, life string) error {
 	return nil
 }
 
+// catchUp compares what could not be compared when the cache began this life. Other jobs cannot either, so that
+// the time of doubt lasts until it is done.
+func (j *Job) catchUp(ctx context.Context, life string) error {
+	if len(j.behind.contents()) > 0 {
+		j.life.doubt()
+	}
+	for part := range slices.Chunk(j.behind.contents(), j.cfg.Batch) {
+		if err := j.sameLife(ctx, life); err != nil {
+			return err
+		}
+		if _, err := j.repairPart(ctx, life, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repairPart leaves behind what a store does not answer for: it is compared later, and its users' records are not archived
+// until then.
 func (j *Job) repairPart(ctx context.Context, life string, part []archived) (restored int, err error) {
-	suspects, err := j.suspects(ctx, part)
-	if err != nil || len(suspects) == 0 {
+	given, left, err := j.giveBack(context.WithValue(ctx, sweeping{}, true), part)
+	if err != nil {
 		return 0, err
+	}
+	j.behind.replace(part, left)
+	if len(given) == 0 {
+		return 0, nil
+	}
+	return len(given), j.archiveBatch(ctx, life, given) // settled at once
+}
+
+// giveBack returns the keys that it has given back to the cache, and the contents for which a store does not answer.
+func (j *Job) giveBack(ctx context.Context, part []archived) (given []history.Key, left []archived, err error) {
+	suspects, unanswered, err := j.suspects(ctx, part)
+	if err != nil {
+		return nil, nil, err
 	}
 	var keys []history.Key
 	for _, k := range suspects {
 		if !k.IsUser() {
 			keys = append(keys, k)
-			continue
-		}
-		if err := j.repairUser(ctx, k); err != nil {
-			return 0, err
-		}
-	}
-	if len(keys) == 0 {
-		return 0, nil
-	}
-	entries, err := j.getArchived(ctx, keys)
-	if err != nil {
-		return 0, err
-	}
-	contents := make([]history.Announcement, 0, len(keys))
-	for i, e := range entries {
-		if e.Record != nil {
-			contents = append(contents, history.Announcement{Key: keys[i], Record: e.Record})
+		} else if answered, err := j.repairUser(ctx, k); err != nil {
+			return nil, nil, err
+		} else if !answered {
+			unanswered[k] = true
 		}
 	}
-	given, err := j.restoreLost(ctx, contents)
-	if err != nil || len(given) == 0 {
-		return 0, err
+	if len(keys) > 0 {
+		entries, err := j.getArchived(ctx, keys)
+		if err != nil {
+			return nil, nil, err
+		}
+		contents := make([]history.Announcement, 0, len(keys))
+		for i, e := range entries {
+			if errors.Is(e.Err, history.ErrUnavailable) {
+				unanswered[keys[i]] = true
+			} else if e.Record != nil {
+				contents = append(contents, history.Announcement{Key: keys[i], Record: e.Record})
+			}
+		}
+		var lost []history.Announcement
+		if given, lost, err = j.restoreLost(ctx, contents); err != nil {
+			return nil, nil, err
+		}
+		for _, a := range lost {
+			unanswered[a.Key] = true
+		}
 	}
-	return len(given), j.archiveBatch(ctx, life, given) // settled at once
+	return given, slices.DeleteFunc(slices.Clone(part), func(a archived) bool { return !unanswered[a.key] }), nil
 }
 
-// suspects returns the keys of which the cache does not hold what was archived. One
-// that lies below the user's floor was trimmed and is not missed.
-func (j *Job) suspects(ctx context.Context, part []archived) (keys []history.Key, err error) {
+// suspects returns the keys of which the cache does not hold what was archived, and those for which it does not
+// answer. One that lies below the user's floor was trimmed and is not missed.
+func (j *Job) suspects(ctx context.Context, part []archived) (keys []history.Key, unanswered map[history.Key]bool, err error) {
 	ask := make([]history.Key, len(part))
 	for i, a := range part {
 		ask[i] = a.key
 	}
-	entries, err := j.loadAll(ctx, ask)
+	unanswered = make(map[history.Key]bool)
+	entries, err := j.loadUntil(ctx, ask, func(tries, failed int) bool { return enough(ctx, tries, failed, len(ask)) })
 	for i, e := range entries {
 		a := part[i]
 		same := e.Record != nil && a.revision != 0 && history.SameContent(e.Record.Revision, a.revision)
 		trimmed := e.Record == nil && e.User.Warm && a.version < e.User.Floor
-		if a.key.IsUser() || !same && !trimmed {
+		if e.Err != nil {
+			unanswered[a.key] = true
+		} else if a.key.IsUser() || !same && !trimmed {
 			keys = append(keys, a.key)
 		}
 	}
-	return keys, err
+	return keys, unanswered, err
 }
 
-// repairUser gives the clear marks and the pause back that the cache lacks of a user.
-func (j *Job) repairUser(ctx context.Context, k history.Key) error {
-	return j.retry(ctx, "restore", func(ctx context.Context) error {
-		page, err := j.cfg.Archive.Page(ctx, k.UID, history.Query{})
-		if err != nil {
+// repairUser gives the clear marks and the pause back that the cache lacks of a user. It reports whether both stores
+// have answered.
+func (j *Job) repairUser(ctx context.Context, k history.Key) (answered bool, err error) {
+	tries := 0
+	err = j.retry(ctx, "restore", func(ctx context.Context) error {
+		err := j.tryRepairUser(ctx, k)
+		answered = err == nil
+		if tries++; tries < maxTries && !errors.Is(err, history.ErrPermanent) {
 			return err
 		}
-		e := j.cfg.Cache.Load(ctx, []history.Key{k})[0]
-		if e.Err != nil || !e.User.Warm { // the warm-up brings it
-			return e.Err
-		}
-		for _, typ := range slices.Sorted(maps.Keys(page.User.Cleared)) {
-			until := page.User.Cleared[typ]
-			if e.User.Cleared[typ] >= until {
-				continue
-			}
-			if _, err := j.cfg.Cache.Clear(ctx, k.UID, history.Clear{Type: typ, Until: until}); err != nil {
-				return err
-			}
-			j.metrics.restored.Inc()
-		}
-		if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {
-			return nil
-		}
-		if err := j.cfg.Cache.Pause(ctx, k.UID, e.User.Pause, page.User.Pause); err != nil {
-			return err // also where the user has switched meanwhile: it is looked at again
-		}
-		j.metrics.restored.Inc()
 		return nil
 	})
+	return answered, err
+}
+
+func (j *Job) tryRepairUser(ctx context.Context, k history.Key) error {
+	page, err := j.cfg.Archive.Page(ctx, k.UID, history.Query{})
+	if err != nil {
+		return err
+	}
+	e := j.cfg.Cache.Load(ctx, []history.Key{k})[0]
+	if e.Err != nil || !e.User.Warm { // the warm-up brings it
+		return e.Err
+	}
+	for _, typ := range slices.Sorted(maps.Keys(page.User.Cleared)) {
+		until := page.User.Cleared[typ]
+		if e.User.Cleared[typ] >= until {
+			continue
+		}
+		if _, err := j.cfg.Cache.Clear(ctx, k.UID, history.Clear{Type: typ, Until: until}); err != nil {
+			return err
+		}
+		j.metrics.restored.Inc()
+	}
+	if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {
+		return nil
+	}
+	if err := j.cfg.Cache.Pause(ctx, k.UID, e.User.Pause, page.User.Pause); err != nil {
+		return err // also where the user has switched meanwhile: it is looked at again
+	}
+	j.metrics.restored.Inc()
+	return nil
+}
+
+// giving is contents on their way back to the cache.
+type giving struct {
+	contents map[history.Key]*history.Record
+	given    []history.Key
+	left     []history.Announcement // for which a store does not answer
+}
+
+func (g *giving) leave(k history.Key) {
+	g.left = append(g.left, history.Announcement{Key: k, Record: g.contents[k]})
+	delete(g.contents, k)
 }
 
 // restoreLost deals with the keys of a delivery that carry their content: the cache
 // had it when it was announced, and someone else announces the key. Only what the cache
-// has lost since is given back to it. It returns that and the other keys.
-func (j *Job) restoreLost(ctx context.Context, keys []history.Announcement) ([]history.Key, error) {
-	contents := make(map[history.Key]*history.Record)
-	marked := make([]history.Key, 0, len(keys))
+// has lost since is given back to it. It returns that and the other keys, and the contents for which a store does
+// not answer.
+func (j *Job) restoreLost(ctx context.Context, keys []history.Announcement) (marked []history.Key, left []history.Announcement, err error) {
+	g := giving{contents: make(map[history.Key]*history.Record)}
+	marked = make([]history.Key, 0, len(keys))
 	for _, d := range keys {
 		if d.Record == nil {
 			marked = append(marked, d.Key)
 			continue
 		}
-		contents[d.Key] = history.Merge(contents[d.Key], d.Record)
+		g.contents[d.Key] = history.Merge(g.contents[d.Key], d.Record)
 	}
-	for len(contents) > 0 {
-		again, err := j.writeBackLost(ctx, contents)
-		if err != nil {
-			return nil, err
+	for len(g.contents) > 0 {
+		if err := j.writeBackLost(ctx, &g); err != nil {
+			return nil, nil, err
 		}
-		marked = append(marked, again...)
 	}
-	return marked, nil
+	return append(marked, g.given...), g.left, nil
 }
 
-// writeBackLost writes what the cache lacks of the contents, and returns the keys of
-// that. It removes from contents what is dealt with; a write that lost against
-// another one stays.
-func (j *Job) writeBackLost(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Key, error) {
-	writes, err := j.lostWrites(ctx, contents)
+// writeBackLost writes what the cache lacks of the contents. It removes from contents what is dealt with; a write
+// that lost against another one stays.
+func (j *Job) writeBackLost(ctx context.Context, g *giving) error {
+	writes, err := j.lostWrites(ctx, g)
 	if err != nil || len(writes) == 0 {
-		return nil, err
+		return err
 	}
-	var marked []history.Key
+	tries, all, given := 0, len(writes), len(g.given)
 	err = j.retry(ctx, "restore", func(ctx context.Context) error {
 		var errs []error
 		for i, out := range j.cfg.Cache.Apply(ctx, writes) {
 			errs = append(errs, out.Err)
 			if out.Status == history.Applied {
-				marked = append(marked, writes[i].Key)
-				delete(contents, writes[i].Key)
+				g.given = append(g.given, writes[i].Key)
+				delete(g.contents, writes[i].Key)
 			}
 		}
 		writes = unanswered(writes, errs)
+		if tries++; enough(ctx, tries, len(writes), all) {
+			return nil
+		}
 		return errors.Join(errs...)
 	})
-	j.metrics.restored.Add(float64(len(marked)))
-	return marked, err
+	for _, w := range writes {
+		g.leave(w.Key)
+	}
+	j.metrics.restored.Add(float64(len(g.given) - given))
+	return err
 }
 
 func unanswered(writes []history.Write, errs []error) []history.Write {
@@ -296,12 +390,12 @@ func unanswered(writes []history.Write, errs []error) []history.Write {
 
 // lostWrites returns a write for every content that says more than what the cache holds,
 // and removes the others from contents.
-func (j *Job) lostWrites(ctx context.Context, contents map[history.Key]*history.Record) ([]history.Write, error) {
-	keys := make([]history.Key, 0, len(contents))
-	for k := range contents {
+func (j *Job) lostWrites(ctx context.Context, g *giving) ([]history.Write, error) {
+	keys := make([]history.Key, 0, len(g.contents))
+	for k := range g.contents {
 		keys = append(keys, k)
 	}
-	entries, err := j.loadAll(ctx, keys)
+	entries, err := j.loadUntil(ctx, keys, func(tries, failed int) bool { return enough(ctx, tries, failed, len(keys)) })
 	if err != nil {
 		return nil, err
 	}
@@ -312,11 +406,15 @@ func (j *Job) lostWrites(ctx context.Context, contents map[history.Key]*history.
 	var writes []history.Write
 	for i, e := range entries {
 		k := keys[i]
+		if e.Err != nil {
+			g.leave(k)
+			continue
+		}
 		cut := func(r *history.Record) *history.Record { return e.User.Cut(r, k.Object.Type) }
 		held := history.Merge(cut(e.Record), cut(dropped[k]))
-		merged := history.Merge(held, cut(contents[k]))
-		if merged == nil || history.Same(merged, held) && !laterCell(contents[k], e.Record) {
-			delete(contents, k)
+		merged := history.Merge(held, cut(g.contents[k]))
+		if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {
+			delete(g.contents, k)
 			continue
 		}
 		w := history.WriteOn(e.Record, k, merged.Successor(&e.User), &e.User)
@@ -338,12 +436,14 @@ func laterCell(other, held *history.Record) bool {
 }
 
 // getDropped returns what the archive holds of the keys that the cache has not, but may have
-// dropped, or has only in part: a tombstone, perhaps, of what is to be given back.
+// dropped, or has only in part: a tombstone, perhaps, of what is to be given back. It notes in the entries of the others why
+// there is no answer.
 func (j *Job) getDropped(ctx context.Context, keys []history.Key, entries []history.Entry) (map[history.Key]*history.Record, error) {
 	var asked []history.Key
+	var at []int
 	for i, e := range entries {
-		if e.Record == nil && !e.User.Complete() || e.Record != nil && e.Record.Partial {
-			asked = append(asked, keys[i])
+		if e.Err == nil && (e.Record == nil && !e.User.Complete() || e.Record != nil && e.Record.Partial) {
+			asked, at = append(asked, keys[i]), append(at, i)
 		}
 	}
 	if len(asked) == 0 {
@@ -359,6 +459,8 @@ func (j *Job) getDropped(ctx context.Context, keys []history.Key, entries []hist
 			m := *r
 			m.Partial = true // another one may be archived until this is written
 			dropped[k] = &m
+		} else if errors.Is(old[i].Err, history.ErrUnavailable) {
+			entries[at[i]].Err = old[i].Err
 		}
 	}
 	return dropped, nil

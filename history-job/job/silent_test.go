@@ -2,13 +2,17 @@ package job_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/job"
 )
 
 // A part of a store that does not answer, for however long, stops nobody else's archiving.
@@ -363,6 +367,237 @@ func TestRepairBesideADamagedCell(t *testing.T) {
 			})
 		})
 	}
+}
+
+// silentUsers is the part of the stores that users called silent are in, until it is back.
+type silentUsers struct{ back atomic.Bool }
+
+func (s *silentUsers) among(keys []history.Key) bool {
+	return !s.back.Load() && slices.ContainsFunc(keys, func(k history.Key) bool { return strings.HasPrefix(k.UID, "silent") })
+}
+
+// silentCache is a cache whose part is read or not, and takes no writes.
+type silentCache struct {
+	spyCache
+	part  *silentUsers
+	reads bool
+}
+
+func (c silentCache) Load(ctx context.Context, keys []history.Key) []history.Entry {
+	entries := c.spyCache.Load(ctx, keys)
+	for i := range keys {
+		if !c.reads && c.part.among(keys[i:i+1]) {
+			entries[i] = history.Entry{Err: errDown}
+		}
+	}
+	return entries
+}
+
+func (c silentCache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	outcomes := make([]history.Outcome, len(writes))
+	for i := range writes {
+		if c.part.among([]history.Key{writes[i].Key}) {
+			outcomes[i].Err = errDown
+		} else {
+			outcomes[i] = c.spyCache.Apply(ctx, writes[i:i+1])[0]
+		}
+	}
+	return outcomes
+}
+
+type silentArchive struct {
+	spyArchive
+	part *silentUsers
+}
+
+func (a silentArchive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	if a.part.among(keys) {
+		return nil, errDown
+	}
+	return a.spyArchive.Get(ctx, keys)
+}
+
+func (a silentArchive) Put(ctx context.Context, cells []history.Cell) []error {
+	errs := make([]error, len(cells))
+	for i := range cells {
+		if errs[i] = errDown; !a.part.among([]history.Key{cells[i].Key}) {
+			errs[i] = errors.Join(a.spyArchive.Put(ctx, cells[i:i+1])...)
+		}
+	}
+	return errs
+}
+
+func (a silentArchive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	if a.part.among([]history.Key{history.UserKey(uid)}) {
+		return history.Page{}, errDown
+	}
+	return a.spyArchive.Page(ctx, uid, q)
+}
+
+var silentObject = history.Key{UID: "silent", Object: object(1).Object}
+
+// TestQueuedForASilentPart has contents in the queue for a part of a store that does not answer: what is behind them is
+// archived, nothing of it is committed, and they are given back once it answers.
+func TestQueuedForASilentPart(t *testing.T) {
+	for name, store := range map[string]func(w *world, part *silentUsers, cfg *job.Config){
+		"cache": func(w *world, part *silentUsers, cfg *job.Config) {
+			cfg.Cache = silentCache{spyCache{w.cache, w}, part, false}
+		},
+		"writes of the cache": func(w *world, part *silentUsers, cfg *job.Config) {
+			cfg.Cache = silentCache{spyCache{w.cache, w}, part, true}
+		},
+		"archive": func(w *world, part *silentUsers, cfg *job.Config) {
+			cfg.Archive = silentArchive{spyArchive{w.archive, w}, part}
+		},
+	} {
+		for in, alone := range map[string]bool{"alone": true, "beside others": false} {
+			t.Run(name+", "+in, func(t *testing.T) {
+				bubble(t, func(t *testing.T, w *world) {
+					part := new(silentUsers)
+					cfg := w.config()
+					store(w, part, &cfg)
+					w.runs(cfg)
+					e := completed(1, -5000, "a")
+					said := e.Record()
+					all := []history.Announcement{{Key: silentObject, Record: said}}
+					for _, k := range w.writes(3) {
+						all = append(all, history.Announcement{Key: k})
+					}
+					for len(all) > 0 {
+						n := len(all)
+						if alone {
+							n = 1
+						}
+						if _, err := w.queue.Publish(t.Context(), all[:n]); err != nil {
+							t.Fatal(err)
+						}
+						all = all[n:]
+						w.wait(time.Second)
+					}
+					w.wait(5 * time.Minute)
+					w.carried(object(0), object(1), object(2))
+					later := w.write(progress(7, 0))
+					w.announce(later)
+					w.wait(time.Minute)
+					w.carried(later)
+					if got := w.did("commit"); len(got) > 0 {
+						t.Errorf("committed before what is queued is in the cache again: %q", got)
+					}
+					part.back.Store(true)
+					w.wait(time.Minute)
+					w.carried(silentObject)
+					if got := w.archived(silentObject); !sameButPartial(got, said) {
+						t.Errorf("archive: got %+v, want %+v", got, said)
+					}
+					if got := w.did("commit"); len(got) != 1 {
+						t.Errorf("commits: got %q, want one", got)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRepairBesideASilentPart has the cache come back older while a part of a store does not answer: all others are compared and
+// archived. What the archive has of the user there is not overwritten with what was made from the older content.
+func TestRepairBesideASilentPart(t *testing.T) {
+	for name, store := range map[string]func(w *world, part *silentUsers, cfg *job.Config){
+		"cache": func(w *world, part *silentUsers, cfg *job.Config) {
+			cfg.Cache = silentCache{spyCache{w.cache, w}, part, false}
+		},
+		"archive": func(w *world, part *silentUsers, cfg *job.Config) {
+			cfg.Archive = silentArchive{spyArchive{w.archive, w}, part}
+		},
+	} {
+		for _, user := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, clear %v", name, user), func(t *testing.T) {
+				bubble(t, func(t *testing.T, w *world) {
+					m, cfg := w.mortal()
+					part := new(silentUsers)
+					part.back.Store(true)
+					store(w, part, &cfg)
+					cfg.SweepEvery, cfg.SweepAge, cfg.Doubt = 10*time.Second, 4*time.Minute, time.Minute
+					w.runs(cfg)
+					first := completed(1, -9000, "a")
+					first.Key = silentObject
+					w.announce(w.write(first))
+					if user {
+						w.announce(w.clear("silent", 0, -8000))
+					}
+					w.announce(w.writes(2)...)
+					w.wait(time.Second)
+					w.settled(object(0), object(1))
+					m.remember(w, false)
+					if err := m.older.Warm(t.Context(), "silent", history.WarmSet{}); err != nil {
+						t.Fatal(err)
+					}
+					another := silentObject // was archived by another job, which has not compared it yet
+					another.UID = "silent2"
+					m.restart(true)
+					w.put(another, record(first, progress(1, -7000)))
+					third := progress(1, 0)
+					third.Key = another
+					w.write(third)
+					part.back.Store(false)
+					w.wait(5 * time.Minute)
+					if w.load(object(0)) == nil || w.load(object(1)) == nil {
+						t.Error("the cache has not what the archive has")
+					}
+					others := w.write(progress(7, 0))
+					second := progress(1, 0)
+					second.Key = silentObject
+					w.announce(others, w.write(second))
+					w.wait(5 * time.Minute)
+					w.carried(others)
+					w.marked(silentObject)
+					part.back.Store(true)
+					w.wait(10 * time.Minute)
+					w.settled(silentObject, another)
+					if got := w.archived(another); got.Plays() != 1 {
+						t.Errorf("archive: got %+v, want what another job has put", got)
+					}
+					want := record(first, second)
+					if user {
+						want = record(second)
+						if page, err := m.older.List(t.Context(), "silent", history.Query{}); err != nil || page.User.Cleared[0] == 0 {
+							t.Errorf("cache: got %+v, %v, want the clear mark", page.User, err)
+						}
+					}
+					if got := w.archived(silentObject); got.Plays() != want.Plays() || got.Version != want.Version {
+						t.Errorf("archive:\ngot  %+v\nwant %+v", got, want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRereadForASilentPart has the queue be read again while a part of the cache does not answer: the rest comes back, another
+// life is noticed, and that part is given its own once it answers.
+func TestRereadForASilentPart(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m, cfg := w.mortal()
+		part, queue := new(silentUsers), &sinceJournal{}
+		cfg.Cache = silentCache{spyCache{w.cache, w}, part, false}
+		cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 10*time.Second
+		w.runs(cfg)
+		w.wait(time.Second)
+		said := completed(1, 0, "a")
+		queue.add(silentObject, record(said))
+		queue.add(object(1), record(said))
+		for range 2 {
+			m.restart(false)
+			w.wait(time.Minute)
+			w.announce(w.write(progress(2, 0)))
+			w.wait(time.Minute)
+			w.carried(object(1), object(2))
+		}
+		part.back.Store(true)
+		w.wait(time.Minute)
+		if got := w.archived(silentObject); got == nil || got.Plays() != 1 {
+			t.Errorf("archive: got %+v, want what was queued", got)
+		}
+	})
 }
 
 // TestSettleInASilentPart has a bucket of the cache that is read and cannot be settled, as when its slot has stopped on the way
