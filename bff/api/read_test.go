@@ -57,6 +57,12 @@ func TestOperations(t *testing.T) {
 			&historyv1.ListResponse{Items: []*historyv1.Item{item}, Cursor: "def", HasMore: true},
 			`{"items":[` + itemJSON + `],"cursor":"def","has_more":true}`,
 		},
+		{ // as the Python clients of openapi-generator write times
+			"GET /v1/history?since=2026-03-01T21%3A15%3A00.000000%2B0100&until=2026-03-01T17:15:01.500000-0300", "",
+			&historyv1.ListRequest{Uid: "u1", Limit: 20, SinceMs: 1772396100000, UntilMs: 1772396101500},
+			&historyv1.ListResponse{},
+			`{"items":[],"cursor":"","has_more":false}`,
+		},
 		{
 			"GET /v1/history/1/100", "",
 			&historyv1.PointsRequest{Uid: "u1", Objects: objects},

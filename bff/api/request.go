@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,8 +62,12 @@ func (a *api) checkURL(ctx huma.Context, next func(huma.Context)) {
 		a.problem(ctx.Context(), err).serve(w)
 		return
 	}
+	r.URL.RawQuery = shortOffset.ReplaceAllString(r.URL.RawQuery, "$1:$2")
 	next(ctx)
 }
+
+// shortOffset ends a time as the Python clients of openapi-generator write it, which RFC 3339 wants with a colon.
+var shortOffset = regexp.MustCompile(`(\b(?:since|until)=\d[^&]*T[^&]*(?:%2B|-)\d\d)(\d\d)\b`)
 
 func checkQuery(raw string) error {
 	if raw == "" {
