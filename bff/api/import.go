@@ -149,6 +149,9 @@ func (im *importer) batch(ctx context.Context, body *bufio.Reader) (more bool, e
 func (im *importer) read(uid string, body *bufio.Reader) (more bool, err error) {
 	line, err := body.ReadSlice('\n')
 	im.line++
+	if im.line == 1 {
+		line = bytes.TrimPrefix(line, []byte("\ufeff")) // with which some editors begin a file
+	}
 	switch {
 	case im.line > maxLines:
 		return false, fmt.Errorf("body: %w: want at most %d lines", codec.ErrTooLarge, maxLines)

@@ -51,7 +51,7 @@ func wantReport(t *testing.T, w *httptest.ResponseRecorder) (got report) {
 func TestImport(t *testing.T) {
 	s := storing()
 	body := strings.Join([]string{
-		itemJSON,
+		"\ufeff" + itemJSON,
 		`a,1,paused`,
 		strings.Replace(itemJSON, "position_ms", "position", 1),
 		"",
