@@ -112,7 +112,7 @@ export class Playhead extends EventTarget {
    * @returns {Promise<{begin?: string, end: string, from_ms?: number, to_ms?: number, state?: any, device?: string, watched_ms?: number, completed_at?: string}[]>}
    */
   async viewings({ id, type }) {
-    if (id === '.' || id === '..') throw Object.assign(new Error(`${id} means another address`), { status: 0 });
+    if (id === '.' || id === '..') return []; // there is no such object, and in an address these are steps
     const found = await this.#read(`/v1/history/${type}/${encodeURIComponent(id)}/viewings`, 404);
     return found ? found.items : [];
   }

@@ -1312,9 +1312,8 @@ test('viewings() asks once, and tells what is wrong', async () => {
     return answer;
   };
   assert.deepEqual(await client.viewings({ id: 'a/b', type: 2 }), [{ end: '2026-11-22T00:00:00Z' }]);
+  for (const id of ['.', '..']) assert.deepEqual(await client.viewings({ id, type: 1 }), []); // in an address they would be steps
   assert.deepEqual(asked, [['/v1/history/2/a%2Fb/viewings', 'Bearer good']]);
-  await assert.rejects(client.viewings({ id: '..', type: 1 }), { status: 0 });
-  assert.equal(asked.length, 1);
   answer = { status: 404, ok: false };
   assert.deepEqual(await client.viewings({ id: 'none', type: 1 }), []);
   answer = { status: 503, ok: false };
