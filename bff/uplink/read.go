@@ -121,7 +121,7 @@ func (r *hedged[A]) ask(ctx context.Context, l *link) (*A, error) {
 }
 
 // suspect asks an instance that has answered nothing for as long as a call waits whether it is well.
-// When it does not say, it is the one that stands still, and is left, unless there is no other.
+// When it does not say, and another one is well, it is the one that stands still, and is left.
 func (l *link) suspect(waited time.Duration) {
 	if l.quiet(time.Now()) < waited || !l.suspected.CompareAndSwap(false, true) || !l.enter() {
 		return
@@ -130,7 +130,7 @@ func (l *link) suspect(waited time.Duration) {
 		defer l.peer.links.Done()
 		defer l.suspected.Store(false)
 		ready := l.peer.conn.GetState() == connectivity.Ready // otherwise it shows by itself
-		if ready && !l.peer.answers() && l.quiet(time.Now()) >= waited && !l.peer.client.alone(l.peer) {
+		if ready && !l.peer.answers() && l.quiet(time.Now()) >= waited && l.peer.client.othersWell(l.peer, time.Now()) {
 			l.leave()
 		}
 	}()

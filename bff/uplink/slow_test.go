@@ -142,6 +142,30 @@ func TestAnInstanceThatStandsStill(t *testing.T) {
 	})
 }
 
+// It is left also when the budget for repeats is spent, and nobody reads.
+func TestAnInstanceThatStandsStillWithoutABudget(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		for _, i := range all {
+			i.serving(lost(0))
+		}
+		for k := range 3000 {
+			if err := apply(t.Context(), c, fmt.Sprint("user", 5*k)); err == nil {
+				t.Fatalf("user%d is not refused", 5*k)
+			}
+		}
+		for _, i := range all {
+			i.serving(slowly(2 * time.Millisecond))
+		}
+		all[0].stop()
+		_ = players(t, c, make([]int, 200), 1, 3*time.Second)
+		calls := players(t, c, make([]int, 200), 1, 5*time.Second)
+		if failed := calls.all() - calls.answered.Load(); failed > 0 {
+			t.Errorf("after 3 s %d of %d were not answered", failed, calls.all())
+		}
+		all[0].resume()
+	})
+}
+
 // One that stands still again and again stays away until it has answered for a while, ever longer: each
 // time its users move, and read again. It is back soon after it is well.
 func TestAnInstanceThatStandsStillAgainAndAgain(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -154,7 +155,16 @@ func TestAServiceIsKilledUnderLoad(t *testing.T) {
 func TestAServiceWithoutItsCache(t *testing.T) {
 	doors, stores := newWorld(t, 2)
 	stores[0].lost = true
-	c := open(t, uplink.Config{Services: []string{doors[0].Addr().String(), doors[1].Addr().String()}})
+	registry := prometheus.NewRegistry()
+	c := open(t, uplink.Config{
+		Services: []string{doors[0].Addr().String(), doors[1].Addr().String()}, Registry: registry,
+		Patience: time.Minute, // a refusal that takes a tenth of it, as on a busy machine, is final
+	})
+	for began := time.Now(); obstest.Sum(t, registry, "playhead_uplink_instances") < 2; runtime.Gosched() {
+		if time.Since(began) > 30*time.Second {
+			t.Fatal("only one is up after 30 s")
+		}
+	}
 	var watching sync.WaitGroup
 	for _, uid := range users(100) {
 		watching.Go(func() {
