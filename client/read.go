@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -20,7 +19,7 @@ var sessionTimes = map[string]string{"begin": "begin_ms", "end": "end_ms", "comp
 // [ErrUnauthorized] where the edge refuses the token.
 func (c *Client) Viewings(ctx context.Context, object *historyv1.Object) ([]*historyv1.Session, error) {
 	var page struct{ Items []map[string]any }
-	path := fmt.Sprintf("/v1/history/%d/%s/viewings", object.GetType(), segment(object.GetId()))
+	path := fmt.Sprintf("/v1/history/%d/%s/viewings", object.GetType(), url.PathEscape(object.GetId()))
 	if found, err := c.read(ctx, path, &page); err != nil || !found {
 		return nil, err
 	}
@@ -32,14 +31,6 @@ func (c *Client) Viewings(ctx context.Context, object *historyv1.Object) ([]*his
 		}
 	}
 	return sessions, nil
-}
-
-// segment writes an id so that it can be a part of a path, where dots alone would mean another one.
-func segment(id string) string {
-	if id == "." || id == ".." {
-		return strings.ReplaceAll(id, ".", "%2E")
-	}
-	return url.PathEscape(id)
 }
 
 // read asks the edge for something, for as long as ctx lets it and Patience, and reports whether it is there.

@@ -209,8 +209,7 @@ class Client:
 
     def _of(self, type: int, id: str, what: str = "") -> Optional[Json]:
         try:
-            name = id.replace(".", "%2E") if id in (".", "..") else urllib.parse.quote(id, safe="")  # dots alone mean another path
-            return self._read("GET", f"/v1/history/{type}/{name}{what}")
+            return self._read("GET", f"/v1/history/{type}/{urllib.parse.quote(id, safe='')}{what}")
         except Error as error:
             if error.status == 404:
                 return None

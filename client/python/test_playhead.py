@@ -94,8 +94,6 @@ class AgainstPlayhead(unittest.TestCase):
         self.assertEqual((slip["from_ms"], slip["to_ms"], slip["device"]), (590000, 5300000, "of b"))
         self.assertEqual((first["from_ms"], first["to_ms"], first["state"]), (0, 600000, "stopped"))
         self.assertEqual(self.user.viewings(1, "none"), [])
-        self.user.report(heartbeat(1, "..", "stop", 7.0))
-        self.assertEqual((self.user.point(1, "..")["position_ms"], len(self.user.viewings(1, ".."))), (7000, 1))
 
     def test_marks(self):
         self.user.report(heartbeat(1, "film", "stop", 1000.0, duration=5400.0, at=ago(minutes=9)))
