@@ -291,6 +291,8 @@ func (b *bounds) judgePlays(v view) string {
 	least, first := completions(b.must, unwatched(b.may))
 	most, last := completions(b.may, unwatched(b.must))
 	switch {
+	case most > history.MaxCompletions: // a record counts those before, and no more that come of their time
+		return ""
 	case v.plays < least || v.plays > most:
 		return fmt.Sprintf("there are %d plays and must be %d to %d", v.plays, least, most)
 	case v.completed < first || v.completed > last || (v.completed == 0) != (v.plays == 0):
@@ -309,7 +311,7 @@ func unwatched(fs []*fact) (at int64) {
 	return at
 }
 
-func watched(fs []*fact) (total int64) {
+func watched(fs []*fact) (total int64, viewings int) {
 	most := make(map[string]int64)
 	for _, f := range fs {
 		if w := most[f.viewing()]; f.watched > w {
@@ -317,11 +319,13 @@ func watched(fs []*fact) (total int64) {
 			most[f.viewing()] = f.watched
 		}
 	}
-	return total
+	return total, len(most)
 }
 
 func (b *bounds) judgeWatched(v view) string {
-	if least, most := watched(b.must), watched(b.may); v.watched < least || v.watched > most {
+	least, _ := watched(b.must)
+	most, viewings := watched(b.may)
+	if (v.watched < least || v.watched > most) && viewings <= history.MaxWatches {
 		return fmt.Sprintf("%d ms were watched and must be %d to %d", v.watched, least, most)
 	}
 	return ""

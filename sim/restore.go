@@ -83,12 +83,13 @@ func (o *oracle) checkRestored(k history.Key, v view, begun int64) string {
 	}
 	bs := o.bounds(k, behind, begun)
 	plays, _ := completions(bs.must, unwatched(bs.may))
+	least, _ := watched(bs.must)
 	switch {
 	case len(bs.must) == 0:
 		return ""
 	case !v.found:
 		return fmt.Sprintf("%s: nothing is shown of what was acknowledged after it was brought back", k)
-	case v.plays < plays || v.watched < watched(bs.must):
+	case v.plays < plays || v.watched < least:
 		return fmt.Sprintf("%s: what was acknowledged after it was brought back is not all in %s", k, v)
 	}
 	return bs.judgeFurthestAtLeast(k, v)

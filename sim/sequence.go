@@ -67,11 +67,12 @@ type sequence struct {
 	clients []*client
 	uid     string
 	objects []history.Object
-	own     []int        // the service that each client's calls go to
-	weights [actions]int // how often each action is drawn
-	focus   int          // the object that most actions are about, -1 for none
-	knowing int          // one report in so many names the record that its device knows
-	forced  course       // of the next write, goesWell for any
+	own     []int         // the service that each client's calls go to
+	weights [actions]int  // how often each action is drawn
+	focus   int           // the object that most actions are about, -1 for none
+	knowing int           // one report in so many names the record that its device knows
+	forced  course        // of the next write, goesWell for any
+	ack     historyv1.Ack // that uploads ask for
 }
 
 // sequence makes some actions, and has the user read the result. It reports whether a rest is to follow
@@ -100,7 +101,7 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	switch d.n(14) {
+	switch d.n(15) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -132,6 +133,9 @@ func (w *World) sequence() (judge bool) {
 		judge = d.one(2)
 	case 12:
 		s.bringBack(d)
+		judge = true
+	case 13:
+		s.writeBeside(d)
 		judge = true
 	default:
 		s.loseMeanwhile(d)
@@ -498,7 +502,8 @@ func (s *sequence) bringBack(d *dice) {
 var stairs = [...]int64{600_000, 541_000, 500_000, 450_000, 300_000, 200_000, 120_000, 60_000, 30_000, 1_000}
 
 // fill has a record be full when what a clear hides is taken out of it. The clear is in the archive alone
-// when what it hides is reported, or what was made without it lands once the record has come back.
+// when what it hides is reported, or what was made without it lands once the record has come back. Or the queue has
+// what it hides, and is read again.
 func (s *sequence) fill(d *dice) {
 	w := s.w
 	clear(w.delayed)
@@ -517,7 +522,13 @@ func (s *sequence) fill(d *dice) {
 		return // there would be more than a record keeps
 	}
 	cleared := &historyv1.ClearRequest{Uid: s.uid, Type: uint32(d.n(2)) * s.objects[s.focus].Type, UntilMs: hidden} //nolint:gosec // small
-	late := d.one(2)
+	kind := d.n(3)
+	late, queued := kind == 0, kind == 1
+	if queued {
+		s.ack = historyv1.Ack_ACK_QUEUED
+		s.upload(0, hidden, d, stairs[0])
+		s.ack = 0
+	}
 	if late {
 		s.upload(0, hidden, d, stairs[:9]...)
 		s.maybe(archiveAll)
@@ -529,6 +540,14 @@ func (s *sequence) fill(d *dice) {
 		s.answered(c)
 	}
 	s.maybe(archiveAll)
+	if queued {
+		s.upload(0, hidden+1, d, stairs[1:]...)
+		w.tracef("cache   is restarted and has lost nothing")
+		w.begin()
+		end := time.Now().Add(w.noticed())
+		s.goOnUntil(200, 100, func() bool { return !time.Now().Before(end) })
+		return
+	}
 	s.maybe(forgetUser)
 	w.revive()
 	w.gather()
@@ -556,7 +575,7 @@ func (s *sequence) upload(n int, at int64, d *dice, positions ...int64) {
 	if c.busy > 0 {
 		return
 	}
-	m := &submission{client: c}
+	m := &submission{client: c, ack: s.ack}
 	c.sessions++
 	c.object = s.objects[s.focus]
 	for i, p := range positions {
@@ -615,6 +634,25 @@ func (s *sequence) loseMeanwhile(d *dice) {
 		}
 		s.goOnUntil(100, 60, s.waits)
 	}
+	s.maybe(loseCache)
+	s.maybe(landAll)
+}
+
+// writeBeside loses the cache while two reports of one object are under way in one service. The one of the later time is
+// written when the cache has lost the other one, which was acknowledged.
+func (s *sequence) writeBeside(d *dice) {
+	clear(s.w.delayed)
+	s.focus = d.n(len(s.objects))
+	for i := range s.own {
+		s.own[i] = s.own[0]
+	}
+	s.maybe([...]action{reportNow, passTime, clearAll}[d.n(3)])
+	if s.w.traits.older {
+		s.w.snapshot = s.w.cache.Clone()
+	}
+	s.forced = isSlow
+	s.maybe(reportNow)
+	s.maybe([...]action{reportLate, reportLate, reportNow}[d.n(3)])
 	s.maybe(loseCache)
 	s.maybe(landAll)
 }
