@@ -137,7 +137,7 @@ func New(cfg Config) (*Job, error) {
 	}
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1)}
 	if cfg.Roller != nil && cfg.Registry != nil {
-		cfg.Registry.MustRegister(part.Waiting(&j.noted, &j.untidy))
+		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.noted, &j.untidy)
 	}
 	j.swept.Store(time.Now().UnixMilli())
 	if cfg.Life != nil {

@@ -50,10 +50,11 @@ func (j *Job) roll(ctx context.Context, buckets []history.Bucket) error {
 }
 
 func (j *Job) takeNotes(ctx context.Context, buckets []history.Bucket) {
+	taken := time.Now().UnixMilli()
 	err := j.try(ctx, func(ctx context.Context) error {
 		uids, err := j.cfg.Notes.TakeNotes(ctx, buckets, notesAtOnce)
 		for _, uid := range uids {
-			j.noted.Add(uid, 0)
+			j.noted.Add(uid, taken)
 		}
 		return err
 	})

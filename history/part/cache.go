@@ -129,32 +129,57 @@ func (n *Notes) Add(uid string, due int64) {
 	}
 }
 
-// Waiting is a gauge of the users in notes.
-func Waiting(all ...*Notes) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be rolled."}, func() float64 {
-		waiting := 0
-		for _, n := range all {
-			waiting += n.len()
-		}
-		return float64(waiting)
-	})
+// RegisterNotes registers gauges of the users in notes, by a clock in Unix milliseconds.
+func RegisterNotes(reg prometheus.Registerer, now func() int64, all ...*Notes) {
+	reg.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be rolled."}, func() float64 {
+			waiting := 0
+			for _, n := range all {
+				users, _ := n.waiting()
+				waiting += users
+			}
+			return float64(waiting)
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "playhead_parts_oldest_note_age_seconds", Help: "For how long the user who has waited longest could have been rolled.",
+		}, func() float64 {
+			at := now()
+			oldest := at
+			for _, n := range all {
+				if users, due := n.waiting(); users > 0 {
+					oldest = min(oldest, due)
+				}
+			}
+			return float64(at-oldest) / 1000
+		}),
+	)
 }
 
-func (n *Notes) len() int {
+// waiting returns how many users there are, and when the first of them is due.
+func (n *Notes) waiting() (users int, due int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return len(n.uids)
+	_, due = n.first()
+	return len(n.uids), due
 }
 
-// Take takes a user who is due.
+func (n *Notes) first() (uid string, due int64) {
+	for u, at := range n.uids {
+		if uid == "" || at < due {
+			uid, due = u, at
+		}
+	}
+	return uid, due
+}
+
+// Take takes the user who has been due for longest.
 func (n *Notes) Take(now int64) (uid string, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for uid, due := range n.uids {
-		if due <= now {
-			delete(n.uids, uid)
-			return uid, true
-		}
+	uid, due := n.first()
+	if uid == "" || due > now {
+		return "", false
 	}
-	return "", false
+	delete(n.uids, uid)
+	return uid, true
 }

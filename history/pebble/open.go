@@ -37,7 +37,7 @@ func Open(dir string, config Config) (*DB, error) {
 	}
 	d.partMetrics = part.NewMetrics(config.Registry)
 	if config.Registry != nil {
-		config.Registry.MustRegister(part.Waiting(&d.notes))
+		part.RegisterNotes(config.Registry, d.now, &d.notes)
 	}
 	d.parts = part.NewCache(d.partMetrics)
 	if err := d.openOrFail(dir); err != nil {

@@ -186,7 +186,7 @@ func (r *roll) write() error {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	if r.db.rolling.all {
-		r.db.notes.Add(r.uid, 0)
+		r.db.notes.Add(r.uid, r.db.now())
 		return fmt.Errorf("%w: the state of the user has changed", history.ErrConflict)
 	}
 	return r.commit(plan)
@@ -270,7 +270,7 @@ func (r *roll) drop(ctx context.Context) (dropped int, err error) {
 		}
 	}
 	if r.more {
-		r.db.notes.Add(r.uid, 0)
+		r.db.notes.Add(r.uid, r.db.now())
 	}
 	r.db.partMetrics.Rolled.Add(float64(dropped))
 	return dropped, nil
@@ -312,7 +312,7 @@ func (d *DB) rollNext(ctx context.Context) {
 // noteLong notes a user by the number of records in the live part.
 func (a *Archive) noteLong(uid string, records int) {
 	if above := a.db.config.RollAbove; above > 0 && records > above {
-		a.db.notes.Add(uid, 0)
+		a.db.notes.Add(uid, a.db.now())
 	}
 }
 
@@ -348,7 +348,7 @@ func (a *Archive) noteParts() (err error) {
 	for ok := it.First(); ok; {
 		key := it.Key()
 		end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID) + 1
-		a.db.notes.Add(string(key[keyPrefix:end-1]), 0)
+		a.db.notes.Add(string(key[keyPrefix:end-1]), a.db.now())
 		ok = it.SeekGE(after(bytes.Clone(key[:end])))
 	}
 	if err := it.Close(); err != nil {

@@ -1,0 +1,56 @@
+package part_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/playhead/playhead/history/part"
+)
+
+// TestNotes takes users in the order in which they are due, and tells for how long the first has waited.
+func TestNotes(t *testing.T) {
+	var rolls, removals part.Notes
+	now, registry := int64(100_000), prometheus.NewPedanticRegistry()
+	part.RegisterNotes(registry, func() int64 { return now }, &rolls, &removals)
+	want := func(users, age string) {
+		t.Helper()
+		err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP playhead_parts_oldest_note_age_seconds For how long the user who has waited longest could have been rolled.
+# TYPE playhead_parts_oldest_note_age_seconds gauge
+playhead_parts_oldest_note_age_seconds `+age+`
+# HELP playhead_parts_waiting_users Users who wait to be rolled.
+# TYPE playhead_parts_waiting_users gauge
+playhead_parts_waiting_users `+users+"\n"))
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	want("0", "0")
+	rolls.Add("later", now+60_000)
+	want("1", "0") // not due yet
+	rolls.Add("second", now-1000)
+	rolls.Add("first", now)
+	rolls.Add("first", now-5000)
+	rolls.Add("first", now-2000)
+	removals.Add("removed", now-9000)
+	want("4", "9")
+	for _, uid := range []string{"first", "second"} {
+		if got, ok := rolls.Take(now); got != uid || !ok {
+			t.Errorf("took %q, %v, want %q", got, ok, uid)
+		}
+	}
+	if got, ok := rolls.Take(now); ok {
+		t.Errorf("took %q, which is not due", got)
+	}
+	now += 61_000
+	want("2", "70")
+	for notes, uid := range map[*part.Notes]string{&rolls: "later", &removals: "removed"} {
+		if got, ok := notes.Take(now); got != uid || !ok {
+			t.Errorf("took %q, %v, want %q", got, ok, uid)
+		}
+	}
+	want("0", "0")
+}
