@@ -91,7 +91,7 @@ func (e *Edge) user(ctx context.Context, uid string, p *Plan, beats []int) error
 	player, err := client.New(client.Config{
 		URL: e.URL, Token: func(context.Context) (string, error) { return e.Token(uid) },
 		Unauthorized: func(err error) {
-			end(fmt.Errorf("the edge at %s refuses the tokens, is the secret its own? %w", e.URL, err))
+			end(fmt.Errorf("the edge at %s refuses the tokens, is the secret its own, and the audience? %w", e.URL, err))
 		},
 		Answered: func(a client.Answer) { e.count(a.Status) },
 		Queue:    len(beats), NoRecords: true, Recorded: true, Logger: e.Logger,
