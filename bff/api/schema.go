@@ -27,7 +27,7 @@ type deleteBody struct {
 
 type dismissBody struct {
 	Objects   []codec.Object `json:"objects" minItems:"1" maxItems:"1000" nullable:"false"`
-	Dismissed bool           `json:"dismissed,omitempty" doc:"False takes it back: they are offered again. True by default." example:"true"`
+	Dismissed bool           `json:"dismissed,omitempty" doc:"False takes it back: they are offered again. True by default."`
 }
 
 type markBody struct {
