@@ -314,10 +314,12 @@ class Client:
         was removed later comes back. Returns how many lines there were, by status, and the
         first that were refused."""
         total: Json = {"rows": 0, "statuses": {}, "refused": []}
+        before = 0  # lines, of which empty ones are no rows
         for part in _pieces(lines):
             answer = self._read("POST", "/v1/import", part, restore="true" if restore else None)
             for row in answer["refused"]:
-                total["refused"].append({**row, "line": row["line"] + total["rows"]})
+                total["refused"].append({**row, "line": row["line"] + before})
+            before += part.count(b"\n")
             total["rows"] += answer["rows"]
             for status, n in answer["statuses"].items():
                 total["statuses"][status] = total["statuses"].get(status, 0) + n

@@ -6,6 +6,7 @@ pytest runs them as well. The secret is that of --token-secret-file; each test h
 """
 
 import base64
+import functools
 import hashlib
 import hmac
 import io
@@ -130,6 +131,13 @@ class AgainstPlayhead(unittest.TestCase):
         for id, record in after.items():
             for field in ("resume_ms", "furthest_ms", "plays"):
                 self.assertEqual(record[field], before[id][field], (id, field))
+
+    def test_lines_that_are_refused(self):
+        """They are told by where they are in all that was sent, in however many requests; empty ones are lines and no rows."""
+        small = functools.partial(playhead._pieces, most=10)
+        with mock.patch.object(playhead, "_pieces", small):
+            report = self.user.import_lines([b"\n", b"x\n", b"\n", b"y" * 20, b"z"])
+        self.assertEqual((report["rows"], [row["line"] for row in report["refused"]]), (3, [2, 4, 5]))
 
     def test_recording(self):
         self.assertFalse(self.user.recording(False))
