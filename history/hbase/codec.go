@@ -102,6 +102,7 @@ type contents struct {
 	cleared map[uint32]int64
 	pause   history.Pause
 	rolled  uint64 // the version of the parts, or an earlier one, 0 for none
+	index   []byte // of the parts of that version, see [part.ParseIndex]; nil from processes of before
 	cut     int64  // the latest cell time of what was cleared in parts
 	late    bool   // an object may have several columns
 	objects []content
@@ -131,7 +132,7 @@ func (c *contents) add(cells []*hrpc.Cell) {
 		} else if column == pauseColumn {
 			c.addPause(cell.Value, at)
 		} else if column == rolledColumn && at > future {
-			c.rolled = max(c.rolled, uint64(at-future)) //nolint:gosec // a version
+			c.addRolled(uint64(at-future), cell.Value) //nolint:gosec // a version
 		} else if column == cutColumn && at > future {
 			c.cut = at - future
 		} else if typ, ok := parseMark(column); ok && at > future {
@@ -142,6 +143,12 @@ func (c *contents) add(cells []*hrpc.Cell) {
 		} else if o, err := history.ParseObject(column); err == nil {
 			c.objects = append(c.objects, c.content(o, cell.Value, at))
 		}
+	}
+}
+
+func (c *contents) addRolled(version uint64, index []byte) {
+	if version >= c.rolled {
+		c.rolled, c.index = version, index
 	}
 }
 

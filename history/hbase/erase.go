@@ -143,7 +143,7 @@ func (r *roll) replaceParts(ctx context.Context, chunks map[string]uint64) error
 		return err
 	}
 	if r.live.rolled > 0 {
-		if err := r.announce(ctx, r.plan.Metadata.Version); err != nil {
+		if err := r.announce(ctx, r.plan.Metadata); err != nil {
 			return err
 		}
 	}

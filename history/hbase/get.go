@@ -100,7 +100,7 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 		c.add(cells)
 		if c.rolled > 0 {
 			objects := slices.Collect(maps.Values(gets[i].keys))
-			err := a.reading(ctx, c.uid, c.rolled, func(parts *part.Reader) error { return c.addParts(objects, parts) })
+			err := a.reading(ctx, &c, history.Query{}, func(parts *part.Reader) error { return c.addParts(objects, parts) })
 			if err != nil {
 				return fmt.Errorf("get %s: %w", gets[i].uid, err)
 			}
@@ -137,7 +137,7 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 	}
 	a.noteLong(ctx, uid, len(c.objects))
 	var page history.Page
-	err = a.reading(ctx, uid, c.rolled, func(parts *part.Reader) (err error) {
+	err = a.reading(ctx, c, q, func(parts *part.Reader) (err error) {
 		page, err = c.page(q, parts)
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync/atomic"
 
@@ -176,15 +177,18 @@ func (a *Archive) noteLong(ctx context.Context, uid string, records int) {
 // errReplaced means that a chunk is not there: another one may have taken its place.
 var errReplaced = errors.New("chunk is replaced")
 
-// reading calls read with the user's parts of a version or a later one, nil for none, and once more
-// with those that there are now if a chunk was replaced meanwhile. Both have what a live part lacks that was
-// read with the version.
-func (a *Archive) reading(ctx context.Context, uid string, version uint64, read func(*part.Reader) error) error {
-	if int64(version) < a.oldest() { //nolint:gosec // a time
+// reading calls read with the user's parts of the version in a live part or of a later one, nil for none, and once more
+// with those that there are now if a chunk was replaced meanwhile. Both have what the live part lacks. What a page
+// most likely needs is read beside the metadata.
+func (a *Archive) reading(ctx context.Context, c *contents, q history.Query, read func(*part.Reader) error) error {
+	if int64(c.rolled) < a.oldest() { //nolint:gosec // a time
 		return read(nil) // all that parts had has expired
 	}
+	if err := a.readMetadataAndChunks(ctx, c, q); err != nil {
+		return unavailable(err)
+	}
 	for _, again := range []bool{false, true} {
-		parts, err := a.partsOf(ctx, uid, version, again)
+		parts, err := a.partsOf(ctx, c.uid, c.rolled, again)
 		if err == nil {
 			err = read(parts)
 		}
@@ -194,6 +198,67 @@ func (a *Archive) reading(ctx context.Context, uid string, version uint64, read 
 	}
 	return nil
 }
+
+// readMetadataAndChunks reads, in one exchange, the metadata and those chunks that the index of a live part names for a
+// page, where the metadata is not in memory. It may be of a later version, and have other chunks.
+func (a *Archive) readMetadataAndChunks(ctx context.Context, c *contents, q history.Query) error {
+	if a.parts.cache.Has(metadataName(c.uid, c.rolled)) {
+		return nil
+	}
+	chunks, err := part.ParseIndex(c.index)
+	if err != nil {
+		return nil //nolint:nilerr // there is none, or another one: then the metadata is read, and the chunks after it
+	}
+	from, to := part.Ahead(chunks, q)
+	if from < to && c.newerThan(chunks[from].Newest, q) {
+		to = from // the live part has all of the page
+	}
+	names := []string{""}
+	for _, i := range chunks[from:to] {
+		names = append(names, i.Name)
+	}
+	values, err := a.partsBytes(ctx, c.uid, names)
+	if err != nil {
+		return err
+	}
+	m, err := part.Fresh(a.parts.cache, metadataName(c.uid, c.rolled), func() (*part.Metadata, int, error) { return parseMetadata(values[0], c.rolled) })
+	if err != nil {
+		return err
+	}
+	for i := range m.Chunks {
+		if n := slices.Index(names, m.Chunks[i].Name); n > 0 && values[n] != nil {
+			a.keep(c.uid, &m.Chunks[i], values[n])
+		}
+	}
+	return nil
+}
+
+// keep has a chunk that was read ahead in memory. What is wrong with one concerns only who needs it, and reads it again.
+func (a *Archive) keep(uid string, i *part.Info, value []byte) {
+	c, size, err := openChunk(i, value)
+	if err != nil {
+		return
+	}
+	a.parts.metrics.Misses.Inc()
+	_, _ = part.Fresh(a.parts.cache, chunkName(uid, i.Name), func() (*part.Chunk, int, error) { return c, size, nil })
+}
+
+// newerThan reports whether the live part has more records of a query after a version than it asks for.
+func (c *contents) newerThan(v history.Version, q history.Query) bool {
+	n := 0
+	for _, o := range c.objects {
+		if o.damage == nil && o.version > v && q.Wants(o.place()) {
+			n++
+		}
+	}
+	return n > q.Limit
+}
+
+func metadataName(uid string, version uint64) string {
+	return uid + "\x00v" + strconv.FormatUint(version, 10)
+}
+
+func chunkName(uid, name string) string { return uid + "\x00" + name }
 
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, history.ErrUnavailable) || errors.Is(err, history.ErrPermanent) {
@@ -211,22 +276,25 @@ func (a *Archive) partsOf(ctx context.Context, uid string, version uint64, fresh
 	if fresh {
 		look = part.Fresh[*part.Metadata]
 	}
-	name := uid + "\x00v" + strconv.FormatUint(version, 10)
-	m, err := look(a.parts.cache, name, func() (*part.Metadata, int, error) {
+	m, err := look(a.parts.cache, metadataName(uid, version), func() (*part.Metadata, int, error) {
 		b, err := a.partBytes(ctx, uid, "")
 		if err != nil {
 			return nil, 0, err
 		}
-		m, err := part.ParseMetadata(b)
-		if err == nil && m.Version < version {
-			err = fmt.Errorf("metadata of parts: %w: version %d, want %d", part.ErrCorrupt, m.Version, version)
-		}
-		return m, len(b), err
+		return parseMetadata(b, version)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return a.reader(ctx, uid, a.living(m), fresh), nil
+}
+
+func parseMetadata(b []byte, version uint64) (*part.Metadata, int, error) {
+	m, err := part.ParseMetadata(b)
+	if err == nil && m.Version < version {
+		err = fmt.Errorf("metadata of parts: %w: version %d, want %d", part.ErrCorrupt, m.Version, version)
+	}
+	return m, len(b), err
 }
 
 // living returns the metadata without the chunks that have expired, which HBase may have dropped.
@@ -242,11 +310,37 @@ func (a *Archive) living(m *part.Metadata) *part.Metadata {
 }
 
 func (a *Archive) reader(ctx context.Context, uid string, m *part.Metadata, fresh bool) *part.Reader {
-	return &part.Reader{Metadata: m, Chunk: func(i *part.Info) (*part.Chunk, error) {
-		return part.Cached(a.parts.cache, uid+"\x00"+i.Name, func() (*part.Chunk, int, error) {
+	r := &part.Reader{Metadata: m}
+	r.Chunk = func(i *part.Info) (*part.Chunk, error) {
+		return part.Cached(a.parts.cache, chunkName(uid, i.Name), func() (*part.Chunk, int, error) {
 			return a.readChunk(ctx, uid, i, fresh)
 		})
-	}}
+	}
+	r.Ahead = func(infos []*part.Info) error { return a.readAhead(ctx, uid, infos) }
+	return r
+}
+
+// readAhead reads those of some chunks that are not in memory, in one exchange. What is not there is left to whoever
+// needs it.
+func (a *Archive) readAhead(ctx context.Context, uid string, infos []*part.Info) error {
+	infos = slices.DeleteFunc(infos, func(i *part.Info) bool { return a.parts.cache.Has(chunkName(uid, i.Name)) })
+	if len(infos) < 2 {
+		return nil // whoever needs it reads it
+	}
+	names := make([]string, len(infos))
+	for n, i := range infos {
+		names[n] = i.Name
+	}
+	values, err := a.partsBytes(ctx, uid, names)
+	if err != nil {
+		return err
+	}
+	for n, i := range infos {
+		if values[n] != nil {
+			a.keep(uid, i, values[n])
+		}
+	}
+	return nil
 }
 
 func (a *Archive) readChunk(ctx context.Context, uid string, i *part.Info, fresh bool) (*part.Chunk, int, error) {
@@ -257,6 +351,10 @@ func (a *Archive) readChunk(ctx context.Context, uid string, i *part.Info, fresh
 	case b == nil && !fresh:
 		return nil, 0, fmt.Errorf("chunk %q: %w", i.Name, errReplaced)
 	}
+	return openChunk(i, b)
+}
+
+func openChunk(i *part.Info, b []byte) (*part.Chunk, int, error) {
 	c, err := i.Open(b)
 	if err != nil {
 		return nil, 0, err
@@ -275,14 +373,31 @@ func partRow(uid, name string) []byte {
 
 // partBytes reads the metadata or a chunk, nil where it is not there.
 func (a *Archive) partBytes(ctx context.Context, uid, name string) ([]byte, error) {
-	ctx, cancel := a.bound(ctx)
-	defer cancel()
-	row := partRow(uid, name)
-	cells, err := cellsOf(a.batch(ctx, a.parts.servers.of(row), []hrpc.Call{a.partGet(ctx, row)})[0])
-	if err != nil || len(cells) == 0 {
+	values, err := a.partsBytes(ctx, uid, []string{name})
+	if err != nil {
 		return nil, err
 	}
-	return cells[0].Value, nil
+	return values[0], nil
+}
+
+// partsBytes reads several in one exchange.
+func (a *Archive) partsBytes(ctx context.Context, uid string, names []string) ([][]byte, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	gets, values := make([]hrpc.Call, len(names)), make([][]byte, len(names))
+	for n, name := range names {
+		gets[n] = a.partGet(ctx, partRow(uid, name))
+	}
+	for n, r := range a.batch(ctx, a.parts.servers.of(gets[0].Key()), gets) {
+		cells, err := cellsOf(r)
+		if err != nil {
+			return nil, err
+		}
+		if len(cells) > 0 {
+			values[n] = cells[0].Value
+		}
+	}
+	return values, nil
 }
 
 func (a *Archive) partGet(ctx context.Context, row []byte) hrpc.Call {

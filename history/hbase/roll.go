@@ -219,14 +219,14 @@ func (r *roll) write(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	version := r.parts.Version
+	m := r.parts.Metadata
 	if r.plan.Changed {
-		version = r.plan.Metadata.Version
+		m = r.plan.Metadata
 		if err := r.store(ctx); err != nil {
 			return err
 		}
 	}
-	return r.announce(ctx, version)
+	return r.announce(ctx, m)
 }
 
 // planned is what is to be done to the parts.
@@ -239,13 +239,13 @@ func (r *roll) planned() part.Roll {
 	}
 }
 
-// announce does step 6: readers of the live part take no metadata before this version.
-func (r *roll) announce(ctx context.Context, version uint64) error {
-	if r.live.rolled >= version {
+// announce does step 6: readers of the live part take no metadata before this version, and know which chunks it lists.
+func (r *roll) announce(ctx context.Context, m *part.Metadata) error {
+	if r.live.rolled >= m.Version {
 		return nil
 	}
 	return r.within(ctx, func(ctx context.Context) error {
-		return r.all(ctx, []hrpc.Call{r.put(ctx, r.uid, map[string][]byte{rolledColumn: nil}, version+future)})
+		return r.all(ctx, []hrpc.Call{r.put(ctx, r.uid, map[string][]byte{rolledColumn: m.AppendIndex(nil)}, m.Version+future)})
 	})
 }
 

@@ -50,6 +50,12 @@ func Fresh[T any](c *Cache, name string, read func() (T, int, error)) (T, error)
 	return v, err
 }
 
+// Has reports whether something is known under a name.
+func (c *Cache) Has(name string) bool {
+	_, ok := c.get(name)
+	return ok
+}
+
 func (c *Cache) get(name string) (any, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

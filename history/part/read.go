@@ -12,6 +12,8 @@ type Reader struct {
 	*Metadata
 	// Chunk reads a chunk that the metadata lists, as [Info.Open] does.
 	Chunk func(i *Info) (*Chunk, error)
+	// Ahead, if set, reads chunks that Chunk will be asked for, a bounded number, at once. Some may be there already.
+	Ahead func(infos []*Info) error
 }
 
 // Resolve returns what an archive has of an object whose live record and whose record in a part are
@@ -38,6 +40,9 @@ func (p *Reader) Find(objects []history.Object, live []*history.Record) ([]*hist
 	found, hashes := make([]*history.Record, len(objects)), make([]uint64, len(objects))
 	for n, o := range objects {
 		hashes[n] = hashOf(o)
+	}
+	if err := p.readCandidates(hashes, live); err != nil {
+		return nil, err
 	}
 	for i := range p.Chunks {
 		info := &p.Chunks[i]
@@ -73,6 +78,24 @@ func (p *Reader) Find(objects []history.Object, live []*history.Record) ([]*hist
 	return found, nil
 }
 
+// readCandidates reads the newest of the chunks that may have objects.
+func (p *Reader) readCandidates(hashes []uint64, live []*history.Record) error {
+	if p.Ahead == nil {
+		return nil
+	}
+	var infos []*Info
+	for i := range p.Chunks {
+		info := &p.Chunks[i]
+		for n, h := range hashes {
+			if info.Kind == Records && (live[n] == nil || live[n].CellTime <= info.CellTime) && info.Filter.Has(h) {
+				infos = append(infos, info)
+				break
+			}
+		}
+	}
+	return p.Ahead(infos[:min(len(infos), maxAhead)])
+}
+
 // at reads the records of a chunk that are of some objects and not superseded, and perhaps others.
 func (p *Reader) at(info *Info, objects iter.Seq[history.Object], use func(place int, it history.Item)) error {
 	c, err := p.Chunk(info)
@@ -103,20 +126,22 @@ func renewed(r *history.Record) *history.Record {
 // Items yields the records that a query asks for, newest first, whatever its limit is. Their
 // revisions are new ones. After an error there is nothing more.
 func (p *Reader) Items(q history.Query) iter.Seq2[history.Item, error] {
-	top := history.MaxVersion
-	if q.Until > 0 {
-		top = history.VersionOf(q.Until+1, 0) - 1
-	}
-	if q.After != (history.Cursor{}) {
-		top = min(top, q.After.Version)
-	}
+	top := topOf(q)
 	return func(yield func(history.Item, error) bool) {
-		for i := range p.Chunks {
+		from, ahead := Ahead(p.Chunks, q)
+		err := p.readAhead(from, ahead)
+		for i, more := from, max(1, ahead-from); i < len(p.Chunks); i++ {
 			info := &p.Chunks[i]
-			if info.Kind != Records || info.Oldest > top {
-				continue
+			if info.Kind != Records || info.Newest.Time() < q.Since {
+				return
 			}
-			if info.Newest.Time() < q.Since {
+			if i >= ahead && err == nil { // ever more, since much seems to be wanted
+				more = min(2*more, maxAhead)
+				ahead = min(i+more, len(p.Chunks))
+				err = p.readAhead(i, ahead)
+			}
+			if err != nil {
+				yield(history.Item{}, err)
 				return
 			}
 			if !p.itemsOf(info, q, top, yield) {
@@ -166,7 +191,9 @@ func Stitch(live Live, parts *Reader, q history.Query) iter.Seq2[history.Item, e
 		next, stop := iter.Pull2(parts.Items(q))
 		defer stop()
 		s := stitcher{live: live, parts: parts, next: next}
-		s.step()
+		if from, _ := Ahead(parts.Chunks, q); from < len(parts.Chunks) {
+			s.newest = parts.Chunks[from].Newest
+		}
 		for it, err := range live.Items {
 			if err == nil {
 				err = s.until(it.Place(), yield)
@@ -186,8 +213,10 @@ type stitcher struct {
 	live    Live
 	parts   *Reader
 	next    func() (history.Item, error, bool)
-	item    history.Item // the next one of the parts, without a record at their end
-	err     error        // in place of it
+	newest  history.Version // that the parts may have
+	begun   bool            // to read them
+	item    history.Item    // the next one of the parts, without a record at their end
+	err     error           // in place of it
 	stopped bool
 }
 
@@ -210,6 +239,13 @@ func (s *stitcher) end(err error, yield func(history.Item, error) bool) bool {
 // until yields the items of the parts that come before a place, or, of the zero place, all. Where
 // the live record of an object stands at the same place, that one comes.
 func (s *stitcher) until(at history.Cursor, yield func(history.Item, error) bool) error {
+	if !s.begun {
+		if at != (history.Cursor{}) && at.Version > s.newest {
+			return nil
+		}
+		s.begun = true
+		s.step()
+	}
 	for ; ; s.step() {
 		if s.err != nil {
 			return s.err
