@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	mathrand "math/rand/v2"
+	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -159,6 +162,78 @@ func BenchmarkLongHistory(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkRoll grows a user by a thousand records a round, of which a fifth was watched before, until there are 20,000:
+// what putting a record takes this process and what rolling it does, and how many bytes of chunks and lists are written
+// for one that stays. What it takes HBase is not in it.
+func BenchmarkRoll(b *testing.B) {
+	table := rollingTableOf(b)
+	open(b, hbase.Config{Table: table, Regions: 1, RollAbove: 2})
+	client := gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
+	b.Cleanup(client.Close)
+	for b.Loop() {
+		clock := &testClock{at: time.Now().Add(-30 * 24 * time.Hour)}
+		a := hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2, RollAfter: time.Minute, RollMargin: time.Minute, Now: clock.now, Deadline: time.Minute})
+		uid, records := "u"+rand.Text(), 0
+		var puts, rolls time.Duration
+		for round := range 25 {
+			cells := growth(uid, round, clock.now().UnixMilli())
+			began := cpu(b)
+			for some := range slices.Chunk(cells, 100) {
+				if errs := a.Put(b.Context(), some); errs != nil {
+					b.Fatal(errs)
+				}
+			}
+			puts += cpu(b) - began
+			clock.pass(time.Hour)
+			began = cpu(b)
+			if _, err := a.Roll(b.Context(), uid); err != nil {
+				b.Fatal(err)
+			}
+			rolls += cpu(b) - began
+			records += len(cells)
+		}
+		i, err := a.Inspect(b.Context(), uid, false)
+		if err != nil || i.Live > 1000 {
+			b.Fatalf("%d live records, %v", i.Live, err)
+		}
+		list, err := i.Parts.Append(nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		size := len(list)
+		for _, c := range i.Parts.Chunks {
+			size += c.Bytes
+		}
+		b.ReportMetric(float64(puts.Nanoseconds())/float64(records), "cpu-ns/put")
+		b.ReportMetric(float64(rolls.Nanoseconds())/float64(records), "cpu-ns/rolled")
+		b.ReportMetric(a.WrittenParts()/float64(size), "written/byte")
+	}
+}
+
+// growth is a round of a user who watches a fifth again.
+func growth(uid string, round int, at int64) (cells []history.Cell) {
+	for i := range 1000 {
+		n := round*800 + i
+		if i < 200 {
+			n = mathrand.IntN(round*800 + 1)
+		}
+		r := record(at - 1_000_000 + int64(i)*1000)
+		r.Session = fmt.Sprintf("%016x", mathrand.Uint64())
+		cells = append(cells, history.Cell{Key: history.Key{UID: uid, Object: history.Object{ID: fmt.Sprint(n), Type: 1}}, Record: r.Successor(nil)})
+	}
+	return cells
+}
+
+// cpu returns what this process has used.
+func cpu(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // compacted has HBase forget what a user's row had.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/tsuna/gohbase"
 	"github.com/tsuna/gohbase/hrpc"
 
@@ -101,6 +102,15 @@ func (a *Archive) Forms(ctx context.Context, uid string) (live, inParts int, err
 		inParts += chunk.Count - len(chunk.Superseded)
 	}
 	return len(c.objects), inParts, errors.Join(append(i.Wrong, err)...)
+}
+
+// WrittenParts returns how many bytes of chunks and lists were written.
+func (a *Archive) WrittenParts() float64 {
+	var m dto.Metric
+	if err := a.parts.metrics.Written.Write(&m); err != nil {
+		panic(err)
+	}
+	return m.GetCounter().GetValue()
 }
 
 // DescribeTable returns the attributes of a family.
