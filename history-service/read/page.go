@@ -3,6 +3,7 @@ package read
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -200,6 +201,9 @@ func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Ite
 		return nil, err
 	}
 	for i, e := range entries {
+		if errors.Is(e.Err, history.ErrUnavailable) {
+			return nil, e.Err
+		}
 		items[at[i]].Record = s.newest(items[at[i]], e.Record)
 	}
 	return items, nil
@@ -313,6 +317,9 @@ func (r *Reader) fold(ctx context.Context, keys []history.Key, entries []history
 		return err
 	}
 	for i, e := range into {
+		if err := archived[i].Err; errors.Is(err, history.ErrUnavailable) {
+			return err
+		}
 		typ := asked[i].Object.Type
 		cleared := max(e.User.ClearedAt(typ), archived[i].User.ClearedAt(typ))
 		e.Record = united(e.Record.After(cleared), archived[i].Record.After(cleared))

@@ -218,3 +218,36 @@ func TestDamagedRecordIsNotToldAsRemoved(t *testing.T) {
 		v.hears("u: resync")
 	})
 }
+
+// alone is an archive that does not answer for what one user has in parts.
+type alone struct {
+	history.Archive
+	uid string
+}
+
+func (a alone) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	entries, err := a.Archive.Get(ctx, keys)
+	for i := range entries {
+		if keys[i].UID == a.uid {
+			entries[i] = history.Entry{Err: errDown}
+		}
+	}
+	return entries, err
+}
+
+// TestArchiveWithoutOneUser: reports of others that need the archive are stored beside those of a user for whom it does not answer.
+func TestArchiveWithoutOneUser(t *testing.T) {
+	h, reg := newHouse(t), prometheus.NewRegistry()
+	s := h.service(t, func(c *rpc.Config) { c.Archive, c.Registry = alone{c.Archive, "bob"}, reg })
+	for _, uid := range []string{"ann", "bob"} {
+		if err := h.db.Cache().Warm(t.Context(), uid, history.WarmSet{Floor: history.VersionOf(start, 0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := apply(t, s, beat("ann/a", progress, 5000, 20), beat("bob/a", progress, 5000, 20)); got[0] != stored || got[1] != unavailable {
+		t.Errorf("got %v, want that of bob alone %v", got, unavailable)
+	}
+	if n := obstest.Sum(t, reg, "playhead_stores_damaged_cells_total"); n > 0 {
+		t.Errorf("%v damaged cells were counted", n)
+	}
+}

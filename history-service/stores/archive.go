@@ -241,7 +241,7 @@ func (a *damageReporter) Page(ctx context.Context, uid string, q history.Query) 
 func (a *damageReporter) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
 	entries, err := a.Archive.Get(ctx, keys)
 	for i, e := range entries {
-		if e.Err != nil {
+		if errors.Is(e.Err, history.ErrPermanent) {
 			a.found(keys[i], e.Err)
 		}
 	}

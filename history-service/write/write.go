@@ -5,6 +5,7 @@ package write
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -179,8 +180,8 @@ func (w *Writer) base(ctx context.Context, groups []*group) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := w.archived(ctx, old); err != nil && depends {
-		for _, g := range old {
+	for _, g := range w.archived(ctx, old) {
+		if depends {
 			g.fail()
 		}
 	}
@@ -224,8 +225,8 @@ func (g *group) below() bool {
 }
 
 // archived folds what the archive holds into the groups. The records stay partial: until
-// they are written, others may be archived and dropped.
-func (w *Writer) archived(ctx context.Context, groups []*group) error {
+// they are written, others may be archived and dropped. It returns the groups for which there is no answer.
+func (w *Writer) archived(ctx context.Context, groups []*group) (unanswered []*group) {
 	if len(groups) == 0 {
 		return nil
 	}
@@ -236,9 +237,13 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 	w.metrics.bases.Add(float64(len(keys)))
 	entries, err := w.cfg.Archive.Get(ctx, keys)
 	if err != nil {
-		return err
+		return groups
 	}
 	for i, g := range groups { // a cell that nobody can read is none: the job buries it
+		if errors.Is(entries[i].Err, history.ErrUnavailable) {
+			unanswered = append(unanswered, g)
+			continue
+		}
 		g.user.MergeCleared(entries[i].User.Cleared) // of a cold user the cache may have none
 		g.user.CutTime = max(g.user.CutTime, entries[i].User.CutTime)
 		g.cold = false
@@ -247,7 +252,7 @@ func (w *Writer) archived(ctx context.Context, groups []*group) error {
 		g.next = history.Merge(history.Merge(g.cut(g.base), g.archived), g.older)
 		g.fold()
 	}
-	return nil
+	return unanswered
 }
 
 // cut returns what the user's clear marks leave of a record. Hidden plays and positions must

@@ -101,8 +101,11 @@ func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, ans
 		if c.rolled > 0 {
 			objects := slices.Collect(maps.Values(gets[i].keys))
 			err := a.reading(ctx, &c, history.Query{}, func(parts *part.Reader) error { return c.addParts(objects, parts) })
-			if err != nil {
-				return fmt.Errorf("get %s: %w", gets[i].uid, err)
+			if err != nil { // of this user alone
+				for key := range gets[i].keys {
+					answer(key, history.Entry{Err: fmt.Errorf("%w: get %s: %s", history.ErrUnavailable, gets[i].uid, brief(err))})
+				}
+				continue
 			}
 		}
 		found := c.entries()

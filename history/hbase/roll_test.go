@@ -681,8 +681,12 @@ func TestDamagedPart(t *testing.T) {
 				if _, err := a.Page(t.Context(), r.uid, history.Query{Limit: 20}); !errors.Is(err, history.ErrUnavailable) {
 					t.Errorf("page: got %v, want ErrUnavailable", err)
 				}
-				if _, err := a.Get(t.Context(), []history.Key{cells[3].Key}); !errors.Is(err, history.ErrUnavailable) {
-					t.Errorf("get: got %v, want ErrUnavailable", err)
+				other := r.another()
+				whole := other.play(history.Key{UID: r.uid + "x", Object: cells[3].Key.Object}, nil, 0, 7)
+				other.store(whole)
+				got, err := a.Get(t.Context(), []history.Key{cells[3].Key, whole.Key})
+				if err != nil || !errors.Is(got[0].Err, history.ErrUnavailable) || errors.Is(got[0].Err, history.ErrPermanent) || got[1].Err != nil || !history.Same(got[1].Record, whole.Record) {
+					t.Errorf("get: got %+v, %v, want that another user is served", got, err)
 				}
 				if n := counted(t, registry, "playhead_parts_damaged_total"); n != 2 {
 					t.Errorf("%v damaged chunks counted, want 2", n)
@@ -741,5 +745,108 @@ func TestLongIsToldOf(t *testing.T) {
 			t.Errorf("%d records: told of %v, %v", n, told, err)
 		}
 		r.uid += "x"
+	}
+}
+
+// TestDelayedLatePut is trap (a) for a put of something old that was decided just before the end of its period, and is applied
+// as late as a put may be, after a roll.
+func TestDelayedLatePut(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.plays(10)
+	base := cells[2]
+	now := r.clock.now()
+	r.clock.pass(now.Truncate(rollMargin).Add(rollMargin - time.Second).Sub(now))
+	first := r.play(base.Key, base.Record, 3*time.Hour, 50)
+	second := r.play(base.Key, base.Record, 4*time.Hour, 60)
+	if first.Record.CellTime != second.Record.CellTime {
+		t.Fatalf("contents %+v and %+v, want them under one cell time", first.Record, second.Record)
+	}
+	r.store(first)
+	slow := r.process(func(a *hbase.Archive) error {
+		return errors.Join(a.Put(t.Context(), []history.Cell{second})...)
+	})
+	r.clock.pass(rollMargin - time.Millisecond)
+	r.roll()
+	r.must(slow.finish())
+	r.wantIn(second)
+}
+
+// TestCellTimeAhead has a cell whose time is later than its record's, and not old: it stays live, where a put under its time is seen.
+func TestCellTimeAhead(t *testing.T) {
+	r := newRollTest(t)
+	at := r.clock.now().Add(4 * time.Hour).UnixMilli()
+	ahead := func(position int64) history.Cell {
+		c := r.play(r.key(0), nil, 0, position)
+		c.Record.CellTime = at
+		return c
+	}
+	r.store(ahead(10))
+	r.clock.pass(time.Minute)
+	r.plays(10)
+	r.roll()
+	second := ahead(20)
+	r.store(second)
+	r.wantIn(second)
+}
+
+// TestClockThatIsOff neither rolls nor puts once there is rolling.
+func TestClockThatIsOff(t *testing.T) {
+	r := newRollTest(t)
+	r.plays(10)
+	off := errors.New("clock is off")
+	r.config.ClockErr = func() error { return off }
+	a := hbase.NewRolling(r.client, r.config)
+	c := r.play(r.key(1), nil, 0, 1)
+	if err := errors.Join(a.Put(t.Context(), []history.Cell{c})...); !errors.Is(err, off) {
+		t.Errorf("put: got %v, want %v", err, off)
+	}
+	if _, err := a.Roll(t.Context(), r.uid); !errors.Is(err, off) {
+		t.Errorf("roll: got %v, want %v", err, off)
+	}
+	r.must(errors.Join(hbase.NewPrepared(r.client, r.config).Put(t.Context(), []history.Cell{c})...))
+	r.wantForms(10, 0)
+}
+
+// TestChunkThatIsNotReadBack deletes nothing of what a chunk has that came to harm on its way.
+func TestChunkThatIsNotReadBack(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.plays(10)
+	roller := r.roller()
+	for len(r.unlisted()) == 0 {
+		roller.next(made)
+	}
+	for row, cells := range r.client.(*store).tables["history_parts"] {
+		for _, versions := range cells.cells {
+			for at, b := range versions {
+				if strings.Contains(row, "\x00") {
+					versions[at] = b[:len(b)-1]
+				}
+			}
+		}
+	}
+	if err := roller.finish(); err == nil {
+		t.Error("the roll succeeds")
+	}
+	r.wantForms(10, 0)
+	r.want(cells...)
+}
+
+// TestDamageBesideAReadableCell: what comes next must come after a damaged cell of the object, also where another one of it is shown.
+func TestDamageBesideAReadableCell(t *testing.T) {
+	r := newRollTest(t)
+	c := r.play(r.key(0), nil, 0, 10)
+	r.store(c)
+	at := c.Record.CellTime + 1000
+	row := r.client.(*store).tables["history"][history.RowKey(r.uid)]
+	row.cells[column{"late", c.Key.Object.String() + "\x001"}] = map[uint64][]byte{uint64(at): []byte("\xff")}
+	got, err := r.Get(t.Context(), []history.Key{c.Key})
+	r.must(err)
+	if e := got[0]; e.User.CutTime != at || e.Err != nil || !history.Same(e.Record, c.Record) {
+		t.Errorf("get: got %+v, want the record, and the cut time %d", e, at)
+	}
+	page, err := r.Page(t.Context(), r.uid, history.Query{Limit: 9})
+	r.must(err)
+	if r.wantPage(page, c); page.User.CutTime != at || len(page.Damaged) != 1 {
+		t.Errorf("page: got cut time %d and %d damaged cells, want %d and one", page.User.CutTime, len(page.Damaged), at)
 	}
 }
