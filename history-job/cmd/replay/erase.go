@@ -16,7 +16,7 @@ import (
 
 type eraseFlags struct {
 	UID      string        `arg:"" help:"User of whom everything is removed."`
-	Service  string        `help:"Address of a history-service, or of the gRPC door of an all-in-one." default:"127.0.0.1:7070"`
+	Service  string        `help:"Address of a history-service, or of the gRPC server of an all-in-one." default:"127.0.0.1:7070"`
 	DryRun   bool          `help:"Say what there is, and remove nothing."`
 	Patience time.Duration `help:"How long it may take." default:"5m"`
 }
