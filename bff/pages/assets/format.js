@@ -77,7 +77,12 @@ export function refusal(status) {
 
 /** The name of a record for people: its title, or else the id of its object. @param {any} record */
 export function title(record) {
-  return record.meta?.title || record.object.id;
+  return record.meta?.title?.trim() || record.object.id;
+}
+
+/** A season or an episode, 0 for what is no number of one. @param {string | undefined} text */
+export function partNumber(text) {
+  return /^\d{1,10}$/.test(text ?? '') ? Number(text) : 0;
 }
 
 /** @param {{season?: number, episode: number}} part */

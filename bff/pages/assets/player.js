@@ -1,7 +1,7 @@
 // @ts-check
 import { Api, Problem, said } from './api.js';
 import { find, write } from './dom.js';
-import { ago, clock, kindName, refusal } from './format.js';
+import { ago, clock, kindName, refusal, title } from './format.js';
 import { t } from './language.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
@@ -31,8 +31,9 @@ write(find('#user', HTMLElement), uid);
 write(find('#device', HTMLElement), device);
 
 function showTitle() {
-  write(find('#title', HTMLElement), about.meta.title);
-  document.title = `${about.meta.title} · Playhead`;
+  const name = title(about);
+  write(find('#title', HTMLElement), name);
+  document.title = `${name} · Playhead`;
 }
 
 /** Begins where the user stopped. As long as nobody knows where that is, there is no play. */

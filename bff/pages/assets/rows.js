@@ -1,6 +1,6 @@
 // @ts-check
 import { el, write } from './dom.js';
-import { ago, clock, day, nextPart, part, progress, spoken, title, typeName } from './format.js';
+import { ago, clock, day, nextPart, part, partNumber, progress, spoken, title, typeName } from './format.js';
 import { counted, locale, t } from './language.js';
 import { key } from './outbox.js';
 
@@ -78,7 +78,7 @@ function recordEntry() {
       link.title = title(record);
       link.href = playerOf(record);
       const { series, season, episode } = record.meta ?? {};
-      const number = Number(episode) > 0 && nextPart({ season: Number(season), episode: Number(episode) });
+      const number = partNumber(episode) > 0 && nextPart({ season: partNumber(season), episode: partNumber(episode) });
       const parts = record.within ? [number, record.device] : [typeName(record.object.type), series, record.device];
       write(about, [...parts, record.played_at && t('Restored')].filter(Boolean).join(' · '));
       writeTime(when, record);
