@@ -276,6 +276,9 @@ func TestSeries(t *testing.T) {
 	v.lists("Low Tide", "Harbour Lights", "The Pilot Boat", "Fog", "Winter Roads", "On Maps", "plain.id")
 	v.says("#list li:nth-child(3)", "Season 1, episode 2")
 	v.until("document.querySelector('.series .title').ariaExpanded === 'true'")
+	v.press(kb.Delete) // is for the parts
+	v.until("document.activeElement === document.querySelector('.series .title')")
+	v.lists("Low Tide", "Harbour Lights", "The Pilot Boat", "Fog", "Winter Roads", "On Maps", "plain.id")
 	w.report(entry{id: "h3", title: "Night Tide", typ: 2, position: time.Minute, episode: 3})
 	v.lists("Harbour Lights", "Night Tide", "The Pilot Boat", "Fog", "Low Tide", "Winter Roads", "On Maps", "plain.id")
 	v.click(".series .title")

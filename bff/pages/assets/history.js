@@ -210,9 +210,10 @@ const selection = selecting(list, {
 /** @param {string} name */
 function removed(name) {
   const record = called(name);
+  if (!record) return; // a series, of which each part is deleted by itself or with others
   const row = list.querySelector(`[data-key="${CSS.escape(name)}"]`);
   const next = row?.nextElementSibling ?? row?.previousElementSibling;
-  if (record) undo.delete([record]);
+  undo.delete([record]);
   focus(next);
 }
 keys(list, {
