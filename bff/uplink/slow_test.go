@@ -495,6 +495,34 @@ func TestOverloadOfAStoreThatForgetsNothing(t *testing.T) {
 	}
 }
 
+// Several instances share what the store can do, and so do their users.
+func TestOverloadBehindSeveral(t *testing.T) {
+	const capacity, seconds = 300, 60
+	for _, n := range []int{2, 3} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			bubbles(t, n, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+				serve := remembering(capacity)
+				for _, i := range all {
+					i.serving(serve)
+				}
+				byUser := make([]int, 3*capacity)
+				players(t, c, byUser, 1, 20*time.Second) // until it is known what the store can do
+				clear(byUser)
+				calls := players(t, c, byUser, 1, seconds*time.Second)
+				answered, least := calls.answered.Load(), slices.Min(byUser)
+				t.Logf("%d answered, %d refused, %d gave up; users from %d to %d", answered, calls.refused.Load(), calls.gaveUp.Load(), least, slices.Max(byUser))
+				if answered < capacity*seconds*8/10 {
+					t.Errorf("%d were answered in time, want %d", answered, capacity*seconds*8/10)
+				}
+				if least == 0 {
+					t.Error("one user was never answered")
+				}
+				time.Sleep(5 * time.Second) // of the bubble, for what is under way
+			})
+		})
+	}
+}
+
 // remembering is a store that takes so many heartbeats a second, one after the other, also those
 // that nobody waits for any more.
 func remembering(capacity int) func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
