@@ -101,7 +101,7 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	switch d.n(15) {
+	switch d.n(16) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -136,6 +136,9 @@ func (w *World) sequence() (judge bool) {
 		judge = true
 	case 13:
 		s.writeBeside(d)
+		judge = true
+	case 14:
+		s.relyOn(d)
 		judge = true
 	default:
 		s.loseMeanwhile(d)
@@ -349,7 +352,7 @@ func (s *sequence) outdate(d *dice) {
 		s.w.snapshot = s.w.cache.Clone()
 	}
 	for range 1 + d.n(2) {
-		s.maybe([...]action{reportNow, reportNow, reportAgain, removeOne}[d.n(4)])
+		s.maybe([...]action{reportNow, reportNow, reportAgain, reportLate, removeOne}[d.n(5)])
 	}
 	s.maybe(archiveAll)
 	s.w.pass(s.w.traits.hold + s.w.traits.retain)
@@ -655,6 +658,26 @@ func (s *sequence) writeBeside(d *dice) {
 	s.maybe([...]action{reportLate, reportLate, reportNow}[d.n(3)])
 	s.maybe(loseCache)
 	s.maybe(landAll)
+}
+
+// relyOn has one service delete what another one has cleared, whose answer is lost. Then that one and the cache are lost.
+func (s *sequence) relyOn(d *dice) {
+	clear(s.w.delayed)
+	s.spread()
+	s.objects = s.objects[:1]
+	s.maybe(reportNow)
+	s.maybe(archiveAll)
+	if s.w.traits.older {
+		s.w.snapshot = s.w.cache.Clone()
+	}
+	s.forced = losesAnswer
+	s.actBy(0, clearAll)
+	s.actBy(1, removeOne)
+	if d.one(2) {
+		s.w.kill(s.w.services[s.own[0]].process, "is killed")
+		s.w.gather()
+	}
+	s.maybe(loseCache)
 }
 
 // waits reports whether an exchange in the background is held up.

@@ -155,6 +155,27 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
+// TestReportOnADamagedRecord: what is written in its place says that the archive may have more, also of a user of whom the
+// cache has all there is.
+func TestReportOnADamagedRecord(t *testing.T) {
+	for _, cleared := range []int64{0, start - 100_000_000} {
+		h := smallHouse(t, 100)
+		ids := put(t, h, 30, 10_000)
+		if err := h.db.Archive().PutUser(t.Context(), "ann", history.User{Cleared: map[uint32]int64{0: cleared}}); err != nil {
+			t.Fatal(err)
+		}
+		warmUp(t, h, 100)
+		bad := history.Key{UID: "ann", Object: history.Object{ID: ids[2], Type: 1}}
+		s := h.idle(t, func(c *rpc.Config) { c.Cache, c.Keep = smudged{c.Cache, bad.Object}, 100 })
+		if got := apply(t, s, beat("ann/"+bad.Object.ID, progress, 0, 20)); got[0] != stored {
+			t.Errorf("got %v, want %v", got, stored)
+		}
+		if e := h.db.Cache().Load(t.Context(), []history.Key{bad})[0]; !e.Record.Partial || !e.User.Complete() {
+			t.Errorf("cleared up to %d: the cache has %+v, want it partial", cleared, e.Record)
+		}
+	}
+}
+
 // unreadable is a cache that can read nothing of its record of one object, not even the
 // revision, until it is written again.
 type unreadable struct {

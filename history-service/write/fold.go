@@ -100,7 +100,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	delta := &g.batch.delta
 	g.batch.rules.Of(g.key.Object.Type).RecordInto(delta, &e)
 	if g.next == nil {
-		delta.Partial = !g.user.Complete()
+		delta.Partial = g.lacks()
 	}
 	if g.gone(i, delta) {
 		return historyv1.Status_STATUS_UNCHANGED
@@ -124,6 +124,10 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 		return historyv1.Status_STATUS_STALE
 	}
 }
+
+// lacks reports whether the archive may have more of the key than a record that is made without another one. Of a complete user it has
+// not, unless what the cache has is partial, and counts for nothing: it cannot be read.
+func (g *group) lacks() bool { return !g.user.Complete() || g.base != nil && g.base.Partial }
 
 // merged returns the fold of the record and an event in the room of the batch: most are on their
 // way to another one.
@@ -215,7 +219,7 @@ func (g *group) addWhole(i int, cleared int64) historyv1.Status {
 	}
 	if g.next == nil {
 		alone := *whole
-		alone.Partial = !g.user.Complete()
+		alone.Partial = g.lacks()
 		whole = &alone
 	}
 	merged := history.Merge(g.next, whole)
