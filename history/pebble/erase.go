@@ -39,20 +39,28 @@ func (h *holding) counts(version history.Version) bool {
 }
 
 func (h *holding) cached() (err error) {
-	c := h.db.Cache()
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	records, marks := 0, 0
-	for _, v := range c.records(h.uid, &err) {
-		if mark, b := c.split(v); h.counts(peek(b).version) {
-			records++
-			if mark != 0 {
-				marks++
-			}
+	h.places["cache: records"], h.places["cache: dirty marks"], err = h.count(&h.db.Cache().keyspace)
+	return err
+}
+
+// count goes through a row as it is at one moment, and holds nobody up meanwhile.
+func (h *holding) count(s *keyspace) (records, marks int, err error) {
+	s.lock.Lock()
+	row, err := s.rowOf(h.uid)
+	s.lock.Unlock()
+	if err != nil {
+		return 0, 0, err
+	}
+	for text, v := range row.all(&err) {
+		mark, b := s.split(v)
+		if len(text) == 0 || !h.counts(peek(b).version) {
+			continue
+		}
+		if records++; mark != 0 {
+			marks++
 		}
 	}
-	h.places["cache: records"], h.places["cache: dirty marks"] = records, marks
-	return err
+	return records, marks, err
 }
 
 // logged counts what has no time of its own, and so only where all times are asked for.
@@ -73,16 +81,7 @@ func (h *holding) logged() (err error) {
 }
 
 func (h *holding) archived() (err error) {
-	a := h.db.Archive()
-	a.lock.Lock()
-	defer a.lock.Unlock()
-	n := 0
-	for _, v := range a.records(h.uid, &err) {
-		if h.counts(peek(v).version) {
-			n++
-		}
-	}
-	h.places["archive: live records"] = n
+	h.places["archive: live records"], _, err = h.count(&h.db.Archive().keyspace)
 	return err
 }
 
@@ -135,10 +134,9 @@ func (d *DB) Erase(ctx context.Context, uid string, until int64) error {
 	return nil
 }
 
-// erase removes what there is in both forms. No roll is under way meanwhile.
+// erase removes what there is in both forms. From the clear mark on a roll that is under way has another state of the user
+// than it has read, and gives up.
 func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
-	a.db.rolls.Lock()
-	defer a.db.rolls.Unlock()
 	if err := a.dropDamaged(ctx, uid, until); err != nil {
 		return err
 	}
@@ -149,6 +147,8 @@ func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 		return err
 	}
 	defer a.db.leave()
+	a.db.rolls.Lock()
+	defer a.db.rolls.Unlock()
 	for {
 		err := a.eraseParts(uid)
 		if !errors.Is(err, history.ErrConflict) || ctx.Err() != nil { // the user was paused or cleared meanwhile
