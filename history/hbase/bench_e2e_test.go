@@ -123,7 +123,7 @@ func sendBatch(ctx context.Context, client gohbase.Client, table string, cells [
 }
 
 // BenchmarkLongHistory reads pages of 20 of users who have ever more records, all but the newest in parts: at the front, in the
-// middle and at the end. One whose row is just not rolled is the measure.
+// middle and at the end, by one who has read others of the user and by one who has not. One whose row is just not rolled is the measure.
 func BenchmarkLongHistory(b *testing.B) {
 	table := rollingTableOf(b)
 	open(b, hbase.Config{Table: table, Regions: 1, RollAbove: 2000})
@@ -151,13 +151,20 @@ func BenchmarkLongHistory(b *testing.B) {
 		}
 		compacted(b, client, table, uid)
 		for name, at := range map[string]int{"front": n - 1, "middle": n / 2, "end": 20} {
+			q := history.Query{Limit: 20, After: history.Cursor{Version: cells[at].Record.Version, Object: cells[at].Key.Object}}
+			page := func(b *testing.B, a *hbase.Archive) {
+				if page, err := a.Page(b.Context(), uid, q); err != nil || len(page.Items) != 20 {
+					b.Fatal(len(page.Items), err)
+				}
+			}
 			b.Run(fmt.Sprintf("%d/%s", n, name), func(b *testing.B) {
-				after := history.Cursor{Version: cells[at].Record.Version, Object: cells[at].Key.Object}
 				for b.Loop() {
-					page, err := a.Page(b.Context(), uid, history.Query{Limit: 20, After: after})
-					if err != nil || len(page.Items) != 20 {
-						b.Fatal(len(page.Items), err)
-					}
+					page(b, a)
+				}
+			})
+			b.Run(fmt.Sprintf("%d/%s/cold", n, name), func(b *testing.B) { // nothing of the user is in memory
+				for b.Loop() {
+					page(b, hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2000, Now: clock.now, Deadline: time.Minute}))
 				}
 			})
 		}

@@ -227,20 +227,16 @@ func (a *Archive) readMetadataAndChunks(ctx context.Context, c *contents, q hist
 	}
 	for i := range m.Chunks {
 		if n := slices.Index(names, m.Chunks[i].Name); n > 0 && values[n] != nil {
-			a.keep(c.uid, &m.Chunks[i], values[n])
+			a.parts.cache.Keep(storedName(c.uid, names[n]), values[n])
 		}
 	}
 	return nil
 }
 
-// keep has a chunk that was read ahead in memory. What is wrong with one concerns only who needs it, and reads it again.
-func (a *Archive) keep(uid string, i *part.Info, value []byte) {
-	c, size, err := openChunk(i, value)
-	if err != nil {
-		return
-	}
-	a.parts.metrics.Misses.Inc()
-	_, _ = part.Fresh(a.parts.cache, chunkName(uid, i.Name), func() (*part.Chunk, int, error) { return c, size, nil })
+// kept reports whether a chunk is in memory, or its bytes are, which were read ahead: many of those are not needed. What is
+// wrong with them concerns only who needs them.
+func (a *Archive) kept(uid, name string) bool {
+	return a.parts.cache.Has(chunkName(uid, name)) || a.parts.cache.Has(storedName(uid, name))
 }
 
 // newerThan reports whether the live part has more records of a query after a version than it asks for.
@@ -259,6 +255,8 @@ func metadataName(uid string, version uint64) string {
 }
 
 func chunkName(uid, name string) string { return uid + "\x00" + name }
+
+func storedName(uid, name string) string { return uid + "\x00s" + name }
 
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, history.ErrUnavailable) || errors.Is(err, history.ErrPermanent) {
@@ -313,6 +311,9 @@ func (a *Archive) reader(ctx context.Context, uid string, m *part.Metadata, fres
 	r := &part.Reader{Metadata: m}
 	r.Chunk = func(i *part.Info) (*part.Chunk, error) {
 		return part.Cached(a.parts.cache, chunkName(uid, i.Name), func() (*part.Chunk, int, error) {
+			if stored := a.parts.cache.Take(storedName(uid, i.Name)); stored != nil {
+				return openChunk(i, stored)
+			}
 			return a.readChunk(ctx, uid, i, fresh)
 		})
 	}
@@ -323,7 +324,7 @@ func (a *Archive) reader(ctx context.Context, uid string, m *part.Metadata, fres
 // readAhead reads those of some chunks that are not in memory, in one exchange. What is not there is left to whoever
 // needs it.
 func (a *Archive) readAhead(ctx context.Context, uid string, infos []*part.Info) error {
-	infos = slices.DeleteFunc(infos, func(i *part.Info) bool { return a.parts.cache.Has(chunkName(uid, i.Name)) })
+	infos = slices.DeleteFunc(infos, func(i *part.Info) bool { return a.kept(uid, i.Name) })
 	if len(infos) < 2 {
 		return nil // whoever needs it reads it
 	}
@@ -335,9 +336,9 @@ func (a *Archive) readAhead(ctx context.Context, uid string, infos []*part.Info)
 	if err != nil {
 		return err
 	}
-	for n, i := range infos {
+	for n := range infos {
 		if values[n] != nil {
-			a.keep(uid, i, values[n])
+			a.parts.cache.Keep(storedName(uid, names[n]), values[n])
 		}
 	}
 	return nil

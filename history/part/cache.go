@@ -56,6 +56,24 @@ func (c *Cache) Has(name string) bool {
 	return ok
 }
 
+// Keep has bytes under a name until they are taken.
+func (c *Cache) Keep(name string, b []byte) { c.put(name, cached{b, len(b)}) }
+
+// Take returns bytes that were kept under a name, nil for none, and forgets them.
+func (c *Cache) Take(name string) (b []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, some := range []map[string]cached{c.active, c.former} {
+		if p, known := some[name]; known {
+			b = p.value.([]byte)
+		}
+	}
+	c.size -= c.active[name].size
+	delete(c.active, name)
+	delete(c.former, name)
+	return b
+}
+
 func (c *Cache) get(name string) (any, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

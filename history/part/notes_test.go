@@ -54,3 +54,28 @@ playhead_parts_waiting_users `+users+"\n"))
 	}
 	want("0", "0")
 }
+
+// TestKeptBytes keeps bytes until they are taken, once, also after much else was kept.
+func TestKeptBytes(t *testing.T) {
+	c := part.NewCache(part.NewMetrics(nil))
+	if b := c.Take("a"); b != nil {
+		t.Errorf("took %q, want nothing", b)
+	}
+	c.Keep("a", []byte("first"))
+	c.Keep("b", make([]byte, 10<<20))
+	c.Keep("c", make([]byte, 10<<20)) // begins a generation
+	for _, name := range []string{"a", "b", "c"} {
+		if !c.Has(name) || c.Take(name) == nil || c.Has(name) || c.Take(name) != nil {
+			t.Errorf("%s is not there once", name)
+		}
+	}
+	for range 100 { // what is taken takes no room
+		c.Keep("d", make([]byte, 10<<20))
+		c.Keep("e", []byte("e"))
+		c.Take("d")
+	}
+	c.Keep("f", []byte("f"))
+	if !c.Has("e") || !c.Has("f") {
+		t.Error("what is small was forgotten")
+	}
+}
