@@ -22,7 +22,7 @@ type Archive interface {
 	// of the key after the user's clear marks, nil where there is none; its user has the
 	// marks that apply to the key, and as [User.CutTime] the cell time of what they hide of
 	// it. A cell that can never be read again is an entry whose Err is a [DamageError],
-	// and its cell time the CutTime; the others are served. So they are where the archive does not
+	// and its cell time the CutTime; it may have a record all the same, from elsewhere. The others are served. So they are where the archive does not
 	// answer for something of one user, whose entries have an Err that wraps [ErrUnavailable]. When it does not
 	// answer at all, all of Get fails.
 	Get(ctx context.Context, keys []Key) ([]Entry, error)

@@ -1,6 +1,7 @@
 package hbase
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -117,8 +118,9 @@ type content struct {
 	record  *history.Record
 	at      int64
 	damage  *history.DamageError
-	lost    int64  // the cell time of a damaged cell of the object, beside this one
-	value   []byte // where it is not decoded
+	lost    int64                // the cell time of a damaged cell of the object, beside this one
+	beside  *history.DamageError // and what it holds
+	value   []byte               // where it is not decoded
 	version history.Version
 }
 
@@ -191,12 +193,12 @@ func (c *contents) later(a, b content) content {
 	}
 	if b.damage != nil {
 		c.damaged = append(c.damaged, b.damaged())
-		a.lost = max(a.lost, b.lost, b.at)
+		a.lost, a.beside = max(a.lost, b.lost, b.at), b.damage
 	} else if a.at == b.at {
 		a.record = part.Resolve(a.record, b.record)
 		a.version = a.record.Version
 	}
-	a.lost = max(a.lost, b.lost)
+	a.lost, a.beside = max(a.lost, b.lost), cmp.Or(a.beside, b.beside)
 	return a
 }
 
@@ -206,7 +208,7 @@ func (c *contents) decoded(o content) content {
 		return o
 	}
 	d := decode(history.Key{UID: c.uid, Object: o.object}, o.value, o.at)
-	d.late, d.lost = o.late, o.lost
+	d.late, d.lost, d.beside = o.late, o.lost, o.beside
 	return d
 }
 
@@ -402,8 +404,8 @@ func (c *contents) entries() map[history.Object]history.Entry {
 		e := c.entry(o.object.Type)
 		r, cut := o.after(&e.User)
 		e.Record, e.User.CutTime = r, max(e.User.CutTime, cut, o.lost)
-		if o.damage != nil {
-			e.Err = o.damage
+		if damage := cmp.Or(o.damage, o.beside); damage != nil {
+			e.Err = damage
 		}
 		found[o.object] = e
 	}

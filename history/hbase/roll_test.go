@@ -841,12 +841,28 @@ func TestDamageBesideAReadableCell(t *testing.T) {
 	row.cells[column{"late", c.Key.Object.String() + "\x001"}] = map[uint64][]byte{uint64(at): []byte("\xff")}
 	got, err := r.Get(t.Context(), []history.Key{c.Key})
 	r.must(err)
-	if e := got[0]; e.User.CutTime != at || e.Err != nil || !history.Same(e.Record, c.Record) {
-		t.Errorf("get: got %+v, want the record, and the cut time %d", e, at)
+	if e := got[0]; e.User.CutTime != at || !errors.As(e.Err, new(*history.DamageError)) || !history.Same(e.Record, c.Record) {
+		t.Errorf("get: got %+v, want the record, the damage, and the cut time %d", e, at)
 	}
 	page, err := r.Page(t.Context(), r.uid, history.Query{Limit: 9})
 	r.must(err)
 	if r.wantPage(page, c); page.User.CutTime != at || len(page.Damaged) != 1 {
 		t.Errorf("page: got cut time %d and %d damaged cells, want %d and one", page.User.CutTime, len(page.Damaged), at)
+	}
+}
+
+// TestDamageBesideAPart: the bytes of a damaged cell are told of, also where a part has the object.
+func TestDamageBesideAPart(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.plays(10)
+	r.roll()
+	at := cells[2].Record.CellTime + 1000
+	row := r.client.(*store).tables["history"][history.RowKey(r.uid)]
+	row.cells[column{"info", cells[2].Key.Object.String()}] = map[uint64][]byte{uint64(at): []byte("\xff")}
+	got, err := r.Get(t.Context(), []history.Key{cells[2].Key})
+	r.must(err)
+	damage, told := errors.AsType[*history.DamageError](got[0].Err)
+	if !told || string(damage.Bytes) != "\xff" || got[0].User.CutTime != at || !history.Same(got[0].Record, cells[2].Record) {
+		t.Errorf("get: got %+v, want the record of the part, the damage, and the cut time %d", got[0], at)
 	}
 }
