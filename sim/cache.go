@@ -30,7 +30,8 @@ type Cache struct {
 type account struct {
 	user    history.User
 	records map[history.Object]*history.Record
-	asked   time.Time // when anybody asked for it last
+	damaged map[history.Object]bool // of which nobody can read more than the revision, and in a list the version
+	asked   time.Time               // when anybody asked for it last
 	log     changeLog
 }
 
@@ -69,7 +70,7 @@ func NewCache(keep int, now func() time.Time) *Cache {
 func (c *Cache) account(uid string) *account {
 	a := c.users[uid]
 	if a == nil {
-		a = &account{records: make(map[history.Object]*history.Record)}
+		a = &account{records: make(map[history.Object]*history.Record), damaged: make(map[history.Object]bool)}
 		c.users[uid] = a
 	}
 	a.asked = time.Now()
@@ -100,9 +101,39 @@ func (c *Cache) load(k history.Key) history.Entry {
 	a.asked = time.Now()
 	e := history.Entry{User: a.user}
 	if !k.IsUser() {
-		e.Record = a.records[k.Object]
+		e.Record = a.read(k.Object)
 	}
 	return e
+}
+
+// read returns what a reader gets of a record: of a damaged one its revision.
+func (a *account) read(o history.Object) *history.Record {
+	r := a.records[o]
+	if r != nil && a.damaged[o] {
+		return &history.Record{Revision: r.Revision, Partial: true}
+	}
+	return r
+}
+
+// list returns what a list has of a record: of a damaged one also its version.
+func (a *account) list(o history.Object) *history.Record {
+	r := a.read(o)
+	if a.damaged[o] {
+		if r.Version = a.records[o].Version; a.records[o].Deleted() {
+			r.State = history.StateDeleted
+		}
+	}
+	return r
+}
+
+// Damage makes a record unreadable that the archive has, and reports whether there is one.
+func (c *Cache) Damage(k history.Key) bool {
+	a := c.users[k.UID]
+	if a == nil || !a.records[k.Object].Settled() || c.marks[k] != 0 {
+		return false
+	}
+	a.damaged[k.Object] = true
+	return true
 }
 
 // Apply implements [history.Applier].
@@ -125,6 +156,7 @@ func (c *Cache) apply(w history.Write) history.Outcome {
 		a.log.add(w.Key.Object)
 	}
 	a.records[w.Key.Object] = w.Record
+	delete(a.damaged, w.Key.Object)
 	c.made[w.Record.Revision] = true
 	if w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 {
 		c.mark(w.Key)
@@ -168,6 +200,7 @@ func (c *Cache) cut(uid string) {
 
 func (c *Cache) drop(k history.Key) {
 	delete(c.users[k.UID].records, k.Object)
+	delete(c.users[k.UID].damaged, k.Object)
 	delete(c.marks, k)
 }
 
@@ -260,8 +293,8 @@ func (c *Cache) List(_ context.Context, uid string, q history.Query) (history.Pa
 		return history.Page{}, nil
 	}
 	page := history.Page{User: a.user}
-	for o, r := range a.records {
-		if r = r.Visible(o, &a.user); r != nil && q.Wants(history.Cursor{Version: r.Version, Object: o}) {
+	for o := range a.records {
+		if r := a.list(o).Visible(o, &a.user); r != nil && q.Wants(history.Cursor{Version: r.Version, Object: o}) {
 			page.Items = append(page.Items, history.Item{Object: o, Record: r})
 		}
 	}
@@ -351,7 +384,7 @@ func (c *Cache) settle(s history.Content) {
 			delete(c.marks, s.Key)
 		}
 	case e.Record.Revision == s.Revision:
-		r := *e.Record
+		r := *c.users[s.Key.UID].records[s.Key.Object]
 		r.Revision |= history.SettledBit
 		c.users[s.Key.UID].records[s.Key.Object] = &r
 		delete(c.marks, s.Key)
@@ -429,7 +462,7 @@ func (c *Cache) Clone() *Cache {
 	m := &Cache{Keep: c.Keep, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last, made: make(map[uint64]bool), had: maps.Clone(c.made)}
 	maps.Copy(m.had, c.had)
 	for uid, a := range c.users {
-		m.users[uid] = &account{user: a.user, records: maps.Clone(a.records), asked: a.asked, log: a.log}
+		m.users[uid] = &account{user: a.user, records: maps.Clone(a.records), damaged: maps.Clone(a.damaged), asked: a.asked, log: a.log}
 		m.users[uid].log.entries = maps.Clone(a.log.entries)
 	}
 	return m

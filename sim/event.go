@@ -9,7 +9,7 @@ import (
 
 // event is something that happens to a process, a store or a clock.
 func (w *World) event(d *dice) {
-	kind := d.n(15)
+	kind := d.n(16)
 	if w.shaky && d.one(3) {
 		kind = 12 + d.n(2)
 	}
@@ -24,6 +24,8 @@ func (w *World) event(d *dice) {
 		}
 	case 14:
 		w.leave(d.n(stores), d)
+	case 15:
+		w.damage(d)
 	case 0, 1:
 		w.kill(w.services[d.n(len(w.services))].process, "is killed")
 	case 2:
@@ -68,6 +70,14 @@ func (w *World) forget(uid string) {
 	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.what == "warm" && g.x.keys[0].UID == uid })
 	w.cold[uid] = true
 	w.tracef("cache   forgets %s", uid)
+}
+
+// damage makes a record of the cache unreadable.
+func (w *World) damage(d *dice) {
+	objects := w.objects()
+	if k := (history.Key{UID: w.uids[d.n(len(w.uids))], Object: objects[d.n(len(objects))]}); w.cache.Damage(k) {
+		w.tracef("cache   nobody can read what it has of %s", k)
+	}
 }
 
 // leave has a store answer nobody for a while.

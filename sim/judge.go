@@ -208,7 +208,7 @@ func (w *World) judgeKey(k history.Key, begun int64) {
 		w.oracle.settle(k, seen)
 		w.oracle.settleDismissals(k, seen)
 	}
-	if !inCache.User.Warm || inCache.Record == nil && !inCache.User.Complete() {
+	if !inCache.User.Warm || inCache.Record == nil && !inCache.User.Complete() || inCache.Record != nil && inCache.Record.Version == 0 {
 		return
 	}
 	shown := recordView(inCache.Record.Visible(k.Object, &inCache.User))

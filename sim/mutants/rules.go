@@ -65,6 +65,7 @@ var mutants = []mutant{
 	}},
 	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{shown, "if r.Early && r.NonEarly.Version != 0 {", "if false {"}}},
 	{name: "whole", rule: "what is born without the archive counts as whole", edits: []edit{{fold, "delta.Partial = g.lacks()", "delta.Partial = false"}}},
+	{name: "whole-damaged", rule: "what is written over a damaged record counts as whole", edits: []edit{{fold, "return !g.user.Complete() || g.base != nil && g.base.Partial", "return !g.user.Complete()"}}},
 	{name: "whole-or", rule: "a whole part makes the fold partial and not the reverse", equivalent: "a record stays partial for longer: the job folds the archive into it again, and readers do.", edits: []edit{{merge, "m.Partial = a.Partial && b.Partial", "m.Partial = a.Partial || b.Partial"}}},
 	{name: "cell-time", rule: "contents of one time have one cell time", edits: []edit{{record, "r.CellTime = max(r.Version.Time(), r.CellTime+1)", "r.CellTime = r.Version.Time()"}}},
 	{name: "cut-time", rule: "a content does not come after what a clear removed", shows: "late reports have brought the cell time of a record ahead of its event time; a clear removes it, and the next report is a millisecond later: its put loses.", edits: []edit{{record, "r.CellTime = max(r.CellTime, u.CutTime+1)", "_ = u.CutTime"}}},
