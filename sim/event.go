@@ -9,7 +9,7 @@ import (
 
 // event is something that happens to a process, a store or a clock.
 func (w *World) event(d *dice) {
-	kind := d.n(16)
+	kind := d.n(17)
 	if w.shaky && d.one(3) {
 		kind = 12 + d.n(2)
 	}
@@ -26,6 +26,8 @@ func (w *World) event(d *dice) {
 		w.leave(d.n(stores), d)
 	case 15:
 		w.damage(d)
+	case 16:
+		w.part(d)
 	case 0, 1:
 		w.kill(w.services[d.n(len(w.services))].process, "is killed")
 	case 2:
@@ -85,6 +87,13 @@ func (w *World) leave(store int, d *dice) {
 	until := time.Now().Add(time.Duration(d.n(8000)) * time.Millisecond)
 	w.away[store].Store(until.UnixNano())
 	w.tracef("%-7s answers nobody until %s", [...]string{"cache", "archive", "queue"}[store], moment(until.UnixMilli()))
+}
+
+// part has a store not answer for one user, for longer than jobs try again.
+func (w *World) part(d *dice) {
+	store, p := d.n(queueStore), part{w.uids[d.n(len(w.uids))], time.Now().Add([...]time.Duration{5 * time.Second, time.Minute, 5 * time.Minute}[d.n(3)])}
+	w.parts[store] = p
+	w.tracef("%-7s does not answer for %s until %s", [...]string{"cache", "archive"}[store], p.uid, moment(p.until.UnixMilli()))
 }
 
 // loseCache has the cache come back older, or empty. A write that a process has given up, or gives

@@ -179,6 +179,10 @@ func (w *World) proceed(x *exchange) {
 		w.finish(x)
 		return
 	}
+	if w.leaveOut(x); len(x.left) == 0 && len(x.keys) > 0 {
+		w.finish(x)
+		return
+	}
 	if w.follow(x) {
 		return
 	}
@@ -190,6 +194,25 @@ func (w *World) proceed(x *exchange) {
 		return
 	}
 	w.goWrong(x, d)
+}
+
+// leaveOut has what is away of a store not answer.
+func (w *World) leaveOut(x *exchange) {
+	p := w.parts[x.store()]
+	if !time.Now().Before(p.until) {
+		return
+	}
+	away := func(i int) bool { return x.keys[i].UID == p.uid }
+	if !slices.ContainsFunc(x.left, away) {
+		return
+	}
+	w.trace(x, "not answered for "+p.uid)
+	for _, i := range x.left {
+		if away(i) {
+			x.fail(i, errNoAnswer)
+		}
+	}
+	x.left = slices.DeleteFunc(x.left, away)
 }
 
 func (w *World) goWrong(x *exchange, d *dice) {

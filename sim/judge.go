@@ -19,6 +19,7 @@ func (w *World) rest() {
 	w.calm, w.calmed = true, time.Now()
 	for s := range w.away {
 		w.away[s].Store(0)
+		w.parts[s] = part{}
 	}
 	w.cacheClock.goOn()
 	defer func() { w.calm = false }()

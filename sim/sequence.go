@@ -101,7 +101,7 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	switch d.n(16) {
+	switch d.n(17) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -139,6 +139,9 @@ func (w *World) sequence() (judge bool) {
 		judge = true
 	case 14:
 		s.relyOn(d)
+		judge = true
+	case 15:
+		s.leaveBehind(d)
 		judge = true
 	default:
 		s.loseMeanwhile(d)
@@ -678,6 +681,38 @@ func (s *sequence) relyOn(d *dice) {
 		s.w.gather()
 	}
 	s.maybe(loseCache)
+}
+
+// leaveBehind has the cache come back older while a part of a store is away, so that what the archive has of the user
+// cannot be given back. It is reported on until the part is there again.
+func (s *sequence) leaveBehind(d *dice) {
+	w := s.w
+	clear(w.delayed)
+	s.focus = d.n(len(s.objects))
+	s.maybe(reportNow)
+	s.maybe(archiveAll)
+	if w.traits.older {
+		w.snapshot = w.cache.Clone()
+	}
+	for range 1 + d.n(3) {
+		s.maybe([...]action{reportNow, reportNow, reportLate, removeOne}[d.n(4)])
+	}
+	s.maybe(archiveAll)
+	w.pass(w.traits.hold + w.traits.retain)
+	store, until := d.n(queueStore), time.Now().Add(w.noticed()+[...]time.Duration{5 * time.Second, 20 * time.Second}[d.n(2)])
+	w.parts[store] = part{s.uid, until}
+	w.tracef("%-7s does not answer for %s until %s", [...]string{"cache", "archive"}[store], s.uid, moment(until.UnixMilli()))
+	s.maybe(loseCache)
+	s.goOnUntil(200, 200, func() bool { return time.Since(w.lived) > w.noticed() })
+	for range 1 + d.n(3) {
+		s.maybe([...]action{reportNow, reportAgain, turnPages, passTime}[d.n(4)])
+	}
+	if d.one(2) { // to the other job
+		w.queue.rebalance(d)
+	}
+	s.goOnUntil(500, 500, func() bool { return !time.Now().Before(until) })
+	s.maybe(archiveAll)
+	s.maybe(turnPages)
 }
 
 // waits reports whether an exchange in the background is held up.

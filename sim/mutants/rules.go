@@ -153,6 +153,7 @@ var mutants = []mutant{
 	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contentsOf(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n"}}},
 	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil && !e.Record.Settled():\n\t\tcase e.Record.Settled():"}}},
 	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
+	{name: "left-behind", rule: "what could not be compared with a new cache is not compared later", edits: []edit{{jobRepair, "j.behind.replace(part, left)", "j.behind.replace(part, left[:0])"}}},
 	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
 	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
