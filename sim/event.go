@@ -27,7 +27,8 @@ func (w *World) event(d *dice) {
 	case 15:
 		w.damage(d)
 	case 16:
-		w.part(d)
+		store, uid := d.n(queueStore), w.uids[d.n(len(w.uids))] // also for longer than jobs try again
+		w.leavePart(store, uid, [...]time.Duration{5 * time.Second, time.Minute, 5 * time.Minute}[d.n(3)])
 	case 0, 1:
 		w.kill(w.services[d.n(len(w.services))].process, "is killed")
 	case 2:
@@ -86,14 +87,14 @@ func (w *World) damage(d *dice) {
 func (w *World) leave(store int, d *dice) {
 	until := time.Now().Add(time.Duration(d.n(8000)) * time.Millisecond)
 	w.away[store].Store(until.UnixNano())
-	w.tracef("%-7s answers nobody until %s", [...]string{"cache", "archive", "queue"}[store], moment(until.UnixMilli()))
+	w.tracef("%-7s answers nobody until %s", storeNames[store], moment(until.UnixMilli()))
 }
 
-// part has a store not answer for one user, for longer than jobs try again.
-func (w *World) part(d *dice) {
-	store, p := d.n(queueStore), part{w.uids[d.n(len(w.uids))], time.Now().Add([...]time.Duration{5 * time.Second, time.Minute, 5 * time.Minute}[d.n(3)])}
-	w.parts[store] = p
-	w.tracef("%-7s does not answer for %s until %s", [...]string{"cache", "archive"}[store], p.uid, moment(p.until.UnixMilli()))
+// leavePart has a store not answer for one user for a while.
+func (w *World) leavePart(store int, uid string, d time.Duration) {
+	until := time.Now().Add(d)
+	w.parts[store] = part{uid, until}
+	w.tracef("%-7s does not answer for %s until %s", storeNames[store], uid, moment(until.UnixMilli()))
 }
 
 // loseCache has the cache come back older, or empty. A write that a process has given up, or gives

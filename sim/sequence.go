@@ -699,9 +699,8 @@ func (s *sequence) leaveBehind(d *dice) {
 	}
 	s.maybe(archiveAll)
 	w.pass(w.traits.hold + w.traits.retain)
-	store, until := d.n(queueStore), time.Now().Add(w.noticed()+[...]time.Duration{5 * time.Second, 20 * time.Second}[d.n(2)])
-	w.parts[store] = part{s.uid, until}
-	w.tracef("%-7s does not answer for %s until %s", [...]string{"cache", "archive"}[store], s.uid, moment(until.UnixMilli()))
+	store, away := d.n(queueStore), w.noticed()+[...]time.Duration{5 * time.Second, 20 * time.Second}[d.n(2)]
+	w.leavePart(store, s.uid, away)
 	s.maybe(loseCache)
 	s.goOnUntil(200, 200, func() bool { return time.Since(w.lived) > w.noticed() })
 	for range 1 + d.n(3) {
@@ -710,7 +709,7 @@ func (s *sequence) leaveBehind(d *dice) {
 	if d.one(2) { // to the other job
 		w.queue.rebalance(d)
 	}
-	s.goOnUntil(500, 500, func() bool { return !time.Now().Before(until) })
+	s.goOnUntil(500, 500, func() bool { return !time.Now().Before(w.parts[store].until) })
 	s.maybe(archiveAll)
 	s.maybe(turnPages)
 }

@@ -242,6 +242,8 @@ const (
 	stores
 )
 
+var storeNames = [stores]string{"cache", "archive", "queue"}
+
 // part is what is away of a store that answers for the others: a region, or a slot.
 type part struct {
 	uid   string

@@ -37,9 +37,7 @@ const (
 	complete  = "history-service/view/view.go"
 	jobGo     = "history-job/job/job.go"
 	jobPut    = "history-job/job/archive.go"
-	jobChunk  = "history-job/job/archive.go"
 	jobFold   = "history-job/job/complete.go"
-	jobLost   = "history-job/job/repair.go"
 	jobRepair = "history-job/job/repair.go"
 )
 
@@ -143,21 +141,21 @@ var mutants = []mutant{
 
 	// The job.
 	{name: "settle-first", rule: "settle before put", edits: []edit{
-		{jobChunk, "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n", "\tput := contentsOf(b.keys, b.entries)\n"},
-		{jobChunk, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
+		{jobPut, "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n", "\tput := contentsOf(b.keys, b.entries)\n"},
+		{jobPut, "\tj.trim(ctx, b.keys)\n\treturn again, nil\n", "\tif err := j.put(ctx, &b); err != nil {\n\t\treturn nil, err\n\t}\n\tj.trim(ctx, b.keys)\n\treturn again, nil\n"},
 	}},
 	{name: "put-once", rule: "a put that failed in part is settled in whole", edits: []edit{{jobPut, "again, last = append(again, cells[i]), err", "_ = err"}}},
 	{name: "left-settled", rule: "what the archive did not answer for is settled", edits: []edit{{jobFold, "if !left[k] {", "if len(left) > 0 {"}}},
-	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobChunk, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
+	{name: "no-users", rule: "clear marks and pauses do not reach the archive", edits: []edit{{jobPut, "k.IsUser() && (len(u.Cleared) > 0", "false && (len(u.Cleared) > 0"}}},
 	{name: "no-fold", rule: "a partial record is archived as it is", edits: []edit{{jobFold, "case e.Record != nil && (e.Record.Partial || doubtful):", "case e.Record != nil && e.Record.State == 0 && doubtful:"}}},
-	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobChunk, "\tput := contentsOf(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n"}}},
+	{name: "settle-now", rule: "the job settles what it read after the put", edits: []edit{{jobPut, "\tput := contentsOf(b.keys, b.entries)\n", "\tif b.keys, b.entries, err = j.load(ctx, b.keys); err != nil {\n\t\treturn nil, err\n\t}\n\tput := contentsOf(b.keys, b.entries)\n"}}},
 	{name: "skip-unsettled", rule: "the job leaves out what is not settled", edits: []edit{{jobFold, "case e.Record.Settled(): // the archive has it already", "case e.Record != nil && !e.Record.Settled():\n\t\tcase e.Record.Settled():"}}},
-	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobLost, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
+	{name: "no-restore", rule: "what the queue has is not given back", edits: []edit{{jobRepair, "if merged == nil || history.Same(merged, held) && !laterCell(g.contents[k], e.Record) {", "if true {"}}},
 	{name: "left-behind", rule: "what could not be compared with a new cache is not compared later", edits: []edit{{jobRepair, "j.behind.replace(part, left)", "j.behind.replace(part, left[:0])"}}},
-	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobLost, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
-	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobLost, "w.Record.Partial = true", "w.Record.Partial = false"}}},
+	{name: "restore-cleared", rule: "what was cleared is given back", edits: []edit{{jobRepair, "return e.User.Cut(r, k.Object.Type)", "return r"}}},
+	{name: "restore-whole", rule: "what is given back counts as whole", edits: []edit{{jobRepair, "w.Record.Partial = true", "w.Record.Partial = false"}}},
 	{name: "no-repair", rule: "a cache that came back older is not repaired", edits: []edit{{jobRepair, "if err := j.repair(ctx, name); err != nil {", "if err := ctx.Err(); err != nil {"}}},
-	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", shows: "the cache comes back older after the job has loaded contents of the life before; it puts them before it has asked which life the cache is in.", edits: []edit{{jobChunk, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
+	{name: "no-fence", rule: "contents of a cache that is not compared yet are put", shows: "the cache comes back older after the job has loaded contents of the life before; it puts them before it has asked which life the cache is in.", edits: []edit{{jobPut, "if err := j.sameLife(ctx, life); err != nil {", "if err := ctx.Err(); err != nil {"}}},
 	{name: "repair-beside", rule: "a repair does not wait for puts under way", shows: "a put waits while the cache comes back older and the service that held the record is dead; the repair reads the archive before the put lands: the cache stays older than the archive, without a mark.", edits: []edit{{jobRepair, "\tcase j.archiving <- struct{}{}:\n\t\tdefer func() { <-j.archiving }()\n", "\tdefault:\n"}}},
 	{name: "no-doubt", rule: "what is archived after the cache came back older is not folded with what another job has archived", shows: "a job archives a content and another one is given the key; the cache comes back older, and the other job, which knows nothing of it, puts what was made from the older content before the first one has compared.", edits: []edit{{jobFold, "j.life.young(j.cfg.Doubt)", "false"}}},
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
@@ -221,7 +219,7 @@ var mutants = []mutant{
 	{name: "repair-trimmed", rule: "a repair takes for trimmed whatever a warm user lacks", edits: []edit{{jobRepair, "e.Record == nil && e.User.Warm && a.version < e.User.Floor", "e.Record == nil && e.User.Warm"}}},
 	{name: "repair-left", rule: "what a repair had no answer for is never compared", edits: []edit{{jobRepair, "j.behind.replace(part, left)", "_ = left"}}},
 	{name: "reread-since", rule: "the queue is read again from the last sweep on", edits: []edit{{jobRepair, "return time.UnixMilli(j.swept.Load()).Add(-2 * j.cfg.SweepAge)", "return time.UnixMilli(j.swept.Load())"}}},
-	{name: "restore-cell", rule: "what is given back is not put after what the archive has", equivalent: "for a while after another life has begun every record is folded with the archive's before it is put.", edits: []edit{{jobLost, " && !laterCell(g.contents[k], e.Record)", ""}}},
+	{name: "restore-cell", rule: "what is given back is not put after what the archive has", equivalent: "for a while after another life has begun every record is folded with the archive's before it is put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},
 	{name: "relied-clear", rule: "a service does not remember the clear that a delete relies on", edits: []edit{{decide, "\t\t\tw.rely(g)\n", "\t\t\t_ = g\n"}}},
 	{name: "no-switches", rule: "a service does not bring back a switch", edits: []edit{{decide, "\tw.decided.note(decision{uid: req.GetUid(), pause: pause})\n", ""}}},
 	{name: "pause-cold", rule: "a switch of a cold user is made without what the archive knows", edits: []edit{{points, "return entries[0].User, nil", "return history.User{Cleared: entries[0].User.Cleared, Warm: true}, nil"}}},
