@@ -51,7 +51,6 @@ function render() {
   find('#continue', HTMLElement).hidden = row.length === 0 || !loaded.whole;
   find('#clear', HTMLButtonElement).disabled = shown.length === 0;
   more.hidden = !loaded.more || reader.failed || loaded.size === 0;
-  more.disabled = reader.busy;
   write(more, loaded.words ? t('Search older entries') : t('Show older entries'));
   write(find('#note', HTMLElement), note(shown.length));
 }

@@ -7,6 +7,7 @@ const what = t('The history could not be read');
 /** Reads the history a page at a time. */
 export class Reader {
   busy = false;
+  #asked = false; // for the next page
   #api;
   #loaded;
   #problems;
@@ -30,45 +31,54 @@ export class Reader {
 
   /** Reads as much again as there is, or the first page. The old entries stay until then. */
   refresh() {
-    const first = this.#loaded.fresh && this.#loaded.words !== ''; // a search goes on when it is asked to
-    const wanted = Math.max(this.#loaded.fresh ? 0 : this.#loaded.size, this.#loaded.words ? 1 : pageSize);
-    return this.#read(++this.#newest, async (current) => {
+    const { fresh, words, size } = this.#loaded;
+    const first = fresh && words !== ''; // a search goes on when it is asked to
+    const wanted = Math.max(fresh ? 0 : size, words ? 1 : pageSize);
+    if (fresh) this.#asked = false;
+    ++this.#newest;
+    return this.#read(async (page, current) => {
       /** @type {any[]} */
       const records = [];
-      let page = { items: [], cursor: '', has_more: true };
-      while (page.has_more && records.length < wanted && current()) {
-        page = await this.#page(page.cursor, wanted - records.length);
-        records.push(...page.items);
+      let last = { items: [], cursor: '', has_more: true };
+      while (last.has_more && records.length < wanted && current()) {
+        last = await page(last.cursor, wanted - records.length);
+        records.push(...last.items);
         if (first) break;
       }
-      if (current()) this.#loaded.replace(records, page);
+      if (current()) this.#loaded.replace(records, last);
     });
   }
 
-  /** Reads the next page. */
+  /** Reads the next page, after what is being read. */
   async older() {
-    if (this.busy || this.failed || !this.#loaded.more) return;
-    await this.#read(this.#newest, async (current) => {
-      const page = await this.#page(this.#loaded.cursor, pageSize);
-      if (current()) this.#loaded.append(page.items, page);
+    if (this.failed || !this.#loaded.more) return;
+    this.#asked = true;
+    if (this.busy) return;
+    await this.#read(async (page, current) => {
+      const next = await page(this.#loaded.cursor, pageSize);
+      if (!current()) return;
+      this.#asked = false;
+      this.#loaded.append(next.items, next);
     });
   }
 
-  /** @param {number} mine @param {(current: () => boolean) => Promise<void>} act */
-  async #read(mine, act) {
-    const current = () => mine === this.#newest;
+  /**
+   * @param {(page: (cursor: string, limit: number) => Promise<any>, current: () => boolean) => Promise<void>} act reads pages
+   * of the list as it was asked for at first, and keeps nothing once that is not current any more
+   */
+  async #read(act) {
+    const mine = this.#newest;
+    const { words, type, until } = this.#loaded;
+    const current = () => mine === this.#newest && words === this.#loaded.words;
+    const page = (/** @type {string} */ cursor, /** @type {number} */ limit) => (words
+      ? this.#api.get('/v1/history/search', { q: words, limit: pageSize, cursor, type })
+      : this.#api.get('/v1/history', { limit: Math.min(limit, 100), cursor, type, until: until ? new Date(until).toISOString() : '' }));
     this.busy = true;
     this.#changed();
-    await this.#problems.attempt(what, () => this.refresh(), () => act(current));
-    if (!current()) return;
+    await this.#problems.attempt(what, () => this.refresh(), () => act(page, current));
+    if (!current()) return; // a refresh has begun, or is about to
     this.busy = false;
     this.#changed();
-  }
-
-  /** @param {string} cursor @param {number} limit */
-  #page(cursor, limit) {
-    const { words, type, until } = this.#loaded;
-    if (words) return this.#api.get('/v1/history/search', { q: words, limit: pageSize, cursor, type });
-    return this.#api.get('/v1/history', { limit: Math.min(limit, 100), cursor, type, until: until ? new Date(until).toISOString() : '' });
+    if (this.#asked) await this.older();
   }
 }
