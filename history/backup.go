@@ -219,8 +219,14 @@ func (r *Record) validateWatches() error {
 		return Invalid("details.watched_before", "want milliseconds, and the time of the last of them")
 	}
 	for i, w := range r.Watches {
-		if w.Watched < 1 || w.Watched > MaxPosition {
-			return Invalid(fmt.Sprintf("details.watches[%d].watched_ms", i), "want 1 to 2592000000 milliseconds (30 days)")
+		field := fmt.Sprintf("details.watches[%d].", i)
+		switch {
+		case w.Speed != 0 && (w.Speed < MinSpeed || w.Speed > MaxSpeed):
+			return Invalid(field+"speed", "want 0.25 to 4")
+		case w.Began < MinTime || w.Began >= w.At:
+			return Invalid(field+"started_at", "want a time before the report")
+		case w.Watched < 1 || w.Watched > min((w.At-w.Began)*cmp.Or(w.Speed, 100)/100, MaxPosition):
+			return Invalid(field+"watched_ms", "want 1 to 2592000000 milliseconds (30 days), and no more than the time since the start times the speed")
 		}
 	}
 	return cmp.Or(r.validateAt("details.watched_before", r.WatchedBeforeAt, r.WatchedBefore > 0),

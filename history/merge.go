@@ -207,9 +207,14 @@ func unite[R report](a, b []R) []R {
 	return a
 }
 
-// within reports whether a report says nothing beyond another one.
+// within reports whether a report says nothing beyond another one. Of two that say the same at the
+// same time one stays, whichever comes first.
 func (w Watch) within(o Watch) bool {
-	return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched
+	if w.Viewing != o.Viewing || w.At > o.At || w.Watched > o.Watched {
+		return false
+	}
+	return w.At < o.At || w.Watched < o.Watched ||
+		cmp.Or(cmp.Compare(o.Began, w.Began), cmp.Compare(w.Speed, o.Speed), cmp.Compare(w.Device, o.Device)) <= 0
 }
 
 // after drops those at or before a time.
@@ -254,7 +259,7 @@ func (r *Record) mergeWatches(o *Record) {
 	}
 	r.Watches = after(unite(r.Watches, o.Watches), r.WatchedBeforeAt)
 	if n := beyond(r.Watches, MaxWatches); n > 0 {
-		r.WatchedBefore, r.WatchedBeforeAt = r.WatchedBefore+sum(r.Watches[:n]), r.Watches[n-1].At
+		r.WatchedBefore, r.WatchedBeforeAt = r.WatchedBefore+played(r.Watches)-played(r.Watches[n:]), r.Watches[n-1].At
 		r.Watches = orNil(r.Watches[n:])
 	}
 }

@@ -202,14 +202,23 @@ func TestWatchedBeyondTheBound(t *testing.T) {
 		var r *history.Record
 		var reported []history.Event
 		at, want := epoch, int64(0)
+		beside := rapid.Bool().Draw(t, "another session beside each")
 		for i := range rapid.IntRange(100, 300).Draw(t, "sessions") {
 			played := rapid.SliceOfN(rapid.Int64Range(1, 1000), 1, 3).Draw(t, "played")
-			total := int64(0)
+			begin, total := at, int64(0)
 			for _, ms := range played {
-				at, total = at+rapid.Int64Range(1, 5).Draw(t, "later"), total+ms
-				e := history.Event{Kind: history.KindProgress, At: at, Session: fmt.Sprint(i), StartedAt: epoch - 1, Watched: total}
+				at, total = at+ms+rapid.Int64Range(0, 5).Draw(t, "later"), total+ms
+				e := history.Event{Kind: history.KindProgress, At: at, Session: fmt.Sprint(i), StartedAt: begin, Watched: total}
 				reported = append(reported, e)
 				r = history.Merge(r, e.Record())
+				if beside { // at the same time, and together they have that long
+					e.Session, e.Watched = fmt.Sprint(i, "beside"), at-begin
+					reported = append(reported, e)
+					r = history.Merge(r, e.Record())
+				}
+			}
+			if beside {
+				total = at - begin
 			}
 			if want += total; r.Watched() != want || len(r.Watches) > history.MaxWatches {
 				t.Fatalf("after %d sessions: got %d in %d watches, want %d", i+1, r.Watched(), len(r.Watches), want)

@@ -3,6 +3,7 @@ package history_test
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -75,15 +76,68 @@ func early(e history.Event) bool {
 	return e.Kind == history.KindStart || e.At < e.StartedAt+10_000
 }
 
-// watched sums over viewings what each says most.
+// watched gives each millisecond of a device to the viewing that ends first of those that have
+// not yet played all that they say, at the speed of the fastest that it overlaps with.
 func (v *view) watched(live []history.Event) {
-	most := make(map[[2]string]int64)
-	for _, e := range live {
-		most[viewingOf(e)] = max(most[viewingOf(e)], e.Watched)
+	viewings := make(map[[2]string]*span)
+	for _, e := range inOrder(live) {
+		if e.Watched == 0 || slices.ContainsFunc(live, func(o history.Event) bool { return saysMore(o, e) }) {
+			continue
+		}
+		s := viewings[viewingOf(e)]
+		if s == nil {
+			s = &span{from: e.StartedAt}
+			viewings[viewingOf(e)] = s
+		}
+		s.from, s.to, s.device = min(s.from, e.StartedAt), e.At, e.Device
+		s.left, s.speed = max(s.left, e.Watched*100), max(s.speed, speedOf(e))
 	}
-	for _, ms := range most {
-		v.Watched += ms
+	all := slices.SortedFunc(maps.Values(viewings), func(a, b *span) int { return cmp.Compare(a.to, b.to) })
+	for again := true; again; { // the fastest of those that overlap, and of those that they overlap with
+		again = false
+		for _, s := range all {
+			for _, o := range all {
+				if o.device == s.device && o.from < s.to && s.from < o.to && o.speed > s.speed {
+					s.speed, again = o.speed, true
+				}
+			}
+		}
 	}
+	var got int64
+	for at := epoch - 20_000; at < epoch+20; at++ {
+		room := make(map[string]int64) // of a device
+		for _, s := range all {
+			if s.from > at || at >= s.to {
+				continue
+			}
+			if _, known := room[s.device]; !known {
+				room[s.device] = s.speed
+			}
+			n := min(s.left, room[s.device])
+			s.left, room[s.device], got = s.left-n, room[s.device]-n, got+n
+		}
+	}
+	v.Watched = got / 100
+}
+
+// span is when a viewing was, how fast, and what it has played, in hundredths of a millisecond.
+type span struct {
+	from, to    int64
+	left, speed int64
+	device      string
+}
+
+func speedOf(e history.Event) int64 { return cmp.Or(e.Speed, 100) }
+
+// saysMore reports whether nothing of what e says about its viewing is more than o says.
+func saysMore(o, e history.Event) bool {
+	switch {
+	case viewingOf(o) != viewingOf(e) || o.At < e.At || o.Watched < e.Watched:
+		return false
+	case o.At > e.At || o.Watched > e.Watched:
+		return true
+	}
+	return cmp.Or(cmp.Compare(e.StartedAt, o.StartedAt), cmp.Compare(speedOf(o), speedOf(e)), cmp.Compare(history.DeviceOf(o.Device), history.DeviceOf(e.Device))) > 0
 }
 
 // latest takes what the newest event alone decides.
@@ -202,15 +256,19 @@ func events(positions int64) *rapid.Generator[history.Event] {
 		at := epoch + rapid.Int64Range(0, 20).Draw(t, "at")
 		e := history.Event{
 			Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), At: at,
-			StartedAt: rapid.SampledFrom([]int64{0, at - 1, at - 9_999, at - 10_000, at - 20_000}).Draw(t, "started at"),
-			Watched:   rapid.Int64Range(0, 6).Draw(t, "watched"),
-			Position:  rapid.Int64Range(0, positions-1).Draw(t, "position"), Duration: rapid.SampledFrom([]int64{0, 5, 10}).Draw(t, "duration"),
+			StartedAt: rapid.SampledFrom([]int64{0, at - 1, at - 5, at - 9_999, at - 10_000, at - 20_000}).Draw(t, "started at"),
+			Watched:   rapid.Int64Range(0, 8).Draw(t, "watched"), Speed: rapid.SampledFrom([]int64{0, 50, 200}).Draw(t, "speed"),
+			Position: rapid.Int64Range(0, positions-1).Draw(t, "position"), Duration: rapid.SampledFrom([]int64{0, 5, 10}).Draw(t, "duration"),
 			Session: rapid.SampledFrom([]string{"", "s", "t", "u"}).Draw(t, "session"),
 			Device:  rapid.SampledFrom([]string{"", "tv", "phone"}).Draw(t, "device"),
 			Meta:    history.NewMeta(rapid.SampledFrom(metas).Draw(t, "meta")),
 		}
 		if marks(e) {
 			e.Session, e.Device = "", ""
+		}
+		e.Watched = min(e.Watched, (at-e.StartedAt)*speedOf(e)/100) // as Clamp does
+		if e.StartedAt == 0 {
+			e.Watched = 0
 		}
 		return e
 	})

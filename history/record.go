@@ -317,7 +317,7 @@ func (r Rules) RecordInto(rec *Record, e *Event) {
 		rec.Completions = []Completion{{At: e.At, Viewing: e.Viewing()}}
 	}
 	if e.Watched > 0 {
-		rec.Watches = []Watch{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched}}
+		rec.Watches = []Watch{{At: e.At, Viewing: e.Viewing(), Watched: e.Watched, Began: e.StartedAt, Speed: e.Speed, Device: DeviceOf(e.Device)}}
 	}
 }
 
@@ -405,27 +405,21 @@ type Completion struct {
 func (c Completion) watch() Watch { return Watch{At: c.At, Viewing: c.Viewing} }
 
 // Watch is how much of an object a viewing has played, in milliseconds, and when it last
-// reported that much or less.
+// reported that much or less: when it had begun, how fast it was at most, in percent (0 means
+// 100), and on which device, as [DeviceOf] has it.
 type Watch struct {
 	At      int64
 	Viewing uint64
 	Watched int64
+	Began   int64
+	Speed   int64
+	Device  uint32
 }
 
 func (w Watch) watch() Watch { return w }
 
 // report is what one viewing reports.
 type report interface{ watch() Watch }
-
-// sum returns how much all viewings together have played: of each the most.
-func sum(ws []Watch) (total int64) {
-	for i, w := range ws {
-		if !slices.ContainsFunc(ws[:i], func(o Watch) bool { return o.Viewing == w.Viewing }) { // the oldest says most
-			total += w.Watched
-		}
-	}
-	return total
-}
 
 // SettledBit is set in the revision of a content that the archive has. A content
 // without it has a dirty mark.

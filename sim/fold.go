@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -311,20 +312,80 @@ func unwatched(fs []*fact) (at int64) {
 	return at
 }
 
-func watched(fs []*fact) (total int64, viewings int) {
-	most := make(map[string]int64)
+// span is a time in which a viewing has played something.
+type span struct {
+	from, until, watched int64
+	device               string
+}
+
+// spans returns for each viewing of the facts the widest span in which they may have played.
+func spans(fs []*fact) map[string]*span {
+	all := make(map[string]*span)
 	for _, f := range fs {
-		if w := most[f.viewing()]; f.watched > w {
-			total += f.watched - w
-			most[f.viewing()] = f.watched
+		if f.watched == 0 {
+			continue
+		}
+		s := all[f.viewing()]
+		if s == nil {
+			s = &span{from: f.started, device: f.device}
+			all[f.viewing()] = s
+		}
+		s.from, s.until, s.watched = min(s.from, f.started), max(s.until, f.at), max(s.watched, f.watched)
+	}
+	return all
+}
+
+// leastWatched is what readers see at least: where reports of a viewing differ in when it began,
+// the latest of what may be there counts.
+func (b *bounds) leastWatched() int64 {
+	all := spans(b.must)
+	for _, f := range b.may {
+		if s := all[f.viewing()]; s != nil && f.watched > 0 {
+			s.from = max(s.from, f.started)
 		}
 	}
-	return total, len(most)
+	return played(all)
+}
+
+// played sums up over the devices what viewings have played. At each moment that one plays of a device
+// which ends first, until it has played all that it says or another one begins.
+func played(viewings map[string]*span) (total int64) {
+	devices := make(map[string][]span)
+	for _, s := range viewings {
+		devices[s.device] = append(devices[s.device], *s)
+	}
+	for _, all := range devices {
+		slices.SortFunc(all, func(a, b span) int { return cmp.Compare(a.until, b.until) })
+		for now := int64(0); ; {
+			next, begins := (*span)(nil), int64(math.MaxInt64)
+			for i := range all {
+				switch s := &all[i]; {
+				case s.watched == 0 || s.until <= now:
+				case s.from > now:
+					begins = min(begins, s.from)
+				case next == nil:
+					next = s
+				}
+			}
+			if next == nil && begins == math.MaxInt64 {
+				break
+			}
+			if next == nil {
+				now = begins
+				continue
+			}
+			n := min(next.watched, next.until-now, begins-now)
+			next.watched -= n
+			now += n
+			total += n
+		}
+	}
+	return total
 }
 
 func (b *bounds) judgeWatched(v view) string {
-	least, _ := watched(b.must)
-	most, viewings := watched(b.may)
+	may := spans(b.may)
+	least, most, viewings := b.leastWatched(), played(may), len(may)
 	if (v.watched < least || v.watched > most) && viewings <= history.MaxWatches {
 		return fmt.Sprintf("%d ms were watched and must be %d to %d", v.watched, least, most)
 	}

@@ -83,7 +83,7 @@ func (o *oracle) checkRestored(k history.Key, v view, begun int64) string {
 	}
 	bs := o.bounds(k, behind, begun)
 	plays, _ := completions(bs.must, unwatched(bs.may))
-	least, _ := watched(bs.must)
+	least := bs.leastWatched()
 	switch {
 	case len(bs.must) == 0:
 		return ""

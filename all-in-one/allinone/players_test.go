@@ -243,6 +243,20 @@ func (p *player) watchedTime() {
 	if r := p.sees(); r.Watched != minutes(9+15+1) {
 		p.Errorf("one minute: %+v", r)
 	}
+	var beside []beat // ten sessions of one device in one stretch of half an hour
+	for i := range 10 {
+		beside = append(beside, at(time.Minute, "progress", minutes(41)).of("b"+string(rune('0'+i)), 30*time.Minute, minutes(30)))
+	}
+	p.send(strings.TrimSpace(strings.Repeat("stored ", 10)), beside...)
+	if r := p.sees(); r.Watched != minutes(9+15+1+30) {
+		p.Errorf("half an hour: %+v", r)
+	}
+	phone := at(time.Minute, "stop", minutes(41)).of("c", 30*time.Minute, minutes(30))
+	phone.Device = "phone"
+	p.send("stored", phone)
+	if r := p.sees(); r.Watched != minutes(9+15+1+60) {
+		p.Errorf("on another device: %+v", r)
+	}
 	wrong := at(0, "progress", minutes(41))
 	wrong.Speed = 4.5
 	if r := p.send("invalid", wrong); r[0].Error.Field != "speed" {

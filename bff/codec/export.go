@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -90,9 +91,23 @@ type PlaysBefore struct {
 
 // Watch is how much a viewing has played, and when it last said so.
 type Watch struct {
-	Time      string `json:"time" format:"date-time"`
-	Viewing   string `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$"`
-	WatchedMS int64  `json:"watched_ms" minimum:"1" maximum:"2592000000"`
+	Time      string  `json:"time" format:"date-time"`
+	Viewing   string  `json:"viewing" pattern:"^[0-9A-Fa-f]{1,16}$"`
+	WatchedMS int64   `json:"watched_ms" minimum:"1" maximum:"2592000000"`
+	StartedAt string  `json:"started_at,omitempty" format:"date-time" doc:"When it had begun; absent where it has played without a pause."`
+	Speed     float64 `json:"speed,omitempty" minimum:"0.25" maximum:"4" doc:"The fastest of the session; 1 by default."`
+	Device    string  `json:"device,omitempty" pattern:"^[0-9A-Fa-f]{1,8}$" doc:"A hash; absent where it is the device of the record."`
+}
+
+func newWatch(m *historyv1.Watched) Watch {
+	w := Watch{Time: FormatTime(m.TimeMs), Viewing: FormatETag(m.Viewing), WatchedMS: m.WatchedMs, Speed: float64(m.Speed) / 100}
+	if m.LengthMs != nil {
+		w.StartedAt = FormatTime(m.TimeMs - *m.LengthMs)
+	}
+	if m.Device != nil {
+		w.Device = strconv.FormatUint(uint64(*m.Device), 16)
+	}
+	return w
 }
 
 // WatchedBefore is the sum over viewings that are not listed, and when the last of them
@@ -147,7 +162,7 @@ func newDetails(r *historyv1.Record) Details {
 		d.PlaysBefore = &PlaysBefore{r.PlaysBefore, FormatTime(r.PlaysBeforeMs)}
 	}
 	for _, w := range r.Watched {
-		d.Watches = append(d.Watches, Watch{FormatTime(w.TimeMs), FormatETag(w.Viewing), w.WatchedMs})
+		d.Watches = append(d.Watches, newWatch(w))
 	}
 	if r.WatchedBeforeMs > 0 {
 		d.WatchedBefore = &WatchedBefore{r.WatchedBeforeMs, FormatTime(r.WatchedBeforeTimeMs)}
@@ -315,9 +330,7 @@ func (d *lineDecoder) viewings(r *historyv1.Record) {
 		})
 	}
 	for i, w := range details.Watches {
-		r.Watched = append(r.Watched, &historyv1.Watched{
-			TimeMs: d.required(pathAt("watches", i, "time"), w.Time), Viewing: d.viewing(pathAt("watches", i, "viewing"), w.Viewing), WatchedMs: w.WatchedMS,
-		})
+		r.Watched = append(r.Watched, d.watch(i, &w))
 	}
 	if b := details.PlaysBefore; b != nil {
 		r.PlaysBefore, r.PlaysBeforeMs = b.Plays, d.required("details.plays_before.time", b.Time)
@@ -325,6 +338,30 @@ func (d *lineDecoder) viewings(r *historyv1.Record) {
 	if b := details.WatchedBefore; b != nil {
 		r.WatchedBeforeMs, r.WatchedBeforeTimeMs = b.WatchedMS, d.required("details.watched_before.time", b.Time)
 	}
+}
+
+func (d *lineDecoder) watch(i int, w *Watch) *historyv1.Watched {
+	m := &historyv1.Watched{
+		TimeMs: d.required(pathAt("watches", i, "time"), w.Time), Viewing: d.viewing(pathAt("watches", i, "viewing"), w.Viewing), WatchedMs: w.WatchedMS,
+	}
+	if w.StartedAt != "" {
+		m.LengthMs = new(m.TimeMs - d.time(pathAt("watches", i, "started_at"), w.StartedAt))
+	}
+	switch {
+	case w.Speed == 0:
+	case w.Speed*100 < history.MinSpeed || w.Speed*100 > history.MaxSpeed:
+		d.refuse(pathAt("watches", i, "speed"), "want a number from 0.25 to 4")
+	default:
+		m.Speed = int64(math.Round(w.Speed * 100))
+	}
+	if w.Device != "" {
+		device, err := strconv.ParseUint(w.Device, 16, 32)
+		if err != nil {
+			d.refuse(pathAt("watches", i, "device"), "want 1 to 8 hexadecimal digits")
+		}
+		m.Device = new(uint32(device)) //nolint:gosec // it was parsed as such
+	}
+	return m
 }
 
 // sessions reads where the sessions began, and the others than that of the latest report.

@@ -28,7 +28,9 @@ func fullRecord(t *testing.T) *historyv1.Record {
 		FirmVersion: v(-200, 1), FirmPositionMs: 61000, UnknownVersion: v(-500, 0),
 		Peaks:       []*historyv1.Peak{{TimeMs: 1772396000000, PositionMs: 70000}},
 		Completions: []*historyv1.Completion{{TimeMs: 1772396000000, Viewing: 1 << 63}}, PlaysBefore: 2, PlaysBeforeMs: 1772390000000,
-		Watched: []*historyv1.Watched{{TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9}}, WatchedBeforeMs: 8, WatchedBeforeTimeMs: 1772390000000, DismissedVersion: v(1, 1),
+		Watched: []*historyv1.Watched{
+			{TimeMs: 1772395900000, Viewing: 6, WatchedMs: 9, LengthMs: new(int64(10)), Speed: 150, Device: new(uint32(1 << 31))}, {TimeMs: 1772396000000, Viewing: 7, WatchedMs: 9},
+		}, WatchedBeforeMs: 8, WatchedBeforeTimeMs: 1772390000000, DismissedVersion: v(1, 1),
 		StartMs: 1772396000000, StartPositionMs: 3, Viewings: []*historyv1.Viewing{
 			{Version: v(-900, 1), Viewing: 1 << 62, PositionMs: 4, State: historyv1.State_STATE_FINISHED, Device: new(""), StartMs: 1772395000000, StartPositionMs: 2},
 			{Version: v(-800, 0), Viewing: 8, State: historyv1.State_STATE_PLAYING},
@@ -123,6 +125,10 @@ func TestBadLines(t *testing.T) {
 		{`"rank":"stop"`, `"rank":"delete"`, "details.non_early.rank"},
 		{`"peaks":[{"time":"2026`, `"peaks":[{"time":"x`, "details.peaks[0].time"},
 		{`"viewing":"8000000000000000"`, `"viewing":"g"`, "details.completions[0].viewing"},
+		{`"started_at":"2026`, `"started_at":"x`, "details.watches[0].started_at"},
+		{`"speed":1.5`, `"speed":1e300`, "details.watches[0].speed"},
+		{`"speed":1.5`, `"speed":-1`, "details.watches[0].speed"},
+		{`"device":"80000000"`, `"device":"100000000"`, "details.watches[0].device"},
 		{`"viewing":"4000000000000000"`, `"viewing":"g"`, "details.viewings[0].viewing"},
 		{`"state":"finished"`, `"state":"deleted"`, "details.viewings[0].state"},
 		{`"start":{"time":"2026-03-01T20:13:20.000Z"`, `"start":{"time":"x"`, "details.start.time"},
@@ -157,10 +163,10 @@ func TestLargestLine(t *testing.T) {
 	r.Meta = map[string]string{"k": strings.Repeat("\x01", history.MaxMetaBytes-1)}
 	r.Session, r.Device = strings.Repeat("\x01", history.MaxLabel), strings.Repeat("\x01", history.MaxLabel)
 	r.Peaks = slices.Repeat(r.Peaks, history.MaxPeaks)
-	r.Completions, r.Watched = slices.Repeat(r.Completions, history.MaxCompletions), slices.Repeat(r.Watched, history.MaxWatches)
+	r.Completions, r.Watched = slices.Repeat(r.Completions, history.MaxCompletions), slices.Repeat(r.Watched[:1], history.MaxWatches)
 	r.Viewings = slices.Repeat(r.Viewings[:1], history.MaxViewings)
 	r.Viewings[0].Device = new(strings.Repeat("\x01", history.MaxLabel))
-	r.Watched[0].WatchedMs, r.Watched[0].Viewing = history.MaxPosition, 1<<64-1
+	r.Watched[0].WatchedMs, r.Watched[0].Viewing, r.Watched[0].Speed = history.MaxPosition, 1<<64-1, 399
 	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 3000, protowire.BytesType), make([]byte, history.MaxUnknown-5)))
 	if line := exported(t, r); len(line) > 64<<10 {
 		t.Errorf("%d bytes", len(line))

@@ -202,7 +202,7 @@ func (b *book) next(r *rand.Rand, k history.Key, at int64, gentle bool) *event {
 	}
 	e := history.Event{
 		Key: k, Kind: history.KindProgress, At: at, Position: s.position, Duration: length,
-		Session: fmt.Sprintf("s%d", s.session), Device: "tv",
+		Session: fmt.Sprintf("s%d", s.session), Device: fmt.Sprintf("tv %d", s.session),
 	}
 	if played := at - s.started; s.started > 0 && played > 0 {
 		e.StartedAt, e.Watched = s.started, r.Int64N(played)

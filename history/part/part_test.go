@@ -123,7 +123,7 @@ func fill(v reflect.Value, n int) {
 		v.SetBool(!v.Bool())
 	case reflect.Int64:
 		v.SetInt(int64(n + 1))
-	case reflect.Uint8, reflect.Uint64:
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
 		v.SetUint(uint64(n + 1))
 	default:
 		panic("fill: teach me " + v.Kind().String())
@@ -202,6 +202,8 @@ func anyValue(t *rapid.T, v reflect.Value) {
 		v.SetInt(rapid.OneOf(rapid.Just[int64](0), rapid.Int64Range(epoch-1000, epoch), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64, -1}), rapid.Int64()).Draw(t, "number"))
 	case reflect.Uint8:
 		v.SetUint(rapid.Uint64Range(0, math.MaxUint8).Draw(t, "small"))
+	case reflect.Uint32:
+		v.SetUint(uint64(rapid.Uint32().Draw(t, "hash")))
 	case reflect.Uint64:
 		v.SetUint(rapid.OneOf(rapid.Uint64Range(0, 3), rapid.Uint64()).Draw(t, "unsigned"))
 	default:
@@ -226,7 +228,7 @@ func TestBounds(t *testing.T) {
 		r.Meta, r.MetaVersion = history.NewMeta(meta), r.Version-4
 		for n := range history.MaxCompletions {
 			r.Completions = append(r.Completions, history.Completion{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15})
-			r.Watches = append(r.Watches, history.Watch{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15, Watched: math.MaxInt64})
+			r.Watches = append(r.Watches, history.Watch{At: epoch - 1_000_000 + int64(n), Viewing: uint64(n) * 0x9e3779b97f4a7c15, Watched: math.MaxInt64, Began: int64(n), Speed: history.MaxSpeed, Device: math.MaxUint32 - uint32(n)})
 		}
 		for n := range history.MaxViewings {
 			r.Viewings = append(r.Viewings, history.Viewing{

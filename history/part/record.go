@@ -59,6 +59,9 @@ const (
 	colViewingState
 	colViewingStartAt
 	colViewingStartPosition
+	colWatchBegan
+	colWatchSpeed
+	colWatchDevice
 	recordColumns
 )
 
@@ -117,15 +120,28 @@ func (c *coder) lists(r *history.Record) {
 		at = c.chain(colCompletionAt, &p.At, at)
 		c.viewing(colCompletionViewing, &p.Viewing)
 	}
-	at = r.Version.Time()
+	c.watches(r)
+	c.sessions(r)
+}
+
+// watches goes through how much the viewings have played.
+func (c *coder) watches(r *history.Record) {
+	at := r.Version.Time()
 	r.Watches = list(c, colWatches, r.Watches)
+	own := int64(history.DeviceOf(r.Device))
 	for i := range slices.Backward(r.Watches) {
 		p := &r.Watches[i]
 		at = c.chain(colWatchAt, &p.At, at)
 		c.viewing(colWatchViewing, &p.Viewing)
 		c.number(colWatched, &p.Watched, 0)
+		c.number(colWatchBegan, &p.Began, at-p.Watched)
+		c.number(colWatchSpeed, &p.Speed, 0)
+		device := int64(p.Device)
+		c.number(colWatchDevice, &device, own)
+		if p.Device = uint32(device); int64(p.Device) != device && !c.skips { //nolint:gosec // it is looked at
+			c.fail("device %d", device)
+		}
 	}
-	c.sessions(r)
 }
 
 // sessions goes through where the viewings began, and the others than that of the record.

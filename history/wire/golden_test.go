@@ -35,10 +35,24 @@ func watched() *history.Record {
 	v := history.VersionOf(1_760_000_000_123, history.RankProgress)
 	return &history.Record{
 		Revision: 2, CellTime: v.Time(), Version: v, State: history.StatePlaying, Position: 1000, Session: "s-2", Early: true,
-		NonEarly:      history.NonEarly{Version: v - 4000, Position: 70_000},
-		Watches:       []history.Watch{{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000}, {At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000}},
+		NonEarly: history.NonEarly{Version: v - 4000, Position: 70_000},
+		Watches: []history.Watch{
+			{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000, Began: 1_749_999_940_000, Device: history.DeviceOf("")},
+			{At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000, Began: 1_759_999_999_123, Device: history.DeviceOf("")},
+		},
 		WatchedBefore: 3_600_000, WatchedBeforeAt: 1_740_000_000_000,
 	}
+}
+
+// paused is a record of viewings with pauses, on two devices.
+func paused() *history.Record {
+	r := watched()
+	r.Revision, r.Device = 5, "tv"
+	r.Watches = []history.Watch{
+		{At: 1_750_000_000_000, Viewing: 1, Watched: 60_000, Began: 1_749_999_900_000, Speed: 125, Device: history.DeviceOf("phone")},
+		{At: 1_760_000_000_123, Viewing: history.ViewingOf("s-2"), Watched: 1000, Began: 1_759_999_990_123, Device: history.DeviceOf("tv")},
+	}
+	return r
 }
 
 // dismissed is a record that was brought back, and taken out of what to go on with since.
@@ -82,7 +96,7 @@ func TestGoldenRecords(t *testing.T) {
 	tombstone := &history.Event{Kind: history.KindDelete, At: 1_760_000_000_000, Device: "tv"}
 	deleted := tombstone.Record()
 	deleted.Revision, deleted.CellTime = 1, tombstone.At
-	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed(), "viewed": viewed()}
+	tests := map[string]*history.Record{"heartbeat": heartbeat(), "everything": everything(), "tombstone": deleted, "watched": watched(), "dismissed": dismissed(), "viewed": viewed(), "paused": paused()}
 	for name, r := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := golden(t, name)

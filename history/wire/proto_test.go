@@ -79,7 +79,7 @@ func change(t *testing.T, v reflect.Value) {
 		v.SetBool(!v.Bool())
 	case reflect.Int64:
 		v.SetInt(v.Int() + 4)
-	case reflect.Uint8, reflect.Uint64:
+	case reflect.Uint8, reflect.Uint32, reflect.Uint64:
 		v.SetUint(v.Uint() ^ 1)
 	default:
 		t.Fatalf("change: teach me %v", v.Kind())
@@ -124,7 +124,14 @@ func message(r *history.Record) *historyv1.Record {
 		m.ProtoReflect().SetUnknown([]byte(r.Unknown))
 	}
 	for _, w := range r.Watches {
-		m.Watched = append(m.Watched, &historyv1.Watched{TimeMs: w.At, Viewing: w.Viewing, WatchedMs: w.Watched})
+		one := &historyv1.Watched{TimeMs: w.At, Viewing: w.Viewing, WatchedMs: w.Watched, Speed: w.Speed}
+		if w.At-w.Began != w.Watched {
+			one.LengthMs = new(w.At - w.Began)
+		}
+		if w.Device != history.DeviceOf(r.Device) {
+			one.Device = &w.Device
+		}
+		m.Watched = append(m.Watched, one)
 	}
 	for _, v := range r.Viewings {
 		m.Viewings = append(m.Viewings, &historyv1.Viewing{
@@ -172,7 +179,14 @@ func fromMessage(m *historyv1.Record) *history.Record {
 	}
 	r.UnknownVersion = absolute(m.UnknownVersion, m.Version, len(r.Unknown) > 0)
 	for _, w := range m.Watched {
-		r.Watches = append(r.Watches, history.Watch{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs})
+		one := history.Watch{At: w.TimeMs, Viewing: w.Viewing, Watched: w.WatchedMs, Began: w.TimeMs - w.WatchedMs, Speed: w.Speed, Device: history.DeviceOf(m.Device)}
+		if w.LengthMs != nil {
+			one.Began = w.TimeMs - *w.LengthMs
+		}
+		if w.Device != nil {
+			one.Device = *w.Device
+		}
+		r.Watches = append(r.Watches, one)
 	}
 	for _, v := range m.Viewings {
 		device := m.Device

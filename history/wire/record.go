@@ -75,6 +75,9 @@ const (
 	tagPeakPosition = 2<<3 | wireInt
 	tagViewing      = 2<<3 | wireFixed
 	tagWatched      = 3<<3 | wireInt
+	tagWatchLength  = 4<<3 | wireInt
+	tagWatchSpeed   = 5<<3 | wireInt
+	tagWatchDevice  = 6<<3 | wireInt
 
 	tagViewingVersion       = 1<<3 | wireInt
 	tagViewingPosition      = 3<<3 | wireInt
@@ -123,8 +126,11 @@ func AppendRecord(dst []byte, r *history.Record) []byte {
 	dst = appendFlag(dst, tagEarly, r.Early)
 	dst = appendInt(dst, tagFirmVersion, int64(r.NonEarly.Version))
 	dst = appendInt(dst, tagFirmPosition, r.NonEarly.Position)
-	for _, w := range r.Watches {
-		dst = appendWatch(dst, w)
+	if len(r.Watches) > 0 {
+		own := history.DeviceOf(r.Device)
+		for i := range r.Watches {
+			dst = appendWatch(dst, &r.Watches[i], own)
+		}
 	}
 	dst = appendInt(dst, tagWatchedBefore, r.WatchedBefore)
 	dst = appendInt(dst, tagWatchedBeforeAt, r.WatchedBeforeAt)
@@ -198,10 +204,19 @@ func appendCompletion(dst []byte, c history.Completion) []byte {
 	return framed(dst, start, tagCompletion)
 }
 
-func appendWatch(dst []byte, w history.Watch) []byte {
+// appendWatch leaves out the length of a session without pauses, and the device where it is that of
+// the record.
+func appendWatch(dst []byte, w *history.Watch, device uint32) []byte {
 	start := len(dst)
 	dst = appendFixed(appendInt(dst, tagTime, w.At), tagViewing, w.Viewing)
 	dst = appendInt(dst, tagWatched, w.Watched)
+	if length := w.At - w.Began; length != w.Watched {
+		dst = protowire.AppendVarint(append(dst, tagWatchLength), uint64(length))
+	}
+	dst = appendInt(dst, tagWatchSpeed, w.Speed)
+	if w.Device != device {
+		dst = protowire.AppendVarint(append(dst, tagWatchDevice), uint64(w.Device))
+	}
 	return framed(dst, start, tagWatch)
 }
 
@@ -330,10 +345,9 @@ func decode(r *history.Record, b []byte) error {
 			n := s.numbers(tagTime, tagViewing)
 			r.Completions = append(r.Completions, history.Completion{At: int64(n[0]), Viewing: n[1]})
 		case tagWatch:
-			n := s.numbers(tagTime, tagViewing, tagWatched)
-			r.Watches = append(r.Watches, history.Watch{At: int64(n[0]), Viewing: n[1], Watched: int64(n[2])})
+			r.Watches = append(r.Watches, s.watch(r.Device)) // which stands before them
 		case tagViewings:
-			r.Viewings = append(r.Viewings, s.viewing(r.Device)) // which stands before them
+			r.Viewings = append(r.Viewings, s.viewing(r.Device))
 		case tagPlaysBefore:
 			r.PlaysBefore = s.num
 		case tagPartial:
@@ -396,8 +410,8 @@ func numberOf(r *history.Record, tag uint64) *int64 {
 	return nil
 }
 
-// numbers reads a message of up to three numbers, in the order of the given tags.
-func (s *scanner) numbers(tags ...uint64) (values [3]uint64) {
+// numbers reads a message of up to two numbers, in the order of the given tags.
+func (s *scanner) numbers(tags ...uint64) (values [2]uint64) {
 	in := scanner{rest: s.bytes}
 	for in.next() {
 		if i := slices.Index(tags, in.tag); i >= 0 {
@@ -406,6 +420,38 @@ func (s *scanner) numbers(tags ...uint64) (values [3]uint64) {
 	}
 	s.err = in.err
 	return values
+}
+
+// watch reads how much was played in a viewing of a record with a device.
+func (s *scanner) watch(device string) history.Watch {
+	var w history.Watch
+	paused, moved := false, false
+	in := scanner{rest: s.bytes}
+	for in.next() {
+		switch in.tag {
+		case tagTime:
+			w.At = int64(in.num)
+		case tagViewing:
+			w.Viewing = in.num
+		case tagWatched:
+			w.Watched = int64(in.num)
+		case tagWatchLength:
+			w.Began, paused = int64(in.num), true
+		case tagWatchSpeed:
+			w.Speed = int64(in.num)
+		case tagWatchDevice:
+			w.Device, moved = uint32(in.num), true
+		}
+	}
+	if !paused {
+		w.Began = w.Watched
+	}
+	w.Began = w.At - w.Began
+	if !moved {
+		w.Device = history.DeviceOf(device)
+	}
+	s.err = in.err
+	return w
 }
 
 // viewing reads a viewing of a record with a device.

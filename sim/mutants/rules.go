@@ -19,6 +19,7 @@ const (
 	record    = "history/record.go"
 	shown     = "history/shown.go"
 	viewing   = "history/merge.go"
+	watched   = "history/watched.go"
 	query     = "history/cache.go"
 	pause     = "history/user.go"
 	cache     = "sim/cache.go"
@@ -55,11 +56,17 @@ var mutants = []mutant{
 	{name: "reset-at", rule: "a delete leaves what is of its own millisecond", edits: []edit{{record, "rec.Reset = e.At", "rec.Reset = e.At - 1"}}},
 	{name: "latest", rule: "the latest report is the one that came last", edits: []edit{{merge, "if compareLatest(a, b) < 0 {", "if true {"}}},
 	{name: "watched-twice", rule: "watched time of one session is added twice", edits: []edit{
-		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
-		{record, "if !slices.ContainsFunc(ws[:i], func(o Watch) bool { return o.Viewing == w.Viewing }) {", "if i >= 0 {"},
+		{viewing, "if w.Viewing != o.Viewing || w.At > o.At || w.Watched > o.Watched {", "if w != o {"},
+		{watched, "if i < 0 {", "if true {"},
 	}},
+	{name: "watched-beside", rule: "sessions of one device that overlap are added up", edits: []edit{{watched, "if apart(ws) {", "if true {"}}},
+	{name: "watched-together", rule: "sessions of different devices share their time", edits: []edit{
+		{watched, "ws[n].Device == ws[0].Device && ", ""},
+		{watched, "cmp.Compare(a.Device, b.Device), ", ""},
+	}},
+	{name: "watched-last", rule: "of sessions that overlap that which ends last plays first", edits: []edit{{watched, "return cmp.Compare(a.At, b.At) })", "return cmp.Compare(b.At, a.At) })"}}},
 	{name: "plays-twice", rule: "a session that reports its end twice counts twice", edits: []edit{
-		{viewing, "return w.Viewing == o.Viewing && w.At <= o.At && w.Watched <= o.Watched", "return w == o"},
+		{viewing, "if w.Viewing != o.Viewing || w.At > o.At || w.Watched > o.Watched {", "if w != o {"},
 	}},
 	{name: "early", rule: "the first seconds of a session take away where to go on", edits: []edit{{shown, "if r.Early && r.NonEarly.Version != 0 {", "if false {"}}},
 	{name: "whole", rule: "what is born without the archive counts as whole", edits: []edit{{fold, "delta.Partial = g.lacks()", "delta.Partial = false"}}},

@@ -541,10 +541,16 @@ func (x *Viewing) GetStartPositionMs() int64 {
 
 // Watched is how much was played in one session, and when it last said so.
 type Watched struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TimeMs        int64                  `protobuf:"varint,1,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
-	Viewing       uint64                 `protobuf:"fixed64,2,opt,name=viewing,proto3" json:"viewing,omitempty"`
-	WatchedMs     int64                  `protobuf:"varint,3,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	TimeMs    int64                  `protobuf:"varint,1,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
+	Viewing   uint64                 `protobuf:"fixed64,2,opt,name=viewing,proto3" json:"viewing,omitempty"`
+	WatchedMs int64                  `protobuf:"varint,3,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
+	// How long before that time the session had begun; absent where it is watched_ms.
+	LengthMs *int64 `protobuf:"varint,4,opt,name=length_ms,json=lengthMs,proto3,oneof" json:"length_ms,omitempty"`
+	// The fastest that it was, in percent; 0 means 100.
+	Speed int64 `protobuf:"varint,5,opt,name=speed,proto3" json:"speed,omitempty"`
+	// A hash of the device; absent where it is that of the record.
+	Device        *uint32 `protobuf:"varint,6,opt,name=device,proto3,oneof" json:"device,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -596,6 +602,27 @@ func (x *Watched) GetViewing() uint64 {
 func (x *Watched) GetWatchedMs() int64 {
 	if x != nil {
 		return x.WatchedMs
+	}
+	return 0
+}
+
+func (x *Watched) GetLengthMs() int64 {
+	if x != nil && x.LengthMs != nil {
+		return *x.LengthMs
+	}
+	return 0
+}
+
+func (x *Watched) GetSpeed() int64 {
+	if x != nil {
+		return x.Speed
+	}
+	return 0
+}
+
+func (x *Watched) GetDevice() uint32 {
+	if x != nil && x.Device != nil {
+		return *x.Device
 	}
 	return 0
 }
@@ -1272,12 +1299,18 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x06device\x18\x05 \x01(\tH\x00R\x06device\x88\x01\x01\x12\x19\n" +
 	"\bstart_ms\x18\x06 \x01(\x03R\astartMs\x12*\n" +
 	"\x11start_position_ms\x18\a \x01(\x03R\x0fstartPositionMsB\t\n" +
-	"\a_device\"[\n" +
+	"\a_device\"\xc9\x01\n" +
 	"\aWatched\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x18\n" +
 	"\aviewing\x18\x02 \x01(\x06R\aviewing\x12\x1d\n" +
 	"\n" +
-	"watched_ms\x18\x03 \x01(\x03R\twatchedMs\"@\n" +
+	"watched_ms\x18\x03 \x01(\x03R\twatchedMs\x12 \n" +
+	"\tlength_ms\x18\x04 \x01(\x03H\x00R\blengthMs\x88\x01\x01\x12\x14\n" +
+	"\x05speed\x18\x05 \x01(\x03R\x05speed\x12\x1b\n" +
+	"\x06device\x18\x06 \x01(\rH\x01R\x06device\x88\x01\x01B\f\n" +
+	"\n" +
+	"_length_msB\t\n" +
+	"\a_device\"@\n" +
 	"\x04Peak\x12\x17\n" +
 	"\atime_ms\x18\x01 \x01(\x03R\x06timeMs\x12\x1f\n" +
 	"\vposition_ms\x18\x02 \x01(\x03R\n" +
@@ -1395,6 +1428,7 @@ func file_history_v1_record_proto_init() {
 		return
 	}
 	file_history_v1_record_proto_msgTypes[2].OneofWrappers = []any{}
+	file_history_v1_record_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -438,6 +438,21 @@ func (m *Watched) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Device != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.Device))
+		i--
+		dAtA[i] = 0x30
+	}
+	if m.Speed != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Speed))
+		i--
+		dAtA[i] = 0x28
+	}
+	if m.LengthMs != nil {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(*m.LengthMs))
+		i--
+		dAtA[i] = 0x20
+	}
 	if m.WatchedMs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.WatchedMs))
 		i--
@@ -1186,6 +1201,15 @@ func (m *Watched) SizeVT() (n int) {
 	}
 	if m.WatchedMs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.WatchedMs))
+	}
+	if m.LengthMs != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.LengthMs))
+	}
+	if m.Speed != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Speed))
+	}
+	if m.Device != nil {
+		n += 1 + protohelpers.SizeOfVarint(uint64(*m.Device))
 	}
 	n += len(m.unknownFields)
 	return n

@@ -1,0 +1,77 @@
+package history_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/playhead/playhead/history"
+)
+
+// TestSessionsThatOverlap: what sessions of one device say of one stretch of time is no more than
+// the stretch, at the speed of the fastest. Those of other devices, or at other times, are added up.
+func TestSessionsThatOverlap(t *testing.T) {
+	const hour = int64(3_600_000)
+	type session struct {
+		device                        string
+		began, ended, watched, speedy int64
+	}
+	ten := func(device func(i int) string) (all []session) {
+		for i := range 10 {
+			all = append(all, session{device: device(i), ended: hour, watched: hour})
+		}
+		return all
+	}
+	one := func(int) string { return "tv" }
+	for _, test := range []struct {
+		name     string
+		sessions []session
+		want     int64
+	}{
+		{"ten of one device", ten(one), hour},
+		{"ten of nobody knows which device", ten(func(int) string { return "" }), hour},
+		{"ten devices", ten(func(i int) string { return fmt.Sprint(i) }), 10 * hour},
+		{"ten, one of them at twice the speed", append(ten(one), session{"tv", 0, hour, 2 * hour, 200}), 2 * hour},
+		{"ten, and a page that was left open for ten hours", append(ten(one), session{"tv", 0, 10 * hour, 600_000, 0}), hour + 600_000},
+		{"a page that was left open, played in before the others", append(ten(one), session{"tv", -hour, hour, hour, 0}), 2 * hour},
+		{"one after the other", []session{{"tv", 0, hour, hour, 0}, {"tv", hour, 2 * hour, hour, 0}}, 2 * hour},
+		{"one within the other, each with pauses", []session{{"tv", 0, 3 * hour, hour, 0}, {"tv", hour, 2 * hour, hour / 2, 0}}, hour * 3 / 2},
+		{"a chain of three", []session{{"tv", 0, 10, 10, 0}, {"tv", 9, 20, 11, 0}, {"tv", 19, 30, 11, 0}}, 30},
+		{"two at half the speed", []session{{"tv", 0, 100, 50, 50}, {"tv", 0, 100, 50, 50}}, 50},
+	} {
+		var events []history.Event
+		for i, s := range test.sessions {
+			events = append(events, history.Event{
+				Kind: history.KindProgress, At: epoch + s.ended, Session: fmt.Sprint(i), Device: s.device,
+				StartedAt: epoch + s.began, Watched: s.watched, Speed: s.speedy,
+			})
+		}
+		for range 2 {
+			if got := fold(events).Watched(); got != test.want {
+				t.Errorf("%s: got %d, want %d", test.name, got, test.want)
+			}
+			slices.Reverse(events)
+		}
+	}
+}
+
+// BenchmarkWatched is what readers of a record with some sessions pay for it.
+func BenchmarkWatched(b *testing.B) {
+	for _, n := range []int{1, 4, 16, 128} {
+		for _, beside := range []int64{1, 3} {
+			var events []history.Event
+			for i := range int64(n) {
+				events = append(events, history.Event{
+					Kind: history.KindProgress, At: epoch + (i+beside)*1000, Session: fmt.Sprint(i), StartedAt: epoch + i*1000, Watched: 900,
+				})
+			}
+			r := fold(events)
+			b.Run(fmt.Sprintf("%d sessions, %d at once", n, beside), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					r.Watched()
+				}
+			})
+		}
+	}
+}
