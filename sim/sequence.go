@@ -1034,7 +1034,7 @@ func (s *sequence) goOnUntil(turns, patience int, done func() bool) {
 func (w *World) holdBack(d *dice) {
 	clear(w.delayed)
 	for range 1 + d.n(2) {
-		w.delayed[[...]string{"apply", "apply", "warm", "row", "put", "put", "get", "load", "settle", "publish"}[d.n(10)]] = true
+		w.delayed[[...]string{"apply", "apply", "warm", "page", "put", "put", "get", "load", "settle", "publish"}[d.n(10)]] = true
 	}
 	if w.traced() {
 		w.tracef("held    in the background: %v", slices.Sorted(maps.Keys(w.delayed)))
