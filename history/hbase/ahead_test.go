@@ -15,9 +15,9 @@ func (t *rollTest) exchanges(do func(a *hbase.Archive)) (n int) {
 	t.Helper()
 	s := t.client.(*store)
 	count := func() int {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.calls["batch history"] + s.calls["batch history_parts"]
+		s.Lock()
+		defer s.Unlock()
+		return s.Calls["batch history"] + s.Calls["batch history_parts"]
 	}
 	before := count()
 	do(hbase.NewRolling(t.client, t.config))
@@ -123,13 +123,13 @@ func TestPageBesideADamagedChunk(t *testing.T) {
 	r.must(err)
 	s := r.client.(*store)
 	spoilt := i.Parts.Chunks[3]
-	s.mu.Lock()
-	for _, stored := range s.tables["history_parts"][history.RowKey(r.uid)+"\x00"+spoilt.Name].cells {
+	s.Lock()
+	for _, stored := range s.Tables["history_parts"][history.RowKey(r.uid)+"\x00"+spoilt.Name].Cells {
 		for at := range stored {
 			stored[at] = []byte("spoilt")
 		}
 	}
-	s.mu.Unlock()
+	s.Unlock()
 	last := slices.IndexFunc(cells, func(c history.Cell) bool { return c.Record.Version <= spoilt.Newest })
 	for before, fails := range map[int]bool{100: false, 10: true} {
 		for range 2 {

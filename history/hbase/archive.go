@@ -91,7 +91,19 @@ func New(c Config) (*Archive, error) {
 	if err := c.normalize(); err != nil {
 		return nil, fmt.Errorf("open archive: %w", err)
 	}
-	return newArchive(c), nil
+	d := &dialer{}
+	return newArchive(c, d, gohbase.NewClient(c.ZooKeeper, d.options()...)), nil
+}
+
+// Over returns an archive over a client that somebody else has made, of tables that are as they should be.
+func Over(client gohbase.Client, c Config) *Archive {
+	c.ZooKeeper = cmp.Or(c.ZooKeeper, "another's")
+	if err := c.normalize(); err != nil {
+		panic(err)
+	}
+	a := newArchive(c, &dialer{}, client)
+	a.prepared.Store(true)
+	return a
 }
 
 func (c *Config) normalize() error {
@@ -127,11 +139,10 @@ func (c *Config) normalize() error {
 	return nil
 }
 
-func newArchive(c Config) *Archive {
+func newArchive(c Config, d *dialer, client gohbase.Client) *Archive {
 	silence()
-	d := &dialer{}
 	return &Archive{
-		config: c, client: gohbase.NewClient(c.ZooKeeper, d.options()...), dialer: d,
+		config: c, client: client, dialer: d,
 		servers: newServers(c), table: []byte(c.Table), deadline: c.Deadline, parts: newParts(c),
 	}
 }

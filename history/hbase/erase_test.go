@@ -37,18 +37,18 @@ func (t *rollTest) secrets() (until int64, ahead history.Cell) {
 }
 
 // left returns where the store has something of a user but times, of which it shows none.
-func (s *store) left(uid string) (places []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for table, rows := range s.tables {
+func left(s *store, uid string) (places []string) {
+	s.Lock()
+	defer s.Unlock()
+	for table, rows := range s.Tables {
 		for row, r := range rows {
 			if !strings.Contains(row, uid) {
 				continue
 			}
-			for c, cells := range r.cells {
+			for c, cells := range r.Cells {
 				for _, value := range cells {
-					if bytes.Contains(value, []byte(secret)) || strings.Contains(row, "\x00") || !strings.HasPrefix(c.qualifier, "#") && c.family != "part" {
-						places = append(places, fmt.Sprintf("%s %q %s:%q", table, row, c.family, c.qualifier))
+					if bytes.Contains(value, []byte(secret)) || strings.Contains(row, "\x00") || !strings.HasPrefix(c.Qualifier, "#") && c.Family != "part" {
+						places = append(places, fmt.Sprintf("%s %q %s:%q", table, row, c.Family, c.Qualifier))
 					}
 				}
 			}
@@ -69,7 +69,7 @@ func (t *rollTest) wantErased(until int64) {
 	t.want()
 	t.compact()
 	if s, ok := t.client.(*store); ok {
-		if places := s.left(t.uid); len(places) > 0 {
+		if places := left(s, t.uid); len(places) > 0 {
 			t.Errorf("after a compaction there is something in %q", places)
 		}
 	}
@@ -177,9 +177,9 @@ func TestEraseDamaged(t *testing.T) {
 			r := newRollTest(t)
 			until, _ := r.secrets()
 			s := r.client.(*store)
-			s.mu.Lock()
-			for row, stored := range s.tables["history_parts"] {
-				for _, cells := range stored.cells {
+			s.Lock()
+			for row, stored := range s.Tables["history_parts"] {
+				for _, cells := range stored.Cells {
 					for at := range cells {
 						if strings.Contains(row, "\x00") == chunk {
 							cells[at] = []byte("spoilt " + secret)
@@ -187,7 +187,7 @@ func TestEraseDamaged(t *testing.T) {
 					}
 				}
 			}
-			s.mu.Unlock()
+			s.Unlock()
 			r.must(r.Erase(t.Context(), r.uid, until))
 			r.wantErased(until)
 		})

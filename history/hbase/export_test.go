@@ -38,13 +38,7 @@ func NewWith(client gohbase.Client, log *slog.Logger) *Archive {
 
 // NewUnknowing returns an archive over another client that knows no server yet.
 func NewUnknowing(client gohbase.Client, log *slog.Logger) *Archive {
-	c := Config{ZooKeeper: "nowhere:1", Logger: log}
-	if err := c.normalize(); err != nil {
-		panic(err)
-	}
-	a := newArchive(c)
-	a.client = client
-	a.prepared.Store(true)
+	a := Over(client, Config{Logger: log})
 	a.parts.tried.Store(a.now())
 	a.parts.read.Store(a.now())
 	return a
@@ -56,28 +50,13 @@ func (c Config) Stepping(records int) Config {
 	return c
 }
 
-// NewPrepared returns an archive over another client, of a table that is as it should be.
-func NewPrepared(client gohbase.Client, c Config) *Archive {
-	c.ZooKeeper = "nowhere:1"
-	if err := c.normalize(); err != nil {
-		panic(err)
-	}
-	a := newArchive(c)
-	a.client = client
-	a.prepared.Store(true)
-	return a
-}
-
-// NewRolling is NewPrepared for a table in which there has been rolling for long.
+// NewRolling is [Over] for a table in which there has been rolling for long.
 func NewRolling(client gohbase.Client, c Config) *Archive {
-	a := NewPrepared(client, c)
+	a := Over(client, c)
 	c = a.config
 	a.parts.mark.Store(&mark{1, c.RollAbove, c.RollAfter.Milliseconds(), c.RollMargin.Milliseconds()})
 	return a
 }
-
-// SetMark says that there is rolling.
-func (a *Archive) SetMark(ctx context.Context) error { return a.setMark(ctx, a.config.RollAbove) }
 
 // Mark is what a process knows of rolling in the table.
 type Mark struct {

@@ -118,9 +118,9 @@ func (a *Archive) readMark(ctx context.Context) error {
 	return nil
 }
 
-// setMark says in the table that there is rolling. The first one to say so says since when.
-func (a *Archive) setMark(ctx context.Context, above int) error {
-	for {
+// BeginRolling says in the table that there is rolling, as [Archive.Prepare] does. The first one to say so says since when.
+func (a *Archive) BeginRolling(ctx context.Context) error {
+	for above := a.config.RollAbove; ; {
 		if err := a.readMark(ctx); err != nil {
 			return err
 		}

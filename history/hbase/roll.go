@@ -203,8 +203,8 @@ func (r *roll) deleteChunks(ctx context.Context, chunks map[string]uint64) error
 	ctx, cancel := r.bound(ctx)
 	defer cancel()
 	var dels []hrpc.Call
-	for name, cellTime := range chunks {
-		del, _ := hrpc.NewDel(ctx, r.Archive.parts.table, partRow(r.uid, name), map[string]map[string][]byte{partFamily: nil}, hrpc.TimestampUint64(cellTime))
+	for _, name := range slices.Sorted(maps.Keys(chunks)) {
+		del, _ := hrpc.NewDel(ctx, r.Archive.parts.table, partRow(r.uid, name), map[string]map[string][]byte{partFamily: nil}, hrpc.TimestampUint64(chunks[name]))
 		dels = append(dels, del)
 	}
 	return r.allTo(ctx, r.Archive.parts.servers.of(partRow(r.uid, "")), dels)

@@ -23,7 +23,7 @@ func TestRollsInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &rollModel{t: t, now: time.Now().Add(-time.Hour)}
 		s := newStore(func() time.Time { return m.now })
-		m.run(s, s.compact)
+		m.run(s, s.Compact)
 	})
 }
 

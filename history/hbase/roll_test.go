@@ -133,7 +133,7 @@ type rollTest struct {
 func newRollTest(t *testing.T) *rollTest {
 	clock := &testClock{at: time.Now().Add(-time.Hour)}
 	s := newStore(clock.now)
-	return rollTestOver(t, clock, s, s.compact, "")
+	return rollTestOver(t, clock, s, s.Compact, "")
 }
 
 func rollTestOver(t *testing.T, clock *testClock, client gohbase.Client, compact func(), table string) *rollTest { //nolint:revive // what a test is made of
@@ -554,7 +554,7 @@ func TestNoLongHistory(t *testing.T) {
 		if err := a.PutUser(t.Context(), "ann", history.User{Cleared: map[uint32]int64{0: now - 3_600_000}}); err != nil {
 			t.Fatal(err)
 		}
-		counts[rolling] = s.calls
+		counts[rolling] = s.Calls
 	}
 	if !maps.Equal(counts[false], counts[true]) {
 		t.Errorf("calls without rolling %v, with it %v", counts[false], counts[true])
@@ -574,31 +574,31 @@ func TestWithoutRollingNothingIsLate(t *testing.T) {
 	a := hbase.NewWith(s, nil)
 	k := key("ann", "1_1")
 	mustPutIn(t, a, k, time.Now().Add(-48*time.Hour).UnixMilli())
-	for c := range s.tables["history"][history.RowKey("ann")].cells {
-		if c.family != "info" || c.qualifier != "1_1" {
+	for c := range s.Tables["history"][history.RowKey("ann")].Cells {
+		if c.Family != "info" || c.Qualifier != "1_1" {
 			t.Errorf("column %+v, want info:1_1", c)
 		}
 	}
-	if again, err := a.Roll(t.Context(), "ann"); again != 0 || err != nil || len(s.tables) > 1 {
-		t.Errorf("roll: %v, %v, tables %d", again, err, len(s.tables))
+	if again, err := a.Roll(t.Context(), "ann"); again != 0 || err != nil || len(s.Tables) > 1 {
+		t.Errorf("roll: %v, %v, tables %d", again, err, len(s.Tables))
 	}
 }
 
 // TestRollingBegins has one process begin to roll, in a table that others know as one without.
 func TestRollingBegins(t *testing.T) {
 	r := newRollTest(t)
-	other := hbase.NewPrepared(r.client, hbase.Config{Now: r.clock.now})
-	blind := hbase.NewPrepared(away{r.client}, hbase.Config{Now: r.clock.now})
+	other := hbase.Over(r.client, hbase.Config{Now: r.clock.now})
+	blind := hbase.Over(away{r.client}, hbase.Config{Now: r.clock.now})
 	r.config.RollAfter, r.config.RollMargin = 2*time.Hour, time.Hour
-	roller := hbase.NewPrepared(r.client, r.config)
+	roller := hbase.Over(r.client, r.config)
 	steps := 0
 	step := func(late, rolls bool) {
 		t.Helper()
 		old := r.play(r.key(100+steps), nil, 3*time.Hour, 1)
 		steps++
 		r.must(errors.Join(other.Put(t.Context(), []history.Cell{old})...))
-		row := r.client.(*store).tables["history"][history.RowKey(r.uid)]
-		if _, ok := row.cells[column{"info", old.Key.Object.String()}]; ok == late {
+		row := r.client.(*store).Tables["history"][history.RowKey(r.uid)]
+		if _, ok := row.Cells[column{Family: "info", Qualifier: old.Key.Object.String()}]; ok == late {
 			t.Errorf("step %d: an old record is put into info: %v, want it late: %v", steps, ok, late)
 		}
 		again, err := roller.Roll(t.Context(), r.uid)
@@ -614,7 +614,7 @@ func TestRollingBegins(t *testing.T) {
 		step(false, false)
 	}
 	for range 2 {
-		r.must(roller.SetMark(t.Context()))
+		r.must(roller.BeginRolling(t.Context()))
 	}
 	step(false, false) // who asked just now asks no more
 	r.clock.pass(6 * time.Minute)
@@ -626,8 +626,8 @@ func TestRollingBegins(t *testing.T) {
 
 	// A change of the bound leaves the rest as it is.
 	r.config.RollAbove, r.config.RollAfter = 50, time.Minute
-	changed := hbase.NewPrepared(r.client, r.config)
-	r.must(changed.SetMark(t.Context()))
+	changed := hbase.Over(r.client, r.config)
+	r.must(changed.BeginRolling(t.Context()))
 	if got, want := changed.Mark(), other.Mark(); got.Above != 50 || got.After != want.After || got.Since != want.Since || want.Above != 3 {
 		t.Errorf("got %+v, others know %+v", got, want)
 	}
@@ -663,11 +663,11 @@ func TestDamagedPart(t *testing.T) {
 				r := newRollTest(t)
 				cells := r.plays(20)
 				r.roll()
-				for row, cells := range r.client.(*store).tables["history_parts"] {
+				for row, cells := range r.client.(*store).Tables["history_parts"] {
 					if strings.Contains(row, "\x00") == list {
 						continue
 					}
-					for _, versions := range cells.cells {
+					for _, versions := range cells.Cells {
 						for at, b := range versions {
 							if versions[at] = spoil(b); versions[at] == nil {
 								delete(versions, at)
@@ -803,7 +803,7 @@ func TestClockThatIsOff(t *testing.T) {
 	if _, err := a.Roll(t.Context(), r.uid); !errors.Is(err, off) {
 		t.Errorf("roll: got %v, want %v", err, off)
 	}
-	r.must(errors.Join(hbase.NewPrepared(r.client, r.config).Put(t.Context(), []history.Cell{c})...))
+	r.must(errors.Join(hbase.Over(r.client, r.config).Put(t.Context(), []history.Cell{c})...))
 	r.wantForms(10, 0)
 }
 
@@ -815,8 +815,8 @@ func TestChunkThatIsNotReadBack(t *testing.T) {
 	for len(r.unlisted()) == 0 {
 		roller.next(made)
 	}
-	for row, cells := range r.client.(*store).tables["history_parts"] {
-		for _, versions := range cells.cells {
+	for row, cells := range r.client.(*store).Tables["history_parts"] {
+		for _, versions := range cells.Cells {
 			for at, b := range versions {
 				if strings.Contains(row, "\x00") {
 					versions[at] = b[:len(b)-1]
@@ -837,8 +837,8 @@ func TestDamageBesideAReadableCell(t *testing.T) {
 	c := r.play(r.key(0), nil, 0, 10)
 	r.store(c)
 	at := c.Record.CellTime + 1000
-	row := r.client.(*store).tables["history"][history.RowKey(r.uid)]
-	row.cells[column{"late", c.Key.Object.String() + "\x001"}] = map[uint64][]byte{uint64(at): []byte("\xff")}
+	row := r.client.(*store).Tables["history"][history.RowKey(r.uid)]
+	row.Cells[column{Family: "late", Qualifier: c.Key.Object.String() + "\x001"}] = map[uint64][]byte{uint64(at): []byte("\xff")}
 	got, err := r.Get(t.Context(), []history.Key{c.Key})
 	r.must(err)
 	if e := got[0]; e.User.CutTime != at || !errors.As(e.Err, new(*history.DamageError)) || !history.Same(e.Record, c.Record) {
@@ -857,8 +857,8 @@ func TestDamageBesideAPart(t *testing.T) {
 	cells := r.plays(10)
 	r.roll()
 	at := cells[2].Record.CellTime + 1000
-	row := r.client.(*store).tables["history"][history.RowKey(r.uid)]
-	row.cells[column{"info", cells[2].Key.Object.String()}] = map[uint64][]byte{uint64(at): []byte("\xff")}
+	row := r.client.(*store).Tables["history"][history.RowKey(r.uid)]
+	row.Cells[column{Family: "info", Qualifier: cells[2].Key.Object.String()}] = map[uint64][]byte{uint64(at): []byte("\xff")}
 	got, err := r.Get(t.Context(), []history.Key{cells[2].Key})
 	r.must(err)
 	damage, told := errors.AsType[*history.DamageError](got[0].Err)

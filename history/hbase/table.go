@@ -72,7 +72,7 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.prepareTable(ctx, c, shape{string(a.parts.table), []string{partFamily}}); err != nil {
 		return err
 	}
-	return a.answer(c, rows, a.within(ctx, func(ctx context.Context) error { return a.setMark(ctx, c.RollAbove) }))
+	return a.answer(c, rows, a.within(ctx, a.BeginRolling))
 }
 
 func (a *Archive) prepareTable(ctx context.Context, c Config, t shape) error {

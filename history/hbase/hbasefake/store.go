@@ -1,0 +1,288 @@
+// Package hbasefake is an HBase in memory, as far as [github.com/playhead/playhead/history/hbase] knows one.
+package hbasefake
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tsuna/gohbase"
+	"github.com/tsuna/gohbase/hrpc"
+	"github.com/tsuna/gohbase/pb"
+	"github.com/tsuna/gohbase/region"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Store keeps of a column the newest cell that is not older than the table keeps cells, and the markers of deletes,
+// which hide what they cover also when it is put later, until a major compaction.
+type Store struct {
+	gohbase.Client
+	now    func() time.Time
+	region hrpc.RegionInfo
+
+	// What follows is for tests that look inside, or spoil something.
+	sync.Mutex
+	Tables map[string]map[string]*Row
+	Calls  map[string]int // by kind and table
+}
+
+// Column is where a row has cells.
+type Column struct{ Family, Qualifier string }
+
+// Row has of each column the newest cell by its time, and the markers.
+type Row struct {
+	Cells    map[Column]map[uint64][]byte
+	columns  map[Column]uint64
+	families map[string]uint64
+}
+
+// New returns an empty store with a clock.
+func New(now func() time.Time) *Store {
+	return &Store{now: now, region: region.NewInfo(1, nil, nil, nil, nil, nil), Tables: map[string]map[string]*Row{}, Calls: map[string]int{}}
+}
+
+func (s *Store) row(table, row string) *Row {
+	if s.Tables[table] == nil {
+		s.Tables[table] = map[string]*Row{}
+	}
+	r := s.Tables[table][row]
+	if r == nil {
+		r = &Row{Cells: map[Column]map[uint64][]byte{}, columns: map[Column]uint64{}, families: map[string]uint64{}}
+		s.Tables[table][row] = r
+	}
+	return r
+}
+
+// Compact makes the store forget what markers cover, and the markers.
+func (s *Store) Compact() {
+	s.Lock()
+	defer s.Unlock()
+	for _, rows := range s.Tables {
+		for _, r := range rows {
+			for c := range r.Cells {
+				if _, _, ok := s.newest(r, c); !ok {
+					delete(r.Cells, c)
+				}
+			}
+			clear(r.columns)
+			clear(r.families)
+		}
+	}
+}
+
+func (s *Store) newest(r *Row, c Column) (at uint64, value []byte, ok bool) {
+	for at, value = range r.Cells[c] {
+		if at > max(r.columns[c], r.families[c.Family]) && int64(at) > s.now().UnixMilli()-history.ArchiveLife { //nolint:gosec // a time
+			return at, value, true
+		}
+	}
+	return 0, nil, false
+}
+
+// Close implements [gohbase.Client].
+func (s *Store) Close() {}
+
+// SendBatch implements [gohbase.Client].
+func (s *Store) SendBatch(_ context.Context, batch []hrpc.Call) ([]hrpc.RPCResult, bool) {
+	results := make([]hrpc.RPCResult, len(batch))
+	s.count("batch", batch[0])
+	for i, call := range batch {
+		results[i].Msg = s.do(call)
+	}
+	return results, true
+}
+
+func (s *Store) count(kind string, call hrpc.Call) {
+	s.Lock()
+	defer s.Unlock()
+	s.Calls[kind+" "+string(call.Table())]++
+}
+
+func (s *Store) do(call hrpc.Call) proto.Message {
+	s.Lock()
+	defer s.Unlock()
+	call.SetRegion(s.region)
+	return s.serve(string(call.Table()), call.ToProto())
+}
+
+// serve answers a request.
+func (s *Store) serve(table string, request proto.Message) proto.Message {
+	switch m := request.(type) {
+	case *pb.GetRequest:
+		s.Calls["get "+table]++
+		return &pb.GetResponse{Result: &pb.Result{Cell: s.get(table, m.Get)}}
+	case *pb.MutateRequest:
+		s.Calls["mutate "+table]++
+		return s.mutate(table, m)
+	}
+	panic(fmt.Sprintf("request %T", request))
+}
+
+func (s *Store) get(table string, g *pb.Get) (cells []*pb.Cell) {
+	all := s.cellsOf(table, string(g.Row), g.Column)
+	if g.Filter == nil {
+		return all
+	}
+	if name := g.Filter.GetName(); strings.HasSuffix(name, ".MultipleColumnPrefixFilter") {
+		f := new(pb.MultipleColumnPrefixFilter)
+		must(proto.Unmarshal(g.Filter.SerializedFilter, f))
+		return slices.DeleteFunc(all, func(c *pb.Cell) bool {
+			return !slices.ContainsFunc(f.SortedPrefixes, func(p []byte) bool { return bytes.HasPrefix(c.Qualifier, p) })
+		})
+	} else if !strings.HasSuffix(name, ".ColumnPaginationFilter") {
+		panic(name)
+	}
+	f := new(pb.ColumnPaginationFilter)
+	must(proto.Unmarshal(g.Filter.SerializedFilter, f))
+	for _, c := range all {
+		// As HBase does it: only before the first cell is the start looked at.
+		if len(cells) < int(f.GetLimit()) && (len(cells) > 0 || bytes.Compare(c.Qualifier, f.ColumnOffset) >= 0) {
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// cellsOf returns what is visible of the columns of a row.
+func (s *Store) cellsOf(table, row string, asked []*pb.Column) (cells []*pb.Cell) {
+	r := s.Tables[table][row]
+	if r == nil {
+		return nil
+	}
+	wanted := func(c Column) bool {
+		return slices.ContainsFunc(asked, func(p *pb.Column) bool {
+			return string(p.Family) == c.Family && (len(p.Qualifier) == 0 || slices.ContainsFunc(p.Qualifier, func(q []byte) bool { return string(q) == c.Qualifier }))
+		})
+	}
+	for c := range r.Cells {
+		if at, value, ok := s.newest(r, c); ok && wanted(c) {
+			cells = append(cells, &pb.Cell{Row: []byte(row), Family: []byte(c.Family), Qualifier: []byte(c.Qualifier), Timestamp: &at, Value: value})
+		}
+	}
+	slices.SortFunc(cells, func(a, b *pb.Cell) int {
+		return cmp.Or(bytes.Compare(a.Family, b.Family), bytes.Compare(a.Qualifier, b.Qualifier))
+	})
+	return cells
+}
+
+func (s *Store) mutate(table string, m *pb.MutateRequest) proto.Message {
+	r, processed := s.row(table, string(m.Mutation.Row)), true
+	if c := m.Condition; c != nil {
+		_, value, ok := s.newest(r, Column{string(c.Family), string(c.Qualifier)})
+		want := new(pb.BinaryComparator)
+		must(proto.Unmarshal(c.Comparator.SerializedComparator, want))
+		if processed = bytes.Equal(value, want.Comparable.Value) && ok == (len(want.Comparable.Value) > 0); !processed {
+			return &pb.MutateResponse{Processed: &processed}
+		}
+	}
+	for _, f := range m.Mutation.ColumnValue {
+		for _, q := range f.QualifierValue {
+			at, c := uint64(s.now().UnixMilli()), Column{string(f.Family), string(q.Qualifier)} //nolint:gosec // a time
+			if q.Timestamp != nil {
+				at = *q.Timestamp
+			}
+			if m.Mutation.GetMutateType() == pb.MutationProto_PUT {
+				r.put(c, at, q.Value)
+				continue
+			}
+			if q.Timestamp == nil {
+				at = math.MaxInt64
+			}
+			if q.GetDeleteType() == pb.MutationProto_DELETE_FAMILY {
+				r.families[c.Family] = max(r.families[c.Family], at)
+			} else {
+				r.columns[c] = max(r.columns[c], at)
+			}
+		}
+	}
+	return &pb.MutateResponse{Processed: &processed, Result: &pb.Result{}}
+}
+
+// put keeps of two cells the newer one, and of one time that which came last.
+func (r *Row) put(c Column, at uint64, value []byte) {
+	for had := range r.Cells[c] {
+		if had > at {
+			return
+		}
+	}
+	r.Cells[c] = map[uint64][]byte{at: bytes.Clone(value)}
+}
+
+// Get implements [gohbase.Client].
+func (s *Store) Get(g *hrpc.Get) (*hrpc.Result, error) {
+	return hrpc.ToLocalResult(s.do(g).(*pb.GetResponse).Result), nil
+}
+
+// Put implements [gohbase.Client].
+func (s *Store) Put(m *hrpc.Mutate) (*hrpc.Result, error) {
+	s.do(m)
+	return new(hrpc.Result), nil
+}
+
+// CheckAndPut implements [gohbase.Client].
+func (s *Store) CheckAndPut(m *hrpc.Mutate, family, qualifier string, expected []byte) (bool, error) {
+	c, err := hrpc.NewCheckAndPut(m, family, qualifier, expected)
+	if err != nil {
+		return false, err
+	}
+	return s.do(c).(*pb.MutateResponse).GetProcessed(), nil
+}
+
+// Scan implements [gohbase.Client].
+func (s *Store) Scan(scan *hrpc.Scan) hrpc.Scanner {
+	s.Lock()
+	defer s.Unlock()
+	return s.scan(scan)
+}
+
+// scan goes through the rows of parts.
+func (s *Store) scan(scan *hrpc.Scan) *scanned {
+	rows := new(scanned)
+	for _, row := range slices.Sorted(maps.Keys(s.Tables[string(scan.Table())])) {
+		if row < string(scan.StartRow()) || row >= string(scan.StopRow()) {
+			continue
+		}
+		asked := []*pb.Column{{Family: []byte("part")}}
+		if cells := s.cellsOf(string(scan.Table()), row, asked); len(cells) > 0 {
+			rows.rows = append(rows.rows, hrpc.ToLocalResult(&pb.Result{Cell: cells}))
+		}
+	}
+	return rows
+}
+
+type scanned struct {
+	rows []*hrpc.Result
+	err  error
+}
+
+// Next implements [hrpc.Scanner].
+func (s *scanned) Next() (*hrpc.Result, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if len(s.rows) == 0 {
+		return nil, io.EOF
+	}
+	r := s.rows[0]
+	s.rows = s.rows[1:]
+	return r, nil
+}
+
+// Close implements [hrpc.Scanner].
+func (s *scanned) Close() error { return nil }
