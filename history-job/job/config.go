@@ -99,10 +99,10 @@ type Job struct {
 	recent    *recent       // nil without Config.Life
 	life      life
 	behind    behind
-	owned     atomic.Bool  // a generation lasts
-	untidy    part.Notes   // users of whom something was deleted or cleared
-	noted     part.Notes   // users to be rolled
-	swept     atomic.Int64 // when the last sweep that is done, and left nothing out, began, in Unix milliseconds
+	owned     atomic.Bool // a generation lasts
+	untidy    part.Notes  // users of whom something was deleted or cleared
+	noted     part.Notes  // users to be rolled
+	swept     swept
 	left      atomic.Int64 // keys left out because the archive did not answer, or the dead letters
 	landed    atomic.Int64 // when no put of them lands any more, in Unix milliseconds
 }
@@ -139,7 +139,7 @@ func New(cfg Config) (*Job, error) {
 	if cfg.Roller != nil && cfg.Registry != nil {
 		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.noted, &j.untidy)
 	}
-	j.swept.Store(time.Now().UnixMilli())
+	j.swept.at = time.Now()
 	if cfg.Life != nil {
 		j.recent = &recent{max: cfg.Remember}
 	}

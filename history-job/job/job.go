@@ -135,7 +135,7 @@ func (j *Job) sweepAlone(ctx context.Context) error {
 // sweepOnce goes on while there is more. A key that it has had before it leaves to the next sweep, and looks behind it:
 // some are written to faster than they can be settled, and some never can, as of a user whose state is damaged.
 func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.Duration) error {
-	seen, left := make(map[history.Key]bool), j.left.Load()
+	seen := make(map[history.Key]bool)
 	for began, limit := time.Now(), sweepLimit; ; {
 		keys, err := j.overdue(ctx, buckets, age, limit)
 		if err != nil {
@@ -155,9 +155,7 @@ func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.
 			run.Sleep(ctx, longestPause)
 		}
 		if n < limit {
-			if j.left.Load() == left {
-				j.swept.Store(began.UnixMilli())
-			}
+			j.swept.done(began, j.cfg.SweepAge)
 			return nil
 		}
 		limit = sweepLimit + n - len(keys)

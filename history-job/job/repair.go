@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -39,7 +40,11 @@ func (j *Job) watch(ctx context.Context) error {
 			if err == nil {
 				err = j.compare(ctx, name, since)
 			}
-			if done = err == nil; done && !first {
+			if done = err == nil; done { // what it was given back, or services have written again, has a new mark
+				j.swept.doubt()
+				j.swept.back(since.Add(2 * j.cfg.SweepAge))
+			}
+			if done && !first {
 				j.metrics.repairs.Inc()
 			}
 			first = first && !done
@@ -66,11 +71,45 @@ func (j *Job) compare(ctx context.Context, name string, since time.Time) error {
 	return j.reread(ctx, name, since)
 }
 
+// swept knows when the last sweep began that proves something.
+type swept struct {
+	mu         sync.Mutex
+	at, doubts time.Time
+}
+
+// done takes a sweep that is done. It has archived what was marked an age before it began. What is not archived may have been
+// marked anew since then, where a key was left out or the cache had lost it: then the sweep proves nothing.
+func (s *swept) done(began time.Time, age time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if began.Add(-age).After(s.doubts) {
+		s.at = began
+	}
+}
+
+// doubt says that something may be marked anew that is not archived.
+func (s *swept) doubt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.doubts = time.Now()
+}
+
+// back takes sweeps after a time for none.
+func (s *swept) back(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.Before(s.at) {
+		s.at = at
+	}
+}
+
 // archivedBefore returns a time before which everything that was acknowledged is archived,
 // as far as this job knows: a sweep that is done has archived what was marked a sweep age
 // before it began. Twice that leaves room for clocks and for other jobs.
 func (j *Job) archivedBefore() time.Time {
-	return time.UnixMilli(j.swept.Load()).Add(-2 * j.cfg.SweepAge)
+	j.swept.mu.Lock()
+	defer j.swept.mu.Unlock()
+	return j.swept.at.Add(-2 * j.cfg.SweepAge)
 }
 
 // startFromOldestMark has a job that starts take what is marked for not archived, however long that is: the jobs
@@ -90,7 +129,7 @@ func (j *Job) startFromOldestMark(ctx context.Context) error {
 func (j *Job) lookBack(found []history.Backlog) {
 	for _, b := range found {
 		if b.Marks > 0 {
-			j.swept.Store(min(j.swept.Load(), int64(b.Oldest)/1000))
+			j.swept.back(time.UnixMicro(int64(b.Oldest)))
 		}
 	}
 }

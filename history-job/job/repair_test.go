@@ -78,16 +78,21 @@ func (m *mortal) Trim(ctx context.Context, uids []string) error { return m.now()
 // that with restart.
 func (w *world) mortal() (m *mortal, cfg job.Config) {
 	w.Helper()
+	m = &mortal{current: w.cache, older: w.emptyCache()}
+	w.cache = m
+	cfg = w.config()
+	cfg.Life = m.life
+	return m, cfg
+}
+
+func (w *world) emptyCache() history.Cache {
+	w.Helper()
 	db, err := pebble.Open(w.TempDir(), pebble.Config{Keep: keep})
 	if err != nil {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { _ = db.Close() })
-	m = &mortal{current: w.cache, older: db.Cache()}
-	w.cache = m
-	cfg = w.config()
-	cfg.Life = m.life
-	return m, cfg
+	return db.Cache()
 }
 
 func (m *mortal) life(context.Context) (string, error) {

@@ -58,6 +58,42 @@ func TestRereadAfterAnOutage(t *testing.T) {
 	}
 }
 
+// TestRereadAfterASecondLoss loses the cache twice in one outage of the archive, the second time before what it was given back is
+// overdue: sweeps between the two have found nothing, and prove nothing.
+func TestRereadAfterASecondLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m, cfg := w.mortal()
+		queue := &sinceJournal{}
+		cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
+		var down atomic.Bool
+		w.on("put", func(context.Context) error { // as where memory for writes is short: reads are answered
+			if down.Load() {
+				return errDown
+			}
+			return nil
+		})
+		w.runs(cfg)
+		w.wait(time.Second)
+
+		down.Store(true)
+		said := completed(1, 0, "a")
+		w.write(said)
+		w.queued(object(1), said.Record())
+		queue.add(object(1), said.Record())
+		w.wait(15 * time.Minute)
+		m.restart(true)
+		w.wait(3 * time.Minute)
+		m.older = w.emptyCache()
+		m.restart(true)
+		w.wait(time.Minute)
+		down.Store(false)
+		w.wait(10 * time.Minute)
+		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
+			t.Errorf("archive: got %+v, cache: got %+v, want what was queued", got, w.load(object(1)))
+		}
+	})
+}
+
 // sinceJournal is a queue that can be read again from a time on.
 type sinceJournal struct {
 	journal

@@ -225,7 +225,7 @@ var mutants = []mutant{
 	{name: "repair-clear", rule: "a repair does not bring back a clear", edits: []edit{{jobRepair, "if e.User.Cleared[typ] >= until {", "if until > 0 {"}}},
 	{name: "repair-trimmed", rule: "a repair takes for trimmed whatever a warm user lacks", edits: []edit{{jobRepair, "e.Record == nil && e.User.Warm && a.version < e.User.Floor", "e.Record == nil && e.User.Warm"}}},
 	{name: "repair-left", rule: "what a repair had no answer for is never compared", edits: []edit{{jobRepair, "j.behind.replace(part, left)", "_ = left"}}},
-	{name: "reread-since", rule: "the queue is read again from the last sweep on", edits: []edit{{jobRepair, "return time.UnixMilli(j.swept.Load()).Add(-2 * j.cfg.SweepAge)", "return time.UnixMilli(j.swept.Load())"}}},
+	{name: "reread-since", rule: "the queue is read again from the last sweep on", edits: []edit{{jobRepair, "return j.swept.at.Add(-2 * j.cfg.SweepAge)", "return j.swept.at"}}},
 	{name: "restore-cell", rule: "what is given back is not put after what the archive has", equivalent: "for a while after another life has begun every record is folded with the archive's before it is put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},
 	{name: "relied-clear", rule: "a service does not remember the clear that a delete relies on", edits: []edit{{decide, "\t\t\tw.rely(g)\n", "\t\t\t_ = g\n"}}},
 	{name: "no-switches", rule: "a service does not bring back a switch", edits: []edit{{decide, "\tw.decided.note(decision{uid: req.GetUid(), pause: pause})\n", ""}}},
