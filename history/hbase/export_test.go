@@ -50,6 +50,9 @@ func (c Config) Stepping(records int) Config {
 	return c
 }
 
+// UsersAtOnce are those whose parts one get reads at once.
+const UsersAtOnce = usersAtOnce
+
 // NewRolling is [Over] for a table in which there has been rolling for long.
 func NewRolling(client gohbase.Client, c Config) *Archive {
 	a := Over(client, c)

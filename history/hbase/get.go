@@ -9,6 +9,7 @@ import (
 
 	"github.com/tsuna/gohbase/filter"
 	"github.com/tsuna/gohbase/hrpc"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/part"
@@ -85,44 +86,66 @@ func (a *Archive) rowGets(keys []history.Key) []*rowGet {
 	return all
 }
 
-// fetch makes the gets in one batch, and answers by the places of the keys.
+// fetch makes the gets in one batch, and answers by the places of the keys, each place once. The parts of several users
+// are read at once: one whose parts do not answer takes nobody's time but his own.
 func (a *Archive) fetch(ctx context.Context, server *server, gets []*rowGet, answer func(key int, e history.Entry)) error {
 	calls := make([]hrpc.Call, len(gets))
 	for i, q := range gets {
 		calls[i] = a.get(ctx, q.uid, q.options(a.parts.known())...)
 	}
+	var parts errgroup.Group // of users who have some
+	parts.SetLimit(usersAtOnce)
+	var failed error
 	for i, r := range a.batch(ctx, server, calls) {
 		cells, err := cellsOf(r)
 		if err != nil {
-			return fmt.Errorf("get %s: %w", gets[i].uid, err)
+			failed = fmt.Errorf("get %s: %w", gets[i].uid, err)
+			break
 		}
 		c := contents{uid: gets[i].uid}
 		c.add(cells)
 		if c.rolled > 0 {
-			objects := slices.Collect(maps.Values(gets[i].keys))
-			err := a.reading(ctx, &c, history.Query{}, func(parts *part.Reader) error { return c.addParts(objects, parts) })
-			if err != nil { // of this user alone
-				for key := range gets[i].keys {
-					answer(key, history.Entry{Err: fmt.Errorf("%w: get %s: %s", history.ErrUnavailable, gets[i].uid, brief(err))})
-				}
-				continue
-			}
+			parts.Go(func() error {
+				a.getParts(ctx, gets[i], &c, answer)
+				return nil
+			})
+			continue
 		}
-		found := c.entries()
-		for key, o := range gets[i].keys {
-			e, ok := found[o]
-			if !ok {
-				e = c.entry(o.Type)
-			}
-			answer(key, e)
-		}
+		gets[i].answer(&c, answer)
 	}
-	return nil
+	_ = parts.Wait() // a user whose parts fail is answered so, and no other
+	return failed
+}
+
+// getParts answers with what the live part and the parts of a user have.
+func (a *Archive) getParts(ctx context.Context, q *rowGet, c *contents, answer func(key int, e history.Entry)) {
+	objects := slices.Collect(maps.Values(q.keys))
+	err := a.reading(ctx, c, history.Query{}, func(parts *part.Reader) error { return c.addParts(objects, parts) })
+	if err == nil {
+		q.answer(c, answer)
+		return
+	}
+	for key := range q.keys {
+		answer(key, history.Entry{Err: fmt.Errorf("%w: get %s: %s", history.ErrUnavailable, q.uid, brief(err))})
+	}
+}
+
+// answer answers by the places of the keys.
+func (q *rowGet) answer(c *contents, answer func(key int, e history.Entry)) {
+	found := c.entries()
+	for key, o := range q.keys {
+		e, ok := found[o]
+		if !ok {
+			e = c.entry(o.Type)
+		}
+		answer(key, e)
+	}
 }
 
 const (
-	getColumns = 1000 // of one get by name
-	rowColumns = 2500 // of one reply of a row: more than stay live at the usual bound, so that such a row is one
+	usersAtOnce = 64   // whose parts one get reads
+	getColumns  = 1000 // of one get by name
+	rowColumns  = 2500 // of one reply of a row: more than stay live at the usual bound, so that such a row is one
 )
 
 // Page implements [history.Archive]. A row cannot be read by time: all of it is read, piece by piece, of

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
+	"github.com/playhead/playhead/history/hbase/hbasefake"
 	"github.com/playhead/playhead/history/historytest"
 )
 
@@ -694,6 +696,42 @@ func TestDamagedPart(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestSilentPart: a user whose parts do not answer takes nobody's time but his own.
+func TestSilentPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRollTest(t)
+		silent := r.plays(20)[3].Key
+		r.roll()
+		a := hbase.NewRolling(r.client.(*store).Through(func(ctx context.Context, x *hbasefake.Exchange) {
+			for i := range x.Calls {
+				row, _, _ := strings.Cut(x.Calls[i].Row, "\x00")
+				if x.Calls[i].Table == "history_parts" && row == history.RowKey(silent.UID) {
+					<-ctx.Done()
+					x.Fail(i, ctx.Err())
+					continue
+				}
+				x.Make(i)
+			}
+		}), r.config)
+		keys := []history.Key{silent}
+		for i := range 3 * hbase.UsersAtOnce {
+			other := r.another()
+			other.uid = fmt.Sprint(r.uid, i)
+			keys = append(keys, other.plays(20)[3].Key)
+			other.roll()
+		}
+		got, err := a.Get(t.Context(), keys)
+		if err != nil || !errors.Is(got[0].Err, history.ErrUnavailable) {
+			t.Fatalf("got %v, %v, want no answer of the silent one", got[0].Err, err)
+		}
+		for i, e := range got[1:] {
+			if e.Err != nil || e.Record == nil {
+				t.Errorf("user %d: got %v, %v", i, e.Record, e.Err)
+			}
+		}
+	})
 }
 
 func counted(t *testing.T, registry *prometheus.Registry, name string) (n float64) {
