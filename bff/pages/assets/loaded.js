@@ -18,6 +18,8 @@ export class LoadedHistory {
   /** Whether the parts of a series are one entry, and the keys of the series of which all parts are listed. */
   grouped = true;
   open = new Set();
+  /** What others have changed while the list is read: an answer may be older. @type {{items: any[], removed: any[]}[] | undefined} */
+  told;
   #records = new Map();
 
   get size() {
@@ -43,10 +45,17 @@ export class LoadedHistory {
     this.cursor = end.cursor;
     this.more = end.has_more;
     this.searched += end.searched ?? 0;
+    for (const push of this.told ?? []) this.#take(push);
   }
 
   /** Takes what others have changed, unless it belongs further down, or not into the list. @param {{items: any[], removed: any[]}} push */
-  change({ items, removed }) {
+  change(push) {
+    this.told?.push(push);
+    this.#take(push);
+  }
+
+  /** @param {{items: any[], removed: any[]}} push */
+  #take({ items, removed }) {
     for (const object of removed) this.#records.delete(key({ object }));
     const last = this.sorted().at(-1);
     for (const record of items) {
@@ -62,6 +71,7 @@ export class LoadedHistory {
   }
 
   clear() {
+    this.told = undefined;
     this.replace([], { cursor: '', has_more: false });
     this.fresh = true;
   }

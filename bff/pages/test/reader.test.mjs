@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 globalThis.document = { documentElement: { translate: false } };
 const { Reader } = await import('../assets/reader.js');
 const { LoadedHistory } = await import('../assets/loaded.js');
+const { Problem } = await import('../assets/api.js');
 
 /** A history of n records, of which each answer waits until it is let go. */
 function world(n) {
@@ -18,10 +19,17 @@ function world(n) {
         const end = Number(from) + items.length;
         resolve({ items, cursor: `${q}/${end}`, has_more: end < n });
       };
-      asked.push({ path, limit, go });
+      asked.push({ path, limit, go, fail: () => reject(new Problem(503, 'unavailable')) });
     }),
   };
-  const problems = { has: () => false, attempt: async (_what, _again, act) => { await act(); return true; } };
+  const problems = {
+    failed: false,
+    has() { return this.failed; },
+    async attempt(_what, _again, act) {
+      await act().then(() => { this.failed = false; }, () => { this.failed = true; });
+      return !this.failed;
+    },
+  };
   const loaded = new LoadedHistory();
   const reader = new Reader(api, loaded, problems, () => {});
   /** Answers what was asked, oldest first, until nothing is. */
@@ -84,4 +92,52 @@ test('a list goes on with its own words, whatever is typed meanwhile', async () 
   reader.refresh();
   await settle();
   assert.deepEqual([loaded.size, loaded.cursor, reader.busy], [40, 'tide/40', false]);
+});
+
+test('what is told while the list is read is in it', async () => {
+  const { asked, loaded, reader, settle } = world(150);
+  const gone = { object: { type: 1, id: '0' } };
+  const fresh = { ...record(1), event_time: new Date(2e12).toISOString() };
+  const both = async () => {
+    await new Promise(setImmediate);
+    loaded.change({ items: [fresh], removed: [gone.object] });
+    await settle();
+    assert.deepEqual(loaded.sorted().slice(0, 3).map((r) => r.object.id), ['1', '2', '3']);
+    assert.equal(loaded.has(gone), false);
+  };
+  reader.refresh();
+  await both();
+  reader.refresh();
+  await both();
+
+  reader.older();
+  await new Promise(setImmediate);
+  loaded.change({ items: [], removed: [{ type: 1, id: '50' }] });
+  await settle();
+  assert.equal(loaded.has(record(50)), false, 'removed from a page that was on its way');
+  assert.equal(loaded.has(record(51)), true);
+
+  reader.refresh();
+  await settle();
+  assert.equal(loaded.has(gone), true, 'what was told before is in the answer');
+  assert.equal(asked.length, 0);
+});
+
+test('a read that nobody waits for any more says nothing of the newer one', async () => {
+  for (const old of ['go', 'fail']) {
+    for (const answer of ['go', 'fail']) {
+      const { asked, loaded, reader } = world(10);
+      reader.refresh();
+      const [first] = asked.splice(0);
+      type(loaded, 'tide');
+      reader.refresh();
+      const [second] = asked.splice(0);
+      for (const act of [second[answer], first[old]]) {
+        act();
+        await new Promise(setImmediate);
+      }
+      assert.equal(reader.failed, answer === 'fail', `the old: ${old}, the new: ${answer}`);
+      assert.equal(reader.busy, false);
+    }
+  }
 });
