@@ -35,22 +35,18 @@ func New(cfg Config) (http.Handler, error) {
 	}
 	a := &api{cfg: cfg, metrics: newMetrics(cfg.Registry)}
 	a.bodies.New = func() any { return new(bytes.Buffer) }
-	return a.routes()
+	return a.routes(), nil
 }
 
-func (a *api) routes() (http.Handler, error) {
+func (a *api) routes() http.Handler {
 	mux := http.NewServeMux()
 	h := humago.New(mux, a.config())
 	h.UseMiddleware(a.authenticate, a.charge, a.checkURL)
 	a.register(h)
 	a.exports(h)
 	a.imports(h)
-	if err := a.streams(mux, h.OpenAPI()); err != nil {
-		return nil, err
-	}
-	if err := describe(mux, h.OpenAPI()); err != nil {
-		return nil, err
-	}
+	a.streams(mux, h.OpenAPI())
+	a.describe(mux, h.OpenAPI())
 	for path, page := range a.cfg.Pages {
 		mux.Handle("GET "+exactPath(path), page)
 	}
@@ -64,7 +60,7 @@ func (a *api) routes() (http.Handler, error) {
 	}
 	e := &edge{api: a, mux: mux}
 	mux.HandleFunc(unrouted, e.notRouted)
-	return e, nil
+	return e
 }
 
 func (a *api) private(w http.ResponseWriter, r *http.Request, serve func(http.ResponseWriter, *http.Request, string) error) error {
@@ -124,15 +120,11 @@ func handle[I, O any](a *api, h huma.API, op huma.Operation, fn func(context.Con
 type jsonReply[O any] struct{ Body *O }
 
 // streams registers the door to the WebSocket, which huma knows only by description.
-func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) error {
+func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) {
 	if a.cfg.Stream == nil {
-		return nil
+		return
 	}
-	text, err := asyncAPI()
-	if err != nil {
-		return err
-	}
-	mux.HandleFunc("GET /asyncapi.json", static("application/json", text))
+	mux.HandleFunc("GET /asyncapi.json", a.static("application/json", asyncAPI))
 	mux.HandleFunc("GET "+streamPath, func(w http.ResponseWriter, r *http.Request) {
 		if err := a.stream(w, r); err != nil {
 			a.problem(r.Context(), err).serve(w)
@@ -149,7 +141,6 @@ func (a *api) streams(mux *http.ServeMux, oapi *huma.OpenAPI) error {
 	}
 	oapi.AddOperation(&op)
 	a.metrics.route(op.Method + " " + op.Path)
-	return nil
 }
 
 // stream refuses any other query: what browsers would put there is the token, and addresses

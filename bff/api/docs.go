@@ -137,21 +137,12 @@ func typeName(s *huma.Schema) string {
 }
 
 // describe serves the document, and a page that shows it.
-func describe(mux *http.ServeMux, oapi *huma.OpenAPI) error {
+func (a *api) describe(mux *http.ServeMux, oapi *huma.OpenAPI) {
 	schemas := oapi.Components.Schemas.Map()
 	items := schemas["Lookup"].Properties["items"]
 	items.Items = &huma.Schema{OneOf: []*huma.Schema{items.Items, {Type: "null"}}}
 	open(schemas)
 	share(oapi)
-	text, err := json.Marshal(oapi)
-	if err != nil {
-		return fmt.Errorf("encode OpenAPI document: %w", err)
-	}
-	page, err := docs(oapi)
-	if err != nil {
-		return fmt.Errorf("render docs: %w", err)
-	}
-	mux.HandleFunc("GET /openapi.json", static("application/json", text))
-	mux.HandleFunc("GET /docs", static("text/html; charset=utf-8", page))
-	return nil
+	mux.HandleFunc("GET /openapi.json", a.static("application/json", func() ([]byte, error) { return json.Marshal(oapi) }))
+	mux.HandleFunc("GET /docs", a.static("text/html; charset=utf-8", func() ([]byte, error) { return docs(oapi) }))
 }

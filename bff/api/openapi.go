@@ -1,11 +1,13 @@
 package api
 
 import (
+	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 )
@@ -81,8 +83,15 @@ func open(schemas map[string]*huma.Schema, closed ...string) {
 	}
 }
 
-func static(contentType string, content []byte) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
+// static renders a document for its first reader: most edges never show it.
+func (a *api) static(contentType string, render func() ([]byte, error)) http.HandlerFunc {
+	once := sync.OnceValues(render)
+	return func(w http.ResponseWriter, r *http.Request) {
+		content, err := once()
+		if err != nil {
+			a.problem(r.Context(), fmt.Errorf("render %s: %w", r.URL.Path, err)).serve(w)
+			return
+		}
 		w.Header().Set("Content-Type", contentType)
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		_, _ = w.Write(content) // an error is the reader's
