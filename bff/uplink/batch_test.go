@@ -39,7 +39,7 @@ func bubbles(t *testing.T, n int, cfg uplink.Config, fn func(t *testing.T, all [
 			doors[i.addr] = l
 			all = append(all, i)
 		}
-		cfg.Options = append(cfg.Options, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		cfg.Options = append(cfg.Options, grpc.WithWriteBufferSize(writeBuffer), grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return doors[addr].dial(ctx)
 		}))
 		var served []*instance

@@ -69,9 +69,13 @@ func listen(tb testing.TB, addr string) net.Listener {
 	return l
 }
 
+// writeBuffer is small: gRPC clears one for every write, and the race detector notes each
+// of its bytes.
+const writeBuffer = 1 << 10
+
 func serveOn(tb testing.TB, l net.Listener) *instance {
 	i := &instance{health: health.NewServer(), addr: l.Addr().String(), asked: make(chan struct{}, 1000), sending: make(chan struct{}, 1)}
-	i.server = grpc.NewServer(grpc.UnaryInterceptor(i.unary), grpc.StreamInterceptor(i.stream))
+	i.server = grpc.NewServer(grpc.WriteBufferSize(writeBuffer), grpc.UnaryInterceptor(i.unary), grpc.StreamInterceptor(i.stream))
 	historyv1.RegisterHistoryServiceServer(i.server, i)
 	healthv1.RegisterHealthServer(i.server, i.health)
 	go func() { _ = i.server.Serve(l) }() // ends with Stop
