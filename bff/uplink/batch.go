@@ -66,7 +66,7 @@ type batch struct {
 	oldest        *pending
 	sent          time.Time
 	left          int  // calls that are not answered yet
-	heard         bool // some calls are answered
+	heard         bool // some calls are answered, or nobody waits any more: its place is free
 	warned        bool
 }
 

@@ -8,8 +8,11 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// maxRefused bounds the users of whom a batcher remembers that they were refused.
-const maxRefused = 1 << 16
+// maxServed bounds the users of whom a batcher remembers when they were served.
+const maxServed = 1 << 16
+
+// fairWithin is within how many times the patience a user who was served comes after those who were not.
+const fairWithin = 8
 
 // batcher gathers calls and sends them in batches over one stream. A user's calls keep their
 // order: one leaves when those before it are answered, or together with them.
@@ -18,13 +21,13 @@ type batcher struct {
 	stream *stream
 
 	mu      sync.Mutex
-	waiting []*pending       // may leave, oldest first
-	events  int              // heartbeats in waiting
-	held    int              // heartbeats that wait for the answer to their user's last ones
-	users   map[string]*user // with calls that wait or are on their way
-	calm    time.Time        // when nothing waited that could have left
-	refused map[string]int   // by user, how many of their calls in a row were refused
-	pressed time.Time        // when the last one was refused
+	waiting []*pending           // may leave, oldest first
+	events  int                  // heartbeats in waiting
+	held    int                  // heartbeats that wait for the answer to their user's last ones
+	users   map[string]*user     // with calls that wait or are on their way
+	calm    time.Time            // when nothing waited that could have left
+	served  map[string]time.Time // by user, when their last call was let in while others were refused
+	pressed time.Time            // when one was refused last
 	retired bool
 
 	wake chan struct{} // capacity 1: something waits
@@ -32,7 +35,7 @@ type batcher struct {
 }
 
 func newBatcher(l *link) *batcher {
-	batcher := &batcher{link: l, users: make(map[string]*user), refused: make(map[string]int), wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
+	batcher := &batcher{link: l, users: make(map[string]*user), served: make(map[string]time.Time), wake: make(chan struct{}, 1), full: make(chan struct{}, 1)}
 	batcher.stream = newStream(batcher)
 	return batcher
 }
@@ -93,41 +96,36 @@ func (b *batcher) hold(p *pending) {
 	b.held += len(p.req.Heartbeats)
 }
 
-// sheds reports whether to refuse a call because its answer would come too late: the oldest call
-// has waited for long. A short wait is fine. Under overload the queue would never empty, so the
-// limit is lower then, and lower for users who were not refused lately than for those who were.
+// sheds reports whether to refuse a call because its answer would come too late: what waits takes long
+// to leave. A short wait is fine. Under overload the queue would never empty, so the limit is lower
+// then, and lower for users who were served lately than for those who were not. How long the first
+// call has waited would say how long the queue was when that one came: all would be let in until it
+// is too long, and then nobody until it is empty.
 // Where answers take long, a user has no more calls than can be answered one after the other in
 // time. The caller holds b.mu.
 func (b *batcher) sheds(p *pending, u *user) bool {
-	limit := b.link.cfg.Patience
-	if u != nil && b.link.slow() && time.Duration(u.calls+1)*b.link.lastTook() > p.time(limit)*7/10 || b.stream.stalled(p.came, p.time(limit)*9/10) {
+	patience := b.link.cfg.Patience
+	if u != nil && b.link.slow() && time.Duration(u.calls+1)*b.link.lastTook() > p.time(patience)*7/10 || b.stream.stalled(p.came, p.time(patience)*9/10) {
 		return true
 	}
-	if len(b.waiting) == 0 {
+	if !b.crowded(p.came, patience/4) { // as nearly always
 		return false
 	}
-	waits := p.came.Sub(b.waiting[0].ready)
-	if waits <= limit/4 && len(b.refused) == 0 { // as nearly always
-		return false
+	crowded, limit := b.crowded(p.came, patience), patience
+	if crowded {
+		limit = patience/4 + min(p.came.Sub(b.served[p.uid()]), fairWithin*patience)/(4*fairWithin)
 	}
-	times := b.refused[p.uid()]
-	if b.crowded(p.came, limit) {
-		limit = limit / 16 * time.Duration(4+min(times, 4))
+	if b.stream.takes(b.events) > limit || p.came.Sub(b.waiting[0].ready) > patience {
+		b.pressed = p.came
+		return true
 	}
-	if waits <= limit {
-		delete(b.refused, p.uid())
-		return false
+	if crowded {
+		if len(b.served) == maxServed {
+			clear(b.served)
+		}
+		b.served[p.uid()] = p.came
 	}
-	b.refuse(p.uid())
-	return true
-}
-
-// refuse notes that a user was refused once more. The caller holds b.mu.
-func (b *batcher) refuse(uid string) {
-	if len(b.refused) < maxRefused {
-		b.refused[uid]++
-	}
-	b.pressed = time.Now()
+	return false
 }
 
 // crowded reports whether calls have waited all the time for longer than a while: more come than
@@ -225,7 +223,8 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 			b.forget(p)
 		case now.Sub(p.came)+takes > p.time(b.link.cfg.Patience):
 			b.forget(p)
-			b.refuse(p.uid())
+			delete(b.served, p.uid())
+			b.pressed = now
 			p.done <- answer{err: errFull}
 		case p.user.flying > 0 && p.user.batch != out:
 			b.hold(p)
@@ -239,7 +238,7 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 	if len(b.waiting) == 0 {
 		b.calm = now
 		if now.Sub(b.pressed) > 5*b.link.cfg.Patience {
-			clear(b.refused)
+			clear(b.served)
 		}
 	}
 	select { // the signal was for the calls that are taken now

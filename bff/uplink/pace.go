@@ -21,10 +21,14 @@ const (
 type pace struct {
 	flying  int           // heartbeats on their way
 	quota   int           // how many there may be
+	former  int           // how many there were before the last cut
 	limited bool          // the quota held something back since the last answer
 	pressed time.Time     // when it last did
 	cut     time.Time     // when the quota was cut last
+	inTime  time.Time     // when an answer was in time last
 	took    time.Duration // how long the last ones were on their way, on average
+	before  time.Duration // how long the one took that the quota was cut for
+	usual   time.Duration // how long they take however few there are, where that is long
 
 	least, first, most int
 	patience           time.Duration
@@ -32,7 +36,7 @@ type pace struct {
 
 func newPace(cfg *Config) pace {
 	first := 5 * cfg.Batch
-	return pace{quota: first, least: cfg.Batch, first: first, most: max(cfg.Queue, 2*maxBatch), patience: cfg.Patience}
+	return pace{quota: first, least: max(cfg.Batch/20, 1), first: first, most: max(cfg.Queue, 2*maxBatch), patience: cfg.Patience}
 }
 
 // room is how many more may leave. Where time is short they leave in small batches, because all of
@@ -45,18 +49,22 @@ func (p *pace) room() int {
 	return min(left, max(p.quota/window, p.least))
 }
 
-// answered takes the first answer to a batch. When its oldest call has used seven tenths of
-// its time, there were too many: six tenths are what the next ones shall take.
+// answered takes the first answer to a batch. Where all answers take more than 0.65 of the time of the
+// batch's oldest call there were too many: half is what the next ones shall take. The time that the
+// call has waited at the edge would not get shorter with fewer, and late answers among others that
+// are in time are those of a slow part.
 func (p *pace) answered(b *batch, now time.Time) {
-	p.flying -= b.events
-	p.took += (now.Sub(b.sent) - p.took) / 4
-	took, all := now.Sub(b.oldest.came), b.oldest.time(p.patience)
+	took, all := now.Sub(b.sent), b.oldest.time(p.patience)
+	p.took += (took - p.took) / 4
+	late := took > max(all*13/20, p.usual*11/10)
+	if took <= all*13/20 {
+		p.inTime, p.usual, p.before = now, 0, 0
+	}
 	switch {
-	case took > all*7/10:
-		if b.sent.After(p.cut) { // what left before says nothing about the present quota
-			p.quota = max(int(int64(p.quota)*int64(all*6/10)/int64(took)), p.least)
-			p.cut = now
-		}
+	case late && b.sent.After(p.inTime) && b.sent.After(p.cut): // what left before says nothing about the present quota
+		p.cut = now
+		p.lessen(took, all)
+	case late:
 	case p.limited && took < all/8: // there may be much more
 		p.quota = min(p.quota+b.events, p.most)
 	case p.limited:
@@ -68,6 +76,17 @@ func (p *pace) answered(b *batch, now time.Time) {
 		p.pressed = now
 	}
 	p.limited = false
+}
+
+// lessen cuts the quota, or takes the last cut back where answers take as long as before it: they take
+// that long with fewer as well. Beyond the callers' time that cannot be told.
+func (p *pace) lessen(took, all time.Duration) {
+	if p.before > 0 && took > p.before*9/10 && took < all*19/20 {
+		p.usual, p.quota = took, p.former
+		return
+	}
+	p.before, p.former = took, p.quota
+	p.quota = max(int(int64(p.quota)*int64(all/2)/int64(took)), p.least)
 }
 
 // kind is what is read. Some kinds usually take longer than others.

@@ -88,6 +88,14 @@ func (s *stream) room() (heartbeats int, takes time.Duration) {
 	return min(max(s.pace.room(), 1), maxBatch), takes
 }
 
+// takes is how long so many heartbeats take to leave, when others are answered as quickly as those on
+// their way.
+func (s *stream) takes(heartbeats int) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace.took * time.Duration(heartbeats) / time.Duration(max(s.pace.flying, 1))
+}
+
 // send sends a batch. Its calls are answered also when that fails.
 func (s *stream) send(b *batch) {
 	sequence, ok := s.depart(b)
@@ -177,11 +185,11 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	}
 	s.link.heard(now, now.Sub(b.sent))
 	s.link.peer.learnTime(resp.GetResult(), b.sent, now)
-	calls, starts := b.answered(resp)
-	if !b.heard {
-		b.heard = true
-		s.leave(b, now)
+	if b.left == len(b.calls) {
+		s.pace.answered(b, now)
 	}
+	calls, starts := b.answered(resp)
+	s.leave(b)
 	if b.left == 0 {
 		delete(s.flying, resp.GetSequence())
 	}
@@ -196,11 +204,15 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	return nil
 }
 
-// leave makes room for the next batch. The service bounds how long the rest of this one's
+// leave makes room for the next batch, once. The service bounds how long the rest of this one's
 // answers take. The caller holds s.mu.
-func (s *stream) leave(b *batch, now time.Time) {
+func (s *stream) leave(b *batch) {
+	if b.heard {
+		return
+	}
+	b.heard = true
 	s.places--
-	s.pace.answered(b, now)
+	s.pace.flying -= b.events
 	set(s.freed)
 }
 
@@ -214,11 +226,7 @@ func (s *stream) giveUp(sequence uint64, err error) {
 		return
 	}
 	delete(s.flying, sequence)
-	if !b.heard {
-		s.places--
-		s.pace.flying -= b.events
-		set(s.freed)
-	}
+	s.leave(b)
 	s.mu.Unlock()
 	calls := b.rest()
 	s.batcher.arrived(calls, now)
@@ -237,8 +245,7 @@ func (s *stream) lost(now time.Time) {
 		case age >= lostAfter*s.link.cfg.Patience:
 			lost = append(lost, sequence)
 		case !b.heard && quiet < age && b.deserted():
-			b.heard = true
-			s.leave(b, now)
+			s.leave(b)
 		}
 	}
 	s.mu.Unlock()
