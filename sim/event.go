@@ -23,7 +23,11 @@ func (w *World) event(d *dice) {
 			w.loseCache(d)
 		}
 	case 14:
-		w.leave(d.n(stores), d)
+		if store := d.n(stores); store == archiveStore && w.traits.older && d.one(4) { // for longer than two sweep ages
+			w.leaveFor(store, 2*sweepAge+time.Duration(d.n(20))*time.Second)
+		} else {
+			w.leave(store, d)
+		}
 	case 15:
 		w.damage(d)
 	case 16:
@@ -85,7 +89,11 @@ func (w *World) damage(d *dice) {
 
 // leave has a store answer nobody for a while.
 func (w *World) leave(store int, d *dice) {
-	until := time.Now().Add(time.Duration(d.n(8000)) * time.Millisecond)
+	w.leaveFor(store, time.Duration(d.n(8000))*time.Millisecond)
+}
+
+func (w *World) leaveFor(store int, d time.Duration) {
+	until := time.Now().Add(d)
 	w.away[store].Store(until.UnixNano())
 	w.tracef("%-7s answers nobody until %s", storeNames[store], moment(until.UnixMilli()))
 }
@@ -119,7 +127,7 @@ func (w *World) loseCache(d *dice) {
 			x.late = nil
 		}
 	}
-	w.oracle.lose(w.archive.get, w.remembers)
+	w.oracle.lose(w.inArchive, w.remembers)
 	for _, c := range w.clients { // they may have what nobody was told of for certain
 		c.backup = nil
 	}

@@ -107,9 +107,13 @@ func (w *World) judge() {
 	w.oracle.rest()
 	w.snapshot, w.judged = nil, time.Now()
 	begun := w.oracle.now()
-	clear(w.cold)
+	if clear(w.cold); w.rolling != nil {
+		w.rolling.look()
+	}
 	for _, uid := range w.uids {
-		w.judgeUser(uid)
+		if w.judgeUser(uid); w.rolling != nil {
+			w.rolling.judge(uid)
+		}
 		for _, obj := range w.objects() {
 			w.judgeKey(history.Key{UID: uid, Object: obj}, begun)
 		}
@@ -190,14 +194,14 @@ func (w *World) empty() {
 // judgeUser compares what both stores have of what a user has decided.
 func (w *World) judgeUser(uid string) {
 	k := history.UserKey(uid)
-	if c, a := w.cache.load(k).User, w.archive.get(k).User; c.Warm && (c.Pause != a.Pause || !maps.Equal(c.Cleared, a.Cleared)) {
+	if c, a := w.cache.load(k).User, w.inArchive(k).User; c.Warm && (c.Pause != a.Pause || !maps.Equal(c.Cleared, a.Cleared)) {
 		w.fail("at rest, cache and archive differ of what was decided by %s:\n  cache:   %s\n  archive: %s", uid, userText(&c), userText(&a))
 	}
 }
 
 // judgeKey compares both stores of a key.
 func (w *World) judgeKey(k history.Key, begun int64) {
-	inCache, inArchive := w.cache.load(k), w.archive.get(k)
+	inCache, inArchive := w.cache.load(k), w.inArchive(k)
 	kept := inArchive.Record.Visible(k.Object, &inArchive.User)
 	seen := recordView(kept)
 	if wrong := cmp.Or(w.oracle.check(k, seen, begun), w.oracle.checkDismissed(k, seen, begun)); wrong != "" {

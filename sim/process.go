@@ -76,7 +76,7 @@ func (w *World) startService(i int) {
 	}
 	s.held = agg
 	s.rpc, err = rpc.New(rpc.Config{
-		Cache: cacheDoor{s.process}, Archive: archiveDoor{s.process}, Aggregate: agg, Queue: publisher{s.process},
+		Cache: cacheDoor{s.process}, Archive: w.archiveOf(s.process), Aggregate: agg, Queue: publisher{s.process},
 		Life: s.life, Deadline: requestLimit, Keep: w.cfg.Keep, Warmers: 2, Now: s.clock.now,
 	})
 	if err != nil {
@@ -89,11 +89,15 @@ func (w *World) startService(i int) {
 func (w *World) startJob(i int) {
 	p := &jobProcess{process: w.newProcess(fmt.Sprintf("job%d", i+1))}
 	w.jobs[i] = p
-	j, err := job.New(job.Config{
-		Cache: cacheDoor{p.process}, Archive: archiveDoor{p.process}, Consumer: consumer{p.process}, Reread: consumer{p.process},
+	c := job.Config{
+		Cache: cacheDoor{p.process}, Archive: w.archiveOf(p.process), Consumer: consumer{p.process}, Reread: consumer{p.process},
 		SweepEvery: sweepEvery, SweepAge: sweepAge, Life: p.life, WatchEvery: w.traits.watch, Doubt: doubt,
 		TrimOneIn: 1, Deadline: 2 * time.Second, Pause: 50 * time.Millisecond,
-	})
+	}
+	if d, ok := c.Archive.(rolledDoor); ok {
+		p.rolls, c.Roller, c.Notes, c.RollEvery = d, d, d, 2*time.Second
+	}
+	j, err := job.New(c)
 	if err != nil {
 		panic(err)
 	}

@@ -37,11 +37,16 @@ func Run(cfg Config) Result {
 func newWorld(cfg Config) *World {
 	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1), followers: make(map[string]*follower)}
 	w.traits = w.src.traits()
+	if w.traits.rolls = w.traits.rolls || cfg.Rolls; w.traits.rolls {
+		w.traits.anew = 3 // so that there is something to roll
+	}
 	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
 	w.cacheClock.origin = w.began
 	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
 	w.archive = NewArchive(func() int64 { return time.Now().UnixMilli() })
-	w.queue = &queue{w: w}
+	if w.queue = (&queue{w: w}); w.traits.rolls {
+		w.rolling = newRolling(w)
+	}
 	for i := range w.cfg.Users {
 		w.uids = append(w.uids, fmt.Sprintf("u%d", i+1))
 		w.cold[w.uids[i]] = true
@@ -158,6 +163,11 @@ func (w *World) step(acts, events int) {
 	}
 	if d, ok := w.src.chance(streamGhost, w.landing); ok && len(w.ghosts) > 0 {
 		w.landOne(d.n(len(w.ghosts)))
+	}
+	if w.rolling != nil {
+		if d, ok := w.src.chance(streamRoll, 200); ok {
+			w.rolling.event(d)
+		}
 	}
 	w.revive()
 	if d, ok := w.src.chance(streamAct, acts); ok {

@@ -101,7 +101,13 @@ func (w *World) sequence() (judge bool) {
 	}
 	w.tracef("sequence of %s with %d objects", s.uid, len(s.objects))
 	s.prepare(d)
-	switch d.n(17) {
+	if w.rolling != nil && d.one(2) {
+		s.rollUp(d)
+		clear(w.delayed)
+		w.through = anyService
+		return true
+	}
+	switch d.n(18) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -142,6 +148,9 @@ func (w *World) sequence() (judge bool) {
 		judge = true
 	case 15:
 		s.leaveBehind(d)
+		judge = true
+	case 16:
+		s.outlast(d)
 		judge = true
 	default:
 		s.loseMeanwhile(d)
@@ -714,6 +723,56 @@ func (s *sequence) leaveBehind(d *dice) {
 	s.maybe(turnPages)
 }
 
+// outlast has the archive be away, or take nothing, for longer than two sweep ages, while the cache is lost again and again. What was
+// acknowledged as queued before that comes back.
+func (s *sequence) outlast(d *dice) {
+	w := s.w
+	clear(w.delayed)
+	s.objects = s.objects[:1]
+	s.maybe([...]action{reportNow, removeOne, passTime}[d.n(3)])
+	s.maybe(archiveAll)
+	if w.traits.older {
+		w.snapshot = w.cache.Clone()
+	}
+	away := sweepAge
+	if w.traits.older { // no job dies that knows since when
+		away = 2*sweepAge + [...]time.Duration{5 * time.Second, 15 * time.Second, 30 * time.Second}[d.n(3)]
+	}
+	end := time.Now().Add(away)
+	switch d.n(4) {
+	case 0:
+		w.leaveFor(archiveStore, away)
+	case 1:
+		w.leavePart(archiveStore, s.uid, away)
+	default:
+		w.delayed["put"] = true
+	}
+	s.ack = historyv1.Ack_ACK_QUEUED
+	for range 1 + d.n(2) {
+		s.maybe([...]action{reportNow, reportNow, reportLate}[d.n(3)])
+	}
+	s.ack = historyv1.Ack_ACK_UNSPECIFIED
+	for w.failure == "" && time.Now().Before(end) {
+		until := time.Now().Add([...]time.Duration{time.Second, 3 * time.Second, 2 * sweepAge}[d.n(3)])
+		s.goOnUntil(200, 200, func() bool { return !time.Now().Before(until) })
+		w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.store() == archiveStore }) // so late none lands
+		switch d.n(6) {
+		case 0, 1:
+			if w.traits.loses {
+				w.loseCache(d)
+				w.gather()
+			}
+		case 2:
+			w.queue.rebalance(d)
+		case 3:
+			s.maybe([...]action{reportAgain, reportNow}[d.n(2)])
+		}
+	}
+	s.maybe(loseCache)
+	s.maybe(landAll)
+	s.maybe(archiveAll)
+}
+
 // waits reports whether an exchange in the background is held up.
 func (s *sequence) waits() bool {
 	return slices.ContainsFunc(s.w.pending, func(x *exchange) bool { return x.call == 0 && s.w.delayed[x.what] })
@@ -923,7 +982,7 @@ func (s *sequence) lastReport() (at int64) {
 // post sends one report by itself, past the edge.
 func (s *sequence) post(c *client, hb *historyv1.Heartbeat, d *dice) {
 	m := &submission{client: c, heartbeats: []*historyv1.Heartbeat{hb}}
-	if d.one(s.w.traits.queued * 2) {
+	if s.ack != 0 || d.one(s.w.traits.queued*2) {
 		m.ack = historyv1.Ack_ACK_QUEUED
 	}
 	c.outbox = append(c.outbox, hb)

@@ -19,6 +19,7 @@ var (
 	runs  = flag.Int("sim.shrink", 300, "runs to shrink a failure")
 	total = flag.Int("sim.total", 0, "steps of all seeds together; 0 for no bound")
 	keep  = flag.Int("sim.keep", 0, "records of a user that the cache keeps")
+	rolls = flag.Bool("sim.rolls", false, "only seeds with parts in the archive")
 	trace = flag.Bool("sim.trace", false, "print what happens")
 )
 
@@ -30,7 +31,7 @@ func run(t *testing.T, cfg sim.Config) (r sim.Result) {
 func TestSim(t *testing.T) {
 	began, done := time.Now(), 0
 	for s := *seed; s < *seed+uint64(*seeds) && (*total == 0 || done < *total); s++ {
-		cfg := sim.Config{Seed: s, Steps: *steps, Keep: *keep}
+		cfg := sim.Config{Seed: s, Steps: *steps, Keep: *keep, Rolls: *rolls}
 		if *trace {
 			cfg.Trace = os.Stdout
 		}
@@ -60,7 +61,7 @@ func explain(t *testing.T, cfg sim.Config) {
 // TestSame has the same seed make the same run, to the last word of its trace.
 func TestSame(t *testing.T) {
 	for s := *seed; s < *seed+uint64(*seeds); s++ {
-		cfg := sim.Config{Seed: s, Steps: *steps, Keep: *keep}
+		cfg := sim.Config{Seed: s, Steps: *steps, Keep: *keep, Rolls: *rolls}
 		if a, b := traced(t, cfg), traced(t, cfg); a != b {
 			t.Errorf("seed %d: two runs differ%s", s, difference(a, b))
 		}

@@ -25,6 +25,8 @@ type Config struct {
 	Services, Jobs, Edges, Clients, Objects int
 	// Users is how many there are, and Keep how many records of one the cache keeps (both are drawn by default).
 	Users, Keep int
+	// Rolls has the archive be that of HBase, with parts, as a seed in four decides by itself.
+	Rolls bool
 	// Trace is told what happens, in words; nil for nobody.
 	Trace io.Writer
 	// Only are the decisions that may be taken; nil for all.
@@ -66,6 +68,7 @@ type traits struct {
 	narrow                    int     // how many objects they have in most storms, 0 for any number
 	sequences                 bool    // it has sequences in the place of storms
 	between                   int     // and so many of them between two rests
+	rolls                     bool    // the archive is that of HBase, with parts
 }
 
 func (s *source) traits() traits {
@@ -104,6 +107,7 @@ func (s *source) traits() traits {
 		t.users, t.keep = 1, [...]int{1, 1, 2, 100}[d.n(4)]
 		t.hold = [...]time.Duration{600 * time.Millisecond, 20 * time.Second}[d.n(2)]
 	}
+	t.rolls = d.one(4)
 	return t
 }
 
@@ -115,6 +119,7 @@ type World struct {
 	began   time.Time
 	cache   *Cache
 	archive *Archive
+	rolling *rolling // in the place of it, or nil
 	queue   *queue
 	oracle  *oracle
 
@@ -270,7 +275,10 @@ type service struct {
 }
 
 // job is a history-job.
-type jobProcess struct{ *process }
+type jobProcess struct {
+	*process
+	rolls rolledDoor // where there is rolling
+}
 
 // exchange is one call of a process, in parts that are atomic by themselves: the keys.
 type exchange struct {

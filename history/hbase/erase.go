@@ -123,7 +123,6 @@ func (r *roll) planErasure(ctx context.Context) (chunks map[string]uint64, err e
 	}
 	r.bytes, r.parts = stored, r.reader(ctx, r.uid, m, true)
 	r.plan, err = r.parts.Roll(r.planned())
-	r.plan.Changed = true // also where it lists the same: a roll under way must lose
 	return chunks, err
 }
 
@@ -139,7 +138,7 @@ func (a *Archive) putCut(ctx context.Context, uid string, cut, others int64) err
 
 // replaceParts switches to the plan, and deletes the chunks that it does not list.
 func (r *roll) replaceParts(ctx context.Context, chunks map[string]uint64) error {
-	if err := r.store(ctx); err != nil {
+	if err := r.store(ctx); err != nil { // also where it lists the same: a roll under way must lose
 		return err
 	}
 	if r.live.rolled > 0 {

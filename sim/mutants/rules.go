@@ -40,6 +40,15 @@ const (
 	jobPut    = "history-job/job/archive.go"
 	jobFold   = "history-job/job/complete.go"
 	jobRepair = "history-job/job/repair.go"
+
+	rollGo   = "history/hbase/roll.go"
+	hbPut    = "history/hbase/put.go"
+	hbGet    = "history/hbase/get.go"
+	hbParts  = "history/hbase/parts.go"
+	hbErase  = "history/hbase/erase.go"
+	hbCodec  = "history/hbase/codec.go"
+	partRoll = "history/part/roll.go"
+	partRead = "history/part/read.go"
 )
 
 // The rules of the stores are broken in their models: the adapters are held to them by the
@@ -236,4 +245,40 @@ var mutants = []mutant{
 	{name: "plays-at", rule: "a delete leaves plays of its own millisecond", edits: []edit{{merge, "rs[i].watch().At <= at", "rs[i].watch().At < at"}}},
 	{name: "deleted-duration", rule: "a delete leaves the duration", edits: []edit{{merge, "if r.DurationVersion.Time() <= r.Reset {", "if false {"}}},
 	{name: "deleted-meta", rule: "a delete leaves metadata", edits: []edit{{merge, "if r.MetaVersion.Time() <= r.Reset {", "if false {"}}},
+
+	// Parts, and the archive that has them.
+	{name: "roll-late", rule: "what is old is put where rolls delete", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
+	{name: "roll-margin", rule: "a roll takes what may still be put", edits: []edit{{rollGo, "before := r.began - r.Archive.parts.mark.Load().after - r.margin()", "before := r.began"}}},
+	{name: "roll-period", rule: "columns of what is late are rolled while they are put", edits: []edit{{rollGo, "(period+2)*r.margin() <= r.began", "period*r.margin() <= r.began"}}},
+	{name: "roll-order", rule: "live cells are deleted before the parts are written", edits: []edit{{rollGo, "{r.clean, r.write, r.drop}", "{r.clean, r.drop, r.write}"}}},
+	{name: "roll-silent", rule: "readers are not told that there are parts", edits: []edit{{rollGo, "\treturn r.announce(ctx, m)\n", "\t_ = m\n\treturn nil\n"}}},
+	{name: "roll-compare", rule: "a list of chunks takes the place of whatever stands", edits: []edit{{rollGo, "won, err = r.client.CheckAndPut(put, partFamily, partColumn, r.bytes)", "_, err = r.client.Put(put)\n\t\twon = err == nil"}}},
+	{name: "roll-lost", rule: "a roll that has lost deletes what it rolled", edits: []edit{{rollGo, "\tif err == nil && !won {", "\tif err == nil && !won && r.bytes == nil && r.items == nil {"}}},
+	{name: "roll-unread", rule: "a list is switched to chunks that are not read back", edits: []edit{{rollGo, "\t\tif err := r.allTo(ctx, server, puts); err != nil {\n\t\t\treturn err\n\t\t}\n", "\t\tif err := r.allTo(ctx, server, puts); err != nil || gets != nil {\n\t\t\treturn nil\n\t\t}\n"}}},
+	{name: "roll-horizon", rule: "chunks that are not listed yet are deleted", edits: []edit{{rollGo, "before := r.began - r.horizon().Milliseconds()", "before := r.began + 1"}}},
+	{name: "roll-in-time", rule: "a roll switches after any time", edits: []edit{{rollGo, "if r.now()-r.began > r.horizon().Milliseconds()/2 {", "if false {"}}},
+	{name: "roll-marker", rule: "a roll deletes a column up to now", edits: []edit{{rollGo, "uint64(o.at))", "uint64(max(o.at, r.began)))"}}},
+	{name: "roll-cleared", rule: "a roll lists again what was cleared meanwhile", edits: []edit{{rollGo, "if r.live.cleared[typ] < until {", "if r.live.cleared[typ]+until < 0 {"}}},
+	{name: "roll-discard", rule: "a roll that has lost to itself deletes its chunks", edits: []edit{{rollGo, "!listed[c.Name] {", "c.Name != \"\" || listed == nil {"}}},
+	{name: "roll-cut", rule: "a roll forgets the cell times of what was cleared", edits: []edit{{rollGo, "if cut <= max(least, r.live.cut) ||", "if cut >= 0 || cut <= max(least, r.live.cut) ||"}}},
+	{name: "roll-tombstones", rule: "a roll drops tombstones", edits: []edit{{rollGo, "\t\tr.leaving = append(r.leaving, o)\n", "\t\tr.leaving = append(r.leaving, o)\n\t\tif o.record.Deleted() {\n\t\t\tcontinue\n\t\t}\n"}}},
+	{name: "roll-twice", rule: "of two columns of an object a roll takes the last", edits: []edit{{rollGo, "r.items[i].Record = part.Resolve(r.items[i].Record, o.record)", "r.items[i].Record = o.record"}}},
+	{name: "roll-begins", rule: "rolls begin while others put old records where rolls delete", edits: []edit{{hbParts, "a.now() >= m.since+3*m.margin", "a.now() >= m.since"}}},
+	{name: "roll-begun", rule: "old records are put where rolls delete when rolls have begun", edits: []edit{{hbParts, "now < m.since+m.margin", "now < m.since+12*m.margin"}}},
+	{name: "read-again", rule: "a reader whose chunk was replaced gives up", edits: []edit{{hbParts, "range []bool{false, true}", "range []bool{true}"}}},
+	{name: "read-known", rule: "a reader goes by the list that it knows", edits: []edit{{hbParts, "return uid + \"\\x00v\" + strconv.FormatUint(version, 10)", "return uid + \"\\x00v\" + strconv.FormatUint(version-version, 10)"}}},
+	{name: "page-late", rule: "a page leaves out columns of what was late", edits: []edit{{hbGet, "families = append(families, lateFamily)", "families = append(families, family)"}}},
+	{name: "get-live", rule: "a get asks the live part alone", edits: []edit{{hbGet, "q.options(a.parts.known())", "q.options(false)"}}},
+	{name: "live-counts", rule: "a live record counts, whatever a part has", edits: []edit{{partRead, "rolled == nil || live != nil && live.CellTime > rolled.CellTime:", "rolled == nil || live != nil:"}}},
+	{name: "live-twins", rule: "of two contents of one cell time the live one counts", edits: []edit{{partRead, "both := *history.Merge(live, rolled)", "both := *live"}}},
+	{name: "late-counts", rule: "of two columns of an object the earlier content counts", edits: []edit{{hbCodec, "b.damage == nil && b.at > a.at", "b.damage == nil && b.at < a.at"}}},
+	{name: "find-late", rule: "a live record of the time of a chunk is not looked for in it", edits: []edit{{partRead, "(live[n] == nil || live[n].CellTime <= info.CellTime) && info.Filter.Has(hashes[n])", "live[n] == nil && info.Filter.Has(hashes[n])"}}},
+	{name: "stitch-live", rule: "a page has what a part has beside a live record of it", edits: []edit{{partRead, " || r != nil && left.Version == r.Version {", " {"}}},
+	{name: "stitch-part", rule: "a page has a live record beside what a part has of it", edits: []edit{{partRead, "\tif left.Version != it.Record.Version {\n\t\treturn nil", "\tif left.Version != it.Record.Version && left == nil {\n\t\treturn nil"}}},
+	{name: "superseded", rule: "what is rolled again stays in its old chunk", edits: []edit{{partRoll, "\t\t\t\t} else {\n\t\t\t\t\tc.remove(place)\n", "\t\t\t\t} else if n.Record == nil {\n\t\t\t\t\tc.remove(place)\n"}}},
+	{name: "overlap", rule: "chunks overlap in time", edits: []edit{{partRoll, "if n < len(w.Items) && w.Items[n].Record.Version >= c.info.Oldest {", "if n < 0 {"}}},
+	{name: "part-tombstone", rule: "what a tombstone covers stays in parts", edits: []edit{{partRoll, "t != nil && t.Record.CellTime > it.Record.CellTime", "t != nil && t.Record == nil"}}},
+	{name: "part-clear", rule: "what clear marks cover stays in parts", edits: []edit{{partRoll, "if maps.Equal(w.Cleared, w.old.Cleared) {\n\t\treturn nil", "if w.old != nil {\n\t\treturn nil"}}},
+	{name: "erase-switch", rule: "an erasure deletes chunks that are listed", edits: []edit{{hbErase, "\tif err := r.store(ctx); err != nil { // also", "\tif err := ctx.Err(); err != nil { // also"}}},
+	{name: "erase-cut", rule: "an erasure forgets the cell times of what it deletes", edits: []edit{{hbErase, "\tif cut <= others {", "\tif cut >= 0 || cut <= others {"}}},
 }
