@@ -259,7 +259,8 @@ func (r *Record) mergeWatches(o *Record) {
 	}
 	r.Watches = after(unite(r.Watches, o.Watches), r.WatchedBeforeAt)
 	if n := beyond(r.Watches, MaxWatches); n > 0 {
-		r.WatchedBefore, r.WatchedBeforeAt = r.WatchedBefore+played(r.Watches)-played(r.Watches[n:]), r.Watches[n-1].At
+		ws := r.watches()
+		r.WatchedBefore, r.WatchedBeforeAt = r.WatchedBefore+played(ws)-played(ws[n:]), ws[n-1].At
 		r.Watches = orNil(r.Watches[n:])
 	}
 }

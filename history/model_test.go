@@ -84,6 +84,7 @@ func (v *view) watched(live []history.Event) {
 		if e.Watched == 0 || slices.ContainsFunc(live, func(o history.Event) bool { return saysMore(o, e) }) {
 			continue
 		}
+		e = since(e, v.Reset)
 		s := viewings[viewingOf(e)]
 		if s == nil {
 			s = &span{from: e.StartedAt}
@@ -118,6 +119,13 @@ func (v *view) watched(live []history.Event) {
 		}
 	}
 	v.Watched = got / 100
+}
+
+// since is e without what its session had played when the object was deleted.
+func since(e history.Event, deleted int64) history.Event {
+	e.StartedAt = max(e.StartedAt, deleted)
+	e.Watched = min(e.Watched, (e.At-e.StartedAt)*speedOf(e)/100)
+	return e
 }
 
 // span is when a viewing was, how fast, and what it has played, in hundredths of a millisecond.
@@ -316,7 +324,7 @@ func TestModel(t *testing.T) {
 	}
 	want := view{
 		Version: history.VersionOf(epoch+5, history.RankStop), State: history.StateFinished, Session: "t", Meta: "map[]",
-		Position: 2, Duration: 10, Furthest: 10, CompletedAt: epoch + 5, Plays: 2, Reset: epoch + 2, Resume: 2, Watched: 19,
+		Position: 2, Duration: 10, Furthest: 10, CompletedAt: epoch + 5, Plays: 2, Reset: epoch + 2, Resume: 2, Watched: 3,
 	}
 	if got := model(story); got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -103,4 +103,4 @@ func (r *Record) completedBy(viewing uint64) bool {
 
 // Watched returns how much was played in all sessions that said so, in milliseconds of
 // the object. Sessions of one device that overlap share their time.
-func (r *Record) Watched() int64 { return r.WatchedBefore + played(r.Watches) }
+func (r *Record) Watched() int64 { return r.WatchedBefore + played(r.watches()) }

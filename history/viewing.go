@@ -212,7 +212,7 @@ func (r *Record) Sessions() []Session {
 		v := r.current()
 		all[v.Viewing] = r.session(v)
 	}
-	for _, w := range r.Watches { // the oldest of one viewing says most
+	for _, w := range r.watches() { // the oldest of one viewing says most
 		s := all[w.Viewing]
 		s.Watched, s.End = max(s.Watched, w.Watched), max(s.End, w.At)
 		all[w.Viewing] = s

@@ -24,10 +24,12 @@ func sessionsOf(events []history.Event) (all []history.Session) {
 		}
 	}
 	viewings := make(map[[2]string][]history.Event)
-	for _, e := range inOrder(events) {
-		if e.At > deleted && !marks(e) {
-			viewings[viewingOf(e)] = append(viewings[viewingOf(e)], e)
+	live := slices.DeleteFunc(inOrder(events), func(e history.Event) bool { return e.At <= deleted || marks(e) })
+	for _, e := range live {
+		if slices.ContainsFunc(live, func(o history.Event) bool { return saysMore(o, e) }) {
+			e.Watched = 0
 		}
+		viewings[viewingOf(e)] = append(viewings[viewingOf(e)], since(e, deleted))
 	}
 	known := make(map[uint64]history.Session) // two may be alike
 	for _, v := range viewings {

@@ -5,6 +5,21 @@ import (
 	"slices"
 )
 
+// watches are those of r as far as they count: of a viewing that began before the object was deleted
+// or cleared, no more than there was time for since then.
+func (r *Record) watches() []Watch {
+	if r.Restored || !slices.ContainsFunc(r.Watches, func(w Watch) bool { return w.Began < r.Reset }) {
+		return r.Watches
+	}
+	ws := slices.Clone(r.Watches)
+	for i := range ws {
+		w := &ws[i]
+		w.Began = max(w.Began, r.Reset)
+		w.Watched = min(w.Watched, (w.At-w.Began)*cmp.Or(w.Speed, 100)/100)
+	}
+	return ws
+}
+
 // played returns how much all viewings together have played: of each the most, and of those of one
 // device that overlap no more than there was time for, at the speed of the fastest of them. More
 // viewings, longer ones and those that have played more never make it less.

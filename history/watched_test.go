@@ -55,6 +55,33 @@ func TestSessionsThatOverlap(t *testing.T) {
 	}
 }
 
+// TestSessionThatGoesOnAfterADelete: what it had played before is gone with the rest, until that is
+// brought back.
+func TestSessionThatGoesOnAfterADelete(t *testing.T) {
+	const minute = int64(60_000)
+	session := func(device string, at, began, watched int64) *history.Record {
+		e := history.Event{Kind: history.KindProgress, At: at, Session: device, Device: device, StartedAt: began, Watched: watched}
+		return e.Record()
+	}
+	begun := epoch - 10*minute
+	before := session("tv", epoch, begun, 10*minute)
+	wants := func(what string, r *history.Record, want int64) {
+		t.Helper()
+		if got := r.Watched(); got != want {
+			t.Errorf("%s: got %d, want %d", what, got, want)
+		}
+	}
+	gone := history.Merge(before, (&history.Event{Kind: history.KindDelete, At: epoch}).Record())
+	left := history.Merge(gone, session("tv", epoch+minute, begun, 11*minute))
+	wants("a minute later", left, minute)
+	wants("with a session of that minute on another device", history.Merge(left, session("phone", epoch+minute, epoch, minute)), 2*minute)
+	wants("a clear that came late", history.Merge(before, session("tv", epoch+minute, begun, 11*minute)).After(epoch), minute)
+	if sessions := left.Sessions(); sessions[0].Watched != minute {
+		t.Errorf("the session: got %d, want %d", sessions[0].Watched, minute)
+	}
+	wants("brought back", history.Merge(left, before.Restore(epoch)), 11*minute)
+}
+
 // BenchmarkWatched is what readers of a record with some sessions pay for it.
 func BenchmarkWatched(b *testing.B) {
 	for _, n := range []int{1, 4, 16, 128} {

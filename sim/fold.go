@@ -187,7 +187,10 @@ func (v view) String() string {
 }
 
 // bounds are facts that must be in what a reader sees, and those that may be.
-type bounds struct{ must, may []*fact }
+type bounds struct {
+	must, may []*fact
+	cut       int64 // everything up to it was deleted, and nothing of what there may be; 0 for no cut
+}
 
 // judge reports what is wrong with a view, empty when nothing is.
 func (b *bounds) judge(v view) string {
@@ -318,27 +321,31 @@ type span struct {
 	device               string
 }
 
-// spans returns for each viewing of the facts the widest span in which they may have played.
-func spans(fs []*fact) map[string]*span {
+// spans returns for each viewing of the facts the widest span behind a cut in which they may have played.
+func spans(fs []*fact, cut int64) map[string]*span {
 	all := make(map[string]*span)
 	for _, f := range fs {
 		if f.watched == 0 {
 			continue
 		}
-		s := all[f.viewing()]
+		s, from := all[f.viewing()], max(f.started, cut)
 		if s == nil {
-			s = &span{from: f.started, device: f.device}
+			s = &span{from: from, device: f.device}
 			all[f.viewing()] = s
 		}
-		s.from, s.until, s.watched = min(s.from, f.started), max(s.until, f.at), max(s.watched, f.watched)
+		s.from, s.until, s.watched = min(s.from, from), max(s.until, f.at), max(s.watched, min(f.watched, f.at-from))
 	}
 	return all
 }
 
 // leastWatched is what readers see at least: where reports of a viewing differ in when it began,
-// the latest of what may be there counts.
+// the latest of what may be there counts, and so does the latest time that a cut may have.
 func (b *bounds) leastWatched() int64 {
-	all := spans(b.must)
+	cut := b.cut
+	if cut > 0 && len(b.may) > 0 {
+		cut = slices.MinFunc(b.may, func(a, b *fact) int { return cmp.Compare(a.at, b.at) }).at - 1
+	}
+	all := spans(b.must, cut)
 	for _, f := range b.may {
 		if s := all[f.viewing()]; s != nil && f.watched > 0 {
 			s.from = max(s.from, f.started)
@@ -384,7 +391,7 @@ func played(viewings map[string]*span) (total int64) {
 }
 
 func (b *bounds) judgeWatched(v view) string {
-	may := spans(b.may)
+	may := spans(b.may, b.cut)
 	least, most, viewings := b.leastWatched(), played(may), len(may)
 	if (v.watched < least || v.watched > most) && viewings <= history.MaxWatches {
 		return fmt.Sprintf("%d ms were watched and must be %d to %d", v.watched, least, most)

@@ -325,7 +325,7 @@ func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64
 
 // bounds are the facts behind a cut.
 func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
-	var bs bounds
+	bs := bounds{cut: behind}
 	for _, k := range o.users[key.UID].book(key.Object).facts {
 		if k.at <= behind || !k.may() {
 			continue

@@ -121,7 +121,7 @@ func (e *event) shows(v view) bool {
 // sums judges the furthest position, the plays and the watched time: all that is sure is in
 // them, and nothing beyond what was sent since the floor.
 func (v view) sums(all, sure []*event, floor int64) *fault {
-	low, high := totals(sure), totals(all)
+	low, high := totals(sure, floor), totals(all, floor)
 	switch {
 	case v.furthest < low.furthest:
 		return lost("furthest is %d, want %d", v.furthest, low.furthest)
@@ -139,21 +139,21 @@ func (v view) sums(all, sure []*event, floor int64) *fault {
 	return nil
 }
 
-// sum is what events add up to.
+// sum is what events after a floor add up to.
 type sum struct {
 	furthest  int64
 	completed map[string]bool  // sessions
 	played    map[string]int64 // milliseconds by session
 }
 
-func totals(events []*event) sum {
+func totals(events []*event, floor int64) sum {
 	s := sum{completed: make(map[string]bool), played: make(map[string]int64)}
 	for _, e := range events {
 		if e.Kind == history.KindDelete {
 			continue
 		}
 		s.furthest = max(s.furthest, e.Position)
-		s.played[e.Session] = max(s.played[e.Session], e.Watched)
+		s.played[e.Session] = max(s.played[e.Session], min(e.Watched, e.At-floor))
 		if e.completes() {
 			s.completed[e.Session] = true
 		}
@@ -203,10 +203,10 @@ func (v view) point(got *event, all, sure []*event) *fault {
 // viewings judges which viewings a record counts as completed.
 func viewings(r *history.Record, all, sure []*event, floor int64) *fault {
 	may, must := make(map[uint64]bool), make(map[uint64]bool)
-	for session := range totals(all).completed {
+	for session := range totals(all, floor).completed {
 		may[history.ViewingOf(session)] = true
 	}
-	for session := range totals(sure).completed {
+	for session := range totals(sure, floor).completed {
 		must[history.ViewingOf(session)] = true
 	}
 	for _, c := range r.Completions {

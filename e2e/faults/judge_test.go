@@ -36,6 +36,8 @@ func TestJudge(t *testing.T) {
 	played, nonEarly := sent(history.KindProgress, 7, 300, true), sent(history.KindProgress, 8, 20_000, true)
 	first.Duration = 1000 // it completes
 	played.StartedAt, played.Watched = base-60_000, 30_000
+	goesOn := played
+	goesOn.Watched = 60_000
 	nonEarly.StartedAt, nonEarly.Session = base-60_000, "firm"
 	mistake := sent(history.KindStart, 9, 0, true)
 	tests := []struct {
@@ -74,6 +76,7 @@ func TestJudge(t *testing.T) {
 		{"the metadata", []faults.Sent{named, renamed}, fold(named, renamed), 0, ""},
 		{"older metadata", []faults.Sent{named, renamed}, changed(fold(named, renamed), func(r *history.Record) { r.Meta = named.Meta }), 0, "lost"},
 		{"the watched time", []faults.Sent{played, nonEarly}, fold(played, nonEarly), 0, ""},
+		{"the watched time since a delete", []faults.Sent{remove, goesOn}, fold(remove, goesOn), 0, ""},
 		{"the watched time is missing", []faults.Sent{played, nonEarly}, changed(fold(played, nonEarly), func(r *history.Record) { r.Watches = nil }), 0, "lost"},
 		{"too much watched time", []faults.Sent{nonEarly}, changed(fold(nonEarly), func(r *history.Record) {
 			r.Watches = []history.Watch{{At: base, Viewing: 1, Watched: 99_000}}

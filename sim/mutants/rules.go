@@ -69,6 +69,7 @@ var mutants = []mutant{
 		{watched, "if i < 0 {", "if true {"},
 	}},
 	{name: "watched-beside", rule: "sessions of one device that overlap are added up", edits: []edit{{watched, "if apart(ws) {", "if true {"}}},
+	{name: "watched-deleted", rule: "what a session had played before a delete counts", edits: []edit{{watched, "if r.Restored || ", "if true || "}}},
 	{name: "watched-together", rule: "sessions of different devices share their time", edits: []edit{
 		{watched, "ws[n].Device == ws[0].Device && ", ""},
 		{watched, "cmp.Compare(a.Device, b.Device), ", ""},
