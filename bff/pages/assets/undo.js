@@ -67,7 +67,7 @@ export class Undo {
     this.#say(text);
     this.#wait();
     const lines = await this.#does.lines(all);
-    if (lines && all.every((record) => this.#waiting.has(key(record)))) this.#keep({ text, lines });
+    if (lines && all.length === this.#waiting.size && all.every((record) => this.#waiting.has(key(record)))) this.#keep({ text, lines });
   }
 
   undo() {

@@ -1,0 +1,33 @@
+// What the page offers to bring back of what was deleted: node --test
+import test from 'node:test';
+import assert from 'node:assert/strict';
+
+class Node extends EventTarget {
+  textContent = '';
+  classList = { add() {}, remove() {} };
+}
+Object.assign(globalThis, {
+  HTMLElement: Node, HTMLButtonElement: Node, addEventListener() {},
+  document: { documentElement: { translate: false }, querySelector: () => new Node() },
+});
+const { Undo } = await import('../assets/undo.js');
+
+test('all that was deleted is offered after a reload, whichever backup comes first', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  for (const turns of [[0, 1], [1, 0]]) {
+    const kept = new Map();
+    globalThis.sessionStorage = { setItem: (k, v) => kept.set(k, v), getItem: (k) => kept.get(k) ?? null, removeItem: (k) => kept.delete(k) };
+    const answers = [];
+    const undo = new Undo('u', {
+      hide() {}, show() {}, send() {}, offer() {}, restore() {},
+      lines: (records) => new Promise((resolve) => answers.push(() => resolve(records.map((r) => r.object.id).join('\n')))),
+    });
+    const deletes = ['a', 'b'].map((id) => undo.delete([{ object: { type: 1, id } }]));
+    for (const turn of turns) {
+      answers[turn]();
+      await deletes[turn];
+    }
+    const { text, lines } = JSON.parse(kept.get('playhead.undo.u'));
+    assert.deepEqual([text, lines], ['Deleted 2 entries.', 'a\nb']);
+  }
+});
