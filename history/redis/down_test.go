@@ -300,7 +300,6 @@ func TestBacklogBesideASilentServer(t *testing.T) {
 // TestFirstsBesideASilentServer are those of the other servers, and not after a wait for each of its buckets.
 func TestFirstsBesideASilentServer(t *testing.T) {
 	config, nodes := fakeNodes(t, 4)
-	config.Timeout = 200 * time.Millisecond
 	c, silent := open(t, config), make(chan struct{})
 	buckets := make([]history.Bucket, history.Buckets)
 	for i := range buckets {
@@ -312,6 +311,8 @@ func TestFirstsBesideASilentServer(t *testing.T) {
 			t.Fatal(s.Err)
 		}
 	}
+	config.Timeout = time.Second
+	c = open(t, config)
 	nodes[2].Server().SetPreHook(func(*server.Peer, string, ...string) bool { <-silent; return false })
 	defer close(silent)
 	found, err := c.PendingFirsts(t.Context(), buckets, -time.Hour, 1000)
