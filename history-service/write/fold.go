@@ -5,78 +5,12 @@ import (
 	"strings"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/view"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// batch is one call: its reports by key.
-type batch struct {
-	rules   *history.Rulebook
-	reports []report.Report
-	groups  []*group
-	// latest gives each report the time of the record that it meets, if that is later: a
-	// delete without a time of its own covers what its user sees, whatever the clocks.
-	latest bool
-	// whole says that the reports are whole records, of an import. Their keys are always loaded
-	// from the cache: a hold does not know of clears.
-	whole bool
-
-	// Records that the fold of a group at hand needs, see [group.add].
-	delta history.Record
-	room  [2]history.Record
-}
-
-// group is the events of one key on their way into one record.
-type group struct {
-	batch   *batch
-	key     history.Key
-	reports []int          // indexes into batch.reports
-	held    aggregate.Held // what the service last wrote of the key
-
-	base     *history.Record // what the cache holds
-	archived *history.Record // what the archive holds instead, where that was asked
-	older    *history.Record // what was held when another writer was first
-	user     history.User
-	cold     bool            // the archive may have clear marks that the user has not
-	next     *history.Record // base and events, nil when there is nothing
-	mark     bool            // the next write begins a hold
-	done     bool            // stored, needless, or failed
-	failed   bool            // a store did not answer
-	lost     bool            // a write lost against another writer
-	own      bool            // nobody else has next
-	visible  bool            // the key had a record that readers saw
-	granted  grant           // what an event of the batch has matched
-
-	written *history.Record // what the cache holds since; nil when nothing was written
-	ended   bool            // an event ended the viewing
-}
-
-// current is the record as it stands after the batch.
-func (g *group) current() *history.Record {
-	if g.written != nil {
-		return g.written
-	}
-	return g.before()
-}
-
-// before is the record as it stood before the batch.
-func (g *group) before() *history.Record {
-	if g.base != nil {
-		return g.base
-	}
-	return g.archived
-}
-
-// fail decides every event of the group that a store did not answer for.
-func (g *group) fail() {
-	g.done, g.failed = true, true
-	for _, i := range g.reports {
-		g.batch.reports[i].Status = historyv1.Status_STATUS_UNAVAILABLE
-	}
-}
-
+// add folds one report into g.next, and returns its status.
 func (g *group) add(i int, cleared int64) historyv1.Status {
 	if g.batch.whole {
 		return g.addWhole(i, cleared)
@@ -125,8 +59,8 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	}
 }
 
-// lacks reports whether the archive may have more of the key than a record that is made without another one. Of a complete user it has
-// not, unless what the cache has is partial, and counts for nothing: it cannot be read.
+// lacks reports whether a record that is made of an event alone may lack what the archive has of the key. Of a
+// complete user it lacks nothing, unless the cache has a partial record, which counts for nothing here: nobody can read it.
 func (g *group) lacks() bool { return !g.user.Complete() || g.base != nil && g.base.Partial }
 
 // merged returns the fold of the record and an event in the room of the batch: most are on their

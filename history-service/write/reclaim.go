@@ -73,7 +73,7 @@ func (w *Writer) reclaim(ctx context.Context, keys []history.Key) (written int, 
 	}
 	// Without an answer what is held is written as it is: better seen again although it was
 	// deleted, until the archive is back, than lost.
-	_ = w.archived(ctx, based(b.groups))
+	_ = w.foldArchived(ctx, needArchive(b.groups))
 	for range read.MaxTries {
 		writes, groups := b.writes()
 		if err != nil || len(writes) == 0 {

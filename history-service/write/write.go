@@ -52,6 +52,72 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 	return Result{days.Answers(), b}, nil
 }
 
+// batch is one call: its reports by key.
+type batch struct {
+	rules   *history.Rulebook
+	reports []report.Report
+	groups  []*group
+	// latest gives each report the time of the record that it meets, if that is later: a
+	// delete without a time of its own covers what its user sees, whatever the clocks.
+	latest bool
+	// whole says that the reports are whole records, of an import. Their keys are always loaded
+	// from the cache: a hold does not know of clears.
+	whole bool
+
+	// Records that the fold of a group at hand needs, see [group.add].
+	delta history.Record
+	room  [2]history.Record
+}
+
+// group is the events of one key on their way into one record.
+type group struct {
+	batch   *batch
+	key     history.Key
+	reports []int          // indexes into batch.reports
+	held    aggregate.Held // what the service last wrote of the key
+
+	base     *history.Record // what the cache holds
+	archived *history.Record // what the archive holds instead, where that was asked
+	older    *history.Record // what was held when another writer was first
+	user     history.User
+	cold     bool            // the archive may have clear marks that the user has not
+	next     *history.Record // base and events, nil when there is nothing
+	mark     bool            // the next write begins a hold
+	done     bool            // stored, needless, or failed
+	failed   bool            // a store did not answer
+	lost     bool            // a write lost against another writer
+	own      bool            // nobody else has next
+	visible  bool            // the key had a record that readers saw
+	granted  grant           // what an event of the batch has matched
+
+	written *history.Record // what the cache holds since; nil when nothing was written
+	ended   bool            // an event ended the viewing
+}
+
+// current is the record as it stands after the batch.
+func (g *group) current() *history.Record {
+	if g.written != nil {
+		return g.written
+	}
+	return g.before()
+}
+
+// before is the record as it stood before the batch.
+func (g *group) before() *history.Record {
+	if g.base != nil {
+		return g.base
+	}
+	return g.archived
+}
+
+// fail decides every event of the group that a store did not answer for.
+func (g *group) fail() {
+	g.done, g.failed = true, true
+	for _, i := range g.reports {
+		g.batch.reports[i].Status = historyv1.Status_STATUS_UNAVAILABLE
+	}
+}
+
 // prepare groups the reports that are not yet decided and folds them into what is held.
 func (w *Writer) prepare(b *batch) {
 	b.rules = w.cfg.Rules
@@ -125,12 +191,12 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 			groups[i].fail()
 			continue
 		}
-		groups[i].loaded(e)
+		groups[i].foldLoaded(e)
 		if !e.User.Warm {
 			w.cfg.Reader.Warm(keys[i].UID)
 		}
 	}
-	w.base(ctx, groups)
+	w.loadDropped(ctx, groups)
 }
 
 // missing returns the keys, and their groups, that must be loaded.
@@ -144,9 +210,9 @@ func (b *batch) missing() (keys []history.Key, groups []*group) {
 	return keys, groups
 }
 
-// loaded takes the cache's answer for a key that was not held, or where nothing was to be written.
+// foldLoaded takes the cache's answer for a key that was not held, or where nothing was to be written.
 // A cache that has another record than the held one, or none, counts as a conflict.
-func (g *group) loaded(e history.Entry) {
+func (g *group) foldLoaded(e history.Entry) {
 	if held := g.held.Record; held != nil && (e.Record == nil || !history.SameContent(e.Record.Revision, held.Revision)) {
 		g.base = held
 		g.conflict(e)
@@ -157,7 +223,7 @@ func (g *group) loaded(e history.Entry) {
 	g.fold()
 }
 
-// base fetches from the archive the records that the cache has dropped, for groups that cannot do
+// loadDropped fetches from the archive the records that the cache has dropped, for groups that cannot do
 // without: an event from below the floor must not look newer than the archive's record, nor count
 // plays twice. The same holds for events that name the record which their device knows, and for a
 // held record that the cache lacks: another service may have deleted it since. When the archive does
@@ -165,8 +231,8 @@ func (g *group) loaded(e history.Entry) {
 //
 // The whole batch waits, so the time is short. A delete without a time of its own asks too, for a
 // record of a clock that is ahead. It does not depend on the answer, and waits less.
-func (w *Writer) base(ctx context.Context, groups []*group) {
-	old := based(groups)
+func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
+	old := needArchive(groups)
 	if len(old) == 0 {
 		return
 	}
@@ -180,27 +246,27 @@ func (w *Writer) base(ctx context.Context, groups []*group) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for _, g := range w.archived(ctx, old) {
+	for _, g := range w.foldArchived(ctx, old) {
 		if depends {
 			g.fail()
 		}
 	}
 }
 
-// based returns the groups that cannot be decided without the archive.
-func based(groups []*group) (old []*group) {
+// needArchive returns the groups that cannot be decided without the archive.
+func needArchive(groups []*group) (old []*group) {
 	for _, g := range groups {
-		if g.below() {
+		if g.needsArchive() {
 			old = append(old, g)
 		}
 	}
 	return old
 }
 
-// below reports whether the archive may have a record, dropped by the cache, that is newer than the
+// needsArchive reports whether the archive may have a record, dropped by the cache, that is newer than the
 // oldest of the events, or a delete of the held record. Of a cold user nobody knows: the warm-up
 // fetches the row.
-func (g *group) below() bool {
+func (g *group) needsArchive() bool {
 	switch {
 	case g.failed:
 		return false
@@ -224,9 +290,9 @@ func (g *group) below() bool {
 	return false
 }
 
-// archived folds what the archive holds into the groups. The records stay partial: until
+// foldArchived folds what the archive holds into the groups. The records stay partial: until
 // they are written, others may be archived and dropped. It returns the groups for which there is no answer.
-func (w *Writer) archived(ctx context.Context, groups []*group) (unanswered []*group) {
+func (w *Writer) foldArchived(ctx context.Context, groups []*group) (unanswered []*group) {
 	if len(groups) == 0 {
 		return nil
 	}
@@ -300,7 +366,7 @@ func (w *Writer) store(ctx context.Context, b *batch) {
 				late = append(late, groups[i])
 			}
 		}
-		w.base(ctx, late)
+		w.loadDropped(ctx, late)
 		if try > 0 {
 			w.metrics.conflicts.Add(float64(len(writes)))
 		}
