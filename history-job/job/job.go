@@ -45,9 +45,9 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	j.owned.Store(true)
 	defer j.owned.Store(false)
 	g, both := errgroup.WithContext(ctx)
-	o := newOwed(claim)
-	g.Go(func() error { return guard(func() error { return j.consume(both, claim, o) }) })
-	g.Go(func() error { return guard(func() error { return j.repay(both, o) }) })
+	u := newUnrestored(claim)
+	g.Go(func() error { return guard(func() error { return j.consume(both, claim, u) }) })
+	g.Go(func() error { return guard(func() error { return j.restore(both, u) }) })
 	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.measure(both, buckets) }) })
 	g.Go(func() error { return guard(func() error { return j.announce(both, buckets) }) })
@@ -59,9 +59,9 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 }
 
 // consume is the job's heart: nothing is committed that is not archived and settled, or has its mark.
-func (j *Job) consume(ctx context.Context, claim history.Claim, o *owed) error {
+func (j *Job) consume(ctx context.Context, claim history.Claim, u *unrestored) error {
 	for {
-		if o.full() {
+		if u.full() {
 			if !run.Sleep(ctx, longestPause) {
 				return ctx.Err()
 			}
@@ -81,7 +81,7 @@ func (j *Job) consume(ctx context.Context, claim history.Claim, o *owed) error {
 		if err := j.archive(ctx, keys); err != nil {
 			return err
 		}
-		if err := o.add(ctx, d, left); err != nil {
+		if err := u.add(ctx, d, left); err != nil {
 			return err
 		}
 		j.metrics.messages.Add(float64(d.Messages))

@@ -142,20 +142,20 @@ func (j *Job) reread(ctx context.Context, name string, since time.Time) error {
 		return nil
 	}
 	var changed error
-	var owed []history.Announcement
+	var rest []history.Announcement
 	read := false
 	err := j.again(ctx, "reread", func(ctx context.Context) error {
 		err := j.catchUp(ctx, name)
 		if !errors.Is(err, errLife) {
 			if read {
-				owed, err = j.giveQueued(ctx, owed)
+				rest, err = j.giveQueued(ctx, rest)
 			} else {
-				owed, err = j.readAgain(ctx, since)
-				read = err == nil && len(owed) <= maxOwed
+				rest, err = j.readAgain(ctx, since)
+				read = err == nil && len(rest) <= maxUnrestored
 			}
 		}
-		if err == nil && len(owed) > 0 {
-			err = fmt.Errorf("%w: for %d records of the queue", history.ErrUnavailable, len(owed))
+		if err == nil && len(rest) > 0 {
+			err = fmt.Errorf("%w: for %d records of the queue", history.ErrUnavailable, len(rest))
 		}
 		if err != nil && !errors.Is(err, errLife) { // while the queue is away the cache may begin another life
 			err = errors.Join(err, j.sameLife(ctx, name))
@@ -169,13 +169,13 @@ func (j *Job) reread(ctx context.Context, name string, since time.Time) error {
 }
 
 // readAgain returns the contents of the queue for which a store does not answer.
-func (j *Job) readAgain(ctx context.Context, since time.Time) (owed []history.Announcement, err error) {
+func (j *Job) readAgain(ctx context.Context, since time.Time) (rest []history.Announcement, err error) {
 	err = j.cfg.Reread.Reread(ctx, everyBucket(), since, func(ctx context.Context, all []history.Announcement) error {
 		left, err := j.giveQueued(ctx, slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil }))
-		owed = append(owed, left...)
+		rest = append(rest, left...)
 		return err
 	})
-	return owed, err
+	return rest, err
 }
 
 func (j *Job) giveQueued(ctx context.Context, contents []history.Announcement) (left []history.Announcement, err error) {
