@@ -98,7 +98,7 @@ const maxRounds = 3
 // fails with [errLife] unless the cache is in the life that is named.
 func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key) (err error) {
 	all := len(keys)
-	if keys = j.behind.without(keys); len(keys) < all {
+	if keys = j.unchecked.without(keys); len(keys) < all {
 		j.leave(all - len(keys))
 	}
 	if j.cfg.Carrier != nil {

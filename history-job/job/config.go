@@ -98,7 +98,7 @@ type Job struct {
 	archiving chan struct{} // held while keys are archived, see archive
 	recent    *recent       // nil without Config.Life
 	life      life
-	behind    behind
+	unchecked unchecked
 	owned     atomic.Bool // a generation lasts
 	untidy    part.Notes  // users of whom something was deleted or cleared
 	noted     part.Notes  // users to be rolled

@@ -105,56 +105,56 @@ func (r *recent) contents() []archived {
 	return out
 }
 
-// behind are the contents that could not be compared with a cache which began another life, because a store did not
+// unchecked are the contents that could not be compared with a cache which began another life, because a store did not
 // answer. The records of their users are not archived until they are: what the cache has of them may be older than what the
 // archive has.
-type behind struct {
+type unchecked struct {
 	mu    sync.Mutex
 	all   []archived
 	users map[string]bool // whose they are
 }
 
-func (b *behind) forget() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.all, b.users = nil, nil
+func (u *unchecked) forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.all, u.users = nil, nil
 }
 
-func (b *behind) contents() []archived {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all // is replaced, never changed
+func (u *unchecked) contents() []archived {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.all // is replaced, never changed
 }
 
 // replace puts what is left of a part in its place.
-func (b *behind) replace(part, left []archived) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.all) == 0 && len(left) == 0 {
+func (u *unchecked) replace(part, left []archived) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.all) == 0 && len(left) == 0 {
 		return
 	}
 	asked := make(map[history.Key]bool, len(part))
 	for _, a := range part {
 		asked[a.key] = true
 	}
-	all := make([]archived, 0, len(b.all)+len(left))
-	for _, a := range b.all {
+	all := make([]archived, 0, len(u.all)+len(left))
+	for _, a := range u.all {
 		if !asked[a.key] {
 			all = append(all, a)
 		}
 	}
-	b.all, b.users = append(all, left...), make(map[string]bool)
-	for _, a := range b.all {
-		b.users[a.key.UID] = true
+	u.all, u.users = append(all, left...), make(map[string]bool)
+	for _, a := range u.all {
+		u.users[a.key.UID] = true
 	}
 }
 
 // without returns the keys of the others.
-func (b *behind) without(keys []history.Key) []history.Key {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.users) == 0 {
+func (u *unchecked) without(keys []history.Key) []history.Key {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.users) == 0 {
 		return keys
 	}
-	return slices.DeleteFunc(slices.Clone(keys), func(k history.Key) bool { return b.users[k.UID] })
+	return slices.DeleteFunc(slices.Clone(keys), func(k history.Key) bool { return u.users[k.UID] })
 }

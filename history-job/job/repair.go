@@ -202,7 +202,7 @@ func (j *Job) repair(ctx context.Context, life string) error {
 	}
 	restored := 0
 	all := j.recent.contents()
-	j.behind.forget()
+	j.unchecked.forget()
 	for part := range slices.Chunk(all, j.cfg.Batch) {
 		n, err := j.repairPart(ctx, life, part)
 		if restored += n; err != nil {
@@ -219,10 +219,10 @@ func (j *Job) repair(ctx context.Context, life string) error {
 // catchUp compares what could not be compared when the cache began this life. Other jobs cannot either, so that
 // the time of doubt lasts until it is done.
 func (j *Job) catchUp(ctx context.Context, life string) error {
-	if len(j.behind.contents()) > 0 {
+	if len(j.unchecked.contents()) > 0 {
 		j.life.doubt()
 	}
-	for part := range slices.Chunk(j.behind.contents(), j.cfg.Batch) {
+	for part := range slices.Chunk(j.unchecked.contents(), j.cfg.Batch) {
 		if err := j.sameLife(ctx, life); err != nil {
 			return err
 		}
@@ -233,14 +233,14 @@ func (j *Job) catchUp(ctx context.Context, life string) error {
 	return nil
 }
 
-// repairPart leaves behind what a store does not answer for: it is compared later, and its users' records are not archived
+// repairPart keeps as unchecked what a store does not answer for: it is compared later, and its users' records are not archived
 // until then.
 func (j *Job) repairPart(ctx context.Context, life string, part []archived) (restored int, err error) {
 	given, left, err := j.giveBack(context.WithValue(ctx, sweeping{}, true), part)
 	if err != nil {
 		return 0, err
 	}
-	j.behind.replace(part, left)
+	j.unchecked.replace(part, left)
 	if len(given) == 0 {
 		return 0, nil
 	}
