@@ -1,17 +1,15 @@
-// Package scan reads JSON from front to back without building values of its own. It is
-// jsontext with what players need besides: a lone surrogate spoils its own string only, values
-// of a wrong kind are skipped, and nesting is bounded. It refuses invalid UTF-8 and repeated
-// names, which encoding/json mends in silence.
+// Package scan reads JSON from front to back without building values of its own, and leaves
+// what is rare in what players send to jsontext: escapes, and numbers that are more than digits. A lone
+// surrogate spoils its own string only, values of a wrong kind are skipped, and nesting is bounded. It
+// refuses invalid UTF-8 and repeated names, which encoding/json mends in silence.
 package scan
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"strconv"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -40,26 +38,16 @@ const maxDepth = 32
 // Input is a JSON text on its way through. The first error sticks: from then on
 // there are no more values, and [Input.End] returns it.
 type Input struct {
-	*decoder // nil after End
-
-	next Kind // the kind of the next value, None when it is not known
-	err  error
+	data  []byte
+	pos   int
+	depth int
+	buf   []byte // the last string that had escapes
+	err   error
 }
-
-// decoder is used again for other inputs.
-type decoder struct {
-	dec  jsontext.Decoder
-	body bytes.Buffer
-	buf  []byte // the last string that had escapes
-}
-
-var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
 // New returns an input over data, which it reads and never changes.
 func New(data []byte) *Input {
-	in := &Input{decoder: decoders.Get().(*decoder)}
-	in.body = *bytes.NewBuffer(data)
-	in.dec.Reset(&in.body, jsontext.AllowInvalidUTF8(true)) // of lone surrogates: Text refuses those
+	in := &Input{data: data}
 	if !utf8.Valid(data) {
 		in.syntax("invalid UTF-8")
 	}
@@ -68,18 +56,30 @@ func New(data []byte) *Input {
 
 // Kind returns what the next value is.
 func (in *Input) Kind() Kind {
-	if in.err != nil {
-		return None
+	switch c := in.peek(); c {
+	case '{', '[', '"', 'n':
+		return Kind(c)
+	case 't', 'f':
+		return Bool
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+		return Number
 	}
-	if in.next == None {
-		switch k := in.dec.PeekKind(); k {
-		case '{', '[', '"', 'n', '0':
-			in.next = Kind(k)
-		case 't', 'f':
-			in.next = Bool
+	return None
+}
+
+// peek returns the first byte of the next token, 0 at the end and after an error.
+func (in *Input) peek() byte {
+	if in.err != nil {
+		return 0
+	}
+	for ; in.pos < len(in.data); in.pos++ {
+		switch c := in.data[in.pos]; c {
+		case ' ', '\t', '\n', '\r':
+		default:
+			return c
 		}
 	}
-	return in.next
+	return 0
 }
 
 // Skip steps over the next value, which must be JSON all the same.
@@ -93,10 +93,14 @@ func (in *Input) Skip() {
 		for range in.Array() {
 			in.Skip()
 		}
-	case None:
-		in.syntax("want a value")
+	case Text:
+		in.text()
+	case Number:
+		in.number()
+	case Bool, Null:
+		in.word()
 	default:
-		in.value()
+		in.want("a value")
 	}
 }
 
@@ -106,13 +110,16 @@ func (in *Input) Skip() {
 // no UTF-8.
 func (in *Input) Object() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		for in.enter('{'); in.Kind() == Text; {
-			name, _ := in.unquote(in.value())
+		var seen names
+		for more := in.enter('{', '}'); more; more = in.more('}') {
+			name := in.name()
+			if in.err == nil && !seen.add(name) {
+				in.syntax("repeated name")
+			}
 			if in.err != nil || !yield(name) {
 				return
 			}
 		}
-		in.leave()
 	}
 }
 
@@ -121,57 +128,94 @@ func (in *Input) Object() iter.Seq[[]byte] {
 func (in *Input) Array() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		i := 0
-		for in.enter('['); in.Kind() != None; i++ {
+		for more := in.enter('[', ']'); more; more = in.more(']') {
 			if !yield(i) {
 				return
 			}
+			i++
 		}
-		in.leave()
 	}
 }
 
-// enter steps over an opening bracket.
-func (in *Input) enter(bracket Kind) {
-	if in.Kind() != bracket {
-		in.syntax("want " + string(bracket))
-		return
+// enter steps over an opening bracket and reports whether an element follows.
+func (in *Input) enter(open, end byte) bool {
+	if in.peek() != open {
+		in.want(string(open))
+		return false
 	}
-	in.token()
-	if in.dec.StackDepth() > maxDepth {
+	in.pos++
+	if in.depth++; in.depth > maxDepth {
 		in.syntax("nested too deep")
 	}
-}
-
-// leave steps over a closing bracket; the decoder knows which one it must be.
-func (in *Input) leave() {
-	if depth := in.dec.StackDepth(); in.err == nil {
-		in.token()
-		if in.err == nil && in.dec.StackDepth() >= depth {
-			in.syntax("want a value")
-		}
+	if in.peek() == end {
+		return in.leave()
 	}
+	return in.err == nil
 }
 
-func (in *Input) token() {
-	if in.err == nil {
-		in.next = None
-		if _, err := in.dec.ReadToken(); err != nil {
-			in.refuse(err)
-		}
+// more reports whether another element follows, and steps over what is between.
+func (in *Input) more(end byte) bool {
+	switch in.peek() {
+	case ',':
+		in.pos++
+		return true
+	case end:
+		return in.leave()
 	}
+	in.want(", or " + string(end))
+	return false
 }
 
-// value returns the text of the next value.
-func (in *Input) value() jsontext.Value {
-	if in.err != nil {
+func (in *Input) leave() bool {
+	in.pos++
+	in.depth--
+	return false
+}
+
+// name returns a name, and steps over what is between it and its value.
+func (in *Input) name() []byte {
+	if in.peek() != '"' {
+		in.want("a name")
 		return nil
 	}
-	in.next = None
-	v, err := in.dec.ReadValue()
-	if err != nil {
-		in.refuse(err)
+	name, _ := in.text()
+	if len(in.buf) > 0 && len(name) > 0 && &name[0] == &in.buf[0] {
+		name = bytes.Clone(name) // the buffer is the next string's
 	}
-	return v
+	if in.peek() != ':' {
+		in.want(":")
+		return nil
+	}
+	in.pos++
+	return name
+}
+
+// names are those of an object so far.
+type names struct {
+	few  [16][]byte
+	n    int
+	many map[string]bool // what is beyond few
+}
+
+// add reports whether a name is new.
+func (s *names) add(name []byte) bool {
+	for _, other := range s.few[:s.n] {
+		if bytes.Equal(name, other) {
+			return false
+		}
+	}
+	switch {
+	case s.n < len(s.few):
+		s.few[s.n] = name
+		s.n++
+		return true
+	case s.many[string(name)]:
+		return false
+	case s.many == nil:
+		s.many = make(map[string]bool)
+	}
+	s.many[string(name)] = true
+	return true
 }
 
 // Text returns the next value, a string without its quotes and escapes, valid until
@@ -182,24 +226,47 @@ func (in *Input) Text() (text []byte, ok bool) {
 		in.Skip()
 		return nil, false
 	}
-	return in.unquote(in.value())
+	return in.text()
+}
+
+// text reads a string. One without escapes is a part of the data.
+func (in *Input) text() (text []byte, ok bool) {
+	escaped := false
+	for i := in.pos + 1; i < len(in.data); i++ {
+		switch c := in.data[i]; {
+		case c == '"':
+			whole := in.data[in.pos : i+1]
+			if in.pos = i + 1; escaped {
+				return in.unquote(whole)
+			}
+			return whole[1 : len(whole)-1], true
+		case c == '\\':
+			escaped = true
+			i++
+		case c < ' ':
+			in.pos = i
+			in.syntax("control character in a string")
+			return nil, false
+		}
+	}
+	in.pos = len(in.data)
+	in.want("the end of a string")
+	return nil, false
 }
 
 // lone stands for a string with half a pair of surrogates.
 var lone = []byte("\xff")
 
-func (in *Input) unquote(v jsontext.Value) (text []byte, ok bool) {
-	switch {
-	case in.err != nil:
-		return nil, false
-	case bytes.IndexByte(v, '\\') < 0:
-		return v[1 : len(v)-1], true
-	}
+func (in *Input) unquote(whole []byte) (text []byte, ok bool) {
 	var err error
-	if in.buf, err = jsontext.AppendUnquote(in.buf[:0], v); err != nil {
-		return lone, false
+	if in.buf, err = jsontext.AppendUnquote(in.buf[:0], whole); err == nil {
+		return in.buf, true
 	}
-	return in.buf, true
+	if !jsontext.Value(whole).IsValid(jsontext.AllowInvalidUTF8(true)) {
+		in.syntax("control character or invalid escape in a string")
+		return nil, false
+	}
+	return lone, false
 }
 
 // Int returns the next value, a number without fraction and exponent that fits.
@@ -209,7 +276,7 @@ func (in *Input) Int() (n int64, ok bool) {
 		in.Skip()
 		return 0, false
 	}
-	n, err := strconv.ParseInt(string(in.value()), 10, 64)
+	n, err := strconv.ParseInt(string(in.number()), 10, 64)
 	return n, err == nil
 }
 
@@ -219,8 +286,28 @@ func (in *Input) Float() (f float64, ok bool) {
 		in.Skip()
 		return 0, false
 	}
-	f, err := strconv.ParseFloat(string(in.value()), 64)
+	f, err := strconv.ParseFloat(string(in.number()), 64)
 	return f, err == nil
+}
+
+// number returns the text of a number.
+func (in *Input) number() []byte {
+	start, digits := in.pos, true
+	for ; in.pos < len(in.data); in.pos++ {
+		c := in.data[in.pos]
+		if c-'0' <= 9 {
+			continue
+		}
+		if bytes.IndexByte([]byte("+-.eE"), c) < 0 {
+			break
+		}
+		digits = false
+	}
+	text := in.data[start:in.pos]
+	if (!digits || text[0] == '0' && len(text) > 1) && !jsontext.Value(text).IsValid() {
+		in.syntax("malformed number")
+	}
+	return text
 }
 
 // Bool returns the next value, true or false. Any other value is skipped and not ok.
@@ -229,7 +316,7 @@ func (in *Input) Bool() (b, ok bool) {
 		in.Skip()
 		return false, false
 	}
-	return string(in.value()) == "true", in.err == nil
+	return in.word() == 't', in.err == nil
 }
 
 // Null steps over the next value if it is null, and reports whether it was.
@@ -237,8 +324,20 @@ func (in *Input) Null() bool {
 	if in.Kind() != Null {
 		return false
 	}
-	in.value()
+	in.word()
 	return in.err == nil
+}
+
+// word steps over true, false or null, and returns its first letter.
+func (in *Input) word() byte {
+	for _, word := range []string{"true", "false", "null"} {
+		if bytes.HasPrefix(in.data[in.pos:], []byte(word)) {
+			in.pos += len(word)
+			return word[0]
+		}
+	}
+	in.want("a value")
+	return 0
 }
 
 // Fail makes err the input's error, unless it has one.
@@ -248,37 +347,16 @@ func (in *Input) Fail(err error) {
 	}
 }
 
-// End returns the first error. There must be nothing left but space. No other method may be
-// called after it, and nothing that they returned be used.
+// End returns the first error. There must be nothing left but space.
 func (in *Input) End() error {
-	if in.decoder == nil {
-		return in.err
+	if in.peek(); in.pos < len(in.data) {
+		in.syntax("want nothing more")
 	}
-	if in.err == nil {
-		if _, err := in.dec.ReadToken(); err != io.EOF { //nolint:errorlint // the decoder's own word for the end
-			in.syntax("want nothing more")
-		}
-	}
-	decoders.Put(in.decoder)
-	in.decoder = nil
 	return in.err
 }
 
-func (in *Input) syntax(reason string) {
-	in.Fail(fmt.Errorf("%w at byte %d: %s", ErrSyntax, in.dec.InputOffset(), reason))
-}
+func (in *Input) want(what string) { in.syntax("want " + what) }
 
-// refuse takes over an error of the decoder.
-func (in *Input) refuse(err error) {
-	e, ok := errors.AsType[*jsontext.SyntacticError](err)
-	switch {
-	case errors.Is(err, jsontext.ErrDuplicateName):
-		in.syntax("repeated name")
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		in.syntax("want more")
-	case ok:
-		in.Fail(fmt.Errorf("%w at byte %d: %w", ErrSyntax, e.ByteOffset, e.Err))
-	default:
-		in.syntax(err.Error())
-	}
+func (in *Input) syntax(reason string) {
+	in.Fail(fmt.Errorf("%w at byte %d: %s", ErrSyntax, in.pos, reason))
 }

@@ -2,6 +2,7 @@ package scan_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -21,36 +22,36 @@ func TestSkip(t *testing.T) {
 		{"two values", "1 2", "want nothing more"},
 		{"byte order mark", "\ufeff1", "want a value"},
 		{"zero byte", "\x00", "want a value"},
-		{"half an object", `{"a":1`, "want more"},
-		{"half an array", `[1`, "want more"},
-		{"comma at the end", `[1,]`, "start of value"},
-		{"comma at the end of an object", `{"a":1,}`, "invalid character ','"},
-		{"comma alone", `[,]`, "start of value"},
-		{"no colon", `{"a" 1}`, "want a value"},
+		{"half an object", `{"a":1`, "want , or }"},
+		{"half an array", `[1`, "want , or ]"},
+		{"comma at the end", `[1,]`, "want a value"},
+		{"comma at the end of an object", `{"a":1,}`, "want a name"},
+		{"comma alone", `[,]`, "want a value"},
+		{"no colon", `{"a" 1}`, "want :"},
 		{"no value", `{"a":}`, "want a value"},
-		{"name without quotes", `{a:1}`, "invalid character"},
-		{"wrong bracket", `[1}`, "expecting ',' or ']'"},
+		{"name without quotes", `{a:1}`, "want a name"},
+		{"wrong bracket", `[1}`, "want , or ]"},
 		{"repeated name", `{"a":1,"b":2,"a":3}`, "repeated name"},
 		{"repeated name, escaped", `{"a":1,"\u0061":3}`, "repeated name"},
 		{"too deep", deep(33), "nested too deep"},
-		{"string without end", `"a`, "want more"},
-		{"string without end, escaped", `"\n`, "want more"},
+		{"string without end", `"a`, "want the end of a string"},
+		{"string without end, escaped", `"\n`, "want the end of a string"},
 		{"line in a string", "\"a\nb\"", "control character"},
 		{"line in an escaped string", "\"\\ta\nb\"", "control character"},
 		{"unknown escape", `"\x41"`, "invalid escape"},
 		{"short escape", `"\u12"`, "invalid escape"},
 		{"sign in an escape", `"\u+123"`, "invalid escape"},
-		{"escape at the end", `"\`, "want more"},
+		{"escape at the end", `"\`, "want the end of a string"},
 		{"surrogate and a broken escape", `"\ud83d\u12"`, "invalid escape"},
 		{"invalid UTF-8", "\"\xff\"", "invalid UTF-8"},
 		{"surrogate in UTF-8", "\"\xed\xa0\x80\"", "invalid UTF-8"},
-		{"zero in front", "01", "want nothing more"},
-		{"minus alone", "-", "want more"},
+		{"zero in front", "01", "malformed number"},
+		{"minus alone", "-", "malformed number"},
 		{"plus", "+1", "want a value"},
-		{"point at the end", "1.", "want more"},
-		{"exponent without digits", "1e", "want more"},
+		{"point at the end", "1.", "malformed number"},
+		{"exponent without digits", "1e", "malformed number"},
 		{"not a number", "NaN", "want a value"},
-		{"half a word", "tru", "want more"},
+		{"half a word", "tru", "want a value"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -186,5 +187,22 @@ func TestTheFirstErrorSticks(t *testing.T) {
 	}
 	if err := in.End(); !errors.Is(err, stop) || n != 1 {
 		t.Errorf("got %v after %d names, want %v after 1", err, n, stop)
+	}
+}
+
+// TestManyNames finds a repeated name among any number of names.
+func TestManyNames(t *testing.T) {
+	for _, n := range []int{2, 15, 16, 17, 18, 400} {
+		var text strings.Builder
+		for i := range n {
+			fmt.Fprintf(&text, `"\u006e%d":%d,`, i, i)
+		}
+		for i, repeated := range []string{"n0", fmt.Sprint("n", n-1), "other"} {
+			in := scan.New([]byte("{" + text.String() + `"` + repeated + `":0}`))
+			in.Skip()
+			if err := in.End(); (err != nil) != (i < 2) {
+				t.Errorf("%s behind %d names: %v", repeated, n, err)
+			}
+		}
 	}
 }
