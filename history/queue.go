@@ -80,6 +80,7 @@ type Poison struct {
 type Dead struct {
 	Key     Key     // zero for a message
 	Record  *Record // nil for a message, for a user's own state, and where only the cell is known
+	User    User    // a user's own clear marks and pause
 	Payload []byte  // of a message
 	Cell    []byte  // of a damaged cell, see [DamageError]
 	Origin  string  // "archive", or partition and offset of the message

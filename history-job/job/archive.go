@@ -232,7 +232,9 @@ func (j *Job) putUsers(ctx context.Context, b *batch) error {
 				j.metrics.clears.Inc()
 				j.noteRemoval(k.UID)
 			case errors.Is(err, history.ErrPermanent):
-				dead = append(dead, j.refused(k, nil, err))
+				letter := j.refused(k, nil, err)
+				letter.User = history.User{Cleared: asked.entries[i].User.Cleared, Pause: asked.entries[i].User.Pause}
+				dead = append(dead, letter)
 			default:
 				users.add(k, asked.entries[i])
 				last = err

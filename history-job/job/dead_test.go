@@ -58,6 +58,29 @@ func TestDead(t *testing.T) {
 	})
 }
 
+// TestDeadUser: what a user has decided, and the archive refuses for good, goes to the dead letters with all there is to decide it again.
+func TestDeadUser(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		g := &deadLetters{world: w}
+		w.on("clear", func(context.Context) error { return history.ErrPermanent })
+		cfg := w.config()
+		cfg.Dead = g
+		if _, err := w.cache.Clear(t.Context(), uid, history.Clear{Type: 1, Until: 100}); err != nil {
+			t.Fatal(err)
+		}
+		pause := history.Pause{Since: 200}
+		if err := w.cache.Pause(t.Context(), uid, history.Pause{}, pause); err != nil {
+			t.Fatal(err)
+		}
+		w.runs(cfg)
+		w.announce(history.UserKey(uid))
+		w.wait(time.Minute)
+		if len(g.letters) != 1 || g.letters[0].Key != history.UserKey(uid) || g.letters[0].User.Cleared[1] != 100 || g.letters[0].User.Pause != pause {
+			t.Errorf("dead letters: %+v, want the clear mark and the pause", g.letters)
+		}
+	})
+}
+
 // TestDeadMessage buries a message that nobody can decode.
 func TestDeadMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {

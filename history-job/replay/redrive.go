@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
@@ -47,7 +48,7 @@ func (r *Redriver) marked(ctx context.Context, l history.Dead) ([]history.Announ
 		l.Record = record
 		return r.remark(ctx, l)
 	case l.Key.IsUser():
-		return r.remarkUser(ctx, l.Key.UID)
+		return r.remarkUser(ctx, l.Key.UID, &l.User)
 	default:
 		return r.remark(ctx, l)
 	}
@@ -81,23 +82,30 @@ func (r *Redriver) remark(ctx context.Context, l history.Dead) ([]history.Announ
 	return nil, fmt.Errorf("%s: %w: %w", l.Key, history.ErrUnavailable, errBusy)
 }
 
-// remarkUser sets the user's clear marks and pause once more, which marks them dirty.
-func (r *Redriver) remarkUser(ctx context.Context, uid string) ([]history.Announcement, error) {
+// remarkUser sets the user's clear marks and pause once more, which marks them dirty: those of the cache, and those of the letter
+// that it has no later ones of.
+func (r *Redriver) remarkUser(ctx context.Context, uid string, letter *history.User) ([]history.Announcement, error) {
 	key := history.UserKey(uid)
 	e := r.Cache.Load(ctx, []history.Key{key})[0]
-	for typ, at := range e.User.Cleared {
+	if e.Err != nil {
+		return nil, e.Err
+	}
+	all := history.User{Cleared: maps.Clone(e.User.Cleared)}
+	all.MergeCleared(letter.Cleared)
+	for typ, at := range all.Cleared {
 		if _, err := r.Cache.Clear(ctx, uid, history.Clear{Type: typ, Until: at}); err != nil {
 			return nil, err
 		}
 	}
 	none := history.Pause{}
-	if p := e.User.Pause; p != none {
-		if err := r.Cache.Pause(ctx, uid, p, p); err != nil {
+	p := e.User.Pause.Newer(letter.Pause)
+	if p != none {
+		if err := r.Cache.Pause(ctx, uid, e.User.Pause, p); err != nil {
 			return nil, err
 		}
 	}
-	if len(e.User.Cleared) == 0 && e.User.Pause == none {
-		return nil, e.Err
+	if len(all.Cleared) == 0 && p == none {
+		return nil, nil
 	}
 	return []history.Announcement{{Key: key}}, nil
 }

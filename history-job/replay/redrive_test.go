@@ -74,17 +74,26 @@ func TestRedrive(t *testing.T) {
 	}
 }
 
-// TestDriveUser marks again what users decided: clears, a pause, or both.
+// TestDriveUser marks again what users decided: clears, a pause, or both, as the cache and the letter have it.
 func TestDriveUser(t *testing.T) {
+	off, on := history.Pause{Since: 100}, history.Pause{Since: 100, Until: 200}
 	for name, tt := range map[string]struct {
 		pause  history.Pause
 		clear  int64
+		letter history.User
+		want   history.Pause
+		until  int64
 		marked int
 	}{
-		"nothing": {},
-		"pause":   {history.Pause{Since: 100}, 0, 1},
-		"clear":   {history.Pause{}, 100, 1},
-		"both":    {history.Pause{Since: 100, Until: 200}, 100, 1},
+		"nothing":                      {},
+		"pause":                        {pause: off, want: off, marked: 1},
+		"clear":                        {clear: 100, until: 100, marked: 1},
+		"both":                         {pause: on, clear: 100, want: on, until: 100, marked: 1},
+		"what only the letter has":     {letter: history.User{Cleared: map[uint32]int64{0: 100}, Pause: off}, want: off, until: 100, marked: 1},
+		"what is later in the letter":  {pause: off, clear: 50, letter: history.User{Cleared: map[uint32]int64{0: 100}, Pause: on}, want: on, until: 100, marked: 1},
+		"what is later in the cache":   {pause: on, clear: 100, letter: history.User{Cleared: map[uint32]int64{0: 50}, Pause: off}, want: on, until: 100, marked: 1},
+		"another type in the letter":   {clear: 100, letter: history.User{Cleared: map[uint32]int64{1: 50}}, until: 100, marked: 1},
+		"a letter of an older process": {pause: off, letter: history.User{}, want: off, marked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, err := pebble.Open(t.TempDir(), pebble.Config{})
@@ -101,15 +110,16 @@ func TestDriveUser(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := replay.Redriver{Cache: cache, Queue: memqueue.New(memqueue.Config{})}
-			if err := d.Drive(t.Context(), history.Dead{Key: own}); err != nil {
+			if err := d.Drive(t.Context(), history.Dead{Key: own, User: tt.letter}); err != nil {
 				t.Fatal(err)
 			}
 			marks, err := cache.Overdue(t.Context(), []history.Bucket{history.BucketOf("ann")}, 0, 10)
 			if err != nil || len(marks) != tt.marked {
 				t.Errorf("marked: got %v, %v; want %d", marks, err, tt.marked)
 			}
-			if u := cache.Load(t.Context(), []history.Key{own})[0].User; u.Pause != tt.pause {
-				t.Errorf("pause: got %+v, want %+v", u.Pause, tt.pause)
+			u := cache.Load(t.Context(), []history.Key{own})[0].User
+			if u.Pause != tt.want || u.Cleared[0] != tt.until || u.Cleared[1] != tt.letter.Cleared[1] {
+				t.Errorf("got %+v, want the pause %+v, and all cleared up to %d", u, tt.want, tt.until)
 			}
 		})
 	}

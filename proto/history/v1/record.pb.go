@@ -972,7 +972,12 @@ type DeadLetter struct {
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	TimeMs int64  `protobuf:"varint,7,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
 	// The archive's cell of the object, which nobody can read.
-	Cell          []byte `protobuf:"bytes,8,opt,name=cell,proto3" json:"cell,omitempty"`
+	Cell []byte `protobuf:"bytes,8,opt,name=cell,proto3" json:"cell,omitempty"`
+	// What a user has decided, which the archive refused: up to when each type was cleared, 0 for all, and since when nothing is
+	// recorded, or between which times nothing was.
+	ClearedMs     map[uint32]int64 `protobuf:"bytes,9,rep,name=cleared_ms,json=clearedMs,proto3" json:"cleared_ms,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	PausedSinceMs int64            `protobuf:"varint,10,opt,name=paused_since_ms,json=pausedSinceMs,proto3" json:"paused_since_ms,omitempty"`
+	PausedUntilMs int64            `protobuf:"varint,11,opt,name=paused_until_ms,json=pausedUntilMs,proto3" json:"paused_until_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1061,6 +1066,27 @@ func (x *DeadLetter) GetCell() []byte {
 		return x.Cell
 	}
 	return nil
+}
+
+func (x *DeadLetter) GetClearedMs() map[uint32]int64 {
+	if x != nil {
+		return x.ClearedMs
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetPausedSinceMs() int64 {
+	if x != nil {
+		return x.PausedSinceMs
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetPausedUntilMs() int64 {
+	if x != nil {
+		return x.PausedUntilMs
+	}
+	return 0
 }
 
 // FirstOfDay announces that a user was seen for the first time on a day, in the user's
@@ -1337,7 +1363,7 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x0fAnnouncedObject\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\rR\x04type\x12\x16\n" +
-	"\x06record\x18\x03 \x01(\fR\x06record\"\xd9\x01\n" +
+	"\x06record\x18\x03 \x01(\fR\x06record\"\xad\x03\n" +
 	"\n" +
 	"DeadLetter\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12*\n" +
@@ -1347,7 +1373,15 @@ const file_history_v1_record_proto_rawDesc = "" +
 	"\x06origin\x18\x05 \x01(\tR\x06origin\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x17\n" +
 	"\atime_ms\x18\a \x01(\x03R\x06timeMs\x12\x12\n" +
-	"\x04cell\x18\b \x01(\fR\x04cell\"K\n" +
+	"\x04cell\x18\b \x01(\fR\x04cell\x12D\n" +
+	"\n" +
+	"cleared_ms\x18\t \x03(\v2%.history.v1.DeadLetter.ClearedMsEntryR\tclearedMs\x12&\n" +
+	"\x0fpaused_since_ms\x18\n" +
+	" \x01(\x03R\rpausedSinceMs\x12&\n" +
+	"\x0fpaused_until_ms\x18\v \x01(\x03R\rpausedUntilMs\x1a<\n" +
+	"\x0eClearedMsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"K\n" +
 	"\n" +
 	"FirstOfDay\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x12\n" +
@@ -1381,7 +1415,7 @@ func file_history_v1_record_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_history_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_history_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_history_v1_record_proto_goTypes = []any{
 	(State)(0),              // 0: history.v1.State
 	(*Object)(nil),          // 1: history.v1.Object
@@ -1400,6 +1434,7 @@ var file_history_v1_record_proto_goTypes = []any{
 	(*ChangedUser)(nil),     // 14: history.v1.ChangedUser
 	nil,                     // 15: history.v1.Record.MetaEntry
 	nil,                     // 16: history.v1.UserState.ClearedMsEntry
+	nil,                     // 17: history.v1.DeadLetter.ClearedMsEntry
 }
 var file_history_v1_record_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Record.state:type_name -> history.v1.State
@@ -1413,13 +1448,14 @@ var file_history_v1_record_proto_depIdxs = []int32{
 	9,  // 8: history.v1.FlushBatch.users:type_name -> history.v1.UserKeys
 	10, // 9: history.v1.UserKeys.objects:type_name -> history.v1.AnnouncedObject
 	1,  // 10: history.v1.DeadLetter.object:type_name -> history.v1.Object
-	14, // 11: history.v1.Changes.users:type_name -> history.v1.ChangedUser
-	1,  // 12: history.v1.ChangedUser.objects:type_name -> history.v1.Object
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	17, // 11: history.v1.DeadLetter.cleared_ms:type_name -> history.v1.DeadLetter.ClearedMsEntry
+	14, // 12: history.v1.Changes.users:type_name -> history.v1.ChangedUser
+	1,  // 13: history.v1.ChangedUser.objects:type_name -> history.v1.Object
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_record_proto_init() }
@@ -1435,7 +1471,7 @@ func file_history_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_record_proto_rawDesc), len(file_history_v1_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -796,6 +796,31 @@ func (m *DeadLetter) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PausedUntilMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PausedUntilMs))
+		i--
+		dAtA[i] = 0x58
+	}
+	if m.PausedSinceMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PausedSinceMs))
+		i--
+		dAtA[i] = 0x50
+	}
+	if len(m.ClearedMs) > 0 {
+		for k := range m.ClearedMs {
+			v := m.ClearedMs[k]
+			baseI := i
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(v))
+			i--
+			dAtA[i] = 0x10
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(k))
+			i--
+			dAtA[i] = 0x8
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(baseI-i))
+			i--
+			dAtA[i] = 0x4a
+		}
+	}
 	if len(m.Cell) > 0 {
 		i -= len(m.Cell)
 		copy(dAtA[i:], m.Cell)
@@ -1364,6 +1389,20 @@ func (m *DeadLetter) SizeVT() (n int) {
 	l = len(m.Cell)
 	if l > 0 {
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if len(m.ClearedMs) > 0 {
+		for k, v := range m.ClearedMs {
+			_ = k
+			_ = v
+			mapEntrySize := 1 + protohelpers.SizeOfVarint(uint64(k)) + 1 + protohelpers.SizeOfVarint(uint64(v))
+			n += mapEntrySize + 1 + protohelpers.SizeOfVarint(uint64(mapEntrySize))
+		}
+	}
+	if m.PausedSinceMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.PausedSinceMs))
+	}
+	if m.PausedUntilMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.PausedUntilMs))
 	}
 	n += len(m.unknownFields)
 	return n
