@@ -3,9 +3,9 @@ import type { Playhead, PlayheadObject } from './playhead.js';
 /** Reports what an <audio> or <video> does. A viewing begins with the first play and is over at the end, or when the page goes away. */
 export class Reporter {
   constructor(client: Playhead, media: HTMLMediaElement, about: { object: PlayheadObject; device?: string; meta?: Record<string, string> });
-  /** Milliseconds of the object played in this viewing. */
+  /** Milliseconds of the object played in this viewing, without what was incognito. */
   watched: number;
-  /** Whether the viewing is to leave no trace. */
+  /** Whether the viewing is to leave no trace from now on. */
   incognito: boolean;
   get session(): string;
   /** Says nothing until the user has decided where to go on. */

@@ -7,10 +7,9 @@ const every = 5000; // milliseconds between two reports of progress
  * begins with the first play and is over at the end, or when the page goes away.
  */
 export class Reporter {
-  /** Milliseconds of the object played in this viewing; pauses are none. */
+  /** Milliseconds of the object played in this viewing; pauses are none, nor is what leaves no trace. */
   watched = 0;
-  /** Whether the viewing is to leave no trace. */
-  incognito = false;
+  #incognito = false;
   /** While the user has not said where to go on, nothing is said. */
   #held = false;
   #client;
@@ -48,6 +47,16 @@ export class Reporter {
 
   get session() {
     return this.#session;
+  }
+
+  /** Whether the viewing is to leave no trace. */
+  get incognito() {
+    return this.#incognito;
+  }
+
+  set incognito(on) {
+    this.#watch();
+    this.#incognito = on;
   }
 
   /** Says nothing until the user has decided. */
@@ -93,7 +102,7 @@ export class Reporter {
     const { currentTime, playbackRate, paused, seeking } = this.#media;
     this.#fastest = Math.max(this.#fastest, playbackRate);
     const played = this.#last === null ? 0 : (currentTime - this.#last) * 1000;
-    if (played > 0) this.watched += played;
+    if (played > 0 && !this.#incognito) this.watched += played;
     this.#last = seeking || (paused && !this.#media.ended) ? null : currentTime;
   }
 
@@ -113,7 +122,7 @@ export class Reporter {
       started_at: this.#began,
       watched_ms: Math.round(this.watched),
       speed: this.#fastest,
-      ...(this.incognito && { incognito: true }),
+      ...(this.#incognito && { incognito: true }),
     });
   }
 }
