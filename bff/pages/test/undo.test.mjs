@@ -7,16 +7,16 @@ class Node extends EventTarget {
   classList = { add() {}, remove() {} };
 }
 Object.assign(globalThis, {
-  HTMLElement: Node, HTMLButtonElement: Node, addEventListener() {},
+  HTMLElement: Node, HTMLButtonElement: Node, addEventListener() {}, setTimeout() {},
   document: { documentElement: { translate: false }, querySelector: () => new Node() },
 });
 const { Undo } = await import('../assets/undo.js');
 
-test('all that was deleted is offered after a reload, whichever backup comes first', async (t) => {
-  t.mock.timers.enable({ apis: ['setTimeout'] });
+test('all that was deleted is offered after a reload, whichever backup comes first', async () => {
   for (const turns of [[0, 1], [1, 0]]) {
     const kept = new Map();
-    globalThis.sessionStorage = { setItem: (k, v) => kept.set(k, v), getItem: (k) => kept.get(k) ?? null, removeItem: (k) => kept.delete(k) };
+    const sessionStorage = { setItem: (k, v) => kept.set(k, v), getItem: (k) => kept.get(k) ?? null, removeItem: (k) => kept.delete(k) };
+    Object.defineProperty(globalThis, 'sessionStorage', { value: sessionStorage, configurable: true });
     const answers = [];
     const undo = new Undo('u', {
       hide() {}, show() {}, send() {}, offer() {}, restore() {},
