@@ -151,7 +151,13 @@ func (e *Event) Clamp() {
 		return
 	}
 	e.StartedAt = min(e.StartedAt, e.At)
-	e.Watched = min(e.Watched, (e.At-e.StartedAt)*cmp.Or(e.Speed, 100)/100)
+	e.BoundWatched(Pause{})
+}
+
+// BoundWatched takes from what the session has played whatever there was no time for while recording
+// was on.
+func (e *Event) BoundWatched(p Pause) {
+	e.Watched = min(e.Watched, (e.At-e.StartedAt-p.Within(e.StartedAt, e.At))*cmp.Or(e.Speed, 100)/100)
 }
 
 // Viewing tells viewings apart by session; a player without sessions has one viewing

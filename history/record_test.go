@@ -166,6 +166,26 @@ func TestPauseCovers(t *testing.T) {
 	}
 }
 
+func TestPauseWithin(t *testing.T) {
+	for _, tt := range []struct {
+		pause          history.Pause
+		from, to, want int64
+	}{
+		{history.Pause{}, 0, 1000, 0},
+		{history.Pause{Since: 100}, 0, 1000, 900},
+		{history.Pause{Since: 100}, 200, 1000, 800},
+		{history.Pause{Since: 100, Until: 50}, 0, 1000, 900},
+		{history.Pause{Since: 100, Until: 300}, 0, 1000, 200},
+		{history.Pause{Since: 100, Until: 300}, 200, 250, 50},
+		{history.Pause{Since: 100, Until: 300}, 0, 100, 0},
+		{history.Pause{Since: 100, Until: 300}, 300, 1000, 0},
+	} {
+		if got := tt.pause.Within(tt.from, tt.to); got != tt.want {
+			t.Errorf("%+v from %d to %d: got %d, want %d", tt.pause, tt.from, tt.to, got, tt.want)
+		}
+	}
+}
+
 // TestPausesOfOneMoment compares pauses in any order: the same one stays.
 func TestPausesOfOneMoment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

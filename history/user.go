@@ -69,6 +69,17 @@ func (p Pause) Covers(at int64) bool {
 	return p.Since > 0 && at > p.Since && (p.On() || at <= p.Until)
 }
 
+// Within returns for how many milliseconds of a stretch of time recording was switched off.
+func (p Pause) Within(from, to int64) int64 {
+	if p.Since == 0 {
+		return 0
+	}
+	if !p.On() {
+		to = min(to, p.Until)
+	}
+	return max(to-max(from, p.Since), 0)
+}
+
 // Switched returns what is remembered after recording was switched on or off at a time.
 // Switching it to what it already is changes nothing. A pause begins after the newest record,
 // whose time is given: the clocks of services differ a little. Every change is

@@ -177,6 +177,7 @@ func (b *book) revoked(d *dismissal, begun int64) bool {
 // pauseBook is what is known of whether a user wants to be recorded.
 type pauseBook struct {
 	cold      bool  // the cache may not know of it, until somebody has asked
+	first     int64 // no switch is of an earlier time, 0 without any
 	latest    int64 // no switch is of a later time
 	changes   int   // switches that were sent
 	open      int   // of them on their way
@@ -214,6 +215,9 @@ func (u *userBook) switching(now int64) {
 	p.open++
 	p.witnesses = witnesses{}
 	p.latest = max(p.latest, now)
+	if p.first == 0 || now < p.first {
+		p.first = now
+	}
 	for _, b := range u.keys {
 		for _, k := range b.facts {
 			p.latest, k.late = max(p.latest, k.at), false

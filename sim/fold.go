@@ -190,6 +190,7 @@ func (v view) String() string {
 type bounds struct {
 	must, may []*fact
 	cut       int64 // everything up to it was deleted, and nothing of what there may be; 0 for no cut
+	off       int64 // recording may have been off since then, and what is played meanwhile does not count; 0 where it was not
 }
 
 // judge reports what is wrong with a view, empty when nothing is.
@@ -345,7 +346,15 @@ func (b *bounds) leastWatched() int64 {
 	if cut > 0 && len(b.may) > 0 {
 		cut = slices.MinFunc(b.may, func(a, b *fact) int { return cmp.Compare(a.at, b.at) }).at - 1
 	}
-	all := spans(b.must, cut)
+	must := make([]*fact, len(b.must))
+	for i, f := range b.must {
+		recorded := *f
+		if b.off > 0 && f.at > b.off {
+			recorded.watched = max(min(f.watched, b.off-f.started), 0)
+		}
+		must[i] = &recorded
+	}
+	all := spans(must, cut)
 	for _, f := range b.may {
 		if s := all[f.viewing()]; s != nil && f.watched > 0 {
 			s.from = max(s.from, f.started)

@@ -325,7 +325,7 @@ func (o *oracle) span(u *userBook, obj history.Object, begun int64) (least int64
 
 // bounds are the facts behind a cut.
 func (o *oracle) bounds(key history.Key, behind, begun int64) bounds {
-	bs := bounds{cut: behind}
+	bs := bounds{cut: behind, off: o.users[key.UID].pause.first}
 	for _, k := range o.users[key.UID].book(key.Object).facts {
 		if k.at <= behind || !k.may() {
 			continue

@@ -81,6 +81,34 @@ func TestPausedThroughAnother(t *testing.T) {
 	}
 }
 
+// TestPausedWithinASession: what a session plays while recording is switched off does not count when it is on again.
+func TestPausedWithinASession(t *testing.T) {
+	h := newHouse(t)
+	a, b := h.service(t), h.service(t)
+	played := func(ago, seconds, speed int64) *historyv1.Heartbeat {
+		hb := beat("ann/1", historyv1.Kind_KIND_PROGRESS, ago, 10)
+		hb.StartedAtMs, hb.WatchedMs, hb.SpeedPercent = start-600_000, seconds*1000, uint32(speed)
+		return hb
+	}
+	watched := func(what string, want int64) {
+		t.Helper()
+		if it := point(t, b, "ann", "1"); it.GetWatchedMs() != want*1000 {
+			t.Errorf("%s: got %d ms, want %d s", what, it.GetWatchedMs(), want)
+		}
+	}
+	apply(t, a, played(0, 600, 0))
+	watched("before", 600)
+	record(t, b, "ann", start)
+	h.clock.Store(start + 900_000)
+	wantStatuses(t, "while it is off", apply(t, a, played(-900_000, 1500, 0)), paused)
+	record(t, b, "ann", 0)
+	h.clock.Store(start + 1_000_000)
+	apply(t, a, played(-1_000_000, 1600, 0), played(-1_000_000, 1600, 0))
+	watched("after", 700)
+	apply(t, a, played(-1_000_000, 1600, 200))
+	watched("at twice the speed", 1400)
+}
+
 // TestPausedDeletes deletes and clears while nothing is recorded.
 func TestPausedDeletes(t *testing.T) {
 	h := newHouse(t)
