@@ -21,14 +21,14 @@ const trace = "../../testdata/kuairand/watch_events.csv.gz"
 // TestPutsPerViewing lives through the trace in virtual time, every heartbeat as long
 // after the one before as it was: a trace that is squeezed flatters whatever
 // coalesces. Quarters of days run side by side, because a fortnight has too many
-// ticks. A short run ends after the first two days or so.
+// ticks. A short run ends after the first day or so.
 func TestPutsPerViewing(t *testing.T) {
 	vs, err := replay.ReadFile(trace)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if testing.Short() {
-		vs = vs[:len(vs)/8]
+		vs = vs[:len(vs)/16]
 	}
 	sideBySide(vs)
 	plan := replay.Expand(vs, 0)

@@ -293,7 +293,7 @@ func (f *follower) learn(o history.Object, archived *history.Record, e history.E
 func changesFollowed(c *cacheCase) {
 	rounds := 6
 	if testing.Short() {
-		rounds = 3
+		rounds = 1
 	}
 	for range rounds {
 		w := &changing{follower: &follower{cacheCase: c, uid: c.user(), inArchive: map[history.Object]*history.Record{}}, random: rand.New(rand.NewPCG(rand.Uint64(), 1))} //nolint:gosec // no secret
