@@ -3,7 +3,6 @@ package job
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -12,10 +11,6 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
 )
-
-// errLife means that nothing may be archived: the cache may have restarted since it was compared with
-// what this job has archived.
-var errLife = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
 
 // archive brings keys into the archive and settles what it put. It returns only when all are dealt
 // with, or ctx is done. While the cache has to be compared first, it waits, with a jitter, since the

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -87,6 +88,10 @@ func (j *Job) loadUntil(ctx context.Context, keys []history.Key, enough func(tri
 	})
 	return entries, err
 }
+
+// errLife means that nothing may be archived: the cache may have restarted since it was compared with
+// what this job has archived.
+var errLife = fmt.Errorf("%w: the cache is not known to be the one that was compared", history.ErrUnavailable)
 
 // sameLife fails with [errLife] unless the cache is still in a life. It is asked after
 // contents were loaded and before they are put: contents of a cache that came back older, and

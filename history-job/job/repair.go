@@ -134,6 +134,9 @@ func (j *Job) lookBack(found []history.Backlog) {
 	}
 }
 
+// maxUnrestored bounds the contents of the queue that could not be given back. Then the queue waits.
+const maxUnrestored = 10_000
+
 // reread gives back to the cache what the queue has of it. A content that was acknowledged as
 // queued is in the queue also when a job has read and committed it, because the cache had
 // it then.

@@ -17,9 +17,6 @@ type unrestored struct {
 	pending  bool             // it is not committed
 }
 
-// maxUnrestored bounds them. Then the queue waits.
-const maxUnrestored = 10_000
-
 func newUnrestored(claim history.Claim) *unrestored {
 	return &unrestored{claim: claim, turn: make(chan struct{}, 1)}
 }

@@ -51,19 +51,6 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 	return map[string]int{"archive: live records": live, "archive: records in parts": records, "archive: chunks": chunks}, nil
 }
 
-// listed returns the metadata of a user as it is, and as it is stored. Where that cannot be read nothing is listed.
-func (a *Archive) listed(ctx context.Context, uid string) (*part.Metadata, []byte, error) {
-	stored, err := a.partBytes(ctx, uid, "")
-	if err != nil || stored == nil {
-		return new(part.Metadata), stored, err
-	}
-	m, err := part.ParseMetadata(stored)
-	if errors.Is(err, part.ErrCorrupt) {
-		return new(part.Metadata), stored, nil
-	}
-	return m, stored, err
-}
-
 // Erase implements [history.Eraser]. What it rests on is in DESIGN.md.
 func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {
 	err := cmp.Or(a.config.ClockErr(), a.PutUser(ctx, uid, history.User{Cleared: map[uint32]int64{0: until}}))

@@ -412,6 +412,19 @@ func (a *Archive) partPut(ctx context.Context, row, value []byte, at int64) *hrp
 	return put
 }
 
+// listed returns the metadata of a user as it is, and as it is stored. Where that cannot be read nothing is listed.
+func (a *Archive) listed(ctx context.Context, uid string) (*part.Metadata, []byte, error) {
+	stored, err := a.partBytes(ctx, uid, "")
+	if err != nil || stored == nil {
+		return new(part.Metadata), stored, err
+	}
+	m, err := part.ParseMetadata(stored)
+	if errors.Is(err, part.ErrCorrupt) {
+		return new(part.Metadata), stored, nil
+	}
+	return m, stored, err
+}
+
 // unlisted returns the chunks of a user that the metadata does not list, with their cell times.
 func (a *Archive) unlisted(ctx context.Context, uid string, m *part.Metadata) (chunks map[string]uint64, err error) {
 	ctx, cancel := a.bound(ctx)
