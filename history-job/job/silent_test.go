@@ -118,17 +118,23 @@ func TestPutOfASilentPart(t *testing.T) {
 				w.wait(3 * time.Minute)
 				w.carried(object(1), object(2), object(3))
 				w.marked(object(0))
-				w.wait(10 * time.Minute)
-				later := w.write(progress(7, 0))
-				w.announce(later)
-				w.wait(3 * time.Minute)
-				w.carried(later)
-				back.Store(true)
-				w.wait(5 * time.Minute)
-				w.settled(object(0))
+				w.comesBack(&back, object(0))
 			})
 		})
 	}
+}
+
+// comesBack has a part of the cache stay silent, while others are archived, until it is back and its key is settled.
+func (w *world) comesBack(back *atomic.Bool, silent history.Key) {
+	w.Helper()
+	w.wait(10 * time.Minute)
+	later := w.write(progress(7, 0))
+	w.announce(later)
+	w.wait(3 * time.Minute)
+	w.carried(later)
+	back.Store(true)
+	w.wait(5 * time.Minute)
+	w.settled(silent)
 }
 
 // TestGetFromASilentPart has a part of the archive that is not read: one of its keys fails all that are asked for together.
@@ -618,14 +624,7 @@ func TestSettleInASilentPart(t *testing.T) {
 		if got := w.marks(); !slices.Equal(got, []history.Key{silent}) {
 			t.Errorf("marks: got %v, want that of the silent bucket alone", got)
 		}
-		w.wait(10 * time.Minute)
-		later := w.write(progress(7, 0))
-		w.announce(later)
-		w.wait(3 * time.Minute)
-		w.carried(later)
-		back.Store(true)
-		w.wait(5 * time.Minute)
-		w.settled(silent)
+		w.comesBack(&back, silent)
 	})
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/playhead/playhead/all-in-one/allinone"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -21,22 +19,10 @@ func TestErase(t *testing.T) {
 	dead := filepath.Join(dir, "dead-letters.ndjson")
 	kept := `{"time":"2026-01-02T03:04:05Z","key":"77/100_1","origin":"archive","reason":"too large","letter":""}` + "\nno letter\n"
 	gone := `{"time":"2026-01-02T03:04:05Z","key":"7/100_1","origin":"archive","reason":"too large","letter":""}` + "\n"
-	p, err := allinone.Open(t.Context(), allinone.Config{Dir: dir, HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := started(t, dir, nil)
 	if err := os.WriteFile(dead, []byte(gone+kept+gone), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, end := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- p.Run(ctx) }()
-	t.Cleanup(func() {
-		end()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 	service := "--service=" + p.RPC()
 	trace := file(t, recent(rows))
 	run := func(args ...string) string {

@@ -159,9 +159,13 @@ func edge(t *testing.T) (url, secret string) {
 	if err := os.WriteFile(secret, []byte(text+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, err := allinone.Open(t.Context(), allinone.Config{
-		Dir: t.TempDir(), HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Secret: []byte(text),
-	})
+	return "http://" + started(t, t.TempDir(), []byte(text)).HTTP(), secret
+}
+
+// started runs all of the product on a directory until the test ends.
+func started(t *testing.T, dir string, secret []byte) *allinone.Process {
+	t.Helper()
+	p, err := allinone.Open(t.Context(), allinone.Config{Dir: dir, HTTP: "127.0.0.1:0", RPC: "127.0.0.1:0", Admin: "127.0.0.1:0", Secret: secret})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +178,7 @@ func edge(t *testing.T) (url, secret string) {
 			t.Error(err)
 		}
 	})
-	return "http://" + p.HTTP(), secret
+	return p
 }
 
 func TestThroughAnEdge(t *testing.T) {
