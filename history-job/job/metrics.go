@@ -17,7 +17,7 @@ type metrics struct {
 	completed                     *prometheus.CounterVec // by object type
 	restored, repairs, announced  prometheus.Counter
 	retries                       *prometheus.CounterVec
-	buckets                       prometheus.Gauge
+	buckets, unrestored           prometheus.Gauge
 	backlog                       backlog
 }
 
@@ -46,6 +46,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		buckets: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "playhead_job_owned_buckets", Help: "Buckets that this job owns.",
 		}),
+		unrestored: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "playhead_job_unrestored_contents", Help: "Contents of the queue that a store does not answer for. Nothing behind them is committed.",
+		}),
 	}
 	m.backlog = newBacklog()
 	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "reread", "dead_letter", "announce", "notes", "roll"} {
@@ -53,7 +56,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	}
 	if reg != nil {
 		reg.MustRegister(m.messages, m.puts, m.clears, m.swept, m.missing, m.refused, m.poison,
-			m.failures, m.sweptAlone, m.leftOut, m.completed, m.notWrittenBack, m.restored, m.repairs, m.announced, m.retries, m.buckets, m.backlog.marks, m.backlog.age)
+			m.failures, m.sweptAlone, m.leftOut, m.completed, m.notWrittenBack, m.restored, m.repairs, m.announced, m.retries, m.buckets, m.unrestored, m.backlog.marks, m.backlog.age)
 	}
 	return m
 }

@@ -504,6 +504,35 @@ func TestQueuedForASilentPart(t *testing.T) {
 	}
 }
 
+// TestUnrestoredForTooLong has a content in the queue for a part of the archive that never answers: after a day it is in the dead letters, and
+// what is behind it is committed. Until then it is said that it is there.
+func TestUnrestoredForTooLong(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		g := &deadLetters{world: w}
+		cfg := w.config()
+		cfg.Archive, cfg.Dead = silentArchive{spyArchive{w.archive, w}, new(silentUsers)}, g
+		w.runs(cfg)
+		e := completed(1, -5000, "a")
+		said := e.Record()
+		if _, err := w.queue.Publish(t.Context(), []history.Announcement{{Key: silentObject, Record: said}}); err != nil {
+			t.Fatal(err)
+		}
+		w.wait(23 * time.Hour)
+		w.counted("unrestored_contents", 1)
+		if got := w.did("commit"); len(got) > 0 || len(g.letters) > 0 {
+			t.Errorf("after 23 hours: commits %q and letters %+v, want none", got, g.letters)
+		}
+		w.wait(2 * time.Hour)
+		w.counted("unrestored_contents", 0)
+		if len(g.letters) != 1 || g.letters[0].Key != silentObject || !history.Same(g.letters[0].Record, said) {
+			t.Errorf("dead letters: %+v, want the content", g.letters)
+		}
+		if got := w.did("commit"); len(got) != 1 {
+			t.Errorf("commits: got %q, want one", got)
+		}
+	})
+}
+
 // TestRepairBesideASilentPart has the cache come back older while a part of a store does not answer: all others are compared and
 // archived. What the archive has of the user there is not overwritten with what was made from the older content.
 func TestRepairBesideASilentPart(t *testing.T) {

@@ -13,12 +13,18 @@ type unrestored struct {
 	claim    history.Claim
 	turn     chan struct{} // held while the rest is changed, or anything committed
 	contents []history.Announcement
-	fetched  history.Delivery // the last one
-	pending  bool             // it is not committed
+	since    map[history.Key]time.Time // when each could not be given back first
+	told     time.Time                 // when it was last said that there are some
+	fetched  history.Delivery          // the last one
+	pending  bool                      // it is not committed
 }
 
+// unrestoredFor bounds for how long: a part of a user that is damaged in the archive never answers. After that a content goes
+// to the dead letters, well before the queue forgets its message.
+const unrestoredFor = 24 * time.Hour
+
 func newUnrestored(claim history.Claim) *unrestored {
-	return &unrestored{claim: claim, turn: make(chan struct{}, 1)}
+	return &unrestored{claim: claim, turn: make(chan struct{}, 1), since: make(map[history.Key]time.Time)}
 }
 
 func (u *unrestored) full() bool {
@@ -32,6 +38,11 @@ func (u *unrestored) add(ctx context.Context, d history.Delivery, left []history
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
 	u.contents, u.fetched, u.pending = append(u.contents, left...), d, true
+	for _, a := range left {
+		if _, again := u.since[a.Key]; !again {
+			u.since[a.Key] = time.Now()
+		}
+	}
 	return u.commit(ctx)
 }
 
@@ -54,13 +65,59 @@ func (u *unrestored) replace(ctx context.Context, n int, left []history.Announce
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
 	u.contents = append(left, u.contents[n:]...)
+	still := make(map[history.Key]time.Time, len(u.contents))
+	for _, a := range u.contents {
+		still[a.Key] = u.since[a.Key]
+	}
+	u.since = still
 	return u.commit(ctx)
+}
+
+// overdue parts contents that could not be given back for too long from the others, and returns the oldest one.
+func (u *unrestored) overdue(left []history.Announcement) (late, others []history.Announcement, oldest history.Key) {
+	u.turn <- struct{}{}
+	defer func() { <-u.turn }()
+	for _, a := range left {
+		if since := u.since[a.Key]; time.Since(since) > unrestoredFor {
+			late = append(late, a)
+		} else {
+			others = append(others, a)
+		}
+		if oldest == (history.Key{}) || u.since[a.Key].Before(u.since[oldest]) {
+			oldest = a.Key
+		}
+	}
+	return late, others, oldest
+}
+
+// writeOff says what is unrestored, and has what was so for too long go to the dead letters. It returns the rest.
+func (j *Job) writeOff(ctx context.Context, u *unrestored, left []history.Announcement) ([]history.Announcement, error) {
+	late, others, oldest := u.overdue(left)
+	if len(left) > 0 && time.Since(u.told) >= time.Minute {
+		u.told = time.Now()
+		j.cfg.Logger.Warn("contents of the queue cannot be given back to the cache, and hold up its commit: a store does not answer for their users",
+			"contents", len(left), "oldest", oldest.String())
+	}
+	letters := make([]history.Dead, len(late))
+	for i, a := range late {
+		letters[i] = history.Dead{Key: a.Key, Record: a.Record, Origin: "queue", Reason: "no store has answered for it in " + unrestoredFor.String()}
+	}
+	if len(letters) == 0 {
+		return others, nil
+	}
+	kept, err := j.bury(ctx, letters)
+	if err != nil || !kept {
+		return left, err
+	}
+	j.metrics.refused.Add(float64(len(late)))
+	return others, nil
 }
 
 // restore tries again to give back what is unrestored.
 func (j *Job) restore(ctx context.Context, u *unrestored) error {
 	t := time.NewTicker(longestPause)
 	defer t.Stop()
+	defer j.metrics.unrestored.Set(0)
 	for {
 		select {
 		case <-t.C:
@@ -78,6 +135,10 @@ func (j *Job) restore(ctx context.Context, u *unrestored) error {
 		if err := j.archive(ctx, keys); err != nil {
 			return err
 		}
+		if left, err = j.writeOff(ctx, u, left); err != nil {
+			return err
+		}
+		j.metrics.unrestored.Set(float64(len(left)))
 		if err := u.replace(ctx, len(contents), left); err != nil {
 			return err
 		}
