@@ -159,7 +159,7 @@ func (w *World) haunt(x *exchange, parts []int) {
 
 func (x *exchange) store() int {
 	switch x.what {
-	case "put", "get", "page", "put user", "roll":
+	case "put", "get", "page", "put user", "roll", "erase":
 		return archiveStore
 	case "publish", "fetch", "commit", "reread":
 		return queueStore

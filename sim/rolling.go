@@ -294,20 +294,15 @@ func (r *rolling) roll(n int, uid string) {
 	r.w.gather()
 }
 
-// erase removes of a user all that was cleared.
+// erase removes of a user all that was cleared and is known to be so by the archive.
 func (r *rolling) erase(n int, uid string) {
-	j, until := r.w.jobs[n], int64(0)
-	for _, c := range r.w.oracle.users[uid].clears {
-		if c.typ == 0 && c.acked > 0 {
-			until = max(until, c.at)
-		}
-	}
+	j, until := r.w.jobs[n], r.w.inArchive(history.UserKey(uid)).User.Cleared[0]
 	if j.dead.Load() || until == 0 {
 		return
 	}
 	r.w.tracef("%-7s begins to erase %s up to %s", j.name, uid, moment(until))
 	go func() {
-		ctx, cancel := context.WithTimeout(within(j.ctx, "roll", 0), time.Minute)
+		ctx, cancel := context.WithTimeout(within(j.ctx, "erase", 0), time.Minute)
 		defer cancel()
 		if err := j.rolls.archive.Erase(ctx, uid, until); err == nil && !j.dead.Load() {
 			r.w.mu.Lock()
@@ -370,7 +365,7 @@ func (s *sequence) rollUp(d *dice) {
 		}
 	}
 	for range 1 + d.n(2) {
-		if s.rollSome(d, d.n(9)); d.one(2) {
+		if s.rollSome(d, [...]int{0, 1, 1, 2, 3, 4, 5, 6, 8}[d.n(9)]); d.one(2) {
 			w.delayed["roll"] = true
 		}
 		for range 1 + d.n(4) {
@@ -388,7 +383,7 @@ func (s *sequence) rollUp(d *dice) {
 
 // rollSome has a job begin to roll the user, and make so many exchanges of that.
 func (s *sequence) rollSome(d *dice, exchanges int) {
-	w := s.w
+	w, slow := s.w, d.one(4)
 	w.rolling.roll(d.n(len(w.jobs)), s.uid)
 	for range exchanges {
 		n := slices.IndexFunc(w.pending, func(x *exchange) bool { return x.what == "roll" && !x.idle.After(time.Now()) })
@@ -402,8 +397,8 @@ func (s *sequence) rollSome(d *dice, exchanges int) {
 		} else {
 			w.proceed(x)
 		}
-		if w.gather(); d.one(8) {
-			w.pass(time.Duration(d.n(800)) * time.Millisecond)
+		if w.gather(); slow || d.one(8) {
+			w.pass(time.Duration(d.n(1600)) * time.Millisecond)
 		} else {
 			w.pass(time.Millisecond / 2)
 		}
@@ -419,6 +414,7 @@ func (s *sequence) besideRoll(d *dice) {
 		w.tracef("archive is compacted")
 	case 1:
 		w.rolling.erase(d.n(len(w.jobs)), s.uid)
+		w.delayed["erase"] = d.one(2)
 	case 2:
 		if !w.traits.older {
 			w.kill(w.jobs[d.n(len(w.jobs))].process, "is killed")
@@ -432,6 +428,11 @@ func (s *sequence) besideRoll(d *dice) {
 		w.pass(rollMargin)
 	case 5:
 		w.delayed["put"] = true
+	case 6:
+		s.maybe(clearLast)
+		s.goOnUntil(40, 2, func() bool { return false })
+		w.rolling.erase(d.n(len(w.jobs)), s.uid)
+		s.goOnUntil(40, 2, func() bool { return false })
 	default:
 		s.maybe([...]action{
 			reportNow, reportLate, reportLate, reportLate, removeOne, markOne, clearAll, clearLast, archiveAll, archiveAll, forgetUser,
