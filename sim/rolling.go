@@ -2,14 +2,17 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/hbase/hbasefake"
+	parts "github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/wire"
 )
 
@@ -35,8 +38,29 @@ type rolling struct {
 	erased map[string]int64 // users of whom all up to a time was removed, guarded by w.mu
 }
 
+// compressed has the compression of chunks made, which keeps channels: made in a bubble they would be of that one alone.
+var compressed = func() (all []parts.Encoded) {
+	items := make([]history.Item, 100)
+	for i := range items {
+		o := history.Object{ID: strconv.Itoa(i), Type: 1}
+		e := history.Event{Key: history.Key{UID: "u", Object: o}, At: int64(1000 - i), Session: fmt.Sprintf("session %d of a device", i)}
+		items[i] = history.Item{Object: o, Record: e.Record()}
+	}
+	all, err := parts.Encode(items)
+	if err != nil {
+		panic(err)
+	}
+	for i := range all {
+		if _, err := all[i].Open(all[i].Data); err != nil {
+			panic(err)
+		}
+	}
+	return all
+}()
+
 func newRolling(w *World) *rolling {
 	d := &dice{w.src.draw(streamSeed)}
+	_ = compressed
 	r := &rolling{w: w, store: hbasefake.New(time.Now), noted: make(map[string]bool), erased: make(map[string]int64)}
 	r.look()
 	if r.after = [...]time.Duration{500 * time.Millisecond, 500 * time.Millisecond, 5 * time.Second}[d.n(3)]; !d.one(3) {

@@ -266,7 +266,6 @@ var mutants = []mutant{
 	{name: "roll-twice", rule: "of two columns of an object a roll takes the last", edits: []edit{{rollGo, "r.items[i].Record = part.Resolve(r.items[i].Record, o.record)", "r.items[i].Record = o.record"}}},
 	{name: "roll-begins", rule: "rolls begin while others put old records where rolls delete", equivalent: "it takes two contents of one cell time, the later one put by a process that knows of no rolling yet.", edits: []edit{{hbParts, "a.now() >= m.since+3*m.margin", "a.now() >= m.since"}}},
 	{name: "roll-begun", rule: "old records are put where rolls delete when rolls have begun", equivalent: "it takes two contents of one cell time, the later one put by a process that knows of no rolling yet.", edits: []edit{{hbParts, "now < m.since+m.margin", "now < m.since+12*m.margin"}}},
-	{name: "read-again", rule: "a reader whose chunk was replaced gives up", edits: []edit{{hbParts, "range []bool{false, true}", "range []bool{false}"}}},
 	{name: "read-known", rule: "a reader goes by the list that it knows", edits: []edit{{hbParts, "return uid + \"\\x00v\" + strconv.FormatUint(version, 10)", "return uid + \"\\x00v\" + strconv.FormatUint(version-version, 10)"}}},
 	{name: "page-late", rule: "a page leaves out columns of what was late", edits: []edit{{hbGet, "families = append(families, lateFamily)", "families = append(families, family)"}}},
 	{name: "get-live", rule: "a get asks the live part alone", edits: []edit{{hbGet, "q.options(a.parts.known())", "q.options(false)"}}},
