@@ -276,9 +276,7 @@ var mutants = []mutant{
 	{name: "stitch-live", rule: "a page has what a part has beside a live record of it", edits: []edit{{partRead, " || r != nil && left.Version == r.Version {", " {"}}},
 	{name: "stitch-part", rule: "a page has a live record beside what a part has of it", equivalent: "of what is put within 2 s nothing is in parts yet, and what is made of an older cache is folded with the archive's first: a content of the same cell time, or of an earlier one, does not come behind.", edits: []edit{{partRead, "\tif left.Version != it.Record.Version {\n\t\treturn nil", "\tif left.Version != it.Record.Version && left == nil {\n\t\treturn nil"}}},
 	{name: "superseded", rule: "what is rolled again stays in its old chunk", edits: []edit{{partRoll, "\t\t\t\t} else {\n\t\t\t\t\tc.remove(place)\n", "\t\t\t\t} else if n.Record == nil {\n\t\t\t\t\tc.remove(place)\n"}}},
-	{name: "overlap", rule: "chunks overlap in time", edits: []edit{{partRoll, "if n < len(w.Items) && w.Items[n].Record.Version >= c.info.Oldest {", "if n < 0 {"}}},
 	{name: "part-tombstone", rule: "what a tombstone covers stays in parts", equivalent: "the live tombstone hides it, and takes its place in the part when it is rolled.", edits: []edit{{partRoll, "t != nil && t.Record.CellTime > it.Record.CellTime", "t != nil && t.Record == nil"}}},
 	{name: "part-clear", rule: "what clear marks cover stays in parts", edits: []edit{{partRoll, "if maps.Equal(w.Cleared, w.old.Cleared) {\n\t\treturn nil", "if w.old != nil {\n\t\treturn nil"}}},
 	{name: "erase-switch", rule: "an erasure deletes chunks that are listed", edits: []edit{{hbErase, "\tif err := r.store(ctx); err != nil { // also", "\tif err := ctx.Err(); err != nil { // also"}}},
-	{name: "erase-cut", rule: "an erasure forgets the cell times of what it deletes", edits: []edit{{hbErase, "\tif cut <= others {", "\tif cut >= 0 || cut <= others {"}}},
 }
