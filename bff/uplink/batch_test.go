@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -39,9 +38,7 @@ func bubbles(t *testing.T, n int, cfg uplink.Config, fn func(t *testing.T, all [
 			doors[i.addr] = l
 			all = append(all, i)
 		}
-		cfg.Options = append(cfg.Options, grpc.WithWriteBufferSize(writeBuffer), grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			return doors[addr].dial(ctx)
-		}))
+		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return doors[addr].dial(ctx) }
 		var served []*instance
 		if len(cfg.Services) == 0 {
 			served = all

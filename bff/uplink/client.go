@@ -177,17 +177,18 @@ func (c *Client) othersWell(p *peer, since time.Time) bool {
 
 // peer is one instance.
 type peer struct {
-	client *Client
-	addr   string
-	hash   uint64
-	conn   *grpc.ClientConn
-	rpc    historyv1.HistoryServiceClient
-	ctx    context.Context // done when the instance is no longer one of ours
-	leave  context.CancelFunc
-	links  sync.WaitGroup // what runs on the connection, calls included
-	clock  clock
-	ended  time.Time     // when its last link ended; run alone uses it, and
-	trial  time.Duration // for how long it has to answer then before it is used again
+	client  *Client
+	addr    string
+	hash    uint64
+	conn    *grpc.ClientConn
+	rpc     historyv1.HistoryServiceClient
+	ctx     context.Context // done when the instance is no longer one of ours
+	leave   context.CancelFunc
+	links   sync.WaitGroup // what runs on the connection, calls included
+	clock   clock
+	dialled time.Time     // when it was dialled last; dial alone uses it, once at a time
+	ended   time.Time     // when its last link ended; run alone uses it, and
+	trial   time.Duration // for how long it has to answer then before it is used again
 
 	// Guarded by the client's mutex.
 	link  *link // nil unless the instance is up

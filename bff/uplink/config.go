@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc"
 
 	"github.com/playhead/playhead/internal/run"
 )
@@ -38,8 +37,8 @@ type Config struct {
 	Lookup  func(ctx context.Context, host string) ([]string, error)
 	// TLS is spoken with the instances, nil means plain text.
 	TLS *tls.Config
-	// Options are added to those of every connection: a dialer.
-	Options  []grpc.DialOption
+	// Dial connects to an instance (by default by TCP).
+	Dial     func(ctx context.Context, addr string) (net.Conn, error)
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
@@ -59,6 +58,11 @@ func (c Config) withDefaults() Config {
 	c.Refresh = run.Default(c.Refresh, 5*time.Second)
 	if c.Lookup == nil {
 		c.Lookup = net.DefaultResolver.LookupHost
+	}
+	if c.Dial == nil {
+		c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr)
+		}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

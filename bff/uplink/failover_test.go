@@ -3,12 +3,16 @@ package uplink_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -230,5 +234,40 @@ func TestANameThatIsUnknown(t *testing.T) {
 		if status.Code(err) != codes.Unavailable || time.Since(began) > 0 {
 			t.Errorf("got %v after %v, want %v at once", err, time.Since(began), codes.Unavailable)
 		}
+	})
+}
+
+// One whose connections end as soon as they are ready is not dialled without a pause, and is used once they last.
+func TestConnectionsThatEndAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		doors := newPipes()
+		i := serveOn(t, doors)
+		i.addr = "10.0.0.1:1"
+		var dialled, well atomic.Int64
+		c := open(t, uplink.Config{Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+			if dialled.Add(1); well.Load() > 0 {
+				return doors.dial(ctx)
+			}
+			here, there := net.Pipe()
+			go func() {
+				_, _ = io.ReadFull(there, make([]byte, len(http2.ClientPreface)))
+				f := http2.NewFramer(there, there)
+				_ = f.WriteSettings()
+				_, _ = f.ReadFrame()
+				_ = there.Close()
+			}()
+			return here, nil
+		}}, i)
+		time.Sleep(10 * time.Second) // of the bubble
+		if n := dialled.Load(); n < 5 || n > 110 {
+			t.Errorf("dialled %d times in 10 s", n)
+		}
+		well.Store(1)
+		time.Sleep(10 * time.Second) // of the bubble
+		if err := apply(t.Context(), c, "user1"); err != nil {
+			t.Error(err)
+		}
+		_ = c.Close()
+		i.server.Stop()
 	})
 }

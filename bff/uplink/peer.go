@@ -124,15 +124,26 @@ func (c *Client) join(addr string) error {
 	if c.peers[addr] != nil {
 		return nil
 	}
-	conn, err := grpc.NewClient("passthrough:///"+addr, append(options(c.cfg.TLS), c.cfg.Options...)...)
+	p := &peer{client: c, addr: addr, hash: hashOf(addr)}
+	conn, err := grpc.NewClient("passthrough:///"+addr, append(options(c.cfg.TLS), grpc.WithContextDialer(p.dial))...)
 	if err != nil {
 		return fmt.Errorf("instance %s: %w", addr, err)
 	}
-	p := &peer{client: c, addr: addr, hash: hashOf(addr), conn: conn, rpc: historyv1.NewHistoryServiceClient(conn)}
+	p.conn, p.rpc = conn, historyv1.NewHistoryServiceClient(conn)
 	p.ctx, p.leave = context.WithCancel(c.ctx)
 	c.peers[addr] = p
 	c.parts.Go(p.run)
 	return nil
+}
+
+// dial connects, a pause after the last time: gRPC itself makes none after a connection that was ready, however
+// short that was. It dials once at a time.
+func (p *peer) dial(ctx context.Context, addr string) (net.Conn, error) {
+	if wait := time.Until(p.dialled.Add(pauses.First)); wait > 0 && !run.Sleep(ctx, wait) {
+		return nil, ctx.Err()
+	}
+	p.dialled = time.Now()
+	return p.client.cfg.Dial(ctx, addr)
 }
 
 func options(conf *tls.Config) []grpc.DialOption {
