@@ -65,6 +65,7 @@ type batch struct {
 	events, bytes int
 	oldest        *pending
 	sent          time.Time
+	among         int  // heartbeats that were on their way then, its own included
 	left          int  // calls that are not answered yet
 	heard         bool // some calls are answered, or nobody waits any more: its place is free
 	warned        bool

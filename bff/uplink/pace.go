@@ -25,7 +25,7 @@ type pace struct {
 	limited bool          // the quota held something back since the last answer
 	pressed time.Time     // when it last did
 	cut     time.Time     // when the quota was cut last
-	inTime  time.Time     // when an answer was in time last
+	quick   time.Time     // when an answer took less than a quarter of its time last
 	took    time.Duration // how long the last ones were on their way, on average
 	before  time.Duration // how long the one took that the quota was cut for
 	usual   time.Duration // how long they take however few there are, where that is long
@@ -49,21 +49,23 @@ func (p *pace) room() int {
 	return min(left, max(p.quota/window, p.least))
 }
 
-// answered takes the first answer to a batch. Where all answers take more than 0.65 of the time of the
-// batch's oldest call there were too many: half is what the next ones shall take. The time that the
-// call has waited at the edge would not get shorter with fewer, and late answers among others that
-// are in time are those of a slow part.
+// answered takes the first answer to a batch. Where one takes more than 0.65 of the time of its oldest call,
+// there were too many: half is what the next ones shall take. The time that the call has waited at
+// the edge would not get shorter with fewer. A late answer among quick ones is that of a slow part.
 func (p *pace) answered(b *batch, now time.Time) {
 	took, all := now.Sub(b.sent), b.oldest.time(p.patience)
 	p.took += (took - p.took) / 4
 	late := took > max(all*13/20, p.usual*11/10)
 	if took <= all*13/20 {
-		p.inTime, p.usual, p.before = now, 0, 0
+		p.usual, p.before = 0, 0
+	}
+	if took < all/4 {
+		p.quick = now
 	}
 	switch {
-	case late && b.sent.After(p.inTime) && b.sent.After(p.cut): // what left before says nothing about the present quota
+	case late && b.sent.After(p.quick) && b.sent.After(p.cut): // what left before says nothing about the present quota
 		p.cut = now
-		p.lessen(took, all)
+		p.lessen(b.among, took, all)
 	case late:
 	case p.limited && took < all/8: // there may be much more
 		p.quota = min(p.quota+b.events, p.most)
@@ -78,15 +80,16 @@ func (p *pace) answered(b *batch, now time.Time) {
 	p.limited = false
 }
 
-// lessen cuts the quota, or takes the last cut back where answers take as long as before it: they take
-// that long with fewer as well. Beyond the callers' time that cannot be told.
-func (p *pace) lessen(took, all time.Duration) {
+// lessen cuts the quota to what is answered in half the time, as the batch shows that left among so many; where
+// far more left since then, these count by half. It takes the last cut back where answers take as long as before it:
+// they take that long with fewer as well. Beyond the callers' time that cannot be told.
+func (p *pace) lessen(among int, took, all time.Duration) {
 	if p.before > 0 && took > p.before*9/10 && took < all*19/20 {
 		p.usual, p.quota = took, p.former
 		return
 	}
 	p.before, p.former = took, p.quota
-	p.quota = max(int(int64(p.quota)*int64(all/2)/int64(took)), p.least)
+	p.quota = max(int(int64(min(max(among, p.flying/2), p.quota))*int64(all/2)/int64(took)), p.least)
 }
 
 // kind is what is read. Some kinds usually take longer than others.

@@ -157,6 +157,7 @@ func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
 		s.flying[s.sent] = b
 		s.places++
 		s.pace.flying += b.events
+		b.among = s.pace.flying
 		if len(s.flying) == 1 {
 			s.lateTimer.Reset(s.link.cfg.Patience)
 		}
