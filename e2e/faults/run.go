@@ -178,7 +178,7 @@ func scenarios(o Options) []scenario {
 }
 
 // slowCases take, without the start of the engines, about half a minute (silent, hbase), a
-// minute (kafka, overload, service, waiting) and two (master-1, master-2, behind).
+// minute (kafka, service, waiting), two (master-1, master-2, behind) and three (overload).
 func slowCases() []scenario {
 	const load = "players on WebSockets, watching"
 	return []scenario{
@@ -186,7 +186,7 @@ func slowCases() []scenario {
 		{name: "slow-master-1", load: load, fault: "one of four Redis masters silent for 12 s, 5 times", asked: true, more: 2 * time.Minute, run: silentMaster(1, 5, 12*time.Second)},
 		{name: "slow-master-2", load: load, fault: "the same with two services", asked: true, more: 2 * time.Minute, run: silentMaster(2, 5, 12*time.Second)},
 		{name: "slow-behind", load: load, fault: "Redis takes 1.2 s, with one, two and three services", asked: true, more: 2 * time.Minute, run: behindAll},
-		{name: "slow-overload", load: load, fault: "three times as much as Redis takes", asked: true, more: time.Minute, run: overload},
+		{name: "slow-overload", load: load, fault: "three times as much as Redis takes, with one, two and six services", asked: true, more: 3 * time.Minute, run: overload},
 		{name: "slow-kafka", load: load, fault: "the broker stands still for 20 s", asked: true, more: time.Minute, run: stalledBroker},
 		{name: "slow-hbase", load: load, fault: "the region server stands still for 10 s", asked: true, more: time.Minute, run: stalledRegions},
 		{name: "slow-service", load: load, fault: "one of two services stands still for 60 s", asked: true, more: time.Minute, run: standstill},
