@@ -69,6 +69,8 @@ func (p *pace) answered(b *batch, now time.Time) {
 	case late:
 	case p.limited && took < all/8: // there may be much more
 		p.quota = min(p.quota+b.events, p.most)
+	case p.limited && took < all*9/20: // as after a cut that was too deep
+		p.quota = min(p.quota+max(1, b.events/4), p.most)
 	case p.limited:
 		p.quota = min(p.quota+max(1, b.events*p.least/p.quota), p.most)
 	case p.quota > p.first && p.flying < p.quota/4 && now.Sub(p.pressed) > p.patience:
