@@ -49,14 +49,14 @@ func (p *pace) room() int {
 	return min(left, max(p.quota/window, p.least))
 }
 
-// answered takes the first answer to a batch. Where one takes more than 0.65 of the time of its oldest call,
+// answered takes the first answer to a batch. Where one takes more than 0.7 of the time of its oldest call,
 // there were too many: half is what the next ones shall take. The time that the call has waited at
 // the edge would not get shorter with fewer. A late answer among quick ones is that of a slow part.
 func (p *pace) answered(b *batch, now time.Time) {
 	took, all := now.Sub(b.sent), b.oldest.time(p.patience)
 	p.took += (took - p.took) / 4
-	late := took > max(all*13/20, p.usual*11/10)
-	if took <= all*13/20 {
+	late := took > max(all*14/20, p.usual*11/10)
+	if took <= all*14/20 {
 		p.usual, p.before = 0, 0
 	}
 	if took < all/4 {
