@@ -225,7 +225,7 @@ func (r *Record) validateWatches() error {
 			return Invalid(field+"speed", "want 0.25 to 4")
 		case w.Began < MinTime || w.Began >= w.At:
 			return Invalid(field+"started_at", "want a time before the report")
-		case w.Watched < 1 || w.Watched > min((w.At-w.Began)*cmp.Or(w.Speed, 100)/100, MaxPosition):
+		case w.Watched < 1 || w.Watched > min(playable(w.At-w.Began, w.Speed), MaxPosition):
 			return Invalid(field+"watched_ms", "want 1 to 2592000000 milliseconds (30 days), and no more than the time since the start times the speed")
 		}
 	}

@@ -157,7 +157,7 @@ func (e *Event) Clamp() {
 // BoundWatched takes from what the session has played whatever there was no time for while recording
 // was on.
 func (e *Event) BoundWatched(p Pause) {
-	e.Watched = min(e.Watched, (e.At-e.StartedAt-p.Within(e.StartedAt, e.At))*cmp.Or(e.Speed, 100)/100)
+	e.Watched = min(e.Watched, playable(e.At-e.StartedAt-p.Within(e.StartedAt, e.At), e.Speed))
 }
 
 // Viewing tells viewings apart by session; a player without sessions has one viewing

@@ -5,6 +5,9 @@ import (
 	"slices"
 )
 
+// playable returns how much of an object plays in so many milliseconds, at a speed in percent; 0 means 100.
+func playable(ms, speed int64) int64 { return ms * cmp.Or(speed, 100) / 100 }
+
 // watches are those of r as far as they count: of a viewing that began before the object was deleted
 // or cleared, no more than there was time for since then.
 func (r *Record) watches() []Watch {
@@ -15,7 +18,7 @@ func (r *Record) watches() []Watch {
 	for i := range ws {
 		w := &ws[i]
 		w.Began = max(w.Began, r.Reset)
-		w.Watched = min(w.Watched, (w.At-w.Began)*cmp.Or(w.Speed, 100)/100)
+		w.Watched = min(w.Watched, playable(w.At-w.Began, w.Speed))
 	}
 	return ws
 }

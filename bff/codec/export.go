@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -347,12 +346,10 @@ func (d *lineDecoder) watch(i int, w *Watch) *historyv1.Watched {
 	if w.StartedAt != "" {
 		m.LengthMs = new(m.TimeMs - d.time(pathAt("watches", i, "started_at"), w.StartedAt))
 	}
-	switch {
-	case w.Speed == 0:
-	case w.Speed*100 < history.MinSpeed || w.Speed*100 > history.MaxSpeed:
-		d.refuse(pathAt("watches", i, "speed"), "want a number from 0.25 to 4")
-	default:
-		m.Speed = int64(math.Round(w.Speed * 100))
+	if percent, ok := speedOf(w.Speed); ok {
+		m.Speed = int64(percent)
+	} else if w.Speed != 0 {
+		d.refuse(pathAt("watches", i, "speed"), wantSpeed)
 	}
 	if w.Device != "" {
 		device, err := strconv.ParseUint(w.Device, 16, 32)

@@ -98,11 +98,22 @@ func (d *batchDecoder) speed() uint32 {
 		return 0
 	}
 	f, ok := d.in.Float()
-	if !ok || f*100 < history.MinSpeed || f*100 > history.MaxSpeed {
-		d.refuse("speed", "want a number from 0.25 to 4")
+	percent, legal := speedOf(f)
+	if !ok || !legal {
+		d.refuse("speed", wantSpeed)
 		return 0
 	}
-	return uint32(math.Round(f * 100))
+	return percent
+}
+
+const wantSpeed = "want a number from 0.25 to 4"
+
+// speedOf returns a speed in percent, and whether it is a legal one.
+func speedOf(f float64) (percent uint32, ok bool) {
+	if f*100 < history.MinSpeed || f*100 > history.MaxSpeed {
+		return 0, false
+	}
+	return uint32(math.Round(f * 100)), true
 }
 
 // meta keeps one entry more than is legal: enough for the service to refuse it.

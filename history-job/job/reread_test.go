@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-job/job"
 )
 
 // TestRereadAfterAnOutage loses the cache in an outage of the archive that is longer than two
@@ -20,9 +21,7 @@ func TestRereadAfterAnOutage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				m, cfg := w.mortal()
-				queue := &sinceJournal{}
-				cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
+				m, cfg, queue := w.rereading()
 				var down atomic.Bool
 				away := func(context.Context) error {
 					if down.Load() {
@@ -36,10 +35,7 @@ func TestRereadAfterAnOutage(t *testing.T) {
 				w.wait(time.Second)
 
 				down.Store(true)
-				said := completed(1, 0, "a")
-				w.write(said)
-				w.queued(object(1), said.Record())
-				queue.add(object(1), said.Record())
+				w.acknowledges(queue)
 				w.wait(time.Second)
 				w.announce(w.write(progress(2, 0))) // of somebody else: the job is stuck with it
 				w.wait(tt.before)
@@ -62,9 +58,7 @@ func TestRereadAfterAnOutage(t *testing.T) {
 // overdue: sweeps between the two have found nothing, and prove nothing.
 func TestRereadAfterASecondLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		m, cfg := w.mortal()
-		queue := &sinceJournal{}
-		cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
+		m, cfg, queue := w.rereading()
 		var down atomic.Bool
 		w.on("put", func(context.Context) error { // as where memory for writes is short: reads are answered
 			if down.Load() {
@@ -76,10 +70,7 @@ func TestRereadAfterASecondLoss(t *testing.T) {
 		w.wait(time.Second)
 
 		down.Store(true)
-		said := completed(1, 0, "a")
-		w.write(said)
-		w.queued(object(1), said.Record())
-		queue.add(object(1), said.Record())
+		w.acknowledges(queue)
 		w.wait(15 * time.Minute)
 		m.restart(true)
 		w.wait(3 * time.Minute)
@@ -92,6 +83,24 @@ func TestRereadAfterASecondLoss(t *testing.T) {
 			t.Errorf("archive: got %+v, cache: got %+v, want what was queued", got, w.load(object(1)))
 		}
 	})
+}
+
+// rereading returns a cache that may begin another life, and the configuration of a job that then reads the queue again.
+func (w *world) rereading() (m *mortal, cfg job.Config, queue *sinceJournal) {
+	w.Helper()
+	m, cfg = w.mortal()
+	queue = new(sinceJournal)
+	cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
+	return m, cfg, queue
+}
+
+// acknowledges has a completed play in the cache, and in the queue with its content.
+func (w *world) acknowledges(queue *sinceJournal) {
+	w.Helper()
+	said := completed(1, 0, "a")
+	w.write(said)
+	w.queued(object(1), said.Record())
+	queue.add(object(1), said.Record())
 }
 
 // sinceJournal is a queue that can be read again from a time on.
@@ -123,9 +132,7 @@ func (j *sinceJournal) Reread(ctx context.Context, _ []history.Bucket, since tim
 // before the start comes back, because its mark told how far to look back.
 func TestRereadAfterARestart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		m, cfg := w.mortal()
-		queue := &sinceJournal{}
-		cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
+		m, cfg, queue := w.rereading()
 		var down atomic.Bool
 		down.Store(true)
 		w.on("overdue", func(context.Context) error {

@@ -273,9 +273,7 @@ func (m *markedOnce) Settle(ctx context.Context, contents []history.Content) err
 // the cache is lost.
 func TestSweepThatLeftOut(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		m, cfg := w.mortal()
-		queue := &sinceJournal{}
-		cfg.Reread, cfg.SweepAge, cfg.SweepEvery = queue, 4*time.Minute, 30*time.Second
+		m, cfg, queue := w.rereading()
 		var back atomic.Bool
 		w.cell = func(c history.Cell) error {
 			if c.Key == object(1) && !back.Load() {

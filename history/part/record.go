@@ -128,6 +128,9 @@ func (c *coder) lists(r *history.Record) {
 func (c *coder) watches(r *history.Record) {
 	at := r.Version.Time()
 	r.Watches = list(c, colWatches, r.Watches)
+	if len(r.Watches) == 0 {
+		return
+	}
 	own := int64(history.DeviceOf(r.Device))
 	for i := range slices.Backward(r.Watches) {
 		p := &r.Watches[i]

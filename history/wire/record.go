@@ -324,7 +324,7 @@ func absolute(v, own history.Version, present bool) history.Version {
 func decode(r *history.Record, b []byte) error {
 	s := scanner{rest: b}
 	var room [256]byte
-	meta, lastKey := room[:0], []byte(nil)
+	meta, lastKey, device := room[:0], []byte(nil), uint32(0)
 	for field := b; s.next(); field = s.rest {
 		switch s.tag {
 		case tagRevision:
@@ -345,7 +345,10 @@ func decode(r *history.Record, b []byte) error {
 			n := s.numbers(tagTime, tagViewing)
 			r.Completions = append(r.Completions, history.Completion{At: int64(n[0]), Viewing: n[1]})
 		case tagWatch:
-			r.Watches = append(r.Watches, s.watch(r.Device)) // which stands before them
+			if len(r.Watches) == 0 {
+				device = history.DeviceOf(r.Device) // which stands before them
+			}
+			r.Watches = append(r.Watches, s.watch(device))
 		case tagViewings:
 			r.Viewings = append(r.Viewings, s.viewing(r.Device))
 		case tagPlaysBefore:
@@ -422,10 +425,10 @@ func (s *scanner) numbers(tags ...uint64) (values [2]uint64) {
 	return values
 }
 
-// watch reads how much was played in a viewing of a record with a device.
-func (s *scanner) watch(device string) history.Watch {
-	var w history.Watch
-	paused, moved := false, false
+// watch reads how much was played in a viewing of a record with a device, as [history.DeviceOf] has it.
+func (s *scanner) watch(device uint32) history.Watch {
+	w := history.Watch{Device: device}
+	paused := false
 	in := scanner{rest: s.bytes}
 	for in.next() {
 		switch in.tag {
@@ -440,16 +443,13 @@ func (s *scanner) watch(device string) history.Watch {
 		case tagWatchSpeed:
 			w.Speed = int64(in.num)
 		case tagWatchDevice:
-			w.Device, moved = uint32(in.num), true
+			w.Device = uint32(in.num)
 		}
 	}
 	if !paused {
 		w.Began = w.Watched
 	}
 	w.Began = w.At - w.Began
-	if !moved {
-		w.Device = history.DeviceOf(device)
-	}
 	s.err = in.err
 	return w
 }
