@@ -291,6 +291,9 @@ func TestOneThatSpoilsAMessage(t *testing.T) {
 		if want := []string{"1 STORED", "2 INVALID", "3 STORED", "4 STORED", "5 STORED"}; !slices.Equal(w.answered, want) {
 			w.Errorf("answered %v, want %v", w.answered, want)
 		}
+		if guilty := w.answers[1].Refusal; guilty.GetField() == "" || guilty.GetReason() == "" {
+			w.Errorf("refused %v, want where and why", guilty)
+		}
 		_ = stop()
 	})
 }

@@ -410,7 +410,7 @@ func (o *outbox) halve() []*item {
 
 // refuse is told that the edge will never take the message that is on its way. Half of it
 // is next, and so on, until the heartbeat is found that is to blame.
-func (o *outbox) refuse(reason string, tooLarge bool) []Answer {
+func (o *outbox) refuse(field, reason string, tooLarge bool) []Answer {
 	sent := o.halve()
 	if tooLarge && len(sent) > 0 {
 		o.ceiling = o.room
@@ -421,7 +421,7 @@ func (o *outbox) refuse(reason string, tooLarge bool) []Answer {
 	o.giveUp(sent[0])
 	o.items, o.room, o.ceiling = o.items[1:], firstRoom, maxRoom
 	return []Answer{{
-		Heartbeat: sent[0].Heartbeat, Status: historyv1.Status_STATUS_INVALID, Refusal: &historyv1.Refusal{Reason: reason},
+		Heartbeat: sent[0].Heartbeat, Status: historyv1.Status_STATUS_INVALID, Refusal: &historyv1.Refusal{Field: field, Reason: reason},
 	}}
 }
 

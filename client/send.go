@@ -132,7 +132,7 @@ func (c *Client) failed(e *historyv1.StreamError) {
 		c.outbox.postpone()
 		c.rest = time.Now().Add(milliseconds(uint64(e.RetryAfterMs)) + rand.N(c.cfg.MinWait))
 	case c.outbox.sent > 0 && (tooLarge || e.Code == historyv1.StreamErrorCode_STREAM_ERROR_CODE_INVALID):
-		answers = c.outbox.refuse(e.Detail, tooLarge)
+		answers = c.outbox.refuse(e.Field, e.Detail, tooLarge)
 	default:
 		c.outbox.fail()
 		c.pauseLonger()
@@ -194,7 +194,7 @@ func (c *Client) closed(err error) {
 	var answers []Answer
 	switch bye {
 	case websocket.StatusInvalidFramePayloadData, websocket.StatusMessageTooBig:
-		answers = c.outbox.refuse(err.Error(), bye == websocket.StatusMessageTooBig)
+		answers = c.outbox.refuse("", err.Error(), bye == websocket.StatusMessageTooBig)
 	default:
 		c.outbox.fail()
 	}

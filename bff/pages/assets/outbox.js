@@ -216,15 +216,16 @@ export class Outbox {
     return [];
   }
 
-  /** The message will never be taken as it is. @param {boolean} large @param {string} reason @param {number} now @returns {Told[]} */
-  refused(large, reason, now) {
+  /** The message will never be taken as it is. @param {boolean} large @param {string} reason @param {number} now @param {string} [where] in the message @returns {Told[]} */
+  refused(large, reason, now, where = '') {
     const items = this.#halve();
     if (large) this.#ceiling = this.#room;
     if (items.length > 1) return [];
     this.#room = beginning;
     this.#ceiling = most.bytes;
     if (items.length === 0) this.#pause(now);
-    return items.flatMap((item) => this.#giveUp(item, { status: 'invalid', error: { field: '', reason } }));
+    const field = where.replace('body.heartbeats[0].', '');
+    return items.flatMap((item) => this.#giveUp(item, { status: 'invalid', error: { field, reason } }));
   }
 
   /** The edge asks to wait. @param {number} ms @param {number} now @returns {Told[]} */

@@ -358,11 +358,11 @@ export class Playhead extends EventTarget {
     this.#resync();
   }
 
-  /** @param {{code: string, detail: string, retry_after_ms?: number}} error */
-  #failed({ code, detail, retry_after_ms: wait }) {
+  /** @param {{code: string, detail: string, field?: string, retry_after_ms?: number}} error */
+  #failed({ code, detail, field, retry_after_ms: wait }) {
     const now = this.#page.elapsed();
     if (wait) return this.#outbox.postponed(wait, now);
-    if (code === 'invalid' || code === 'too_large') return this.#outbox.refused(code === 'too_large', detail, now);
+    if (code === 'invalid' || code === 'too_large') return this.#outbox.refused(code === 'too_large', detail, now, field);
     return this.#outbox.failed(now);
   }
 

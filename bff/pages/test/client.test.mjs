@@ -75,7 +75,7 @@ test('what is no report is refused at once', async () => {
   assert.equal(client.waiting, 0);
 });
 
-for (const [what, wrong] of Object.entries({ 1007: { close: [1007, 'bad'] }, 1009: { close: [1009, 'large'] }, invalid: { error: { code: 'invalid', detail: 'bad' } } })) {
+for (const [what, wrong] of Object.entries({ 1007: { close: [1007, 'bad'] }, 1009: { close: [1009, 'large'] }, invalid: { error: { code: 'invalid', field: 'body.heartbeats[0].meta.bad', detail: 'bad' } } })) {
   test(`${what} is halved down to the guilty report`, async () => {
     const { tab, client, world, edge } = await page();
     edge.fault = ({ heartbeats }) => (heartbeats.some(({ meta }) => meta.bad) ? wrong : null);
@@ -87,6 +87,7 @@ for (const [what, wrong] of Object.entries({ 1007: { close: [1007, 'bad'] }, 100
     assert.equal(tab.statuses().filter((status) => status === 'stored').length, 29);
     const [guilty] = tab.told.filter(({ result }) => result.status === 'invalid');
     assert.equal(guilty.heartbeat.object.id, 'o17');
+    assert.equal(guilty.result.error.field, wrong.error ? 'meta.bad' : '');
   });
 }
 
