@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"time"
 
@@ -165,29 +167,47 @@ func (c *Cache) inlineScript(cmd goredis.Cmder) {
 	}
 }
 
+// pipeline sends commands once. Those whose connection turns out to have ended, as a pooled one may have
+// unnoticed, are sent once more.
 func pipeline[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) {
-	pipe := c.client.Pipeline()
-	for _, cmd := range cmds {
-		if call, ok := any(cmd).(*goredis.Cmd); ok {
-			_ = pipe.Process(ctx, noRetry{call})
-		} else {
-			_ = pipe.Process(ctx, cmd) // only queues it
+	for range 2 {
+		pipe := c.client.Pipeline()
+		for _, cmd := range cmds {
+			_ = pipe.Process(ctx, once{cmd}) // only queues it
+		}
+		_, _ = pipe.Exec(ctx) // the first of the errors that the commands have
+		if cmds = cutOff(cmds); len(cmds) == 0 {
+			return
 		}
 	}
-	_, _ = pipe.Exec(ctx) // the first of the errors that the commands have
 }
 
-// noRetry is a call that the client does not make again by itself. Where the first of a
-// pipeline is answered TRYAGAIN, the client would repeat all of it, also those calls that it
-// has just sent to another server, and read two answers into one call at once.
-type noRetry struct{ *goredis.Cmd }
+// cutOff returns the commands that were not answered because their connection has ended.
+func cutOff[C goredis.Cmder](cmds []C) (cut []C) {
+	for _, cmd := range cmds {
+		op, ok := errors.AsType[*net.OpError](cmd.Err())
+		if ok && !op.Timeout() || errors.Is(cmd.Err(), io.EOF) || errors.Is(cmd.Err(), io.ErrUnexpectedEOF) {
+			cut = append(cut, cmd)
+		}
+	}
+	return cut
+}
+
+// once is a command that the client does not send again by itself but where the server says so. After an answer
+// that is late it would send all of a pipeline again, to a server that has too much to do as it is. And where the
+// first is answered TRYAGAIN, it would repeat also those that it has just sent to another server, and read two
+// answers into one at once.
+type once struct{ goredis.Cmder }
+
+// NoRetry holds for the pipeline that the command is in.
+func (o once) NoRetry() bool { return true }
 
 // SetErr hides the error from the client.
-func (s noRetry) SetErr(err error) {
+func (o once) SetErr(err error) {
 	if goredis.HasErrorPrefix(err, "TRYAGAIN") {
 		err = fmt.Errorf("%w: %s", errSlotMoving, err.Error())
 	}
-	s.Cmd.SetErr(err)
+	o.Cmder.SetErr(err)
 }
 
 // keysApart reports whether the keys of a call are not together, or were not found where the

@@ -152,9 +152,8 @@ func (c Config) warmFor() time.Duration {
 }
 
 // client does no I/O. go-redis would write a line to standard error for each dial
-// that fails; its errors reach the caller anyway. It tries again once, because a pooled connection may have
-// died unnoticed; the caller knows better than the client how
-// long an outage may last.
+// that fails; its errors reach the caller anyway. Single commands it tries again once, because a pooled connection may
+// have died unnoticed, and pipelines as [pipeline] says; the caller knows better than the client how long an outage may last.
 func (c Config) client() goredis.UniversalClient {
 	logging.Disable()
 	return goredis.NewUniversalClient(&goredis.UniversalOptions{

@@ -102,8 +102,8 @@ func everywhere(t *testing.T, test func(t *testing.T, config redis.Config)) {
 // fakeCluster starts two nodes with half of the slots each.
 func fakeCluster(t testing.TB) (redis.Config, []*miniredis.Miniredis) { return fakeNodes(t, 2) }
 
-// fakeNodes starts so many nodes with as many slots each.
-func fakeNodes(t testing.TB, n int) (redis.Config, []*miniredis.Miniredis) {
+// fakeNodes starts so many nodes with as many slots each. Hooks may take commands before they do.
+func fakeNodes(t testing.TB, n int, hooks ...server.Hook) (redis.Config, []*miniredis.Miniredis) {
 	var nodes []*miniredis.Miniredis
 	for range n {
 		nodes = append(nodes, miniredis.RunT(t))
@@ -115,6 +115,9 @@ func fakeNodes(t testing.TB, n int) (redis.Config, []*miniredis.Miniredis) {
 		hosts, ports, addrs = append(hosts, n.Host()), append(ports, n.Server().Addr().Port), append(addrs, n.Addr())
 	}
 	slots := func(c *server.Peer, cmd string, args ...string) bool {
+		if slices.ContainsFunc(hooks, func(take server.Hook) bool { return take(c, cmd, args...) }) {
+			return true
+		}
 		if cmd != "CLUSTER" || !strings.EqualFold(args[0], "slots") {
 			return false
 		}

@@ -3,11 +3,16 @@ package redis_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/redis"
@@ -152,5 +157,30 @@ func TestRepeatedStateRevision(t *testing.T) {
 	settle(t, direct, k, loaded)
 	if !dirty(t, direct, k) {
 		t.Error("the pause has lost its mark, and was never archived")
+	}
+}
+
+// TestLateAnswerIsNotAskedForAgain calls a server that is late: it has too much to do as it is.
+func TestLateAnswerIsNotAskedForAgain(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
+			var calls atomic.Int32
+			end := make(chan struct{})
+			config, _ := fakeNodes(t, nodes, func(_ *server.Peer, cmd string, _ ...string) bool {
+				if strings.HasPrefix(cmd, "EVAL") {
+					calls.Add(1)
+					<-end
+				}
+				return false
+			})
+			config.Cluster, config.Timeout = nodes > 1, time.Second
+			c, at := open(t, config), hourAgo()
+			k := key(user(t, c), "1")
+			out := c.Apply(t.Context(), []history.Write{{Key: k, Record: record(at, 1)}})[0]
+			close(end)
+			if !errors.Is(out.Err, history.ErrUnavailable) || calls.Load() != 1 {
+				t.Errorf("got %v, error %v, after %d calls, want unavailable after one", out.Status, out.Err, calls.Load())
+			}
+		})
 	}
 }
