@@ -5,8 +5,11 @@ import (
 	"slices"
 )
 
+// tempo returns a speed in percent, which 0 may stand for.
+func tempo(speed int64) int64 { return cmp.Or(speed, 100) }
+
 // playable returns how much of an object plays in so many milliseconds, at a speed in percent; 0 means 100.
-func playable(ms, speed int64) int64 { return ms * cmp.Or(speed, 100) / 100 }
+func playable(ms, speed int64) int64 { return ms * tempo(speed) / 100 }
 
 // watches are those of r as far as they count: of a viewing that began before the object was deleted
 // or cleared, no more than there was time for since then.
@@ -68,7 +71,7 @@ func spans(ws []Watch) []Watch {
 		}
 		o := &all[i]
 		o.At, o.Device = w.At, w.Device
-		o.Watched, o.Began, o.Speed = max(o.Watched, w.Watched), min(o.Began, w.Began), max(cmp.Or(o.Speed, 100), cmp.Or(w.Speed, 100))
+		o.Watched, o.Began, o.Speed = max(o.Watched, w.Watched), min(o.Began, w.Began), max(tempo(o.Speed), tempo(w.Speed))
 	}
 	slices.SortFunc(all, func(a, b Watch) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Began, b.Began), cmp.Compare(a.Viewing, b.Viewing))
@@ -85,7 +88,7 @@ func together(ws []Watch, end int64) (total int64) {
 	}
 	var speed int64
 	for _, w := range ws {
-		speed = max(speed, cmp.Or(w.Speed, 100))
+		speed = max(speed, tempo(w.Speed))
 	}
 	left := []stretch{{ws[0].Began * speed, end * speed}} // in hundredths of a millisecond of the object
 	slices.SortStableFunc(ws, func(a, b Watch) int { return cmp.Compare(a.At, b.At) })

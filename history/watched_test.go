@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -80,6 +81,51 @@ func TestSessionThatGoesOnAfterADelete(t *testing.T) {
 		t.Errorf("the session: got %d, want %d", sessions[0].Watched, minute)
 	}
 	wants("brought back", history.Merge(left, before.Restore(epoch)), 11*minute)
+}
+
+// TestSessionsBackToBack: where clocks that jitter make sessions overlap, no more is lost than that overlap.
+func TestSessionsBackToBack(t *testing.T) {
+	const length, jitter, sessions, rounds = 10_000, 150, 20, 50
+	random := rand.New(rand.NewPCG(1, 1))
+	lost := int64(0)
+	for range rounds {
+		var events []history.Event
+		overlaps, last := int64(0), int64(-jitter)
+		for i := range int64(sessions) {
+			off := random.Int64N(2*jitter+1) - jitter
+			overlaps, last = overlaps+max(0, last-off), off
+			events = append(events, history.Event{
+				Kind: history.KindProgress, At: epoch + (i+1)*length + off, StartedAt: epoch + i*length + off, Watched: length, Session: fmt.Sprint(i),
+			})
+		}
+		n := sessions*length - fold(events).Watched()
+		if n > overlaps {
+			t.Errorf("lost %d ms where %d ms overlap", n, overlaps)
+		}
+		lost += n
+	}
+	if each := lost / rounds / sessions; each > jitter/3 {
+		t.Errorf("lost %d ms a session, want a third of the jitter of %d ms at most", each, jitter)
+	}
+}
+
+// TestSpeedsOfOneMoment: of two reports of a session that differ in the speed alone the faster one stays, where none is said too, and
+// whichever comes first. After a delete it decides how much there was time for.
+func TestSpeedsOfOneMoment(t *testing.T) {
+	said := func(speed int64) *history.Record {
+		e := history.Event{Kind: history.KindProgress, At: epoch + 2, Session: "s", StartedAt: epoch - 3, Watched: 2, Speed: speed}
+		return e.Record()
+	}
+	gone := (&history.Event{Kind: history.KindDelete, At: epoch}).Record()
+	for _, test := range []struct{ a, b, want int64 }{{0, 50, 2}, {100, 50, 2}, {0, 100, 2}, {50, 200, 2}, {50, 50, 1}} {
+		r := history.Merge(said(test.a), said(test.b))
+		if other := history.Merge(said(test.b), said(test.a)); !history.Same(r, other) {
+			t.Errorf("%d and %d: got %+v in one order, %+v in the other", test.a, test.b, r.Watches, other.Watches)
+		}
+		if got := history.Merge(r, gone).Watched(); got != test.want {
+			t.Errorf("%d and %d, after a delete: got %d, want %d", test.a, test.b, got, test.want)
+		}
+	}
 }
 
 // BenchmarkWatched is what readers of a record with some sessions pay for it.
