@@ -151,13 +151,28 @@ func (e *Event) Clamp() {
 		return
 	}
 	e.StartedAt = min(e.StartedAt, e.At)
-	e.BoundWatched(Pause{})
+	e.Watched = min(e.Watched, e.playableSince(e.StartedAt, Pause{}))
 }
 
 // BoundWatched takes from what the session has played whatever there was no time for while recording
-// was on.
-func (e *Event) BoundWatched(p Pause) {
-	e.Watched = min(e.Watched, playable(e.At-e.StartedAt-p.Within(e.StartedAt, e.At), e.Speed))
+// was on: since it began, and since each of its reports that its record r has, which knew of the pauses before.
+func (e *Event) BoundWatched(p Pause, r *Record) {
+	if p.Changed() <= e.StartedAt || p.Since >= e.At {
+		return // as mostly, and Clamp has looked at the rest
+	}
+	e.Watched = min(e.Watched, e.playableSince(e.StartedAt, p))
+	if r == nil {
+		return
+	}
+	for _, w := range r.Watches {
+		if w.Viewing == e.Viewing() && w.At <= e.At {
+			e.Watched = min(e.Watched, w.Watched+e.playableSince(w.At, p))
+		}
+	}
+}
+
+func (e *Event) playableSince(at int64, p Pause) int64 {
+	return playable(e.At-at-p.Within(at, e.At), e.Speed)
 }
 
 // Viewing tells viewings apart by session; a player without sessions has one viewing

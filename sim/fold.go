@@ -350,7 +350,7 @@ func (b *bounds) leastWatched() int64 {
 	for i, f := range b.must {
 		recorded := *f
 		if b.off > 0 && f.at > b.off {
-			recorded.watched = max(min(f.watched, b.off-f.started), 0)
+			recorded.watched = max(min(b.saidBefore(f), b.off-f.started), 0)
 		}
 		must[i] = &recorded
 	}
@@ -361,6 +361,18 @@ func (b *bounds) leastWatched() int64 {
 		}
 	}
 	return played(all)
+}
+
+// saidBefore is what the viewing of a report is sure to have played where time is short: the least that
+// any of its reports until then may have said.
+func (b *bounds) saidBefore(f *fact) int64 {
+	least := f.watched
+	for _, g := range b.may {
+		if g.viewing() == f.viewing() && g.at <= f.at && g.watched > 0 {
+			least = min(least, g.watched)
+		}
+	}
+	return least
 }
 
 // played sums up over the devices what viewings have played. At each moment that one plays of a device

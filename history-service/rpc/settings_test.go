@@ -85,28 +85,78 @@ func TestPausedThroughAnother(t *testing.T) {
 func TestPausedWithinASession(t *testing.T) {
 	h := newHouse(t)
 	a, b := h.service(t), h.service(t)
-	played := func(ago, seconds, speed int64) *historyv1.Heartbeat {
-		hb := beat("ann/1", historyv1.Kind_KIND_PROGRESS, ago, 10)
-		hb.StartedAtMs, hb.WatchedMs, hb.SpeedPercent = start-600_000, seconds*1000, uint32(speed)
+	played := func(object string, ago, seconds int64) *historyv1.Heartbeat {
+		hb := beat("ann/"+object, historyv1.Kind_KIND_PROGRESS, ago, 10)
+		hb.StartedAtMs, hb.WatchedMs = start-600_000, seconds*1000
 		return hb
 	}
-	watched := func(what string, want int64) {
+	watched := func(what, object string, want int64) {
 		t.Helper()
-		if it := point(t, b, "ann", "1"); it.GetWatchedMs() != want*1000 {
+		if it := point(t, b, "ann", object); it.GetWatchedMs() != want*1000 {
 			t.Errorf("%s: got %d ms, want %d s", what, it.GetWatchedMs(), want)
 		}
 	}
-	apply(t, a, played(0, 600, 0))
-	watched("before", 600)
+	apply(t, a, played("1", 0, 600))
+	watched("before", "1", 600)
 	record(t, b, "ann", start)
 	h.clock.Store(start + 900_000)
-	wantStatuses(t, "while it is off", apply(t, a, played(-900_000, 1500, 0)), paused)
+	wantStatuses(t, "while it is off", apply(t, a, played("1", -900_000, 1500)), paused)
 	record(t, b, "ann", 0)
 	h.clock.Store(start + 1_000_000)
-	apply(t, a, played(-1_000_000, 1600, 0), played(-1_000_000, 1600, 0))
-	watched("after", 700)
-	apply(t, a, played(-1_000_000, 1600, 200))
-	watched("at twice the speed", 1400)
+	apply(t, a, played("1", -1_000_000, 1600), played("1", -1_000_000, 1600))
+	watched("after", "1", 700)
+	fast := played("2", -1_000_000, 1600)
+	fast.SpeedPercent = 200
+	apply(t, a, fast)
+	watched("at twice the speed, first heard of now", "2", 1400)
+}
+
+// TestPausedTwiceWithinASession: only the newest of the pauses is remembered. The one before is taken off what the session has
+// played since its last report, wherever it has reported between the two.
+func TestPausedTwiceWithinASession(t *testing.T) {
+	for _, test := range []struct {
+		name         string
+		before, want int64 // how long before the second pause it reported, and what counts at the end
+	}{
+		{"a report between the two", 10, 800},
+		{"none", 0, 1700}, // 100 + 900 of the first pause + 700: what docs/players.md admits
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h := newHouse(t)
+			a, b := h.service(t), h.service(t)
+			seconds := int64(0) // since the session began
+			pass := func(n int64) {
+				seconds += n
+				h.clock.Store(start + seconds*1000)
+			}
+			report := func(want historyv1.Status) {
+				t.Helper()
+				hb := beat("ann/1", historyv1.Kind_KIND_PROGRESS, -seconds*1000, 10)
+				hb.StartedAtMs, hb.WatchedMs = start, seconds*1000
+				wantStatuses(t, "report", apply(t, a, hb), want)
+			}
+			pass(100)
+			report(stored)
+			record(t, b, "ann", start+seconds*1000)
+			pass(900)
+			report(paused)
+			record(t, b, "ann", 0)
+			pass(200 - test.before)
+			if test.before > 0 {
+				report(stored)
+				pass(test.before)
+			}
+			record(t, b, "ann", start+seconds*1000)
+			pass(1000)
+			record(t, b, "ann", 0)
+			pass(500)
+			report(stored)
+			report(unchanged)
+			if it := point(t, b, "ann", "1"); it.GetWatchedMs() != test.want*1000 {
+				t.Errorf("got %d ms, want %d s", it.GetWatchedMs(), test.want)
+			}
+		})
+	}
 }
 
 // TestPausedDeletes deletes and clears while nothing is recorded.

@@ -31,7 +31,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if e.Kind != history.KindDelete && g.user.Pause.Covers(e.At) {
 		return historyv1.Status_STATUS_PAUSED
 	}
-	e.BoundWatched(g.user.Pause)
+	e.BoundWatched(g.user.Pause, g.next)
 	delta := &g.batch.delta
 	g.batch.rules.Of(g.key.Object.Type).RecordInto(delta, &e)
 	if g.next == nil {
