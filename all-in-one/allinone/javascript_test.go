@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -31,6 +33,15 @@ func TestJavaScriptPackage(t *testing.T) {
 	if license, err := os.ReadFile(filepath.Join(folder, "LICENSE")); err != nil || !bytes.Contains(license, []byte("Apache License")) {
 		t.Errorf("the package has no license: %v", err)
 	}
+	readme, err := os.ReadFile(filepath.Join(folder, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range regexp.MustCompile(`\]\(([^)]*)\)`).FindAllSubmatch(readme, -1) { // on the page of a package nothing else is there
+		if name := string(link[1]); !strings.HasPrefix(name, "https://") && (!filepath.IsLocal(name) || exists(filepath.Join(folder, name)) != nil) {
+			t.Errorf("README.md links %s, which the package does not have", name)
+		}
+	}
 	text, err := os.ReadFile("../../client/javascript/test/node.test.mjs")
 	if err != nil {
 		t.Fatal(err)
@@ -41,4 +52,9 @@ func TestJavaScriptPackage(t *testing.T) {
 	file := filepath.Join(folder, "node.test.mjs")
 	run("--test", file)
 	run("--experimental-websocket", "--test", file) // which is the default in Node 22
+}
+
+func exists(name string) error {
+	_, err := os.Stat(name)
+	return err
 }
