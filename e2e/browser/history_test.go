@@ -226,6 +226,62 @@ func TestDismissAndUndo(t *testing.T) {
 	cards(v, "Low Tide|On Maps|plain.id")
 }
 
+// TestDismissedCardStaysAway has the page learn what to go on with from an answer that is older than what was dismissed or deleted since.
+func TestDismissedCardStaysAway(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.at("/docs"))
+	v.beforePages(`const edge = window.fetch;
+		window.late = [];
+		window.fetch = async (address, request) => {
+			const answer = await edge(address, request);
+			if (!window.hold || !String(address).includes('/v1/continue?')) return answer;
+			const body = await answer.json();
+			await new Promise((resolve) => late.push(resolve));
+			answer.json = async () => body;
+			return answer;
+		};
+		window.watch = (title) => {
+			window.again = 0;
+			new MutationObserver(() => {
+				if ([...document.querySelectorAll('#cards .title')].some((a) => a.textContent === title)) window.again++;
+			}).observe(document.querySelector('#cards'), { subtree: true, childList: true, characterData: true });
+		};`)
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	cards := func(titles string) {
+		t.Helper()
+		v.until(fmt.Sprintf("[...document.querySelectorAll('#cards .title')].map((a) => a.textContent).join('|') === %q", titles))
+	}
+	cards("Low Tide|On Maps|plain.id")
+	v.live()
+	one := func(id string) entry {
+		return entry{id: strings.ReplaceAll(id, " ", "-"), title: id, position: time.Minute}
+	}
+	overtaken := func(title string, decide func(), next entry) {
+		t.Helper()
+		v.until("window.hold = true")
+		w.report(one("before " + title))
+		v.until("late.length === 1")
+		v.until("!(window.hold = false)")
+		decide()
+		v.until(fmt.Sprintf("(watch(%q), late.pop()(), true)", title))
+		w.report(next) // the page shows it after all that it has read before
+		v.until(fmt.Sprintf("document.querySelector('#cards .title').textContent === %q", next.title))
+		if n, err := value[int](v, "window.again"); n != 0 || err != nil {
+			t.Errorf("%q was shown again %d times: %v", title, n, err)
+		}
+	}
+	overtaken("On Maps", func() {
+		v.click("#cards li:nth-child(2) .dismiss")
+		cards("before On Maps|Low Tide|plain.id")
+	}, one("a"))
+	overtaken("Low Tide", func() {
+		v.click("#list li:nth-child(4) .delete")
+		w.eventually("it is deleted", func() bool { return w.point("100") == nil })
+		cards("before Low Tide|a|before On Maps|plain.id")
+	}, one("b"))
+}
+
 // TestSearchAll finds what the page has not loaded, and goes on to what is found below that.
 func TestSearchAll(t *testing.T) {
 	w := newWorld(t)

@@ -90,12 +90,28 @@ function toggle(head) {
   render();
 }
 
+let newest = 0; // names the newest read of what to go on with
+let deciding = 0; // how many decisions about it are under way; each reads it after that
+
 /** @returns {Promise<boolean>} */
 async function goOn() {
+  const mine = ++newest;
   const ok = await problems.attempt(t('What to go on with could not be read'), goOn, async () => {
-    unfinished = (await api.get('/v1/continue', { limit: 12 })).items;
+    const read = api.get('/v1/continue', { limit: 12 });
+    await read.catch(() => {});
+    if (mine !== newest || deciding > 0) return; // it may be from before the decision
+    unfinished = (await read).items;
   });
   render();
+  return ok;
+}
+
+/** Decides something about what to go on with. @param {() => Promise<boolean>} act @returns {Promise<boolean>} */
+async function decide(act) {
+  deciding++;
+  const ok = await act();
+  deciding--;
+  await goOn();
   return ok;
 }
 
@@ -134,12 +150,15 @@ const undo = new Undo(user(token), {
 /** @param {any[]} records */
 async function remove(records) {
   const objects = records.map((record) => record.object);
-  const ok = await problems.attempt(t('The entries are still there, they could not be deleted'), () => remove(records), () => api.remove(objects));
-  if (ok) loaded.change({ items: [], removed: objects });
-  const names = records.map(key);
-  if (ok) unfinished = unfinished.filter((record) => !names.includes(key(record)));
-  for (const name of names) loaded.hidden.delete(name);
-  render();
+  await decide(async () => {
+    const ok = await problems.attempt(t('The entries are still there, they could not be deleted'), () => remove(records), () => api.remove(objects));
+    if (ok) loaded.change({ items: [], removed: objects });
+    const names = records.map(key);
+    if (ok) unfinished = unfinished.filter((record) => !names.includes(key(record)));
+    for (const name of names) loaded.hidden.delete(name);
+    render();
+    return ok;
+  });
 }
 
 /** Takes a record out of what to go on with, and lets the user take that back. @param {any} record */
@@ -153,9 +172,7 @@ async function dismiss(record) {
 /** @param {any[]} objects @param {boolean} dismissed @returns {Promise<boolean>} */
 async function offer(objects, dismissed) {
   const what = dismissed ? t('The entry could not be removed from continue watching') : t('The entry could not be brought back');
-  const ok = await problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed));
-  await goOn();
-  return ok;
+  return decide(() => problems.attempt(what, () => offer(objects, dismissed), () => api.dismiss(objects, dismissed)));
 }
 
 /** Brings back what was deleted. @param {string} lines @returns {Promise<any>} */
