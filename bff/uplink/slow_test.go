@@ -19,6 +19,14 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
+// some returns all cases, or the first one in a short run.
+func some[T any](first T, more ...T) []T {
+	if testing.Short() {
+		return []T{first}
+	}
+	return append([]T{first}, more...)
+}
+
 // slowly answers every batch after a while, however many there are.
 func slowly(by time.Duration) func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
 	return func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
@@ -180,7 +188,7 @@ func TestAnInstanceThatStandsStillWithoutABudget(t *testing.T) {
 // One that stands still again and again stays away until it has answered for a while, ever longer: each
 // time its users move, and read again. It is back soon after it is well.
 func TestAnInstanceThatStandsStillAgainAndAgain(t *testing.T) {
-	for _, fine := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 4 * time.Second} {
+	for _, fine := range some(1500*time.Millisecond, 500*time.Millisecond, 4*time.Second) {
 		t.Run(fine.String(), func(t *testing.T) {
 			bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 				var devices []*device
@@ -451,7 +459,7 @@ func limited() func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamRe
 // at 0.8 of what can be, the others are refused and not kept waiting, and no user is left out.
 func TestOverload(t *testing.T) {
 	const capacity, seconds = 1000, 40
-	for _, size := range []int{1, 10, 99, 100, 101} {
+	for _, size := range append(some(100, 1), 10, 99, 101) {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 				i.serving(limited())
@@ -510,7 +518,7 @@ func TestOverloadOfAStoreThatForgetsNothing(t *testing.T) {
 // what the store does in a tenth of a second.
 func TestOverloadBehindSeveral(t *testing.T) {
 	const capacity, seconds = 300, 60
-	for _, n := range []int{1, 2, 3, 6, 12} {
+	for _, n := range append(some(2, 1, 3, 6), 12) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			bubbles(t, n, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 				serve := remembering(capacity)
@@ -604,7 +612,7 @@ func TestTwoDevices(t *testing.T) {
 // A part that takes nearly all of its callers' time, or more, does not look like overload: nobody else is
 // refused.
 func TestASlowPartIsNoOverload(t *testing.T) {
-	for _, takes := range []time.Duration{1400 * time.Millisecond, 1900 * time.Millisecond, 3 * time.Second} {
+	for _, takes := range some(1900*time.Millisecond, 1400*time.Millisecond, 3*time.Second) {
 		t.Run(takes.String(), func(t *testing.T) {
 			bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
 				i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
@@ -879,7 +887,7 @@ func TestAnInstanceThatReadsNothing(t *testing.T) {
 
 // A node that no instance reaches has little sent twice, and nobody wait for long.
 func TestANodeThatNoInstanceReaches(t *testing.T) {
-	for _, after := range []time.Duration{0, 300 * time.Millisecond} {
+	for _, after := range some(300*time.Millisecond, 0) {
 		t.Run(after.String(), func(t *testing.T) {
 			bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
 				for _, i := range all {

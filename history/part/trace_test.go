@@ -23,7 +23,11 @@ func histories(t testing.TB, size int, hexadecimal bool) (all [][]history.Item) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := replay.Expand(viewings, 200_000) // heartbeats
+	heartbeats := 200_000
+	if testing.Short() {
+		heartbeats = 50_000
+	}
+	p := replay.Expand(viewings, heartbeats)
 	p.EndAt(epoch)
 	random := rand.New(rand.NewPCG(1, 1))
 	sessions := make(map[string]string)

@@ -30,11 +30,15 @@ func TestArchive(t *testing.T) {
 // TestCacheAcrossCheckpoints moves everything to Pebble before every third call,
 // for a while.
 func TestCacheAcrossCheckpoints(t *testing.T) {
+	until := int64(50)
+	if testing.Short() {
+		until = 20
+	}
 	historytest.Cache(t, func(t *testing.T, keep int) history.Cache {
 		db := open(t, "store", pebble.Config{Keep: keep}.On(vfs.NewMem()))
 		var calls atomic.Int64
 		return before{func() {
-			if n := calls.Add(1); n%3 == 0 && n < 50 {
+			if n := calls.Add(1); n%3 == 0 && n < until {
 				db.Checkpoint()
 			}
 		}, db.Cache()}

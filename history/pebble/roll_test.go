@@ -259,7 +259,7 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				db := open(t, "store", pebble.Config{RollAbove: 50}.On(vfs.NewMem()))
+				db := open(t, "store", pebble.Config{RollAbove: 50, RollAfter: time.Hour}.On(vfs.NewMem()))
 				uid, other := viewing(1, 0).UID, viewing(2, 0).UID
 				for i := range 60 {
 					r := beat(now() - int64(i+1)*1000)
@@ -272,7 +272,7 @@ func TestRun(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error)
 				go func() { ended <- db.Run(ctx) }()
-				time.Sleep(25 * time.Hour)
+				time.Sleep(2 * time.Hour)
 				look(db, uid)
 				time.Sleep(time.Minute)
 				wantForms(t, db.Archive(), uid, forms{25, 35})
