@@ -145,6 +145,9 @@ func (d *DB) Flush() {
 	}
 }
 
+// Journaled returns how many bytes of the journal's last file are written.
+func (d *DB) Journaled() int64 { return d.journal.size.Load() }
+
 // Syncs returns how many fsyncs the journal has made.
 func (d *DB) Syncs() uint64 {
 	var m dto.Metric

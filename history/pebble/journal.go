@@ -22,8 +22,9 @@ import (
 // crash replays up to two files of that size, and that much may be in memory.
 const journalSize = 64 << 20
 
-// A file of the journal takes room on the disk ahead of what is written, this much at a time.
-const journalStep = 1 << 20
+// A file of the journal is filled with zeros ahead of what is written, this much at a time. An fsync
+// of what lies within the file writes none of the file system's metadata, and takes half the CPU.
+const journalStep = 256 << 10
 
 // journal is the log that makes calls durable: every change, in the order in which
 // it became visible, as an encoded batch. It is written by Pebble's own log writer,
@@ -57,7 +58,7 @@ func openJournal(dir wal.Dir, old wal.Logs, s *synced, syncs prometheus.Histogra
 		Primary:              dir,
 		MaxNumRecyclableLogs: 1, // what the next checkpoint needs
 		BytesPerSync:         1 << 20,
-		PreallocateSize:      func() int { return journalStep },
+		PreallocateSize:      func() int { return 0 }, // see [journalFile.fill]
 		FsyncLatency:         syncs,
 		QueueSemChan:         j.queue,
 		Logger:               log,
@@ -327,7 +328,7 @@ type journalFS struct {
 
 func (j journalFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := j.FS.Create(name, category)
-	return j.file(f, err)
+	return j.file(f, 0, err)
 }
 
 func (j journalFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
@@ -338,14 +339,21 @@ func (j journalFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory
 		return j.Create(to, category)
 	}
 	f, err := j.FS.ReuseForWrite(from, to, category)
-	return j.file(f, err)
-}
-
-func (j journalFS) file(f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &journalFile{File: f, number: j.journal.number, synced: j.journal.synced}, nil
+	size := int64(0)
+	if info, err := f.Stat(); err == nil {
+		size = info.Size()
+	}
+	return j.file(f, size, nil)
+}
+
+func (j journalFS) file(f vfs.File, size int64, err error) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &journalFile{File: f, number: j.journal.number, synced: j.journal.synced, filled: size}, nil
 }
 
 // journalFile is written by one goroutine.
@@ -354,9 +362,11 @@ type journalFile struct {
 	number  wal.NumWAL
 	synced  *synced
 	written int64
+	filled  int64 // the size of the file
 }
 
 func (f *journalFile) Write(b []byte) (int, error) {
+	f.fill(f.written + int64(len(b)))
 	n, err := f.File.Write(b)
 	f.written += int64(n)
 	return n, err
@@ -374,6 +384,18 @@ func (f *journalFile) SyncData() error {
 		return err
 	}
 	return f.synced.advance(syncPoint{f.number, f.written})
+}
+
+var zeros [journalStep]byte
+
+// fill makes the file longer where a write would end beyond it. If that fails, the write says so.
+func (f *journalFile) fill(end int64) {
+	if end <= f.filled {
+		return
+	}
+	from := max(f.filled, f.written)
+	n, _ := f.WriteAt(zeros[:], from)
+	f.filled = from + int64(n)
 }
 
 // A store is quiet when its journal grows by less than quietGrowth bytes in quietAfter: a few

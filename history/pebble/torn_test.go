@@ -161,8 +161,8 @@ func rewrite(t *testing.T, path string, as func(whole []byte) []byte) {
 	}
 }
 
-// crashed leaves a directory as a crash after some writes does. They are of more
-// than one block of the journal.
+// crashed leaves a directory as a crash after some writes does, without the zeros at the end
+// of the journal. They are of more than one block of it.
 func crashed(t *testing.T, dir string) []history.Key {
 	t.Helper()
 	fs := vfs.NewCrashableMem()
@@ -175,6 +175,9 @@ func crashed(t *testing.T, dir string) []history.Key {
 	from := fs.CrashClone(vfs.CrashCloneCfg{})
 	if ok, err := vfs.Clone(from, vfs.Default, abs(t, "store"), dir); err != nil || !ok {
 		t.Fatalf("clone: %v, %v", ok, err)
+	}
+	if err := os.Truncate(lastJournal(t, dir), db.Journaled()); err != nil {
+		t.Fatal(err)
 	}
 	return keys
 }
