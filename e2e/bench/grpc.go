@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/playhead/playhead/history/wire"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -38,7 +39,7 @@ func streams(ctx context.Context, addr string, l *Load, s Shape) (*work, error) 
 
 func openStream(ctx context.Context, conn grpc.ClientConnInterface, l *Load, batch int) (Session, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	s, err := historyv1.NewHistoryServiceClient(conn).ApplyStream(ctx)
+	s, err := historyv1.NewHistoryServiceClient(conn).ApplyStream(ctx, grpc.ForceCodecV2(wire.RequestCodec())) // as an edge does
 	if err != nil {
 		cancel()
 		return nil, err
