@@ -51,11 +51,11 @@ var errFull = status.Error(codes.Unavailable, "too many heartbeats wait for hist
 
 // user is the calls of one user in a batcher. The batcher's mutex guards it.
 type user struct {
-	uid    string
-	calls  int        // calls that wait or are on their way
-	flying int        // of those, the ones on their way
-	batch  *batch     // the last one that has any of them
-	held   []*pending // calls that wait for the answer to those on their way
+	uid       string
+	calls     int        // calls that wait or are on their way
+	flying    int        // of those, the ones on their way
+	batch     *batch     // the last one that has any of them
+	postponed []*pending // calls that wait for the answer to those on their way
 }
 
 // batch is the calls that leave together.

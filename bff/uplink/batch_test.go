@@ -218,9 +218,9 @@ func TestOrderIsKept(t *testing.T) {
 	})
 }
 
-// hold sends calls of 50 heartbeats, of a user each, to an instance that does not answer
+// keepBusy sends calls of 50 heartbeats, of a user each, to an instance that does not answer
 // until let go.
-func hold(t *testing.T, i *instance, c *uplink.Client, calls int) (letGo func()) {
+func keepBusy(t *testing.T, i *instance, c *uplink.Client, calls int) (letGo func()) {
 	t.Helper()
 	i.hang = make(chan struct{})
 	var wg sync.WaitGroup
@@ -240,7 +240,7 @@ func hold(t *testing.T, i *instance, c *uplink.Client, calls int) (letGo func())
 
 func TestABatchGrowsWhileOthersAreOnTheirWay(t *testing.T) {
 	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
-		hold(t, i, c, 4+21)()
+		keepBusy(t, i, c, 4+21)()
 		if got := i.sizes(); !slices.Equal(got[:4], []int{50, 50, 50, 50}) || len(got) > 12 || slices.Max(got) < 300 {
 			t.Errorf("batches of %v", got)
 		}
@@ -249,7 +249,7 @@ func TestABatchGrowsWhileOthersAreOnTheirWay(t *testing.T) {
 
 func TestAFullQueueRefusesAtOnce(t *testing.T) {
 	bubble(t, uplink.Config{Queue: 100}, func(t *testing.T, i *instance, c *uplink.Client) {
-		letGo := hold(t, i, c, 4+2)
+		letGo := keepBusy(t, i, c, 4+2)
 		began := time.Now()
 		if _, err := c.Apply(t.Context(), beats("u2", 1)); status.Code(err) != codes.Unavailable || time.Since(began) > 0 {
 			t.Errorf("got %v after %v, want %v at once", err, time.Since(began), codes.Unavailable)

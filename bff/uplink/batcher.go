@@ -20,15 +20,15 @@ type batcher struct {
 	link   *link
 	stream *stream
 
-	mu      sync.Mutex
-	waiting []*pending           // may leave, oldest first
-	events  int                  // heartbeats in waiting
-	held    int                  // heartbeats that wait for the answer to their user's last ones
-	users   map[string]*user     // with calls that wait or are on their way
-	calm    time.Time            // when nothing waited that could have left
-	served  map[string]time.Time // by user, when their last call was let in while others were refused
-	pressed time.Time            // when one was refused last
-	retired bool
+	mu        sync.Mutex
+	waiting   []*pending           // may leave, oldest first
+	events    int                  // heartbeats in waiting
+	postponed int                  // heartbeats that wait for the answer to their user's last ones
+	users     map[string]*user     // with calls that wait or are on their way
+	calm      time.Time            // when nothing waited that could have left
+	served    map[string]time.Time // by user, when their last call was let in while others were refused
+	pressed   time.Time            // when one was refused last
+	retired   bool
 
 	wake chan struct{} // capacity 1: something waits
 	full chan struct{} // capacity 1: a whole batch waits
@@ -62,7 +62,7 @@ func (b *batcher) add(p *pending) error {
 	switch {
 	case b.retired:
 		return errRetired
-	case b.events+b.held+len(p.req.Heartbeats) > b.link.cfg.Queue, b.sheds(p, u):
+	case b.events+b.postponed+len(p.req.Heartbeats) > b.link.cfg.Queue, b.sheds(p, u):
 		return errFull
 	}
 	if u == nil {
@@ -73,7 +73,7 @@ func (b *batcher) add(p *pending) error {
 	u.calls++
 	p.user = u
 	if u.flying > 0 {
-		b.hold(p)
+		b.postpone(p)
 	} else {
 		b.queue(p, p.came)
 	}
@@ -90,10 +90,10 @@ func (b *batcher) queue(p *pending, now time.Time) {
 	b.events += len(p.req.Heartbeats)
 }
 
-// hold has a call wait for the answer to its user's last one. The caller holds b.mu.
-func (b *batcher) hold(p *pending) {
-	p.user.held = append(p.user.held, p)
-	b.held += len(p.req.Heartbeats)
+// postpone has a call wait for the answer to its user's last one. The caller holds b.mu.
+func (b *batcher) postpone(p *pending) {
+	p.user.postponed = append(p.user.postponed, p)
+	b.postponed += len(p.req.Heartbeats)
 }
 
 // sheds reports whether to refuse a call because its answer would come too late: what waits takes long
@@ -155,7 +155,7 @@ func (b *batcher) run() {
 	b.retired = true
 	left := b.waiting
 	for _, u := range b.users {
-		left = append(left, u.held...)
+		left = append(left, u.postponed...)
 	}
 	b.waiting, b.users = nil, nil
 	b.mu.Unlock()
@@ -227,7 +227,7 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 			b.pressed = now
 			p.done <- answer{err: errFull}
 		case p.user.flying > 0 && p.user.batch != out:
-			b.hold(p)
+			b.postpone(p)
 		default:
 			p.user.flying++
 			p.user.batch = out
@@ -267,14 +267,14 @@ func (b *batcher) arrived(calls []*pending, now time.Time) {
 		u := p.user
 		u.flying--
 		b.forget(p)
-		if u.flying > 0 || len(u.held) == 0 || b.retired {
+		if u.flying > 0 || len(u.postponed) == 0 || b.retired {
 			continue
 		}
-		for _, next := range u.held {
-			b.held -= len(next.req.Heartbeats)
+		for _, next := range u.postponed {
+			b.postponed -= len(next.req.Heartbeats)
 			b.queue(next, now)
 		}
-		u.held = nil
+		u.postponed = nil
 		b.notify()
 	}
 }

@@ -22,7 +22,7 @@ type pace struct {
 	flying  int           // heartbeats on their way
 	quota   int           // how many there may be
 	former  int           // how many there were before the last cut
-	limited bool          // the quota held something back since the last answer
+	limited bool          // the quota kept something back since the last answer
 	pressed time.Time     // when it last did
 	cut     time.Time     // when the quota was cut last
 	quick   time.Time     // when an answer took less than a quarter of its time last
