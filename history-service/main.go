@@ -19,6 +19,7 @@ import (
 	"github.com/playhead/playhead/history-service/aggregate"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history-service/webhook"
+	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
 	"github.com/playhead/playhead/internal/run"
@@ -157,4 +158,18 @@ func (f *flags) listen(ctx context.Context, server *rpc.Server, log *slog.Logger
 	lis = netutil.LimitListener(lis, f.MaxConns)
 	log.Info("serving", "rpc", lis.Addr().String(), "admin", f.Admin)
 	return func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) }, nil
+}
+
+// published are the counters of what the queue has taken.
+func published(q *kafka.Queue) []prometheus.Collector {
+	messages := prometheus.CounterOpts{
+		Name: "playhead_kafka_published_messages_total", Help: "Messages that Kafka has acknowledged.",
+	}
+	bytes := prometheus.CounterOpts{
+		Name: "playhead_kafka_published_bytes_total", Help: "Their payload, before compression.",
+	}
+	return []prometheus.Collector{
+		prometheus.NewCounterFunc(messages, func() float64 { n, _ := q.Stats(); return float64(n) }),
+		prometheus.NewCounterFunc(bytes, func() float64 { _, n := q.Stats(); return float64(n) }),
+	}
 }

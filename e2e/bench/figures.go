@@ -1,9 +1,14 @@
 package bench
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
+	"os"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -96,4 +101,150 @@ func (f Figures) latencies(took []time.Duration) {
 	for name, p := range map[string]float64{"p50": 0.5, "p99": 0.99, "p99.9": 0.999} {
 		f[name] = float64(Percentile(took, p)) / 1e6
 	}
+}
+
+// Result is what a run has measured.
+type Result struct {
+	Turns Turns `json:"turns"`
+	// Failed says why a variant has no figures, or fewer.
+	Failed map[string]string `json:"failed"`
+}
+
+// Ratios are the figures by which two runs are compared. A ratio that could not be
+// measured is null.
+type Ratios struct {
+	EmbeddedRate *float64 `json:"embedded_rate_vs_postgres"`
+	EmbeddedCPU  *float64 `json:"embedded_cpu_vs_postgres"`
+	TraceCPU     *float64 `json:"trace_cpu_vs_postgres"`
+	Metadata     *float64 `json:"metadata_cost"`
+	EnginesCPU   *float64 `json:"engines_cpu_vs_postgres"`
+	WSOneCPU     *float64 `json:"ws_one_cpu_us"`
+	P99          *float64 `json:"p99_20k_vs_postgres"`
+	Puts         *float64 `json:"puts_per_viewing"`
+	Disk         *float64 `json:"disk_vs_record"`
+}
+
+// Ratio is a figure of a run beside what is wanted.
+type Ratio struct {
+	Name   string  // of a field of [Ratios], or words
+	Target float64 // that is wanted
+	Spread Spread
+	Known  bool
+	Why    string // it is not known
+}
+
+// Required tells whether a run owes the ratio: it is a field of [Ratios].
+func (q Ratio) Required() bool {
+	return slices.ContainsFunc(fieldsOf(Ratios{}), func(f field) bool { return f.name == q.Name })
+}
+
+// quantity is a figure of a variant.
+type quantity struct {
+	variant Variant
+	figure  string
+}
+
+func (v Variant) of(figure string) quantity { return quantity{v, figure} }
+
+func (r Result) ratio(name string, target float64, a, b quantity) Ratio {
+	s, ok := r.Turns.Ratio(a.variant.String(), a.figure, b.variant.String(), b.figure)
+	return Ratio{Name: name, Target: target, Spread: s, Known: ok, Why: r.why(a.variant, b.variant)}
+}
+
+func (r Result) figure(name string, target float64, q quantity) Ratio {
+	s, ok := r.Turns.Of(q.variant.String(), q.figure)
+	return Ratio{Name: name, Target: target, Spread: s, Known: ok, Why: r.why(q.variant)}
+}
+
+// why some variants have no figures.
+func (r Result) why(variants ...Variant) string {
+	var all []string
+	for _, v := range variants {
+		if text := r.Failed[v.String()]; text != "" {
+			all = append(all, v.String()+": "+text)
+		}
+	}
+	if len(all) == 0 {
+		return "not measured"
+	}
+	return strings.Join(all, "; ")
+}
+
+// Ratios returns what the turns say about everything that is wanted. Those whose names are
+// fields of [Ratios] are there whether known or not.
+func (r Result) Ratios() []Ratio {
+	var (
+		pgLong, inLong   = pairOf(long, small)
+		pgTrace, inTrace = pairOf(trace, small)
+		pgDense, inDense = pairOf(dense, small)
+		pgFast, inFast   = pairOf(paced, fast)
+		pgSlow, inSlow   = pairOf(few, slow)
+		indexed          = Variant{OnPostgres, long, Indexed, small}
+		inTrace0         = Variant{AllInOne, trace0, GRPC, small}
+		inLong0          = Variant{AllInOne, long0, GRPC, small}
+		inLong900        = Variant{AllInOne, long900, GRPC, small}
+		lone             = Variant{AllInOne, players, WebSocket, each1}
+		pgCold, enCold   = Variant{OnPostgres, cold, SQL, small}, Variant{OnEngines, cold, GRPC, small}
+		pgRead, inRead   = Variant{OnPostgres, histories, Indexed, fast}, Variant{AllInOne, histories, GRPC, fast}
+		pgCold0, enCold0 = Variant{OnPostgres, cold0, SQL, small}, Variant{OnEngines, cold0, GRPC, small}
+	)
+	return []Ratio{
+		r.ratio("embedded_rate_vs_postgres", 2, inLong.of("rate"), pgLong.of("rate")),
+		r.ratio("  of PostgreSQL indexed by time", 0, inLong.of("rate"), indexed.of("rate")),
+		r.ratio("embedded_cpu_vs_postgres", 0.55, inLong.of("archived"), pgLong.of("acked")),
+		r.ratio("  until acked", 0.45, inLong.of("acked"), pgLong.of("acked")),
+		r.ratio("  of PostgreSQL indexed by time", 0, inLong.of("archived"), indexed.of("acked")),
+		r.ratio("trace_cpu_vs_postgres", 1.3, inTrace.of("archived"), pgTrace.of("acked")),
+		r.ratio("  rate", 0.8, inTrace.of("rate"), pgTrace.of("rate")),
+		r.ratio("  at viewers' pace", 0.5, inDense.of("archived"), pgDense.of("acked")),
+		r.ratio("metadata_cost", 1.2, inTrace.of("archived"), inTrace0.of("archived")),
+		r.ratio("  of long viewings", 1.2, inLong.of("archived"), inLong0.of("archived")),
+		r.ratio("  of 900 bytes", 0, inLong900.of("archived"), inLong0.of("archived")),
+		r.ratio("engines_cpu_vs_postgres", 1.2, enCold.of("acked"), pgCold.of("acked")),
+		r.ratio("  without metadata", 0, enCold0.of("acked"), pgCold0.of("acked")),
+		r.ratio("  of warm users", 0, onWarm.of("acked"), pgCold.of("acked")),
+		r.figure("  Redis, us", 9, enCold.of("acked.redis")),
+		r.figure("ws_one_cpu_us", 45, lone.of("acked")),
+		r.ratio("p99_20k_vs_postgres", 1, inFast.of("p99"), pgFast.of("p99")),
+		r.ratio("  2,000/s: CPU of the server", 1, inSlow.of("acked.all-in-one"), pgSlow.of("acked.postgres")),
+		r.ratio("  2,000/s: p99.9", 1.5, inSlow.of("p99.9"), pgSlow.of("p99.9")),
+		r.ratio("  newest 20 at 20,000/s: p99, of PostgreSQL indexed by time", 0, inRead.of("busy p99"), pgRead.of("busy p99")),
+		r.ratio("  cold reader beside newcomers: p99, of a warm one's", 2, onCold.of("cold p99"), onCold.of("warm p99")),
+		r.figure("puts_per_viewing", 0, inLong.of("puts")),
+		r.figure("disk_vs_record", 2, onDisk.of("disk ratio")),
+	}
+}
+
+func pairOf(load string, s Shape) (pg, ours Variant) {
+	all := both(load, s)
+	return all[0], all[1]
+}
+
+// ReadRatios reads the last line of a file, which is what a run prints with --json.
+func ReadRatios(path string) (r Ratios, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return r, fmt.Errorf("read ratios: %w", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	in := json.NewDecoder(strings.NewReader(lines[len(lines)-1]))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&r); err != nil {
+		return r, fmt.Errorf("read ratios of %s: the last line: %w", path, err)
+	}
+	return r, nil
+}
+
+type field struct {
+	name  string
+	value *float64
+}
+
+// fieldsOf returns the fields as JSON names them.
+func fieldsOf(r Ratios) (all []field) {
+	v := reflect.ValueOf(r)
+	for i := range v.NumField() {
+		all = append(all, field{v.Type().Field(i).Tag.Get("json"), v.Field(i).Interface().(*float64)})
+	}
+	return all
 }

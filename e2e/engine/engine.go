@@ -8,9 +8,12 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -98,4 +101,76 @@ func kindOf(name string) (kind, bool) {
 		return postgresKind(), true
 	}
 	return kind{}, false
+}
+
+// DefaultPortBase is the first port of a first start; all ports are within
+// 100 of it unless a foreign process holds one of them.
+const DefaultPortBase = 17000
+
+// Config says where an engine lives and how it starts. Only Dir is required.
+type Config struct {
+	Dir      string       // folder of jars, data, logs and engines.json
+	Lib      string       // folder of installed jars, to share them; empty means Dir/lib
+	PortBase int          // 0 keeps the recorded ports, or takes DefaultPortBase
+	Detach   bool         // true: processes outlive this one; false: they die with it
+	Log      *slog.Logger // nil is silent
+	Redis    []string     // more arguments of redis-server, such as --appendfsync always
+	RedisEnv []string     // more of redis-server's environment, such as LD_PRELOAD=...
+	HBase    [][2]string  // more properties of hbase-site.xml, each a name and a value
+}
+
+// complete checks the settings and fills in what was left empty.
+func (c Config) complete() (Config, error) {
+	if c.Dir == "" {
+		return c, errors.New("engine folder is empty")
+	}
+	if c.PortBase < 0 || c.PortBase > 60000 {
+		return c, fmt.Errorf("port base %d is not between 0 and 60000", c.PortBase)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Lib == "" {
+		c.Lib = filepath.Join(c.Dir, "lib")
+	}
+	var err, errLib error // an engine's working folder is its own
+	c.Dir, err = filepath.Abs(c.Dir)
+	c.Lib, errLib = filepath.Abs(c.Lib)
+	if err := errors.Join(err, errLib); err != nil {
+		return c, fmt.Errorf("resolve engine folder: %w", err)
+	}
+	return c, nil
+}
+
+// kind is what differs between the engines.
+type kind struct {
+	name  string
+	ports [][]int       // offsets from the port base, one row per process, the client port first
+	limit time.Duration // from launch until ready
+	grace time.Duration // from SIGTERM until SIGKILL
+
+	install func(context.Context, Config) error
+	prepare func(context.Context, Config, Node) error // writes the configuration before a launch
+	argv    func(Config, Node) []string
+	ready   func(context.Context, Node) error
+	join    func(context.Context, []Node) error // makes one cluster of ready processes; may be nil
+	user    func() (*syscall.Credential, error) // whom it runs as; nil is the caller
+}
+
+// Postgres is the name of an engine that the product does not use: benchmarks compare with
+// it.
+const Postgres = "postgres"
+
+// nodes returns the processes of an engine that never ran in dir.
+func (k kind) nodes(dir string) []Node {
+	nodes := make([]Node, len(k.ports))
+	for i := range nodes {
+		id := k.name
+		if len(nodes) > 1 {
+			id = fmt.Sprintf("%s-%d", k.name, i)
+		}
+		nodes[i].Dir = filepath.Join(dir, "data", id)
+		nodes[i].Log = filepath.Join(dir, "log", id+".log")
+	}
+	return nodes
 }

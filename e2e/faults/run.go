@@ -18,10 +18,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
+
+	"github.com/playhead/playhead/e2e/engine"
 )
 
 // scenario is one case.
@@ -192,4 +198,159 @@ func slowCases() []scenario {
 		{name: "slow-service", load: load, fault: "one of two services stands still for 60 s", asked: true, more: time.Minute, run: standstill},
 		{name: "slow-waiting", load: "many players with a message each", fault: "the only service stands still for 5 s", asked: true, more: 2 * time.Minute, run: waiting},
 	}
+}
+
+// trial is one run of a case.
+type trial struct {
+	Options
+
+	es    engines
+	rand  *rand.Rand
+	book  *book
+	res   *Result
+	stack *stack
+	load  *load
+	after func() error // once the processes have ended; may be nil
+}
+
+// start starts the processes of a case and makes its load, which does not run yet.
+func (t *trial) start(ctx context.Context, sp spec) error {
+	s := &stack{spec: sp, name: fmt.Sprintf("faults_%s_%d", t.res.Case, time.Now().UnixMilli()), opts: t.Options, es: t.es}
+	t.stack = s // closed with the trial
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	t.load = &load{book: t.book, rpcs: t.stack.rpcs, edge: t.stack.edge, name: "c" + t.res.Case, seed: t.Seed, res: t.res}
+	return nil
+}
+
+// settle waits until things are quiet and compares.
+func (t *trial) settle(ctx context.Context) error {
+	if err := t.stack.awaitReady(ctx); err != nil {
+		return err
+	}
+	if err := t.stack.quiet(ctx, t.Limit); err != nil {
+		return err
+	}
+	t.res.QuietMS = time.Since(t.book.last).Milliseconds()
+	c := &checker{book: t.book, cache: t.stack.cache, archive: t.stack.archive, rpcs: t.stack.rpcs, res: t.res, pagesOnly: t.load != nil && t.load.pages}
+	return c.check(ctx)
+}
+
+// underLoad runs f while the load does.
+func (t *trial) underLoad(ctx context.Context, f func(context.Context) error) error {
+	t.load.begin(ctx)
+	err := f(ctx)
+	return errors.Join(err, t.load.end())
+}
+
+// startSlow starts services, a job and an edge with the deadlines that they have by
+// default: how long somebody waits is what is measured. The flags say where Redis is.
+func (t *trial) startSlow(ctx context.Context, services int, flags ...string) error {
+	s := &stack{spec: spec{drain: 8 * time.Second}, name: fmt.Sprintf("faults_%s_%d", t.res.Case, time.Now().UnixMilli()), opts: t.Options, es: t.es}
+	t.stack = s // closed with the trial
+	var watch context.Context
+	watch, s.end = context.WithCancel(ctx)
+	for i := range services {
+		if err := s.startService(ctx, watch, i, flags); err != nil {
+			return err
+		}
+	}
+	if err := s.startJob(ctx, watch, 0, flags); err != nil {
+		return err
+	}
+	return errors.Join(s.addEdge(ctx, watch), s.awaitReady(ctx))
+}
+
+// endSlow ends what startSlow started, for a case that starts more than once.
+func (t *trial) endSlow() (err error) {
+	for _, end := range t.stack.surprises() {
+		err = errors.Join(err, errors.New(end))
+	}
+	err = errors.Join(err, t.stack.close())
+	t.stack = nil
+	return err
+}
+
+// Options say where and how to run. Bin, Lib and Dir are required.
+type Options struct {
+	Bin      string // folder of the built commands
+	Lib      string // folder of the engines' jars, installed when missing
+	Dir      string // folder for data, emptied by its owner
+	PortBase int    // first port of the engines
+	Seed     uint64
+	Rounds   int           // of the case "kill"
+	Players  int           // of the case "slow-waiting", each with a connection
+	Limit    time.Duration // of one case; "kill" has more for its rounds
+	Log      *slog.Logger
+}
+
+// engines are the real servers of one run. They die with this process.
+type engines map[string]*engine.Engine
+
+// openEngines opens Redis, a cluster of it, Kafka and HBase in a folder of their own. Redis syncs its
+// file at every write: with everysec an acknowledged write may be lost with the
+// machine, and sometimes with the process.
+func openEngines(o Options) (engines, error) {
+	es := make(engines)
+	for _, name := range []string{"redis", "redis_cluster", "kafka", "hbase"} {
+		e, err := o.engine(name)
+		if err != nil {
+			return nil, err
+		}
+		es[name] = e
+	}
+	return es, nil
+}
+
+// engine opens one of the run's engines, HBase with more properties than the usual.
+func (o Options) engine(name string, hbase ...[2]string) (*engine.Engine, error) {
+	return o.engineWith(engineConfig{name: name, hbase: hbase})
+}
+
+// engineConfig is how an engine differs from the usual.
+type engineConfig struct {
+	name  string
+	env   []string    // of Redis
+	hbase [][2]string // properties
+}
+
+func (o Options) engineWith(c engineConfig) (*engine.Engine, error) {
+	lib, err := filepath.Abs(o.Lib)
+	if err != nil {
+		return nil, fmt.Errorf("open engines: %w", err)
+	}
+	e, err := engine.Open(c.name, engine.Config{
+		Dir: filepath.Join(o.Dir, "engines"), Lib: lib, PortBase: o.PortBase,
+		Log: slog.New(slog.DiscardHandler), Redis: []string{"--appendfsync", "always"}, RedisEnv: c.env, HBase: c.hbase,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open engines: %w", err)
+	}
+	return e, nil
+}
+
+// start starts those that do not run and lets those that hang go on.
+func (es engines) start(ctx context.Context) error {
+	var wg sync.WaitGroup
+	errs := make(chan error, len(es))
+	for _, e := range es {
+		wg.Go(func() { errs <- errors.Join(e.Signal(syscall.SIGCONT), e.Start(ctx)) })
+	}
+	wg.Wait()
+	close(errs)
+	var all error
+	for err := range errs {
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+// kill ends all of them; their data is the run's own.
+func (es engines) kill() error {
+	var all error
+	for _, e := range es {
+		all = errors.Join(all, e.Kill())
+	}
+	return all
 }

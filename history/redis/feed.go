@@ -3,13 +3,19 @@ package redis
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/run"
 )
 
 var _ history.Feed = (*Cache)(nil)
@@ -83,4 +89,357 @@ func (c *Cache) Subscribe(handle func(history.Notice)) history.Subscription {
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
+}
+
+// subscription follows channels over one connection to each server. The client's own way
+// to subscribe again after a loss is of no use: it does so for all channels at once, which
+// a cluster refuses, and does not say that something may have been missed.
+type subscription struct {
+	cache   *Cache
+	handler func(history.Notice)
+	wake    chan struct{} // of capacity 1: some buckets are pending
+	ctx     context.Context
+	stop    context.CancelFunc
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	started  bool
+	want     map[history.Bucket]bool
+	pending  map[history.Bucket]struct{} // buckets that are to be reconciled
+	channels map[history.Bucket]*channelState
+	conns    map[string]*nodeConn // by the server's address
+	moved    bool                 // a bucket, to a server that is still to be found out
+}
+
+// channelState is how far a channel is on its connection, until the server confirms its end.
+type channelState struct {
+	conn  *nodeConn
+	phase phase
+}
+
+type phase uint8
+
+const (
+	joining phase = iota
+	subscribed
+	leaving
+)
+
+// Follow implements [history.Subscription].
+func (s *subscription) Follow(b history.Bucket) { s.setWanted(b, true) }
+
+// Unfollow implements [history.Subscription].
+func (s *subscription) Unfollow(b history.Bucket) { s.setWanted(b, false) }
+
+func (s *subscription) setWanted(b history.Bucket, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return
+	}
+	s.want[b] = on
+	s.schedule(b)
+	if !s.started {
+		s.started = true
+		s.running.Go(s.run)
+	}
+}
+
+// schedule has a bucket reconciled soon. The caller holds s.mu.
+func (s *subscription) schedule(b history.Bucket) {
+	s.pending[b] = struct{}{}
+	signal(s.wake)
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Close implements [history.Subscription]. It never fails.
+func (s *subscription) Close() error {
+	s.mu.Lock()
+	s.stop()
+	for _, l := range s.conns {
+		l.close()
+	}
+	s.mu.Unlock()
+	s.running.Wait()
+	return nil
+}
+
+// run reconciles pending buckets until the subscription is closed. While servers fail it
+// does so ever more rarely.
+func (s *subscription) run() {
+	for backoff := (run.Backoff{First: 50 * time.Millisecond, Longest: 2 * time.Second}); ; {
+		select {
+		case <-s.wake:
+		case <-s.ctx.Done():
+			return
+		}
+		pending, moved := s.takePending()
+		if !moved && s.reconcile(pending) {
+			backoff.Reset()
+			continue
+		}
+		s.cache.forget(s.ctx)
+		backoff.Sleep(s.ctx)
+	}
+}
+
+// takePending returns the buckets to be reconciled, unless a bucket has moved: then all of
+// them stay pending.
+func (s *subscription) takePending() (pending map[history.Bucket]struct{}, moved bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.moved {
+		s.moved = false
+		signal(s.wake)
+		return nil, true
+	}
+	pending = s.pending
+	s.pending = make(map[history.Bucket]struct{})
+	return pending, false
+}
+
+// reconcile brings each bucket to what is wanted of it, and reports false when a server
+// failed. Its buckets stay pending.
+func (s *subscription) reconcile(pending map[history.Bucket]struct{}) (ok bool) {
+	ok = true
+	var joined []history.Bucket
+	down := make(map[string]error)
+	for b := range pending {
+		joinedAll, err := s.reconcileBucket(b, down)
+		if joinedAll {
+			joined = append(joined, b)
+		}
+		if err != nil {
+			ok = false
+			s.mu.Lock()
+			s.schedule(b)
+			s.mu.Unlock()
+		}
+	}
+	if len(joined) > 0 {
+		s.handler(history.Notice{Joined: joined})
+	}
+	return ok
+}
+
+// reconcileBucket brings one bucket a step further, unless its server has failed just now. It
+// reports whether the bucket was followed all the time and is wanted again, so that no
+// server will say from when on it is.
+func (s *subscription) reconcileBucket(b history.Bucket, down map[string]error) (joined bool, err error) {
+	s.mu.Lock()
+	at, want := s.channels[b], s.want[b]
+	inside := at != nil && at.phase == subscribed
+	if inside && !want {
+		at.phase = leaving
+	}
+	if !want {
+		delete(s.want, b)
+	}
+	s.mu.Unlock()
+	switch {
+	case at == nil && want:
+		return false, s.join(b, down)
+	case inside && !want:
+		return false, s.leave(b, at.conn)
+	}
+	return inside, nil // any other state changes when the server answers
+}
+
+// nodeConn is a connection to one server. After any error it is closed, and its buckets
+// are followed anew.
+type nodeConn struct {
+	subscription *subscription
+	addr         string
+	pubsub       *goredis.PubSub
+	close        func() // closes the connection, once
+}
+
+// silence is how long a server may send nothing before it is pinged, and how long it may
+// then take to answer.
+const silence = 3 * time.Second
+
+// join subscribes to a bucket at the server that has it, unless that one is down.
+func (s *subscription) join(b history.Bucket, down map[string]error) error {
+	ctx, cancel := context.WithTimeout(s.ctx, s.cache.config.Timeout)
+	defer cancel()
+	node, err := s.cache.master(ctx, b)
+	if err != nil {
+		return err
+	}
+	if err := down[node.Options().Addr]; err != nil {
+		return err
+	}
+	l, listening := s.conn(node)
+	s.setChannel(b, &channelState{conn: l, phase: joining})
+	if err := l.pubsub.SSubscribe(ctx, channel(b)); err != nil {
+		s.lost(l, err)
+		down[l.addr] = err
+		return err
+	}
+	if !listening {
+		s.running.Go(l.listen)
+	}
+	return nil
+}
+
+// conn returns the connection to a server, and whether its listener runs.
+func (s *subscription) conn(node *goredis.Client) (l *nodeConn, listening bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	addr := node.Options().Addr
+	if l := s.conns[addr]; l != nil {
+		return l, true
+	}
+	l = &nodeConn{subscription: s, addr: addr, pubsub: node.SSubscribe(s.ctx)}
+	l.close = sync.OnceFunc(func() { _ = l.pubsub.Close() }) // it is given up
+	s.conns[addr] = l
+	return l, false
+}
+
+func (s *subscription) setChannel(b history.Bucket, at *channelState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.channels[b] = at
+}
+
+// leave ends the subscription to a bucket.
+func (s *subscription) leave(b history.Bucket, l *nodeConn) error {
+	ctx, cancel := context.WithTimeout(s.ctx, s.cache.config.Timeout)
+	defer cancel()
+	err := l.pubsub.SUnsubscribe(ctx, channel(b))
+	if err != nil {
+		s.lost(l, err)
+	}
+	return err
+}
+
+// lost closes a connection and has its buckets followed anew.
+func (s *subscription) lost(l *nodeConn, err error) {
+	l.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns[l.addr] != l || s.ctx.Err() != nil {
+		return
+	}
+	delete(s.conns, l.addr)
+	buckets := 0
+	for b, at := range s.channels {
+		if at.conn != l {
+			continue
+		}
+		delete(s.channels, b)
+		s.schedule(b)
+		if at.phase == subscribed {
+			buckets++
+		}
+	}
+	if buckets > 0 {
+		s.cache.config.Log.Warn("feed interrupted", "addr", l.addr, "buckets", buckets, "err", err)
+	}
+}
+
+// listen handles the messages of the server until the connection is lost.
+func (l *nodeConn) listen() {
+	for asked := false; ; {
+		message, err := l.pubsub.ReceiveTimeout(l.subscription.ctx, silence)
+		if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() && !asked {
+			asked, err = true, l.pubsub.Ping(l.subscription.ctx)
+			if err == nil {
+				continue
+			}
+		}
+		if goredis.HasErrorPrefix(err, "MOVED") {
+			l.subscription.refused(l)
+			continue
+		}
+		if err == nil {
+			asked = false
+			err = l.subscription.handle(l, message)
+		}
+		if err != nil {
+			l.subscription.lost(l, err)
+			return
+		}
+	}
+}
+
+// refused handles an error that says that the server does not have a bucket, but not
+// which. Those that it has and had not confirmed are joined once more, which does no harm.
+func (s *subscription) refused(l *nodeConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.moved = true
+	for b, at := range s.channels {
+		if at.conn == l && at.phase == joining {
+			delete(s.channels, b)
+			s.schedule(b)
+		}
+	}
+}
+
+// handle handles a message of a server.
+func (s *subscription) handle(l *nodeConn, message any) error {
+	switch what := message.(type) {
+	case *goredis.Message:
+		if b, ok := bucketOf(what.Channel); ok && wire.Missed([]byte(what.Payload)) {
+			s.handler(history.Notice{Joined: []history.Bucket{b}})
+			return nil
+		}
+		changes, err := wire.Changes([]byte(what.Payload))
+		if err != nil {
+			s.cache.config.Log.Warn("unreadable changes", "channel", what.Channel, "err", err)
+			return nil
+		}
+		s.handler(history.Notice{Changes: changes})
+	case *goredis.Subscription:
+		b, ok := bucketOf(what.Channel)
+		if !ok {
+			return fmt.Errorf("%s of %q", what.Kind, what.Channel)
+		}
+		if what.Kind == "ssubscribe" {
+			s.joined(b, l)
+		} else {
+			s.left(b, l)
+		}
+	}
+	return nil
+}
+
+// joined handles a confirmation: nothing of a bucket is missed from here on.
+func (s *subscription) joined(b history.Bucket, l *nodeConn) {
+	s.mu.Lock()
+	at, want := s.channels[b], s.want[b]
+	mine := at != nil && at.conn == l && at.phase != leaving
+	if mine {
+		at.phase = subscribed
+	}
+	if mine && !want {
+		s.schedule(b)
+	}
+	s.mu.Unlock()
+	if mine && want {
+		s.handler(history.Notice{Joined: []history.Bucket{b}})
+	}
+}
+
+// left handles the end of a bucket's messages: it was asked for, or the bucket is another
+// server's now.
+func (s *subscription) left(b history.Bucket, l *nodeConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.channels[b]
+	if at == nil || at.conn != l {
+		return
+	}
+	delete(s.channels, b)
+	s.moved = s.moved || at.phase != leaving
+	if s.want[b] {
+		s.schedule(b)
+	}
 }

@@ -28,7 +28,7 @@ const (
 	write     = "history-service/write/write.go"
 	decide    = "history-service/write/decide.go"
 	reclaim   = "history-service/write/reclaim.go"
-	reports   = "history-service/report/report.go"
+	reports   = "history-service/report/decode.go"
 	decode    = "history-service/rpc/apply.go"
 	page      = "history-service/read/page.go"
 	points    = "history-service/read/points.go"
