@@ -1,6 +1,8 @@
 package historytest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -411,5 +413,30 @@ func changesRaced(c *cacheCase) {
 		if got, want := f.known[k.Object], c.load(k).Record; got == nil || got.Version != want.Version {
 			c.Errorf("%s: the client that follows has %+v, want %+v", k, got, want)
 		}
+	}
+}
+
+// changesCleared has a log read while another goroutine ends it again and again.
+func changesCleared(c *cacheCase) {
+	uid, done := c.user(), make(chan error, 1)
+	ctx, running := context.WithCancel(c.Context())
+	defer running()
+	go func() {
+		var err error
+		for n := int64(1); err == nil && ctx.Err() == nil; n++ {
+			_, err = c.Clear(c.Context(), uid, history.Clear{Until: c.start + n})
+		}
+		done <- err
+	}()
+	for range 100 {
+		got, err := c.Changes(c.Context(), uid, 0, 10)
+		if err == nil && got.Log == 0 || err != nil && !errors.Is(err, history.ErrUnavailable) {
+			c.Errorf("Changes(%s): got %+v and %v, want a log with a name", uid, got, err)
+			break
+		}
+	}
+	running()
+	if err := <-done; err != nil {
+		c.Fatal(err)
 	}
 }

@@ -109,6 +109,7 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"ChangesTrim", changesTrim},
 		{"ChangesFollowed", changesFollowed},
 		{"ChangesRaced", changesRaced},
+		{"ChangesCleared", changesCleared},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			part.test(&cacheCase{T: t, Cache: open(t, kept), start: hourAgo()})

@@ -44,7 +44,7 @@ func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int
 	}
 	defer c.db.leave()
 	found, waitFor, err := c.changes(uid, after, limit)
-	if err == nil && found.Log == 0 {
+	for err == nil && found.Log == 0 { // a clear may end it at once
 		if err = c.update(ctx, durable, func(e *edit) error { return e.beginLog(uid) }); err == nil {
 			found, waitFor, err = c.changes(uid, after, limit)
 		}
