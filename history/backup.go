@@ -17,6 +17,7 @@ func (r *Record) Restore(cut int64) *Record {
 		return r
 	}
 	m := *r
+	m.Watches = orNil(slices.DeleteFunc(slices.Clone(r.watches()), func(w Watch) bool { return w.Watched == 0 })) // what an earlier removal took stays away
 	m.Reset, m.Restored = cut, true
 	if r.Version.Time() <= cut {
 		m.Version, m.Original = VersionOf(cut+1, RankProgress), r.own()

@@ -81,6 +81,8 @@ func TestSessionThatGoesOnAfterADelete(t *testing.T) {
 		t.Errorf("the session: got %d, want %d", sessions[0].Watched, minute)
 	}
 	wants("brought back", history.Merge(left, before.Restore(epoch)), 11*minute)
+	cleared := (&history.Event{Kind: history.KindDelete, At: epoch + 2*minute}).Record()
+	wants("brought back from a backup of after the delete", history.Merge(cleared, left.Restore(epoch+2*minute)), minute)
 }
 
 // TestSessionsBackToBack: where clocks that jitter make sessions overlap, no more is lost than that overlap.
