@@ -155,9 +155,10 @@ func (e *Event) Clamp() {
 }
 
 // BoundWatched takes from what the session has played whatever there was no time for while recording
-// was on: since it began, and since each of its reports that its record r has, which knew of the pauses before.
+// was on: since it began, and since each of its reports that its record r has, which knew of the pauses before, and of what
+// was removed before r was brought back.
 func (e *Event) BoundWatched(p Pause, r *Record) {
-	if p.Changed() <= e.StartedAt || p.Since >= e.At {
+	if (p.Changed() <= e.StartedAt || p.Since >= e.At) && (r == nil || !r.Restored) {
 		return // as mostly, and Clamp has looked at the rest
 	}
 	e.Watched = min(e.Watched, e.playableSince(e.StartedAt, p))

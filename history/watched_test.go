@@ -82,7 +82,11 @@ func TestSessionThatGoesOnAfterADelete(t *testing.T) {
 	}
 	wants("brought back", history.Merge(left, before.Restore(epoch)), 11*minute)
 	cleared := (&history.Event{Kind: history.KindDelete, At: epoch + 2*minute}).Record()
-	wants("brought back from a backup of after the delete", history.Merge(cleared, left.Restore(epoch+2*minute)), minute)
+	back := history.Merge(cleared, left.Restore(epoch+2*minute))
+	wants("brought back from a backup of after the delete", back, minute)
+	later := history.Event{Kind: history.KindProgress, At: epoch + 3*minute, Session: "tv", Device: "tv", StartedAt: begun, Watched: 13 * minute}
+	later.BoundWatched(history.Pause{}, back)
+	wants("and two minutes of it after that backup", history.Merge(back, later.Record()), 3*minute)
 }
 
 // TestSessionsBackToBack: where clocks that jitter make sessions overlap, no more is lost than that overlap.
