@@ -188,3 +188,21 @@ func TestNarrow(t *testing.T) {
 	v.until("!document.querySelector('#play').disabled")
 	v.until("document.documentElement.scrollWidth <= 360")
 }
+
+// TestCardsByKeyboard has each card that the tabulator reaches on a phone be seen as a whole.
+func TestCardsByKeyboard(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	screen := emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 740, DeviceScaleFactor: 2, Mobile: true}
+	if _, err := chromedp.Call(v.ctx, emulation.SetDeviceMetricsOverride, screen); err != nil {
+		t.Fatal(err)
+	}
+	v.until("innerWidth === 360 && document.querySelectorAll('#cards .card').length === 3 && (document.querySelector('#cards .card').focus(), true)")
+	for n := range 3 {
+		v.until(fmt.Sprintf("document.activeElement === document.querySelectorAll('#cards .card')[%d]", n))
+		v.until("document.activeElement.getBoundingClientRect().left >= 0 && document.activeElement.getBoundingClientRect().right <= 360")
+		v.press("\t") // to its button
+		v.press("\t")
+	}
+}

@@ -243,6 +243,9 @@ dismissals(find('#cards', HTMLElement), (name) => {
   const record = unfinished.find((r) => key(r) === name);
   if (record) dismiss(record);
 });
+find('#cards', HTMLElement).addEventListener('focusin', ({ target }) => { // a browser leaves a card as it is of which a part can be seen
+  if (target instanceof Element) target.closest('li')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+});
 clearing(loaded, clear);
 backups(api, () => Promise.all([reader.refresh(), goOn()]));
 more.onclick = () => reader.older();
