@@ -8,8 +8,13 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/playhead/playhead/all-in-one/allinone"
 	"github.com/playhead/playhead/client"
+	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -79,4 +84,105 @@ func report(c *client.Client, beat *historyv1.Heartbeat, second int) bool {
 	beat.EventTimeMs, beat.PositionMs = time.Now().UnixMilli(), int64(second)*1000
 	beat.WatchedMs = beat.PositionMs
 	return c.Report(beat) == nil
+}
+
+// viewer is invented, and has a history that is worth looking at. The users of the trace are
+// real: their videos have numbers and no titles.
+const viewer = "ada"
+
+// The types of objects, as the pages name them.
+const (
+	video   = 1
+	episode = 2
+	audio   = 3
+	article = 4
+)
+
+// viewing is one of the viewer's: so long ago, on a device, up to a position in minutes.
+// Where that is the length it was finished.
+type viewing struct {
+	ago          time.Duration
+	device       string
+	typ          uint32
+	id           string
+	meta         map[string]string
+	from, to, of int64 // minutes
+}
+
+const (
+	tv    = "Living room TV"
+	phone = "Phone"
+	pad   = "Tablet"
+)
+
+func titled(title string) map[string]string { return map[string]string{"title": title} }
+
+func part(series string, number int, title string) map[string]string {
+	return map[string]string{"title": title, "series": series, "season": "1", "episode": fmt.Sprint(number)}
+}
+
+var viewings = []viewing{
+	{26 * time.Hour * 24, tv, video, "salt-road", titled("The Salt Road"), 0, 104, 104},
+	{19 * time.Hour * 24, tv, episode, "harbour-1-1", part("Harbour Lights", 1, "Fog"), 0, 52, 52},
+	{18 * time.Hour * 24, tv, episode, "harbour-1-2", part("Harbour Lights", 2, "The Pilot Boat"), 0, 49, 49},
+	{12 * time.Hour * 24, pad, article, "maps", titled("On Maps of Places That Are Gone"), 0, 9, 14},
+	{9 * time.Hour * 24, tv, episode, "orchard-1-1", part("The Orchard", 1, "Grafting"), 0, 27, 27},
+	{8 * time.Hour * 24, phone, episode, "orchard-1-2", part("The Orchard", 2, "Frost"), 0, 26, 26},
+	{5 * time.Hour * 24, phone, audio, "nocturnes", titled("Nocturnes, Complete"), 0, 71, 96},
+	{3 * time.Hour * 24, tv, episode, "harbour-1-3", part("Harbour Lights", 3, "Night Tide"), 0, 18, 51},
+	{70 * time.Hour, phone, episode, "harbour-1-3", part("Harbour Lights", 3, "Night Tide"), 18, 33, 51},
+	{50 * time.Hour, phone, audio, "walking-home", titled("Walking Home"), 0, 4, 4},
+	{29 * time.Hour, pad, article, "lighthouses", titled("Who Keeps the Lighthouses"), 0, 11, 11},
+	{26 * time.Hour, phone, episode, "orchard-1-3", part("The Orchard", 3, "First Fruit"), 0, 8, 26},
+	{4 * time.Hour, tv, video, "low-water", titled("Low Water"), 0, 61, 118},
+	{35 * time.Minute, phone, audio, "nocturnes", titled("Nocturnes, Complete"), 71, 80, 96},
+}
+
+// heartbeats are what the player reports of it: where it began, and where it ended.
+func (v *viewing) heartbeats(now time.Time) []*historyv1.Heartbeat {
+	end := now.Add(-v.ago)
+	played := time.Duration(v.to-v.from) * time.Minute
+	begun := &historyv1.Heartbeat{
+		Uid: viewer, ObjectId: v.id, ObjectType: v.typ, Kind: historyv1.Kind_KIND_START, Device: v.device, Meta: v.meta,
+		Session: fmt.Sprint(v.id, "-", v.from), EventTimeMs: end.Add(-played).UnixMilli(), StartedAtMs: end.Add(-played).UnixMilli(),
+		PositionMs: v.from * time.Minute.Milliseconds(), DurationMs: v.of * time.Minute.Milliseconds(),
+	}
+	ended := proto.CloneOf(begun)
+	ended.Kind, ended.EventTimeMs = historyv1.Kind_KIND_STOP, end.UnixMilli()
+	ended.PositionMs, ended.WatchedMs = v.to*time.Minute.Milliseconds(), played.Milliseconds()
+	if v.to == v.of {
+		ended.Kind = historyv1.Kind_KIND_FINISH
+	}
+	return []*historyv1.Heartbeat{begun, ended}
+}
+
+// invent stores the viewer's history through the door at addr, as if it had happened until now.
+func invent(ctx context.Context, addr string) error {
+	conn, err := connect(addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	req := &historyv1.ApplyRequest{}
+	for _, v := range viewings {
+		req.Heartbeats = append(req.Heartbeats, v.heartbeats(time.Now())...)
+	}
+	resp, err := historyv1.NewHistoryServiceClient(conn).Apply(ctx, req)
+	if err != nil {
+		return fmt.Errorf("invent a viewer: %w", err)
+	}
+	for i, s := range resp.GetStatuses() {
+		if s != historyv1.Status_STATUS_STORED {
+			return fmt.Errorf("invent a viewer: %s is %s", req.Heartbeats[i].GetObjectId(), replay.StatusName(s))
+		}
+	}
+	return nil
+}
+
+func connect(addr string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the service: %w", err)
+	}
+	return conn, nil
 }

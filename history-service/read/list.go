@@ -4,10 +4,14 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/view"
@@ -117,4 +121,123 @@ func decodeCursor(req *historyv1.ListRequest) (history.Cursor, error) {
 		return history.Cursor{}, bad
 	}
 	return history.Cursor{Version: history.Version(v), Object: o}, nil
+}
+
+// Bounds of a search.
+const (
+	// MaxSearch is the length of what is searched for, in characters.
+	MaxSearch = 128
+	// MaxSearched is about how many records one search looks at. A next one goes on from there.
+	MaxSearched = 10_000
+	// searchAtOnce is how many of them are in memory.
+	searchAtOnce = 2000
+)
+
+// Search reads records of which the id or the metadata has all the words, newest first, from the cache
+// and the archive. It may find fewer than there are, and none, and say that there is more: it looks at
+// about [MaxSearched] records. When a store does not answer, neither does Search: nothing found is an answer of its own.
+func (r *Reader) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
+	words := strings.Fields(folded(req.GetText()))
+	if len(words) == 0 || utf8.RuneCountInString(req.GetText()) > MaxSearch {
+		return nil, history.Invalid("q", fmt.Sprintf("want 1 to %d characters with a word", MaxSearch))
+	}
+	listed := &historyv1.ListRequest{Uid: req.GetUid(), Limit: req.GetLimit(), Type: req.GetType(), Cursor: req.GetCursor(), SinceMs: nameOf(words)}
+	q, err := queryOf(listed)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	limit := q.Limit
+	q.Since, q.Limit = 0, searchAtOnce
+	resp := &historyv1.SearchResponse{}
+	for resp.HasMore = true; resp.HasMore && len(resp.Items) < limit && resp.Searched < MaxSearched; {
+		found, searched, err := r.searchPart(ctx, req.GetUid(), q, words)
+		if err != nil {
+			return nil, fmt.Errorf("search: %w", err)
+		}
+		resp.Searched += uint32(searched) //nolint:gosec // some thousands
+		resp.HasMore, q.After = found.more, found.end
+		if n := limit - len(resp.Items); len(found.items) > n {
+			found.items, resp.HasMore = found.items[:n], true
+			q.After = endOf(found.items)
+		}
+		for _, it := range found.items {
+			resp.Items = append(resp.Items, view.Item(it.Object, it.Record, r.cfg.Rules))
+		}
+	}
+	if resp.HasMore {
+		resp.Cursor = encodeCursor(listed, q.After)
+	}
+	return resp, nil
+}
+
+// nameOf stands for words in the name of a list, to which a cursor is bound.
+func nameOf(words []string) int64 {
+	return int64(xxhash.Sum64String(strings.Join(words, " ")) >> 16) //nolint:gosec // of 48 bits
+}
+
+// searchPart searches the records of a query, and returns how many it looked at.
+func (r *Reader) searchPart(ctx context.Context, uid string, q history.Query, words []string) (p readerPage, searched int, err error) {
+	listed, err := r.cfg.Cache.List(ctx, uid, q)
+	if err != nil {
+		return p, 0, err
+	}
+	match := func(it history.Item) bool { return view.Incomplete(it.Record) || has(it, words) }
+	s := stretch{reader: r, uid: uid, query: q, listed: listed, match: match}
+	if r.sure(listed, q) {
+		p.more, p.end = listed.More, endOf(listed.Items)
+		listed.Items = s.matching(slices.Clone(listed.Items), nil)
+		p.items, err = r.completed(ctx, uid, listed, true)
+		p.items = wanted(p.items, &listed.User, q)
+	} else {
+		err = s.read(ctx)
+		p.items, p.more, p.end = s.items, s.cached || s.archived, s.end
+	}
+	p.items = slices.DeleteFunc(p.items, func(it history.Item) bool { return !has(it, words) }) // also of what was incomplete
+	return p, s.looked, err
+}
+
+// has reports whether the id or the metadata of a record has all the words, which are folded.
+func has(it history.Item, words []string) bool {
+	if it.Record == nil {
+		return false
+	}
+	for _, word := range words {
+		if !contains(it.Object.ID, word) && !metaHas(it.Record.Meta, word) {
+			return false
+		}
+	}
+	return true
+}
+
+func metaHas(meta history.Meta, word string) bool {
+	for _, text := range meta.All() {
+		if contains(text, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// folded returns a text in which letters that differ in case alone, such as the two small sigmas, are the same, and
+// so are those that are written in one character or in two, such as ü.
+func folded(text string) string {
+	return norm.NFC.String(strings.Map(func(r rune) rune { return unicode.ToLower(unicode.ToUpper(r)) }, text))
+}
+
+// contains reports whether a text, in whatever letters, has a word that is folded. Most texts have no
+// other letters than those of ASCII, and need no copy.
+func contains(text, word string) bool {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return strings.Contains(folded(text), word)
+		}
+	}
+	for i := range len(text) - len(word) + 1 {
+		if text[i]|0x20 == word[0]|0x20 && strings.EqualFold(text[i:i+len(word)], word) {
+			return true
+		}
+	}
+	return false
 }

@@ -5,11 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/wire"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -141,4 +146,197 @@ func (q *Queue) assignedPartitions(ctx context.Context) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+const (
+	// pollWait is how long a broker waits for something to come before it answers
+	// that there is nothing.
+	pollWait = 2 * time.Second
+	// pollTimeout is after how long without an answer the broker is taken for gone.
+	pollTimeout = pollWait + 10*time.Second
+	// pollBytes bounds the answer, unless a single batch is larger.
+	pollBytes = 1 << 20
+)
+
+// fetch asks once for the messages of a partition from an offset on.
+func (q *Queue) fetch(ctx context.Context, partition int, offset int64) (kafka.RecordReader, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	res, err := q.client.Fetch(ctx, &kafka.FetchRequest{
+		Topic: q.cfg.Topic, Partition: partition, Offset: offset,
+		MinBytes: 1, MaxBytes: pollBytes, MaxWait: pollWait,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res.Records, res.Error
+}
+
+// each calls do for each message from an offset on: a batch comes whole, even if only
+// its end was asked for.
+func each(records kafka.RecordReader, from int64, do func(offset int64, payload []byte) error) error {
+	for {
+		rec, err := records.ReadRecord()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read record: %w", err)
+		}
+		if rec.Offset < from {
+			continue
+		}
+		payload, err := kafka.ReadAll(rec.Value)
+		if err != nil {
+			return fmt.Errorf("read record %d: %w", rec.Offset, err)
+		}
+		if err := do(rec.Offset, payload); err != nil {
+			return err
+		}
+	}
+}
+
+// offset returns the offset that is asked for, below zero where no message is as late.
+func (q *Queue) offset(ctx context.Context, r kafka.OffsetRequest) (int64, error) {
+	res, err := q.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{q.cfg.Topic: {r}}})
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range res.Topics[q.cfg.Topic] {
+		switch r.Timestamp {
+		case kafka.FirstOffset:
+			return p.FirstOffset, p.Error
+		case kafka.LastOffset:
+			return p.LastOffset, p.Error
+		}
+		for o := range p.Offsets { // the one
+			return o, p.Error
+		}
+	}
+	return 0, protocol.ErrNoPartition
+}
+
+// rereadPartitions is how many partitions are read again at once.
+const rereadPartitions = 8
+
+// rereadPatience is how long a partition may bring nothing before it is given up: the
+// others do not wait for it.
+const rereadPatience = 30 * time.Second
+
+// rereading is one call of Reread.
+type rereading struct {
+	q       *Queue
+	since   time.Time
+	buckets map[history.Bucket]bool
+	use     func(context.Context, []history.Announcement) error
+
+	using  sync.Mutex // during use
+	failed error      // of use, guarded by using
+}
+
+// Reread implements [history.Rereader]. A topic that is missing has nothing.
+func (q *Queue) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
+	n, err := q.partitions(ctx)
+	if topicMissing(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reread: %w: %w", history.ErrUnavailable, err)
+	}
+	r := rereading{q: q, since: since, buckets: map[history.Bucket]bool{}, use: use}
+	partitions := map[int]bool{}
+	for _, b := range buckets {
+		r.buckets[b] = true
+		partitions[wire.PartitionOf(b, n)] = true
+	}
+	var g errgroup.Group
+	g.SetLimit(rereadPartitions)
+	for p := range partitions {
+		g.Go(func() error { return r.partition(ctx, p) })
+	}
+	err = g.Wait()
+	switch {
+	case r.failed != nil:
+		return r.failed
+	case err != nil:
+		return fmt.Errorf("reread: %w: %w", history.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// partition reads one partition from the time on, up to where it ends now.
+func (r *rereading) partition(ctx context.Context, partition int) error {
+	end, err := r.offset(ctx, kafka.LastOffsetOf(partition))
+	if err != nil {
+		return fmt.Errorf("end of partition %d: %w", partition, err)
+	}
+	next, err := r.offset(ctx, kafka.TimeOffsetOf(partition, r.since))
+	if err != nil || next < 0 { // nothing is as late
+		return err
+	}
+	for next < end {
+		at := next
+		if next, err = r.readSome(ctx, partition, next); err != nil {
+			return fmt.Errorf("partition %d at offset %d: %w", partition, at, err)
+		}
+	}
+	return nil
+}
+
+func (r *rereading) offset(ctx context.Context, request kafka.OffsetRequest) (offset int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, rereadPatience)
+	defer cancel()
+	err = retry(ctx, func() error {
+		offset, err = r.q.offset(ctx, request)
+		return err
+	})
+	return offset, err
+}
+
+var errEmpty = errors.New("the broker has nothing where it said there was")
+
+// readSome hands over the messages that one request brings, and returns the next offset.
+func (r *rereading) readSome(ctx context.Context, partition int, offset int64) (next int64, err error) {
+	pctx, cancel := context.WithTimeout(ctx, rereadPatience)
+	defer cancel()
+	var records kafka.RecordReader
+	err = retry(pctx, func() error {
+		records, err = r.q.fetch(pctx, partition, offset)
+		return err
+	})
+	if errors.Is(err, kafka.OffsetOutOfRange) { // retention was quicker
+		return r.offset(ctx, kafka.FirstOffsetOf(partition))
+	}
+	if err != nil {
+		return 0, err
+	}
+	next = offset
+	var all []history.Announcement
+	err = each(records, offset, func(o int64, payload []byte) error {
+		keys, _ := r.q.decode(payload) // what is poison was delivered as such
+		for _, k := range keys {
+			if r.buckets[history.BucketOf(k.Key.UID)] {
+				all = append(all, k)
+			}
+		}
+		next = o + 1
+		return nil
+	})
+	if err == nil && next == offset {
+		err = errEmpty
+	}
+	if err != nil {
+		return 0, err
+	}
+	return next, r.deliver(ctx, all)
+}
+
+// deliver calls use, for one partition at a time.
+func (r *rereading) deliver(ctx context.Context, keys []history.Announcement) error {
+	r.using.Lock()
+	defer r.using.Unlock()
+	if r.failed == nil && len(keys) > 0 {
+		r.failed = r.use(ctx, keys)
+	}
+	return r.failed
 }
