@@ -173,7 +173,7 @@ func (d *decoder) flag(field string) bool {
 	return b
 }
 
-// etag reads the text that [FormatETag] writes.
+// etag reads the text that formatETag writes.
 func (d *decoder) etag(field string) uint64 {
 	if d.in.Null() {
 		return 0
@@ -186,8 +186,8 @@ func (d *decoder) etag(field string) uint64 {
 	return tag
 }
 
-// FormatETag returns an etag as records show it.
-func FormatETag(tag uint64) string { return strconv.FormatUint(tag, 16) }
+// formatETag returns an etag as records show it.
+func formatETag(tag uint64) string { return strconv.FormatUint(tag, 16) }
 
 // ParseETag is the inverse.
 func ParseETag(text string) (tag uint64, ok bool) {

@@ -17,9 +17,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// ExportVersion is the version of the lines of an export. Another one has other fields, or
+// exportVersion is the version of the lines of an export. Another one has other fields, or
 // other meanings of them.
-const ExportVersion = 1
+const exportVersion = 1
 
 // ExportLine is one record of an export with all that there is of it: what lists show, and in
 // Details what that is made of. An import reads the details and, of the rest, the object,
@@ -99,7 +99,7 @@ type Watch struct {
 }
 
 func newWatch(m *historyv1.Watched) Watch {
-	w := Watch{Time: FormatTime(m.TimeMs), Viewing: FormatETag(m.Viewing), WatchedMS: m.WatchedMs, Speed: float64(m.Speed) / 100}
+	w := Watch{Time: FormatTime(m.TimeMs), Viewing: formatETag(m.Viewing), WatchedMS: m.WatchedMs, Speed: float64(m.Speed) / 100}
 	if m.LengthMs != nil {
 		w.StartedAt = FormatTime(m.TimeMs - *m.LengthMs)
 	}
@@ -140,7 +140,7 @@ type Unknown struct {
 
 // NewExportLine returns the line of a record of a user.
 func NewExportLine(uid string, it *historyv1.Item, r *historyv1.Record) *ExportLine {
-	return &ExportLine{Version: ExportVersion, User: uid, Record: *NewRecord(it), Details: newDetails(r)}
+	return &ExportLine{Version: exportVersion, User: uid, Record: *NewRecord(it), Details: newDetails(r)}
 }
 
 func newDetails(r *historyv1.Record) Details {
@@ -155,7 +155,7 @@ func newDetails(r *historyv1.Record) Details {
 		d.Peaks = append(d.Peaks, Peak{FormatTime(p.TimeMs), p.PositionMs})
 	}
 	for _, c := range r.Completions {
-		d.Completions = append(d.Completions, Completion{FormatTime(c.TimeMs), FormatETag(c.Viewing)})
+		d.Completions = append(d.Completions, Completion{FormatTime(c.TimeMs), formatETag(c.Viewing)})
 	}
 	if r.PlaysBeforeMs > 0 {
 		d.PlaysBefore = &PlaysBefore{r.PlaysBefore, FormatTime(r.PlaysBeforeMs)}
@@ -169,7 +169,7 @@ func newDetails(r *historyv1.Record) Details {
 	d.Start = newStart(r.StartMs, r.StartPositionMs)
 	for _, v := range r.Viewings {
 		d.Viewings = append(d.Viewings, ListedViewing{
-			FormatTime(history.Version(v.Version).Time()), FormatETag(v.Viewing), v.PositionMs, history.State(v.State).String(), v.Device,
+			FormatTime(history.Version(v.Version).Time()), formatETag(v.Viewing), v.PositionMs, history.State(v.State).String(), v.Device,
 			newStart(v.StartMs, v.StartPositionMs),
 		})
 	}
@@ -250,8 +250,8 @@ func (d *lineDecoder) read(uid string, line []byte) {
 	in := json.NewDecoder(bytes.NewReader(line))
 	in.DisallowUnknownFields()
 	switch {
-	case given.Version != ExportVersion:
-		d.refuse("version", fmt.Sprintf("want %d, the only one that this Playhead reads", ExportVersion))
+	case given.Version != exportVersion:
+		d.refuse("version", fmt.Sprintf("want %d, the only one that this Playhead reads", exportVersion))
 		return
 	case !utf8.Valid(line):
 		d.refuse("body", "want whole characters of UTF-8")

@@ -192,7 +192,7 @@ func NewRecord(it *historyv1.Item) *Record {
 		Meta:        it.Meta,
 		WatchedMS:   it.WatchedMs,
 		Incomplete:  it.Incomplete,
-		ETag:        FormatETag(it.Etag),
+		ETag:        formatETag(it.Etag),
 		DismissedAt: FormatTime(it.DismissedMs),
 	}
 	if next := it.Next; next != nil {

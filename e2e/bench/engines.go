@@ -35,9 +35,9 @@ type Engines struct {
 // engineNames are the engines in the order of their addresses.
 var engineNames = [3]string{"redis", "kafka", "hbase"}
 
-// StartEngines starts the servers side by side and returns what ends them. Redis flushes
+// startEngines starts the servers side by side and returns what ends them. Redis flushes
 // its file before it answers, as PostgreSQL does, and does not rewrite it meanwhile.
-func StartEngines(ctx context.Context, cfg engine.Config) (all []*engine.Engine, err error) {
+func startEngines(ctx context.Context, cfg engine.Config) (all []*engine.Engine, err error) {
 	cfg.Redis = []string{"--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"}
 	started := make(chan error, len(engineNames))
 	for _, name := range engineNames {

@@ -26,8 +26,8 @@ const (
 	perS    = 100 // pages a second
 )
 
-// Histories returns viewings of two heartbeats, 1,000 of each of 200 users.
-func Histories() []replay.Viewing {
+// manyHistories returns viewings of two heartbeats, 1,000 of each of 200 users.
+func manyHistories() []replay.Viewing {
 	vs := make([]replay.Viewing, 0, readers*records)
 	for i := range records {
 		for u := range readers {

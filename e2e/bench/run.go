@@ -126,7 +126,7 @@ func (b *bench) startEngines(ctx context.Context) (stop func(), err error) {
 	if ctx.Err() != nil {
 		return func() {}, context.Cause(ctx)
 	}
-	all, err := StartEngines(ctx, b.engine())
+	all, err := startEngines(ctx, b.engine())
 	stop = func() { b.end(all...) }
 	if err != nil {
 		return stop, because(ctx, err)
@@ -275,7 +275,7 @@ func (b *bench) build(name string) *Load {
 	case cold0:
 		return NewLoad(LongViewings(n.engines), 0)
 	case histories:
-		return NewLoad(Histories(), payload)
+		return NewLoad(manyHistories(), payload)
 	case newcomers:
 		return NewLoad(viewingsOf(n.newcomers, 1), payload)
 	case warm:

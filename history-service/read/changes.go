@@ -17,8 +17,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// MaxChanges is how many objects one answer tells of.
-const MaxChanges = 100
+// maxChanges is how many objects one answer tells of.
+const maxChanges = 100
 
 // Changes reads what has changed and what was removed since a token, in the order of the cache's log: see
 // docs/adr/0015. The log is read first and the contents after it. So what begins to change in between is told as it
@@ -28,11 +28,11 @@ func (r *Reader) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*h
 	if err := history.ValidateUID(req.GetUid()); err != nil {
 		return nil, err
 	}
-	if limit > MaxChanges {
+	if limit > maxChanges {
 		return nil, history.Invalid("limit", "want 1 to 100")
 	}
 	if limit == 0 {
-		limit = MaxChanges
+		limit = maxChanges
 	}
 	since, err := decodeToken(req.GetSince())
 	if err != nil {

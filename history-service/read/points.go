@@ -11,8 +11,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// MaxPoints is how many objects one request may ask for.
-const MaxPoints = 100
+// maxPoints is how many objects one request may ask for.
+const maxPoints = 100
 
 // Points reads where a user stopped in some objects, from the cache. An object that a warm user
 // does not have there is not looked for in the archive; of what is there incomplete, the
@@ -67,8 +67,8 @@ func points(req *historyv1.PointsRequest) ([]history.Key, error) {
 	if err := history.ValidateUID(req.GetUid()); err != nil {
 		return nil, err
 	}
-	if n := len(req.GetObjects()); n == 0 || n > MaxPoints {
-		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, MaxPoints))
+	if n := len(req.GetObjects()); n == 0 || n > maxPoints {
+		return nil, history.Invalid("objects", fmt.Sprintf("%d of them; want 1 to %d", n, maxPoints))
 	}
 	keys := make([]history.Key, len(req.GetObjects()))
 	for i, o := range req.GetObjects() {
