@@ -189,7 +189,7 @@ func (n *Notes) waiting() (users int, due int64) {
 
 func (n *Notes) first() (uid string, due int64) {
 	for u, at := range n.uids {
-		if uid == "" || at < due {
+		if uid == "" || at < due || at == due && u < uid {
 			uid, due = u, at
 		}
 	}
