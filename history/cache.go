@@ -41,8 +41,8 @@ type Applier interface {
 	// each write, in order. No two writes of one call may have the same key. A write
 	// that is [Applied] is as durable as the store is configured to be.
 	//
-	// After a write the key has a dirty mark: a new one where the write asks for it,
-	// has no base, or has a settled one; otherwise the one that it had.
+	// After a write the key has a dirty mark: the older one of the one that it had and a new one. So a mark says
+	// since when the archive may lack something of the key, however long it is written on.
 	Apply(ctx context.Context, writes []Write) []Outcome
 	// Clear sets the user's clear mark for one type (0 for all) to c, unless a
 	// later one stands, removes the records at or before it with their dirty marks,
@@ -83,9 +83,12 @@ type Write struct {
 	// cleared by then. Only a write without a base needs them: a change of either changes every base.
 	Pause   Pause
 	Cleared int64
-	// Mark asks for a new dirty mark, which replaces any other of the key, because a
-	// new hold begins. Whether the key has a mark does not depend on it.
+	// Mark says that a new hold begins, with which the content's life does. Whether the key has a dirty
+	// mark does not depend on it.
 	Mark bool
+	// Since is when something of Record began to wait for the archive, where that is known to be before the
+	// write: a new mark is as old. It is for a cache that has lost something. One that never does may leave it out.
+	Since Mark
 }
 
 // WriteOn returns the write of a record that was made from another one, nil for none, and from what is
@@ -221,7 +224,7 @@ type LogEntry struct {
 }
 
 // Mark is when a dirty mark was set, in microseconds of the cache's clock. It says when
-// a key is to be archived at the latest, and nothing else.
+// a key is to be archived at the latest, and how far to look back in the queue once the cache has lost something.
 type Mark int64
 
 // Content names one content of a key in the cache: the revision of its record, or of the

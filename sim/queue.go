@@ -74,6 +74,7 @@ func (c consumer) Consume(ctx context.Context, handle func(context.Context, hist
 // Reread implements [history.Rereader].
 func (c consumer) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
 	var found []history.Announcement
+	life := c.w.lives.Load()
 	err := c.read(ctx, "reread", history.Key{}, func() {
 		for p := range partitions {
 			for _, m := range c.w.queue.messages[p] {
@@ -83,12 +84,15 @@ func (c consumer) Reread(ctx context.Context, buckets []history.Bucket, since ti
 			}
 		}
 	})
-	if err != nil || len(found) == 0 {
-		return err
+	if err == nil && len(found) > 0 {
+		err = use(ctx, slices.DeleteFunc(found, func(a history.Announcement) bool {
+			return !slices.Contains(buckets, history.BucketOf(a.Key.UID))
+		}))
 	}
-	return use(ctx, slices.DeleteFunc(found, func(a history.Announcement) bool {
-		return !slices.Contains(buckets, history.BucketOf(a.Key.UID))
-	}))
+	if err == nil {
+		c.reread.Store(life)
+	}
+	return err
 }
 
 // leave ends a membership. Its partitions stay with it until the next generation.

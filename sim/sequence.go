@@ -723,8 +723,8 @@ func (s *sequence) leaveBehind(d *dice) {
 	s.maybe(turnPages)
 }
 
-// outlast has the archive be away, or take nothing, for longer than two sweep ages, while the cache is lost again and again. What was
-// acknowledged as queued before that comes back.
+// outlast has the archive be away, or take nothing, for longer than two sweep ages, while the cache is lost again and again, jobs die,
+// and the user goes on. What was acknowledged as queued before that comes back.
 func (s *sequence) outlast(d *dice) {
 	w := s.w
 	clear(w.delayed)
@@ -734,11 +734,9 @@ func (s *sequence) outlast(d *dice) {
 	if w.traits.older {
 		w.snapshot = w.cache.Clone()
 	}
-	away := sweepAge
-	if w.traits.older { // no job dies that knows since when
-		away = 2*sweepAge + [...]time.Duration{5 * time.Second, 15 * time.Second, 30 * time.Second}[d.n(3)]
-	}
-	end := time.Now().Add(away)
+	away := 2*sweepAge + [...]time.Duration{5 * time.Second, 15 * time.Second, 30 * time.Second}[d.n(3)]
+	began := time.Now()
+	end := began.Add(away)
 	switch d.n(4) {
 	case 0:
 		w.leaveFor(archiveStore, away)
@@ -755,22 +753,53 @@ func (s *sequence) outlast(d *dice) {
 	for w.failure == "" && time.Now().Before(end) {
 		until := time.Now().Add([...]time.Duration{time.Second, 3 * time.Second, 2 * sweepAge}[d.n(3)])
 		s.goOnUntil(200, 200, func() bool { return !time.Now().Before(until) })
-		w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.store() == archiveStore }) // so late none lands
-		switch d.n(6) {
-		case 0, 1:
-			if w.traits.loses {
-				w.loseCache(d)
-				w.gather()
-			}
-		case 2:
+		w.forgetPuts()
+		kind := d.n(8)
+		if kind < 4 && w.traits.loses {
+			w.loseCache(d)
+			w.gather()
+		}
+		switch kind {
+		case 0, 7:
+			s.startJobsAnew(d, began)
+		case 4:
 			w.queue.rebalance(d)
-		case 3:
-			s.maybe([...]action{reportAgain, reportNow}[d.n(2)])
+		case 5, 6:
+			s.maybe([...]action{reportAgain, reportNow, reportLate}[d.n(3)])
 		}
 	}
 	s.maybe(loseCache)
 	s.maybe(landAll)
 	s.maybe(archiveAll)
+}
+
+// startJobsAnew has jobs die, and those after them see what is marked before anything else happens. All die only where each
+// has given back to the cache what the queue has, if it was lost since a time.
+func (s *sequence) startJobsAnew(d *dice, since time.Time) {
+	w := s.w
+	if w.away[cacheStore].Store(0); w.delayed["put"] {
+		w.away[archiveStore].Store(0)
+	}
+	compared := func() bool {
+		return !slices.ContainsFunc(w.jobs, func(j *jobProcess) bool { return j.reread.Load() != w.lives.Load() })
+	}
+	end := time.Now().Add(15 * time.Second)
+	s.goOnUntil(1000, 200, func() bool { return compared() || !time.Now().Before(end) })
+	all := compared() && (w.delayed["put"] || w.lived.Before(since))
+	for n := range w.jobs {
+		if n == 0 || all && !d.one(3) {
+			w.kill(w.jobs[n].process, "is killed")
+		}
+	}
+	w.gather()
+	end = time.Now().Add(w.traits.down + w.noticed() + sweepEvery)
+	s.goOnUntil(1000, 200, func() bool { return !time.Now().Before(end) })
+	w.forgetPuts()
+}
+
+// forgetPuts has what was put and given up never land: it would be later than a put can.
+func (w *World) forgetPuts() {
+	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.store() == archiveStore })
 }
 
 // waits reports whether an exchange in the background is held up.

@@ -264,7 +264,8 @@ type process struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	dead   atomic.Bool
-	down   time.Time // when it died
+	reread atomic.Int64 // the life of the cache in which a job has read the queue again
+	down   time.Time    // when it died
 }
 
 // service is a history-service.

@@ -64,7 +64,6 @@ func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, d
 func (j *Job) leave(keys int) {
 	j.metrics.leftOut.Add(float64(keys))
 	j.left.Add(int64(keys))
-	j.swept.doubt()
 	j.landed.Store(time.Now().Add(j.cfg.Deadline).UnixMilli())
 }
 

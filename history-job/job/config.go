@@ -79,7 +79,7 @@ type Config struct {
 	Doubt      time.Duration
 	// Reread is the queue as it was read before: when the cache has begun another life, and
 	// when the job starts, what was queued with its content since two sweep ages before the
-	// last complete sweep is compared with the cache once more. Nil is for a queue that is as durable as the cache.
+	// oldest mark is compared with the cache once more. Nil is for a queue that is as durable as the cache.
 	Reread history.Rereader
 	// TrimOneIn is how seldom a user's list is trimmed, once in so many puts
 	// (default 16): a list may outgrow its bound by that much.
@@ -102,9 +102,10 @@ type Job struct {
 	owned     atomic.Bool // a generation lasts
 	untidy    part.Notes  // users of whom something was deleted or cleared
 	noted     part.Notes  // users to be rolled
-	swept     swept
-	left      atomic.Int64 // keys left out because the archive did not answer, or the dead letters
-	landed    atomic.Int64 // when no put of them lands any more, in Unix milliseconds
+	waiting   waiting
+	marks     atomic.Pointer[marks] // as they were seen last
+	left      atomic.Int64          // keys left out because the archive did not answer, or the dead letters
+	landed    atomic.Int64          // when no put of them lands any more, in Unix milliseconds
 }
 
 // New checks the configuration.
@@ -139,7 +140,7 @@ func New(cfg Config) (*Job, error) {
 	if cfg.Roller != nil && cfg.Registry != nil {
 		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.noted, &j.untidy)
 	}
-	j.swept.at = time.Now()
+	j.waiting.since = time.Now()
 	if cfg.Life != nil {
 		j.recent = &recent{max: cfg.Remember}
 	}

@@ -74,7 +74,7 @@ func (j *Job) consume(ctx context.Context, claim history.Claim, u *unrestored) e
 		if err := j.poison(ctx, d.Poison); err != nil {
 			return err
 		}
-		keys, left, err := j.restoreLost(ctx, d.Keys)
+		keys, left, err := j.restoreLost(ctx, d.Keys, 0)
 		if err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (j *Job) sweepAlone(ctx context.Context) error {
 // some are written to faster than they can be settled, and some never can, as of a user whose state is damaged.
 func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.Duration) error {
 	seen := make(map[history.Key]bool)
-	for began, limit := time.Now(), sweepLimit; ; {
+	for limit := sweepLimit; ; {
 		keys, err := j.overdue(ctx, buckets, age, limit)
 		if err != nil {
 			return err
@@ -155,7 +155,6 @@ func (j *Job) sweepOnce(ctx context.Context, buckets []history.Bucket, age time.
 			run.Sleep(ctx, longestPause)
 		}
 		if n < limit {
-			j.swept.done(began, j.cfg.SweepAge)
 			return nil
 		}
 		limit = sweepLimit + n - len(keys)
@@ -221,18 +220,24 @@ func (j *Job) announcePending(ctx context.Context, buckets []history.Bucket) err
 }
 
 // measure sets the gauges of what is not archived yet. It runs beside the sweep, which waits
-// while an engine is away: the gauges matter most then. The first look counts as well for how far back
-// the queue may have to be read: another job may have had these buckets, and waited for the archive.
+// while an engine is away: the gauges matter most then. It looks at all buckets, because what waits in any of them says how far back
+// the queue may have to be read, whoever dies.
 func (j *Job) measure(ctx context.Context, buckets []history.Bucket) error {
 	defer j.metrics.backlog.reset()
 	t := time.NewTicker(j.cfg.SweepEvery)
 	defer t.Stop()
-	for known := false; ; {
+	for {
 		err := j.try(ctx, func(ctx context.Context) error {
-			found, err := j.cfg.Cache.Backlog(ctx, buckets)
-			if !known {
-				j.lookBack(found)
-				known = err == nil
+			began := time.Now()
+			all, err := j.cfg.Cache.Backlog(ctx, everyBucket())
+			if err == nil {
+				j.marks.Store(&marks{began, all})
+			}
+			found := make([]history.Backlog, len(buckets))
+			for i, b := range buckets {
+				if int(b) < len(all) {
+					found[i] = all[b]
+				}
 			}
 			some := slices.ContainsFunc(found, func(b history.Backlog) bool { return b.Marks > 0 })
 			if err == nil || some { // a part that is silent hides nothing of the others

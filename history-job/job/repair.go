@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -22,8 +21,9 @@ func (j *Job) watch(ctx context.Context) error {
 	t := time.NewTicker(j.cfg.WatchEvery)
 	defer t.Stop()
 	first, done := true, false
-	var since time.Time
+	var since, compared time.Time
 	for {
+		marks := j.marks.Load() // before the name: marks of the next life say nothing
 		name, err := j.askLife(ctx)
 		if last, _ := j.life.get(); err == nil && name != last {
 			j.life.set(name, false)
@@ -40,17 +40,19 @@ func (j *Job) watch(ctx context.Context) error {
 			if err == nil {
 				err = j.compare(ctx, name, since)
 			}
-			if done = err == nil; done { // what it was given back, or services have written again, has a new mark
-				j.swept.doubt()
-				j.swept.back(since.Add(2 * j.cfg.SweepAge))
+			if done = err == nil; done { // what services have written again has a new mark
+				compared = time.Now()
+				j.waiting.back(since.Add(2*j.cfg.SweepAge), compared)
 			}
 			if done && !first {
 				j.metrics.repairs.Inc()
 			}
 			first = first && !done
 		default:
-			// A sweep of a cache that was emptied, before that is known, proves nothing: what
-			// counts is what was archived when the life was last seen unchanged.
+			// What counts is what was archived when the life was last seen unchanged.
+			if marks != nil && marks.at.After(compared) {
+				j.waiting.look(marks, j.cfg.SweepAge)
+			}
 			since = j.archivedBefore()
 			_ = j.catchUp(ctx, name) // what fails comes again
 		}
@@ -71,45 +73,60 @@ func (j *Job) compare(ctx context.Context, name string, since time.Time) error {
 	return j.reread(ctx, name, since)
 }
 
-// swept knows when the last sweep began that proves something.
-type swept struct {
-	mu         sync.Mutex
-	at, doubts time.Time
+// waiting knows since when something may wait to be archived. Only the watch asks.
+type waiting struct {
+	since     time.Time // all that was acknowledged before is archived
+	uncertain time.Time // marks of up to then may be newer than what they are of
 }
 
-// done takes a sweep that is done. It has archived what was marked an age before it began. What is not archived may have been
-// marked anew since then, where a key was left out or the cache had lost it: then the sweep proves nothing.
-func (s *swept) done(began time.Time, age time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if began.Add(-age).After(s.doubts) {
-		s.at = began
+// marks are all that there were at a time, those in the buckets of other jobs too: they may die.
+type marks struct {
+	at    time.Time
+	found []history.Backlog
+}
+
+// oldest returns the time of the oldest one, zero where there is none.
+func (m *marks) oldest() (oldest time.Time) {
+	for _, b := range m.found {
+		if at := time.UnixMicro(int64(b.Oldest)); b.Marks > 0 && (oldest.IsZero() || at.Before(oldest)) {
+			oldest = at
+		}
+	}
+	return oldest
+}
+
+// look takes what is marked. A mark stands until its key is archived, so that the oldest one says since
+// when something waits. One that may be newer than what it is of says nothing, as one of a clock that was ahead; an age leaves room
+// for small differences.
+func (w *waiting) look(m *marks, age time.Duration) {
+	at := m.at
+	for _, b := range m.found {
+		if ahead := time.UnixMicro(int64(b.Oldest)); ahead.After(at.Add(age)) && ahead.After(w.uncertain) {
+			w.uncertain = ahead
+		}
+	}
+	if oldest := m.oldest(); !oldest.IsZero() && oldest.Before(at) {
+		at = oldest
+	}
+	if at.Before(w.since) || at.Add(-age).After(w.uncertain) {
+		w.since = at
 	}
 }
 
-// doubt says that something may be marked anew that is not archived.
-func (s *swept) doubt() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.doubts = time.Now()
-}
-
-// back takes sweeps after a time for none.
-func (s *swept) back(at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at.Before(s.at) {
-		s.at = at
+// back says that something may have waited since a time, and have newer marks, of up to another time.
+func (w *waiting) back(since, uncertain time.Time) {
+	if uncertain.After(w.uncertain) {
+		w.uncertain = uncertain
+	}
+	if since.Before(w.since) {
+		w.since = since
 	}
 }
 
 // archivedBefore returns a time before which everything that was acknowledged is archived,
-// as far as this job knows: a sweep that is done has archived what was marked a sweep age
-// before it began. Twice that leaves room for clocks and for other jobs.
+// as far as this job knows. Twice a sweep age leaves room for clocks and for what services hold.
 func (j *Job) archivedBefore() time.Time {
-	j.swept.mu.Lock()
-	defer j.swept.mu.Unlock()
-	return j.swept.at.Add(-2 * j.cfg.SweepAge)
+	return j.waiting.since.Add(-2 * j.cfg.SweepAge)
 }
 
 // startFromOldestMark has a job that starts take what is marked for not archived, however long that is: the jobs
@@ -120,18 +137,11 @@ func (j *Job) startFromOldestMark(ctx context.Context) error {
 	}
 	return j.retry(ctx, "backlog", func(ctx context.Context) error {
 		found, err := j.cfg.Cache.Backlog(ctx, everyBucket())
-		j.lookBack(found)
+		if oldest := (&marks{found: found}).oldest(); !oldest.IsZero() {
+			j.waiting.back(oldest, time.Time{})
+		}
 		return err
 	})
-}
-
-// lookBack takes what is marked for not archived.
-func (j *Job) lookBack(found []history.Backlog) {
-	for _, b := range found {
-		if b.Marks > 0 {
-			j.swept.back(time.UnixMicro(int64(b.Oldest)))
-		}
-	}
 }
 
 // maxUnrestored bounds the contents of the queue that could not be given back. Then the queue waits.
@@ -151,7 +161,7 @@ func (j *Job) reread(ctx context.Context, name string, since time.Time) error {
 		err := j.catchUp(ctx, name)
 		if !errors.Is(err, errLife) {
 			if read {
-				rest, err = j.giveQueued(ctx, rest)
+				rest, err = j.giveQueued(ctx, rest, since)
 			} else {
 				rest, err = j.readAgain(ctx, since)
 				read = err == nil && len(rest) <= maxUnrestored
@@ -174,15 +184,17 @@ func (j *Job) reread(ctx context.Context, name string, since time.Time) error {
 // readAgain returns the contents of the queue for which a store does not answer.
 func (j *Job) readAgain(ctx context.Context, since time.Time) (rest []history.Announcement, err error) {
 	err = j.cfg.Reread.Reread(ctx, everyBucket(), since, func(ctx context.Context, all []history.Announcement) error {
-		left, err := j.giveQueued(ctx, slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil }))
+		left, err := j.giveQueued(ctx, slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil }), since)
 		rest = append(rest, left...)
 		return err
 	})
 	return rest, err
 }
 
-func (j *Job) giveQueued(ctx context.Context, contents []history.Announcement) (left []history.Announcement, err error) {
-	keys, left, err := j.restoreLost(context.WithValue(ctx, sweeping{}, true), contents)
+// giveQueued gives back what was queued after a time, with marks that say so.
+func (j *Job) giveQueued(ctx context.Context, contents []history.Announcement, after time.Time) (left []history.Announcement, err error) {
+	since := history.Mark(after.Add(2 * j.cfg.SweepAge).UnixMicro())
+	keys, left, err := j.restoreLost(context.WithValue(ctx, sweeping{}, true), contents, since)
 	if err != nil {
 		return contents, err
 	}
@@ -280,7 +292,7 @@ func (j *Job) giveBack(ctx context.Context, part []archived) (given []history.Ke
 			}
 		}
 		var lost []history.Announcement
-		if given, lost, err = j.restoreLost(ctx, contents); err != nil {
+		if given, lost, err = j.restoreLost(ctx, contents, 0); err != nil {
 			return nil, nil, err
 		}
 		for _, a := range lost {
@@ -359,6 +371,7 @@ func (j *Job) tryRepairUser(ctx context.Context, k history.Key) error {
 // giving is contents on their way back to the cache.
 type giving struct {
 	contents map[history.Key]*history.Record
+	since    history.Mark // when they may have begun to wait for the archive, 0 for now
 	given    []history.Key
 	left     []history.Announcement // for which a store does not answer
 }
@@ -370,10 +383,10 @@ func (g *giving) leave(k history.Key) {
 
 // restoreLost deals with the keys of a delivery that carry their content: the cache
 // had it when it was announced, and someone else announces the key. Only what the cache
-// has lost since is given back to it. It returns that and the other keys, and the contents for which a store does
+// has lost is given back to it, under marks of a time if there is one. It returns that and the other keys, and the contents for which a store does
 // not answer.
-func (j *Job) restoreLost(ctx context.Context, keys []history.Announcement) (marked []history.Key, left []history.Announcement, err error) {
-	g := giving{contents: make(map[history.Key]*history.Record)}
+func (j *Job) restoreLost(ctx context.Context, keys []history.Announcement, since history.Mark) (marked []history.Key, left []history.Announcement, err error) {
+	g := giving{contents: make(map[history.Key]*history.Record), since: since}
 	marked = make([]history.Key, 0, len(keys))
 	for _, d := range keys {
 		if d.Record == nil {
@@ -460,7 +473,7 @@ func (j *Job) lostWrites(ctx context.Context, g *giving) ([]history.Write, error
 			continue
 		}
 		w := history.WriteOn(e.Record, k, merged.Successor(&e.User), &e.User)
-		w.Mark = true
+		w.Mark, w.Since = true, g.since
 		w.Record.Partial = true // the content is from before the cache lost it: the archive may have more
 		writes = append(writes, w)
 	}

@@ -61,9 +61,9 @@ func TestSweepOfALivingHold(t *testing.T) {
 	})
 }
 
-// TestSweepMarkedAnew has a key marked anew between the look for overdue marks and
-// the settle.
-func TestSweepMarkedAnew(t *testing.T) {
+// TestSweepWrittenMeanwhile has a key written between the look for overdue marks and the settle: its mark stands,
+// and the next sweep finds it.
+func TestSweepWrittenMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.write(progress(1, 0))
 		var late history.Key
@@ -74,9 +74,9 @@ func TestSweepMarkedAnew(t *testing.T) {
 			return nil
 		})
 		w.sweeping()
-		w.wait(5 * time.Minute)
+		w.wait(4*time.Minute + 5*time.Second)
 		w.marked(late)
-		w.wait(5 * time.Minute)
+		w.wait(10 * time.Second)
 		w.settled(object(1))
 	})
 }

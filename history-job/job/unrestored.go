@@ -128,7 +128,7 @@ func (j *Job) restore(ctx context.Context, u *unrestored) error {
 		if len(contents) == 0 {
 			continue
 		}
-		keys, left, err := j.restoreLost(context.WithValue(ctx, sweeping{}, true), contents)
+		keys, left, err := j.restoreLost(context.WithValue(ctx, sweeping{}, true), contents, 0)
 		if err != nil {
 			return err
 		}

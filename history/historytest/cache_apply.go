@@ -271,15 +271,19 @@ func markConflict(c *cacheCase) {
 	c.marked(k.UID, k)
 }
 
-// markReplaced asks for new marks. They say when, so that the key comes after another one
-// that was marked in between.
-func markReplaced(c *cacheCase) {
+// markStands writes on what has a mark. It says since when the archive may lack something, so that the key comes
+// before another one that was marked in between.
+func markStands(c *cacheCase) {
 	uid := c.user()
 	k, other := key(uid, 1, 1), key(uid, 1, 2)
 	first := c.put(k, c.record(0))
 	c.put(other, c.record(0))
 	c.ordered(uid, k, other)
-	c.applied(history.Write{Key: k, Record: c.record(1), Base: first.Revision, Mark: true})
+	second := c.record(1)
+	c.applied(history.Write{Key: k, Record: second, Base: first.Revision, Mark: true})
+	c.ordered(uid, k, other)
+	c.settle(content(k, second))
+	c.applied(history.Write{Key: k, Record: c.record(2), Base: settled(second).Revision})
 	c.ordered(uid, other, k)
 }
 

@@ -33,7 +33,7 @@ func Cache(t *testing.T, open func(t *testing.T, keep int) history.Cache) {
 		{"MarkForced", markForced},
 		{"MarkKept", markKept},
 		{"MarkAfterConflict", markConflict},
-		{"MarkReplaced", markReplaced},
+		{"MarkStands", markStands},
 		{"LegalNames", legalNames},
 		{"NeighbouringNames", neighbouringNames},
 		{"LoadInOrder", loadInOrder},

@@ -187,11 +187,10 @@ func (s *swapper) baseMatches(w *history.Write, record []byte) (bool, error) {
 		(w.Record.Partial || u.Complete()), err
 }
 
-// set adds a write. A new mark takes the place of the one before; a write without
-// one keeps it. A settled or absent record has none, and always gets one.
+// set adds a write. A mark stays; a settled or absent record has none, and gets one.
 func (s *swapper) set(w *history.Write, x item, was history.Mark) history.Outcome {
 	mark := was
-	if w.Mark || w.Base == 0 || was == 0 {
+	if was == 0 {
 		var err error
 		if mark, err = s.db.nextMark(s.part); err != nil {
 			return history.Outcome{Err: err}

@@ -134,13 +134,14 @@ func (e *edit) addMissing(k history.Key, r *history.Record) (older bool, err err
 	return older, err
 }
 
-// markUser gives a user's own state a new revision and a new mark, and stores it.
-func (e *edit) markUser(uid string, u history.User, was history.Mark) error {
-	mark, err := e.db.nextMark(e.batch)
-	if err != nil {
-		return err
+// markUser gives a user's own state a new revision, and a mark where it has none, and stores it.
+func (e *edit) markUser(uid string, u history.User, mark history.Mark) (err error) {
+	if mark == 0 {
+		if mark, err = e.db.nextMark(e.batch); err != nil {
+			return err
+		}
+		e.moves = append(e.moves, move{appendUser(nil, e.space, uid), 0, mark})
 	}
 	u.Revision = history.NewRevision()
-	e.moves = append(e.moves, move{appendUser(nil, e.space, uid), was, mark})
 	return e.store(uid, u, mark)
 }

@@ -99,10 +99,10 @@ local function drift(bytes)
   return sum
 end
 
--- Marks a user's own state dirty, under another revision: the given one, or a part of it more than
+-- Marks a user's own state dirty, unless an older mark stands, under another revision: the given one, or a part of it more than
 -- the old one, so that a call that the client repeats makes another one again.
 local function markuser(dirty, list, state, revision)
-  redis.call('ZADD', dirty, text(micros()), string.sub(list, 11) .. '/*')
+  redis.call('ZADD', dirty, 'LT', text(micros()), string.sub(list, 11) .. '/*')
   if redis.call('HSETNX', state, 'rev', revision) == 0 then
     redis.call('HINCRBY', state, 'rev', text(1 + tonumber(string.sub(revision, -10))))
   end
