@@ -40,6 +40,24 @@ type Archive interface {
 	PutUser(ctx context.Context, uid string, u User) error
 }
 
+// Pager is an archive that reads a page of each of many users for less than one by one.
+type Pager interface {
+	// Pages is [Archive.Page] for each of the users, with one error for each.
+	Pages(ctx context.Context, uids []string, q Query) ([]Page, []error)
+}
+
+// Pages returns a page of each of the users, with one error for each.
+func Pages(ctx context.Context, a Archive, uids []string, q Query) ([]Page, []error) {
+	if p, ok := a.(Pager); ok && len(uids) > 1 {
+		return p.Pages(ctx, uids, q)
+	}
+	pages, errs := make([]Page, len(uids)), make([]error, len(uids))
+	for i, uid := range uids {
+		pages[i], errs[i] = a.Page(ctx, uid, q)
+	}
+	return pages, errs
+}
+
 // Notes are users of whom whoever reads the archive has found a long live part. They are for the owner of
 // the user's bucket, and may be lost: the next reader leaves another.
 type Notes interface {

@@ -15,7 +15,8 @@ import (
 )
 
 // warmer fills cold users from the archive: one page read each, however many
-// requests want it, and only so many at once and in a second. The users of one node of the
+// requests want it, and only so many at once and in a second. Those who only write are read together
+// where the archive can, see [history.Pager]. The users of one node of the
 // cache have a share of the workers, so that a slow one does not have all of them wait. Users
 // who read go before those who only write: their pages cost the archive one each until they are warm.
 type warmer struct {
@@ -48,6 +49,10 @@ const pageLife = time.Second
 // tombstonePages is how many pages more are read where tombstones have taken the place of records.
 const tombstonePages = 8
 
+// together is how many users at most one worker warms at once. Eight take most of what a read of its own costs
+// more than one among others, and a reader who waits for the pace waits for few.
+const together = 8
+
 // warmQueue bounds the users who wait to be warmed. One who finds it full stays
 // cold until the next touch: correct, only dearer.
 const warmQueue = 8192
@@ -76,7 +81,7 @@ func (w *warmer) work(ctx context.Context) error {
 			return err
 		}
 		if node := w.cfg.NodeOf(uid); w.enter(node, uid) {
-			w.serve(ctx, node, uid)
+			w.serve(ctx, node, w.along(node, uid))
 		}
 	}
 }
@@ -96,6 +101,26 @@ func (w *warmer) take(ctx context.Context) (string, error) {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
+}
+
+// along returns a user with those who are warmed along: writers who wait, if the cache is a single
+// node. Where it has several, those who had to wait for the node come next. A reader is warmed alone.
+func (w *warmer) along(node, uid string) []string {
+	uids := []string{uid}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for node == "" && len(uids) < together && !w.flights[uid].urgent {
+		select {
+		case other := <-w.writers:
+			if f := w.flights[other]; f != nil && !f.begun {
+				f.begun = true
+				uids = append(uids, other)
+			}
+		default:
+			return uids
+		}
+	}
+	return uids
 }
 
 // enter has a worker begin with a user, or the user wait until one is done with another user
@@ -124,33 +149,37 @@ func (w *warmer) enter(node, uid string) bool {
 	return false
 }
 
-// serve warms a user, and then those of the same node who had to wait.
-func (w *warmer) serve(ctx context.Context, node, uid string) {
+// serve warms users, and then those of the same node who had to wait.
+func (w *warmer) serve(ctx context.Context, node string, uids []string) {
 	served := false
 	defer func() {
 		if !served { // it panics
 			w.requeue(node)
 		}
 	}()
-	for more := true; more; uid, more = w.next(node) {
-		w.attempt(ctx, uid)
+	for more := true; more; uids, more = w.next(node) {
+		w.attempt(ctx, uids)
 	}
 	served = true
 }
 
-// next returns a user of the node who had to wait. Where there is none the worker is done
+// next returns users of the node who had to wait. Where there are none the worker is done
 // with the node, in the same step: whoever comes later finds it so, and does not wait.
-func (w *warmer) next(node string) (uid string, more bool) {
+func (w *warmer) next(node string) (uids []string, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	waiting := w.backlog[node]
 	if len(waiting) == 0 {
 		delete(w.backlog, node)
 		w.busy[node]--
-		return "", false
+		return nil, false
 	}
-	w.backlog[node] = waiting[1:]
-	return waiting[0], true
+	n := min(together, len(waiting))
+	if w.flights[waiting[0]].urgent {
+		n = 1
+	}
+	w.backlog[node] = waiting[n:]
+	return waiting[:n:n], true
 }
 
 // requeue gives the users who wait for a worker of the node to the others.
@@ -220,7 +249,7 @@ func (w *warmer) wait(ctx context.Context, uid string) error {
 	f := w.ask(uid, w.readers)
 	w.mu.Unlock()
 	if f == nil {
-		return w.warm(ctx, uid)
+		return w.warm(ctx, []string{uid})[0]
 	}
 	select {
 	case <-f.done:
@@ -230,16 +259,18 @@ func (w *warmer) wait(ctx context.Context, uid string) error {
 	}
 }
 
-func (w *warmer) attempt(ctx context.Context, uid string) {
+func (w *warmer) attempt(ctx context.Context, uids []string) {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Deadline)
 	defer cancel()
-	err := fmt.Errorf("warm up: %w: panic", history.ErrUnavailable)
-	defer func() { // also when it panics: others wait for it
+	errs := slices.Repeat([]error{fmt.Errorf("warm up: %w: panic", history.ErrUnavailable)}, len(uids))
+	defer func() { // also when it panics: others wait for them
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.finish(uid, err)
+		for i, uid := range uids {
+			w.finish(uid, errs[i])
+		}
 	}()
-	err = w.warm(ctx, uid)
+	errs = w.warm(ctx, uids)
 }
 
 // finish tells those who wait for a user what has become of the warm-up. The caller holds w.mu.
@@ -250,25 +281,62 @@ func (w *warmer) finish(uid string, err error) {
 	delete(w.flights, uid)
 }
 
-func (w *warmer) warm(ctx context.Context, uid string) error {
-	if err := w.fill(ctx, uid); err != nil {
-		w.metrics.warmsFailed.Inc()
-		return fmt.Errorf("warm up: %w", err)
+// warm warms those of the users who are still cold: one who was warmed between being found cold
+// and now costs nothing. It returns one error for each.
+func (w *warmer) warm(ctx context.Context, uids []string) []error {
+	keys := make([]history.Key, len(uids))
+	for i, uid := range uids {
+		keys[i] = history.UserKey(uid)
 	}
-	return nil
+	errs := make([]error, len(uids))
+	var cold []int
+	for i, e := range w.cfg.Cache.Load(ctx, keys) {
+		if errs[i] = e.Err; e.Err == nil && !e.User.Warm {
+			cold = append(cold, i)
+		}
+	}
+	w.fillAll(ctx, uids, cold, errs)
+	for i, err := range errs {
+		if err != nil {
+			w.metrics.warmsFailed.Inc()
+			errs[i] = fmt.Errorf("warm up: %w", err)
+		}
+	}
+	return errs
 }
 
-// fill reads what the cache is to keep of a user who is still cold: one who was warmed between
-// being found cold and now costs nothing.
-func (w *warmer) fill(ctx context.Context, uid string) error {
-	e := w.cfg.Cache.Load(ctx, []history.Key{history.UserKey(uid)})[0]
-	if e.Err != nil || e.User.Warm {
-		return e.Err
+// fillAll fills the cold ones of users from their pages: those that readers have brought, or else
+// such as are read, all at once.
+func (w *warmer) fillAll(ctx context.Context, uids []string, cold []int, errs []error) {
+	var read []int
+	var missing []string
+	for _, i := range cold {
+		if page := w.given(uids[i]); page != nil {
+			errs[i] = w.fill(ctx, uids[i], *page)
+		} else {
+			read, missing = append(read, i), append(missing, uids[i])
+		}
 	}
-	page, err := w.page(ctx, uid)
-	if err != nil {
-		return err
+	if len(missing) == 0 {
+		return
 	}
+	if err := w.pace.wait(ctx, len(missing)); err != nil {
+		for _, i := range read {
+			errs[i] = err
+		}
+		return
+	}
+	pages, failed := history.Pages(ctx, w.cfg.Archive, missing, history.Query{Limit: w.cfg.Keep})
+	for n, i := range read {
+		if errs[i] = failed[n]; failed[n] == nil {
+			errs[i] = w.fill(ctx, uids[i], pages[n])
+		}
+	}
+}
+
+// fill puts what the cache is to keep of a user into it: of the first page, and of more pages where
+// tombstones have taken the place of records.
+func (w *warmer) fill(ctx context.Context, uid string, page history.Page) error {
 	for range tombstonePages {
 		if !page.More || liveOf(page.Items) >= w.cfg.Keep {
 			break
@@ -296,22 +364,14 @@ func liveOf(items []history.Item) (live int) {
 	return live
 }
 
-// page returns the newest that the archive has of a user: the page that a reader has brought, or
-// else one that is read.
-func (w *warmer) page(ctx context.Context, uid string) (history.Page, error) {
+// given returns the page of the archive that a reader has brought for a user, nil for none.
+func (w *warmer) given(uid string) (page *history.Page) {
 	w.mu.Lock()
-	var given *history.Page
+	defer w.mu.Unlock()
 	if f := w.flights[uid]; f != nil && f.page != nil && time.Since(f.read) < pageLife {
-		given, f.page = f.page, nil
+		page, f.page = f.page, nil
 	}
-	w.mu.Unlock()
-	if given != nil {
-		return *given, nil
-	}
-	if err := w.pace.wait(ctx); err != nil {
-		return history.Page{}, err
-	}
-	return w.cfg.Archive.Page(ctx, uid, history.Query{Limit: w.cfg.Keep})
+	return page
 }
 
 // warmth is what of the newest records the cache is to hold: the newest of them and, apart from
@@ -392,10 +452,10 @@ type pace struct {
 	next time.Time // whose turn is free
 }
 
-// wait returns when it is the caller's turn. One whose deadline is earlier is told at
+// wait returns when it is the caller's turn, for n who pass together. One whose deadline is earlier is told at
 // once, and takes no turn.
-func (p *pace) wait(ctx context.Context) error {
-	turn, err := p.turn(ctx)
+func (p *pace) wait(ctx context.Context, n int) error {
+	turn, err := p.turn(ctx, n)
 	if err != nil {
 		return err
 	}
@@ -405,7 +465,7 @@ func (p *pace) wait(ctx context.Context) error {
 	return nil
 }
 
-func (p *pace) turn(ctx context.Context) (time.Time, error) {
+func (p *pace) turn(ctx context.Context, n int) (time.Time, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	turn := p.next
@@ -415,6 +475,6 @@ func (p *pace) turn(ctx context.Context) (time.Time, error) {
 	if end, ok := ctx.Deadline(); ok && end.Before(turn) {
 		return turn, fmt.Errorf("%w: too many users are being warmed", history.ErrUnavailable)
 	}
-	p.next = turn.Add(p.every)
+	p.next = turn.Add(time.Duration(n) * p.every)
 	return turn, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -104,17 +105,17 @@ func running(t *testing.T, w *warmer, f func()) {
 	<-done
 }
 
-// A reader waits for nobody who only writes, also when the user has written before and waits
-// among the writers.
+// A reader waits for nobody who only writes, but for those who are being warmed, also when the user has
+// written before and waits among the writers. Readers are warmed alone.
 func TestReadersAreWarmedFirst(t *testing.T) {
-	for _, node := range []string{"", "node"} {
+	for node, along := range map[string]int{"": together, "node": 1} {
 		synctest.Test(t, func(t *testing.T) {
 			w, c := coldWarmer(node)
+			for i := range 50 {
+				w.want(fmt.Sprint("writer", i))
+			}
 			running(t, w, func() {
-				for i := range 50 {
-					w.want(fmt.Sprint("writer", i))
-				}
-				synctest.Wait() // the first one is under way
+				synctest.Wait() // the first ones are under way
 				var all sync.WaitGroup
 				for _, uid := range []string{"writer30", "reader"} {
 					all.Go(func() {
@@ -126,7 +127,12 @@ func TestReadersAreWarmedFirst(t *testing.T) {
 				}
 				all.Wait()
 			})
-			if got, want := c.warmed[:4], []string{"writer0 0", "writer30 0", "reader 0", "writer1 0"}; !slices.Equal(got, want) {
+			var want []string
+			for i := range along {
+				want = append(want, fmt.Sprintf("writer%d 0", i))
+			}
+			want = append(want, "writer30 0", "reader 0", fmt.Sprintf("writer%d 0", along))
+			if got := c.warmed[:len(want)]; !slices.Equal(got, want) {
 				t.Errorf("node %q: warmed %q; want %q", node, got, want)
 			}
 			if len(c.warmed) != 51 || len(w.flights) > 0 {
@@ -134,6 +140,56 @@ func TestReadersAreWarmedFirst(t *testing.T) {
 			}
 		})
 	}
+}
+
+// pager reads the rows of several users at once, and not that of bob.
+type pager struct {
+	slowArchive
+	asked [][]string
+}
+
+func (p *pager) Pages(_ context.Context, uids []string, _ history.Query) ([]history.Page, []error) {
+	p.asked = append(p.asked, uids)
+	errs := make([]error, len(uids))
+	if i := slices.Index(uids, "bob"); i >= 0 {
+		errs[i] = history.ErrUnavailable
+	}
+	return make([]history.Page, len(uids)), errs
+}
+
+// Writers are read together, at the pace of as many, and one whose row cannot be read fails alone. Of a
+// node of several those are who had to wait for it.
+func TestWritersAreReadTogether(t *testing.T) {
+	uids := []string{"ann", "bob", "cem", "dan", "eve", "fay", "gus", "hal", "ida", "jim"}
+	for node, want := range map[string][][]string{"": {uids[:together], uids[together:]}, "node": {uids[1 : 1+together]}} {
+		synctest.Test(t, func(t *testing.T) {
+			w, c := coldWarmer(node)
+			archive := new(pager)
+			w.cfg.Archive, w.cfg.Warmers, w.cfg.Deadline, w.pace.every = archive, 2, time.Minute, time.Second
+			for _, uid := range uids {
+				w.want(uid)
+			}
+			running(t, w, func() { time.Sleep(20 * time.Second) })
+			if !reflect.DeepEqual(archive.asked, want) {
+				t.Errorf("node %q: asked for %q at once; want %q", node, archive.asked, want)
+			}
+			if len(c.warmed) != len(uids)-1 || slices.Contains(c.warmed, "bob 0") || len(w.flights) > 0 {
+				t.Errorf("node %q: warmed %q, %d are left; want all but bob", node, c.warmed, len(w.flights))
+			}
+		})
+	}
+}
+
+// A turn of several takes the time of as many.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, began := pace{every: time.Second}, time.Now()
+		for _, tt := range []struct{ n, want int }{{1, 0}, {3, 1}, {1, 4}, {2, 5}, {1, 7}} {
+			if err := p.wait(t.Context(), tt.n); err != nil || time.Since(began) != time.Duration(tt.want)*time.Second {
+				t.Errorf("%d passed after %v, %v; want after %d s", tt.n, time.Since(began), err, tt.want)
+			}
+		}
+	})
 }
 
 // The row that a reader has read is not read again, unless it is old by then.

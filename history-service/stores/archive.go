@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,6 +90,23 @@ func (b *breaker) Page(ctx context.Context, uid string, q history.Query) (page h
 		return err
 	})
 	return page, err
+}
+
+// Pages implements [history.Pager].
+func (b *breaker) Pages(ctx context.Context, uids []string, q history.Query) (pages []history.Page, errs []error) {
+	err := b.call(ctx, uids[0], func(ctx context.Context) error {
+		pages, errs = history.Pages(ctx, b.Archive, uids, q)
+		for _, err := range errs {
+			if !unanswered(err) {
+				return nil
+			}
+		}
+		return errs[0]
+	})
+	if err != nil {
+		errs = slices.Repeat([]error{err}, len(uids))
+	}
+	return pages, errs
 }
 
 // Get implements [history.Archive].
@@ -231,10 +249,23 @@ type damageReporter struct {
 // Page implements [history.Archive].
 func (a *damageReporter) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
 	page, err := a.Archive.Page(ctx, uid, q)
+	a.foundIn(uid, page)
+	return page, err
+}
+
+// Pages implements [history.Pager].
+func (a *damageReporter) Pages(ctx context.Context, uids []string, q history.Query) ([]history.Page, []error) {
+	pages, errs := history.Pages(ctx, a.Archive, uids, q)
+	for i, uid := range uids {
+		a.foundIn(uid, pages[i])
+	}
+	return pages, errs
+}
+
+func (a *damageReporter) foundIn(uid string, page history.Page) {
 	for _, d := range page.Damaged {
 		a.found(history.Key{UID: uid, Object: d.Object}, d.Err)
 	}
-	return page, err
 }
 
 // Get implements [history.Archive].

@@ -161,9 +161,15 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 	if err != nil {
 		return history.Page{}, fmt.Errorf("page of %s: %w", uid, err)
 	}
+	return a.pageOf(ctx, c, q)
+}
+
+// pageOf returns a page of a user's row and parts.
+func (a *Archive) pageOf(ctx context.Context, c *contents, q history.Query) (history.Page, error) {
+	uid := c.uid
 	a.noteLong(ctx, uid, len(c.objects))
 	var page history.Page
-	err = a.reading(ctx, c, q, func(parts *part.Reader) (err error) {
+	err := a.reading(ctx, c, q, func(parts *part.Reader) (err error) {
 		page, err = c.page(q, parts)
 		return err
 	})
@@ -175,6 +181,54 @@ func (a *Archive) Page(ctx context.Context, uid string, q history.Query) (histor
 	}
 	return page, nil
 }
+
+// Pages implements [history.Pager]: the beginnings of the rows in one batch for each server, which is all of most.
+func (a *Archive) Pages(ctx context.Context, uids []string, q history.Query) ([]history.Page, []error) {
+	pages, errs := make([]history.Page, len(uids)), make([]error, len(uids))
+	rows := make([]*rowPage, len(uids))
+	for i, uid := range uids {
+		rows[i] = &rowPage{uid: uid, server: a.servers.of([]byte(history.RowKey(uid))), page: &pages[i], err: &errs[i]}
+	}
+	within, cancel := a.bound(ctx)
+	defer cancel()
+	if err := a.follow(within); err != nil {
+		return pages, slices.Repeat([]error{err}, len(uids))
+	}
+	_ = parallel(rows, func(server *server, some []*rowPage) error {
+		calls := make([]hrpc.Call, len(some))
+		for i, r := range some {
+			calls[i] = a.pageGet(within, r.uid, nil, a.families()...)
+		}
+		for i, result := range a.batch(within, server, calls) {
+			r := some[i]
+			cells, err := cellsOf(result)
+			switch {
+			case err != nil:
+				*r.err = fmt.Errorf("page of %s: %w", r.uid, err)
+			case len(cells) >= rowColumns: // there may be more
+				*r.page, *r.err = a.Page(ctx, r.uid, q)
+			default:
+				c := &contents{uid: r.uid, peeks: true}
+				c.add(cells)
+				*r.page, *r.err = a.pageOf(within, c, q)
+			}
+		}
+		return nil
+	})
+	return pages, errs
+}
+
+// rowPage asks for the page of a row.
+type rowPage struct {
+	uid    string
+	server *server
+	page   *history.Page
+	err    *error
+}
+
+func (r *rowPage) destination() *server { return r.server }
+
+func (r *rowPage) weight() int { return rowColumns * columnWeight / 100 } // few have as many
 
 // live reads a user's row.
 func (a *Archive) live(ctx context.Context, uid string) (*contents, error) {
@@ -201,10 +255,7 @@ func (a *Archive) liveWithin(ctx context.Context, uid string) (c *contents, err 
 // Those after it ask for #rolled again, at last: it must be as young as the cells that are found gone.
 func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell, error] {
 	return func(yield func([]*hrpc.Cell, error) bool) {
-		families := []string{family}
-		if a.parts.known() {
-			families = append(families, lateFamily)
-		}
+		families := a.families()
 		asked := []hrpc.Call{a.pageGet(ctx, uid, nil, families...)}
 		for len(asked) > 0 {
 			var cells []*hrpc.Cell
@@ -235,6 +286,15 @@ func (a *Archive) pages(ctx context.Context, uid string) iter.Seq2[[]*hrpc.Cell,
 			families = nil
 		}
 	}
+}
+
+// families are those that a user's row may have cells in.
+func (a *Archive) families() []string {
+	families := []string{family}
+	if a.parts.known() {
+		families = append(families, lateFamily)
+	}
+	return families
 }
 
 // pageGet reads columns of a row from one on.

@@ -3,6 +3,7 @@ package historytest
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -59,6 +60,32 @@ func (a archive) changingPages() {
 		from := all[rand.IntN(len(all))]
 		a.wantPage(uid, history.Query{Limit: 20, Type: rand.Uint32N(4), After: history.Cursor{Version: from.Record.Version, Object: from.Object}}, all)
 		a.wantPage(uid, history.Query{Limit: 5}, all)
+	}
+}
+
+// pagesOfMany reads pages of several users at once: of one with few records, with many, without any, and
+// with clear marks.
+func (a archive) pagesOfMany() {
+	uids := []string{freshUID(), freshUID(), freshUID(), freshUID()}
+	now := hourAgo()
+	for i, n := range []int{3, 2600, 0, 40} {
+		if n > 0 {
+			a.put(tied(uids[i], n, now)...)
+		}
+	}
+	a.clear(uids[3], map[uint32]int64{0: now - 4})
+	for _, q := range []history.Query{{}, {Limit: 20}, {Limit: 2500}, {Limit: 5000, Type: 2}} {
+		pages, errs := history.Pages(a.t.Context(), a.store, uids, q)
+		for i, uid := range uids {
+			want, err := a.store.Page(a.t.Context(), uid, q)
+			same := slices.EqualFunc(pages[i].Items, want.Items, func(got, want history.Item) bool {
+				return got.Object == want.Object && a.same(got.Record, want.Record)
+			})
+			if err != nil || errs[i] != nil || !same || pages[i].More != want.More || !reflect.DeepEqual(pages[i].User, want.User) {
+				a.t.Errorf("pages %+v, user %d: got %d items, more %v, user %+v, %v; want %d, %v, %+v, %v", q, i,
+					len(pages[i].Items), pages[i].More, pages[i].User, errs[i], len(want.Items), want.More, want.User, err)
+			}
+		}
 	}
 }
 

@@ -169,6 +169,7 @@ func testArchive(t *testing.T, a archive, open func(t *testing.T) history.Archiv
 		{"PauseForever", archive.pauseForever},
 		{"Pages", archive.pages},
 		{"PagesOfAChangingRow", archive.changingPages},
+		{"PagesOfManyUsers", archive.pagesOfMany},
 		{"Concurrent", archive.concurrent},
 		{"ConcurrentClear", archive.concurrentClear},
 	} {

@@ -146,6 +146,15 @@ func (a *archive) Page(ctx context.Context, uid string, q history.Query) (histor
 	return page, err
 }
 
+// Pages implements [history.Pager].
+func (a *archive) Pages(ctx context.Context, uids []string, q history.Query) ([]history.Page, []error) {
+	pages, errs := history.Pages(ctx, a.archive, uids, q)
+	for i, err := range errs {
+		a.hbase.observeRead(uids[i], err)
+	}
+	return pages, errs
+}
+
 // PutUser implements [history.Archive].
 func (a *archive) PutUser(ctx context.Context, uid string, u history.User) error {
 	err := a.archive.PutUser(ctx, uid, u)
