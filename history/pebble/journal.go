@@ -401,7 +401,7 @@ func (f *journalFile) fill(end int64) {
 // A store is quiet when its journal grows by less than quietGrowth bytes in quietAfter: a few
 // hundred heartbeats a second.
 const (
-	quietAfter  = 5 * time.Second
+	quietAfter  = 3 * time.Second
 	quietGrowth = 256 << 10
 	quietSize   = 4 << 20 // what a journal may keep on the disk for long
 )
