@@ -107,7 +107,7 @@ func (w *World) sequence() (judge bool) {
 		w.through = anyService
 		return true
 	}
-	switch d.n(18) {
+	switch d.n(20) {
 	case 0, 1:
 		for range 4 + d.n(12) {
 			s.maybe(s.draw(d))
@@ -151,6 +151,9 @@ func (w *World) sequence() (judge bool) {
 		judge = true
 	case 16:
 		s.outlast(d)
+		judge = true
+	case 17, 18:
+		s.landBehind(d)
 		judge = true
 	default:
 		s.loseMeanwhile(d)
@@ -651,6 +654,54 @@ func (s *sequence) loseMeanwhile(d *dice) {
 	}
 	s.maybe(loseCache)
 	s.maybe(landAll)
+}
+
+// landBehind has a put be broken off when the cache comes back older. It lands when what is stored since has been folded with what
+// the archive had before, and is perhaps rolled before the put of that comes, which may have the same cell time.
+func (s *sequence) landBehind(d *dice) {
+	w := s.w
+	clear(w.delayed)
+	w.rough, s.objects = 0, w.objects()[:2]
+	for n := range s.objects { // so that there is something to roll
+		s.focus = n
+		s.maybe(reportNow)
+	}
+	s.maybe(archiveAll)
+	if w.rolling != nil && d.one(2) {
+		w.pass(w.rolling.after + rollMargin + time.Second)
+	}
+	if w.traits.older {
+		w.snapshot = w.cache.Clone()
+	}
+	w.delayed["put"] = true
+	for range 1 + d.n(2) {
+		s.maybe(reportLate)
+	}
+	s.goOnUntil(200, 60, s.waits)
+	s.maybe(loseCache)
+	for store := range w.away {
+		w.away[store].Store(0)
+	}
+	for _, p := range w.services { // so that nobody has it
+		w.kill(p.process, "is killed")
+	}
+	w.queue.rebalance(d)
+	brokenOff := time.Now()
+	w.gather()
+	w.pass(w.traits.down)
+	s.maybe(reportLate)
+	soon := func() bool { return time.Since(brokenOff) > landsWithin-200*time.Millisecond }
+	if s.goOnUntil(200, 60, func() bool { return s.waits() || soon() }); time.Since(brokenOff) > landsWithin {
+		w.forgetPuts()
+	}
+	for len(w.ghosts) > 0 {
+		w.landOne(0)
+	}
+	if w.rolling != nil {
+		s.rollSome(d, 100)
+	}
+	s.maybe(landAll)
+	s.maybe(archiveAll)
 }
 
 // writeBeside loses the cache while two reports of one object are under way in one service. The one of the later time is

@@ -241,6 +241,7 @@ func (j *Job) putUsers(ctx context.Context, b *batch) error {
 		return last
 	})
 	if err != nil {
+		j.givenUp()
 		return err
 	}
 	return j.without(ctx, b, users.keys, dead)
@@ -286,6 +287,7 @@ func (j *Job) put(ctx context.Context, b *batch) error {
 		return err
 	})
 	if err != nil {
+		j.givenUp()
 		return err
 	}
 	unanswered := make([]history.Key, len(cells))

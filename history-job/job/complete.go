@@ -60,12 +60,15 @@ func (j *Job) without(ctx context.Context, b *batch, unanswered []history.Key, d
 	return nil
 }
 
-// leave counts keys that are left to a later sweep. A put of them may land all the same for as long as a try lasts.
+// leave counts keys that are left to a later sweep. A put of them may land all the same.
 func (j *Job) leave(keys int) {
 	j.metrics.leftOut.Add(float64(keys))
 	j.left.Add(int64(keys))
-	j.landed.Store(time.Now().Add(j.cfg.Deadline).UnixMilli())
+	j.givenUp()
 }
+
+// givenUp says that a put may be under way of which nobody awaits the answer, for as long as a try lasts.
+func (j *Job) givenUp() { j.landed.Store(time.Now().Add(j.cfg.Deadline).UnixMilli()) }
 
 // loadUntil asks for keys until enough returns true. It is called with the tries so far, and
 // with how many keys the cache did not answer for in the last one.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -435,6 +436,41 @@ func repairOfADeleteThatIsBehind(t *testing.T, early bool) {
 		w.settled(object(1))
 		if got := w.archived(object(1)); got == nil || !got.Deleted() {
 			t.Errorf("archive: got %+v, want a tombstone", got)
+		}
+	})
+}
+
+// TestRepairAwaitsAPutThatWasBrokenOff ends a generation in the midst of a put, which lands some seconds after the cache has come back
+// older. The comparison must come after that: otherwise it finds nothing wrong, and the stores differ for good.
+func TestRepairAwaitsAPutThatWasBrokenOff(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		m, cfg := w.mortal()
+		end := make(chan struct{})
+		cfg.Consumer = generations{cfg.Consumer, end}
+		cfg.Deadline = 5 * time.Second
+		w.runs(cfg)
+		w.announce(w.write(progress(1, -9000)))
+		w.wait(2 * time.Second)
+		m.remember(w, false, object(1))
+		k := w.write(progress(1, -5000))
+		late := w.load(k)
+		w.on("put", func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		w.announce(k)
+		w.wait(time.Second)
+		m.restart(true)
+		end <- struct{}{}
+		synctest.Wait()
+		w.on("put", nil)
+		w.wait(3 * time.Second)
+		if errs := w.archive.Put(t.Context(), []history.Cell{{Key: k, Record: late}}); errs != nil {
+			t.Fatal(errs)
+		}
+		w.wait(10 * time.Second)
+		if got := w.load(k); !history.Same(got, late) {
+			t.Errorf("the cache has %+v, and the archive %+v", got, late)
 		}
 	})
 }

@@ -236,6 +236,7 @@ var mutants = []mutant{
 	{name: "repair-trimmed", rule: "a repair takes for trimmed whatever a warm user lacks", edits: []edit{{jobRepair, "e.Record == nil && e.User.Warm && a.version < e.User.Floor", "e.Record == nil && e.User.Warm"}}},
 	{name: "repair-left", rule: "what a repair had no answer for is never compared", edits: []edit{{jobRepair, "j.unchecked.replace(part, left)", "_ = left"}}},
 	{name: "reread-since", rule: "the queue is read again from the last sweep on", edits: []edit{{jobRepair, "return j.waiting.since.Add(-2 * j.cfg.SweepAge)", "return j.waiting.since"}}},
+	{name: "put-given-up", rule: "a repair does not wait for puts that were broken off", edits: []edit{{jobPut, "\t\tj.givenUp()\n\t\treturn err\n\t}\n\tunanswered", "\t\treturn err\n\t}\n\tunanswered"}}},
 	{name: "mark-renewed", rule: "a new hold begins with a new mark", edits: []edit{
 		{cache, "if old, marked := c.marks[k]; !marked || since < old {", "if old := c.marks[k]; old != since {"},
 		{cache, "if w.Base == 0 || w.Base&history.SettledBit != 0 || w.Since != 0 {", "if w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 || w.Since != 0 {"},
@@ -255,8 +256,8 @@ var mutants = []mutant{
 	{name: "deleted-meta", rule: "a delete leaves metadata", edits: []edit{{merge, "if r.MetaVersion.Time() <= r.Reset {", "if false {"}}},
 
 	// Parts, and the archive that has them.
-	{name: "roll-late", rule: "what is old is put where rolls delete", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
-	{name: "roll-margin", rule: "a roll takes what may still be put", edits: []edit{{rollGo, "before := r.began - r.Archive.parts.mark.Load().after - r.margin()", "before := r.began"}}},
+	{name: "roll-late", rule: "what is old is put where rolls delete", equivalent: "it takes two contents of one cell time, of which the later one does not hold the first. A cache that came back older makes such ones, where no job lives that put the first one and the time of doubt is over: otherwise the second one is folded with the archive's, and comes after it. No such job dies here. The test of late puts in history/hbase/roll_test.go fails without the rule.", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
+	{name: "roll-margin", rule: "a roll takes what may still be put", equivalent: "it takes two contents of one cell time, of which the later one does not hold the first. A cache that came back older makes such ones, where no job lives that put the first one and the time of doubt is over: otherwise the second one is folded with the archive's, and comes after it. No such job dies here. The test of late puts in history/hbase/roll_test.go fails without the rule.", edits: []edit{{rollGo, "before := r.began - r.Archive.parts.mark.Load().after - r.margin()", "before := r.began"}}},
 	{name: "roll-period", rule: "columns of what is late are rolled while they are put", equivalent: "of what is put within 2 s nothing is in parts yet, and what is made of an older cache is folded with the archive's first: a content of the same cell time, or of an earlier one, does not come behind.", edits: []edit{{rollGo, "(period+2)*r.margin() <= r.began", "period*r.margin() <= r.began"}}},
 	{name: "roll-order", rule: "live cells are deleted before the parts are written", edits: []edit{{rollGo, "{r.clean, r.write, r.drop}", "{r.clean, r.drop, r.write}"}}},
 	{name: "roll-silent", rule: "readers are not told that there are parts", edits: []edit{{rollGo, "\treturn r.announce(ctx, m)\n", "\t_ = m\n\treturn nil\n"}}},
