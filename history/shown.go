@@ -82,6 +82,26 @@ func (r *Record) CompletedAt() int64 {
 	return r.PlaysBeforeAt
 }
 
+// NewPlays returns when the viewings reached the end that are plays of a later content of a record and not of
+// the earlier one, oldest first. Either may be nil.
+func NewPlays(earlier, later *Record) (at []int64) {
+	if earlier == nil {
+		earlier = new(Record)
+	}
+	if later == nil || later.Plays() <= earlier.Plays() {
+		return nil
+	}
+	for _, c := range later.Completions {
+		if !earlier.completedBy(c.Viewing) {
+			at = append(at, c.At)
+		}
+	}
+	if len(at) == 0 { // older than those that are listed
+		at = append(at, later.PlaysBeforeAt)
+	}
+	return at
+}
+
 // Marked reports whether the latest event of r is such a mark, or says the same.
 func (r *Record) Marked(k Kind) bool {
 	at := r.own()

@@ -69,6 +69,14 @@ func TestWebhook(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantTold("deleted", "removed 1 of ann at 2026-09-21T14:13:20.001Z")
+	second := film("ann/3", stop, 5000, 3600)
+	second.Session = "s2"
+	apply(t, s, film("ann/3", progress, 9000, 10), second, film("ann/3", finish, 6000, 3600), film("ann/3", progress, 4000, 10))
+	wantTold("of one upload", "started 3 of ann at "+before, "completed 3 of ann at 2026-09-21T14:13:14.000Z", "completed 3 of ann at 2026-09-21T14:13:15.000Z")
+	late := film("ann/3", finish, 7000, 3600)
+	late.Session = "s3"
+	apply(t, s, late)
+	wantTold("late", "completed 3 of ann at 2026-09-21T14:13:13.000Z")
 	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", Type: 1, UntilMs: start}); err != nil {
 		t.Fatal(err)
 	}

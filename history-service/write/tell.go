@@ -5,6 +5,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/webhook"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // tell tells the webhook what a batch has begun, completed and removed, of what it has written.
@@ -15,37 +16,42 @@ func (w *Writer) tell(b *batch, removed map[*group]bool) {
 	}
 	var events []webhook.Event
 	for _, g := range b.groups {
-		if g.written == nil {
-			continue
-		}
-		for _, kind := range g.kinds(removed[g]) {
-			events = append(events, webhook.Event{
-				Kind: kind, User: g.key.UID, Object: &webhook.Object{ID: g.key.Object.ID, Type: g.key.Object.Type}, Time: textOf(g.written.PlayedAt()),
-			})
+		if g.written != nil {
+			events = g.appendEvents(events, removed[g])
 		}
 	}
 	w.cfg.Webhook.Tell(events...)
 }
 
-// kinds are what has become of the object of a group.
-func (g *group) kinds(known bool) (kinds []webhook.Kind) {
+// appendEvents appends what has become of the object of a group.
+func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event {
+	tell := func(kind webhook.Kind, at int64) {
+		events = append(events, webhook.Event{
+			Kind: kind, User: g.key.UID, Object: &webhook.Object{ID: g.key.Object.ID, Type: g.key.Object.Type}, Time: textOf(at),
+		})
+	}
 	before, after := g.before().Visible(g.key.Object, &g.user), g.written.Visible(g.key.Object, &g.user)
-	if after == nil {
-		if before != nil || known {
-			kinds = append(kinds, webhook.Removed)
+	switch {
+	case after == nil && (before != nil || known):
+		tell(webhook.Removed, g.written.PlayedAt())
+	case after != nil && before == nil:
+		tell(webhook.Started, g.begun())
+	}
+	for _, at := range history.NewPlays(before, after) {
+		tell(webhook.Completed, at)
+	}
+	return events
+}
+
+// begun is when the first report happened that has made the record.
+func (g *group) begun() int64 {
+	at := g.written.PlayedAt()
+	for _, i := range g.reports {
+		if r := &g.batch.reports[i]; r.Status == historyv1.Status_STATUS_STORED && !r.Latest {
+			at = min(at, r.At)
 		}
-		return kinds
 	}
-	plays := uint64(0)
-	if before == nil {
-		kinds = append(kinds, webhook.Started)
-	} else {
-		plays = before.Plays()
-	}
-	if after.Plays() > plays {
-		kinds = append(kinds, webhook.Completed)
-	}
-	return kinds
+	return at
 }
 
 // tellCleared tells that everything of a user, or of a type, up to a time is removed.
