@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -71,7 +72,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	if err != nil {
 		return err
 	}
-	g, err := f.wire(tokens, log)
+	g, err := f.wire(ctx, tokens, log)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,7 @@ func (f *flags) secret(getenv func(string) string) ([]byte, error) {
 }
 
 // wire puts the parts together in the order in which they stop.
-func (f *flags) wire(tokens *token.Verifier, log *slog.Logger) (*run.Group, error) {
+func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logger) (*run.Group, error) {
 	registry := obs.NewRegistry()
 	conf, err := f.Upstream.Config()
 	if err != nil {
@@ -104,24 +105,39 @@ func (f *flags) wire(tokens *token.Verifier, log *slog.Logger) (*run.Group, erro
 	if err != nil {
 		return nil, err
 	}
+	front, back, err := f.ports(ctx)
+	if err != nil {
+		return nil, errors.Join(err, up.Close())
+	}
 	var shown *flow.Flow
 	if f.Flow {
 		shown = flow.New(flow.Config{Metrics: registry, Logger: log})
 	}
 	players, err := edge.New(edge.Config{
-		Service: up, Tokens: tokens, Addr: f.Listen, Pages: f.Pages, Images: f.Images, Flow: shown, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
+		Service: up, Tokens: tokens, Listener: front, Pages: f.Pages, Images: f.Images, Flow: shown, Hosts: f.Hosts, Origins: f.Origins, UserRate: f.UserRate, UserBurst: f.UserBurst,
 		MaxConnections: f.MaxConnections, PerAddress: f.PerAddress, WriteDeadline: f.WriteDeadline, ReadDeadline: f.ReadDeadline,
 		Drain: f.Drain * 3 / 4, Logger: log, Registry: registry,
 	})
 	if err != nil {
-		return nil, errors.Join(err, up.Close())
+		return nil, errors.Join(err, front.Close(), back.Close(), up.Close())
 	}
 	admin := obs.NewAdmin(obs.AdminConfig{
-		Addr: f.Admin, Hosts: f.Hosts, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready},
+		Listener: back, Hosts: f.Hosts, Metrics: registry, Log: log, Checks: map[string]func(context.Context) error{"service": up.Ready},
 	})
 	g := &run.Group{Drain: f.Drain, Log: log}
 	players.AddTo(g)
 	g.Add("uplink", 0, run.Closing(up.Close))
 	g.Add("admin", 0, admin.Run)
 	return g, nil
+}
+
+// ports opens both, for players and for the admin, before any part starts.
+func (f *flags) ports(ctx context.Context) (front, back net.Listener, err error) {
+	if front, err = run.Listen(ctx, "listen", f.Listen); err != nil {
+		return nil, nil, err
+	}
+	if back, err = run.Listen(ctx, "admin", f.Admin); err != nil {
+		return nil, nil, errors.Join(err, front.Close())
+	}
+	return front, back, nil
 }

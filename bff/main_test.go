@@ -49,6 +49,29 @@ func TestEdgeRefusesToStart(t *testing.T) {
 	}
 }
 
+// TestTakenPort: before anything starts the edge says that it cannot have a port, in the one line that the error makes.
+func TestTakenPort(t *testing.T) {
+	taken := listen(t)
+	defer taken.Close()
+	for _, flag := range []string{"--listen", "--admin"} {
+		logged, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stderr := os.Stderr
+		os.Stderr = logged
+		args := []string{"--listen=127.0.0.1:0", "--admin=127.0.0.1:0", flag, taken.Addr().String()}
+		err = serve(t.Context(), args, func(name string) string { return map[string]string{secretVariable: secret}[name] }, io.Discard)
+		os.Stderr = stderr
+		if err == nil || !strings.HasSuffix(err.Error(), "address already in use (choose another with "+flag+")") {
+			t.Errorf("%s: %v", flag, err)
+		}
+		if said, err := os.ReadFile(logged.Name()); err != nil || len(said) > 0 {
+			t.Errorf("%s: logs %q, %v", flag, said, err)
+		}
+	}
+}
+
 type service struct {
 	historyv1.UnimplementedHistoryServiceServer
 }

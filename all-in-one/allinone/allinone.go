@@ -6,7 +6,6 @@ package allinone
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -42,8 +41,8 @@ func Open(ctx context.Context, cfg Config) (*Process, error) {
 
 func (p *Process) open(ctx context.Context) (err error) {
 	for flag, addr := range map[string]string{"rpc": p.cfg.RPC, "listen": p.cfg.HTTP, "admin": p.cfg.Admin} {
-		if p.listeners[flag], err = new(net.ListenConfig).Listen(ctx, "tcp", addr); err != nil {
-			return fmt.Errorf("%w (choose another with --%s)", err, flag)
+		if p.listeners[flag], err = run.Listen(ctx, flag, addr); err != nil {
+			return err
 		}
 	}
 	// Only now is anything created.

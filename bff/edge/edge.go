@@ -26,9 +26,7 @@ import (
 type Config struct {
 	Service *uplink.Client
 	Tokens  *token.Verifier
-	// Addr is where players are served (default 127.0.0.1:8080), unless there is a
-	// Listener, which the edge closes.
-	Addr     string
+	// Listener is where players are served. The edge closes it.
 	Listener net.Listener
 	// Hosts are the names under which players reach it, besides addresses and names without a dot.
 	Hosts trust.Hosts
@@ -90,7 +88,7 @@ func New(cfg Config) (*Edge, error) {
 		return nil, err
 	}
 	players := server.New(server.Config{
-		Handler: handler, Addr: cfg.Addr, Listener: cfg.Listener, MaxConnections: cfg.MaxConnections, PerAddress: cfg.PerAddress,
+		Handler: handler, Listener: cfg.Listener, MaxConnections: cfg.MaxConnections, PerAddress: cfg.PerAddress,
 		Drain: cfg.Drain * 2 / 5, Logger: cfg.Logger, Registry: cfg.Registry,
 	})
 	return &Edge{cfg, players, streams}, nil

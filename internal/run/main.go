@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -105,6 +106,15 @@ func negative(node *kong.Node) error {
 		}
 	}
 	return nil
+}
+
+// Listen opens a port; its error names the flag that has its address.
+func Listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	lis, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w (choose another with --%s)", err, flag)
+	}
+	return lis, nil
 }
 
 // version is the flag that prints it.
