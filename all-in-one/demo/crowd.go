@@ -129,6 +129,7 @@ var viewings = []viewing{
 	{9 * time.Hour * 24, tv, episode, "orchard-1-1", part("The Orchard", 1, "Grafting"), 0, 27, 27},
 	{8 * time.Hour * 24, phone, episode, "orchard-1-2", part("The Orchard", 2, "Frost"), 0, 26, 26},
 	{5 * time.Hour * 24, phone, audio, "nocturnes", titled("Nocturnes, Complete"), 0, 71, 96},
+	{75 * time.Hour, phone, audio, "keepers-book", titled("The Keeper’s Book, Read Aloud"), 0, 205, 612},
 	{3 * time.Hour * 24, tv, episode, "harbour-1-3", part("Harbour Lights", 3, "Night Tide"), 0, 18, 51},
 	{70 * time.Hour, phone, episode, "harbour-1-3", part("Harbour Lights", 3, "Night Tide"), 18, 33, 51},
 	{50 * time.Hour, phone, audio, "walking-home", titled("Walking Home"), 0, 4, 4},

@@ -45,8 +45,8 @@ func TestViewer(t *testing.T) {
 			t.Errorf("%v has no title, or is incomplete", it)
 		}
 	}
-	want := []string{"nocturnes", "low-water", "orchard-1-3", "harbour-1-3", "maps"}
-	if !slices.Equal(open, want) || len(page.GetItems()) != 12 {
-		t.Errorf("open %v of %d, want %v of 12", open, len(page.GetItems()), want)
+	want := []string{"nocturnes", "low-water", "orchard-1-3", "harbour-1-3", "keepers-book", "maps"}
+	if !slices.Equal(open, want) || len(page.GetItems()) != 13 {
+		t.Errorf("open %v of %d, want %v of 13", open, len(page.GetItems()), want)
 	}
 }
