@@ -114,7 +114,7 @@ func decodeCursor(req *historyv1.ListRequest) (history.Cursor, error) {
 		return history.Cursor{}, bad
 	}
 	if name != list(req) {
-		return history.Cursor{}, history.Invalid("cursor", "it is of another list: user, type, since and until stay the same from page to page")
+		return history.Cursor{}, history.Invalid("cursor", "it is of another list: user, q, type, since and until stay the same from page to page")
 	}
 	o, err := history.ParseObject(object)
 	if err != nil {
