@@ -206,3 +206,19 @@ func TestCardsByKeyboard(t *testing.T) {
 		v.press("\t")
 	}
 }
+
+// TestRingsLeaveText: the ring around a title that has the focus covers nothing of the line below it.
+func TestRingsLeaveText(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	v := w.open(w.signedIn("/"))
+	v.until("document.querySelectorAll('.row .title').length > 1")
+	v.press("\t") // so that rings are shown
+	v.until(`[...document.querySelectorAll('.row .title')].every((title) => {
+		title.focus();
+		const ring = getComputedStyle(title), below = document.createRange();
+		below.selectNodeContents(title.parentElement.querySelector('.about'));
+		return ring.outlineStyle === 'solid' &&
+			title.getBoundingClientRect().bottom + parseFloat(ring.outlineOffset) + parseFloat(ring.outlineWidth) <= below.getBoundingClientRect().top;
+	})`)
+}
