@@ -3,7 +3,6 @@ package read
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/playhead/playhead/history"
@@ -66,18 +65,20 @@ type seriesName struct {
 	name string
 }
 
-// row is a record to go on with, or a series of which the newest part is completed.
+// row is a record to go on with, or a series.
 type row struct {
 	item   history.Item
-	series *series // nil for a record
+	series *series // nil for a record of none
+	next   bool    // the newest part of the series is completed
 }
 
 // series is what is known of one, from its newest part on.
 type series struct {
-	played   int64      // when something of it last was, in Unix milliseconds
-	furthest partNumber // completed; the zero value where none that is numbered is
-	item     history.Item
-	begun    map[partNumber]history.Item // the newest of each part that is not completed
+	played    int64      // when something of it last was, in Unix milliseconds
+	dismissed int64      // when the user last dismissed a part of it
+	furthest  partNumber // completed; the zero value where none that is numbered is
+	item      history.Item
+	begun     map[partNumber]history.Item // the newest of each part that is not completed
 }
 
 // partNumber is a part of a series by its numbers. The zero value is none.
@@ -112,6 +113,7 @@ func (l *continueList) add(it history.Item) {
 		s = &series{played: it.Record.PlayedAt(), begun: make(map[partNumber]history.Item)}
 		l.series[seriesName{it.Object.Type, name}] = s
 	}
+	s.dismissed = max(s.dismissed, it.Record.DismissedAt())
 	switch known := s.item.Record != nil; {
 	case !completed:
 		if _, ok := s.begun[number]; !ok && number != (partNumber{}) {
@@ -119,38 +121,45 @@ func (l *continueList) add(it history.Item) {
 		}
 		if unfinished && !known {
 			s.item = it
-			if !s.dismissed(it) {
-				l.rows = append(l.rows, row{item: it})
-			}
+			l.rows = append(l.rows, row{item: it, series: s})
 		}
 	case !known:
 		s.item, s.furthest = it, number
-		l.rows = append(l.rows, row{series: s})
+		l.rows = append(l.rows, row{series: s, next: true})
 	case number.after(s.furthest):
 		s.item, s.furthest = it, number
 	}
 }
 
-// dismissed reports whether the user has dismissed the part that stands for the series, and
-// played nothing of the series since.
-func (s *series) dismissed(shown history.Item) bool {
-	at := shown.Record.DismissedAt()
-	return at != 0 && at >= s.played
+// hidden reports whether the user has dismissed a part of the row's series, and played nothing of the series
+// since. Which part stood for the series at the time nobody knows: what was played before may have come late.
+func (r row) hidden() bool {
+	return r.series != nil && r.series.dismissed != 0 && r.series.dismissed >= r.series.played
 }
 
 // complete reports whether older records would change nothing. The next part
 // of a series may be among them.
 func (l *continueList) complete() bool {
-	return len(l.rows) >= l.limit && !slices.ContainsFunc(l.rows[:l.limit], func(r row) bool { return r.series != nil })
+	n := 0
+	for _, r := range l.rows {
+		if r.hidden() {
+			continue
+		}
+		if n++; r.next || n == l.limit {
+			return !r.next
+		}
+	}
+	return false
 }
 
 func (l *continueList) items() (items []*historyv1.Item) {
 	for _, r := range l.rows {
 		it, next := r.item, (*historyv1.NextPart)(nil)
-		if r.series != nil {
-			if it, next = r.series.next(); r.series.furthest == (partNumber{}) || r.series.dismissed(it) {
-				continue
-			}
+		if r.hidden() || r.next && r.series.furthest == (partNumber{}) {
+			continue
+		}
+		if r.next {
+			it, next = r.series.next()
 		}
 		shown := view.Item(it.Object, it.Record, l.rules)
 		shown.Next = next

@@ -81,15 +81,16 @@ func TestDismissedTwice(t *testing.T) {
 	}
 }
 
-// TestDismissedSeries: the part that stands for a series takes the series along, until any of
-// its parts is played again.
+// TestDismissedSeries: a part takes its series along, until any of its parts is played again.
 func TestDismissedSeries(t *testing.T) {
 	h := newHouse(t)
 	s := h.service(t)
 	apply(t, s, numbered("1-1", finish, 9000, 3600), numbered("1-3", progress, 8000, 600), numbered("1-2", finish, 7000, 3600), film("ann/film", stop, 9500, 1000))
 	wantGoOn(t, "the part that comes next", s, "a1-3 film")
 	dismiss(t, s, false, "a1-1")
-	wantGoOn(t, "a part that is not shown", s, "a1-3 film")
+	wantGoOn(t, "a part that is not shown", s, "film")
+	dismiss(t, s, true, "a1-1")
+	wantGoOn(t, "taken back", s, "a1-3 film")
 	dismiss(t, s, false, "a1-3")
 	wantGoOn(t, "the part that is shown", s, "film")
 	if got := goOn(t, s, &historyv1.ContinueRequest{Series: "series", Limit: 1}); got != "film" {
@@ -105,6 +106,11 @@ func TestDismissedSeries(t *testing.T) {
 	wantGoOn(t, "the last one completed", s, "a1-3 then 1-4 film")
 	dismiss(t, s, false, "a1-3")
 	wantGoOn(t, "what comes next dismissed", s, "film")
+	apply(t, s, numbered("1-4", stop, -1500, 1000), numbered("1-5", finish, -1200, 3600))
+	wantGoOn(t, "what was played before, and came late", s, "film")
+	h.clock.Add(2000)
+	apply(t, s, numbered("1-6", stop, -5000, 1000))
+	wantGoOn(t, "played again", s, "a1-6 film")
 }
 
 // TestDismissWhatTheArchiveHas: a decision about a record that the cache has no more is
