@@ -36,7 +36,7 @@ type Claim interface {
 	Buckets() []Bucket
 	// Fetch waits for the next messages and returns all that are at hand, up to a
 	// bound. Deliveries come in order; what is not committed comes again in a later
-	// generation.
+	// generation. A message that cannot be decoded is poison, and part of its delivery.
 	Fetch(ctx context.Context) (Delivery, error)
 	// Commit says that d and everything fetched before it is dealt with. It fails
 	// when the generation is over.
@@ -135,7 +135,7 @@ type Subscription interface {
 type Notice struct {
 	// Changes are of users in the buckets that are followed.
 	Changes []Change
-	// Since are buckets of which nothing is missed from now on, until they are named
+	// Joined are buckets of which nothing is missed from now on, until they are named
 	// again. Of what was announced before something may have been: they had not been
 	// followed yet, or the connection was lost.
 	Joined []Bucket

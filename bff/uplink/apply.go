@@ -32,43 +32,25 @@ func (c *Client) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*histo
 	return c.batched(newPending(ctx, req, bytes))
 }
 
-// textFields are the indexes of a heartbeat's texts among its fields. They are looked up, so
-// that none is forgotten when there is one more.
-var textFields = func() (indexes []int) {
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[historyv1.Heartbeat]()) {
-		if f.IsExported() && f.Type.Kind() == reflect.String {
-			indexes = append(indexes, f.Index[0])
+// stamp says of heartbeats when they are received here, for players that say by their own clocks
+// when they sent them. The service judges the clocks by that, however long the heartbeats are on
+// their way there, and however often they are sent.
+func (c *Client) stamp(hs []*historyv1.Heartbeat) {
+	var now int64
+	if hs[0].SentAtMs != 0 { // that of its message, so that all have one
+		if l := c.owner(hs[0].GetUid()); l != nil {
+			now = l.peer.clock.at(time.Since(c.born))
 		}
 	}
-	return indexes
-}()
-
-// size returns a bound for the bytes that heartbeats take on their way. A text that is no UTF-8 is
-// refused here, because protobuf would refuse the whole batch for it.
-func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
-	const fixed = 64
 	for _, h := range hs {
-		bytes += fixed + len(h.GetDay().GetZone())
-		ok := utf8.ValidString(h.GetDay().GetZone())
-		fields := reflect.ValueOf(h).Elem()
-		for _, i := range textFields {
-			text := fields.Field(i).String()
-			bytes += len(text)
-			ok = ok && utf8.ValidString(text)
-		}
-		for k, v := range h.GetMeta() {
-			bytes += fixed/4 + len(k) + len(v)
-			ok = ok && utf8.ValidString(k) && utf8.ValidString(v)
-		}
-		if !ok {
-			return 0, status.Error(codes.InvalidArgument, "apply: invalid UTF-8")
+		if h.ReceivedAtMs != now { // most are 0, and stay as they are
+			h.ReceivedAtMs = now
 		}
 	}
-	return bytes, nil
 }
 
-// batched sends a call in a batch with others, and again to another instance when the one that had
-// it died, or says at once that it cannot reach the cache: it knew before, and the other one may reach it.
+// batched sends a call in a batch with others. It sends it again to another instance when the first one died, or
+// answered at once that it cannot reach the cache: then it has not tried, and the other one may reach it.
 // Events that the first one had stored are found to be stored, and do not count twice.
 func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) {
 	sent, elsewhere := false, false
@@ -173,14 +155,6 @@ func (c *Client) hedge(ctx context.Context, l *link, p *pending) (*historyv1.App
 	}
 }
 
-// overtaken says that another instance has answered a call first. When this one has
-// answered nothing since the call came, it is the one that stands still, and is left.
-func (l *link) overtaken(p *pending) {
-	if l.quiet(time.Now()) >= time.Since(p.came) {
-		l.leave()
-	}
-}
-
 // second asks another instance as well, if there is one that is not late and the budget
 // allows. It returns where the answer will be, nil when it does not ask.
 func (c *Client) second(ctx context.Context, l *link, p *pending) <-chan answer {
@@ -196,6 +170,49 @@ func (c *Client) second(ctx context.Context, l *link, p *pending) <-chan answer 
 	return again.done
 }
 
+// overtaken says that another instance has answered a call first. When this one has
+// answered nothing since the call came, it is the one that stands still, and is left.
+func (l *link) overtaken(p *pending) {
+	if l.quiet(time.Now()) >= time.Since(p.came) {
+		l.leave()
+	}
+}
+
+// textFields are the indexes of a heartbeat's texts among its fields. They are looked up, so
+// that none is forgotten when there is one more.
+var textFields = func() (indexes []int) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[historyv1.Heartbeat]()) {
+		if f.IsExported() && f.Type.Kind() == reflect.String {
+			indexes = append(indexes, f.Index[0])
+		}
+	}
+	return indexes
+}()
+
+// size returns a bound for the bytes that heartbeats take on their way. A text that is no UTF-8 is
+// refused here, because protobuf would refuse the whole batch for it.
+func size(hs []*historyv1.Heartbeat) (bytes int, err error) {
+	const fixed = 64
+	for _, h := range hs {
+		bytes += fixed + len(h.GetDay().GetZone())
+		ok := utf8.ValidString(h.GetDay().GetZone())
+		fields := reflect.ValueOf(h).Elem()
+		for _, i := range textFields {
+			text := fields.Field(i).String()
+			bytes += len(text)
+			ok = ok && utf8.ValidString(text)
+		}
+		for k, v := range h.GetMeta() {
+			bytes += fixed/4 + len(k) + len(v)
+			ok = ok && utf8.ValidString(k) && utf8.ValidString(v)
+		}
+		if !ok {
+			return 0, status.Error(codes.InvalidArgument, "apply: invalid UTF-8")
+		}
+	}
+	return bytes, nil
+}
+
 // time asks a service what time it is. The last answer would not do: it may have been long on its
 // way here, and whoever asks bounds what the time is by how long this answer takes.
 func (c *Client) time(ctx context.Context) (*historyv1.ApplyResponse, error) {
@@ -209,21 +226,4 @@ func (c *Client) time(ctx context.Context) (*historyv1.ApplyResponse, error) {
 		return resp, err
 	}
 	return r.answer(ctx)
-}
-
-// stamp says of heartbeats when they are received here, for players that say by their own clocks
-// when they sent them. The service judges the clocks by that, however long the heartbeats are on
-// their way there, and however often they are sent.
-func (c *Client) stamp(hs []*historyv1.Heartbeat) {
-	var now int64
-	if hs[0].SentAtMs != 0 { // that of its message, so that all have one
-		if l := c.owner(hs[0].GetUid()); l != nil {
-			now = l.peer.clock.at(time.Since(c.born))
-		}
-	}
-	for _, h := range hs {
-		if h.ReceivedAtMs != now { // most are 0, and stay as they are
-			h.ReceivedAtMs = now
-		}
-	}
 }

@@ -8,12 +8,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// maxServed bounds the users of whom a batcher remembers when they were served.
-const maxServed = 1 << 16
-
-// fairWithin is within how many times the patience a user who was served comes after those who were not.
-const fairWithin = 8
-
 // batcher gathers calls and sends them in batches over one stream. A user's calls keep their
 // order: one leaves when those before it are answered, or together with them.
 type batcher struct {
@@ -94,44 +88,6 @@ func (b *batcher) queue(p *pending, now time.Time) {
 func (b *batcher) postpone(p *pending) {
 	p.user.postponed = append(p.user.postponed, p)
 	b.postponed += len(p.req.Heartbeats)
-}
-
-// sheds reports whether to refuse a call because its answer would come too late: what waits takes long
-// to leave. A short wait is fine. Under overload the queue would never empty, so the limit is lower
-// then, and lower for users who were served lately than for those who were not. How long the first
-// call has waited would say how long the queue was when that one came: all would be let in until it
-// is too long, and then nobody until it is empty.
-// Where answers take long, a user has no more calls than can be answered one after the other in
-// time. The caller holds b.mu.
-func (b *batcher) sheds(p *pending, u *user) bool {
-	patience := b.link.cfg.Patience
-	if u != nil && b.link.slow() && time.Duration(u.calls+1)*b.link.lastTook() > p.time(patience)*7/10 || b.stream.stalled(p.came, p.time(patience)*9/10) {
-		return true
-	}
-	if !b.crowded(p.came, patience/4) { // as nearly always
-		return false
-	}
-	crowded, limit := b.crowded(p.came, patience), patience
-	if crowded {
-		limit = patience/4 + min(p.came.Sub(b.served[p.uid()]), fairWithin*patience)/(4*fairWithin)
-	}
-	if b.stream.takes(b.events) > limit || p.came.Sub(b.waiting[0].ready) > patience {
-		b.pressed = p.came
-		return true
-	}
-	if crowded {
-		if len(b.served) == maxServed {
-			clear(b.served)
-		}
-		b.served[p.uid()] = p.came
-	}
-	return false
-}
-
-// crowded reports whether calls have waited all the time for longer than a while: more come than
-// can leave. The caller holds b.mu.
-func (b *batcher) crowded(now time.Time, while time.Duration) bool {
-	return len(b.waiting) > 0 && now.Sub(b.calm) > while
 }
 
 // notify wakes run. The caller holds b.mu.
@@ -279,26 +235,46 @@ func (b *batcher) arrived(calls []*pending, now time.Time) {
 	}
 }
 
-// late reports whether the instance takes long as well, so that it is no use to send it
-// what another one has not answered.
-func (l *link) late(now time.Time) bool {
-	limit := l.cfg.Patience / 2
-	if time.Duration(l.took.Load()) > limit {
+// maxServed bounds the users of whom a batcher remembers when they were served.
+const maxServed = 1 << 16
+
+// fairWithin is within how many times the patience a user who was served comes after those who were not.
+const fairWithin = 8
+
+// sheds reports whether to refuse a call because its answer would come too late. It estimates how long what
+// waits takes to leave. Under overload the queue would never empty, so the limit is lower
+// then, and lower for users who were served lately than for those who were not. How long the first
+// call has waited is no substitute for the estimate: that is the length of the queue when the call came, and would let
+// in everybody and nobody by turns.
+// Where answers take long, a user has no more calls than can be answered one after the other in
+// time. The caller holds b.mu.
+func (b *batcher) sheds(p *pending, u *user) bool {
+	patience := b.link.cfg.Patience
+	if u != nil && b.link.slow() && time.Duration(u.calls+1)*b.link.lastTook() > p.time(patience)*7/10 || b.stream.stalled(p.came, p.time(patience)*9/10) {
 		return true
 	}
-	for _, batcher := range l.batchers {
-		if batcher.stream.age(now) > limit {
-			return true
+	if !b.crowded(p.came, patience/4) { // as nearly always
+		return false
+	}
+	crowded, limit := b.crowded(p.came, patience), patience
+	if crowded {
+		limit = patience/4 + min(p.came.Sub(b.served[p.uid()]), fairWithin*patience)/(4*fairWithin)
+	}
+	if b.stream.takes(b.events) > limit || p.came.Sub(b.waiting[0].ready) > patience {
+		b.pressed = p.came
+		return true
+	}
+	if crowded {
+		if len(b.served) == maxServed {
+			clear(b.served)
 		}
+		b.served[p.uid()] = p.came
 	}
 	return false
 }
 
-// leave ends a link to an instance that stands still.
-func (l *link) leave() {
-	l.left.Store(true)
-	for _, batcher := range l.batchers {
-		batcher.stream.cancel()
-	}
-	l.fail()
+// crowded reports whether calls have waited all the time for longer than a while: more come than
+// can leave. The caller holds b.mu.
+func (b *batcher) crowded(now time.Time, while time.Duration) bool {
+	return len(b.waiting) > 0 && now.Sub(b.calm) > while
 }

@@ -349,6 +349,30 @@ func (l *link) slow() bool { return l.lastTook() > l.cfg.Patience/4 }
 
 func (l *link) lastTook() time.Duration { return time.Duration(l.took.Load()) }
 
+// late reports whether the instance takes long as well, so that it is no use to send it
+// what another one has not answered.
+func (l *link) late(now time.Time) bool {
+	limit := l.cfg.Patience / 2
+	if time.Duration(l.took.Load()) > limit {
+		return true
+	}
+	for _, batcher := range l.batchers {
+		if batcher.stream.age(now) > limit {
+			return true
+		}
+	}
+	return false
+}
+
+// leave ends a link to an instance that stands still.
+func (l *link) leave() {
+	l.left.Store(true)
+	for _, batcher := range l.batchers {
+		batcher.stream.cancel()
+	}
+	l.fail()
+}
+
 // budget bounds retries, so that an outage of the stores does not multiply the load of the
 // instances: a call is sent again, or to a second instance, only while fewer than one in ten have
 // failed lately. gRPC calls it retry throttling.

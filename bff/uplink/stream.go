@@ -37,12 +37,12 @@ type stream struct {
 	lateTimer *time.Timer // calls late; runs while an answer is due
 }
 
-func newStream(l *batcher) *stream {
+func newStream(b *batcher) *stream {
 	s := &stream{
-		batcher: l, link: l.link, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch),
-		pace: newPace(l.link.cfg),
+		batcher: b, link: b.link, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch),
+		pace: newPace(b.link.cfg),
 	}
-	s.ctx, s.cancel = context.WithCancel(l.link.peer.client.ctx)
+	s.ctx, s.cancel = context.WithCancel(b.link.peer.client.ctx)
 	s.lateTimer = time.AfterFunc(time.Hour, s.late)
 	s.lateTimer.Stop()
 	return s
@@ -67,17 +67,6 @@ func (s *stream) wait(now time.Time) time.Duration {
 // probe is when a batch leaves even if there is no room. The caller holds s.mu.
 func (s *stream) probe() time.Time { return s.last.Add(s.link.cfg.Patience) }
 
-// stalled reports whether nothing was answered for longer than a limit, although a batch is on its
-// way, and the next probe is not due yet.
-func (s *stream) stalled(now time.Time, limit time.Duration) bool {
-	if s.link.quiet(now) <= limit || s.age(now) <= limit {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return now.Before(s.probe())
-}
-
 // room returns how many heartbeats the next batch may have, and how long its answer is likely to take.
 func (s *stream) room() (heartbeats int, takes time.Duration) {
 	s.mu.Lock()
@@ -86,14 +75,6 @@ func (s *stream) room() (heartbeats int, takes time.Duration) {
 		takes = s.pace.took
 	}
 	return min(max(s.pace.room(), 1), maxBatch), takes
-}
-
-// takes is how long so many heartbeats take to leave, when others are answered as quickly as those on
-// their way.
-func (s *stream) takes(heartbeats int) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pace.took * time.Duration(heartbeats) / time.Duration(max(s.pace.flying, 1))
 }
 
 // send sends a batch. Its calls are answered also when that fails.
@@ -117,8 +98,33 @@ func (s *stream) send(b *batch) {
 	}
 	s.link.peer.client.metrics.batch(b)
 	if err := s.rpc.Send(&historyv1.ApplyStreamRequest{Sequence: sequence, Batch: b.merge(), Concurrent: true}); err != nil {
-		s.cancel() // if it was not over; receive knows why
+		s.cancel() // receive finds out why, and answers the calls
 	}
+}
+
+// depart notes that a batch is on its way. If the stream is broken, it answers the calls instead.
+func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
+	s.mu.Lock()
+	broken := s.broken
+	if broken == nil {
+		b.sent = time.Now()
+		s.last = b.sent
+		s.sent++
+		s.flying[s.sent] = b
+		s.places++
+		s.pace.flying += b.events
+		b.among = s.pace.flying
+		if len(s.flying) == 1 {
+			s.lateTimer.Reset(s.link.cfg.Patience)
+		}
+	}
+	sequence = s.sent
+	s.mu.Unlock()
+	if broken != nil {
+		s.batcher.arrived(b.calls, time.Now())
+		fail(b.calls, broken)
+	}
+	return sequence, broken == nil
 }
 
 // alone sends a call that is too large for the stream.
@@ -144,31 +150,6 @@ func (s *stream) receive() {
 		}
 		s.link.worked.Store(true)
 	}
-}
-
-// depart notes that a batch is on its way, unless the stream is broken.
-func (s *stream) depart(b *batch) (sequence uint64, ok bool) {
-	s.mu.Lock()
-	broken := s.broken
-	if broken == nil {
-		b.sent = time.Now()
-		s.last = b.sent
-		s.sent++
-		s.flying[s.sent] = b
-		s.places++
-		s.pace.flying += b.events
-		b.among = s.pace.flying
-		if len(s.flying) == 1 {
-			s.lateTimer.Reset(s.link.cfg.Patience)
-		}
-	}
-	sequence = s.sent
-	s.mu.Unlock()
-	if broken != nil {
-		s.batcher.arrived(b.calls, time.Now())
-		fail(b.calls, broken)
-	}
-	return sequence, broken == nil
 }
 
 // arrive delivers an answer to a batch, or to a part of one.
@@ -205,8 +186,8 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	return nil
 }
 
-// leave makes room for the next batch, once. The service bounds how long the rest of this one's
-// answers take. The caller holds s.mu.
+// leave makes room for the next batch, with the first answer to this one: the service bounds how long the other
+// parts take. The caller holds s.mu.
 func (s *stream) leave(b *batch) {
 	if b.heard {
 		return
@@ -215,44 +196,6 @@ func (s *stream) leave(b *batch) {
 	s.places--
 	s.pace.flying -= b.events
 	set(s.freed)
-}
-
-// giveUp answers the calls of a batch that are not answered with an error.
-func (s *stream) giveUp(sequence uint64, err error) {
-	now := time.Now()
-	s.mu.Lock()
-	b := s.flying[sequence]
-	if b == nil {
-		s.mu.Unlock()
-		return
-	}
-	delete(s.flying, sequence)
-	s.leave(b)
-	s.mu.Unlock()
-	calls := b.rest()
-	s.batcher.arrived(calls, now)
-	fail(calls, err)
-}
-
-// lost gives up batches that are on their way for too long. The place of a batch is free as soon as
-// all its callers have left, if other batches were answered meanwhile.
-func (s *stream) lost(now time.Time) {
-	var lost []uint64
-	s.mu.Lock()
-	quiet := s.link.quiet(now)
-	for sequence, b := range s.flying {
-		age := now.Sub(b.sent)
-		switch {
-		case age >= lostAfter*s.link.cfg.Patience:
-			lost = append(lost, sequence)
-		case !b.heard && quiet < age && b.deserted():
-			s.leave(b)
-		}
-	}
-	s.mu.Unlock()
-	for _, sequence := range lost {
-		s.giveUp(sequence, errLost)
-	}
 }
 
 // end closes the sending side. It does not wait for answers.
@@ -264,6 +207,24 @@ func (s *stream) end() {
 		s.cancel()
 	}
 	s.lateTimer.Reset(s.link.cfg.Patience)
+}
+
+// abort answers all calls on their way with what ended the stream.
+func (s *stream) abort(err error) {
+	s.cancel()
+	s.mu.Lock()
+	s.lateTimer.Stop()
+	s.broken = moved(err)
+	var calls []*pending
+	for _, b := range s.flying {
+		calls = append(calls, b.rest()...)
+	}
+	s.flying = nil
+	s.mu.Unlock()
+	s.batcher.arrived(calls, time.Now())
+	fail(calls, s.broken)
+	set(s.freed)
+	s.link.fail()
 }
 
 // late tells the callers of batches that are on their way for long when the instance
@@ -311,6 +272,63 @@ func (s *stream) warn(now time.Time) (next time.Duration) {
 	return next
 }
 
+// lost gives up batches that are on their way for too long. The place of a batch is free as soon as
+// all its callers have left, if other batches were answered meanwhile.
+func (s *stream) lost(now time.Time) {
+	var lost []uint64
+	s.mu.Lock()
+	quiet := s.link.quiet(now)
+	for sequence, b := range s.flying {
+		age := now.Sub(b.sent)
+		switch {
+		case age >= lostAfter*s.link.cfg.Patience:
+			lost = append(lost, sequence)
+		case !b.heard && quiet < age && b.deserted():
+			s.leave(b)
+		}
+	}
+	s.mu.Unlock()
+	for _, sequence := range lost {
+		s.giveUp(sequence, errLost)
+	}
+}
+
+// giveUp answers the calls of a batch that are not answered with an error.
+func (s *stream) giveUp(sequence uint64, err error) {
+	now := time.Now()
+	s.mu.Lock()
+	b := s.flying[sequence]
+	if b == nil {
+		s.mu.Unlock()
+		return
+	}
+	delete(s.flying, sequence)
+	s.leave(b)
+	s.mu.Unlock()
+	calls := b.rest()
+	s.batcher.arrived(calls, now)
+	fail(calls, err)
+}
+
+// takes is how long so many heartbeats take to leave, when others are answered as quickly as those on
+// their way.
+func (s *stream) takes(heartbeats int) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace.took * time.Duration(heartbeats) / time.Duration(max(s.pace.flying, 1))
+}
+
+// stalled reports whether nothing was answered for longer than a limit, although a batch is on its
+// way, and the next probe is not due yet.
+func (s *stream) stalled(now time.Time, limit time.Duration) bool {
+	if s.link.quiet(now) <= limit || s.age(now) <= limit {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Before(s.probe())
+}
+
 // age is how long the oldest batch without any answer is on its way.
 func (s *stream) age(now time.Time) (oldest time.Duration) {
 	s.mu.Lock()
@@ -333,22 +351,4 @@ func (s *stream) overloaded(now time.Time) bool {
 		since = s.pace.pressed
 	}
 	return now.Sub(since) < 5*s.pace.patience
-}
-
-// abort answers all calls on their way with what ended the stream.
-func (s *stream) abort(err error) {
-	s.cancel()
-	s.mu.Lock()
-	s.lateTimer.Stop()
-	s.broken = moved(err)
-	var calls []*pending
-	for _, b := range s.flying {
-		calls = append(calls, b.rest()...)
-	}
-	s.flying = nil
-	s.mu.Unlock()
-	s.batcher.arrived(calls, time.Now())
-	fail(calls, s.broken)
-	set(s.freed)
-	s.link.fail()
 }

@@ -271,9 +271,9 @@ const (
 	exact = 50
 )
 
-// shorten has a message that was longer on its way than the quickest of the last ones pass for
-// one that left as much later: the service takes what a clock is off for the same each time, and
-// the report that the message had no later than those that follow it.
+// shorten corrects when a message was sent: one that was longer on its way than the quickest of the last ones
+// counts as sent that much later. So the service finds the same offset of the clock each time, and
+// dates no report later than those that follow it.
 func (w *way) shorten(beats []*historyv1.Heartbeat, uptime time.Duration) {
 	if len(beats) == 0 || beats[0].SentAtMs == 0 {
 		return

@@ -21,7 +21,8 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// start serves the connection until it ends.
+// start serves the connection until it ends. The session itself, and how its messages and its end wait for
+// each other (begin, done, leave), are in handler.go.
 func (s *session) start(conn *websocket.Conn, wire net.Conn) {
 	s.conn, s.wire = conn, wire
 	s.heard.Store(int64(s.handler.uptime()))
@@ -56,27 +57,6 @@ func (s *session) run() {
 	}
 }
 
-// end gives back what the session had.
-func (s *session) end(err error, panicked any) {
-	if panicked != nil {
-		s.handler.cfg.Logger.Error("session panicked", "panic", panicked, "stack", string(debug.Stack()))
-		err = s.done(&closeError{websocket.StatusInternalError, "internal error"})
-	}
-	_ = s.conn.CloseNow()
-	if s.id != 0 {
-		s.handler.cfg.Changes.Unwatch(s.uid, s.id)
-	}
-	s.mu.Lock()
-	s.ended = true
-	s.clock.Stop()
-	if s.closing != nil {
-		err = s.closing
-	}
-	s.mu.Unlock()
-	s.handler.metrics.ended(err)
-	s.handler.leave(s)
-}
-
 // message deals with one message. A [closeError] ends the connection; after any other
 // error it has ended.
 func (s *session) message(typ websocket.MessageType, r io.Reader) error {
@@ -87,7 +67,7 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 	if broken != nil {
 		return broken
 	}
-	s.begin()
+	s.begin() // run calls done
 	if closing := wrongFormat(err); closing != nil {
 		return closing
 	}
@@ -101,6 +81,11 @@ func (s *session) message(typ websocket.MessageType, r io.Reader) error {
 	}
 	return s.send(text, s.slow)
 }
+
+const (
+	numbered = 256       // within so many bytes a message that is not stored has its number
+	usual    = 128 << 10 // bytes; hardly any message is larger, and no larger buffer is kept
+)
 
 // read decodes a message. The connection may break meanwhile, or the message be wrong.
 func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
@@ -129,31 +114,6 @@ func (s *session) read(r io.Reader) (batch *codec.Batch, broken, err error) {
 	batch, err = s.format.decode(s.uid, buf.Bytes())
 	return batch, nil, err
 }
-
-// skip reads what is left of a message, so that the connection can go on, unless that is far too much or the
-// message does not begin with its number, to be answered by. It returns why.
-func (s *session) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *codec.Batch, broken, err error) {
-	begin := bytes.Clone(buf.Next(numbered))
-	*buf = bytes.Buffer{} // the rest may be long in coming
-	limit := s.handler.cfg.MaxMessage
-	n, err := io.Copy(io.Discard, io.LimitReader(rest, 8*limit))
-	if err != nil {
-		return nil, err, nil
-	}
-	batch, _ = s.format.decode(s.uid, bytes.TrimRight(begin, "0123456789")) // perhaps a part of the number
-	if n == 8*limit || batch.Seq == 0 {
-		return nil, &closeError{websocket.StatusMessageTooBig, fmt.Sprintf("want at most %d bytes", limit)}, nil
-	}
-	if err := s.charge(batch); err != nil {
-		return batch, nil, err
-	}
-	return batch, nil, why
-}
-
-const (
-	numbered = 256       // within so many bytes a message that is not stored has its number
-	usual    = 128 << 10 // bytes; hardly any message is larger, and no larger buffer is kept
-)
 
 // answer stores a message that could be decoded, and returns what to say. It fails
 // only with a [closeError].
@@ -199,7 +159,7 @@ func (s *session) apply(batch *codec.Batch) (*historyv1.ApplyResponse, error) {
 	for _, h := range batch.Heartbeats {
 		h.Origin = s.id // the player's own word does not count
 	}
-	s.way.shorten(batch.Heartbeats, s.handler.uptime())
+	s.way.shorten(batch.Heartbeats, s.handler.uptime()) // a message that was late is not from a slow clock
 	ctx, cancel := context.WithTimeout(context.Background(), s.handler.cfg.WriteDeadline)
 	defer cancel()
 	return s.handler.cfg.Service.Apply(ctx, batch.Request())
@@ -242,6 +202,47 @@ func codeOf(err error) codes.Code {
 
 // soon spreads those who try again over some seconds.
 func soon() int64 { return 1000 + rand.N[int64](2000) }
+
+// skip reads what is left of a message that is not decoded, so that the connection can go on. It ends the connection
+// where that is far too much, or where the message does not begin with the number that its answer needs. It returns why.
+func (s *session) skip(buf *bytes.Buffer, rest io.Reader, why error) (batch *codec.Batch, broken, err error) {
+	begin := bytes.Clone(buf.Next(numbered))
+	*buf = bytes.Buffer{} // the rest may be long in coming
+	limit := s.handler.cfg.MaxMessage
+	n, err := io.Copy(io.Discard, io.LimitReader(rest, 8*limit))
+	if err != nil {
+		return nil, err, nil
+	}
+	batch, _ = s.format.decode(s.uid, bytes.TrimRight(begin, "0123456789")) // perhaps a part of the number
+	if n == 8*limit || batch.Seq == 0 {
+		return nil, &closeError{websocket.StatusMessageTooBig, fmt.Sprintf("want at most %d bytes", limit)}, nil
+	}
+	if err := s.charge(batch); err != nil {
+		return batch, nil, err
+	}
+	return batch, nil, why
+}
+
+// end gives back what the session had.
+func (s *session) end(err error, panicked any) {
+	if panicked != nil {
+		s.handler.cfg.Logger.Error("session panicked", "panic", panicked, "stack", string(debug.Stack()))
+		err = s.done(&closeError{websocket.StatusInternalError, "internal error"})
+	}
+	_ = s.conn.CloseNow()
+	if s.id != 0 {
+		s.handler.cfg.Changes.Unwatch(s.uid, s.id)
+	}
+	s.mu.Lock()
+	s.ended = true
+	s.clock.Stop()
+	if s.closing != nil {
+		err = s.closing
+	}
+	s.mu.Unlock()
+	s.handler.metrics.ended(err)
+	s.handler.leave(s)
+}
 
 // tick ends the connection once its token has expired, or when the player is silent for too long
 // or does not answer a ping.

@@ -53,38 +53,6 @@ func (j *Job) archiveOnce(ctx context.Context, keys []history.Key) error {
 	return g.Wait()
 }
 
-// unique returns each key once.
-func unique(keys []history.Key) []history.Key {
-	seen := make(map[history.Key]struct{}, len(keys))
-	out := make([]history.Key, 0, len(keys))
-	for _, k := range keys {
-		if _, again := seen[k]; !again {
-			seen[k] = struct{}{}
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
-// byBucket orders keys by their buckets, because the cache settles keys of one bucket
-// together.
-func byBucket(keys []history.Key) []history.Key {
-	var next [history.Buckets + 1]int // where the next key of a bucket goes
-	for _, k := range keys {
-		next[history.BucketOf(k.UID)+1]++
-	}
-	for b := range history.Buckets {
-		next[b+1] += next[b]
-	}
-	out := make([]history.Key, len(keys))
-	for _, k := range keys {
-		b := history.BucketOf(k.UID)
-		out[next[b]] = k
-		next[b]++
-	}
-	return out
-}
-
 // maxRounds bounds how often a batch is begun again with the partial records that
 // others wrote to meanwhile. The rest keep their marks.
 const maxRounds = 3
@@ -93,7 +61,7 @@ const maxRounds = 3
 // fails with [errLife] unless the cache is in the life that is named.
 func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key) (err error) {
 	all := len(keys)
-	if keys = j.unchecked.without(keys); len(keys) < all {
+	if keys = j.unchecked.without(keys); len(keys) < all { // the others were not compared after a loss of the cache
 		j.leave(all - len(keys))
 	}
 	if j.cfg.Carrier != nil {
@@ -109,21 +77,8 @@ func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key)
 	return nil
 }
 
-// carry has the store archive what it can by itself, and returns the keys that it leaves.
-func (j *Job) carry(ctx context.Context, keys []history.Key) (left []history.Key, err error) {
-	err = j.retry(ctx, "carry", func(ctx context.Context) error {
-		put, others, err := j.cfg.Carrier.Carry(ctx, keys)
-		j.metrics.puts.Add(float64(put))
-		left = others
-		return err
-	})
-	if err == nil {
-		j.trim(ctx, keys)
-	}
-	return left, err
-}
-
-// round archives keys once, and returns those that have to come again.
+// round archives keys once, and returns those that have to come again. What it loads and how partial records are
+// completed is in complete.go.
 func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again []history.Key, err error) {
 	keys, entries, err := j.load(ctx, keys)
 	if err != nil {
@@ -136,7 +91,7 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 	if err := j.sameLife(ctx, life); err != nil {
 		return nil, err
 	}
-	j.recent.add(b.keys, b.entries)
+	j.recent.add(b.keys, b.entries) // before the put: a cache that is lost meanwhile is compared with them
 	if err := j.putUsers(ctx, &b); err != nil {
 		return nil, err
 	}
@@ -150,54 +105,6 @@ func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again
 	}
 	j.trim(ctx, b.keys)
 	return again, nil
-}
-
-// settle notes in the cache what was put. Where some of it cannot be settled, as while a slot has stopped on its way from one server
-// to another, the buckets are settled one by one, and what is left keeps its marks.
-func (j *Job) settle(ctx context.Context, put []history.Content) error {
-	tries := 0
-	return j.retry(ctx, "settle", func(ctx context.Context) error {
-		if tries++; tries < maxTries {
-			return j.cfg.Cache.Settle(ctx, put)
-		}
-		left, err := j.settleEach(ctx, put)
-		if len(left) > 0 && enough(ctx, tries, len(left), len(put)) {
-			j.leave(len(left))
-			return nil
-		}
-		put = left
-		return err
-	})
-}
-
-// settleEach returns what could not be settled, and why.
-func (j *Job) settleEach(ctx context.Context, put []history.Content) (left []history.Content, last error) {
-	byBucket := make(map[history.Bucket][]history.Content)
-	for _, c := range put {
-		b := history.BucketOf(c.Key.UID)
-		byBucket[b] = append(byBucket[b], c)
-	}
-	buckets := slices.Sorted(maps.Keys(byBucket))
-	for i, err := range j.each(len(buckets), func(i int) error { return j.cfg.Cache.Settle(ctx, byBucket[buckets[i]]) }) {
-		if err != nil {
-			left, last = append(left, byBucket[buckets[i]]...), err
-		}
-	}
-	return left, last
-}
-
-// contentsOf names what was put.
-func contentsOf(keys []history.Key, entries []history.Entry) []history.Content {
-	put := make([]history.Content, len(keys))
-	for i, k := range keys {
-		put[i].Key = k
-		if k.IsUser() {
-			put[i].Revision = entries[i].User.Revision
-		} else if r := entries[i].Record; r != nil {
-			put[i].Revision = r.Revision
-		}
-	}
-	return put
 }
 
 // putUsers brings the clear marks and pauses of users into the archive. A user whom it
@@ -247,28 +154,6 @@ func (j *Job) putUsers(ctx context.Context, b *batch) error {
 	return j.without(ctx, b, users.keys, dead)
 }
 
-// cells returns what is to be put. A record that the cache no longer has is counted
-// and otherwise left alone: its absence says nothing about what was deleted.
-func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell {
-	cells := make([]history.Cell, 0, len(keys))
-	for i, e := range entries {
-		k := keys[i]
-		if k.IsUser() {
-			continue
-		}
-		r := e.Record.After(e.User.ClearedAt(k.Object.Type))
-		if r == nil {
-			j.metrics.missing.Inc()
-			continue
-		}
-		cells = append(cells, history.Cell{Key: k, Record: r})
-		if r.Deleted() {
-			j.noteRemoval(k.UID)
-		}
-	}
-	return cells
-}
-
 // put stores the records of a batch. Only those that failed are tried again. Those that the archive
 // refuses for good go to the dead letters, and those for which it does not answer are left out: neither
 // hold anybody up.
@@ -297,6 +182,28 @@ func (j *Job) put(ctx context.Context, b *batch) error {
 	return j.without(ctx, b, unanswered, dead)
 }
 
+// cells returns what is to be put. A record that the cache no longer has is counted
+// and otherwise left alone: its absence says nothing about what was deleted.
+func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell {
+	cells := make([]history.Cell, 0, len(keys))
+	for i, e := range entries {
+		k := keys[i]
+		if k.IsUser() {
+			continue
+		}
+		r := e.Record.After(e.User.ClearedAt(k.Object.Type))
+		if r == nil {
+			j.metrics.missing.Inc()
+			continue
+		}
+		cells = append(cells, history.Cell{Key: k, Record: r})
+		if r.Deleted() {
+			j.noteRemoval(k.UID)
+		}
+	}
+	return cells
+}
+
 // retryable returns the cells that are worth another try, and why. It appends to dead
 // those that are not.
 func (j *Job) retryable(cells []history.Cell, errs []error, dead *[]history.Dead) (again []history.Cell, last error) {
@@ -314,6 +221,54 @@ func (j *Job) retryable(cells []history.Cell, errs []error, dead *[]history.Dead
 	}
 	j.metrics.puts.Add(float64(stored))
 	return again, last
+}
+
+// contentsOf names what was put.
+func contentsOf(keys []history.Key, entries []history.Entry) []history.Content {
+	put := make([]history.Content, len(keys))
+	for i, k := range keys {
+		put[i].Key = k
+		if k.IsUser() {
+			put[i].Revision = entries[i].User.Revision
+		} else if r := entries[i].Record; r != nil {
+			put[i].Revision = r.Revision
+		}
+	}
+	return put
+}
+
+// settle notes in the cache what was put. Where some of it cannot be settled, as while a slot has stopped on its way from one server
+// to another, the buckets are settled one by one, and what is left keeps its marks.
+func (j *Job) settle(ctx context.Context, put []history.Content) error {
+	tries := 0
+	return j.retry(ctx, "settle", func(ctx context.Context) error {
+		if tries++; tries < maxTries {
+			return j.cfg.Cache.Settle(ctx, put)
+		}
+		left, err := j.settleEach(ctx, put)
+		if len(left) > 0 && enough(ctx, tries, len(left), len(put)) {
+			j.leave(len(left))
+			return nil
+		}
+		put = left
+		return err
+	})
+}
+
+// settleEach returns what could not be settled, and why.
+func (j *Job) settleEach(ctx context.Context, put []history.Content) (left []history.Content, last error) {
+	byBucket := make(map[history.Bucket][]history.Content)
+	for _, c := range put {
+		b := history.BucketOf(c.Key.UID)
+		byBucket[b] = append(byBucket[b], c)
+	}
+	buckets := slices.Sorted(maps.Keys(byBucket))
+	for i, err := range j.each(len(buckets), func(i int) error { return j.cfg.Cache.Settle(ctx, byBucket[buckets[i]]) }) {
+		if err != nil {
+			left, last = append(left, byBucket[buckets[i]]...), err
+		}
+	}
+	return left, last
 }
 
 // trim shortens the lists of some of the users, each once, however many of the keys are
@@ -334,4 +289,50 @@ func (j *Job) trim(ctx context.Context, keys []history.Key) {
 	if err != nil && ctx.Err() == nil {
 		j.metrics.retries.WithLabelValues("trim").Inc()
 	}
+}
+
+// carry has the store archive what it can by itself, and returns the keys that it leaves.
+func (j *Job) carry(ctx context.Context, keys []history.Key) (left []history.Key, err error) {
+	err = j.retry(ctx, "carry", func(ctx context.Context) error {
+		put, others, err := j.cfg.Carrier.Carry(ctx, keys)
+		j.metrics.puts.Add(float64(put))
+		left = others
+		return err
+	})
+	if err == nil {
+		j.trim(ctx, keys)
+	}
+	return left, err
+}
+
+// unique returns each key once.
+func unique(keys []history.Key) []history.Key {
+	seen := make(map[history.Key]struct{}, len(keys))
+	out := make([]history.Key, 0, len(keys))
+	for _, k := range keys {
+		if _, again := seen[k]; !again {
+			seen[k] = struct{}{}
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// byBucket orders keys by their buckets, because the cache settles keys of one bucket
+// together.
+func byBucket(keys []history.Key) []history.Key {
+	var next [history.Buckets + 1]int // where the next key of a bucket goes
+	for _, k := range keys {
+		next[history.BucketOf(k.UID)+1]++
+	}
+	for b := range history.Buckets {
+		next[b+1] += next[b]
+	}
+	out := make([]history.Key, len(keys))
+	for _, k := range keys {
+		b := history.BucketOf(k.UID)
+		out[next[b]] = k
+		next[b]++
+	}
+	return out
 }

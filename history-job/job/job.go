@@ -58,7 +58,8 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	return nil
 }
 
-// consume is the job's heart: nothing is committed that is not archived and settled, or has its mark.
+// consume is the job's heart: nothing is committed that is not archived and settled, or has its mark. Announcements
+// with a content come from calls that were acknowledged as queued: what the cache has lost of those is given back to it first.
 func (j *Job) consume(ctx context.Context, claim history.Claim, u *unrestored) error {
 	for {
 		if u.full() {
@@ -81,7 +82,7 @@ func (j *Job) consume(ctx context.Context, claim history.Claim, u *unrestored) e
 		if err := j.archive(ctx, keys); err != nil {
 			return err
 		}
-		if err := u.add(ctx, d, left); err != nil {
+		if err := u.add(ctx, d, left); err != nil { // commits, where nothing is left
 			return err
 		}
 		j.metrics.messages.Add(float64(d.Messages))

@@ -61,103 +61,6 @@ func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	a.trim(s)
 }
 
-// Announce makes a user's own state due.
-func (a *Aggregator) Announce(uid string) {
-	k := history.UserKey(uid)
-	s := a.of(k)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.addUser(a, k)
-	a.trim(s)
-}
-
-// addUser makes a user's own state due, of half as many users as a shard may hold keys.
-// The others are left to the sweep.
-func (s *shard) addUser(a *Aggregator, k history.Key) {
-	if _, known := s.users[k]; !known && len(s.users) > a.cfg.Max/shards/2 {
-		a.metrics.dropped.Inc()
-		return
-	}
-	s.users[k] = struct{}{}
-}
-
-// Holds is what is held at a moment, for the page /flow.
-type Holds struct {
-	// Running are keys whose viewings go on, Due those that the queue is to take.
-	Running, Due int
-	// Left is how long the oldest hold of each shard goes on at most, shortest first: all
-	// holds as long as there are few, and a sample of them otherwise.
-	Left []time.Duration
-}
-
-// Holds counts what is held. Its cost does not depend on how much that is.
-func (a *Aggregator) Holds() (h Holds) {
-	for i := range a.shard {
-		s := &a.shard[i]
-		s.mu.Lock()
-		h.Running += s.running.n
-		h.Due += s.ended.n + len(s.users)
-		if e := s.running.first; e != nil {
-			h.Left = append(h.Left, a.left(e))
-		}
-		s.mu.Unlock()
-	}
-	slices.Sort(h.Left)
-	return h
-}
-
-// Left returns for how long a key is held at most, 0 once it is due, and whether it is held
-// at all. A key that was announced is not.
-func (a *Aggregator) Left(k history.Key) (left time.Duration, held bool) {
-	s := a.of(k)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch e := s.entries[k]; {
-	case e == nil || e.in == &s.announced:
-		return 0, false
-	case e.in == &s.ended:
-		return 0, true
-	default:
-		return a.left(e), true
-	}
-}
-
-func (a *Aggregator) left(e *entry) time.Duration {
-	return max(0, a.cfg.Hold-time.Since(e.opened))
-}
-
-// Keys returns the keys of which a record is known, those that were announced lately
-// included, in no order. It copies them: an aggregator that holds a million takes about a
-// hundred megabytes for it.
-func (a *Aggregator) Keys() (keys []history.Key) {
-	for i := range a.shard {
-		s := &a.shard[i]
-		s.mu.Lock()
-		for k := range s.entries {
-			keys = append(keys, k)
-		}
-		s.mu.Unlock()
-	}
-	return keys
-}
-
-// giveBack makes a key due again that the queue did not take. One that was written
-// since has a hold of its own.
-func (a *Aggregator) giveBack(k history.Key) {
-	s := a.of(k)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch e := s.entries[k]; {
-	case k.IsUser():
-		s.addUser(a, k)
-	case e == nil: // it had to make room meanwhile
-		a.metrics.dropped.Inc()
-	case e.in == &s.announced:
-		e.move(&s.ended)
-	}
-	a.trim(s)
-}
-
 // trim drops the oldest keys beyond the shard's part of Max: first those that the queue
 // has, then those that are due, then those that are held. Their marks remain.
 func (a *Aggregator) trim(s *shard) {
@@ -175,6 +78,17 @@ func (a *Aggregator) trim(s *shard) {
 		}
 		s.drop(e)
 		a.metrics.dropped.Inc()
+	}
+}
+
+// count notes a key that is due, and wakes the flusher when there are enough.
+func (a *Aggregator) count() {
+	if a.due.Add(1) != int64(a.cfg.Size) {
+		return
+	}
+	select {
+	case a.full <- struct{}{}:
+	default:
 	}
 }
 
@@ -196,22 +110,6 @@ func (a *Aggregator) Run(ctx context.Context) error {
 			a.flush(ctx, a.cfg.Deadline, a.cfg.Hold)
 		}
 	}
-}
-
-// probe offers a queue that failed the last time the due keys of one shard. In an outage all keys
-// would be taken and given back at every tick otherwise, and each running viewing announced again
-// and again. It reports whether the queue took them, or none are left.
-func (a *Aggregator) probe(ctx context.Context) bool {
-	if !a.confirm(ctx) {
-		return false
-	}
-	for range shards {
-		a.probed = (a.probed + 1) % shards
-		if keys := a.shard[a.probed].take(time.Time{}, a.confirmed); len(keys) > 0 {
-			return a.publish(ctx, a.cfg.Deadline, keys)
-		}
-	}
-	return true
 }
 
 // flush announces, within the limit, the keys that were held for at least the given time. While it
@@ -267,6 +165,23 @@ func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []hi
 	return err == nil
 }
 
+// giveBack makes a key due again that the queue did not take. One that was written
+// since has a hold of its own.
+func (a *Aggregator) giveBack(k history.Key) {
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := s.entries[k]; {
+	case k.IsUser():
+		s.addUser(a, k)
+	case e == nil: // it had to make room meanwhile
+		a.metrics.dropped.Inc()
+	case e.in == &s.announced:
+		e.move(&s.ended)
+	}
+	a.trim(s)
+}
+
 // report logs when the queue goes away and when it is back, and no more than that.
 func (a *Aggregator) report(err error, unsent int) {
 	if err != nil {
@@ -281,13 +196,98 @@ func (a *Aggregator) report(err error, unsent int) {
 	a.failing = err != nil
 }
 
-// count notes a key that is due, and wakes the flusher when there are enough.
-func (a *Aggregator) count() {
-	if a.due.Add(1) != int64(a.cfg.Size) {
+// probe offers a queue that failed the last time the due keys of one shard. In an outage all keys
+// would be taken and given back at every tick otherwise, and each running viewing announced again
+// and again. It reports whether the queue took them, or none are left.
+func (a *Aggregator) probe(ctx context.Context) bool {
+	if !a.confirm(ctx) {
+		return false
+	}
+	for range shards {
+		a.probed = (a.probed + 1) % shards
+		if keys := a.shard[a.probed].take(time.Time{}, a.confirmed); len(keys) > 0 {
+			return a.publish(ctx, a.cfg.Deadline, keys)
+		}
+	}
+	return true
+}
+
+// Announce makes a user's own state due.
+func (a *Aggregator) Announce(uid string) {
+	k := history.UserKey(uid)
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addUser(a, k)
+	a.trim(s)
+}
+
+// addUser makes a user's own state due, of half as many users as a shard may hold keys.
+// The others are left to the sweep.
+func (s *shard) addUser(a *Aggregator, k history.Key) {
+	if _, known := s.users[k]; !known && len(s.users) > a.cfg.Max/shards/2 {
+		a.metrics.dropped.Inc()
 		return
 	}
-	select {
-	case a.full <- struct{}{}:
+	s.users[k] = struct{}{}
+}
+
+// Left returns for how long a key is held at most, 0 once it is due, and whether it is held
+// at all. A key that was announced is not.
+func (a *Aggregator) Left(k history.Key) (left time.Duration, held bool) {
+	s := a.of(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e := s.entries[k]; {
+	case e == nil || e.in == &s.announced:
+		return 0, false
+	case e.in == &s.ended:
+		return 0, true
 	default:
+		return a.left(e), true
 	}
+}
+
+func (a *Aggregator) left(e *entry) time.Duration {
+	return max(0, a.cfg.Hold-time.Since(e.opened))
+}
+
+// Holds is what is held at a moment, for the page /flow.
+type Holds struct {
+	// Running are keys whose viewings go on, Due those that the queue is to take.
+	Running, Due int
+	// Left is how long the oldest hold of each shard goes on at most, shortest first: all
+	// holds as long as there are few, and a sample of them otherwise.
+	Left []time.Duration
+}
+
+// Holds counts what is held. Its cost does not depend on how much that is.
+func (a *Aggregator) Holds() (h Holds) {
+	for i := range a.shard {
+		s := &a.shard[i]
+		s.mu.Lock()
+		h.Running += s.running.n
+		h.Due += s.ended.n + len(s.users)
+		if e := s.running.first; e != nil {
+			h.Left = append(h.Left, a.left(e))
+		}
+		s.mu.Unlock()
+	}
+	slices.Sort(h.Left)
+	return h
+}
+
+// Keys returns the keys of which a record is known, those that were announced lately
+// included, in no order. It copies them: an aggregator that holds a million takes about a
+// hundred megabytes for it.
+func (a *Aggregator) Keys() (keys []history.Key) {
+	for i := range a.shard {
+		s := &a.shard[i]
+		s.mu.Lock()
+		for k := range s.entries {
+			keys = append(keys, k)
+		}
+		s.mu.Unlock()
+	}
+	return keys
 }

@@ -45,19 +45,6 @@ func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyRe
 	return resp, nil
 }
 
-// maxBehind and maxAhead are how far a device's clock may be off before its times are corrected, in
-// milliseconds. The time on the way looks like a clock that is behind. A correction by it
-// would make a report that was long on its way later than the next one. It never looks like
-// a clock that is ahead: that one is corrected, or its reports would all be of now. Some milliseconds are
-// within what the service knows of its own clock.
-const (
-	maxBehind = 120_000
-	maxAhead  = 50
-)
-
-// maxClock bounds what a device's clock may show: far beyond any date, before and after 1970.
-const maxClock = 1 << 52
-
 // admitAll corrects and checks reports. One that will not be stored gets its status here, an
 // invalid one also a refusal.
 func admitAll(reports []report.Report, now int64) (refusals []*historyv1.Refusal) {
@@ -74,12 +61,18 @@ func admitAll(reports []report.Report, now int64) (refusals []*historyv1.Refusal
 	return refusals
 }
 
-func admit(e *history.Event) error {
-	if e.Kind == 0 {
-		return history.Invalid("kind", "want start, progress, pause, seek, stop or finish")
-	}
-	return e.Validate()
-}
+// maxBehind and maxAhead are how far a device's clock may be off before its times are corrected, in
+// milliseconds. The time on the way looks like a clock that is behind. A correction by it
+// would make a report that was long on its way later than the next one. It never looks like
+// a clock that is ahead: that one is corrected, or its reports would all be of now. Some milliseconds are
+// within what the service knows of its own clock.
+const (
+	maxBehind = 120_000
+	maxAhead  = 50
+)
+
+// maxClock bounds what a device's clock may show: far beyond any date, before and after 1970.
+const maxClock = 1 << 52
 
 // received is when the edge received a report, so that the way from there does not look like a
 // clock that is wrong: now where the edge does not say, or cannot be right.
@@ -101,6 +94,13 @@ func correct(e *history.Event, sentAt, received int64) {
 	if e.StartedAt > 0 {
 		e.StartedAt = max(e.StartedAt+skew, 1)
 	}
+}
+
+func admit(e *history.Event) error {
+	if e.Kind == 0 {
+		return history.Invalid("kind", "want start, progress, pause, seek, stop or finish")
+	}
+	return e.Validate()
 }
 
 // normalise moves a time in the future to now, and decides which events are not stored at all.

@@ -118,7 +118,9 @@ func (o outgoing) failed(err error) {
 	}
 }
 
-// outgoing chooses the column of a cell: what is old goes where no delete of a roll will be.
+// outgoing chooses the family of a cell. A roll moves old records into parts and deletes their
+// cells, and its delete marker would hide one that is put later with such a time: so a record that is old goes to the
+// late family.
 func (a *Archive) outgoing(ctx context.Context, c history.Cell, late lateness, err *error) outgoing {
 	value := wire.AppendRecord(make([]byte, 0, usualSize), c.Record)
 	o := outgoing{key: c.Key, size: len(value), at: uint64(cellTime(c.Record)), err: err}

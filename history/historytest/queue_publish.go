@@ -47,7 +47,7 @@ func (q queueCase) messages() {
 	}
 }
 
-// testLarge publishes about 2 MiB for one partition, which no broker takes whole.
+// large publishes about 2 MiB for one partition, which no broker takes whole.
 func (q queueCase) large() {
 	keys := make([]history.Announcement, 15_000)
 	for i := range keys {
