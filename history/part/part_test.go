@@ -310,10 +310,16 @@ func TestInvalid(t *testing.T) {
 		"one twice":      change(func(items []history.Item, _ *history.Record) { items[2] = items[1] }),
 		"an id":          change(func(items []history.Item, _ *history.Record) { items[1].Object.ID = "a b" }),
 		"no type":        change(func(items []history.Item, _ *history.Record) { items[1].Object.Type = 0 }),
-		"a session":      change(func(_ []history.Item, r *history.Record) { r.Session = "\xff" }),
 		"the metadata":   change(func(_ []history.Item, r *history.Record) { r.Meta = "x" }),
 		"unknown fields": change(func(_ []history.Item, r *history.Record) { r.Unknown = "\x08" }),
 		"peaks":          change(func(_ []history.Item, r *history.Record) { r.Peaks = make([]history.Peak, 1025) }),
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[history.Record]()) {
+		if f.Type.Kind() == reflect.String {
+			tests["a text: "+f.Name] = change(func(_ []history.Item, r *history.Record) {
+				reflect.ValueOf(r).Elem().FieldByIndex(f.Index).SetString("\xff")
+			})
+		}
 	}
 	for name, items := range tests {
 		if chunks, err := part.Encode(items); !errors.Is(err, history.ErrInvalid) {
