@@ -91,7 +91,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	}
 	g := &run.Group{Drain: f.Drain, Log: log}
 	g.Add("engines", time.Second, engines.Run)
-	g.Add("watch", time.Second, engines.Watch)
+	g.Add("judge", time.Second, engines.Judge)
 	g.Add("clock", time.Second, s.Clock.Run)
 	g.Add("job", f.Drain/2, j.Run)
 	g.Add("dead letters", 0, run.Closing(dead.Close))

@@ -96,7 +96,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	}
 	g := &run.Group{Drain: f.Drain, Log: log}
 	g.Add("engines", time.Second, p.stores.Run)
-	g.Add("watch", time.Second, p.stores.Watch)
+	g.Add("judge", time.Second, p.stores.Judge)
 	g.Add("clock", time.Second, p.stores.Clock.Run)
 	g.Add("rpc", f.Drain/4, serve)
 	g.Add("warm", time.Second, server.Run)

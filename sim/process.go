@@ -91,7 +91,7 @@ func (w *World) startJob(i int) {
 	w.jobs[i] = p
 	c := job.Config{
 		Cache: cacheDoor{p.process}, Archive: w.archiveOf(p.process), Consumer: consumer{p.process}, Reread: consumer{p.process},
-		SweepEvery: sweepEvery, SweepAge: sweepAge, Life: p.life, WatchEvery: w.traits.watch, Doubt: doubt,
+		SweepEvery: sweepEvery, SweepAge: sweepAge, Life: p.life, LifeEvery: w.traits.watch, Doubt: doubt,
 		TrimOneIn: 1, Deadline: 2 * time.Second, Pause: 50 * time.Millisecond,
 	}
 	if d, ok := c.Archive.(rolledDoor); ok {

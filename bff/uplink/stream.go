@@ -171,7 +171,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 		s.pace.answered(b, now)
 	}
 	calls, starts := b.answered(resp)
-	s.leave(b)
+	s.freePlace(b)
 	if b.left == 0 {
 		delete(s.flying, resp.GetSequence())
 	}
@@ -186,9 +186,9 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	return nil
 }
 
-// leave makes room for the next batch, with the first answer to this one: the service bounds how long the other
+// freePlace makes room for the next batch, with the first answer to this one: the service bounds how long the other
 // parts take. The caller holds s.mu.
-func (s *stream) leave(b *batch) {
+func (s *stream) freePlace(b *batch) {
 	if b.heard {
 		return
 	}
@@ -284,7 +284,7 @@ func (s *stream) lost(now time.Time) {
 		case age >= lostAfter*s.link.cfg.Patience:
 			lost = append(lost, sequence)
 		case !b.heard && quiet < age && b.deserted():
-			s.leave(b)
+			s.freePlace(b)
 		}
 	}
 	s.mu.Unlock()
@@ -303,7 +303,7 @@ func (s *stream) giveUp(sequence uint64, err error) {
 		return
 	}
 	delete(s.flying, sequence)
-	s.leave(b)
+	s.freePlace(b)
 	s.mu.Unlock()
 	calls := b.rest()
 	s.batcher.arrived(calls, now)

@@ -39,7 +39,7 @@ func (c *Client) Watch(uid string, id uint64, tell func(*historyv1.Change)) {
 	defer w.mu.Unlock()
 	u := w.users[uid]
 	if u == nil {
-		u = &watched{watchStream: w.homeOf(c.table.Load().owners[history.BucketOf(uid)])}
+		u = &watched{watchStream: w.streamOf(c.table.Load().owners[history.BucketOf(uid)])}
 		w.users[uid] = u
 	}
 	u.listeners = append(slices.Clip(u.listeners), listener{id, tell})
@@ -66,7 +66,7 @@ func (c *Client) Unwatch(uid string, id uint64) {
 func (w *watching) follow() {
 	for {
 		t := w.client.table.Load()
-		w.settle(t)
+		w.place(t)
 		select {
 		case <-t.changed:
 		case <-w.client.ctx.Done():
@@ -75,9 +75,9 @@ func (w *watching) follow() {
 	}
 }
 
-// settle has each user watched where the table says. A user whose bucket moves is watched
+// place has each user watched where the table says. A user whose bucket moves is watched
 // anew, and told to read again once the new watch is in force.
-func (w *watching) settle(t *table) {
+func (w *watching) place(t *table) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for uid, u := range w.users {
@@ -86,7 +86,7 @@ func (w *watching) settle(t *table) {
 			continue
 		}
 		old := u.watchStream
-		u.watchStream = w.homeOf(owner)
+		u.watchStream = w.streamOf(owner)
 		for _, l := range u.listeners {
 			u.watchStream.edit(edit{uid: uid, id: l.id, begin: true, moved: old != nil})
 			old.edit(edit{uid: uid, id: l.id})
@@ -94,9 +94,9 @@ func (w *watching) settle(t *table) {
 	}
 }
 
-// homeOf returns where users of an instance are watched, nil for none and for one that
+// streamOf returns where users of an instance are watched, nil for none and for one that
 // is not up any more: then there is another table soon. The caller holds w.mu.
-func (w *watching) homeOf(l *link) *watchStream {
+func (w *watching) streamOf(l *link) *watchStream {
 	if l == nil || w.watchStreams[l] != nil {
 		return w.watchStreams[l]
 	}

@@ -22,7 +22,7 @@ func (j *Job) archive(ctx context.Context, keys []history.Key) error {
 			return err
 		}
 		j.metrics.retries.WithLabelValues("life").Inc()
-		if !run.Sleep(ctx, j.cfg.WatchEvery/4+run.N(ctx, j.cfg.WatchEvery/8)) {
+		if !run.Sleep(ctx, j.cfg.LifeEvery/4+run.N(ctx, j.cfg.LifeEvery/8)) {
 			return ctx.Err()
 		}
 	}

@@ -69,12 +69,12 @@ type Config struct {
 	SweepAll bool
 	// Life names the lives that the servers of the cache are in: another name means
 	// that one was restarted or replaced. Without it the cache is taken to be as
-	// durable as this process. WatchEvery is how often it is asked (default 1 s),
+	// durable as this process. LifeEvery is how often it is asked (default 1 s),
 	// Remember how many of the last archived keys are compared after a change (default
 	// 100,000, about 15 MB), Doubt for how long after it nothing is put without what the archive
 	// has: other jobs may not have compared what they archived (default 10 min).
 	Life       func(context.Context) (string, error)
-	WatchEvery time.Duration
+	LifeEvery time.Duration
 	Remember   int
 	Doubt      time.Duration
 	// Reread is the queue as it was read before: when the cache has begun another life, and
@@ -128,7 +128,7 @@ func New(cfg Config) (*Job, error) {
 	cfg.SweepEvery = run.Default(cfg.SweepEvery, 30*time.Second)
 	cfg.SweepAge = run.Default(cfg.SweepAge, 240*time.Second)
 	cfg.Remember = run.Default(cfg.Remember, 100_000)
-	cfg.WatchEvery = run.Default(cfg.WatchEvery, time.Second)
+	cfg.LifeEvery = run.Default(cfg.LifeEvery, time.Second)
 	cfg.Doubt = run.Default(cfg.Doubt, 10*time.Minute)
 	cfg.TrimOneIn = run.Default(cfg.TrimOneIn, 16)
 	cfg.Deadline = run.Default(cfg.Deadline, 10*time.Second)

@@ -30,7 +30,7 @@ func (j *Job) Run(ctx context.Context) error {
 	part("job", func(ctx context.Context) error { return j.cfg.Consumer.Consume(ctx, j.generation) })
 	part("lone sweep", j.sweepAlone)
 	if j.cfg.Life != nil {
-		part("watch", j.watch)
+		part("life", j.followLife)
 	}
 	return g.Wait()
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// watch asks the cache every now and then which lives its servers are in, and compares it
+// followLife asks the cache every now and then which lives its servers are in, and compares it
 // after each restart with what was archived: it may have come back without its last writes,
 // or as a replica that never had them, and nothing else would find what was settled by then.
 // Until that is done nothing is archived. A comparison that fails is tried again at the next tick.
-func (j *Job) watch(ctx context.Context) error {
-	t := time.NewTicker(j.cfg.WatchEvery)
+func (j *Job) followLife(ctx context.Context) error {
+	t := time.NewTicker(j.cfg.LifeEvery)
 	defer t.Stop()
 	first, done := true, false
 	var since, compared time.Time

@@ -339,7 +339,7 @@ func TestRepairBesideAnotherJob(t *testing.T) {
 func TestNothingIsCompletedUnnoticed(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg := w.mortal()
-		cfg.WatchEvery = time.Minute
+		cfg.LifeEvery = time.Minute
 		w.runs(cfg)
 		w.wait(time.Second)
 		w.store(progress(1, -9000), true, true)

@@ -158,7 +158,7 @@ func (a *Aggregator) publish(ctx context.Context, limit time.Duration, keys []hi
 	defer cancel()
 	unsent, err := a.cfg.Publisher.Publish(ctx, keys)
 	a.metrics.announced.Add(float64(len(keys) - len(unsent)))
-	a.report(err, len(unsent))
+	a.logFailure(err, len(unsent))
 	for _, d := range unsent {
 		a.giveBack(d.Key)
 	}
@@ -182,8 +182,8 @@ func (a *Aggregator) giveBack(k history.Key) {
 	a.trim(s)
 }
 
-// report logs when the queue goes away and when it is back, and no more than that.
-func (a *Aggregator) report(err error, unsent int) {
+// logFailure logs when the queue goes away and when it is back, and no more than that.
+func (a *Aggregator) logFailure(err error, unsent int) {
 	if err != nil {
 		a.metrics.failures.Inc()
 	}

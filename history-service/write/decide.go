@@ -31,7 +31,7 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	archived := w.inArchive(ctx, b)
 	w.store(ctx, b)
 	w.cfg.Notify.Changed(b.changes())
-	w.tell(b, archived)
+	w.tellBackend(b, archived)
 	resp := &historyv1.DeleteResponse{}
 	for _, g := range b.groups {
 		if err := g.deleted(); err != nil {
@@ -194,7 +194,7 @@ func (w *Writer) Mark(ctx context.Context, req *historyv1.MarkRequest) (*history
 	w.load(ctx, b)
 	w.store(ctx, b)
 	w.cfg.Notify.Changed(b.changes())
-	w.tell(b, nil)
+	w.tellBackend(b, nil)
 	resp := &historyv1.MarkResponse{Records: Result{batch: b}.Items(true)}
 	for i := range reports {
 		resp.Statuses = append(resp.Statuses, reports[i].Status)

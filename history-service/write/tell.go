@@ -8,9 +8,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// tell tells the webhook what a batch has begun, completed and removed, of what it has written.
+// tellBackend tells the webhook what a batch has begun, completed and removed, of what it has written.
 // Removed are the groups of which something else than the cache had a record.
-func (w *Writer) tell(b *batch, removed map[*group]bool) {
+func (w *Writer) tellBackend(b *batch, removed map[*group]bool) {
 	if w.cfg.Webhook == nil {
 		return
 	}

@@ -44,7 +44,7 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 	days := w.cfg.Days.Begin(ctx, reports)
 	w.store(ctx, b)
 	w.cfg.Notify.Changed(b.changes())
-	w.tell(b, nil)
+	w.tellBackend(b, nil)
 	if queued {
 		w.enqueue(ctx, b)
 	}

@@ -146,12 +146,12 @@ func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]i
 	seen := goredis.NewIntCmd(ctx, "hexists", stateKey(uid), "seen")
 	noted := goredis.NewIntCmd(ctx, "sismember", longKey(b), uid)
 	pipeline(ctx, c, []goredis.Cmder{members, named, log, seen, noted})
-	if err := held(firstErr([]goredis.Cmder{members, log, seen, noted})); err != nil {
+	if err := counting(firstErr([]goredis.Cmder{members, log, seen, noted})); err != nil {
 		return nil, err
 	}
 	marks, err := c.marksOf(ctx, uid, members.Val())
 	if err != nil {
-		return nil, held(err)
+		return nil, counting(err)
 	}
 	places := map[string]int{
 		"cache: records": len(members.Val()), "cache: dirty marks": marks, "cache: changes": 0, "cache: days": 0, "cache: notes": 0,
@@ -166,7 +166,7 @@ func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]i
 	return places, nil
 }
 
-func held(err error) error { return unavailable("count what there is of a user", err) }
+func counting(err error) error { return unavailable("count what there is of a user", err) }
 
 // marksOf counts the dirty marks of some members of a user's list.
 func (c *Cache) marksOf(ctx context.Context, uid string, members []string) (n int, err error) {

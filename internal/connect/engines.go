@@ -222,14 +222,14 @@ func (e *Engines) Whole(name string, whole func(context.Context) error) {
 	e.named(name).whole = whole
 }
 
-// Watch follows the engines that have answered once, until ctx is done: each is away
+// Judge follows the engines that have answered once, until ctx is done: each is away
 // when too many of the calls to it fail, and back when they do not. Every change is
 // one line in the log, and so is every change of settings (see [Engines.Fit]).
-func (e *Engines) Watch(ctx context.Context) error {
+func (e *Engines) Judge(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, one := range e.all {
 		if one.probe != nil {
-			g.Go(func() error { one.watch(ctx, e); return nil })
+			g.Go(func() error { one.judge(ctx, e); return nil })
 		}
 		if one.fit != nil {
 			g.Go(func() error { one.watchFit(ctx, e); return nil })
@@ -292,7 +292,7 @@ func (e *engine) observeRead(uid string, err error) {
 	}
 }
 
-func (e *engine) watch(ctx context.Context, all *Engines) {
+func (e *engine) judge(ctx context.Context, all *Engines) {
 	t := time.NewTicker(lookEvery)
 	defer t.Stop()
 	for idle, since := 0, time.Now(); ; {

@@ -129,7 +129,7 @@ func TestSettingsAreLookedAtAgain(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
-			go func() { done <- e.Watch(ctx) }() // ends with ctx
+			go func() { done <- e.Judge(ctx) }() // ends with ctx
 			for _, step := range []struct {
 				err   error
 				unfit float64
@@ -238,7 +238,7 @@ func watch(t *testing.T, fn func(w *watched)) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- w.Watch(ctx) }() // ends with ctx
+		go func() { done <- w.Judge(ctx) }() // ends with ctx
 		fn(w)
 		cancel()
 		if err := <-done; err != nil {
