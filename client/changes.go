@@ -29,7 +29,11 @@ func (c *Client) Changes(ctx context.Context, since string) (*historyv1.ChangesR
 	}
 	for {
 		var page changesPage
-		found, err := c.read(ctx, "/v1/changes?"+url.Values{"since": {since}}.Encode(), &page)
+		path := "/v1/changes"
+		if since != "" {
+			path += "?since=" + url.QueryEscape(since)
+		}
+		found, err := c.read(ctx, path, &page)
 		if err == nil && !found {
 			err = errors.New("the edge cannot tell them")
 		}
