@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"time"
 
@@ -105,7 +104,7 @@ func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	front, back, err := f.ports(ctx)
+	front, back, err := run.ListenBoth(ctx, f.Listen, f.Admin)
 	if err != nil {
 		return nil, errors.Join(err, up.Close())
 	}
@@ -129,15 +128,4 @@ func (f *flags) wire(ctx context.Context, tokens *token.Verifier, log *slog.Logg
 	g.Add("uplink", 0, run.Closing(up.Close))
 	g.Add("admin", 0, admin.Run)
 	return g, nil
-}
-
-// ports opens both, for players and for the admin, before any part starts.
-func (f *flags) ports(ctx context.Context) (front, back net.Listener, err error) {
-	if front, err = run.Listen(ctx, "listen", f.Listen); err != nil {
-		return nil, nil, err
-	}
-	if back, err = run.Listen(ctx, "admin", f.Admin); err != nil {
-		return nil, nil, errors.Join(err, front.Close())
-	}
-	return front, back, nil
 }

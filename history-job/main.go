@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"time"
@@ -56,11 +57,20 @@ func archive(ctx context.Context, args []string, getenv func(string) string, out
 
 // wire puts the parts together, in the order in which data flows through them. An
 // engine that does not answer is waited for: the job is ready once all have answered.
-func (f *flags) wire(ctx context.Context) (*run.Group, error) {
+func (f *flags) wire(ctx context.Context) (_ *run.Group, err error) {
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return nil, err
 	}
+	admin, err := run.Listen(ctx, "admin", f.Admin)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, admin.Close())
+		}
+	}()
 	registry := obs.NewRegistry()
 	engines := &connect.Engines{Log: log, Registry: registry}
 	f.HBase.RollAbove, f.HBase.RollAfter, f.HBase.RollMargin = f.RollAbove, f.RollAfter, f.RollMargin
@@ -97,7 +107,7 @@ func (f *flags) wire(ctx context.Context) (*run.Group, error) {
 	g.Add("dead letters", 0, run.Closing(dead.Close))
 	s.Closing(g)
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
-		Addr: f.Admin, Hosts: f.Hosts, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
+		Listener: admin, Hosts: f.Hosts, Metrics: registry, Log: log, Checks: engines.Checks("redis", "kafka", "dead letters", "hbase"),
 		Degraded: map[string]func(context.Context) error{"redis": engines.Part("redis")},
 	}).Run)
 	return g, nil

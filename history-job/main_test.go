@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,21 @@ func TestStartsWithoutEngines(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; err != nil {
+		t.Errorf("job: %v", err)
+	}
+}
+
+// TestTakenPort: a job that cannot have its port says so before it asks an engine, which would say that it is away.
+func TestTakenPort(t *testing.T) {
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	err = archive(t.Context(), []string{
+		"--admin", taken.Addr().String(), "--redis", "nowhere:99999", "--kafka", unused(t), "--hbase", unused(t),
+	}, func(string) string { return "" }, io.Discard)
+	if err == nil || !strings.HasSuffix(err.Error(), "address already in use (choose another with --admin)") {
 		t.Errorf("job: %v", err)
 	}
 }

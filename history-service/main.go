@@ -4,10 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"time"
 	_ "time/tzdata" // images have no zones of their own
@@ -75,11 +75,20 @@ func service(ctx context.Context, args []string, getenv func(string) string, out
 // wire puts the parts together, in the order in which data flows through them. An
 // engine that does not answer is waited for while the service does what it can
 // without it; it is ready once Redis has answered, for nothing is stored before.
-func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, error) {
+func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group, err error) {
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return nil, err
 	}
+	listen, admin, err := run.ListenBoth(ctx, f.Listen, f.Admin)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, listen.Close(), admin.Close())
+		}
+	}()
 	p := parts{log: log, registry: obs.NewRegistry(), rules: rules}
 	if p.stores, err = f.Connect(ctx, &connect.Engines{Log: log, Registry: p.registry}); err != nil {
 		return nil, err
@@ -90,10 +99,13 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	if err != nil {
 		return nil, err
 	}
-	serve, err := f.listen(ctx, server, log)
+	conf, err := f.Config()
 	if err != nil {
 		return nil, err
 	}
+	lis := netutil.LimitListener(listen, f.MaxConns)
+	serve := func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) }
+	log.Info("serving", "rpc", lis.Addr().String(), "admin", admin.Addr().String())
 	g := &run.Group{Drain: f.Drain, Log: log}
 	g.Add("engines", time.Second, p.stores.Run)
 	g.Add("judge", time.Second, p.stores.Judge)
@@ -107,7 +119,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (*run.Group, 
 	degraded := p.stores.Checks("kafka", "hbase")
 	degraded["redis"] = p.stores.Part("redis")
 	g.Add("admin", 0, obs.NewAdmin(obs.AdminConfig{
-		Addr: f.Admin, Hosts: f.Hosts, Metrics: p.registry, Log: log, Checks: checks, Degraded: degraded,
+		Listener: admin, Hosts: f.Hosts, Metrics: p.registry, Log: log, Checks: checks, Degraded: degraded,
 	}).Run)
 	return g, nil
 }
@@ -143,21 +155,6 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 		Deadline: f.Deadline, Keep: f.Keep, WarmRate: f.WarmRate, Rules: p.rules, Logger: p.log, Registry: p.registry,
 	})
 	return held, server, err
-}
-
-// listen returns what serves calls.
-func (f *flags) listen(ctx context.Context, server *rpc.Server, log *slog.Logger) (serve func(context.Context) error, err error) {
-	conf, err := f.Config()
-	if err != nil {
-		return nil, err
-	}
-	lis, err := new(net.ListenConfig).Listen(ctx, "tcp", f.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen for gRPC on %s: %w (choose another with --listen)", f.Listen, err)
-	}
-	lis = netutil.LimitListener(lis, f.MaxConns)
-	log.Info("serving", "rpc", lis.Addr().String(), "admin", f.Admin)
-	return func(ctx context.Context) error { return server.Serve(ctx, lis, conf, f.Drain/5) }, nil
 }
 
 // published are the counters of what the queue has taken.

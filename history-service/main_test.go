@@ -143,6 +143,23 @@ func TestStartsWithoutCache(t *testing.T) {
 
 // TestRefusedAtTheStart gives a password to a server that has none of that name: no
 // waiting cures that, so that the process ends with a line.
+// TestTakenPort: a service that cannot have a port says so before it asks an engine, which would say that it is away.
+func TestTakenPort(t *testing.T) {
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, flag := range []string{"--listen", "--admin"} {
+		err := service(t.Context(), []string{
+			"--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", flag, taken.Addr().String(), "--redis", "nowhere:99999", "--kafka", unused(t), "--hbase", unused(t),
+		}, func(string) string { return "" }, io.Discard)
+		if err == nil || !strings.HasSuffix(err.Error(), "address already in use (choose another with "+flag+")") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
 func TestRefusedAtTheStart(t *testing.T) {
 	redis := miniredis.RunT(t)
 	redis.RequireAuth("secret")

@@ -73,10 +73,10 @@ type Config struct {
 	// Remember how many of the last archived keys are compared after a change (default
 	// 100,000, about 15 MB), Doubt for how long after it nothing is put without what the archive
 	// has: other jobs may not have compared what they archived (default 10 min).
-	Life       func(context.Context) (string, error)
+	Life      func(context.Context) (string, error)
 	LifeEvery time.Duration
-	Remember   int
-	Doubt      time.Duration
+	Remember  int
+	Doubt     time.Duration
 	// Reread is the queue as it was read before: when the cache has begun another life, and
 	// when the job starts, what was queued with its content since two sweep ages before the
 	// oldest mark is compared with the cache once more. Nil is for a queue that is as durable as the cache.

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -58,42 +57,6 @@ func TestAdminZeroConfig(t *testing.T) {
 		if w := get(t, a, path); w.Code != http.StatusOK {
 			t.Errorf("GET %s: got %d %s, want 200", path, w.Code, w.Body)
 		}
-	}
-}
-
-func TestAdminListensOnTheLoopback(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	lines, w := io.Pipe()
-	a := obs.NewAdmin(obs.AdminConfig{Log: slog.New(slog.NewTextHandler(w, nil))})
-	done := make(chan error, 1)
-	go func() { done <- a.Run(ctx) }()
-	line := make([]byte, 1000)
-	n, err := lines.Read(line)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`msg="admin listening" addr=(127\.0\.0\.1:\d+)`).FindSubmatch(line[:n])
-	if m == nil {
-		t.Fatalf("no loopback address in %q", line[:n])
-	}
-	if got, err := fetch(http.DefaultClient, fmt.Sprintf("http://%s/healthz", m[1])); got != "ok\n" {
-		t.Errorf("GET /healthz: %q, %v, want ok", got, err)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("Run: %v, want nil", err)
-	}
-}
-
-func TestAdminAddressTaken(t *testing.T) {
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	err = obs.NewAdmin(obs.AdminConfig{Addr: l.Addr().String()}).Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "listen for admin: ") || !strings.Contains(err.Error(), l.Addr().String()) {
-		t.Errorf("Run on a taken address: %v, want an error that names it", err)
 	}
 }
 

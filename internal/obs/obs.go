@@ -64,10 +64,8 @@ func NewRegistry() *prometheus.Registry {
 
 // AdminConfig configures an [Admin]. Its zero value works, on a free port of the loopback that the log tells.
 type AdminConfig struct {
-	// Addr is where Run listens; "" means 127.0.0.1:0. Anybody who reaches it can read profiles: an address without a
-	// host listens on every interface.
-	Addr string
-	// Listener is used in place of Addr. Run closes it.
+	// Listener is where Run serves; Run closes it. Anybody who reaches it can read profiles: an address without a
+	// host is on every interface.
 	Listener net.Listener
 	// Hosts are the names under which it may be asked, besides addresses and names without a dot.
 	Hosts trust.Hosts
@@ -98,7 +96,6 @@ type Admin struct {
 
 // NewAdmin returns an Admin that does nothing until Run.
 func NewAdmin(cfg AdminConfig) *Admin {
-	cfg.Addr = cmp.Or(cfg.Addr, "127.0.0.1:0")
 	cfg.Drain = cmp.Or(cfg.Drain, 2*time.Second)
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
@@ -128,12 +125,9 @@ func alive(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "o
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
 // Run serves until ctx is done and open requests are answered or cut off. Add it to a group last: it tells of the
-// others while they drain. An address that cannot be had, or a listener that fails, is an error.
+// others while they drain. A listener that fails is an error.
 func (a *Admin) Run(ctx context.Context) error {
-	l, err := a.listen(ctx)
-	if err != nil {
-		return fmt.Errorf("listen for admin: %w (choose another with --admin)", err)
-	}
+	l := a.cfg.Listener
 	a.cfg.Log.Info("admin listening", "addr", l.Addr().String())
 	srv, served := a.server(ctx), make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
@@ -142,7 +136,7 @@ func (a *Admin) Run(ctx context.Context) error {
 		return fmt.Errorf("serve admin: %w", err)
 	case <-ctx.Done():
 	}
-	err = a.drain(context.WithoutCancel(ctx), srv)
+	err := a.drain(context.WithoutCancel(ctx), srv)
 	if got := <-served; !errors.Is(got, http.ErrServerClosed) {
 		err = errors.Join(err, got)
 	}
@@ -157,13 +151,6 @@ func (a *Admin) drain(ctx context.Context, srv *http.Server) error {
 		return srv.Close()
 	}
 	return err
-}
-
-func (a *Admin) listen(ctx context.Context) (net.Listener, error) {
-	if a.cfg.Listener != nil {
-		return a.cfg.Listener, nil
-	}
-	return new(net.ListenConfig).Listen(ctx, "tcp", a.cfg.Addr)
 }
 
 // server ends the requests' contexts with ctx, so that a profile under way does not hold up the stop. Profiles extend

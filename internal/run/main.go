@@ -117,6 +117,17 @@ func Listen(ctx context.Context, flag, addr string) (net.Listener, error) {
 	return lis, nil
 }
 
+// ListenBoth opens the ports of the flags listen and admin, before any part starts.
+func ListenBoth(ctx context.Context, listen, admin string) (front, back net.Listener, err error) {
+	if front, err = Listen(ctx, "listen", listen); err != nil {
+		return nil, nil, err
+	}
+	if back, err = Listen(ctx, "admin", admin); err != nil {
+		return nil, nil, errors.Join(err, front.Close())
+	}
+	return front, back, nil
+}
+
 // version is the flag that prints it.
 type version bool
 
