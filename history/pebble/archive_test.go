@@ -101,7 +101,7 @@ func TestArchiveDamage(t *testing.T) {
 			}
 		}
 	}
-	if n := counted(t, registry, "playhead_store_damaged_cells_total"); n != 3 {
+	if n := counted(t, registry, "playhead_pebble_damaged_cells_total"); n != 3 {
 		t.Errorf("metrics: got %v damaged cells, want three", n)
 	}
 	for _, column := range []string{keys[1].Object.String(), keys[2].Object.String(), `"no object"`} {

@@ -160,7 +160,7 @@ const maxReported = 10_000
 
 func newDamage(log *slog.Logger, reg prometheus.Registerer) *damage {
 	d := &damage{log: log, reported: map[string]bool{}, cells: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "playhead_store_damaged_cells_total",
+		Name: "playhead_pebble_damaged_cells_total",
 		Help: "Cells of the embedded store that cannot be read and were left out, each counted once.",
 	})}
 	if reg != nil {

@@ -30,7 +30,7 @@ func Open(dir string, config Config) (*DB, error) {
 	d := &DB{
 		config: config, fs: tableFS{config.fs, broken}, fault: broken,
 		damage: newDamage(config.Logger, config.Registry),
-		syncs:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "playhead_store_sync_seconds"}),
+		syncs:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "playhead_pebble_sync_seconds"}),
 		memory: newMemory(config.hash), archiveMemory: newMemory(config.hash),
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), lean: make(chan chan struct{}),
 		learned: make(chan struct{}),
