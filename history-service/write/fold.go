@@ -22,7 +22,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if g.batch.latest && g.next != nil {
 		e.At = max(e.At, g.next.Version.Time())
 	}
-	if e.Kind.Marks() && !g.marks(&e, i, cleared) {
+	if e.Kind.Marks() && !g.markCounts(&e, i, cleared) {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	if e.At <= cleared {
@@ -122,10 +122,10 @@ func (g *group) decide(i int) historyv1.Status {
 	return historyv1.Status_STATUS_STORED
 }
 
-// marks reports whether a mark changes anything, and gives one without a time of its own that of
+// markCounts reports whether what a user marks (watched, unwatched, reset) changes anything, and gives a mark without a time of its own that of
 // the moment after the latest event. Sent again it changes nothing, and it leaves nothing of an
 // object that nobody has played, unless as watched.
-func (g *group) marks(e *history.Event, i int, cleared int64) bool {
+func (g *group) markCounts(e *history.Event, i int, cleared int64) bool {
 	visible, latest := g.next.Visible(g.key.Object, &g.user), g.batch.reports[i].Latest
 	switch {
 	case visible == nil && e.Kind != history.KindWatched, visible != nil && latest && visible.Marked(e.Kind):

@@ -82,7 +82,7 @@ type group struct {
 	user     history.User
 	cold     bool            // the archive may have clear marks that the user has not
 	next     *history.Record // base and events, nil when there is nothing
-	mark     bool            // the next write begins a hold
+	mark     bool            // the next write begins a hold: history.Write.Mark
 	done     bool            // stored, needless, or failed
 	failed   bool            // a store did not answer
 	lost     bool            // a write lost against another writer
@@ -170,7 +170,7 @@ func (g *group) sort() {
 
 // foldHeld folds the events into the held record. It may be outdated: the user may have cleared
 // or paused the history since, or another service may have written the record. The write finds
-// out. Where nothing is to be written, the cache is asked.
+// out. Where nothing is to be written, no write would: the group goes without a base, so that load asks the cache.
 func (g *group) foldHeld() {
 	g.base, g.next = g.held.Record, g.held.Record
 	g.user.Pause, g.user.Cleared, g.cold = g.held.Pause, g.held.Cleared, g.held.Cold
