@@ -440,7 +440,7 @@ func TestByRequests(t *testing.T) {
 	}
 }
 
-// Who is refused a WebSocket again and again, because the user has too many or a proxy takes none, sends requests.
+// A client that is refused a WebSocket again and again, because the user has too many or a proxy takes none, sends requests.
 func TestRefusedAgainAndAgain(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		bubble(t, client.Config{}, func(w *world) {

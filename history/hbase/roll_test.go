@@ -638,7 +638,7 @@ func TestRollingBegins(t *testing.T) {
 		t.Errorf("got %+v, others know %+v", got, want)
 	}
 
-	// Who cannot know whether there is rolling does nothing.
+	// An archive that cannot know whether there is rolling does nothing.
 	k := []history.Key{r.key(100)}
 	if _, err := blind.Get(t.Context(), k); !errors.Is(err, history.ErrUnavailable) {
 		t.Errorf("get: %v, want ErrUnavailable", err)

@@ -141,7 +141,7 @@ func (e *edit) put(k history.Key, value []byte) {
 // must find the record: one that is on its way to Pebble, from a file of the journal that
 // goes once it is there, is written again.
 //
-// Who follows a log of changes is told nothing more of what is settled until it is written again. A crash
+// After a settle those who follow the log of changes are told nothing more until the key is written again. A crash
 // must not take the settle back.
 func (e *edit) settle(k history.Key, key, value []byte) {
 	if l, err := e.log(k.UID); l != nil || err != nil {
