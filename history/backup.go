@@ -17,7 +17,10 @@ func (r *Record) Restore(cut int64) *Record {
 		return r
 	}
 	m := *r
-	m.Watches = orNil(slices.DeleteFunc(slices.Clone(r.watches()), func(w Watch) bool { return w.Watched == 0 })) // what an earlier removal took stays away
+	ws := r.watches() // what an earlier removal took stays away
+	m.Watches = orNil(slices.DeleteFunc(slices.Clone(ws), func(w Watch) bool {
+		return w.Watched == 0 || slices.ContainsFunc(ws, func(o Watch) bool { return o != w && w.within(o) })
+	}))
 	m.Reset, m.Restored = cut, true
 	if r.Version.Time() <= cut {
 		m.Version, m.Original = VersionOf(cut+1, RankProgress), r.own()

@@ -87,6 +87,10 @@ func TestSessionThatGoesOnAfterADelete(t *testing.T) {
 	later := history.Event{Kind: history.KindProgress, At: epoch + 3*minute, Session: "tv", Device: "tv", StartedAt: begun, Watched: 13 * minute}
 	later.BoundWatched(history.Pause{}, back)
 	wants("and two minutes of it after that backup", history.Merge(back, later.Record()), 3*minute)
+	slow := history.Merge(left, session("tv", epoch+minute+1, epoch, minute)) // two reports of which neither holds the other, until what was deleted is taken off
+	if err := slow.Restore(epoch + 2*minute).Validate(epoch + 60*minute); err != nil {
+		t.Errorf("brought back from a backup with two reports of the session: %v", err)
+	}
 }
 
 // TestSessionsBackToBack: where clocks that jitter make sessions overlap, no more is lost than that overlap.
