@@ -150,6 +150,40 @@ func TestRemovedMeanwhile(t *testing.T) {
 	v.until("!document.querySelector('#conflict').checkVisibility()")
 }
 
+// TestCompletedElsewhere sends nobody to the end of what another device has completed, which would count as one more
+// play, nor to the beginning of what was marked as watched, which would be to watch it again.
+func TestCompletedElsewhere(t *testing.T) {
+	complete := map[string]func(*world){
+		"finished": func(w *world) { w.report(entry{id: "100", title: "Low Tide", position: length}) },
+		"marked": func(w *world) {
+			w.ask(http.MethodPost, "/v1/history/mark", []byte(`{"objects":[{"id":"100","type":1}],"mark":"watched"}`), &struct{}{})
+		},
+	}
+	for name, act := range complete {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			v := w.playing()
+			v.click("#play")
+			w.reaches("100", "paused", 100*time.Second)
+			v.says("#safe", "(paused)")
+			act(w)
+			v.says("#elsewhere", "This was completed elsewhere.")
+			v.until("!document.querySelector('#follow').checkVisibility()")
+			w.report(entry{id: "100", title: "Low Tide", position: 5 * time.Minute})
+			v.says("#elsewhere", "Living room left this at 5:00.")
+			v.until("document.querySelector('#follow').checkVisibility()")
+			v.deaf()
+			act(w)
+			v.hears()
+			v.click("#play")
+			v.says("#conflict", "This was completed elsewhere, just now.")
+			v.until("!document.querySelector('#jump').checkVisibility()")
+			v.click("#stay")
+			w.reaches("100", "playing", 100*time.Second)
+		})
+	}
+}
+
 // conflicts has another device go on while the page hears nothing, and the player go on then.
 func (v *window) conflicts(w *world) {
 	v.Helper()

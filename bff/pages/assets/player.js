@@ -79,7 +79,8 @@ function elsewhere(record) {
   if (!(Date.parse(record.event_time) > known)) return;
   const values = { who: record.device || t('Another device'), at: clock(record.position_ms) };
   offer('#resumed', '');
-  offer('#elsewhere', record.state === 'playing' ? t('{who} is playing this at {at}.', values) : t('{who} left this at {at}.', values));
+  find('#follow', HTMLButtonElement).hidden = Boolean(record.completed); // to finish here as well would be one more play
+  offer('#elsewhere', record.completed ? t('This was completed elsewhere.') : record.state === 'playing' ? t('{who} is playing this at {at}.', values) : t('{who} left this at {at}.', values));
   find('#follow', HTMLButtonElement).onclick = () => {
     offer('#elsewhere', '');
     go(record.position_ms);
@@ -96,7 +97,9 @@ function conflict(record) {
     reporter.release(here);
     if (!here) go(record.position_ms);
   };
-  offer('#conflict', t('You went on to {at} on {who}, {ago}.', { at: clock(record.position_ms), who: record.device || t('another device'), ago: ago(new Date(record.event_time)) }));
+  const values = { at: clock(record.position_ms), who: record.device || t('another device'), ago: ago(new Date(record.event_time)) };
+  offer('#conflict', record.completed ? t('This was completed elsewhere, {ago}.', values) : t('You went on to {at} on {who}, {ago}.', values));
+  find('#jump', HTMLButtonElement).hidden = Boolean(record.completed);
   find('#jump', HTMLButtonElement).onclick = () => decide(false);
   find('#stay', HTMLButtonElement).onclick = () => decide(true);
 }

@@ -158,6 +158,8 @@ export default {
   'another device': 'einem anderen Gerät',
   '{who} is playing this at {at}.': '{who} spielt das gerade, bei {at}.',
   '{who} left this at {at}.': '{who} hat bei {at} aufgehört.',
+  'This was completed elsewhere.': 'Das wurde anderswo abgeschlossen.',
+  'This was completed elsewhere, {ago}.': 'Das wurde {ago} anderswo abgeschlossen.',
   'Jump there': 'Dorthin springen',
   'Safe up to': 'Gesichert bis',
   'nothing yet': 'noch nichts',
