@@ -25,6 +25,8 @@ func TestMarks(t *testing.T) {
 	middle, end := report(1, history.KindStop, 20, "a"), report(2, history.KindFinish, 60, "b")
 	glance := report(9, history.KindProgress, 0, "g")
 	glance.StartedAt = glance.At - 3000
+	credits := glance
+	credits.Position = 58 * minute
 	for _, test := range []struct {
 		name   string
 		events []history.Event
@@ -35,6 +37,7 @@ func TestMarks(t *testing.T) {
 		{"watched twice", []history.Event{middle, mark(3, history.KindWatched), mark(4, history.KindWatched)}, seen{true, 0, 20, 1, 4, history.StateFinished}},
 		{"finished, watched", []history.Event{end, mark(3, history.KindWatched)}, seen{true, 0, 60, 2, 3, history.StateFinished}},
 		{"watched, a start by mistake", []history.Event{middle, mark(3, history.KindWatched), glance}, seen{true, 0, 20, 1, 3, history.StatePlaying}},
+		{"watched, the credits by mistake", []history.Event{middle, mark(3, history.KindWatched), credits}, seen{true, 0, 58, 2, 9, history.StatePlaying}},
 		{"watched, and then played", []history.Event{mark(3, history.KindWatched), report(5, history.KindStop, 20, "c")}, seen{false, 20, 20, 1, 3, history.StateStopped}},
 		{"finished, unwatched", []history.Event{middle, end, mark(3, history.KindUnwatched)}, seen{false, 0, 60, 0, 0, history.StateStopped}},
 		{"watched, unwatched", []history.Event{mark(3, history.KindWatched), mark(4, history.KindUnwatched)}, seen{false, 0, 0, 0, 0, history.StateStopped}},

@@ -42,7 +42,7 @@ func (r Rules) Completed(rec *Record) bool {
 	switch {
 	case rec.Duration > 0 && at*100 >= rec.Duration*r.Done:
 		return true
-	case rec.Plays() == 0 || rec.CompletedAt() == when:
+	case rec.Plays() == 0 || rec.completedAt(when):
 		return rec.Plays() > 0
 	case at < rec.Furthest(), latest && !rec.completedBy(viewing(rec.Session, rec.Device)):
 		return false // watched again

@@ -82,6 +82,11 @@ func (r *Record) CompletedAt() int64 {
 	return r.PlaysBeforeAt
 }
 
+// completedAt reports whether any viewing last reported its end at that time.
+func (r *Record) completedAt(at int64) bool {
+	return r.CompletedAt() == at || slices.ContainsFunc(r.Completions, func(c Completion) bool { return c.At == at })
+}
+
 // NewPlays returns when the viewings reached the end that are plays of a later content of a record and not of
 // the earlier one, oldest first. Either may be nil.
 func NewPlays(earlier, later *Record) (at []int64) {
