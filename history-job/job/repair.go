@@ -73,7 +73,7 @@ func (j *Job) compare(ctx context.Context, name string, since time.Time) error {
 	return j.reread(ctx, name, since)
 }
 
-// waiting knows since when something may wait to be archived. Only the watch asks.
+// waiting knows since when something may wait to be archived. The start writes it, and then followLife alone.
 type waiting struct {
 	since     time.Time // all that was acknowledged before is archived
 	uncertain time.Time // marks of up to then may be newer than what they are of
