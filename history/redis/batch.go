@@ -128,7 +128,7 @@ func firstErr[C goredis.Cmder](calls []C) error {
 func exec[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) (repeated bool) {
 	pipeline(ctx, c, cmds)
 	for try := range 3 {
-		if cmds = withoutScript(cmds); len(cmds) == 0 {
+		if cmds = failing(cmds, withoutScript); len(cmds) == 0 {
 			return try > 0
 		}
 		if try == 0 {
@@ -143,15 +143,17 @@ func exec[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) (repeated bo
 	return true
 }
 
-func withoutScript[C goredis.Cmder](cmds []C) []C {
-	var left []C
+// failing returns the commands that failed in one way.
+func failing[C goredis.Cmder](cmds []C, so func(error) bool) (some []C) {
 	for _, cmd := range cmds {
-		if goredis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			left = append(left, cmd)
+		if so(cmd.Err()) {
+			some = append(some, cmd)
 		}
 	}
-	return left
+	return some
 }
+
+func withoutScript(err error) bool { return goredis.HasErrorPrefix(err, "NOSCRIPT") }
 
 // inlineScript has a call carry its script instead of the digest.
 func (c *Cache) inlineScript(cmd goredis.Cmder) {
@@ -176,21 +178,16 @@ func pipeline[C goredis.Cmder](ctx context.Context, c *Cache, cmds []C) {
 			_ = pipe.Process(ctx, once{cmd}) // only queues it
 		}
 		_, _ = pipe.Exec(ctx) // the first of the errors that the commands have
-		if cmds = cutOff(cmds); len(cmds) == 0 {
+		if cmds = failing(cmds, cutOff); len(cmds) == 0 {
 			return
 		}
 	}
 }
 
-// cutOff returns the commands that were not answered because their connection has ended.
-func cutOff[C goredis.Cmder](cmds []C) (cut []C) {
-	for _, cmd := range cmds {
-		op, ok := errors.AsType[*net.OpError](cmd.Err())
-		if ok && !op.Timeout() || errors.Is(cmd.Err(), io.EOF) || errors.Is(cmd.Err(), io.ErrUnexpectedEOF) {
-			cut = append(cut, cmd)
-		}
-	}
-	return cut
+// cutOff reports whether a command was not answered because its connection has ended.
+func cutOff(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && !op.Timeout() || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // once is a command that the client does not send again by itself but where the server says so. After an answer
