@@ -354,9 +354,12 @@ func cutIn(parts *part.Reader, cleared map[uint32]int64) (cut int64) {
 	return cut
 }
 
-// addParts adds what parts have of objects.
+// addParts adds what parts have of objects. They are nil where all that they had has expired.
 func (c *contents) addParts(objects []history.Object, parts *part.Reader) error {
 	c.resolve()
+	if parts == nil {
+		return nil
+	}
 	at := make(map[history.Object]int, len(c.objects))
 	for i, o := range c.objects {
 		at[o.object] = i

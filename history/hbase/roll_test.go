@@ -769,6 +769,11 @@ func TestExpiredPartsGo(t *testing.T) {
 	if live, inParts, err := r.Forms(t.Context(), r.uid); live != 0 || inParts != 0 || err != nil {
 		t.Errorf("%d live records and %d in parts, %v; want none", live, inParts, err)
 	}
+	r.clock.pass(history.ArchiveLife * time.Millisecond) // the last roll, too, was before what there may be
+	key := history.Key{UID: r.uid, Object: history.Object{ID: "1", Type: 1}}
+	if got, err := r.Get(t.Context(), []history.Key{key}); err != nil || got[0].Err != nil || got[0].Record != nil {
+		t.Errorf("got %v, %v, want no record", got, err)
+	}
 }
 
 // TestLongIsToldOf reads a long row.
