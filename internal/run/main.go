@@ -28,6 +28,7 @@ import (
 func Main(main func(ctx context.Context, args []string, getenv func(string) string, out io.Writer) error) {
 	name := filepath.Base(os.Args[0])
 	floor := make([]byte, collectorFloor)
+	limitMemory(os.Getenv, os.DirFS("/"))
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -41,11 +42,6 @@ func Main(main func(ctx context.Context, args []string, getenv func(string) stri
 	runtime.KeepAlive(floor)
 	os.Exit(code)
 }
-
-// collectorFloor is memory that is never touched and so is none, but counts for the
-// collector, which waits until as much again is allocated. Between few players the heap
-// is so small that it would otherwise collect ten times a second.
-const collectorFloor = 32 << 20
 
 func status(name string, err error, errOut io.Writer) int {
 	if err == nil || errors.Is(err, ErrHelp) {

@@ -1,0 +1,4 @@
+package run
+
+// LimitMemory is limitMemory.
+var LimitMemory = limitMemory
