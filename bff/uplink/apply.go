@@ -3,9 +3,7 @@ package uplink
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"reflect"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -13,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -78,35 +75,6 @@ func (c *Client) batched(p *pending) (resp *historyv1.ApplyResponse, err error) 
 	})
 	return resp, err
 }
-
-// attempt has fn try the instances for a bucket, best first, until it says not again.
-func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (again bool, err error)) error {
-	var tried []*peer
-	for {
-		l, err := c.pick(ctx, b, tried)
-		if err != nil {
-			return err
-		}
-		again, err := fn(l)
-		switch {
-		case errors.Is(err, errRetired): // nothing was sent
-			continue
-		case err == nil && len(tried) > 0:
-			c.budget.refund()
-			return nil
-		case !again || len(tried) == maxAttempts-1:
-			return err
-		}
-		c.metrics.retries.Inc()
-		if slices.Contains(tried, l.peer) || c.alone(l.peer) {
-			run.Sleep(ctx, 10*time.Millisecond+rand.N(20*time.Millisecond))
-		}
-		tried = append(tried, l.peer)
-	}
-}
-
-// maxAttempts bounds how many instances one call is made to.
-const maxAttempts = 3
 
 // ask waits for an instance's answer to p, until the caller's context is done. When it is
 // late, and another instance is not, that one is asked too, and the first answer counts.

@@ -71,6 +71,13 @@ type batch struct {
 	warned        bool
 }
 
+const (
+	// maxBatch and maxBytes bound a batch, by half of what the service takes in bytes. A
+	// single call that is larger does not travel on the stream, which the service would end.
+	maxBatch = 1000
+	maxBytes = 512 << 10
+)
+
 func (b *batch) add(p *pending) {
 	if b.oldest == nil || p.came.Before(b.oldest.came) {
 		b.oldest = p

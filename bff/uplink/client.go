@@ -3,9 +3,11 @@ package uplink
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -51,13 +53,6 @@ type Config struct {
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }
-
-const (
-	// maxBatch and maxBytes bound a batch, by half of what the service takes in bytes. A
-	// single call that is larger does not travel on the stream, which the service would end.
-	maxBatch = 1000
-	maxBytes = 512 << 10
-)
 
 func (c Config) withDefaults() Config {
 	c.Batch = min(run.Default(c.Batch, 100), maxBatch)
@@ -232,6 +227,35 @@ func (c *Client) pick(ctx context.Context, b history.Bucket, tried []*peer) (*li
 	}
 }
 
+// attempt has fn try the instances for a bucket, best first, until it says not again.
+func (c *Client) attempt(ctx context.Context, b history.Bucket, fn func(*link) (again bool, err error)) error {
+	var tried []*peer
+	for {
+		l, err := c.pick(ctx, b, tried)
+		if err != nil {
+			return err
+		}
+		again, err := fn(l)
+		switch {
+		case errors.Is(err, errRetired): // nothing was sent
+			continue
+		case err == nil && len(tried) > 0:
+			c.budget.refund()
+			return nil
+		case !again || len(tried) == maxAttempts-1:
+			return err
+		}
+		c.metrics.retries.Inc()
+		if slices.Contains(tried, l.peer) || c.alone(l.peer) {
+			run.Sleep(ctx, 10*time.Millisecond+rand.N(20*time.Millisecond))
+		}
+		tried = append(tried, l.peer)
+	}
+}
+
+// maxAttempts bounds how many instances one call is made to.
+const maxAttempts = 3
+
 // owner returns the instance that has a user's calls, nil when none is up.
 func (c *Client) owner(uid string) *link { return c.table.Load().owners[history.BucketOf(uid)] }
 
@@ -243,13 +267,6 @@ func (c *Client) alone(p *peer) bool {
 		}
 	}
 	return true
-}
-
-// othersWell reports whether an instance other than p has been up since before a moment, and is not late.
-func (c *Client) othersWell(p *peer, since time.Time) bool {
-	return slices.ContainsFunc(c.table.Load().up, func(l *link) bool {
-		return l.peer != p && l.opened.Before(since) && !l.late(time.Now())
-	})
 }
 
 // peer is one instance.
@@ -348,30 +365,6 @@ func (l *link) quiet(now time.Time) time.Duration {
 func (l *link) slow() bool { return l.lastTook() > l.cfg.Patience/4 }
 
 func (l *link) lastTook() time.Duration { return time.Duration(l.took.Load()) }
-
-// late reports whether the instance takes long as well, so that it is no use to send it
-// what another one has not answered.
-func (l *link) late(now time.Time) bool {
-	limit := l.cfg.Patience / 2
-	if time.Duration(l.took.Load()) > limit {
-		return true
-	}
-	for _, batcher := range l.batchers {
-		if batcher.stream.age(now) > limit {
-			return true
-		}
-	}
-	return false
-}
-
-// leave ends a link to an instance that stands still.
-func (l *link) leave() {
-	l.left.Store(true)
-	for _, batcher := range l.batchers {
-		batcher.stream.cancel()
-	}
-	l.fail()
-}
 
 // budget bounds retries, so that an outage of the stores does not multiply the load of the
 // instances: a call is sent again, or to a second instance, only while fewer than one in ten have

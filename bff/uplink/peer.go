@@ -271,6 +271,53 @@ func (p *peer) answers() bool {
 	return err == nil || status.Code(err) == codes.Unimplemented
 }
 
+// suspect asks an instance that has answered nothing for as long as a call waits whether it is well.
+// When it does not say, and another one is well, it is the one that stands still, and is left.
+func (l *link) suspect(waited time.Duration) {
+	if l.quiet(time.Now()) < waited || !l.suspected.CompareAndSwap(false, true) || !l.enter() {
+		return
+	}
+	go func() {
+		defer l.peer.links.Done()
+		defer l.suspected.Store(false)
+		ready := l.peer.conn.GetState() == connectivity.Ready // otherwise it shows by itself
+		if ready && !l.peer.answers() && l.quiet(time.Now()) >= waited && l.peer.client.othersWell(l.peer, time.Now()) {
+			l.leave()
+		}
+	}()
+}
+
+// othersWell reports whether an instance other than p has been up since before a moment, and is not late.
+func (c *Client) othersWell(p *peer, since time.Time) bool {
+	return slices.ContainsFunc(c.table.Load().up, func(l *link) bool {
+		return l.peer != p && l.opened.Before(since) && !l.late(time.Now())
+	})
+}
+
+// late reports whether the instance takes long as well, so that it is no use to send it
+// what another one has not answered.
+func (l *link) late(now time.Time) bool {
+	limit := l.cfg.Patience / 2
+	if time.Duration(l.took.Load()) > limit {
+		return true
+	}
+	for _, batcher := range l.batchers {
+		if batcher.stream.age(now) > limit {
+			return true
+		}
+	}
+	return false
+}
+
+// leave ends a link to an instance that stands still.
+func (l *link) leave() {
+	l.left.Store(true)
+	for _, batcher := range l.batchers {
+		batcher.stream.cancel()
+	}
+	l.fail()
+}
+
 // set publishes what the instance is now.
 func (p *peer) set(l *link, s state) {
 	p.client.mu.Lock()
@@ -290,53 +337,4 @@ func (p *peer) open() *link {
 		p.links.Go(l.batchers[i].run)
 	}
 	return l
-}
-
-// clock is what an edge knows of an instance's time: by how much it is ahead of the client's life. As
-// a player does, it takes the least offset that the answers prove, which is behind by the
-// quickest way back.
-type clock struct {
-	mu     sync.Mutex
-	offset time.Duration // from 1970
-	proved time.Duration // when an answer came last, of the client's life; 0 for never
-}
-
-const (
-	// doubt is how long the first answer may take, and so how far the offset may be behind then.
-	doubt = 500 * time.Millisecond
-	// provedFor is for how long an answer proves anything: clocks drift.
-	provedFor = time.Minute
-)
-
-// answered takes what an answer says of the time. It was asked for and came at moments of the client's
-// life.
-func (k *clock) answered(nowMS int64, asked, came time.Duration) {
-	if nowMS == 0 {
-		return
-	}
-	now := time.Duration(nowMS) * time.Millisecond
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	switch {
-	case k.known(came):
-		k.offset = min(max(k.offset, now-came), now-asked)
-	case came-asked > doubt:
-		return
-	default:
-		k.offset = now - came
-	}
-	k.proved = came
-}
-
-// known reports whether an answer has told the time lately. The caller holds k.mu.
-func (k *clock) known(life time.Duration) bool { return k.proved > 0 && life-k.proved < provedFor }
-
-// at is the instance's time in milliseconds at a moment of the client's life, 0 when it is not known.
-func (k *clock) at(life time.Duration) int64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.known(life) {
-		return 0
-	}
-	return (k.offset + life).Milliseconds()
 }

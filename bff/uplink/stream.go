@@ -38,9 +38,10 @@ type stream struct {
 }
 
 func newStream(b *batcher) *stream {
+	cfg := b.link.cfg
 	s := &stream{
 		batcher: b, link: b.link, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch),
-		pace: newPace(b.link.cfg),
+		pace: newPace(cfg.Batch, cfg.Queue, cfg.Patience),
 	}
 	s.ctx, s.cancel = context.WithCancel(b.link.peer.client.ctx)
 	s.lateTimer = time.AfterFunc(time.Hour, s.late)

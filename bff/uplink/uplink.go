@@ -17,7 +17,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/playhead/playhead/history"
@@ -260,22 +259,6 @@ func (r *hedged[A]) ask(ctx context.Context, l *link) (*A, error) {
 		l.reads[r.kind].took(time.Since(began))
 	}
 	return resp, err
-}
-
-// suspect asks an instance that has answered nothing for as long as a call waits whether it is well.
-// When it does not say, and another one is well, it is the one that stands still, and is left.
-func (l *link) suspect(waited time.Duration) {
-	if l.quiet(time.Now()) < waited || !l.suspected.CompareAndSwap(false, true) || !l.enter() {
-		return
-	}
-	go func() {
-		defer l.peer.links.Done()
-		defer l.suspected.Store(false)
-		ready := l.peer.conn.GetState() == connectivity.Ready // otherwise it shows by itself
-		if ready && !l.peer.answers() && l.quiet(time.Now()) >= waited && l.peer.client.othersWell(l.peer, time.Now()) {
-			l.leave()
-		}
-	}()
 }
 
 // askInstance asks an instance. A call that reached nobody, or whose instance died or could not answer, goes
