@@ -44,3 +44,6 @@ func Planned(o Options) (names []string) {
 	}
 	return names
 }
+
+// Per is per of a meter.
+func (m *Meter) Per(f Figures, name string, n int) error { return m.per(f, name, n) }

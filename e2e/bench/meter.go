@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,10 +18,11 @@ import (
 	"github.com/playhead/playhead/e2e/engine"
 )
 
-// Meter takes the processor time of processes, and of what they have started, by name.
+// Meter takes the processor time of processes, and of what they have started, by name, and the bytes that they move.
 type Meter struct {
 	PIDs   map[string]int
 	before map[string]time.Duration
+	moved  map[string]moved
 }
 
 // NewMeter watches this process as "driver".
@@ -32,6 +34,7 @@ func NewMeter(pids map[string]int) *Meter {
 
 // Start forgets what was used before.
 func (m *Meter) Start() (err error) {
+	m.moved = m.bytes()
 	m.before, err = m.read()
 	return err
 }
@@ -45,8 +48,14 @@ func (m *Meter) Used() (map[string]time.Duration, error) {
 	return used, err
 }
 
-// per adds the processor time since Start to f under a name, in microseconds for each of n.
+// per adds the processor time since Start to f under a name, in microseconds for each of n, and the bytes since then.
 func (m *Meter) per(f Figures, name string, n int) error {
+	for process, now := range m.bytes() {
+		before := m.moved[process]
+		for i, figure := range moves {
+			f[figure+"."+process] = float64(now[i]-before[i]) / float64(n)
+		}
+	}
 	used, err := m.Used()
 	for process, d := range used {
 		each := float64(d.Microseconds()) / float64(n)
@@ -75,6 +84,41 @@ func (m *Meter) read() (map[string]time.Duration, error) {
 		}
 	}
 	return used, nil
+}
+
+// moved are bytes that a process has read and written, also from and to connections, and that it has had the disk write.
+type moved [len(moves)]int64
+
+// moves are the figures of moved.
+var moves = [...]string{"read", "written", "to disk"}
+
+// bytes returns what the processes have moved so far. One that sends and receives by other calls than read and write, as those
+// of PostgreSQL do, moves more.
+func (m *Meter) bytes() map[string]moved {
+	all := make(map[string]moved)
+	for name, pid := range m.PIDs {
+		sum := movedBy(pid)
+		if pid != os.Getpid() {
+			for _, child := range children(pid) {
+				for i, n := range movedBy(child) {
+					sum[i] += n
+				}
+			}
+		}
+		all[name] = sum
+	}
+	return all
+}
+
+func movedBy(pid int) (all moved) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)) // one that has ended has none
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if i := slices.Index([]string{"rchar", "wchar", "write_bytes"}, name); i >= 0 {
+			all[i], _ = strconv.ParseInt(value, 10, 64)
+		}
+	}
+	return all
 }
 
 // children are the processes that a process has started and that still run.

@@ -60,6 +60,10 @@ func Print(out io.Writer, r Result) error {
 	for _, v := range r.Turns.names() {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", v, r.parts(v, "acked."), r.parts(v, "archived."))
 	}
+	fmt.Fprintln(w, "\nBYTES A HEARTBEAT\tREAD\tWRITTEN\tTO THE DISK")
+	for _, v := range r.Turns.names() {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", v, r.parts(v, "read."), r.parts(v, "written."), r.parts(v, "to disk."))
+	}
 	r.queued(w)
 	r.reads(w)
 	fmt.Fprintln(w, "\nRATIO\tMEDIAN\tLOW\tHIGH\tWANTED")
