@@ -26,10 +26,11 @@ import (
 // Engines is the product between real Redis, Kafka and HBase: one service and one job, new
 // ones in each turn, with a table and topics of their own.
 type Engines struct {
-	Bin  string         // folder of the built commands
-	Dir  string         // folder for data
-	Addr [3]string      // of Redis, Kafka and HBase
-	PIDs map[string]int // of the servers
+	Bin    string         // folder of the built commands
+	Dir    string         // folder for data
+	Addr   [3]string      // of Redis, Kafka and HBase
+	PIDs   map[string]int // of the servers
+	Config engine.Config  // for what else is installed
 }
 
 // engineNames are the engines in the order of their addresses.
@@ -270,26 +271,37 @@ func Put(ctx context.Context, c gohbase.Client, table string, cells []Cell) erro
 	return nil
 }
 
+// lastOf takes the last heartbeat of each key of a batch.
+type lastOf struct {
+	load  *Load
+	cells []Cell // are used again
+	seen  map[history.Key]struct{}
+}
+
+func newLastOf(l *Load) lastOf { return lastOf{load: l, seen: make(map[history.Key]struct{})} }
+
+func (l *lastOf) of(beats []int32) []Cell {
+	clear(l.seen)
+	l.cells = l.cells[:0]
+	for _, b := range slices.Backward(beats) {
+		e := l.load.Event(int(b))
+		if _, ok := l.seen[e.Key]; !ok {
+			l.seen[e.Key] = struct{}{}
+			l.cells = append(l.cells, CellOf(e.Key, e.Record()))
+		}
+	}
+	return l.cells
+}
+
 // hbaseSession writes every heartbeat through to HBase: the last of each key of a batch.
 type hbaseSession struct {
 	client gohbase.Client
 	table  string
-	load   *Load
-	cells  []Cell
-	seen   map[history.Key]struct{}
+	last   lastOf
 }
 
 func (s *hbaseSession) Send(ctx context.Context, beats []int32) error {
-	clear(s.seen)
-	s.cells = s.cells[:0]
-	for _, b := range slices.Backward(beats) {
-		e := s.load.Event(int(b))
-		if _, ok := s.seen[e.Key]; !ok {
-			s.seen[e.Key] = struct{}{}
-			s.cells = append(s.cells, CellOf(e.Key, e.Record()))
-		}
-	}
-	return Put(ctx, s.client, s.table, s.cells)
+	return Put(ctx, s.client, s.table, s.last.of(beats))
 }
 
 func (s *hbaseSession) Close() error {
@@ -297,18 +309,24 @@ func (s *hbaseSession) Close() error {
 	return nil
 }
 
+// newTable makes a table of HBase.
+func (e *Engines) newTable(ctx context.Context) (name string, err error) {
+	name = newName()
+	a, err := hbase.Open(ctx, hbase.Config{ZooKeeper: e.Addr[2], Table: name}) // which makes it
+	if err != nil {
+		return "", err
+	}
+	return name, a.Close()
+}
+
 // writeThrough returns a client of a new table for each worker.
 func (e *Engines) writeThrough(ctx context.Context, l *Load, s Shape) (*work, error) {
-	table := newName()
-	a, err := hbase.Open(ctx, hbase.Config{ZooKeeper: e.Addr[2], Table: table}) // which makes it
+	table, err := e.newTable(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Close(); err != nil {
-		return nil, err
-	}
 	return prepare(s, l.Share(s.Workers), func([]int32) (Session, error) {
-		return &hbaseSession{gohbase.NewClient(e.Addr[2]), table, l, nil, make(map[history.Key]struct{})}, nil
+		return &hbaseSession{gohbase.NewClient(e.Addr[2]), table, newLastOf(l)}, nil
 	})
 }
 
@@ -373,7 +391,7 @@ func (e *Engines) MeasureOther(ctx context.Context, l *Load, v Variant) (f Figur
 
 // MeasureNaive sends a load to what most teams write first: an HTTP request for each
 // heartbeat, an RPC for each request, and a write into Redis for each RPC. It compares and
-// archives nothing, and drops the metadata.
+// archives nothing.
 func (e *Engines) MeasureNaive(ctx context.Context, l *Load, s Shape) (f Figures, err error) {
 	if err := process.Flush(ctx, e.Addr[0]); err != nil {
 		return nil, err

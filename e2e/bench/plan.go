@@ -42,17 +42,19 @@ type Side string
 // The sides: PostgreSQL, the product in one process, the product between real engines; and other
 // uses of those engines that a team may consider.
 const (
-	OnPostgres Side = "PostgreSQL"
-	AllInOne   Side = "all-in-one"
-	OnEngines  Side = "engines"
-	OnHBase    Side = "HBase, written through"
-	OnKafka    Side = "Kafka"
-	Naive      Side = "naive"
+	OnPostgres  Side = "PostgreSQL"
+	AllInOne    Side = "all-in-one"
+	OnEngines   Side = "engines"
+	OnHBase     Side = "HBase, written through"
+	OnKafka     Side = "Kafka"
+	OnHazelcast Side = "Hazelcast, written behind"
+	Naive       Side = "naive"
 )
 
 // needs returns the side whose servers a variant needs.
 func (v Variant) needs() Side {
-	if v.Side == OnHBase || v.Side == OnKafka || v.Side == Naive {
+	switch v.Side {
+	case OnHBase, OnKafka, OnHazelcast, Naive:
 		return OnEngines
 	}
 	return v.Side
@@ -87,6 +89,7 @@ const (
 	lasting = "lasting"
 	cold    = "cold" // of users whom Redis does not know
 	cold0   = "cold, no metadata"
+	cold900 = "cold, 900 bytes"
 	warm    = "warm" // of the users of cold, later
 
 	histories = "newest 20 of 1,000" // read
@@ -171,5 +174,7 @@ func (o Options) together() []Variant {
 	}
 	return append(all, Variant{OnPostgres, cold0, SQL, small}, Variant{OnEngines, cold0, GRPC, small}, onWarm,
 		Variant{OnEngines, players, WebSocket, each1}, Variant{OnEngines, players, HTTP, each1}, Variant{Naive, players, HTTP, each1},
-		Variant{OnHBase, cold, Client, small}, Variant{OnKafka, cold, Client, small}, onCold)
+		Variant{OnEngines, late, WebSocket, each99}, Variant{OnEngines, trace, GRPC, small}, Variant{OnEngines, dense, GRPC, small},
+		Variant{OnEngines, cold900, GRPC, small}, Variant{OnEngines, few, GRPC, single}, Variant{OnEngines, few, GRPC, twenty},
+		Variant{OnHBase, cold, Client, small}, Variant{OnKafka, cold, Client, small}, Variant{OnHazelcast, cold, Client, small}, onCold)
 }

@@ -131,7 +131,7 @@ func (b *bench) startEngines(ctx context.Context) (stop func(), err error) {
 	if err != nil {
 		return stop, because(ctx, err)
 	}
-	b.engines = &Engines{Bin: b.Bin, Dir: b.Dir, PIDs: make(map[string]int)}
+	b.engines = &Engines{Bin: b.Bin, Dir: b.Dir, PIDs: make(map[string]int), Config: b.engine()}
 	for i, e := range all {
 		b.engines.Addr[i], b.engines.PIDs[e.Name()] = e.Addr(), e.Nodes[0].PID
 	}
@@ -175,6 +175,8 @@ func (b *bench) measure(ctx context.Context, v Variant) (Figures, error) {
 		return b.engines.Measure(ctx, l, v.Door, v.Shape)
 	case v.Side == OnHBase || v.Side == OnKafka:
 		return b.engines.MeasureOther(ctx, l, v)
+	case v.Side == OnHazelcast:
+		return b.engines.MeasureHazelcast(ctx, l, v.Shape)
 	case v.Side == Naive:
 		return b.engines.MeasureNaive(ctx, l, v.Shape)
 	case v == onDisk:
@@ -274,6 +276,8 @@ func (b *bench) build(name string) *Load {
 		return NewLoad(LongViewings(n.long), 900)
 	case cold0:
 		return NewLoad(LongViewings(n.engines), 0)
+	case cold900:
+		return NewLoad(LongViewings(n.engines), 900)
 	case histories:
 		return NewLoad(manyHistories(), payload)
 	case newcomers:
