@@ -81,8 +81,12 @@ type body struct {
 			ID   string `json:"id"`
 			Type uint32 `json:"type"`
 		} `json:"object"`
-		PositionMS int64     `json:"position_ms"`
-		EventTime  time.Time `json:"event_time"`
+		PositionMS int64             `json:"position_ms"`
+		DurationMS int64             `json:"duration_ms"`
+		EventTime  time.Time         `json:"event_time"`
+		Session    string            `json:"session"`
+		Device     string            `json:"device"`
+		Meta       map[string]string `json:"meta"`
 	} `json:"heartbeats"`
 }
 
@@ -102,7 +106,8 @@ func (e *edge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := b.Heartbeats[0]
 	_, err = e.service.Apply(r.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{{
 		Uid: uid, ObjectId: h.Object.ID, ObjectType: h.Object.Type, Kind: historyv1.Kind_KIND_PROGRESS,
-		EventTimeMs: h.EventTime.UnixMilli(), PositionMs: h.PositionMS,
+		EventTimeMs: h.EventTime.UnixMilli(), PositionMs: h.PositionMS, DurationMs: h.DurationMS,
+		Session: h.Session, Device: h.Device, Meta: h.Meta,
 	}}})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -125,7 +130,8 @@ func (s *service) Apply(ctx context.Context, req *historyv1.ApplyRequest) (*hist
 	h := req.GetHeartbeats()[0]
 	e := history.Event{
 		Key:  history.Key{UID: h.Uid, Object: history.Object{ID: h.ObjectId, Type: h.ObjectType}},
-		Kind: history.KindProgress, At: h.EventTimeMs, Position: h.PositionMs,
+		Kind: history.KindProgress, At: h.EventTimeMs, Position: h.PositionMs, Duration: h.DurationMs,
+		Session: h.Session, Device: h.Device, Meta: history.NewMeta(h.Meta),
 	}
 	if err := e.Validate(); err != nil {
 		return nil, err
