@@ -86,11 +86,11 @@ func (m *Meter) read() (map[string]time.Duration, error) {
 	return used, nil
 }
 
-// moved are bytes that a process has read and written, also from and to connections, and that it has had the disk write.
+// moved are bytes that a process has read and written, files and connections.
 type moved [len(moves)]int64
 
-// moves are the figures of moved.
-var moves = [...]string{"read", "written", "to disk"}
+// moves are the figures of moved. What the kernel counts as written to the disk is left out: a page there may be 256 KiB.
+var moves = [...]string{"read", "written"}
 
 // bytes returns what the processes have moved so far. One that sends and receives by other calls than read and write, as those
 // of PostgreSQL do, moves more.
@@ -114,7 +114,7 @@ func movedBy(pid int) (all moved) {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid)) // one that has ended has none
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		if i := slices.Index([]string{"rchar", "wchar", "write_bytes"}, name); i >= 0 {
+		if i := slices.Index([]string{"rchar", "wchar"}, name); i >= 0 {
 			all[i], _ = strconv.ParseInt(value, 10, 64)
 		}
 	}

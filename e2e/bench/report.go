@@ -60,9 +60,9 @@ func Print(out io.Writer, r Result) error {
 	for _, v := range r.Turns.names() {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", v, r.parts(v, "acked."), r.parts(v, "archived."))
 	}
-	fmt.Fprintln(w, "\nBYTES A HEARTBEAT\tREAD\tWRITTEN\tTO THE DISK")
+	fmt.Fprintln(w, "\nBYTES A HEARTBEAT\tREAD\tWRITTEN")
 	for _, v := range r.Turns.names() {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", v, r.parts(v, "read."), r.parts(v, "written."), r.parts(v, "to disk."))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", v, r.parts(v, "read."), r.parts(v, "written."))
 	}
 	r.queued(w)
 	r.reads(w)
