@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -116,12 +115,4 @@ func normalise(r *report.Report, now int64) historyv1.Status {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	return historyv1.Status_STATUS_UNSPECIFIED
-}
-
-func refusal(i int, err error) *historyv1.Refusal {
-	r := &historyv1.Refusal{Index: uint32(i), Reason: err.Error()} //nolint:gosec // at most MaxBatch
-	if field, ok := errors.AsType[*history.FieldError](err); ok {
-		r.Field, r.Reason = field.Field, field.Reason
-	}
-	return r
 }

@@ -3,16 +3,13 @@ package rpc
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
@@ -20,12 +17,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	grpcstatus "google.golang.org/grpc/status"
-	"google.golang.org/protobuf/protoadapt"
-	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -116,52 +108,4 @@ func (p *panics) answer(method string, err *error) {
 	}
 	p.server.cfg.Logger.Error("handler panicked", "method", method, "panic", v, "stack", string(stack))
 	*err = status(fmt.Errorf("panic: %v", v))
-}
-
-// table maps errors to gRPC codes. Any other error is internal, and its text
-// stays in the log.
-var table = []struct {
-	err  error
-	code codes.Code
-}{
-	{history.ErrInvalid, codes.InvalidArgument},
-	{context.DeadlineExceeded, codes.DeadlineExceeded},
-	{context.Canceled, codes.Canceled},
-	{history.ErrConflict, codes.FailedPrecondition},
-	{history.ErrUnavailable, codes.Unavailable},
-	{history.ErrClosed, codes.Unavailable},
-}
-
-// status turns an error into one that gRPC carries: code, text, the field of
-// an invalid request as google.rpc.BadRequest, and when to try again, where that is known,
-// as google.rpc.RetryInfo. An error that gRPC carries already stays as it is.
-func status(err error) error {
-	if _, ok := grpcstatus.FromError(err); ok { // nil is one
-		return err
-	}
-	for _, row := range table {
-		if !errors.Is(err, row.err) {
-			continue
-		}
-		st := grpcstatus.New(row.code, err.Error())
-		if field, ok := errors.AsType[*history.FieldError](err); ok {
-			st = detailed(st, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
-				{Field: field.Field, Description: field.Reason},
-			}})
-		}
-		if retry, ok := errors.AsType[*stores.RetryError](err); ok {
-			st = detailed(st, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry.After)})
-		}
-		return st.Err()
-	}
-	return grpcstatus.Error(codes.Internal, "internal error")
-}
-
-// detailed adds a detail to a status. Without it the bare status still says it in words.
-func detailed(st *grpcstatus.Status, detail protoadapt.MessageV1) *grpcstatus.Status {
-	with, err := st.WithDetails(detail)
-	if err != nil {
-		return st
-	}
-	return with
 }
