@@ -42,7 +42,7 @@ func New(cfg Config) *Notifier {
 	}
 	n := &Notifier{cfg: cfg}
 	if cfg.Feed != nil {
-		n.announce, n.watchers = newAnnouncer(cfg), newWatchers(cfg)
+		n.announce, n.watchers = newAnnouncer(cfg), newWatchers(cfg.Feed, cfg.Registry)
 	}
 	return n
 }
@@ -178,14 +178,6 @@ func (a *announcer) signal() {
 			wake(a.wake)
 			return
 		}
-	}
-}
-
-// wake fills a channel of capacity 1, if it is empty.
-func wake(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

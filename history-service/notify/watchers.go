@@ -74,12 +74,12 @@ const (
 	maxWatched = 200_000
 )
 
-func newWatchers(cfg Config) *watchers {
+func newWatchers(feed history.Feed, reg prometheus.Registerer) *watchers {
 	w := &watchers{leaving: make(chan struct{}), buckets: make(map[history.Bucket]*bucketWatchers), wake: make(chan struct{}, 1)}
 	w.leave = sync.OnceFunc(func() { close(w.leaving) })
-	w.feed = cfg.Feed.Subscribe(w.hear)
-	if cfg.Registry != nil {
-		cfg.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	w.feed = feed.Subscribe(w.hear)
+	if reg != nil {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "playhead_notify_watched_users", Help: "Users who are watched, each once for every stream that does.",
 		}, w.size))
 	}
@@ -272,5 +272,13 @@ func (w *watchers) drop(s *subscription) {
 	if delete(b.users, s.uid); len(b.users) == 0 {
 		delete(w.buckets, bucket)
 		w.feed.Unfollow(bucket)
+	}
+}
+
+// wake fills a channel of capacity 1, if it is empty.
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
