@@ -11,7 +11,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -19,18 +18,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/coder/websocket"
-	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/playhead/playhead/bff/codec"
-	"github.com/playhead/playhead/bff/scan"
 	"github.com/playhead/playhead/bff/token"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // Run blocks until ctx is done. Then it lets no one in any more, lets each connection
@@ -186,135 +179,4 @@ func (g *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	return conn, bufio.NewReadWriter(r, w), nil
-}
-
-// closeError is how the edge ends a connection.
-type closeError struct {
-	code   websocket.StatusCode
-	reason string
-}
-
-// Error returns the reason.
-func (f *closeError) Error() string { return fmt.Sprintf("closed with %d: %s", f.code, f.reason) }
-
-// expired is the status of a connection whose token is not valid any more.
-const expired websocket.StatusCode = 4401
-
-// goingAway asks a player to come back within the spread, so that not all do at once.
-func goingAway(spread time.Duration) *closeError {
-	return &closeError{websocket.StatusGoingAway, hint("the edge is stopping", rand.N(spread))}
-}
-
-// hint adds to a reason when to come back. It is at the end, behind a space, so that
-// clients find it.
-func hint(reason string, after time.Duration) string {
-	return fmt.Sprintf("%s; retry_after_ms=%d", reason, after.Milliseconds())
-}
-
-// wrongFormat is the end of a connection whose player does not speak the format, nil
-// for any other error.
-func wrongFormat(err error) *closeError {
-	if errors.Is(err, scan.ErrSyntax) || errors.Is(err, errMalformed) {
-		return &closeError{websocket.StatusInvalidFramePayloadData, short(err.Error())}
-	}
-	return nil
-}
-
-// short cuts a text to what a close frame takes.
-func short(text string) string {
-	const limit = 123
-	if len(text) <= limit {
-		return text
-	}
-	text = text[:limit]
-	for !utf8.ValidString(text) {
-		text = text[:len(text)-1]
-	}
-	return strings.TrimSpace(text)
-}
-
-// answered is what messages that were stored count as, beside the codes of failures.
-const answered = "answered"
-
-type metrics struct {
-	connections     prometheus.Gauge
-	messages, beats *prometheus.CounterVec
-	closed          *prometheus.CounterVec
-	answered        prometheus.Counter   // of messages
-	byStatus        []prometheus.Counter // of beats, by historyv1.Status
-
-	pushes, resyncs, coalesced prometheus.Counter
-}
-
-func newMetrics(reg prometheus.Registerer) *metrics {
-	m := &metrics{
-		connections: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "playhead_ws_connections", Help: "Connections that are open.",
-		}),
-		messages: counters("playhead_ws_messages_total", "Messages, by what was answered.", "answer"),
-		beats:    counters("playhead_ws_heartbeats_total", "Heartbeats answered, by what became of them.", "status"),
-		closed:   counters("playhead_ws_closed_connections_total", "Connections ended, by the status of the first who closed; 1006 is none.", "code"),
-	}
-	m.pushes = counter("playhead_ws_pushes_total", "Changes that players took.")
-	m.resyncs = counter("playhead_ws_pushed_resyncs_total", "Changes that players took which say to read again.")
-	m.coalesced = counter("playhead_ws_coalesced_changes_total", "Changes that joined others on a connection which had not taken these yet.")
-	for _, answer := range []string{invalid, tooLarge, rateLimited, unavailable, timeout, internal} {
-		m.messages.WithLabelValues(answer)
-	}
-	m.answered = m.messages.WithLabelValues(answered)
-	m.byStatus = make([]prometheus.Counter, len(historyv1.Status_name))
-	for i := range m.byStatus {
-		m.byStatus[i] = m.beats.WithLabelValues(codec.StatusName(historyv1.Status(i))) //nolint:gosec // a small constant range
-	}
-	if reg != nil {
-		reg.MustRegister(m.connections, m.messages, m.beats, m.closed, m.pushes, m.resyncs, m.coalesced)
-	}
-	return m
-}
-
-func counters(name, help, label string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-}
-
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-}
-
-// pushed counts a change that a player took.
-func (m *metrics) pushed(c *historyv1.Change) {
-	m.pushes.Inc()
-	if c.GetResync() {
-		m.resyncs.Inc()
-	}
-}
-
-// stored counts a message that was answered with a result.
-func (m *metrics) stored(batch *codec.Batch, resp *historyv1.ApplyResponse) {
-	m.answered.Inc()
-	for _, s := range resp.GetStatuses() {
-		if s < 0 || int(s) >= len(m.byStatus) { // a newer service's
-			s = historyv1.Status_STATUS_UNSPECIFIED
-		}
-		m.byStatus[s].Inc()
-	}
-	if n := batch.Refused(); n > 0 {
-		m.byStatus[historyv1.Status_STATUS_INVALID].Add(float64(n))
-	}
-}
-
-// ended counts a connection by what ended it. Codes that players make up are one.
-func (m *metrics) ended(err error) {
-	code := websocket.CloseStatus(err)
-	if closing, ok := errors.AsType[*closeError](err); ok {
-		code = closing.code
-	}
-	label := "other"
-	switch {
-	case code < 0:
-		label = "1006"
-	case code < 3000, code == expired:
-		label = strconv.Itoa(int(code))
-	}
-	m.connections.Dec()
-	m.closed.WithLabelValues(label).Inc()
 }
