@@ -8,6 +8,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/segmentio/kafka-go"
 
@@ -60,6 +61,50 @@ func (q *Queue) claim(ctx context.Context, gen *kafka.Generation) (*claim, error
 	c.readers.Go(func() { q.checkAssignment(ctx, c) })
 	q.cfg.Logger.Info("joined the group", "topic", c.topic, "group", gen.GroupID, "generation", gen.ID, "partitions", len(assigned))
 	return c, nil
+}
+
+// watchEvery is how often a member looks for partitions that were added.
+const watchEvery = 5 * time.Second
+
+// checkAssignment ends the generation when the group has divided fewer partitions than there are.
+// That happens when the topic was made, or grew, between the moment in which they were
+// divided and the first look of the watch for changes.
+func (q *Queue) checkAssignment(ctx context.Context, c *claim) {
+	for run.Sleep(ctx, watchEvery) {
+		n, err := q.countPartitions(ctx)
+		assigned, derr := q.assignedPartitions(ctx)
+		if err != nil || derr != nil {
+			continue
+		}
+		if assigned < n {
+			q.cfg.Logger.Warn("the group has divided fewer partitions than there are, will join again", "topic", c.topic, "divided", assigned, "partitions", n)
+			c.fail()
+		}
+		return
+	}
+}
+
+var errRebalancing = errors.New("group is being divided")
+
+// assignedPartitions returns how many partitions the members of the group own.
+func (q *Queue) assignedPartitions(ctx context.Context) (n int, err error) {
+	res, err := q.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{q.cfg.Group}})
+	if err != nil {
+		return 0, err
+	}
+	for _, g := range res.Groups {
+		if g.Error != nil || g.GroupState != "Stable" {
+			return 0, cmp.Or(g.Error, errRebalancing)
+		}
+		for _, m := range g.Members {
+			for _, t := range m.MemberAssignments.Topics {
+				if t.Topic == q.cfg.Topic {
+					n += len(t.Partitions)
+				}
+			}
+		}
+	}
+	return n, nil
 }
 
 // setOwned keeps the assigned ones of n partitions, and their buckets.

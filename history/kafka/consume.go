@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
@@ -100,121 +98,8 @@ func (q *Queue) generation(ctx context.Context, gen *kafka.Generation, handle fu
 	return false, err
 }
 
-const (
-	// rejoinPause is the pause after a failure to join the group.
-	rejoinPause = 500 * time.Millisecond
-	// watchEvery is how often a member looks for partitions that were added.
-	watchEvery = 5 * time.Second
-)
-
-// checkAssignment ends the generation when the group has divided fewer partitions than there are.
-// That happens when the topic was made, or grew, between the moment in which they were
-// divided and the first look of the watch for changes.
-func (q *Queue) checkAssignment(ctx context.Context, c *claim) {
-	for run.Sleep(ctx, watchEvery) {
-		n, err := q.countPartitions(ctx)
-		assigned, derr := q.assignedPartitions(ctx)
-		if err != nil || derr != nil {
-			continue
-		}
-		if assigned < n {
-			q.cfg.Logger.Warn("the group has divided fewer partitions than there are, will join again", "topic", c.topic, "divided", assigned, "partitions", n)
-			c.fail()
-		}
-		return
-	}
-}
-
-var errRebalancing = errors.New("group is being divided")
-
-// assignedPartitions returns how many partitions the members of the group own.
-func (q *Queue) assignedPartitions(ctx context.Context) (n int, err error) {
-	res, err := q.client.DescribeGroups(ctx, &kafka.DescribeGroupsRequest{GroupIDs: []string{q.cfg.Group}})
-	if err != nil {
-		return 0, err
-	}
-	for _, g := range res.Groups {
-		if g.Error != nil || g.GroupState != "Stable" {
-			return 0, cmp.Or(g.Error, errRebalancing)
-		}
-		for _, m := range g.Members {
-			for _, t := range m.MemberAssignments.Topics {
-				if t.Topic == q.cfg.Topic {
-					n += len(t.Partitions)
-				}
-			}
-		}
-	}
-	return n, nil
-}
-
-const (
-	// pollWait is how long a broker waits for something to come before it answers
-	// that there is nothing.
-	pollWait = 2 * time.Second
-	// pollTimeout is after how long without an answer the broker is taken for gone.
-	pollTimeout = pollWait + 10*time.Second
-	// pollBytes bounds the answer, unless a single batch is larger.
-	pollBytes = 1 << 20
-)
-
-// fetch asks once for the messages of a partition from an offset on.
-func (q *Queue) fetch(ctx context.Context, partition int, offset int64) (kafka.RecordReader, error) {
-	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
-	defer cancel()
-	res, err := q.client.Fetch(ctx, &kafka.FetchRequest{
-		Topic: q.cfg.Topic, Partition: partition, Offset: offset,
-		MinBytes: 1, MaxBytes: pollBytes, MaxWait: pollWait,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return res.Records, res.Error
-}
-
-// each calls do for each message from an offset on: a batch comes whole, even if only
-// its end was asked for.
-func each(records kafka.RecordReader, from int64, do func(offset int64, payload []byte) error) error {
-	for {
-		rec, err := records.ReadRecord()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read record: %w", err)
-		}
-		if rec.Offset < from {
-			continue
-		}
-		payload, err := kafka.ReadAll(rec.Value)
-		if err != nil {
-			return fmt.Errorf("read record %d: %w", rec.Offset, err)
-		}
-		if err := do(rec.Offset, payload); err != nil {
-			return err
-		}
-	}
-}
-
-// offset returns the offset that is asked for, below zero where no message is as late.
-func (q *Queue) offset(ctx context.Context, r kafka.OffsetRequest) (int64, error) {
-	res, err := q.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{q.cfg.Topic: {r}}})
-	if err != nil {
-		return 0, err
-	}
-	for _, p := range res.Topics[q.cfg.Topic] {
-		switch r.Timestamp {
-		case kafka.FirstOffset:
-			return p.FirstOffset, p.Error
-		case kafka.LastOffset:
-			return p.LastOffset, p.Error
-		}
-		for o := range p.Offsets { // the one
-			return o, p.Error
-		}
-	}
-	return 0, protocol.ErrNoPartition
-}
+// rejoinPause is the pause after a failure to join the group.
+const rejoinPause = 500 * time.Millisecond
 
 // rereadPartitions is how many partitions are read again at once.
 const rereadPartitions = 8

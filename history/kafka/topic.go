@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"time"
 
@@ -187,6 +188,74 @@ func (q *Queue) topic() kafka.TopicConfig {
 		t.ConfigEntries = []kafka.ConfigEntry{{ConfigName: "min.insync.replicas", ConfigValue: "2"}}
 	}
 	return t
+}
+
+const (
+	// pollWait is how long a broker waits for something to come before it answers
+	// that there is nothing.
+	pollWait = 2 * time.Second
+	// pollTimeout is after how long without an answer the broker is taken for gone.
+	pollTimeout = pollWait + 10*time.Second
+	// pollBytes bounds the answer, unless a single batch is larger.
+	pollBytes = 1 << 20
+)
+
+// fetch asks once for the messages of a partition from an offset on.
+func (q *Queue) fetch(ctx context.Context, partition int, offset int64) (kafka.RecordReader, error) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	res, err := q.client.Fetch(ctx, &kafka.FetchRequest{
+		Topic: q.cfg.Topic, Partition: partition, Offset: offset,
+		MinBytes: 1, MaxBytes: pollBytes, MaxWait: pollWait,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res.Records, res.Error
+}
+
+// each calls do for each message from an offset on: a batch comes whole, even if only
+// its end was asked for.
+func each(records kafka.RecordReader, from int64, do func(offset int64, payload []byte) error) error {
+	for {
+		rec, err := records.ReadRecord()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read record: %w", err)
+		}
+		if rec.Offset < from {
+			continue
+		}
+		payload, err := kafka.ReadAll(rec.Value)
+		if err != nil {
+			return fmt.Errorf("read record %d: %w", rec.Offset, err)
+		}
+		if err := do(rec.Offset, payload); err != nil {
+			return err
+		}
+	}
+}
+
+// offset returns the offset that is asked for, below zero where no message is as late.
+func (q *Queue) offset(ctx context.Context, r kafka.OffsetRequest) (int64, error) {
+	res, err := q.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{q.cfg.Topic: {r}}})
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range res.Topics[q.cfg.Topic] {
+		switch r.Timestamp {
+		case kafka.FirstOffset:
+			return p.FirstOffset, p.Error
+		case kafka.LastOffset:
+			return p.LastOffset, p.Error
+		}
+		for o := range p.Offsets { // the one
+			return o, p.Error
+		}
+	}
+	return 0, protocol.ErrNoPartition
 }
 
 // retryPause is the pause before a cluster that is changing is asked again.
