@@ -27,27 +27,6 @@ type Session interface {
 	Close() error
 }
 
-// Shape is how heartbeats are sent: by so many workers, or one for each user when 0, each
-// with one batch under way.
-type Shape struct {
-	Workers, Batch int
-	// Rate is at how many a second the heartbeats come, whatever the store does; 0 is as
-	// fast as it takes them.
-	Rate int
-}
-
-// String returns the shape as the tables name it.
-func (s Shape) String() string {
-	text := fmt.Sprintf("%d x %d", s.Workers, s.Batch)
-	if s.Workers == 0 {
-		text = fmt.Sprintf("each user x %d", s.Batch)
-	}
-	if s.Rate > 0 {
-		text += fmt.Sprintf(" at %d/s", s.Rate)
-	}
-	return text
-}
-
 // work sends a load through sessions, one for each worker.
 type work struct {
 	shape    Shape
