@@ -104,36 +104,6 @@ func (c *coder) chain(col int, p *int64, before int64) int64 {
 	return *p
 }
 
-// version goes through the time of a version, which is that of the record before or earlier. The
-// rank is added later.
-func (c *coder) version(p *history.Version) {
-	if c.decodes {
-		c.time -= int64(c.get(colTime)) //nolint:gosec // bits
-		*p = history.Version(c.time << 2)
-		return
-	}
-	c.put(colTime, uint64(c.time-p.Time())) //nolint:gosec // bits
-	c.time = p.Time()
-}
-
-// versionOf goes through the version of a part of the record: where it is there, mostly the
-// record's own.
-func (c *coder) versionOf(col int, p *history.Version, present bool, own history.Version) {
-	if !present {
-		own = 0
-	}
-	c.number(col, (*int64)(p), int64(own))
-}
-
-// typ goes through the type of an object.
-func (c *coder) typ(o *history.Object) {
-	t := uint64(o.Type)
-	c.unsigned(colType, &t)
-	if o.Type = uint32(t); uint64(o.Type) != t { //nolint:gosec // it is looked at
-		c.fail("type %d", t)
-	}
-}
-
 // text goes through a text, and reports whether there is one.
 func (c *coder) text(i int, p *string) bool {
 	t := &c.texts[i]

@@ -318,15 +318,3 @@ func topOf(q history.Query) history.Version {
 	}
 	return top
 }
-
-// readAhead reads chunks that are needed soon, where the reader does that.
-func (p *Reader) readAhead(from, to int) error {
-	if p.Ahead == nil || from >= to {
-		return nil
-	}
-	infos := make([]*Info, 0, to-from)
-	for i := from; i < to; i++ {
-		infos = append(infos, &p.Chunks[i])
-	}
-	return p.Ahead(infos)
-}

@@ -152,6 +152,18 @@ func (p *Reader) Items(q history.Query) iter.Seq2[history.Item, error] {
 	}
 }
 
+// readAhead reads chunks that are needed soon, where the reader does that.
+func (p *Reader) readAhead(from, to int) error {
+	if p.Ahead == nil || from >= to {
+		return nil
+	}
+	infos := make([]*Info, 0, to-from)
+	for i := from; i < to; i++ {
+		infos = append(infos, &p.Chunks[i])
+	}
+	return p.Ahead(infos)
+}
+
 // itemsOf yields those of a chunk, and reports whether to go on.
 func (p *Reader) itemsOf(info *Info, q history.Query, top history.Version, yield func(history.Item, error) bool) bool {
 	c, err := p.Chunk(info)
