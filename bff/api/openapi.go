@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/playhead/playhead/bff/codec"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // config leaves out what huma would serve of its own: schemas, a document in four
@@ -382,6 +383,10 @@ type cleared struct {
 type settings struct {
 	Recording bool   `json:"recording"`
 	PausedAt  string `json:"paused_at,omitempty" format:"date-time" doc:"Since when nothing is recorded; absent when it is."`
+}
+
+func newSettings(s *historyv1.Settings) *settings {
+	return &settings{Recording: s.GetRecording(), PausedAt: codec.FormatTime(s.GetPausedMs())}
 }
 
 type imported struct {

@@ -208,10 +208,6 @@ func (a *api) putSettings(ctx context.Context, in *upload) (*settings, error) {
 	return newSettings(resp.GetSettings()), err
 }
 
-func newSettings(s *historyv1.Settings) *settings {
-	return &settings{Recording: s.GetRecording(), PausedAt: codec.FormatTime(s.GetPausedMs())}
-}
-
 type deleteInput struct {
 	Type uint32 `path:"type" minimum:"1" maximum:"4294967295" format:"int64"`
 	ID   string `path:"id" maxLength:"128" pattern:"^[A-Za-z0-9._~@:-]+$"`
