@@ -27,21 +27,6 @@ type Engine struct {
 	cfg  Config
 }
 
-// Open returns the engine with that name, adopting the processes that an
-// earlier Start recorded in the folder. It starts nothing.
-func Open(name string, cfg Config) (*Engine, error) {
-	k, ok := kindOf(name)
-	if !ok {
-		return nil, fmt.Errorf("unknown engine %q, want one of %s or %s", name, strings.Join(Names(), ", "), Postgres)
-	}
-	cfg, err := cfg.complete()
-	if err != nil {
-		return nil, err
-	}
-	e := &Engine{kind: k, cfg: cfg}
-	return e, e.load()
-}
-
 // Name is the name Open was given.
 func (e *Engine) Name() string { return e.kind.name }
 
@@ -86,22 +71,6 @@ func (e *Engine) lock(ctx context.Context) (unlock func(), err error) {
 
 // Names lists the engines of the product in the order they are printed.
 func Names() []string { return []string{"redis", "redis_cluster", "kafka", "hbase"} }
-
-func kindOf(name string) (kind, bool) {
-	switch name {
-	case "redis":
-		return redisKind(), true
-	case "redis_cluster":
-		return redisClusterKind(), true
-	case "kafka":
-		return kafkaKind(), true
-	case "hbase":
-		return hbaseKind(), true
-	case Postgres:
-		return postgresKind(), true
-	}
-	return kind{}, false
-}
 
 // DefaultPortBase is the first port of a first start; all ports are within
 // 100 of it unless a foreign process holds one of them.

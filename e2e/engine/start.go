@@ -8,9 +8,41 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
+
+// Open returns the engine with that name, adopting the processes that an
+// earlier Start recorded in the folder. It starts nothing.
+func Open(name string, cfg Config) (*Engine, error) {
+	k, ok := kindOf(name)
+	if !ok {
+		return nil, fmt.Errorf("unknown engine %q, want one of %s or %s", name, strings.Join(Names(), ", "), Postgres)
+	}
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{kind: k, cfg: cfg}
+	return e, e.load()
+}
+
+func kindOf(name string) (kind, bool) {
+	switch name {
+	case "redis":
+		return redisKind(), true
+	case "redis_cluster":
+		return redisClusterKind(), true
+	case "kafka":
+		return kafkaKind(), true
+	case "hbase":
+		return hbaseKind(), true
+	case Postgres:
+		return postgresKind(), true
+	}
+	return kind{}, false
+}
 
 // Start installs what is missing, launches the processes that do not run and
 // returns when all of them are ready. A process that ends early or is not
