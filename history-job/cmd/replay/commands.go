@@ -121,6 +121,8 @@ func erase(ctx context.Context, args []string, getenv func(string) string, out i
 	return printErased(out, resp, f.DryRun)
 }
 
+func moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-02T15:04:05Z") }
+
 func printErased(out io.Writer, resp *historyv1.EraseResponse, dry bool) error {
 	left := int64(0)
 	for _, p := range resp.GetPlaces() {

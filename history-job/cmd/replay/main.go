@@ -182,8 +182,6 @@ func parts(ctx context.Context, args []string, getenv func(string) string, out i
 	return errors.Join(found.Wrong...)
 }
 
-func moment(at int64) string { return time.UnixMilli(at).UTC().Format("2006-01-02T15:04:05Z") }
-
 // inspect opens an embedded store, which no process may have open, and says what its archive has of a user.
 func (f *partsFlags) inspect(ctx context.Context) (found part.Inspection, err error) {
 	if _, err := os.Stat(f.Data); err != nil { // it would be made
