@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 )
 
 // Restore returns r, of which a delete or a clear up to the given time has removed all or a
@@ -235,6 +236,46 @@ func (r *Record) validateWatches() error {
 	}
 	return cmp.Or(r.validateAt("details.watched_before", r.WatchedBeforeAt, r.WatchedBefore > 0),
 		validateReports(r, "details.watches", r.Watches, bounds{MaxWatches, r.WatchedBeforeAt}))
+}
+
+func (r *Record) validateViewings() error {
+	if len(r.Viewings) > MaxViewings {
+		return Invalid("details.viewings", fmt.Sprintf("want at most %d", MaxViewings))
+	}
+	if r.Start != (Peak{}) && (!r.listed() || r.Start.At > r.PlayedAt()) {
+		return Invalid("details.start", "want a time up to the latest report, of the same viewing")
+	}
+	if err := r.validateStart("details.start", r.Start); err != nil {
+		return err
+	}
+	for i := range r.Viewings {
+		if err := r.validateViewing(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Record) validateStart(field string, start Peak) error {
+	return cmp.Or(r.validateAt(field+".time", start.At, start != Peak{}), r.validatePosition(field+".position_ms", start.Position))
+}
+
+func (r *Record) validateViewing(i int) error {
+	v, field := r.Viewings[i], fmt.Sprintf("details.viewings[%d]", i)
+	if i > 0 && cmp.Or(cmp.Compare(r.Viewings[i-1].Version, v.Version), cmp.Compare(r.Viewings[i-1].Viewing, v.Viewing)) >= 0 {
+		return Invalid(field, "want the oldest first, those of one time by their viewings")
+	}
+	switch own := r.listed() && viewing(r.Session, r.Device) == v.Viewing; {
+	case own || slices.ContainsFunc(r.Viewings[:i], func(o Viewing) bool { return o.Viewing == v.Viewing }):
+		return Invalid(field, "the viewing is listed already, or that of the latest report")
+	case v.State < StatePlaying || v.State > StateFinished || int(v.Version&3) != v.State.rank():
+		return Invalid(field+".state", "want playing, paused, stopped or finished")
+	case len(v.Device) > MaxLabel || !utf8.ValidString(v.Device):
+		return Invalid(field+".device", "want at most 128 bytes of UTF-8")
+	case v.Start.At > v.Version.Time():
+		return Invalid(field+".start", "want no time after that of the latest report")
+	}
+	return cmp.Or(r.validateAt(field, v.Version.Time(), true), r.validatePosition(field+".position_ms", v.Position), r.validateStart(field+".start", v.Start))
 }
 
 func (w Watch) before(o Watch) bool {

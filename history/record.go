@@ -176,6 +176,12 @@ func (e *Event) playableSince(at int64, p Pause) int64 {
 	return playable(e.At-at-p.Within(at, e.At), e.Speed)
 }
 
+// tempo returns a speed in percent, which 0 may stand for.
+func tempo(speed int64) int64 { return cmp.Or(speed, 100) }
+
+// playable returns how much of an object plays in so many milliseconds, at a speed in percent; 0 means 100.
+func playable(ms, speed int64) int64 { return ms * tempo(speed) / 100 }
+
 // Viewing tells viewings apart by session; a player without sessions has one viewing
 // per device, and all marks of an object as watched are one.
 func (e *Event) Viewing() uint64 {
@@ -352,6 +358,13 @@ func (r *Record) event() *Event {
 	}
 }
 
+// PlayedAt returns when the latest event happened, in Unix milliseconds: before the time of
+// the version where the event was removed and brought back.
+func (r *Record) PlayedAt() int64 { return r.own().Time() }
+
+// own is the version that the latest event came with.
+func (r *Record) own() Version { return cmp.Or(r.Original, r.Version) }
+
 // Same reports whether two records have the same content, whatever their
 // revisions and cell times.
 func Same(a, b *Record) bool {
@@ -436,6 +449,18 @@ type Watch struct {
 	Began   int64
 	Speed   int64
 	Device  uint32
+}
+
+// Viewing is one session of an object, as far as it is known.
+type Viewing struct {
+	Viewing uint64 // a hash of the session, or of the device where there is none
+	// The latest report of it.
+	Version  Version
+	Position int64 // milliseconds
+	State    State
+	Device   string
+	// Start is its latest start, zero where it reported none.
+	Start Peak
 }
 
 func (w Watch) watch() Watch { return w }

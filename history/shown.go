@@ -1,9 +1,6 @@
 package history
 
-import (
-	"cmp"
-	"slices"
-)
+import "slices"
 
 // Resume returns where the user left off, in milliseconds: where the latest event did,
 // or, as long as that is early, the latest that was not. See also [Rules.Resume].
@@ -19,10 +16,6 @@ func (r *Record) resume() (position, at int64) {
 	}
 	return r.within(r.Position), r.PlayedAt()
 }
-
-// PlayedAt returns when the latest event happened, in Unix milliseconds: before the time of
-// the version where the event was removed and brought back.
-func (r *Record) PlayedAt() int64 { return r.own().Time() }
 
 // DismissedAt returns when the user took the record out of what to go on with, in Unix
 // milliseconds; 0 where that was taken back, or something was played after it.
@@ -46,9 +39,6 @@ func (r *Record) Dismiss(at int64, dismissed bool) *Record {
 	}
 	return &m
 }
-
-// own is the version that the latest event came with.
-func (r *Record) own() Version { return cmp.Or(r.Original, r.Version) }
 
 // within returns a position as far as the object goes. Reports that know the duration are
 // bounded by it as they come; the others are by what came with another report.

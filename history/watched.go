@@ -5,12 +5,6 @@ import (
 	"slices"
 )
 
-// tempo returns a speed in percent, which 0 may stand for.
-func tempo(speed int64) int64 { return cmp.Or(speed, 100) }
-
-// playable returns how much of an object plays in so many milliseconds, at a speed in percent; 0 means 100.
-func playable(ms, speed int64) int64 { return ms * tempo(speed) / 100 }
-
 // watches are those of r as far as they count: of a viewing that began before the object was deleted
 // or cleared, no more than there was time for since then.
 func (r *Record) watches() []Watch {
