@@ -43,8 +43,9 @@ type flight struct {
 }
 
 // pageLife is for how long the page of a reader is as good as one that is read now: as long as a
-// warm-up may take anyway between its read and its write.
-const pageLife = time.Second
+// warm-up may take anyway between its read and its write. Where it is over before the turn of those who wait, each
+// of them costs a second row just when there is too much to do.
+const pageLife = 4 * time.Second
 
 // tombstonePages is how many pages more are read where tombstones have taken the place of records.
 const tombstonePages = 8

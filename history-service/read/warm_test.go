@@ -196,13 +196,13 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// The row that a reader has read is not read again, unless it is old by then.
+// The row that a reader has read is not read again, also where many wait, unless it is old by then.
 func TestRowOfAReader(t *testing.T) {
 	row := history.Page{Items: []history.Item{{Object: history.Object{ID: "1", Type: 1}, Record: &history.Record{Version: 4}}}}
 	for _, tt := range []struct {
 		after time.Duration
 		want  string
-	}{{0, "ann 1"}, {pageLife, "ann 0"}} {
+	}{{0, "ann 1"}, {3 * time.Second, "ann 1"}, {pageLife, "ann 0"}} {
 		synctest.Test(t, func(t *testing.T) {
 			w, c := coldWarmer("")
 			w.give("ann", row)
