@@ -232,7 +232,7 @@ func mayFail(op *huma.Operation) []int {
 		all = append(all, http.StatusUnprocessableEntity)
 	}
 	switch op.OperationID {
-	case "get-history-type-id":
+	case "get-history-type-id", "get-history-type-id-viewings":
 		all = append(all, http.StatusNotFound)
 	case "delete-history-type-id":
 		all = append(all, http.StatusPreconditionFailed)
