@@ -10,6 +10,8 @@ export class Reporter {
   get session(): string;
   /** Says nothing until the user has decided where to go on. */
   hold(): void;
+  /** Stops the viewing, and says nothing any more: call it before the element plays something else. */
+  end(): void;
   /** Goes on. `here` says whether where it is now is what counts. */
   release(here: boolean): void;
 }

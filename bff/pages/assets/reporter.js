@@ -1,6 +1,8 @@
 // @ts-check
 
 const every = 5000; // milliseconds between two reports of progress
+const longest = 30 * 86_400_000; // milliseconds that the edge takes
+const [slowest, fastest] = [0.25, 4]; // speeds that the edge takes
 
 /**
  * Reports what a media element does: start, progress, pause, seek, stop and finish. A viewing
@@ -21,6 +23,8 @@ export class Reporter {
   #at = 0; // of the last report
   /** @type {number | null} */
   #last = null; // seconds, while it plays on
+  #over = new AbortController();
+  #timer;
 
   /**
    * @param {import('./playhead.js').Playhead} client @param {HTMLMediaElement} media
@@ -30,19 +34,27 @@ export class Reporter {
     this.#client = client;
     this.#media = media;
     this.#about = about;
-    const on = (/** @type {string} */ type, /** @type {() => void} */ act) => media.addEventListener(type, act);
+    const { signal } = this.#over;
+    const on = (/** @type {string} */ type, /** @type {() => void} */ act) => media.addEventListener(type, act, { signal });
     on('play', () => this.#goOn());
     on('pause', () => media.ended || this.#report('pause'));
     on('seeking', () => (this.#last = null));
     on('seeked', () => this.#sought());
     on('timeupdate', () => this.#watch());
     on('ended', () => this.#end('finish'));
-    setInterval(() => media.paused || this.#goOn(), every);
+    this.#timer = setInterval(() => media.paused || this.#goOn(), every);
     addEventListener('pagehide', () => {
       this.#end('stop');
       client.leave(); // which may have left before that
-    });
-    addEventListener('pageshow', (e) => e.persisted && !media.paused && this.#goOn());
+    }, { signal });
+    addEventListener('pageshow', (e) => e.persisted && !media.paused && this.#goOn(), { signal });
+  }
+
+  /** Stops the viewing, and says nothing any more: call it before the element plays something else. */
+  end() {
+    this.#end('stop');
+    this.#over.abort();
+    clearInterval(this.#timer);
   }
 
   get session() {
@@ -110,18 +122,20 @@ export class Reporter {
   #report(kind) {
     if (!this.#session || this.#held) return;
     const { currentTime, duration } = this.#media;
+    const position = Math.round(currentTime * 1000);
+    const length = Math.round(duration * 1000);
     const now = Date.now();
     this.#at = now > this.#at || now < this.#at - 1000 ? now : this.#at + 1; // no two at the same time
     this.#client.report({
       ...this.#about,
       kind,
-      position_ms: Math.round(currentTime * 1000),
-      duration_ms: Number.isFinite(duration) ? Math.round(duration * 1000) : 0,
+      position_ms: position <= longest ? position : 0, // of a stream that counts from long ago
+      duration_ms: length <= longest ? length : 0, // of a live one it is infinite, or some very large number
       event_time: new Date(this.#at).toISOString(),
       session: this.#session,
       started_at: this.#began,
       watched_ms: Math.round(this.watched),
-      speed: this.#fastest,
+      speed: Math.min(Math.max(this.#fastest, slowest), fastest),
       ...(this.#incognito && { incognito: true }),
     });
   }

@@ -26,6 +26,43 @@ class Media extends EventTarget {
   }
 }
 
+/** The reports of a media element that plays for 20 s and pauses. @param {Partial<Media>} odd */
+function reportsOf(odd) {
+  const reports = [];
+  const media = Object.assign(new Media(), odd);
+  const client = { report: (h) => reports.push(h), leave() {} };
+  const reporter = new Reporter(client, media, { object: { id: '1', type: 1 } });
+  media.play(20);
+  media.paused = true;
+  media.tell('timeupdate');
+  media.tell('pause');
+  return { reports, media, client, reporter };
+}
+
+test('what the edge does not take is not said: such speeds, and the lengths and times of live streams', () => {
+  for (const [odd, want] of [
+    [{ playbackRate: 16 }, { position_ms: 20_000, duration_ms: 600_000, speed: 4 }],
+    [{ playbackRate: 0.0625 }, { position_ms: 20_000, duration_ms: 600_000, speed: 0.25 }],
+    [{ duration: Infinity }, { position_ms: 20_000, duration_ms: 0, speed: 1 }],
+    [{ duration: NaN }, { position_ms: 20_000, duration_ms: 0, speed: 1 }],
+    [{ duration: 2 ** 32 }, { position_ms: 20_000, duration_ms: 0, speed: 1 }],
+    [{ duration: 2 ** 32, currentTime: 1_795_000_000 }, { position_ms: 0, duration_ms: 0, speed: 1 }],
+  ]) {
+    for (const { position_ms, duration_ms, speed } of reportsOf(odd).reports.slice(-1)) assert.deepEqual({ position_ms, duration_ms, speed }, want);
+  }
+});
+
+test('a reporter that has ended says nothing of what the element plays next', () => {
+  const { reports, media, client, reporter } = reportsOf({});
+  reporter.end();
+  media.currentTime = 0;
+  new Reporter(client, media, { object: { id: '2', type: 1 } });
+  media.play(5);
+  media.ended = true;
+  media.tell('ended');
+  assert.deepEqual(reports.map(({ object, kind }) => `${object.id} ${kind}`), ['1 start', '1 pause', '1 stop', '2 start', '2 finish']);
+});
+
 test('what is played on request without a trace is not in the watched time of what follows', () => {
   const reports = [];
   const media = new Media();
