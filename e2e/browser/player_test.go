@@ -228,13 +228,60 @@ func TestExpiredToken(t *testing.T) {
 		}
 		return text
 	}
-	v := w.open(w.at("/") + "#token=" + mint(-time.Minute))
-	v.says("#sign-in-problem", "This token has expired")
+	v := w.open(w.at("/docs"))
 	v.expects("401")
+	v.expects("WebSocket connection to")
+	v.do(chromedp.Navigate(w.at("/") + "#token=" + mint(-time.Minute)))
+	v.says("#sign-in-problem", "The token was refused")
 	v.do(chromedp.Navigate(w.at("/docs")), chromedp.Navigate(w.at("/")+"#token="+mint(3*time.Second-token.Leeway)))
 	v.until("/refused|expired/.test(document.querySelector('#sign-in-problem')?.textContent)") // on a slow machine it had before
 	v.do(chromedp.Navigate(w.at("/docs")), chromedp.Navigate(w.signedIn("/")))
 	v.says("#note", "Nothing here yet")
+}
+
+// TestWrongClock: whether a token has expired is not for the device's clock to say.
+func TestWrongClock(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	for _, days := range []int{-400, 400} {
+		v := w.open(w.at("/docs"))
+		v.beforePages(fmt.Sprintf(`const real = Date, off = %d * 86_400_000;
+			window.Date = class extends real {
+				constructor(...of) { super(...(of.length ? of : [real.now() + off])); }
+				static now() { return real.now() + off; }
+			};`, days))
+		v.do(chromedp.Navigate(w.signedIn("/")))
+		v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	}
+}
+
+// TestNothingKept is a browser that was told to keep nothing, or has no room: the pages work as long as they are open, and
+// each asks for the token.
+func TestNothingKept(t *testing.T) {
+	for name, broken := range map[string]string{
+		"denied": "for (const name of ['sessionStorage', 'localStorage']) Object.defineProperty(window, name, { get() { throw new DOMException('denied', 'SecurityError'); } });",
+		"full":   "Storage.prototype.setItem = () => { throw new DOMException('full', 'QuotaExceededError'); };",
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.report(library...)
+			v := w.open(w.at("/docs"))
+			v.beforePages(broken)
+			v.do(chromedp.Navigate(w.signedIn("/")))
+			v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+			v.click("#list li:nth-child(2) .delete")
+			v.lists("Low Tide", "On Maps", "plain.id")
+			v.click("#undo")
+			v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+			v.click("#list li:nth-child(1) .title")
+			v.until("location.pathname === '/player' && document.querySelector('#sign-in').checkVisibility()")
+			v.paste(w.token)
+			v.says("#resumed", "You stopped at 4:00")
+			v.click("#play")
+			v.seek(300)
+			w.reaches("100", "playing", 300*time.Second)
+		})
+	}
 }
 
 // paste puts a token into the form, and sends it.

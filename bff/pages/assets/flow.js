@@ -2,6 +2,7 @@
 import { Api } from './api.js';
 import { el, find, write } from './dom.js';
 import { clock } from './format.js';
+import { kept } from './kept.js';
 import { Playhead } from './playhead.js';
 import { Problems } from './problems.js';
 import { refuse, signIn, user } from './session.js';
@@ -270,7 +271,7 @@ function underWay({ held, marked, hold_left_ms: left }) {
 }
 
 const walk = { object: { id: 'walk', type: 1 }, device: 'This page', duration_ms: 600_000, meta: { title: 'A walk through Playhead' } };
-const client = new Playhead({ token: () => token, storage: sessionStorage, key: `playhead.outbox.flow.${user(token)}` });
+const client = new Playhead({ token: () => token, storage: kept, key: `playhead.outbox.flow.${user(token)}` });
 /** @type {{session: string, began: number, timer: number} | null} */
 let playing = null;
 

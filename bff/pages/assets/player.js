@@ -2,6 +2,7 @@
 import { Api, Problem, said } from './api.js';
 import { find, write } from './dom.js';
 import { ago, clock, kindName, refusal, title } from './format.js';
+import { kept } from './kept.js';
 import { t } from './language.js';
 import { key } from './outbox.js';
 import { Playhead } from './playhead.js';
@@ -22,7 +23,7 @@ const token = await signIn();
 const uid = user(token);
 const api = new Api(token);
 const problems = new Problems();
-const client = new Playhead({ token: () => token, storage: sessionStorage, key: `playhead.outbox.${uid}` });
+const client = new Playhead({ token: () => token, storage: kept, key: `playhead.outbox.${uid}` });
 const media = find('#clip', HTMLAudioElement);
 const reporter = new Reporter(client, media, about);
 
@@ -106,10 +107,10 @@ function conflict(record) {
 
 /** Names this window, so that the others know it: the same over reloads. */
 function deviceName() {
-  const kept = sessionStorage.getItem('playhead.device');
+  const before = kept.getItem('playhead.device');
   const browser = /Firefox|Edg|Chrome|Safari/.exec(navigator.userAgent)?.[0] ?? 'Browser';
-  const made = kept ?? `${browser} window ${crypto.getRandomValues(new Uint16Array(1))[0].toString(36)}`;
-  sessionStorage.setItem('playhead.device', made);
+  const made = before ?? `${browser} window ${crypto.getRandomValues(new Uint16Array(1))[0].toString(36)}`;
+  kept.setItem('playhead.device', made);
   return made;
 }
 

@@ -1,15 +1,15 @@
 // @ts-check
 import { find } from './dom.js';
+import { forgets, kept } from './kept.js';
 import { localize, t } from './language.js';
 
 const place = 'playhead.token';
-const leeway = 30_000; // milliseconds that the edge takes a token beyond its end
 const channel = new BroadcastChannel('playhead.token');
 
 /**
  * Returns the token to work with. One that came in the address, after the #, is moved out of
- * sight; another window of these pages is asked for its own. Without any there is a form, and
- * the promise stays open: the form loads the page again.
+ * sight, where the window keeps it; another window of these pages is asked for its own. Without any there is a form, and
+ * the promise stays open: the form loads the page again. Whether a token is valid the edge says: the device's clock may be wrong.
  * @returns {Promise<string>}
  */
 export async function signIn() {
@@ -17,13 +17,12 @@ export async function signIn() {
   take();
   addEventListener('hashchange', () => take() && location.reload());
   channel.addEventListener('message', ({ data }) => {
-    const token = sessionStorage.getItem(place);
+    const token = kept.getItem(place);
     if (data === 'wanted' && token) channel.postMessage({ token });
   });
-  const token = sessionStorage.getItem(place) ?? (await askOthers());
-  if (token && expired(token)) return refuse(t('This token has expired.'));
+  const token = kept.getItem(place) ?? (await askOthers());
   if (token) {
-    sessionStorage.setItem(place, token);
+    kept.setItem(place, token);
     return token;
   }
   return refuse('');
@@ -36,14 +35,15 @@ export async function signIn() {
 export function refuse(why) {
   const never = /** @type {Promise<never>} */ (new Promise(() => {}));
   if (document.body.classList.contains('signed-out')) return never; // it was refused already
-  sessionStorage.removeItem(place);
+  kept.removeItem(place);
   const form = find('#sign-in', HTMLFormElement);
   const input = find('#token', HTMLInputElement);
   find('#sign-in-problem', HTMLElement).textContent = why;
   document.body.classList.add('signed-out');
   form.onsubmit = (e) => {
     e.preventDefault();
-    sessionStorage.setItem(place, input.value.trim());
+    if (forgets) location.hash = new URLSearchParams({ token: input.value.trim() }).toString();
+    else kept.setItem(place, input.value.trim());
     location.reload();
   };
   input.focus();
@@ -59,8 +59,8 @@ export function user(token) {
 function take() {
   const token = new URLSearchParams(location.hash.slice(1)).get('token');
   if (!token) return false;
-  sessionStorage.setItem(place, token);
-  history.replaceState(null, '', location.pathname + location.search);
+  kept.setItem(place, token);
+  if (!forgets) history.replaceState(null, '', location.pathname + location.search);
   return true;
 }
 
@@ -71,11 +71,6 @@ function askOthers() {
     channel.postMessage('wanted');
     setTimeout(() => resolve(null), 300);
   });
-}
-
-/** Whether the edge will take it no more. @param {string} token */
-function expired(token) {
-  return claims(token).exp * 1000 + leeway < Date.now();
 }
 
 /** @param {string} token @returns {any} */

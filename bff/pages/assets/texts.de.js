@@ -30,7 +30,6 @@ export default {
   'Open the player': 'Player öffnen',
   'The token was refused.': 'Das Token wurde abgelehnt.',
   'The token was refused, or has expired.': 'Das Token wurde abgelehnt oder ist abgelaufen.',
-  'This token has expired.': 'Dieses Token ist abgelaufen.',
 
   // The history.
   'Recording is paused: nothing that you play now is kept.': 'Die Aufzeichnung ruht: Was du jetzt abspielst, wird nicht festgehalten.',

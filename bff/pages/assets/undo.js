@@ -1,6 +1,7 @@
 // @ts-check
 import { find, write } from './dom.js';
 import { title } from './format.js';
+import { kept } from './kept.js';
 import { counted, t } from './language.js';
 import { key } from './outbox.js';
 
@@ -39,8 +40,8 @@ export class Undo {
 
   /** Offers again what the page offered before it went away. */
   resume() {
-    const { text, at, objects, lines } = JSON.parse(sessionStorage.getItem(this.#place) ?? '{}');
-    if (!(Math.abs(Date.now() - at) < life)) return sessionStorage.removeItem(this.#place);
+    const { text, at, objects, lines } = JSON.parse(kept.getItem(this.#place) ?? '{}');
+    if (!(Math.abs(Date.now() - at) < life)) return kept.removeItem(this.#place);
     this.#back = () => (objects ? this.#does.offer(objects) : this.#does.restore(lines));
     this.#say(text);
     this.#wait();
@@ -74,7 +75,7 @@ export class Undo {
     const keys = [...this.#waiting.keys()];
     const back = this.#back;
     this.#end();
-    sessionStorage.removeItem(this.#place);
+    kept.removeItem(this.#place);
     if (back) back();
     else this.#does.show(keys);
   }
@@ -89,7 +90,7 @@ export class Undo {
   /** @param {{text: string, lines?: string, objects?: any[]}} what */
   #keep(what) {
     try {
-      sessionStorage.setItem(this.#place, JSON.stringify({ ...what, at: Date.now() }));
+      kept.setItem(this.#place, JSON.stringify({ ...what, at: Date.now() }));
     } catch { // there is no room: it cannot be brought back over a reload
     }
   }

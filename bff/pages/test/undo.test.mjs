@@ -11,12 +11,10 @@ Object.assign(globalThis, {
   document: { documentElement: { translate: false }, querySelector: () => new Node() },
 });
 const { Undo } = await import('../assets/undo.js');
+const { kept } = await import('../assets/kept.js');
 
 test('all that was deleted is offered after a reload, whichever backup comes first', async () => {
   for (const turns of [[0, 1], [1, 0]]) {
-    const kept = new Map();
-    const sessionStorage = { setItem: (k, v) => kept.set(k, v), getItem: (k) => kept.get(k) ?? null, removeItem: (k) => kept.delete(k) };
-    Object.defineProperty(globalThis, 'sessionStorage', { value: sessionStorage, configurable: true });
     const answers = [];
     const undo = new Undo('u', {
       hide() {}, show() {}, send() {}, offer() {}, restore() {},
@@ -27,7 +25,8 @@ test('all that was deleted is offered after a reload, whichever backup comes fir
       answers[turn]();
       await deletes[turn];
     }
-    const { text, lines } = JSON.parse(kept.get('playhead.undo.u'));
+    const { text, lines } = JSON.parse(kept.getItem('playhead.undo.u'));
     assert.deepEqual([text, lines], ['Deleted 2 entries.', 'a\nb']);
+    kept.removeItem('playhead.undo.u');
   }
 });

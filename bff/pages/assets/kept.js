@@ -1,0 +1,47 @@
+// @ts-check
+
+/** A storage that ends with the page. */
+class Memory {
+  /** @type {Map<string, string>} */
+  #items = new Map();
+
+  get length() {
+    return this.#items.size;
+  }
+
+  /** @param {number} i */
+  key(i) {
+    return [...this.#items.keys()][i] ?? null;
+  }
+
+  /** @param {string} name */
+  getItem(name) {
+    return this.#items.get(name) ?? null;
+  }
+
+  /** @param {string} name @param {string} text */
+  setItem(name, text) {
+    this.#items.set(name, text);
+  }
+
+  /** @param {string} name */
+  removeItem(name) {
+    this.#items.delete(name);
+  }
+}
+
+/** Whether the browser keeps nothing for the window: some are told not to. */
+export const forgets = !keeps();
+
+/** What the window keeps. */
+export const kept = forgets ? /** @type {Storage} */ (/** @type {unknown} */ (new Memory())) : sessionStorage;
+
+function keeps() {
+  try {
+    sessionStorage.setItem('playhead.kept', '');
+    sessionStorage.removeItem('playhead.kept');
+    return true;
+  } catch {
+    return false;
+  }
+}
