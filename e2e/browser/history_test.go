@@ -142,6 +142,58 @@ func TestLongHistory(t *testing.T) {
 	v.until("!document.querySelector('#more').checkVisibility()")
 }
 
+// TestManyEntries are shown, selected and deleted, by a user who may not ask often, and a page that does not do with each entry
+// what it has to do once.
+func TestManyEntries(t *testing.T) {
+	const many = 1100
+	w := newWorld(t, func(c *allinone.Config) { c.UserRate, c.UserBurst = 20, 10 })
+	var entries []entry
+	for i := range many {
+		entries = append(entries, entry{id: fmt.Sprint(i), position: time.Minute, age: time.Duration(i+1) * time.Minute})
+	}
+	w.report(entries[:many/2]...)
+	w.report(entries[many/2:]...)
+	v := w.open(w.at("/docs"))
+	v.expects("429")
+	v.beforePages(`window.parsed = window.reads = window.deletes = window.problems = 0;
+		const [parse, edge] = [Date.parse, window.fetch];
+		Date.parse = (text) => (window.parsed++, parse(text));
+		window.fetch = async (address, request) => {
+			const answer = await edge(address, request);
+			if (answer.ok && String(address).includes('/v1/history?')) window.reads++;
+			if (answer.ok && String(address).endsWith('/v1/history/delete')) window.deletes++;
+			return answer;
+		};
+		addEventListener('DOMContentLoaded', () => {
+			const problem = document.querySelector('#problem');
+			if (problem) new MutationObserver(() => { if (!problem.hidden) window.problems++; }).observe(problem, { attributes: true });
+		});`)
+	v.do(chromedp.Navigate(w.signedIn("/")))
+	for _, n := range []int{many / 3, many * 2 / 3, many} {
+		v.until(fmt.Sprintf("(scrollTo(0, document.body.scrollHeight), document.querySelectorAll('#list .row').length >= %d)", n))
+	}
+	v.live()
+	v.until("(window.parsed = 0) === 0")
+	w.report(entry{id: "new", position: time.Minute})
+	v.until("document.querySelector('#list .title').textContent === 'new'")
+	if n, err := value[int](v, "window.parsed"); n > 30*many || err != nil {
+		t.Errorf("for one entry the page has read %d times, %v", n, err)
+	}
+	v.until("(window.reads = 0, dispatchEvent(new Event('offline')), dispatchEvent(new Event('online')))") // it may have missed something
+	v.until(fmt.Sprintf("window.reads >= %d && document.querySelectorAll('#list .row').length === %d", many/100, many+1))
+	v.click("#select")
+	v.click("#select-all")
+	v.says("#selected", "1,101 selected")
+	v.click("#select-delete")
+	v.says("#toast", "Deleted 1,101 entries")
+	v.until("document.querySelectorAll('#list .row').length === 0 && window.deletes === 2")
+	if n, err := value[int](v, "window.problems"); n != 0 || err != nil {
+		t.Errorf("the page had %d problems, %v", n, err)
+	}
+	v.do(chromedp.Navigate(w.at("/docs")), chromedp.Navigate(w.at("/")))
+	v.says("#note", "Nothing here yet")
+}
+
 // lateNews is a browser that is so busy that it tells what an observer saw at first only together
 // with what it saw next.
 const lateNews = `

@@ -2,6 +2,10 @@
 import { locale, t } from './language.js';
 import { key } from './outbox.js';
 
+const most = 1000; // objects that the edge removes at once
+const parting = 60_000; // bytes that a page which goes away can send
+const patience = 10; // times that a request which is one too many is made again
+
 /** An answer other than the one hoped for (application/problem+json). */
 export class Problem extends Error {
   /** @param {number} status 0 when there was no answer @param {string} detail */
@@ -25,9 +29,10 @@ export class Api {
   /**
    * @param {string} path @param {Record<string, string | number | undefined>} [query]
    * those that are undefined or empty are left out
+   * @param {() => boolean} [wanted] whether the answer still is
    */
-  get(path, query) {
-    return this.#ask('GET', path, { query });
+  get(path, query, wanted) {
+    return this.#ask('GET', path, { query, wanted });
   }
 
   /** @param {string} path @param {any} body */
@@ -59,11 +64,17 @@ export class Api {
   }
 
   /**
-   * Removes some objects; also while the page goes away.
+   * Removes any number of objects, so many at once as the edge takes; also while the page goes away, as far as browsers let it.
    * @param {{id: string, type: number}[]} objects
    */
-  remove(objects) {
-    return this.#ask('POST', '/v1/history/delete', { body: { objects }, keepalive: true });
+  async remove(objects) {
+    const parts = [];
+    for (let i = 0, bytes = 0; i < objects.length; i += most) {
+      const body = { objects: objects.slice(i, i + most) };
+      bytes += JSON.stringify(body).length;
+      parts.push(this.#ask('POST', '/v1/history/delete', { body, keepalive: bytes <= parting }));
+    }
+    await Promise.all(parts);
   }
 
   /**
@@ -109,21 +120,29 @@ export class Api {
     return this.#ask('POST', '/v1/import', { query: { restore: restore ? 'true' : '' }, body: file });
   }
 
-  /** @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean}} [more] */
+  /** @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean, wanted?: () => boolean}} [more] */
   async #ask(method, path, more = {}) {
     return (await this.#fetch(method, path, more)).json();
   }
 
-  /** @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean}} more */
-  async #fetch(method, path, { query = {}, body, keepalive }) {
+  /**
+   * What is one request too many was not done, and is asked again when the edge says so.
+   * @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean, wanted?: () => boolean}} more
+   */
+  async #fetch(method, path, { query = {}, body, keepalive, wanted = () => true }) {
     const address = new URL(path, this.#url);
     for (const [name, value] of Object.entries(query)) if (value) address.searchParams.set(name, value);
     const headers = new Headers({ Authorization: `Bearer ${this.#token}` });
     const lines = body instanceof Blob;
     if (body) headers.set('Content-Type', lines ? 'application/x-ndjson' : 'application/json');
-    const answer = await fetch(address, { method, headers, keepalive, body: lines ? body : body && JSON.stringify(body) }).catch(lost);
-    if (!answer.ok) throw await problem(answer);
-    return answer;
+    for (let tries = 0; ; tries++) {
+      const answer = await fetch(address, { method, headers, keepalive, body: lines ? body : body && JSON.stringify(body) }).catch(lost);
+      if (answer.ok) return answer;
+      const seconds = Number(answer.headers.get('Retry-After'));
+      if (answer.status !== 429 || !(seconds > 0) || tries === patience) throw await problem(answer);
+      await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+      if (!wanted()) throw await problem(answer);
+    }
   }
 }
 

@@ -9,17 +9,31 @@ export function clock(ms) {
   return h > 0 ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
+// To make a format takes a hundred times as long as to use it.
+const [hours, minutes, whole] = ['hour', 'minute', 'second'].map((unit) => new Intl.NumberFormat(locale, { style: 'unit', unit, unitDisplay: 'long' }));
+
 /** 75000 as "1 minute 15 seconds", for those who listen. @param {number} ms */
 export function spoken(ms) {
   const seconds = Math.max(0, Math.floor(ms / 1000));
-  const unit = (/** @type {number} */ n, /** @type {string} */ name) => n.toLocaleString(locale, { style: 'unit', unit: name, unitDisplay: 'long' });
-  const parts = /** @type {[number, string][]} */ ([
-    [Math.floor(seconds / 3600), 'hour'],
-    [Math.floor(seconds / 60) % 60, 'minute'],
-    [seconds % 60, 'second'],
+  const parts = /** @type {[number, Intl.NumberFormat][]} */ ([
+    [Math.floor(seconds / 3600), hours],
+    [Math.floor(seconds / 60) % 60, minutes],
+    [seconds % 60, whole],
   ]).filter(([n]) => n > 0);
-  return parts.map(([n, name]) => unit(n, name)).join(' ') || unit(0, 'second');
+  return parts.map(([n, unit]) => unit.format(n)).join(' ') || whole.format(0);
 }
+
+/** Writes a time as the clock on the wall shows it, wherever the device is by now. @param {Intl.DateTimeFormatOptions} options */
+function dates(options) {
+  const format = new Intl.DateTimeFormat(locale, { ...options, timeZone: 'UTC' });
+  return (/** @type {Date} */ t) => format.format(Date.UTC(t.getFullYear(), t.getMonth(), t.getDate(), t.getHours(), t.getMinutes(), t.getSeconds()));
+}
+
+const shortDate = dates({ day: 'numeric', month: 'short', year: 'numeric' });
+const longDate = dates({ day: 'numeric', month: 'long', year: 'numeric' });
+const weekday = dates({ weekday: 'long' });
+/** The date and the time. */
+export const moment = dates({ year: 'numeric', month: 'numeric', day: 'numeric', hour: 'numeric', minute: 'numeric', second: 'numeric' });
 
 const relative = new Intl.RelativeTimeFormat(locale, { numeric: 'auto' });
 const steps = /** @type {[number, Intl.RelativeTimeFormatUnit][]} */ ([[60, 'second'], [60, 'minute'], [24, 'hour'], [7, 'day']]);
@@ -32,7 +46,7 @@ export function ago(time, now = Date.now()) {
     if (Math.abs(n) < size) return relative.format(Math.round(n), unit);
     n /= size;
   }
-  return time.toLocaleDateString(locale, { day: 'numeric', month: 'short', year: 'numeric' });
+  return shortDate(time);
 }
 
 /** The heading of a day: "Today", "Yesterday", or the date. @param {Date} time */
@@ -41,8 +55,8 @@ export function day(time) {
   const days = Math.round((midnight(new Date()) - midnight(time)) / 86_400_000);
   if (days <= 0) return t('Today');
   if (days === 1) return t('Yesterday');
-  if (days < 7) return time.toLocaleDateString(locale, { weekday: 'long' });
-  return time.toLocaleDateString(locale, { day: 'numeric', month: 'long', year: 'numeric' });
+  if (days < 7) return weekday(time);
+  return longDate(time);
 }
 
 const types = ['', 'Video', 'Episode', 'Audio', 'Article'];

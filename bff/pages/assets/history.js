@@ -133,8 +133,8 @@ function changed({ items, removed }) {
 }
 
 const undo = new Undo(user(token), {
-  hide: (key) => {
-    loaded.hidden.add(key);
+  hide: (keys) => {
+    for (const key of keys) loaded.hidden.add(key);
     render();
   },
   show: (keys) => {
@@ -153,8 +153,8 @@ async function remove(records) {
   await decide(async () => {
     const ok = await problems.attempt(t('The entries are still there, they could not be deleted'), () => remove(records), () => api.remove(objects));
     if (ok) loaded.change({ items: [], removed: objects });
-    const names = records.map(key);
-    if (ok) unfinished = unfinished.filter((record) => !names.includes(key(record)));
+    const names = new Set(records.map(key));
+    if (ok) unfinished = unfinished.filter((record) => !names.has(key(record)));
     for (const name of names) loaded.hidden.delete(name);
     render();
     return ok;
@@ -218,9 +218,11 @@ const ask = marking(mark, waysBack);
 /** @param {string} name */
 const called = (name) => loaded.visible().find((r) => key(r) === name);
 const selection = selecting(list, {
-  members: (name) => loaded.entries(loaded.visible()).filter((r) => key(r) === name).flatMap((r) => (r.parts ?? [r]).map(key)),
-  all: () => loaded.visible().map(key),
-  remove: (names) => undo.delete(loaded.visible().filter((r) => names.includes(key(r)))),
+  members: () => new Map(loaded.entries(loaded.visible()).map((r) => [key(r), (r.parts ?? [r]).map(key)])),
+  remove: (names) => {
+    const gone = new Set(names);
+    undo.delete(loaded.visible().filter((r) => gone.has(key(r))));
+  },
   changed: render,
 });
 /** @param {string} name */

@@ -21,6 +21,8 @@ export class LoadedHistory {
   /** What others have changed while the list is read: an answer may be older. @type {{items: any[], removed: any[]}[] | undefined} */
   told;
   #records = new Map();
+  /** The records, newest first; undefined where they have changed since. @type {any[] | undefined} */
+  #sorted;
 
   get size() {
     return this.#records.size;
@@ -34,6 +36,7 @@ export class LoadedHistory {
   /** @param {any[]} records @param {{cursor: string, has_more: boolean, searched?: number}} end */
   replace(records, end) {
     this.#records = new Map();
+    this.#sorted = undefined;
     this.searched = 0;
     this.fresh = false;
     this.append(records, end);
@@ -56,11 +59,11 @@ export class LoadedHistory {
 
   /** @param {{items: any[], removed: any[]}} push */
   #take({ items, removed }) {
-    for (const object of removed) this.#records.delete(key({ object }));
+    for (const object of removed) this.#remove(key({ object }));
     const last = this.sorted().at(-1);
     for (const record of items) {
       const below = this.more && last && time(record) < time(last);
-      if ((this.type && record.object.type !== this.type) || (this.until && time(record) > this.until)) this.#records.delete(key(record));
+      if ((this.type && record.object.type !== this.type) || (this.until && time(record) > this.until)) this.#remove(key(record));
       else if (this.#records.has(key(record)) || (!below && this.#matches(record))) this.#put(record);
     }
   }
@@ -95,7 +98,9 @@ export class LoadedHistory {
   }
 
   sorted() {
-    return [...this.#records.values()].sort((a, b) => time(b) - time(a) || (key(a) < key(b) ? 1 : -1));
+    this.#sorted ??= [...this.#records].map(([name, record]) => ({ name, record, at: time(record) }))
+      .sort((a, b) => b.at - a.at || (a.name < b.name ? 1 : -1)).map(({ record }) => record);
+    return this.#sorted;
   }
 
   /** Whether the edge would find it, as far as the page can tell: it knows more about letters. @param {any} record */
@@ -107,7 +112,14 @@ export class LoadedHistory {
   /** @param {any} record */
   #put(record) {
     const known = this.#records.get(key(record));
-    if (!known || time(known) <= time(record)) this.#records.set(key(record), record);
+    if (known && time(known) > time(record)) return;
+    this.#records.set(key(record), record);
+    this.#sorted = undefined;
+  }
+
+  /** @param {string} name */
+  #remove(name) {
+    if (this.#records.delete(name)) this.#sorted = undefined;
   }
 }
 

@@ -71,8 +71,8 @@ export class Reader {
     const { words, type, until } = this.#loaded;
     const current = () => mine === this.#newest && words === this.#loaded.words;
     const page = (/** @type {string} */ cursor, /** @type {number} */ limit) => (words
-      ? this.#api.get('/v1/history/search', { q: words, limit: pageSize, cursor, type })
-      : this.#api.get('/v1/history', { limit: Math.min(limit, 100), cursor, type, until: until ? new Date(until).toISOString() : '' }));
+      ? this.#api.get('/v1/history/search', { q: words, limit: pageSize, cursor, type }, current)
+      : this.#api.get('/v1/history', { limit: Math.min(limit, 100), cursor, type, until: until ? new Date(until).toISOString() : '' }, current));
     this.busy = true;
     this.#loaded.told = [];
     this.#changed();

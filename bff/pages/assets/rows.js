@@ -1,7 +1,7 @@
 // @ts-check
 import { el, write } from './dom.js';
-import { ago, clock, day, nextPart, part, partNumber, progress, spoken, title, typeName } from './format.js';
-import { counted, locale, t } from './language.js';
+import { ago, clock, day, moment, nextPart, part, partNumber, progress, spoken, title, typeName } from './format.js';
+import { counted, t } from './language.js';
 import { key } from './outbox.js';
 
 /** @typedef {{node: HTMLElement, update(record: any): void}} Row */
@@ -127,7 +127,7 @@ function writeTime(when, record) {
   const played = new Date(record.played_at ?? record.event_time);
   write(when, ago(played));
   when.dateTime = played.toISOString();
-  when.title = played.toLocaleString(locale);
+  when.title = moment(played);
 }
 
 /** Where an earlier session of a record stopped, as a way back. @param {any} record @param {any} viewing */

@@ -5,10 +5,11 @@ import { counted } from './language.js';
 /**
  * Lets the user select several entries and delete them. A series stands for its parts.
  * @param {HTMLElement} list
- * @param {{members(key: string): string[], all(): string[], remove(keys: string[]): void, changed(): void}} does
+ * @param {{members(): Map<string, string[]>, remove(keys: string[]): void, changed(): void}} does `members` are the
+ * keys of the records that each entry stands for, by its own key
  * @returns {{show(): void}} what writes the choice to the entries
  */
-export function selecting(list, { members, all, remove, changed }) {
+export function selecting(list, { members, remove, changed }) {
   /** @type {Set<string>} */
   const chosen = new Set();
   const bar = find('#selection', HTMLElement);
@@ -31,7 +32,7 @@ export function selecting(list, { members, all, remove, changed }) {
   };
   start.onclick = () => toggle(!on());
   find('#select-done', HTMLButtonElement).onclick = () => toggle(false);
-  find('#select-all', HTMLButtonElement).onclick = () => choose(all(), true);
+  find('#select-all', HTMLButtonElement).onclick = () => choose([...members().values()].flat(), true);
   doDelete.onclick = () => {
     const keys = [...chosen];
     toggle(false);
@@ -39,17 +40,19 @@ export function selecting(list, { members, all, remove, changed }) {
   };
   list.addEventListener('change', ({ target }) => {
     const row = target instanceof HTMLInputElement && target.matches('.pick') ? /** @type {HTMLElement} */ (target.closest('.row')) : null;
-    if (row) choose(members(String(row.dataset.key)), /** @type {HTMLInputElement} */ (target).checked);
+    if (row) choose(members().get(String(row.dataset.key)) ?? [], /** @type {HTMLInputElement} */ (target).checked);
   });
   addEventListener('keydown', (e) => {
     if (e.key === 'Escape' && on() && !document.querySelector('dialog[open]')) toggle(false);
   });
   return {
     show() {
-      const there = new Set(all());
+      /** @type {Map<string, string[]>} */
+      const entries = on() ? members() : new Map();
+      const there = new Set([...entries.values()].flat());
       for (const key of chosen) if (!there.has(key)) chosen.delete(key);
       for (const box of /** @type {NodeListOf<HTMLInputElement>} */ (list.querySelectorAll('.pick'))) {
-        const keys = members(String(/** @type {HTMLElement} */ (box.closest('.row')).dataset.key));
+        const keys = entries.get(String(/** @type {HTMLElement} */ (box.closest('.row')).dataset.key)) ?? [];
         const n = keys.filter((key) => chosen.has(key)).length;
         box.checked = n > 0 && n === keys.length;
         box.indeterminate = n > 0 && n < keys.length;

@@ -11,7 +11,9 @@ export function series(records, open) {
   const parts = new Map();
   for (const record of records) {
     const name = nameOf(record);
-    if (name) parts.set(name, [...(parts.get(name) ?? []), record]);
+    const known = parts.get(name);
+    if (known) known.push(record);
+    else if (name) parts.set(name, [record]);
   }
   return records.flatMap((record) => {
     const name = nameOf(record);

@@ -25,7 +25,7 @@ export class Undo {
   #does;
 
   /**
-   * @param {string} uid @param {{hide(key: string): void, show(keys: string[]): void, send(records: any[]): Promise<any>,
+   * @param {string} uid @param {{hide(keys: string[]): void, show(keys: string[]): void, send(records: any[]): Promise<any>,
    *   lines(records: any[]): Promise<string>, restore(lines: string): any, offer(objects: any[]): any}} does
    */
   constructor(uid, does) {
@@ -59,10 +59,8 @@ export class Undo {
   /** @param {any[]} records */
   async delete(records) {
     this.#back = undefined;
-    for (const record of records) {
-      this.#waiting.set(key(record), record);
-      this.#does.hide(key(record));
-    }
+    for (const record of records) this.#waiting.set(key(record), record);
+    this.#does.hide(records.map(key));
     const all = [...this.#waiting.values()];
     const text = all.length === 1 ? t('Deleted “{title}”.', { title: title(all[0]) }) : counted(all.length, 'Deleted one entry.', 'Deleted {n} entries.');
     this.#say(text);

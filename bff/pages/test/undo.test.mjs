@@ -13,6 +13,13 @@ Object.assign(globalThis, {
 const { Undo } = await import('../assets/undo.js');
 const { kept } = await import('../assets/kept.js');
 
+test('however many are deleted, they are hidden at once', async () => {
+  const hidden = [];
+  const undo = new Undo('u', { hide: (keys) => hidden.push(keys), show() {}, send() {}, offer() {}, restore() {}, lines: async () => '' });
+  await undo.delete(['a', 'b', 'c'].map((id) => ({ object: { type: 1, id } })));
+  assert.deepEqual(hidden, [['1/a', '1/b', '1/c']]);
+});
+
 test('all that was deleted is offered after a reload, whichever backup comes first', async () => {
   for (const turns of [[0, 1], [1, 0]]) {
     const answers = [];
