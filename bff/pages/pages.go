@@ -127,10 +127,10 @@ func (c Config) secured(next http.Handler) http.Handler {
 	})
 }
 
-// The sample clip is sound of 8 bits, low enough that an hour is 14 MB.
+// The sample clip is sound of 8 bits, low enough that an hour is 14 MB. Browsers take less than 2 GB.
 const (
 	sampleRate = 4000
-	maxSeconds = 6 * 60 * 60
+	maxSeconds = 144 * 60 * 60
 	headerSize = 44
 	barSeconds = 12 // until it repeats
 )

@@ -96,6 +96,9 @@ func TestClip(t *testing.T) {
 			t.Errorf("%q: the header says %d bytes", query, n)
 		}
 	}
+	if w := get(t, "/assets/clip.wav?seconds=432000", "40-43"); w.Code != http.StatusPartialContent || binary.LittleEndian.Uint32(w.Body.Bytes()) != 4000*432000 {
+		t.Errorf("a book of 120 hours: %d, %v", w.Code, w.Body.Bytes())
+	}
 	whole := get(t, "/assets/clip.wav?seconds=40", "").Body.String()
 	for ranged, want := range map[string]string{"0-9": whole[:10], "40-50": whole[40:51], "100000-150000": whole[100000:150001], "159000-": whole[159000:]} {
 		w := get(t, "/assets/clip.wav?seconds=40", ranged)

@@ -194,6 +194,31 @@ func TestManyEntries(t *testing.T) {
 	v.says("#note", "Nothing here yet")
 }
 
+// TestOldEntry is played from where it stopped, with all that is known of it, though the cache does not have it any more.
+func TestOldEntry(t *testing.T) {
+	w := newWorld(t, func(c *allinone.Config) { c.Keep = 20 })
+	var entries []entry
+	for i := range 60 {
+		entries = append(entries, entry{id: fmt.Sprint(i), position: time.Minute, age: time.Duration(i+1) * time.Minute})
+	}
+	w.report(entry{id: "old", title: "Fog", position: 4 * time.Minute, age: 30 * 24 * time.Hour, episode: 7})
+	w.report(entries...)
+	w.eventually("the cache has forgotten it", func() bool {
+		w.report(entry{id: "new", position: time.Minute}) // which has the cache look at what it keeps
+		return w.point("old") == nil
+	})
+	v := w.open(w.signedIn("/"))
+	v.until("(scrollTo(0, document.body.scrollHeight), document.querySelectorAll('#list .row').length === 62)")
+	v.click("#list li:last-child .title")
+	v.says("#resumed", "You stopped at 4:00")
+	v.click("#play")
+	v.seek(300)
+	w.reaches("old", "playing", 300*time.Second)
+	v.says("#safe", "5:0")
+	v.do(chromedp.Navigate(w.at("/")))
+	v.says("#list li:nth-child(1)", "Harbour Lights")
+}
+
 // lateNews is a browser that is so busy that it tells what an observer saw at first only together
 // with what it saw next.
 const lateNews = `

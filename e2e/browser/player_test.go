@@ -284,6 +284,21 @@ func TestNothingKept(t *testing.T) {
 	}
 }
 
+// TestLongAndLive goes on where the user was in a book of twelve hours, and in a stream of no length.
+func TestLongAndLive(t *testing.T) {
+	w := newWorld(t)
+	beat := `{"object":{"id":%q,"type":1},"kind":"stop","position_ms":%d,"duration_ms":%d,"event_time":%q}`
+	at := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	w.ask("POST", "/v1/heartbeats", fmt.Appendf(nil, `{"heartbeats":[`+beat+`,`+beat+`]}`, "book", 8*3_600_000, 12*3_600_000, at, "live", 3_723_000, 0, at), new(any))
+	for id, seconds := range map[string]int{"book": 8 * 3600, "live": 3723} {
+		v := w.open(w.signedIn("/player?id=" + id))
+		v.until(fmt.Sprintf("document.querySelector('#clip').currentTime === %d && !document.querySelector('#clip').ended", seconds))
+		v.click("#play")
+		v.seek(seconds + 60)
+		w.reaches(id, "playing", time.Duration(seconds+60)*time.Second)
+	}
+}
+
 // paste puts a token into the form, and sends it.
 func (v *window) paste(text string) {
 	v.Helper()

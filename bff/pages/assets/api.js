@@ -46,12 +46,14 @@ export class Api {
   }
 
   /**
-   * Reads the record of an object, null where there is none.
-   * @param {{id: string, type: number}} object @returns {Promise<any>}
+   * Reads the record of an object, null where there is none. One that is not of the newest is found where it was listed.
+   * @param {{id: string, type: number}} object @param {string | null} [at] the time of the record that the user has seen @returns {Promise<any>}
    */
-  async point(object) {
+  async point(object, at) {
     const { items } = await this.#ask('POST', '/v1/history/lookup', { body: { objects: [object] } });
-    return items[0];
+    if (items[0] || !at) return items[0];
+    const { items: listed } = await this.get('/v1/history', { type: object.type, since: at, until: at, limit: 100 });
+    return listed.find((/** @type {any} */ record) => key(record) === key({ object })) ?? null;
   }
 
   /**

@@ -18,6 +18,7 @@ const object = { id: query.get('id') ?? '100', type: Number(query.get('type') ??
 const device = deviceName();
 const about = { object, device, meta: { title: query.get('title') ?? (query.has('id') ? object.id : t('Sample clip')) } };
 
+const sample = 600_000; // milliseconds that a clip of unknown length goes on behind where the user was
 let known = 0; // when the user was where this page began, in Unix milliseconds
 const token = await signIn();
 const uid = user(token);
@@ -41,7 +42,7 @@ function showTitle() {
 async function begin() {
   const point = { record: /** @type {any} */ (null) };
   const read = await problems.attempt(t('Where you stopped could not be read'), begin, async () => {
-    point.record = await api.point(object);
+    point.record = await api.point(object, query.get('seen'));
   });
   if (!read) return;
   if (point.record) client.seen(point.record);
@@ -52,7 +53,7 @@ async function begin() {
 function load(record) {
   about.meta = { ...about.meta, ...record?.meta }; // what is reported takes the place of what the record has
   showTitle();
-  const seconds = record?.duration_ms > 0 ? Math.ceil(record.duration_ms / 1000) : 600;
+  const seconds = Math.ceil((record?.duration_ms || (record?.furthest_ms ?? 0) + sample) / 1000);
   const back = Math.min(Number(query.get('at')) || 0, seconds * 1000);
   const resumes = !back && record?.resume_ms > 0;
   media.src = `/assets/clip.wav?seconds=${seconds}`;

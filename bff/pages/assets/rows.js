@@ -199,8 +199,8 @@ function picture(tile, address) {
 }
 
 /** @param {any} record @param {number} [at] where it begins, in milliseconds; where the user stopped by default */
-function playerOf({ object, meta }, at) {
-  const query = new URLSearchParams({ id: object.id, type: String(object.type) });
+function playerOf({ object, meta, event_time: seen }, at) {
+  const query = new URLSearchParams({ id: object.id, type: String(object.type), seen });
   if (meta?.title) query.set('title', meta.title);
   if (at) query.set('at', String(at));
   return `/player?${query}`;
