@@ -36,9 +36,15 @@ const weekday = dates({ weekday: 'long' });
 export const moment = dates({ year: 'numeric', month: 'numeric', day: 'numeric', hour: 'numeric', minute: 'numeric', second: 'numeric' });
 
 const relative = new Intl.RelativeTimeFormat(locale, { numeric: 'auto' });
-const steps = /** @type {[number, Intl.RelativeTimeFormatUnit][]} */ ([[60, 'second'], [60, 'minute'], [24, 'hour'], [7, 'day']]);
+const steps = /** @type {[number, Intl.RelativeTimeFormatUnit][]} */ ([[60, 'second'], [60, 'minute'], [24, 'hour']]);
 
-/** "3 minutes ago"; a date for what is older than a week. @param {Date} time */
+/** How many midnights have passed since. @param {Date} time @param {number} now */
+function midnights(time, now) {
+  const midnight = (/** @type {Date} */ t) => new Date(t.getFullYear(), t.getMonth(), t.getDate()).getTime();
+  return Math.round((midnight(new Date(now)) - midnight(time)) / 86_400_000);
+}
+
+/** "3 minutes ago", and after a day "yesterday" for what was yesterday; a date for what is older than a week. @param {Date} time */
 export function ago(time, now = Date.now()) {
   let n = (time.getTime() - now) / 1000;
   if (n > -45) return t('just now');
@@ -46,13 +52,13 @@ export function ago(time, now = Date.now()) {
     if (Math.abs(n) < size) return relative.format(Math.round(n), unit);
     n /= size;
   }
-  return shortDate(time);
+  const days = midnights(time, now);
+  return days < 7 ? relative.format(-days, 'day') : shortDate(time);
 }
 
 /** The heading of a day: "Today", "Yesterday", or the date. @param {Date} time */
-export function day(time) {
-  const midnight = (/** @type {Date} */ t) => new Date(t.getFullYear(), t.getMonth(), t.getDate()).getTime();
-  const days = Math.round((midnight(new Date()) - midnight(time)) / 86_400_000);
+export function day(time, now = Date.now()) {
+  const days = midnights(time, now);
   if (days <= 0) return t('Today');
   if (days === 1) return t('Yesterday');
   if (days < 7) return weekday(time);
