@@ -308,7 +308,7 @@ func (a *Archive) living(m *part.Metadata) *part.Metadata {
 }
 
 func (a *Archive) reader(ctx context.Context, uid string, m *part.Metadata, fresh bool) *part.Reader {
-	r := &part.Reader{Metadata: m}
+	r := &part.Reader{Metadata: m, Oldest: a.oldest()}
 	r.Chunk = func(i *part.Info) (*part.Chunk, error) {
 		return part.Cached(a.parts.cache, chunkName(uid, i.Name), func() (*part.Chunk, int, error) {
 			if stored := a.parts.cache.Take(storedName(uid, i.Name)); stored != nil {

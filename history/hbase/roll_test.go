@@ -776,6 +776,24 @@ func TestExpiredPartsGo(t *testing.T) {
 	}
 }
 
+// TestExpiredInAPart lets some records of a chunk expire, and a tombstone that had hidden one of them.
+func TestExpiredInAPart(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.plays(20)
+	r.roll()
+	r.wantForms(1, 19)
+	gone := history.Event{Key: r.key(3), Kind: history.KindDelete, At: cells[3].Record.Version.Time() + 1}
+	r.store(history.Cell{Key: gone.Key, Record: history.Merge(cells[3].Record, gone.Record()).Successor(nil)})
+	r.clock.pass(time.Duration(cells[10].Record.Version.Time()-r.clock.now().UnixMilli()+history.ArchiveLife+1) * time.Millisecond)
+	r.want(cells[11:]...)
+	for i := range 11 {
+		got, err := r.Get(t.Context(), []history.Key{r.key(i)})
+		if err != nil || got[0].Err != nil || got[0].Record != nil {
+			t.Errorf("get %d: %+v, %v, want no record", i, got, err)
+		}
+	}
+}
+
 // TestLongIsToldOf reads a long row.
 func TestLongIsToldOf(t *testing.T) {
 	r := newRollTest(t)

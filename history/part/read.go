@@ -11,6 +11,8 @@ import (
 // Reader reads a user's parts.
 type Reader struct {
 	*Metadata
+	// Oldest is the time before which records have expired, in Unix milliseconds; 0 is for a reader that is given all that there are.
+	Oldest int64
 	// Chunk reads a chunk that the metadata lists, as [Info.Open] does.
 	Chunk func(i *Info) (*Chunk, error)
 	// Ahead, if set, reads chunks that Chunk will be asked for, a bounded number, at once. Some may be there already.
@@ -67,7 +69,7 @@ func (p *Reader) Find(objects []history.Object, live []*history.Record) ([]*hist
 			}
 		}, func(_ int, it history.Item) {
 			for _, n := range some {
-				if objects[n] == it.Object {
+				if objects[n] == it.Object && it.Record.Version.Time() >= p.Oldest {
 					found[n] = renewed(it.Record)
 				}
 			}
@@ -127,6 +129,7 @@ func renewed(r *history.Record) *history.Record {
 // Items yields the records that a query asks for, newest first, whatever its limit is. Their
 // revisions are new ones. After an error there is nothing more.
 func (p *Reader) Items(q history.Query) iter.Seq2[history.Item, error] {
+	q.Since = max(q.Since, p.Oldest)
 	top := topOf(q)
 	return func(yield func(history.Item, error) bool) {
 		from, ahead := Ahead(p.Chunks, q)
