@@ -35,6 +35,7 @@ type flags struct {
 	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000"`
 	RollAbove       int           `help:"Records of a user from which on the archive moves what is older than a day into parts, such as 2000; 0 is never. See docs/long-histories.md."`
+	Summary         time.Duration `help:"For how long a summary of each object is kept when its records have ended after 90 days, such as 43800h; 0 is as long as was said before, or not at all. See docs/long-histories.md."`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`
 	Rules           []string      `sep:";" placeholder:"RULES" help:"What counts as what: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one."`
 	LogLevel        string        `help:"debug, info, warn or error." default:"info"`
@@ -78,7 +79,7 @@ func serve(ctx context.Context, args []string, getenv func(string) string, out i
 	}
 	p, err := allinone.Open(ctx, allinone.Config{
 		Dir: f.Data, HTTP: f.Listen, RPC: f.RPC, Admin: f.Admin, Secret: secret, Audience: f.Audience, Hosts: f.Hosts, Origins: f.Origins, Images: f.Images, UserRate: f.UserRate, UserBurst: f.UserBurst,
-		Hold: f.Hold, Keep: f.Keep, RollAbove: f.RollAbove, Rules: rules, Webhook: hook, Drain: f.Drain, Logger: log, Registry: registry,
+		Hold: f.Hold, Keep: f.Keep, RollAbove: f.RollAbove, Summary: f.Summary, Rules: rules, Webhook: hook, Drain: f.Drain, Logger: log, Registry: registry,
 	})
 	if err != nil {
 		return err

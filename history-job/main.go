@@ -5,12 +5,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/job"
 	"github.com/playhead/playhead/internal/connect"
 	"github.com/playhead/playhead/internal/obs"
@@ -29,6 +31,8 @@ type flags struct {
 	RollAbove  int           `help:"Move what is old of users of whom the archive has more records than this into parts; 0 is nobody. First let every service and job have this version; 2000 is a good number."`
 	RollAfter  time.Duration `help:"How old that is. The first job that rolls says so for all, for good." default:"24h"`
 	RollMargin time.Duration `help:"More than clocks may differ and puts may take, also for good. Shorter than an hour is for tests, which start all processes after the first job." default:"1h" hidden:""`
+	Summary    time.Duration `help:"For how long a summary of each object is kept when its records have ended after 90 days, such as 43800h; 0 is as long as was said before, or not at all. First let every service and job have this version."`
+	Rules      []string      `sep:";" placeholder:"RULES" help:"What counts as completed in summaries, as given to the services: done=90 (percent) for all types, or 3:done=95 for one."`
 	Drain      time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat  string        `help:"text or json." default:"text"`
@@ -48,6 +52,11 @@ func archive(ctx context.Context, args []string, getenv func(string) string, out
 	if err := run.Parse("history-job", &f, args, getenv, out); err != nil {
 		return err
 	}
+	rules, err := history.ParseRules(f.Rules)
+	if err != nil {
+		return fmt.Errorf("--rules: %w", err)
+	}
+	f.HBase.Rules = rules
 	g, err := f.wire(ctx)
 	if err != nil {
 		return err
@@ -74,6 +83,7 @@ func (f *flags) wire(ctx context.Context) (_ *run.Group, err error) {
 	registry := obs.NewRegistry()
 	engines := &connect.Engines{Log: log, Registry: registry}
 	f.HBase.RollAbove, f.HBase.RollAfter, f.HBase.RollMargin = f.RollAbove, f.RollAfter, f.RollMargin
+	f.HBase.Summary = f.Summary
 	dead, err := f.ConnectDead(engines)
 	if err != nil {
 		return nil, err
@@ -90,7 +100,7 @@ func (f *flags) wire(ctx context.Context) (_ *run.Group, err error) {
 		Cache: s.Cache(s.Redis), Archive: s.Archive(s.HBase), Consumer: s.Kafka, Dead: dead,
 		Days: s.Days(s.Redis), Announcer: s.Announcer(s.FirstOfDay), Workers: f.Workers, Batch: f.Batch,
 		SweepEvery: f.SweepEvery, SweepAge: f.SweepAge, Life: s.Redis.Life, Reread: s.Kafka, Remember: f.Remember,
-		Logger: log, Registry: registry,
+		Summarizer: s.HBase, Logger: log, Registry: registry,
 	}
 	if f.RollAbove > 0 {
 		conf.Roller, conf.Notes = s.HBase, s.Redis

@@ -46,7 +46,7 @@ func (p *Process) open(ctx context.Context) (err error) {
 		}
 	}
 	// Only now is anything created.
-	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Keep: p.cfg.Keep, RollAbove: p.cfg.RollAbove, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
+	if p.db, err = pebble.Open(p.cfg.Dir, pebble.Config{Alone: true, Keep: p.cfg.Keep, RollAbove: p.cfg.RollAbove, Summary: p.cfg.Summary, Rules: p.cfg.Rules, Logger: p.cfg.Logger, Registry: p.cfg.Registry}); err != nil {
 		return err
 	}
 	if p.secret, err = signingSecret(p.cfg); err != nil {
@@ -70,7 +70,7 @@ func (p *Process) compose(lives []string) (err error) {
 		return err
 	}
 	p.service, err = rpc.New(rpc.Config{
-		Cache: p.db.Cache(), Archive: p.archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []history.Eraser{p.db, dead},
+		Cache: p.db.Cache(), Archive: p.archive(), Summaries: p.db.Archive(), Aggregate: p.held, Queue: p.publisher(), Feed: new(memfeed.Feed), Erasers: []history.Eraser{p.db, dead},
 		Days: p.db.Days(), Announcer: dayLog{log}, Webhook: p.cfg.Webhook, Lives: lives,
 		Keep: p.cfg.Keep, WarmRate: warmRate, Rules: p.cfg.Rules, Logger: log, Registry: reg,
 	})

@@ -26,6 +26,7 @@ type listInput struct {
 	Type   uint32 `query:"type" minimum:"1" maximum:"4294967295" format:"int64" doc:"Only objects of this type."`
 	Since  string `query:"since" format:"date-time" doc:"Nothing before it. In a query a + is written as %2B."`
 	Until  string `query:"until" format:"date-time" doc:"Nothing after it."`
+	Detail string `query:"detail" enum:"record,summary" default:"record" doc:"With summary the answer goes on behind the records: with summaries of what was last played more than 90 days ago, where the server keeps some."`
 }
 
 func (a *api) list(ctx context.Context, in *listInput) (*page, error) {
@@ -33,12 +34,14 @@ func (a *api) list(ctx context.Context, in *listInput) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Limit, req.Cursor = in.Limit, in.Cursor
+	req.Limit, req.Cursor, req.Summaries = in.Limit, in.Cursor, in.Detail == "summary"
 	resp, err := a.page(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	return &page{Items: codec.NewRecords(resp.Items), Cursor: resp.Cursor, HasMore: resp.HasMore}, nil
+	return &page{
+		Items: codec.NewRecords(resp.Items), Summaries: codec.NewSummaries(resp.Summaries), Cursor: resp.Cursor, HasMore: resp.HasMore,
+	}, nil
 }
 
 type searchInput struct {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -57,6 +58,16 @@ func TestOperations(t *testing.T) {
 			&historyv1.ListResponse{Items: []*historyv1.Item{item}, Cursor: "def", HasMore: true},
 			`{"items":[` + itemJSON + `],"cursor":"def","has_more":true}`,
 		},
+		{
+			"GET /v1/history?detail=summary", "",
+			&historyv1.ListRequest{Uid: "u1", Limit: 20, Summaries: true},
+			&historyv1.ListResponse{Summaries: []*historyv1.Summary{{
+				Object: objects[0], FirstMs: 1772396100000, LastMs: 1772396101500, Plays: 2, WatchedMs: 3, FurthestMs: 4, DurationMs: 5, Completed: true,
+			}}},
+			`{"items":[],"summaries":[{"object":{"id":"100","type":1},"first":"2026-03-01T20:15:00.000Z","last":"2026-03-01T20:15:01.500Z",` +
+				`"plays":2,"watched_ms":3,"furthest_ms":4,"duration_ms":5,"completed":true}],"cursor":"","has_more":false}`,
+		},
+		{"GET /v1/history?detail=record", "", &historyv1.ListRequest{Uid: "u1", Limit: 20}, &historyv1.ListResponse{}, `{"items":[],"cursor":"","has_more":false}`},
 		{ // as the Python clients of openapi-generator write times
 			"GET /v1/history?since=2026-03-01T21%3A15%3A00.000000%2B0100&until=2026-03-01T17:15:01.500000-0300", "",
 			&historyv1.ListRequest{Uid: "u1", Limit: 20, SinceMs: 1772396100000, UntilMs: 1772396101500},
@@ -95,7 +106,7 @@ func TestOperations(t *testing.T) {
 		},
 		{
 			"POST /v1/history/delete", `{"since":"2026-03-01T20:15:00Z"}`,
-			&historyv1.ListRequest{Uid: "u1", Limit: 100, SinceMs: 1772396100000},
+			&historyv1.ListRequest{Uid: "u1", Limit: 100, SinceMs: 1772396100000, Summaries: true},
 			&historyv1.ListResponse{},
 			`{"deleted":0}`,
 		},
@@ -256,6 +267,7 @@ func TestParametersThatAreRefused(t *testing.T) {
 		{"GET /v1/continue?cursor=abc", "", 422, "query.cursor"},
 		{"GET /v1/export?since=2026-03-01", "", 422, "query.since"},
 		{"GET /v1/export?limit=1", "", 422, "query.limit"},
+		{"GET /v1/history?detail=all", "", 422, "query.detail"},
 		{"POST /v1/history/delete", `{"objects":[{"id":"100","type":"1"}]}`, 422, "body.objects[0].type"},
 		{"POST /v1/history/delete", `{"objects":[` + strings.Repeat(`{"id":"1","type":1},`, 1000) + `{"id":"1","type":1}]}`, 413, ""},
 	}
@@ -351,6 +363,30 @@ func TestDeleteRange(t *testing.T) {
 	}
 	if del.Uid != "u1" || del.AtMs != 1772396101000 || del.Objects[0].Id != "200" || len(del.Objects) != 100 {
 		t.Errorf("deleted %v", del)
+	}
+}
+
+// TestDeleteSummaries removes a range with what is left of objects, as of a time at which a delete has days to live.
+func TestDeleteSummaries(t *testing.T) {
+	s := &service{}
+	full := &historyv1.ListResponse{Items: []*historyv1.Item{item}, Summaries: []*historyv1.Summary{{Object: &historyv1.Object{Id: "7", Type: 2}}}}
+	s.answer = func(_ context.Context, req any) (any, error) {
+		if _, ok := req.(*historyv1.ListRequest); !ok {
+			return &historyv1.DeleteResponse{}, nil
+		}
+		defer func() { full = &historyv1.ListResponse{} }()
+		return full, nil
+	}
+	w := newEdge(t, s).do(t, "POST /v1/history/delete", `{"until":"2020-03-01T20:15:01Z","since":"2020-03-01T20:15:00Z"}`)
+	if got := strings.TrimSpace(w.Body.String()); got != `{"deleted":1}` || len(s.asked) != 4 {
+		t.Fatalf("got %s, asked %v", got, s.asked)
+	}
+	records, summaries := s.asked[1].(*historyv1.DeleteRequest), s.asked[2].(*historyv1.DeleteRequest)
+	if records.AtMs != 1583093701000 || records.Objects[0].Id != "100" {
+		t.Errorf("deleted %v", records)
+	}
+	if age := time.Now().UnixMilli() - summaries.AtMs; age < 83*24*3600_000 || age > 83*24*3600_000+60_000 || summaries.Objects[0].Id != "7" {
+		t.Errorf("deleted %v", summaries)
 	}
 }
 

@@ -104,7 +104,7 @@ func (a *api) deleteRange(ctx context.Context, what *codec.Deletion) (n uint32, 
 // deletePages removes what it finds of a range, from the newest on, and returns how much
 // that was.
 func (a *api) deletePages(ctx context.Context, what *codec.Deletion) (n uint32, err error) {
-	req := &historyv1.ListRequest{Uid: uidOf(ctx), Limit: pageSize, Type: what.Type, SinceMs: what.SinceMs, UntilMs: what.UntilMs}
+	req := &historyv1.ListRequest{Uid: uidOf(ctx), Limit: pageSize, Type: what.Type, SinceMs: what.SinceMs, UntilMs: what.UntilMs, Summaries: true}
 	for page, err := range a.pages(ctx, req) {
 		if err != nil {
 			return n, err
@@ -113,16 +113,40 @@ func (a *api) deletePages(ctx context.Context, what *codec.Deletion) (n uint32, 
 		for i, it := range page.GetItems() {
 			objects[i] = it.Object
 		}
-		if len(objects) == 0 {
-			continue
+		if len(objects) > 0 {
+			gone, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: objects, AtMs: what.UntilMs})
+			if err != nil {
+				return n, err
+			}
+			n += gone
 		}
-		gone, err := a.delete(ctx, &historyv1.DeleteRequest{Objects: objects, AtMs: what.UntilMs})
+		gone, err := a.deleteSummaries(ctx, page.GetSummaries(), what.UntilMs)
 		if err != nil {
 			return n, err
 		}
 		n += gone
 	}
 	return n, nil
+}
+
+// deleteSummaries removes what is left of objects. A delete that is as old as they are would have ended before
+// it has reached them.
+func (a *api) deleteSummaries(ctx context.Context, summaries []*historyv1.Summary, until int64) (n uint32, err error) {
+	if len(summaries) == 0 {
+		return 0, nil
+	}
+	objects := make([]*historyv1.Object, len(summaries))
+	for i, s := range summaries {
+		objects[i] = s.Object
+	}
+	if until > 0 {
+		until = max(until, time.Now().UnixMilli()-history.SummaryAge)
+	}
+	_, err = a.delete(ctx, &historyv1.DeleteRequest{Objects: objects, AtMs: until})
+	if err != nil {
+		return 0, err
+	}
+	return uint32(len(objects)), nil //nolint:gosec // a page
 }
 
 func (a *api) delete(ctx context.Context, req *historyv1.DeleteRequest) (n uint32, err error) {

@@ -201,6 +201,30 @@ func NewRecord(it *historyv1.Item) *Record {
 	return r
 }
 
+// Summary is what is kept of an object whose record has ended.
+type Summary struct {
+	Object     Object `json:"object"`
+	First      string `json:"first" format:"date-time" doc:"When it was first played, as far as is known."`
+	Last       string `json:"last" format:"date-time" doc:"When it was last played."`
+	Plays      uint64 `json:"plays" doc:"How many viewings reached the end."`
+	WatchedMS  int64  `json:"watched_ms" doc:"Milliseconds of the object that were played, over all sessions that said so."`
+	FurthestMS int64  `json:"furthest_ms" doc:"The furthest position ever reported."`
+	DurationMS int64  `json:"duration_ms" doc:"Milliseconds; 0 when no player knew it."`
+	Completed  bool   `json:"completed" doc:"The user left it at its end."`
+}
+
+// NewSummaries returns one summary for each of the service's.
+func NewSummaries(all []*historyv1.Summary) []Summary {
+	var summaries []Summary // nil where none were asked for
+	for _, s := range all {
+		summaries = append(summaries, Summary{
+			Object: Object{ID: s.Object.GetId(), Type: s.Object.GetType()}, First: FormatTime(s.FirstMs), Last: FormatTime(s.LastMs),
+			Plays: s.Plays, WatchedMS: s.WatchedMs, FurthestMS: s.FurthestMs, DurationMS: s.DurationMs, Completed: s.Completed,
+		})
+	}
+	return summaries
+}
+
 // Viewing is one session of an object.
 type Viewing struct {
 	Begin       string `json:"begin,omitempty" format:"date-time" doc:"When it began; absent where the player reported no start, or it is not known any more."`

@@ -199,6 +199,8 @@ func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell 
 		cells = append(cells, history.Cell{Key: k, Record: r})
 		if r.Deleted() {
 			j.noteRemoval(k.UID)
+		} else {
+			j.noteOld(k.UID, r)
 		}
 	}
 	return cells

@@ -57,6 +57,9 @@ type Config struct {
 	Roller    Roller
 	Notes     history.Notes
 	RollEvery time.Duration
+	// Summarizer keeps summaries of what ends. The job has it look at each user once in SummarizeEvery (default a day).
+	Summarizer     Summarizer
+	SummarizeEvery time.Duration
 	// Workers is how many batches are under way at once (default 16), Batch how many
 	// keys each has (default 500).
 	Workers, Batch int
@@ -102,6 +105,8 @@ type Job struct {
 	owned     atomic.Bool // a generation lasts
 	untidy    part.Notes  // users of whom something was deleted or cleared
 	noted     part.Notes  // users to be rolled
+	removals  part.Notes  // users from whose summaries something is to be removed
+	old       part.Notes  // users of whom something old was put
 	waiting   waiting
 	marks     atomic.Pointer[marks] // as they were seen last
 	left      atomic.Int64          // keys left out because the archive did not answer, or the dead letters
@@ -123,6 +128,7 @@ func New(cfg Config) (*Job, error) {
 		return nil, errors.New("job: a roller and notes are of no use without each other")
 	}
 	cfg.RollEvery = run.Default(cfg.RollEvery, 200*time.Millisecond)
+	cfg.SummarizeEvery = run.Default(cfg.SummarizeEvery, 24*time.Hour)
 	cfg.Workers = run.Default(cfg.Workers, 16)
 	cfg.Batch = run.Default(cfg.Batch, 500)
 	cfg.SweepEvery = run.Default(cfg.SweepEvery, 30*time.Second)

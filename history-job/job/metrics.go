@@ -17,6 +17,8 @@ type metrics struct {
 	completed                     *prometheus.CounterVec // by object type
 	restored, repairs, announced  prometheus.Counter
 	retries                       *prometheus.CounterVec
+	summarized                    prometheus.Counter
+	summaryDelay                  prometheus.Gauge
 	buckets, unrestored           prometheus.Gauge
 	backlog                       backlog
 }
@@ -37,6 +39,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		repairs:        counter("cache_repairs_total", "Restarts of the cache after which it was compared with the archive."),
 		announced:      counter("announced_firsts_total", "Users seen for the first time on a day, announced where no service had."),
 		notWrittenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
+		summarized:     counter("summarized_users_total", "Users whose summaries were brought up to date."),
+		summaryDelay: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "playhead_job_summaries_delay_seconds", Help: "How late the job looks at users whose records grow old. Behind six days records end that are in no summary.",
+		}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_job_retries_total", Help: "Exchanges with a store tried again, by operation.",
 		}, []string{"operation"}),
@@ -51,12 +57,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 	}
 	m.backlog = newBacklog()
-	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "reread", "dead_letter", "announce", "notes", "roll"} {
+	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "reread", "dead_letter", "announce", "notes", "roll", "summaries"} {
 		m.retries.WithLabelValues(op)
 	}
 	if reg != nil {
 		reg.MustRegister(m.messages, m.puts, m.clears, m.swept, m.missing, m.refused, m.poison,
-			m.failures, m.sweptAlone, m.leftOut, m.completed, m.notWrittenBack, m.restored, m.repairs, m.announced, m.retries, m.buckets, m.unrestored, m.backlog.marks, m.backlog.age)
+			m.failures, m.sweptAlone, m.leftOut, m.completed, m.notWrittenBack, m.restored, m.repairs, m.announced, m.retries, m.summarized, m.summaryDelay, m.buckets, m.unrestored, m.backlog.marks, m.backlog.age)
 	}
 	return m
 }

@@ -15,8 +15,11 @@ const (
 	conflictWait = time.Minute
 )
 
-// noteRemoval has the parts of a user looked after soon.
+// noteRemoval has the parts and summaries of a user looked after soon.
 func (j *Job) noteRemoval(uid string) {
+	if j.cfg.Summarizer != nil {
+		j.removals.Add(uid, time.Now().Add(tidyAfter).UnixMilli())
+	}
 	if j.cfg.Roller != nil {
 		j.untidy.Add(uid, time.Now().Add(tidyAfter).UnixMilli())
 	}

@@ -38,10 +38,24 @@ func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*history
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
+	if req.GetSummaries() && r.cfg.Summaries != nil {
+		life, err := r.cfg.Summaries.SummaryLife(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list: %w", err)
+		}
+		if life > 0 {
+			return r.listAll(ctx, req, q)
+		}
+	}
 	p, err := r.readPage(ctx, req.GetUid(), q, req.GetRecords())
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
+	return r.listed(req, p)
+}
+
+// listed answers with a page of records.
+func (r *Reader) listed(req *historyv1.ListRequest, p readerPage) (*historyv1.ListResponse, error) {
 	resp := &historyv1.ListResponse{HasMore: p.more}
 	for _, it := range p.items {
 		resp.Items = append(resp.Items, view.Item(it.Object, it.Record, r.cfg.Rules))
@@ -92,6 +106,9 @@ func encodeCursor(req *historyv1.ListRequest, c history.Cursor) string {
 // on in the middle of nowhere.
 func list(req *historyv1.ListRequest) string {
 	name := fmt.Sprint(req.GetUid(), "/", req.GetType(), "/", req.GetSinceMs(), "/", req.GetUntilMs())
+	if req.GetSummaries() {
+		name += "/summaries"
+	}
 	return strconv.FormatUint(xxhash.Sum64String(name)>>32, 36)
 }
 

@@ -33,6 +33,9 @@ func New(cfg Config) *Reader {
 	if cfg.NodeOf == nil {
 		cfg.NodeOf = func(string) string { return "" }
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -56,6 +59,8 @@ const MaxTries = 32
 type Config struct {
 	Cache   stores.Cache
 	Archive history.Archive
+	// Summaries are what is left of records that have ended; nil where none are kept.
+	Summaries history.Summarizer
 	// NodeOf names the node of the cache that has a user (default: there is one).
 	NodeOf func(uid string) string
 	// Life names the lives that the servers of the cache are in, see [Reader.Changes]. Nil
@@ -70,7 +75,9 @@ type Config struct {
 	// many in a second (default 1,000).
 	Keep, Warmers, WarmRate int
 	// Rules say what counts as what, by type of object (default the standard ones).
-	Rules    *history.Rulebook
+	Rules *history.Rulebook
+	// Now is the clock (default time.Now).
+	Now      func() time.Time
 	Logger   *slog.Logger
 	Registry prometheus.Registerer
 }

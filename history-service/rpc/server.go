@@ -47,6 +47,7 @@ const (
 type Config struct {
 	Cache     stores.Cache
 	Archive   history.Archive
+	Summaries history.Summarizer // nil where none are kept
 	Aggregate *aggregate.Aggregator
 	// Queue takes the records that are to be acknowledged as queued.
 	Queue history.Publisher
@@ -121,7 +122,7 @@ func New(cfg Config) (*Server, error) {
 		cache = s.nodes
 	}
 	s.read = read.New(read.Config{
-		Cache: cache, Archive: archive, NodeOf: s.nodes.Of, Life: cfg.Life, Lives: cfg.Lives, Deadline: cfg.Deadline,
+		Cache: cache, Archive: archive, Summaries: cfg.Summaries, Now: cfg.Now, NodeOf: s.nodes.Of, Life: cfg.Life, Lives: cfg.Lives, Deadline: cfg.Deadline,
 		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Logger: log, Registry: reg,
 	})
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})

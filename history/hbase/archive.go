@@ -57,6 +57,11 @@ type Config struct {
 	// may take, an hour by default. They are those of the process that is the first to roll in the table.
 	RollAfter, RollMargin time.Duration
 	rollStep              int // records in one go
+	// Summary is for how long summaries are kept, see [history.Summary]; 0 is for as long as the table of them
+	// says, or, where there is none, not at all.
+	Summary time.Duration
+	// Rules say what is finished in them (default the standard ones).
+	Rules *history.Rulebook
 	// Long is told of users of whom a page has found more live records than are to stay.
 	Long func(ctx context.Context, uid string) error
 	// Registry gets the metrics of parts, unless it is nil.
@@ -79,6 +84,8 @@ type Archive struct {
 	table    []byte
 	deadline time.Duration
 	parts    *parts
+
+	summaries *summaries
 }
 
 // inFlight bounds the batches that are under way to a region server: it gains nothing
@@ -133,6 +140,8 @@ func (c *Config) normalize() error {
 		return history.Invalid("roll-above", "want 0 or more")
 	case c.RollAfter < 0 || c.RollMargin < 0:
 		return history.Invalid("roll-after", "want more than 0")
+	case c.Summary != 0 && c.Summary < history.ArchiveLife*time.Millisecond:
+		return history.Invalid("summary", "want at least 2160h, for as long as there are records")
 	case c.Deadline < 0:
 		return history.Invalid("deadline", "want more than 0")
 	}
@@ -143,7 +152,7 @@ func newArchive(c Config, d *dialer, client gohbase.Client) *Archive {
 	silence()
 	return &Archive{
 		config: c, client: client, dialer: d,
-		servers: newServers(c), table: []byte(c.Table), deadline: c.Deadline, parts: newParts(c),
+		servers: newServers(c), table: []byte(c.Table), deadline: c.Deadline, parts: newParts(c), summaries: newSummaries(c),
 	}
 }
 

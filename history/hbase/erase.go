@@ -48,7 +48,14 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 		}
 		chunks += len(stored)
 	}
-	return map[string]int{"archive: live records": live, "archive: records in parts": records, "archive: chunks": chunks}, nil
+	summaries, ofSummaries, err := a.heldSummaries(ctx, uid, counts)
+	if err != nil {
+		return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
+	}
+	return map[string]int{
+		"archive: live records": live, "archive: records in parts": records, "archive: chunks": chunks,
+		"archive: summaries": summaries, "archive: chunks of summaries": ofSummaries,
+	}, nil
 }
 
 // Erase implements [history.Eraser]. What it rests on is in DESIGN.md.
@@ -59,6 +66,9 @@ func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {
 	}
 	for errors.Is(err, history.ErrConflict) && ctx.Err() == nil { // a roll came between
 		err = a.erase(ctx, uid, until)
+	}
+	for again := err == nil; again; again = errors.Is(err, history.ErrConflict) && ctx.Err() == nil {
+		err = a.eraseSummaries(ctx, uid)
 	}
 	if err != nil {
 		return fmt.Errorf("erase %s: %w", uid, unavailable(err))
@@ -143,6 +153,9 @@ func (a *Archive) Remains(context.Context) []string {
 	tables := []string{a.config.Table}
 	if a.parts.known() {
 		tables = append(tables, string(a.parts.table))
+	}
+	if a.summaries.life.Load() > 0 {
+		tables = append(tables, string(a.summaries.table))
 	}
 	remains := make([]string, len(tables))
 	for i, table := range tables {

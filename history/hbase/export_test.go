@@ -126,3 +126,12 @@ func DecodeKey(k history.Key, cells []*hrpc.Cell) history.Entry {
 func NewConn(c *net.TCPConn, patience time.Duration) net.Conn {
 	return &conn{TCPConn: c, patience: patience}
 }
+
+// SummaryChunks returns how many chunks a user's list of summaries has.
+func (a *Archive) SummaryChunks(ctx context.Context, uid string) (int, error) {
+	p, _, err := a.summariesOf(ctx, uid)
+	if err != nil {
+		return 0, err
+	}
+	return len(p.Chunks), nil
+}

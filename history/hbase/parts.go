@@ -427,30 +427,44 @@ func (a *Archive) listed(ctx context.Context, uid string) (*part.Metadata, []byt
 
 // unlisted returns the chunks of a user that the metadata does not list, with their cell times.
 func (a *Archive) unlisted(ctx context.Context, uid string, m *part.Metadata) (chunks map[string]uint64, err error) {
+	return a.chunksIn(ctx, a.parts.table, uid, m)
+}
+
+// chunksIn is unlisted for a table.
+func (a *Archive) chunksIn(ctx context.Context, table []byte, uid string, m *part.Metadata) (chunks map[string]uint64, err error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	prefix := append(partRow(uid, ""), 0)
 	end := append(partRow(uid, ""), 1)
-	scan, err := hrpc.NewScanRange(ctx, a.parts.table, prefix, end,
+	chunks = make(map[string]uint64)
+	listed := m.Names()
+	scan, err := hrpc.NewScanRange(ctx, table, prefix, end,
 		hrpc.Families(map[string][]string{partFamily: {partColumn}}), hrpc.Filters(filter.NewKeyOnlyFilter(false)))
 	if err != nil {
 		return nil, err
 	}
-	rows := a.client.Scan(scan)
-	defer func() { _ = rows.Close() }()
-	chunks = make(map[string]uint64)
-	for listed := m.Names(); ; {
-		r, err := rows.Next()
-		if errors.Is(err, io.EOF) {
-			return chunks, nil
-		}
-		if err != nil {
-			return nil, classify(err)
-		}
-		for _, cell := range r.Cells {
+	return chunks, a.scanRows(scan, func(cells []*hrpc.Cell) {
+		for _, cell := range cells {
 			if name := string(bytes.TrimPrefix(cell.Row, prefix)); !listed[name] {
 				chunks[name] = *cell.Timestamp
 			}
+		}
+	})
+}
+
+// scanRows goes through rows of a table.
+func (a *Archive) scanRows(scan *hrpc.Scan, use func(cells []*hrpc.Cell)) error {
+	rows := a.client.Scan(scan)
+	defer func() { _ = rows.Close() }()
+	for {
+		r, err := rows.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return classify(err)
+		case len(r.Cells) > 0:
+			use(r.Cells)
 		}
 	}
 }

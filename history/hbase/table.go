@@ -52,6 +52,7 @@ const (
 type shape struct {
 	name     string
 	families []string
+	life     int // of cells, in seconds
 }
 
 // prepare makes or checks the tables.
@@ -59,8 +60,11 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.within(ctx, func(ctx context.Context) error { return a.dialer.reach(ctx, c.ZooKeeper) }); err != nil {
 		return fmt.Errorf("%w: no ZooKeeper at %s: start HBase or correct the address: %w", history.ErrUnavailable, c.ZooKeeper, err)
 	}
-	rows := shape{c.Table, []string{family, lateFamily}}
+	rows := shape{c.Table, []string{family, lateFamily}, life}
 	if err := a.prepareTable(ctx, c, rows); err != nil {
+		return err
+	}
+	if err := a.prepareSummaries(ctx, c); err != nil {
 		return err
 	}
 	if c.RollAbove == 0 {
@@ -69,11 +73,26 @@ func (a *Archive) prepare(ctx context.Context, c Config) error {
 	if err := a.answer(c, rows, a.addFamily(ctx, c, rows, lateFamily)); err != nil {
 		return err
 	}
-	if err := a.prepareTable(ctx, c, shape{string(a.parts.table), []string{partFamily}}); err != nil {
+	if err := a.prepareTable(ctx, c, shape{string(a.parts.table), []string{partFamily}, life}); err != nil {
 		return err
 	}
 	return a.answer(c, rows, a.within(ctx, a.BeginRolling))
 }
+
+// prepareSummaries has summaries kept, for as long as is said.
+func (a *Archive) prepareSummaries(ctx context.Context, c Config) error {
+	if c.Summary == 0 {
+		return nil
+	}
+	t := shape{string(a.summaries.table), []string{partFamily}, int(c.Summary.Seconds()) + summaryMargin}
+	if err := a.prepareTable(ctx, c, t); err != nil {
+		return err
+	}
+	return a.answer(c, t, a.within(ctx, a.BeginSummaries))
+}
+
+// summaryMargin is how much longer HBase keeps cells of summaries than they are shown, in seconds.
+const summaryMargin = 24 * 3600
 
 func (a *Archive) prepareTable(ctx context.Context, c Config, t shape) error {
 	err := a.within(ctx, func(ctx context.Context) error { return a.probe(ctx, t.name, t.families[0]) })
@@ -107,8 +126,8 @@ func checkTable(ctx context.Context, c Config, t shape) error {
 		return nil
 	}
 	for i, name := range t.families {
-		if f, ok := families[name]; (ok || i == 0) && f["TTL"] != strconv.Itoa(life) {
-			return fmt.Errorf("table %s keeps cells for %q seconds: alter '%s', {NAME => '%s', TTL => %d}", t.name, f["TTL"], t.name, name, life)
+		if f, ok := families[name]; (ok || i == 0) && f["TTL"] != strconv.Itoa(t.life) {
+			return fmt.Errorf("table %s keeps cells for %q seconds: alter '%s', {NAME => '%s', TTL => %d}", t.name, f["TTL"], t.name, name, t.life)
 		}
 	}
 	return nil
@@ -135,7 +154,7 @@ func (a *Archive) create(ctx context.Context, c Config, t shape) error {
 	defer cancel()
 	families := make(map[string]map[string]string, len(t.families))
 	for _, name := range t.families {
-		families[name] = attributesOf(c)
+		families[name] = attributesOf(c, t.life)
 	}
 	err := withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
 		call := hrpc.NewCreateTable(ctx, []byte(t.name), families, hrpc.SplitKeys(splitKeys(c.Regions)))
@@ -147,7 +166,7 @@ func (a *Archive) create(ctx context.Context, c Config, t shape) error {
 	return a.await(ctx, t.name, t.families[0], func(err error) bool { return errors.Is(err, gohbase.TableNotFound) })
 }
 
-func attributesOf(c Config) map[string]string {
+func attributesOf(c Config, life int) map[string]string {
 	return map[string]string{
 		"VERSIONS": "1", "TTL": strconv.Itoa(life), "BLOOMFILTER": "ROW", "COMPRESSION": strings.ToUpper(c.Compression),
 		"DATA_BLOCK_ENCODING": "FAST_DIFF",
@@ -181,14 +200,14 @@ func (a *Archive) addFamily(ctx context.Context, c Config, t shape, family strin
 	defer cancel()
 	err = withAdmin(c, func(admin gohbase.AdminClient) (hrpc.Call, error) {
 		list, err := hrpc.NewListTableNames(ctx)
-		call := addColumn{list, t.name, family, attributesOf(c)}
+		call := addColumn{list, t.name, family, attributesOf(c, t.life)}
 		if err == nil {
 			_, err = admin.(gohbase.RPCClient).SendRPC(call)
 		}
 		return call, err
 	})
 	if err != nil && !slices.Contains(anotherAdded, javaClass(err)) {
-		return fmt.Errorf("add family: alter '%s', {NAME => '%s', TTL => %d, VERSIONS => 1}: %w", t.name, family, life, err)
+		return fmt.Errorf("add family: alter '%s', {NAME => '%s', TTL => %d, VERSIONS => 1}: %w", t.name, family, t.life, err)
 	}
 	return a.await(ctx, t.name, family, missing)
 }

@@ -104,6 +104,7 @@ func (c *Cache) add(name string, p cached) {
 // Metrics are of parts. The names of users are nowhere in them.
 type Metrics struct {
 	Hits, Misses, Damaged, Rolled, Written, Read prometheus.Counter
+	Summarized, SummaryBytes                     prometheus.Counter
 	Live                                         prometheus.Histogram
 }
 
@@ -119,13 +120,19 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Rolled:  counter("rolled_records_total", "Records that have left the live form for parts."),
 		Written: counter("written_bytes_total", "Bytes of chunks and lists that were written."),
 		Read:    counter("read_bytes_total", "Bytes of chunks and lists that were read, as they are in memory."),
+		Summarized: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "playhead_summaries_counted_records_total", Help: "Records that were counted in summaries, anew or as they have become.",
+		}),
+		SummaryBytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "playhead_summaries_written_bytes_total", Help: "Bytes of chunks and lists of summaries that were written.",
+		}),
 		Live: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "playhead_parts_live_records", Help: "Live records of a user whose row was gone through.",
 			Buckets: prometheus.ExponentialBuckets(16, 4, 8),
 		}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.Hits, m.Misses, m.Damaged, m.Rolled, m.Written, m.Read, m.Live)
+		reg.MustRegister(m.Hits, m.Misses, m.Damaged, m.Rolled, m.Written, m.Read, m.Live, m.Summarized, m.SummaryBytes)
 	}
 	return m
 }

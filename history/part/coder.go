@@ -131,6 +131,11 @@ type column struct {
 	at      int    // the bit where those of the next number begin
 }
 
+// empty reports whether a column has nothing but zeros to be encoded.
+func (c *column) empty() bool {
+	return !slices.ContainsFunc(c.values, func(v uint64) bool { return v != 0 })
+}
+
 // appendTo appends the length and the symbols of a column, and its bits to those of the others.
 func (c *column) appendTo(symbols []byte, packed *bitWriter) []byte {
 	values := c.values

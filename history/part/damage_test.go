@@ -78,9 +78,9 @@ func TestGoldenChunk(t *testing.T) {
 }
 
 func TestGoldenSummaries(t *testing.T) {
-	var all []part.Summary
+	var all []history.Summary
 	for _, it := range everything()[:2] {
-		all = append(all, part.Summarize(it.Object, it.Record, (*history.Rulebook)(nil).Of(1)))
+		all = append(all, history.Summarize(it.Object, it.Record, (*history.Rulebook)(nil).Of(1)))
 	}
 	chunks, err := part.EncodeSummaries(all)
 	if want := golden(t, "summaries"); err != nil || !bytes.Equal(chunks[0].Data, want) {
@@ -107,7 +107,7 @@ func metadata(t testing.TB) []byte {
 
 func listed(t testing.TB) part.Metadata {
 	t.Helper()
-	old, err := part.EncodeSummaries([]part.Summary{part.Summarize(viewed(9).Object, viewed(9).Record, history.Rules{})})
+	old, err := part.EncodeSummaries([]history.Summary{history.Summarize(viewed(9).Object, viewed(9).Record, history.Rules{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -333,16 +333,16 @@ func TestInvalid(t *testing.T) {
 
 // TestSummaries has what remains of records.
 func TestSummaries(t *testing.T) {
-	var all []part.Summary
+	var all []history.Summary
 	for _, it := range viewings(10_000) {
-		all = append(all, part.Summarize(it.Object, it.Record, (*history.Rulebook)(nil).Of(1)))
+		all = append(all, history.Summarize(it.Object, it.Record, (*history.Rulebook)(nil).Of(1)))
 	}
 	all[3].Finished, all[4].Plays, all[5].Watched, all[6].First = true, math.MaxUint64, -1, 0
 	chunks, err := part.EncodeSummaries(all)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []part.Summary
+	var got []history.Summary
 	for _, c := range chunks {
 		opened, err := c.Open(c.Data)
 		if err != nil {
@@ -358,7 +358,7 @@ func TestSummaries(t *testing.T) {
 	if !slices.Equal(got, all) {
 		t.Errorf("%d summaries came back of %d, or other ones", len(got), len(all))
 	}
-	for name, some := range map[string][]part.Summary{"the order": {all[1], all[0]}, "one twice": {all[0], all[0]}, "no object": {{Last: 1}}} {
+	for name, some := range map[string][]history.Summary{"the order": {all[1], all[0]}, "one twice": {all[0], all[0]}, "no object": {{Last: 1}}} {
 		if _, err := part.EncodeSummaries(some); !errors.Is(err, history.ErrInvalid) {
 			t.Errorf("%s: got %v, want ErrInvalid", name, err)
 		}

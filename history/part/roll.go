@@ -32,6 +32,7 @@ type Plan struct {
 	New      []Encoded // of its chunks, those that are to be written
 	Gone     []string  // the names of those that are no longer listed
 	Changed  bool      // or all is as it was
+	Counted  int       // summaries that are new, or others
 }
 
 // longRun is how many records are written again in one go: more would take memory.
@@ -348,14 +349,19 @@ func (e *Encoded) compare(items []history.Item) error {
 var errDiffers = errors.New("a record does not come back from a chunk as it was")
 
 func (w *roller) plan() Plan {
-	p := Plan{Metadata: &Metadata{Version: w.Version, Cleared: w.Cleared, Chunks: w.listed}, New: w.new}
-	for i := range w.chunks {
-		c := &w.chunks[i]
+	return planOf(w.old, w.chunks, &Metadata{Version: w.Version, Cleared: w.Cleared, Chunks: w.listed}, w.new)
+}
+
+// planOf returns what has changed.
+func planOf(old *Reader, chunks []rolling, m *Metadata, written []Encoded) Plan {
+	p := Plan{Metadata: m, New: written}
+	for i := range chunks {
+		c := &chunks[i]
 		if c.gone {
 			p.Gone = append(p.Gone, c.info.Name)
 		}
-		p.Changed = p.Changed || c.gone || len(c.superseded) > len(w.old.Chunks[i].Superseded)
+		p.Changed = p.Changed || c.gone || len(c.superseded) > len(old.Chunks[i].Superseded)
 	}
-	p.Changed = p.Changed || len(p.New) > 0 || len(w.old.Chunks) > 0 && !maps.Equal(w.Cleared, w.old.Cleared)
+	p.Changed = p.Changed || len(p.New) > 0 || len(old.Chunks) > 0 && !maps.Equal(m.Cleared, old.Cleared)
 	return p
 }

@@ -1,33 +1,12 @@
 package part
 
 import (
-	"cmp"
 	"fmt"
 	"iter"
-	"strings"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/bloom"
 )
-
-// Summary is what remains of a record that is past its life.
-type Summary struct {
-	Object      history.Object
-	First, Last int64 // when the object was played, in Unix milliseconds
-	Plays       uint64
-	Watched     int64 // milliseconds, as the other two
-	Furthest    int64
-	Duration    int64
-	Finished    bool // the user left it at its end
-}
-
-// Summarize returns the summary of a visible record under the rules of its type.
-func Summarize(o history.Object, r *history.Record, rules history.Rules) Summary {
-	return Summary{
-		Object: o, First: r.Oldest(), Last: r.PlayedAt(), Plays: r.Plays(), Watched: r.Watched(),
-		Furthest: r.Furthest(), Duration: r.Duration, Finished: rules.Completed(r),
-	}
-}
 
 // The columns of summaries. Their order is part of the format: it is only added to.
 const (
@@ -40,59 +19,79 @@ const (
 	sumDuration
 	sumFurthest
 	sumID
-	summaryColumns = sumID + textColumns
+	sumLast = sumID + textColumns
+)
+
+// The columns that few chunks have anything in. Those at the end that have nothing are left out.
+const (
+	sumBeforeUntil = sumLast + 1 + iota
+	sumBeforeFirst
+	sumBeforePlays
+	sumBeforeWatched
+	sumBeforeFurthest
+	summaryColumns
 )
 
 func summaryCoder() *coder { return newCoder(summaryColumns, sumID) }
 
 // summary goes through a summary.
-func (c *coder) summary(s *Summary) {
-	last := history.VersionOf(s.Last, 0)
-	c.version(&last)
-	s.Last = last.Time()
-	finished := uint64(0)
-	if s.Finished {
-		finished = 1
-	}
-	c.unsigned(sumState, &finished)
-	s.Finished = finished&1 == 1
+func (c *coder) summary(s *history.Summary) {
+	c.version(&s.Version)
+	c.state(s)
 	c.typ(&s.Object)
 	c.text(0, &s.Object.ID)
+	c.number(sumLast, &s.Last, s.Version.Time())
 	c.number(sumFirst, &s.First, s.Last)
 	c.unsigned(sumPlays, &s.Plays)
 	c.number(sumWatched, &s.Watched, 0)
 	c.number(sumDuration, &s.Duration, 0)
 	c.like(sumFurthest, &s.Furthest, s.Duration)
+	c.rare(sumBeforeUntil, &s.Before.Until, s.First)
+	c.rare(sumBeforeFirst, &s.Before.First, s.Before.Until)
+	c.unsigned(sumBeforePlays, &s.Before.Plays)
+	c.number(sumBeforeWatched, &s.Before.Watched, 0)
+	c.number(sumBeforeFurthest, &s.Before.Furthest, 0)
 }
 
-// LatestFirst is the order of summaries: by when the object was last played, ties by the object's
-// text, both descending.
-func LatestFirst(a, b Summary) int {
-	return cmp.Or(cmp.Compare(b.Last, a.Last), strings.Compare(b.Object.String(), a.Object.String()))
+// state goes through whether it is finished, and the rank of its version.
+func (c *coder) state(s *history.Summary) {
+	state := uint64(s.Version) & 3 << 1
+	if s.Finished {
+		state |= 1
+	}
+	c.unsigned(sumState, &state)
+	if c.decodes {
+		s.Finished = state&1 == 1
+		s.Version |= history.Version(state >> 1 & 3) //nolint:gosec // two bits
+	}
 }
 
 // EncodeSummaries divides summaries of one user into chunks. They are in the order of
-// [LatestFirst], one for each object. It fails with [history.ErrInvalid] when they are not.
-func EncodeSummaries(all []Summary) ([]Encoded, error) {
+// [history.LatestFirst], one for each object. It fails with [history.ErrInvalid] when they are not.
+func EncodeSummaries(all []history.Summary) ([]Encoded, error) {
 	var chunks []Encoded
 	for len(all) > 0 {
 		c := summaryCoder()
-		c.time = all[0].Last
-		info := Info{Newest: history.VersionOf(all[0].Last, 0)}
+		c.time = all[0].Version.Time()
+		info := Info{Newest: all[0].Version, CellTime: all[0].Version.Time()}
 		for info.Count < min(len(all), MaxRecords) && c.bits < 8*ChunkSize {
 			s := all[info.Count]
 			if err := s.Object.Validate(); err != nil {
 				return nil, fmt.Errorf("summary: %w", err)
 			}
-			if n := info.Count; n > 0 && LatestFirst(all[n-1], s) >= 0 {
+			if n := info.Count; n > 0 && history.LatestFirst(all[n-1], s) >= 0 {
 				return nil, fmt.Errorf("summary %s: %w: want the latest first", s.Object, history.ErrInvalid)
 			}
 			c.summary(&s)
-			info.Count, info.Oldest = info.Count+1, history.VersionOf(s.Last, 0)
+			info.Count, info.Oldest = info.Count+1, s.Version
 		}
+		info.Full = info.Count == MaxRecords || c.bits >= 8*ChunkSize
 		info.Filter = bloom.New(info.Count)
 		for _, s := range all[:info.Count] {
 			info.Filter.Add(hashOf(s.Object))
+		}
+		for n := len(c.columns); n > sumLast && c.columns[n-1].empty(); n-- {
+			c.columns = c.columns[:n-1]
 		}
 		chunks = append(chunks, c.finish(Summaries, info))
 		all = all[info.Count:]
@@ -102,22 +101,22 @@ func EncodeSummaries(all []Summary) ([]Encoded, error) {
 
 // Summaries yields the summaries, latest first. After an error, which wraps [ErrCorrupt], there is
 // nothing more.
-func (c *Chunk) Summaries() iter.Seq2[Summary, error] {
-	return func(yield func(Summary, error) bool) {
+func (c *Chunk) Summaries() iter.Seq2[history.Summary, error] {
+	return func(yield func(history.Summary, error) bool) {
 		d := summaryCoder()
 		if err := c.begin(d, Summaries); err != nil {
-			yield(Summary{}, err)
+			yield(history.Summary{}, err)
 			return
 		}
 		for i := range c.count {
-			var s Summary
+			var s history.Summary
 			d.summary(&s)
 			err := d.err
 			if err == nil && s.Object.Validate() != nil {
 				err = fmt.Errorf("%w: %w", ErrCorrupt, s.Object.Validate())
 			}
 			if err != nil {
-				yield(Summary{}, fmt.Errorf("chunk: summary %d: %w", i, err))
+				yield(history.Summary{}, fmt.Errorf("chunk: summary %d: %w", i, err))
 				return
 			}
 			if !yield(s, nil) {

@@ -124,11 +124,11 @@ func BenchmarkPart(b *testing.B) {
 }
 
 func summarized(b *testing.B, items []history.Item) []part.Encoded {
-	all := make([]part.Summary, len(items))
+	all := make([]history.Summary, len(items))
 	for i, it := range items {
-		all[i] = part.Summarize(it.Object, it.Record, (*history.Rulebook)(nil).Of(1))
+		all[i] = history.Summarize(it.Object, it.Record, (*history.Rulebook)(nil).Of(1))
 	}
-	slices.SortFunc(all, part.LatestFirst)
+	slices.SortFunc(all, history.LatestFirst)
 	chunks, err := part.EncodeSummaries(all)
 	if err != nil {
 		b.Fatal(err)

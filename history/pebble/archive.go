@@ -152,6 +152,7 @@ func (a *Archive) PutUser(ctx context.Context, uid string, put history.User) err
 		if err := a.cutParts(uid, &u); err != nil {
 			return err
 		}
+		a.noteSummaries(uid)
 		return e.store(uid, u, 0)
 	})
 }

@@ -28,6 +28,8 @@ import (
 //	o time number uid       a first sighting that is not announced, no value
 //	p bucket uid 0 name     chunk of a user's parts; without name: the metadata that lists them
 //	s bucket uid 0          the days on which a user was seen
+//	u                       for how long summaries are kept, and before when all that has expired is in them
+//	u bucket uid 0 name     chunk of a user's summaries; without name: the metadata that lists them
 const (
 	spaceArchive       = 'a'
 	spaceCache         = 'c'
@@ -39,6 +41,7 @@ const (
 	spacePendingFirsts = 'o'
 	spaceParts         = 'p'
 	spaceSeen          = 's'
+	spaceSummaries     = 'u'
 )
 
 // The end of a uid, which sorts before every legal byte.

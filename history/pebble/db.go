@@ -19,6 +19,7 @@ import (
 	"iter"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -40,6 +41,11 @@ type Config struct {
 	RollAbove int
 	// RollAfter is the age that is old. 0 means a day.
 	RollAfter time.Duration
+	// Summary is for how long what remains of records is kept in summaries: see [history.Summary]. 0 is for as long
+	// as was said before, or not at all.
+	Summary time.Duration
+	// Rules say what is finished (default the standard ones).
+	Rules *history.Rulebook
 	// TTL is how long the cache keeps a record after its event, once it is settled: before,
 	// it is kept for as long as the archive would. 0 means the life of the archive.
 	TTL time.Duration
@@ -135,6 +141,11 @@ type DB struct {
 	notes         part.Notes
 	parts         *part.Cache
 	partMetrics   *part.Metrics
+
+	summaryLife int64           // in milliseconds, 0 for none
+	removals    part.Notes      // users of whom something is to be removed from summaries
+	counted     atomic.Int64    // the time of which all that is older has expired and is in summaries
+	uncounted   map[string]bool // users whose records could not be counted; of the sweep alone
 
 	// Changes that are not on disk yet, each under the lock of its keyspace; the days
 	// have that of the cache.

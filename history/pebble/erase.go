@@ -18,7 +18,7 @@ func (d *DB) Held(ctx context.Context, uid string, until int64) (map[string]int,
 	}
 	defer d.leave()
 	h := holding{db: d, uid: uid, until: until, places: make(map[string]int)}
-	for _, count := range []func() error{h.cached, h.logged, h.archived, h.inParts} {
+	for _, count := range []func() error{h.cached, h.logged, h.archived, h.inParts, h.inSummaries} {
 		if err := count(); err != nil {
 			return nil, fmt.Errorf("count what there is of %s: %w", uid, err)
 		}
@@ -85,9 +85,19 @@ func (h *holding) archived() (err error) {
 	return err
 }
 
-// inParts counts also what is not listed, as of a list that is damaged.
 func (h *holding) inParts() (err error) {
-	prefix := appendUser(nil, spaceParts, h.uid)
+	h.places["archive: records in parts"], h.places["archive: chunks"], err = h.inChunks(spaceParts)
+	return err
+}
+
+func (h *holding) inSummaries() (err error) {
+	h.places["archive: summaries"], h.places["archive: chunks of summaries"], err = h.inChunks(spaceSummaries)
+	return err
+}
+
+// inChunks counts also what is not listed, as of a list that is damaged.
+func (h *holding) inChunks(space byte) (records, chunks int, err error) {
+	prefix := appendUser(nil, space, h.uid)
 	snapshot := h.db.pebble.NewSnapshot()
 	defer func() { _ = snapshot.Close() }() // it was only read
 	m := new(part.Metadata)
@@ -99,10 +109,9 @@ func (h *holding) inParts() (err error) {
 		}
 		return nil
 	})
-	records, chunks := 0, 0
 	it, iterErr := snapshot.NewIter(rangeOf(prefix))
 	if err = errors.Join(err, iterErr); err != nil {
-		return unavailable(err)
+		return 0, 0, unavailable(err)
 	}
 	listed := make(map[string]*part.Info, len(m.Chunks))
 	for i := range m.Chunks {
@@ -116,8 +125,7 @@ func (h *holding) inParts() (err error) {
 			chunks++
 		}
 	}
-	h.places["archive: records in parts"], h.places["archive: chunks"] = records, chunks
-	return err
+	return records, chunks, err
 }
 
 // Erase implements [history.Eraser]. It has the files written again where they have something of the user.
@@ -151,6 +159,9 @@ func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 	defer a.db.rolls.Unlock()
 	for {
 		err := a.eraseParts(uid)
+		if err == nil {
+			err = a.eraseSummaries(uid)
+		}
 		if !errors.Is(err, history.ErrConflict) || ctx.Err() != nil { // the user was paused or cleared meanwhile
 			return err
 		}
@@ -234,7 +245,7 @@ func (d *DB) rewrite(ctx context.Context, uid string) error {
 	case <-ctx.Done():
 		return unavailable(ctx.Err())
 	}
-	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceLog, spaceParts, spaceSeen} {
+	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceLog, spaceParts, spaceSeen, spaceSummaries} {
 		prefix := appendUser(nil, space, uid)
 		if err := d.compact(ctx, prefix, after(prefix)); err != nil {
 			return err

@@ -3,6 +3,7 @@ package pebble
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -331,6 +332,15 @@ func (d *DB) SpoilList(uid string, spoil func(b []byte) []byte) {
 	key := appendUser(nil, spaceParts, uid)
 	err := get(d.pebble, key, func(v []byte) error { return d.pebble.Set(key, spoil(bytes.Clone(v)), pebble.NoSync) })
 	if err != nil {
+		panic(err)
+	}
+}
+
+// SpoilSummaries damages the list of a user's summaries.
+func (d *DB) SpoilSummaries(uid string) {
+	b := d.pebble.NewBatch()
+	defer b.Close()
+	if err := errors.Join(b.Set(appendUser(nil, spaceSummaries, uid), []byte("spoilt, and long enough"), nil), d.commit(storeChange{all: b, part: b})); err != nil {
 		panic(err)
 	}
 }

@@ -33,7 +33,7 @@ func Open(dir string, config Config) (*DB, error) {
 		syncs:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "playhead_pebble_sync_seconds"}),
 		memory: newMemory(config.hash), archiveMemory: newMemory(config.hash),
 		due: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}), lean: make(chan chan struct{}),
-		learned: make(chan struct{}),
+		learned: make(chan struct{}), uncounted: make(map[string]bool),
 	}
 	d.partMetrics = part.NewMetrics(config.Registry)
 	if config.Registry != nil {
@@ -46,6 +46,9 @@ func Open(dir string, config Config) (*DB, error) {
 	d.fault.syncJournal = d.journal.sync
 	d.fault.opened.Store(true)
 	go d.checkpoints()
+	if err := d.beginSummaries(); err != nil {
+		return nil, openError{errors.Join(err, d.Close())}
+	}
 	go func() {
 		defer close(d.learned)
 		if !config.blind {

@@ -38,8 +38,15 @@ func (a *Archive) Roll(ctx context.Context, uid string) (rolled int, err error) 
 	defer a.db.leave()
 	a.db.rolls.Lock()
 	defer a.db.rolls.Unlock()
+	oldest := a.oldest()
+	if a.db.summaryLife > 0 { // what has expired goes
+		if err := a.summarize(uid, false); err != nil {
+			return 0, fmt.Errorf("roll %s: %w", uid, err)
+		}
+	}
 	r := a.beginRoll(uid)
 	defer a.endRoll(r)
+	r.oldest = oldest
 	if err := r.read(); err != nil {
 		return 0, fmt.Errorf("roll %s: %w", uid, err)
 	}
@@ -327,9 +334,10 @@ func (a *Archive) noteRemoval(uid string) {
 // noteDelete notes a user who has parts when a tombstone is put: what they have of the object is to
 // be removed. The lock is held.
 func (a *Archive) noteDelete(uid string, value []byte) {
-	if a.db.config.RollAbove == 0 || peek(value).state != history.StateDeleted {
+	if a.db.config.RollAbove == 0 && a.db.summaryLife == 0 || peek(value).state != history.StateDeleted {
 		return
 	}
+	a.noteSummaries(uid)
 	if u, ok := a.userInMemory(uid); !ok || u.Parts > 0 {
 		a.noteRemoval(uid)
 	}

@@ -103,11 +103,20 @@ func (d *DB) Run(ctx context.Context) error {
 		defer r.Stop()
 		roll = r.C
 	}
+	var remove <-chan time.Time
+	if d.summaryLife > 0 {
+		r := time.NewTicker(rollEvery)
+		defer r.Stop()
+		remove = r.C
+		d.sweep(ctx) // what has grown old since the last one is in no summary yet
+	}
 	for {
 		select {
 		case <-t.C:
 			d.sweep(ctx)
 			d.learnKeys()
+		case <-remove:
+			d.removeNext(ctx)
 		case <-roll:
 			d.rollNext(ctx)
 		case <-d.fault.failed:
@@ -139,7 +148,13 @@ func (d *DB) Sweep(ctx context.Context) (int, error) {
 	if err != nil {
 		return inCache, fmt.Errorf("sweep cache: %w", err)
 	}
-	inArchive, err := archive.sweep(ctx, archive.noteLongRows(archive.dropExpired(archive.oldest())))
+	sweepArchive := func(ctx context.Context) (int, error) {
+		return archive.sweep(ctx, archive.noteLongRows(archive.dropExpired(archive.oldest())))
+	}
+	if d.summaryLife > 0 {
+		sweepArchive = archive.sweepSummaries
+	}
+	inArchive, err := sweepArchive(ctx)
 	if err != nil {
 		return inCache + inArchive, fmt.Errorf("sweep archive: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/history/redis"
@@ -184,13 +185,16 @@ type HBase struct {
 	// Only a job rolls.
 	RollAbove             int           `kong:"-"`
 	RollAfter, RollMargin time.Duration `kong:"-"`
+	// Only a job summarizes.
+	Summary time.Duration     `kong:"-"`
+	Rules   *history.Rulebook `kong:"-"`
 }
 
 // Connect adds HBase to the engines of a process.
 func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 	a, err := hbase.New(hbase.Config{
 		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression,
-		Puts: f.Puts, RollAbove: f.RollAbove, RollAfter: f.RollAfter, RollMargin: f.RollMargin, Long: s.Redis.Note, Now: s.Clock.Now, ClockErr: s.Clock.Err,
+		Puts: f.Puts, RollAbove: f.RollAbove, RollAfter: f.RollAfter, RollMargin: f.RollMargin, Summary: f.Summary, Rules: f.Rules, Long: s.Redis.Note, Now: s.Clock.Now, ClockErr: s.Clock.Err,
 		Registry: s.Registry, Logger: s.Log,
 	})
 	if err == nil {

@@ -33,7 +33,8 @@ type Store struct {
 	// What follows is for tests that look inside, or spoil something.
 	sync.Mutex
 	Tables map[string]map[string]*Row
-	Calls  map[string]int // by kind and table
+	Lives  map[string]int64 // of cells by table, in milliseconds; of others as long as an archive keeps them
+	Calls  map[string]int   // by kind and table
 }
 
 // Column is where a row has cells.
@@ -42,6 +43,7 @@ type Column struct{ Family, Qualifier string }
 // Row has of each column the newest cell by its time, and the markers.
 type Row struct {
 	Cells    map[Column]map[uint64][]byte
+	life     int64
 	columns  map[Column]uint64
 	families map[string]uint64
 }
@@ -57,7 +59,7 @@ func (s *Store) row(table, row string) *Row {
 	}
 	r := s.Tables[table][row]
 	if r == nil {
-		r = &Row{Cells: map[Column]map[uint64][]byte{}, columns: map[Column]uint64{}, families: map[string]uint64{}}
+		r = &Row{life: cmp.Or(s.Lives[table], history.ArchiveLife), Cells: map[Column]map[uint64][]byte{}, columns: map[Column]uint64{}, families: map[string]uint64{}}
 		s.Tables[table][row] = r
 	}
 	return r
@@ -82,7 +84,7 @@ func (s *Store) Compact() {
 
 func (s *Store) newest(r *Row, c Column) (at uint64, value []byte, ok bool) {
 	for at, value = range r.Cells[c] {
-		if at > max(r.columns[c], r.families[c.Family]) && int64(at) > s.now().UnixMilli()-history.ArchiveLife { //nolint:gosec // a time
+		if at > max(r.columns[c], r.families[c.Family]) && int64(at) > s.now().UnixMilli()-r.life { //nolint:gosec // a time
 			return at, value, true
 		}
 	}
@@ -251,15 +253,18 @@ func (s *Store) Scan(scan *hrpc.Scan) hrpc.Scanner {
 	return s.scan(scan)
 }
 
-// scan goes through the rows of parts.
+// scan goes through rows. Of filters it knows those that leave less of a row.
 func (s *Store) scan(scan *hrpc.Scan) *scanned {
+	scan.SetRegion(s.region)
+	asked := scan.ToProto().(*pb.ScanRequest).Scan
+	from, to := asked.TimeRange.GetFrom(), cmp.Or(asked.TimeRange.GetTo(), math.MaxInt64)
 	rows := new(scanned)
 	for _, row := range slices.Sorted(maps.Keys(s.Tables[string(scan.Table())])) {
 		if row < string(scan.StartRow()) || row >= string(scan.StopRow()) {
 			continue
 		}
-		asked := []*pb.Column{{Family: []byte("part")}}
-		if cells := s.cellsOf(string(scan.Table()), row, asked); len(cells) > 0 {
+		cells := slices.DeleteFunc(s.cellsOf(string(scan.Table()), row, asked.Column), func(c *pb.Cell) bool { return *c.Timestamp < from || *c.Timestamp >= to })
+		if len(cells) > 0 {
 			rows.rows = append(rows.rows, hrpc.ToLocalResult(&pb.Result{Cell: cells}))
 		}
 	}

@@ -1215,7 +1215,9 @@ type ListRequest struct {
 	SinceMs int64 `protobuf:"varint,5,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
 	UntilMs int64 `protobuf:"varint,6,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`
 	// The answer carries whole records beside the items.
-	Records       bool `protobuf:"varint,7,opt,name=records,proto3" json:"records,omitempty"`
+	Records bool `protobuf:"varint,7,opt,name=records,proto3" json:"records,omitempty"`
+	// Behind the items the answer lists summaries of objects whose records have ended, where some are kept.
+	Summaries     bool `protobuf:"varint,8,opt,name=summaries,proto3" json:"summaries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1299,6 +1301,13 @@ func (x *ListRequest) GetRecords() bool {
 	return false
 }
 
+func (x *ListRequest) GetSummaries() bool {
+	if x != nil {
+		return x.Summaries
+	}
+	return false
+}
+
 type ListResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Items   []*Item                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -1306,7 +1315,9 @@ type ListResponse struct {
 	HasMore bool                   `protobuf:"varint,3,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
 	// One for each item where asked for, without revision, cell drift and partial. No position is
 	// beyond a known duration.
-	Records       []*Record `protobuf:"bytes,4,rep,name=records,proto3" json:"records,omitempty"`
+	Records []*Record `protobuf:"bytes,4,rep,name=records,proto3" json:"records,omitempty"`
+	// They come after the items in the order of the list. Both together are no more than the limit.
+	Summaries     []*Summary `protobuf:"bytes,5,rep,name=summaries,proto3" json:"summaries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1369,6 +1380,116 @@ func (x *ListResponse) GetRecords() []*Record {
 	return nil
 }
 
+func (x *ListResponse) GetSummaries() []*Summary {
+	if x != nil {
+		return x.Summaries
+	}
+	return nil
+}
+
+// Summary is what is kept of an object whose record has ended, 90 days after it was last played.
+type Summary struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Object *Object                `protobuf:"bytes,1,opt,name=object,proto3" json:"object,omitempty"`
+	// When it was first and last played.
+	FirstMs    int64  `protobuf:"varint,2,opt,name=first_ms,json=firstMs,proto3" json:"first_ms,omitempty"`
+	LastMs     int64  `protobuf:"varint,3,opt,name=last_ms,json=lastMs,proto3" json:"last_ms,omitempty"`
+	Plays      uint64 `protobuf:"varint,4,opt,name=plays,proto3" json:"plays,omitempty"`
+	WatchedMs  int64  `protobuf:"varint,5,opt,name=watched_ms,json=watchedMs,proto3" json:"watched_ms,omitempty"`
+	FurthestMs int64  `protobuf:"varint,6,opt,name=furthest_ms,json=furthestMs,proto3" json:"furthest_ms,omitempty"`
+	DurationMs int64  `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	// As in Item.
+	Completed     bool `protobuf:"varint,8,opt,name=completed,proto3" json:"completed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Summary) Reset() {
+	*x = Summary{}
+	mi := &file_history_v1_history_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Summary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Summary) ProtoMessage() {}
+
+func (x *Summary) ProtoReflect() protoreflect.Message {
+	mi := &file_history_v1_history_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Summary.ProtoReflect.Descriptor instead.
+func (*Summary) Descriptor() ([]byte, []int) {
+	return file_history_v1_history_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Summary) GetObject() *Object {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *Summary) GetFirstMs() int64 {
+	if x != nil {
+		return x.FirstMs
+	}
+	return 0
+}
+
+func (x *Summary) GetLastMs() int64 {
+	if x != nil {
+		return x.LastMs
+	}
+	return 0
+}
+
+func (x *Summary) GetPlays() uint64 {
+	if x != nil {
+		return x.Plays
+	}
+	return 0
+}
+
+func (x *Summary) GetWatchedMs() int64 {
+	if x != nil {
+		return x.WatchedMs
+	}
+	return 0
+}
+
+func (x *Summary) GetFurthestMs() int64 {
+	if x != nil {
+		return x.FurthestMs
+	}
+	return 0
+}
+
+func (x *Summary) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *Summary) GetCompleted() bool {
+	if x != nil {
+		return x.Completed
+	}
+	return false
+}
+
 type PointsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
@@ -1380,7 +1501,7 @@ type PointsRequest struct {
 
 func (x *PointsRequest) Reset() {
 	*x = PointsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[12]
+	mi := &file_history_v1_history_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1513,7 @@ func (x *PointsRequest) String() string {
 func (*PointsRequest) ProtoMessage() {}
 
 func (x *PointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[12]
+	mi := &file_history_v1_history_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1526,7 @@ func (x *PointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointsRequest.ProtoReflect.Descriptor instead.
 func (*PointsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{12}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PointsRequest) GetUid() string {
@@ -1432,7 +1553,7 @@ type PointsResponse struct {
 
 func (x *PointsResponse) Reset() {
 	*x = PointsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[13]
+	mi := &file_history_v1_history_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1565,7 @@ func (x *PointsResponse) String() string {
 func (*PointsResponse) ProtoMessage() {}
 
 func (x *PointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[13]
+	mi := &file_history_v1_history_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1578,7 @@ func (x *PointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PointsResponse.ProtoReflect.Descriptor instead.
 func (*PointsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{13}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PointsResponse) GetItems() []*Item {
@@ -1480,7 +1601,7 @@ type ChangesRequest struct {
 
 func (x *ChangesRequest) Reset() {
 	*x = ChangesRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1613,7 @@ func (x *ChangesRequest) String() string {
 func (*ChangesRequest) ProtoMessage() {}
 
 func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[14]
+	mi := &file_history_v1_history_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1626,7 @@ func (x *ChangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesRequest.ProtoReflect.Descriptor instead.
 func (*ChangesRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{14}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ChangesRequest) GetUid() string {
@@ -1549,7 +1670,7 @@ type ChangesResponse struct {
 
 func (x *ChangesResponse) Reset() {
 	*x = ChangesResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[15]
+	mi := &file_history_v1_history_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1682,7 @@ func (x *ChangesResponse) String() string {
 func (*ChangesResponse) ProtoMessage() {}
 
 func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[15]
+	mi := &file_history_v1_history_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1695,7 @@ func (x *ChangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangesResponse.ProtoReflect.Descriptor instead.
 func (*ChangesResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{15}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ChangesResponse) GetItems() []*Item {
@@ -1629,7 +1750,7 @@ type ViewingsRequest struct {
 
 func (x *ViewingsRequest) Reset() {
 	*x = ViewingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1762,7 @@ func (x *ViewingsRequest) String() string {
 func (*ViewingsRequest) ProtoMessage() {}
 
 func (x *ViewingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[16]
+	mi := &file_history_v1_history_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1775,7 @@ func (x *ViewingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewingsRequest.ProtoReflect.Descriptor instead.
 func (*ViewingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{16}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ViewingsRequest) GetUid() string {
@@ -1683,7 +1804,7 @@ type ViewingsResponse struct {
 
 func (x *ViewingsResponse) Reset() {
 	*x = ViewingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +1816,7 @@ func (x *ViewingsResponse) String() string {
 func (*ViewingsResponse) ProtoMessage() {}
 
 func (x *ViewingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[17]
+	mi := &file_history_v1_history_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +1829,7 @@ func (x *ViewingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewingsResponse.ProtoReflect.Descriptor instead.
 func (*ViewingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{17}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ViewingsResponse) GetFound() bool {
@@ -1747,7 +1868,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +1880,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[18]
+	mi := &file_history_v1_history_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +1893,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{18}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Session) GetBeginMs() int64 {
@@ -1847,7 +1968,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1980,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[19]
+	mi := &file_history_v1_history_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1993,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{19}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeleteRequest) GetUid() string {
@@ -1913,7 +2034,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2046,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[20]
+	mi := &file_history_v1_history_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2059,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{20}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteResponse) GetDeleted() uint32 {
@@ -1962,7 +2083,7 @@ type MarkRequest struct {
 
 func (x *MarkRequest) Reset() {
 	*x = MarkRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2095,7 @@ func (x *MarkRequest) String() string {
 func (*MarkRequest) ProtoMessage() {}
 
 func (x *MarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[21]
+	mi := &file_history_v1_history_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2108,7 @@ func (x *MarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkRequest.ProtoReflect.Descriptor instead.
 func (*MarkRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{21}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MarkRequest) GetUid() string {
@@ -2031,7 +2152,7 @@ type MarkResponse struct {
 
 func (x *MarkResponse) Reset() {
 	*x = MarkResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2164,7 @@ func (x *MarkResponse) String() string {
 func (*MarkResponse) ProtoMessage() {}
 
 func (x *MarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[22]
+	mi := &file_history_v1_history_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2177,7 @@ func (x *MarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MarkResponse.ProtoReflect.Descriptor instead.
 func (*MarkResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{22}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MarkResponse) GetStatuses() []Status {
@@ -2086,7 +2207,7 @@ type ClearRequest struct {
 
 func (x *ClearRequest) Reset() {
 	*x = ClearRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2098,7 +2219,7 @@ func (x *ClearRequest) String() string {
 func (*ClearRequest) ProtoMessage() {}
 
 func (x *ClearRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[23]
+	mi := &file_history_v1_history_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2111,7 +2232,7 @@ func (x *ClearRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearRequest.ProtoReflect.Descriptor instead.
 func (*ClearRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{23}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ClearRequest) GetUid() string {
@@ -2144,7 +2265,7 @@ type ClearResponse struct {
 
 func (x *ClearResponse) Reset() {
 	*x = ClearResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2277,7 @@ func (x *ClearResponse) String() string {
 func (*ClearResponse) ProtoMessage() {}
 
 func (x *ClearResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[24]
+	mi := &file_history_v1_history_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2290,7 @@ func (x *ClearResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClearResponse.ProtoReflect.Descriptor instead.
 func (*ClearResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{24}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ClearResponse) GetClearedMs() int64 {
@@ -2191,7 +2312,7 @@ type ImportedRecord struct {
 
 func (x *ImportedRecord) Reset() {
 	*x = ImportedRecord{}
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2324,7 @@ func (x *ImportedRecord) String() string {
 func (*ImportedRecord) ProtoMessage() {}
 
 func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[25]
+	mi := &file_history_v1_history_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2337,7 @@ func (x *ImportedRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportedRecord.ProtoReflect.Descriptor instead.
 func (*ImportedRecord) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{25}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ImportedRecord) GetObject() *Object {
@@ -2247,7 +2368,7 @@ type ImportRequest struct {
 
 func (x *ImportRequest) Reset() {
 	*x = ImportRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2380,7 @@ func (x *ImportRequest) String() string {
 func (*ImportRequest) ProtoMessage() {}
 
 func (x *ImportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[26]
+	mi := &file_history_v1_history_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2393,7 @@ func (x *ImportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportRequest.ProtoReflect.Descriptor instead.
 func (*ImportRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{26}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ImportRequest) GetUid() string {
@@ -2309,7 +2430,7 @@ type ImportResponse struct {
 
 func (x *ImportResponse) Reset() {
 	*x = ImportResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2442,7 @@ func (x *ImportResponse) String() string {
 func (*ImportResponse) ProtoMessage() {}
 
 func (x *ImportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[27]
+	mi := &file_history_v1_history_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2455,7 @@ func (x *ImportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ImportResponse.ProtoReflect.Descriptor instead.
 func (*ImportResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{27}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ImportResponse) GetStatuses() []Status {
@@ -2368,7 +2489,7 @@ type SearchRequest struct {
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2501,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[28]
+	mi := &file_history_v1_history_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2514,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{28}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SearchRequest) GetUid() string {
@@ -2445,7 +2566,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2578,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[29]
+	mi := &file_history_v1_history_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2591,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{29}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SearchResponse) GetItems() []*Item {
@@ -2519,7 +2640,7 @@ type ContinueRequest struct {
 
 func (x *ContinueRequest) Reset() {
 	*x = ContinueRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2652,7 @@ func (x *ContinueRequest) String() string {
 func (*ContinueRequest) ProtoMessage() {}
 
 func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[30]
+	mi := &file_history_v1_history_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2665,7 @@ func (x *ContinueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueRequest.ProtoReflect.Descriptor instead.
 func (*ContinueRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{30}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ContinueRequest) GetUid() string {
@@ -2584,7 +2705,7 @@ type ContinueResponse struct {
 
 func (x *ContinueResponse) Reset() {
 	*x = ContinueResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2717,7 @@ func (x *ContinueResponse) String() string {
 func (*ContinueResponse) ProtoMessage() {}
 
 func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[31]
+	mi := &file_history_v1_history_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2730,7 @@ func (x *ContinueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContinueResponse.ProtoReflect.Descriptor instead.
 func (*ContinueResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{31}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ContinueResponse) GetItems() []*Item {
@@ -2632,7 +2753,7 @@ type DismissRequest struct {
 
 func (x *DismissRequest) Reset() {
 	*x = DismissRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2765,7 @@ func (x *DismissRequest) String() string {
 func (*DismissRequest) ProtoMessage() {}
 
 func (x *DismissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[32]
+	mi := &file_history_v1_history_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2778,7 @@ func (x *DismissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissRequest.ProtoReflect.Descriptor instead.
 func (*DismissRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{32}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DismissRequest) GetUid() string {
@@ -2691,7 +2812,7 @@ type DismissResponse struct {
 
 func (x *DismissResponse) Reset() {
 	*x = DismissResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2703,7 +2824,7 @@ func (x *DismissResponse) String() string {
 func (*DismissResponse) ProtoMessage() {}
 
 func (x *DismissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[33]
+	mi := &file_history_v1_history_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2716,7 +2837,7 @@ func (x *DismissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DismissResponse.ProtoReflect.Descriptor instead.
 func (*DismissResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{33}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DismissResponse) GetFound() uint32 {
@@ -2739,7 +2860,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +2872,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[34]
+	mi := &file_history_v1_history_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +2885,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{34}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Settings) GetRecording() bool {
@@ -2790,7 +2911,7 @@ type GetSettingsRequest struct {
 
 func (x *GetSettingsRequest) Reset() {
 	*x = GetSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2923,7 @@ func (x *GetSettingsRequest) String() string {
 func (*GetSettingsRequest) ProtoMessage() {}
 
 func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[35]
+	mi := &file_history_v1_history_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2936,7 @@ func (x *GetSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsRequest.ProtoReflect.Descriptor instead.
 func (*GetSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{35}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetSettingsRequest) GetUid() string {
@@ -2834,7 +2955,7 @@ type GetSettingsResponse struct {
 
 func (x *GetSettingsResponse) Reset() {
 	*x = GetSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[36]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2846,7 +2967,7 @@ func (x *GetSettingsResponse) String() string {
 func (*GetSettingsResponse) ProtoMessage() {}
 
 func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[36]
+	mi := &file_history_v1_history_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2859,7 +2980,7 @@ func (x *GetSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSettingsResponse.ProtoReflect.Descriptor instead.
 func (*GetSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{36}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetSettingsResponse) GetSettings() *Settings {
@@ -2879,7 +3000,7 @@ type PutSettingsRequest struct {
 
 func (x *PutSettingsRequest) Reset() {
 	*x = PutSettingsRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[37]
+	mi := &file_history_v1_history_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +3012,7 @@ func (x *PutSettingsRequest) String() string {
 func (*PutSettingsRequest) ProtoMessage() {}
 
 func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[37]
+	mi := &file_history_v1_history_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +3025,7 @@ func (x *PutSettingsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsRequest.ProtoReflect.Descriptor instead.
 func (*PutSettingsRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{37}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PutSettingsRequest) GetUid() string {
@@ -2930,7 +3051,7 @@ type PutSettingsResponse struct {
 
 func (x *PutSettingsResponse) Reset() {
 	*x = PutSettingsResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[38]
+	mi := &file_history_v1_history_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2942,7 +3063,7 @@ func (x *PutSettingsResponse) String() string {
 func (*PutSettingsResponse) ProtoMessage() {}
 
 func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[38]
+	mi := &file_history_v1_history_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2955,7 +3076,7 @@ func (x *PutSettingsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutSettingsResponse.ProtoReflect.Descriptor instead.
 func (*PutSettingsResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{38}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PutSettingsResponse) GetSettings() *Settings {
@@ -2976,7 +3097,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_history_v1_history_proto_msgTypes[39]
+	mi := &file_history_v1_history_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3109,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[39]
+	mi := &file_history_v1_history_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3122,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{39}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WatchRequest) GetAdded() []*Watcher {
@@ -3030,7 +3151,7 @@ type Watcher struct {
 
 func (x *Watcher) Reset() {
 	*x = Watcher{}
-	mi := &file_history_v1_history_proto_msgTypes[40]
+	mi := &file_history_v1_history_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +3163,7 @@ func (x *Watcher) String() string {
 func (*Watcher) ProtoMessage() {}
 
 func (x *Watcher) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[40]
+	mi := &file_history_v1_history_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +3176,7 @@ func (x *Watcher) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watcher.ProtoReflect.Descriptor instead.
 func (*Watcher) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{40}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Watcher) GetUid() string {
@@ -3081,7 +3202,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_history_v1_history_proto_msgTypes[41]
+	mi := &file_history_v1_history_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3214,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[41]
+	mi := &file_history_v1_history_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3227,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{41}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchResponse) GetChanges() []*Change {
@@ -3138,7 +3259,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_history_v1_history_proto_msgTypes[42]
+	mi := &file_history_v1_history_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3150,7 +3271,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_history_v1_history_proto_msgTypes[42]
+	mi := &file_history_v1_history_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3163,7 +3284,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_history_v1_history_proto_rawDescGZIP(), []int{42}
+	return file_history_v1_history_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Change) GetUid() string {
@@ -3309,7 +3430,7 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"<\n" +
 	"\bNextPart\x12\x16\n" +
 	"\x06season\x18\x01 \x01(\rR\x06season\x12\x18\n" +
-	"\aepisode\x18\x02 \x01(\rR\aepisode\"\xb1\x01\n" +
+	"\aepisode\x18\x02 \x01(\rR\aepisode\"\xcf\x01\n" +
 	"\vListRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x16\n" +
@@ -3317,12 +3438,26 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x04type\x18\x04 \x01(\rR\x04type\x12\x19\n" +
 	"\bsince_ms\x18\x05 \x01(\x03R\asinceMs\x12\x19\n" +
 	"\buntil_ms\x18\x06 \x01(\x03R\auntilMs\x12\x18\n" +
-	"\arecords\x18\a \x01(\bR\arecords\"\x97\x01\n" +
+	"\arecords\x18\a \x01(\bR\arecords\x12\x1c\n" +
+	"\tsummaries\x18\b \x01(\bR\tsummaries\"\xca\x01\n" +
 	"\fListResponse\x12&\n" +
 	"\x05items\x18\x01 \x03(\v2\x10.history.v1.ItemR\x05items\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\tR\x06cursor\x12\x19\n" +
 	"\bhas_more\x18\x03 \x01(\bR\ahasMore\x12,\n" +
-	"\arecords\x18\x04 \x03(\v2\x12.history.v1.RecordR\arecords\"O\n" +
+	"\arecords\x18\x04 \x03(\v2\x12.history.v1.RecordR\arecords\x121\n" +
+	"\tsummaries\x18\x05 \x03(\v2\x13.history.v1.SummaryR\tsummaries\"\xfe\x01\n" +
+	"\aSummary\x12*\n" +
+	"\x06object\x18\x01 \x01(\v2\x12.history.v1.ObjectR\x06object\x12\x19\n" +
+	"\bfirst_ms\x18\x02 \x01(\x03R\afirstMs\x12\x17\n" +
+	"\alast_ms\x18\x03 \x01(\x03R\x06lastMs\x12\x14\n" +
+	"\x05plays\x18\x04 \x01(\x04R\x05plays\x12\x1d\n" +
+	"\n" +
+	"watched_ms\x18\x05 \x01(\x03R\twatchedMs\x12\x1f\n" +
+	"\vfurthest_ms\x18\x06 \x01(\x03R\n" +
+	"furthestMs\x12\x1f\n" +
+	"\vduration_ms\x18\a \x01(\x03R\n" +
+	"durationMs\x12\x1c\n" +
+	"\tcompleted\x18\b \x01(\bR\tcompleted\"O\n" +
 	"\rPointsRequest\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12,\n" +
 	"\aobjects\x18\x02 \x03(\v2\x12.history.v1.ObjectR\aobjects\"8\n" +
@@ -3505,7 +3640,7 @@ func file_history_v1_history_proto_rawDescGZIP() []byte {
 }
 
 var file_history_v1_history_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_history_v1_history_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_history_v1_history_proto_goTypes = []any{
 	(Kind)(0),                   // 0: history.v1.Kind
 	(Status)(0),                 // 1: history.v1.Status
@@ -3523,46 +3658,47 @@ var file_history_v1_history_proto_goTypes = []any{
 	(*NextPart)(nil),            // 13: history.v1.NextPart
 	(*ListRequest)(nil),         // 14: history.v1.ListRequest
 	(*ListResponse)(nil),        // 15: history.v1.ListResponse
-	(*PointsRequest)(nil),       // 16: history.v1.PointsRequest
-	(*PointsResponse)(nil),      // 17: history.v1.PointsResponse
-	(*ChangesRequest)(nil),      // 18: history.v1.ChangesRequest
-	(*ChangesResponse)(nil),     // 19: history.v1.ChangesResponse
-	(*ViewingsRequest)(nil),     // 20: history.v1.ViewingsRequest
-	(*ViewingsResponse)(nil),    // 21: history.v1.ViewingsResponse
-	(*Session)(nil),             // 22: history.v1.Session
-	(*DeleteRequest)(nil),       // 23: history.v1.DeleteRequest
-	(*DeleteResponse)(nil),      // 24: history.v1.DeleteResponse
-	(*MarkRequest)(nil),         // 25: history.v1.MarkRequest
-	(*MarkResponse)(nil),        // 26: history.v1.MarkResponse
-	(*ClearRequest)(nil),        // 27: history.v1.ClearRequest
-	(*ClearResponse)(nil),       // 28: history.v1.ClearResponse
-	(*ImportedRecord)(nil),      // 29: history.v1.ImportedRecord
-	(*ImportRequest)(nil),       // 30: history.v1.ImportRequest
-	(*ImportResponse)(nil),      // 31: history.v1.ImportResponse
-	(*SearchRequest)(nil),       // 32: history.v1.SearchRequest
-	(*SearchResponse)(nil),      // 33: history.v1.SearchResponse
-	(*ContinueRequest)(nil),     // 34: history.v1.ContinueRequest
-	(*ContinueResponse)(nil),    // 35: history.v1.ContinueResponse
-	(*DismissRequest)(nil),      // 36: history.v1.DismissRequest
-	(*DismissResponse)(nil),     // 37: history.v1.DismissResponse
-	(*Settings)(nil),            // 38: history.v1.Settings
-	(*GetSettingsRequest)(nil),  // 39: history.v1.GetSettingsRequest
-	(*GetSettingsResponse)(nil), // 40: history.v1.GetSettingsResponse
-	(*PutSettingsRequest)(nil),  // 41: history.v1.PutSettingsRequest
-	(*PutSettingsResponse)(nil), // 42: history.v1.PutSettingsResponse
-	(*WatchRequest)(nil),        // 43: history.v1.WatchRequest
-	(*Watcher)(nil),             // 44: history.v1.Watcher
-	(*WatchResponse)(nil),       // 45: history.v1.WatchResponse
-	(*Change)(nil),              // 46: history.v1.Change
-	nil,                         // 47: history.v1.Heartbeat.MetaEntry
-	nil,                         // 48: history.v1.Item.MetaEntry
-	(*Object)(nil),              // 49: history.v1.Object
-	(State)(0),                  // 50: history.v1.State
-	(*Record)(nil),              // 51: history.v1.Record
+	(*Summary)(nil),             // 16: history.v1.Summary
+	(*PointsRequest)(nil),       // 17: history.v1.PointsRequest
+	(*PointsResponse)(nil),      // 18: history.v1.PointsResponse
+	(*ChangesRequest)(nil),      // 19: history.v1.ChangesRequest
+	(*ChangesResponse)(nil),     // 20: history.v1.ChangesResponse
+	(*ViewingsRequest)(nil),     // 21: history.v1.ViewingsRequest
+	(*ViewingsResponse)(nil),    // 22: history.v1.ViewingsResponse
+	(*Session)(nil),             // 23: history.v1.Session
+	(*DeleteRequest)(nil),       // 24: history.v1.DeleteRequest
+	(*DeleteResponse)(nil),      // 25: history.v1.DeleteResponse
+	(*MarkRequest)(nil),         // 26: history.v1.MarkRequest
+	(*MarkResponse)(nil),        // 27: history.v1.MarkResponse
+	(*ClearRequest)(nil),        // 28: history.v1.ClearRequest
+	(*ClearResponse)(nil),       // 29: history.v1.ClearResponse
+	(*ImportedRecord)(nil),      // 30: history.v1.ImportedRecord
+	(*ImportRequest)(nil),       // 31: history.v1.ImportRequest
+	(*ImportResponse)(nil),      // 32: history.v1.ImportResponse
+	(*SearchRequest)(nil),       // 33: history.v1.SearchRequest
+	(*SearchResponse)(nil),      // 34: history.v1.SearchResponse
+	(*ContinueRequest)(nil),     // 35: history.v1.ContinueRequest
+	(*ContinueResponse)(nil),    // 36: history.v1.ContinueResponse
+	(*DismissRequest)(nil),      // 37: history.v1.DismissRequest
+	(*DismissResponse)(nil),     // 38: history.v1.DismissResponse
+	(*Settings)(nil),            // 39: history.v1.Settings
+	(*GetSettingsRequest)(nil),  // 40: history.v1.GetSettingsRequest
+	(*GetSettingsResponse)(nil), // 41: history.v1.GetSettingsResponse
+	(*PutSettingsRequest)(nil),  // 42: history.v1.PutSettingsRequest
+	(*PutSettingsResponse)(nil), // 43: history.v1.PutSettingsResponse
+	(*WatchRequest)(nil),        // 44: history.v1.WatchRequest
+	(*Watcher)(nil),             // 45: history.v1.Watcher
+	(*WatchResponse)(nil),       // 46: history.v1.WatchResponse
+	(*Change)(nil),              // 47: history.v1.Change
+	nil,                         // 48: history.v1.Heartbeat.MetaEntry
+	nil,                         // 49: history.v1.Item.MetaEntry
+	(*Object)(nil),              // 50: history.v1.Object
+	(State)(0),                  // 51: history.v1.State
+	(*Record)(nil),              // 52: history.v1.Record
 }
 var file_history_v1_history_proto_depIdxs = []int32{
 	0,  // 0: history.v1.Heartbeat.kind:type_name -> history.v1.Kind
-	47, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
+	48, // 1: history.v1.Heartbeat.meta:type_name -> history.v1.Heartbeat.MetaEntry
 	5,  // 2: history.v1.Heartbeat.day:type_name -> history.v1.DayCheck
 	4,  // 3: history.v1.ApplyRequest.heartbeats:type_name -> history.v1.Heartbeat
 	2,  // 4: history.v1.ApplyRequest.ack:type_name -> history.v1.Ack
@@ -3572,77 +3708,79 @@ var file_history_v1_history_proto_depIdxs = []int32{
 	6,  // 8: history.v1.ApplyResponse.days:type_name -> history.v1.DaySeen
 	8,  // 9: history.v1.ApplyStreamRequest.batch:type_name -> history.v1.ApplyRequest
 	9,  // 10: history.v1.ApplyStreamResponse.result:type_name -> history.v1.ApplyResponse
-	49, // 11: history.v1.Item.object:type_name -> history.v1.Object
-	50, // 12: history.v1.Item.state:type_name -> history.v1.State
-	48, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
+	50, // 11: history.v1.Item.object:type_name -> history.v1.Object
+	51, // 12: history.v1.Item.state:type_name -> history.v1.State
+	49, // 13: history.v1.Item.meta:type_name -> history.v1.Item.MetaEntry
 	13, // 14: history.v1.Item.next:type_name -> history.v1.NextPart
 	12, // 15: history.v1.ListResponse.items:type_name -> history.v1.Item
-	51, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
-	49, // 17: history.v1.PointsRequest.objects:type_name -> history.v1.Object
-	12, // 18: history.v1.PointsResponse.items:type_name -> history.v1.Item
-	12, // 19: history.v1.ChangesResponse.items:type_name -> history.v1.Item
-	49, // 20: history.v1.ChangesResponse.removed:type_name -> history.v1.Object
-	38, // 21: history.v1.ChangesResponse.settings:type_name -> history.v1.Settings
-	49, // 22: history.v1.ViewingsRequest.object:type_name -> history.v1.Object
-	22, // 23: history.v1.ViewingsResponse.sessions:type_name -> history.v1.Session
-	50, // 24: history.v1.Session.state:type_name -> history.v1.State
-	49, // 25: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
-	49, // 26: history.v1.MarkRequest.objects:type_name -> history.v1.Object
-	3,  // 27: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
-	1,  // 28: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
-	12, // 29: history.v1.MarkResponse.records:type_name -> history.v1.Item
-	49, // 30: history.v1.ImportedRecord.object:type_name -> history.v1.Object
-	51, // 31: history.v1.ImportedRecord.record:type_name -> history.v1.Record
-	29, // 32: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
-	1,  // 33: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
-	7,  // 34: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
-	12, // 35: history.v1.SearchResponse.items:type_name -> history.v1.Item
-	12, // 36: history.v1.ContinueResponse.items:type_name -> history.v1.Item
-	49, // 37: history.v1.DismissRequest.objects:type_name -> history.v1.Object
-	38, // 38: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
-	38, // 39: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
-	44, // 40: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
-	44, // 41: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
-	46, // 42: history.v1.WatchResponse.changes:type_name -> history.v1.Change
-	12, // 43: history.v1.Change.items:type_name -> history.v1.Item
-	49, // 44: history.v1.Change.removed:type_name -> history.v1.Object
-	8,  // 45: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
-	10, // 46: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
-	14, // 47: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
-	16, // 48: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
-	20, // 49: history.v1.HistoryService.Viewings:input_type -> history.v1.ViewingsRequest
-	18, // 50: history.v1.HistoryService.Changes:input_type -> history.v1.ChangesRequest
-	23, // 51: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
-	25, // 52: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
-	27, // 53: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
-	30, // 54: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
-	34, // 55: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
-	32, // 56: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
-	36, // 57: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
-	39, // 58: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
-	41, // 59: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
-	43, // 60: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
-	9,  // 61: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
-	11, // 62: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
-	15, // 63: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
-	17, // 64: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
-	21, // 65: history.v1.HistoryService.Viewings:output_type -> history.v1.ViewingsResponse
-	19, // 66: history.v1.HistoryService.Changes:output_type -> history.v1.ChangesResponse
-	24, // 67: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
-	26, // 68: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
-	28, // 69: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
-	31, // 70: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
-	35, // 71: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
-	33, // 72: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
-	37, // 73: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
-	40, // 74: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
-	42, // 75: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
-	45, // 76: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
-	61, // [61:77] is the sub-list for method output_type
-	45, // [45:61] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	52, // 16: history.v1.ListResponse.records:type_name -> history.v1.Record
+	16, // 17: history.v1.ListResponse.summaries:type_name -> history.v1.Summary
+	50, // 18: history.v1.Summary.object:type_name -> history.v1.Object
+	50, // 19: history.v1.PointsRequest.objects:type_name -> history.v1.Object
+	12, // 20: history.v1.PointsResponse.items:type_name -> history.v1.Item
+	12, // 21: history.v1.ChangesResponse.items:type_name -> history.v1.Item
+	50, // 22: history.v1.ChangesResponse.removed:type_name -> history.v1.Object
+	39, // 23: history.v1.ChangesResponse.settings:type_name -> history.v1.Settings
+	50, // 24: history.v1.ViewingsRequest.object:type_name -> history.v1.Object
+	23, // 25: history.v1.ViewingsResponse.sessions:type_name -> history.v1.Session
+	51, // 26: history.v1.Session.state:type_name -> history.v1.State
+	50, // 27: history.v1.DeleteRequest.objects:type_name -> history.v1.Object
+	50, // 28: history.v1.MarkRequest.objects:type_name -> history.v1.Object
+	3,  // 29: history.v1.MarkRequest.mark:type_name -> history.v1.Mark
+	1,  // 30: history.v1.MarkResponse.statuses:type_name -> history.v1.Status
+	12, // 31: history.v1.MarkResponse.records:type_name -> history.v1.Item
+	50, // 32: history.v1.ImportedRecord.object:type_name -> history.v1.Object
+	52, // 33: history.v1.ImportedRecord.record:type_name -> history.v1.Record
+	30, // 34: history.v1.ImportRequest.records:type_name -> history.v1.ImportedRecord
+	1,  // 35: history.v1.ImportResponse.statuses:type_name -> history.v1.Status
+	7,  // 36: history.v1.ImportResponse.refusals:type_name -> history.v1.Refusal
+	12, // 37: history.v1.SearchResponse.items:type_name -> history.v1.Item
+	12, // 38: history.v1.ContinueResponse.items:type_name -> history.v1.Item
+	50, // 39: history.v1.DismissRequest.objects:type_name -> history.v1.Object
+	39, // 40: history.v1.GetSettingsResponse.settings:type_name -> history.v1.Settings
+	39, // 41: history.v1.PutSettingsResponse.settings:type_name -> history.v1.Settings
+	45, // 42: history.v1.WatchRequest.added:type_name -> history.v1.Watcher
+	45, // 43: history.v1.WatchRequest.removed:type_name -> history.v1.Watcher
+	47, // 44: history.v1.WatchResponse.changes:type_name -> history.v1.Change
+	12, // 45: history.v1.Change.items:type_name -> history.v1.Item
+	50, // 46: history.v1.Change.removed:type_name -> history.v1.Object
+	8,  // 47: history.v1.HistoryService.Apply:input_type -> history.v1.ApplyRequest
+	10, // 48: history.v1.HistoryService.ApplyStream:input_type -> history.v1.ApplyStreamRequest
+	14, // 49: history.v1.HistoryService.List:input_type -> history.v1.ListRequest
+	17, // 50: history.v1.HistoryService.Points:input_type -> history.v1.PointsRequest
+	21, // 51: history.v1.HistoryService.Viewings:input_type -> history.v1.ViewingsRequest
+	19, // 52: history.v1.HistoryService.Changes:input_type -> history.v1.ChangesRequest
+	24, // 53: history.v1.HistoryService.Delete:input_type -> history.v1.DeleteRequest
+	26, // 54: history.v1.HistoryService.Mark:input_type -> history.v1.MarkRequest
+	28, // 55: history.v1.HistoryService.Clear:input_type -> history.v1.ClearRequest
+	31, // 56: history.v1.HistoryService.Import:input_type -> history.v1.ImportRequest
+	35, // 57: history.v1.HistoryService.Continue:input_type -> history.v1.ContinueRequest
+	33, // 58: history.v1.HistoryService.Search:input_type -> history.v1.SearchRequest
+	37, // 59: history.v1.HistoryService.Dismiss:input_type -> history.v1.DismissRequest
+	40, // 60: history.v1.HistoryService.GetSettings:input_type -> history.v1.GetSettingsRequest
+	42, // 61: history.v1.HistoryService.PutSettings:input_type -> history.v1.PutSettingsRequest
+	44, // 62: history.v1.HistoryService.Watch:input_type -> history.v1.WatchRequest
+	9,  // 63: history.v1.HistoryService.Apply:output_type -> history.v1.ApplyResponse
+	11, // 64: history.v1.HistoryService.ApplyStream:output_type -> history.v1.ApplyStreamResponse
+	15, // 65: history.v1.HistoryService.List:output_type -> history.v1.ListResponse
+	18, // 66: history.v1.HistoryService.Points:output_type -> history.v1.PointsResponse
+	22, // 67: history.v1.HistoryService.Viewings:output_type -> history.v1.ViewingsResponse
+	20, // 68: history.v1.HistoryService.Changes:output_type -> history.v1.ChangesResponse
+	25, // 69: history.v1.HistoryService.Delete:output_type -> history.v1.DeleteResponse
+	27, // 70: history.v1.HistoryService.Mark:output_type -> history.v1.MarkResponse
+	29, // 71: history.v1.HistoryService.Clear:output_type -> history.v1.ClearResponse
+	32, // 72: history.v1.HistoryService.Import:output_type -> history.v1.ImportResponse
+	36, // 73: history.v1.HistoryService.Continue:output_type -> history.v1.ContinueResponse
+	34, // 74: history.v1.HistoryService.Search:output_type -> history.v1.SearchResponse
+	38, // 75: history.v1.HistoryService.Dismiss:output_type -> history.v1.DismissResponse
+	41, // 76: history.v1.HistoryService.GetSettings:output_type -> history.v1.GetSettingsResponse
+	43, // 77: history.v1.HistoryService.PutSettings:output_type -> history.v1.PutSettingsResponse
+	46, // 78: history.v1.HistoryService.Watch:output_type -> history.v1.WatchResponse
+	63, // [63:79] is the sub-list for method output_type
+	47, // [47:63] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_history_v1_history_proto_init() }
@@ -3651,14 +3789,14 @@ func file_history_v1_history_proto_init() {
 		return
 	}
 	file_history_v1_record_proto_init()
-	file_history_v1_history_proto_msgTypes[18].OneofWrappers = []any{}
+	file_history_v1_history_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_history_v1_history_proto_rawDesc), len(file_history_v1_history_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

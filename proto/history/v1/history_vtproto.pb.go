@@ -878,6 +878,16 @@ func (m *ListRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.Summaries {
+		i--
+		if m.Summaries {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x40
+	}
 	if m.Records {
 		i--
 		if m.Records {
@@ -955,6 +965,18 @@ func (m *ListResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.Summaries) > 0 {
+		for iNdEx := len(m.Summaries) - 1; iNdEx >= 0; iNdEx-- {
+			size, err := m.Summaries[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
+			if err != nil {
+				return 0, err
+			}
+			i -= size
+			i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+			i--
+			dAtA[i] = 0x2a
+		}
+	}
 	if len(m.Records) > 0 {
 		for iNdEx := len(m.Records) - 1; iNdEx >= 0; iNdEx-- {
 			size, err := m.Records[iNdEx].MarshalToSizedBufferVT(dAtA[:i])
@@ -995,6 +1017,89 @@ func (m *ListResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 			i--
 			dAtA[i] = 0xa
 		}
+	}
+	return len(dAtA) - i, nil
+}
+
+func (m *Summary) MarshalVT() (dAtA []byte, err error) {
+	if m == nil {
+		return nil, nil
+	}
+	size := m.SizeVT()
+	dAtA = make([]byte, size)
+	n, err := m.MarshalToSizedBufferVT(dAtA[:size])
+	if err != nil {
+		return nil, err
+	}
+	return dAtA[:n], nil
+}
+
+func (m *Summary) MarshalToVT(dAtA []byte) (int, error) {
+	size := m.SizeVT()
+	return m.MarshalToSizedBufferVT(dAtA[:size])
+}
+
+func (m *Summary) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
+	if m == nil {
+		return 0, nil
+	}
+	i := len(dAtA)
+	_ = i
+	var l int
+	_ = l
+	if m.unknownFields != nil {
+		i -= len(m.unknownFields)
+		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Completed {
+		i--
+		if m.Completed {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x40
+	}
+	if m.DurationMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.DurationMs))
+		i--
+		dAtA[i] = 0x38
+	}
+	if m.FurthestMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FurthestMs))
+		i--
+		dAtA[i] = 0x30
+	}
+	if m.WatchedMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.WatchedMs))
+		i--
+		dAtA[i] = 0x28
+	}
+	if m.Plays != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Plays))
+		i--
+		dAtA[i] = 0x20
+	}
+	if m.LastMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.LastMs))
+		i--
+		dAtA[i] = 0x18
+	}
+	if m.FirstMs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.FirstMs))
+		i--
+		dAtA[i] = 0x10
+	}
+	if m.Object != nil {
+		size, err := m.Object.MarshalToSizedBufferVT(dAtA[:i])
+		if err != nil {
+			return 0, err
+		}
+		i -= size
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(size))
+		i--
+		dAtA[i] = 0xa
 	}
 	return len(dAtA) - i, nil
 }
@@ -3076,6 +3181,9 @@ func (m *ListRequest) SizeVT() (n int) {
 	if m.Records {
 		n += 2
 	}
+	if m.Summaries {
+		n += 2
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3104,6 +3212,47 @@ func (m *ListResponse) SizeVT() (n int) {
 			l = e.SizeVT()
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
+	}
+	if len(m.Summaries) > 0 {
+		for _, e := range m.Summaries {
+			l = e.SizeVT()
+			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+		}
+	}
+	n += len(m.unknownFields)
+	return n
+}
+
+func (m *Summary) SizeVT() (n int) {
+	if m == nil {
+		return 0
+	}
+	var l int
+	_ = l
+	if m.Object != nil {
+		l = m.Object.SizeVT()
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.FirstMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.FirstMs))
+	}
+	if m.LastMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.LastMs))
+	}
+	if m.Plays != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Plays))
+	}
+	if m.WatchedMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.WatchedMs))
+	}
+	if m.FurthestMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.FurthestMs))
+	}
+	if m.DurationMs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.DurationMs))
+	}
+	if m.Completed {
+		n += 2
 	}
 	n += len(m.unknownFields)
 	return n

@@ -1,0 +1,140 @@
+package job_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// summarizer notes which shares were looked at, and who was summarized.
+type summarizer struct {
+	mu     sync.Mutex
+	shares []int
+	did    []string
+	err    error
+	panics bool
+}
+
+func (s *summarizer) Aging(_ context.Context, share int) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shares = append(s.shares, share)
+	if s.panics {
+		panic("a look at a share")
+	}
+	if share%128 > 0 {
+		return nil, nil
+	}
+	return []string{fmt.Sprint("user ", share), fmt.Sprint("other ", share)}, s.err
+}
+
+func (s *summarizer) Summarize(_ context.Context, uid string, all bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.did = append(s.did, fmt.Sprint(uid, " ", all))
+	return s.err
+}
+
+// take returns what was done, in the order of texts, and forgets it.
+func (s *summarizer) take() (did []string, shares []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	did, shares = slices.Sorted(slices.Values(s.did)), slices.Sorted(slices.Values(s.shares))
+	s.did, s.shares = nil, nil
+	return did, shares
+}
+
+// set changes how it answers from now on.
+func (s *summarizer) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// want compares what was done beside the turns.
+func (s *summarizer) want(t *testing.T, want ...string) {
+	t.Helper()
+	did, _ := s.take()
+	did = slices.DeleteFunc(did, func(text string) bool { return strings.ContainsRune(text[:6], ' ') })
+	if !slices.Equal(did, want) {
+		t.Errorf("did %q, want %q", did, want)
+	}
+}
+
+// TestSummarizeOnceADay looks at each share once in a day, whenever the job begins, and goes on behind errors and panics.
+func TestSummarizeOnceADay(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := new(summarizer)
+		start := func() (stop func() error) {
+			cfg := w.config()
+			cfg.Summarizer, cfg.RollEvery = s, time.Minute
+			return w.start(cfg)
+		}
+		time.Sleep(5 * time.Hour)
+		var did []string
+		var shares []int
+		for range 4 { // a job begins four times a day
+			stop := start()
+			w.wait(6*time.Hour - time.Second)
+			some, looked := s.take()
+			did, shares = append(did, some...), append(shares, looked...)
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		slices.Sort(shares)
+		if all := slices.Compact(slices.Clone(shares)); len(all) != 256 || len(shares) > 256+4 {
+			t.Errorf("%d shares, %d of them different", len(shares), len(all))
+		}
+		slices.Sort(did)
+		if want := []string{"other 0 false", "other 128 false", "user 0 false", "user 128 false"}; !slices.Equal(slices.Compact(did), want) {
+			t.Errorf("did %q, want %q", did, want)
+		}
+		for _, change := range []func(){func() { s.err = errDown }, func() { s.err, s.panics = nil, true }, func() { s.panics = false }} {
+			s.set(change)
+			stop := start()
+			time.Sleep(24 * time.Hour)
+			if _, shares := s.take(); len(shares) < 256 {
+				t.Errorf("%d shares in a day", len(shares))
+			}
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestSummariesAfterRemoval looks at users of whom something was deleted or cleared, or put late, soon after that, and again where that fails.
+func TestSummariesAfterRemoval(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := new(summarizer)
+		cfg := w.config()
+		cfg.Summarizer = s
+		w.runs(cfg)
+		s.set(func() { s.err = errDown })
+		at := func(uid string, kind history.Kind, age time.Duration) history.Key {
+			e := progress(1, 0)
+			e.Key.UID, e.Kind, e.At = uid, kind, start-age.Milliseconds()
+			return w.write(e)
+		}
+		w.announce(
+			at("young", history.KindStop, time.Hour), at("latecomer", history.KindStop, 85*24*time.Hour), at("deleted", history.KindDelete, time.Hour),
+			w.clear("cleared", 0, 0),
+		)
+		want := []string{"cleared true", "deleted true", "latecomer false"}
+		for _, err := range []error{nil, nil} {
+			w.wait(61 * time.Second)
+			s.set(func() { s.err = err })
+			s.want(t, want...)
+		}
+		w.wait(61 * time.Second)
+		s.want(t)
+	})
+}

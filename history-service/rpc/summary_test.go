@@ -1,0 +1,203 @@
+package rpc_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/pebble"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const dayMs = 24 * 3600 * 1000
+
+// summing is a house whose archive keeps summaries.
+func summing(t *testing.T, keep int) (*house, *rpc.Server) {
+	h := houseOf(t, pebble.Config{Keep: keep, Summary: 43800 * time.Hour})
+	return h, h.service(t, func(c *rpc.Config) { c.Summaries = h.db.Archive() })
+}
+
+// archived puts what a viewing of so many hours ago has left into the archive.
+func (h *house) archived(t *testing.T, uid, id string, hours int64) {
+	t.Helper()
+	e := history.Event{
+		Key: history.Key{UID: uid, Object: history.Object{ID: id, Type: 1}}, Kind: history.KindFinish,
+		At: h.clock.Load() - hours*3_600_000, Position: 50_000, Duration: 100_000, Session: id,
+	}
+	r := e.Record()
+	r.Partial, r.Revision, r.CellTime = false, history.NewRevision(), e.At
+	if errs := h.db.Archive().Put(t.Context(), []history.Cell{{Key: e.Key, Record: r}}); errs != nil {
+		t.Fatal(errs)
+	}
+}
+
+func (h *house) summarize(t *testing.T) {
+	t.Helper()
+	if err := h.db.Archive().Summarize(t.Context(), "ann", false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stitched reads a user's whole history page by page, and calls between two of them.
+func stitched(t *testing.T, s *rpc.Server, req *historyv1.ListRequest, between func()) (ids []string, summaries int) {
+	t.Helper()
+	req.Summaries = true
+	for {
+		resp, err := s.List(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(resp.Items) + len(resp.Summaries); n > int(req.Limit) || n == 0 && resp.HasMore {
+			t.Fatalf("%d on a page of %d, more %v", n, req.Limit, resp.HasMore)
+		}
+		if len(resp.Items) > 0 && summaries > 0 {
+			t.Error("records behind summaries")
+		}
+		for _, it := range resp.Items {
+			ids = append(ids, it.Object.Id)
+		}
+		for _, x := range resp.Summaries {
+			ids = append(ids, x.Object.Id)
+			if summaries++; x.Plays != 1 || !x.Completed || x.FurthestMs != 50_000 || x.DurationMs != 100_000 || x.FirstMs != x.LastMs {
+				t.Errorf("summary %v", x)
+			}
+		}
+		if !resp.HasMore {
+			return ids, summaries
+		}
+		if resp.Cursor == "" || resp.Cursor == req.Cursor {
+			t.Fatal("the cursor stands still")
+		}
+		req.Cursor = resp.Cursor
+		between()
+	}
+}
+
+// TestSummariesBehindRecords reads across the border with pages of every size, while records grow old from page to page.
+func TestSummariesBehindRecords(t *testing.T) {
+	for _, cold := range []bool{true, false} {
+		h, s := summing(t, 5)
+		var want []string
+		for i := range 30 {
+			id := fmt.Sprintf("o%02d", i)
+			h.archived(t, "ann", id, 83*24+1+int64(i)*5)
+			want = append(want, id)
+		}
+		h.archived(t, "anna", "other", 88*24)
+		h.summarize(t)
+		h.clock.Add(3 * dayMs)
+		if !cold {
+			list(t, s, &historyv1.ListRequest{Uid: "ann"})
+		}
+		for limit := uint32(1); limit <= 32; limit++ {
+			hours := int64(0)
+			if limit%2 == 0 {
+				hours = 1
+			}
+			ids, n := stitched(t, s, &historyv1.ListRequest{Uid: "ann", Limit: limit}, func() { h.clock.Add(hours * 3_600_000) })
+			if !slices.Equal(ids, want) {
+				t.Errorf("cold %v, pages of %d: %v, want %v", cold, limit, ids, want)
+			}
+			if n == 0 {
+				t.Errorf("cold %v, pages of %d: no summary", cold, limit)
+			}
+		}
+	}
+}
+
+// TestSummaryQueries has times and types that are of records, of summaries, or of both.
+func TestSummaryQueries(t *testing.T) {
+	h, s := summing(t, 0)
+	for i := range int64(10) {
+		h.archived(t, "ann", fmt.Sprint(i), 84*24+i*12)
+	}
+	h.summarize(t)
+	h.clock.Add(4 * dayMs)
+	at := func(i int64) int64 { return start - (84*24+i*12)*3_600_000 }
+	for name, c := range map[string]struct {
+		req  *historyv1.ListRequest
+		want int
+	}{
+		"all":        {&historyv1.ListRequest{}, 10},
+		"since":      {&historyv1.ListRequest{SinceMs: at(7)}, 8},
+		"until":      {&historyv1.ListRequest{UntilMs: at(7)}, 3},
+		"both":       {&historyv1.ListRequest{SinceMs: at(8), UntilMs: at(2)}, 7},
+		"recent":     {&historyv1.ListRequest{SinceMs: at(1)}, 2},
+		"other type": {&historyv1.ListRequest{Type: 2}, 0},
+		"type":       {&historyv1.ListRequest{Type: 1}, 10},
+	} {
+		c.req.Uid = "ann"
+		for limit := uint32(1); limit < 12; limit++ {
+			c.req.Limit, c.req.Cursor = limit, ""
+			if ids, _ := stitched(t, s, c.req, func() {}); len(ids) != c.want {
+				t.Errorf("%s, pages of %d: %v, want %d", name, limit, ids, c.want)
+			}
+		}
+	}
+	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 9})
+	if err != nil || len(resp.Summaries) > 0 {
+		t.Errorf("not asked for: %v, %v", resp, err)
+	}
+	first, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 1, Summaries: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Limit: 1, Cursor: first.Cursor}); err == nil {
+		t.Error("a cursor of a list with summaries is taken for one without")
+	}
+}
+
+// TestSummaryOfWhatComesBack hides a summary while there is a record of its object, in the cache alone or in the archive, and when
+// it is deleted or cleared, before anything is archived.
+func TestSummaryOfWhatComesBack(t *testing.T) {
+	h, s := summing(t, 0)
+	for i := range 6 {
+		h.archived(t, "ann", fmt.Sprint(i), 85*24+int64(i))
+	}
+	h.summarize(t)
+	h.clock.Add(10 * dayMs)
+	want := func(what string, n int, ids ...string) {
+		t.Helper()
+		for _, limit := range []uint32{1, 2, 3, 100} {
+			got, summaries := stitched(t, s, &historyv1.ListRequest{Uid: "ann", Limit: limit}, func() {})
+			if !slices.Equal(got, ids) || summaries != n {
+				t.Errorf("%s, pages of %d: %v, %d of them summaries; want %v, %d", what, limit, got, summaries, ids, n)
+			}
+		}
+	}
+	want("all have ended", 6, "0", "1", "2", "3", "4", "5")
+	again := beat("ann/3", stop, -10*dayMs+5000, 50)
+	wantStatuses(t, "watched again", apply(t, s, again), stored)
+	want("one is watched again", 5, "3", "0", "1", "2", "4", "5")
+	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	want("one is deleted", 4, "3", "0", "2", "4", "5")
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	want("cleared", 0)
+}
+
+// TestSummaryBesideTheArchive has the newer record in the archive, of a user whom the cache does not know.
+func TestSummaryBesideTheArchive(t *testing.T) {
+	h, s := summing(t, 1)
+	for i := range 4 {
+		h.archived(t, "ann", fmt.Sprint(i), 85*24+int64(i))
+	}
+	h.summarize(t)
+	h.clock.Add(10 * dayMs)
+	h.archived(t, "ann", "2", 24)
+	h.archived(t, "ann", "3", 25)
+	for _, what := range []string{"cold", "warm"} {
+		for limit := uint32(1); limit < 6; limit++ {
+			ids, n := stitched(t, s, &historyv1.ListRequest{Uid: "ann", Limit: limit}, func() {})
+			if !slices.Equal(ids, []string{"2", "3", "0", "1"}) || n != 2 {
+				t.Errorf("%s, pages of %d: %v", what, limit, ids)
+			}
+		}
+	}
+}

@@ -1,0 +1,425 @@
+package hbase
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tsuna/gohbase"
+	"github.com/tsuna/gohbase/filter"
+	"github.com/tsuna/gohbase/hrpc"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
+)
+
+var _ history.Summarizer = (*Archive)(nil)
+
+// summaries are those of all users, in a table of their own with the rows of a table of parts. It is there once a process
+// was told to keep some, and says for how long. Without it there are none.
+type summaries struct {
+	table   []byte
+	servers *servers
+	life    atomic.Int64 // in milliseconds, 0 for none
+	asked   atomic.Int64 // when that was read, in Unix milliseconds
+}
+
+func newSummaries(c Config) *summaries {
+	return &summaries{table: []byte(c.Table + "_summaries"), servers: newServers(c)}
+}
+
+// lifeEvery is how often it is asked for how long summaries are kept.
+const lifeEvery = time.Minute
+
+// SummaryLife implements [history.Summarizer]. It may be what was true a minute ago, or before HBase stopped to answer.
+func (a *Archive) SummaryLife(ctx context.Context) (int64, error) {
+	asked := a.summaries.asked.Load()
+	if asked > 0 && a.now()-asked < lifeEvery.Milliseconds() {
+		return a.summaries.life.Load(), nil
+	}
+	if asked > 0 { // there is no reason to wait for long
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, slowAfter)
+		defer cancel()
+	}
+	life, err := a.readSummaryLife(ctx)
+	if err != nil && asked > 0 {
+		return a.summaries.life.Load(), nil
+	}
+	return life, err
+}
+
+func (a *Archive) readSummaryLife(ctx context.Context) (int64, error) {
+	now := a.now()
+	if !a.prepared.Load() {
+		return 0, fmt.Errorf("%w: hbase has not answered yet", history.ErrUnavailable)
+	}
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	get, err := hrpc.NewGet(ctx, a.summaries.table, []byte(markRow), hrpc.Families(map[string][]string{partFamily: {partColumn}}), hrpc.SkipBatch())
+	if err != nil {
+		return 0, err
+	}
+	r, err := a.client.Get(get)
+	life := int64(0)
+	switch {
+	case errors.Is(err, gohbase.TableNotFound):
+	case err != nil:
+		return 0, fmt.Errorf("life of summaries: %w", classify(err))
+	default:
+		for _, cell := range r.Cells {
+			if life, err = strconv.ParseInt(string(cell.Value), 10, 64); err != nil {
+				return 0, fmt.Errorf("life of summaries %q: %w", cell.Value, part.ErrNewer)
+			}
+		}
+	}
+	a.summaries.life.Store(life)
+	a.summaries.asked.Store(now)
+	return life, nil
+}
+
+// BeginSummaries says in the table for how long summaries are kept, as [Archive.Prepare] does.
+func (a *Archive) BeginSummaries(ctx context.Context) error {
+	value := strconv.AppendInt(nil, a.config.Summary.Milliseconds(), 10)
+	put, err := hrpc.NewPut(ctx, a.summaries.table, []byte(markRow), map[string]map[string][]byte{partFamily: {partColumn: value}},
+		hrpc.TimestampUint64(uint64(a.now()+future)))
+	if err == nil {
+		_, err = a.client.Put(put)
+	}
+	a.summaries.asked.Store(0)
+	return err
+}
+
+// Summaries implements [history.Summarizer]: the marks, the metadata, the chunks of the page.
+func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (page history.SummaryPage, err error) {
+	life, err := a.SummaryLife(ctx)
+	if err != nil || life == 0 {
+		return page, err
+	}
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	c := contents{uid: uid}
+	marks := a.get(ctx, uid, hrpc.Families(map[string][]string{family: nil}), hrpc.Filters(filter.NewMultipleColumnPrefixFilter([][]byte{[]byte(markAll)})))
+	cells, err := cellsOf(a.batch(ctx, a.servers.of(marks.Key()), []hrpc.Call{marks})[0])
+	if err != nil {
+		return page, fmt.Errorf("summaries of %s: %w", uid, err)
+	}
+	c.add(cells)
+	for tries := 0; ; tries++ {
+		var p *part.Reader
+		if p, _, err = a.summariesOf(ctx, uid); err == nil {
+			page, err = p.Summaries(history.User{Cleared: c.cleared}, a.now()-life, q)
+		}
+		switch {
+		case err == nil:
+			return page, nil
+		case !errors.Is(err, errReplaced): // by a list that is there before its chunks go
+			return page, fmt.Errorf("summaries of %s: %w", uid, unavailable(err))
+		case tries == summaryTries:
+			a.parts.metrics.Damaged.Inc()
+			return page, fmt.Errorf("summaries of %s: %w: %w", uid, history.ErrUnavailable, err)
+		}
+	}
+}
+
+// summaryTries is how often a list is read again, whose chunks another one has replaced.
+const summaryTries = 3
+
+// summariesOf returns a reader of a user's summaries, and the list as it is stored, nil for none.
+func (a *Archive) summariesOf(ctx context.Context, uid string) (p *part.Reader, stored []byte, err error) {
+	p = &part.Reader{Metadata: new(part.Metadata)}
+	if stored, err = a.summaryBytes(ctx, uid, ""); err != nil {
+		return nil, nil, err
+	}
+	if stored != nil {
+		if p.Metadata, err = part.ParseMetadata(stored); err != nil {
+			if errors.Is(err, part.ErrCorrupt) {
+				a.parts.metrics.Damaged.Inc()
+			}
+			return nil, stored, err
+		}
+	}
+	p.Chunk = func(i *part.Info) (*part.Chunk, error) {
+		return part.Cached(a.parts.cache, uid+"\x00u"+i.Name, func() (*part.Chunk, int, error) {
+			b, err := a.summaryBytes(ctx, uid, i.Name)
+			switch {
+			case err != nil:
+				return nil, 0, err
+			case b == nil:
+				return nil, 0, fmt.Errorf("chunk %q: %w", i.Name, errReplaced)
+			}
+			return openChunk(i, b)
+		})
+	}
+	return p, stored, nil
+}
+
+func (a *Archive) summaryGet(ctx context.Context, row []byte) hrpc.Call {
+	get, _ := hrpc.NewGet(ctx, a.summaries.table, row, hrpc.Families(map[string][]string{partFamily: {partColumn}}))
+	return get
+}
+
+// summaryBytes reads the list or a chunk, nil where it is not there.
+func (a *Archive) summaryBytes(ctx context.Context, uid, name string) ([]byte, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	get := a.summaryGet(ctx, partRow(uid, name))
+	cells, err := cellsOf(a.batch(ctx, a.summaries.servers.of(get.Key()), []hrpc.Call{get})[0])
+	if err != nil || len(cells) == 0 {
+		return nil, err
+	}
+	return cells[0].Value, nil
+}
+
+func (a *Archive) summaryPut(ctx context.Context, row, value []byte, at int64) *hrpc.Mutate {
+	put, _ := hrpc.NewPut(ctx, a.summaries.table, row, map[string]map[string][]byte{partFamily: {partColumn: value}},
+		hrpc.TimestampUint64(uint64(at))) //nolint:gosec // a time
+	return put
+}
+
+// Summarize implements [history.Summarizer]. DESIGN.md says why it may stop anywhere, and why two may do it at once.
+func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
+	life, err := a.SummaryLife(ctx)
+	if err == nil && life > 0 {
+		err = a.summarize(ctx, uid, look{life: life, all: all})
+	}
+	if err != nil {
+		return fmt.Errorf("summarize %s: %w", uid, unavailable(err))
+	}
+	return nil
+}
+
+// summaryStep is how many records are read at once.
+const summaryStep = 8192
+
+// look says how summaries are looked after.
+type look struct {
+	life int64 // for how long they are kept, in milliseconds
+	all  bool  // every tombstone is looked at
+	// anew has the list replaced also where nothing has changed, or it cannot be read: whoever has read the one before loses, and
+	// chunks that are left behind are looked for.
+	anew bool
+}
+
+// summarize reads the list before the records: who reads a later list reads later records.
+func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
+	now := a.now()
+	p, stored, err := a.summariesOf(ctx, uid)
+	if l.anew && errors.Is(err, part.ErrCorrupt) {
+		p, err = &part.Reader{Metadata: new(part.Metadata)}, nil
+	}
+	if err != nil || l.all && len(p.Chunks) == 0 {
+		return err
+	}
+	s := part.Summing{Oldest: now - l.life, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
+	if s.Items, s.Cleared, err = a.aging(ctx, uid, now-history.SummaryAge, l.all); err != nil {
+		return err
+	}
+	run := strconv.FormatInt(now, 10) + "." + rand.Text()[:13]
+	s.Name = func(n int) string { return fmt.Sprintf("%s.%d", run, n) }
+	plan, err := p.Summarize(s)
+	if errors.Is(err, errReplaced) {
+		return fmt.Errorf("%w: %w", history.ErrConflict, err)
+	}
+	if err != nil || !plan.Changed && !l.anew {
+		return err
+	}
+	return a.replaceSummaries(ctx, uid, stored, plan)
+}
+
+// aging returns the records of a user that are older than a time, and the tombstones that are, or all of them, and the clear marks.
+func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool) (items []history.Item, cleared map[uint32]int64, err error) {
+	q := history.Query{Limit: summaryStep}
+	if !all {
+		q.Until = before - 1
+	}
+	for more := true; more; {
+		page, err := a.Page(ctx, uid, q)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, it := range page.Items {
+			if it.Record.Version.Time() < before || it.Record.Deleted() {
+				items = append(items, it)
+			}
+		}
+		cleared, more, q.After = page.User.Cleared, page.More && len(page.Items) > 0, page.End()
+	}
+	return items, cleared, nil
+}
+
+// replaceSummaries writes the chunks, switches the list, and deletes the chunks that were there before the switch and are not listed:
+// whoever wrote one of them has read a list of before, and loses.
+func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byte, plan part.Plan) error {
+	chunks, err := a.summaryChunks(ctx, uid)
+	if err != nil {
+		return err
+	}
+	m, err := plan.Metadata.Append(nil)
+	if err != nil {
+		return err
+	}
+	written := len(m)
+	for some := range slices.Chunk(plan.New, 16) {
+		err := a.within(ctx, func(ctx context.Context) error {
+			puts := make([]hrpc.Call, len(some))
+			for i := range some {
+				written += len(some[i].Data)
+				puts[i] = a.summaryPut(ctx, partRow(uid, some[i].Name), some[i].Data, some[i].CellTime)
+			}
+			return a.allTo(ctx, a.summaries.servers.of(partRow(uid, "")), puts)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	won := false
+	err = a.within(ctx, func(ctx context.Context) (err error) {
+		put := a.summaryPut(ctx, partRow(uid, ""), m, int64(plan.Metadata.Version)) //nolint:gosec // a time
+		won, err = a.client.CheckAndPut(put, partFamily, partColumn, stored)
+		return classify(err)
+	})
+	if err != nil {
+		return err
+	}
+	if !won {
+		now, err := a.summaryBytes(ctx, uid, "")
+		if err != nil {
+			return err
+		}
+		won = bytes.Equal(now, m) // the client may have made the switch twice
+	}
+	listed := plan.Metadata.Names()
+	if !won {
+		own := make(map[string]uint64, len(plan.New))
+		for i := range plan.New {
+			own[plan.New[i].Name] = uint64(plan.New[i].CellTime) //nolint:gosec // a time
+		}
+		return errors.Join(fmt.Errorf("%w: another one came first", history.ErrConflict), a.deleteSummaries(ctx, uid, own))
+	}
+	a.parts.metrics.Summarized.Add(float64(plan.Counted))
+	a.parts.metrics.SummaryBytes.Add(float64(written))
+	maps.DeleteFunc(chunks, func(name string, _ uint64) bool { return listed[name] })
+	return a.deleteSummaries(ctx, uid, chunks)
+}
+
+// summaryChunks returns the chunks that there are of a user, with their cell times.
+func (a *Archive) summaryChunks(ctx context.Context, uid string) (map[string]uint64, error) {
+	return a.chunksIn(ctx, a.summaries.table, uid, new(part.Metadata))
+}
+
+func (a *Archive) deleteSummaries(ctx context.Context, uid string, chunks map[string]uint64) error {
+	return a.within(ctx, func(ctx context.Context) error {
+		var dels []hrpc.Call
+		for _, name := range slices.Sorted(maps.Keys(chunks)) {
+			del, _ := hrpc.NewDel(ctx, a.summaries.table, partRow(uid, name), map[string]map[string][]byte{partFamily: nil}, hrpc.TimestampUint64(chunks[name]))
+			dels = append(dels, del)
+		}
+		return a.allTo(ctx, a.summaries.servers.of(partRow(uid, "")), dels)
+	})
+}
+
+// eraseSummaries removes what clear marks cover, and all of what cannot be read.
+func (a *Archive) eraseSummaries(ctx context.Context, uid string) error {
+	life, err := a.readSummaryLife(ctx)
+	if err != nil || life == 0 {
+		return err
+	}
+	return a.summarize(ctx, uid, look{life: life, anew: true})
+}
+
+// heldSummaries counts the summaries of a user that have something of a time or before, and their chunks.
+func (a *Archive) heldSummaries(ctx context.Context, uid string, counts func(at int64) bool) (records, chunks int, err error) {
+	life, err := a.SummaryLife(ctx)
+	if err != nil || life == 0 {
+		return 0, 0, err
+	}
+	stored, err := a.summaryChunks(ctx, uid)
+	if err != nil {
+		return 0, 0, err
+	}
+	p, _, err := a.summariesOf(ctx, uid)
+	if errors.Is(err, part.ErrCorrupt) {
+		p, err = &part.Reader{Metadata: new(part.Metadata)}, nil
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range p.Chunks {
+		_, there := stored[p.Chunks[i].Name]
+		delete(stored, p.Chunks[i].Name)
+		if there && counts(p.Chunks[i].Oldest.Time()) {
+			records, chunks = records+p.Chunks[i].Count, chunks+1
+		}
+	}
+	return records, chunks + len(stored), nil
+}
+
+// Shares is how many shares the users are divided into by [Archive.Aging].
+const Shares = maxRegions
+
+// shareWithin is how long it may take to look for the users of a share: 1/256 of a table.
+const shareWithin = 10 * time.Minute
+
+// Aging returns the users of a share of whom there may be something to be summarized, or to be removed from summaries: those who have
+// cells of a week before their end, parts, or summaries. A user may be among them twice. It reads names alone.
+func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err error) {
+	life, err := a.SummaryLife(ctx)
+	if err != nil || life == 0 {
+		return nil, err
+	}
+	if err := a.follow(ctx); err != nil {
+		return nil, err
+	}
+	now := a.now()
+	old := hrpc.TimeRangeUint64(uint64(now-history.ArchiveLife), uint64(now-history.SummaryAge)) //nolint:gosec // times
+	columns := make(map[string][]string)
+	for _, f := range a.families() {
+		columns[f] = nil
+	}
+	uids, err = a.rowsOf(ctx, a.table, share, hrpc.Families(columns), old)
+	lists := hrpc.Families(map[string][]string{partFamily: {partColumn}})
+	for _, table := range [][]byte{a.parts.table, a.summaries.table} {
+		if err != nil || &table[0] == &a.parts.table[0] && !a.parts.known() {
+			continue
+		}
+		var more []string
+		more, err = a.rowsOf(ctx, table, share, lists)
+		uids = append(uids, more...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for what grows old: %w", unavailable(err))
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids), nil
+}
+
+// rowsOf returns the users of a share who have rows in a table.
+func (a *Archive) rowsOf(ctx context.Context, table []byte, share int, options ...func(hrpc.Call) error) (uids []string, err error) {
+	from, to := fmt.Appendf(nil, "%02x", share), fmt.Appendf(nil, "%02x", share+1)
+	if share+1 == Shares {
+		to = []byte("g")
+	}
+	ctx, cancel := context.WithTimeout(ctx, shareWithin)
+	defer cancel()
+	names := filter.NewList(filter.MustPassAll, filter.NewFirstKeyOnlyFilter(), filter.NewKeyOnlyFilter(false))
+	scan, err := hrpc.NewScanRange(ctx, table, from, to, append(options, hrpc.Filters(names))...)
+	if err != nil {
+		return nil, err
+	}
+	err = a.scanRows(scan, func(cells []*hrpc.Cell) {
+		row, _, _ := strings.Cut(string(cells[0].Row), "\x00")
+		if uid := row[min(len(row), 2):]; history.RowKey(uid) == row {
+			uids = append(uids, uid)
+		}
+	})
+	return slices.Compact(uids), err
+}

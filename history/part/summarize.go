@@ -1,0 +1,260 @@
+package part
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Summing is what a user's summaries are to be brought up to.
+type Summing struct {
+	// Items are records that have grown old, and tombstones, each object once, in any order.
+	Items []history.Item
+	// Cleared are the user's clear marks. What they cover is removed.
+	Cleared map[uint32]int64
+	// Oldest is the time before which summaries are past their life, in Unix milliseconds.
+	Oldest int64
+	Rules  *history.Rulebook
+	// Version is that of the new metadata, after the version of the old.
+	Version uint64
+	// Name returns a name for a chunk that was never used, of the n-th new one.
+	Name func(n int) string
+}
+
+// Summarize plans a user's summaries. Of each object there is one. What is deleted or cleared is written no
+// more; what has merely grown is passed over, until half of a chunk is. Few new ones are a chunk of their own, which is written again
+// with others about as large: so a summary is written as often as its user's number doubles. Each new chunk was read
+// back and compared.
+func (p *Reader) Summarize(s Summing) (Plan, error) {
+	w := summer{Summing: s, old: p, user: history.User{Cleared: s.Cleared}, items: byText(s.Items), chunks: make([]rolling, len(p.Chunks))}
+	for _, it := range s.Items {
+		w.hashes = append(w.hashes, hashOf(it.Object))
+	}
+	for i := range p.Chunks {
+		c := &w.chunks[i]
+		c.info = p.Chunks[i]
+		c.superseded = slices.Clone(c.info.Superseded)
+		if newest := c.info.Newest.Time(); newest < s.Oldest || newest <= s.Cleared[0] {
+			c.gone = true
+		} else if err := w.count(c); err != nil {
+			return Plan{}, fmt.Errorf("summarize: %w", err)
+		}
+	}
+	for _, it := range w.items {
+		w.add(it.Object, history.Summary{}, it.Record)
+	}
+	slices.SortFunc(w.fresh, history.LatestFirst)
+	counted := len(w.fresh)
+	w.makeRoom()
+	if err := w.write(); err != nil {
+		return Plan{}, fmt.Errorf("summarize: %w", err)
+	}
+	plan := planOf(p, w.chunks, &Metadata{Version: s.Version, Cleared: s.Cleared, Chunks: w.listed}, w.new)
+	plan.Counted = counted
+	return plan, nil
+}
+
+type summer struct {
+	Summing
+	old    *Reader
+	user   history.User
+	items  map[string]*history.Item // that are not counted yet
+	hashes []uint64                 // of all their objects
+	chunks []rolling
+	fresh  []history.Summary // that are in no chunk
+	listed []Info
+	new    []Encoded
+}
+
+// add adds what an object's summary and record come to.
+func (w *summer) add(o history.Object, s history.Summary, r *history.Record) {
+	if r = r.After(w.user.ClearedAt(o.Type)); r == nil {
+		return
+	}
+	if n, left := s.With(o, r, w.Rules.Of(o.Type)); left && n.Version.Time() >= w.Oldest {
+		w.fresh = append(w.fresh, n)
+	}
+}
+
+// count counts the items whose objects a chunk has.
+func (w *summer) count(c *rolling) error {
+	if maps.Equal(w.Cleared, w.old.Cleared) && !slices.ContainsFunc(w.hashes, c.info.Filter.Has) {
+		return nil
+	}
+	return w.old.summaries(&c.info, func(place int, had history.Summary) bool {
+		text := had.Object.String()
+		s, left := had.After(w.user.ClearedAt(had.Object.Type))
+		it := w.items[text]
+		delete(w.items, text)
+		if it != nil && it.Record.After(w.user.ClearedAt(had.Object.Type)) == nil {
+			it = nil
+		}
+		n := s
+		if it != nil {
+			n, left = s.With(had.Object, it.Record.After(w.user.ClearedAt(had.Object.Type)), w.Rules.Of(had.Object.Type))
+		}
+		if left && n == had {
+			return true
+		}
+		c.remove(place)
+		if left {
+			w.fresh = append(w.fresh, n)
+		}
+		// Bytes of what was removed are to go.
+		c.rewrite = c.rewrite || !left || s != had || it != nil && it.Record.Reset > 0
+		return true
+	})
+}
+
+// summaries goes through those of a chunk that count, with their places.
+func (p *Reader) summaries(info *Info, use func(place int, s history.Summary) bool) error {
+	c, err := p.Chunk(info)
+	if err != nil {
+		return err
+	}
+	place := 0
+	for s, err := range c.Summaries() {
+		if err != nil {
+			return err
+		}
+		if !info.superseded(place) && !use(place, s) {
+			return nil
+		}
+		place++
+	}
+	return nil
+}
+
+// makeRoom finds the chunks in whose time new summaries are, those of which half counts no more, and, from the latest on,
+// those that are not much larger than what comes before them.
+func (w *summer) makeRoom() {
+	before, small := 0, true // new and written again, so far
+	for i := range w.chunks {
+		c := &w.chunks[i]
+		if c.gone {
+			continue
+		}
+		newer := w.newerThan(c.info.Newest)
+		if newer < len(w.fresh) && w.fresh[newer].Version >= c.info.Oldest || 2*len(c.superseded) > c.info.Count {
+			c.rewrite = true
+		}
+		if newer > 0 && before == 0 {
+			before = newer
+		}
+		if small && before > 0 && !c.info.Full && c.info.Count <= 2*before {
+			c.rewrite = true
+		}
+		if small = small && c.rewrite || before == 0; c.rewrite {
+			before += c.info.Count
+		}
+	}
+}
+
+// newerThan returns how many of the new summaries are later than a version.
+func (w *summer) newerThan(v history.Version) int {
+	n, _ := slices.BinarySearchFunc(w.fresh, v, func(s history.Summary, v history.Version) int {
+		if s.Version > v {
+			return -1
+		}
+		return 1
+	})
+	return n
+}
+
+// write makes the new list.
+func (w *summer) write() error {
+	var run []history.Summary
+	for i := range w.chunks {
+		c := &w.chunks[i]
+		if c.gone {
+			continue
+		}
+		n := w.newerThan(c.info.Newest)
+		run, w.fresh = append(run, w.fresh[:n]...), w.fresh[n:]
+		if !c.rewrite {
+			if err := w.finish(run); err != nil {
+				return err
+			}
+			run = nil
+			c.info.Superseded = c.superseded
+			w.listed = append(w.listed, c.info)
+			continue
+		}
+		c.gone = true
+		err := w.old.summaries(&c.info, func(place int, s history.Summary) bool {
+			if _, found := slices.BinarySearch(c.superseded, uint16(place)); !found && s.Version.Time() >= w.Oldest { //nolint:gosec // a chunk has few
+				run = append(run, s)
+			}
+			return true
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return w.finish(append(run, w.fresh...))
+}
+
+// finish encodes a run, and reads it back.
+func (w *summer) finish(run []history.Summary) error {
+	slices.SortFunc(run, history.LatestFirst)
+	chunks, err := EncodeSummaries(run)
+	if err != nil {
+		return err
+	}
+	for i := range chunks {
+		c := &chunks[i]
+		c.Name = w.Name(len(w.new))
+		opened, err := c.Open(c.Data)
+		if err != nil {
+			return err
+		}
+		for s, err := range opened.Summaries() {
+			if err != nil {
+				return err
+			}
+			if s != run[0] {
+				return fmt.Errorf("%s: %w", run[0].Object, errDiffers)
+			}
+			run = run[1:]
+		}
+		w.listed, w.new = append(w.listed, c.Info), append(w.new, *c)
+	}
+	return nil
+}
+
+// Summaries returns what a query asks for of a user's summaries, after clear marks, and as far as it is not before the oldest
+// time.
+func (p *Reader) Summaries(u history.User, oldest int64, q history.Query) (page history.SummaryPage, err error) {
+	page.User = history.User{Cleared: u.Cleared}
+	top := topOf(q)
+	since := max(q.Since, oldest)
+	for i := range p.Chunks {
+		info := &p.Chunks[i]
+		if info.Kind != Summaries || info.Oldest > top {
+			continue
+		}
+		if info.Newest.Time() < since || page.More {
+			break
+		}
+		err := p.summaries(info, func(_ int, s history.Summary) bool {
+			if s.Version.Time() < since {
+				return false
+			}
+			s, left := s.After(u.ClearedAt(s.Object.Type))
+			if !left || s.Version > top || q.Type != 0 && s.Object.Type != q.Type ||
+				q.After != (history.Cursor{}) && s.Place().Compare(q.After) <= 0 {
+				return true
+			}
+			if page.More = len(page.Items) >= q.Limit; !page.More {
+				page.Items = append(page.Items, s)
+			}
+			return !page.More
+		})
+		if err != nil {
+			return history.SummaryPage{}, err
+		}
+	}
+	return page, nil
+}

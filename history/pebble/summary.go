@@ -1,0 +1,357 @@
+package pebble
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/part"
+)
+
+var _ history.Summarizer = (*Archive)(nil)
+
+// beginSummaries finds out for how long summaries are kept, and has them kept if [Config.Summary] says so. What was begun goes on
+// without it: deletes would not reach what nobody looks after.
+func (d *DB) beginSummaries() error {
+	err := get(d.pebble, []byte{spaceSummaries}, func(v []byte) error {
+		if len(v) == 16 {
+			d.summaryLife = int64(binary.BigEndian.Uint64(v))      //nolint:gosec // as it was written
+			d.counted.Store(int64(binary.BigEndian.Uint64(v[8:]))) //nolint:gosec // as above
+		}
+		return nil
+	})
+	life := d.config.Summary.Milliseconds()
+	if err != nil || life == 0 || life == d.summaryLife {
+		return err
+	}
+	if life < history.ArchiveLife {
+		return fmt.Errorf("summaries for %v: want at least %v, for as long as there are records", d.config.Summary, archiveLife)
+	}
+	if d.summaryLife == 0 { // what has expired by now is in none
+		d.counted.Store(d.now() - history.ArchiveLife)
+	}
+	d.summaryLife = life
+	t := new(syncWaiter)
+	if err := d.storeCounted(t); err != nil {
+		return err
+	}
+	return d.wait(t)
+}
+
+// storeCounted keeps up to when what has expired is counted.
+func (d *DB) storeCounted(t *syncWaiter) error {
+	b := d.pebble.NewBatch()
+	defer b.Close()
+	v := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(d.summaryLife)), uint64(d.counted.Load())) //nolint:gosec // times
+	if err := set(b, []byte{spaceSummaries}, v); err != nil {
+		return err
+	}
+	return d.commit(storeChange{all: b, part: b, waiter: t})
+}
+
+// SummaryLife implements [history.Summarizer].
+func (a *Archive) SummaryLife(context.Context) (int64, error) { return a.db.summaryLife, nil }
+
+// Summaries implements [history.Summarizer].
+func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (page history.SummaryPage, err error) {
+	if err := a.db.enter(ctx); err != nil {
+		return page, err
+	}
+	defer a.db.leave()
+	snapshot := a.db.pebble.NewSnapshot()
+	defer snapshot.Close()
+	var u history.User
+	err = get(snapshot, appendUser(nil, a.space, uid), func(v []byte) (err error) {
+		u, err = parseState(v)
+		return err
+	})
+	if err != nil {
+		return page, unavailable(err)
+	}
+	p, err := a.db.summariesOf(snapshot, uid)
+	if err == nil {
+		page, err = p.Summaries(u, a.db.now()-a.db.summaryLife, q)
+	}
+	return page, err
+}
+
+// summariesOf returns a reader of a user's summaries, as they are in a snapshot.
+func (d *DB) summariesOf(from pebble.Reader, uid string) (*part.Reader, error) {
+	prefix := appendUser(nil, spaceSummaries, uid)
+	r := &part.Reader{Metadata: new(part.Metadata), Chunk: func(i *part.Info) (*part.Chunk, error) {
+		return cached(d, uid+"\x00u"+i.Name, func() (*part.Chunk, int, error) { return readChunk(from, prefix, i) })
+	}}
+	err := get(from, prefix, func(v []byte) error {
+		if v == nil {
+			return nil
+		}
+		m, err := part.ParseMetadata(bytes.Clone(v))
+		if err != nil {
+			if errors.Is(err, part.ErrCorrupt) {
+				d.partMetrics.Damaged.Inc()
+			}
+			return unavailable(err)
+		}
+		r.Metadata = m
+		return nil
+	})
+	return r, err
+}
+
+// Summarize implements [history.Summarizer]. It is not synced: what a crash takes is done again, since it takes with it that the records are
+// gone.
+func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
+	if a.db.summaryLife == 0 {
+		return nil
+	}
+	if err := a.db.enterWriting(ctx); err != nil {
+		return err
+	}
+	defer a.db.leave()
+	a.db.rolls.Lock()
+	defer a.db.rolls.Unlock()
+	if err := a.summarize(uid, all); err != nil {
+		return fmt.Errorf("summarize %s: %w", uid, err)
+	}
+	return nil
+}
+
+// summarize does so also with records that have expired and are still there. The lock of rolls is held.
+func (a *Archive) summarize(uid string, all bool) error {
+	snapshot := a.db.pebble.NewSnapshot()
+	defer snapshot.Close()
+	p, err := a.db.summariesOf(snapshot, uid)
+	if err != nil || all && len(p.Chunks) == 0 { // there is nothing that anything can be removed from
+		return err
+	}
+	now := a.db.now()
+	page, err := a.aging(uid, snapshot, now-history.SummaryAge, all)
+	if err != nil {
+		return err
+	}
+	run := rand.Text()[:13]
+	plan, err := p.Summarize(part.Summing{
+		Items: page.Items, Cleared: page.User.Cleared, Oldest: now - a.db.summaryLife, Rules: a.db.config.Rules,
+		Version: max(p.Version+1, uint64(now)), //nolint:gosec // never before 1970
+		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
+	})
+	if err != nil || !plan.Changed {
+		return err
+	}
+	return a.replaceSummaries(uid, plan)
+}
+
+// aging returns the records of a user that are older than a time, and the tombstones that are, or all. Expired ones are with them, but for
+// those that the sweep has counted: some of them may be gone, and of others an earlier copy be left in a part.
+func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all bool) (history.Page, error) {
+	longer := *a
+	longer.life = time.Duration(a.db.now()-min(a.db.counted.Load(), a.oldest())) * time.Millisecond
+	m := moment{prefix: appendUser(nil, a.space, uid), snapshot: snapshot, asked: new(remembered)}
+	q := history.Query{Limit: math.MaxInt}
+	if !all {
+		q.Until = before - 1
+	}
+	page, err := longer.pageOf(uid, m, q)
+	page.Items = slices.DeleteFunc(page.Items, func(it history.Item) bool {
+		return it.Record.Version.Time() >= before && !it.Record.Deleted()
+	})
+	return page, err
+}
+
+func (a *Archive) replaceSummaries(uid string, plan part.Plan) error {
+	b := a.db.pebble.NewBatch()
+	defer b.Close()
+	prefix := appendUser(nil, spaceSummaries, uid)
+	for _, name := range plan.Gone {
+		if err := b.Delete(append(slices.Clip(prefix), name...), nil); err != nil {
+			return unavailable(err)
+		}
+	}
+	written := 0
+	for _, c := range plan.New {
+		written += len(c.Data)
+		if err := set(b, append(slices.Clip(prefix), c.Name...), c.Data); err != nil {
+			return err
+		}
+	}
+	if len(plan.Metadata.Chunks) == 0 {
+		if err := b.Delete(prefix, nil); err != nil {
+			return unavailable(err)
+		}
+	} else {
+		m, err := plan.Metadata.Append(nil)
+		if err != nil {
+			return err
+		}
+		written += len(m)
+		if err := set(b, prefix, m); err != nil {
+			return err
+		}
+	}
+	a.db.partMetrics.Summarized.Add(float64(plan.Counted))
+	a.db.partMetrics.SummaryBytes.Add(float64(written))
+	return a.db.commit(storeChange{all: b, part: b})
+}
+
+// summing summarizes users whom a sweep comes across, and lets nothing expired go that is not counted.
+type summing struct {
+	archive *Archive
+	failed  map[string]bool // users who could not be summarized
+	aging   []string        // those of a step of the sweep
+	began   int64           // the sweep, in Unix milliseconds
+	before  int64           // what had expired at this time, and was seen by the sweep before, is counted
+}
+
+// dropCounted has a sweep note users, and drop what the sweep before has counted.
+func (s *summing) dropCounted(drop dropper) dropper {
+	noted := ""
+	return func(e *edit, key, value []byte) (bool, error) {
+		version := peek(value).version
+		if key[len(key)-1] == endOfUID || version == 0 || version.Time() >= s.began-history.SummaryAge {
+			return drop(e, key, value)
+		}
+		uid := string(key[keyPrefix : objectAt(key)-1])
+		if noted != uid {
+			noted = uid
+			s.aging = append(s.aging, uid)
+		}
+		if version.Time() >= s.before || s.failed[uid] {
+			return false, nil
+		}
+		return drop(e, key, value)
+	}
+}
+
+// step summarizes those of a step, whose lock is released.
+func (s *summing) step(ctx context.Context) error {
+	for _, uid := range s.aging {
+		s.one(ctx, uid)
+	}
+	s.aging = s.aging[:0]
+	if err := ctx.Err(); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// one summarizes a user. What is wrong with one holds up no other.
+func (s *summing) one(ctx context.Context, uid string) {
+	delete(s.failed, uid)
+	if err := s.archive.Summarize(ctx, uid, false); err != nil {
+		s.failed[uid] = true
+		if ctx.Err() == nil {
+			s.archive.db.config.Logger.Error("summary failed, and what has expired of the user is kept", "error", err)
+		}
+	}
+}
+
+// sweepSummaries is a sweep of the archive that summarizes what grows old, also in parts, and looks after the summaries.
+func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
+	d := a.db
+	s := &summing{archive: a, failed: d.uncounted, began: d.now(), before: d.counted.Load()}
+	drop := a.noteLongRows(s.dropCounted(a.dropExpired(a.oldest())))
+	for from := []byte{a.space}; from != nil; {
+		var n int
+		if n, from, err = a.sweepFrom(ctx, from, drop); err != nil {
+			return swept, err
+		}
+		swept += n
+		if err := s.step(ctx); err != nil {
+			return swept, err
+		}
+	}
+	old, err := d.usersOf(spaceParts, func(string, *part.Metadata) bool { return true })
+	if err != nil {
+		return swept, err
+	}
+	stale, err := d.usersOf(spaceSummaries, a.isStale)
+	if err != nil {
+		return swept, err
+	}
+	s.aging = append(old, stale...)
+	if err := s.step(ctx); err != nil {
+		return swept, err
+	}
+	d.counted.Store(s.began - history.ArchiveLife)
+	return swept, d.storeCounted(nil)
+}
+
+// isStale reports whether something is to be removed from a user's summaries.
+func (a *Archive) isStale(uid string, m *part.Metadata) bool {
+	a.lock.Lock()
+	u, _, err := a.stored(uid)
+	a.lock.Unlock()
+	return err != nil || !maps.Equal(u.Cleared, m.Cleared) || len(m.Chunks) == 0 ||
+		m.Chunks[len(m.Chunks)-1].Newest.Time() < a.db.now()-a.db.summaryLife
+}
+
+// usersOf returns the users whose list of chunks in a keyspace is as asked for, or cannot be read.
+func (d *DB) usersOf(space byte, asked func(uid string, m *part.Metadata) bool) (uids []string, err error) {
+	it, err := d.pebble.NewIter(&pebble.IterOptions{LowerBound: []byte{space, 0}, UpperBound: []byte{space + 1}})
+	if err != nil {
+		return nil, unavailable(err)
+	}
+	for ok := it.First(); ok; {
+		key := it.Key()
+		end := objectAt(key)
+		uid := string(key[keyPrefix : end-1])
+		v, err := it.ValueAndErr()
+		if err != nil {
+			break
+		}
+		if m, err := part.ParseMetadata(v); err != nil || asked(uid, m) {
+			uids = append(uids, uid)
+		}
+		ok = it.SeekGE(after(bytes.Clone(key[:end])))
+	}
+	if err := it.Close(); err != nil {
+		return nil, unavailable(err)
+	}
+	return uids, nil
+}
+
+// noteSummaries notes a user of whom something was deleted or cleared: soon, since more often is then.
+func (a *Archive) noteSummaries(uid string) {
+	if a.db.summaryLife > 0 {
+		a.db.removals.Add(uid, a.db.now()+removeAfter.Milliseconds())
+	}
+}
+
+// removeNext removes from the summaries of a user who was noted.
+func (d *DB) removeNext(ctx context.Context) {
+	uid, ok := d.removals.Take(d.now())
+	if !ok {
+		return
+	}
+	if err := d.Archive().Summarize(ctx, uid, true); err != nil && ctx.Err() == nil {
+		d.config.Logger.Warn("removal from summaries failed", "error", err)
+	}
+}
+
+// eraseSummaries removes what clear marks cover, and all of what cannot be read. The lock of rolls is held.
+func (a *Archive) eraseSummaries(uid string) error {
+	if a.db.summaryLife == 0 {
+		return nil
+	}
+	err := a.summarize(uid, false)
+	if !errors.Is(err, part.ErrCorrupt) {
+		return err
+	}
+	prefix := appendUser(nil, spaceSummaries, uid)
+	b := a.db.pebble.NewBatch()
+	defer b.Close()
+	if err := b.DeleteRange(prefix, after(prefix), nil); err != nil {
+		return unavailable(err)
+	}
+	return a.db.commit(storeChange{all: b, part: b})
+}

@@ -1,0 +1,207 @@
+package pebble_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/historytest"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+func TestSummaries(t *testing.T) {
+	for name, c := range map[string]pebble.Config{"plain": {}, "in parts": pebble.Config{}.Rolling(100_000)} {
+		t.Run(name, func(t *testing.T) {
+			historytest.Summaries(t, func(t *testing.T) historytest.SummaryStore {
+				clock := time.Now()
+				c.Summary, c.Now = historytest.SummaryLife, func() time.Time { return clock }
+				db := open(t, t.TempDir(), c)
+				s := historytest.SummaryStore{Archive: db.Archive(), Summarizer: db.Archive(), Eraser: db, Now: c.Now}
+				if c.RollAbove > 0 {
+					s.Archive = rolled{db.Archive(), t}
+				}
+				s.Pass = func(d time.Duration) {
+					clock = clock.Add(d)
+					if _, err := db.Sweep(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				return s
+			})
+		})
+	}
+}
+
+// daysAgo returns times so many days before another one, a second apart.
+func daysAgo(now time.Time, days ...int) (times []time.Time) {
+	for i, d := range days {
+		times = append(times, now.Add(-time.Duration(d)*24*time.Hour+time.Duration(i)*time.Second))
+	}
+	return times
+}
+
+// oldOnes puts viewings of some times.
+func oldOnes(t *testing.T, a *pebble.Archive, uid string, times []time.Time) {
+	t.Helper()
+	for _, when := range times {
+		at := when.UnixMilli()
+		e := history.Event{Key: history.Key{UID: uid, Object: history.Object{ID: fmt.Sprint(at), Type: 1}}, Kind: history.KindFinish, At: at, Session: "s"}
+		r := e.Record()
+		r.Partial, r.Revision, r.CellTime = false, history.NewRevision(), at
+		if errs := a.Put(t.Context(), []history.Cell{{Key: e.Key, Record: r}}); errs != nil {
+			t.Fatal(errs)
+		}
+	}
+}
+
+func wantSummaries(t *testing.T, a *pebble.Archive, uid string, want int) {
+	t.Helper()
+	page, err := a.Summaries(t.Context(), uid, history.Query{Limit: 1000})
+	if err != nil || len(page.Items) != want {
+		t.Errorf("%d summaries, %v, want %d", len(page.Items), err, want)
+	}
+	for _, s := range page.Items {
+		if total := s.Total(); total.Plays != 1 || total.First != total.Last {
+			t.Errorf("summary %+v", total)
+		}
+	}
+}
+
+// TestSummariesAfterAPause counts what has expired while the process was off, in both forms, and drops it with the sweep after that.
+func TestSummariesAfterAPause(t *testing.T) {
+	clock, dir := time.Now(), t.TempDir()
+	c := pebble.Config{Summary: historytest.SummaryLife, Now: func() time.Time { return clock }}.Rolling(100_000)
+	db := open(t, dir, c)
+	oldOnes(t, db.Archive(), "long", daysAgo(clock, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39))
+	if rolled, err := db.Archive().Roll(t.Context(), "long"); rolled == 0 || err != nil {
+		t.Fatal(rolled, err)
+	}
+	oldOnes(t, db.Archive(), "short", daysAgo(clock, 35, 40))
+	oldOnes(t, db.Archive(), "never", daysAgo(clock, 35))
+	if err := db.Archive().PutUser(t.Context(), "never", history.User{Cleared: map[uint32]int64{0: clock.UnixMilli()}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	clock = clock.Add(75 * 24 * time.Hour)
+	c.Summary = 0 // it goes on
+	db = open(t, dir, c)
+	for i := range 3 {
+		if _, err := db.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Archive().Roll(t.Context(), "long"); err != nil {
+			t.Fatal(err)
+		}
+		wantSummaries(t, db.Archive(), "long", 10)
+		wantSummaries(t, db.Archive(), "short", 2)
+		wantSummaries(t, db.Archive(), "never", 0)
+		held, err := db.Held(t.Context(), "short", 0)
+		if want := map[bool]int{true: 2, false: 0}[i == 0]; err != nil || held["archive: live records"] != want {
+			t.Errorf("behind sweep %d: %d records, %v, want %d", i, held["archive: live records"], err, want)
+		}
+		clock = clock.Add(time.Hour)
+	}
+}
+
+// TestSummariesAreOff keeps nothing, and drops what has expired at once, where nobody has asked for summaries.
+func TestSummariesAreOff(t *testing.T) {
+	clock := time.Now()
+	db := open(t, t.TempDir(), pebble.Config{Now: func() time.Time { return clock }})
+	oldOnes(t, db.Archive(), "ann", daysAgo(clock, 85))
+	if err := db.Archive().Summarize(t.Context(), "ann", false); err != nil {
+		t.Fatal(err)
+	}
+	clock = clock.Add(10 * 24 * time.Hour)
+	if n, err := db.Sweep(t.Context()); n != 1 || err != nil {
+		t.Errorf("swept %d, %v", n, err)
+	}
+	wantSummaries(t, db.Archive(), "ann", 0)
+	if life, err := db.Archive().SummaryLife(t.Context()); life != 0 || err != nil {
+		t.Errorf("kept for %d ms, %v", life, err)
+	}
+	if _, err := pebble.Open(t.TempDir(), pebble.Config{Summary: time.Hour}); err == nil || !strings.Contains(err.Error(), "2160h") {
+		t.Errorf("an hour: %v", err)
+	}
+}
+
+// TestDamagedSummaries fails what needs them, keeps what has expired of that user alone, and is over with an erasure.
+func TestDamagedSummaries(t *testing.T) {
+	clock := time.Now()
+	db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryLife, Now: func() time.Time { return clock }})
+	a := db.Archive()
+	for _, uid := range []string{"ann", "bob"} {
+		oldOnes(t, a, uid, daysAgo(clock, 85))
+		if err := a.Summarize(t.Context(), uid, false); err != nil {
+			t.Fatal(err)
+		}
+		oldOnes(t, a, uid, daysAgo(clock, 88))
+	}
+	db.SpoilSummaries("ann")
+	clock = clock.Add(10 * 24 * time.Hour)
+	for range 2 {
+		if _, err := db.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		clock = clock.Add(time.Hour)
+	}
+	if _, err := a.Summaries(t.Context(), "ann", history.Query{Limit: 10}); !errors.Is(err, history.ErrUnavailable) {
+		t.Errorf("a page of what is damaged: %v, want ErrUnavailable", err)
+	}
+	wantSummaries(t, a, "bob", 2)
+	for uid, want := range map[string]int{"ann": 2, "bob": 0} {
+		held, err := db.Held(t.Context(), uid, 0)
+		if err != nil || held["archive: live records"] != want {
+			t.Errorf("%s: %d records, %v, want %d", uid, held["archive: live records"], err, want)
+		}
+	}
+	if err := db.Erase(t.Context(), "ann", clock.UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	wantSummaries(t, a, "ann", 0)
+}
+
+// TestSummariesInRun has a process summarize at its start, and remove what is deleted soon after.
+func TestSummariesInRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryLife})
+		a := db.Archive()
+		oldOnes(t, a, "ann", daysAgo(time.Now(), 85, 86))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- db.Run(ctx) }()
+		time.Sleep(time.Second)
+		wantSummaries(t, a, "ann", 2)
+		page, err := a.Summaries(t.Context(), "ann", history.Query{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().UnixMilli()
+		e := history.Event{Key: history.Key{UID: "ann", Object: page.Items[0].Object}, Kind: history.KindDelete, At: at}
+		r := e.Record()
+		r.Partial, r.Revision, r.CellTime = false, history.NewRevision(), at
+		if errs := a.Put(t.Context(), []history.Cell{{Key: e.Key, Record: r}}); errs != nil {
+			t.Fatal(errs)
+		}
+		time.Sleep(time.Minute + time.Second)
+		wantSummaries(t, a, "ann", 1)
+		if err := a.PutUser(t.Context(), "ann", history.User{Cleared: map[uint32]int64{0: time.Now().UnixMilli()}}); err != nil {
+			t.Fatal(err)
+		}
+		wantSummaries(t, a, "ann", 0)
+		time.Sleep(time.Minute + time.Second)
+		if held, err := db.Held(t.Context(), "ann", 0); err != nil || held["archive: chunks of summaries"] != 0 {
+			t.Errorf("held %v, %v", held, err)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
