@@ -114,7 +114,7 @@ func (p *putter) set(k history.Key, value []byte) error {
 		return nil
 	}
 	p.own[k] = value
-	p.archive.noteDelete(k.UID, value)
+	p.archive.notePut(k.UID, value)
 	return set(p.batch, p.key, value)
 }
 

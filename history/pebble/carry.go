@@ -82,7 +82,7 @@ func (c *carrier) carry(k history.Key) (done bool, err error) {
 		if err := set(c.batch, c.other, record); err != nil {
 			return err
 		}
-		c.archive.noteDelete(k.UID, record)
+		c.archive.notePut(k.UID, record)
 		c.put++
 		c.archive.unsynced.put(key, later(c.archive.unsynced.of(key), c.unsynced.of(key)))
 		c.settle(k, key, settled(v))

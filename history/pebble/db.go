@@ -144,6 +144,7 @@ type DB struct {
 
 	summaryLife int64           // in milliseconds, 0 for none
 	removals    part.Notes      // users of whom something is to be removed from summaries
+	old         part.Notes      // users of whom something old was put
 	counted     atomic.Int64    // the time of which all that is older has expired and is in summaries
 	uncounted   map[string]bool // users whose records could not be counted; of the sweep alone
 

@@ -331,10 +331,17 @@ func (a *Archive) noteRemoval(uid string) {
 	}
 }
 
-// noteDelete notes a user who has parts when a tombstone is put: what they have of the object is to
-// be removed. The lock is held.
-func (a *Archive) noteDelete(uid string, value []byte) {
-	if a.db.config.RollAbove == 0 && a.db.summaryLife == 0 || peek(value).state != history.StateDeleted {
+// notePut notes a user when a tombstone is put: what parts and summaries have of the object is to
+// be removed; and when something old is, which is to be counted before it ends. The lock is held.
+func (a *Archive) notePut(uid string, value []byte) {
+	if a.db.config.RollAbove == 0 && a.db.summaryLife == 0 {
+		return
+	}
+	head := peek(value)
+	if a.db.summaryLife > 0 && head.version.Time() < a.db.now()-history.SummaryAge {
+		a.db.old.Add(uid, a.db.now()+removeAfter.Milliseconds())
+	}
+	if head.state != history.StateDeleted {
 		return
 	}
 	a.noteSummaries(uid)

@@ -327,14 +327,16 @@ func (a *Archive) noteSummaries(uid string) {
 	}
 }
 
-// removeNext removes from the summaries of a user who was noted.
-func (d *DB) removeNext(ctx context.Context) {
-	uid, ok := d.removals.Take(d.now())
-	if !ok {
-		return
-	}
-	if err := d.Archive().Summarize(ctx, uid, true); err != nil && ctx.Err() == nil {
-		d.config.Logger.Warn("removal from summaries failed", "error", err)
+// summarizeNext looks after the summaries of users who were noted. What fails comes again with the sweep.
+func (d *DB) summarizeNext(ctx context.Context) {
+	for notes, all := range map[*part.Notes]bool{&d.removals: true, &d.old: false} {
+		uid, ok := notes.Take(d.now())
+		if !ok {
+			continue
+		}
+		if err := d.Archive().Summarize(ctx, uid, all); err != nil && ctx.Err() == nil {
+			d.config.Logger.Warn("summary failed", "error", err)
+		}
 	}
 }
 

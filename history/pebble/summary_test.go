@@ -178,6 +178,9 @@ func TestSummariesInRun(t *testing.T) {
 		go func() { done <- db.Run(ctx) }()
 		time.Sleep(time.Second)
 		wantSummaries(t, a, "ann", 2)
+		oldOnes(t, a, "bob", daysAgo(time.Now(), 89))
+		time.Sleep(time.Minute + time.Second)
+		wantSummaries(t, a, "bob", 1)
 		page, err := a.Summaries(t.Context(), "ann", history.Query{Limit: 1})
 		if err != nil {
 			t.Fatal(err)

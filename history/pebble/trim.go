@@ -116,7 +116,7 @@ func (d *DB) Run(ctx context.Context) error {
 			d.sweep(ctx)
 			d.learnKeys()
 		case <-remove:
-			d.removeNext(ctx)
+			d.summarizeNext(ctx)
 		case <-roll:
 			d.rollNext(ctx)
 		case <-d.fault.failed:
