@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
 	"github.com/playhead/playhead/history/pebble"
@@ -200,4 +202,88 @@ func TestSummaryBesideTheArchive(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSummariesInAnyOrder reads pages of any size while time passes and the history changes. What stays as it is is listed once,
+// in order; what is watched again at most once; what is deleted or cleared not after that.
+func TestSummariesInAnyOrder(t *testing.T) {
+	h, s := summing(t, 5)
+	users := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		users++
+		uid := fmt.Sprintf("u%d", users)
+		began := h.clock.Load()
+		stays := make(map[string]bool)
+		var order []string
+		for i := range rapid.IntRange(1, 30).Draw(rt, "objects") {
+			id := fmt.Sprintf("o%02d", i)
+			h.archived(t, uid, id, 83*24+1+int64(i)*rapid.Int64Range(0, 5).Draw(rt, "gap"))
+			stays[id] = true
+			order = append(order, id)
+		}
+		if err := h.db.Archive().Summarize(t.Context(), uid, false); err != nil {
+			rt.Fatal(err)
+		}
+		h.clock.Add(rapid.Int64Range(0, 8*24).Draw(rt, "hours") * 3_600_000)
+		seen := make(map[string]int)
+		gone := make(map[string]bool)
+		req := &historyv1.ListRequest{Uid: uid, Summaries: true}
+		last := history.MaxVersion.Time()
+		for more := true; more; {
+			req.Limit = rapid.Uint32Range(1, 9).Draw(rt, "limit")
+			resp, err := s.List(t.Context(), req)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			if n := len(resp.Items) + len(resp.Summaries); n > int(req.Limit) || n == 0 && resp.HasMore {
+				rt.Fatalf("%d on a page of %d, more %v", n, req.Limit, resp.HasMore)
+			}
+			note := func(id string, at int64) {
+				if seen[id]++; seen[id] > 1 || gone[id] || at > last {
+					rt.Fatalf("%s: listed %d times, gone %v, at %d behind %d", id, seen[id], gone[id], at, last)
+				}
+				last = at
+			}
+			for _, it := range resp.Items {
+				note(it.Object.Id, it.EventTimeMs)
+			}
+			for _, x := range resp.Summaries {
+				note(x.Object.Id, x.LastMs)
+			}
+			req.Cursor, more = resp.Cursor, resp.HasMore
+			h.clock.Add(rapid.SampledFrom([]int64{0, 1, 3600, 24 * 3600}).Draw(rt, "seconds") * 1000)
+			id := rapid.SampledFrom(order).Draw(rt, "object")
+			object := &historyv1.Object{Id: id, Type: 1}
+			switch rapid.IntRange(0, 9).Draw(rt, "what") {
+			case 0:
+				again := beat(uid+"/"+id, stop, 0, 50)
+				again.EventTimeMs = h.clock.Load()
+				if !gone[id] {
+					wantStatuses(t, "watched again", apply(t, s, again), stored)
+					stays[id] = false
+				}
+			case 1:
+				if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: uid, Objects: []*historyv1.Object{object}}); err != nil {
+					rt.Fatal(err)
+				}
+				stays[id], gone[id] = false, true
+			case 2:
+				if rapid.IntRange(0, 5).Draw(rt, "clear") > 0 {
+					break
+				}
+				if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: uid}); err != nil {
+					rt.Fatal(err)
+				}
+				for _, id := range order {
+					stays[id], gone[id] = false, true
+				}
+			}
+		}
+		for id, stay := range stays {
+			if stay && seen[id] != 1 {
+				rt.Errorf("%s: listed %d times", id, seen[id])
+			}
+		}
+		h.clock.Store(began)
+	})
 }

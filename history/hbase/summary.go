@@ -227,12 +227,25 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	s.Name = func(n int) string { return fmt.Sprintf("%s.%d", run, n) }
 	plan, err := p.Summarize(s)
 	if errors.Is(err, errReplaced) {
-		return fmt.Errorf("%w: %w", history.ErrConflict, err)
+		return a.replacedOrLost(ctx, uid, stored, err)
 	}
 	if err != nil || !plan.Changed && !l.anew {
 		return err
 	}
 	return a.replaceSummaries(ctx, uid, stored, plan)
+}
+
+// replacedOrLost says what it is that a chunk is not there: another one has come first, or, where the list is the same, damage.
+func (a *Archive) replacedOrLost(ctx context.Context, uid string, stored []byte, missing error) error {
+	now, err := a.summaryBytes(ctx, uid, "")
+	switch {
+	case err != nil:
+		return err
+	case !bytes.Equal(now, stored):
+		return fmt.Errorf("%w: %w", history.ErrConflict, missing)
+	}
+	a.parts.metrics.Damaged.Inc()
+	return fmt.Errorf("%w: %w", history.ErrUnavailable, missing)
 }
 
 // aging returns the records of a user that are older than a time, and the tombstones that are, or all of them, and the clear marks.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/hbase/hbasefake"
@@ -48,11 +50,8 @@ func summed(t *testing.T) (store *hbasefake.Store, clock *testClock, c hbase.Con
 	t.Helper()
 	store, clock, a := summarizing(t)
 	for i := range 6 {
-		at := clock.now().Add(-time.Duration(84*24+i) * time.Hour).UnixMilli()
-		e := history.Event{Key: summedKey(i), Kind: history.KindFinish, At: at, Position: 1000, Session: "s"}
-		r := e.Record()
-		r.Partial, r.Revision, r.CellTime = false, history.NewRevision(), at
-		if errs := a.Put(t.Context(), []history.Cell{{Key: e.Key, Record: r}}); errs != nil {
+		r := summedRecord(i, clock.now().Add(-time.Duration(84*24+i)*time.Hour))
+		if errs := a.Put(t.Context(), []history.Cell{{Key: summedKey(i), Record: r}}); errs != nil {
 			t.Fatal(errs)
 		}
 		if i == 3 {
@@ -60,6 +59,13 @@ func summed(t *testing.T) (store *hbasefake.Store, clock *testClock, c hbase.Con
 		}
 	}
 	return store, clock, hbase.Config{Summary: historytest.SummaryLife, Now: clock.now}, 6
+}
+
+func summedRecord(i int, at time.Time) *history.Record {
+	e := history.Event{Key: summedKey(i), Kind: history.KindFinish, At: at.UnixMilli(), Position: 1000, Session: "s"}
+	r := e.Record()
+	r.Partial, r.Revision, r.CellTime = false, history.NewRevision(), e.At
+	return r
 }
 
 func summedKey(i int) history.Key {
@@ -118,12 +124,8 @@ func TestSummarizeStopsAnywhere(t *testing.T) {
 				t.Errorf("%s: %d summaries, %v", what, len(page.Items), err)
 			}
 			clock.pass(time.Minute)
-			at := clock.now().Add(-85 * 24 * time.Hour).UnixMilli() // something more, or nothing would be written
-			e := history.Event{Key: summedKey(9), Kind: history.KindFinish, At: at, Position: 1000, Session: "s"}
-			r := e.Record()
-			r.Partial, r.Revision, r.CellTime = false, history.NewRevision(), at
-			a := hbase.Over(store, c)
-			if errs := a.Put(t.Context(), []history.Cell{{Key: e.Key, Record: r}}); errs != nil {
+			a := hbase.Over(store, c) // something more, or nothing would be written
+			if errs := a.Put(t.Context(), []history.Cell{{Key: summedKey(9), Record: summedRecord(9, clock.now().Add(-85*24*time.Hour))}}); errs != nil {
 				t.Fatal(errs)
 			}
 			summarizeNow(t, a)
@@ -145,12 +147,8 @@ func TestTwoSummarize(t *testing.T) {
 			p.next(made)
 		}
 		what := fmt.Sprintf("at call %d", calls)
-		at := clock.now().Add(-85 * 24 * time.Hour).UnixMilli()
-		e := history.Event{Key: summedKey(9), Kind: history.KindFinish, At: at, Position: 1000, Session: "s"}
-		r := e.Record()
-		r.Partial, r.Revision, r.CellTime = false, history.NewRevision(), at
 		other := hbase.Over(store, c)
-		if errs := other.Put(t.Context(), []history.Cell{{Key: e.Key, Record: r}}); errs != nil {
+		if errs := other.Put(t.Context(), []history.Cell{{Key: summedKey(9), Record: summedRecord(9, clock.now().Add(-85*24*time.Hour))}}); errs != nil {
 			t.Fatal(errs)
 		}
 		summarizeNow(t, other)
@@ -167,27 +165,30 @@ func TestTwoSummarize(t *testing.T) {
 	}
 }
 
-// TestEraseWhileSummarizing erases at each call of one who summarizes.
+// TestEraseWhileSummarizing erases at each call of one who summarizes, a user who has summaries and one who has none yet.
 func TestEraseWhileSummarizing(t *testing.T) {
-	for calls := 0; ; calls++ {
-		store, clock, c, _ := summed(t)
-		p := begin(store, c, func(a *hbase.Archive) error { return a.Summarize(t.Context(), "ann", false) })
-		for range calls {
-			p.next(made)
-		}
-		ended := p.ended
-		if err := hbase.Over(store, c).Erase(t.Context(), "ann", clock.now().UnixMilli()); err != nil {
-			t.Fatal(err)
-		}
-		_ = p.finish() // it may lose
-		held, err := hbase.Over(store, c).Held(t.Context(), "ann", 0)
-		for place, n := range held {
-			if n != 0 || err != nil {
-				t.Errorf("at call %d: %s: %d left, %v", calls, place, n, err)
+	for _, uid := range []string{"ann", "bob"} {
+		for calls, ended := 0, false; !ended; calls++ {
+			store, clock, c, _ := summed(t)
+			old := history.Cell{Key: history.Key{UID: "bob", Object: history.Object{ID: "1", Type: 1}}, Record: summedRecord(1, clock.now().Add(-85*24*time.Hour))}
+			if errs := hbase.Over(store, c).Put(t.Context(), []history.Cell{old}); errs != nil {
+				t.Fatal(errs)
 			}
-		}
-		if ended {
-			return
+			p := begin(store, c, func(a *hbase.Archive) error { return a.Summarize(t.Context(), uid, false) })
+			for range calls {
+				p.next(made)
+			}
+			ended = p.ended
+			if err := hbase.Over(store, c).Erase(t.Context(), uid, clock.now().UnixMilli()); err != nil {
+				t.Fatal(err)
+			}
+			_ = p.finish() // it may lose
+			held, err := hbase.Over(store, c).Held(t.Context(), uid, 0)
+			for place, n := range held {
+				if n != 0 || err != nil {
+					t.Errorf("%s at call %d: %s: %d left, %v", uid, calls, place, n, err)
+				}
+			}
 		}
 	}
 }
@@ -262,4 +263,41 @@ func TestNoSummaries(t *testing.T) {
 	if _, err := hbase.New(hbase.Config{ZooKeeper: "127.0.0.1:1", Summary: time.Hour}); !errors.Is(err, history.ErrInvalid) {
 		t.Errorf("an hour: %v, want ErrInvalid", err)
 	}
+}
+
+// TestSummaryChunkIsLost fails what needs a chunk that is not there, also the next summarizing that does, and nobody else, until the user is erased.
+func TestSummaryChunkIsLost(t *testing.T) {
+	store, clock, c, _ := summed(t)
+	registry := prometheus.NewRegistry()
+	c.Registry = registry
+	a := hbase.Over(store, c)
+	summarizeNow(t, a)
+	store.Lock()
+	for row := range store.Tables["history_summaries"] {
+		if strings.HasPrefix(row, history.RowKey("ann")+"\x00") {
+			delete(store.Tables["history_summaries"], row)
+		}
+	}
+	store.Unlock()
+	for range 2 {
+		if _, err := a.Summaries(t.Context(), "ann", history.Query{Limit: 10}); !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("a page: %v, want ErrUnavailable", err)
+		}
+		if errs := a.Put(t.Context(), []history.Cell{{Key: summedKey(3), Record: summedRecord(3, clock.now().Add(-83*24*time.Hour-time.Minute))}}); errs != nil {
+			t.Fatal(errs)
+		}
+		if err := a.Summarize(t.Context(), "ann", false); !errors.Is(err, history.ErrUnavailable) || errors.Is(err, history.ErrConflict) {
+			t.Errorf("summarize: %v, want ErrUnavailable", err)
+		}
+	}
+	if n := counted(t, registry, "playhead_parts_damaged_total"); n != 4 {
+		t.Errorf("%v damaged, want 4", n)
+	}
+	if page, err := a.Summaries(t.Context(), "bob", history.Query{Limit: 10}); err != nil || len(page.Items) != 0 {
+		t.Errorf("of another one: %v, %v", page, err)
+	}
+	if err := a.Erase(t.Context(), "ann", clock.now().UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	wantSummed(t, "erased", a, 0)
 }

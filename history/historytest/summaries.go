@@ -454,7 +454,7 @@ func summaryModel(s *summaries) {
 		}
 		m := &model{summaries: s, t: t, played: make(map[history.Object][]history.Event), cut: make(map[history.Object]int64)}
 		s.uid = freshUID()
-		for range rapid.IntRange(10, 60).Draw(t, "steps") {
+		for range rapid.IntRange(10, 40).Draw(t, "steps") {
 			m.step()
 		}
 		for range 14 { // a week at a time, or less

@@ -110,6 +110,34 @@ func TestSummariesAfterAPause(t *testing.T) {
 	}
 }
 
+// TestSummariesOfWhatIsLeftInParts deletes what is in a part that is not rolled again. When the delete has ended, nothing is
+// counted of what it had hidden.
+func TestSummariesOfWhatIsLeftInParts(t *testing.T) {
+	clock := time.Now()
+	db := open(t, t.TempDir(), pebble.Config{Summary: historytest.SummaryLife, Now: func() time.Time { return clock }}.Rolling(100_000))
+	a, times := db.Archive(), daysAgo(clock, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39)
+	oldOnes(t, a, "ann", times)
+	if rolled, err := a.Roll(t.Context(), "ann"); rolled == 0 || err != nil {
+		t.Fatal(rolled, err)
+	}
+	e := history.Event{Key: history.Key{UID: "ann", Object: history.Object{ID: fmt.Sprint(times[9].UnixMilli()), Type: 1}}, Kind: history.KindDelete, At: times[9].UnixMilli() + 1000}
+	r := e.Record()
+	r.Partial, r.Revision, r.CellTime = false, history.NewRevision(), e.At
+	if errs := a.Put(t.Context(), []history.Cell{{Key: e.Key, Record: r}}); errs != nil {
+		t.Fatal(errs)
+	}
+	for range 100 {
+		clock = clock.Add(24 * time.Hour)
+		if _, err := db.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if held, err := db.Held(t.Context(), "ann", 0); err != nil || held["archive: live records"] != 0 || held["archive: records in parts"] == 0 {
+		t.Fatalf("held %v, %v: this says nothing", held, err)
+	}
+	wantSummaries(t, a, "ann", 9)
+}
+
 // TestSummariesAreOff keeps nothing, and drops what has expired at once, where nobody has asked for summaries.
 func TestSummariesAreOff(t *testing.T) {
 	clock := time.Now()
