@@ -71,8 +71,8 @@ const (
 	MaxObjectID = 128
 )
 
-// Key names one record: a user and an object. The key without an object names the
-// user's own state.
+// Key names one record: a user, or a user's section of a [Class], and an object. The key without an object
+// names the user's own state.
 type Key struct {
 	UID    string
 	Object Object
@@ -102,7 +102,7 @@ func ParseKey(s string) (Key, error) {
 	if !ok {
 		return Key{}, Invalid("key", "want uid/object")
 	}
-	if err := ValidateUID(uid); err != nil {
+	if err := ValidateSection(uid); err != nil {
 		return Key{}, err
 	}
 	if member == "*" {
@@ -143,9 +143,12 @@ const Buckets = 1024
 // Bucket is a share of the users, 0 to [Buckets]-1.
 type Bucket uint16
 
-// BucketOf returns the bucket of a user: the 64-bit FNV-1a hash of the uid, modulo
-// [Buckets].
-func BucketOf(uid string) Bucket { return Bucket(hash(uid) % Buckets) }
+// BucketOf returns the bucket of a user, which is also that of the user's sections: the 64-bit FNV-1a hash of the uid,
+// modulo [Buckets].
+func BucketOf(uid string) Bucket {
+	user, _ := UserOf(uid)
+	return Bucket(hash(user) % Buckets)
+}
 
 // ViewingOf returns the hash that stands for a session in completed plays.
 func ViewingOf(session string) uint64 { return hash(session) }
@@ -164,9 +167,11 @@ func hash(s string) uint64 {
 }
 
 // RowKey returns the user's row in the archive: the first two hexadecimal digits
-// of the MD5 of the uid, then the uid. The digits spread users over the regions.
+// of the MD5 of the uid, then the uid. The digits spread users over the regions. A user's sections stand behind the
+// user: their digits are the user's.
 func RowKey(uid string) string {
-	sum := md5.Sum([]byte(uid))
+	user, _ := UserOf(uid)
+	sum := md5.Sum([]byte(user))
 	return hex.EncodeToString(sum[:1]) + uid
 }
 

@@ -88,8 +88,11 @@ func (r Rules) early(e *Event) bool {
 // Rulebook holds the rules of all types. The zero value, and nil, has the standard ones:
 // begun at 5 %, done at 90 %, short below 300 s, and a grace of 10 s.
 type Rulebook struct {
-	all    *Rules // those of the types without any of their own, nil for the standard
-	byType map[uint32]Rules
+	all     *Rules // those of the types without any of their own, nil for the standard
+	byType  map[uint32]Rules
+	classes []Class
+	classOf map[uint32]int // of a type, in classes
+	moved   int64          // when types were last moved between classes, in Unix milliseconds
 }
 
 // Of returns the rules of a type.
@@ -106,18 +109,19 @@ func (b *Rulebook) Of(typ uint32) Rules {
 	return standard
 }
 
-// ParseRules reads rules such as "grace=5s" for all types, and "3:done=95,short=1m" for
-// one of them, which else has those for all. The error says what is wrong with which.
+// ParseRules reads rules such as "grace=5s" for all types, "3:done=95,short=1m" for
+// one of them, which else has those for all, "previews: types=7,8 keep=14d" for a class, and
+// "moved=2026-11-24" for the day on which types were last moved between classes. The error says what is wrong with which.
 func ParseRules(texts []string) (*Rulebook, error) {
-	b := &Rulebook{byType: make(map[uint32]Rules)}
+	b := &Rulebook{byType: make(map[uint32]Rules), classOf: make(map[uint32]int)}
 	for _, own := range []bool{false, true} { // those for all first: the others begin with them
 		for _, text := range texts {
-			typ, values, found := strings.Cut(text, ":")
+			typ, values, found := strings.Cut(strings.TrimSpace(text), ":")
 			if found != own {
 				continue
 			}
 			if !found {
-				typ, values = "0", text
+				typ, values = "0", typ
 			}
 			if err := b.add(typ, values); err != nil {
 				return nil, fmt.Errorf("rules %q: %w", text, err)
@@ -128,9 +132,12 @@ func ParseRules(texts []string) (*Rulebook, error) {
 }
 
 func (b *Rulebook) add(typ, values string) error {
+	if day, ok := strings.CutPrefix(values, "moved="); ok && typ == "0" {
+		return b.setMoved(day)
+	}
 	n, err := strconv.ParseUint(typ, 10, 32)
 	if err != nil {
-		return fmt.Errorf("want the number of a type before the colon, got %q", typ)
+		return b.addClass(typ, values)
 	}
 	r := b.Of(uint32(n))
 	for value := range strings.SplitSeq(values, ",") {

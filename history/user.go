@@ -125,3 +125,10 @@ type Eraser interface {
 	// Remains says in sentences where bytes of what was erased are until something else removes them.
 	Remains(ctx context.Context) []string
 }
+
+// Sectioner is an [Eraser] that has sections of users, see [Class].
+type Sectioner interface {
+	// Sections returns the uids of all sections of classes that the store may have anything of, also of classes that
+	// nobody knows any more.
+	Sections(ctx context.Context, uid string) ([]string, error)
+}

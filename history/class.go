@@ -1,0 +1,286 @@
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Class is a set of types of objects with a list, a life and a floor of their own, so that many records of one
+// kind push none of another out of the cache.
+type Class struct {
+	Name  string
+	Types []uint32
+	// Keep is how long a record lives after its event, in milliseconds, at most [ArchiveLife].
+	Keep int64
+	// List is how many records of a user the cache keeps, 0 for as many as of all else.
+	List int
+	// Least is how long a viewing must be to leave anything, in milliseconds.
+	Least int64
+	// ChangesOnly says that a report of what is known already is not stored.
+	ChangesOnly bool
+}
+
+// A section is what a user has of one class, or of none. To the stores a section of a class is a user of its own, in the
+// bucket of the user. Its uid is that of the user, a byte that no uid has, and the name of the class.
+const sectionMark = '\x01'
+
+// SectionUID returns the uid of a user's section of a class; that of none is the user's own.
+func SectionUID(uid, class string) string {
+	if class == "" {
+		return uid
+	}
+	return uid + string(sectionMark) + class
+}
+
+// SectionPrefix is what the uids of a user's sections of classes begin with, and no other uid.
+func SectionPrefix(uid string) string { return uid + string(sectionMark) }
+
+// UserOf returns the user and the class that a section is of; the class is empty for none.
+func UserOf(section string) (uid, class string) {
+	uid, class, _ = strings.Cut(section, string(sectionMark))
+	return uid, class
+}
+
+// ValidateSection reports whether uid is a legal id of a user or of a user's section, as [ErrInvalid] if not.
+func ValidateSection(uid string) error {
+	user, class := UserOf(uid)
+	if err := ValidateUID(user); err != nil {
+		return err
+	}
+	if len(user) < len(uid) && !legalClass(class) {
+		return Invalid("uid", "want the name of a class after its mark")
+	}
+	return nil
+}
+
+const maxClassName = 32
+
+func legalClass(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if ('a' > c || c > 'z') && (i == 0 || c != '-' && ('0' > c || c > '9')) {
+			return false
+		}
+	}
+	return name != "" && len(name) <= maxClassName
+}
+
+// Classes returns all classes.
+func (b *Rulebook) Classes() []Class {
+	if b == nil {
+		return nil
+	}
+	return b.classes
+}
+
+// ClassOf returns the class of a type, nil for none.
+func (b *Rulebook) ClassOf(typ uint32) *Class {
+	if b == nil || len(b.classOf) == 0 {
+		return nil
+	}
+	if i, ok := b.classOf[typ]; ok {
+		return &b.classes[i]
+	}
+	return nil
+}
+
+// named returns the class that a section is of; nil for none, and for one that is not known.
+func (b *Rulebook) named(section string) *Class {
+	if b == nil || len(b.classes) == 0 {
+		return nil
+	}
+	_, name := UserOf(section)
+	if i := slices.IndexFunc(b.classes, func(c Class) bool { return c.Name == name }); i >= 0 {
+		return &b.classes[i]
+	}
+	return nil
+}
+
+// Home returns the uid of the section that takes a user's reports of a type.
+func (b *Rulebook) Home(uid string, typ uint32) string {
+	if c := b.ClassOf(typ); c != nil {
+		return SectionUID(uid, c.Name)
+	}
+	return uid
+}
+
+// Sections returns the uids of all sections of a user, that of no class first.
+func (b *Rulebook) Sections(uid string) []string {
+	all := []string{uid}
+	for _, c := range b.Classes() {
+		all = append(all, SectionUID(uid, c.Name))
+	}
+	return all
+}
+
+// Moving reports whether at a time, in Unix milliseconds, records of a type may be in other sections than the one that takes its
+// reports: for as long as a record lives after the day on which types were last moved.
+func (b *Rulebook) Moving(now int64) bool {
+	return b != nil && b.moved > 0 && now < b.moved+ArchiveLife+24*3600*1000
+}
+
+// Life returns for how long a record of a type lives after its event, in milliseconds.
+func (b *Rulebook) Life(typ uint32) int64 {
+	if c := b.ClassOf(typ); c != nil {
+		return c.Keep
+	}
+	return ArchiveLife
+}
+
+// SectionLife returns for how long the stores keep a record of a section after its event, in milliseconds.
+func (b *Rulebook) SectionLife(section string) int64 {
+	if c := b.named(section); c != nil {
+		return c.Keep
+	}
+	return ArchiveLife
+}
+
+// SectionList returns how many records of a section the cache keeps, where it keeps so many of the others.
+func (b *Rulebook) SectionList(section string, others int) int {
+	if c := b.named(section); c != nil {
+		return cmp.Or(c.List, others)
+	}
+	return others
+}
+
+// Brief reports whether an event is of a viewing that is too short to leave anything, as far as it is by now. It goes by
+// what was played, or where that is not told by the age of the session, or by the position. What users decide is never too short.
+func (b *Rulebook) Brief(e *Event) bool {
+	c := b.ClassOf(e.Key.Object.Type)
+	switch {
+	case c == nil || c.Least == 0 || e.Kind == KindDelete || e.Kind.Marks():
+		return false
+	case e.StartedAt > 0 && e.Watched > 0:
+		return e.Watched < c.Least
+	case e.StartedAt > 0:
+		return e.At-e.StartedAt < c.Least
+	}
+	return e.Kind == KindStart || e.Position < c.Least
+}
+
+// Known reports whether a record of a class that keeps changes only says already what an event says: the state, the position, and the
+// duration and the metadata where the event has them. Which session and device it comes from is no change. An event that comes when
+// half of the record's life is over is one, so that what is in use does not end.
+func (b *Rulebook) Known(r *Record, e *Event) bool {
+	c := b.ClassOf(e.Key.Object.Type)
+	return c != nil && c.ChangesOnly && r != nil && e.Kind != KindDelete && !e.Kind.Marks() &&
+		r.State == e.Kind.state() && r.Position == e.Position &&
+		(e.Duration == 0 || r.Duration == e.Duration) && (len(e.Meta) == 0 || r.Meta == e.Meta) &&
+		e.At >= r.Version.Time() && e.At < r.Version.Time()+c.Keep/2
+}
+
+// addClass reads a class such as "types=7,8 keep=14d list=200 least=2s".
+func (b *Rulebook) addClass(name, values string) error {
+	if !legalClass(name) {
+		return fmt.Errorf("want the number of a type before the colon, or the name of a class (at most 32 of a-z, 0-9 and -, a letter first), got %q", name)
+	}
+	if slices.ContainsFunc(b.classes, func(c Class) bool { return c.Name == name }) {
+		return fmt.Errorf("the class %q is there twice", name)
+	}
+	c, given := Class{Name: name, Keep: ArchiveLife}, make(map[string]bool)
+	for value := range strings.FieldsSeq(values) {
+		key, text, _ := strings.Cut(value, "=")
+		if given[key] {
+			return fmt.Errorf("%s is there twice", key)
+		}
+		given[key] = true
+		if err := c.set(key, text); err != nil {
+			return err
+		}
+	}
+	if !given["types"] {
+		return fmt.Errorf("want the types of the class, such as types=7,8, or types=none for one that takes no more reports")
+	}
+	for _, typ := range c.Types {
+		if other := b.ClassOf(typ); other != nil {
+			return fmt.Errorf("the type %d is in the class %q already", typ, other.Name)
+		}
+	}
+	b.classes = append(b.classes, c)
+	for _, typ := range c.Types {
+		b.classOf[typ] = len(b.classes) - 1
+	}
+	return nil
+}
+
+// Bounds of a class.
+const (
+	maxList  = 1_000_000
+	maxLeast = time.Hour
+)
+
+func (c *Class) set(key, text string) (err error) {
+	switch key {
+	case "types":
+		c.Types, err = types(text)
+	case "keep":
+		if c.Keep, err = days(text); err == nil && (c.Keep < 1000 || c.Keep > ArchiveLife) {
+			err = fmt.Errorf("want 1s to 90d, for which the archive keeps anything, got %q", text)
+		}
+	case "list":
+		if c.List, err = strconv.Atoi(text); err != nil || c.List < 1 || c.List > maxList {
+			err = fmt.Errorf("want a number of records, 1 to %d, got %q", maxList, text)
+		}
+	case "least":
+		if c.Least, err = milliseconds(text); err == nil && c.Least > maxLeast.Milliseconds() {
+			err = fmt.Errorf("want at most 1h, got %q", text)
+		}
+	case "changes":
+		if c.ChangesOnly = text == "only"; !c.ChangesOnly {
+			err = fmt.Errorf("want only, got %q", text)
+		}
+	default:
+		return fmt.Errorf("want types, keep, list, least or changes, got %q", key)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	return nil
+}
+
+func types(text string) (all []uint32, err error) {
+	if text == "none" {
+		return nil, nil
+	}
+	for one := range strings.SplitSeq(text, ",") {
+		n, err := strconv.ParseUint(one, 10, 32)
+		if err != nil || n == 0 {
+			return nil, fmt.Errorf("want numbers of types with commas between, got %q", text)
+		}
+		if slices.Contains(all, uint32(n)) {
+			return nil, fmt.Errorf("the type %d is there twice", n)
+		}
+		all = append(all, uint32(n))
+	}
+	return all, nil
+}
+
+// days reads a time in milliseconds that may be in days, such as 14d.
+func days(text string) (int64, error) {
+	if number, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(number, 10, 16)
+		if err != nil {
+			return 0, fmt.Errorf("want a time such as 14d or 36h, got %q", text)
+		}
+		return int64(n) * 24 * 3600 * 1000, nil //nolint:gosec // of 16 bits
+	}
+	n, err := milliseconds(text)
+	if err != nil {
+		return 0, fmt.Errorf("want a time such as 14d or 36h, got %q", text)
+	}
+	return n, nil
+}
+
+// setMoved reads the day on which types were last moved between classes.
+func (b *Rulebook) setMoved(text string) error {
+	day, err := time.Parse(time.DateOnly, text)
+	if err != nil {
+		return fmt.Errorf("moved: want a day such as 2026-11-24, got %q", text)
+	}
+	b.moved = max(b.moved, day.UnixMilli())
+	return nil
+}
