@@ -32,7 +32,7 @@ type flags struct {
 	RollAfter  time.Duration `help:"How old that is. The first job that rolls says so for all, for good." default:"24h"`
 	RollMargin time.Duration `help:"More than clocks may differ and puts may take, also for good. Shorter than an hour is for tests, which start all processes after the first job." default:"1h" hidden:""`
 	Summary    time.Duration `help:"For how long a summary of each object is kept when its records have ended after 90 days, such as 43800h; 0 is as long as was said before, or not at all. First let every service and job have this version."`
-	Rules      []string      `sep:";" placeholder:"RULES" help:"What counts as completed in summaries, as given to the services: done=90 (percent) for all types, or 3:done=95 for one."`
+	Rules      []string      `sep:";" placeholder:"RULES" help:"The same as those of the services: what counts as completed in summaries, and of classes of types how long their records live, and how many the cache keeps. See docs/classes.md."`
 	Drain      time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat  string        `help:"text or json." default:"text"`
@@ -56,8 +56,7 @@ func archive(ctx context.Context, args []string, getenv func(string) string, out
 	if err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}
-	f.HBase.Rules = rules
-	g, err := f.wire(ctx)
+	g, err := f.wire(ctx, rules)
 	if err != nil {
 		return err
 	}
@@ -66,7 +65,7 @@ func archive(ctx context.Context, args []string, getenv func(string) string, out
 
 // wire puts the parts together, in the order in which data flows through them. An
 // engine that does not answer is waited for: the job is ready once all have answered.
-func (f *flags) wire(ctx context.Context) (_ *run.Group, err error) {
+func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group, err error) {
 	log, err := obs.NewLogger(os.Stderr, f.LogLevel, f.LogFormat)
 	if err != nil {
 		return nil, err
@@ -81,7 +80,7 @@ func (f *flags) wire(ctx context.Context) (_ *run.Group, err error) {
 		}
 	}()
 	registry := obs.NewRegistry()
-	engines := &connect.Engines{Log: log, Registry: registry}
+	engines := &connect.Engines{Log: log, Registry: registry, Rules: rules}
 	f.HBase.RollAbove, f.HBase.RollAfter, f.HBase.RollMargin = f.RollAbove, f.RollAfter, f.RollMargin
 	f.HBase.Summary = f.Summary
 	dead, err := f.ConnectDead(engines)

@@ -95,9 +95,11 @@ func (g *deadLetterFile) without(uid string, until int64) (left []byte, gone int
 	return left, gone, nil
 }
 
+// of reports whether it is of a user, in whatever section.
 func (l *deadLine) of(uid string) bool {
 	k, err := history.ParseKey(l.Key)
-	return err == nil && k.UID == uid
+	user, _ := history.UserOf(k.UID)
+	return err == nil && user == uid
 }
 
 // replaceFile puts a file in the place of another one, in one step.

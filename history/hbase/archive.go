@@ -60,7 +60,7 @@ type Config struct {
 	// Summary is for how long summaries are kept, see [history.Summary]; 0 is for as long as the table of them
 	// says, or, where there is none, not at all.
 	Summary time.Duration
-	// Rules say what is finished in them (default the standard ones).
+	// Rules say what is finished in summaries, and how long records of classes live: a cell of one ends by itself (default the standard ones).
 	Rules *history.Rulebook
 	// Long is told of users of whom a page has found more live records than are to stay.
 	Long func(ctx context.Context, uid string) error

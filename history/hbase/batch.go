@@ -299,6 +299,15 @@ func (a *Archive) putIn(ctx context.Context, uid string, columns map[string]map[
 	return call
 }
 
+// putRecord is putIn for a record, which in a section of a class may live shorter than the table's other cells.
+func (a *Archive) putRecord(ctx context.Context, uid string, columns map[string]map[string][]byte, at uint64) *hrpc.Mutate {
+	call := a.putIn(ctx, uid, columns, at)
+	if ms := a.config.Rules.SectionLife(uid); ms < history.ArchiveLife {
+		_ = hrpc.TTL(time.Duration(ms) * time.Millisecond)(call) // it fails for what is no put
+	}
+	return call
+}
+
 // del deletes what the columns of a user's row, or of a family without any all of them, held up
 // to a time.
 func (a *Archive) del(ctx context.Context, uid string, columns map[string]map[string][]byte, at uint64) hrpc.Call {

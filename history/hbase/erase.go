@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
+	"github.com/tsuna/gohbase/filter"
 	"github.com/tsuna/gohbase/hrpc"
 
 	"github.com/playhead/playhead/history"
@@ -57,6 +60,56 @@ func (a *Archive) Held(ctx context.Context, uid string, until int64) (map[string
 		"archive: summaries": summaries, "archive: chunks of summaries": ofSummaries,
 	}, nil
 }
+
+var _ history.Sectioner = (*Archive)(nil)
+
+// Sections implements [history.Sectioner]. Those of a user stand together, behind the user.
+func (a *Archive) Sections(ctx context.Context, uid string) (all []string, err error) {
+	tables := [][]byte{a.table}
+	if a.parts.known() {
+		tables = append(tables, a.parts.table)
+	}
+	for _, table := range tables {
+		some, err := a.sectionsIn(ctx, table, uid)
+		if err != nil {
+			return nil, fmt.Errorf("sections of %s: %w", uid, err)
+		}
+		all = append(all, some...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+func (a *Archive) sectionsIn(ctx context.Context, table []byte, uid string) (all []string, err error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	prefix := history.RowKey(history.SectionPrefix(uid))
+	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
+	scan, err := hrpc.NewScanRange(ctx, table, []byte(prefix), []byte(end), hrpc.Filters(filter.NewFirstKeyOnlyFilter()))
+	if err != nil {
+		return nil, err
+	}
+	rows := a.client.Scan(scan)
+	defer func() { _ = rows.Close() }()
+	for {
+		r, err := rows.Next()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, classify(err)
+		}
+		for _, cell := range r.Cells {
+			section, _, _ := strings.Cut(string(cell.Row[digitsEnd:]), "\x00")
+			if !slices.Contains(all, section) {
+				all = append(all, section)
+			}
+		}
+	}
+}
+
+// digitsEnd is where the uid begins in a row.
+const digitsEnd = 2
 
 // Erase implements [history.Eraser]. What it rests on is in DESIGN.md.
 func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {

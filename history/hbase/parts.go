@@ -267,6 +267,9 @@ func unavailable(err error) error {
 
 func (a *Archive) oldest() int64 { return a.now() - history.ArchiveLife }
 
+// oldestOf returns the time before which records of a user, or of a user's section, have expired.
+func (a *Archive) oldestOf(uid string) int64 { return a.now() - a.config.Rules.SectionLife(uid) }
+
 // partsOf returns a reader of a user's parts. With fresh the metadata is what there is now, and a chunk
 // that it lists is there or damaged.
 func (a *Archive) partsOf(ctx context.Context, uid string, version uint64, fresh bool) (*part.Reader, error) {

@@ -84,7 +84,7 @@ func check(c history.Cell) error {
 	if c.Record == nil || c.Record.Version.Time() <= 0 {
 		return history.Invalid("record", "want one with an event time")
 	}
-	if err := history.ValidateUID(c.Key.UID); err != nil {
+	if err := history.ValidateSection(c.Key.UID); err != nil {
 		return err
 	}
 	return c.Key.Object.Validate()
@@ -129,7 +129,7 @@ func (a *Archive) outgoing(ctx context.Context, c history.Cell, late lateness, e
 	} else {
 		o.values = map[string]map[string][]byte{family: {c.Key.Object.String(): value}}
 	}
-	o.call = a.putIn(ctx, c.Key.UID, o.values, o.at)
+	o.call = a.putRecord(ctx, c.Key.UID, o.values, o.at)
 	o.server = a.servers.of(o.call.Key())
 	return o
 }
@@ -164,7 +164,7 @@ func (a *Archive) send(ctx context.Context, server *server, cells []outgoing) {
 // putAlone puts one cell in a request of its own. The client sends batches of several
 // callers together, so that a cell may be refused for one that it has never met.
 func (a *Archive) putAlone(ctx context.Context, o outgoing) {
-	call := a.putIn(ctx, o.key.UID, o.values, o.at)
+	call := a.putRecord(ctx, o.key.UID, o.values, o.at)
 	err := hrpc.SkipBatch()(call)
 	if err == nil {
 		_, err = a.client.Put(call)

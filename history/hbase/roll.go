@@ -148,7 +148,7 @@ func (r *roll) choose() {
 // settled reports whether a column may leave the live part. What clear marks cover stays, and HBase drops it.
 func (r *roll) settled(o content) bool {
 	u := history.User{Cleared: r.live.cleared}
-	if o.damage != nil || o.version.Time() <= u.ClearedAt(o.object.Type) || o.version.Time() < r.oldest() {
+	if o.damage != nil || o.version.Time() <= u.ClearedAt(o.object.Type) || o.version.Time() < r.oldestOf(r.uid) {
 		return false
 	}
 	if o.late != "" {
@@ -233,7 +233,7 @@ func (r *roll) write(ctx context.Context) (err error) {
 func (r *roll) planned() part.Roll {
 	run := strconv.FormatInt(r.began, 10) + "." + rand.Text()[:13]
 	return part.Roll{
-		Items: r.items, Tombstones: r.tombstones, Cleared: maps.Clone(r.live.cleared), Oldest: r.oldest(),
+		Items: r.items, Tombstones: r.tombstones, Cleared: maps.Clone(r.live.cleared), Oldest: r.oldestOf(r.uid),
 		Version: uint64(max(r.began, int64(r.parts.Version)+1)), //nolint:gosec // times
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	}

@@ -389,11 +389,11 @@ func legalNames(c *cacheCase) {
 	}
 }
 
-// neighbouringNames uses users whose names begin alike: none may see the other's.
+// neighbouringNames uses users and sections whose names begin alike: none may see the other's.
 func neighbouringNames(c *cacheCase) {
 	prefix := c.user()
 	var uids []string
-	for _, tail := range []string{"", ".", "~", "@-", "_1", "1", "0", "_", strings.Repeat("@", history.MaxUID-len(prefix))} {
+	for _, tail := range []string{"", ".", "~", "@-", "_1", "1", "0", "_", "\x01a", "\x01ab", strings.Repeat("@", history.MaxUID-len(prefix))} {
 		uids = append(uids, prefix+tail)
 	}
 	items := map[string]history.Item{}

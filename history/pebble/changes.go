@@ -223,7 +223,7 @@ func (e *edit) endLog(uid string) error {
 // the first of a content that is not settled.
 func (e *edit) trimLog(uid string) error {
 	l, err := e.log(uid)
-	if err != nil || l == nil || l.entries <= e.db.config.Keep {
+	if err != nil || l == nil || l.entries <= e.db.keep(uid) {
 		return err
 	}
 	prefix := appendUser(nil, spaceLog, uid)
@@ -237,7 +237,7 @@ func (e *edit) trimLog(uid string) error {
 	if err != nil {
 		return err
 	}
-	m, excess := *l, len(newest)-e.db.config.Keep
+	m, excess := *l, len(newest)-e.db.keep(uid)
 	for _, x := range all {
 		if newest[string(x.object)] == x.place {
 			if excess <= 0 {

@@ -44,11 +44,12 @@ type Config struct {
 	// Summary is for how long what remains of records is kept in summaries: see [history.Summary]. 0 is for as long
 	// as was said before, or not at all.
 	Summary time.Duration
-	// Rules say what is finished (default the standard ones).
-	Rules *history.Rulebook
 	// TTL is how long the cache keeps a record after its event, once it is settled: before,
 	// it is kept for as long as the archive would. 0 means the life of the archive.
 	TTL time.Duration
+	// Rules say what is finished in summaries, how many records of classes the cache keeps, and for how long both keep
+	// them (default the standard ones).
+	Rules *history.Rulebook
 	// Alone says that all that users have is in this store. Then a user of whom the archive has no
 	// row is warm and complete without a warm-up: what the cache has is all there is.
 	Alone bool

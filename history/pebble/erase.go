@@ -1,9 +1,11 @@
 package pebble
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/part"
@@ -126,6 +128,35 @@ func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 		}
 	}
 	return records, chunks, err
+}
+
+var _ history.Sectioner = (*DB)(nil)
+
+// Sections implements [history.Sectioner]. What the cache has in memory alone is of classes that are known.
+func (d *DB) Sections(ctx context.Context, uid string) (all []string, err error) {
+	if err := d.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceParts} {
+		prefix := append(appendBucket(nil, space, history.BucketOf(uid)), history.SectionPrefix(uid)...)
+		for from := prefix; from != nil; {
+			next := []byte(nil)
+			for key := range d.each(from, after(prefix), &err) {
+				end := keyPrefix + bytes.IndexByte(key[keyPrefix:], endOfUID)
+				if section := string(key[keyPrefix:end]); !slices.Contains(all, section) {
+					all = append(all, section)
+				}
+				next = after(bytes.Clone(key[:end+1]))
+				break
+			}
+			from = next
+		}
+		if err != nil {
+			return nil, fmt.Errorf("sections of %s: %w", uid, err)
+		}
+	}
+	return all, nil
 }
 
 // Erase implements [history.Eraser]. It has the files written again where they have something of the user.

@@ -98,6 +98,11 @@ func (s *keyspace) split(value []byte) (history.Mark, []byte) {
 // oldest returns the time before which records have expired.
 func (s *keyspace) oldest() int64 { return s.db.now() - s.life.Milliseconds() }
 
+// oldestOf returns the time before which records of a user, or of a user's section, have expired.
+func (s *keyspace) oldestOf(uid string) int64 {
+	return s.db.now() - min(s.life.Milliseconds(), s.db.config.Rules.SectionLife(uid))
+}
+
 // record decodes a value, nil when it is from before the oldest time. It fails with
 // [wire.ErrCorrupt].
 func (s *keyspace) record(value []byte, oldest int64) (*history.Record, error) {

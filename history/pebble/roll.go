@@ -79,7 +79,7 @@ func (a *Archive) beginRoll(uid string) *roll {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	a.db.rolling = rolling{uid: uid, changed: make(map[string]bool)}
-	return &roll{Archive: a, uid: uid, snapshot: a.db.pebble.NewSnapshot(), oldest: a.oldest()}
+	return &roll{Archive: a, uid: uid, snapshot: a.db.pebble.NewSnapshot(), oldest: a.oldestOf(uid)}
 }
 
 func (a *Archive) endRoll(r *roll) {

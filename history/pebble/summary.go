@@ -259,7 +259,7 @@ func (s *summing) one(ctx context.Context, uid string) {
 func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
 	d := a.db
 	s := &summing{archive: a, failed: d.uncounted, began: d.now(), before: d.counted.Load()}
-	drop := a.noteLongRows(s.dropCounted(a.dropExpired(a.oldest())))
+	drop := a.noteLongRows(s.dropCounted(a.dropExpired()))
 	for from := []byte{a.space}; from != nil; {
 		var n int
 		if n, from, err = a.sweepFrom(ctx, from, drop); err != nil {

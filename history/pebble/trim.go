@@ -29,7 +29,7 @@ func (c *Cache) trim(ctx context.Context, uid string) error {
 		if err := e.trimLog(uid); err != nil {
 			return err
 		}
-		if n, ok := c.memory.lengths.get(uid); ok && *n <= c.db.config.Keep {
+		if n, ok := c.memory.lengths.get(uid); ok && *n <= c.db.keep(uid) {
 			return nil
 		}
 		below, err := c.beyond(uid)
@@ -49,6 +49,9 @@ func (c *Cache) trim(ctx context.Context, uid string) error {
 		return e.store(uid, u, mark)
 	})
 }
+
+// keep is how many records of a user, or of a user's section, the cache keeps.
+func (d *DB) keep(uid string) int { return d.config.Rules.SectionList(uid, d.config.Keep) }
 
 // dropping is a record that may be dropped.
 type dropping struct {
@@ -76,7 +79,7 @@ func (c *Cache) beyond(uid string) (below []dropping, err error) {
 	}
 	n := len(live) + len(deleted)
 	c.memory.lengths.put(uid, &n)
-	keep := c.db.config.Keep
+	keep := c.db.keep(uid)
 	return append(beyondNewest(live, keep), beyondNewest(deleted, keep)...), nil
 }
 
@@ -144,12 +147,12 @@ func (d *DB) sweep(ctx context.Context) {
 // writer waits for a millisecond at most.
 func (d *DB) Sweep(ctx context.Context) (int, error) {
 	cache, archive, days := d.Cache(), d.Archive(), d.Days()
-	inCache, err := cache.sweep(ctx, cache.dropExpired(cache.oldest()))
+	inCache, err := cache.sweep(ctx, cache.dropExpired())
 	if err != nil {
 		return inCache, fmt.Errorf("sweep cache: %w", err)
 	}
 	sweepArchive := func(ctx context.Context) (int, error) {
-		return archive.sweep(ctx, archive.noteLongRows(archive.dropExpired(archive.oldest())))
+		return archive.sweep(ctx, archive.noteLongRows(archive.dropExpired()))
 	}
 	if d.summaryLife > 0 {
 		sweepArchive = archive.sweepSummaries
@@ -176,9 +179,14 @@ type dropper func(e *edit, key, value []byte) (bool, error)
 
 // dropExpired drops records only: a user's state tells nothing of its age. Where a newer
 // record is in memory, the one in Pebble is about to be replaced.
-func (s *keyspace) dropExpired(oldest int64) dropper {
+func (s *keyspace) dropExpired() dropper {
+	others, classes := s.oldest(), len(s.db.config.Rules.Classes()) > 0
 	return func(e *edit, key, value []byte) (bool, error) {
 		_, record := s.split(value)
+		oldest := others
+		if end := bytes.IndexByte(key[keyPrefix:], endOfUID); classes && end > 0 {
+			oldest = s.oldestOf(string(key[keyPrefix : keyPrefix+end]))
+		}
 		if key[len(key)-1] == endOfUID || !s.expired(record, oldest) || s.memory.tables.get(s.memory.hash(key), key) != nil {
 			return false, nil
 		}

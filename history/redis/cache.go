@@ -82,6 +82,23 @@ func New(config Config) (*Cache, error) {
 	}, nil
 }
 
+// lives returns how long, in seconds, contents of a user or of a user's section live, and the list and the state.
+func (c *Cache) lives(uid string) (ttl, life string) {
+	ms := c.config.Rules.SectionLife(uid)
+	if ms >= c.config.TTL.Milliseconds() || ms >= history.ArchiveLife {
+		return c.ttl, c.life
+	}
+	seconds := ms/1000 + sectionMargin
+	return strconv.FormatInt(seconds, 10), strconv.FormatInt(seconds+24*3600, 10)
+}
+
+// sectionMargin is for how many seconds more than they are shown contents of a class live: one is as old as its mark, which may be a
+// hold older than its last write.
+const sectionMargin = 3600
+
+// keep is how many records of a user, or of a user's section, Trim leaves.
+func (c *Cache) keep(uid string) int { return c.config.Rules.SectionList(uid, c.config.Keep) }
+
 // Close ends the connections. Calls after it fail with [history.ErrClosed].
 func (c *Cache) Close() error { return c.client.Close() }
 
@@ -98,6 +115,8 @@ type Config struct {
 
 	// Keep is how many records of a user Trim leaves. Default 1,000.
 	Keep int
+	// Rules say how many of a class it leaves, and for how long a record of one lives.
+	Rules *history.Rulebook
 	// TTL is how long a record lives after the write that set its last mark, which is
 	// its last write or at most a hold older. Below the longest outage of the archive,
 	// records get lost. Below [history.ArchiveLife], users are warmed again after nine

@@ -194,7 +194,7 @@ const trimStep = 500
 func (c *Cache) Trim(ctx context.Context, uids []string) error {
 	asked := make([]*goredis.Cmd, len(uids))
 	for i, uid := range uids {
-		asked[i] = c.scripts.excess.call(ctx, []string{listKey(uid)}, c.config.Keep)
+		asked[i] = c.scripts.excess.call(ctx, []string{listKey(uid)}, c.keep(uid))
 	}
 	exec(ctx, c, asked)
 	var calls []*goredis.Cmd
@@ -212,7 +212,8 @@ func (c *Cache) Trim(ctx context.Context, uids []string) error {
 
 // trim drops records of one user, given as members and scores in turn.
 func (c *Cache) trim(ctx context.Context, uid string, old []string) *goredis.Cmd {
-	keys, args := []string{listKey(uid), stateKey(uid)}, []any{c.life}
+	_, life := c.lives(uid)
+	keys, args := []string{listKey(uid), stateKey(uid)}, []any{life}
 	for i := 0; i < len(old); i += 2 {
 		keys, args = append(keys, memberKey(uid, old[i])), append(args, old[i], old[i+1])
 	}

@@ -258,6 +258,7 @@ const logLife = int64(history.ChangeLogLife / 1e9)
 // Changes reads a log as [history.ChangeLog] says, in one exchange. To begin one takes two more, and the server about 1 us for
 // each record of the user.
 func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int) (history.Changes, error) {
+	_, life := c.lives(uid)
 	for range 3 {
 		call := c.scripts.changes.call(ctx, []string{logKey(uid), stateKey(uid)}, after, limit, logLife)
 		if err := c.run(ctx, call); err != nil {
@@ -267,7 +268,7 @@ func (c *Cache) Changes(ctx context.Context, uid string, after uint64, limit int
 			return readChanges(reply)
 		}
 		_, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
-			return c.scripts.beginLog.call(ctx, append([]string{listKey(uid), stateKey(uid), logKey(uid)}, contents...), logName(history.NewRevision()), logLife, c.life)
+			return c.scripts.beginLog.call(ctx, append([]string{listKey(uid), stateKey(uid), logKey(uid)}, contents...), logName(history.NewRevision()), logLife, life)
 		})
 		if err != nil {
 			return history.Changes{}, unavailable("begin a log of changes", err)
@@ -312,7 +313,7 @@ func (c *Cache) trimLogs(ctx context.Context, uids []string) error {
 		return err
 	}
 	for i, uid := range uids {
-		if excess := int(lengths[i].Val()) - 1 - c.config.Keep; excess > 0 {
+		if excess := int(lengths[i].Val()) - 1 - c.keep(uid); excess > 0 {
 			if err := c.trimLog(ctx, uid, excess); err != nil {
 				return err
 			}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strconv"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -31,9 +33,28 @@ func (c *Cache) Apply(ctx context.Context, writes []history.Write) []history.Out
 			logged = append(logged, c.outcomes(call, part, writes, out)...)
 		})
 	}
-	apply(c.split(buckets, func(i int) bool { return setsMark(&writes[i]) }), !c.config.Cluster)
+	parts := c.split(buckets, func(i int) bool { return setsMark(&writes[i]) })
+	apply(c.byLife(parts, writes), !c.config.Cluster)
 	apply(singly(logged), true)
 	return out
+}
+
+// byLife divides parts into such as have one life.
+func (c *Cache) byLife(parts [][]int, writes []history.Write) (all [][]int) {
+	if len(c.config.Rules.Classes()) == 0 {
+		return parts
+	}
+	for _, part := range parts {
+		byTTL := make(map[string][]int)
+		for _, i := range part {
+			ttl, _ := c.lives(writes[i].Key.UID)
+			byTTL[ttl] = append(byTTL[ttl], i)
+		}
+		for _, ttl := range slices.Sorted(maps.Keys(byTTL)) {
+			all = append(all, byTTL[ttl])
+		}
+	}
+	return all
 }
 
 // batch are the writes of a call. Logs is whether the keys of logs of changes are declared, too. A cluster would make no call
@@ -80,8 +101,9 @@ func (c *Cache) appendCall(t *texts, part []int, b batch) {
 		t.end(appendList(t.buf, buckets[i], k.UID))
 	}
 	c.appendExtraKeys(t, part, b, marked)
-	t.end(append(t.buf, c.ttl...))
-	t.end(append(t.buf, c.life...))
+	ttl, life := c.lives(writes[part[0]].Key.UID) // of all in the part
+	t.end(append(t.buf, ttl...))
+	t.end(append(t.buf, life...))
 	t.end(append(t.buf, c.warmFor...))
 	t.end(strconv.AppendInt(t.buf, int64(marked), 10))
 	t.end(append(t.buf, "01"[toInt(b.logs)]))

@@ -22,9 +22,10 @@ const maxScore = 1 << 53
 // Clear sets a clear mark as [history.Applier] says. The server is busy for about
 // 3 us for each record that it removes, and 1 us for each other one.
 func (c *Cache) Clear(ctx context.Context, uid string, what history.Clear) (int64, error) {
+	_, life := c.lives(uid)
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.clear.call(ctx, append(userKeys(uid), contents...),
-			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, maxScore), stateRevision(), c.life, revisionStep())
+			strconv.FormatUint(uint64(what.Type), 10), min(what.Until, maxScore), stateRevision(), life, revisionStep())
 	})
 	if err != nil {
 		return 0, unavailable("clear", err)
@@ -41,9 +42,10 @@ func userKeys(uid string) []string {
 // Pause replaces the user's pause as [history.Applier] says. The server is busy for about
 // 1 us for each record of the user.
 func (c *Cache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+	_, life := c.lives(uid)
 	cmd, err := c.overList(ctx, uid, func(contents []string) *goredis.Cmd {
 		return c.scripts.pause.call(ctx, append(userKeys(uid), contents...),
-			from.Since, from.Until, to.Since, to.Until, revisionStep(), stateRevision(), c.life)
+			from.Since, from.Until, to.Since, to.Until, revisionStep(), stateRevision(), life)
 	})
 	if err != nil {
 		return unavailable("pause", err)
@@ -67,7 +69,8 @@ func revisionStep() []byte { return binary.LittleEndian.AppendUint64(nil, histor
 // 4 us for each record.
 func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 	args := make([]any, 0, 9+2*len(w.Cleared)+3*len(w.Items))
-	args = append(args, c.ttl, c.life, c.warmFor, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), len(w.Cleared))
+	ttl, life := c.lives(uid)
+	args = append(args, ttl, life, c.warmFor, int64(w.Floor), w.CutTime, w.Pause.Since, w.Pause.Until, revisionStep(), len(w.Cleared))
 	for typ, at := range w.Cleared {
 		args = append(args, typ, at)
 	}
@@ -184,6 +187,35 @@ func (c *Cache) marksOf(ctx context.Context, uid string, members []string) (n in
 	}
 	return n, nil
 }
+
+var _ history.Sectioner = (*Cache)(nil)
+
+// Sections implements [history.Sectioner]. It goes through all keys of the server that has the user.
+func (c *Cache) Sections(ctx context.Context, uid string) (all []string, err error) {
+	b := history.BucketOf(uid)
+	server, err := c.master(ctx, b)
+	if err != nil {
+		return nil, unavailable("sections", err)
+	}
+	for _, kind := range []string{"h:", "u:"} {
+		prefix := string(appendBucket(nil, b)) + kind
+		for cursor, more := uint64(0), true; more; more = cursor != 0 {
+			var keys []string
+			if keys, cursor, err = server.Scan(ctx, cursor, prefix+history.SectionPrefix(uid)+"*", scanStep).Result(); err != nil {
+				return nil, unavailable("sections", err)
+			}
+			for _, key := range keys {
+				if section := key[len(prefix):]; !slices.Contains(all, section) {
+					all = append(all, section)
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// scanStep is how many keys of a server one call goes through: others wait meanwhile.
+const scanStep = 1000
 
 // Erase implements [history.Eraser]: it removes what a clear leaves. Where another log begins at this moment, its reader
 // finds that it is gone, and begins one more.

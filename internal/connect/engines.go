@@ -33,6 +33,7 @@ const (
 type Engines struct {
 	Log      *slog.Logger
 	Registry prometheus.Registerer // gets the metrics of what is connected; nil for none
+	Rules    *history.Rulebook     // of classes; nil for none
 
 	all []*engine
 }

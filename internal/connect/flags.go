@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/kafka"
 	"github.com/playhead/playhead/history/redis"
@@ -90,7 +89,7 @@ func (f *Redis) Connect(e *Engines) (*redis.Cache, error) {
 	}
 	c, err := redis.New(redis.Config{
 		Addrs: f.Addrs, Cluster: f.Cluster, Username: f.Username, Password: password, TLS: conf,
-		Keep: f.Keep, TTL: f.TTL, AllowVolatile: f.Volatile, Log: e.Log,
+		Keep: f.Keep, Rules: e.Rules, TTL: f.TTL, AllowVolatile: f.Volatile, Log: e.Log,
 	})
 	if err == nil {
 		e.Add("redis", "--redis", c.Prepare)
@@ -186,15 +185,14 @@ type HBase struct {
 	RollAbove             int           `kong:"-"`
 	RollAfter, RollMargin time.Duration `kong:"-"`
 	// Only a job summarizes.
-	Summary time.Duration     `kong:"-"`
-	Rules   *history.Rulebook `kong:"-"`
+	Summary time.Duration `kong:"-"`
 }
 
 // Connect adds HBase to the engines of a process.
 func (f *HBase) Connect(s *Stores) (*hbase.Archive, error) {
 	a, err := hbase.New(hbase.Config{
 		ZooKeeper: f.ZooKeeper, Table: f.Table, Regions: f.Regions, Compression: f.Compression,
-		Puts: f.Puts, RollAbove: f.RollAbove, RollAfter: f.RollAfter, RollMargin: f.RollMargin, Summary: f.Summary, Rules: f.Rules, Long: s.Redis.Note, Now: s.Clock.Now, ClockErr: s.Clock.Err,
+		Puts: f.Puts, Rules: s.Rules, RollAbove: f.RollAbove, RollAfter: f.RollAfter, RollMargin: f.RollMargin, Summary: f.Summary, Long: s.Redis.Note, Now: s.Clock.Now, ClockErr: s.Clock.Err,
 		Registry: s.Registry, Logger: s.Log,
 	})
 	if err == nil {

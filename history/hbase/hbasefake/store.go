@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"maps"
@@ -46,6 +47,7 @@ type Row struct {
 	life     int64
 	columns  map[Column]uint64
 	families map[string]uint64
+	lives    map[Column]int64 // of cells that end before the table's, in milliseconds
 }
 
 // New returns an empty store with a clock.
@@ -59,7 +61,7 @@ func (s *Store) row(table, row string) *Row {
 	}
 	r := s.Tables[table][row]
 	if r == nil {
-		r = &Row{life: cmp.Or(s.Lives[table], history.ArchiveLife), Cells: map[Column]map[uint64][]byte{}, columns: map[Column]uint64{}, families: map[string]uint64{}}
+		r = &Row{life: cmp.Or(s.Lives[table], history.ArchiveLife), Cells: map[Column]map[uint64][]byte{}, columns: map[Column]uint64{}, families: map[string]uint64{}, lives: map[Column]int64{}}
 		s.Tables[table][row] = r
 	}
 	return r
@@ -84,7 +86,7 @@ func (s *Store) Compact() {
 
 func (s *Store) newest(r *Row, c Column) (at uint64, value []byte, ok bool) {
 	for at, value = range r.Cells[c] {
-		if at > max(r.columns[c], r.families[c.Family]) && int64(at) > s.now().UnixMilli()-r.life { //nolint:gosec // a time
+		if at > max(r.columns[c], r.families[c.Family]) && int64(at) > s.now().UnixMilli()-cmp.Or(r.lives[c], r.life) { //nolint:gosec // a time
 			return at, value, true
 		}
 	}
@@ -168,7 +170,7 @@ func (s *Store) cellsOf(table, row string, asked []*pb.Column) (cells []*pb.Cell
 		return nil
 	}
 	wanted := func(c Column) bool {
-		return slices.ContainsFunc(asked, func(p *pb.Column) bool {
+		return len(asked) == 0 || slices.ContainsFunc(asked, func(p *pb.Column) bool {
 			return string(p.Family) == c.Family && (len(p.Qualifier) == 0 || slices.ContainsFunc(p.Qualifier, func(q []byte) bool { return string(q) == c.Qualifier }))
 		})
 	}
@@ -200,7 +202,12 @@ func (s *Store) mutate(table string, m *pb.MutateRequest) proto.Message {
 				at = *q.Timestamp
 			}
 			if m.Mutation.GetMutateType() == pb.MutationProto_PUT {
-				r.put(c, at, q.Value)
+				if r.put(c, at, q.Value) {
+					delete(r.lives, c)
+					for _, a := range m.Mutation.Attribute {
+						r.lives[c] = int64(binary.BigEndian.Uint64(a.Value)) //nolint:gosec // a time
+					}
+				}
 				continue
 			}
 			if q.Timestamp == nil {
@@ -217,13 +224,15 @@ func (s *Store) mutate(table string, m *pb.MutateRequest) proto.Message {
 }
 
 // put keeps of two cells the newer one, and of one time that which came last.
-func (r *Row) put(c Column, at uint64, value []byte) {
+// put reports whether no later cell stands.
+func (r *Row) put(c Column, at uint64, value []byte) bool {
 	for had := range r.Cells[c] {
 		if had > at {
-			return
+			return false
 		}
 	}
 	r.Cells[c] = map[uint64][]byte{at: bytes.Clone(value)}
+	return true
 }
 
 // Get implements [gohbase.Client].

@@ -1,0 +1,50 @@
+package hbase_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/hbase"
+)
+
+// TestSections: a cell of a class ends when the class keeps it no more, in either family, and another one does not. An erasure finds all sections
+// of a user, and none of a user whose id begins alike.
+func TestSections(t *testing.T) {
+	rules, err := history.ParseRules([]string{"a: types=7 keep=2d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.UnixMilli(1_790_000_000_000)
+	clock := func() time.Time { return now }
+	a := hbase.Over(newStore(clock), hbase.Config{Rules: rules, Now: clock})
+	var cells []history.Cell
+	var keys []history.Key
+	for i, section := range []string{"ann", "ann\x01a", "ann\x01gone", "anna\x01a"} {
+		k := history.Key{UID: section, Object: history.Object{ID: "1", Type: 7}}
+		e := history.Event{Key: k, Kind: history.KindStop, At: now.UnixMilli() - int64(i), Position: 1}
+		keys, cells = append(keys, k), append(cells, history.Cell{Key: k, Record: e.Record().Successor(nil)})
+	}
+	if errs := a.Put(t.Context(), cells); errs != nil {
+		t.Fatal(errs)
+	}
+	for after, want := range map[time.Duration][]bool{0: {true, true, true, true}, 48*time.Hour + 1: {true, false, true, false}} {
+		was := now
+		now = now.Add(after)
+		entries, err := a.Get(t.Context(), keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range entries {
+			if (e.Record != nil) != want[i] {
+				t.Errorf("after %s %q is there: %v", after, keys[i].UID, e.Record != nil)
+			}
+		}
+		now = was
+	}
+	found, err := a.Sections(t.Context(), "ann")
+	if err != nil || !slices.Equal(found, []string{"ann\x01a", "ann\x01gone"}) {
+		t.Errorf("sections: got %q, %v", found, err)
+	}
+}

@@ -1,0 +1,78 @@
+package pebble_test
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// TestSections: a section of a class has a list of its own, and the sweep takes what the class keeps no more, in the cache and in the archive. Sections
+// are found in memory and on the disk, also of a class that nobody knows.
+func TestSections(t *testing.T) {
+	rules, err := history.ParseRules([]string{"a: types=7 keep=2d list=1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, dir := time.UnixMilli(1_790_000_000_000), t.TempDir()
+	config := pebble.Config{Keep: 2, Rules: rules, Now: func() time.Time { return now }}
+	db, err := pebble.Open(dir, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := []string{"ann", "ann\x01a", "ann\x01gone", "anna\x01a"}
+	for i, section := range sections {
+		for n := range 3 {
+			k := history.Key{UID: section, Object: history.Object{ID: strconv.Itoa(n), Type: 7}}
+			e := history.Event{Key: k, Kind: history.KindStop, At: now.UnixMilli() - int64(10*i+n), Position: 1}
+			r := e.Record().Successor(nil)
+			u := db.Cache().Load(t.Context(), []history.Key{k})[0].User
+			if out := db.Cache().Apply(t.Context(), []history.Write{history.WriteOn(nil, k, r, &u)}); out[0].Status != history.Applied {
+				t.Fatal(out)
+			}
+			if errs := db.Archive().Put(t.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
+				t.Fatal(errs)
+			}
+			if err := db.Cache().Settle(t.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := db.Cache().Trim(t.Context(), sections); err != nil {
+		t.Fatal(err)
+	}
+	wantSections := func(db *pebble.DB) {
+		t.Helper()
+		if found, err := db.Sections(t.Context(), "ann"); err != nil || !slices.Equal(found, sections[1:3]) {
+			t.Errorf("sections: got %q, %v", found, err)
+		}
+	}
+	lists := func(db *pebble.DB, want ...int) {
+		t.Helper()
+		for i, n := range want {
+			page, err := db.Cache().List(t.Context(), sections[i], history.Query{Limit: 9})
+			if err != nil || len(page.Items) != n {
+				t.Errorf("section %q: a list of %d, %v; want %d", sections[i], len(page.Items), err, n)
+			}
+		}
+	}
+	wantSections(db)
+	lists(db, 2, 1, 2, 1)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if db, err = pebble.Open(dir, config); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	wantSections(db)
+	lists(db, 2, 1, 2, 1)
+	now = now.Add(48*time.Hour + time.Second)
+	if n, err := db.Sweep(t.Context()); err != nil || n != 8 {
+		t.Errorf("swept %d, %v; want one of a list and three of the archive of each of two sections", n, err)
+	}
+	lists(db, 2, 0, 2, 0)
+}

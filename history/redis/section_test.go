@@ -1,0 +1,63 @@
+package redis_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history/redis"
+)
+
+// TestSections writes records of a user and of the user's sections in one call: those of a class live for as long as it keeps them, and an
+// hour, and have a list of their own. An erasure finds them, also those of a class that nobody knows.
+func TestSections(t *testing.T) {
+	rules, err := history.ParseRules([]string{"a: types=7 keep=2h list=1", "b: types=8 keep=90d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	everywhere(t, func(t *testing.T, config redis.Config) {
+		config.TTL, config.Keep, config.Rules = 24*time.Hour, 2, rules
+		c, client, ctx := open(t, config), raw(t, config), t.Context()
+		uid := user(t, c)
+		sections := []string{uid, history.SectionUID(uid, "a"), history.SectionUID(uid, "b"), history.SectionUID(uid, "gone")}
+		want := []time.Duration{24 * time.Hour, 3 * time.Hour, 24 * time.Hour, 24 * time.Hour}
+		var writes []history.Write
+		for _, id := range []string{"1", "2", "3"} {
+			for i, section := range sections {
+				writes = append(writes, history.Write{Key: key(section, id), Record: record(hourAgo()+int64(10*i+len(writes)), uint64(len(writes)+1)), Mark: i%2 == 0})
+			}
+		}
+		put(t, c, writes...)
+		tag := "{" + bucket(uid) + "}:"
+		for i, section := range sections {
+			if err := c.Warm(ctx, section, history.WarmSet{}); err != nil {
+				t.Fatal(err)
+			}
+			lives(t, client.TTL(ctx, tag+"c:"+section+":1_1").Val(), want[i])
+			lives(t, client.TTL(ctx, tag+"h:"+section).Val(), want[i]+24*time.Hour)
+			lives(t, client.TTL(ctx, tag+"u:"+section).Val(), want[i]+24*time.Hour)
+		}
+		var settled []history.Content
+		for _, w := range writes {
+			settled = append(settled, history.Content{Key: w.Key, Revision: w.Record.Revision})
+		}
+		if err := c.Settle(ctx, settled); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Trim(ctx, sections); err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range []int{2, 1, 2, 2} {
+			page, err := c.List(ctx, sections[i], history.Query{Limit: 9})
+			if err != nil || len(page.Items) != n {
+				t.Errorf("section %q: a list of %d, %v; want %d", sections[i], len(page.Items), err, n)
+			}
+		}
+		found, err := c.Sections(ctx, uid)
+		slices.Sort(found)
+		if err != nil || !slices.Equal(found, sections[1:]) {
+			t.Errorf("sections: got %q, %v", found, err)
+		}
+	})
+}
