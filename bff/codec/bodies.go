@@ -273,7 +273,7 @@ type Failure struct {
 
 // Result is what became of one heartbeat.
 type Result struct {
-	Status string      `json:"status" enum:"stored,unchanged,stale,conflict,expired,cleared,paused,invalid,unavailable,unknown" doc:"Send it again only if it is unavailable."`
+	Status string      `json:"status" enum:"stored,unchanged,stale,conflict,expired,cleared,paused,brief,invalid,unavailable,unknown" doc:"Send it again only if it is unavailable."`
 	Record *Record     `json:"record,omitempty" doc:"The record as it now stands."`
 	Error  *FieldError `json:"error,omitempty"`
 }

@@ -56,7 +56,7 @@ func TestResultsOfAnAnswerThatDoesNotFit(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	got := codec.Statuses()
 	slices.Sort(got)
-	if want := []string{"cleared", "conflict", "expired", "invalid", "paused", "stale", "stored", "unavailable", "unchanged", "unknown"}; !slices.Equal(got, want) {
+	if want := []string{"brief", "cleared", "conflict", "expired", "invalid", "paused", "stale", "stored", "unavailable", "unchanged", "unknown"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -65,7 +65,7 @@ export interface Viewing {
 }
 
 export type Status =
-  | 'stored' | 'unchanged' | 'stale' | 'conflict' | 'expired' | 'cleared' | 'paused' | 'invalid' | 'unknown'
+  | 'stored' | 'unchanged' | 'stale' | 'conflict' | 'expired' | 'cleared' | 'paused' | 'brief' | 'invalid' | 'unknown'
   /** The queue was full: a later report of the viewing says as much. */
   | 'superseded'
   /** The queue was full, and this was the oldest. */

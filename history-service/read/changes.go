@@ -34,13 +34,13 @@ func (r *Reader) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*h
 	if limit == 0 {
 		limit = maxChanges
 	}
-	since, err := decodeToken(req.GetSince())
+	since, err := r.decodeTokens(req.GetUid(), req.GetSince())
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	resp, err := r.changes(ctx, req.GetUid(), since, limit)
+	resp, err := r.allChanges(ctx, req.GetUid(), since, limit)
 	if err != nil {
 		return nil, fmt.Errorf("changes: %w", err)
 	}
@@ -67,16 +67,20 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 	if err != nil {
 		return nil, err
 	}
+	shown, err := r.shown(ctx, keys, entries)
+	if err != nil {
+		return nil, err
+	}
 	resp := &historyv1.ChangesResponse{Settings: Settings(entries[0].User.Pause)}
 	for i, k := range keys[1:] {
 		if !settled[i+1] {
 			since.changesOn(log.Entries[i].Place)
 		}
-		e := entries[i+1]
+		e := shown[i+1]
 		if slices.ContainsFunc(log.Entries[i+1:], func(e history.LogEntry) bool { return e.Object == k.Object }) {
 			continue // it comes again
 		}
-		if rec := e.Record.Visible(k.Object, &e.User); rec != nil {
+		if rec := e.Record.Visible(k.Object, &e.User); rec != nil && !r.expired(history.Item{Object: k.Object, Record: rec}) {
 			resp.Items = append(resp.Items, view.Item(k.Object, rec, r.cfg.Rules))
 		} else {
 			resp.Removed = append(resp.Removed, &historyv1.Object{Id: k.Object.ID, Type: k.Object.Type})
@@ -108,7 +112,7 @@ func (r *Reader) changed(ctx context.Context, uid string, log history.Changes) (
 // resync answers with a token from which on everything is told. Before that comes what is settled alone: with the
 // first entry of a content that is not, the token ends.
 func (r *Reader) resync(ctx context.Context, uid, life string) (*historyv1.ChangesResponse, error) {
-	u, err := r.User(ctx, uid) // a warm-up may end the log
+	u, err := r.Section(ctx, uid) // a warm-up may end the log
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,10 @@ package read
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/view"
@@ -29,25 +32,80 @@ func (r *Reader) Continue(ctx context.Context, req *historyv1.ContinueRequest) (
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	list := &continueList{rules: r.cfg.Rules, name: req.GetSeries(), series: make(map[seriesName]*series), limit: int(req.GetLimit())}
-	if list.limit == 0 {
-		list.limit = defaultPage
+	list := r.newContinueList(req)
+	if err := r.continued(ctx, req, list); err != nil {
+		return nil, fmt.Errorf("continue: %w", err)
 	}
-	q := history.Query{Type: req.GetType()}
-	for _, q.Limit = range [...]int{lookFirst, lookThen} {
-		p, err := r.readPage(ctx, req.GetUid(), q, true)
+	return &historyv1.ContinueResponse{Items: list.items()}, nil
+}
+
+// continued fills a list. Of each section the newest records are looked at, so that many of one class leave out none of another.
+func (r *Reader) continued(ctx context.Context, req *historyv1.ContinueRequest, list *continueList) error {
+	if !r.divided() {
+		_, err := r.recent(ctx, req.GetUid(), req.GetType(), list)
+		return err
+	}
+	sections := r.sections(req.GetUid(), req.GetType())
+	found := make([][]history.Item, len(sections))
+	var owner history.User
+	g, asking := errgroup.WithContext(ctx)
+	for i, section := range sections {
+		g.Go(func() (err error) {
+			found[i], err = r.recent(asking, section, req.GetType(), r.newContinueList(req))
+			return err
+		})
+	}
+	g.Go(func() (err error) {
+		owner, err = r.Section(asking, req.GetUid())
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	p := readerPage{items: slices.Concat(found...)}
+	slices.SortFunc(p.items, history.NewestFirst)
+	if err := r.show(ctx, req.GetUid(), &owner, &p); err != nil {
+		return err
+	}
+	for _, it := range p.items {
+		list.add(it)
+	}
+	return nil
+}
+
+// recent reads the newest records of a section, as many as may matter to a list, and adds them. Of a class it reads no more than
+// the cache keeps.
+func (r *Reader) recent(ctx context.Context, section string, typ uint32, list *continueList) (items []history.Item, err error) {
+	q, left := history.Query{Type: typ}, lookFirst+lookThen
+	if _, class := history.UserOf(section); class != "" {
+		q.Since, left = r.oldest(section)+1, min(left, max(r.cfg.keep(section)-1, 1))
+	}
+	for _, n := range [...]int{lookFirst, lookThen} {
+		if q.Limit = min(n, left); q.Limit == 0 {
+			break
+		}
+		p, err := r.readPage(ctx, section, q, true)
 		if err != nil {
-			return nil, fmt.Errorf("continue: %w", err)
+			return nil, err
 		}
 		for _, it := range p.items {
 			list.add(it)
 		}
+		items, left = append(items, p.items...), left-q.Limit
 		if !p.more || list.complete() {
 			break
 		}
 		q.After = p.end
 	}
-	return &historyv1.ContinueResponse{Items: list.items()}, nil
+	return items, nil
+}
+
+func (r *Reader) newContinueList(req *historyv1.ContinueRequest) *continueList {
+	list := &continueList{rules: r.cfg.Rules, name: req.GetSeries(), series: make(map[seriesName]*series), limit: int(req.GetLimit())}
+	if list.limit == 0 {
+		list.limit = defaultPage
+	}
+	return list
 }
 
 // continueList takes what invites to go on from a user's records, newest first.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unicode"
 	"unicode/utf8"
 
@@ -47,7 +48,7 @@ func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*history
 			return r.listAll(ctx, req, q)
 		}
 	}
-	p, err := r.readPage(ctx, req.GetUid(), q, req.GetRecords())
+	p, err := r.pages(ctx, req.GetUid(), q, req.GetRecords())
 	if err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}
@@ -169,11 +170,17 @@ func (r *Reader) Search(ctx context.Context, req *historyv1.SearchRequest) (*his
 	q.Since, q.Limit = 0, searchAtOnce
 	resp := &historyv1.SearchResponse{}
 	for resp.HasMore = true; resp.HasMore && len(resp.Items) < limit && resp.Searched < MaxSearched; {
-		found, searched, err := r.searchPart(ctx, req.GetUid(), q, words)
+		var searched atomic.Uint32
+		search := func(ctx context.Context, section string, q history.Query) (readerPage, error) {
+			found, n, err := r.searchPart(ctx, section, q, words)
+			searched.Add(uint32(n)) //nolint:gosec // some thousands
+			return found, err
+		}
+		found, err := r.searched(ctx, req.GetUid(), q, search)
 		if err != nil {
 			return nil, fmt.Errorf("search: %w", err)
 		}
-		resp.Searched += uint32(searched) //nolint:gosec // some thousands
+		resp.Searched += searched.Load()
 		resp.HasMore, q.After = found.more, found.end
 		if n := limit - len(resp.Items); len(found.items) > n {
 			found.items, resp.HasMore = found.items[:n], true
@@ -187,6 +194,14 @@ func (r *Reader) Search(ctx context.Context, req *historyv1.SearchRequest) (*his
 		resp.Cursor = encodeCursor(listed, q.After)
 	}
 	return resp, nil
+}
+
+// searched is one part of a search: of all sections of the query, where there are classes.
+func (r *Reader) searched(ctx context.Context, uid string, q history.Query, search func(context.Context, string, history.Query) (readerPage, error)) (readerPage, error) {
+	if !r.divided() {
+		return search(ctx, uid, q)
+	}
+	return r.stitched(ctx, uid, q, search)
 }
 
 // nameOf stands for words in the name of a list, to which a cursor is bound.

@@ -161,7 +161,7 @@ func (s *stretch) archive(ctx context.Context) (history.Page, error) {
 		}
 		return r.cfg.Archive.Page(ctx, s.uid, q)
 	}
-	page, err := r.cfg.Archive.Page(ctx, s.uid, history.Query{Limit: max(r.cfg.Keep, q.Limit)})
+	page, err := r.cfg.Archive.Page(ctx, s.uid, history.Query{Limit: max(r.cfg.keep(s.uid), q.Limit)})
 	if err != nil {
 		return page, err
 	}

@@ -25,10 +25,7 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	entries, err := r.known(ctx, keys)
-	if err == nil {
-		err = r.complete(ctx, keys, entries, false)
-	}
+	entries, err := r.bySection(ctx, keys, r.point)
 	if err != nil {
 		return nil, fmt.Errorf("points: %w", err)
 	}
@@ -40,6 +37,15 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 		}
 	}
 	return resp, nil
+}
+
+// point loads keys of one user, completed where the archive answers soon.
+func (r *Reader) point(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	entries, err := r.known(ctx, keys)
+	if err == nil {
+		err = r.complete(ctx, keys, entries, false)
+	}
+	return entries, err
 }
 
 // known loads keys of one user, who is warm then where it matters. A user who is cold
@@ -96,6 +102,17 @@ func (r *Reader) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequ
 // archive where that answers soon; 0 without any. A decision without a time of its own is not
 // earlier: the clock of who wrote that may be ahead.
 func (r *Reader) Newest(ctx context.Context, uid string, typ uint32) (at int64, err error) {
+	for _, section := range r.sections(uid, typ) {
+		newest, err := r.newest(ctx, section, typ)
+		if err != nil {
+			return 0, err
+		}
+		at = max(at, newest)
+	}
+	return at, nil
+}
+
+func (r *Reader) newest(ctx context.Context, uid string, typ uint32) (at int64, err error) {
 	q := history.Query{Type: typ, Limit: 1}
 	page, err := r.cfg.Cache.List(ctx, uid, q)
 	if err != nil {
@@ -151,7 +168,7 @@ func (r *Reader) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (
 	}
 	ctx, cancel := r.bounded(ctx)
 	defer cancel()
-	entries, err := r.whole(ctx, []history.Key{key})
+	entries, err := r.bySection(ctx, []history.Key{key}, r.whole)
 	if err != nil {
 		return nil, fmt.Errorf("viewings: %w", err)
 	}

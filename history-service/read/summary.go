@@ -24,7 +24,7 @@ func (r *Reader) listAll(ctx context.Context, req *historyv1.ListRequest, q hist
 		recent := q
 		recent.Since = max(q.Since, border)
 		var err error
-		if p, err = r.readPage(ctx, req.GetUid(), recent, req.GetRecords()); err != nil {
+		if p, err = r.pages(ctx, req.GetUid(), recent, req.GetRecords()); err != nil {
 			return nil, fmt.Errorf("list: %w", err)
 		}
 	}

@@ -327,7 +327,11 @@ func (w *warmer) fillAll(ctx context.Context, uids []string, cold []int, errs []
 		}
 		return
 	}
-	pages, failed := history.Pages(ctx, w.cfg.Archive, missing, history.Query{Limit: w.cfg.Keep})
+	most := 0
+	for _, uid := range missing {
+		most = max(most, w.cfg.keep(uid))
+	}
+	pages, failed := history.Pages(ctx, w.cfg.Archive, missing, history.Query{Limit: most})
 	for n, i := range read {
 		if errs[i] = failed[n]; failed[n] == nil {
 			errs[i] = w.fill(ctx, uids[i], pages[n])
@@ -339,22 +343,25 @@ func (w *warmer) fillAll(ctx context.Context, uids []string, cold []int, errs []
 // tombstones have taken the place of records.
 func (w *warmer) fill(ctx context.Context, uid string, page history.Page) error {
 	for range tombstonePages {
-		if !page.More || liveOf(page.Items) >= w.cfg.Keep {
+		if !page.More || liveOf(page.Items) >= w.cfg.keep(uid) {
 			break
 		}
-		next, err := w.cfg.Archive.Page(ctx, uid, history.Query{Limit: w.cfg.Keep, After: page.End()})
+		next, err := w.cfg.Archive.Page(ctx, uid, history.Query{Limit: w.cfg.keep(uid), After: page.End()})
 		if err != nil {
 			return err
 		}
 		page.Items, page.More = append(page.Items, next.Items...), next.More
 	}
-	set := warmth(page, w.cfg.Keep)
+	set := warmth(page, w.cfg.keep(uid))
 	if err := w.cfg.Cache.Warm(ctx, uid, set); err != nil {
 		return err
 	}
 	w.metrics.warmed.Inc()
 	return w.whole(ctx, uid, set.Items)
 }
+
+// keep is how many records of a user, or of a user's section, the cache keeps.
+func (c *Config) keep(uid string) int { return c.Rules.SectionList(uid, c.Keep) }
 
 func liveOf(items []history.Item) (live int) {
 	for _, it := range items {

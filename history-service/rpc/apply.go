@@ -29,7 +29,7 @@ func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyRe
 	if n := len(reports); n > write.MaxBatch {
 		return nil, history.Invalid("heartbeats", fmt.Sprintf("%d in one batch; want at most %d", n, write.MaxBatch))
 	}
-	refusals := admitAll(reports, s.cfg.Now().UnixMilli())
+	refusals := admitAll(reports, s.cfg.Now().UnixMilli(), s.cfg.Rules)
 	result, err := s.write.Apply(ctx, reports, b.Ack == historyv1.Ack_ACK_QUEUED)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyRe
 
 // admitAll corrects and checks reports. One that will not be stored gets its status here, an
 // invalid one also a refusal.
-func admitAll(reports []report.Report, now int64) (refusals []*historyv1.Refusal) {
+func admitAll(reports []report.Report, now int64, rules *history.Rulebook) (refusals []*historyv1.Refusal) {
 	for i := range reports {
 		r := &reports[i]
 		correct(&r.Event, r.SentAt, received(r, now))
@@ -55,7 +55,7 @@ func admitAll(reports []report.Report, now int64) (refusals []*historyv1.Refusal
 			refusals = append(refusals, refusal(i, err))
 			continue
 		}
-		r.Status = normalise(r, now)
+		r.Status = normalise(r, now, rules)
 	}
 	return refusals
 }
@@ -103,16 +103,18 @@ func admit(e *history.Event) error {
 }
 
 // normalise moves a time in the future to now, and decides which events are not stored at all.
-func normalise(r *report.Report, now int64) historyv1.Status {
+func normalise(r *report.Report, now int64, rules *history.Rulebook) historyv1.Status {
 	r.At = min(r.At, now)
 	r.Clamp()
 	switch {
 	case r.Incognito:
 		return historyv1.Status_STATUS_PAUSED
-	case r.At <= now-history.ArchiveLife:
+	case r.At <= now-rules.Life(r.Key.Object.Type):
 		return historyv1.Status_STATUS_EXPIRED
 	case r.Failed: // where a broken playback stood is not worth resuming
 		return historyv1.Status_STATUS_UNCHANGED
+	case rules.Brief(&r.Event):
+		return historyv1.Status_STATUS_BRIEF
 	}
 	return historyv1.Status_STATUS_UNSPECIFIED
 }

@@ -122,8 +122,8 @@ func New(cfg Config) (*Server, error) {
 		cache = s.nodes
 	}
 	s.read = read.New(read.Config{
-		Cache: cache, Archive: archive, Summaries: cfg.Summaries, Now: cfg.Now, NodeOf: s.nodes.Of, Life: cfg.Life, Lives: cfg.Lives, Deadline: cfg.Deadline,
-		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Logger: log, Registry: reg,
+		Cache: cache, Archive: archive, Summaries: cfg.Summaries, NodeOf: s.nodes.Of, Life: cfg.Life, Lives: cfg.Lives, Deadline: cfg.Deadline,
+		Keep: cfg.Keep, Warmers: cfg.Warmers, WarmRate: cfg.WarmRate, Rules: cfg.Rules, Now: cfg.Now, Logger: log, Registry: reg,
 	})
 	s.notify = notify.New(notify.Config{Feed: cfg.Feed, Cache: cache, NodeOf: s.nodes.Of, Rules: cfg.Rules, Deadline: cfg.Deadline, Logger: log, Registry: reg})
 	s.write = write.New(write.Config{
@@ -253,7 +253,7 @@ func (s *Server) imported(ctx context.Context, req *historyv1.ImportRequest) (*h
 	now := s.cfg.Now().UnixMilli()
 	for i, in := range req.GetRecords() {
 		var err error
-		if reports[i], err = reportOf(req, in, now); err != nil {
+		if reports[i], err = s.reportOf(req, in, now); err != nil {
 			reports[i].Status = historyv1.Status_STATUS_INVALID
 			resp.Refusals = append(resp.Refusals, refusal(i, err))
 		}
@@ -269,7 +269,7 @@ func (s *Server) imported(ctx context.Context, req *historyv1.ImportRequest) (*h
 
 // reportOf makes a report of an imported record. One that the archive would not keep has its
 // status decided.
-func reportOf(req *historyv1.ImportRequest, in *historyv1.ImportedRecord, now int64) (r report.Report, err error) {
+func (s *Server) reportOf(req *historyv1.ImportRequest, in *historyv1.ImportedRecord, now int64) (r report.Report, err error) {
 	r.Key, r.Restore = history.Key{UID: req.GetUid(), Object: report.Object(in.GetObject())}, req.GetRestore()
 	if err := r.Key.Object.Validate(); err != nil {
 		return r, err
@@ -281,7 +281,7 @@ func reportOf(req *historyv1.ImportRequest, in *historyv1.ImportedRecord, now in
 		return r, err
 	}
 	r.At = r.Whole.Version.Time()
-	if r.At <= now-history.ArchiveLife {
+	if r.At <= now-s.cfg.Rules.Life(r.Key.Object.Type) {
 		r.Status = historyv1.Status_STATUS_EXPIRED
 	}
 	return r, nil

@@ -37,10 +37,16 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 		if err := g.deleted(); err != nil {
 			return nil, fmt.Errorf("delete %s: %w", g.key.Object, err)
 		}
+	}
+	elsewhere, err := w.deleteElsewhere(ctx, req.GetUid(), reports, b.latest)
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range b.groups {
 		if g.batch.reports[g.reports[0]].Status == historyv1.Status_STATUS_CLEARED {
 			w.rely(g)
 		}
-		if (g.visible || archived[g]) && g.written != nil {
+		if (g.visible || archived[g]) && g.written != nil || elsewhere[g.key.Object] {
 			resp.Deleted++
 		}
 	}
@@ -223,11 +229,13 @@ func (w *Writer) marks(req *historyv1.MarkRequest) ([]report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	mark := report.Report{Event: history.Event{Kind: kind, At: at}, Latest: req.GetAtMs() == 0}
-	if at <= w.nowMS()-history.ArchiveLife {
-		mark.Status = historyv1.Status_STATUS_EXPIRED
+	reports, err := reportsOn(req.GetUid(), req.GetObjects(), report.Report{Event: history.Event{Kind: kind, At: at}, Latest: req.GetAtMs() == 0})
+	for i := range reports {
+		if at <= w.nowMS()-w.cfg.Rules.Life(reports[i].Key.Object.Type) {
+			reports[i].Status = historyv1.Status_STATUS_EXPIRED
+		}
 	}
-	return reportsOn(req.GetUid(), req.GetObjects(), mark)
+	return reports, err
 }
 
 // past returns a given time, or now when there is none; nothing is later than now. It
@@ -246,7 +254,8 @@ func (w *Writer) past(field string, ms int64) (int64, error) {
 	return min(ms, now), nil
 }
 
-// Clear removes everything of one type, or of all, at or before a time.
+// Clear removes everything of one type, or of all, at or before a time. Where there are classes, all readers see so once the section
+// of none is cleared. An answer says that all of them are; without one a call that comes again does the rest.
 func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
 	if err := history.ValidateUID(req.GetUid()); err != nil {
 		return nil, err
@@ -272,10 +281,14 @@ func (w *Writer) Clear(ctx context.Context, req *historyv1.ClearRequest) (*histo
 	w.cfg.Aggregate.Announce(req.GetUid())
 	w.cfg.Notify.UserChanged(req.GetUid())
 	w.tellCleared(req.GetUid(), history.Clear{Type: req.GetType(), Until: until})
+	if err := w.follow(ctx, req.GetUid()); err != nil {
+		return nil, fmt.Errorf("clear: %w", err)
+	}
 	return &historyv1.ClearResponse{ClearedMs: until}, nil
 }
 
-// PutSettings switches recording off or on. A cold user is warmed first, because what
+// PutSettings switches recording off or on, in the section of no class first, whose pause readers are shown; an answer says that it
+// is so in all. A cold user is warmed first, because what
 // the archive knows of a pause would otherwise come after this and undo it.
 func (w *Writer) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
 	ctx, cancel := w.bounded(ctx)
@@ -290,6 +303,9 @@ func (w *Writer) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequ
 	w.decided.note(decision{uid: req.GetUid(), pause: pause})
 	w.cfg.Aggregate.Announce(req.GetUid())
 	w.cfg.Notify.UserChanged(req.GetUid())
+	if err := w.follow(ctx, req.GetUid()); err != nil {
+		return nil, fmt.Errorf("put settings: %w", err)
+	}
 	return &historyv1.PutSettingsResponse{Settings: read.Settings(pause)}, nil
 }
 
@@ -320,7 +336,11 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 	if err := history.ValidateUID(uid); err != nil {
 		return nil, err
 	}
-	found, err := w.held(ctx, uid, 0)
+	sections, err := w.sectionsOf(ctx, uid)
+	if err != nil {
+		return nil, fmt.Errorf("erase: %w", err)
+	}
+	found, err := w.held(ctx, sections, 0)
 	if err != nil && req.GetDryRun() {
 		return nil, fmt.Errorf("erase: %w", err)
 	}
@@ -332,24 +352,34 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 		return nil, fmt.Errorf("erase: %w", err)
 	}
 	var errs []error
-	for _, store := range w.cfg.Erasers {
-		errs = append(errs, store.Erase(ctx, uid, cleared.GetClearedMs()))
+	for _, section := range sections {
+		if section != uid { // also of a class that there is no more
+			_, err := w.cfg.Cache.Clear(ctx, section, history.Clear{Until: cleared.GetClearedMs()})
+			errs = append(errs, err)
+		}
+		for _, store := range w.cfg.Erasers {
+			errs = append(errs, store.Erase(ctx, section, cleared.GetClearedMs()))
+		}
 	}
-	left, err := w.held(ctx, uid, cleared.GetClearedMs())
+	left, err := w.held(ctx, sections, cleared.GetClearedMs())
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
 	}
 	return w.erased(ctx, cleared.GetClearedMs(), found, left), nil
 }
 
-// held returns what all stores have of a user of a time or before, and what is known of it with an error.
-func (w *Writer) held(ctx context.Context, uid string, until int64) (map[string]int, error) {
+// held returns what all stores have of a user's sections of a time or before, and what is known of it with an error.
+func (w *Writer) held(ctx context.Context, sections []string, until int64) (map[string]int, error) {
 	all := make(map[string]int)
 	var errs []error
 	for _, store := range w.cfg.Erasers {
-		some, err := store.Held(ctx, uid, until)
-		maps.Copy(all, some)
-		errs = append(errs, err)
+		for _, section := range sections {
+			some, err := store.Held(ctx, section, until)
+			for place, n := range some {
+				all[place] += n
+			}
+			errs = append(errs, err)
+		}
 	}
 	return all, errors.Join(errs...)
 }

@@ -31,6 +31,9 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	if e.Kind != history.KindDelete && g.user.Pause.Covers(e.At) {
 		return historyv1.Status_STATUS_PAUSED
 	}
+	if g.batch.rules.Known(g.next, &e) {
+		return historyv1.Status_STATUS_UNCHANGED
+	}
 	e.BoundWatched(g.user.Pause, g.next)
 	delta := &g.batch.delta
 	g.batch.rules.Of(g.key.Object.Type).RecordInto(delta, &e)

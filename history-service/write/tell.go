@@ -25,9 +25,10 @@ func (w *Writer) tellBackend(b *batch, removed map[*group]bool) {
 
 // appendEvents appends what has become of the object of a group.
 func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event {
+	user, _ := history.UserOf(g.key.UID)
 	tell := func(kind webhook.Kind, at int64) {
 		events = append(events, webhook.Event{
-			Kind: kind, User: g.key.UID, Object: &webhook.Object{ID: g.key.Object.ID, Type: g.key.Object.Type}, Time: textOf(at),
+			Kind: kind, User: user, Object: &webhook.Object{ID: g.key.Object.ID, Type: g.key.Object.Type}, Time: textOf(at),
 		})
 	}
 	before, after := g.before().Visible(g.key.Object, &g.user), g.written.Visible(g.key.Object, &g.user)

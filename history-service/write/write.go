@@ -63,6 +63,8 @@ type batch struct {
 	// whole says that the reports are whole records, of an import. Their keys are always loaded
 	// from the cache: a hold does not know of clears.
 	whole bool
+	// section is the section that all keys are of, empty for that of their types.
+	section string
 
 	// Records that the fold of a group at hand needs, see [group.add].
 	delta history.Record
@@ -145,13 +147,14 @@ func (b *batch) group() {
 		if r.Status != historyv1.Status_STATUS_UNSPECIFIED {
 			continue
 		}
-		g := byKey[r.Key]
+		k := b.homeOf(r.Key)
+		g := byKey[k]
 		if g == nil {
 			if len(free) == 0 {
 				free = make([]group, min(groupsAtOnce, len(b.reports)-i))
 			}
 			g, free = &free[0], free[1:]
-			g.batch, g.key, g.reports = b, r.Key, indexes[i:i:i+1]
+			g.batch, g.key, g.reports = b, k, indexes[i:i:i+1]
 			byKey[g.key] = g
 			b.groups = append(b.groups, g)
 		}
@@ -186,10 +189,15 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 	if len(keys) == 0 {
 		return
 	}
-	for i, e := range w.cfg.Cache.Load(ctx, keys) {
-		if e.Err != nil {
+	others := w.elsewhere(ctx, groups)
+	entries, _ := w.entries(ctx, keys)
+	for i, e := range entries {
+		if e.Err != nil || groups[i].failed {
 			groups[i].fail()
 			continue
+		}
+		if others != nil {
+			groups[i].older = others[i]
 		}
 		groups[i].foldLoaded(e)
 		if !e.User.Warm {
@@ -219,7 +227,8 @@ func (g *group) foldLoaded(e history.Entry) {
 		return
 	}
 	g.base, g.user, g.cold = e.Record, e.User, !e.User.Warm
-	g.next = g.cut(e.Record)
+	g.older = g.cut(g.older)
+	g.next = history.Merge(g.cut(e.Record), g.older)
 	g.fold()
 }
 
@@ -344,8 +353,13 @@ func (g *group) fold() {
 	}
 }
 
-// relied reports whether an answer says that the record has an event.
+// relied reports whether an answer says that the record has an event. Of a class that keeps changes only, what this service
+// has written itself is enough, and need not be written again.
 func (g *group) relied() bool {
+	c := g.batch.rules.ClassOf(g.key.Object.Type)
+	if c != nil && c.ChangesOnly && g.base != nil && g.held.Record != nil && history.SameContent(g.base.Revision, g.held.Record.Revision) {
+		return false
+	}
 	return g.base != nil && slices.ContainsFunc(g.reports, func(i int) bool {
 		s := g.batch.reports[i].Status
 		return s == historyv1.Status_STATUS_UNCHANGED || s == historyv1.Status_STATUS_STALE
@@ -500,7 +514,11 @@ func (w *Writer) enqueue(ctx context.Context, b *batch) {
 func (b *batch) changes() iter.Seq[history.Change] {
 	return func(yield func(history.Change) bool) {
 		for _, g := range b.groups {
-			if g.written != nil && !history.Same(g.written, g.before()) && !yield(history.Change{Key: g.key, Origin: g.origin()}) {
+			if g.written == nil || history.Same(g.written, g.before()) {
+				continue
+			}
+			user, _ := history.UserOf(g.key.UID)
+			if !yield(history.Change{Key: history.Key{UID: user, Object: g.key.Object}, Origin: g.origin()}) {
 				return
 			}
 		}

@@ -200,6 +200,11 @@ func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report
 	if _, err := w.cfg.Reader.User(ctx, uid); err != nil {
 		return fmt.Errorf("import: %w", err)
 	}
+	for _, section := range w.cfg.Rules.Sections(uid)[1:] {
+		if _, err := w.cfg.Reader.Section(ctx, section); err != nil {
+			return fmt.Errorf("import: %w", err)
+		}
+	}
 	b := &batch{reports: reports, whole: true}
 	w.prepare(b)
 	w.load(ctx, b)

@@ -82,6 +82,7 @@ export function kindName(kind) {
 }
 
 const refusals = /** @type {Record<string, string>} */ ({
+  brief: t('too short'),
   cleared: t('deleted since'),
   conflict: t('another device went on'),
   expired: t('too old'),

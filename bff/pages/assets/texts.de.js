@@ -173,6 +173,7 @@ export default {
   'deleted since': 'seither gelöscht',
   'another device went on': 'ein anderes Gerät hat weitergespielt',
   'too old': 'zu alt',
+  'too short': 'zu kurz',
   'not understood': 'nicht verstanden',
   'too much was waiting': 'zu viel hat gewartet',
   'Waiting to be sent': 'Noch zu senden',

@@ -106,21 +106,24 @@ const (
 	Status_STATUS_CONFLICT Status = 8
 	// The user does not want to be recorded; nothing was stored.
 	Status_STATUS_PAUSED Status = 9
+	// The viewing is too short so far to leave anything; nothing was stored.
+	Status_STATUS_BRIEF Status = 10
 )
 
 // Enum value maps for Status.
 var (
 	Status_name = map[int32]string{
-		0: "STATUS_UNSPECIFIED",
-		1: "STATUS_STORED",
-		2: "STATUS_UNCHANGED",
-		3: "STATUS_STALE",
-		4: "STATUS_EXPIRED",
-		5: "STATUS_CLEARED",
-		6: "STATUS_INVALID",
-		7: "STATUS_UNAVAILABLE",
-		8: "STATUS_CONFLICT",
-		9: "STATUS_PAUSED",
+		0:  "STATUS_UNSPECIFIED",
+		1:  "STATUS_STORED",
+		2:  "STATUS_UNCHANGED",
+		3:  "STATUS_STALE",
+		4:  "STATUS_EXPIRED",
+		5:  "STATUS_CLEARED",
+		6:  "STATUS_INVALID",
+		7:  "STATUS_UNAVAILABLE",
+		8:  "STATUS_CONFLICT",
+		9:  "STATUS_PAUSED",
+		10: "STATUS_BRIEF",
 	}
 	Status_value = map[string]int32{
 		"STATUS_UNSPECIFIED": 0,
@@ -133,6 +136,7 @@ var (
 		"STATUS_UNAVAILABLE": 7,
 		"STATUS_CONFLICT":    8,
 		"STATUS_PAUSED":      9,
+		"STATUS_BRIEF":       10,
 	}
 )
 
@@ -3585,7 +3589,7 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"KIND_PAUSE\x10\x03\x12\r\n" +
 	"\tKIND_SEEK\x10\x04\x12\r\n" +
 	"\tKIND_STOP\x10\x05\x12\x0f\n" +
-	"\vKIND_FINISH\x10\x06*\xd7\x01\n" +
+	"\vKIND_FINISH\x10\x06*\xe9\x01\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATUS_STORED\x10\x01\x12\x14\n" +
@@ -3596,7 +3600,9 @@ const file_history_v1_history_proto_rawDesc = "" +
 	"\x0eSTATUS_INVALID\x10\x06\x12\x16\n" +
 	"\x12STATUS_UNAVAILABLE\x10\a\x12\x13\n" +
 	"\x0fSTATUS_CONFLICT\x10\b\x12\x11\n" +
-	"\rSTATUS_PAUSED\x10\t*:\n" +
+	"\rSTATUS_PAUSED\x10\t\x12\x10\n" +
+	"\fSTATUS_BRIEF\x10\n" +
+	"*:\n" +
 	"\x03Ack\x12\x13\n" +
 	"\x0fACK_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +

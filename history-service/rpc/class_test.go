@@ -1,0 +1,619 @@
+package rpc_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"pgregory.net/rapid"
+
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history-service/stores"
+	"github.com/playhead/playhead/history/pebble"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+const previews = "previews: types=7,8 keep=14d list=20 least=2s"
+
+func rulesOf(t testing.TB, texts ...string) *history.Rulebook {
+	t.Helper()
+	book, err := history.ParseRules(texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return book
+}
+
+// classHouse is a house whose store and services have rules.
+func classHouse(t testing.TB, keep int, texts ...string) (*house, func(*rpc.Config)) {
+	book := rulesOf(t, texts...)
+	return houseOf(t, pebble.Config{Keep: keep, Rules: book, Alone: true}), func(c *rpc.Config) { c.Rules, c.Keep = book, keep }
+}
+
+// typed is a heartbeat of a session that is ten seconds old, about "user/id_type".
+func typed(key string, kind historyv1.Kind, ago, seconds int64) *historyv1.Heartbeat {
+	hb, k := beat(key, kind, ago, seconds), keyOf(key)
+	hb.ObjectId, hb.ObjectType, hb.StartedAtMs = k.Object.ID, k.Object.Type, hb.EventTimeMs-10_000
+	return hb
+}
+
+// keyOf reads "user/id_type".
+func keyOf(text string) history.Key {
+	k, err := history.ParseKey(text)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+// archives does what a job does: it puts what is marked, settles it, and trims.
+func archives(t testing.TB, h *house) {
+	t.Helper()
+	ctx := t.Context()
+	buckets := make([]history.Bucket, history.Buckets)
+	for i := range buckets {
+		buckets[i] = history.Bucket(i) //nolint:gosec // of them
+	}
+	keys, err := h.db.Cache().Overdue(ctx, buckets, 0, 1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uids := make(map[string]bool)
+	var settled []history.Content
+	for i, e := range h.db.Cache().Load(ctx, keys) {
+		k := keys[i]
+		uids[k.UID] = true
+		if k.IsUser() {
+			if err := h.db.Archive().PutUser(ctx, k.UID, e.User); err != nil {
+				t.Fatal(err)
+			}
+			settled = append(settled, history.Content{Key: k, Revision: e.User.Revision})
+			continue
+		}
+		if e.Record == nil {
+			settled = append(settled, history.Content{Key: k})
+			continue
+		}
+		r := *e.Record
+		if r.Partial {
+			old, err := h.db.Archive().Get(ctx, []history.Key{k})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r = *history.Merge(&r, old[0].Record)
+			r.CellTime, r.Revision = e.Record.CellTime, e.Record.Revision
+		}
+		if errs := h.db.Archive().Put(ctx, []history.Cell{{Key: k, Record: &r}}); errs != nil {
+			t.Fatal(errs)
+		}
+		settled = append(settled, history.Content{Key: k, Revision: e.Record.Revision})
+	}
+	if err := h.db.Cache().Settle(ctx, settled); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.db.Cache().Trim(ctx, slices.Collect(maps.Keys(uids))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// all reads all pages of "user/type", 0 for all types, as "id_type" in order.
+func all(t testing.TB, s *rpc.Server, list string, limit uint32) (names []string) {
+	t.Helper()
+	uid, text, _ := strings.Cut(list, "/")
+	typ, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &historyv1.ListRequest{Uid: uid, Type: uint32(typ), Limit: limit}
+	for {
+		resp, err := s.List(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, it := range resp.GetItems() {
+			names = append(names, name(it.GetObject()))
+		}
+		if req.Cursor = resp.GetCursor(); !resp.GetHasMore() {
+			return names
+		}
+		if len(resp.GetItems()) == 0 {
+			t.Fatal("an empty page that says there is more")
+		}
+	}
+}
+
+func wantNames(t testing.TB, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
+// countingArchive counts what is asked of sections.
+type countingArchive struct {
+	history.Archive
+	pages, gets atomic.Int64
+}
+
+func (a *countingArchive) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	a.pages.Add(1)
+	return a.Archive.Page(ctx, uid, q)
+}
+
+func (a *countingArchive) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+	a.gets.Add(1)
+	return a.Archive.Get(ctx, keys)
+}
+
+// sectionCache fails, or counts, what is asked of some sections.
+type sectionCache struct {
+	stores.Cache
+	down  atomic.Pointer[string] // the section whose clears and pauses fail
+	lists atomic.Pointer[[]string]
+}
+
+func (c *sectionCache) fails(uid string) bool { d := c.down.Load(); return d != nil && *d == uid }
+
+func (c *sectionCache) Clear(ctx context.Context, uid string, w history.Clear) (int64, error) {
+	if c.fails(uid) {
+		return 0, errDown
+	}
+	return c.Cache.Clear(ctx, uid, w)
+}
+
+func (c *sectionCache) Pause(ctx context.Context, uid string, from, to history.Pause) error {
+	if c.fails(uid) {
+		return errDown
+	}
+	return c.Cache.Pause(ctx, uid, from, to)
+}
+
+func (c *sectionCache) List(ctx context.Context, uid string, q history.Query) (history.Page, error) {
+	if l := c.lists.Load(); l != nil {
+		both := append(slices.Clone(*l), uid)
+		c.lists.Store(&both)
+	}
+	return c.Cache.List(ctx, uid, q)
+}
+
+// TestClassFilm floods a user with previews: they push no film out of the cache, where the point, the page of its type and what there is
+// to go on with are found without the archive, and none of their own pages reads the films.
+func TestClassFilm(t *testing.T) {
+	h, rules := classHouse(t, 10, previews)
+	archive, cache := &countingArchive{Archive: h.db.Archive()}, &sectionCache{Cache: h.db.Cache()}
+	s := h.service(t, rules, func(c *rpc.Config) { c.Archive, c.Cache = archive, cache })
+	film := typed("ann/film_1", stop, 9_000_000, 4000)
+	film.DurationMs = 7_200_000
+	apply(t, s, film)
+	const many = 3000
+	for i := range many {
+		apply(t, s, typed(fmt.Sprintf("ann/%d_7", i), stop, 8_000_000-int64(i), 5))
+		if i%500 == 499 {
+			archives(t, h)
+		}
+	}
+	archives(t, h)
+	pages, gets := archive.pages.Load(), archive.gets.Load()
+	if p := point(t, s, "ann", "film"); p.GetPositionMs() != 4_000_000 || p.GetIncomplete() {
+		t.Errorf("point of the film: got %v", p)
+	}
+	cont, err := s.Continue(t.Context(), &historyv1.ContinueRequest{Uid: "ann"})
+	if err != nil || len(cont.GetItems()) != 1 || cont.GetItems()[0].GetObject().GetId() != "film" {
+		t.Errorf("continue: got %v, %v, want the film", cont, err)
+	}
+	wantNames(t, "films", all(t, s, "ann/1", 20), "film_1")
+	if p, g := archive.pages.Load()-pages, archive.gets.Load()-gets; p+g != 0 {
+		t.Errorf("the archive was asked for %d pages and %d times for records, want nothing", p, g)
+	}
+	cache.lists.Store(new([]string))
+	got := all(t, s, "ann/7", 100)
+	if len(got) != many || got[0] != strconv.Itoa(many-1)+"_7" || got[many-1] != "0_7" {
+		t.Errorf("previews: got %d, from %v to %v", len(got), got[0], got[len(got)-1])
+	}
+	for _, uid := range *cache.lists.Load() {
+		if uid != history.SectionUID("ann", "previews") {
+			t.Errorf("a page of previews has listed %q", uid)
+		}
+	}
+	if got := all(t, s, "ann/0", 100); len(got) != many+1 || got[many] != "film_1" {
+		t.Errorf("all: got %d, want %d, the film last", len(got), many+1)
+	}
+}
+
+// TestClassBrief leaves nothing of viewings that are too short, and keeps all of longer ones.
+func TestClassBrief(t *testing.T) {
+	h, rules := classHouse(t, 0, previews)
+	s := h.service(t, rules)
+	short := typed("ann/1_7", stop, 0, 1)
+	short.StartedAtMs = start - 1999
+	seen := typed("ann/2_7", stop, 0, 60)
+	seen.WatchedMs = 1999
+	unknown, begun := typed("ann/3_7", progress, 0, 1), typed("ann/4_7", historyv1.Kind_KIND_START, 0, 60)
+	unknown.StartedAtMs, begun.StartedAtMs = 0, 0
+	film := typed("ann/1_1", stop, 0, 1)
+	film.StartedAtMs = start - 1999
+	long := typed("ann/5_8", stop, 0, 1)
+	long.StartedAtMs = start - 2000
+	const brief = historyv1.Status_STATUS_BRIEF
+	wantStatuses(t, "short", apply(t, s, short, seen, unknown, begun), brief, brief, brief, brief)
+	wantStatuses(t, "others", apply(t, s, film, long), historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_STORED)
+	wantNames(t, "history", all(t, s, "ann/0", 20), "5_8", "1_1")
+	resp, err := s.Mark(t.Context(), &historyv1.MarkRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "6", Type: 7}}, Mark: historyv1.Mark_MARK_WATCHED})
+	if err != nil || resp.GetStatuses()[0] != historyv1.Status_STATUS_STORED {
+		t.Errorf("a mark: got %v, %v", resp, err)
+	}
+}
+
+// TestClassChangesOnly stores a report only where it says something new, or half of the record's life is over.
+func TestClassChangesOnly(t *testing.T) {
+	h, rules := classHouse(t, 0, "preferences: types=9 keep=10d changes=only")
+	cache := &countedCache{Cache: h.db.Cache()}
+	s := h.service(t, rules, func(c *rpc.Config) { c.Cache = cache })
+	say := func(language string, ago int64, session string) *historyv1.Heartbeat {
+		hb := typed("ann/subtitles_9", stop, ago, 0)
+		hb.Session, hb.Meta = session, map[string]string{"language": language}
+		return hb
+	}
+	const stored, unchanged = historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_UNCHANGED
+	wantStatuses(t, "the first", apply(t, s, say("de", 9000, "a")), stored)
+	for _, archived := range []bool{false, true} {
+		if archived {
+			archives(t, h)
+		}
+		before := cache.writes.Load()
+		wantStatuses(t, "again", apply(t, s, say("de", 8000, "b")), unchanged)
+		wantStatuses(t, "again", apply(t, s, say("de", 7000, "c")), unchanged)
+		if n := cache.writes.Load() - before; n != 0 {
+			t.Errorf("archived %v: %d writes of what is known, want none", archived, n)
+		}
+	}
+	wantStatuses(t, "something else", apply(t, s, say("en", 6000, "b")), stored)
+	wantStatuses(t, "older", apply(t, s, say("de", 6500, "b")), historyv1.Status_STATUS_STALE)
+	h.clock.Add(5 * 24 * 3600 * 1000)
+	wantStatuses(t, "after half of its life", apply(t, s, say("en", -5*24*3600*1000, "b")), stored)
+}
+
+// countedCache counts writes.
+type countedCache struct {
+	stores.Cache
+	writes atomic.Int64
+}
+
+func (c *countedCache) Apply(ctx context.Context, writes []history.Write) []history.Outcome {
+	c.writes.Add(int64(len(writes)))
+	return c.Cache.Apply(ctx, writes)
+}
+
+// TestClassKeep: what is older than its class keeps is refused, seen by no reader, and swept.
+func TestClassKeep(t *testing.T) {
+	h, rules := classHouse(t, 0, previews)
+	s := h.service(t, rules)
+	const day = 24 * 3600 * 1000
+	wantStatuses(t, "old", apply(t, s, typed("ann/1_7", stop, 14*day, 9), typed("ann/1_1", stop, 14*day, 9)), historyv1.Status_STATUS_EXPIRED, historyv1.Status_STATUS_STORED)
+	wantStatuses(t, "young", apply(t, s, typed("ann/2_7", stop, 14*day-1, 9), typed("ann/3_8", stop, 1, 9)), historyv1.Status_STATUS_STORED, historyv1.Status_STATUS_STORED)
+	resp, err := s.Mark(t.Context(), &historyv1.MarkRequest{
+		Uid: "ann", Objects: []*historyv1.Object{{Id: "4", Type: 7}, {Id: "4", Type: 2}}, Mark: historyv1.Mark_MARK_WATCHED, AtMs: start - 20*day,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantStatuses(t, "marks", resp.GetStatuses(), historyv1.Status_STATUS_EXPIRED, historyv1.Status_STATUS_STORED)
+	wantNames(t, "before", all(t, s, "ann/0", 1), "3_8", "2_7", "1_1", "4_2")
+	archives(t, h)
+	h.clock.Add(1)
+	wantNames(t, "after", all(t, s, "ann/0", 1), "3_8", "1_1", "4_2")
+	wantNames(t, "after, of the type", all(t, s, "ann/7", 1))
+	points, err := s.Points(t.Context(), &historyv1.PointsRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "2", Type: 7}, {Id: "3", Type: 8}}})
+	if err != nil || points.GetItems()[0].GetObject() != nil || points.GetItems()[1].GetObject() == nil {
+		t.Errorf("points: got %v, %v", points, err)
+	}
+	h.clock.Add(1000)
+	if n, err := h.db.Sweep(t.Context()); err != nil || n == 0 { // what is in memory is swept once it is in a file
+		t.Errorf("swept %d, %v; want that of the archive", n, err)
+	}
+}
+
+// TestClassClear clears all, and one type, over sections. A call that was broken off is in force for all readers, and the
+// next one does the rest; also reports that come before it find what is cleared.
+func TestClassClear(t *testing.T) {
+	h, rules := classHouse(t, 0, previews)
+	cache := &sectionCache{Cache: h.db.Cache()}
+	s := h.service(t, rules, func(c *rpc.Config) { c.Cache = cache })
+	section := history.SectionUID("ann", "previews")
+	fill := func() {
+		apply(t, s, typed("ann/1_1", stop, 4000, 9), typed("ann/2_7", stop, 3000, 9), typed("ann/3_8", stop, 2000, 9))
+	}
+	fill()
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", Type: 7, UntilMs: start - 3000}); err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, "without a type", all(t, s, "ann/0", 1), "3_8", "1_1")
+	cache.down.Store(&section)
+	_, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 1000})
+	wantCode(t, "a clear that one section does not answer", err, codes.Unavailable)
+	wantNames(t, "broken off", all(t, s, "ann/0", 1))
+	wantNames(t, "broken off, of the type", all(t, s, "ann/8", 1))
+	if got := cache.Load(t.Context(), []history.Key{{UID: section, Object: history.Object{ID: "3", Type: 8}}}); got[0].Record == nil {
+		t.Error("the section was cleared after all: the test shows nothing")
+	}
+	other := h.service(t, rules) // it holds nothing
+	wantStatuses(t, "late, of before", apply(t, other, typed("ann/4_8", stop, 1500, 9)), historyv1.Status_STATUS_CLEARED)
+	cache.down.Store(nil)
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 1000}); err != nil {
+		t.Fatal(err)
+	}
+	wantStatuses(t, "late, of before", apply(t, s, typed("ann/3_8", stop, 2000, 9)), historyv1.Status_STATUS_CLEARED)
+	wantStatuses(t, "of after", apply(t, s, typed("ann/5_7", stop, 500, 9)), historyv1.Status_STATUS_STORED)
+	archives(t, h)
+	wantNames(t, "at last", all(t, s, "ann/0", 1), "5_7")
+}
+
+// TestClassPause switches recording off and on over sections, with a section that does not answer.
+func TestClassPause(t *testing.T) {
+	h, rules := classHouse(t, 0, previews)
+	cache := &sectionCache{Cache: h.db.Cache()}
+	s := h.service(t, rules, func(c *rpc.Config) { c.Cache = cache })
+	section := history.SectionUID("ann", "previews")
+	put := func(on bool) error {
+		h.clock.Add(10)
+		_, err := s.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "ann", Recording: on})
+		return err
+	}
+	cache.down.Store(&section)
+	wantCode(t, "a switch that one section does not answer", put(false), codes.Unavailable)
+	if got, err := s.GetSettings(t.Context(), &historyv1.GetSettingsRequest{Uid: "ann"}); err != nil || got.GetSettings().GetRecording() {
+		t.Errorf("settings: got %v, %v; want recording off", got, err)
+	}
+	h.clock.Add(1000)
+	_, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{typed("ann/1_7", stop, -500, 9)}})
+	wantCode(t, "a report of a section that cannot be told of the pause", err, codes.Unavailable)
+	cache.down.Store(nil)
+	wantStatuses(t, "while recording is off", apply(t, s, typed("ann/1_7", stop, -500, 9), typed("ann/1_1", stop, -500, 9)), historyv1.Status_STATUS_PAUSED, historyv1.Status_STATUS_PAUSED)
+	if err := put(false); err != nil { // again
+		t.Fatal(err)
+	}
+	if err := put(true); err != nil {
+		t.Fatal(err)
+	}
+	h.clock.Add(1000)
+	now := start - h.clock.Load()
+	wantStatuses(t, "while it is on", apply(t, s, typed("ann/2_7", stop, now, 9)), historyv1.Status_STATUS_STORED)
+	wantStatuses(t, "of while it was off", apply(t, s, typed("ann/1_7", stop, -500, 9)), historyv1.Status_STATUS_PAUSED)
+}
+
+// TestClassUnknown: services with other rules. What one without the class has the user decide holds in the class too.
+func TestClassUnknown(t *testing.T) {
+	h, rules := classHouse(t, 0, previews)
+	old := h.service(t)
+	if _, err := old.PutSettings(t.Context(), &historyv1.PutSettingsRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := old.Clear(t.Context(), &historyv1.ClearRequest{Uid: "bob", UntilMs: start}); err != nil {
+		t.Fatal(err)
+	}
+	h.clock.Add(1000)
+	s := h.service(t, rules)
+	wantStatuses(t, "paused before the class", apply(t, s, typed("ann/1_7", stop, -500, 9)), historyv1.Status_STATUS_PAUSED)
+	wantStatuses(t, "cleared before the class", apply(t, s, typed("bob/1_7", stop, 500, 9)), historyv1.Status_STATUS_CLEARED)
+	wantStatuses(t, "after it", apply(t, s, typed("bob/2_7", stop, -500, 9)), historyv1.Status_STATUS_STORED)
+	wantNames(t, "without the class", all(t, old, "bob/0", 9))
+	wantNames(t, "with it", all(t, s, "bob/0", 9), "2_7")
+}
+
+// TestClassMoved moves a type into a class, into another one, and out again. While the rules say when types were moved, what there was
+// is seen as it was, once, in pages of all and of the type, by points and by their sessions, and goes on where it was.
+func TestClassMoved(t *testing.T) {
+	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
+	h := houseOf(t, pebble.Config{Alone: true})
+	with := func(texts ...string) *rpc.Server {
+		return h.service(t, func(c *rpc.Config) { c.Rules = rulesOf(t, append(texts, moved)...) })
+	}
+	plain := with()
+	apply(t, plain, typed("ann/1_7", finish, 60_000, 100), typed("ann/2_7", stop, 50_000, 20), typed("ann/3_7", stop, 40_000, 30), typed("ann/4_1", stop, 30_000, 40), typed("ann/5_7", stop, 20_000, 50))
+	archives(t, h)
+	a := with("a: types=7", "b: types=none")
+	wantNames(t, "moved in", all(t, a, "ann/0", 1), "5_7", "4_1", "3_7", "2_7", "1_7")
+	wantNames(t, "moved in, of the type", all(t, a, "ann/7", 1), "5_7", "3_7", "2_7", "1_7")
+	again := typed("ann/1_7", stop, 10_000, 10)
+	again.Session = "s2"
+	apply(t, a, again)
+	if p := pointOf(t, a, "ann/1_7"); p.GetPlays() != 1 || p.GetPositionMs() != 10_000 {
+		t.Errorf("watched again: got %v", p)
+	}
+	if _, err := a.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "3", Type: 7}}}); err != nil {
+		t.Fatal(err)
+	}
+	tag := pointOf(t, a, "ann/2_7").GetEtag()
+	known := typed("ann/2_7", stop, 5000, 25)
+	known.IfMatch = tag
+	wantStatuses(t, "a device that knows the record", apply(t, a, known), historyv1.Status_STATUS_STORED)
+	want := []string{"2_7", "1_7", "5_7", "4_1"}
+	wantNames(t, "touched", all(t, a, "ann/0", 1), want...)
+	archives(t, h)
+	for what, s := range map[string]*rpc.Server{
+		"another class": with("a: types=none", "b: types=7"), "out": with("a: types=none", "b: types=none"),
+	} {
+		for _, limit := range []uint32{1, 2, 3, 9} {
+			wantNames(t, what, all(t, s, "ann/0", limit), want...)
+			wantNames(t, what+", of the type", all(t, s, "ann/7", limit), "2_7", "1_7", "5_7")
+		}
+		if p := pointOf(t, s, "ann/1_7"); p.GetPlays() != 1 || p.GetPositionMs() != 10_000 {
+			t.Errorf("%s: got %v", what, p)
+		}
+		v, err := s.Viewings(t.Context(), &historyv1.ViewingsRequest{Uid: "ann", Object: &historyv1.Object{Id: "1", Type: 7}})
+		if err != nil || len(v.GetSessions()) != 2 {
+			t.Errorf("%s: viewings %v, %v; want two", what, v, err)
+		}
+	}
+	wantNames(t, "a class that vanished", all(t, with(), "ann/0", 9), "5_7", "4_1", "2_7", "1_7")
+	for _, gone := range []*rpc.Server{with(), with("a: types=7", "b: types=none")} {
+		if slices.ContainsFunc(all(t, gone, "ann/0", 9), func(n string) bool { return n == "3_7" }) {
+			t.Error("what was deleted is back")
+		}
+	}
+}
+
+// pointOf reads "user/id_type".
+func pointOf(t testing.TB, s *rpc.Server, key string) *historyv1.Item {
+	t.Helper()
+	k := keyOf(key)
+	resp, err := s.Points(t.Context(), &historyv1.PointsRequest{Uid: k.UID, Objects: []*historyv1.Object{{Id: k.Object.ID, Type: k.Object.Type}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.GetItems()[0]
+}
+
+// TestClassErase erases a user with everything of all classes, also of one that there is no more.
+func TestClassErase(t *testing.T) {
+	h, rules := classHouse(t, 0, previews, "gone: types=9")
+	all := h.service(t, rules)
+	apply(t, all, typed("ann/1_1", stop, 3000, 9), typed("ann/2_7", stop, 2000, 9), typed("ann/3_9", stop, 1000, 9), typed("anna/3_9", stop, 1000, 9))
+	archives(t, h)
+	s := h.service(t, erasers(h.db), func(c *rpc.Config) { c.Rules = rulesOf(t, previews) })
+	resp, err := s.Erase(t.Context(), &historyv1.EraseRequest{Uid: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int64{}
+	for _, p := range resp.GetPlaces() {
+		if found[p.GetName()] = p.GetFound(); p.GetLeft() > 0 {
+			t.Errorf("%v is left", p)
+		}
+	}
+	if found["cache: records"] != 3 || found["archive: live records"] != 3 {
+		t.Errorf("found %v, want three records in each store", found)
+	}
+	wantStatuses(t, "late, of the class that there is no more", apply(t, all, typed("ann/4_9", stop, 1000, 9)), historyv1.Status_STATUS_CLEARED)
+	if e := h.db.Cache().Load(t.Context(), []history.Key{{UID: history.SectionUID("anna", "gone"), Object: history.Object{ID: "3", Type: 9}}}); e[0].Record == nil {
+		t.Error("another user, whose id begins like this one, was erased")
+	}
+}
+
+// TestClassImport takes a history with classes out and in.
+func TestClassImport(t *testing.T) {
+	h, rules := classHouse(t, 0, previews)
+	s := h.service(t, rules)
+	apply(t, s, typed("ann/1_1", stop, 3000, 9), typed("ann/2_7", stop, 2000, 9), typed("ann/3_8", stop, 1000, 9))
+	resp, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann", Records: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &historyv1.ImportRequest{Uid: "bob"}
+	for i, r := range resp.GetRecords() {
+		req.Records = append(req.Records, &historyv1.ImportedRecord{Object: resp.GetItems()[i].GetObject(), Record: r})
+	}
+	if _, err := s.Import(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	wantNames(t, "imported", all(t, s, "bob/0", 2), "3_8", "2_7", "1_1")
+	wantNames(t, "imported, of a type", all(t, s, "bob/7", 2), "2_7")
+}
+
+// TestClassPages is a model of pages over classes: with any limit, with ties of one millisecond, while reports, deletes, clears, archiving
+// and trims go on between the pages. What stands from the first page to the last is on exactly one of them, in order; what
+// was removed before the first is on none.
+func TestClassPages(t *testing.T) {
+	texts := []string{"a: types=2,3 list=3 keep=30d", "b: types=4 list=2"}
+	types := []uint32{1, 2, 3, 4}
+	runs := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		runs++
+		h, rules := classHouse(t, 4, texts...)
+		s := h.service(t, rules)
+		uid := "u" + strconv.Itoa(runs)
+		shown := map[string]int64{} // by name: when
+		at := func() int64 { return start - 20 + rapid.Int64Range(0, 19).Draw(rt, "at") }
+		changed := map[string]bool{}
+		act := func() {
+			typ := rapid.SampledFrom(types).Draw(rt, "type")
+			id := strconv.Itoa(rapid.IntRange(1, 12).Draw(rt, "id"))
+			n := id + "_" + strconv.Itoa(int(typ))
+			switch rapid.IntRange(0, 9).Draw(rt, "step") {
+			case 0:
+				if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: uid, Objects: []*historyv1.Object{{Id: id, Type: typ}}}); err != nil {
+					rt.Fatal(err)
+				}
+				delete(shown, n)
+				changed[n] = true
+			case 1:
+				archives(t, h)
+			case 2:
+				if rapid.IntRange(0, 3).Draw(rt, "all") > 0 {
+					typ = 0
+				}
+				until := at()
+				if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: uid, Type: typ, UntilMs: until}); err != nil {
+					rt.Fatal(err)
+				}
+				for n, when := range shown {
+					if when <= until && (typ == 0 || strings.HasSuffix(n, "_"+strconv.Itoa(int(typ)))) {
+						delete(shown, n)
+						changed[n] = true
+					}
+				}
+			default:
+				when := at()
+				hb := typed(uid+"/"+n, stop, start-when, 9)
+				if st := apply(t, s, hb)[0]; st == historyv1.Status_STATUS_STORED || st == historyv1.Status_STATUS_STALE || st == historyv1.Status_STATUS_UNCHANGED {
+					if st == historyv1.Status_STATUS_STORED && shown[n] < when {
+						changed[n] = shown[n] != when || changed[n]
+						shown[n] = when
+					}
+				}
+			}
+		}
+		for range rapid.IntRange(0, 60).Draw(rt, "steps") {
+			act()
+		}
+		typ := rapid.SampledFrom([]uint32{0, 0, 1, 2, 4}).Draw(rt, "of")
+		before := maps.Clone(shown)
+		clear(changed)
+		moves := rapid.Bool().Draw(rt, "moves")
+		req := &historyv1.ListRequest{Uid: uid, Type: typ, Limit: uint32(rapid.IntRange(1, 9).Draw(rt, "limit"))}
+		var got []string
+		var times []int64
+		for more := true; more; {
+			resp, err := s.List(t.Context(), req)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			for _, it := range resp.GetItems() {
+				got, times = append(got, name(it.GetObject())), append(times, it.GetEventTimeMs())
+			}
+			if len(resp.GetItems()) > int(req.GetLimit()) || resp.GetHasMore() && len(resp.GetItems()) == 0 {
+				rt.Fatalf("a page of %d with more %v", len(resp.GetItems()), resp.GetHasMore())
+			}
+			req.Cursor, more = resp.GetCursor(), resp.GetHasMore()
+			if moves && rapid.Bool().Draw(rt, "now") {
+				act()
+			}
+		}
+		count := map[string]int{}
+		for i, n := range got {
+			if count[n]++; count[n] > 1 && !changed[n] {
+				rt.Errorf("%s is there twice: %v", n, got)
+			}
+			if i > 0 && times[i] > times[i-1] {
+				rt.Errorf("not in order: %v, %v", got, times)
+			}
+			if _, ok := before[n]; !ok && !changed[n] {
+				rt.Errorf("%s is not to be seen: %v", n, got)
+			}
+		}
+		for n := range before {
+			of := typ == 0 || strings.HasSuffix(n, fmt.Sprintf("_%d", typ))
+			if of && !changed[n] && count[n] != 1 {
+				rt.Errorf("%s is there %d times: %v of %v", n, count[n], got, before)
+			}
+		}
+	})
+}
