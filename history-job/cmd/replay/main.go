@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/playhead/playhead/bff/token"
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-job/replay"
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/part"
@@ -160,10 +161,22 @@ func parts(ctx context.Context, args []string, getenv func(string) string, out i
 	if f.HBase != "" {
 		look = f.inspectHBase
 	}
-	found, err := look(ctx)
+	all, err := look(ctx)
 	if err != nil {
 		return err
 	}
+	var wrong []error
+	for _, s := range all {
+		if _, class := history.UserOf(s.uid); class != "" {
+			fmt.Fprintf(out, "class %s:\n", class)
+		}
+		f.printParts(out, s.found)
+		wrong = append(wrong, s.found.Wrong...)
+	}
+	return errors.Join(wrong...)
+}
+
+func (f *partsFlags) printParts(out io.Writer, found part.Inspection) {
 	records, superseded, size := 0, 0, 0
 	for _, c := range found.Parts.Chunks {
 		records, superseded, size = records+c.Count, superseded+len(c.Superseded), size+c.Bytes
@@ -179,28 +192,54 @@ func parts(ctx context.Context, args []string, getenv func(string) string, out i
 	if f.Verify && len(found.Wrong) == 0 {
 		fmt.Fprintf(out, "all chunks are whole; %d live records have a later or earlier one in parts\n", found.Both)
 	}
-	return errors.Join(found.Wrong...)
+}
+
+// inspected is what the archive has of a user, or of a user's section of a class.
+type inspected struct {
+	uid   string
+	found part.Inspection
+}
+
+// inspector looks into the archive.
+type inspector interface {
+	Inspect(ctx context.Context, uid string, verify bool) (part.Inspection, error)
+}
+
+// sections looks into all that the archive has of the user.
+func (f *partsFlags) sections(ctx context.Context, s history.Sectioner, a inspector) (all []inspected, err error) {
+	classes, err := s.Sections(ctx, f.UID)
+	if err != nil {
+		return nil, err
+	}
+	for _, uid := range append([]string{f.UID}, classes...) {
+		found, err := a.Inspect(ctx, uid, f.Verify)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, inspected{uid, found})
+	}
+	return all, nil
 }
 
 // inspect opens an embedded store, which no process may have open, and says what its archive has of a user.
-func (f *partsFlags) inspect(ctx context.Context) (found part.Inspection, err error) {
+func (f *partsFlags) inspect(ctx context.Context) (all []inspected, err error) {
 	if _, err := os.Stat(f.Data); err != nil { // it would be made
-		return found, fmt.Errorf("--data: %w", err)
+		return nil, fmt.Errorf("--data: %w", err)
 	}
 	db, err := pebble.Open(f.Data, pebble.Config{})
 	if err != nil {
-		return found, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	return db.Archive().Inspect(ctx, f.UID, f.Verify)
+	return f.sections(ctx, db, db.Archive())
 }
 
 // inspectHBase says what a table has of a user, also beside services and jobs.
-func (f *partsFlags) inspectHBase(ctx context.Context) (found part.Inspection, err error) {
+func (f *partsFlags) inspectHBase(ctx context.Context) (all []inspected, err error) {
 	a, err := hbase.Open(ctx, hbase.Config{ZooKeeper: f.HBase, Table: f.Table, Existing: true})
 	if err != nil {
-		return found, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
-	return a.Inspect(ctx, f.UID, f.Verify)
+	return f.sections(ctx, a, a)
 }
