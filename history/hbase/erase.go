@@ -155,7 +155,7 @@ func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 		return err
 	}
 	r.live.cut = max(r.live.cut, cut)
-	if err := r.deleteLive(ctx, func(int) {}); err != nil || !a.parts.known() {
+	if err := r.deleteLive(ctx, 0, func(int) {}); err != nil || !a.parts.known() {
 		return err
 	}
 	return r.replaceParts(ctx, chunks)

@@ -156,8 +156,13 @@ func (r *roll) settled(o content) bool {
 		period, err := strconv.ParseInt(text, 10, 64)
 		return err == nil && (period+2)*r.margin() <= r.began
 	}
-	before := r.began - r.Archive.parts.mark.Load().after - r.margin()
+	before := r.settledBefore()
 	return o.version.Time() < before && o.at < before
+}
+
+// settledBefore returns the time before which nothing more is put into the family of recent records.
+func (r *roll) settledBefore() int64 {
+	return r.began - r.Archive.parts.mark.Load().after - r.margin()
 }
 
 // take decodes what leaves the live part. What cannot be read stays.
@@ -349,22 +354,34 @@ func (r *roll) rememberCut(ctx context.Context) error {
 	})
 }
 
-// drop does step 7: each column that was rolled goes, up to what it had.
+// drop does step 7: the columns that were rolled go, up to where nothing more is put into them.
 func (r *roll) drop(ctx context.Context) error {
-	return r.deleteLive(ctx, func(n int) { r.Archive.parts.metrics.Rolled.Add(float64(n)) })
+	return r.deleteLive(ctx, r.settledBefore()-1, func(n int) { r.Archive.parts.metrics.Rolled.Add(float64(n)) })
 }
 
-// deleteLive deletes the columns that leave the live part.
-func (r *roll) deleteLive(ctx context.Context, done func(columns int)) error {
+// deleteLive deletes the columns that leave the live part, each up to what it had. Those that had nothing after a time go up to
+// that, in one call for them all: it takes HBase a tenth.
+func (r *roll) deleteLive(ctx context.Context, until int64, done func(columns int)) error {
 	for columns := range slices.Chunk(r.leaving, chunkCalls) {
 		err := r.within(ctx, func(ctx context.Context) error {
-			dels := make([]hrpc.Call, len(columns))
-			for i, o := range columns {
-				column := map[string]map[string][]byte{family: {o.object.String(): nil}}
+			var dels []hrpc.Call
+			together := make(map[string]map[string][]byte)
+			for _, o := range columns {
+				in, column := family, o.object.String()
 				if o.late != "" {
-					column = map[string]map[string][]byte{lateFamily: {o.late: nil}}
+					in, column = lateFamily, o.late
 				}
-				dels[i] = r.del(ctx, r.uid, column, uint64(o.at)) //nolint:gosec // a time
+				if o.at > until {
+					dels = append(dels, r.del(ctx, r.uid, map[string]map[string][]byte{in: {column: nil}}, uint64(o.at))) //nolint:gosec // a time
+					continue
+				}
+				if together[in] == nil {
+					together[in] = make(map[string][]byte)
+				}
+				together[in][column] = nil
+			}
+			if len(together) > 0 {
+				dels = append(dels, r.del(ctx, r.uid, together, uint64(until))) //nolint:gosec // a time
 			}
 			return r.all(ctx, dels)
 		})

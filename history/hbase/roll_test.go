@@ -921,7 +921,7 @@ func TestDamageBesideAPart(t *testing.T) {
 	r := newRollTest(t)
 	cells := r.plays(10)
 	r.roll()
-	at := cells[2].Record.CellTime + 1000
+	at := r.clock.now().UnixMilli()
 	row := r.client.(*store).Tables["history"][history.RowKey(r.uid)]
 	row.Cells[column{Family: "info", Qualifier: cells[2].Key.Object.String()}] = map[uint64][]byte{uint64(at): []byte("\xff")}
 	got, err := r.Get(t.Context(), []history.Key{cells[2].Key})

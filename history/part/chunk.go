@@ -265,7 +265,7 @@ type stop struct {
 }
 
 const (
-	stopEvery = 128                     // records
+	stopEvery = 64                      // records
 	placeBits = 1<<16 - 1               // of a place, below the bits of the hash of an object
 	stopSize  = recordColumns*64 + 1024 // bytes of memory, about
 )
@@ -297,6 +297,13 @@ func (c *Chunk) makeIndex() error {
 		c.objects = append(c.objects, xxhash.Sum64(text)&^placeBits|uint64(i)) //nolint:gosec // a place
 	}
 	slices.Sort(c.objects)
+	for i := range c.stops {
+		for j := range d.texts {
+			t := &c.stops[i].coder.texts[j]
+			t.all = slices.Clip(d.texts[j].seen)
+			t.seen = t.all[:len(t.seen)]
+		}
+	}
 	return nil
 }
 
@@ -411,7 +418,7 @@ var (
 
 // Size is about how many bytes of memory the chunk takes, with its index.
 func (c *Chunk) Size() int {
-	return len(c.symbols) + len(c.texts) + len(c.packed) + 8*c.count + (c.count/stopEvery+1)*stopSize
+	return len(c.symbols) + len(c.texts) + len(c.packed) + 48*c.count + (c.count/stopEvery+1)*stopSize // a hash and a text for each record
 }
 
 // Open reads the chunk, as [Open] does, and makes sure that it is the one that is listed. It

@@ -42,9 +42,6 @@ func newCoder(columns int, textColumn ...int) *coder {
 func (c *coder) clone() *coder {
 	d := *c
 	d.columns, d.texts = slices.Clone(c.columns), slices.Clone(c.texts)
-	for i := range d.texts {
-		d.texts[i].seen = slices.Clip(d.texts[i].seen) // what is appended is the clone's own
-	}
 	d.fresh, d.viewings = nil, nil
 	return &d
 }
@@ -272,6 +269,7 @@ type texts struct {
 
 	last value   // to decode
 	seen []value // those that were new
+	all  []value // and those that will be, where the chunk was gone through before
 
 	text  string         // the last one, to encode
 	index map[string]int // those that were new
@@ -363,7 +361,7 @@ func (t *texts) decode(c *coder) value {
 		t.last = value{how: how, number: c.get(t.first + textNumber)}
 	case textHex:
 		t.last = value{how: how, number: c.get(t.first + textNumber)}
-		t.seen = append(t.seen, t.last)
+		t.see()
 	case textNew:
 		n := c.get(t.first + textLength)
 		if n > uint64(len(t.rest)) {
@@ -371,7 +369,7 @@ func (t *texts) decode(c *coder) value {
 			return value{}
 		}
 		t.last, t.rest = value{how: how, text: t.rest[:n]}, t.rest[n:]
-		t.seen = append(t.seen, t.last)
+		t.see()
 	default:
 		if how-textSeen >= uint64(len(t.seen)) {
 			c.fail("text %d of %d", how-textSeen, len(t.seen))
@@ -380,4 +378,13 @@ func (t *texts) decode(c *coder) value {
 		t.last = t.seen[how-textSeen]
 	}
 	return t.last
+}
+
+// see keeps the last text for those that name it.
+func (t *texts) see() {
+	if n := len(t.seen); n < len(t.all) {
+		t.seen = t.all[:n+1]
+		return
+	}
+	t.seen = append(t.seen, t.last)
 }
