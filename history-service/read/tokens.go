@@ -37,7 +37,7 @@ func (r *Reader) decodeTokens(uid, text string) (t tokens, err error) {
 		return t, err
 	}
 	parts := strings.Split(rest, tokensMark)
-	if len(parts)%2 != 0 {
+	if len(parts) < 4 || len(parts)%2 != 0 { // it is only made where there are classes
 		return t, history.Invalid("since", "want the token that an answer came with")
 	}
 	parts = append(parts[:1:1], append([]string{""}, parts[1:]...)...) // the name of no class

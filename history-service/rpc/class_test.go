@@ -82,19 +82,24 @@ func archives(t testing.TB, h *house) {
 			settled = append(settled, history.Content{Key: k})
 			continue
 		}
-		r := *e.Record
-		if r.Partial {
+		r := e.Record
+		if r.Partial { // the whole one is a content of the cache, later than what the archive has
 			old, err := h.db.Archive().Get(ctx, []history.Key{k})
 			if err != nil {
 				t.Fatal(err)
 			}
-			r = *history.Merge(&r, old[0].Record)
-			r.CellTime, r.Revision = e.Record.CellTime, e.Record.Revision
+			u := e.User
+			u.CutTime = max(u.CutTime, old[0].User.CutTime)
+			r = history.Merge(r, u.Cut(old[0].Record, k.Object.Type)).Successor(&u)
+			r.Partial = false
+			if out := h.db.Cache().Apply(ctx, []history.Write{history.WriteOn(e.Record, k, r, &u)}); out[0].Status != history.Applied {
+				continue // another one wrote it meanwhile: it comes again
+			}
 		}
-		if errs := h.db.Archive().Put(ctx, []history.Cell{{Key: k, Record: &r}}); errs != nil {
+		if errs := h.db.Archive().Put(ctx, []history.Cell{{Key: k, Record: r}}); errs != nil {
 			t.Fatal(errs)
 		}
-		settled = append(settled, history.Content{Key: k, Revision: e.Record.Revision})
+		settled = append(settled, history.Content{Key: k, Revision: r.Revision})
 	}
 	if err := h.db.Cache().Settle(ctx, settled); err != nil {
 		t.Fatal(err)
@@ -613,6 +618,137 @@ func TestClassPages(t *testing.T) {
 			of := typ == 0 || strings.HasSuffix(n, fmt.Sprintf("_%d", typ))
 			if of && !changed[n] && count[n] != 1 {
 				rt.Errorf("%s is there %d times: %v of %v", n, count[n], got, before)
+			}
+		}
+	})
+}
+
+// TestClassChanges has an app follow what changes over classes, by whatever limit, while reports, deletes, clears, archiving and switches of
+// the settings go on. It knows what the history shows; and rules that change have it read all again.
+func TestClassChanges(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h, rules := classHouse(t, 5, "a: types=2,3 list=3", "b: types=4 list=50")
+		s := h.service(t, rules)
+		a := &app{T: t, s: s, known: map[string]*historyv1.Item{}}
+		last := start - 1000
+		act := func() {
+			typ, id := rapid.Uint32Range(1, 4).Draw(rt, "type"), strconv.Itoa(rapid.IntRange(1, 6).Draw(rt, "id"))
+			last += rapid.Int64Range(0, 2).Draw(rt, "later")
+			switch rapid.IntRange(0, 9).Draw(rt, "step") {
+			case 0:
+				if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: id, Type: typ}}}); err != nil {
+					rt.Fatal(err)
+				}
+			case 1, 2:
+				archives(t, h)
+			case 3:
+				if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", Type: typ * rapid.Uint32Range(0, 1).Draw(rt, "typed"), UntilMs: last - 5}); err != nil {
+					rt.Fatal(err)
+				}
+			default:
+				apply(t, s, typed(fmt.Sprintf("ann/%s_%d", id, typ), stop, start-last, 9))
+			}
+		}
+		for range rapid.IntRange(1, 8).Draw(rt, "rounds") {
+			for range rapid.IntRange(0, 12).Draw(rt, "steps") {
+				act()
+			}
+			a.sync(rapid.Uint32Range(1, 5).Draw(rt, "limit"), func() {})
+			a.knows("after a round")
+		}
+	})
+}
+
+// TestClassTokens: a token of other classes, or of none, says that all is to be read again; one that is none is refused.
+func TestClassTokens(t *testing.T) {
+	h, rules := classHouse(t, 0, previews)
+	with, without := h.service(t, rules), h.service(t)
+	token := func(s *rpc.Server, since string, resync bool) string {
+		t.Helper()
+		resp, err := s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann", Since: since})
+		if err != nil || resp.GetResync() != resync || resp.GetSettings() == nil {
+			t.Fatalf("changes since %q: got %v, %v; want resync %v", since, resp, err, resync)
+		}
+		return resp.GetToken()
+	}
+	of, none := token(with, "", true), token(without, "", true)
+	token(with, token(with, of, false), false)
+	token(with, none, true)
+	token(without, of, true)
+	token(without, none, false)
+	for _, bad := range []string{"c2", "c2~", "c2~~", of + "~", of + "~x", strings.Replace(of, "c1", "c3", 1), "~" + of} {
+		_, err := with.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann", Since: bad})
+		wantCode(t, "a token "+bad, err, codes.InvalidArgument)
+	}
+	token(with, strings.Replace(of, "previews", "others", 1), true)
+}
+
+// TestClassMoves is a model of pages while types are being moved: services with different rules take reports and deletes of the same
+// objects. Each of them shows every object once, as it is after all of that, in order.
+func TestClassMoves(t *testing.T) {
+	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
+	rapid.Check(t, func(rt *rapid.T) {
+		h := houseOf(t, pebble.Config{Keep: 4, Alone: true})
+		var all []*rpc.Server
+		for _, texts := range [][]string{{"a: types=none", "b: types=none"}, {"a: types=2", "b: types=3"}, {"a: types=3", "b: types=2"}} {
+			all = append(all, h.service(t, func(c *rpc.Config) { c.Rules, c.Keep = rulesOf(t, append(texts, moved)...), 4 }))
+		}
+		one := func() *rpc.Server { return rapid.SampledFrom(all).Draw(rt, "service") }
+		shown, plays := map[string]int64{}, map[string]uint64{}
+		for n := range rapid.IntRange(0, 40).Draw(rt, "steps") {
+			typ, id := rapid.Uint32Range(1, 3).Draw(rt, "type"), strconv.Itoa(rapid.IntRange(1, 6).Draw(rt, "id"))
+			name, at := fmt.Sprintf("%s_%d", id, typ), start-1000+int64(n/3)
+			switch rapid.IntRange(0, 7).Draw(rt, "step") {
+			case 0:
+				if _, err := one().Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: id, Type: typ}}, AtMs: at}); err != nil {
+					rt.Fatal(err)
+				}
+				if shown[name] <= at {
+					delete(shown, name)
+					delete(plays, name)
+				}
+			case 1:
+				archives(t, h)
+			default:
+				hb := typed("ann/"+name, finish, start-at, 100)
+				hb.Session = "s" + strconv.Itoa(n)
+				if st := apply(t, one(), hb)[0]; st == historyv1.Status_STATUS_STORED {
+					shown[name] = at
+					plays[name]++
+				}
+			}
+		}
+		for n, s := range all {
+			for _, typ := range []uint32{0, 2} {
+				req := &historyv1.ListRequest{Uid: "ann", Type: typ, Limit: rapid.Uint32Range(1, 5).Draw(rt, "limit")}
+				got := map[string]int64{}
+				for last := int64(1 << 62); ; {
+					resp, err := s.List(t.Context(), req)
+					if err != nil {
+						rt.Fatal(err)
+					}
+					for _, it := range resp.GetItems() {
+						o := name(it.GetObject())
+						if _, twice := got[o]; twice || it.GetEventTimeMs() > last || it.GetPlays() != plays[o] {
+							rt.Errorf("service %d: %s twice %v, at %d after %d, %d plays of %d", n, o, twice, it.GetEventTimeMs(), last, it.GetPlays(), plays[o])
+						}
+						got[o], last = it.GetEventTimeMs(), it.GetEventTimeMs()
+					}
+					if req.Cursor = resp.GetCursor(); !resp.GetHasMore() {
+						break
+					}
+				}
+				for o, at := range shown {
+					if typ == 0 || strings.HasSuffix(o, "_2") {
+						if got[o] != at {
+							rt.Errorf("service %d: %s at %d, want %d", n, o, got[o], at)
+						}
+						delete(got, o)
+					}
+				}
+				if len(got) > 0 {
+					rt.Errorf("service %d shows %v, which is not to be seen", n, got)
+				}
 			}
 		}
 	})
