@@ -38,7 +38,7 @@ func (a *Archive) Roll(ctx context.Context, uid string) (rolled int, err error) 
 	defer a.db.leave()
 	a.db.rolls.Lock()
 	defer a.db.rolls.Unlock()
-	oldest := a.oldest()
+	oldest := a.oldestOf(uid)
 	if a.db.summaryLife > 0 { // what has expired goes
 		if err := a.summarize(uid, false); err != nil {
 			return 0, fmt.Errorf("roll %s: %w", uid, err)

@@ -76,3 +76,20 @@ func TestSections(t *testing.T) {
 	}
 	lists(db, 2, 0, 2, 0)
 }
+
+// TestSectionRolls: a roll takes into parts what the class still keeps, and no more.
+func TestSectionRolls(t *testing.T) {
+	rules, err := history.ParseRules([]string{"a: types=7 keep=4d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.UnixMilli(1_790_000_000_000)
+	db := open(t, t.TempDir(), pebble.Config{Rules: rules, RollAbove: 2, Summary: 43800 * time.Hour, Now: func() time.Time { return now }})
+	oldOnes(t, db.Archive(), "ann\x01a", daysAgo(now, 0, 1, 2, 3, 3, 5, 6, 85))
+	if _, err := db.Archive().Roll(t.Context(), "ann\x01a"); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := db.Held(t.Context(), "ann\x01a", 0); err != nil || found["archive: records in parts"] != 3 {
+		t.Errorf("held %v, %v, want three in parts", found, err)
+	}
+}
