@@ -139,6 +139,9 @@ func (b *Rulebook) SectionLife(section string) int64 {
 	return ArchiveLife
 }
 
+// Summarized reports whether summaries are kept of a section: what a class keeps for less than others ends with that.
+func (b *Rulebook) Summarized(section string) bool { return b.SectionLife(section) == ArchiveLife }
+
 // SectionList returns how many records of a section the cache keeps, where it keeps so many of the others.
 func (b *Rulebook) SectionList(section string, others int) int {
 	if c := b.named(section); c != nil {

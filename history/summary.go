@@ -42,7 +42,7 @@ type Summarizer interface {
 	// returned. Without summaries there is nothing, and no error.
 	Summaries(ctx context.Context, uid string, q Query) (SummaryPage, error)
 	// Summarize brings the summaries of a user up to the records that are older than [SummaryAge], and removes what is deleted,
-	// cleared, or past its life; with all it looks at every tombstone, and not at those of that age alone. It may be
+	// cleared, past its life, or of a section of which none are kept ([Rulebook.Summarized]); with all it looks at every tombstone, and not at those of that age alone. It may be
 	// repeated, and may end anywhere. It fails with [ErrConflict] when another one came first.
 	Summarize(ctx context.Context, uid string, all bool) error
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/view"
@@ -62,7 +65,7 @@ func (r *Reader) listAll(ctx context.Context, req *historyv1.ListRequest, q hist
 func (r *Reader) summaries(ctx context.Context, uid string, q history.Query, border int64) (found []history.Summary, err error) {
 	for limit := q.Limit; len(found) <= limit; {
 		q.Limit = limit + 1
-		page, err := r.cfg.Summaries.Summaries(ctx, uid, q)
+		page, err := r.summaryPage(ctx, uid, q)
 		if err != nil {
 			return nil, err
 		}
@@ -78,8 +81,41 @@ func (r *Reader) summaries(ctx context.Context, uid string, q history.Query, bor
 	return found, nil
 }
 
-// withoutRecord returns the summaries of objects that have no record which is not older than the border. The cache is read
-// after the summaries, and the archive after the cache: what has left the cache by then is in it.
+// summaryPage reads what all sections of a user have, of which there are any, side by side: types may have been moved between them
+// years ago. It goes as far as all of them are known.
+func (r *Reader) summaryPage(ctx context.Context, uid string, q history.Query) (all history.SummaryPage, err error) {
+	sections := slices.DeleteFunc(r.cfg.Rules.Sections(uid), func(s string) bool { return !r.cfg.Rules.Summarized(s) })
+	pages := make([]history.SummaryPage, len(sections))
+	g, asking := errgroup.WithContext(ctx)
+	for i, section := range sections {
+		g.Go(func() (err error) {
+			pages[i], err = r.cfg.Summaries.Summaries(asking, section, q)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return all, err
+	}
+	var end history.Cursor
+	for _, p := range pages {
+		all.Items = append(all.Items, p.Items...)
+		all.User.MergeCleared(p.User.Cleared)
+		if !p.More {
+			continue
+		}
+		if last := p.Items[len(p.Items)-1].Place(); !all.More || last.Compare(end) < 0 {
+			all.More, end = true, last
+		}
+	}
+	slices.SortFunc(all.Items, history.LatestFirst)
+	if all.More {
+		all.Items = slices.DeleteFunc(all.Items, func(s history.Summary) bool { return s.Place().Compare(end) > 0 })
+	}
+	return all, nil
+}
+
+// withoutRecord returns the summaries of objects that have no record which is not older than the border, in any section that readers
+// look into, and what clears and deletes leave of them.
 func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.SummaryPage, border int64) (shown []history.Summary, err error) {
 	if len(page.Items) == 0 {
 		return nil, nil
@@ -88,43 +124,59 @@ func (r *Reader) withoutRecord(ctx context.Context, uid string, page history.Sum
 	for i, s := range page.Items {
 		keys[i] = history.Key{UID: uid, Object: s.Object}
 	}
-	entries, err := r.entries(ctx, keys)
+	load := func(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
+		return r.sinceBorder(ctx, keys, border)
+	}
+	entries, err := r.bySection(ctx, keys, load)
 	if err != nil {
 		return nil, err
 	}
-	var asked []history.Key
-	var at []int
 	for i, e := range entries {
-		if !hides(e.Record, page.Items[i], border) && !e.User.Complete() {
-			asked, at = append(asked, keys[i]), append(at, i)
+		o := keys[i].Object
+		gone := e.User.ClearedAt(o.Type)
+		if e.Record != nil {
+			gone = max(gone, e.Record.Reset)
 		}
-	}
-	if len(asked) > 0 {
-		archived, err := r.cfg.Archive.Get(ctx, asked)
-		if err != nil {
-			return nil, err
-		}
-		for n, e := range archived {
-			if errors.Is(e.Err, history.ErrUnavailable) {
-				return nil, e.Err
-			}
-			i := at[n]
-			entries[i].User.MergeCleared(e.User.Cleared)
-			if hides(e.Record, page.Items[i], border) {
-				entries[i].Record = e.Record
-			}
-		}
-	}
-	for i, e := range entries {
-		s, left := page.Items[i].After(e.User.ClearedAt(keys[i].Object.Type))
-		if left && !hides(e.Record, s, border) {
+		s, left := page.Items[i].After(gone)
+		if left && (e.Record == nil || e.Record.Version.Time() < border) && r.cfg.Rules.Life(o.Type) == history.ArchiveLife {
 			shown = append(shown, s)
 		}
 	}
 	return shown, nil
 }
 
-// hides reports whether a summary is not shown because of what there is of its object: a record of its own, or a delete.
-func hides(r *history.Record, s history.Summary, border int64) bool {
-	return r != nil && (r.Version.Time() >= border || r.Deleted() && r.Reset >= s.Version.Time())
+// sinceBorder loads keys of one section. The archive is asked where the cache has no record since the border. It is read after the cache,
+// and that after the summaries: what has left the cache by then is in the archive.
+func (r *Reader) sinceBorder(ctx context.Context, keys []history.Key, border int64) ([]history.Entry, error) {
+	read := r.entries
+	if r.divided() { // with what the user has cleared in the section of no class, which the archive may know alone
+		read = r.known
+	}
+	entries, err := read(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	var asked []history.Key
+	var into []*history.Entry
+	for i := range entries {
+		e := &entries[i]
+		if (e.Record == nil || e.Record.Version.Time() < border) && !e.User.Complete() && !keys[i].IsUser() {
+			asked, into = append(asked, keys[i]), append(into, e)
+		}
+	}
+	if len(asked) == 0 {
+		return entries, nil
+	}
+	archived, err := r.cfg.Archive.Get(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	for n, e := range into {
+		if errors.Is(archived[n].Err, history.ErrUnavailable) {
+			return nil, archived[n].Err
+		}
+		e.User.MergeCleared(archived[n].User.Cleared)
+		e.Record = united(e.Record, archived[n].Record)
+	}
+	return entries, nil
 }

@@ -753,3 +753,113 @@ func TestClassMoves(t *testing.T) {
 		}
 	})
 }
+
+// TestClassSummaries: what has ended of a class is in summaries with the rest, in one order, and hidden by records and deletes of its objects, and by
+// what the user clears. Of a class that lives for less there are none.
+func TestClassSummaries(t *testing.T) {
+	rules := rulesOf(t, "a: types=2,3", "short: types=4 keep=14d")
+	h := houseOf(t, pebble.Config{Rules: rules, Summary: 43800 * time.Hour})
+	s := h.service(t, func(c *rpc.Config) { c.Rules, c.Summaries = rules, h.db.Archive() })
+	ended := func(class, id string, typ uint32, hours int64) {
+		h.archivedOf(t, history.SectionUID("ann", class), history.Object{ID: id, Type: typ}, hours)
+	}
+	summarizes := func(all bool) {
+		t.Helper()
+		for _, section := range rules.Sections("ann") {
+			if err := h.db.Archive().Summarize(t.Context(), section, all); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range int64(4) {
+		ended("", fmt.Sprint("plain", i), 1, 85*24+3*i)
+		ended("a", fmt.Sprint("a", i), 2+uint32(i%2), 85*24+1+3*i)
+		ended("short", fmt.Sprint("short", i), 4, 85*24+2+3*i)
+		ended("", fmt.Sprint("moved", i), 4, 85*24+2+3*i) // of before the class
+	}
+	summarizes(false)
+	h.clock.Add(10 * dayMs)
+	want := func(what string, typ uint32, n int, names ...string) {
+		t.Helper()
+		for limit := uint32(1); limit < 12; limit++ {
+			got, summaries := stitched(t, s, &historyv1.ListRequest{Uid: "ann", Type: typ, Limit: limit}, func() {})
+			if !slices.Equal(got, names) || summaries != n {
+				t.Errorf("%s, pages of %d: %v, %d of them summaries; want %v, %d", what, limit, got, summaries, names, n)
+			}
+		}
+	}
+	want("all have ended", 0, 8, "plain0", "a0", "plain1", "a1", "plain2", "a2", "plain3", "a3")
+	want("one type", 2, 2, "a0", "a2")
+	want("of a class that lives for less", 4, 0)
+	now := start - h.clock.Load()
+	again := typed("ann/a2_2", stop, now+5000, 50)
+	wantStatuses(t, "watched again", apply(t, s, again), stored)
+	want("watched again", 0, 7, "a2", "plain0", "a0", "plain1", "a1", "plain2", "plain3", "a3")
+	deletes := &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "a1", Type: 3}, {Id: "plain1", Type: 1}}}
+	if _, err := s.Delete(t.Context(), deletes); err != nil {
+		t.Fatal(err)
+	}
+	want("deleted", 0, 5, "a2", "plain0", "a0", "plain2", "plain3", "a3")
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", Type: 3}); err != nil {
+		t.Fatal(err)
+	}
+	want("one type is cleared", 0, 4, "a2", "plain0", "a0", "plain2", "plain3")
+	archives(t, h)
+	summarizes(true)
+	want("and removed", 0, 4, "a2", "plain0", "a0", "plain2", "plain3")
+	if held := heldBy(t, h, history.SectionUID("ann", "a")); held != 2 { // also that which its record hides
+		t.Errorf("the class has %d summaries, want 2", held)
+	}
+	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann"}); err != nil {
+		t.Fatal(err)
+	}
+	want("cleared", 0, 0)
+	archives(t, h)
+	summarizes(true)
+	for _, section := range rules.Sections("ann") {
+		if held := heldBy(t, h, section); held != 0 {
+			t.Errorf("%q has %d summaries", section, held)
+		}
+	}
+}
+
+// heldBy returns how many summaries the archive has of a section.
+func heldBy(t *testing.T, h *house, section string) int {
+	t.Helper()
+	held, err := h.db.Held(t.Context(), section, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return held["archive: summaries"]
+}
+
+// TestClassSummariesErased removes the summaries of all classes, also of one that nobody knows any more, and that has nothing but these.
+func TestClassSummariesErased(t *testing.T) {
+	h := houseOf(t, pebble.Config{Rules: rulesOf(t, "a: types=2"), Summary: 43800 * time.Hour})
+	sections := []string{"ann", history.SectionUID("ann", "a"), history.SectionUID("ann", "gone")}
+	for _, section := range append(sections, history.SectionUID("anna", "gone")) {
+		h.archived(t, section, "1", 85*24)
+		if err := h.db.Archive().Summarize(t.Context(), section, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.clock.Add(10 * dayMs)
+	for range 2 {
+		if _, err := h.db.Sweep(t.Context()); err != nil { // what has ended is in summaries alone
+			t.Fatal(err)
+		}
+	}
+	s := h.service(t, erasers(h.db), func(c *rpc.Config) { c.Rules, c.Summaries = rulesOf(t, "a: types=2"), h.db.Archive() })
+	resp, err := s.Erase(t.Context(), &historyv1.EraseRequest{Uid: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range resp.GetPlaces() {
+		if p.GetName() == "archive: summaries" && (p.GetFound() != 3 || p.GetLeft() != 0) || p.GetName() == "archive: live records" && p.GetFound() != 0 {
+			t.Errorf("got %v", p)
+		}
+	}
+	if n := heldBy(t, h, history.SectionUID("anna", "gone")); n != 1 {
+		t.Errorf("another user, whose id begins like this one, has %d summaries", n)
+	}
+}

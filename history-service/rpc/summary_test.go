@@ -25,9 +25,14 @@ func summing(t *testing.T, keep int) (*house, *rpc.Server) {
 // archived puts what a viewing of so many hours ago has left into the archive.
 func (h *house) archived(t *testing.T, uid, id string, hours int64) {
 	t.Helper()
+	h.archivedOf(t, uid, history.Object{ID: id, Type: 1}, hours)
+}
+
+func (h *house) archivedOf(t *testing.T, section string, o history.Object, hours int64) {
+	t.Helper()
 	e := history.Event{
-		Key: history.Key{UID: uid, Object: history.Object{ID: id, Type: 1}}, Kind: history.KindFinish,
-		At: h.clock.Load() - hours*3_600_000, Position: 50_000, Duration: 100_000, Session: id,
+		Key: history.Key{UID: section, Object: o}, Kind: history.KindFinish,
+		At: h.clock.Load() - hours*3_600_000, Position: 50_000, Duration: 100_000, Session: o.ID,
 	}
 	r := e.Record()
 	r.Partial, r.Revision, r.CellTime = false, history.NewRevision(), e.At
@@ -207,7 +212,14 @@ func TestSummaryBesideTheArchive(t *testing.T) {
 // TestSummariesInAnyOrder reads pages of any size while time passes and the history changes. What stays as it is is listed once,
 // in order; what is watched again at most once; what is deleted or cleared not after that.
 func TestSummariesInAnyOrder(t *testing.T) {
-	h, s := summing(t, 5)
+	t.Run("one list", func(t *testing.T) { summariesInAnyOrder(t) })
+	t.Run("classes", func(t *testing.T) { summariesInAnyOrder(t, "a: types=2,4", "b: types=3 list=2") })
+}
+
+func summariesInAnyOrder(t *testing.T, texts ...string) {
+	rules := rulesOf(t, texts...)
+	h := houseOf(t, pebble.Config{Keep: 5, Rules: rules, Summary: 43800 * time.Hour})
+	s := h.service(t, func(c *rpc.Config) { c.Rules, c.Summaries = rules, h.db.Archive() })
 	users := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		users++
@@ -217,12 +229,15 @@ func TestSummariesInAnyOrder(t *testing.T) {
 		var order []string
 		for i := range rapid.IntRange(1, 30).Draw(rt, "objects") {
 			id := fmt.Sprintf("o%02d", i)
-			h.archived(t, uid, id, 83*24+1+int64(i)*rapid.Int64Range(0, 5).Draw(rt, "gap"))
+			typ := 1 + uint32(i)%4
+			h.archivedOf(t, rules.Home(uid, typ), history.Object{ID: id, Type: typ}, 83*24+1+int64(i)*rapid.Int64Range(0, 5).Draw(rt, "gap"))
 			stays[id] = true
 			order = append(order, id)
 		}
-		if err := h.db.Archive().Summarize(t.Context(), uid, false); err != nil {
-			rt.Fatal(err)
+		for _, section := range rules.Sections(uid) {
+			if err := h.db.Archive().Summarize(t.Context(), section, false); err != nil {
+				rt.Fatal(err)
+			}
 		}
 		h.clock.Add(rapid.Int64Range(0, 8*24).Draw(rt, "hours") * 3_600_000)
 		seen := make(map[string]int)
@@ -252,11 +267,11 @@ func TestSummariesInAnyOrder(t *testing.T) {
 			}
 			req.Cursor, more = resp.Cursor, resp.HasMore
 			h.clock.Add(rapid.SampledFrom([]int64{0, 1, 3600, 24 * 3600}).Draw(rt, "seconds") * 1000)
-			id := rapid.SampledFrom(order).Draw(rt, "object")
-			object := &historyv1.Object{Id: id, Type: 1}
+			n := rapid.IntRange(0, len(order)-1).Draw(rt, "object")
+			id, object := order[n], &historyv1.Object{Id: order[n], Type: 1 + uint32(n)%4} //nolint:gosec // a few
 			switch rapid.IntRange(0, 9).Draw(rt, "what") {
 			case 0:
-				again := beat(uid+"/"+id, stop, 0, 50)
+				again := typed(fmt.Sprintf("%s/%s_%d", uid, id, object.Type), stop, 0, 50)
 				again.EventTimeMs = h.clock.Load()
 				if !gone[id] {
 					wantStatuses(t, "watched again", apply(t, s, again), stored)
@@ -271,11 +286,14 @@ func TestSummariesInAnyOrder(t *testing.T) {
 				if rapid.IntRange(0, 5).Draw(rt, "clear") > 0 {
 					break
 				}
-				if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: uid}); err != nil {
+				typ := rapid.Uint32Range(0, 4).Draw(rt, "type")
+				if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: uid, Type: typ}); err != nil {
 					rt.Fatal(err)
 				}
-				for _, id := range order {
-					stays[id], gone[id] = false, true
+				for n, id := range order {
+					if typ == 0 || typ == 1+uint32(n)%4 { //nolint:gosec // a few
+						stays[id], gone[id] = false, true
+					}
 				}
 			}
 		}

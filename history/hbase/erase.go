@@ -69,6 +69,13 @@ func (a *Archive) Sections(ctx context.Context, uid string) (all []string, err e
 	if a.parts.known() {
 		tables = append(tables, a.parts.table)
 	}
+	life, err := a.readSummaryLife(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("sections of %s: %w", uid, err)
+	}
+	if life > 0 {
+		tables = append(tables, a.summaries.table)
+	}
 	for _, table := range tables {
 		some, err := a.sectionsIn(ctx, table, uid)
 		if err != nil {

@@ -48,3 +48,30 @@ func TestSections(t *testing.T) {
 		t.Errorf("sections: got %q, %v", found, err)
 	}
 }
+
+// TestSectionSummaries: a class that keeps what it has for less than others has no summaries. Those that it had are removed.
+func TestSectionSummaries(t *testing.T) {
+	store, clock, a := summarizing(t)
+	rules, err := history.ParseRules([]string{"a: types=7 keep=14d"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	short := hbase.Over(store, hbase.Config{Rules: rules, Now: clock.now})
+	section := "ann\x01a"
+	k := history.Key{UID: section, Object: history.Object{ID: "1", Type: 7}}
+	for _, c := range []struct {
+		by   *hbase.Archive
+		want int
+	}{{short, 0}, {a, 1}, {short, 0}} {
+		r := summedRecord(0, clock.now().Add(-84*24*time.Hour))
+		if errs := a.Put(t.Context(), []history.Cell{{Key: k, Record: r}}); errs != nil {
+			t.Fatal(errs)
+		}
+		if err := c.by.Summarize(t.Context(), section, false); err != nil {
+			t.Fatal(err)
+		}
+		if held, err := a.Held(t.Context(), section, 0); err != nil || held["archive: summaries"] != c.want {
+			t.Errorf("held %v, %v, want %d summaries", held, err, c.want)
+		}
+	}
+}

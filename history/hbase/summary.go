@@ -216,8 +216,12 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	if l.anew && errors.Is(err, part.ErrCorrupt) {
 		p, err = &part.Reader{Metadata: new(part.Metadata)}, nil
 	}
-	if err != nil || l.all && len(p.Chunks) == 0 {
+	kept := a.config.Rules.Summarized(uid)
+	if err != nil || len(p.Chunks) == 0 && (l.all || !kept && !l.anew) {
 		return err
+	}
+	if !kept {
+		l.life = 0
 	}
 	s := part.Summing{Oldest: now - l.life, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
 	if s.Items, s.Cleared, err = a.aging(ctx, uid, now-history.SummaryAge, l.all); err != nil {

@@ -47,6 +47,7 @@ func Summaries(t *testing.T, open func(t *testing.T) SummaryStore) {
 		{"OneMillisecond", false, summaryTies},
 		{"Neighbours", false, summaryNeighbours},
 		{"Erased", false, erasedSummaries},
+		{"Sections", false, sectionSummaries},
 		{"Concurrently", false, summarizedConcurrently},
 		{"Reborn", true, rebornSummaries},
 		{"Ended", true, endedSummaries},
@@ -378,6 +379,36 @@ func erasedSummaries(s *summaries) {
 	}
 	s.summarize(false)
 	s.want("erased")
+}
+
+// sectionSummaries has sections of classes, which are users of their own, and are found by their summaries alone.
+func sectionSummaries(s *summaries) {
+	user := s.uid
+	s.uid = history.SectionUID(user, "a")
+	old := s.aged("1_1", 85, 1000, true)
+	s.put(old)
+	s.summarize(false)
+	s.want("of the section", summaryOf(old))
+	sections := func(what, uid string, want ...string) {
+		s.Helper()
+		if found, err := s.Eraser.(history.Sectioner).Sections(s.Context(), uid); err != nil || !slices.Equal(found, want) {
+			s.Errorf("%s: sections %q, %v, want %q", what, found, err, want)
+		}
+	}
+	if s.Pass != nil {
+		for range 3 {
+			s.Pass(10 * 24 * time.Hour)
+		}
+		s.want("its record has ended", summaryOf(old))
+	}
+	sections("with something", user, s.uid)
+	sections("of another user", user[:len(user)-1])
+	if err := s.Erase(s.Context(), s.uid, s.now()); err != nil {
+		s.Fatal(err)
+	}
+	s.want("erased")
+	s.uid = user
+	s.want("of no section")
 }
 
 // summarizedConcurrently has two do the same at once, while something is put.

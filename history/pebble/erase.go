@@ -138,7 +138,7 @@ func (d *DB) Sections(ctx context.Context, uid string) (all []string, err error)
 		return nil, err
 	}
 	defer d.leave()
-	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceParts} {
+	for _, space := range []byte{spaceArchive, spaceCache, spaceLogHead, spaceParts, spaceSummaries} {
 		prefix := append(appendBucket(nil, space, history.BucketOf(uid)), history.SectionPrefix(uid)...)
 		for from := prefix; from != nil; {
 			next := []byte(nil)

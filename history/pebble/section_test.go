@@ -77,6 +77,43 @@ func TestSections(t *testing.T) {
 	lists(db, 2, 0, 2, 0)
 }
 
+// TestSectionSummaries: a class that keeps what it has for less than others has no summaries. Those that it had are removed by the
+// sweep, which drops its records without counting them.
+func TestSectionSummaries(t *testing.T) {
+	now, dir := time.UnixMilli(1_790_000_000_000), t.TempDir()
+	held := func(db *pebble.DB) int {
+		t.Helper()
+		found, err := db.Held(t.Context(), "ann\x01a", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found["archive: summaries"]
+	}
+	for i, c := range []struct {
+		rules       []string
+		want, swept int
+	}{{nil, 2, 0}, {[]string{"a: types=7 keep=14d"}, 0, 2}, {[]string{"a: types=7"}, 0, 0}} {
+		rules, err := history.ParseRules(c.rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := open(t, dir, pebble.Config{Rules: rules, Summary: 43800 * time.Hour, Now: func() time.Time { return now }})
+		if i == 0 {
+			oldOnes(t, db.Archive(), "ann\x01a", daysAgo(now, 84, 85))
+			if err := db.Archive().Summarize(t.Context(), "ann\x01a", false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		swept, err := db.Sweep(t.Context())
+		if n := held(db); err != nil || swept != c.swept || n != c.want {
+			t.Errorf("%v: swept %d, %v, and %d summaries; want %d and %d", c.rules, swept, err, n, c.swept, c.want)
+		}
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestSectionRolls: a roll takes into parts what the class still keeps, and no more.
 func TestSectionRolls(t *testing.T) {
 	rules, err := history.ParseRules([]string{"a: types=7 keep=4d"})

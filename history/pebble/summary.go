@@ -131,8 +131,12 @@ func (a *Archive) summarize(uid string, all bool) error {
 	snapshot := a.db.pebble.NewSnapshot()
 	defer snapshot.Close()
 	p, err := a.db.summariesOf(snapshot, uid)
-	if err != nil || all && len(p.Chunks) == 0 { // there is nothing that anything can be removed from
+	kept, life := a.db.config.Rules.Summarized(uid), a.db.summaryLife
+	if err != nil || len(p.Chunks) == 0 && (all || !kept) { // there is nothing that anything can be removed from
 		return err
+	}
+	if !kept {
+		life = 0
 	}
 	now := a.db.now()
 	page, err := a.aging(uid, snapshot, now-history.SummaryAge, all)
@@ -141,7 +145,7 @@ func (a *Archive) summarize(uid string, all bool) error {
 	}
 	run := rand.Text()[:13]
 	plan, err := p.Summarize(part.Summing{
-		Items: page.Items, Cleared: page.User.Cleared, Oldest: now - a.db.summaryLife, Rules: a.db.config.Rules,
+		Items: page.Items, Cleared: page.User.Cleared, Oldest: now - life, Rules: a.db.config.Rules,
 		Version: max(p.Version+1, uint64(now)), //nolint:gosec // never before 1970
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	})
@@ -221,6 +225,9 @@ func (s *summing) dropCounted(drop dropper) dropper {
 			return drop(e, key, value)
 		}
 		uid := string(key[keyPrefix : objectAt(key)-1])
+		if !s.archive.db.config.Rules.Summarized(uid) {
+			return drop(e, key, value)
+		}
 		if noted != uid {
 			noted = uid
 			s.aging = append(s.aging, uid)
@@ -291,7 +298,7 @@ func (a *Archive) isStale(uid string, m *part.Metadata) bool {
 	a.lock.Lock()
 	u, _, err := a.stored(uid)
 	a.lock.Unlock()
-	return err != nil || !maps.Equal(u.Cleared, m.Cleared) || len(m.Chunks) == 0 ||
+	return err != nil || !a.db.config.Rules.Summarized(uid) || !maps.Equal(u.Cleared, m.Cleared) || len(m.Chunks) == 0 ||
 		m.Chunks[len(m.Chunks)-1].Newest.Time() < a.db.now()-a.db.summaryLife
 }
 
