@@ -57,6 +57,9 @@ func ValidateSection(uid string) error {
 	return nil
 }
 
+// MaxClasses is how many classes there may be. A token of what has changed has a part of each, and stands in an address.
+const MaxClasses = 32
+
 const maxClassName = 32
 
 func legalClass(name string) bool {
@@ -183,6 +186,9 @@ func (b *Rulebook) addClass(name, values string) error {
 	}
 	if slices.ContainsFunc(b.classes, func(c Class) bool { return c.Name == name }) {
 		return fmt.Errorf("the class %q is there twice", name)
+	}
+	if len(b.classes) == MaxClasses {
+		return fmt.Errorf("want at most %d classes", MaxClasses)
 	}
 	c, given := Class{Name: name, Keep: ArchiveLife}, make(map[string]bool)
 	for value := range strings.FieldsSeq(values) {

@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,10 @@ func TestParseClasses(t *testing.T) {
 }
 
 func TestBadClasses(t *testing.T) {
+	many := make([]string, history.MaxClasses+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("c%d: types=%d", i, i+1)
+	}
 	tests := []struct {
 		texts []string
 		want  string
@@ -59,6 +64,7 @@ func TestBadClasses(t *testing.T) {
 		{[]string{"a: types=7,7"}, "the type 7 is there twice"},
 		{[]string{"a: types=7", "b: types=8,7"}, `the type 7 is in the class "a" already`},
 		{[]string{"a: types=7", "a: types=8"}, `the class "a" is there twice`},
+		{many, "want at most 32 classes"},
 		{[]string{"a: types=7 types=8"}, "types is there twice"},
 		{[]string{"a: types=7 keep=91d"}, "keep: want 1s to 90d"},
 		{[]string{"a: types=7 keep=2161h"}, "keep: want 1s to 90d"},

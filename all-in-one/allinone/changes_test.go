@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/history"
 )
 
 // changes asks what has changed since a token, and returns how many objects it is told of.
@@ -69,6 +73,32 @@ func TestChangesOfAnOlderCopy(t *testing.T) {
 	}
 	if _, told, resync = h.changes(ctx, first); told != 4 || resync {
 		t.Errorf("from before the copy: told of %d objects, resync %t; want four and none", told, resync)
+	}
+	h.stop()
+}
+
+// TestChangesOfClasses: the token of as many classes as there may be, all with long names, is one that the edge takes.
+func TestChangesOfClasses(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	texts := make([]string, history.MaxClasses)
+	for i := range texts {
+		texts[i] = fmt.Sprintf("class-%s-%02d: types=%d", strings.Repeat("x", 23), i, i+1)
+	}
+	rules, err := history.ParseRules(texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := openWith(t, func(c *allinone.Config) { c.Dir, c.Rules = t.TempDir(), rules })
+	token, _, _ := h.changes(ctx, "")
+	h.stops(ctx, "a")
+	token, told, resync := h.changes(ctx, token)
+	if told != 1 || resync {
+		t.Errorf("told of %d objects, resync %t; want one and none", told, resync)
+	}
+	h.stops(ctx, "b", "c")
+	if _, told, resync = h.changes(ctx, token); told < 2 || resync {
+		t.Errorf("with the next token: told of %d objects, resync %t; want two at least and none", told, resync)
 	}
 	h.stop()
 }

@@ -196,7 +196,7 @@ func tagged(a *api, h huma.API, op huma.Operation, fn func(context.Context, *poi
 }
 
 type changesInput struct {
-	Since string `query:"since" maxLength:"128" doc:"The token of the answer before. Without one the answer is a resync."`
+	Since string `query:"since" maxLength:"4096" doc:"The token of the answer before. Without one the answer is a resync."`
 	Limit uint32 `query:"limit" minimum:"1" maximum:"100" default:"100" doc:"How many objects to tell of at most."`
 }
 
