@@ -106,17 +106,37 @@ func joined(parts []readerPage, limit int) (p readerPage) {
 	return p
 }
 
-// shown returns, while types are being moved, what all sections have of some keys of one section; the first is that of the user.
+// shown returns what is to be seen of some keys of one section; the first is that of the user. While types are being moved that is what
+// all sections have. Else it is what the section of the type has, where that is another one: a delete leaves a tombstone in each of them, and
+// what is reported after it is in that one alone.
 func (r *Reader) shown(ctx context.Context, keys []history.Key, entries []history.Entry) ([]history.Entry, error) {
-	if len(keys) == 1 || !r.divided() || !r.cfg.Rules.Moving(r.nowMS()) {
+	if len(keys) == 1 || !r.divided() {
 		return entries, nil
 	}
 	user, _ := history.UserOf(keys[0].UID)
-	own := make([]history.Key, len(keys))
+	moving := r.cfg.Rules.Moving(r.nowMS())
+	var asked []history.Key
+	var of []int
 	for i, k := range keys {
-		own[i] = history.Key{UID: user, Object: k.Object}
+		if moving || !k.IsUser() && r.cfg.Rules.Home(user, k.Object.Type) != k.UID {
+			asked, of = append(asked, history.Key{UID: user, Object: k.Object}), append(of, i)
+		}
 	}
-	return r.bySection(ctx, own, r.whole)
+	if len(asked) == 0 {
+		return entries, nil
+	}
+	homes, err := r.bySection(ctx, asked, r.whole)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Clone(entries)
+	for n, i := range of {
+		e := &homes[n]
+		if moving || e.Record.Visible(keys[i].Object, &e.User) != nil {
+			all[i] = *e
+		}
+	}
+	return all, nil
 }
 
 // show leaves of a page what is to be seen: nothing that has expired, that the user has cleared, or that is at another place in the

@@ -95,7 +95,8 @@ func (r *Reader) allChanges(ctx context.Context, uid string, since tokens, limit
 			since.known = false
 			break
 		}
-		all.Items, all.Removed = append(all.Items, one.GetItems()...), append(all.Removed, one.GetRemoved()...)
+		all.Items = append(all.Items, one.GetItems()...)
+		all.Removed = append(slices.DeleteFunc(all.Removed, func(o *historyv1.Object) bool { return tells(one, o) }), one.GetRemoved()...)
 		limit = max(limit-len(one.GetItems())-len(one.GetRemoved()), 0)
 		if since.each[n], err = decodeToken(one.GetToken()); err != nil {
 			return nil, err
@@ -110,6 +111,12 @@ func (r *Reader) allChanges(ctx context.Context, uid string, since tokens, limit
 	}
 	all.Token = since.encode()
 	return all, nil
+}
+
+// tells reports whether an answer says anything of an object.
+func tells(resp *historyv1.ChangesResponse, o *historyv1.Object) bool {
+	is := func(p *historyv1.Object) bool { return p.GetId() == o.GetId() && p.GetType() == o.GetType() }
+	return slices.ContainsFunc(resp.GetRemoved(), is) || slices.ContainsFunc(resp.GetItems(), func(it *historyv1.Item) bool { return is(it.GetObject()) })
 }
 
 // resyncAll answers with a token from which on everything is told of all sections.

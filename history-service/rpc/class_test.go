@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -521,6 +522,44 @@ func TestClassImport(t *testing.T) {
 	}
 	wantNames(t, "imported", all(t, s, "bob/0", 2), "3_8", "2_7", "1_1")
 	wantNames(t, "imported, of a type", all(t, s, "bob/7", 2), "2_7")
+}
+
+// TestClassChanges has an app that follows the changes know what the history shows, over classes, while types are being moved and while
+// none are. A delete leaves a tombstone in each section: what is reported again after that is there, whatever other sections say.
+func TestClassChanges(t *testing.T) {
+	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
+	for _, texts := range [][]string{{"a: types=2,3 keep=30d", "b: types=4"}, {"a: types=2,3", "b: types=4", moved}} {
+		h, rules := classHouse(t, 100, texts...)
+		a := &app{T: t, s: h.service(t, rules)}
+		act := func() {
+			id, typ := strconv.Itoa(rand.IntN(3)), 1+rand.Uint32N(4) //nolint:gosec // no secret
+			switch h.clock.Add(1000); rand.IntN(8) {                 //nolint:gosec // no secret
+			case 0, 1:
+				if _, err := a.s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: id, Type: typ}}}); err != nil {
+					t.Fatal(err)
+				}
+			case 2:
+				archives(t, h)
+			default:
+				apply(t, a.s, typed(fmt.Sprintf("ann/%s_%d", id, typ), stop, start-h.clock.Load(), 9))
+			}
+		}
+		for range 60 {
+			for range rand.IntN(8) { //nolint:gosec // no secret
+				act()
+			}
+			a.sync(rand.Uint32N(5), func() { //nolint:gosec // no secret
+				if rand.IntN(3) == 0 { //nolint:gosec // no secret
+					act()
+				}
+			})
+			a.sync(0, func() {})
+			a.knows("at rest")
+		}
+		if a.resyncs != 1 {
+			t.Errorf("%v: %d resyncs, want the first", texts, a.resyncs)
+		}
+	}
 }
 
 // TestClassPages is a model of pages over classes: with any limit, with ties of one millisecond, while reports, deletes, clears, archiving
