@@ -53,6 +53,9 @@ type Rereader interface {
 	// were delivered as poison. It returns the first error of use, or wraps
 	// [ErrUnavailable] when it could not read everything; then it has read what it could.
 	Reread(ctx context.Context, buckets []Bucket, since time.Time, use func(context.Context, []Announcement) error) error
+	// Memos returns what was kept with the last commit of each part of the queue of which anything was committed. It wraps
+	// [ErrUnavailable].
+	Memos(ctx context.Context) ([]string, error)
 }
 
 // Delivery is one or more messages of the queue.
@@ -64,6 +67,8 @@ type Delivery struct {
 	Bytes    int
 	// Offsets are the adapter's: the next offset by partition.
 	Offsets map[int]int64
+	// Memo is a short text that whoever commits wants to be kept with the commit, see [Rereader].
+	Memo string
 }
 
 // Poison is a message that no job will ever understand.

@@ -161,7 +161,7 @@ func (x *exchange) store() int {
 	switch x.what {
 	case "put", "get", "page", "put user", "roll", "erase":
 		return archiveStore
-	case "publish", "fetch", "commit", "reread":
+	case "publish", "fetch", "commit", "reread", "memos":
 		return queueStore
 	}
 	return cacheStore

@@ -95,6 +95,19 @@ func (c consumer) Reread(ctx context.Context, buckets []history.Bucket, since ti
 	return err
 }
 
+// Memos implements [history.Rereader].
+func (c consumer) Memos(ctx context.Context) (memos []string, err error) {
+	err = c.read(ctx, "memos", history.Key{}, func() {
+		memos = nil
+		for p, n := range c.w.queue.committed {
+			if n > 0 {
+				memos = append(memos, c.w.queue.memos[p])
+			}
+		}
+	})
+	return memos, err
+}
+
 // leave ends a membership. Its partitions stay with it until the next generation.
 func (q *queue) leave(m *member) {
 	q.w.mu.Lock()
@@ -202,7 +215,9 @@ func (c *claim) Commit(ctx context.Context, d history.Delivery) (err error) {
 			return
 		}
 		for p, next := range d.Offsets {
-			q.committed[p] = max(q.committed[p], int(next))
+			if int(next) > q.committed[p] {
+				q.committed[p], q.memos[p] = int(next), d.Memo
+			}
 		}
 	})
 	return errors.Join(err, e)

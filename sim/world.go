@@ -316,6 +316,7 @@ type queue struct {
 	w          *World
 	messages   [partitions][]message
 	committed  [partitions]int
+	memos      [partitions]string // of the last commits
 	generation int
 	members    []*member
 	joining    []*member // guarded by w.mu

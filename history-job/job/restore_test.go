@@ -141,7 +141,10 @@ type journal struct {
 	all   []history.Announcement
 	since time.Time
 	fails int
+	memos []string
 }
+
+func (j *journal) Memos(context.Context) ([]string, error) { return j.memos, nil }
 
 func (j *journal) Reread(ctx context.Context, _ []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
 	j.mu.Lock()

@@ -332,6 +332,13 @@ type absentJournal struct {
 	away atomic.Bool
 }
 
+func (j *absentJournal) Memos(ctx context.Context) ([]string, error) {
+	if j.away.Load() {
+		return nil, errDown
+	}
+	return j.sinceJournal.Memos(ctx)
+}
+
 func (j *absentJournal) Reread(ctx context.Context, buckets []history.Bucket, since time.Time, use func(context.Context, []history.Announcement) error) error {
 	if j.away.Load() {
 		return errDown

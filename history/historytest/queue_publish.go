@@ -173,6 +173,7 @@ func QueueReread(t *testing.T, open OpenQueue) {
 		"a job goes on while it is read":   queueCase.rereadBesideAJob,
 		"nothing is nothing":               queueCase.rereadNothing,
 		"an error of use ends it":          queueCase.rereadError,
+		"a memo goes with a commit":        queueCase.memo,
 	}
 	for name, run := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -286,5 +287,35 @@ func (q queueCase) rereadError() {
 	})
 	if !errors.Is(err, broken) || calls != 1 {
 		q.Errorf("got %v after %d calls, want that of the first", err, calls)
+	}
+}
+
+// memo commits some partitions with one memo, and then with another one.
+func (q queueCase) memo() {
+	memos := func() []string {
+		all, err := q.Consumer.(history.Rereader).Memos(q.Context())
+		if err != nil {
+			q.Error(err)
+		}
+		return slices.Compact(slices.Sorted(slices.Values(all)))
+	}
+	if got := memos(); len(got) > 0 {
+		q.Errorf("before the first commit: got %q", got)
+	}
+	for round, text := range []string{"", "one", "two 2 \n2"} {
+		keys := everyBucket(round + 1)
+		q.publish(keys)
+		q.generation(func(ctx context.Context, claim history.Claim) error {
+			got, err := fetchKeys(ctx, claim, len(keys))
+			if err != nil {
+				return err
+			}
+			d := got[len(got)-1]
+			d.Memo = text
+			return claim.Commit(ctx, d)
+		})
+		if got := memos(); !slices.Equal(got, []string{text}) {
+			q.Errorf("after a commit: got %q, want %q", got, text)
+		}
 	}
 }

@@ -19,12 +19,12 @@ import (
 
 var errOver = errors.New("generation is over")
 
-// claim is one generation of this member. Offsets are committed through the
-// generation alone, which the broker refuses once it is over: a group Reader would
+// claim is one generation of this member. Offsets are committed in its name
+// alone, which the broker refuses once it is over: a group Reader would
 // commit for partitions that another job owns by then.
 type claim struct {
+	q       *Queue
 	gen     *kafka.Generation
-	topic   string
 	buckets []history.Bucket
 
 	arrived chan message   // from the readers of the partitions
@@ -48,7 +48,7 @@ func (q *Queue) claim(ctx context.Context, gen *kafka.Generation) (*claim, error
 		return nil, err
 	}
 	c := &claim{
-		gen: gen, topic: q.cfg.Topic,
+		q: q, gen: gen,
 		arrived: make(chan message, 16), over: make(chan struct{}), broken: make(chan struct{}),
 		committed: map[int]int64{}, next: map[int]int64{},
 	}
@@ -59,7 +59,7 @@ func (q *Queue) claim(ctx context.Context, gen *kafka.Generation) (*claim, error
 		c.readers.Go(func() { r.run(ctx) })
 	}
 	c.readers.Go(func() { q.checkAssignment(ctx, c) })
-	q.cfg.Logger.Info("joined the group", "topic", c.topic, "group", gen.GroupID, "generation", gen.ID, "partitions", len(assigned))
+	q.cfg.Logger.Info("joined the group", "topic", q.cfg.Topic, "group", gen.GroupID, "generation", gen.ID, "partitions", len(assigned))
 	return c, nil
 }
 
@@ -77,7 +77,7 @@ func (q *Queue) checkAssignment(ctx context.Context, c *claim) {
 			continue
 		}
 		if assigned < n {
-			q.cfg.Logger.Warn("the group has divided fewer partitions than there are, will join again", "topic", c.topic, "divided", assigned, "partitions", n)
+			q.cfg.Logger.Warn("the group has divided fewer partitions than there are, will join again", "topic", q.cfg.Topic, "divided", assigned, "partitions", n)
 			c.fail()
 		}
 		return
@@ -157,6 +157,9 @@ type message struct {
 	err       error
 }
 
+// commitTimeout is how long a broker may take to commit.
+const commitTimeout = 10 * time.Second
+
 // Fetch implements [history.Claim].
 func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {
 	c.fetching.Lock()
@@ -212,12 +215,34 @@ func (c *claim) Commit(ctx context.Context, d history.Delivery) error {
 	if len(offsets) == 0 {
 		return nil
 	}
-	if err := c.gen.CommitOffsets(map[string]map[int]int64{c.topic: offsets}); err != nil {
+	if err := c.commit(ctx, offsets, d.Memo); err != nil {
 		c.fail()
 		return fmt.Errorf("commit: %w", err)
 	}
 	maps.Copy(c.committed, offsets)
 	return nil
+}
+
+// commit commits as the member of a generation, which the broker refuses once it is over. The generation itself could
+// commit no memo. What has begun goes on when the generation ends.
+func (c *claim) commit(ctx context.Context, offsets map[int]int64, memo string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	commits := make([]kafka.OffsetCommit, 0, len(offsets))
+	for p, o := range offsets {
+		commits = append(commits, kafka.OffsetCommit{Partition: p, Offset: o, Metadata: memo})
+	}
+	res, err := c.q.client.OffsetCommit(ctx, &kafka.OffsetCommitRequest{
+		GroupID: c.gen.GroupID, GenerationID: int(c.gen.ID), MemberID: c.gen.MemberID,
+		Topics: map[string][]kafka.OffsetCommit{c.q.cfg.Topic: commits},
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range res.Topics[c.q.cfg.Topic] {
+		err = cmp.Or(err, p.Error)
+	}
+	return err
 }
 
 // ended returns why nothing can be committed any more, if so.

@@ -149,6 +149,41 @@ func (q *Queue) Reread(ctx context.Context, buckets []history.Bucket, since time
 	return nil
 }
 
+// Memos implements [history.Rereader].
+func (q *Queue) Memos(ctx context.Context) ([]string, error) {
+	n, err := q.partitions(ctx)
+	if topicMissing(err) {
+		return nil, nil
+	}
+	var res *kafka.OffsetFetchResponse
+	if err == nil {
+		all := make([]int, n)
+		for p := range all {
+			all[p] = p
+		}
+		res, err = q.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: q.cfg.Group, Topics: map[string][]int{q.cfg.Topic: all}})
+	}
+	if err == nil {
+		err = res.Error
+	}
+	if errors.Is(err, kafka.GroupIdNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("memos: %w: %w", history.ErrUnavailable, err)
+	}
+	var memos []string
+	for _, p := range res.Topics[q.cfg.Topic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("memo of partition %d: %w: %w", p.Partition, history.ErrUnavailable, p.Error)
+		}
+		if p.CommittedOffset >= 0 {
+			memos = append(memos, p.Metadata)
+		}
+	}
+	return memos, nil
+}
+
 // partition reads one partition from the time on, up to where it ends now.
 func (r *rereading) partition(ctx context.Context, partition int) error {
 	end, err := r.offset(ctx, kafka.LastOffsetOf(partition))
