@@ -41,7 +41,9 @@ func (w *World) do(ctx context.Context, x *exchange) {
 		x.failAll(errTimeout)
 		return
 	}
-	x.call, _ = ctx.Value(callKey{}).(int)
+	if x.call, _ = ctx.Value(callKey{}).(int); x.call == 0 {
+		x.by = calledBy()
+	}
 	w.mu.Lock()
 	w.arrived = append(w.arrived, x)
 	w.mu.Unlock()
@@ -65,10 +67,7 @@ func (w *World) abandon(x *exchange) {
 	w.mu.Lock()
 	w.abandoned = append(w.abandoned, x)
 	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.nudge()
 	<-x.done
 }
 
@@ -78,7 +77,7 @@ func compareKeys(a, b history.Key) int {
 
 // compareExchanges is an order that does not depend on which goroutine was first.
 func compareExchanges(a, b *exchange) int {
-	if c := cmp.Or(cmp.Compare(a.proc.number, b.proc.number), cmp.Compare(a.call, b.call), strings.Compare(a.what, b.what), cmp.Compare(len(a.keys), len(b.keys))); c != 0 {
+	if c := cmp.Or(cmp.Compare(a.proc.number, b.proc.number), cmp.Compare(a.call, b.call), strings.Compare(a.what, b.what), strings.Compare(a.about, b.about), cmp.Compare(len(a.keys), len(b.keys))); c != 0 {
 		return c
 	}
 	for n := range a.left {
@@ -89,7 +88,7 @@ func compareExchanges(a, b *exchange) int {
 			return c
 		}
 	}
-	return 0
+	return a.by.compare(b.by)
 }
 
 func (x *exchange) String() string {
@@ -153,7 +152,7 @@ func (g *ghost) keys() (keys []string) {
 // haunt has parts of an exchange land later.
 func (w *World) haunt(x *exchange, parts []int) {
 	if x.late != nil && len(parts) > 0 {
-		w.ghosts = append(w.ghosts, &ghost{x: x, parts: slices.Clone(parts)})
+		w.ghosts = append(w.ghosts, &ghost{x: x, parts: slices.Clone(parts), since: time.Now()})
 	}
 }
 

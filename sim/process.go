@@ -1,10 +1,14 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,14 +27,10 @@ type ownSource struct {
 }
 
 func (s *ownSource) Uint64() uint64 {
-	var pcs [16]uintptr
-	frames, who := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])]), uint64(0)
-	for f, more := frames.Next(); ; f, more = frames.Next() {
-		for i := range len(f.Function) {
-			who = who*31 + uint64(f.Function[i])
-		}
-		if !more {
-			break
+	who := uint64(0)
+	for f := range calledBy().names() {
+		for i := range len(f) {
+			who = who*31 + uint64(f[i])
 		}
 	}
 	s.mu.Lock()
@@ -41,6 +41,37 @@ func (s *ownSource) Uint64() uint64 {
 
 var _ rand.Source = (*ownSource)(nil)
 
+// callers say which of a process's goroutines one is.
+type callers [16]uintptr
+
+// calledBy returns those of the caller's caller.
+func calledBy() (c callers) {
+	runtime.Callers(3, c[:])
+	return c
+}
+
+func (c callers) names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		n := slices.Index(c[:], 0)
+		if n < 0 {
+			n = len(c)
+		}
+		for frames, more := runtime.CallersFrames(c[:n]), n > 0; more; {
+			var f runtime.Frame
+			if f, more = frames.Next(); !yield(f.Function) {
+				return
+			}
+		}
+	}
+}
+
+func (c callers) compare(d callers) int {
+	if c == d {
+		return 0
+	}
+	return cmp.Or(strings.Compare(strings.Join(slices.Collect(c.names()), " "), strings.Join(slices.Collect(d.names()), " ")), slices.Compare(c[:], d[:]))
+}
+
 func (w *World) newProcess(name string) *process {
 	w.born++
 	p := &process{w: w, number: w.born, name: name}
@@ -50,8 +81,10 @@ func (w *World) newProcess(name string) *process {
 	return p
 }
 
-// life names the life of the cache.
+// life names the life of the cache. Whoever asks waits until nobody else goes on at this moment: those who take turns in a job look at
+// what it has heard.
 func (p *process) life(ctx context.Context) (string, error) {
+	p.await("life")
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
@@ -76,7 +109,7 @@ func (w *World) startService(i int) {
 	}
 	s.held = agg
 	s.rpc, err = rpc.New(rpc.Config{
-		Cache: cacheDoor{s.process}, Archive: w.archiveOf(s.process), Aggregate: agg, Queue: publisher{s.process},
+		Cache: serviceDoor{cacheDoor{s.process}}, Archive: w.archiveOf(s.process), Aggregate: agg, Queue: publisher{s.process},
 		Life: s.life, Deadline: requestLimit, Keep: w.cfg.Keep, Warmers: 2, Now: s.clock.now,
 	})
 	if err != nil {

@@ -109,13 +109,14 @@ func (r *rolling) open(p *process) rolledDoor {
 type operation struct {
 	what  string
 	began time.Time
+	about string // the user, or the keys
 	user  uint64 // the revision of the state that is put
 }
 
 type operationKey struct{}
 
-func within(ctx context.Context, what string, user uint64) context.Context {
-	return context.WithValue(ctx, operationKey{}, &operation{what, time.Now(), user})
+func within(ctx context.Context, what, about string, user uint64) context.Context {
+	return context.WithValue(ctx, operationKey{}, &operation{what, time.Now(), about, user})
 }
 
 // hbaseCall is one of an exchange.
@@ -131,7 +132,7 @@ type hbaseCall struct {
 func (d rolledDoor) exchange(ctx context.Context, all *hbasefake.Exchange) {
 	op := ctx.Value(operationKey{}).(*operation)
 	calls := make([]hbaseCall, len(all.Calls))
-	x := &exchange{proc: d.process, what: op.what, keys: make([]history.Key, len(calls)), run: all.Make, fail: all.Fail}
+	x := &exchange{proc: d.process, what: op.what, about: op.about, keys: make([]history.Key, len(calls)), run: all.Make, fail: all.Fail}
 	for i := range calls {
 		calls[i] = callOf(op, &all.Calls[i])
 		if x.keys[i] = calls[i].key; calls[i].Put || calls[i].Delete {
@@ -213,27 +214,27 @@ func (d rolledDoor) done(c *hbaseCall) {
 }
 
 func (d rolledDoor) Put(ctx context.Context, cells []history.Cell) []error {
-	return d.archive.Put(within(ctx, "put", 0), cells)
+	return d.archive.Put(within(ctx, "put", "", 0), cells)
 }
 
 func (d rolledDoor) Get(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
-	return d.archive.Get(within(ctx, "get", 0), keys)
+	return d.archive.Get(within(ctx, "get", fmt.Sprint(keys), 0), keys)
 }
 
 func (d rolledDoor) Page(ctx context.Context, uid string, q history.Query) (history.Page, error) {
-	return d.archive.Page(within(ctx, "page", 0), uid, q)
+	return d.archive.Page(within(ctx, "page", uid, 0), uid, q)
 }
 
 func (d rolledDoor) PutUser(ctx context.Context, uid string, u history.User) error {
-	return d.archive.PutUser(within(ctx, "put user", u.Revision), uid, u)
+	return d.archive.PutUser(within(ctx, "put user", uid, u.Revision), uid, u)
 }
 
 func (d rolledDoor) Roll(ctx context.Context, uid string) (time.Duration, error) {
-	return d.archive.Roll(within(ctx, "roll", 0), uid)
+	return d.archive.Roll(within(ctx, "roll", uid, 0), uid)
 }
 
 func (d rolledDoor) Tidy(ctx context.Context, uid string) (time.Duration, error) {
-	return d.archive.Tidy(within(ctx, "roll", 0), uid)
+	return d.archive.Tidy(within(ctx, "roll", uid, 0), uid)
 }
 
 func (d rolledDoor) Note(_ context.Context, uid string) error {
@@ -326,7 +327,7 @@ func (r *rolling) erase(n int, uid string) {
 	}
 	r.w.tracef("%-7s begins to erase %s up to %s", j.name, uid, moment(until))
 	go func() {
-		ctx, cancel := context.WithTimeout(within(j.ctx, "erase", 0), time.Minute)
+		ctx, cancel := context.WithTimeout(within(j.ctx, "erase", uid, 0), time.Minute)
 		defer cancel()
 		if err := j.rolls.archive.Erase(ctx, uid, until); err == nil && !j.dead.Load() {
 			r.w.mu.Lock()

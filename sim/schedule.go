@@ -1,7 +1,10 @@
 package sim
 
 import (
+	"cmp"
+	"runtime"
 	"slices"
+	"strings"
 	"testing/synctest"
 	"time"
 )
@@ -17,6 +20,12 @@ func (w *World) gather() {
 		default:
 		}
 		w.mu.Lock()
+		if turns := w.atTurns; len(turns) > 0 {
+			w.atTurns = nil
+			w.mu.Unlock()
+			w.takeTurns(turns)
+			continue
+		}
 		arrived, abandoned, completed := w.arrived, w.abandoned, w.completed
 		joining, left := w.queue.joining, w.left
 		w.arrived, w.abandoned, w.completed, w.queue.joining, w.left = nil, nil, nil, nil, nil
@@ -39,6 +48,46 @@ func (w *World) gather() {
 			c.done(c.answer, c.err)
 		}
 		again = w.regroup(joining, left) || len(completed)+len(abandoned) > 0
+	}
+}
+
+// turn is somebody who waits to go on beside others of the same moment.
+type turn struct {
+	proc *process
+	name string
+	by   callers
+	goes chan struct{}
+}
+
+// await returns when it is the caller's turn. It does not return in a process that died.
+func (p *process) await(name string) {
+	t := &turn{proc: p, name: name, by: calledBy(), goes: make(chan struct{})}
+	p.w.mu.Lock()
+	p.w.atTurns = append(p.w.atTurns, t)
+	p.w.mu.Unlock()
+	p.w.nudge()
+	<-t.goes
+	if p.dead.Load() {
+		runtime.Goexit()
+	}
+}
+
+// takeTurns lets one after the other go on, each until nobody can.
+func (w *World) takeTurns(turns []*turn) {
+	slices.SortStableFunc(turns, func(a, b *turn) int {
+		return cmp.Or(cmp.Compare(a.proc.number, b.proc.number), strings.Compare(a.name, b.name), a.by.compare(b.by))
+	})
+	for _, t := range turns {
+		close(t.goes)
+		synctest.Wait()
+	}
+}
+
+// nudge has the simulator look after whoever waits while time passes.
+func (w *World) nudge() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
 	}
 }
 

@@ -691,9 +691,8 @@ func (s *sequence) landBehind(d *dice) {
 	w.pass(w.traits.down)
 	s.maybe(reportLate)
 	soon := func() bool { return time.Since(brokenOff) > landsWithin-200*time.Millisecond }
-	if s.goOnUntil(200, 60, func() bool { return s.waits() || soon() }); time.Since(brokenOff) > landsWithin {
-		w.forgetPuts()
-	}
+	s.goOnUntil(200, 60, func() bool { return s.waits() || soon() })
+	w.forgetPuts(landsWithin)
 	for len(w.ghosts) > 0 {
 		w.landOne(0)
 	}
@@ -804,7 +803,7 @@ func (s *sequence) outlast(d *dice) {
 	for w.failure == "" && time.Now().Before(end) {
 		until := time.Now().Add([...]time.Duration{time.Second, 3 * time.Second, 2 * sweepAge}[d.n(3)])
 		s.goOnUntil(200, 200, func() bool { return !time.Now().Before(until) })
-		w.forgetPuts()
+		w.forgetPuts(0)
 		kind := d.n(8)
 		if kind < 4 && w.traits.loses {
 			w.loseCache(d)
@@ -845,12 +844,12 @@ func (s *sequence) startJobsAnew(d *dice, since time.Time) {
 	w.gather()
 	end = time.Now().Add(w.traits.down + w.noticed() + sweepEvery)
 	s.goOnUntil(1000, 200, func() bool { return !time.Now().Before(end) })
-	w.forgetPuts()
+	w.forgetPuts(0)
 }
 
-// forgetPuts has what was put and given up never land: it would be later than a put can.
-func (w *World) forgetPuts() {
-	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.store() == archiveStore })
+// forgetPuts has what was put, and given up so long ago, never land: it would be later than a put can.
+func (w *World) forgetPuts(ago time.Duration) {
+	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.store() == archiveStore && time.Since(g.since) >= ago })
 }
 
 // waits reports whether an exchange in the background is held up.

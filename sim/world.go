@@ -139,6 +139,7 @@ type World struct {
 	mu        sync.Mutex // guards what goroutines tell
 	arrived   []*exchange
 	abandoned []*exchange
+	atTurns   []*turn
 	left      []*member
 	completed []*call
 	wake      chan struct{} // of capacity 1: somebody was abandoned while time passes
@@ -283,9 +284,10 @@ type jobProcess struct {
 
 // exchange is one call of a process, in parts that are atomic by themselves: the keys.
 type exchange struct {
-	proc *process
-	what string
-	keys []history.Key
+	proc  *process
+	what  string
+	about string // more of it than the keys say
+	keys  []history.Key
 	// run makes the effect of a part and notes its answer, fail notes that there is
 	// none, and late makes the effect alone; nil for what only reads.
 	run  func(part int)
@@ -294,6 +296,7 @@ type exchange struct {
 	// ready reports whether there is anything to answer yet; nil for always.
 	ready func() bool
 
+	by   callers   // where it is for no client
 	call int       // the client's call that it is made for, 0 for none
 	left []int     // the parts without an answer
 	idle time.Time // until when nobody looks at it
@@ -305,6 +308,7 @@ type exchange struct {
 type ghost struct {
 	x     *exchange
 	parts []int
+	since time.Time
 }
 
 // partitions is how many the queue has: users of one job are those of some.
