@@ -112,6 +112,9 @@ func (w *World) loseCache(d *dice) {
 	if w.traits.older && w.snapshot != nil && !d.one(4) {
 		w.tracef("cache   comes back older")
 		w.cache = w.snapshot.Clone()
+		for _, j := range w.jobs { // it starts in the midst of it
+			j.absent = false
+		}
 	} else {
 		w.tracef("cache   is lost with all it has")
 		w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -138,6 +139,13 @@ func (w *World) judge() {
 	d := &dice{w.src.draw(streamOther)}
 	if d.one(w.traits.anew) {
 		w.beginAnew(d)
+	}
+	if dead := func(j *jobProcess) bool { return j.dead.Load() }; w.failure == "" && w.traits.older && d.one(3) && !slices.ContainsFunc(w.jobs, dead) {
+		// All that a job has archived by now stays.
+		j := w.jobs[d.n(len(w.jobs))]
+		w.kill(j.process, "is stopped until the cache comes back older")
+		j.absent = true
+		w.gather()
 	}
 	if w.failure == "" && d.one(4) {
 		w.empty()

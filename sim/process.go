@@ -170,7 +170,7 @@ func (w *World) revive() {
 		}
 	}
 	for i, j := range w.jobs {
-		if j.dead.Load() && time.Since(j.down) > w.traits.down {
+		if j.dead.Load() && time.Since(j.down) > w.traits.down && !j.absent {
 			w.startJob(i)
 			w.tracef("%-7s starts", w.jobs[i].name)
 		}

@@ -823,7 +823,7 @@ func (s *sequence) outlast(d *dice) {
 	s.maybe(archiveAll)
 }
 
-// startJobsAnew has jobs die, and those after them see what is marked before anything else happens. All die only where each
+// startJobsAnew has jobs die. Where the cache may come back older they die only while nothing can be put, and all only where each
 // has given back to the cache what the queue has, if it was lost since a time.
 func (s *sequence) startJobsAnew(d *dice, since time.Time) {
 	w := s.w
@@ -833,9 +833,13 @@ func (s *sequence) startJobsAnew(d *dice, since time.Time) {
 	compared := func() bool {
 		return !slices.ContainsFunc(w.jobs, func(j *jobProcess) bool { return j.reread.Load() != w.lives.Load() })
 	}
-	end := time.Now().Add(15 * time.Second)
+	end := time.Now().Add([...]time.Duration{0, 15 * time.Second, 15 * time.Second}[d.n(3)])
 	s.goOnUntil(1000, 200, func() bool { return compared() || !time.Now().Before(end) })
-	all := compared() && (w.delayed["put"] || w.lived.Before(since))
+	nothingPut := w.delayed["put"] || w.isAway(archiveStore) || time.Now().Before(w.parts[archiveStore].until)
+	if w.traits.older && !nothingPut { // nobody else would know of it
+		return
+	}
+	all := !w.traits.older || compared() && (w.delayed["put"] || w.lived.Before(since))
 	for n := range w.jobs {
 		if n == 0 || all && !d.one(3) {
 			w.kill(w.jobs[n].process, "is killed")

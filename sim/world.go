@@ -279,7 +279,8 @@ type service struct {
 // job is a history-job.
 type jobProcess struct {
 	*process
-	rolls rolledDoor // where there is rolling
+	rolls  rolledDoor // where there is rolling
+	absent bool       // it is dead until the cache comes back older
 }
 
 // exchange is one call of a process, in parts that are atomic by themselves: the keys.

@@ -118,14 +118,14 @@ func (j *Job) askLife(ctx context.Context) (name string, err error) {
 }
 
 // complete turns what was loaded into what is to be put. It folds the archive's record into
-// each partial one, and into all for a while after the cache has begun another life: another job may
-// have archived what this one was given since, and may not have brought it back yet. It writes the
+// each partial one, and into all for a while after the cache has begun another life, or while this job does not know when that was:
+// another job may have archived what this one was given since, and may not have brought it back yet. It writes the
 // result back to the cache. Only what the cache has taken is put: all that is ever put are contents
 // of the cache, whose cell times grow one after the other. The others are returned as keys
 // that have to come again.
 func (j *Job) complete(ctx context.Context, life string, keys []history.Key, entries []history.Entry) (b batch, again []history.Key, err error) {
 	var partial batch
-	doubtful := j.life.young(j.cfg.Doubt)
+	doubtful := !j.tookOver() || j.life.young(j.cfg.Doubt)
 	for i, e := range entries {
 		switch {
 		case e.Record.Settled(): // the archive has it already

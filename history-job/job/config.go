@@ -81,8 +81,8 @@ type Config struct {
 	Remember  int
 	Doubt     time.Duration
 	// Reread is the queue as it was read before: when the cache has begun another life, and
-	// when the job starts, what was queued with its content since two sweep ages before the
-	// oldest mark is compared with the cache once more. Nil is for a queue that is as durable as the cache.
+	// when the job starts, what was queued with its content since two sweep ages before anything began to wait
+	// for the archive is compared with the cache once more. Nil is for a queue that is as durable as the cache.
 	Reread history.Rereader
 	// TrimOneIn is how seldom a user's list is trimmed, once in so many puts
 	// (default 16): a list may outgrow its bound by that much.
@@ -108,9 +108,11 @@ type Job struct {
 	removals  part.Notes  // users from whose summaries something is to be removed
 	old       part.Notes  // users of whom something old was put
 	waiting   waiting
-	marks     atomic.Pointer[marks] // as they were seen last
-	left      atomic.Int64          // keys left out because the archive did not answer, or the dead letters
-	landed    atomic.Int64          // when no put of them lands any more, in Unix milliseconds
+	begun     chan struct{}          // closed once it goes on with what the jobs before have left
+	memo      atomic.Pointer[string] // of the next commits, nil for none
+	marks     atomic.Pointer[marks]  // as they were seen last
+	left      atomic.Int64           // keys left out because the archive did not answer, or the dead letters
+	landed    atomic.Int64           // when no put of them lands any more, in Unix milliseconds
 }
 
 // New checks the configuration.
@@ -142,11 +144,14 @@ func New(cfg Config) (*Job, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1)}
+	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1), begun: make(chan struct{})}
 	if cfg.Roller != nil && cfg.Registry != nil {
 		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.noted, &j.untidy)
 	}
 	j.waiting.since = time.Now()
+	if cfg.Life == nil || cfg.Reread == nil {
+		close(j.begun)
+	}
 	if cfg.Life != nil {
 		j.recent = &recent{max: cfg.Remember}
 	}

@@ -45,7 +45,7 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 	j.owned.Store(true)
 	defer j.owned.Store(false)
 	g, both := errgroup.WithContext(ctx)
-	u := newUnrestored(claim)
+	u := newUnrestored(claim, &j.memo)
 	g.Go(func() error { return guard(func() error { return j.consume(both, claim, u) }) })
 	g.Go(func() error { return guard(func() error { return j.restore(both, u) }) })
 	g.Go(func() error { return guard(func() error { return j.sweep(both, buckets) }) })
@@ -63,6 +63,11 @@ func (j *Job) generation(ctx context.Context, claim history.Claim) error {
 // consume is the job's heart: nothing is committed that is not archived and settled, or has its mark. Announcements
 // with a content come from calls that were acknowledged as queued: what the cache has lost of those is given back to it first.
 func (j *Job) consume(ctx context.Context, claim history.Claim, u *unrestored) error {
+	select {
+	case <-j.begun: // a commit takes the memo before it away
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for {
 		if u.full() {
 			if !run.Sleep(ctx, longestPause) {
@@ -77,7 +82,7 @@ func (j *Job) consume(ctx context.Context, claim history.Claim, u *unrestored) e
 		if err := j.poison(ctx, d.Poison); err != nil {
 			return err
 		}
-		keys, left, err := j.restoreLost(ctx, d.Keys, 0)
+		keys, left, err := j.restoreLost(ctx, d.Keys)
 		if err != nil {
 			return err
 		}

@@ -32,6 +32,22 @@ func (l *life) doubt() {
 	l.changed = time.Now()
 }
 
+// began returns when another life took the place of the last.
+func (l *life) began() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.changed
+}
+
+// beganAt says that it has, by a time, as far as others know.
+func (l *life) beganAt(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if at.After(l.changed) {
+		l.changed = at
+	}
+}
+
 // young reports whether the life before has ended less than so long ago.
 func (l *life) young(age time.Duration) bool {
 	l.mu.Lock()

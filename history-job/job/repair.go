@@ -21,7 +21,7 @@ func (j *Job) followLife(ctx context.Context) error {
 	t := time.NewTicker(j.cfg.LifeEvery)
 	defer t.Stop()
 	first, done := true, false
-	var since, compared time.Time
+	var compared time.Time
 	for {
 		marks := j.marks.Load() // before the name: marks of the next life say nothing
 		name, err := j.askLife(ctx)
@@ -32,29 +32,22 @@ func (j *Job) followLife(ctx context.Context) error {
 		switch {
 		case err != nil:
 		case !done:
-			if first {
-				if err = j.startFromOldestMark(ctx); err == nil {
-					since = j.archivedBefore()
-				}
-			}
-			if err == nil {
-				err = j.compare(ctx, name, since)
-			}
-			if done = err == nil; done { // what services have written again has a new mark
+			if done = j.compare(ctx, name) == nil; done { // what services have written again has a new mark
 				compared = time.Now()
-				j.waiting.back(since.Add(2*j.cfg.SweepAge), compared)
+				j.waiting.doubt(compared)
+				if !first {
+					j.metrics.repairs.Inc()
+				}
+				first = false
+				j.leaveMemo()
 			}
-			if done && !first {
-				j.metrics.repairs.Inc()
-			}
-			first = first && !done
 		default:
 			// What counts is what was archived when the life was last seen unchanged.
 			if marks != nil && marks.at.After(compared) {
 				j.waiting.look(marks, j.cfg.SweepAge)
 			}
-			since = j.archivedBefore()
 			_ = j.catchUp(ctx, name) // what fails comes again
+			j.leaveMemo()
 		}
 		select {
 		case <-t.C:
@@ -66,11 +59,11 @@ func (j *Job) followLife(ctx context.Context) error {
 
 // compare brings back to a cache what it has lost: first what this job has archived, and
 // then what the queue has of it.
-func (j *Job) compare(ctx context.Context, name string, since time.Time) error {
+func (j *Job) compare(ctx context.Context, name string) error {
 	if err := j.repair(ctx, name); err != nil {
 		return err
 	}
-	return j.reread(ctx, name, since)
+	return j.reread(ctx, name)
 }
 
 // waiting knows since when something may wait to be archived. The start writes it, and then followLife alone.
@@ -113,13 +106,10 @@ func (w *waiting) look(m *marks, age time.Duration) {
 	}
 }
 
-// back says that something may have waited since a time, and have newer marks, of up to another time.
-func (w *waiting) back(since, uncertain time.Time) {
-	if uncertain.After(w.uncertain) {
-		w.uncertain = uncertain
-	}
-	if since.Before(w.since) {
-		w.since = since
+// doubt says that marks of up to a time may be newer than what they are of.
+func (w *waiting) doubt(until time.Time) {
+	if until.After(w.uncertain) {
+		w.uncertain = until
 	}
 }
 
@@ -129,28 +119,13 @@ func (j *Job) archivedBefore() time.Time {
 	return j.waiting.since.Add(-2 * j.cfg.SweepAge)
 }
 
-// startFromOldestMark has a job that starts take what is marked for not archived, however long that is: the jobs
-// before it may have waited for the archive. Only a cache that was lost by now cannot tell.
-func (j *Job) startFromOldestMark(ctx context.Context) error {
-	if j.cfg.Reread == nil {
-		return nil
-	}
-	return j.retry(ctx, "backlog", func(ctx context.Context) error {
-		found, err := j.cfg.Cache.Backlog(ctx, everyBucket())
-		if oldest := (&marks{found: found}).oldest(); !oldest.IsZero() {
-			j.waiting.back(oldest, time.Time{})
-		}
-		return err
-	})
-}
-
 // maxUnrestored bounds the contents of the queue that could not be given back. Then the queue waits.
 const maxUnrestored = 10_000
 
 // reread gives back to the cache what the queue has of it. A content that was acknowledged as
 // queued is in the queue also when a job has read and committed it, because the cache had
 // it then.
-func (j *Job) reread(ctx context.Context, name string, since time.Time) error {
+func (j *Job) reread(ctx context.Context, name string) error {
 	if j.cfg.Reread == nil {
 		return nil
 	}
@@ -160,12 +135,15 @@ func (j *Job) reread(ctx context.Context, name string, since time.Time) error {
 	err := j.again(ctx, "reread", func(ctx context.Context) error {
 		err := j.catchUp(ctx, name)
 		if !errors.Is(err, errLife) {
-			if read {
-				rest, err = j.giveQueued(ctx, rest, since)
-			} else {
-				rest, err = j.readAgain(ctx, since)
-				read = err == nil && len(rest) <= maxUnrestored
-			}
+			err = j.takeOver(ctx, name)
+		}
+		switch {
+		case err != nil:
+		case read:
+			rest, err = j.giveQueued(ctx, rest)
+		default:
+			rest, err = j.readAgain(ctx, j.archivedBefore())
+			read = err == nil && len(rest) <= maxUnrestored
 		}
 		if err == nil && len(rest) > 0 {
 			err = fmt.Errorf("%w: for %d records of the queue", history.ErrUnavailable, len(rest))
@@ -184,17 +162,16 @@ func (j *Job) reread(ctx context.Context, name string, since time.Time) error {
 // readAgain returns the contents of the queue for which a store does not answer.
 func (j *Job) readAgain(ctx context.Context, since time.Time) (rest []history.Announcement, err error) {
 	err = j.cfg.Reread.Reread(ctx, everyBucket(), since, func(ctx context.Context, all []history.Announcement) error {
-		left, err := j.giveQueued(ctx, slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil }), since)
+		left, err := j.giveQueued(ctx, slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil }))
 		rest = append(rest, left...)
 		return err
 	})
 	return rest, err
 }
 
-// giveQueued gives back what was queued after a time, with marks that say so.
-func (j *Job) giveQueued(ctx context.Context, contents []history.Announcement, after time.Time) (left []history.Announcement, err error) {
-	since := history.Mark(after.Add(2 * j.cfg.SweepAge).UnixMicro())
-	keys, left, err := j.restoreLost(context.WithValue(ctx, sweeping{}, true), contents, since)
+// giveQueued gives back what the cache has lost of what was queued.
+func (j *Job) giveQueued(ctx context.Context, contents []history.Announcement) (left []history.Announcement, err error) {
+	keys, left, err := j.restoreLost(context.WithValue(ctx, sweeping{}, true), contents)
 	if err != nil {
 		return contents, err
 	}
@@ -292,7 +269,7 @@ func (j *Job) giveBack(ctx context.Context, part []archived) (given []history.Ke
 			}
 		}
 		var lost []history.Announcement
-		if given, lost, err = j.restoreLost(ctx, contents, 0); err != nil {
+		if given, lost, err = j.restoreLost(ctx, contents); err != nil {
 			return nil, nil, err
 		}
 		for _, a := range lost {
@@ -371,7 +348,6 @@ func (j *Job) tryRepairUser(ctx context.Context, k history.Key) error {
 // giving is contents on their way back to the cache.
 type giving struct {
 	contents map[history.Key]*history.Record
-	since    history.Mark // when they may have begun to wait for the archive, 0 for now
 	given    []history.Key
 	left     []history.Announcement // for which a store does not answer
 }
@@ -383,10 +359,10 @@ func (g *giving) leave(k history.Key) {
 
 // restoreLost deals with the keys of a delivery that carry their content: the cache
 // had it when it was announced, and someone else announces the key. Only what the cache
-// has lost is given back to it, under marks of a time if there is one. It returns that and the other keys, and the contents for which a store does
+// has lost is given back to it. It returns that and the other keys, and the contents for which a store does
 // not answer.
-func (j *Job) restoreLost(ctx context.Context, keys []history.Announcement, since history.Mark) (marked []history.Key, left []history.Announcement, err error) {
-	g := giving{contents: make(map[history.Key]*history.Record), since: since}
+func (j *Job) restoreLost(ctx context.Context, keys []history.Announcement) (marked []history.Key, left []history.Announcement, err error) {
+	g := giving{contents: make(map[history.Key]*history.Record)}
 	marked = make([]history.Key, 0, len(keys))
 	for _, d := range keys {
 		if d.Record == nil {
@@ -473,7 +449,7 @@ func (j *Job) lostWrites(ctx context.Context, g *giving) ([]history.Write, error
 			continue
 		}
 		w := history.WriteOn(e.Record, k, merged.Successor(&e.User), &e.User)
-		w.Mark, w.Since = true, g.since
+		w.Mark = true
 		w.Record.Partial = true // the content is from before the cache lost it: the archive may have more
 		writes = append(writes, w)
 	}

@@ -127,31 +127,97 @@ func (j *sinceJournal) Reread(ctx context.Context, _ []history.Bucket, since tim
 	return use(ctx, found)
 }
 
-// TestRereadAfterARestart starts a job in the midst of an outage, in which nothing is swept,
-// and that has lasted longer than two sweep ages when the cache is lost: what was queued
-// before the start comes back, because its mark told how far to look back.
+// TestRereadAfterARestart loses the cache in an outage of the archive that is longer than two sweep ages, and all jobs with it: what was
+// queued before comes back to the next one, because the commits of the others say how far to look back.
 func TestRereadAfterARestart(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		m, cfg, queue := w.rereading()
 		var down atomic.Bool
-		down.Store(true)
-		w.on("overdue", func(context.Context) error {
+		w.on("put", func(context.Context) error {
 			if down.Load() {
 				return errDown
 			}
 			return nil
 		})
-		said := completed(1, -5000, "a")
-		w.write(said)
-		queue.add(object(1), said.Record())
-		w.wait(20 * time.Minute)
-		w.runs(cfg)
-		w.wait(20 * time.Minute)
+		stop := w.start(cfg)
+		w.wait(time.Second)
+		down.Store(true)
+		w.acknowledges(queue)
+		w.wait(15 * time.Minute)
+		if got := w.did("commit"); len(got) != 1 {
+			t.Fatalf("the job did %q, want the content committed", got)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
 		m.restart(true)
+		w.wait(15 * time.Minute)
+		queue.memos = []string{"", w.memo, "of another version"}
+		cfg.Registry = nil
+		stop = w.start(cfg) // gives it back, and dies before it is archived
+		w.wait(15 * time.Minute)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		m.older = w.emptyCache()
+		m.restart(true)
+		w.runs(cfg)
+		w.wait(time.Minute)
 		down.Store(false)
 		w.wait(10 * time.Minute)
 		if got := w.archived(object(1)); got == nil || got.Plays() != 1 {
 			t.Errorf("archive: got %+v, want what was queued", got)
 		}
 	})
+}
+
+// TestStartWithAnOlderCache starts a job when the cache has just come back older, and before the job that has archived what it lacks
+// has given that back: what is made of the older content is not put without it. So it is for as long as that job may take, and not in a
+// life that the jobs before have known for longer, or of a queue of which nothing was ever committed.
+func TestStartWithAnOlderCache(t *testing.T) {
+	for name, tt := range map[string]struct {
+		lives, noticed int // of the cache, the noticed ones before the last commit
+		memo           bool
+		after          time.Duration // from that to the start
+		want           uint64
+	}{
+		"at once":          {1, 0, true, 0, 1},
+		"soon":             {1, 1, true, 5 * time.Minute, 1},
+		"later":            {1, 1, true, 15 * time.Minute, 0},
+		"in the same life": {0, 0, true, 0, 0},
+		"in the first one": {1, 0, false, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				m, cfg, queue := w.rereading()
+				stop := w.start(cfg)
+				w.wait(time.Second)
+				for range tt.noticed {
+					m.restart(false)
+					w.wait(time.Minute)
+				}
+				w.announce(w.write(progress(2, 0)))
+				w.wait(time.Second)
+				if tt.memo {
+					queue.memos = []string{w.memo}
+				}
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+				for range tt.lives - tt.noticed {
+					m.restart(false)
+				}
+				w.wait(tt.after)
+				w.put(object(1), record(completed(1, -9000, "a")))
+				cfg.Registry = nil
+				w.runs(cfg)
+				w.wait(time.Second)
+				w.announce(w.write(progress(1, -5000))) // onto what the cache had before
+				w.wait(time.Second)
+				if got := w.archived(object(1)).Plays(); got != tt.want {
+					t.Errorf("archive: %d plays, want %d", got, tt.want)
+				}
+			})
+		})
+	}
 }

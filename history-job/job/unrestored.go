@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/playhead/playhead/history"
@@ -17,14 +18,15 @@ type unrestored struct {
 	told     time.Time                 // when it was last said that there are some
 	fetched  history.Delivery          // the last one
 	pending  bool                      // it is not committed
+	memo     *atomic.Pointer[string]   // goes with each commit
 }
 
 // unrestoredFor bounds for how long: a part of a user that is damaged in the archive never answers. After that a content goes
 // to the dead letters, well before the queue forgets its message.
 const unrestoredFor = 24 * time.Hour
 
-func newUnrestored(claim history.Claim) *unrestored {
-	return &unrestored{claim: claim, turn: make(chan struct{}, 1), since: make(map[history.Key]time.Time)}
+func newUnrestored(claim history.Claim, memo *atomic.Pointer[string]) *unrestored {
+	return &unrestored{claim: claim, memo: memo, turn: make(chan struct{}, 1), since: make(map[history.Key]time.Time)}
 }
 
 func (u *unrestored) full() bool {
@@ -49,6 +51,9 @@ func (u *unrestored) add(ctx context.Context, d history.Delivery, left []history
 func (u *unrestored) commit(ctx context.Context) error {
 	if len(u.contents) > 0 || !u.pending {
 		return nil
+	}
+	if m := u.memo.Load(); m != nil {
+		u.fetched.Memo = *m
 	}
 	u.pending = false
 	return u.claim.Commit(ctx, u.fetched)
@@ -128,7 +133,7 @@ func (j *Job) restore(ctx context.Context, u *unrestored) error {
 		if len(contents) == 0 {
 			continue
 		}
-		keys, left, err := j.restoreLost(context.WithValue(ctx, sweeping{}, true), contents, 0)
+		keys, left, err := j.restoreLost(context.WithValue(ctx, sweeping{}, true), contents)
 		if err != nil {
 			return err
 		}

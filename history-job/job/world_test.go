@@ -38,6 +38,8 @@ type world struct {
 	before map[string]func(context.Context) error
 	// cell is asked before a cell is put; its error is the cell's.
 	cell func(history.Cell) error
+	// memo went with the last commit.
+	memo string
 	// unreadable is a key that the archive can never read.
 	unreadable history.Key
 }
@@ -306,6 +308,9 @@ func (s spyClaim) Commit(ctx context.Context, d history.Delivery) error {
 	if err := s.w.step(ctx, "commit", keysOf(d.Keys)); err != nil {
 		return err
 	}
+	s.w.mu.Lock()
+	s.w.memo = d.Memo
+	s.w.mu.Unlock()
 	return s.Claim.Commit(ctx, d)
 }
 

@@ -40,6 +40,8 @@ const (
 	jobPut    = "history-job/job/archive.go"
 	jobFold   = "history-job/job/complete.go"
 	jobRepair = "history-job/job/repair.go"
+	jobMemo   = "history-job/job/memo.go"
+	jobRecent = "history-job/job/recent.go"
 
 	rollGo   = "history/hbase/roll.go"
 	hbPut    = "history/hbase/put.go"
@@ -176,7 +178,7 @@ var mutants = []mutant{
 	{name: "repair-beside", rule: "a repair does not wait for puts under way", shows: "a put waits while the cache comes back older and the service that held the record is dead; the repair reads the archive before the put lands: the cache stays older than the archive, without a mark.", edits: []edit{{jobRepair, "\tcase j.archiving <- struct{}{}:\n\t\tdefer func() { <-j.archiving }()\n", "\tdefault:\n"}}},
 	{name: "no-doubt", rule: "what is archived after the cache came back older is not folded with what another job has archived", shows: "a job archives a content and another one is given the key; the cache comes back older, and the other job, which knows nothing of it, puts what was made from the older content before the first one has compared.", edits: []edit{{jobFold, "j.life.young(j.cfg.Doubt)", "false"}}},
 	{name: "commit-first", rule: "commit before put", equivalent: "a key keeps its mark until it is settled, and the sweep finds it; what is queued with its content is read again when the cache has lost anything.", edits: []edit{
-		{jobGo, "\t\tkeys, left, err := j.restoreLost(ctx, d.Keys, 0)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, left, err := j.restoreLost(ctx, d.Keys, 0)\n"},
+		{jobGo, "\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n", "\t\tif err := claim.Commit(ctx, d); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tkeys, left, err := j.restoreLost(ctx, d.Keys)\n"},
 	}},
 	{name: "no-reclaim", rule: "a service does not bring back what it holds", edits: []edit{{reclaim, "\t\terr = w.Reclaim(ctx)\n", "\t\terr = nil\n"}}},
 	{name: "no-decisions", rule: "a service does not bring back what was decided", edits: []edit{{reclaim, "if err := w.decideAgain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"}}},
@@ -192,7 +194,7 @@ var mutants = []mutant{
 	{name: "row-decides", rule: "below the floor the first page of the archive decides", edits: []edit{{page, "return r == nil || view.Incomplete(r) || r.Version < old[i].Record.Version", "entries[i].Record = old[i].Record\n\t\treturn r == nil && false"}}},
 	{name: "conflict-clears", rule: "what was held is folded in although it was cleared", equivalent: "readers, the job and whoever gives a record back drop what is of the time before a clear, piece by piece; only the bounds of records (8 peaks, 128 plays) could tell.", edits: []edit{{write, "history.Merge(g.older, g.before()).After(current.User.ClearedAt(g.key.Object.Type))", "history.Merge(g.older, g.before())"}}},
 	{name: "no-suspects", rule: "a repair finds nothing wrong", edits: []edit{{jobRepair, "if a.key.IsUser() || !same && !trimmed {", "if a.key.IsUser() && !same && !trimmed && len(part) < 0 {"}}},
-	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "return j.reread(ctx, name, since)", "return nil"}}},
+	{name: "no-reread", rule: "the queue is not read again when the cache was lost", edits: []edit{{jobRepair, "return j.reread(ctx, name)", "return nil"}}},
 	{name: "unconfirmed", rule: "what is held is announced and forgotten whatever became of the cache", shows: "the cache is lost and stays away for longer than services remember what they announced: by the time it is back they have forgotten all they held.", edits: []edit{{flush, "\t\ta.last = time.Time{}\n\t\treturn false\n", ""}}},
 	{name: "cut-archived", rule: "a content does not come after what the archive hides", shows: "late reports have brought the cell time of a record ahead of its event time, and it is archived and dropped; a clear covers it, and the next report is a millisecond later: its put loses.", edits: []edit{{jobFold, "u.CutTime = max(u.CutTime, old.User.CutTime)", "_ = old.User"}}},
 	{name: "listed-below", rule: "what the cache lists is not compared with the archive where its page lacks it", shows: "the cache has an older content of an object than the archive, settled, as after it came back older; a page of the time of the older one shows it (TestOlderThanTheArchive).", edits: []edit{{page, "if ok || whole {", "if ok || whole || !view.Incomplete(it.Record) {"}}},
@@ -243,7 +245,13 @@ var mutants = []mutant{
 	}},
 	{name: "marks-unseen", rule: "what waits in other buckets, or for long, does not count for how far the queue is read again", edits: []edit{{jobRepair, "!oldest.IsZero() && oldest.Before(at) {", "oldest.After(at) {"}}},
 	{name: "marks-trusted", rule: "new marks of what is written again after the cache was lost are taken for its age", edits: []edit{{jobRepair, "at.Before(w.since) || at.Add(-age).After(w.uncertain) {", "!at.Equal(w.since) {"}}},
-	{name: "given-now", rule: "what the queue gives back has a mark of now", edits: []edit{{jobRepair, "w.Mark, w.Since = true, g.since", "w.Mark = true"}}},
+	{name: "memo-unread", rule: "a job that starts does not know since when something waits", edits: []edit{{jobMemo, "\t\tj.waiting.since = since\n", ""}}},
+	{name: "memo-now", rule: "a memo says that all is archived by now", edits: []edit{{jobMemo, "memo{j.waiting.since, ", "memo{time.Now(), "}}},
+	{name: "memo-first", rule: "a job that starts commits before it has a memo", edits: []edit{{jobMemo, "\tj.leaveMemo()\n\tclose(j.begun)\n", "\tclose(j.begun)\n"}}},
+	{name: "start-trusted", rule: "a job that starts puts what is made of an older cache", edits: []edit{{jobMemo, "\t\tj.life.doubt()\n", ""}}},
+	{name: "start-forgets", rule: "a job that starts does not go on with the doubt of the others", edits: []edit{{jobMemo, "\t\tj.life.beganAt(began)\n", ""}}},
+	{name: "twins", rule: "of two contents of one version the job remembers the first", edits: []edit{{jobRecent, "\t\t\tout[i].revision = 0\n", "\t\t\tbreak\n"}}},
+	{name: "put-order", rule: "of two writes that are put in the wrong order the earlier one is held", equivalent: "the later one is held beside it, so that what is held has all of it, and its base fails the compare.", edits: []edit{{flush, "case e.held.Record.CellTime <= held.Record.CellTime:", "case true:"}}},
 	{name: "restore-cell", rule: "what is given back is not put after what the archive has", equivalent: "for a while after another life has begun every record is folded with the archive's before it is put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},
 	{name: "relied-clear", rule: "a service does not remember the clear that a delete relies on", edits: []edit{{decide, "\t\t\tw.rely(g)\n", "\t\t\t_ = g\n"}}},
 	{name: "no-switches", rule: "a service does not bring back a switch", edits: []edit{{decide, "\tw.decided.note(decision{uid: req.GetUid(), pause: pause})\n", ""}}},
