@@ -86,9 +86,6 @@ type Write struct {
 	// Mark says that a new hold begins, with which the content's life does. Whether the key has a dirty
 	// mark does not depend on it.
 	Mark bool
-	// Since is when something of Record began to wait for the archive, where that is known to be before the
-	// write: a new mark is as old. It is for a cache that has lost something. One that never does may leave it out.
-	Since Mark
 }
 
 // WriteOn returns the write of a record that was made from another one, nil for none, and from what is

@@ -78,12 +78,10 @@ func (c *Cache) account(uid string) *account {
 }
 
 // mark marks a key, unless it has an older mark.
-func (c *Cache) mark(k history.Key, since history.Mark) {
-	if c.last = max(c.last+1, history.Mark(c.Now().UnixMicro())); since == 0 {
-		since = c.last
-	}
-	if old, marked := c.marks[k]; !marked || since < old {
-		c.marks[k] = min(since, c.last)
+func (c *Cache) mark(k history.Key) {
+	c.last = max(c.last+1, history.Mark(c.Now().UnixMicro()))
+	if old, marked := c.marks[k]; !marked || c.last < old {
+		c.marks[k] = c.last
 	}
 }
 
@@ -163,8 +161,8 @@ func (c *Cache) apply(w history.Write) history.Outcome {
 	a.records[w.Key.Object] = w.Record
 	delete(a.damaged, w.Key.Object)
 	c.made[w.Record.Revision] = true
-	if w.Base == 0 || w.Base&history.SettledBit != 0 || w.Since != 0 {
-		c.mark(w.Key, w.Since)
+	if w.Base == 0 || w.Base&history.SettledBit != 0 {
+		c.mark(w.Key)
 	}
 	return history.Outcome{Status: history.Applied}
 }
@@ -188,7 +186,7 @@ func (c *Cache) Clear(_ context.Context, uid string, cl history.Clear) (int64, e
 	a.log = changeLog{}
 	c.cut(uid)
 	c.renumber(a)
-	c.mark(history.UserKey(uid), 0)
+	c.mark(history.UserKey(uid))
 	return a.user.Cleared[cl.Type], nil
 }
 
@@ -229,7 +227,7 @@ func (c *Cache) Pause(_ context.Context, uid string, from, to history.Pause) err
 		return history.ErrConflict
 	}
 	c.pause(uid, to)
-	c.mark(history.UserKey(uid), 0)
+	c.mark(history.UserKey(uid))
 	return nil
 }
 

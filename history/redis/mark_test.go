@@ -79,26 +79,22 @@ func TestConflictKeepsContent(t *testing.T) {
 	})
 }
 
-// TestMarkOfBefore has a mark be as old as a write says, and then stay. It is never newer than the clock.
-func TestMarkOfBefore(t *testing.T) {
+// TestMarkStays has a mark stay as it is however long its content is written on.
+func TestMarkStays(t *testing.T) {
 	everywhere(t, func(t *testing.T, config redis.Config) {
 		c, client, ctx := open(t, config), raw(t, config), t.Context()
 		k, at := key(user(t, c), "1"), hourAgo()
-		mark := func() history.Mark {
-			return history.Mark(client.ZScore(ctx, "{"+bucket(k.UID)+"}:dirty", k.String()).Val())
-		}
+		mark := func() float64 { return client.ZScore(ctx, "{"+bucket(k.UID)+"}:dirty", k.String()).Val() }
 		put(t, c, history.Write{Key: k, Record: record(at, 1)})
 		first := mark()
-		for n, since := range []history.Mark{first + 3600e6, first - 1000, first - 10, 0, first - 2000} {
-			put(t, c, history.Write{Key: k, Record: record(at, uint64(n+2)), Base: uint64(n + 1), Since: since})
-			if want := []history.Mark{first, first - 1000, first - 1000, first - 1000, first - 2000}[n]; mark() != want {
-				t.Errorf("write %d, since %d: got mark %d, want %d", n, since, mark(), want)
-			}
+		put(t, c, history.Write{Key: k, Record: record(at, 2), Base: 1, Mark: true})
+		if mark() != first {
+			t.Errorf("after another hold has begun: got mark %f, want %f", mark(), first)
 		}
-		settle(t, c, k, 6)
-		put(t, c, history.Write{Key: k, Record: record(at, 7), Base: 6 | history.SettledBit, Since: first + 3600e6})
-		if got := mark(); got <= first || got >= first+3600e6 {
-			t.Errorf("mark of what waits since a time to come: got %d after %d", got, first)
+		settle(t, c, k, 2)
+		put(t, c, history.Write{Key: k, Record: record(at, 3), Base: 2 | history.SettledBit})
+		if mark() <= first {
+			t.Errorf("after it was settled: got mark %f, want one later than %f", mark(), first)
 		}
 	})
 }

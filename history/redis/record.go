@@ -68,12 +68,12 @@ type batch struct {
 // setsMark reports whether a write sets a dirty mark, unless an older one stands, and lets the content's life begin anew.
 // Only a content that is not settled has one already.
 func setsMark(w *history.Write) bool {
-	return w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0 || w.Since != 0
+	return w.Mark || w.Base == 0 || w.Base&history.SettledBit != 0
 }
 
 // calls makes one call of the script for each part.
 func (c *Cache) calls(ctx context.Context, parts [][]int, b batch) []*goredis.Cmd {
-	t := newTexts(len(parts), 320*len(b.writes), 7*len(b.writes)+10*len(parts))
+	t := newTexts(len(parts), 320*len(b.writes), 7*len(b.writes)+9*len(parts))
 	for _, part := range parts {
 		t.next()
 		c.appendCall(t, part, b)
@@ -83,13 +83,10 @@ func (c *Cache) calls(ctx context.Context, parts [][]int, b batch) []*goredis.Cm
 
 // appendCall appends one call: see the script for the order of its arguments.
 func (c *Cache) appendCall(t *texts, part []int, b batch) {
-	writes, buckets, marked, since := b.writes, b.buckets, 0, history.Mark(0)
+	writes, buckets, marked := b.writes, b.buckets, 0
 	for _, i := range part {
 		if setsMark(&writes[i]) {
 			marked++
-		}
-		if s := writes[i].Since; s != 0 && (since == 0 || s < since) { // of all, to be sure
-			since = s
 		}
 	}
 	t.end(append(t.buf, "evalsha"...))
@@ -107,7 +104,6 @@ func (c *Cache) appendCall(t *texts, part []int, b batch) {
 	t.end(append(t.buf, c.warmFor...))
 	t.end(strconv.AppendInt(t.buf, int64(marked), 10))
 	t.end(append(t.buf, "01"[toInt(b.logs)]))
-	t.end(strconv.AppendInt(t.buf, int64(since), 10))
 	for _, i := range part {
 		w := &writes[i]
 		t.end(appendBase(t.buf, w))

@@ -5,7 +5,7 @@
 -- touched: the states of the users, the dirty marks, and perhaps the logs of changes.
 -- ARGV: seconds that contents live; seconds that lists and users' states live; how many
 -- milliseconds a user is warm, 0 for ever; how many of the writes get a mark, the first
--- ones; 1 where logs of changes may be touched; when the new marks are of, 0 for now; then for each write the eight bytes of its base, the value, the score and the
+-- ones; 1 where logs of changes may be touched; then for each write the eight bytes of its base, the value, the score and the
 -- member. In place of a base that there is none there are zeros, behind them the user's pause
 -- as it must be (since and until), up to when the type may have been cleared, and 1 where the user
 -- must be complete. A write without a base, or on a settled one, is among the first.
@@ -17,11 +17,7 @@ local ttl, life, warmth, marked = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local refresh = life - 43200
 local none = '\0\0\0\0\0\0\0\0'
 local out, now = {}, nil
-if marked > 0 then
-  now = micros()
-  if ARGV[6] ~= '0' then now = math.min(now, ARGV[6]) end
-  now = text(now)
-end
+if marked > 0 then now = text(micros()) end
 
 -- The keys of a user differ in the letter after the bucket, "{b0007}:".
 local function state(list)
@@ -98,7 +94,7 @@ local function refused(n, content, list, old)
     out[#out + 1] = {n, 2, old.err}
     return true
   end
-  local prior, own = revision(old), sub(ARGV[4 * n + 4], 2, 9)
+  local prior, own = revision(old), sub(ARGV[4 * n + 3], 2, 9)
   if prior == own then return false end -- the same call once more
   if old then call('SET', content, old, 'KEEPTTL') else call('DEL', content) end
   if prior ~= settled(own) then
@@ -107,8 +103,8 @@ local function refused(n, content, list, old)
   return true
 end
 
-for n = 1, (#ARGV - 6) / 4 do
-  local content, list, j = KEYS[2 * n - 1], KEYS[2 * n], 4 * n + 2
+for n = 1, (#ARGV - 5) / 4 do
+  local content, list, j = KEYS[2 * n - 1], KEYS[2 * n], 4 * n + 1
   if n <= marked then
     first(n, content, list, j)
   else
