@@ -113,6 +113,9 @@ func (p Pause) Newer(q Pause) Pause {
 	return q
 }
 
+// StatePlace is where [Eraser.Held] counts the dirty mark of the user's own state: until that has gone, no job knows of the latest clear.
+const StatePlace = "cache: state to be archived"
+
 // Eraser is a store that can remove everything that it has of a user, at once and not in its own time.
 type Eraser interface {
 	// Held says by place how much the store has of a user of a time or before, in Unix milliseconds; 0 is of all

@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
@@ -80,6 +81,71 @@ func TestErase(t *testing.T) {
 	}
 	if got := list(t, s, &historyv1.ListRequest{Uid: "bob"}); len(got) != 1 {
 		t.Errorf("bob has %v, want what there was", got)
+	}
+}
+
+// markedEraser says that the clear mark waits for a job, for so many looks.
+type markedEraser struct {
+	history.Eraser
+	looks  int
+	happen func(look int) // at each
+}
+
+func (e *markedEraser) Held(_ context.Context, _ string, until int64) (map[string]int, error) {
+	places := map[string]int{history.StatePlace: 0}
+	if until > 0 {
+		e.happen(e.looks)
+		if e.looks--; e.looks > 0 {
+			places[history.StatePlace] = 1
+		}
+	}
+	return places, nil
+}
+
+func (*markedEraser) Erase(context.Context, string, int64) error { return nil }
+
+// TestEraseWaitsForAJob answers when a job has archived the clear mark, and has not answered before when the user was cleared once more
+// in that moment, or when the cache had come back without the mark.
+func TestEraseWaitsForAJob(t *testing.T) {
+	h := newHouse(t)
+	for name, tt := range map[string]struct {
+		looks  int
+		happen func(look int)
+		left   int64
+	}{
+		"no mark": {looks: 1, happen: func(int) {}},
+		"a mark":  {looks: 4, happen: func(int) {}},
+		"no job":  {looks: 1 << 30, happen: func(int) {}, left: 1},
+		"a clear in between": {looks: 2, happen: func(look int) {
+			if look == 1 {
+				if _, err := h.db.Cache().Clear(t.Context(), "ann", history.Clear{Type: 1, Until: h.clock.Add(1)}); err != nil {
+					t.Error(err)
+				}
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &markedEraser{Eraser: h.db, looks: tt.looks, happen: tt.happen}
+			s := h.service(t, erasers(e))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if tt.left > 0 {
+				time.AfterFunc(time.Second, cancel)
+			}
+			resp, err := s.Erase(ctx, &historyv1.EraseRequest{Uid: "ann"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := resp.GetPlaces(); len(p) != 1 || p[0].GetLeft() != tt.left {
+				t.Errorf("got %v, want %d left", p, tt.left)
+			}
+			if tt.left == 0 && e.looks > 0 {
+				t.Errorf("answered before the mark has gone")
+			}
+			if tt.left == 0 && e.looks == 0 && name == "a clear in between" {
+				t.Errorf("answered after another clear, whose mark nobody has looked for")
+			}
+		})
 	}
 }
 

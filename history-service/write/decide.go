@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/read"
 	"github.com/playhead/playhead/history-service/report"
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -330,7 +332,8 @@ func (w *Writer) switched(ctx context.Context, uid string, recording bool) (hist
 
 // Erase removes everything that the stores have of a user. It begins with a clear of all types as of now, by which
 // whatever is on its way, held or queued does not come back, as after any clear. Then each store removes at once what it
-// would have removed in its own time. Where one of them does not answer, the others are gone through all the same.
+// would have removed in its own time. Where one of them does not answer, the others are gone through all the same. In the end a
+// job has archived the clear mark.
 func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*historyv1.EraseResponse, error) {
 	uid := req.GetUid()
 	if err := history.ValidateUID(uid); err != nil {
@@ -356,16 +359,50 @@ func (w *Writer) Erase(ctx context.Context, req *historyv1.EraseRequest) (*histo
 		if section != uid { // also of a class that there is no more
 			_, err := w.cfg.Cache.Clear(ctx, section, history.Clear{Until: cleared.GetClearedMs()})
 			errs = append(errs, err)
+			w.cfg.Aggregate.Announce(section)
 		}
 		for _, store := range w.cfg.Erasers {
 			errs = append(errs, store.Erase(ctx, section, cleared.GetClearedMs()))
 		}
 	}
-	left, err := w.held(ctx, sections, cleared.GetClearedMs())
+	left, err := w.left(ctx, sections, cleared.GetClearedMs())
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err
 	}
 	return w.erased(ctx, cleared.GetClearedMs(), found, left), nil
+}
+
+// How long, and how often, an erasure looks whether a job has archived the clear marks.
+const eraseWait, eraseLook = time.Minute, 100 * time.Millisecond
+
+// left returns what is left of an erasure. It waits until a job has archived the clear marks: a job gives them back to a cache that comes
+// back without them, and nobody else might.
+func (w *Writer) left(ctx context.Context, sections []string, until int64) (left map[string]int, err error) {
+	for end := time.Now().Add(eraseWait); ; {
+		before := w.states(ctx, sections)
+		if left, err = w.held(ctx, sections, until); err != nil {
+			return nil, err
+		}
+		for i, after := range w.states(ctx, sections) {
+			if after.Err != nil {
+				return nil, after.Err
+			}
+			if after.User.ClearedAt(0) < until || after.User.Revision != before[i].User.Revision {
+				left[history.StatePlace]++ // it is not the cache, or the state, that was looked at
+			}
+		}
+		if left[history.StatePlace] == 0 || !time.Now().Before(end) || !run.Sleep(ctx, eraseLook) {
+			return left, nil
+		}
+	}
+}
+
+func (w *Writer) states(ctx context.Context, sections []string) []history.Entry {
+	keys := make([]history.Key, len(sections))
+	for i, section := range sections {
+		keys[i] = history.UserKey(section)
+	}
+	return w.cfg.Cache.Load(ctx, keys)
 }
 
 // held returns what all stores have of a user's sections of a time or before, and what is known of it with an error.

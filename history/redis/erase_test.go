@@ -53,14 +53,19 @@ func TestErase(t *testing.T) {
 				}
 			}
 		}
-		wantHeld(0, map[string]int{"cache: records": 5, "cache: dirty marks": 5, "cache: changes": 5, "cache: days": 1, "cache: notes": 1})
-		wantHeld(at-3, map[string]int{"cache: records": 2, "cache: dirty marks": 2})
+		wantHeld(0, map[string]int{"cache: records": 5, "cache: dirty marks": 5, "cache: changes": 5, "cache: days": 1, "cache: notes": 1, history.StatePlace: 1})
+		wantHeld(at-3, map[string]int{"cache: records": 2, "cache: dirty marks": 2, history.StatePlace: 1})
 		for range 2 {
 			until, err := c.Clear(ctx, uid, history.Clear{Until: at + 5})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := c.Erase(ctx, uid, until); err != nil {
+				t.Fatal(err)
+			}
+			wantHeld(0, map[string]int{history.StatePlace: 1})
+			state := history.Content{Key: history.UserKey(uid), Revision: c.Load(ctx, []history.Key{history.UserKey(uid)})[0].User.Revision}
+			if err := c.Settle(ctx, []history.Content{state}); err != nil {
 				t.Fatal(err)
 			}
 			wantHeld(0, nil)

@@ -148,7 +148,8 @@ func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]i
 	log := goredis.NewStringSliceCmd(ctx, "zrange", logKey(uid), 0, -1)
 	seen := goredis.NewIntCmd(ctx, "hexists", stateKey(uid), "seen")
 	noted := goredis.NewIntCmd(ctx, "sismember", longKey(b), uid)
-	pipeline(ctx, c, []goredis.Cmder{members, named, log, seen, noted})
+	state := goredis.NewFloatCmd(ctx, "zscore", dirtyKey(b), history.UserKey(uid).String())
+	pipeline(ctx, c, []goredis.Cmder{members, named, log, seen, noted, state})
 	if err := counting(firstErr([]goredis.Cmder{members, log, seen, noted})); err != nil {
 		return nil, err
 	}
@@ -158,6 +159,12 @@ func (c *Cache) Held(ctx context.Context, uid string, until int64) (map[string]i
 	}
 	places := map[string]int{
 		"cache: records": len(members.Val()), "cache: dirty marks": marks, "cache: changes": 0, "cache: days": 0, "cache: notes": 0,
+		history.StatePlace: 0,
+	}
+	if err := state.Err(); err == nil {
+		places[history.StatePlace] = 1
+	} else if !errors.Is(err, goredis.Nil) {
+		return nil, counting(err)
 	}
 	entries := log.Val()
 	if until == 0 {

@@ -144,7 +144,7 @@ func printErased(out io.Writer, resp *historyv1.EraseResponse, dry bool) error {
 		fmt.Fprintf(out, "  %s\n", where)
 	}
 	if left > 0 && !dry {
-		return errors.New("something is left, which came meanwhile: erase again")
+		return errors.New("something is left, which came meanwhile or which no job has archived: erase again")
 	}
 	return nil
 }
