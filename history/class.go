@@ -9,26 +9,26 @@ import (
 	"time"
 )
 
-// Class is a set of types of objects with a list, a life and a floor of their own, so that many records of one
-// kind push none of another out of the cache.
+// Class is a set of types of objects with a list, a life and a floor of their own. So many records of these types
+// push no records of other types out of the cache.
 type Class struct {
 	Name  string
 	Types []uint32
 	// Keep is how long a record lives after its event, in milliseconds, at most [ArchiveLife].
 	Keep int64
-	// List is how many records of a user the cache keeps, 0 for as many as of all else.
+	// List is how many records of a user the cache keeps, 0 for as many as it keeps without a class.
 	List int
-	// Least is how long a viewing must be to leave anything, in milliseconds.
+	// Least is how long a viewing must be to be recorded, in milliseconds.
 	Least int64
-	// ChangesOnly says that a report of what is known already is not stored.
+	// ChangesOnly says that a report is stored only if it changes the record: see [Rulebook.Known].
 	ChangesOnly bool
 }
 
-// A section is what a user has of one class, or of none. To the stores a section of a class is a user of its own, in the
-// bucket of the user. Its uid is that of the user, a byte that no uid has, and the name of the class.
+// A section is the part of a user's history that is of one class, or of no class. The stores take the section of a class for
+// a user of its own, in the same bucket as the user. Its uid is the user's uid, a byte that no uid has, and the class's name.
 const sectionMark = '\x01'
 
-// SectionUID returns the uid of a user's section of a class; that of none is the user's own.
+// SectionUID returns the uid of a user's section of a class. The section of no class has the user's own uid.
 func SectionUID(uid, class string) string {
 	if class == "" {
 		return uid
@@ -36,16 +36,16 @@ func SectionUID(uid, class string) string {
 	return uid + string(sectionMark) + class
 }
 
-// SectionPrefix is what the uids of a user's sections of classes begin with, and no other uid.
+// SectionPrefix returns the beginning that the uids of a user's sections of classes have, and no other uid.
 func SectionPrefix(uid string) string { return uid + string(sectionMark) }
 
-// UserOf returns the user and the class that a section is of; the class is empty for none.
+// UserOf returns the user and the class of a section. The class is empty for the section of no class.
 func UserOf(section string) (uid, class string) {
 	uid, class, _ = strings.Cut(section, string(sectionMark))
 	return uid, class
 }
 
-// ValidateSection reports whether uid is a legal id of a user or of a user's section, as [ErrInvalid] if not.
+// ValidateSection fails with [ErrInvalid] unless uid is a legal id of a user or of a user's section.
 func ValidateSection(uid string) error {
 	user, class := UserOf(uid)
 	if err := ValidateUID(user); err != nil {
@@ -91,7 +91,7 @@ func (b *Rulebook) ClassOf(typ uint32) *Class {
 	return nil
 }
 
-// named returns the class that a section is of; nil for none, and for one that is not known.
+// named returns the class of a section, nil for the section of no class and for a class that is not known.
 func (b *Rulebook) named(section string) *Class {
 	if b == nil || len(b.classes) == 0 {
 		return nil
@@ -103,7 +103,7 @@ func (b *Rulebook) named(section string) *Class {
 	return nil
 }
 
-// Home returns the uid of the section that takes a user's reports of a type.
+// Home returns the uid of the section into which a user's reports of a type are written.
 func (b *Rulebook) Home(uid string, typ uint32) string {
 	if c := b.ClassOf(typ); c != nil {
 		return SectionUID(uid, c.Name)
@@ -111,7 +111,7 @@ func (b *Rulebook) Home(uid string, typ uint32) string {
 	return uid
 }
 
-// Sections returns the uids of all sections of a user, that of no class first.
+// Sections returns the uids of all sections of a user. The section of no class is the first.
 func (b *Rulebook) Sections(uid string) []string {
 	all := []string{uid}
 	for _, c := range b.Classes() {
@@ -120,8 +120,8 @@ func (b *Rulebook) Sections(uid string) []string {
 	return all
 }
 
-// Moving reports whether at a time, in Unix milliseconds, records of a type may be in other sections than the one that takes its
-// reports: for as long as a record lives after the day on which types were last moved.
+// Moving reports whether at a time, in Unix milliseconds, records of a type may be in other sections than in the one into which
+// its reports are written now. That is so for as long as a record lives after the day on which types were last moved.
 func (b *Rulebook) Moving(now int64) bool {
 	return b != nil && b.moved > 0 && now < b.moved+ArchiveLife+24*3600*1000
 }
@@ -145,16 +145,16 @@ func (b *Rulebook) SectionLife(section string) int64 {
 // Summarized reports whether summaries are kept of a section: what a class keeps for less than others ends with that.
 func (b *Rulebook) Summarized(section string) bool { return b.SectionLife(section) == ArchiveLife }
 
-// SectionList returns how many records of a section the cache keeps, where it keeps so many of the others.
-func (b *Rulebook) SectionList(section string, others int) int {
+// SectionList returns how many records of a section the cache keeps: usual, unless the class says another number.
+func (b *Rulebook) SectionList(section string, usual int) int {
 	if c := b.named(section); c != nil {
-		return cmp.Or(c.List, others)
+		return cmp.Or(c.List, usual)
 	}
-	return others
+	return usual
 }
 
-// Brief reports whether an event is of a viewing that is too short to leave anything, as far as it is by now. It goes by
-// what was played, or where that is not told by the age of the session, or by the position. What users decide is never too short.
+// Brief reports whether an event is of a viewing that is still too short to be recorded. The length of a viewing is how much
+// it has played, or else the age of its session, or else its position. Deletes and marks of a user are never too short.
 func (b *Rulebook) Brief(e *Event) bool {
 	c := b.ClassOf(e.Key.Object.Type)
 	switch {
@@ -168,9 +168,9 @@ func (b *Rulebook) Brief(e *Event) bool {
 	return e.Kind == KindStart || e.Position < c.Least
 }
 
-// Known reports whether a record of a class that keeps changes only says already what an event says: the state, the position, and the
-// duration and the metadata where the event has them. Which session and device it comes from is no change. An event that comes when
-// half of the record's life is over is one, so that what is in use does not end.
+// Known reports whether an event of a class with ChangesOnly changes nothing in a record: it has the record's state and position, and
+// its duration and metadata or none. Another session or device is no change. An event that comes after half of the record's
+// life counts as a change, so that a record in use does not expire.
 func (b *Rulebook) Known(r *Record, e *Event) bool {
 	c := b.ClassOf(e.Key.Object.Type)
 	return c != nil && c.ChangesOnly && r != nil && e.Kind != KindDelete && !e.Kind.Marks() &&

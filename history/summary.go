@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Summary is what is kept of an object when its record is past the life of the archive: of the latest record, and of
-// those that had ended before that one began.
+// Summary is kept of an object after its record has expired. It sums up the object's latest record, and in Before those
+// that had expired before the latest one began.
 type Summary struct {
 	Object Object
 	// Version is that of the latest record, by which summaries stand in the order of records.
@@ -18,28 +18,28 @@ type Summary struct {
 	Watched     int64 // milliseconds, as the other two
 	Furthest    int64
 	Duration    int64
-	Finished    bool // the user left it at its end
+	Finished    bool // the user left the object at its end
 	Before      Ended
 }
 
-// Ended is what is kept of records that had ended when another one of their object began. The zero value is none.
+// Ended sums up the records of an object that had expired when the next one began. The zero value stands for no record.
 type Ended struct {
 	First, Until      int64 // Unix milliseconds; until is the time of the latest version
 	Plays             uint64
 	Watched, Furthest int64
 }
 
-// SummaryAge is the age at which records are summarized, in milliseconds: a week before they end. What happens to them in that
-// week is counted as well.
+// SummaryAge is the age from which on records are summarized, in milliseconds: a week before they expire. A record that changes
+// in that week is summarized again.
 const SummaryAge = ArchiveLife - 7*24*3600*1000
 
 // Summarizer is an archive that keeps summaries.
 type Summarizer interface {
 	// SummaryLife returns for how long summaries are kept, in milliseconds since their object was last played; 0 where there are none.
 	SummaryLife(ctx context.Context) (int64, error)
-	// Summaries returns a part of what is kept of a user in summaries, in the order of [Cursor.Compare]: what the query asks
-	// for, of all times, also where there is a record of the object. Clear marks are applied, and
-	// returned. Without summaries there is nothing, and no error.
+	// Summaries returns a page of a user's summaries, in the order of [Cursor.Compare]. They are of all times that the query
+	// asks for, also where the object still has a record. Clear marks are applied, and
+	// returned. Without summaries the page is empty, and there is no error.
 	Summaries(ctx context.Context, uid string, q Query) (SummaryPage, error)
 	// Summarize brings the summaries of a user up to the records that are older than [SummaryAge], and removes what is deleted,
 	// cleared, past its life, or of a section of which none are kept ([Rulebook.Summarized]); with all it looks at every tombstone, and not at those of that age alone. It may be
@@ -50,7 +50,7 @@ type Summarizer interface {
 // SummaryPage is a part of a user's summaries.
 type SummaryPage struct {
 	Items []Summary
-	// More means that there are further ones of the query.
+	// More means that the query has further summaries.
 	More bool
 	User User // has the clear marks alone
 }
@@ -58,7 +58,7 @@ type SummaryPage struct {
 // Place returns where the summary stands in a user's list.
 func (s *Summary) Place() Cursor { return Cursor{Version: s.Version, Object: s.Object} }
 
-// Total returns what is to be shown, with what ended before.
+// Total returns the summary with the sums of [Summary.Before] added, as readers see it.
 func (s Summary) Total() Summary {
 	if b := s.Before; b.Until > 0 {
 		s.First = min(s.First, b.First)
@@ -70,7 +70,7 @@ func (s Summary) Total() Summary {
 	return s
 }
 
-// LatestFirst is the order of summaries, as that of records.
+// LatestFirst compares summaries in the order that records have in a list.
 func LatestFirst(a, b Summary) int {
 	return cmp.Or(cmp.Compare(b.Version, a.Version), strings.Compare(b.Object.String(), a.Object.String()))
 }
@@ -89,8 +89,8 @@ func Summarize(o Object, r *Record, rules Rules) Summary {
 	return s
 }
 
-// After returns what is left of a summary when everything up to a time is removed, and whether anything is. What is from both
-// sides of that time cannot be told apart: of that only what is known to be later stays.
+// After returns what is left of a summary when everything up to a time is removed, and whether anything is left. Sums
+// that have parts from both sides of that time become 0, since the parts cannot be told apart.
 func (s Summary) After(at int64) (Summary, bool) {
 	if s.Version.Time() <= at {
 		return Summary{}, false
@@ -104,8 +104,8 @@ func (s Summary) After(at int64) (Summary, bool) {
 	return s, true
 }
 
-// With returns the summary of an object when its record is counted, and whether anything is left. Without a summary before it
-// is that of the record. It may be called again with the same record, or with what has become of it.
+// With returns the summary of an object with its record r counted, and whether anything is left. The zero Summary stands for
+// none so far. With may be called again with the same record, or with a later content of it, and counts it once.
 func (s Summary) With(o Object, r *Record, rules Rules) (Summary, bool) {
 	s, there := s.After(r.Reset)
 	if r.Deleted() {
@@ -133,11 +133,12 @@ func (s Summary) With(o Object, r *Record, rules Rules) (Summary, bool) {
 	return n, true
 }
 
-// unwatched reports whether the user has said that no completed viewing up to a time counts.
+// unwatched reports whether the user has marked the object as unwatched, so that no completed viewing up to a time counts.
 func (r *Record) unwatched() bool { return r.PlaysBefore == 0 && r.PlaysBeforeAt > 0 }
 
-// isIn reports whether what a summary has of its latest record is in a record: it reaches back to it. Where
-// sessions have no names a record may not tell, and an event of its life was most probably folded in.
+// isIn reports whether r is the summary's latest record, grown since, and not a record that began later: its oldest event
+// is not after the summary's last one. A record of sessions without names may not know its oldest event. Then an event
+// within the life of the summary's record was most probably folded into the same one.
 func (s *Summary) isIn(r *Record) bool {
 	oldest := r.Oldest()
 	return oldest <= s.Last || r.Session == "" && oldest < s.Last+ArchiveLife

@@ -12,12 +12,12 @@ import (
 	"github.com/playhead/playhead/history-service/view"
 )
 
-// Where there are classes, a user has a section of each, and one of none: see [history.Class]. What the user has decided of all of the
-// history, the clears and the pause, is decided in the section of none, and the others follow it: at once, by the call that decides, and
-// where that was broken off, or nobody knew of the class then, with the next report of the section that is not held.
+// Where there are classes, a user has a section of each class and one of no class: see [history.Class]. Clears and the pause hold for
+// the whole history. They are stored in the section of no class first, and then copied to the other sections by the same call. If that
+// call ends half way, or the class is newer than the clear, they are copied when the section's state is loaded for its next report.
 
-// homeOf returns the key under which the stores have a key: in the section of its type, unless the batch is of another one.
-func (b *batch) homeOf(k history.Key) history.Key {
+// inSection returns the key under which the stores have k: with the uid of the section of its type, or of the batch's section.
+func (b *batch) inSection(k history.Key) history.Key {
 	if b.section != "" {
 		k.UID = b.section
 	} else {
@@ -26,8 +26,8 @@ func (b *batch) homeOf(k history.Key) history.Key {
 	return k
 }
 
-// entries loads keys, and has what their users have decided hold in their sections. Adopted says that it did not yet.
-func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []history.Entry, adopted bool) {
+// entries loads keys, and copies clears and pauses that their sections lack to them. Copied says that there were some.
+func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []history.Entry, copied bool) {
 	all, owners := slices.Clip(keys), map[string]int{}
 	for _, k := range keys {
 		user, class := history.UserOf(k.UID)
@@ -51,12 +51,12 @@ func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []his
 			if !owner.User.Warm {
 				w.cfg.Reader.Warm(user)
 			}
-			var news bool
-			news, failed[k.UID] = w.adopt(ctx, k.UID, &owner.User, &entries[i].User)
-			adopted = adopted || news
+			var changed bool
+			changed, failed[k.UID] = w.copyDecisions(ctx, k.UID, &owner.User, &entries[i].User)
+			copied = copied || changed
 		}
 	}
-	if adopted {
+	if copied {
 		entries = w.cfg.Cache.Load(ctx, keys)
 	}
 	for i, k := range keys {
@@ -64,15 +64,16 @@ func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []his
 			entries[i] = history.Entry{Err: err}
 		}
 	}
-	return entries, adopted
+	return entries, copied
 }
 
-// adopt has what a user has decided hold in a section too, and reports whether it did not yet.
-func (w *Writer) adopt(ctx context.Context, section string, owner, own *history.User) (news bool, err error) {
+// copyDecisions copies to a section the clears and the pause that the section of no class, owner, has and the section's own
+// state lacks. It reports whether there were any.
+func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *history.User) (changed bool, err error) {
 	if p := own.Pause.Newer(owner.Pause); p != own.Pause {
-		news = true
+		changed = true
 		if err := w.cfg.Cache.Pause(ctx, section, own.Pause, p); err != nil && !errors.Is(err, history.ErrConflict) {
-			return news, err
+			return changed, err
 		}
 		w.decided.note(decision{uid: section, pause: p})
 	}
@@ -80,20 +81,20 @@ func (w *Writer) adopt(ctx context.Context, section string, owner, own *history.
 		if until <= own.ClearedAt(typ) {
 			continue
 		}
-		news = true
+		changed = true
 		c := history.Clear{Type: typ, Until: until}
 		if _, err := w.cfg.Cache.Clear(ctx, section, c); err != nil {
-			return news, err
+			return changed, err
 		}
 		w.decided.note(decision{uid: section, clear: c})
 	}
-	if news {
+	if changed {
 		w.cfg.Aggregate.Announce(section)
 	}
-	return news, nil
+	return changed, nil
 }
 
-// follow has what a user has decided hold in all sections.
+// follow copies a user's clears and pause to all sections of classes.
 func (w *Writer) follow(ctx context.Context, uid string) error {
 	var keys []history.Key
 	for _, section := range w.cfg.Rules.Sections(uid)[1:] {
@@ -103,22 +104,22 @@ func (w *Writer) follow(ctx context.Context, uid string) error {
 		return nil
 	}
 	for range read.MaxTries {
-		entries, adopted := w.entries(ctx, keys)
+		entries, copied := w.entries(ctx, keys)
 		for _, e := range entries {
 			if e.Err != nil {
 				return e.Err
 			}
 		}
-		if !adopted {
+		if !copied {
 			return nil
 		}
 	}
 	return fmt.Errorf("others are always first: %w", history.ErrUnavailable)
 }
 
-// elsewhere returns for each group what other sections than its own have of its object, while types are being moved: what the
-// user has decided applied, nil for nothing. Where that has to be known, and a store does not answer, the group fails.
-func (w *Writer) elsewhere(ctx context.Context, groups []*group) []*history.Record {
+// otherSections returns for each group the record that sections other than its own have of its object, nil for none. It looks only
+// while types are being moved. Each section's clears are applied. Where a store does not answer, the group fails.
+func (w *Writer) otherSections(ctx context.Context, groups []*group) []*history.Record {
 	if len(groups) == 0 || groups[0].batch.section != "" || !w.cfg.Rules.Moving(w.nowMS()) {
 		return nil
 	}
@@ -150,8 +151,9 @@ func (w *Writer) elsewhere(ctx context.Context, groups []*group) []*history.Reco
 	return all
 }
 
-// fromArchive folds what the archive has into those entries that lack it, of groups that cannot be decided without.
-func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []history.Key, of []int, entries []history.Entry) { //nolint:revive // what is asked for whom
+// fromArchive folds the archive's records into entries that may lack them, for groups that cannot be decided without.
+// The entry of keys[n] is for groups[of[n]].
+func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []history.Key, of []int, entries []history.Entry) { //nolint:revive // parallel slices
 	var asked []history.Key
 	var into []*history.Entry
 	for n := range entries {
@@ -180,8 +182,8 @@ func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []histor
 	}
 }
 
-// deleteElsewhere deletes what other sections than those of their types may have of objects: what has been there since before a type was
-// moved would be seen again when the type is moved back. It returns the objects of which there was something to be seen.
+// deleteElsewhere deletes objects from the sections other than those of their types. A record that stayed there when its type was
+// moved would be seen again when the type is moved back. It returns the objects that had a visible record there.
 func (w *Writer) deleteElsewhere(ctx context.Context, uid string, reports []report.Report, latest bool) (seen map[history.Object]bool, err error) {
 	sections := w.cfg.Rules.Sections(uid)
 	if len(sections) == 1 {
@@ -212,7 +214,7 @@ func (w *Writer) deleteElsewhere(ctx context.Context, uid string, reports []repo
 	return seen, nil
 }
 
-// sectionsOf returns all sections that a user has in any store, also those of classes that there are no more.
+// sectionsOf returns all sections that a user has in any store, also those of classes that no longer exist.
 func (w *Writer) sectionsOf(ctx context.Context, uid string) ([]string, error) {
 	all := w.cfg.Rules.Sections(uid)
 	for _, store := range w.cfg.Erasers {

@@ -63,7 +63,7 @@ type batch struct {
 	// whole says that the reports are whole records, of an import. Their keys are always loaded
 	// from the cache: a hold does not know of clears.
 	whole bool
-	// section is the section that all keys are of, empty for that of their types.
+	// section is the uid of the section that is written to, empty for the sections of the reports' types.
 	section string
 
 	// Records that the fold of a group at hand needs, see [group.add].
@@ -147,7 +147,7 @@ func (b *batch) group() {
 		if r.Status != historyv1.Status_STATUS_UNSPECIFIED {
 			continue
 		}
-		k := b.homeOf(r.Key)
+		k := b.inSection(r.Key)
 		g := byKey[k]
 		if g == nil {
 			if len(free) == 0 {
@@ -189,7 +189,7 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 	if len(keys) == 0 {
 		return
 	}
-	others := w.elsewhere(ctx, groups)
+	others := w.otherSections(ctx, groups)
 	entries, _ := w.entries(ctx, keys)
 	for i, e := range entries {
 		if e.Err != nil || groups[i].failed {
