@@ -41,7 +41,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		notWrittenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
 		summarized:     counter("summarized_users_total", "Users whose summaries were brought up to date."),
 		summaryDelay: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "playhead_job_summaries_delay_seconds", Help: "How late the job looks at users whose records grow old. Behind six days records end that are in no summary.",
+			Name: "playhead_job_summaries_delay_seconds", Help: "How late the job is in its search for old records. Beyond six days records expire without a summary.",
 		}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_job_retries_total", Help: "Exchanges with a store tried again, by operation.",

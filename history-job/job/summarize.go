@@ -11,20 +11,19 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// Summarizer is an archive that keeps summaries of what ends, and tells whose records grow old.
+// Summarizer is an archive that keeps summaries of expired records, and knows which users have old records.
 type Summarizer interface {
 	// Summarize is that of [history.Summarizer].
 	Summarize(ctx context.Context, uid string, all bool) error
-	// Aging returns the users of a share, 0 to 255, of whom there may be something to summarize.
+	// Aging returns the users of a share, 0 to 255, who may have something to be summarized.
 	Aging(ctx context.Context, share int) ([]string, error)
 }
 
-// shares is how many shares the users are divided into to be summarized. They are not the buckets: who owns a bucket whose number is a
-// multiple of four has one.
+// shares is the number of shares into which users are divided for summaries. The owner of every fourth bucket has a share.
 const shares = 256
 
-// summarize goes through the users of a share of the archive in each 256th of a day, always the same at the same time, so that
-// whoever owns it meets each user once a day, however often jobs start and end. A record is met seven times before it ends.
+// summarize goes through one share of the archive in each 256th of a day. The share depends on the time of day alone, so that
+// each user is summarized once a day, however often jobs start and end. A record is counted seven times before it expires.
 func (j *Job) summarize(ctx context.Context, buckets []history.Bucket) error {
 	if j.cfg.Summarizer == nil {
 		return nil
@@ -32,7 +31,7 @@ func (j *Job) summarize(ctx context.Context, buckets []history.Bucket) error {
 	turn := j.cfg.SummarizeEvery / shares
 	for next := time.Now().UnixNano() / int64(turn); ; next++ {
 		now := time.Now()
-		next = max(next, now.UnixNano()/int64(turn)-shares+1) // what is a day late comes again
+		next = max(next, now.UnixNano()/int64(turn)-shares+1) // a turn that is a day late is left to the next day
 		due := time.Unix(0, next*int64(turn))
 		j.metrics.summaryDelay.Set(max(0, now.Sub(due).Seconds()))
 		if wait := due.Sub(now); wait > 0 && !run.Sleep(ctx, wait) {
@@ -47,7 +46,7 @@ func (j *Job) summarize(ctx context.Context, buckets []history.Bucket) error {
 	}
 }
 
-// summarizeShare summarizes users one after the other, so that it is never in the way of what is archived.
+// summarizeShare summarizes the users of a share one after the other, so that archiving is not delayed.
 func (j *Job) summarizeShare(ctx context.Context, share int) error {
 	var uids []string
 	err := guard(func() (err error) {
@@ -56,7 +55,7 @@ func (j *Job) summarizeShare(ctx context.Context, share int) error {
 	})
 	if err != nil && ctx.Err() == nil {
 		j.metrics.retries.WithLabelValues("summaries").Inc()
-		j.cfg.Logger.Warn("users whose records grow old could not be looked for", "share", share, "error", err)
+		j.cfg.Logger.Warn("search for old records failed", "share", share, "error", err)
 	}
 	for _, uid := range uids {
 		if ctx.Err() != nil {
@@ -67,28 +66,28 @@ func (j *Job) summarizeShare(ctx context.Context, share int) error {
 	return ctx.Err()
 }
 
-// summarizeUser summarizes a user. What is wrong with one holds up nobody else, and is tried again tomorrow.
+// summarizeUser summarizes a user. A failure is logged, so that it holds up no other user, and is tried again the next day.
 func (j *Job) summarizeUser(ctx context.Context, uid string, all bool) (again bool) {
 	err := guard(func() error { return j.cfg.Summarizer.Summarize(ctx, uid, all) })
 	switch {
 	case err == nil:
 		j.metrics.summarized.Inc()
-	case ctx.Err() == nil && !errors.Is(err, history.ErrConflict): // another one was first
+	case ctx.Err() == nil && !errors.Is(err, history.ErrConflict): // on a conflict another job was first
 		j.metrics.retries.WithLabelValues("summaries").Inc()
 		j.cfg.Logger.Warn("summary failed", "error", err)
 	}
 	return err != nil
 }
 
-// noteOld has a user summarized soon of whom something is put that may end before the next turn.
+// noteOld notes a user for whom a record is put that is so old that it may expire before the next turn.
 func (j *Job) noteOld(uid string, r *history.Record) {
 	if now := time.Now(); j.cfg.Summarizer != nil && r.Version.Time() < now.UnixMilli()-history.SummaryAge {
 		j.old.Add(uid, now.Add(tidyAfter).UnixMilli())
 	}
 }
 
-// lookAgain removes what was deleted or cleared from summaries, and counts what came late, a user every RollEvery.
-func (j *Job) lookAgain(ctx context.Context) error {
+// summarizeNoted summarizes one noted user every RollEvery: those with deletes or clears, and those with late records.
+func (j *Job) summarizeNoted(ctx context.Context) error {
 	if j.cfg.Summarizer == nil {
 		return nil
 	}

@@ -67,7 +67,7 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 	if err != nil {
 		return nil, err
 	}
-	shown, err := r.shown(ctx, keys, entries)
+	shown, err := r.foldSections(ctx, keys, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +109,8 @@ func (r *Reader) changed(ctx context.Context, uid string, log history.Changes) (
 	return keys, entries, settled, r.foldWhole(ctx, keys, entries)
 }
 
-// resync answers with a token from which on everything is told. Before that comes what is settled alone: with the
-// first entry of a content that is not, the token ends.
+// resync answers with a token from which on all changes are told. The token stands before the log's first entry whose
+// content is not settled.
 func (r *Reader) resync(ctx context.Context, uid, life string) (*historyv1.ChangesResponse, error) {
 	u, err := r.Section(ctx, uid) // a warm-up may end the log
 	if err != nil {

@@ -64,7 +64,7 @@ func (r *Reader) continued(ctx context.Context, req *historyv1.ContinueRequest, 
 	}
 	p := readerPage{items: slices.Concat(found...)}
 	slices.SortFunc(p.items, history.NewestFirst)
-	if err := r.show(ctx, req.GetUid(), &owner, &p); err != nil {
+	if err := r.dropHidden(ctx, req.GetUid(), &owner, &p); err != nil {
 		return err
 	}
 	for _, it := range p.items {

@@ -201,7 +201,7 @@ func (r *Reader) searched(ctx context.Context, uid string, q history.Query, sear
 	if !r.divided() {
 		return search(ctx, uid, q)
 	}
-	return r.stitched(ctx, uid, q, search)
+	return r.pageOfSections(ctx, uid, q, search)
 }
 
 // nameOf stands for words in the name of a list, to which a cursor is bound.

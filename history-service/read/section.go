@@ -10,13 +10,13 @@ import (
 )
 
 // Where there are classes, a user's records are in sections: see [history.Class]. A page of one type reads the section of that type
-// only, and one of all types reads all of them, side by side: each is a list in one order, with the same cursors, so that they
-// are merged as far as all of them are known. While types are being moved ([history.Rulebook.Moving]) what there is of an object
-// may be in several sections: then it is the fold of all of them, and has the place in the list that this has.
+// only. A page of all types reads all sections at once and merges them. Their lists have the same order and the same cursors, so the
+// merge is right down to the place where the first of the pages ends. While types are being moved ([history.Rulebook.Moving]) several
+// sections may have a record of one object. Readers then see the fold of these records, at the fold's place in the list.
 //
-// What the user has cleared in the section of no class is cleared in all of them.
+// A clear mark in the section of no class holds in all sections.
 
-// sections returns the sections that may have records of a type, 0 for all types.
+// sections returns the sections that may have records of a type. Type 0 means all types.
 func (r *Reader) sections(uid string, typ uint32) []string {
 	if typ != 0 && !r.cfg.Rules.Moving(r.nowMS()) {
 		return []string{r.cfg.Rules.Home(uid, typ)}
@@ -29,7 +29,7 @@ func (r *Reader) nowMS() int64 { return r.cfg.Now().UnixMilli() }
 // divided reports whether there are classes.
 func (r *Reader) divided() bool { return len(r.cfg.Rules.Classes()) > 0 }
 
-// Section returns the state of a user's section, which is warm then.
+// Section returns the state of a section, and warms the section up before.
 func (r *Reader) Section(ctx context.Context, section string) (history.User, error) {
 	entries, err := r.known(ctx, []history.Key{history.UserKey(section)})
 	if err != nil {
@@ -38,10 +38,10 @@ func (r *Reader) Section(ctx context.Context, section string) (history.User, err
 	return entries[0].User, nil
 }
 
-// oldest returns the time at or before which records of a section have expired.
+// oldest returns a time: records of the section from then or before have expired.
 func (r *Reader) oldest(section string) int64 { return r.nowMS() - r.cfg.Rules.SectionLife(section) }
 
-// pages reads a part of what all sections of a query have, until it has something to show, or there is no more.
+// pages reads one page of all sections of a query. It reads on while all that it finds is hidden.
 func (r *Reader) pages(ctx context.Context, uid string, q history.Query, whole bool) (p readerPage, err error) {
 	read := func(ctx context.Context, section string, q history.Query) (readerPage, error) {
 		return r.readPage(ctx, section, q, whole)
@@ -50,15 +50,15 @@ func (r *Reader) pages(ctx context.Context, uid string, q history.Query, whole b
 		return read(ctx, uid, q)
 	}
 	for {
-		if p, err = r.stitched(ctx, uid, q, read); err != nil || len(p.items) > 0 || !p.more {
+		if p, err = r.pageOfSections(ctx, uid, q, read); err != nil || len(p.items) > 0 || !p.more {
 			return p, err
 		}
 		q.After = p.end
 	}
 }
 
-// stitched reads a part of each of the sections of a query, and joins what they have.
-func (r *Reader) stitched(ctx context.Context, uid string, q history.Query, read func(context.Context, string, history.Query) (readerPage, error)) (readerPage, error) {
+// pageOfSections reads a page of each section of a query at once, and merges them.
+func (r *Reader) pageOfSections(ctx context.Context, uid string, q history.Query, read func(context.Context, string, history.Query) (readerPage, error)) (readerPage, error) {
 	sections := r.sections(uid, q.Type)
 	parts := make([]readerPage, len(sections))
 	var owner history.User
@@ -82,12 +82,12 @@ func (r *Reader) stitched(ctx context.Context, uid string, q history.Query, read
 	if err := g.Wait(); err != nil {
 		return readerPage{}, err
 	}
-	p := joined(parts, q.Limit)
-	return p, r.show(ctx, uid, &owner, &p)
+	p := mergePages(parts, q.Limit)
+	return p, r.dropHidden(ctx, uid, &owner, &p)
 }
 
-// joined merges parts of several lists, as far as all of them are known.
-func joined(parts []readerPage, limit int) (p readerPage) {
+// mergePages merges pages of several lists, down to the place where the first of them ends.
+func mergePages(parts []readerPage, limit int) (p readerPage) {
 	for _, part := range parts {
 		p.items = append(p.items, part.items...)
 		if part.more && (!p.more || part.end.Compare(p.end) < 0) {
@@ -106,10 +106,10 @@ func joined(parts []readerPage, limit int) (p readerPage) {
 	return p
 }
 
-// shown returns what is to be seen of some keys of one section; the first is that of the user. While types are being moved that is what
-// all sections have. Else it is what the section of the type has, where that is another one: a delete leaves a tombstone in each of them, and
-// what is reported after it is in that one alone.
-func (r *Reader) shown(ctx context.Context, keys []history.Key, entries []history.Entry) ([]history.Entry, error) {
+// foldSections returns the entries of some keys of one section as readers see them; the first key is that of the section's state. While
+// types are being moved an entry is what all sections have. Otherwise it is what the section of its type has, where that is another one: a
+// delete leaves a tombstone in each section, and later reports are in that of the type alone.
+func (r *Reader) foldSections(ctx context.Context, keys []history.Key, entries []history.Entry) ([]history.Entry, error) {
 	if len(keys) == 1 || !r.divided() {
 		return entries, nil
 	}
@@ -139,9 +139,9 @@ func (r *Reader) shown(ctx context.Context, keys []history.Key, entries []histor
 	return all, nil
 }
 
-// show leaves of a page what is to be seen: nothing that has expired, that the user has cleared, or that is at another place in the
-// list, since another section has something newer of it.
-func (r *Reader) show(ctx context.Context, uid string, owner *history.User, p *readerPage) error {
+// dropHidden drops the items of a page that have expired, that the user has cleared, or that have another place in the list because
+// another section has a newer record of the object.
+func (r *Reader) dropHidden(ctx context.Context, uid string, owner *history.User, p *readerPage) error {
 	keys := make([]history.Key, len(p.items))
 	for i, it := range p.items {
 		keys[i] = history.Key{UID: uid, Object: it.Object}
@@ -169,13 +169,13 @@ func (r *Reader) show(ctx context.Context, uid string, owner *history.User, p *r
 	return nil
 }
 
-// expired reports whether a record is older than those of its type live.
+// expired reports whether a record is past the life of its type.
 func (r *Reader) expired(it history.Item) bool {
 	return it.Record.Version.Time() <= r.nowMS()-r.cfg.Rules.Life(it.Object.Type)
 }
 
-// bySection loads keys of one user, each from its section, side by side, and while types are being moved from all of them. The
-// entries have what the user has cleared in the section of no class, and nothing that has expired.
+// bySection loads keys of one user, each from the section of its type, or from all sections while types are being moved. The sections
+// are asked at once. The clear marks of the section of no class are applied to all entries, and expired records are left out.
 func (r *Reader) bySection(ctx context.Context, keys []history.Key, load func(context.Context, []history.Key) ([]history.Entry, error)) ([]history.Entry, error) {
 	if !r.divided() {
 		return load(ctx, keys)
@@ -194,7 +194,7 @@ func (r *Reader) bySection(ctx context.Context, keys []history.Key, load func(co
 		}
 		switch {
 		case section == uid:
-			p.keys = append(p.keys, history.UserKey(uid)) // the last one: whose clears hold in all
+			p.keys = append(p.keys, history.UserKey(uid)) // the last key: its clear marks hold in all sections
 			owner = p
 		case len(p.keys) > 0:
 			others = append(others, p)
@@ -227,16 +227,16 @@ func (r *Reader) bySection(ctx context.Context, keys []history.Key, load func(co
 	return found, nil
 }
 
-// part is what is asked of one section.
+// part is the keys that are loaded from one section, and their entries.
 type part struct {
 	section string
 	keys    []history.Key
-	of      []int  // which of those that were asked for they are
-	home    []bool // whether the section is that of the type
+	of      []int  // the index of each key among all that are loaded
+	home    []bool // whether the section is that of the key's type
 	entries []history.Entry
 }
 
-// into folds what a section has into what others have.
+// into folds the entries of a section into those of the sections before.
 func (p *part) into(found []history.Entry) {
 	for n, i := range p.of {
 		own := p.entries[n]

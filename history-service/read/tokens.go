@@ -9,21 +9,21 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// Where there are classes, each section has a log of its own, and a token says up to where each is known, and which of them comes next:
-// "c2", the class of that, the token of the section of no class, and then name and token of each class, with ~ between.
-// Where the classes are others by now, or a single log has ended, all is read again.
+// Where there are classes, each section has a change log of its own. A token then says how far each log was read, and which section is
+// read next: "c2", the class of the next section, the token of the section of no class, then the name and the token of each class,
+// with ~ between them. If the classes have changed since, or a log has ended, the answer is resync: the app reads everything.
 
 const (
 	tokensForm = "c2"
 	tokensMark = "~"
 )
 
-// tokens are the tokens of sections.
+// tokens has a token for each section.
 type tokens struct {
 	sections []string
-	next     int // which section comes next: those before it were told
+	next     int // the index of the section that is read next
 	each     []token
-	known    bool // they are of these sections
+	known    bool // the tokens are of just these sections
 }
 
 // decodeTokens fails with [history.ErrInvalid].
@@ -119,7 +119,7 @@ func tells(resp *historyv1.ChangesResponse, o *historyv1.Object) bool {
 	return slices.ContainsFunc(resp.GetRemoved(), is) || slices.ContainsFunc(resp.GetItems(), func(it *historyv1.Item) bool { return is(it.GetObject()) })
 }
 
-// resyncAll answers with a token from which on everything is told of all sections.
+// resyncAll answers resync, with a token from which on all changes of all sections are told.
 func (r *Reader) resyncAll(ctx context.Context, t tokens, settings *historyv1.Settings) (*historyv1.ChangesResponse, error) {
 	life, err := r.lifeOfCache(ctx)
 	if err != nil {

@@ -23,29 +23,29 @@ import (
 
 var _ history.Summarizer = (*Archive)(nil)
 
-// summaries are those of all users, in a table of their own with the rows of a table of parts. It is there once a process
-// was told to keep some, and says for how long. Without it there are none.
+// summaries is the table of all summaries. Its rows are like those of the table of parts, and one row says for how long summaries
+// are kept. The first process with [Config.Summary] makes the table. Without the table there are no summaries.
 type summaries struct {
 	table   []byte
 	servers *servers
 	life    atomic.Int64 // in milliseconds, 0 for none
-	asked   atomic.Int64 // when that was read, in Unix milliseconds
+	asked   atomic.Int64 // when life was read, in Unix milliseconds
 }
 
 func newSummaries(c Config) *summaries {
 	return &summaries{table: []byte(c.Table + "_summaries"), servers: newServers(c)}
 }
 
-// lifeEvery is how often it is asked for how long summaries are kept.
+// lifeEvery is how often the life of summaries is read.
 const lifeEvery = time.Minute
 
-// SummaryLife implements [history.Summarizer]. It may be what was true a minute ago, or before HBase stopped to answer.
+// SummaryLife implements [history.Summarizer]. The answer may be a minute old, or older while HBase does not answer.
 func (a *Archive) SummaryLife(ctx context.Context) (int64, error) {
 	asked := a.summaries.asked.Load()
 	if asked > 0 && a.now()-asked < lifeEvery.Milliseconds() {
 		return a.summaries.life.Load(), nil
 	}
-	if asked > 0 { // there is no reason to wait for long
+	if asked > 0 { // an older answer is good enough to wait only shortly
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, slowAfter)
 		defer cancel()
@@ -86,7 +86,7 @@ func (a *Archive) readSummaryLife(ctx context.Context) (int64, error) {
 	return life, nil
 }
 
-// BeginSummaries says in the table for how long summaries are kept, as [Archive.Prepare] does.
+// BeginSummaries writes into the table for how long summaries are kept. [Archive.Prepare] does so, too.
 func (a *Archive) BeginSummaries(ctx context.Context) error {
 	value := strconv.AppendInt(nil, a.config.Summary.Milliseconds(), 10)
 	put, err := hrpc.NewPut(ctx, a.summaries.table, []byte(markRow), map[string]map[string][]byte{partFamily: {partColumn: value}},
@@ -121,7 +121,7 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 		switch {
 		case err == nil:
 			return page, nil
-		case !errors.Is(err, errReplaced): // by a list that is there before its chunks go
+		case !errors.Is(err, errReplaced): // a newer list replaces this one before the chunks go
 			return page, fmt.Errorf("summaries of %s: %w", uid, unavailable(err))
 		case tries == summaryTries:
 			a.parts.metrics.Damaged.Inc()
@@ -130,10 +130,10 @@ func (a *Archive) Summaries(ctx context.Context, uid string, q history.Query) (p
 	}
 }
 
-// summaryTries is how often a list is read again, whose chunks another one has replaced.
+// summaryTries is how often a list is read again when a newer list has replaced its chunks.
 const summaryTries = 3
 
-// summariesOf returns a reader of a user's summaries, and the list as it is stored, nil for none.
+// summariesOf returns a reader of a user's summaries, and the stored bytes of their list, nil for none.
 func (a *Archive) summariesOf(ctx context.Context, uid string) (p *part.Reader, stored []byte, err error) {
 	p = &part.Reader{Metadata: new(part.Metadata)}
 	if stored, err = a.summaryBytes(ctx, uid, ""); err != nil {
@@ -167,7 +167,7 @@ func (a *Archive) summaryGet(ctx context.Context, row []byte) hrpc.Call {
 	return get
 }
 
-// summaryBytes reads the list or a chunk, nil where it is not there.
+// summaryBytes reads a user's list, whose name is empty, or a chunk. It returns nil where there is none.
 func (a *Archive) summaryBytes(ctx context.Context, uid, name string) ([]byte, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -200,16 +200,16 @@ func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 // summaryStep is how many records are read at once.
 const summaryStep = 8192
 
-// look says how summaries are looked after.
+// look is how a user is summarized.
 type look struct {
-	life int64 // for how long they are kept, in milliseconds
+	life int64 // for how long summaries are kept, in milliseconds
 	all  bool  // every tombstone is looked at
-	// anew has the list replaced also where nothing has changed, or it cannot be read: whoever has read the one before loses, and
-	// chunks that are left behind are looked for.
+	// anew replaces the list also where nothing has changed, or where it cannot be read. So another process that has read
+	// the old list loses its switch, and chunks that are left behind are found.
 	anew bool
 }
 
-// summarize reads the list before the records: who reads a later list reads later records.
+// summarize reads the list before the records, so that a process with a later list has later records, too.
 func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	now := a.now()
 	p, stored, err := a.summariesOf(ctx, uid)
@@ -239,7 +239,7 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	return a.replaceSummaries(ctx, uid, stored, plan)
 }
 
-// replacedOrLost says what it is that a chunk is not there: another one has come first, or, where the list is the same, damage.
+// replacedOrLost says why a listed chunk is missing: another process has replaced the list, or the chunk is lost.
 func (a *Archive) replacedOrLost(ctx context.Context, uid string, stored []byte, missing error) error {
 	now, err := a.summaryBytes(ctx, uid, "")
 	switch {
@@ -252,7 +252,7 @@ func (a *Archive) replacedOrLost(ctx context.Context, uid string, stored []byte,
 	return fmt.Errorf("%w: %w", history.ErrUnavailable, missing)
 }
 
-// aging returns the records of a user that are older than a time, and the tombstones that are, or all of them, and the clear marks.
+// aging returns a user's records from before a time, the tombstones from before it, or all tombstones, and the clear marks.
 func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool) (items []history.Item, cleared map[uint32]int64, err error) {
 	q := history.Query{Limit: summaryStep}
 	if !all {
@@ -273,8 +273,8 @@ func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool)
 	return items, cleared, nil
 }
 
-// replaceSummaries writes the chunks, switches the list, and deletes the chunks that were there before the switch and are not listed:
-// whoever wrote one of them has read a list of before, and loses.
+// replaceSummaries writes the chunks, switches the list, and deletes the chunks that were there before and are not listed.
+// A process that has written one of these has read an older list, so that its own switch fails.
 func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byte, plan part.Plan) error {
 	chunks, err := a.summaryChunks(ctx, uid)
 	if err != nil {
@@ -312,7 +312,7 @@ func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byt
 		if err != nil {
 			return err
 		}
-		won = bytes.Equal(now, m) // the client may have made the switch twice
+		won = bytes.Equal(now, m) // the client may have sent the switch twice
 	}
 	listed := plan.Metadata.Names()
 	if !won {
@@ -328,7 +328,7 @@ func (a *Archive) replaceSummaries(ctx context.Context, uid string, stored []byt
 	return a.deleteSummaries(ctx, uid, chunks)
 }
 
-// summaryChunks returns the chunks that there are of a user, with their cell times.
+// summaryChunks returns the names of a user's stored chunks, with their cell times.
 func (a *Archive) summaryChunks(ctx context.Context, uid string) (map[string]uint64, error) {
 	return a.chunksIn(ctx, a.summaries.table, uid, new(part.Metadata))
 }
@@ -344,7 +344,7 @@ func (a *Archive) deleteSummaries(ctx context.Context, uid string, chunks map[st
 	})
 }
 
-// eraseSummaries removes what clear marks cover, and all of what cannot be read.
+// eraseSummaries removes the summaries under clear marks, and all summaries if they cannot be read.
 func (a *Archive) eraseSummaries(ctx context.Context, uid string) error {
 	life, err := a.readSummaryLife(ctx)
 	if err != nil || life == 0 {
@@ -353,7 +353,7 @@ func (a *Archive) eraseSummaries(ctx context.Context, uid string) error {
 	return a.summarize(ctx, uid, look{life: life, anew: true})
 }
 
-// heldSummaries counts the summaries of a user that have something of a time or before, and their chunks.
+// heldSummaries counts the summaries in chunks whose oldest time counts, and these chunks together with those that no list has.
 func (a *Archive) heldSummaries(ctx context.Context, uid string, counts func(at int64) bool) (records, chunks int, err error) {
 	life, err := a.SummaryLife(ctx)
 	if err != nil || life == 0 {
@@ -380,14 +380,14 @@ func (a *Archive) heldSummaries(ctx context.Context, uid string, counts func(at 
 	return records, chunks + len(stored), nil
 }
 
-// Shares is how many shares the users are divided into by [Archive.Aging].
+// Shares is the number of shares into which [Archive.Aging] divides the users.
 const Shares = maxRegions
 
-// shareWithin is how long it may take to look for the users of a share: 1/256 of a table.
+// shareWithin bounds the search for the users of a share, which goes through 1/256 of each table.
 const shareWithin = 10 * time.Minute
 
-// Aging returns the users of a share of whom there may be something to be summarized, or to be removed from summaries: those who have
-// cells of a week before their end, parts, or summaries. A user may be among them twice. It reads names alone.
+// Aging returns the users of a share who may have something to be summarized or removed: users with cells in the last week of their
+// life, with parts, or with summaries. It reads row keys only.
 func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err error) {
 	life, err := a.SummaryLife(ctx)
 	if err != nil || life == 0 {

@@ -8,25 +8,25 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// Summing is what a user's summaries are to be brought up to.
+// Summing is the input of [Reader.Summarize].
 type Summing struct {
-	// Items are records that have grown old, and tombstones, each object once, in any order.
+	// Items are the records that are old enough to be summarized, and tombstones, each object once, in any order.
 	Items []history.Item
-	// Cleared are the user's clear marks. What they cover is removed.
+	// Cleared are the user's clear marks. Summaries under them are removed.
 	Cleared map[uint32]int64
-	// Oldest is the time before which summaries are past their life, in Unix milliseconds.
+	// Oldest is the time before which summaries have expired, in Unix milliseconds.
 	Oldest int64
 	Rules  *history.Rulebook
 	// Version is that of the new metadata, after the version of the old.
 	Version uint64
-	// Name returns a name for a chunk that was never used, of the n-th new one.
+	// Name returns a name for the n-th new chunk that no chunk ever had.
 	Name func(n int) string
 }
 
-// Summarize plans a user's summaries. Of each object there is one. What is deleted or cleared is written no
-// more; what has merely grown is passed over, until half of a chunk is. Few new ones are a chunk of their own, which is written again
-// with others about as large: so a summary is written as often as its user's number doubles. Each new chunk was read
-// back and compared.
+// Summarize plans a user's summaries, one for each object. A chunk with a deleted or cleared summary is written again
+// without it. A summary that has merely grown is listed as superseded in its old chunk, until half of that chunk is. A few new
+// summaries get a chunk of their own, which is later written again together with others about as large. So a summary is written
+// as often as the number of its user's summaries doubles. Each new chunk is read back and compared.
 func (p *Reader) Summarize(s Summing) (Plan, error) {
 	w := summer{Summing: s, old: p, user: history.User{Cleared: s.Cleared}, items: byText(s.Items), chunks: make([]rolling, len(p.Chunks))}
 	for _, it := range s.Items {
@@ -56,19 +56,20 @@ func (p *Reader) Summarize(s Summing) (Plan, error) {
 	return plan, nil
 }
 
+// summer makes a plan of summaries.
 type summer struct {
 	Summing
 	old    *Reader
 	user   history.User
-	items  map[string]*history.Item // that are not counted yet
-	hashes []uint64                 // of all their objects
-	chunks []rolling
-	fresh  []history.Summary // that are in no chunk
-	listed []Info
+	items  map[string]*history.Item // not counted yet, by object
+	hashes []uint64                 // of the objects of all items
+	chunks []rolling                // the old ones
+	fresh  []history.Summary        // in no chunk yet
+	listed []Info                   // the new list
 	new    []Encoded
 }
 
-// add adds what an object's summary and record come to.
+// add adds the summary of an object to the new ones, with its record counted.
 func (w *summer) add(o history.Object, s history.Summary, r *history.Record) {
 	if r = r.After(w.user.ClearedAt(o.Type)); r == nil {
 		return
@@ -78,7 +79,7 @@ func (w *summer) add(o history.Object, s history.Summary, r *history.Record) {
 	}
 }
 
-// count counts the items whose objects a chunk has.
+// count counts the items whose objects are in a chunk, and removes from the chunk the summaries that this changes.
 func (w *summer) count(c *rolling) error {
 	if maps.Equal(w.Cleared, w.old.Cleared) && !slices.ContainsFunc(w.hashes, c.info.Filter.Has) {
 		return nil
@@ -102,13 +103,13 @@ func (w *summer) count(c *rolling) error {
 		if left {
 			w.fresh = append(w.fresh, n)
 		}
-		// Bytes of what was removed are to go.
+		// The bytes of a removed summary must go.
 		c.rewrite = c.rewrite || !left || s != had || it != nil && it.Record.Reset > 0
 		return true
 	})
 }
 
-// summaries goes through those of a chunk that count, with their places.
+// summaries calls use with the summaries of a chunk that are not superseded, and their places.
 func (p *Reader) summaries(info *Info, use func(place int, s history.Summary) bool) error {
 	c, err := p.Chunk(info)
 	if err != nil {
@@ -127,8 +128,8 @@ func (p *Reader) summaries(info *Info, use func(place int, s history.Summary) bo
 	return nil
 }
 
-// makeRoom finds the chunks in whose time new summaries are, those of which half counts no more, and, from the latest on,
-// those that are not much larger than what comes before them.
+// makeRoom marks the chunks that are written again: those among whose times new summaries are, those of which half is
+// superseded, and, from the latest on, those that are not much larger than all that is written before them.
 func (w *summer) makeRoom() {
 	before, small := 0, true // new and written again, so far
 	for i := range w.chunks {
@@ -163,7 +164,7 @@ func (w *summer) newerThan(v history.Version) int {
 	return n
 }
 
-// write makes the new list.
+// write encodes the new chunks, and makes the new list.
 func (w *summer) write() error {
 	var run []history.Summary
 	for i := range w.chunks {
@@ -196,7 +197,7 @@ func (w *summer) write() error {
 	return w.finish(append(run, w.fresh...))
 }
 
-// finish encodes a run, and reads it back.
+// finish encodes a run of summaries, and reads it back.
 func (w *summer) finish(run []history.Summary) error {
 	slices.SortFunc(run, history.LatestFirst)
 	chunks, err := EncodeSummaries(run)
@@ -224,8 +225,8 @@ func (w *summer) finish(run []history.Summary) error {
 	return nil
 }
 
-// Summaries returns what a query asks for of a user's summaries, after clear marks, and as far as it is not before the oldest
-// time.
+// Summaries returns the page of a user's summaries that a query asks for. Clear marks are applied, and summaries from before
+// the oldest time are left out.
 func (p *Reader) Summaries(u history.User, oldest int64, q history.Query) (page history.SummaryPage, err error) {
 	page.User = history.User{Cleared: u.Cleared}
 	top := topOf(q)

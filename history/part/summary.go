@@ -22,7 +22,7 @@ const (
 	sumLast = sumID + textColumns
 )
 
-// The columns that few chunks have anything in. Those at the end that have nothing are left out.
+// These columns are mostly empty. Empty ones at the end of a chunk are left out.
 const (
 	sumBeforeUntil = sumLast + 1 + iota
 	sumBeforeFirst
@@ -34,7 +34,7 @@ const (
 
 func summaryCoder() *coder { return newCoder(summaryColumns, sumID) }
 
-// summary goes through a summary.
+// summary encodes or decodes a summary.
 func (c *coder) summary(s *history.Summary) {
 	c.version(&s.Version)
 	c.state(s)
@@ -53,7 +53,7 @@ func (c *coder) summary(s *history.Summary) {
 	c.number(sumBeforeFurthest, &s.Before.Furthest, 0)
 }
 
-// state goes through whether it is finished, and the rank of its version.
+// state encodes or decodes whether the summary is finished, and the rank of its version.
 func (c *coder) state(s *history.Summary) {
 	state := uint64(s.Version) & 3 << 1
 	if s.Finished {
@@ -66,8 +66,8 @@ func (c *coder) state(s *history.Summary) {
 	}
 }
 
-// EncodeSummaries divides summaries of one user into chunks. They are in the order of
-// [history.LatestFirst], one for each object. It fails with [history.ErrInvalid] when they are not.
+// EncodeSummaries divides summaries of one user into chunks. It fails with [history.ErrInvalid] unless they are in the
+// order of [history.LatestFirst].
 func EncodeSummaries(all []history.Summary) ([]Encoded, error) {
 	var chunks []Encoded
 	for len(all) > 0 {
@@ -99,8 +99,7 @@ func EncodeSummaries(all []history.Summary) ([]Encoded, error) {
 	return chunks, nil
 }
 
-// Summaries yields the summaries, latest first. After an error, which wraps [ErrCorrupt], there is
-// nothing more.
+// Summaries yields the summaries, latest first. It ends after an error, which wraps [ErrCorrupt].
 func (c *Chunk) Summaries() iter.Seq2[history.Summary, error] {
 	return func(yield func(history.Summary, error) bool) {
 		d := summaryCoder()

@@ -20,8 +20,8 @@ import (
 
 var _ history.Summarizer = (*Archive)(nil)
 
-// beginSummaries finds out for how long summaries are kept, and has them kept if [Config.Summary] says so. What was begun goes on
-// without it: deletes would not reach what nobody looks after.
+// beginSummaries reads for how long summaries are kept, and changes that to [Config.Summary] if it is set. Without it a store
+// that has summaries still keeps them up to date. Otherwise deletes would not reach them.
 func (d *DB) beginSummaries() error {
 	err := get(d.pebble, []byte{spaceSummaries}, func(v []byte) error {
 		if len(v) == 16 {
@@ -37,7 +37,7 @@ func (d *DB) beginSummaries() error {
 	if life < history.ArchiveLife {
 		return fmt.Errorf("summaries for %v: want at least %v, for as long as there are records", d.config.Summary, archiveLife)
 	}
-	if d.summaryLife == 0 { // what has expired by now is in none
+	if d.summaryLife == 0 { // records that have expired by now are in no summary
 		d.counted.Store(d.now() - history.ArchiveLife)
 	}
 	d.summaryLife = life
@@ -48,7 +48,7 @@ func (d *DB) beginSummaries() error {
 	return d.wait(t)
 }
 
-// storeCounted keeps up to when what has expired is counted.
+// storeCounted stores the life of summaries, and the time up to which all expired records are counted.
 func (d *DB) storeCounted(t *syncWaiter) error {
 	b := d.pebble.NewBatch()
 	defer b.Close()
@@ -108,8 +108,8 @@ func (d *DB) summariesOf(from pebble.Reader, uid string) (*part.Reader, error) {
 	return r, err
 }
 
-// Summarize implements [history.Summarizer]. It is not synced: what a crash takes is done again, since it takes with it that the records are
-// gone.
+// Summarize implements [history.Summarizer]. It is not synced. A crash that loses summaries also loses the later deletes of their
+// records, so that the records are summarized again.
 func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	if a.db.summaryLife == 0 {
 		return nil
@@ -126,7 +126,7 @@ func (a *Archive) Summarize(ctx context.Context, uid string, all bool) error {
 	return nil
 }
 
-// summarize does so also with records that have expired and are still there. The lock of rolls is held.
+// summarize also counts records that have expired and are still there. The caller holds d.rolls.
 func (a *Archive) summarize(uid string, all bool) error {
 	snapshot := a.db.pebble.NewSnapshot()
 	defer snapshot.Close()
@@ -155,8 +155,8 @@ func (a *Archive) summarize(uid string, all bool) error {
 	return a.replaceSummaries(uid, plan)
 }
 
-// aging returns the records of a user that are older than a time, and the tombstones that are, or all. Expired ones are with them, but for
-// those that the sweep has counted: some of them may be gone, and of others an earlier copy be left in a part.
+// aging returns a user's records from before a time, and the tombstones from before it, or all tombstones. Expired records are among
+// them. Those that the sweep has counted are not: some of them may be gone, and a part may still have an earlier copy of others.
 func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all bool) (history.Page, error) {
 	longer := *a
 	longer.life = time.Duration(a.db.now()-min(a.db.counted.Load(), a.oldest())) * time.Millisecond
@@ -207,16 +207,16 @@ func (a *Archive) replaceSummaries(uid string, plan part.Plan) error {
 	return a.db.commit(storeChange{all: b, part: b})
 }
 
-// summing summarizes users whom a sweep comes across, and lets nothing expired go that is not counted.
+// summing is a sweep that summarizes users with old records, and drops an expired record only once it is counted.
 type summing struct {
 	archive *Archive
 	failed  map[string]bool // users who could not be summarized
-	aging   []string        // those of a step of the sweep
-	began   int64           // the sweep, in Unix milliseconds
-	before  int64           // what had expired at this time, and was seen by the sweep before, is counted
+	aging   []string        // users that the current step of the sweep has found
+	began   int64           // when the sweep began, in Unix milliseconds
+	before  int64           // records with a time before this one were counted by the sweep before
 }
 
-// dropCounted has a sweep note users, and drop what the sweep before has counted.
+// dropCounted notes users with old records, and drops the expired records that the sweep before has counted.
 func (s *summing) dropCounted(drop dropper) dropper {
 	noted := ""
 	return func(e *edit, key, value []byte) (bool, error) {
@@ -239,7 +239,7 @@ func (s *summing) dropCounted(drop dropper) dropper {
 	}
 }
 
-// step summarizes those of a step, whose lock is released.
+// step summarizes the users that a step has found. The step has released its lock.
 func (s *summing) step(ctx context.Context) error {
 	for _, uid := range s.aging {
 		s.one(ctx, uid)
@@ -251,7 +251,7 @@ func (s *summing) step(ctx context.Context) error {
 	return nil
 }
 
-// one summarizes a user. What is wrong with one holds up no other.
+// one summarizes a user. A failure is logged, so that it holds up no other user.
 func (s *summing) one(ctx context.Context, uid string) {
 	delete(s.failed, uid)
 	if err := s.archive.Summarize(ctx, uid, false); err != nil {
@@ -262,7 +262,7 @@ func (s *summing) one(ctx context.Context, uid string) {
 	}
 }
 
-// sweepSummaries is a sweep of the archive that summarizes what grows old, also in parts, and looks after the summaries.
+// sweepSummaries is a sweep of the archive that summarizes old records, also those in parts, and removes stale summaries.
 func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
 	d := a.db
 	s := &summing{archive: a, failed: d.uncounted, began: d.now(), before: d.counted.Load()}
@@ -293,7 +293,7 @@ func (a *Archive) sweepSummaries(ctx context.Context) (swept int, err error) {
 	return swept, d.storeCounted(nil)
 }
 
-// isStale reports whether something is to be removed from a user's summaries.
+// isStale reports whether a user's summaries have something to be removed.
 func (a *Archive) isStale(uid string, m *part.Metadata) bool {
 	a.lock.Lock()
 	u, _, err := a.stored(uid)
@@ -302,7 +302,7 @@ func (a *Archive) isStale(uid string, m *part.Metadata) bool {
 		m.Chunks[len(m.Chunks)-1].Newest.Time() < a.db.now()-a.db.summaryLife
 }
 
-// usersOf returns the users whose list of chunks in a keyspace is as asked for, or cannot be read.
+// usersOf returns the users for whose list of chunks in a keyspace asked is true, or whose list cannot be read.
 func (d *DB) usersOf(space byte, asked func(uid string, m *part.Metadata) bool) (uids []string, err error) {
 	it, err := d.pebble.NewIter(&pebble.IterOptions{LowerBound: []byte{space, 0}, UpperBound: []byte{space + 1}})
 	if err != nil {
@@ -327,14 +327,15 @@ func (d *DB) usersOf(space byte, asked func(uid string, m *part.Metadata) bool) 
 	return uids, nil
 }
 
-// noteSummaries notes a user of whom something was deleted or cleared: soon, since more often is then.
+// noteSummaries notes that something of a user was deleted or cleared. The user is summarized after a delay, since
+// deletes often come in numbers.
 func (a *Archive) noteSummaries(uid string) {
 	if a.db.summaryLife > 0 {
 		a.db.removals.Add(uid, a.db.now()+removeAfter.Milliseconds())
 	}
 }
 
-// summarizeNext looks after the summaries of users who were noted. What fails comes again with the sweep.
+// summarizeNext summarizes the next users that were noted. After a failure the sweep comes to them again.
 func (d *DB) summarizeNext(ctx context.Context) {
 	for notes, all := range map[*part.Notes]bool{&d.removals: true, &d.old: false} {
 		uid, ok := notes.Take(d.now())
@@ -347,7 +348,7 @@ func (d *DB) summarizeNext(ctx context.Context) {
 	}
 }
 
-// eraseSummaries removes what clear marks cover, and all of what cannot be read. The lock of rolls is held.
+// eraseSummaries removes the summaries under clear marks, and all summaries if they cannot be read. The caller holds d.rolls.
 func (a *Archive) eraseSummaries(uid string) error {
 	if a.db.summaryLife == 0 {
 		return nil
