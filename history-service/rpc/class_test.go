@@ -524,9 +524,9 @@ func TestClassImport(t *testing.T) {
 	wantNames(t, "imported, of a type", all(t, s, "bob/7", 2), "2_7")
 }
 
-// TestClassChanges has an app that follows the changes know what the history shows, over classes, while types are being moved and while
+// TestClassChangesAfterDeletes has an app that follows the changes know what the history shows, over classes, while types are being moved and while
 // none are. A delete leaves a tombstone in each section: what is reported again after that is there, whatever other sections say.
-func TestClassChanges(t *testing.T) {
+func TestClassChangesAfterDeletes(t *testing.T) {
 	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
 	for _, texts := range [][]string{{"a: types=2,3 keep=30d", "b: types=4"}, {"a: types=2,3", "b: types=4", moved}} {
 		h, rules := classHouse(t, 100, texts...)
