@@ -44,7 +44,7 @@ func (c Config) policy() string {
 
 // flowLink is how the pages link to "/flow", and noImages where the history page is told of origins.
 const (
-	flowLink = `<a href="/flow">How it works</a>`
+	flowLink = `<a href="flow">How it works</a>`
 	noImages = `<meta name="images" content="">`
 )
 

@@ -91,7 +91,7 @@ export interface Changes {
 export interface PlayheadConfig {
   /** Returns a token that is valid now. It is asked for every connection. */
   token: () => string | Promise<string>;
-  /** The edge's address, by default the page's own. */
+  /** The edge's address, by default that of the page's site. It may have a path. */
   url?: string;
   /** Whether to be told what other devices do (default true). */
   push?: boolean;

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -197,4 +199,31 @@ func (v *window) client(w *world, act string) {
 	if ok, err := value[bool](v, script); err != nil || !ok {
 		v.Fatalf("%s: %v", act, err)
 	}
+}
+
+// TestBelowAPath: the pages and the client work where a proxy has the edge below a path of its site.
+func TestBelowAPath(t *testing.T) {
+	w := newWorld(t)
+	w.report(library...)
+	edge, err := url.Parse(w.at("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := httptest.NewServer(http.StripPrefix("/play", httputil.NewSingleHostReverseProxy(edge)))
+	t.Cleanup(site.Close)
+	v := w.open("about:blank")
+	v.others = strings.TrimPrefix(site.URL, "http://") + "/play/"
+	v.do(chromedp.Navigate(site.URL + "/play/#token=" + w.token))
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.live()
+	v.click("nav a[href=flow]")
+	v.until("location.pathname === '/play/flow' && document.querySelectorAll('#records .same').length === 4")
+	v.click(".brand")
+	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
+	v.click("#list li:nth-child(1) .title")
+	v.until("location.pathname === '/play/player' && !document.querySelector('#play').disabled")
+	v.click("#play")
+	v.until("document.querySelector('#clip').currentTime > 241")
+	v.click("#play")
+	w.reaches("100", "paused", 4*time.Minute)
 }

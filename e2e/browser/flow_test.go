@@ -98,7 +98,7 @@ func TestFlowLooks(t *testing.T) {
 	w.report(library...)
 	v := w.open(w.signedIn("/"))
 	v.lists("Low Tide", "Winter Roads", "On Maps", "plain.id")
-	v.click("nav a[href='/flow']")
+	v.click("nav a[href=flow]")
 	v.live()
 	v.until("document.querySelectorAll('#records .same').length === 4")
 	screen := emulation.SetDeviceMetricsOverrideParams{Width: 360, Height: 740, DeviceScaleFactor: 2, Mobile: true}

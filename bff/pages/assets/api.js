@@ -1,4 +1,5 @@
 // @ts-check
+import { below } from './browser.js';
 import { locale, t } from './language.js';
 import { key } from './outbox.js';
 
@@ -15,13 +16,16 @@ export class Problem extends Error {
   }
 }
 
+/** Where the edge is that a page came from: all pages lie beside each other, on some sites below a path. */
+export const home = () => new URL('.', location.href).href;
+
 /** The edge's HTTP API, as one user. */
 export class Api {
   #token;
   #url;
 
   /** @param {string} token @param {string} [url] the edge's, by default the page's own */
-  constructor(token, url = location.origin) {
+  constructor(token, url = home()) {
     this.#token = token;
     this.#url = url;
   }
@@ -132,7 +136,7 @@ export class Api {
    * @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean, wanted?: () => boolean}} more
    */
   async #fetch(method, path, { query = {}, body, keepalive, wanted = () => true }) {
-    const address = new URL(path, this.#url);
+    const address = below(this.#url, path);
     for (const [name, value] of Object.entries(query)) if (value) address.searchParams.set(name, value);
     const headers = new Headers({ Authorization: `Bearer ${this.#token}` });
     const lines = body instanceof Blob;

@@ -1,5 +1,8 @@
 // @ts-check
 
+/** An address of the API below that of an edge, which may have a path of its own. @param {string} edge @param {string} path */
+export const below = (edge, path) => new URL(edge.replace(/\/+$/, '') + path);
+
 /** The functions of the page that a client needs; tests have others. Where there is no page, as in Node, nothing happens to it. */
 export const browser = {
   now: () => Date.now(),

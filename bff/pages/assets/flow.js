@@ -1,5 +1,6 @@
 // @ts-check
-import { Api } from './api.js';
+import { Api, home } from './api.js';
+import { below } from './browser.js';
 import { el, find, write } from './dom.js';
 import { clock } from './format.js';
 import { kept } from './kept.js';
@@ -271,7 +272,7 @@ function underWay({ held, marked, hold_left_ms: left }) {
 }
 
 const walk = { object: { id: 'walk', type: 1 }, device: 'This page', duration_ms: 600_000, meta: { title: 'A walk through Playhead' } };
-const client = new Playhead({ token: () => token, storage: kept, key: `playhead.outbox.flow.${user(token)}` });
+const client = new Playhead({ url: home(), token: () => token, storage: kept, key: `playhead.outbox.flow.${user(token)}` });
 /** @type {{session: string, began: number, timer: number} | null} */
 let playing = null;
 
@@ -322,7 +323,7 @@ async function watch() {
 
 /** @param {AbortSignal} signal */
 async function listen(signal) {
-  const answer = await fetch('/flow/stream', { headers: { Authorization: `Bearer ${token}` }, signal });
+  const answer = await fetch(below(home(), '/flow/stream'), { headers: { Authorization: `Bearer ${token}` }, signal });
   if (answer.status === 401) refuse('The token was refused, or has expired.');
   if (answer.status === 503) put('news', 'Too many look on at the moment; this page tries again.');
   if (!answer.ok || !answer.body) return;

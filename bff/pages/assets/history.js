@@ -1,5 +1,5 @@
 // @ts-check
-import { Api, Problem } from './api.js';
+import { Api, Problem, home } from './api.js';
 import { backups } from './backup.js';
 import { clearing, dismissals, filters, focus, keys, marking, offerTypes, recording } from './controls.js';
 import { find, write } from './dom.js';
@@ -18,7 +18,7 @@ import { Undo } from './undo.js';
 
 const token = await signIn();
 const api = new Api(token);
-const client = new Playhead({ token: () => token });
+const client = new Playhead({ url: home(), token: () => token });
 const loaded = new LoadedHistory();
 const problems = new Problems();
 const reader = new Reader(api, loaded, problems, readerChanged);

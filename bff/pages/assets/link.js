@@ -1,4 +1,5 @@
 // @ts-check
+import { below } from './browser.js';
 import { longest } from './outbox.js';
 
 const fits = /^[\w.~+-]+$/; // into the name of a subprotocol
@@ -151,7 +152,7 @@ export class Link {
 
   /** @param {string} token */
   #dial(token) {
-    const address = new URL(`/v1/stream${this.#config.push ? '?push=true' : ''}`, this.#config.url);
+    const address = below(this.#config.url, `/v1/stream${this.#config.push ? '?push=true' : ''}`);
     address.protocol = address.protocol.replace('http', 'ws');
     const socket = this.#make(address, token);
     if (!socket) return this.#whyNot({ code: 1006, reason: 'the page must not connect' }, token);
@@ -247,7 +248,7 @@ export class Link {
   #ask(token, message, signal) {
     const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
     const request = { method: 'POST', headers, body: JSON.stringify(message), signal };
-    return this.#page.fetch(new URL('/v1/heartbeats', this.#config.url), request).catch(() => null);
+    return this.#page.fetch(below(this.#config.url, '/v1/heartbeats'), request).catch(() => null);
   }
 
   /** Sends a message without a WebSocket; late() ends it. @param {any} message */

@@ -1,5 +1,5 @@
 // @ts-check
-import { Api, Problem, said } from './api.js';
+import { Api, Problem, home, said } from './api.js';
 import { find, write } from './dom.js';
 import { ago, clock, kindName, refusal, title } from './format.js';
 import { kept } from './kept.js';
@@ -24,7 +24,7 @@ const token = await signIn();
 const uid = user(token);
 const api = new Api(token);
 const problems = new Problems();
-const client = new Playhead({ token: () => token, storage: kept, key: `playhead.outbox.${uid}` });
+const client = new Playhead({ url: home(), token: () => token, storage: kept, key: `playhead.outbox.${uid}` });
 const media = find('#clip', HTMLAudioElement);
 const reporter = new Reporter(client, media, about);
 
@@ -56,7 +56,7 @@ function load(record) {
   const seconds = Math.ceil((record?.duration_ms || (record?.furthest_ms ?? 0) + sample) / 1000);
   const back = Math.min(Number(query.get('at')) || 0, seconds * 1000);
   const resumes = !back && record?.resume_ms > 0;
-  media.src = `/assets/clip.wav?seconds=${seconds}`;
+  media.src = `assets/clip.wav?seconds=${seconds}`;
   media.addEventListener('loadedmetadata', () => {
     if (back || resumes) go(back || record.resume_ms);
     enable();

@@ -1,5 +1,5 @@
 // @ts-check
-import { browser } from './browser.js';
+import { below, browser } from './browser.js';
 import { HistoryClock } from './clock.js';
 import { Link } from './link.js';
 import { least, Outbox } from './outbox.js';
@@ -61,7 +61,7 @@ export class Playhead extends EventTarget {
    * @param {{token: () => string | Promise<string>, url?: string, push?: boolean, queue?: number,
    *   storage?: Storage, key?: string, patience?: number, minWait?: number, maxWait?: number,
    *   page?: typeof browser}} config
-   *   `url` is the edge's, by default the page's own; `push` asks for what other devices do;
+   *   `url` is the edge's, which may have a path, by default that of the page's site; `push` asks for what other devices do;
    *   `storage` keeps the queue over a reload, and may be that of several tabs,
    *   under `key`, which names the user; times are milliseconds.
    */
@@ -146,7 +146,7 @@ export class Playhead extends EventTarget {
     const stop = this.#page.after(this.#config.patience, () => abort.abort());
     try {
       const headers = { Authorization: `Bearer ${await this.#link.newToken()}` };
-      const answer = await this.#page.fetch(new URL(path, this.#config.url), { headers, signal: abort.signal }).catch(() => null);
+      const answer = await this.#page.fetch(below(this.#config.url, path), { headers, signal: abort.signal }).catch(() => null);
       if (answer && answer.status === nothing) return undefined;
       if (!answer?.ok) throw Object.assign(new Error(`status ${answer?.status ?? 0}`), { status: answer?.status ?? 0 });
       return await answer.json();
@@ -206,7 +206,7 @@ export class Playhead extends EventTarget {
     const body = JSON.stringify(this.#message(beats));
     for (const beat of beats) this.#parted.add(beat);
     this.#spent += new TextEncoder().encode(body).length;
-    this.#page.fetch(new URL('/v1/heartbeats', this.#config.url), { method: 'POST', keepalive: true, headers, body }).catch(() => {}); // they are kept
+    this.#page.fetch(below(this.#config.url, '/v1/heartbeats'), { method: 'POST', keepalive: true, headers, body }).catch(() => {}); // they are kept
   }
 
   #follow() {

@@ -203,7 +203,7 @@ function playerOf({ object, meta, event_time: seen }, at) {
   const query = new URLSearchParams({ id: object.id, type: String(object.type), seen });
   if (meta?.title) query.set('title', meta.title);
   if (at) query.set('at', String(at));
-  return `/player?${query}`;
+  return `player?${query}`;
 }
 
 /** @param {string} text */

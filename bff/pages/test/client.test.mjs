@@ -1,6 +1,7 @@
 // What the client does, case by case: node --test
 import test from 'node:test';
 import assert from 'node:assert/strict';
+import { below } from '../assets/browser.js';
 import { Device, Tab, World } from './world.mjs';
 
 /** A page of a device of a new world, connected unless it shall not be. */
@@ -38,6 +39,11 @@ test('half an emoji is mended on the way in', async () => {
   await world.pass(1000);
   assert.deepEqual(tab.statuses(), ['stored']);
   assert.deepEqual(edge.stored[0].beat.meta, { 'a\ufffd': 'A tiny happy film \ufffd', whole: '😀', slash: '\\ud83d' });
+});
+
+test('an edge may be below a path', () => {
+  for (const edge of ['https://edge.example', 'https://edge.example/']) assert.equal(below(edge, '/v1/changes').href, 'https://edge.example/v1/changes');
+  for (const edge of ['https://example.com/a/play', 'https://example.com/a/play/']) assert.equal(below(edge, '/v1/stream?push=true').href, 'https://example.com/a/play/v1/stream?push=true');
 });
 
 test('changes are joined from page to page, each object as it is told last', async () => {
