@@ -87,7 +87,6 @@ func (c *Client) ask(l *link, p *pending) (*historyv1.ApplyResponse, error) {
 		if a.err != errLate { //nolint:errorlint // nobody wraps it
 			return a.resp, a.err
 		}
-		l.suspect(l.cfg.Patience)
 	case <-p.ctx.Done():
 		return nil, status.FromContextError(p.ctx.Err()).Err()
 	}

@@ -35,6 +35,7 @@ func bubbles(t *testing.T, n int, cfg uplink.Config, fn func(t *testing.T, all [
 			l := newPipes()
 			i := serveOn(t, l)
 			i.addr = fmt.Sprintf("10.0.0.%d:1", len(all))
+			i.lose = l.lose
 			doors[i.addr] = l
 			all = append(all, i)
 		}

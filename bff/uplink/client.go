@@ -280,9 +280,11 @@ type peer struct {
 	leave   context.CancelFunc
 	links   sync.WaitGroup // what runs on the connection, calls included
 	clock   clock
-	dialled time.Time     // when it was dialled last; dial alone uses it, once at a time
-	ended   time.Time     // when its last link ended; run alone uses it, and
-	trial   time.Duration // for how long it has to answer then before it is used again
+	dialled time.Time                // when it was dialled last; dial alone uses it, once at a time
+	wire    atomic.Pointer[net.Conn] // what that brought last
+	hungUp  atomic.Bool              // the last connection was given up, and there is no other one yet
+	ended   time.Time                // when its last link ended; run alone uses it, and
+	trial   time.Duration            // for how long it has to answer then before it is used again
 
 	// Guarded by the client's mutex.
 	link  *link // nil unless the instance is up

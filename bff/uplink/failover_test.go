@@ -3,6 +3,7 @@ package uplink_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -160,6 +161,30 @@ func TestTheOnlyInstanceMayBeSlow(t *testing.T) {
 			t.Errorf("%v, batches of %v", err, i.sizes())
 		}
 	})
+}
+
+// Connections may be lost so that neither end notices, as behind a proxy. New ones are good.
+func TestConnectionsThatAreLost(t *testing.T) {
+	for n := 1; n <= 2; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			bubbles(t, n, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+				for _, i := range all {
+					i.lose()
+				}
+				began := time.Now()
+				for ok := false; !ok; {
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					_, err := c.Apply(ctx, beats("u", 1))
+					cancel()
+					ok = err == nil
+					time.Sleep(100 * time.Millisecond) // of the bubble
+				}
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("the next answer came after %v", took)
+				}
+			})
+		})
+	}
 }
 
 // resolver answers look-ups from a list.

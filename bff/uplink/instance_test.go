@@ -25,6 +25,7 @@ type instance struct {
 	addr   string
 	server *grpc.Server
 	health *health.Server
+	lose   func() // has the connections to it carry nothing any more, of a bubble only
 
 	points, slow atomic.Int64 // reads of points, and how long each takes, nanoseconds
 

@@ -143,7 +143,11 @@ func (p *peer) dial(ctx context.Context, addr string) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 	p.dialled = time.Now()
-	return p.client.cfg.Dial(ctx, addr)
+	conn, err := p.client.cfg.Dial(ctx, addr)
+	if err == nil {
+		p.wire.Store(&conn)
+	}
+	return conn, err
 }
 
 func options(conf *tls.Config) []grpc.DialOption {
@@ -187,7 +191,7 @@ func (p *peer) run() {
 			p.set(nil, down)
 		default:
 			p.conn.Connect() // when idle, otherwise nothing
-			p.set(nil, connecting)
+			p.set(nil, p.away())
 		}
 		p.conn.WaitForStateChange(p.ctx, s)
 	}
@@ -200,6 +204,7 @@ func (p *peer) run() {
 func (p *peer) serve(wait *run.Backoff) (failed bool) {
 	ready, stop := context.WithCancel(p.ctx)
 	defer stop()
+	p.hungUp.Store(false)
 	l := p.open()
 	p.set(l, up)
 	go func() {
@@ -209,7 +214,7 @@ func (p *peer) serve(wait *run.Backoff) (failed bool) {
 	select {
 	case <-ready.Done():
 		p.end(l)
-		p.set(nil, connecting)
+		p.set(nil, p.away())
 		l.retire()
 		wait.Reset()
 		return p.trial > pauses.First
@@ -222,13 +227,21 @@ func (p *peer) serve(wait *run.Backoff) (failed bool) {
 	if wait.Paused() || p.trial > pauses.First { // nobody shall wait for it
 		p.set(nil, down)
 	} else {
-		p.set(nil, connecting)
+		p.set(nil, p.away())
 	}
 	l.retire()
 	pause := wait.Next(p.ctx)
 	p.client.cfg.Logger.Warn("instance failed", "addr", p.addr, "pause", pause, "trial", p.trial)
 	run.Sleep(p.ctx, pause)
 	return true
+}
+
+// away is what the instance is while there is no connection: nobody waits for one that may stand still.
+func (p *peer) away() state {
+	if p.hungUp.Load() {
+		return down
+	}
+	return connecting
 }
 
 // end notes the end of a link, and for how long the instance has to answer until it is used again: not for long after
@@ -247,6 +260,9 @@ const (
 	firstTrial, longestTrial = 8 * time.Second, time.Minute
 	// forgotten is how long a link stays up until it does not matter how the last ones ended.
 	forgotten = time.Minute
+	// hangUpAfter is after how many times the patience without any answer a connection is given up, where all
+	// others are no better. It is more than most pauses of a process.
+	hangUpAfter = 6
 	// checkEvery is how often an instance on trial is asked whether it is well.
 	checkEvery = 250 * time.Millisecond
 )
@@ -272,7 +288,8 @@ func (p *peer) answers() bool {
 }
 
 // suspect asks an instance that has answered nothing for as long as a call waits whether it is well.
-// When it does not say, and another one is well, it is the one that stands still, and is left.
+// When it does not say, and another one is well, it is the one that stands still, and is left. Where none is, the
+// connection itself may lead nowhere, such as after a failover of what is between: the instance is dialled again.
 func (l *link) suspect(waited time.Duration) {
 	if l.quiet(time.Now()) < waited || !l.suspected.CompareAndSwap(false, true) || !l.enter() {
 		return
@@ -281,8 +298,16 @@ func (l *link) suspect(waited time.Duration) {
 		defer l.peer.links.Done()
 		defer l.suspected.Store(false)
 		ready := l.peer.conn.GetState() == connectivity.Ready // otherwise it shows by itself
-		if ready && !l.peer.answers() && l.quiet(time.Now()) >= waited && l.peer.client.othersWell(l.peer, time.Now()) {
+		if !ready || l.peer.answers() {
+			return
+		}
+		switch quiet := l.quiet(time.Now()); {
+		case quiet < waited:
+		case l.peer.client.othersWell(l.peer, time.Now()):
 			l.leave()
+		case quiet >= hangUpAfter*l.cfg.Patience:
+			l.peer.hungUp.Store(true)
+			_ = (*l.peer.wire.Load()).Close() // gRPC finds out, and dials
 		}
 	}()
 }

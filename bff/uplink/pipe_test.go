@@ -12,6 +12,51 @@ type pipes struct {
 	conns  chan net.Conn
 	closed chan struct{}
 	shut   func()
+
+	mu      sync.Mutex
+	dialled []*lossy
+}
+
+// lossy is a connection that can be lost so that neither end notices.
+type lossy struct {
+	net.Conn
+	lost, closed chan struct{}
+	close        func()
+}
+
+func (l *lossy) Write(b []byte) (int, error) {
+	select {
+	case <-l.lost:
+		return len(b), nil
+	default:
+		return l.Conn.Write(b)
+	}
+}
+
+func (l *lossy) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	select {
+	case <-l.lost:
+		<-l.closed
+		return 0, net.ErrClosed
+	default:
+		return n, err
+	}
+}
+
+func (l *lossy) Close() error {
+	l.close()
+	return l.Conn.Close()
+}
+
+// lose has all connections so far carry nothing any more.
+func (p *pipes) lose() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.dialled {
+		close(l.lost)
+	}
+	p.dialled = nil
 }
 
 func newPipes() *pipes {
@@ -24,7 +69,12 @@ func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
 	case p.conns <- there:
-		return here, nil
+		l := &lossy{Conn: here, lost: make(chan struct{}), closed: make(chan struct{})}
+		l.close = sync.OnceFunc(func() { close(l.closed) })
+		p.mu.Lock()
+		p.dialled = append(p.dialled, l)
+		p.mu.Unlock()
+		return l, nil
 	case <-p.closed:
 		return nil, net.ErrClosed
 	case <-ctx.Done():

@@ -244,6 +244,9 @@ func (s *stream) late() {
 		return
 	}
 	quiet := s.link.quiet(now)
+	if quiet >= patience {
+		s.link.suspect(patience)
+	}
 	if !s.ended.IsZero() {
 		quiet = min(quiet, now.Sub(s.ended))
 	}
