@@ -444,6 +444,40 @@ func TestNobodyOvertakesHimself(t *testing.T) {
 	})
 }
 
+// Two calls of a user that wait together, and do not fit into one batch, leave one after the other.
+func TestNobodyOvertakesHimselfInTheNextBatch(t *testing.T) {
+	bubble(t, uplink.Config{}, func(t *testing.T, i *instance, c *uplink.Client) {
+		came, let := make(chan string, 10), make(chan struct{})
+		i.serving(func(req *historyv1.ApplyStreamRequest, send func(*historyv1.ApplyStreamResponse)) {
+			h := req.Batch.Heartbeats[0]
+			came <- fmt.Sprint(h.Uid, h.PositionMs)
+			<-let
+			send(whole(req))
+		})
+		var wg sync.WaitGroup
+		for n, uid := range []string{"full", "u", "u"} {
+			req := beats(uid, 500) // no more are on their way at first
+			if uid == "u" {
+				req = beats(uid, 600) // of which two do not fit
+			}
+			req.Heartbeats[0].PositionMs = int64(n)
+			wg.Go(func() {
+				if _, err := c.Apply(t.Context(), req); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		let <- struct{}{}                  // the first
+		time.Sleep(500 * time.Millisecond) // of the bubble
+		if len(came) != 2 || <-came != "full0" || <-came != "u1" {
+			t.Error("the last one has left, too, or first")
+		}
+		close(let)
+		wg.Wait()
+	})
+}
+
 // limited answers a heartbeat in each millisecond, batches in the order in which they came.
 func limited() func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
 	turn := make(chan struct{}, 1)
@@ -985,8 +1019,20 @@ func TestOneBudgetForAllRepeats(t *testing.T) {
 		if got := sent(); got > 20_000+1000 {
 			t.Errorf("%d heartbeats were sent for 20000", got)
 		}
+		var reads int64
 		for _, i := range all {
-			i.broken = nil
+			i.broken, i.listErr = nil, status.Error(codes.Unavailable, "down")
+			reads -= i.lists.Load()
+		}
+		time.Sleep(time.Minute) // of the bubble: both are up
+		for n := range 5000 {
+			_, _ = list(t.Context(), c, fmt.Sprint("user", n))
+		}
+		for _, i := range all {
+			reads += i.lists.Load()
+		}
+		if reads < 5000 || reads > 5000+1000 {
+			t.Errorf("%d reads were made for 5000", reads)
 		}
 	})
 }
