@@ -440,6 +440,30 @@ func TestByRequests(t *testing.T) {
 	}
 }
 
+// What answers everything with some JSON is not the edge, and no reason to hurry.
+func TestAnAnswerOfAnotherServer(t *testing.T) {
+	for _, text := range []string{"{}", `{"results":[]}`, "[]", "<html>", ""} {
+		t.Run(text, func(t *testing.T) {
+			bubble(t, client.Config{}, func(w *world) {
+				var asked atomic.Int32
+				w.behind(func(rw http.ResponseWriter, _ *http.Request) {
+					asked.Add(1)
+					_, _ = rw.Write([]byte(text)) // an error is the reader's
+				}, nil)
+				w.report("1")
+				stop := w.run()
+				time.Sleep(10 * time.Minute) // of the bubble
+				if n := asked.Load(); n > 200 {
+					w.Errorf("asked %d times in ten minutes", n)
+				}
+				w.behind(nil, nil)
+				w.flush(time.Minute)
+				_ = stop()
+			})
+		})
+	}
+}
+
 // A client that is refused a WebSocket again and again, because the user has too many or a proxy takes none, sends requests.
 func TestRefusedAgainAndAgain(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {

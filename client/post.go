@@ -55,7 +55,6 @@ func (p *poster) probe(life context.Context) error {
 	_, sent := p.cfg.Clock()
 	resp, err := p.exchange(life, &historyv1.StreamRequest{})
 	p.learnTime(resp.GetResult().GetNowMs(), sent)
-	p.heard = min(p.heard, anySign) // which says nothing of whether a report gets through
 	if e := resp.GetError(); e != nil {
 		p.failed(e)
 		err = fmt.Errorf("post: %v: %s", e.Code, e.Detail)
@@ -97,11 +96,11 @@ func (p *poster) exchange(life context.Context, req *historyv1.StreamRequest) (*
 	if err != nil {
 		return nil, errors.Join(context.Cause(ctx), fmt.Errorf("post: %w", err))
 	}
-	return p.response(resp, text)
+	return p.response(resp, text, len(req.Heartbeats))
 }
 
-// response turns what HTTP says into what the stream would.
-func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamResponse, error) {
+// response turns what HTTP says of so many heartbeats into what the stream would.
+func (p *poster) response(resp *http.Response, text []byte, beats int) (*historyv1.StreamResponse, error) {
 	codes := map[int]historyv1.StreamErrorCode{
 		http.StatusRequestEntityTooLarge: historyv1.StreamErrorCode_STREAM_ERROR_CODE_TOO_LARGE,
 		http.StatusUnprocessableEntity:   historyv1.StreamErrorCode_STREAM_ERROR_CODE_INVALID,
@@ -119,7 +118,12 @@ func (p *poster) response(resp *http.Response, text []byte) (*historyv1.StreamRe
 		if err != nil {
 			return nil, fmt.Errorf("post: %w", err)
 		}
-		p.heard = dataSign
+		if got := len(result.Statuses); got != beats {
+			return nil, fmt.Errorf("post: %d results for %d heartbeats", got, beats) // not the edge's
+		}
+		if p.heard = max(p.heard, anySign); beats > 0 {
+			p.heard = dataSign // an answer to nothing says nothing of whether a report gets through
+		}
 		return &historyv1.StreamResponse{Result: result}, nil
 	}
 	why := detail(text)
