@@ -156,13 +156,15 @@ class Client:
             body["ack"] = "queued"
         sent = time.monotonic()
         answer = self._once("POST", "/v1/heartbeats", body, more=more)
+        if not isinstance(answer, dict) or len(answer.get("results") or []) != len(heartbeats):
+            raise ValueError("that was not the edge")
         if answer.get("now_ms"):
             now, came = answer["now_ms"] / 1000, time.monotonic()
             if self._offset is None:
                 self._offset, self._zero = now - came, time.time() - came
             # Never ahead, and behind by no more than the quickest answer was on its way back.
             self._offset = min(max(self._offset, now - came), now - sent)
-        return answer["results"]
+        return answer.get("results") or []
 
     def _dated(self, heartbeats: tuple[Json, ...]) -> list[Json]:
         """Gives heartbeats the times of the history. A request of nothing asks for that, also

@@ -220,6 +220,11 @@ class AgainstAFailingEdge(unittest.TestCase):
             self.user.report(*self.beats)
         self.assertEqual(len(raised.exception.heartbeats), 4)
 
+    def test_an_answer_of_another_server(self):
+        for results in (None, [], {}, [{"status": "stored"}]):
+            self.edge.answers = [lambda _, results=results: (200, {}, results)] + [stored] * 4
+            self.assertEqual([r["status"] for r in self.user.report(*self.beats)], ["stored"] * 4)
+
     def test_sent_elsewhere(self):
         reached = []
 
