@@ -325,7 +325,7 @@ func TestRefusedForGood(t *testing.T) {
 	}
 }
 
-// What a proxy refuses while there is no edge behind it gets through later.
+// Reports that a proxy refuses while there is no edge behind it get through later.
 func TestRefusedByAProxy(t *testing.T) {
 	for _, status := range []int{400, 403, 404, 426} {
 		bubble(t, client.Config{}, func(w *world) {

@@ -57,8 +57,8 @@ type moment struct {
 	ms    int64         // its date, Unix milliseconds; 0 for no report
 }
 
-// compare says whether m was reported after another one, as [cmp.Compare]. What the device's clock showed says
-// it, unless somebody has set it.
+// compare says whether m was reported after another one, as [cmp.Compare]. It goes by what the device's clock showed,
+// unless the clock was set in between.
 func (m moment) compare(other moment) int {
 	switch {
 	case other.ms == 0:

@@ -909,7 +909,7 @@ func TestTimeThatIsPutBack(t *testing.T) {
 }
 
 // An edge that does not say what time it is takes it from when messages are sent, as the device
-// shows it. What was reported before somebody has set the clock is restated.
+// shows it. Reports from before the clock was set are restated.
 func TestAnEdgeThatDoesNotTellTheTime(t *testing.T) {
 	bubble(t, client.Config{}, func(w *world) {
 		w.silent = true

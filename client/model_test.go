@@ -456,8 +456,8 @@ func (c *slowConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Close has a Write return at once. Whoever closes waits for it under a lock, and no time passes
-// in a bubble while somebody waits for a lock.
+// Close has a Write return at once. The caller that closes waits for it under a lock, and no time passes
+// in a bubble while a goroutine waits for a lock.
 func (c *slowConn) Close() error {
 	c.close()
 	return c.Conn.Close()

@@ -198,7 +198,7 @@ type ChangeLog interface {
 	// the entry that the object had, or that one stays beside it until a trim. A [Applier.Clear] ends
 	// the log, and it goes with the user's state; an adapter may end it when nobody has asked for [ChangeLogLife].
 	//
-	// What a later Load says is settled stays settled until another write makes an entry, also when the store restarts,
+	// A content that a later Load says is settled stays so until another write makes an entry, also when the store restarts,
 	// unless it has another life then. It fails with [ErrUnavailable].
 	Changes(ctx context.Context, uid string, after uint64, limit int) (Changes, error)
 }

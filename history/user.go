@@ -119,7 +119,7 @@ const StatePlace = "cache: state to be archived"
 // Eraser is a store that can remove everything that it has of a user, at once and not in its own time.
 type Eraser interface {
 	// Held says by place how much the store has of a user of a time or before, in Unix milliseconds; 0 is of all
-	// times. What is not visible any more, and still stored, is in it.
+	// times. Records that are no longer visible, but still stored, are counted.
 	Held(ctx context.Context, uid string, until int64) (map[string]int, error)
 	// Erase removes that. The user was cleared up to that time in the cache, and the store keeps the clear mark: what
 	// comes late of what was erased does not exist. It also keeps the pause. It may be called again, with the same

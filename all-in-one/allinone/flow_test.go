@@ -91,8 +91,8 @@ func (h *here) set(part string, stopped bool) {
 	}
 }
 
-// TestFlowFaults stops each part that may be stopped. What is reported meanwhile is acknowledged
-// and waits, which the stream shows; after the return it is in the archive.
+// TestFlowFaults stops each part that may be stopped. Reports are acknowledged meanwhile
+// and wait, which the stream shows; after the return they are in the archive.
 func TestFlowFaults(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	h := openWith(t, func(c *allinone.Config) { c.Dir, c.Breakable, c.Registry = t.TempDir(), true, reg })

@@ -249,7 +249,7 @@ func asyncAPI() ([]byte, error) {
 			"report": asyncObject{
 				"action": "receive", "channel": ref("channels", "stream"), "messages": inOperation("report"),
 				"title": "Report", "summary": "Report what a player does",
-				"description": "The next message waits for the answer to this one. What was not answered may be sent again, on any connection: it counts once.",
+				"description": "The next message waits for the answer to this one. A message without an answer may be sent again, on any connection: it counts once.",
 				"reply":       asyncObject{"channel": ref("channels", "stream"), "messages": inOperation("results", "failure")},
 			},
 			"push": asyncObject{

@@ -145,7 +145,7 @@ type Record struct {
 	Object      Object            `json:"object"`
 	PositionMS  int64             `json:"position_ms" doc:"Where the user stopped, in milliseconds from the start."`
 	ResumeMS    int64             `json:"resume_ms" doc:"Where a player begins: position_ms, or 0 once completed."`
-	Completed   bool              `json:"completed,omitempty" doc:"The user left it at its end, by the rules of its type. Whoever watches again and stops in the middle has not."`
+	Completed   bool              `json:"completed,omitempty" doc:"The user left it at its end, by the rules of its type. It is not completed after the user has watched it again and stopped in the middle."`
 	DurationMS  int64             `json:"duration_ms" doc:"Milliseconds; 0 when no player knew it."`
 	FurthestMS  int64             `json:"furthest_ms" doc:"The furthest position ever reported."`
 	Plays       uint64            `json:"plays" doc:"How many viewings reached the end."`

@@ -32,8 +32,8 @@ func TestAnswersTellTheTime(t *testing.T) {
 }
 
 // TestMessagesThatStandStill has players that say only when they sent a message, by clocks
-// that are wrong. What the service takes a clock to be off is the same for each message, however
-// long one was on its way; until the clock is set.
+// that are wrong. The correction of a clock is the same for each message, however
+// long one was on its way, until the clock is set.
 func TestMessagesThatStandStill(t *testing.T) {
 	for _, behind := range []time.Duration{-3 * time.Second, 60 * time.Second, 118 * time.Second, 5 * time.Hour} {
 		for _, protocol := range []string{inJSON, inProto} {

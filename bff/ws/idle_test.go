@@ -20,9 +20,9 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// An idle connection costs the edge little memory. What is measured are both ends, in
-// one process; the players' ends are bare sockets. The message of each before has
-// grown what a message makes grow.
+// An idle connection costs the edge little memory. Both ends are measured, in
+// one process; the players' ends are bare sockets. Each has sent a message before, so that
+// its buffers have grown.
 func TestIdleConnectionsAreSmall(t *testing.T) {
 	const players, limit = 2000, 40 << 10
 	for _, query := range []string{"", "?push=true"} {

@@ -1,4 +1,4 @@
-/** What a client needs of a page. */
+/** The parts of a page that a client needs. */
 export interface Page {
   /** Unix milliseconds that the device shows. */
   now(): number;
@@ -6,7 +6,7 @@ export interface Page {
   elapsed(): number;
   /** From 0 to 1. */
   random(): number;
-  /** Acts later; what it returns calls that off. What is idle keeps no process alive. */
+  /** Acts later; the function that it returns calls that off. An idle timer keeps no process alive. */
   after(ms: number, act: () => void, idle?: boolean): () => void;
   socket(address: URL, protocols: string[]): WebSocket;
   fetch(address: URL, request: RequestInit): Promise<Response>;

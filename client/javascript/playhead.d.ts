@@ -1,6 +1,6 @@
 import type { Page } from './browser.js';
 
-/** What is watched, read or heard. */
+/** A thing that is watched, read or heard. */
 export interface PlayheadObject {
   id: string;
   /** 1 video, 2 episode, 3 audio, 4 article; others are free. */
@@ -77,12 +77,12 @@ export interface Result {
   error?: { field: string; reason: string };
 }
 
-/** What has changed since a token. */
+/** All changes since a token. */
 export interface Changes {
   /** Records as they now stand. One may be told again that has not changed since. */
   items: HistoryRecord[];
   removed: PlayheadObject[];
-  /** What has changed is not known: read everything, and then what has changed since this token. */
+  /** The changes are not known: read everything, and then the changes since this token. */
   resync: boolean;
   token: string;
   settings: { recording: boolean; paused_at?: string };
@@ -106,7 +106,7 @@ export interface PlayheadConfig {
   /** Bounds of the time until the next attempt, in milliseconds (defaults 500 and 30,000). */
   minWait?: number;
   maxWait?: number;
-  /** What stands for the page, such as another WebSocket. */
+  /** Replacements for parts of the page, such as another WebSocket. */
   page?: Page;
 }
 
@@ -115,7 +115,7 @@ export interface PlayheadEvents {
   open: undefined;
   /** It tries again in `wait` milliseconds. */
   close: { code: number; reason: string; wait: number };
-  /** What became of a report, once. */
+  /** Called once with the outcome of a report. */
   answered: { heartbeat: Heartbeat; result: Result };
   /** A report made when the device could not know of this newer record; it was not stored. Ask the user where to go on. */
   conflict: { heartbeat: Heartbeat; record?: HistoryRecord };
@@ -135,7 +135,7 @@ export class Playhead {
   /** How many reports are not answered yet. */
   get waiting(): number;
   connect(): void;
-  /** What has changed since the token of the answer before; without one the answer is a resync. */
+  /** All changes since the token of the answer before; without one the answer is a resync. */
   changes(since?: string): Promise<Changes>;
   /** Reports what the player does; it is sent as soon as it can be. */
   report(beat: Heartbeat): void;

@@ -46,7 +46,7 @@ Object = tuple[int, str]  # type and id
 
 
 class Error(Exception):
-    """What the edge answered instead: its status, and its words."""
+    """The answer of the edge instead: its status, and its words."""
 
     def __init__(self, status: int, problem: Json):
         self.status, self.problem = status, problem
@@ -100,12 +100,12 @@ class Client:
         self._zero = 0.0  # what this machine's clock showed when that was 0
         self._last = (_BEGINNING, _BEGINNING)  # when the last heartbeat was made, and as it was dated
 
-    # What was played.
+    # Reports.
 
     def report(self, *heartbeats: Json, queued: bool = False) -> list[Json]:
         """Reports any number of heartbeats and returns what became of each, in order: a dict with
-        ``status`` (stored, unchanged, stale, ...) and for invalid ones ``error``. What the edge
-        fails on is sent again; raises Unsent when patience ends before all have an answer.
+        ``status`` (stored, unchanged, stale, ...) and for invalid ones ``error``. Reports that the edge
+        fails on are sent again; raises Unsent when patience ends before all have an answer.
         ``queued`` asks for an acknowledgement that outlives the cache.
 
         Times are by this machine's clock as it is now. They are sent as those of the history, so
@@ -235,7 +235,7 @@ class Client:
             cursor = page["cursor"]
 
     def changes(self, since: Optional[str] = None) -> Json:
-        """What has changed, as ``items``, and what was ``removed`` since the ``token`` of the answer before; with the next
+        """All changes, as ``items`` and ``removed``, since the ``token`` of the answer before; with the next
         ``token`` and the ``settings``. Where it says ``resync``, as it does without ``since``: read ``history()``, and then
         what has changed since that token."""
         told: dict[tuple[int, str], tuple[Json, bool]] = {}
@@ -254,10 +254,10 @@ class Client:
         return {"items": items, "removed": removed, **{name: page[name] for name in ("resync", "token", "settings")}}
 
     def continue_watching(self, *, limit: int = 20, type: Optional[int] = None) -> list[Json]:
-        """What is begun and not finished, newest first, and of each series one part."""
+        """Records that are begun and not finished, newest first, and of each series one part."""
         return self._read("GET", "/v1/continue", limit=limit, type=type)["items"]
 
-    # What the user decides.
+    # Decisions of the user.
 
     def delete(self, *objects: Object) -> int:
         """Removes objects; returns how many of them there were."""

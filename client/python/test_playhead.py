@@ -34,7 +34,7 @@ with open(os.environ["PLAYHEAD_SECRET_FILE"], "rb") as file:
 
 
 def token(user):
-    """What a backend gives its user."""
+    """A token as a backend gives it to its user."""
 
     def encode(raw):
         return base64.urlsafe_b64encode(raw).rstrip(b"=")
@@ -141,7 +141,7 @@ class AgainstPlayhead(unittest.TestCase):
 
     def test_recording(self):
         self.assertFalse(self.user.recording(False))
-        # What is to come passes for now, which is after the pause, however slow the answers are.
+        # A time in the future passes for now, which is after the pause, however slow the answers are.
         soon = datetime.now(timezone.utc) + timedelta(seconds=30)
         self.assertEqual(self.user.report(heartbeat(1, "1", "stop", 5.0, at=soon))[0]["status"], "paused")
         self.assertTrue(self.user.recording(True))
@@ -296,7 +296,7 @@ class AgainstAFailingEdge(unittest.TestCase):
             self.assertLess(abs(got[1] - began - timedelta(milliseconds=500)), timedelta(milliseconds=5))
 
     def test_order(self):
-        """What is made later is later, however little is between, and what is sent again is the same."""
+        """A report made later has a later time, however little is between, and one sent again has the same time."""
         times = []
         self.edge.answers = [lambda beats: times.append([b["event_time"] for b in beats]) or stored(beats)] * 3
         beats = [heartbeat(1, "1", "seek", float(i)) for i in range(5)]
@@ -321,7 +321,7 @@ class AgainstAFailingEdge(unittest.TestCase):
         self.assertEqual((times, self.edge.sent_at), (["2026-03-01T20:15:00Z"] * 2, [None] * 2))
 
     def test_slow_link(self):
-        """What does not get through in time is halved."""
+        """A message that does not get through in time is halved."""
         over = threading.Event()
         self.addCleanup(over.set)
         slow = Client(self.user._url, "t", timeout=1, patience=60)

@@ -24,7 +24,7 @@ import (
 	"github.com/playhead/playhead/internal/run"
 )
 
-// What docs/capacity.md assumes and measures. Times are in seconds, CPU in microseconds.
+// The figures that docs/capacity.md assumes and measures. Times are in seconds, CPU in microseconds.
 const (
 	period, viewing, hold = 15., 1200., 120.
 	usersADay             = 5.   // for each viewer at the peak
@@ -111,8 +111,8 @@ func amount(x float64) string {
 }
 
 // TestCapacity lives through hours in virtual time: the real service, aggregator and job, between a cache and a queue in
-// memory and an archive whose puts take time, half of all that there is, and which is away for an hour. What happens
-// must be what the formulae of docs/capacity.md say.
+// memory and an archive whose puts take time, half of all that there is, and which is away for an hour. The results
+// must be those of the formulae of docs/capacity.md.
 func TestCapacity(t *testing.T) {
 	viewers := 2000
 	if testing.Short() {

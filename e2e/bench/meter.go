@@ -91,7 +91,7 @@ func (m *Meter) read() (map[string]time.Duration, error) {
 // moved are bytes that a process has read and written, files and connections.
 type moved [len(moves)]int64
 
-// moves are the figures of moved. What the kernel counts as written to the disk is left out: a page there may be 256 KiB.
+// moves are the figures of moved. The kernel's count of bytes written to the disk is left out: a page there may be 256 KiB.
 var moves = [...]string{"read", "written"}
 
 // bytes returns what the processes have moved so far. One that sends and receives by other calls than read and write, as those

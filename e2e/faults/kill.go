@@ -306,8 +306,8 @@ func (t *trial) rollEverybody(ctx context.Context) error {
 	return nil
 }
 
-// rolled returns how many records are in parts, and leaves a note of who has a long live part. What is wrong
-// with parts is an error.
+// rolled returns how many records are in parts, and leaves a note of who has a long live part. Damage
+// in parts is an error.
 func (t *trial) rolled(ctx context.Context, users map[string]bool) (records int, err error) {
 	for uid := range users {
 		i, err := t.stack.archive.Inspect(ctx, uid, true)

@@ -21,8 +21,8 @@ import (
 )
 
 // TestPush has two devices of one user on two edges, each before a service of its own:
-// what one does reaches the other through Redis, within a second. Whatever breaks in
-// between, who may have missed something is told so.
+// what one does reaches the other through Redis, within a second. If anything breaks in
+// between, a device that may have missed something is told so.
 func TestPush(t *testing.T) {
 	for name, cluster := range map[string]bool{"single": false, "cluster": true} {
 		t.Run(name, func(t *testing.T) {

@@ -77,8 +77,8 @@ func (j *Job) archiveBatch(ctx context.Context, life string, keys []history.Key)
 	return nil
 }
 
-// round archives keys once, and returns those that have to come again. What it loads and how partial records are
-// completed is in complete.go.
+// round archives keys once, and returns those that have to come again. Loading, and completing partial
+// records, are in complete.go.
 func (j *Job) round(ctx context.Context, life string, keys []history.Key) (again []history.Key, err error) {
 	keys, entries, err := j.load(ctx, keys)
 	if err != nil {

@@ -137,7 +137,7 @@ func drifted(late int, ms int64) *history.Record {
 }
 
 // TestCellHiddenByTheCachesClear: of what only the archive has, a clear in the cache knows no
-// cell time. What is stored after it must come after that all the same, whether the clear
+// cell time. A content that is stored after it must come after that all the same, whether the clear
 // mark is archived before, with it, or later.
 func TestCellHiddenByTheCachesClear(t *testing.T) {
 	for name, together := range map[string]bool{"the clear mark is archived later": false, "in the same batch": true} {

@@ -128,8 +128,8 @@ func TestCompleteUnreadable(t *testing.T) {
 }
 
 // TestLostForkIsNotPut: a job folds a partial record with the archive's and loses the compare
-// against a service. What it folded never was a content of the cache, and its cell time may
-// be that of what another job puts and settles meanwhile: it must not be put.
+// against a service. Its fold never was a content of the cache, and the fold's cell time may
+// be that of a content that another job puts and settles meanwhile: it must not be put.
 func TestLostForkIsNotPut(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		w.archive = sim.NewArchive(func() int64 { return time.Now().UnixMilli() })

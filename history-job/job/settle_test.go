@@ -12,7 +12,7 @@ import (
 )
 
 // TestWriteBeforeSettle writes at every step between the announcement of a key and
-// its settle. Whatever the job has not read keeps its mark until it is archived itself.
+// its settle. A content that the job has not read keeps its mark until it is archived itself.
 func TestWriteBeforeSettle(t *testing.T) {
 	for _, step := range []string{"fetch", "load", "put", "settle", "commit"} {
 		t.Run(step, func(t *testing.T) {

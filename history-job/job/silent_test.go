@@ -539,7 +539,7 @@ func TestUnrestoredForTooLong(t *testing.T) {
 }
 
 // TestRepairBesideASilentPart has the cache come back older while a part of a store does not answer: all others are compared and
-// archived. What the archive has of the user there is not overwritten with what was made from the older content.
+// archived. The archive's content of the user is not overwritten with one that was made from the older content.
 func TestRepairBesideASilentPart(t *testing.T) {
 	for name, store := range map[string]func(w *world, part *silentUsers, cfg *job.Config){
 		"cache": func(w *world, part *silentUsers, cfg *job.Config) {

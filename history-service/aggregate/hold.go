@@ -27,7 +27,7 @@ func (a *Aggregator) Get(k history.Key) (held Held, open, ok bool) {
 
 // Put holds what was written of a key. Ended makes the key due at the next tick. Of two
 // writes that are put in the wrong order the later one is held, and the other one beside it: their
-// cell times say so. What [Held.Next] returned is put without looking the key up.
+// cell times say so. A value of [Held.Next] is put without looking the key up.
 func (a *Aggregator) Put(k history.Key, held Held, ended bool) {
 	s := a.of(k)
 	s.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"github.com/playhead/playhead/history-service/aggregate"
 )
 
-// TestPutOfWhatWasDropped: a key has to make room between a request's look and its put. What the request
-// wrote is held all the same, and brought back where the cache loses it.
+// TestPutOfWhatWasDropped: a key has to make room between a request's look and its put. The content that
+// the request wrote is held all the same, and brought back where the cache loses it.
 func TestPutOfWhatWasDropped(t *testing.T) {
 	inBubble(t, aggregate.Config{Max: 64}, func(t *testing.T, w *world) {
 		k := w.write(key("ann", 1), false)

@@ -209,8 +209,8 @@ func (s *stretch) complete(ctx context.Context, old history.Page) ([]history.Ite
 	return items, nil
 }
 
-// newest folds what the archive has into a record of the cache that lacks it, or is older. What the clear
-// marks of either hide must not take the room that a record has for plays and positions.
+// newest folds what the archive has into a record of the cache that lacks it, or is older. Plays and
+// positions under clear marks of either must not take the room that a record has for them.
 func (s *stretch) newest(it history.Item, archived *history.Record) *history.Record {
 	cleared := s.user.ClearedAt(it.Object.Type)
 	cached, archived := it.Record.After(cleared), archived.After(cleared)

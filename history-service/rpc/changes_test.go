@@ -115,7 +115,7 @@ func archiving(t *testing.T, c history.Cache, a history.Archive, some func() boo
 	}
 }
 
-// archiveKeys loads, completes, puts and settles. What another writer has changed meanwhile stays marked.
+// archiveKeys loads, completes, puts and settles. A content that another writer has changed meanwhile stays marked.
 func archiveKeys(t *testing.T, c history.Cache, a history.Archive, keys []history.Key) {
 	t.Helper()
 	ctx := t.Context()

@@ -28,8 +28,8 @@ func erasers(all ...history.Eraser) func(*rpc.Config) {
 	return func(c *rpc.Config) { c.Erasers = all }
 }
 
-// TestErase erases a user whom another service holds. What comes afterwards from before, by a report, an archiving that
-// was under way or a dead letter, does not exist; what is from after does. A pause stays.
+// TestErase erases a user whom another service holds. A record from before that comes afterwards, by a report, an archiving that
+// was under way or a dead letter, is not kept; one from after is. A pause stays.
 func TestErase(t *testing.T) {
 	h := newHouse(t)
 	s, other := h.service(t, erasers(h.db)), h.service(t)

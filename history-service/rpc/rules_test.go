@@ -41,7 +41,7 @@ func jobArchives(t *testing.T, h *house, objects ...history.Object) {
 }
 
 // TestRowOfBefore: a row of the archive is read to warm a user up; meanwhile one of its records is played,
-// archived and dropped, and played again. What is made of the row and the new report lacks the play
+// archived and dropped, and played again. The record that is made of the row and the new report lacks the play
 // between the two, and does not count as whole.
 func TestRowOfBefore(t *testing.T) {
 	h := smallHouse(t, 1)

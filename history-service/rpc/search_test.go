@@ -146,8 +146,8 @@ func TestSearchAll(t *testing.T) {
 	}
 }
 
-// TestSearchOfAnOlderCache: the cache came back with an older content of an object than the archive has. What a
-// list shows, a search finds.
+// TestSearchOfAnOlderCache: the cache came back with an older content of an object than the archive has. A search
+// finds all that a list shows.
 func TestSearchOfAnOlderCache(t *testing.T) {
 	h := smallHouse(t, 3)
 	s := h.service(t)

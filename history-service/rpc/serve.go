@@ -64,8 +64,8 @@ func options(conf *tls.Config) []grpc.ServerOption {
 }
 
 // panics answers a request whose handler panicked as any other error that a caller
-// can do nothing about, so that one request does not end those of everybody. Whatever the
-// request has written has its marks, and the sweep finds them.
+// can do nothing about, so that one request does not end those of everybody. The
+// request's writes have their marks, and the sweep finds them.
 type panics struct {
 	server *Server
 	count  prometheus.Counter

@@ -213,7 +213,7 @@ func TestTooManyChanges(t *testing.T) {
 // far is a feed over a network, which does not know who follows what.
 type far struct{ history.Feed }
 
-// Where the feed knows that nobody follows a bucket, nothing of its users is announced. Who watches
+// Where the feed knows that nobody follows a bucket, nothing of its users is announced. A device that watches
 // one of them later is told to read.
 func TestNobodyFollows(t *testing.T) {
 	count := &announced{}

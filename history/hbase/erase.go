@@ -118,7 +118,7 @@ func (a *Archive) sectionsIn(ctx context.Context, table []byte, uid string) (all
 // digitsEnd is where the uid begins in a row.
 const digitsEnd = 2
 
-// Erase implements [history.Eraser]. What it rests on is in DESIGN.md.
+// Erase implements [history.Eraser]. DESIGN.md says why it is safe.
 func (a *Archive) Erase(ctx context.Context, uid string, until int64) error {
 	err := cmp.Or(a.config.ClockErr(), a.PutUser(ctx, uid, history.User{Cleared: map[uint32]int64{0: until}}))
 	if err == nil {
@@ -168,8 +168,8 @@ func (a *Archive) erase(ctx context.Context, uid string, until int64) error {
 	return r.replaceParts(ctx, chunks)
 }
 
-// planErasure plans the parts without what was cleared, and returns the chunks that there are. Whoever has written one
-// of them has read the metadata before, and cannot list it any more once that is another.
+// planErasure plans the parts without what was cleared, and returns the chunks that there are. A process that has written
+// one of them has read the metadata before, and cannot list it any more once the metadata is replaced.
 func (r *roll) planErasure(ctx context.Context) (chunks map[string]uint64, err error) {
 	if chunks, err = r.unlisted(ctx, r.uid, new(part.Metadata)); err != nil {
 		return nil, err

@@ -76,7 +76,7 @@ func (t *rollTest) wantErased(until int64) {
 	t.want()
 }
 
-// TestErase erases a user who has records in all forms, and looks for the bytes. What the user does afterwards is kept,
+// TestErase erases a user who has records in all forms, and looks for the bytes. The user's reports from afterwards are kept,
 // also of an object whose erased content had a later cell time.
 func TestErase(t *testing.T) { eraseUser(newRollTest(t)) }
 

@@ -178,8 +178,8 @@ func (a *Archive) noteLong(ctx context.Context, uid string, records int) {
 var errReplaced = errors.New("chunk is replaced")
 
 // reading calls read with the user's parts of the version in a live part or of a later one, nil for none, and once more
-// with those that there are now if a chunk was replaced meanwhile. Both have what the live part lacks. What a page
-// most likely needs is read beside the metadata.
+// with those that there are now if a chunk was replaced meanwhile. Both have what the live part lacks. The chunks that a page
+// most likely needs are read beside the metadata.
 func (a *Archive) reading(ctx context.Context, c *contents, q history.Query, read func(*part.Reader) error) error {
 	if int64(c.rolled) < a.oldest() { //nolint:gosec // a time
 		return read(nil) // all that parts had has expired
@@ -233,8 +233,8 @@ func (a *Archive) readMetadataAndChunks(ctx context.Context, c *contents, q hist
 	return nil
 }
 
-// kept reports whether a chunk is in memory, or its bytes are, which were read ahead: many of those are not needed. What is
-// wrong with them concerns only who needs them.
+// kept reports whether a chunk is in memory, or its bytes are, which were read ahead: many of those are not needed. Damage in
+// such bytes fails only the reader that needs them.
 func (a *Archive) kept(uid, name string) bool {
 	return a.parts.cache.Has(chunkName(uid, name)) || a.parts.cache.Has(storedName(uid, name))
 }
@@ -324,8 +324,8 @@ func (a *Archive) reader(ctx context.Context, uid string, m *part.Metadata, fres
 	return r
 }
 
-// readAhead reads those of some chunks that are not in memory, in one exchange. What is not there is left to whoever
-// needs it.
+// readAhead reads those of some chunks that are not in memory, in one exchange. A chunk that is missing is left to the
+// reader that needs it.
 func (a *Archive) readAhead(ctx context.Context, uid string, infos []*part.Info) error {
 	infos = slices.DeleteFunc(infos, func(i *part.Info) bool { return a.kept(uid, i.Name) })
 	if len(infos) < 2 {

@@ -145,7 +145,7 @@ func (r *roll) choose() {
 	r.take(old)
 }
 
-// settled reports whether a column may leave the live part. What clear marks cover stays, and HBase drops it.
+// settled reports whether a column may leave the live part. A column under a clear mark stays, and HBase drops it.
 func (r *roll) settled(o content) bool {
 	u := history.User{Cleared: r.live.cleared}
 	if o.damage != nil || o.version.Time() <= u.ClearedAt(o.object.Type) || o.version.Time() < r.oldestOf(r.uid) {
@@ -165,7 +165,7 @@ func (r *roll) settledBefore() int64 {
 	return r.began - r.Archive.parts.mark.Load().after - r.margin()
 }
 
-// take decodes what leaves the live part. What cannot be read stays.
+// take decodes what leaves the live part. A column that cannot be read stays.
 func (r *roll) take(old []content) {
 	at := make(map[history.Object]int, len(old))
 	for _, o := range old {

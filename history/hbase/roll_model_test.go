@@ -17,8 +17,8 @@ import (
 )
 
 // TestRollsInAnyOrder rolls a user at any moment, by up to two rollers that stop, go on and are killed between
-// any two calls, and with delayed puts, readers that pause and major compactions beside it. Whatever is put, from
-// whatever base, deleted or cleared: readers see it.
+// any two calls, and with delayed puts, readers that pause and major compactions beside it. Readers see
+// every put, from whatever base, and every delete and clear.
 func TestRollsInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &rollModel{t: t, now: time.Now().Add(-time.Hour)}

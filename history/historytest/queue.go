@@ -15,7 +15,7 @@ import (
 
 // OpenQueue opens a fresh queue with one group of jobs. The function that it
 // returns opens a member of that group; it is called once by [Queue] and several
-// times by [QueueGroup]. Whatever was opened is closed by t.Cleanup.
+// times by [QueueGroup]. All that was opened is closed by t.Cleanup.
 type OpenQueue func(t *testing.T) (p history.Publisher, member func(t *testing.T) history.Consumer)
 
 // queueCase is one test of the suite.

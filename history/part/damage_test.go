@@ -265,7 +265,7 @@ func read(b []byte) error {
 	return nil
 }
 
-// FuzzChunk reads any bytes with a checksum that is right. What it reads can be written again.
+// FuzzChunk reads any bytes with a checksum that is right. Items that it reads can be written again.
 func FuzzChunk(f *testing.F) {
 	f.Add(encode(f, everything())[0].Data)
 	f.Add(encode(f, viewings(50))[0].Data)

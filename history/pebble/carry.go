@@ -11,8 +11,8 @@ import (
 // Carry brings records of the cache into the archive and settles them, in one step and as the
 // bytes that they are. It returns how many it has put, and the keys that it leaves to whoever
 // loads, completes, puts and settles: those of users, and of records that are partial, gone,
-// under a clear mark, not later than what the archive has, or beside something damaged. What is settled already is dealt
-// with. It fails with [history.ErrUnavailable].
+// under a clear mark, not later than what the archive has, or beside something damaged. A settled key needs nothing
+// more. It fails with [history.ErrUnavailable].
 //
 // It needs no fsync. A put that is lost with a crash is lost with the settle, and the mark
 // stands. Until what it has put is on disk, readers of the archive wait as those of the cache do.

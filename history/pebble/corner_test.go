@@ -10,7 +10,7 @@ import (
 )
 
 // TestCollisionWhileFlushing: a record is on its way to Pebble; another key of its hash is written, and
-// then the record itself again. What was acknowledged last stays.
+// then the record itself again. The content that was acknowledged last stays.
 func TestCollisionWhileFlushing(t *testing.T) {
 	db := open(t, "store", pebble.Config{}.On(vfs.NewMem()).Colliding())
 	cache := db.Cache()

@@ -142,7 +142,7 @@ func childWriter(db *pebble.DB, w int) {
 	}
 }
 
-// childWindow moves every key of a writer on. What moves is the position, so that
+// childWindow moves every key of a writer on. It moves the position, so that
 // the time of the event can stay in the past.
 func childWindow(w int, bases *[crashKeys]uint64, position int64) ([]history.Write, []history.Cell) {
 	writes, cells := make([]history.Write, crashKeys), make([]history.Cell, crashKeys)

@@ -125,7 +125,7 @@ type DB struct {
 	closed bool
 
 	// cache makes compare and set of the cache one step, archive that of the
-	// archive. Who needs both takes that of the cache first. order is that of the journal and
+	// archive. A call that needs both takes that of the cache first. order is that of the journal and
 	// of Pebble, the innermost lock. None of them is held over the fsync of a call.
 	cache, archive, order sync.Mutex
 

@@ -132,7 +132,7 @@ func (h *holding) inChunks(space byte) (records, chunks int, err error) {
 
 var _ history.Sectioner = (*DB)(nil)
 
-// Sections implements [history.Sectioner]. What the cache has in memory alone is of classes that are known.
+// Sections implements [history.Sectioner]. Sections that the cache has in memory only are of known classes.
 func (d *DB) Sections(ctx context.Context, uid string) (all []string, err error) {
 	if err := d.enter(ctx); err != nil {
 		return nil, err

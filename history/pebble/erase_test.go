@@ -134,8 +134,8 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// TestEraseBesideAll erases a user while others put, roll and read the same one, and everything is moved. What came
-// before is gone, what came later is there.
+// TestEraseBesideAll erases a user while others put, roll and read the same one, and everything is moved. Contents from
+// before are gone, later ones are there.
 func TestEraseBesideAll(t *testing.T) {
 	for range 5 {
 		db := open(t, "store", pebble.Config{}.Rolling(100).On(vfs.NewMem()))

@@ -139,7 +139,7 @@ func (d *DB) CheckpointWhile(meanwhile func()) error {
 }
 
 // Flush writes what Pebble has in memory to tables, as it does by itself when that is
-// much. What waits stays in memory.
+// much. Writes that wait stay in memory.
 func (d *DB) Flush() {
 	if err := d.pebble.Flush(); err != nil {
 		panic(err)

@@ -127,7 +127,7 @@ func TestDiskNearlyFull(t *testing.T) {
 	put(t, db.Cache(), viewing(1, 2))
 }
 
-// TestDiskFull fails to write in every place that matters. What was acknowledged
+// TestDiskFull fails to write in every place that matters. All that was acknowledged
 // before can be read, now and after a start with room.
 func TestDiskFull(t *testing.T) {
 	for _, test := range []struct {
@@ -191,7 +191,7 @@ func TestDiskFullForAFlush(t *testing.T) {
 }
 
 // TestDiskSickWhileChanging fails to read in the middle of calls that change all of a
-// user. What waits in memory is still there afterwards.
+// user. Writes that wait in memory are still there afterwards.
 func TestDiskSickWhileChanging(t *testing.T) {
 	d, uid := newDisk(), viewing(1, 0).UID
 	db, err := pebble.Open("store", pebble.Config{}.On(d))

@@ -430,7 +430,7 @@ func remark(b *pebble.Batch, moves []move) error {
 	return nil
 }
 
-// remark makes moves that the journal has. What Pebble may have is deleted there, by the batch.
+// remark makes moves that the journal has. Keys that Pebble may have are deleted there, by the batch.
 func (m *memory) remark(b *pebble.Batch, moves []move) error {
 	for _, x := range moves {
 		if x.to != 0 {

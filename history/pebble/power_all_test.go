@@ -16,7 +16,7 @@ import (
 	"github.com/playhead/playhead/history/pebble"
 )
 
-// TestPowerLossOfAll takes the power away in random histories of all calls there are. What comes back is what was seen after one of
+// TestPowerLossOfAll takes the power away in random histories of all calls there are. The state that comes back is that after one of
 // the calls, and not before the last durable one; and of a user with a log of changes, what was told to be settled is.
 func TestPowerLossOfAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestPowerLoss takes the power away in random histories of calls and checkpoints,
-// with any part of what was not synced on disk. What comes back is the state after
+// with any part of what was not synced on disk. The state that comes back is that after
 // one of the calls, and not before the last durable one.
 func TestPowerLoss(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestRollsInAnyOrder has two archives, of which one is rolled at any moment, stopped half way,
-// and opened again. Whatever is put, in whatever order, from whatever base, deleted, cleared, or expires: readers
+// and opened again. Puts in any order from any base, deletes, clears and expiry: readers
 // see no difference but for the revisions.
 func TestRollsInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -95,7 +95,7 @@ func readers(at int64) []answers {
 }
 
 // TestAnswersWaitForTheDisk makes a change, of which the fsync does not return, and calls
-// whose answers rely on it: none returns before it is on disk. Who relies on nothing of
+// whose answers rely on it: none returns before it is on disk. A caller that relies on nothing of
 // it does not wait.
 func TestAnswersWaitForTheDisk(t *testing.T) {
 	for _, test := range readers(now()) {

@@ -112,8 +112,8 @@ func TestVolatile(t *testing.T) {
 	}
 }
 
-// TestOpenBesideAMasterThatIsAway needs more than half of the masters. What one that is away
-// does not say hides nothing of what another one does.
+// TestOpenBesideAMasterThatIsAway needs more than half of the masters. The silence of one that is
+// away hides nothing that another one says.
 func TestOpenBesideAMasterThatIsAway(t *testing.T) {
 	config, nodes := fakeNodes(t, 4)
 	var log bytes.Buffer

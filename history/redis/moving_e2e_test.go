@@ -20,7 +20,7 @@ import (
 )
 
 // TestSlotMoves moves the slot of a bucket from server to server, key by key in any order,
-// while its users are written to, archived, trimmed and cleared. Whatever was acknowledged
+// while its users are written to, archived, trimmed and cleared. All that was acknowledged
 // must be in the cache, marked where it is not in the archive, or in the archive.
 func TestSlotMoves(t *testing.T) {
 	config := cluster(t)
@@ -233,7 +233,7 @@ func (w *world) until(do func()) {
 	}
 }
 
-// use writes to sixty objects of a user and clears now and then. What was not answered may
+// use writes to sixty objects of a user and clears now and then. A call without an answer may
 // have happened or not.
 func (w *world) use(uid string) {
 	bases, start := map[history.Key]uint64{}, time.Now().UnixMilli()-3_600_000

@@ -14,7 +14,7 @@ import (
 const collectorFloor = 32 << 20
 
 // limitMemory has the collector run more often as the process comes near to what its container may take, because beyond
-// that it would be killed, with all that it holds. What GOMEMLIMIT says counts more. A fifth is left for what is not
+// that it would be killed, with all that it holds. GOMEMLIMIT counts more, where it is set. A fifth is left for what is not
 // Go's: the blocks of the embedded store, and pages of files that are written.
 func limitMemory(getenv func(string) string, files fs.FS) {
 	if most := containerMemory(files); most > 0 && getenv("GOMEMLIMIT") == "" {

@@ -132,7 +132,7 @@ export class Api {
   }
 
   /**
-   * What is one request too many was not done, and is asked again when the edge says so.
+   * A request that is one too many was not done, and is sent again when the edge says so.
    * @param {string} method @param {string} path @param {{query?: any, body?: any, keepalive?: boolean, wanted?: () => boolean}} more
    */
   async #fetch(method, path, { query = {}, body, keepalive, wanted = () => true }) {
@@ -157,7 +157,7 @@ function lost() {
   throw new Problem(0, t('no connection'));
 }
 
-/** What a status means to people. */
+/** The meaning of a status, in words for people. */
 const meanings = /** @type {Record<number, string>} */ ({
   400: t('what was sent was not understood'),
   408: t('it took too long to arrive'),
@@ -180,7 +180,7 @@ async function problem(answer) {
 }
 
 /**
- * What the edge says, in a page in English; in another language what it means.
+ * The edge's own words in a page in English, and their meaning in a page in another language.
  * @param {string | undefined} english @param {string} meaning
  */
 export function said(english, meaning) {

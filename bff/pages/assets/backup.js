@@ -54,7 +54,7 @@ function save(blob) {
 }
 
 /**
- * What became of a backup, in words.
+ * The outcome of a restore from a backup, in words.
  * @param {{rows: number, statuses: Record<string, number>, refused: {line: number, status: string, error?: {field: string, reason: string}}[]}} report
  * @param {boolean} restored
  */
@@ -82,7 +82,7 @@ function some(n, one, other) {
   return n === 0 ? '' : counted(n, one, other);
 }
 
-/** What is wrong with a line, by its field. */
+/** The error of a line, by its field. */
 const wrong = /** @type {Record<string, string>} */ ({
   body: t('not a line of a backup'),
   user: t('of another user'),

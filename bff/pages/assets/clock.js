@@ -56,8 +56,8 @@ export class HistoryClock {
   }
 
   /**
-   * Another tab has given a report this time by now. What is made from now on is later; what was
-   * made before may be older. @param {number} last
+   * Another tab has given a report this time by now. Reports made from now on are later; earlier
+   * ones may be older. @param {number} last
    */
   follow(last) {
     if (last <= this.last) return;
@@ -66,8 +66,8 @@ export class HistoryClock {
   }
 
   /**
-   * The time of a moment, which is not in the future. Who has made two reports in their order finds
-   * them in it, whatever was learned about the time in between, and over a reload.
+   * The time of a moment, which is not in the future. Two reports keep the order in which
+   * they were made, whatever was learned about the time in between, and over a reload.
    * @param {number} shown by the device's clock @param {number} zero what that showed when nothing had elapsed
    */
   date(shown, zero) {

@@ -76,7 +76,7 @@ const kinds = /** @type {Record<string, string>} */ ({
   start: t('begun'), progress: t('playing'), pause: t('paused'), seek: t('moved'), stop: t('stopped'), finish: t('finished'),
 });
 
-/** What a report says, in a word. @param {string} kind */
+/** The kind of a report, in a word. @param {string} kind */
 export function kindName(kind) {
   return kinds[kind] ?? kind;
 }

@@ -33,7 +33,7 @@ class Memory {
 /** Whether the browser keeps nothing for the window: some are told not to. */
 export const forgets = !keeps();
 
-/** What the window keeps. */
+/** The values that the window keeps. */
 export const kept = forgets ? /** @type {Storage} */ (/** @type {unknown} */ (new Memory())) : sessionStorage;
 
 function keeps() {

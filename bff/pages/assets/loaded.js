@@ -18,7 +18,7 @@ export class LoadedHistory {
   /** Whether the parts of a series are one entry, and the keys of the series of which all parts are listed. */
   grouped = true;
   open = new Set();
-  /** What others have changed while the list is read: an answer may be older. @type {{items: any[], removed: any[]}[] | undefined} */
+  /** Changes by others while the list is read: an answer may be older. @type {{items: any[], removed: any[]}[] | undefined} */
   told;
   #records = new Map();
   /** The records, newest first; undefined where they have changed since. @type {any[] | undefined} */

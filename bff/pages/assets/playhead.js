@@ -118,7 +118,7 @@ export class Playhead extends EventTarget {
   }
 
   /**
-   * What has changed, and what was removed, since the token of the answer before; with the next token and the
+   * All changes and removals since the token of the answer before, with the next token and the
    * settings. Where it says `resync`, as it does without a token: read everything, and then what has changed since
    * that one. It fails as viewings does.
    * @param {string} [since] @returns {Promise<{items: any[], removed: {id: string, type: number}[], resync: boolean, token: string, settings: any}>}

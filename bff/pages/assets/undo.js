@@ -12,7 +12,7 @@ const life = 60_000; // milliseconds in which that can be done over a reload, to
  * Deletes later than it says: an entry disappears at once, and the edge is asked only when the
  * user did not take it back in time. The clock stops while the pointer or the focus is on the
  * message. A page that goes away does not wait; when it is loaded again soon, or comes back, it offers to bring back what it
- * has deleted. What can be taken back at any time is done at once, and only told here.
+ * has deleted. An action that can be taken back at any time is done at once, and only told here.
  */
 export class Undo {
   /** @type {Map<string, any>} */

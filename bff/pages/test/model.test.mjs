@@ -199,7 +199,7 @@ class Round {
     }
   }
 
-  /** What is sent from now on arrives later, in its order. */
+  /** Messages that are sent from now on arrive later, in their order. */
   stalled() {
     const device = this.pick(this.devices);
     device.stall(this.between(1000, 9500));
@@ -310,9 +310,9 @@ class Round {
   }
 
   /**
-   * Nothing is stale because of an earlier report of its page, or of a removal before it. What a
-   * page says that leaves before the first answer is corrected by when it comes, as at an edge that does not tell the time.
-   * What a page that came back has given no times, another tab may have dated meanwhile.
+   * Nothing is stale because of an earlier report of its page, or of a removal before it. The reports
+   * of a page that leaves before the first answer are corrected by when they come, as at an edge that does not tell the time.
+   * Reports to which a page that came back has given no times may have been dated by another tab meanwhile.
    */
   stale({ beat, tab, before, removed }) {
     const report = this.reports[number(beat)];

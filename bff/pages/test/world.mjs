@@ -73,7 +73,7 @@ export class Storage {
   #takes(name) { return this.#texts.has(name) ? name.length + this.#texts.get(name).length : 0; }
 }
 
-/** What the pages of one device share. */
+/** State that the pages of one device share. */
 export class Device {
   storage = new Storage();
   rate = Infinity; // bytes per millisecond, upwards
@@ -106,7 +106,7 @@ export class Device {
     this.#free = Math.max(this.world.now, this.#free) + ms;
   }
 
-  /** What is on its way is lost. */
+  /** Loses all messages on their way. */
   clear() {
     this.#free = 0;
   }
@@ -269,7 +269,7 @@ export class Edge {
   watching = 0; // milliseconds from a connection until nothing can be missed on it
   refused = new Set(); // tokens
   silent = false; // about what time it is
-  /** What goes wrong with a message: a function of it, which may return what to do instead. */
+  /** The fault of a message: a function of it, which may return what to do instead. */
   fault = () => null;
   /** The answer to GET /v1/changes, by the token. */
   changes = () => null;

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Exchange is calls that travel together. Whoever is given one decides what becomes of each: it is made, fails, or
+// Exchange is calls that travel together. The receiver decides what becomes of each call: it is made, fails, or
 // both, and may be made again later.
 type Exchange struct {
 	Calls   []Call

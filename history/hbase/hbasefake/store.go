@@ -31,7 +31,7 @@ type Store struct {
 	now    func() time.Time
 	region hrpc.RegionInfo
 
-	// What follows is for tests that look inside, or spoil something.
+	// The fields below are for tests that look inside, or spoil something.
 	sync.Mutex
 	Tables map[string]map[string]*Row
 	Lives  map[string]int64 // of cells by table, in milliseconds; of others as long as an archive keeps them

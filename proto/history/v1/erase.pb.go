@@ -141,7 +141,7 @@ type ErasedPlace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Found int64                  `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
-	// What is there afterwards of the time that was erased: 0, unless something came meanwhile.
+	// Records of the erased time that are there afterwards: 0, unless something came meanwhile.
 	Left          int64 `protobuf:"varint,3,opt,name=left,proto3" json:"left,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -28,8 +28,8 @@ const (
 //
 // ErasureService is for those who run Playhead, and not for edges.
 type ErasureServiceClient interface {
-	// Erase removes everything that the stores have of a user, and looks afterwards whether it is gone. What the user
-	// does from then on is kept as ever. It may be called again, also after an error.
+	// Erase removes everything that the stores have of a user, and looks afterwards whether it is gone. Reports of the user
+	// from then on are kept as ever. It may be called again, also after an error.
 	Erase(ctx context.Context, in *EraseRequest, opts ...grpc.CallOption) (*EraseResponse, error)
 }
 
@@ -57,8 +57,8 @@ func (c *erasureServiceClient) Erase(ctx context.Context, in *EraseRequest, opts
 //
 // ErasureService is for those who run Playhead, and not for edges.
 type ErasureServiceServer interface {
-	// Erase removes everything that the stores have of a user, and looks afterwards whether it is gone. What the user
-	// does from then on is kept as ever. It may be called again, also after an error.
+	// Erase removes everything that the stores have of a user, and looks afterwards whether it is gone. Reports of the user
+	// from then on are kept as ever. It may be called again, also after an error.
 	Erase(context.Context, *EraseRequest) (*EraseResponse, error)
 	mustEmbedUnimplementedErasureServiceServer()
 }

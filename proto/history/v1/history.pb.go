@@ -231,7 +231,7 @@ const (
 	Mark_MARK_WATCHED Mark = 1
 	// It was not: the plays up to then do not count, and a player begins at the start.
 	Mark_MARK_UNWATCHED Mark = 2
-	// A player begins at the start. What counts as played stays.
+	// A player begins at the start. Plays stay.
 	Mark_MARK_RESET Mark = 3
 )
 
@@ -1661,7 +1661,7 @@ type ChangesResponse struct {
 	Items []*Item `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	// Objects that have none any more.
 	Removed []*Object `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
-	// What has changed since is not known: read everything, and then what has changed since this token.
+	// The changes since are not known: read everything, and then the changes since this token.
 	Resync bool `protobuf:"varint,3,opt,name=resync,proto3" json:"resync,omitempty"`
 	// Where to go on.
 	Token string `protobuf:"bytes,4,opt,name=token,proto3" json:"token,omitempty"`

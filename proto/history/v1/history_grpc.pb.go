@@ -64,8 +64,8 @@ type HistoryServiceClient interface {
 	Mark(ctx context.Context, in *MarkRequest, opts ...grpc.CallOption) (*MarkResponse, error)
 	// Clear removes everything at or before a time, of one type or of all.
 	Clear(ctx context.Context, in *ClearRequest, opts ...grpc.CallOption) (*ClearResponse, error)
-	// Import folds whole records into a user's history, such as List returns them. What the
-	// history has already counts once.
+	// Import folds whole records into a user's history, such as List returns them. A record that
+	// the history has already counts once.
 	Import(ctx context.Context, in *ImportRequest, opts ...grpc.CallOption) (*ImportResponse, error)
 	// Continue reads what a user has begun and not finished, newest first.
 	Continue(ctx context.Context, in *ContinueRequest, opts ...grpc.CallOption) (*ContinueResponse, error)
@@ -284,8 +284,8 @@ type HistoryServiceServer interface {
 	Mark(context.Context, *MarkRequest) (*MarkResponse, error)
 	// Clear removes everything at or before a time, of one type or of all.
 	Clear(context.Context, *ClearRequest) (*ClearResponse, error)
-	// Import folds whole records into a user's history, such as List returns them. What the
-	// history has already counts once.
+	// Import folds whole records into a user's history, such as List returns them. A record that
+	// the history has already counts once.
 	Import(context.Context, *ImportRequest) (*ImportResponse, error)
 	// Continue reads what a user has begun and not finished, newest first.
 	Continue(context.Context, *ContinueRequest) (*ContinueResponse, error)

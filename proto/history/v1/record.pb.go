@@ -973,7 +973,7 @@ type DeadLetter struct {
 	TimeMs int64  `protobuf:"varint,7,opt,name=time_ms,json=timeMs,proto3" json:"time_ms,omitempty"`
 	// The archive's cell of the object, which nobody can read.
 	Cell []byte `protobuf:"bytes,8,opt,name=cell,proto3" json:"cell,omitempty"`
-	// What a user has decided, which the archive refused: up to when each type was cleared, 0 for all, and since when nothing is
+	// Decisions of a user that the archive refused: up to when each type was cleared, 0 for all, and since when nothing is
 	// recorded, or between which times nothing was.
 	ClearedMs     map[uint32]int64 `protobuf:"bytes,9,rep,name=cleared_ms,json=clearedMs,proto3" json:"cleared_ms,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	PausedSinceMs int64            `protobuf:"varint,10,opt,name=paused_since_ms,json=pausedSinceMs,proto3" json:"paused_since_ms,omitempty"`

@@ -90,7 +90,7 @@ func (StreamErrorCode) EnumDescriptor() ([]byte, []int) {
 
 // StreamRequest is a report of a player over the WebSocket /v1/stream in the
 // subprotocol playhead.v1.proto: one in each binary frame, answered by one
-// StreamResponse. What was not answered may be sent again, on any connection.
+// StreamResponse. A message without an answer may be sent again, on any connection.
 type StreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// From 1 on. The player chooses it, and finds it in the answer.
