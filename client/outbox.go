@@ -327,9 +327,8 @@ func (o *outbox) giveUp(it *item) {
 	}
 }
 
-// follow takes note of the record that a heartbeat has left, which its viewing goes on
-// from, and whoever went on from the record before. Who goes on from what was seen since, and is
-// newer, does so.
+// follow takes note of the record that a heartbeat has left. Its viewing goes on from that record, and so does every viewing
+// that went on from the record before. A viewing that goes on from a newer record, seen since, keeps to that one.
 func (o *outbox) follow(it *item, record *historyv1.Item) {
 	obj, k := it.object(), known{doubt: o.lost}
 	if before := o.known[obj]; before != nil {

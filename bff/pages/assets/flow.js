@@ -133,7 +133,7 @@ function news({ inside, faults = {} }) {
   const stopped = Object.keys(faults).filter((part) => faults[part]);
   const n = late();
   let [mood, text] = ['calm', 'All is well: every report is safe, and every viewing that ended is in the archive.'];
-  if (!inside) text = 'This is the edge alone. What comes after it happens in other processes, whose metrics tell of it.';
+  if (!inside) text = 'This is the edge alone. The rest of the way is in other processes, whose metrics tell of it.';
   if (stopped.length > 0) {
     recovering = true;
     const who = `The ${stopped.join(' and the ')} ${stopped.length > 1 ? 'are' : 'is'} stopped.`;
