@@ -38,8 +38,9 @@ type Claim interface {
 	// bound. Deliveries come in order; what is not committed comes again in a later
 	// generation. A message that cannot be decoded is poison, and part of its delivery.
 	Fetch(ctx context.Context) (Delivery, error)
-	// Commit says that d and everything fetched before it is dealt with. It fails
-	// when the generation is over.
+	// Commit says that d and everything fetched before it is dealt with. It works until handle
+	// returns, also once the context of handle is done: a job on its way out commits what it
+	// has finished. After that, and in a generation that another member has ended, it fails.
 	Commit(ctx context.Context, d Delivery) error
 }
 

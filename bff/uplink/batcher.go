@@ -161,8 +161,8 @@ func (b *batcher) left() time.Duration {
 }
 
 // take returns the next batch, nil when there is none. It has at most room heartbeats, or one call.
-// Calls whose callers have left are dropped, and calls that an answer after takes would reach too
-// late are refused.
+// Calls whose callers have left are dropped. Calls are refused that would be answered too late, when
+// an answer takes as long as takes says.
 func (b *batcher) take(room int, takes time.Duration) *batch {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -208,7 +208,7 @@ func (b *batcher) take(room int, takes time.Duration) *batch {
 	return out
 }
 
-// forget is the end of a call. The caller holds b.mu.
+// forget takes an ended call off its user's count. The caller holds b.mu.
 func (b *batcher) forget(p *pending) {
 	if p.user.calls--; p.user.calls == 0 && b.users != nil {
 		delete(b.users, p.user.uid)
@@ -241,11 +241,11 @@ const maxServed = 1 << 16
 // fairWithin is within how many times the patience a user who was served comes after those who were not.
 const fairWithin = 8
 
-// sheds reports whether to refuse a call because its answer would come too late. It estimates how long what
-// waits takes to leave. Under overload the queue would never empty, so the limit is lower
-// then, and lower for users who were served lately than for those who were not. How long the first
-// call has waited is no substitute for the estimate: that is the length of the queue when the call came, and would let
-// in everybody and nobody by turns.
+// sheds reports whether to refuse a call because its answer would come too late. It estimates how long the
+// waiting heartbeats take to leave. Under overload the queue would never empty, so the limit is lower
+// then, and lowest for users who were served lately. The time that the first call has waited cannot replace
+// the estimate: it tells how long the queue was when that call came, so that all calls would be let in and
+// refused by turns.
 // Where answers take long, a user has no more calls than can be answered one after the other in
 // time. The caller holds b.mu.
 func (b *batcher) sheds(p *pending, u *user) bool {

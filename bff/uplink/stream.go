@@ -13,7 +13,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// errLost answers the calls of a batch that is on its way for too long.
+// errLost answers the calls of a batch that was sent too long ago.
 var errLost = status.Error(codes.Unavailable, "the instance has not answered")
 
 // stream carries the batches of a batcher, several at a time. The service answers them in any

@@ -44,7 +44,7 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 		return historyv1.Status_STATUS_UNCHANGED
 	}
 	merged := g.merged(delta)
-	same, stands := history.SameButViewings(merged, g.next), false // a session more is nothing that others see
+	same, stands := history.SameButViewings(merged, g.next), false // one more session alone changes nothing that readers see
 	switch {
 	case same:
 		stands = g.again(i, delta)
@@ -63,8 +63,8 @@ func (g *group) add(i int, cleared int64) historyv1.Status {
 	}
 }
 
-// lacks reports whether a record that is made of an event alone may lack what the archive has of the key. Of a
-// complete user it lacks nothing, unless the cache has a partial record, which counts for nothing here: nobody can read it.
+// lacks reports whether a record that is made of an event alone may lack something that the archive has of the key. That cannot be
+// when the user is complete, unless the cache's own record is partial.
 func (g *group) lacks() bool { return !g.user.Complete() || g.base != nil && g.base.Partial }
 
 // merged returns the fold of the record and an event in the room of the batch: most are on their
@@ -82,8 +82,8 @@ func (g *group) merged(delta *history.Record) *history.Record {
 	return m
 }
 
-// keep makes the record of the group its own, unless it is that of before: it takes it out of the
-// room of the batch, and its texts out of the batch's text.
+// keep copies a record that is still in the room of the batch, and its texts out of the batch's text, so that the
+// group owns it.
 func (g *group) keep() {
 	if g.next != &g.batch.room[0] && g.next != &g.batch.room[1] {
 		return

@@ -85,7 +85,7 @@ type group struct {
 	cold     bool            // the archive may have clear marks that the user has not
 	next     *history.Record // base and events, nil when there is nothing
 	mark     bool            // the next write begins a hold: history.Write.Mark
-	done     bool            // stored, needless, or failed
+	done     bool            // stored, failed, or nothing to store
 	failed   bool            // a store did not answer
 	lost     bool            // a write lost against another writer
 	own      bool            // nobody else has next
@@ -133,7 +133,7 @@ func (w *Writer) prepare(b *batch) {
 	}
 }
 
-// groupsAtOnce are allocated together: fewer calls, and none so large that it is dear.
+// groupsAtOnce is how many groups are allocated together, which is cheaper than one by one, and than all at once.
 const groupsAtOnce = 32
 
 // group divides the reports that are not yet decided by key.
@@ -172,8 +172,8 @@ func (g *group) sort() {
 }
 
 // foldHeld folds the events into the held record. It may be outdated: the user may have cleared
-// or paused the history since, or another service may have written the record. The write finds
-// out. Where nothing is to be written, no write would: the group goes without a base, so that load asks the cache.
+// or paused the history since, or another service may have written the record. The compare-and-set
+// finds that out. A group that has nothing to write is given no base, so that load asks the cache instead.
 func (g *group) foldHeld() {
 	g.base, g.next = g.held.Record, g.held.Record
 	g.user.Pause, g.user.Cleared, g.cold = g.held.Pause, g.held.Cleared, g.held.Cold
@@ -273,8 +273,8 @@ func needArchive(groups []*group) (old []*group) {
 }
 
 // needsArchive reports whether the archive may have a record, dropped by the cache, that is newer than the
-// oldest of the events, or a delete of the held record. Of a cold user nobody knows: the warm-up
-// fetches the row.
+// oldest of the events, or a delete of the held record. For a cold user it reports false where the batch can be decided without:
+// the warm-up fetches the row.
 func (g *group) needsArchive() bool {
 	switch {
 	case g.failed:
