@@ -15,8 +15,8 @@ import (
 )
 
 // MeasureHazelcast sends a load to a service that keeps the last heartbeat of each key in a map of Hazelcast, of which it is the
-// only member, until the map has written it into HBase. Acknowledged is what is in the memory of one process. The
-// service has had the same load before, so that its virtual machine has compiled what it runs.
+// only member, until the map has written it into HBase. An entry is acknowledged once it is in the
+// memory of one process. The service has had the same load before, so that its virtual machine has compiled the code.
 func (e *Engines) MeasureHazelcast(ctx context.Context, l *Load, s Shape) (f Figures, err error) {
 	m, err := e.startMap(ctx)
 	if err != nil {

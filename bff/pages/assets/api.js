@@ -33,7 +33,7 @@ export class Api {
   /**
    * @param {string} path @param {Record<string, string | number | undefined>} [query]
    * those that are undefined or empty are left out
-   * @param {() => boolean} [wanted] whether the answer still is
+   * @param {() => boolean} [wanted] whether the answer is still wanted
    */
   get(path, query, wanted) {
     return this.#ask('GET', path, { query, wanted });

@@ -44,7 +44,7 @@ function midnights(time, now) {
   return Math.round((midnight(new Date(now)) - midnight(time)) / 86_400_000);
 }
 
-/** "3 minutes ago", and after a day "yesterday" for what was yesterday; a date for what is older than a week. @param {Date} time */
+/** "3 minutes ago", and after a day "yesterday" if that is the day; a date for a time of more than a week ago. @param {Date} time */
 export function ago(time, now = Date.now()) {
   let n = (time.getTime() - now) / 1000;
   if (n > -45) return t('just now');

@@ -30,7 +30,7 @@ class Memory {
   }
 }
 
-/** Whether the browser keeps nothing for the window: some are told not to. */
+/** Whether the browser denies storage to the window, as its user may have told it to. */
 export const forgets = !keeps();
 
 /** The values that the window keeps. */
