@@ -85,7 +85,7 @@ func viewingOf(o object, session, device string) viewing {
 type known struct {
 	etag  uint64
 	doubt int    // since which loss of sight others may have changed the record, 0 for none
-	noted uint64 // in the order of notes
+	order uint64 // in which records were noted
 }
 
 // outbox holds the heartbeats that the edge has not answered, oldest first, and decides
@@ -488,7 +488,7 @@ func (o *outbox) note(obj object, etag uint64, doubt int) {
 		return
 	}
 	for other, k := range o.known {
-		if k.noted < o.known[obj].noted {
+		if k.order < o.known[obj].order {
 			obj = other
 		}
 	}

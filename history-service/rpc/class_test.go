@@ -395,7 +395,7 @@ func TestClassPause(t *testing.T) {
 	wantStatuses(t, "of while it was off", apply(t, s, typed("ann/1_7", stop, -500, 9)), historyv1.Status_STATUS_PAUSED)
 }
 
-// TestClassUnknown: services with other rules. What one without the class has the user decide holds in the class too.
+// TestClassUnknown: services with other rules. Decisions through one without the class hold in the class, too.
 func TestClassUnknown(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
 	old := h.service(t)

@@ -209,8 +209,8 @@ func TestSummaryBesideTheArchive(t *testing.T) {
 	}
 }
 
-// TestSummariesInAnyOrder reads pages of any size while time passes and the history changes. What stays as it is is listed once,
-// in order; what is watched again at most once; what is deleted or cleared not after that.
+// TestSummariesInAnyOrder reads pages of any size while time passes and the history changes. An object that stays as it is
+// is listed once, in order; one that is watched again at most once; a deleted or cleared one not after that.
 func TestSummariesInAnyOrder(t *testing.T) {
 	t.Run("one list", func(t *testing.T) { summariesInAnyOrder(t) })
 	t.Run("classes", func(t *testing.T) { summariesInAnyOrder(t, "a: types=2,4", "b: types=3 list=2") })
