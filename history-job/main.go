@@ -31,8 +31,8 @@ type flags struct {
 	RollAbove  int           `help:"Move what is old of users of whom the archive has more records than this into parts; 0 is nobody. First let every service and job have this version; 2000 is a good number."`
 	RollAfter  time.Duration `help:"How old that is. The first job that rolls says so for all, for good." default:"24h"`
 	RollMargin time.Duration `help:"More than clocks may differ and puts may take, also for good. Shorter than an hour is for tests, which start all processes after the first job." default:"1h" hidden:""`
-	Summary    time.Duration `help:"For how long a summary of each object is kept when its records have ended after 90 days, such as 43800h; 0 is as long as was said before, or not at all. First let every service and job have this version."`
-	Rules      []string      `sep:";" placeholder:"RULES" help:"The same as those of the services: what counts as completed in summaries, and of classes of types how long their records live, and how many the cache keeps. See docs/classes.md."`
+	Summary    time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. First let every service and job have this version."`
+	Rules      []string      `sep:";" placeholder:"RULES" help:"The same rules as those of the services. Summaries need the bounds of completed; classes of types need how long records live, and how many the cache keeps. See docs/classes.md."`
 	Drain      time.Duration `help:"Longest time the stop may take." default:"20s"`
 	LogLevel   string        `help:"debug, info, warn or error." default:"info"`
 	LogFormat  string        `help:"text or json." default:"text"`

@@ -60,7 +60,7 @@ type Config struct {
 	// RollAbove is from how many records of a user on the archive moves what is older than a day into
 	// parts (default 0: nobody's).
 	RollAbove int
-	// Summary is for how long summaries of what has ended are kept; 0 is as long as was said before, or not at all.
+	// Summary is for how long summaries of expired records are kept; 0 keeps to the time that was set before, or keeps none.
 	Summary time.Duration
 	// Breakable lets those who look at the page "/flow" stop the job, the archive and the queue.
 	// It is for demonstrations.

@@ -129,8 +129,8 @@ func (a *api) deletePages(ctx context.Context, what *codec.Deletion) (n uint32, 
 	return n, nil
 }
 
-// deleteSummaries removes what is left of objects. A delete that is as old as they are would have ended before
-// it has reached them.
+// deleteSummaries deletes objects of which only summaries are left. A tombstone as old as the summaries would expire
+// before the summaries are written without the objects, so the delete is later than that.
 func (a *api) deleteSummaries(ctx context.Context, summaries []*historyv1.Summary, until int64) (n uint32, err error) {
 	if len(summaries) == 0 {
 		return 0, nil

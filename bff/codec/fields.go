@@ -201,7 +201,7 @@ func NewRecord(it *historyv1.Item) *Record {
 	return r
 }
 
-// Summary is what is kept of an object whose record has ended.
+// Summary is what is kept of an object after its record has expired.
 type Summary struct {
 	Object     Object `json:"object"`
 	First      string `json:"first" format:"date-time" doc:"When it was first played, as far as is known."`

@@ -57,7 +57,7 @@ type Config struct {
 	Roller    Roller
 	Notes     history.Notes
 	RollEvery time.Duration
-	// Summarizer keeps summaries of what ends. The job has it look at each user once in SummarizeEvery (default a day).
+	// Summarizer keeps summaries of expired records. The job summarizes each user once in SummarizeEvery (default a day).
 	Summarizer     Summarizer
 	SummarizeEvery time.Duration
 	// Workers is how many batches are under way at once (default 16), Batch how many
@@ -105,8 +105,8 @@ type Job struct {
 	owned     atomic.Bool // a generation lasts
 	untidy    part.Notes  // users of whom something was deleted or cleared
 	noted     part.Notes  // users to be rolled
-	removals  part.Notes  // users from whose summaries something is to be removed
-	old       part.Notes  // users of whom something old was put
+	removals  part.Notes  // users with deletes or clears, to be removed from their summaries
+	old       part.Notes  // users for whom an old record was put
 	waiting   waiting
 	begun     chan struct{}          // closed once it goes on with what the jobs before have left
 	memo      atomic.Pointer[string] // of the next commits, nil for none

@@ -15,7 +15,7 @@ const (
 	conflictWait = time.Minute
 )
 
-// noteRemoval has the parts and summaries of a user looked after soon.
+// noteRemoval notes a user with a delete or clear, whose parts and summaries are to be written again soon.
 func (j *Job) noteRemoval(uid string) {
 	if j.cfg.Summarizer != nil {
 		j.removals.Add(uid, time.Now().Add(tidyAfter).UnixMilli())

@@ -39,7 +39,7 @@ func (r *Reader) Continue(ctx context.Context, req *historyv1.ContinueRequest) (
 	return &historyv1.ContinueResponse{Items: list.items()}, nil
 }
 
-// continued fills a list. Of each section the newest records are looked at, so that many of one class leave out none of another.
+// continued fills a list. It looks at the newest records of each section, so that many records of one class hide none of another.
 func (r *Reader) continued(ctx context.Context, req *historyv1.ContinueRequest, list *continueList) error {
 	if !r.divided() {
 		_, err := r.recent(ctx, req.GetUid(), req.GetType(), list)

@@ -59,7 +59,7 @@ const MaxTries = 32
 type Config struct {
 	Cache   stores.Cache
 	Archive history.Archive
-	// Summaries are what is left of records that have ended; nil where none are kept.
+	// Summaries are those of expired records; nil where none are kept.
 	Summaries history.Summarizer
 	// NodeOf names the node of the cache that has a user (default: there is one).
 	NodeOf func(uid string) string

@@ -121,7 +121,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Written: counter("written_bytes_total", "Bytes of chunks and lists that were written."),
 		Read:    counter("read_bytes_total", "Bytes of chunks and lists that were read, as they are in memory."),
 		Summarized: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "playhead_summaries_counted_records_total", Help: "Records that were counted in summaries, anew or as they have become.",
+			Name: "playhead_summaries_counted_records_total", Help: "Records that were counted in summaries, for the first time or after a change.",
 		}),
 		SummaryBytes: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "playhead_summaries_written_bytes_total", Help: "Bytes of chunks and lists of summaries that were written.",
