@@ -317,6 +317,7 @@ type link struct {
 	opened    time.Time
 	worked    atomic.Bool
 	left      atomic.Bool  // for another one that answered first
+	stuck     atomic.Bool  // left because a stream answered nothing
 	last      atomic.Int64 // when it answered last, nanoseconds of the client's life
 	took      atomic.Int64 // how long that took
 	reads     [kinds]usual

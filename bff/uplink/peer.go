@@ -249,11 +249,14 @@ func (p *peer) away() state {
 // read again.
 func (p *peer) end(l *link) {
 	p.ended = time.Now()
-	if p.trial == 0 || p.ended.Sub(l.opened) > forgotten {
+	switch {
+	case l.stuck.Load(): // of which its health says nothing
+		p.trial = longestTrial
+	case p.trial == 0 || p.ended.Sub(l.opened) > forgotten:
 		p.trial = pauses.First
-		return
+	default:
+		p.trial = min(max(2*p.trial, firstTrial), longestTrial)
 	}
-	p.trial = min(max(2*p.trial, firstTrial), longestTrial)
 }
 
 const (
@@ -261,7 +264,8 @@ const (
 	// forgotten is how long a link stays up until it does not matter how the last ones ended.
 	forgotten = time.Minute
 	// hangUpAfter is after how many times the patience without any answer a connection is given up, where all
-	// others are no better. It is more than most pauses of a process.
+	// others are no better, and a stream, where another one is. It is more than most pauses of a process, and than the
+	// service may take.
 	hangUpAfter = 6
 	// checkEvery is how often an instance on trial is asked whether it is well.
 	checkEvery = 250 * time.Millisecond

@@ -724,6 +724,48 @@ func TestOverloadIsFair(t *testing.T) {
 	})
 }
 
+// An instance that answers reads, and health checks, and nothing on its streams is left for another one.
+func TestAStreamThatStandsStill(t *testing.T) {
+	bubbles(t, 2, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+		var uids []string
+		for k := 0; len(uids) < 40; k++ {
+			uid := fmt.Sprint("user", k)
+			if who, err := list(t.Context(), c, uid); err == nil && who == all[0].addr {
+				uids = append(uids, uid)
+			}
+		}
+		all[0].serving(func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {})
+		var first, later tally
+		var wg sync.WaitGroup
+		began := time.Now()
+		for _, uid := range uids {
+			wg.Go(func() {
+				for time.Since(began) < time.Minute {
+					calls := &later
+					if time.Since(began) < 8*time.Second {
+						calls = &first
+					}
+					_ = calls.report(t.Context(), c, uid)
+					time.Sleep(time.Second) // of the bubble
+				}
+			})
+		}
+		wg.Go(func() {
+			for time.Since(began) < time.Minute {
+				if _, err := list(t.Context(), c, uids[0]); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(100 * time.Millisecond) // of the bubble
+			}
+		})
+		wg.Wait()
+		if later.answered.Load() != later.all() || later.all() < 40*50 {
+			t.Errorf("%d of %d were answered; %d of %d in the first 8 s", later.answered.Load(), later.all(), first.answered.Load(), first.all())
+		}
+		time.Sleep(15 * time.Second) // of the bubble, for what is under way
+	})
+}
+
 // A batch without an answer is given up after a while: its places are free again, its users'
 // next reports leave, and an answer that comes after all disturbs nobody.
 func TestABatchThatIsNeverAnswered(t *testing.T) {

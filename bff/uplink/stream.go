@@ -33,6 +33,7 @@ type stream struct {
 	places    int               // of those, the ones without any answer
 	pace      pace
 	broken    error       // why no answer comes any more
+	answered  time.Time   // when a batch was, or a part of one, last
 	ended     time.Time   // since when nothing more is sent
 	lateTimer *time.Timer // calls late; runs while an answer is due
 }
@@ -167,6 +168,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 		return status.Errorf(codes.Internal, "an answer to batch %d, which was not sent", resp.GetSequence())
 	}
 	s.link.heard(now, now.Sub(b.sent))
+	s.answered = now
 	s.link.peer.learnTime(resp.GetResult(), b.sent, now)
 	if b.left == len(b.calls) {
 		s.pace.answered(b, now)
@@ -234,6 +236,10 @@ func (s *stream) abort(err error) {
 func (s *stream) late() {
 	now := time.Now()
 	s.lost(now)
+	if s.stuck(now) && s.link.peer.client.othersWell(s.link.peer, now) {
+		s.link.stuck.Store(true)
+		s.link.leave()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, patience := s.link.peer, s.link.cfg.Patience
@@ -312,6 +318,18 @@ func (s *stream) giveUp(sequence uint64, err error) {
 	calls := b.rest()
 	s.batcher.arrived(calls, now)
 	fail(calls, err)
+}
+
+// stuck reports whether the stream has answered nothing for longer than the service may take, whatever else the
+// instance answers.
+func (s *stream) stuck(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var oldest time.Duration
+	for _, b := range s.flying {
+		oldest = max(oldest, now.Sub(b.sent))
+	}
+	return min(oldest, now.Sub(s.answered)) >= hangUpAfter*s.link.cfg.Patience
 }
 
 // takes is how long so many heartbeats take to leave, when others are answered as quickly as those on
