@@ -23,13 +23,15 @@ func AnswerProto(batch *codec.Batch, resp *historyv1.ApplyResponse) ([]byte, err
 
 // SetWallClock has a handler without connections remember the time as if the wall clock had
 // been set ahead by d since, the monotonic clock going on as it was. It reports false when
-// the handler does not know the monotonic clock.
+// the handler does not go by the monotonic clock.
 func (h *Handler) SetWallClock(d time.Duration) (ok bool) {
 	const second = 1 << 30 // of the 64 bits that a time begins with
-	if ok = monotonic(&h.born); ok {
-		*(*uint64)(unsafe.Pointer(&h.born)) -= uint64(d/time.Second) * second
+	if !monotonic(&h.born) {
+		return false
 	}
-	return ok
+	before := h.uptime()
+	*(*uint64)(unsafe.Pointer(&h.born)) -= uint64(d/time.Second) * second
+	return h.uptime()-before < d/2
 }
 
 // Monotonic reports whether all tokens expire by the monotonic clock.
