@@ -111,6 +111,9 @@ func (w *World) judge() {
 	if clear(w.cold); w.rolling != nil {
 		w.rolling.look()
 	}
+	if w.embedded != nil {
+		w.embedded.judge()
+	}
 	for _, uid := range w.uids {
 		if w.judgeUser(uid); w.rolling != nil {
 			w.rolling.judge(uid)

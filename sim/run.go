@@ -39,13 +39,16 @@ func Run(cfg Config) Result {
 func newWorld(cfg Config) *World {
 	w := &World{cfg: cfg, src: source{seed: cfg.Seed, only: cfg.Only}, began: time.Now(), archived: make(map[history.Key]bool), cold: make(map[string]bool), floored: make(map[string]int64), revisions: make(map[uint64]int), delayed: make(map[string]bool), through: anyService, wake: make(chan struct{}, 1), followers: make(map[string]*follower)}
 	w.traits = w.src.traits()
-	if w.traits.rolls = w.traits.rolls || cfg.Rolls; w.traits.rolls {
+	if w.traits.rolls = (w.traits.rolls || cfg.Rolls) && cfg.Embed == nil; w.traits.rolls || cfg.Embed != nil {
 		w.traits.anew = 3 // so that there is something to roll
 	}
 	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
 	w.cacheClock.origin = w.began
 	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
-	w.archive = NewArchive(func() int64 { return time.Now().UnixMilli() })
+	if w.archive = NewArchive(func() int64 { return time.Now().UnixMilli() }); cfg.Embed != nil {
+		w.embedded = &embedded{Embedded: cfg.Embed(), w: w}
+		w.archive = w.embedded
+	}
 	if w.queue = (&queue{w: w}); w.traits.rolls {
 		w.rolling = newRolling(w)
 	}
@@ -85,6 +88,11 @@ func (w *World) end() {
 	w.gather()
 	time.Sleep(time.Minute) // timers of whatever still waits
 	w.gather()
+	if w.embedded != nil {
+		if err := w.embedded.Close(); err != nil {
+			w.fail("the archive does not close: %v", err)
+		}
+	}
 }
 
 // storm is a time in which everything happens.
@@ -169,6 +177,11 @@ func (w *World) step(acts, events int) {
 	if w.rolling != nil {
 		if d, ok := w.src.chance(streamRoll, 200); ok {
 			w.rolling.event(d)
+		}
+	}
+	if w.embedded != nil {
+		if d, ok := w.src.chance(streamRoll, 600); ok {
+			w.embedded.event(d)
 		}
 	}
 	w.revive()

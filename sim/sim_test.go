@@ -1,88 +1,11 @@
 package sim_test
 
 import (
-	"flag"
-	"fmt"
-	"os"
-	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/playhead/playhead/sim"
+	"github.com/playhead/playhead/sim/simtest"
 )
 
-var (
-	seed  = flag.Uint64("sim.seed", 1, "the first seed")
-	seeds = flag.Int("sim.seeds", 4, "how many seeds")
-	steps = flag.Int("sim.steps", 5_000, "steps of each seed")
-	runs  = flag.Int("sim.shrink", 300, "runs to shrink a failure")
-	total = flag.Int("sim.total", 0, "steps of all seeds together; 0 for no bound")
-	keep  = flag.Int("sim.keep", 0, "records of a user that the cache keeps")
-	rolls = flag.Bool("sim.rolls", false, "only seeds with parts in the archive")
-	trace = flag.Bool("sim.trace", false, "print what happens")
-)
+func TestSim(t *testing.T) { simtest.Sim(t, nil) }
 
-func run(t *testing.T, cfg sim.Config) (r sim.Result) {
-	synctest.Test(t, func(*testing.T) { r = sim.Run(cfg) })
-	return r
-}
-
-func TestSim(t *testing.T) {
-	began, done := time.Now(), 0
-	for s := *seed; s < *seed+uint64(*seeds) && (*total == 0 || done < *total); s++ {
-		cfg := sim.Config{Seed: s, Steps: *steps, Keep: *keep, Rolls: *rolls}
-		if *trace {
-			cfg.Trace = os.Stdout
-		}
-		r := run(t, cfg)
-		if done += r.Steps; r.Failure != "" {
-			t.Errorf("seed %d, step %d of %d: %s", s, r.Steps, done, r.Failure)
-			explain(t, cfg)
-			return
-		}
-	}
-	t.Logf("%d steps, %.0f a second", done, float64(done)/time.Since(began).Seconds())
-}
-
-// explain prints the shortest run that fails as well, as far as one is found.
-func explain(t *testing.T, cfg sim.Config) {
-	t.Helper()
-	if *runs == 0 || *trace {
-		return
-	}
-	cfg, r := sim.Shrink(cfg, func(cfg sim.Config) sim.Result { return run(t, cfg) }, *runs)
-	var text strings.Builder
-	cfg.Trace = &text
-	again := run(t, cfg)
-	t.Logf("%d decisions are enough, in %d steps: %s\n%s", r.Decisions(), r.Steps, again.Failure, &text)
-}
-
-// TestSame has the same seed make the same run, to the last word of its trace.
-func TestSame(t *testing.T) {
-	for s := *seed; s < *seed+uint64(*seeds); s++ {
-		cfg := sim.Config{Seed: s, Steps: *steps, Keep: *keep, Rolls: *rolls}
-		if first, again := traced(t, cfg), traced(t, cfg); first != again {
-			t.Errorf("seed %d: two runs differ%s", s, difference(first, again))
-		}
-	}
-}
-
-func traced(t *testing.T, cfg sim.Config) string {
-	var text strings.Builder
-	cfg.Trace = &text
-	run(t, cfg)
-	return text.String()
-}
-
-// difference shows where two traces part.
-func difference(a, b string) string {
-	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
-	n := 0
-	for n < min(len(as), len(bs)) && as[n] == bs[n] {
-		n++
-	}
-	from := max(0, n-10)
-	return fmt.Sprintf(" from line %d on:\n%s\n--- one goes on\n%s\n--- the other\n%s", n+1, strings.Join(as[from:n], "\n"),
-		strings.Join(as[n:min(n+5, len(as))], "\n"), strings.Join(bs[n:min(n+5, len(bs))], "\n"))
-}
+func TestSame(t *testing.T) { simtest.Same(t, nil) }

@@ -27,6 +27,8 @@ type Config struct {
 	Users, Keep int
 	// Rolls has the archive be that of HBase, with parts, as a seed in four decides by itself.
 	Rolls bool
+	// Embed makes the archive of a world, nil for the model and that of HBase.
+	Embed func() Embedded
 	// Trace is told what happens, in words; nil for nobody.
 	Trace io.Writer
 	// Only are the decisions that may be taken; nil for all.
@@ -113,15 +115,16 @@ func (s *source) traits() traits {
 
 // World is one run.
 type World struct {
-	cfg     Config
-	traits  traits
-	src     source
-	began   time.Time
-	cache   *Cache
-	archive *Archive
-	rolling *rolling // in the place of it, or nil
-	queue   *queue
-	oracle  *oracle
+	cfg      Config
+	traits   traits
+	src      source
+	began    time.Time
+	cache    *Cache
+	archive  store
+	embedded *embedded // is it, or nil
+	rolling  *rolling  // in the place of it, or nil
+	queue    *queue
+	oracle   *oracle
 
 	services []*service
 	jobs     []*jobProcess

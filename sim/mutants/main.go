@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -120,8 +121,8 @@ func try(dir string, m mutant, steps int) result {
 		return result{err: err}
 	}
 	test := filepath.Join(dir, "sim.test")
-	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", test, "./sim") //nolint:gosec,noctx // our own
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")                                                     // the linker of Go is the faster one
+	build := exec.Command("go", "test", "-c", "-ldflags=-s -w", "-overlay", overlay, "-o", test, cmp.Or(m.in, "./sim")) //nolint:gosec,noctx // our own
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")                                                                   // the linker of Go is the faster one
 	if text, err := build.CombinedOutput(); err != nil {
 		return result{err: fmt.Errorf("build: %w\n%s", err, text)}
 	}

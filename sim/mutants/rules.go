@@ -8,6 +8,7 @@ type mutant struct {
 	name  string
 	rule  string // what is broken
 	edits []edit
+	in    string // the package whose simulator finds it, that of sim without
 	// why it cannot be found, for one that is known to be no different
 	equivalent string
 	// shows is the sequence of steps that shows it, for one that is rarely found
@@ -44,6 +45,7 @@ const (
 	jobRecent = "history-job/job/recent.go"
 
 	rollGo   = "history/hbase/roll.go"
+	pbRoll   = "history/pebble/roll.go"
 	hbPut    = "history/hbase/put.go"
 	hbGet    = "history/hbase/get.go"
 	hbParts  = "history/hbase/parts.go"
@@ -295,4 +297,8 @@ var mutants = []mutant{
 	{name: "part-tombstone", rule: "what a tombstone covers stays in parts", equivalent: "the live tombstone hides it, and takes its place in the part when it is rolled.", edits: []edit{{partRoll, "t != nil && t.Record.CellTime > it.Record.CellTime", "t != nil && t.Record == nil"}}},
 	{name: "part-clear", rule: "what clear marks cover stays in parts", edits: []edit{{partRoll, "if maps.Equal(w.Cleared, w.old.Cleared) {\n\t\treturn nil", "if w.old != nil {\n\t\treturn nil"}}},
 	{name: "erase-switch", rule: "an erasure deletes chunks that are listed", edits: []edit{{hbErase, "\tif err := r.store(ctx); err != nil { // also", "\tif err := ctx.Err(); err != nil { // also"}}},
+
+	// The embedded store.
+	{name: "embedded-drop", in: "./history/pebble", rule: "a roll of the embedded store drops what was put since it was read", edits: []edit{{pbRoll, "if r.db.rolling.changed[text] {", "if false {"}}},
+	{name: "embedded-state", in: "./history/pebble", rule: "a roll of the embedded store writes the user's state as it was read", edits: []edit{{pbRoll, "\tif r.db.rolling.all {\n", "\tif false {\n"}}},
 }
