@@ -902,3 +902,28 @@ func TestClassSummariesErased(t *testing.T) {
 		t.Errorf("another user, whose id begins like this one, has %d summaries", n)
 	}
 }
+
+// TestClassSummariesMoved: long after a type was moved, what had ended before is in pages of all and of the type, also of an object that
+// was played in both sections: once for each.
+func TestClassSummariesMoved(t *testing.T) {
+	rules := rulesOf(t, "a: types=2")
+	h := houseOf(t, pebble.Config{Rules: rules, Summary: 43800 * time.Hour})
+	s := h.service(t, func(c *rpc.Config) { c.Rules, c.Summaries = rules, h.db.Archive() })
+	for i, section := range rules.Sections("ann") {
+		for n, id := range []string{"both", fmt.Sprint("only", i)} {
+			h.archivedOf(t, section, history.Object{ID: id, Type: 2}, 85*24-int64(2*i+n))
+		}
+		if err := h.db.Archive().Summarize(t.Context(), section, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.clock.Add(200 * dayMs)
+	for _, typ := range []uint32{0, 2} {
+		for limit := uint32(1); limit < 6; limit++ {
+			got, n := stitched(t, s, &historyv1.ListRequest{Uid: "ann", Type: typ, Limit: limit}, func() {})
+			if want := []string{"only1", "both", "only0", "both"}; !slices.Equal(got, want) || n != 4 {
+				t.Errorf("type %d, pages of %d: %v, want %v", typ, limit, got, want)
+			}
+		}
+	}
+}
