@@ -357,6 +357,9 @@ func (w *warmer) fill(ctx context.Context, uid string, page history.Page) error 
 		return err
 	}
 	w.metrics.warmed.Inc()
+	if len(set.Items) == 0 {
+		return nil
+	}
 	return w.whole(ctx, uid, set.Items)
 }
 
