@@ -251,7 +251,6 @@ var mutants = []mutant{
 	{name: "memo-now", rule: "a memo says that all is archived by now", edits: []edit{{jobMemo, "memo{j.waiting.since, ", "memo{time.Now(), "}}},
 	{name: "memo-first", rule: "a job that starts commits before it has a memo", edits: []edit{{jobMemo, "\tj.leaveMemo()\n\tclose(j.begun)\n", "\tclose(j.begun)\n"}}},
 	{name: "start-trusted", rule: "a job that starts puts what is made of an older cache", edits: []edit{{jobMemo, "\t\tj.life.doubt()\n", ""}}},
-	{name: "start-forgets", rule: "a job that starts does not go on with the doubt of the others", edits: []edit{{jobMemo, "\t\tj.life.beganAt(began)\n", ""}}},
 	{name: "twins", rule: "of two contents of one version the job remembers the first", edits: []edit{{jobRecent, "\t\t\tout[i].revision = 0\n", "\t\t\tbreak\n"}}},
 	{name: "put-order", rule: "of two writes that are put in the wrong order the earlier one is held", equivalent: "the later one is held beside it, so that what is held has all of it, and its base fails the compare.", edits: []edit{{flush, "case e.held.Record.CellTime <= held.Record.CellTime:", "case true:"}}},
 	{name: "restore-cell", rule: "what is given back is not put after what the archive has", equivalent: "for a while after another life has begun every record is folded with the archive's before it is put.", edits: []edit{{jobRepair, " && !laterCell(g.contents[k], e.Record)", ""}}},
