@@ -227,6 +227,88 @@ func BenchmarkRoll(b *testing.B) {
 	}
 }
 
+// BenchmarkDisk has the records of users on disk after a major compaction, all of them live, and then all but one in parts, both
+// under the same compression of blocks.
+func BenchmarkDisk(b *testing.B) {
+	const users, each = 10, 4000
+	for _, codec := range []string{"none", "gz"} {
+		b.Run(codec, func(b *testing.B) {
+			for b.Loop() {
+				table, clock := rollingTableOf(b), &testClock{at: time.Now().Add(-30 * 24 * time.Hour)}
+				open(b, hbase.Config{Table: table, Regions: 1, Compression: codec, RollAbove: 2})
+				client := gohbase.NewClient(zooKeeper(b), gohbase.FlushInterval(0))
+				b.Cleanup(client.Close)
+				a := hbase.NewRolling(client, hbase.Config{Table: table, RollAbove: 2, RollAfter: time.Minute, RollMargin: time.Minute, Now: clock.now, Deadline: time.Minute})
+				for u := range users {
+					for round := range each / 1000 {
+						var cells []history.Cell
+						for i := range 1000 {
+							r := record(clock.now().UnixMilli() + int64(round*1000+i)*60_000 - 10*24*3_600_000)
+							r.Session = fmt.Sprintf("%016x", mathrand.Uint64())
+							cells = append(cells, history.Cell{Key: history.Key{UID: fmt.Sprintf("u%d", u), Object: history.Object{ID: fmt.Sprint(round*1000 + i), Type: 1}}, Record: r.Successor(nil)})
+						}
+						if errs := a.Put(b.Context(), cells); errs != nil {
+							b.Fatal(errs)
+						}
+					}
+				}
+				compact(b, table)
+				live := onDisk(b, table)
+				clock.pass(time.Hour)
+				for u := range users {
+					for again := time.Millisecond; again == time.Millisecond; {
+						var err error
+						if again, err = a.Roll(b.Context(), fmt.Sprintf("u%d", u)); err != nil {
+							b.Fatal(err)
+						}
+					}
+					compacted(b, client, table, fmt.Sprintf("u%d", u))
+				}
+				compact(b, table+"_parts")
+				parts := onDisk(b, table) + onDisk(b, table+"_parts")
+				b.ReportMetric(float64(live)/(users*each), "live-B/record")
+				b.ReportMetric(float64(parts)/(users*each), "parts-B/record")
+				b.ReportMetric(float64(parts)/float64(live), "ratio")
+			}
+		})
+	}
+}
+
+// onDisk returns the bytes of a table's files, of which a major compaction has left one in each family. It waits until it is done.
+func onDisk(b *testing.B, table string) (size int64) {
+	b.Helper()
+	for begun, before := time.Now(), int64(-1); size == 0 || size != before || time.Since(begun) < 5*time.Second; time.Sleep(time.Second) {
+		newest := make(map[string]os.FileInfo)
+		for _, stat := range commands(b, "org.apache.hadoop.hbase") {
+			command, err := os.ReadFile(filepath.Join(filepath.Dir(stat), "cmdline"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			_, dir, _ := strings.Cut(string(command), "-Dplayhead.dir=")
+			dir, _, _ = strings.Cut(dir, "\x00")
+			files, err := filepath.Glob(filepath.Join(dir, "root/data/default", table, "*/*/*"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, file := range files {
+				info, err := os.Stat(file)
+				family := filepath.Dir(file)
+				if err != nil || info.IsDir() || strings.ContainsAny(filepath.Base(family), ".") { // recovered.edits, .tmp
+					continue
+				}
+				if newest[family] == nil || info.ModTime().After(newest[family].ModTime()) {
+					newest[family] = info
+				}
+			}
+		}
+		before, size = size, 0
+		for _, info := range newest {
+			size += info.Size()
+		}
+	}
+	return size
+}
+
 // growth is a round of a user who watches a fifth again.
 func growth(uid string, round int, at int64) (cells []history.Cell) {
 	for i := range 1000 {
@@ -248,15 +330,7 @@ func cpu(b *testing.B) (ours, engine time.Duration) {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)
 	}
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, stat := range stats {
-		command, err := os.ReadFile(filepath.Join(filepath.Dir(stat), "cmdline"))
-		if err != nil || !bytes.Contains(command, []byte("org.apache.hadoop.hbase")) {
-			continue // it may have ended
-		}
+	for _, stat := range commands(b, "org.apache.hadoop.hbase") {
 		text, err := os.ReadFile(stat)
 		if err != nil {
 			b.Fatal(err)
@@ -274,6 +348,21 @@ func cpu(b *testing.B) (ours, engine time.Duration) {
 		b.Fatal("no process of HBase")
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), engine
+}
+
+// commands returns the stat files of the processes whose command line has a text.
+func commands(b *testing.B, text string) (found []string) {
+	b.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, stat := range stats {
+		if command, err := os.ReadFile(filepath.Join(filepath.Dir(stat), "cmdline")); err == nil && bytes.Contains(command, []byte(text)) {
+			found = append(found, stat)
+		}
+	}
+	return found
 }
 
 // spent is what was used for something.
