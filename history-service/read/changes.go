@@ -6,8 +6,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -154,90 +152,77 @@ func (r *Reader) resync(ctx context.Context, uid, life string) (*historyv1.Chang
 	}
 }
 
-// resyncStep is how many entries are read at once where it is only to be known which are not settled.
-const resyncStep = 256
-
-// token says up to where a client knows a user's log, in one life of the cache. Everything up to the place was told. What
-// begins at or before it and was not settled then changes on without an entry: so the client goes on from before the
-// first such entry, once it has been told all there is. Without that it would be told the same again, page after page.
-type token struct {
-	life       string // hashed
-	log        uint64
-	place, low uint64
-	changing   bool // low is the place before the first entry of a content that was not settled
-}
-
-// changesOn takes note of an entry of a content that is not settled.
-func (t *token) changesOn(place uint64) {
-	if !t.changing {
-		t.changing, t.low = true, place-1
+// allChanges reads what has changed in all sections, one after the other.
+func (r *Reader) allChanges(ctx context.Context, uid string, since tokens, limit int) (*historyv1.ChangesResponse, error) {
+	if len(since.sections) == 1 {
+		if !since.known {
+			since.each[0] = token{}
+		}
+		return r.changes(ctx, uid, since.each[0], limit)
 	}
-}
-
-// next moves the token behind what was told.
-func (t *token) next(log history.Changes, more bool) {
-	switch {
-	case more:
-		t.place = log.Entries[len(log.Entries)-1].Place
-	case t.changing:
-		t.place, t.changing = t.low, false
-	default:
-		t.place = log.Last
+	owner, err := r.Section(ctx, uid)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// within reports whether a log still tells everything from the token on.
-func (t *token) within(log history.Changes) bool {
-	from := t.place
-	if t.changing {
-		from = t.low
-	}
-	return t.log == log.Log && from >= log.Dropped && t.place <= log.Last
-}
-
-// tokenForm is the first part of a token.
-const tokenForm = "c1"
-
-func (t *token) encode() string {
-	parts := []string{tokenForm, t.life, strconv.FormatUint(t.log, 36), strconv.FormatUint(t.place, 36)}
-	if t.changing {
-		parts = append(parts, strconv.FormatUint(t.low, 36))
-	}
-	return strings.Join(parts, ".")
-}
-
-// decodeToken is the inverse; no text is a token of no log. It fails with [history.ErrInvalid].
-func decodeToken(text string) (t token, err error) {
-	if text == "" {
-		return t, nil
-	}
-	bad := history.Invalid("since", "want the token that an answer came with")
-	parts := strings.Split(text, ".")
-	if len(parts) < 4 || len(parts) > 5 || parts[0] != tokenForm {
-		return t, bad
-	}
-	t.life = parts[1]
-	numbers := []*uint64{&t.log, &t.place, &t.low}
-	for i, part := range parts[2:] {
-		if *numbers[i], err = strconv.ParseUint(part, 36, 63); err != nil {
-			return t, bad
+	all := &historyv1.ChangesResponse{Settings: Settings(owner.Pause)}
+	for n := since.next; n < len(since.sections) && since.known; n++ {
+		if limit == 0 {
+			since.next, all.HasMore = n, true
+			break
+		}
+		one, err := r.changes(ctx, since.sections[n], since.each[n], limit)
+		if err != nil {
+			return nil, err
+		}
+		if one.GetResync() {
+			since.known = false
+			break
+		}
+		all.Items = append(all.Items, one.GetItems()...)
+		all.Removed = append(slices.DeleteFunc(all.Removed, func(o *historyv1.Object) bool { return tells(one, o) }), one.GetRemoved()...)
+		limit = max(limit-len(one.GetItems())-len(one.GetRemoved()), 0)
+		if since.each[n], err = decodeToken(one.GetToken()); err != nil {
+			return nil, err
+		}
+		if since.next = 0; one.GetHasMore() {
+			since.next, all.HasMore = n, true
+			break
 		}
 	}
-	if t.changing = len(parts) == 5; t.log == 0 || t.changing && t.low > t.place {
-		return t, bad
+	if !since.known {
+		return r.resyncAll(ctx, since, all.GetSettings())
 	}
-	return t, nil
+	all.Token = since.encode()
+	return all, nil
 }
 
-// life is the name of the cache's life as it was last known.
-type life struct {
-	mu     sync.Mutex
-	name   string
-	asked  time.Time     // when the last question was begun
-	answer chan struct{} // closed at the end of the question that is under way, nil without one
-	err    error         // why the last one has no answer
-	failed time.Time     // when that was
+// tells reports whether an answer says anything of an object.
+func tells(resp *historyv1.ChangesResponse, o *historyv1.Object) bool {
+	is := func(p *historyv1.Object) bool { return p.GetId() == o.GetId() && p.GetType() == o.GetType() }
+	return slices.ContainsFunc(resp.GetRemoved(), is) || slices.ContainsFunc(resp.GetItems(), func(it *historyv1.Item) bool { return is(it.GetObject()) })
 }
+
+// resyncAll answers resync, with a token from which on all changes of all sections are told.
+func (r *Reader) resyncAll(ctx context.Context, t tokens, settings *historyv1.Settings) (*historyv1.ChangesResponse, error) {
+	life, err := r.lifeOfCache(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, section := range t.sections {
+		one, err := r.resync(ctx, section, life)
+		if err != nil {
+			return nil, err
+		}
+		if t.each[i], err = decodeToken(one.GetToken()); err != nil {
+			return nil, err
+		}
+	}
+	t.next = 0
+	return &historyv1.ChangesResponse{Resync: true, Settings: settings, Token: t.encode()}, nil
+}
+
+// resyncStep is how many entries are read at once where it is only to be known which are not settled.
+const resyncStep = 256
 
 const (
 	// lifeFor is for how long a name is as good as one that is asked for now. A token of a life that has ended in that time

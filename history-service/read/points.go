@@ -3,7 +3,6 @@ package read
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/report"
@@ -46,27 +45,6 @@ func (r *Reader) point(ctx context.Context, keys []history.Key) ([]history.Entry
 		err = r.complete(ctx, keys, entries, false)
 	}
 	return entries, err
-}
-
-// known loads keys of one user, who is warm then where it matters. A user who is cold
-// again after the warm-up, because the cache was emptied meanwhile, is warmed again.
-func (r *Reader) known(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
-	for range MaxTries {
-		entries, err := r.entries(ctx, keys)
-		if err != nil || !cold(entries) {
-			return entries, err
-		}
-		if err := r.warm.wait(ctx, keys[0].UID); err != nil {
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("user stays cold: %w", history.ErrUnavailable)
-}
-
-// cold reports whether there is something that warming may bring, or hide: a clear mark of
-// the archive covers what a job has completed for a cold user, too.
-func cold(entries []history.Entry) bool {
-	return slices.ContainsFunc(entries, func(e history.Entry) bool { return !e.User.Warm })
 }
 
 func points(req *historyv1.PointsRequest) ([]history.Key, error) {
@@ -177,22 +155,4 @@ func (r *Reader) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (
 		return &historyv1.ViewingsResponse{}, nil
 	}
 	return &historyv1.ViewingsResponse{Found: true, Sessions: view.Sessions(rec)}, nil
-}
-
-// whole loads keys of one user with all that both stores have of them, whatever the cache keeps. The
-// archive is read after the cache: what has left the cache by then is in it.
-func (r *Reader) whole(ctx context.Context, keys []history.Key) ([]history.Entry, error) {
-	entries, err := r.known(ctx, keys)
-	if err != nil {
-		return nil, err
-	}
-	return entries, r.foldWhole(ctx, keys, entries)
-}
-
-// foldWhole unites entries with what the archive holds, where it may hold anything that they lack.
-func (r *Reader) foldWhole(ctx context.Context, keys []history.Key, entries []history.Entry) error {
-	return r.fold(ctx, keys, entries, func(i int) bool {
-		e := &entries[i]
-		return !keys[i].IsUser() && (view.Incomplete(e.Record) || e.Record == nil && !e.User.Complete())
-	})
 }

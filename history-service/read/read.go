@@ -7,6 +7,7 @@ package read
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +23,16 @@ type Reader struct {
 	metrics *metrics
 	warm    *warmer
 	life    life
+}
+
+// life is the name of the cache's life as it was last known.
+type life struct {
+	mu     sync.Mutex
+	name   string
+	asked  time.Time     // when the last question was begun
+	answer chan struct{} // closed at the end of the question that is under way, nil without one
+	err    error         // why the last one has no answer
+	failed time.Time     // when that was
 }
 
 // New returns a reader. [Reader.Run] warms cold users up.

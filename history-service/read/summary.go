@@ -3,63 +3,12 @@ package read
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
-	"github.com/playhead/playhead/history-service/view"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// summaryMargin is how long before its end a record gives way to its summary where both are asked for: clocks differ.
-const summaryMargin = time.Hour
-
-// listAll reads a page of records, and behind the last of them the summaries of what is older. What is on which side of that border
-// depends on the time alone, and both stand in one order. So a page that begins behind the one before repeats nothing and passes over
-// nothing, though records grow old in between: those come as summaries.
-func (r *Reader) listAll(ctx context.Context, req *historyv1.ListRequest, q history.Query) (*historyv1.ListResponse, error) {
-	border := r.cfg.Now().Add(summaryMargin).UnixMilli() - history.ArchiveLife
-	var p readerPage
-	if behind := q.After != (history.Cursor{}) && q.After.Version.Time() < border; !behind && (q.Until == 0 || q.Until >= border) {
-		recent := q
-		recent.Since = max(q.Since, border)
-		var err error
-		if p, err = r.pages(ctx, req.GetUid(), recent, req.GetRecords()); err != nil {
-			return nil, fmt.Errorf("list: %w", err)
-		}
-	}
-	if p.more || q.Since >= border {
-		return r.listed(req, p)
-	}
-	resp, err := r.listed(req, p)
-	if err != nil {
-		return nil, err
-	}
-	old, end := q, p.end
-	if len(p.items) > 0 {
-		end = endOf(p.items)
-	}
-	if old.Limit -= len(p.items); old.Until == 0 || old.Until >= border {
-		old.Until = border - 1
-	}
-	found, err := r.summaries(ctx, req.GetUid(), old, border)
-	if err != nil {
-		return nil, fmt.Errorf("list: summaries: %w", err)
-	}
-	if resp.HasMore = len(found) > old.Limit; resp.HasMore {
-		if found = found[:old.Limit]; old.Limit > 0 {
-			end = found[old.Limit-1].Place()
-		}
-		resp.Cursor = encodeCursor(req, end)
-	}
-	for _, s := range found {
-		resp.Summaries = append(resp.Summaries, view.Summary(s))
-	}
-	return resp, nil
-}
 
 // summaries reads on until there is one more than asked for, or no more.
 func (r *Reader) summaries(ctx context.Context, uid string, q history.Query, border int64) (found []history.Summary, err error) {

@@ -32,6 +32,8 @@ const (
 	reports   = "history-service/report/decode.go"
 	decode    = "history-service/rpc/apply.go"
 	page      = "history-service/read/page.go"
+	entries   = "history-service/read/entries.go"
+	tokens    = "history-service/read/tokens.go"
 	points    = "history-service/read/points.go"
 	changes   = "history-service/read/changes.go"
 	warm      = "history-service/read/warm.go"
@@ -144,11 +146,11 @@ var mutants = []mutant{
 	{name: "not-queued", rule: "what is acknowledged as queued is not in the queue", shows: "the queue does not take a record that is acknowledged as queued, and all services and the cache are lost.", edits: []edit{{write, "\tfor _, d := range unsent {\n\t\tgroups[d.Key].fail()\n\t}\n", ""}}},
 	{name: "queued-keys", rule: "the queue has the key alone", edits: []edit{{write, "history.Announcement{Key: g.key, Record: r}", "history.Announcement{Key: g.key}"}}},
 	{name: "held-whole", rule: "what was held makes a partial record whole", shows: "one service holds a whole record, another one's report of it is archived, and the cache forgets the user; a partial birth follows, the warm-up cannot fold the row into it, and the first service reports on: what it writes counts as whole and lacks the second one's report.", edits: []edit{{write, "current.User.Complete() && (current.Record == nil || !current.Record.Partial)", "current.User.Complete()"}}},
-	{name: "cold-point", rule: "a point read of a cold user asks the cache alone", edits: []edit{{points, "return !e.User.Warm })", "return false })"}}},
-	{name: "changes-on", rule: "what is not settled is told once", edits: []edit{{changes, "t.place, t.changing = t.low, false", "t.place, t.changing = log.Last, false"}}},
+	{name: "cold-point", rule: "a point read of a cold user asks the cache alone", edits: []edit{{entries, "return !e.User.Warm })", "return false })"}}},
+	{name: "changes-on", rule: "what is not settled is told once", edits: []edit{{tokens, "t.place, t.changing = t.low, false", "t.place, t.changing = log.Last, false"}}},
 	{name: "changes-first", rule: "the first token comes after what is not settled", edits: []edit{{changes, "t.place = log.Entries[i].Place - 1\n", "t.place = log.Entries[i].Place\n"}}},
 	{name: "changes-life", rule: "a token is good in another life of the cache", edits: []edit{{changes, "since.log == 0 || since.life != life", "since.log == 0"}}},
-	{name: "changes-dropped", rule: "a token is good whatever a trim has dropped", edits: []edit{{changes, "from >= log.Dropped", "from+1 > 0"}}},
+	{name: "changes-dropped", rule: "a token is good whatever a trim has dropped", edits: []edit{{tokens, "from >= log.Dropped", "from+1 > 0"}}},
 	{name: "changes-whole", rule: "what has left the cache counts as removed", edits: []edit{{changes, "return keys, entries, settled, r.foldWhole(ctx, keys, entries)", "return keys, entries, settled, nil"}}},
 	{name: "changes-begin", rule: "a log begins without what is not settled", edits: []edit{{cache, "if !a.records[o].Settled() {", "if false {"}}},
 	{name: "changes-settled", rule: "a write on what is settled makes no entry", edits: []edit{{cache, "current == nil || current.Settled() {", "current == nil {"}}},
