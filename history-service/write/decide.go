@@ -55,6 +55,38 @@ func (w *Writer) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*his
 	return resp, nil
 }
 
+// deleteElsewhere deletes objects from the sections other than those of their types. A record that stayed there when its type was
+// moved would be seen again when the type is moved back. It returns the objects that had a visible record there.
+func (w *Writer) deleteElsewhere(ctx context.Context, uid string, reports []report.Report, latest bool) (seen map[history.Object]bool, err error) {
+	sections := w.cfg.Rules.Sections(uid)
+	if len(sections) == 1 {
+		return nil, nil
+	}
+	seen = make(map[history.Object]bool)
+	for _, section := range sections {
+		b := &batch{latest: latest, section: section}
+		for _, r := range reports {
+			if r.IfMatch = 0; w.cfg.Rules.Home(uid, r.Key.Object.Type) != section {
+				r.Status = 0
+				b.reports = append(b.reports, r)
+			}
+		}
+		w.prepare(b)
+		w.load(ctx, b)
+		w.store(ctx, b)
+		w.cfg.Notify.Changed(b.changes())
+		for _, g := range b.groups {
+			if err := g.deleted(); err != nil {
+				return nil, fmt.Errorf("delete %s: %w", g.key.Object, err)
+			}
+			if g.visible && g.written != nil {
+				seen[g.key.Object] = true
+			}
+		}
+	}
+	return seen, nil
+}
+
 // rely remembers the clear that a delete relies on: it wrote no tombstone, and nobody else may
 // have been told that the clear has happened.
 func (w *Writer) rely(g *group) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/read"
-	"github.com/playhead/playhead/history-service/report"
 	"github.com/playhead/playhead/history-service/view"
 )
 
@@ -180,38 +179,6 @@ func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []histor
 			e.Record = history.Merge(e.Record, archived[n].Record)
 		}
 	}
-}
-
-// deleteElsewhere deletes objects from the sections other than those of their types. A record that stayed there when its type was
-// moved would be seen again when the type is moved back. It returns the objects that had a visible record there.
-func (w *Writer) deleteElsewhere(ctx context.Context, uid string, reports []report.Report, latest bool) (seen map[history.Object]bool, err error) {
-	sections := w.cfg.Rules.Sections(uid)
-	if len(sections) == 1 {
-		return nil, nil
-	}
-	seen = make(map[history.Object]bool)
-	for _, section := range sections {
-		b := &batch{latest: latest, section: section}
-		for _, r := range reports {
-			if r.IfMatch = 0; w.cfg.Rules.Home(uid, r.Key.Object.Type) != section {
-				r.Status = 0
-				b.reports = append(b.reports, r)
-			}
-		}
-		w.prepare(b)
-		w.load(ctx, b)
-		w.store(ctx, b)
-		w.cfg.Notify.Changed(b.changes())
-		for _, g := range b.groups {
-			if err := g.deleted(); err != nil {
-				return nil, fmt.Errorf("delete %s: %w", g.key.Object, err)
-			}
-			if g.visible && g.written != nil {
-				seen[g.key.Object] = true
-			}
-		}
-	}
-	return seen, nil
 }
 
 // sectionsOf returns all sections that a user has in any store, also those of classes that no longer exist.

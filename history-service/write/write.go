@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
@@ -18,10 +17,6 @@ import (
 	"github.com/playhead/playhead/history-service/view"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
-
-// archiveWithin is how long a batch waits for the archive where a few of its reports need it. All
-// its other reports wait as well.
-const archiveWithin = time.Second
 
 // Result is what became of a batch, beside the status of each report.
 type Result struct {
@@ -52,48 +47,34 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 	return Result{days.Answers(), b}, nil
 }
 
-// batch is one call: its reports by key.
-type batch struct {
-	rules   *history.Rulebook
-	reports []report.Report
-	groups  []*group
-	// latest gives each report the time of the record that it meets, if that is later: a
-	// delete without a time of its own covers what its user sees, whatever the clocks.
-	latest bool
-	// whole says that the reports are whole records, of an import. Their keys are always loaded
-	// from the cache: a hold does not know of clears.
-	whole bool
-	// section is the uid of the section that is written to, empty for the sections of the reports' types.
-	section string
-
-	// Records that the fold of a group at hand needs, see [group.add].
-	delta history.Record
-	room  [2]history.Record
-}
-
-// group is the events of one key on their way into one record.
-type group struct {
-	batch   *batch
-	key     history.Key
-	reports []int          // indexes into batch.reports
-	held    aggregate.Held // what the service last wrote of the key
-
-	base     *history.Record // what the cache holds
-	archived *history.Record // what the archive holds instead, where that was asked
-	older    *history.Record // what was held when another writer was first
-	user     history.User
-	cold     bool            // the archive may have clear marks that the user has not
-	next     *history.Record // base and events, nil when there is nothing
-	mark     bool            // the next write begins a hold: history.Write.Mark
-	done     bool            // stored, failed, or nothing to store
-	failed   bool            // a store did not answer
-	lost     bool            // a write lost against another writer
-	own      bool            // nobody else has next
-	visible  bool            // the key had a record that readers saw
-	granted  grant           // what an event of the batch has matched
-
-	written *history.Record // what the cache holds since; nil when nothing was written
-	ended   bool            // an event ended the viewing
+// Import folds whole records into a user's history and decides the status of each, which
+// reports of invalid ones have decided already. A cold user is warmed first: what the archive
+// knows of clears would otherwise come after this.
+//
+// A record that was removed later stays so, unless it is to be restored. Then it comes back as
+// of the moment after what removed it in the very step that writes it: a delete or clear that
+// comes in between makes that step fail, and the next one comes back after that.
+func (w *Writer) Import(ctx context.Context, uid string, reports []report.Report) error {
+	if err := w.cfg.ClockErr(); err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	ctx, cancel := w.bounded(ctx)
+	defer cancel()
+	if _, err := w.cfg.Reader.User(ctx, uid); err != nil {
+		return fmt.Errorf("import: %w", err)
+	}
+	for _, section := range w.cfg.Rules.Sections(uid)[1:] {
+		if _, err := w.cfg.Reader.Section(ctx, section); err != nil {
+			return fmt.Errorf("import: %w", err)
+		}
+	}
+	b := &batch{reports: reports, whole: true}
+	w.prepare(b)
+	w.load(ctx, b)
+	w.store(ctx, b)
+	w.cfg.Notify.Changed(b.changes())
+	w.metrics.count(reports)
+	return nil
 }
 
 // current is the record as it stands after the batch.
@@ -102,22 +83,6 @@ func (g *group) current() *history.Record {
 		return g.written
 	}
 	return g.before()
-}
-
-// before is the record as it stood before the batch.
-func (g *group) before() *history.Record {
-	if g.base != nil {
-		return g.base
-	}
-	return g.archived
-}
-
-// fail decides every event of the group that a store did not answer for.
-func (g *group) fail() {
-	g.done, g.failed = true, true
-	for _, i := range g.reports {
-		g.batch.reports[i].Status = historyv1.Status_STATUS_UNAVAILABLE
-	}
 }
 
 // prepare groups the reports that are not yet decided and folds them into what is held.
