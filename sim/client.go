@@ -9,15 +9,6 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-const (
-	deciding  mood = iota // they clear their histories, and switch recording
-	deleting              // each object at its own time
-	reading               // they turn pages, and look where they stopped
-	uploading             // what is old
-	beginning             // they clear what they have reported, and go on in its last millisecond but one
-	moods
-)
-
 func (c *client) nowMS() int64 {
 	return time.Now().Add(c.offset).UnixMilli() / c.w.traits.grain * c.w.traits.grain // many events of one millisecond
 }

@@ -234,3 +234,31 @@ func (w *World) judgeKey(k history.Key, begun int64) {
 		w.fail("at rest, cache and archive differ of %s:\n  cache:   %s\n  archive: %s", k, shown, seen)
 	}
 }
+
+// removeRestored has users clear all they have, where something was brought back: none of it is left then.
+func (w *World) removeRestored() {
+	for i, uid := range w.uids {
+		u := w.oracle.users[uid]
+		some := func(b *book) bool { return len(b.restored) > 0 }
+		if !slices.ContainsFunc(slices.Collect(u.all()), some) {
+			continue
+		}
+		n := len(u.clears)
+		for try := 0; w.failure == "" && !slices.ContainsFunc(u.clears[n:], func(c *cut) bool { return c.acked > 0 }); try++ {
+			if try > 20 {
+				w.fail("%s cannot clear what was brought back", uid)
+			}
+			w.pass(50 * time.Millisecond)
+			w.clear(w.clients[i], &historyv1.ClearRequest{Uid: uid})
+			w.comeToRest()
+		}
+		for b := range u.all() {
+			b.restored = nil
+		}
+		for _, obj := range w.objects() {
+			if w.failure == "" {
+				w.judgeKey(history.Key{UID: uid, Object: obj}, w.oracle.now())
+			}
+		}
+	}
+}

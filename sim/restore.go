@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/playhead/playhead/history"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -108,32 +107,4 @@ func (b *bounds) judgeFurthestAtLeast(k history.Key, v view) string {
 func (o *oracle) removedSince(u *userBook, obj history.Object, since int64) bool {
 	may := func(c *cut) bool { return (c.typ == 0 || c.typ == obj.Type) && (c.acked == 0 || c.acked > since) }
 	return slices.ContainsFunc(u.book(obj).deletes, may) || slices.ContainsFunc(u.clears, may)
-}
-
-// removeRestored has users clear all they have, where something was brought back: none of it is left then.
-func (w *World) removeRestored() {
-	for i, uid := range w.uids {
-		u := w.oracle.users[uid]
-		some := func(b *book) bool { return len(b.restored) > 0 }
-		if !slices.ContainsFunc(slices.Collect(u.all()), some) {
-			continue
-		}
-		n := len(u.clears)
-		for try := 0; w.failure == "" && !slices.ContainsFunc(u.clears[n:], func(c *cut) bool { return c.acked > 0 }); try++ {
-			if try > 20 {
-				w.fail("%s cannot clear what was brought back", uid)
-			}
-			w.pass(50 * time.Millisecond)
-			w.clear(w.clients[i], &historyv1.ClearRequest{Uid: uid})
-			w.comeToRest()
-		}
-		for b := range u.all() {
-			b.restored = nil
-		}
-		for _, obj := range w.objects() {
-			if w.failure == "" {
-				w.judgeKey(history.Key{UID: uid, Object: obj}, w.oracle.now())
-			}
-		}
-	}
 }

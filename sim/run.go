@@ -3,11 +3,9 @@ package sim
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/playhead/playhead/history"
-	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // Result is what became of a run.
@@ -238,72 +236,3 @@ func allBut(all []decision, from, to int) map[decision]bool {
 
 // Decisions returns how many there were.
 func (r Result) Decisions() int { return len(r.taken) }
-
-// content is a record as traces show it.
-func (w *World) content(r *history.Record) string {
-	if r == nil {
-		return "nothing"
-	}
-	flags := ""
-	if r.Partial {
-		flags += " partial"
-	}
-	if r.CellTime != r.Version.Time() {
-		flags += " cell time " + moment(r.CellTime)
-	}
-	if r.Deleted() {
-		return fmt.Sprintf("{tombstone at %s, rev %s%s}", moment(r.Version.Time()), w.revision(r.Revision), flags)
-	}
-	return fmt.Sprintf("{%s at %s position %d furthest %d plays %d watched %d reset %s, rev %s%s}", r.State, moment(r.Version.Time()),
-		r.Position, r.Furthest(), r.Plays(), r.Watched(), moment(r.Reset), w.revision(r.Revision), flags)
-}
-
-// revision numbers revisions in the order in which the trace comes across them: they are
-// random, and two traces of one run are to be the same.
-func (w *World) revision(r uint64) string {
-	if r == 0 {
-		return "none"
-	}
-	n, known := w.revisions[r&^history.SettledBit]
-	if !known {
-		n = len(w.revisions) + 1
-		w.revisions[r&^history.SettledBit] = n
-	}
-	if r&history.SettledBit != 0 {
-		return fmt.Sprintf("%d settled", n)
-	}
-	return fmt.Sprint(n)
-}
-
-func (w *World) write(c history.Write) string {
-	return fmt.Sprintf("%s on %s mark %t %s", c.Key, w.revision(c.Base), c.Mark, w.content(c.Record))
-}
-
-func (w *World) outcome(o history.Outcome) string {
-	switch o.Status {
-	case history.Applied:
-		return "applied"
-	case history.Conflict:
-		return fmt.Sprintf("in conflict with %s, user %s", w.content(o.Current.Record), userText(&o.Current.User))
-	}
-	return "no answer"
-}
-
-func userText(u *history.User) string {
-	return fmt.Sprintf("{warm %t floor %s cleared %v pause %+v}", u.Warm, moment(u.Floor.Time()), u.Cleared, u.Pause)
-}
-
-func applyText(w *World, attempts []*attempt, req *historyv1.ApplyRequest) string {
-	if !w.traced() {
-		return ""
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "apply %s", strings.ToLower(strings.TrimPrefix(req.Ack.String(), "ACK_")))
-	for i, a := range attempts {
-		fmt.Fprintf(&b, "\n                    %s/%s %s", a.uid, a.object, &a.k.fact)
-		if tag := req.Heartbeats[i].IfMatch; tag != 0 {
-			fmt.Fprintf(&b, " if %x", tag)
-		}
-	}
-	return b.String()
-}

@@ -52,15 +52,6 @@ var frequency = [actions]int{
 	archiveAll: 8, forgetUser: 3, passTime: 3, landAll: 4, holdBack: 3, loseCache: 2, storeAway: 1, killService: 1, setClock: 2,
 }
 
-const (
-	goesWell   course = iota
-	isSlow            // its caller waits for it
-	isLost            // the caller gets no answer, and the write lands later
-	isRepeated        // it is done, and lands once more later
-	losesAnswer
-	courses
-)
-
 // sequence is one under way.
 type sequence struct {
 	w       *World

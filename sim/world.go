@@ -188,14 +188,6 @@ func (w *World) begin() {
 
 func (w *World) cacheLife() string { return fmt.Sprintf("life %d", w.lives.Load()) }
 
-func (w *World) traced() bool { return w.cfg.Trace != nil }
-
-func (w *World) tracef(format string, args ...any) {
-	if w.cfg.Trace != nil {
-		fmt.Fprintf(w.cfg.Trace, "%6d %9.3f  %s\n", w.steps, time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
-	}
-}
-
 func (w *World) fail(format string, args ...any) {
 	if w.failure == "" {
 		w.failure = fmt.Sprintf(format, args...)
@@ -237,11 +229,29 @@ type call struct {
 // mood is what clients do again and again in a storm. One has two, one, or none.
 type mood int
 
+const (
+	deciding  mood = iota // they clear their histories, and switch recording
+	deleting              // each object at its own time
+	reading               // they turn pages, and look where they stopped
+	uploading             // what is old
+	beginning             // they clear what they have reported, and go on in its last millisecond but one
+	moods
+)
+
 // fault is what goes wrong with an exchange. Those without a name are as frequent together.
 type fault int
 
 // course is what becomes of the write of a client's call.
 type course int
+
+const (
+	goesWell   course = iota
+	isSlow            // its caller waits for it
+	isLost            // the caller gets no answer, and the write lands later
+	isRepeated        // it is done, and lands once more later
+	losesAnswer
+	courses
+)
 
 // The stores, of which each may be away for a while.
 const (
@@ -399,14 +409,4 @@ const (
 	landsTwice fault = 8
 	slow       fault = 11
 	faults     fault = 12
-)
-
-// Times and sizes of the processes: small, so that everything happens often.
-const (
-	tick         = 200 * time.Millisecond
-	requestLimit = 1500 * time.Millisecond
-	sweepEvery   = 2 * time.Second
-	sweepAge     = 6 * time.Second
-	longestPause = 5 * time.Second // between two tries of a job
-	doubt        = time.Minute
 )

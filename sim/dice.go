@@ -1,0 +1,87 @@
+package sim
+
+// Every decision of a run is drawn from the seed, by what it is about and how often that
+// was asked before. So a run with some of its decisions taken away is otherwise the same,
+// which is what makes a failure shrink.
+
+// stream is what a decision is about.
+type stream uint8
+
+const (
+	streamPick  stream = iota // which exchange goes on, where not the oldest
+	streamAct                 // a client does something
+	streamFault               // an exchange goes wrong
+	streamEvent               // something happens to a process, a store or a clock
+	streamTime                // a while passes
+	streamGhost               // an exchange that was given up lands
+	streamWire                // a call to a service goes wrong
+	streamFate                // what was under way lands when its process dies
+	streamNanos
+	streamEdge
+	streamOther
+	streamSeed     // what a seed is like
+	streamSequence // an action of a sequence
+	streamRoll     // something happens to parts
+	streams
+)
+
+// decision names one that was taken.
+type decision struct {
+	stream stream
+	n      uint64
+}
+
+// source draws decisions.
+type source struct {
+	seed  uint64
+	count [streams]uint64
+	only  map[decision]bool // the decisions that may be taken, nil for all
+	taken []decision
+}
+
+// draw returns the next random number of a stream.
+func (s *source) draw(st stream) uint64 {
+	n := s.count[st]
+	s.count[st]++
+	return mix(s.seed, st, n)
+}
+
+// below returns a number below n.
+func (s *source) below(st stream, n int) int { return int(s.draw(st) % uint64(n)) } //nolint:gosec // both are small
+
+// chance decides whether something happens, so many times in ten thousand, and returns
+// dice for how.
+func (s *source) chance(st stream, often int) (*dice, bool) {
+	d := decision{st, s.count[st]}
+	x := s.draw(st)
+	if x%10_000 >= uint64(often) || s.only != nil && !s.only[d] { //nolint:gosec // positive
+		return nil, false
+	}
+	s.taken = append(s.taken, d)
+	return &dice{x}, true
+}
+
+// dice are the random numbers of one decision.
+type dice struct{ state uint64 }
+
+func (d *dice) Uint64() uint64 {
+	d.state += 0x9e3779b97f4a7c15
+	return scramble(d.state)
+}
+
+// n returns a number below n.
+func (d *dice) n(n int) int { return int(d.Uint64() % uint64(n)) } //nolint:gosec // both are small
+
+// one reports true one time in n.
+func (d *dice) one(n int) bool { return d.n(n) == 0 }
+
+func mix(seed uint64, st stream, n uint64) uint64 {
+	return scramble(scramble(scramble(seed+0x9e3779b97f4a7c15)+uint64(st)) + n)
+}
+
+// scramble is the last step of splitmix64.
+func scramble(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
