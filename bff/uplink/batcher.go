@@ -47,6 +47,21 @@ func (l *link) batcher(req *historyv1.ApplyRequest) *batcher {
 	return l.batchers[i]
 }
 
+// late reports whether the instance takes long as well, so that it is no use to send it
+// what another one has not answered.
+func (l *link) late(now time.Time) bool {
+	limit := l.cfg.Patience / 2
+	if time.Duration(l.took.Load()) > limit {
+		return true
+	}
+	for _, batcher := range l.batchers {
+		if batcher.stream.age(now) > limit {
+			return true
+		}
+	}
+	return false
+}
+
 // add queues a call, or refuses it.
 func (b *batcher) add(p *pending) error {
 	b.mu.Lock()

@@ -323,21 +323,6 @@ func (c *Client) othersWell(p *peer, since time.Time) bool {
 	})
 }
 
-// late reports whether the instance takes long as well, so that it is no use to send it
-// what another one has not answered.
-func (l *link) late(now time.Time) bool {
-	limit := l.cfg.Patience / 2
-	if time.Duration(l.took.Load()) > limit {
-		return true
-	}
-	for _, batcher := range l.batchers {
-		if batcher.stream.age(now) > limit {
-			return true
-		}
-	}
-	return false
-}
-
 // leave ends a link to an instance that stands still.
 func (l *link) leave() {
 	l.left.Store(true)
