@@ -13,15 +13,6 @@ import (
 	"github.com/playhead/playhead/history/wire"
 )
 
-// changeLog is what memory has of a user's log of changes: see [history.ChangeLog]. The keys are in the
-// codec. An entry that another one of its object follows stays until a trim: to delete it with the
-// write, the write would have to find it.
-type changeLog struct {
-	name, dropped, last uint64
-	asked               int64 // the day on which somebody asked for it, counted from 1970
-	entries             int
-}
-
 // headSize is how many bytes the head of a log has: name, dropped and asked.
 const logHeadSize = 3 * 8
 

@@ -44,13 +44,6 @@ func (d *DB) checkpoints() {
 	}
 }
 
-func (d *DB) checkpointSoon() {
-	select {
-	case d.due <- struct{}{}:
-	default: // one is due already
-	}
-}
-
 // checkpoint begins a new journal file, moves the records of the old ones from memory
 // to Pebble, and deletes those files. A lean one leaves as little on the disk as it can.
 func (d *DB) checkpoint(lean bool) error {

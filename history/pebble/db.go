@@ -158,6 +158,13 @@ type DB struct {
 	learned         chan struct{}      // closed once the keys were gone through
 }
 
+// rolling notes what changes of a user while a roll is under way.
+type rolling struct {
+	uid     string
+	all     bool // the user's own state
+	changed map[string]bool
+}
+
 // Ready reports why the store takes no writes at this moment, nil when it does. A full
 // disk is a reason for as long as there is no room.
 func (d *DB) Ready(ctx context.Context) error {
@@ -340,5 +347,19 @@ func (d *DB) each(lower, upper []byte, failed *error) iter.Seq2[[]byte, []byte] 
 			return
 		}
 		steps(it, failed)(yield)
+	}
+}
+
+const (
+	rollStep    = 8192 // records in one go, which are in memory
+	dropStep    = 500  // records that leave the live part under one lock
+	removeAfter = time.Minute
+	rollEvery   = 200 * time.Millisecond // a user at a time
+)
+
+func (d *DB) checkpointSoon() {
+	select {
+	case d.due <- struct{}{}:
+	default: // one is due already
 	}
 }

@@ -25,12 +25,6 @@ type edit struct {
 	tell    bool        // readers wait until the change is on disk
 }
 
-// userState is a user's own state as it is to be stored.
-type userState struct {
-	uid  string
-	user history.User
-}
-
 // Whether a change is on disk when the call that makes it returns, or together with
 // a later one.
 const (

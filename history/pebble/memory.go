@@ -30,6 +30,21 @@ type memory struct {
 	presence presence
 }
 
+// userState is a user's own state as it is to be stored.
+type userState struct {
+	uid  string
+	user history.User
+}
+
+// changeLog is what memory has of a user's log of changes: see [history.ChangeLog]. The keys are in the
+// codec. An entry that another one of its object follows stays until a trim: to delete it with the
+// write, the write would have to find it.
+type changeLog struct {
+	name, dropped, last uint64
+	asked               int64 // the day on which somebody asked for it, counted from 1970
+	entries             int
+}
+
 // stamp is what a write has to know of the record before it. Stamps of records that
 // went to Pebble lately are kept by the hash of the key, so that most heartbeats
 // need not search Pebble. Of two keys of one hash the later takes the place of the

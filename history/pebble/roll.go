@@ -9,20 +9,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/part"
 	"github.com/playhead/playhead/history/wire"
-)
-
-const (
-	rollStep    = 8192 // records in one go, which are in memory
-	dropStep    = 500  // records that leave the live part under one lock
-	removeAfter = time.Minute
-	rollEvery   = 200 * time.Millisecond // a user at a time
 )
 
 // Roll moves what is old of a user into parts, a bounded number of records, if the live part has
@@ -281,13 +273,6 @@ func (r *roll) drop(ctx context.Context) (dropped int, err error) {
 	}
 	r.db.partMetrics.Rolled.Add(float64(dropped))
 	return dropped, nil
-}
-
-// rolling notes what changes of a user while a roll is under way.
-type rolling struct {
-	uid     string
-	all     bool // the user's own state
-	changed map[string]bool
 }
 
 // change is called before Pebble has a key.
