@@ -189,27 +189,6 @@ func (c *Cache) appendSettle(t *texts, contents []history.Content, runs [][]int)
 // trimStep is how many records one call drops: other clients wait meanwhile.
 const trimStep = 500
 
-// Trim drops old records as [history.Ledger] says. After an error some users may
-// be trimmed.
-func (c *Cache) Trim(ctx context.Context, uids []string) error {
-	asked := make([]*goredis.Cmd, len(uids))
-	for i, uid := range uids {
-		asked[i] = c.scripts.excess.call(ctx, []string{listKey(uid)}, c.keep(uid))
-	}
-	exec(ctx, c, asked)
-	var calls []*goredis.Cmd
-	for i, uid := range uids {
-		old, err := asked[i].StringSlice()
-		if err != nil {
-			return unavailable("trim", err)
-		}
-		for part := range slices.Chunk(old, 2*trimStep) {
-			calls = append(calls, c.trim(ctx, uid, part))
-		}
-	}
-	return unavailable("trim", cmp.Or(c.runAll(ctx, calls), c.trimLogs(ctx, uids)))
-}
-
 // trim drops records of one user, given as members and scores in turn.
 func (c *Cache) trim(ctx context.Context, uid string, old []string) *goredis.Cmd {
 	_, life := c.lives(uid)

@@ -302,6 +302,27 @@ func readChanges(reply []string) (l history.Changes, err error) {
 	return l, unavailable("changes", err)
 }
 
+// Trim drops old records as [history.Ledger] says. After an error some users may
+// be trimmed.
+func (c *Cache) Trim(ctx context.Context, uids []string) error {
+	asked := make([]*goredis.Cmd, len(uids))
+	for i, uid := range uids {
+		asked[i] = c.scripts.excess.call(ctx, []string{listKey(uid)}, c.keep(uid))
+	}
+	exec(ctx, c, asked)
+	var calls []*goredis.Cmd
+	for i, uid := range uids {
+		old, err := asked[i].StringSlice()
+		if err != nil {
+			return unavailable("trim", err)
+		}
+		for part := range slices.Chunk(old, 2*trimStep) {
+			calls = append(calls, c.trim(ctx, uid, part))
+		}
+	}
+	return unavailable("trim", cmp.Or(c.runAll(ctx, calls), c.trimLogs(ctx, uids)))
+}
+
 // trimLogs drops the oldest entries of logs that are too long.
 func (c *Cache) trimLogs(ctx context.Context, uids []string) error {
 	lengths := make([]*goredis.IntCmd, len(uids))
