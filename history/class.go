@@ -103,8 +103,8 @@ func (b *Rulebook) named(section string) *Class {
 	return nil
 }
 
-// Home returns the uid of the section into which a user's reports of a type are written.
-func (b *Rulebook) Home(uid string, typ uint32) string {
+// SectionOf returns the uid of the section into which a user's reports of a type are written.
+func (b *Rulebook) SectionOf(uid string, typ uint32) string {
 	if c := b.ClassOf(typ); c != nil {
 		return SectionUID(uid, c.Name)
 	}

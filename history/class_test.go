@@ -31,7 +31,7 @@ func TestParseClasses(t *testing.T) {
 		}
 	}
 	for typ, section := range map[uint32]string{1: "ann", 7: "ann\x01previews", 8: "ann\x01previews", 9: "ann\x01preferences"} {
-		if got := book.Home("ann", typ); got != section {
+		if got := book.SectionOf("ann", typ); got != section {
 			t.Errorf("home of type %d: got %q, want %q", typ, got, section)
 		}
 	}

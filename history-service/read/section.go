@@ -19,7 +19,7 @@ import (
 // sections returns the sections that may have records of a type. Type 0 means all types.
 func (r *Reader) sections(uid string, typ uint32) []string {
 	if typ != 0 && !r.cfg.Rules.Moving(r.nowMS()) {
-		return []string{r.cfg.Rules.Home(uid, typ)}
+		return []string{r.cfg.Rules.SectionOf(uid, typ)}
 	}
 	return r.cfg.Rules.Sections(uid)
 }
@@ -118,7 +118,7 @@ func (r *Reader) foldSections(ctx context.Context, keys []history.Key, entries [
 	var asked []history.Key
 	var of []int
 	for i, k := range keys {
-		if moving || !k.IsUser() && r.cfg.Rules.Home(user, k.Object.Type) != k.UID {
+		if moving || !k.IsUser() && r.cfg.Rules.SectionOf(user, k.Object.Type) != k.UID {
 			asked, of = append(asked, history.Key{UID: user, Object: k.Object}), append(of, i)
 		}
 	}
@@ -187,7 +187,7 @@ func (r *Reader) bySection(ctx context.Context, keys []history.Key, load func(co
 	for _, section := range r.cfg.Rules.Sections(uid) {
 		p := part{section: section}
 		for i, k := range keys {
-			home := k.IsUser() && section == uid || !k.IsUser() && r.cfg.Rules.Home(uid, k.Object.Type) == section
+			home := k.IsUser() && section == uid || !k.IsUser() && r.cfg.Rules.SectionOf(uid, k.Object.Type) == section
 			if home || moving && !k.IsUser() {
 				p.keys, p.of, p.home = append(p.keys, history.Key{UID: section, Object: k.Object}), append(p.of, i), append(p.home, home)
 			}

@@ -230,7 +230,7 @@ func summariesInAnyOrder(t *testing.T, texts ...string) {
 		for i := range rapid.IntRange(1, 30).Draw(rt, "objects") {
 			id := fmt.Sprintf("o%02d", i)
 			typ := 1 + uint32(i)%4
-			h.archivedOf(t, rules.Home(uid, typ), history.Object{ID: id, Type: typ}, 83*24+1+int64(i)*rapid.Int64Range(0, 5).Draw(rt, "gap"))
+			h.archivedOf(t, rules.SectionOf(uid, typ), history.Object{ID: id, Type: typ}, 83*24+1+int64(i)*rapid.Int64Range(0, 5).Draw(rt, "gap"))
 			stays[id] = true
 			order = append(order, id)
 		}

@@ -66,7 +66,7 @@ func (w *Writer) deleteElsewhere(ctx context.Context, uid string, reports []repo
 	for _, section := range sections {
 		b := &batch{latest: latest, section: section}
 		for _, r := range reports {
-			if r.IfMatch = 0; w.cfg.Rules.Home(uid, r.Key.Object.Type) != section {
+			if r.IfMatch = 0; w.cfg.Rules.SectionOf(uid, r.Key.Object.Type) != section {
 				r.Status = 0
 				b.reports = append(b.reports, r)
 			}

@@ -20,7 +20,7 @@ func (b *batch) inSection(k history.Key) history.Key {
 	if b.section != "" {
 		k.UID = b.section
 	} else {
-		k.UID = b.rules.Home(k.UID, k.Object.Type)
+		k.UID = b.rules.SectionOf(k.UID, k.Object.Type)
 	}
 	return k
 }
