@@ -106,7 +106,7 @@ func (o *oracle) namesGone(a *attempt) bool {
 	})
 }
 
-// lose notes that the cache has lost, perhaps, everything since all was archived. What was
+// lose notes that the cache has lost, perhaps, everything since all was archived. All that was
 // acknowledged as queued comes back, until everything is done that there is to do, and so
 // does what is archived, and what a service remembers, if it lives until then.
 func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(service int, k history.Key, at time.Time) bool) {
@@ -406,8 +406,8 @@ func (o *oracle) sure(k history.Key, begun int64) *fact {
 	return first
 }
 
-// resolve is told what everybody sees of a key once nothing is under way any more. What
-// was unknown is in or out by then, and where that shows it is known from now on.
+// resolve is told what everybody sees of a key once nothing is under way any more. An
+// unknown report is in or out by then, and where that shows it is known from now on.
 func (o *oracle) resolve(k history.Key, v view) {
 	u := o.users[k.UID]
 	b := u.book(k.Object)

@@ -45,7 +45,7 @@ func (w *World) newProcess(name string) *process {
 	return p
 }
 
-// life names the life of the cache. Whoever asks waits until nobody else goes on at this moment: those who take turns in a job look at
+// life names the life of the cache. The caller waits until nobody else goes on at this moment: those who take turns in a job look at
 // what it has heard.
 func (p *process) life(ctx context.Context) (string, error) {
 	p.await("life")

@@ -9,7 +9,7 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-// What a user has removed may be brought back from a backup, as of the moment after the removal. The judge does
+// A user may bring back from a backup what was removed, as of the moment after the removal. The judge does
 // not compute what a reader sees of it. It must be there until it is removed again, what is acknowledged after it
 // counts as ever, and both stores have the same in the end. Then the user clears all, and none of it is left.
 

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// gather waits until nobody can go on, and takes in what was told meanwhile. Whoever runs
-// at the same time as somebody else has nothing to do with him until both wait here: so what
+// gather waits until nobody can go on, and takes in what was told meanwhile. Two that run
+// at the same time have nothing to do with each other until both wait here: so what
 // happens does not depend on the scheduler.
 func (w *World) gather() {
 	for again := true; again; {

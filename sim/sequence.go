@@ -765,7 +765,7 @@ func (s *sequence) leaveBehind(d *dice) {
 }
 
 // outlast has the archive be away, or take nothing, for longer than two sweep ages, while the cache is lost again and again, jobs die,
-// and the user goes on. What was acknowledged as queued before that comes back.
+// and the user goes on. All that was acknowledged as queued before that comes back.
 func (s *sequence) outlast(d *dice) {
 	w := s.w
 	clear(w.delayed)

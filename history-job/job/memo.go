@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// takeOver goes on, once, with what the jobs before have left. What the cache has of a life that none of them knew may be older than
+// takeOver goes on, once, with what the jobs before have left. A cache in a life that none of them knew may be older than
 // what they have archived.
 func (j *Job) takeOver(ctx context.Context, life string) error {
 	if j.tookOver() {
@@ -68,7 +68,7 @@ func (j *Job) leaveMemo() {
 }
 
 // memo is what a job leaves with its commits to those that come after it: the cache, which marks what waits, may be lost by then,
-// and all jobs dead. What one says stays true, so that the latest of all partitions counts.
+// and all jobs dead. A memo stays true, so that the latest of all partitions counts.
 type memo struct {
 	since time.Time // all that was acknowledged before is archived
 	life  uint64    // of the cache, a hash of its name

@@ -42,7 +42,7 @@ func (j *Job) followLife(ctx context.Context) error {
 				j.leaveMemo()
 			}
 		default:
-			// What counts is what was archived when the life was last seen unchanged.
+			// Only what was archived when the life was last seen unchanged counts.
 			if marks != nil && marks.at.After(compared) {
 				j.waiting.look(marks, j.cfg.SweepAge)
 			}

@@ -59,7 +59,7 @@ func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*history
 // summaryMargin is how long before its end a record gives way to its summary where both are asked for: clocks differ.
 const summaryMargin = time.Hour
 
-// listAll reads a page of records, and behind the last of them the summaries of what is older. What is on which side of that border
+// listAll reads a page of records, and behind the last of them the summaries of what is older. The side on which an object is
 // depends on the time alone, and both stand in one order. So a page that begins behind the one before repeats nothing and passes over
 // nothing, though records grow old in between: those come as summaries.
 func (r *Reader) listAll(ctx context.Context, req *historyv1.ListRequest, q history.Query) (*historyv1.ListResponse, error) {

@@ -178,8 +178,8 @@ func reportsOn(uid string, objects []*historyv1.Object, same report.Report) ([]r
 	return reports, nil
 }
 
-// Dismiss takes objects out of what is offered to go on with, or offers them again. What was
-// decided is part of the record, and archived with it. Of an object without a visible record
+// Dismiss takes objects out of what is offered to go on with, or offers them again. The
+// decision is part of the record, and archived with it. Of an object without a visible record
 // there is nothing to decide.
 func (w *Writer) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
 	reports, err := w.decisions(req)

@@ -224,7 +224,7 @@ func (c *claim) Commit(ctx context.Context, d history.Delivery) error {
 }
 
 // commit commits as the member of a generation, which the broker refuses once it is over. The generation itself could
-// commit no memo. What has begun goes on when the generation ends.
+// commit no memo. A commit that has begun goes on when the generation ends.
 func (c *claim) commit(ctx context.Context, offsets map[int]int64, memo string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()

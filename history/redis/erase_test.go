@@ -85,7 +85,7 @@ func TestErase(t *testing.T) {
 			t.Errorf("marks %q, %v", dirty, err)
 		}
 
-		// What comes later is counted as such, also a log that begins then.
+		// All that comes later is counted as such, also a log that begins then.
 		if _, err := c.Changes(ctx, uid, 0, 10); err != nil {
 			t.Fatal(err)
 		}

@@ -220,7 +220,7 @@ var mutants = []mutant{
 	{name: "marked-nothing", rule: "a mark as unwatched leaves a record of what nobody played", edits: []edit{{fold, "case visible == nil && e.Kind != history.KindWatched, visible != nil", "case visible != nil"}}},
 	{name: "marked-blind", rule: "marks are made without the archive", edits: []edit{{reports, "r.Decision != 0 || r.Kind.Marks()", "r.Decision != 0"}}},
 
-	// What comes back from a backup.
+	// Records that come back from a backup.
 	{name: "restored-deleted", rule: "a delete leaves what was brought back before it", edits: []edit{{merge, "m.Reset, m.Restored = reset, false\n\tm.forget()", "if m.Reset = reset; !m.Restored {\n\t\tm.forget()\n\t}"}}},
 	{name: "restored-before", rule: "what was deleted comes back as of a clear alone", edits: []edit{{fold, "cut = max(cut, g.next.Reset)", "_ = cut"}}},
 	{name: "restored-blind", rule: "what is brought back does not look into the archive", equivalent: "what was removed after it is in the cache, or the record is from below the floor: then the archive is asked as for any report.", edits: []edit{{write, "case g.matched() || g.batch.latest || g.batch.whole || g.needsRecord():", "case g.matched() || g.batch.latest || g.needsRecord():"}}},
@@ -236,7 +236,7 @@ var mutants = []mutant{
 	{name: "base-late", rule: "after a conflict the archive is not asked", shows: "one service holds a record that a device knows by its etag; another service deletes it, and the tombstone is archived and dropped; the device's next report, through the first service, is stored.", edits: []edit{{write, "\t\tw.loadDropped(ctx, late)\n", "\t\t_ = late\n"}}},
 	{name: "reclaim-blind", rule: "what is held of a record that is gone is brought back without the archive's part", equivalent: "the record stays partial, so that readers and the job fold the archive's part in; the service does the same by itself where the archive does not answer.", edits: []edit{{reclaim, "_ = w.foldArchived(ctx, needArchive(b.groups))", "_ = needArchive(b.groups)"}}},
 
-	// What is compared and given back.
+	// Records that are compared and given back.
 	{name: "repair-pause", rule: "a repair does not bring back a switch", edits: []edit{{jobRepair, "if e.User.Pause.Newer(page.User.Pause) == e.User.Pause {", "if e.Err == nil {"}}},
 	{name: "repair-clear", rule: "a repair does not bring back a clear", edits: []edit{{jobRepair, "if e.User.Cleared[typ] >= until {", "if until > 0 {"}}},
 	{name: "repair-trimmed", rule: "a repair takes for trimmed whatever a warm user lacks", edits: []edit{{jobRepair, "e.Record == nil && e.User.Warm && a.version < e.User.Floor", "e.Record == nil && e.User.Warm"}}},
@@ -280,7 +280,7 @@ var mutants = []mutant{
 	{name: "roll-marker", rule: "a roll deletes a column up to now", edits: []edit{{rollGo, "r.deleteLive(ctx, r.settledBefore()-1,", "r.deleteLive(ctx, r.began,"}}},
 	{name: "roll-cleared", rule: "a roll lists again what was cleared meanwhile", equivalent: "readers go by the clear marks of the live part, and the next roll takes it out again; until then an erasure has left it in parts.", edits: []edit{{rollGo, "if r.live.cleared[typ] < until {", "if r.live.cleared[typ]+until < 0 {"}}},
 	{name: "roll-discard", rule: "a roll that has lost to itself deletes its chunks", edits: []edit{{rollGo, "!listed[c.Name] {", "c.Name != \"\" || listed == nil {"}}},
-	{name: "roll-cut", rule: "a roll forgets the cell times of what was cleared", equivalent: "the cell times of what parts have are before those of all that is put into live columns. What is put late would meet it between a switch and #rolled, beside a reader who has the list of before in memory.", edits: []edit{{rollGo, "if cut <= max(least, r.live.cut) ||", "if cut >= 0 || cut <= max(least, r.live.cut) ||"}}},
+	{name: "roll-cut", rule: "a roll forgets the cell times of what was cleared", equivalent: "the cell times of what parts have are before those of all that is put into live columns. A late put would meet it between a switch and #rolled, beside a reader who has the list of before in memory.", edits: []edit{{rollGo, "if cut <= max(least, r.live.cut) ||", "if cut >= 0 || cut <= max(least, r.live.cut) ||"}}},
 	{name: "roll-tombstones", rule: "a roll drops tombstones", edits: []edit{{rollGo, "\t\tr.leaving = append(r.leaving, o)\n", "\t\tr.leaving = append(r.leaving, o)\n\t\tif o.record.Deleted() {\n\t\t\tcontinue\n\t\t}\n"}}},
 	{name: "roll-twice", rule: "of two columns of an object a roll takes the last", edits: []edit{{rollGo, "r.items[i].Record = part.Resolve(r.items[i].Record, o.record)", "r.items[i].Record = o.record"}}},
 	{name: "roll-begins", rule: "rolls begin while others put old records where rolls delete", equivalent: "it takes two contents of one cell time, the later one put by a process that knows of no rolling yet.", edits: []edit{{hbParts, "a.now() >= m.since+3*m.margin", "a.now() >= m.since"}}},

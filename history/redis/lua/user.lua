@@ -1,4 +1,4 @@
--- What the scripts know of a user's state; it stands before each of them.
+-- Functions for a user's state. They stand before each script.
 
 -- The server's clock in microseconds.
 local function micros()
@@ -51,7 +51,7 @@ local function set(first)
   return keys
 end
 
--- Whether the contents of all members of a list are in a set. Whoever made the call has
+-- Whether the contents of all members of a list are in a set. The caller has
 -- read the list before.
 local function complete(list, keys)
   local contents = string.sub(list, 1, 8) .. 'c:' .. string.sub(list, 11) .. ':'

@@ -1,4 +1,4 @@
--- Fills a cold user from the archive. What the cache has, stays.
+-- Fills a cold user from the archive. It keeps all that the cache has.
 --
 -- KEYS: the list, the user's state, the content of each record, then the content of each
 -- record in the list, where that is asked for.
@@ -36,7 +36,7 @@ for i = 10, first - 1, 2 do
 end
 if (news or #later > 0) and not complete(list, set(3)) then return false end
 
--- What was trimmed from the cold user may have reached the archive after the
+-- Records that were trimmed from the cold user may have reached the archive after the
 -- caller read it.
 local trimmed = tonumber(old.trimmed or old.floor)
 if trimmed and trimmed > tonumber(floor) then floor = text(trimmed) end
