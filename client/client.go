@@ -65,7 +65,7 @@ type Config struct {
 	Recorded bool
 	// Queue is how many heartbeats are kept at most (default 1,000, never less than 200).
 	Queue int
-	// Patience is how long the edge may take to connect or to answer (default 10 s). What
+	// Patience is how long the edge may take to connect or to answer (default 10 s). A call that
 	// cannot be made smaller has as much longer as it takes at 1 KB/s.
 	Patience time.Duration
 	// MinWait and MaxWait bound the time until the next attempt, which doubles with every

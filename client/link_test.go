@@ -440,7 +440,7 @@ func TestByRequests(t *testing.T) {
 	}
 }
 
-// What answers everything with some JSON is not the edge, and no reason to hurry.
+// A server that answers everything with some JSON is not the edge, and no reason to hurry.
 func TestAnAnswerOfAnotherServer(t *testing.T) {
 	for _, text := range []string{"{}", `{"results":[]}`, "[]", "<html>", ""} {
 		t.Run(text, func(t *testing.T) {

@@ -199,8 +199,8 @@ func DecodeSettings(body []byte) (recording bool, err error) {
 	return recording, d.in.End()
 }
 
-// DecodeRow reads a record, as [Record] writes it, as the report that left it behind. What
-// a report cannot carry over is passed by: the furthest position, plays, what was played,
+// DecodeRow reads a record, as [Record] writes it, as the report that left it behind. It
+// leaves out all that a report cannot carry: the furthest position, plays, what was played,
 // whether that is all, and the etag.
 // The error is one of [FieldError], for the row alone.
 func DecodeRow(uid string, line []byte) (*historyv1.Heartbeat, *FieldError) {

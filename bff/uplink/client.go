@@ -35,8 +35,8 @@ type Config struct {
 	// Linger how long one waits for others at most (default 2 ms).
 	Batch  int
 	Linger time.Duration
-	// Queue bounds the heartbeats that wait for one instance (default 10,000). What
-	// comes beyond is answered with Unavailable at once.
+	// Queue bounds the heartbeats that wait for one instance (default 10,000). Those
+	// beyond are answered with Unavailable at once.
 	Queue int
 	// Patience is how long an instance may answer nothing while there is another one
 	// (default 1 s). Then that one is asked as well, unless it takes long, too; and an

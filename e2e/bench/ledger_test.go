@@ -17,8 +17,8 @@ import (
 )
 
 // BenchmarkLedger does what a job asks of Redis, and nothing else: it loads announced
-// records and settles them, in chunks of 500 keys of neighbouring buckets. What
-// remains of BenchmarkJob is the archive's and the job's own.
+// records and settles them, in chunks of 500 keys of neighbouring buckets. The rest
+// of BenchmarkJob is the archive's and the job's own.
 func BenchmarkLedger(b *testing.B) {
 	e := pipeline.FromEnv(b, false)
 	keepLog(b, e.Redis)

@@ -313,7 +313,7 @@ func queued(ctx context.Context, t *trial) error {
 	return err
 }
 
-// rollback brings Redis back with its file of a while ago, dirty marks included. What
+// rollback brings Redis back with its file of a while ago, dirty marks included. All that
 // the archive has of the time since must stay, and readers must see it.
 func rollback(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {

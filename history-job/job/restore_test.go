@@ -11,8 +11,8 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// TestRestore delivers contents beside their keys. What the cache has lost comes
-// back to it and to the archive; what it still has is left to its own mark.
+// TestRestore delivers contents beside their keys. Contents that the cache has lost come
+// back to it and to the archive; those that it still has are left to their own marks.
 func TestRestore(t *testing.T) {
 	said := completed(1, -5000, "a")
 	for _, tt := range []struct {

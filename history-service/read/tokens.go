@@ -8,7 +8,7 @@ import (
 	"github.com/playhead/playhead/history"
 )
 
-// token says up to where a client knows a user's log, in one life of the cache. Everything up to the place was told. What
+// token says up to where a client knows a user's log, in one life of the cache. Everything up to the place was told. A content that
 // begins at or before it and was not settled then changes on without an entry: so the client goes on from before the
 // first such entry, once it has been told all there is. Without that it would be told the same again, page after page.
 type token struct {

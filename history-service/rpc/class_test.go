@@ -563,7 +563,7 @@ func TestClassChangesAfterDeletes(t *testing.T) {
 }
 
 // TestClassPages is a model of pages over classes: with any limit, with ties of one millisecond, while reports, deletes, clears, archiving
-// and trims go on between the pages. What stands from the first page to the last is on exactly one of them, in order; what
+// and trims go on between the pages. A record that stands from the first page to the last is on exactly one of them, in order; one that
 // was removed before the first is on none.
 func TestClassPages(t *testing.T) {
 	texts := []string{"a: types=2,3 list=3 keep=30d", "b: types=4 list=2"}

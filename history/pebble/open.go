@@ -145,7 +145,7 @@ func checkForeign(files vfs.FS, dir string) error {
 	return nil
 }
 
-// recover replays what the journal has and Pebble may lack, and begins a new file. What
+// recover replays what the journal has and Pebble may lack, and begins a new file. All that
 // was replayed is in Pebble for good before that, so that no file with a torn end ever
 // has one behind it.
 func (d *DB) recover(dir wal.Dir, r *replay) error {

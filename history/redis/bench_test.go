@@ -251,8 +251,8 @@ func BenchmarkLoad(b *testing.B) {
 	})
 }
 
-// BenchmarkLongUser warms, trims and clears users of two thousand records. What
-// counts is how long the server does nothing else.
+// BenchmarkLongUser warms, trims and clears users of two thousand records. It measures
+// how long the server does nothing else.
 func BenchmarkLongUser(b *testing.B) {
 	both(b, func(b *testing.B, config redis.Config) {
 		c, at := open(b, config), hourAgo()
