@@ -24,6 +24,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/report"
+	"github.com/playhead/playhead/internal/recent"
 	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -61,7 +62,9 @@ func New(cfg Config) (*Tracker, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Tracker{cfg: cfg, metrics: newMetrics(cfg.Registry), queue: make(chan []history.First, maxQueue)}, nil
+	t := &Tracker{cfg: cfg, metrics: newMetrics(cfg.Registry), queue: make(chan []history.First, maxQueue)}
+	t.recent.all = recent.New[history.Sighting, struct{}](generation, nil)
+	return t, nil
 }
 
 // question is a heartbeat that asks.
@@ -188,24 +191,19 @@ func (l *Lookup) results() (first, failed map[history.Sighting]bool) {
 	return first, failed
 }
 
-// recentSightings remembers the latest sightings in two generations: when the young one
-// is full it becomes the old one, and the old one is forgotten. A forgotten sighting costs
-// a look-up.
+// recentSightings remembers the latest sightings. A forgotten one costs a look-up.
 type recentSightings struct {
-	mu         sync.Mutex
-	young, old map[history.Sighting]struct{}
+	mu  sync.Mutex
+	all *recent.Map[history.Sighting, struct{}]
 }
 
-// generation is the size of one, at some 60 bytes a sighting.
+// generation is how many sightings a generation has, at some 60 bytes each.
 const generation = 1 << 16
 
 func (r *recentSightings) add(s history.Sighting) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.young == nil || len(r.young) >= generation {
-		r.young, r.old = make(map[history.Sighting]struct{}), r.young
-	}
-	r.young[s] = struct{}{}
+	r.all.Put(s, struct{}{})
 }
 
 // unknown returns the sightings to be looked up to answer the questions, each once.
@@ -214,9 +212,7 @@ func (r *recentSightings) unknown(questions []question) (unknown []history.Sight
 	defer r.mu.Unlock()
 	asked := make(map[history.Sighting]bool, len(questions))
 	for _, q := range questions {
-		_, young := r.young[q.sighting]
-		_, old := r.old[q.sighting]
-		if !young && !old && !asked[q.sighting] {
+		if _, known := r.all.Get(q.sighting); !known && !asked[q.sighting] {
 			asked[q.sighting] = true
 			unknown = append(unknown, q.sighting)
 		}

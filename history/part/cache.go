@@ -5,15 +5,16 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/playhead/playhead/internal/recent"
 )
 
 // Cache has the metadata and the chunks that were read lately, in two generations. Neither ever
 // changes under its name.
 type Cache struct {
-	mu             sync.Mutex
-	active, former map[string]cached
-	size           int // of the active ones, in bytes
-	metrics        *Metrics
+	mu      sync.Mutex
+	all     *recent.Map[string, cached]
+	metrics *Metrics
 }
 
 type cached struct {
@@ -24,7 +25,9 @@ type cached struct {
 const cacheBytes = 16 << 20 // of a generation
 
 // NewCache returns an empty cache.
-func NewCache(m *Metrics) *Cache { return &Cache{active: map[string]cached{}, metrics: m} }
+func NewCache(m *Metrics) *Cache {
+	return &Cache{all: recent.New[string](cacheBytes, func(c cached) int { return c.size }), metrics: m}
+}
 
 // Cached returns what is known under a name, or else reads it, which tells how many bytes it takes.
 // [ErrCorrupt] is counted.
@@ -63,26 +66,19 @@ func (c *Cache) Keep(name string, b []byte) { c.put(name, cached{b, len(b)}) }
 func (c *Cache) Take(name string) (b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, some := range []map[string]cached{c.active, c.former} {
-		if p, known := some[name]; known {
-			b = p.value.([]byte)
-		}
+	if p, known := c.all.Get(name); known {
+		b = p.value.([]byte)
 	}
-	c.size -= c.active[name].size
-	delete(c.active, name)
-	delete(c.former, name)
+	c.all.Forget(name)
 	return b
 }
 
 func (c *Cache) get(name string) (any, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p, ok := c.active[name]; ok {
-		return p.value, true
-	}
-	p, ok := c.former[name]
+	p, ok := c.all.Get(name)
 	if ok {
-		c.add(name, p)
+		c.all.Put(name, p)
 	}
 	return p.value, ok
 }
@@ -90,15 +86,7 @@ func (c *Cache) get(name string) (any, bool) {
 func (c *Cache) put(name string, p cached) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.add(name, p)
-}
-
-func (c *Cache) add(name string, p cached) {
-	if c.size+p.size > cacheBytes {
-		c.active, c.former, c.size = map[string]cached{}, c.active, 0
-	}
-	c.size += p.size - c.active[name].size
-	c.active[name] = p
+	c.all.Put(name, p)
 }
 
 // Metrics are of parts. The names of users are nowhere in them.

@@ -165,7 +165,7 @@ func (s *swapper) markOfBase(w *history.Write, x item) (history.Mark, bool) {
 		was := stampOf(v)
 		return was.mark, was.revision == w.Base
 	}
-	was, ok := s.memory.stamps.get(x.hash)
+	was, ok := s.memory.stamps.Get(x.hash)
 	return was.mark, ok && was.revision == w.Base
 }
 

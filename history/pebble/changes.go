@@ -72,7 +72,7 @@ func (c *Cache) changes(uid string, after uint64, limit int) (found history.Chan
 // touchLog notes, once a day, that somebody asks for a log.
 func (c *Cache) touchLog(ctx context.Context, uid string) error {
 	c.lock.Lock()
-	l, ok := c.memory.logs.get(uid)
+	l, ok := c.memory.logs.Get(uid)
 	c.lock.Unlock()
 	if ok && l != nil && l.asked >= c.today() {
 		return nil
@@ -123,7 +123,7 @@ func (s *keyspace) log(uid string) (*changeLog, error) {
 	if _, ok := s.memory.logged[s.memory.hash(head)]; !ok {
 		return nil, nil
 	}
-	if l, ok := s.memory.logs.get(uid); ok {
+	if l, ok := s.memory.logs.Get(uid); ok {
 		return l, nil
 	}
 	var l *changeLog
@@ -145,7 +145,7 @@ func (s *keyspace) log(uid string) (*changeLog, error) {
 		})
 	}
 	if err == nil {
-		s.memory.logs.put(uid, l)
+		s.memory.logs.Put(uid, l)
 	}
 	return l, err
 }

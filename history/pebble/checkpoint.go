@@ -108,7 +108,7 @@ func (d *DB) moveSome(items []*item) error {
 		if err := set(b, x.key, x.value); err != nil {
 			return err
 		}
-		d.memory.stamps.put(x.hash, stampOf(x.value))
+		d.memory.stamps.Put(x.hash, stampOf(x.value))
 		d.memory.presence.add(x.key)
 	}
 	return d.pebble.Apply(b, pebble.NoSync)

@@ -96,7 +96,7 @@ func (e *edit) updateMemory(t *syncWaiter) error {
 	e.memory.keepUsers(e.users)
 	for _, x := range e.logs {
 		e.unsynced.put(appendUser(nil, e.space, x.uid), t)
-		e.memory.logs.put(x.uid, x.log)
+		e.memory.logs.Put(x.uid, x.log)
 		e.memory.logged[e.memory.hash(appendUser(nil, spaceLogHead, x.uid))] = struct{}{}
 	}
 	for _, x := range e.drops {

@@ -246,7 +246,7 @@ func (s *keyspace) moments(keys []history.Key) (all []known, snapshot *pebble.Sn
 // userInMemory returns the state of a user if it need not be read. That of the archive is read
 // and kept, where the next read and put find it. The cache learns with the first write.
 func (s *keyspace) userInMemory(uid string) (history.User, bool) {
-	u, ok := s.memory.users.get(uid)
+	u, ok := s.memory.users.Get(uid)
 	switch {
 	case ok:
 		return u, true
@@ -276,12 +276,12 @@ func (s *keyspace) learn(uid string) (history.User, bool) {
 
 // userOf returns a user's state as it stands, from memory if it is there.
 func (s *keyspace) userOf(uid string) (u history.User, err error) {
-	u, ok := s.memory.users.get(uid)
+	u, ok := s.memory.users.Get(uid)
 	if ok {
 		return u, nil
 	}
 	if u, _, err = s.stored(uid); err == nil {
-		s.memory.users.put(uid, u)
+		s.memory.users.Put(uid, u)
 	}
 	return u, err
 }

@@ -38,7 +38,7 @@ func (c *Cache) List(ctx context.Context, uid string, q history.Query) (history.
 func (c *Cache) pageFromHead(uid string, p *pager) bool {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	h, ok := c.memory.heads.get(uid)
+	h, ok := c.memory.heads.Get(uid)
 	if !ok || !h.ready {
 		return false
 	}
@@ -78,7 +78,7 @@ func (c *Cache) scan(uid string, p *pager) error {
 func (c *Cache) begin(uid string, h *head, p *pager) (*userRow, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	c.memory.heads.put(uid, h)
+	c.memory.heads.Put(uid, h)
 	r, err := c.rowOf(uid)
 	if err != nil {
 		return nil, err
@@ -91,11 +91,11 @@ func (c *Cache) begin(uid string, h *head, p *pager) (*userRow, error) {
 func (c *Cache) remember(uid string, h *head, newest *pager) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	if now, ok := c.memory.heads.get(uid); !ok || now != h {
+	if now, ok := c.memory.heads.Get(uid); !ok || now != h {
 		return
 	}
 	if h.stale {
-		c.memory.heads.forget(uid)
+		c.memory.heads.Forget(uid)
 		return
 	}
 	h.fill(newest)

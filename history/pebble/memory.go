@@ -12,6 +12,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/recent"
 )
 
 // memory is what the cache knows without asking Pebble, under the lock of the
@@ -19,13 +20,13 @@ import (
 type memory struct {
 	hash   func(key []byte) uint64
 	tables *memtables
-	stamps *recent[uint64, stamp]
-	users  *recent[string, history.User] // as they are stored
-	heads  *recent[string, *head]
+	stamps *recent.Map[uint64, stamp]
+	users  *recent.Map[string, history.User] // as they are stored
+	heads  *recent.Map[string, *head]
 	// Of some users, as many records as they have at most: a trim need not count them.
-	lengths *recent[string, *int]
-	logs    *recent[string, *changeLog] // nil where there is none any more
-	logged  map[uint64]struct{}         // hashes of the heads of logs that there are or were
+	lengths *recent.Map[string, *int]
+	logs    *recent.Map[string, *changeLog] // nil where there is none any more
+	logged  map[uint64]struct{}             // hashes of the heads of logs that there are or were
 
 	presence presence
 }
@@ -64,11 +65,11 @@ const (
 func newMemory(hash func(key []byte) uint64) *memory {
 	return &memory{
 		hash: hash, presence: presence{hash: hash}, tables: newMemtables(),
-		stamps:  newRecent[uint64, stamp](recentStamps),
-		users:   newRecent[string, history.User](recentUsers),
-		heads:   newRecent[string, *head](recentHeads),
-		lengths: newRecent[string, *int](recentUsers),
-		logs:    newRecent[string, *changeLog](recentUsers),
+		stamps:  recent.New[uint64, stamp](recentStamps, nil),
+		users:   recent.New[string, history.User](recentUsers, nil),
+		heads:   recent.New[string, *head](recentHeads, nil),
+		lengths: recent.New[string, *int](recentUsers, nil),
+		logs:    recent.New[string, *changeLog](recentUsers, nil),
 		logged:  make(map[uint64]struct{}),
 	}
 }
@@ -87,7 +88,7 @@ func stampOf(value []byte) stamp {
 // put adds a new record of a user. It goes to Pebble at once, by the batch, when
 // another one of the same hash is in its way.
 func (m *memory) put(b *pebble.Batch, x item) error {
-	if h, ok := m.heads.get(x.uid); ok {
+	if h, ok := m.heads.Get(x.uid); ok {
 		h.write(x.object(), x.value[markSize:])
 	}
 	added, ok := m.tables.put(x)
@@ -97,35 +98,35 @@ func (m *memory) put(b *pebble.Batch, x item) error {
 	if ok {
 		return nil
 	}
-	m.stamps.forget(x.hash)
+	m.stamps.Forget(x.hash)
 	return set(b, x.key, x.value)
 }
 
 // count counts what may be another record of a user, or the first one: an item that was added, or
 // nil for one that went to Pebble.
 func (m *memory) count(uid string, x *item) {
-	if n, ok := m.lengths.get(uid); ok {
+	if n, ok := m.lengths.Get(uid); ok {
 		*n++
 		return
 	}
 	if x != nil && m.tables.active.users[uid] == x && x.next == nil && m.tables.flushing.users[uid] == nil && m.presence.lacksRow(x.key[:objectAt(x.key)]) {
 		n := 1
-		m.lengths.put(uid, &n)
+		m.lengths.Put(uid, &n)
 	}
 }
 
 // drop forgets a record of a user.
 func (m *memory) drop(x item) {
 	m.tables.drop(x.hash, x.key)
-	m.stamps.forget(x.hash)
-	m.heads.forget(x.uid)
+	m.stamps.Forget(x.hash)
+	m.heads.Forget(x.uid)
 }
 
 // keepUsers remembers states that are stored.
 func (m *memory) keepUsers(states []userState) {
 	for _, x := range states {
-		m.users.put(x.uid, x.user)
-		m.heads.forget(x.uid)
+		m.users.Put(x.uid, x.user)
+		m.heads.Forget(x.uid)
 	}
 }
 
@@ -305,41 +306,6 @@ func insertFound(newest []found, f found) []found {
 
 func (f found) clone() found {
 	return found{place{f.version, bytes.Clone(f.object)}, bytes.Clone(f.record)}
-}
-
-// recent remembers what was used lately, in two generations: when the young one is
-// full it becomes the old one, and the old one is forgotten. Its owner locks it.
-type recent[K comparable, V any] struct {
-	size           int // of a generation
-	active, former map[K]V
-}
-
-func newRecent[K comparable, V any](size int) *recent[K, V] {
-	return &recent[K, V]{size: size, active: map[K]V{}}
-}
-
-func (r *recent[K, V]) get(k K) (V, bool) {
-	if v, ok := r.active[k]; ok {
-		return v, true
-	}
-	v, ok := r.former[k]
-	return v, ok
-}
-
-func (r *recent[K, V]) put(k K, v V) {
-	if len(r.active) >= r.size {
-		r.active, r.former = r.former, r.active
-		clear(r.active)
-		if r.active == nil {
-			r.active = make(map[K]V, r.size)
-		}
-	}
-	r.active[k] = v
-}
-
-func (r *recent[K, V]) forget(k K) {
-	delete(r.active, k)
-	delete(r.former, k)
 }
 
 // unsynced has, of each bucket, the last change of its users that a call waits for. A

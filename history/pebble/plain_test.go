@@ -16,6 +16,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/wire"
+	"github.com/playhead/playhead/internal/recent"
 )
 
 // Plain is the write path of a store without a journal: every change is one batch with
@@ -28,7 +29,7 @@ type Plain struct {
 	seed           maphash.Seed
 	// Records that were written lately, so that most need no search in Pebble. Under the
 	// lock of the cache.
-	recent *recent[uint64, item]
+	recent *recent.Map[uint64, item]
 	last   history.Mark
 }
 
@@ -45,7 +46,7 @@ func OpenPlain(dir string, files vfs.FS) (*Plain, error) {
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	}
 	db, err := pebble.Open(dir, o)
-	return &Plain{db: db, seed: maphash.MakeSeed(), recent: newRecent[uint64, item](recentPlain)}, err
+	return &Plain{db: db, seed: maphash.MakeSeed(), recent: recent.New[uint64, item](recentPlain, nil)}, err
 }
 
 // Close closes the store.
@@ -85,14 +86,14 @@ func (p *Plain) moment(keys []history.Key) ([][]byte, *pebble.Snapshot) {
 
 // known returns what is remembered of a key, nil for nothing.
 func (p *Plain) known(key []byte) []byte {
-	if x, ok := p.recent.get(maphash.Bytes(p.seed, key)); ok && bytes.Equal(x.key, key) {
+	if x, ok := p.recent.Get(maphash.Bytes(p.seed, key)); ok && bytes.Equal(x.key, key) {
 		return x.value
 	}
 	return nil
 }
 
 func (p *Plain) put(b *pebble.Batch, key, value []byte) error {
-	p.recent.put(maphash.Bytes(p.seed, key), item{key: key, value: value})
+	p.recent.Put(maphash.Bytes(p.seed, key), item{key: key, value: value})
 	return set(b, key, value)
 }
 

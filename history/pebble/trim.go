@@ -29,7 +29,7 @@ func (c *Cache) trim(ctx context.Context, uid string) error {
 		if err := e.trimLog(uid); err != nil {
 			return err
 		}
-		if n, ok := c.memory.lengths.get(uid); ok && *n <= c.db.keep(uid) {
+		if n, ok := c.memory.lengths.Get(uid); ok && *n <= c.db.keep(uid) {
 			return nil
 		}
 		below, err := c.beyond(uid)
@@ -78,7 +78,7 @@ func (c *Cache) beyond(uid string) (below []dropping, err error) {
 		return nil, err
 	}
 	n := len(live) + len(deleted)
-	c.memory.lengths.put(uid, &n)
+	c.memory.lengths.Put(uid, &n)
 	keep := c.db.keep(uid)
 	return append(beyondNewest(live, keep), beyondNewest(deleted, keep)...), nil
 }

@@ -81,7 +81,7 @@ func (c *Cache) Warm(ctx context.Context, uid string, w history.WarmSet) error {
 			return err
 		}
 		u.Warm = true
-		c.memory.lengths.forget(uid) // which knows nothing of what is added here
+		c.memory.lengths.Forget(uid) // which knows nothing of what is added here
 		trimmed := u.Floor
 		// A cold user has a floor too if it was trimmed: what was dropped may be newer
 		// than what the archive held when w was read.
