@@ -153,6 +153,12 @@ func (b *Rulebook) SectionList(section string, usual int) int {
 	return usual
 }
 
+// SectionLog returns how many entries a section's log of changes keeps: as many as the cache keeps records of it, and no fewer than without
+// a class. An app that is told to read again reads all of the user's history, and not that section alone.
+func (b *Rulebook) SectionLog(section string, usual int) int {
+	return max(b.SectionList(section, usual), usual)
+}
+
 // Brief reports whether an event is of a viewing that is still too short to be recorded. The length of a viewing is how much
 // it has played, or else the age of its session, or else its position. Deletes and marks of a user are never too short.
 func (b *Rulebook) Brief(e *Event) bool {

@@ -45,9 +45,15 @@ func TestParseClasses(t *testing.T) {
 			t.Errorf("moving at %d: got %v", at, got)
 		}
 	}
-	for section, want := range map[string][2]int64{"ann": {90 * day, 1000}, "ann\x01previews": {14 * day, 200}, "ann\x01gone": {90 * day, 1000}, "ann\x01unknown": {90 * day, 1000}} {
-		if life, list := book.SectionLife(section), book.SectionList(section, 1000); life != want[0] || int64(list) != want[1] {
-			t.Errorf("section %q: a life of %d and a list of %d, want %v", section, life, list, want)
+	type sizes struct {
+		life                  int64
+		list, log, shorterLog int
+	}
+	usual := sizes{90 * day, 1000, 1000, 100}
+	for section, want := range map[string]sizes{"ann": usual, "ann\x01previews": {14 * day, 200, 1000, 200}, "ann\x01gone": usual, "ann\x01unknown": usual} {
+		got := sizes{book.SectionLife(section), book.SectionList(section, 1000), book.SectionLog(section, 1000), book.SectionLog(section, 100)}
+		if got != want {
+			t.Errorf("section %q: got %+v, want %+v", section, got, want)
 		}
 	}
 }

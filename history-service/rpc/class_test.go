@@ -698,6 +698,26 @@ func TestClassChanges(t *testing.T) {
 	})
 }
 
+// TestClassChangesOfManyPreviews: previews of which the cache keeps few do not make an app that follows read everything again.
+func TestClassChangesOfManyPreviews(t *testing.T) {
+	h, rules := classHouse(t, 100, previews)
+	s := h.service(t, rules)
+	apply(t, s, typed("ann/film_1", stop, 60_000, 4000))
+	archives(t, h)
+	first, err := s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range int64(90) {
+		apply(t, s, typed(fmt.Sprintf("ann/%d_7", n), stop, 50_000-n, 5))
+		archives(t, h)
+	}
+	resp, err := s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann", Since: first.GetToken()})
+	if err != nil || resp.GetResync() || len(resp.GetItems()) != 90 {
+		t.Errorf("after 90 previews, of which 20 are listed: told of %d, resync %v (%v); want all of them", len(resp.GetItems()), resp.GetResync(), err)
+	}
+}
+
 // TestClassTokens: a token of other classes, or of none, says that all is to be read again; one that is none is refused.
 func TestClassTokens(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)

@@ -214,7 +214,7 @@ func (e *edit) endLog(uid string) error {
 // the first of a content that is not settled.
 func (e *edit) trimLog(uid string) error {
 	l, err := e.log(uid)
-	if err != nil || l == nil || l.entries <= e.db.keep(uid) {
+	if err != nil || l == nil || l.entries <= e.db.logged(uid) {
 		return err
 	}
 	prefix := appendUser(nil, spaceLog, uid)
@@ -228,7 +228,7 @@ func (e *edit) trimLog(uid string) error {
 	if err != nil {
 		return err
 	}
-	m, excess := *l, len(newest)-e.db.keep(uid)
+	m, excess := *l, len(newest)-e.db.logged(uid)
 	for _, x := range all {
 		if newest[string(x.object)] == x.place {
 			if excess <= 0 {

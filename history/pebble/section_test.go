@@ -25,6 +25,9 @@ func TestSections(t *testing.T) {
 	}
 	sections := []string{"ann", "ann\x01a", "ann\x01gone", "anna\x01a"}
 	for i, section := range sections {
+		if _, err := db.Cache().Changes(t.Context(), section, 0, 9); err != nil { // begins a log
+			t.Fatal(err)
+		}
 		for n := range 3 {
 			k := history.Key{UID: section, Object: history.Object{ID: strconv.Itoa(n), Type: 7}}
 			e := history.Event{Key: k, Kind: history.KindStop, At: now.UnixMilli() - int64(10*i+n), Position: 1}
@@ -61,6 +64,11 @@ func TestSections(t *testing.T) {
 	}
 	wantSections(db)
 	lists(db, 2, 1, 2, 1)
+	for _, section := range sections {
+		if log, err := db.Cache().Changes(t.Context(), section, 0, 9); err != nil || len(log.Entries) != 2 {
+			t.Errorf("section %q: a log of %d, %v; want 2", section, len(log.Entries), err)
+		}
+	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -99,6 +99,9 @@ const sectionMargin = 3600
 // keep is how many records of a user, or of a user's section, Trim leaves.
 func (c *Cache) keep(uid string) int { return c.config.Rules.SectionList(uid, c.config.Keep) }
 
+// logged is how many entries of their log of changes it leaves.
+func (c *Cache) logged(uid string) int { return c.config.Rules.SectionLog(uid, c.config.Keep) }
+
 // Close ends the connections. Calls after it fail with [history.ErrClosed].
 func (c *Cache) Close() error { return c.client.Close() }
 

@@ -334,7 +334,7 @@ func (c *Cache) trimLogs(ctx context.Context, uids []string) error {
 		return err
 	}
 	for i, uid := range uids {
-		if excess := int(lengths[i].Val()) - 1 - c.keep(uid); excess > 0 {
+		if excess := int(lengths[i].Val()) - 1 - c.logged(uid); excess > 0 {
 			if err := c.trimLog(ctx, uid, excess); err != nil {
 				return err
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 // TestSections writes records of a user and of the user's sections in one call: those of a class live for as long as it keeps them, and an
-// hour, and have a list of their own. An erasure finds them, also those of a class that nobody knows.
+// hour, and have a list of their own, and a log of changes as long as any. An erasure finds them, also those of a class that nobody knows.
 func TestSections(t *testing.T) {
 	rules, err := history.ParseRules([]string{"a: types=7 keep=2h list=1", "b: types=8 keep=90d"})
 	if err != nil {
@@ -26,6 +26,11 @@ func TestSections(t *testing.T) {
 		for _, id := range []string{"1", "2", "3"} {
 			for i, section := range sections {
 				writes = append(writes, history.Write{Key: key(section, id), Record: record(hourAgo()+int64(10*i+len(writes)), uint64(len(writes)+1)), Mark: i%2 == 0})
+			}
+		}
+		for _, section := range sections {
+			if _, err := c.Changes(ctx, section, 0, 9); err != nil { // begins a log
+				t.Fatal(err)
 			}
 		}
 		put(t, c, writes...)
@@ -52,6 +57,9 @@ func TestSections(t *testing.T) {
 			page, err := c.List(ctx, sections[i], history.Query{Limit: 9})
 			if err != nil || len(page.Items) != n {
 				t.Errorf("section %q: a list of %d, %v; want %d", sections[i], len(page.Items), err, n)
+			}
+			if log, err := c.Changes(ctx, sections[i], 0, 9); err != nil || len(log.Entries) != 2 {
+				t.Errorf("section %q: a log of %d, %v; want 2", sections[i], len(log.Entries), err)
 			}
 		}
 		found, err := c.Sections(ctx, uid)
