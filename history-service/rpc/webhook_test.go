@@ -33,54 +33,83 @@ func (h hooked) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusNoContent, Body: io.NopCloser(strings.NewReader(""))}, nil
 }
 
-// TestWebhook: a backend is told what was begun, completed and removed, and nothing else.
-func TestWebhook(t *testing.T) {
-	h, told := newHouse(t), make(hooked, 100)
+// want awaits as many events as are wanted, in any order.
+func (h hooked) want(t *testing.T, what string, want ...string) {
+	t.Helper()
+	var got []string
+	for range want {
+		select {
+		case text := <-h:
+			got = append(got, text)
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s: told only %q", what, got)
+		}
+	}
+	slices.Sort(got)
+	if slices.Sort(want); !slices.Equal(got, want) {
+		t.Errorf("%s: told %q, want %q", what, got, want)
+	}
+}
+
+// webhooked has a service tell a webhook.
+func webhooked(t *testing.T) (hooked, func(*rpc.Config)) {
+	t.Helper()
+	told := make(hooked, 100)
 	hook, err := webhook.New(webhook.Config{URL: "http://backend/", Secret: make([]byte, webhook.MinSecret), Transport: told})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := h.service(t, func(c *rpc.Config) { c.Webhook = hook })
-	wantTold := func(what string, want ...string) {
-		t.Helper()
-		var got []string
-		for range want {
-			select {
-			case text := <-told:
-				got = append(got, text)
-			case <-time.After(30 * time.Second):
-				t.Fatalf("%s: told only %q", what, got)
-			}
-		}
-		slices.Sort(got)
-		if slices.Sort(want); !slices.Equal(got, want) {
-			t.Errorf("%s: told %q, want %q", what, got, want)
-		}
-	}
+	return told, func(c *rpc.Config) { c.Webhook = hook }
+}
+
+// TestWebhook: a backend is told what was begun, completed and removed, and nothing else.
+func TestWebhook(t *testing.T) {
+	told, telling := webhooked(t)
+	s := newHouse(t).service(t, telling)
 	const now, before = "2026-09-21T14:13:20.000Z", "2026-09-21T14:13:11.000Z"
 	apply(t, s, film("ann/1", progress, 9000, 10), film("ann/2", finish, 9000, 3600))
-	wantTold("at first", "started 1 of ann at "+before, "started 2 of ann at "+before, "completed 2 of ann at "+before)
+	told.want(t, "at first", "started 1 of ann at "+before, "started 2 of ann at "+before, "completed 2 of ann at "+before)
 	apply(t, s, film("ann/1", progress, 8000, 20), film("ann/2", finish, 9000, 3600), film("ann/2", progress, 7000, 3500)) // nothing new of them
 	mark(t, s, watchedMark, 0, "1")
-	wantTold("marked", "completed 1 of ann at "+now)
+	told.want(t, "marked", "completed 1 of ann at "+now)
 	mark(t, s, resetMark, 0, "1")
 	dismiss(t, s, false, "1")
 	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 1}, {Id: "never", Type: 1}}}); err != nil {
 		t.Fatal(err)
 	}
-	wantTold("deleted", "removed 1 of ann at 2026-09-21T14:13:20.001Z")
+	told.want(t, "deleted", "removed 1 of ann at 2026-09-21T14:13:20.001Z")
 	second := film("ann/3", stop, 5000, 3600)
 	second.Session = "s2"
 	apply(t, s, film("ann/3", progress, 9000, 10), second, film("ann/3", finish, 6000, 3600), film("ann/3", progress, 4000, 10))
-	wantTold("of one upload", "started 3 of ann at "+before, "completed 3 of ann at 2026-09-21T14:13:14.000Z", "completed 3 of ann at 2026-09-21T14:13:15.000Z")
+	told.want(t, "of one upload", "started 3 of ann at "+before, "completed 3 of ann at 2026-09-21T14:13:14.000Z", "completed 3 of ann at 2026-09-21T14:13:15.000Z")
 	late := film("ann/3", finish, 7000, 3600)
 	late.Session = "s3"
 	apply(t, s, late)
-	wantTold("late", "completed 3 of ann at 2026-09-21T14:13:13.000Z")
+	told.want(t, "late", "completed 3 of ann at 2026-09-21T14:13:13.000Z")
 	if _, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", Type: 1, UntilMs: start}); err != nil {
 		t.Fatal(err)
 	}
-	wantTold("cleared", "removed all of type 1 of ann at "+now)
+	told.want(t, "cleared", "removed all of type 1 of ann at "+now)
+	if len(told) > 0 {
+		t.Errorf("told as well: %q", <-told)
+	}
+}
+
+// TestWebhookOfMovedTypes: what was known of an object before its type was moved is no news, and its delete is.
+func TestWebhookOfMovedTypes(t *testing.T) {
+	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
+	h := newHouse(t)
+	apply(t, h.service(t), typed("ann/1_7", finish, 60_000, 100), typed("ann/2_7", stop, 50_000, 20))
+	told, telling := webhooked(t)
+	s := h.service(t, telling, func(c *rpc.Config) { c.Rules = rulesOf(t, "previews: types=7", moved) })
+	again := typed("ann/1_7", stop, 10_000, 10)
+	again.Session = "s2"
+	apply(t, s, again)
+	if _, err := s.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "2", Type: 7}}}); err != nil {
+		t.Fatal(err)
+	}
+	apply(t, s, typed("ann/3_7", stop, 1000, 10))
+	told.want(t, "of moved types", "removed 2 of ann at 2026-09-21T14:13:20.000Z", "started 3 of ann at 2026-09-21T14:13:19.000Z")
 	if len(told) > 0 {
 		t.Errorf("told as well: %q", <-told)
 	}

@@ -31,7 +31,7 @@ func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event
 			Kind: kind, User: user, Object: &webhook.Object{ID: g.key.Object.ID, Type: g.key.Object.Type}, Time: textOf(at),
 		})
 	}
-	before, after := g.before().Visible(g.key.Object, &g.user), g.written.Visible(g.key.Object, &g.user)
+	before, after := g.known().Visible(g.key.Object, &g.user), g.written.Visible(g.key.Object, &g.user)
 	switch {
 	case after == nil && (before != nil || known):
 		tell(webhook.Removed, g.written.PlayedAt())
@@ -42,6 +42,11 @@ func (g *group) appendEvents(events []webhook.Event, known bool) []webhook.Event
 		tell(webhook.Completed, at)
 	}
 	return events
+}
+
+// known is what was known of the record before the batch, also by the archive and in other sections.
+func (g *group) known() *history.Record {
+	return history.Merge(history.Merge(g.base, g.archived), g.older)
 }
 
 // begun is when the first report happened that has made the record.
