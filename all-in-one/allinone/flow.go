@@ -3,6 +3,7 @@ package allinone
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/playhead/playhead/bff/flow"
@@ -135,27 +136,46 @@ const newest = 4
 
 // viewer returns the newest records of a user, as the stores have them.
 func (p *Process) viewer(ctx context.Context, uid string) ([]stage, error) {
-	page, err := p.db.Cache().List(ctx, uid, history.Query{Limit: newest})
+	keys, records, err := p.newest(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]history.Key, len(page.Items))
-	for i, it := range page.Items {
-		keys[i] = history.Key{UID: uid, Object: it.Object}
-	}
 	archived, err := p.archive().Get(ctx, keys)
 	stages := make([]stage, len(keys))
-	for i, it := range page.Items {
+	for i, r := range records {
 		left, held := p.held.Left(keys[i])
 		stages[i] = stage{
-			ID: it.Object.String(), Title: it.Record.Meta.Get("title"), Cache: placeOf(it.Record), Away: err != nil,
-			Marked: it.Record.Revision&history.SettledBit == 0, Held: held, Left: left.Milliseconds(),
+			ID: keys[i].Object.String(), Title: r.Meta.Get("title"), Cache: placeOf(r), Away: err != nil,
+			Marked: r.Revision&history.SettledBit == 0, Held: held, Left: left.Milliseconds(),
 		}
 		if err == nil {
 			stages[i].Archive = placeOf(archived[i].Record)
 		}
 	}
 	return stages, nil
+}
+
+// newest returns the newest records of a user that the cache has, of whatever class.
+func (p *Process) newest(ctx context.Context, uid string) (keys []history.Key, records []*history.Record, err error) {
+	type listed struct {
+		history.Item
+		section string
+	}
+	var all []listed
+	for _, section := range p.cfg.Rules.Sections(uid) {
+		page, err := p.db.Cache().List(ctx, section, history.Query{Limit: newest})
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, it := range page.Items {
+			all = append(all, listed{it, section})
+		}
+	}
+	slices.SortFunc(all, func(a, b listed) int { return history.NewestFirst(a.Item, b.Item) })
+	for _, it := range all[:min(newest, len(all))] {
+		keys, records = append(keys, history.Key{UID: it.section, Object: it.Object}), append(records, it.Record)
+	}
+	return keys, records, nil
 }
 
 // stopped is why a part does nothing.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/playhead/playhead/all-in-one/allinone"
+	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/obs/obstest"
 )
 
@@ -102,7 +104,7 @@ func TestFlowFaults(t *testing.T) {
 			h.watch("the job has ended", func(*looked) bool { return obstest.Sum(t, reg, "playhead_job_owned_buckets") == 0 })
 		}
 		id := fmt.Sprintf("%s_1", part)
-		h.reportStop(part, int64(n+1)*1000)
+		h.reportStop(part, 1, int64(n+1)*1000)
 		h.watch(part+" stopped: the record waits", func(s *looked) bool {
 			return s.Faults[part] && s.Inside.Waiting == 1 && s.Viewer[0].ID == id && s.Viewer[0].Marked && s.Viewer[0].Archive == nil
 		})
@@ -115,14 +117,36 @@ func TestFlowFaults(t *testing.T) {
 	h.settled(patience)
 }
 
-func (h *here) reportStop(id string, position int64) {
+func (h *here) reportStop(id string, typ int, position int64) {
 	h.Helper()
 	_, body := h.answer(h.signed(h.Context(), http.MethodPost, "/v1/heartbeats", fmt.Sprintf(
-		`{"heartbeats":[{"object":{"id":%q,"type":1},"kind":"stop","position_ms":%d,"duration_ms":600000,"event_time":%q}]}`,
-		id, position, time.Now().UTC().Format(time.RFC3339Nano))))
+		`{"heartbeats":[{"object":{"id":%q,"type":%d},"kind":"stop","position_ms":%d,"duration_ms":600000,"event_time":%q}]}`,
+		id, typ, position, time.Now().UTC().Format(time.RFC3339Nano))))
 	if !strings.Contains(string(body), `"status":"stored"`) {
 		h.Fatalf("%s", body)
 	}
+}
+
+// TestFlowClasses: what the viewer plays is shown whatever class it is of, the newest first.
+func TestFlowClasses(t *testing.T) {
+	rules, err := history.ParseRules([]string{"clips: types=1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := openWith(t, func(c *allinone.Config) { c.Dir, c.Rules = t.TempDir(), rules })
+	for n := range 5 {
+		h.reportStop(fmt.Sprint(n), 1+n%2, int64(n+1)*1000)
+	}
+	h.watch("all is archived", func(s *looked) bool {
+		var ids []string
+		for _, r := range s.Viewer {
+			if r.Marked || r.Archive == nil || *r.Archive != *r.Cache {
+				return false
+			}
+			ids = append(ids, r.ID)
+		}
+		return slices.Equal(ids, []string{"4_1", "3_2", "2_1", "1_2"})
+	})
 }
 
 // TestFlowGuarded: only who has a token may look, and nobody may stop a part unless the process is
