@@ -361,12 +361,12 @@ type viewings struct {
 }
 
 type deleted struct {
-	Deleted *uint32 `json:"deleted,omitempty" doc:"How many of the objects had a record."`
+	Deleted *uint32 `json:"deleted,omitempty" doc:"How many of the objects had a record; of a range also those of which only a summary was left."`
 	Until   string  `json:"until,omitempty" format:"date-time" doc:"Where no since was given: everything at or before it is gone."`
 }
 
 type continueList struct {
-	Items []*codec.Record `json:"items" nullable:"false" doc:"Of the newest 1,000 records."`
+	Items []*codec.Record `json:"items" nullable:"false" doc:"Of the newest 1,000 records; where the server has classes of types, of so many of each at most."`
 }
 
 type dismissed struct {

@@ -65,7 +65,8 @@ export function told({ rows, statuses, refused }, restored) {
     some(n('stored'), '{n} entry was taken in', '{n} entries were taken in'),
     some(n('unchanged', 'stale'), '{n} entry was here already', '{n} entries were here already'),
     some(n('cleared'), '{n} entry was deleted or cleared since, and stays so', '{n} entries were deleted or cleared since, and stay so'),
-    some(n('expired'), '{n} entry is too old: the history goes back 90 days', '{n} entries are too old: the history goes back 90 days'),
+    some(n('expired'), '{n} entry is too old to be kept', '{n} entries are too old to be kept'),
+    some(n('brief'), '{n} entry is too short to be kept', '{n} entries are too short to be kept'),
     some(n('paused'), '{n} entry is from while recording was paused', '{n} entries are from while recording was paused'),
   ].filter(Boolean);
   const bad = refused.filter(({ status }) => status === 'invalid');

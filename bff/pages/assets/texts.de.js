@@ -133,7 +133,8 @@ export default {
   '{n} entries were taken in': { one: '{n} Eintrag wurde übernommen', other: '{n} Einträge wurden übernommen' },
   '{n} entries were here already': { one: '{n} Eintrag war schon hier', other: '{n} Einträge waren schon hier' },
   '{n} entries were deleted or cleared since, and stay so': { one: '{n} Eintrag wurde seither gelöscht und bleibt es', other: '{n} Einträge wurden seither gelöscht und bleiben es' },
-  '{n} entries are too old: the history goes back 90 days': { one: '{n} Eintrag ist zu alt: Der Verlauf reicht 90 Tage zurück', other: '{n} Einträge sind zu alt: Der Verlauf reicht 90 Tage zurück' },
+  '{n} entries are too old to be kept': { one: '{n} Eintrag ist zu alt, um behalten zu werden', other: '{n} Einträge sind zu alt, um behalten zu werden' },
+  '{n} entries are too short to be kept': { one: '{n} Eintrag ist zu kurz, um behalten zu werden', other: '{n} Einträge sind zu kurz, um behalten zu werden' },
   '{n} entries are from while recording was paused': { one: '{n} Eintrag ist aus einer Zeit ohne Aufzeichnung', other: '{n} Einträge sind aus einer Zeit ohne Aufzeichnung' },
   '{n} entries could not be read': { one: '{n} Eintrag war nicht lesbar', other: '{n} Einträge waren nicht lesbar' },
 
