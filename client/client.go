@@ -23,6 +23,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/playhead/playhead/internal/run"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
@@ -148,9 +149,7 @@ func (cfg *Config) defaults() {
 	if cfg.Unauthorized == nil {
 		cfg.Unauthorized = func(error) {}
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Clock == nil {
 		cfg.Clock = deviceClock()
 	}
@@ -219,10 +218,7 @@ func (c *Client) Report(h *historyv1.Heartbeat) error {
 		return fmt.Errorf("report: %d bytes, want at most %d", len(text), maxHeartbeat)
 	}
 	c.tell(c.push(h, len(text)))
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	run.Wake(c.wake)
 	return nil
 }
 

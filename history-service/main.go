@@ -13,6 +13,7 @@ import (
 	_ "time/tzdata" // images have no zones of their own
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/net/netutil"
 
 	"github.com/playhead/playhead/history"
@@ -94,7 +95,7 @@ func (f *flags) wire(ctx context.Context, rules *history.Rulebook) (_ *run.Group
 		return nil, err
 	}
 	p.stores.Register(p.registry)
-	p.registry.MustRegister(published(p.stores.Kafka)...)
+	registerPublished(p.registry, p.stores.Kafka)
 	held, server, err := f.server(p)
 	if err != nil {
 		return nil, err
@@ -157,16 +158,13 @@ func (f *flags) server(p parts) (*aggregate.Aggregator, *rpc.Server, error) {
 	return held, server, err
 }
 
-// published are the counters of what the queue has taken.
-func published(q *kafka.Queue) []prometheus.Collector {
-	messages := prometheus.CounterOpts{
+// registerPublished registers the counters of what the queue has taken.
+func registerPublished(reg prometheus.Registerer, q *kafka.Queue) {
+	auto := promauto.With(reg)
+	auto.NewCounterFunc(prometheus.CounterOpts{
 		Name: "playhead_kafka_published_messages_total", Help: "Messages that Kafka has acknowledged.",
-	}
-	bytes := prometheus.CounterOpts{
+	}, func() float64 { n, _ := q.Stats(); return float64(n) })
+	auto.NewCounterFunc(prometheus.CounterOpts{
 		Name: "playhead_kafka_published_bytes_total", Help: "Their payload, before compression.",
-	}
-	return []prometheus.Collector{
-		prometheus.NewCounterFunc(messages, func() float64 { n, _ := q.Stats(); return float64(n) }),
-		prometheus.NewCounterFunc(bytes, func() float64 { _, n := q.Stats(); return float64(n) }),
-	}
+	}, func() float64 { _, n := q.Stats(); return float64(n) })
 }

@@ -140,6 +140,15 @@ func legal(s, extra string) bool {
 // every store and never changes.
 const Buckets = 1024
 
+// AllBuckets returns every bucket.
+func AllBuckets() []Bucket {
+	all := make([]Bucket, Buckets)
+	for b := range all {
+		all[b] = Bucket(b) //nolint:gosec // 1,024 of them
+	}
+	return all
+}
+
 // Bucket is a share of the users, 0 to [Buckets]-1.
 type Bucket uint16
 

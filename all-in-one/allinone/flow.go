@@ -73,10 +73,7 @@ func (m *marks) count(ctx context.Context, p *Process) error {
 	if began.Before(m.next) {
 		return nil
 	}
-	all := make([]history.Bucket, history.Buckets)
-	for i := range all {
-		all[i] = history.Bucket(i) //nolint:gosec // below Buckets
-	}
+	all := history.AllBuckets()
 	found, err := p.db.Cache().Backlog(ctx, all)
 	if err != nil {
 		return fmt.Errorf("count the marks: %w", err)

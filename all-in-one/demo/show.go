@@ -292,14 +292,10 @@ func (s *show) replay(ctx context.Context, plan *replay.Plan) error {
 
 // settled waits until no record is newer than the archive: no dirty mark is left.
 func (s *show) settled(ctx context.Context) error {
-	all := make([]history.Bucket, history.Buckets)
-	for i := range all {
-		all[i] = history.Bucket(i) //nolint:gosec // below Buckets
-	}
 	t := time.NewTicker(50 * time.Millisecond)
 	defer t.Stop()
 	for {
-		left, err := s.process.Cache().Overdue(ctx, all, 0, 1)
+		left, err := s.process.Cache().Overdue(ctx, history.AllBuckets(), 0, 1)
 		if err != nil {
 			return fmt.Errorf("wait for the archive: %w", err)
 		}

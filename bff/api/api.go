@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/bff/codec"
 	"github.com/playhead/playhead/bff/limit"
@@ -77,23 +78,21 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(reg)
 	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		requests: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_api_requests_total", Help: "Requests answered, by route and status.",
 		}, []string{"route", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		seconds: auto.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "playhead_api_request_seconds", Help: "Time to answer a request, by route.",
 			Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5},
 		}, []string{"route"}),
-		beats: prometheus.NewCounterVec(prometheus.CounterOpts{
+		beats: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_api_heartbeats_total", Help: "Heartbeats answered, by what became of them.",
 		}, []string{"status"}),
 	}
 	for _, status := range codec.Statuses() {
 		m.beats.WithLabelValues(status)
-	}
-	if reg != nil {
-		reg.MustRegister(m.requests, m.seconds, m.beats)
 	}
 	return m
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -27,9 +28,7 @@ func New(cfg Config) (http.Handler, error) {
 	if cfg.Limit == nil {
 		cfg.Limit = limit.New(0, 0)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	a := &api{cfg: cfg, metrics: newMetrics(cfg.Registry)}
 	a.bodies.New = func() any { return new(bytes.Buffer) }
 	return a.routes(), nil

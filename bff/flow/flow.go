@@ -17,6 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // Config configures the page. Zero values take the defaults; Metrics has none.
@@ -301,10 +302,7 @@ func (f *Flow) join() (chan []byte, error) {
 	}
 	looker := make(chan []byte, 1)
 	f.lookers[looker] = struct{}{}
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	run.Wake(f.wake)
 	return looker, nil
 }
 

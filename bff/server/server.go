@@ -3,6 +3,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/net/netutil"
 
 	"github.com/playhead/playhead/internal/run"
@@ -51,9 +53,7 @@ func New(cfg Config) *Server {
 	}
 	cfg.MaxConnections = run.Default(cfg.MaxConnections, 10_000)
 	cfg.Drain = run.Default(cfg.Drain, 10*time.Second)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Server{cfg: cfg, metrics: newMetrics(cfg.Registry)}
 }
 
@@ -239,21 +239,18 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	m := &metrics{
-		open: prometheus.NewGauge(prometheus.GaugeOpts{
+	auto := promauto.With(reg)
+	return &metrics{
+		open: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "playhead_edge_connections", Help: "Connections of players that are open, but for WebSockets.",
 		}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
+		refused: auto.NewCounter(prometheus.CounterOpts{
 			Name: "playhead_edge_refused_connections_total", Help: "Connections closed because their address had too many.",
 		}),
-		unserved: prometheus.NewCounter(prometheus.CounterOpts{
+		unserved: auto.NewCounter(prometheus.CounterOpts{
 			Name: "playhead_edge_unserved_connections_total", Help: "Connections that ended before a whole request had come: silent, too slow, or no HTTP.",
 		}),
 	}
-	if reg != nil {
-		reg.MustRegister(m.open, m.refused, m.unserved)
-	}
-	return m
 }
 
 // state follows a connection. One that became a WebSocket is another's.

@@ -3,6 +3,7 @@
 package token
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -65,9 +66,7 @@ func NewVerifier(secret []byte, audience string) (*Verifier, error) {
 
 // Open reads the keys, if there are any.
 func Open(cfg Config) (v *Verifier, err error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	v = &Verifier{secret: cfg.Secret}
 	var methods []string // not what the token's header asks for
 	if len(cfg.Secret) > 0 || cfg.KeysFile == "" {

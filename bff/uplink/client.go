@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -68,9 +70,7 @@ func (c Config) withDefaults() Config {
 			return new(net.Dialer).DialContext(ctx, "tcp", addr)
 		}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }
 
@@ -117,23 +117,20 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, c *Client) *metrics {
-	m := &metrics{
-		batches: counter("playhead_uplink_batches_total", "Batches of heartbeats sent over streams."),
-		events:  counter("playhead_uplink_batched_heartbeats_total", "Heartbeats sent in batches over streams."),
-		retries: counter("playhead_uplink_retries_total", "Calls made to another instance, or again."),
-		hedges:  counter("playhead_uplink_hedges_total", "Calls made to a second instance because the first one answered nothing."),
-		refused: counter("playhead_uplink_refused_calls_total", "Calls refused because too many heartbeats waited, or for too long."),
+	auto := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_uplink_" + name + "_total", Help: help})
 	}
-	if reg != nil {
-		reg.MustRegister(m.batches, m.events, m.retries, m.hedges, m.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_uplink_instances", Help: "Instances of history-service that are up.",
-		}, func() float64 { return float64(len(c.table.Load().up)) }))
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_uplink_instances", Help: "Instances of history-service that are up.",
+	}, func() float64 { return float64(len(c.table.Load().up)) })
+	return &metrics{
+		batches: counter("batches", "Batches of heartbeats sent over streams."),
+		events:  counter("batched_heartbeats", "Heartbeats sent in batches over streams."),
+		retries: counter("retries", "Calls made to another instance, or again."),
+		hedges:  counter("hedges", "Calls made to a second instance because the first one answered nothing."),
+		refused: counter("refused_calls", "Calls refused because too many heartbeats waited, or for too long."),
 	}
-	return m
-}
-
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 func (m *metrics) batch(b *batch) {

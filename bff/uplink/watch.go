@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc"
 
 	"github.com/playhead/playhead/history"
@@ -15,15 +16,13 @@ import (
 
 func newWatching(c *Client, reg prometheus.Registerer) *watching {
 	w := &watching{client: c, users: make(map[string]*watched), watchStreams: make(map[*link]*watchStream)}
-	if reg != nil {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_uplink_watched_users", Help: "Users whose devices are told of changes.",
-		}, func() float64 {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return float64(len(w.users))
-		}))
-	}
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_uplink_watched_users", Help: "Users whose devices are told of changes.",
+	}, func() float64 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return float64(len(w.users))
+	})
 	return w
 }
 

@@ -2,6 +2,7 @@ package ws
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/playhead/playhead/bff/codec"
@@ -96,9 +98,7 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Service == nil || cfg.Tokens == nil {
 		return nil, errors.New("ws: service and tokens are needed")
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	if cfg.Limit == nil {
 		cfg.Limit = limit.New(0, 0)
 	}
@@ -367,17 +367,19 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	m := &metrics{
-		connections: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "playhead_ws_connections", Help: "Connections that are open.",
-		}),
-		messages: counters("playhead_ws_messages_total", "Messages, by what was answered.", "answer"),
-		beats:    counters("playhead_ws_heartbeats_total", "Heartbeats answered, by what became of them.", "status"),
-		closed:   counters("playhead_ws_closed_connections_total", "Connections ended, by the status of the first who closed; 1006 is none.", "code"),
+	auto := promauto.With(reg)
+	options := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Name: "playhead_ws_" + name + "_total", Help: help}
 	}
-	m.pushes = counter("playhead_ws_pushes_total", "Changes that players took.")
-	m.resyncs = counter("playhead_ws_pushed_resyncs_total", "Changes that players took which say to read again.")
-	m.coalesced = counter("playhead_ws_coalesced_changes_total", "Changes that joined others on a connection which had not taken these yet.")
+	m := &metrics{
+		connections: auto.NewGauge(prometheus.GaugeOpts{Name: "playhead_ws_connections", Help: "Connections that are open."}),
+		messages:    auto.NewCounterVec(options("messages", "Messages, by what was answered."), []string{"answer"}),
+		beats:       auto.NewCounterVec(options("heartbeats", "Heartbeats answered, by what became of them."), []string{"status"}),
+		closed:      auto.NewCounterVec(options("closed_connections", "Connections ended, by the status of the first who closed; 1006 is none."), []string{"code"}),
+		pushes:      auto.NewCounter(options("pushes", "Changes that players took.")),
+		resyncs:     auto.NewCounter(options("pushed_resyncs", "Changes that players took which say to read again.")),
+		coalesced:   auto.NewCounter(options("coalesced_changes", "Changes that joined others on a connection which had not taken these yet.")),
+	}
 	for _, answer := range []string{invalid, tooLarge, rateLimited, unavailable, timeout, internal} {
 		m.messages.WithLabelValues(answer)
 	}
@@ -386,18 +388,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for i := range m.byStatus {
 		m.byStatus[i] = m.beats.WithLabelValues(codec.StatusName(historyv1.Status(i))) //nolint:gosec // a small constant range
 	}
-	if reg != nil {
-		reg.MustRegister(m.connections, m.messages, m.beats, m.closed, m.pushes, m.resyncs, m.coalesced)
-	}
 	return m
-}
-
-func counters(name, help, label string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
-}
-
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
 // pushed counts a change that a player took.

@@ -243,11 +243,7 @@ func Flush(ctx context.Context, addrs ...string) error {
 
 // Marked returns all keys with a dirty mark, whose records may be newer than the archive.
 func Marked(ctx context.Context, c history.Ledger) ([]history.Key, error) {
-	all := make([]history.Bucket, history.Buckets)
-	for b := range all {
-		all[b] = history.Bucket(b) //nolint:gosec // 1,024 of them
-	}
-	return c.Overdue(ctx, all, 0, 1_000_000)
+	return c.Overdue(ctx, history.AllBuckets(), 0, 1_000_000)
 }
 
 // Settled fails while a key has a dirty mark.

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,11 +142,9 @@ func New(cfg Config) (*Job, error) {
 	cfg.TrimOneIn = run.Default(cfg.TrimOneIn, 16)
 	cfg.Deadline = run.Default(cfg.Deadline, 10*time.Second)
 	cfg.Pause = run.Default(cfg.Pause, 200*time.Millisecond)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1), begun: make(chan struct{})}
-	if cfg.Roller != nil && cfg.Registry != nil {
+	if cfg.Roller != nil {
 		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.noted, &j.untidy)
 	}
 	j.waiting.since = time.Now()
@@ -166,14 +165,6 @@ func guard(f func() error) (err error) {
 		}
 	}()
 	return f()
-}
-
-func everyBucket() []history.Bucket {
-	all := make([]history.Bucket, history.Buckets)
-	for i := range all {
-		all[i] = history.Bucket(i) //nolint:gosec // 1,024 of them
-	}
-	return all
 }
 
 // poison adds messages that cannot be decoded to the dead letters. The others go on.

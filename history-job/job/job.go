@@ -131,7 +131,7 @@ func (j *Job) sweepAlone(ctx context.Context) error {
 		}
 		owned := j.owned.Load()
 		if alone := !owned && !was; alone {
-			if err := j.sweepOnce(ctx, everyBucket(), j.cfg.SweepAge); err != nil {
+			if err := j.sweepOnce(ctx, history.AllBuckets(), j.cfg.SweepAge); err != nil {
 				return err
 			}
 			j.metrics.sweptAlone.Inc()
@@ -237,7 +237,7 @@ func (j *Job) measure(ctx context.Context, buckets []history.Bucket) error {
 	for {
 		err := j.try(ctx, func(ctx context.Context) error {
 			began := time.Now()
-			all, err := j.cfg.Cache.Backlog(ctx, everyBucket())
+			all, err := j.cfg.Cache.Backlog(ctx, history.AllBuckets())
 			if err == nil {
 				j.marks.Store(&marks{began, all})
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 )
@@ -24,6 +25,10 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(reg)
+	counter := func(name, help string) prometheus.Counter {
+		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_job_" + name, Help: help})
+	}
 	m := &metrics{
 		messages:       counter("messages_total", "Messages of the queue that were dealt with."),
 		puts:           counter("puts_total", "Records put into the archive."),
@@ -40,35 +45,27 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		announced:      counter("announced_firsts_total", "Users seen for the first time on a day, announced where no service had."),
 		notWrittenBack: counter("not_given_back_records_total", "Completed records that the cache did not take back."),
 		summarized:     counter("summarized_users_total", "Users whose summaries were brought up to date."),
-		summaryDelay: prometheus.NewGauge(prometheus.GaugeOpts{
+		summaryDelay: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "playhead_job_summaries_delay_seconds", Help: "How late the job is in its search for old records. Beyond six days records expire without a summary.",
 		}),
-		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
+		retries: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_job_retries_total", Help: "Exchanges with a store tried again, by operation.",
 		}, []string{"operation"}),
-		completed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		completed: auto.NewCounterVec(prometheus.CounterOpts{
 			Name: "playhead_job_completed_records_total", Help: "Partial records folded with the archive's, a get each, by object type.",
 		}, []string{"type"}),
-		buckets: prometheus.NewGauge(prometheus.GaugeOpts{
+		buckets: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "playhead_job_owned_buckets", Help: "Buckets that this job owns.",
 		}),
-		unrestored: prometheus.NewGauge(prometheus.GaugeOpts{
+		unrestored: auto.NewGauge(prometheus.GaugeOpts{
 			Name: "playhead_job_unrestored_contents", Help: "Contents of the queue that a store does not answer for. Nothing behind them is committed.",
 		}),
 	}
-	m.backlog = newBacklog()
+	m.backlog = newBacklog(auto)
 	for _, op := range []string{"backlog", "load", "get", "put", "user", "settle", "trim", "sweep", "restore", "reread", "dead_letter", "announce", "notes", "roll", "summaries"} {
 		m.retries.WithLabelValues(op)
 	}
-	if reg != nil {
-		reg.MustRegister(m.messages, m.puts, m.clears, m.swept, m.missing, m.refused, m.poison,
-			m.failures, m.sweptAlone, m.leftOut, m.completed, m.notWrittenBack, m.restored, m.repairs, m.announced, m.retries, m.summarized, m.summaryDelay, m.buckets, m.unrestored, m.backlog.marks, m.backlog.age)
-	}
 	return m
-}
-
-func counter(name, help string) prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_job_" + name, Help: help})
 }
 
 // rangeSize is how many buckets share a gauge: enough to tell a stuck partition or a
@@ -79,9 +76,9 @@ const rangeSize = 64
 // may belong to several jobs: their counts add up, of their ages the highest counts.
 type backlog struct{ marks, age *prometheus.GaugeVec }
 
-func newBacklog() backlog {
+func newBacklog(auto promauto.Factory) backlog {
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "playhead_job_" + name, Help: help}, []string{"buckets"})
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: "playhead_job_" + name, Help: help}, []string{"buckets"})
 	}
 	return backlog{
 		marks: gauge("dirty_marks", "Dirty marks of the owned buckets of a range, the held included."),

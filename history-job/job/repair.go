@@ -161,7 +161,7 @@ func (j *Job) reread(ctx context.Context, name string) error {
 
 // readAgain returns the contents of the queue for which a store does not answer.
 func (j *Job) readAgain(ctx context.Context, since time.Time) (rest []history.Announcement, err error) {
-	err = j.cfg.Reread.Reread(ctx, everyBucket(), since, func(ctx context.Context, all []history.Announcement) error {
+	err = j.cfg.Reread.Reread(ctx, history.AllBuckets(), since, func(ctx context.Context, all []history.Announcement) error {
 		left, err := j.giveQueued(ctx, slices.DeleteFunc(all, func(a history.Announcement) bool { return a.Record == nil }))
 		rest = append(rest, left...)
 		return err

@@ -265,7 +265,7 @@ func (c turns) Consume(ctx context.Context, handle func(context.Context, history
 	if err := handle(first, nothing{}); err != nil {
 		return err
 	}
-	return handle(ctx, nothing{buckets: everyBucket()})
+	return handle(ctx, nothing{buckets: history.AllBuckets()})
 }
 
 // nothing is a claim of which nothing is ever fetched.

@@ -156,17 +156,9 @@ func (w *world) archived(k history.Key) *history.Record {
 // marks returns the keys with a dirty mark.
 func (w *world) marks() []history.Key {
 	w.Helper()
-	all, err := w.cache.Overdue(w.Context(), everyBucket(), 0, 1<<20)
+	all, err := w.cache.Overdue(w.Context(), history.AllBuckets(), 0, 1<<20)
 	if err != nil {
 		w.Fatalf("overdue: %v", err)
-	}
-	return all
-}
-
-func everyBucket() []history.Bucket {
-	all := make([]history.Bucket, history.Buckets)
-	for i := range all {
-		all[i] = history.Bucket(i)
 	}
 	return all
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 )
@@ -98,21 +99,19 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer, a *Aggregator) *metrics {
+	auto := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_aggregate_" + name, Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_aggregate_" + name, Help: help})
 	}
-	m := &metrics{
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_aggregate_held_keys", Help: "Keys held in memory.",
+	}, func() float64 { return float64(a.Waiting()) })
+	return &metrics{
 		announced:   counter("announced_keys_total", "Keys that the queue took."),
 		dropped:     counter("dropped_keys_total", "Keys dropped from memory and left to the sweep."),
 		failures:    counter("failed_publishes_total", "Publishes that failed in whole or in part."),
 		unconfirmed: counter("unconfirmed_ticks_total", "Ticks at which nothing was announced because the cache was away or compared with what is held."),
 	}
-	if reg != nil {
-		reg.MustRegister(m.announced, m.dropped, m.failures, m.unconfirmed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_aggregate_held_keys", Help: "Keys held in memory.",
-		}, func() float64 { return float64(a.Waiting()) }))
-	}
-	return m
 }
 
 // Waiting returns how many keys are held or due.

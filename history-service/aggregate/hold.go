@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 func (a *Aggregator) of(k history.Key) *shard { return &a.shard[history.BucketOf(k.UID)%shards] }
@@ -86,10 +87,7 @@ func (a *Aggregator) count() {
 	if a.due.Add(1) != int64(a.cfg.Size) {
 		return
 	}
-	select {
-	case a.full <- struct{}{}:
-	default:
-	}
+	run.Wake(a.full)
 }
 
 // Run announces due keys every tick, or earlier when many are due, until ctx is

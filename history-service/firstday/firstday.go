@@ -10,6 +10,7 @@
 package firstday
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/report"
@@ -59,9 +61,7 @@ func New(cfg Config) (*Tracker, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	t := &Tracker{cfg: cfg, metrics: newMetrics(cfg.Registry), queue: make(chan []history.First, maxQueue)}
 	t.recent.all = recent.New[history.Sighting, struct{}](generation, nil)
 	return t, nil
@@ -303,20 +303,17 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_first_of_day_" + name + "_total", Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_first_of_day_" + name + "_total", Help: help})
 	}
-	m := &metrics{
+	return &metrics{
 		lookups:       counter("lookups", "Users looked up to tell whether they are seen for the first time on a day."),
 		failedLookups: counter("failed_lookups", "Look-ups of whether a user is seen for the first time on a day that the cache did not answer."),
 		firsts:        counter("users", "Users seen for the first time on a day."),
 		announced:     counter("announced", "Users seen for the first time on a day who were announced right away."),
 		leftToJobs:    counter("left_to_jobs", "Users seen for the first time on a day who could not be announced right away."),
 	}
-	if reg != nil {
-		reg.MustRegister(m.lookups, m.failedLookups, m.firsts, m.announced, m.leftToJobs)
-	}
-	return m
 }
 
 // announceWithin bounds one announcement. Together with the wait for the one before

@@ -8,6 +8,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
@@ -37,9 +39,7 @@ func New(cfg Config) *Notifier {
 		cfg.NodeOf = func(string) string { return "" }
 	}
 	cfg.Deadline = run.Default(cfg.Deadline, 5*time.Second)
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	n := &Notifier{cfg: cfg}
 	if cfg.Feed != nil {
 		n.announce, n.watchers = newAnnouncer(cfg), newWatchers(cfg.Feed, cfg.Registry)
@@ -126,8 +126,9 @@ type outbox struct {
 }
 
 func newAnnouncer(cfg Config) *announcer {
+	auto := promauto.With(cfg.Registry)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_notify_" + name + "_total", Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_notify_" + name + "_total", Help: help})
 	}
 	a := &announcer{
 		feed: cfg.Feed, nodeOf: cfg.NodeOf, log: cfg.Logger, wake: make(chan struct{}, 1), outboxes: make(map[string]*outbox),
@@ -138,9 +139,6 @@ func newAnnouncer(cfg Config) *announcer {
 	a.followed = func(history.Bucket) bool { return true }
 	if f, knows := cfg.Feed.(interface{ Followed(history.Bucket) bool }); knows {
 		a.followed = f.Followed
-	}
-	if cfg.Registry != nil {
-		cfg.Registry.MustRegister(a.announced, a.failed, a.dropped)
 	}
 	return a
 }
@@ -175,7 +173,7 @@ func (o *outbox) ready() bool { return !o.busy && len(o.waiting)+len(o.missed) >
 func (a *announcer) signal() {
 	for _, o := range a.outboxes {
 		if o.ready() {
-			wake(a.wake)
+			run.Wake(a.wake)
 			return
 		}
 	}

@@ -173,10 +173,7 @@ func (w *watchers) free(s *stream, node string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if delete(s.busy, node); node != "" && len(s.queue) > 0 {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		run.Wake(s.wake)
 	}
 }
 

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // watchers knows which streams watch which users, and follows their buckets in the feed.
@@ -78,11 +80,9 @@ func newWatchers(feed history.Feed, reg prometheus.Registerer) *watchers {
 	w := &watchers{leaving: make(chan struct{}), buckets: make(map[history.Bucket]*bucketWatchers), wake: make(chan struct{}, 1)}
 	w.leave = sync.OnceFunc(func() { close(w.leaving) })
 	w.feed = feed.Subscribe(w.hear)
-	if reg != nil {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_notify_watched_users", Help: "Users who are watched, each once for every stream that does.",
-		}, w.size))
-	}
+	promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_notify_watched_users", Help: "Users who are watched, each once for every stream that does.",
+	}, w.size)
 	return w
 }
 
@@ -161,7 +161,7 @@ func (w *watchers) goLive(b history.Bucket) {
 		w.resync(of)
 	case !slices.Contains(w.interrupted, b):
 		w.interrupted = append(w.interrupted, b)
-		wake(w.wake)
+		run.Wake(w.wake)
 	}
 }
 
@@ -182,7 +182,7 @@ func (s *subscription) queue() *pending {
 	if s.pending == nil {
 		s.pending = &pending{}
 		s.stream.queue = append(s.stream.queue, s)
-		wake(s.stream.wake)
+		run.Wake(s.stream.wake)
 	}
 	return s.pending
 }
@@ -272,13 +272,5 @@ func (w *watchers) drop(s *subscription) {
 	if delete(b.users, s.uid); len(b.users) == 0 {
 		delete(w.buckets, bucket)
 		w.feed.Unfollow(bucket)
-	}
-}
-
-// wake fills a channel of capacity 1, if it is empty.
-func wake(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }

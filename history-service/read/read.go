@@ -5,12 +5,14 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/stores"
@@ -47,9 +49,7 @@ func New(cfg Config) *Reader {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	m := newMetrics(cfg.Registry)
 	return &Reader{cfg: cfg, metrics: m, warm: newWarmer(cfg, m)}
 }
@@ -96,16 +96,13 @@ type Config struct {
 type metrics struct{ warmed, warmsFailed, folded prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
+	auto := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_read_" + name + "_total", Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_read_" + name + "_total", Help: help})
 	}
-	m := &metrics{
+	return &metrics{
 		warmed:      counter("warmed_users", "Cold users filled from the archive."),
 		warmsFailed: counter("failed_warm_ups", "Warm-ups that a store did not answer."),
 		folded:      counter("archive_folds", "Records asked of the archive because a reader's page or point lacked its part."),
 	}
-	if reg != nil {
-		reg.MustRegister(m.warmed, m.warmsFailed, m.folded)
-	}
-	return m
 }

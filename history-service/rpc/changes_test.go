@@ -100,11 +100,7 @@ func (a *app) knows(what string) {
 // archiving does what the job does with some of what is marked, and trims.
 func archiving(t *testing.T, c history.Cache, a history.Archive, some func() bool) {
 	t.Helper()
-	all := make([]history.Bucket, history.Buckets)
-	for i := range all {
-		all[i] = history.Bucket(i)
-	}
-	keys, err := c.Overdue(t.Context(), all, 0, math.MaxInt32)
+	keys, err := c.Overdue(t.Context(), history.AllBuckets(), 0, math.MaxInt32)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,11 +59,7 @@ func keyOf(text string) history.Key {
 func archives(t testing.TB, h *house) {
 	t.Helper()
 	ctx := t.Context()
-	buckets := make([]history.Bucket, history.Buckets)
-	for i := range buckets {
-		buckets[i] = history.Bucket(i) //nolint:gosec // of them
-	}
-	keys, err := h.db.Cache().Overdue(ctx, buckets, 0, 1_000_000)
+	keys, err := h.db.Cache().Overdue(ctx, history.AllBuckets(), 0, 1_000_000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,11 +28,7 @@ func (h *house) older(t *testing.T) *pebble.DB {
 // marked returns the objects that have a dirty mark.
 func marked(t *testing.T, c history.Ledger) map[string]bool {
 	t.Helper()
-	all := make([]history.Bucket, history.Buckets)
-	for i := range all {
-		all[i] = history.Bucket(i)
-	}
-	dirty, err := c.Overdue(t.Context(), all, 0, 1000)
+	dirty, err := c.Overdue(t.Context(), history.AllBuckets(), 0, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/encoding"
@@ -72,13 +73,9 @@ type panics struct {
 }
 
 func newPanics(s *Server) *panics {
-	p := &panics{server: s, count: prometheus.NewCounter(prometheus.CounterOpts{
+	return &panics{server: s, count: promauto.With(s.cfg.Registry).NewCounter(prometheus.CounterOpts{
 		Name: "playhead_rpc_panics_total", Help: "Requests whose handler panicked.",
 	})}
-	if s.cfg.Registry != nil {
-		s.cfg.Registry.MustRegister(p.count)
-	}
-	return p
 }
 
 func (p *panics) options() []grpc.ServerOption {

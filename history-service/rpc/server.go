@@ -3,6 +3,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,9 +107,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	log, reg := cfg.Logger, cfg.Registry
 	s := &Server{cfg: cfg}
 	var err error
@@ -154,80 +153,67 @@ func (s *Server) Reclaim(ctx context.Context) error { return s.write.Reclaim(ctx
 
 // Delete writes a tombstone for each object.
 func (s *Server) Delete(ctx context.Context, req *historyv1.DeleteRequest) (*historyv1.DeleteResponse, error) {
-	resp, err := s.write.Delete(ctx, req)
-	return resp, status(err)
+	return answered(s.write.Delete(ctx, req))
 }
 
 // Clear removes everything of one type, or of all, at or before a time.
 func (s *Server) Clear(ctx context.Context, req *historyv1.ClearRequest) (*historyv1.ClearResponse, error) {
-	resp, err := s.write.Clear(ctx, req)
-	return resp, status(err)
+	return answered(s.write.Clear(ctx, req))
 }
 
 // Erase removes everything that the stores have of a user.
 func (s *Server) Erase(ctx context.Context, req *historyv1.EraseRequest) (*historyv1.EraseResponse, error) {
-	resp, err := s.write.Erase(ctx, req)
-	return resp, status(err)
+	return answered(s.write.Erase(ctx, req))
 }
 
 // Dismiss takes objects out of what is offered to go on with, or offers them again.
 func (s *Server) Dismiss(ctx context.Context, req *historyv1.DismissRequest) (*historyv1.DismissResponse, error) {
-	resp, err := s.write.Dismiss(ctx, req)
-	return resp, status(err)
+	return answered(s.write.Dismiss(ctx, req))
 }
 
 // Mark says of objects that they were watched or not, or puts them back to the start.
 func (s *Server) Mark(ctx context.Context, req *historyv1.MarkRequest) (*historyv1.MarkResponse, error) {
-	resp, err := s.write.Mark(ctx, req)
-	return resp, status(err)
+	return answered(s.write.Mark(ctx, req))
 }
 
 // PutSettings switches recording off or on.
 func (s *Server) PutSettings(ctx context.Context, req *historyv1.PutSettingsRequest) (*historyv1.PutSettingsResponse, error) {
-	resp, err := s.write.PutSettings(ctx, req)
-	return resp, status(err)
+	return answered(s.write.PutSettings(ctx, req))
 }
 
 // GetSettings reads what a user has decided.
 func (s *Server) GetSettings(ctx context.Context, req *historyv1.GetSettingsRequest) (*historyv1.GetSettingsResponse, error) {
-	resp, err := s.read.GetSettings(ctx, req)
-	return resp, status(err)
+	return answered(s.read.GetSettings(ctx, req))
 }
 
 // List reads a page of a history, newest first.
 func (s *Server) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
-	resp, err := s.read.List(ctx, req)
-	return resp, status(err)
+	return answered(s.read.List(ctx, req))
 }
 
 // Points reads where a user stopped in some objects.
 func (s *Server) Points(ctx context.Context, req *historyv1.PointsRequest) (*historyv1.PointsResponse, error) {
-	resp, err := s.read.Points(ctx, req)
-	return resp, status(err)
+	return answered(s.read.Points(ctx, req))
 }
 
 // Continue reads what a user has begun and not finished.
 func (s *Server) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
-	resp, err := s.read.Continue(ctx, req)
-	return resp, status(err)
+	return answered(s.read.Continue(ctx, req))
 }
 
 // Search reads records by what their ids and metadata say.
 func (s *Server) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
-	resp, err := s.read.Search(ctx, req)
-	return resp, status(err)
+	return answered(s.read.Search(ctx, req))
 }
 
 // Changes reads what has changed since a token.
 func (s *Server) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*historyv1.ChangesResponse, error) {
-	resp, err := s.read.Changes(ctx, req)
-	return resp, status(err)
+	return answered(s.read.Changes(ctx, req))
 }
 
 // Viewings reads the sessions of one object.
 func (s *Server) Viewings(ctx context.Context, req *historyv1.ViewingsRequest) (*historyv1.ViewingsResponse, error) {
-	resp, err := s.read.Viewings(ctx, req)
-	return resp, status(err)
+	return answered(s.read.Viewings(ctx, req))
 }
 
 // Watch tells what changes in the histories of the users that the stream names.
@@ -237,8 +223,7 @@ func (s *Server) Watch(stream grpc.BidiStreamingServer[historyv1.WatchRequest, h
 
 // Import folds whole records into a user's history. See the protocol for what it answers.
 func (s *Server) Import(ctx context.Context, req *historyv1.ImportRequest) (*historyv1.ImportResponse, error) {
-	resp, err := s.imported(ctx, req)
-	return resp, status(err)
+	return answered(s.imported(ctx, req))
 }
 
 func (s *Server) imported(ctx context.Context, req *historyv1.ImportRequest) (*historyv1.ImportResponse, error) {
@@ -308,6 +293,9 @@ var table = []struct {
 	{history.ErrUnavailable, codes.Unavailable},
 	{history.ErrClosed, codes.Unavailable},
 }
+
+// answered returns an answer, or an error as gRPC carries it.
+func answered[T any](resp T, err error) (T, error) { return resp, status(err) }
 
 // status turns an error into one that gRPC carries: code, text, the field of
 // an invalid request as google.rpc.BadRequest, and when to try again, where that is known,

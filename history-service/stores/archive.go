@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 )
@@ -62,24 +63,23 @@ type archiveCall struct{ cancel context.CancelCauseFunc }
 // NewArchive returns an archive whose damaged cells are served around, and which readers do
 // not wait for while it stands still.
 func NewArchive(a history.Archive, log *slog.Logger, reg prometheus.Registerer) history.Archive {
-	damaged := prometheus.NewCounter(prometheus.CounterOpts{
+	auto := promauto.With(reg)
+	damaged := auto.NewCounter(prometheus.CounterOpts{
 		Name: "playhead_stores_damaged_cells_total", Help: "Cells of the archive that could not be read, each time that one was come across.",
 	})
 	b := &breaker{Archive: &damageReporter{Archive: a, log: log, damaged: damaged}, log: log, calls: make(map[*archiveCall]struct{})}
 	b.watch = time.AfterFunc(time.Hour, b.check)
 	b.watch.Stop()
-	if reg != nil {
-		reg.MustRegister(damaged, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_stores_archive_stalled", Help: "1 while calls to the archive fail at once because it answers none.",
-		}, func() float64 {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			if b.stalled {
-				return 1
-			}
-			return 0
-		}))
-	}
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_stores_archive_stalled", Help: "1 while calls to the archive fail at once because it answers none.",
+	}, func() float64 {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.stalled {
+			return 1
+		}
+		return 0
+	})
 	return b
 }
 

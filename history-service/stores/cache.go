@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
@@ -95,17 +96,16 @@ func (*nodeError) Unwrap() error { return history.ErrUnavailable }
 
 // NewNodes returns a cache whose buckets lie on the nodes that on names.
 func NewNodes(cache Cache, on Sharded, log *slog.Logger, reg prometheus.Registerer) *Nodes {
+	auto := promauto.With(reg)
 	n := &Nodes{
 		Cache: cache, sharded: on, log: log, all: make(map[string]*node),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
+		refused: auto.NewCounter(prometheus.CounterOpts{
 			Name: "playhead_stores_refused_cache_calls_total", Help: "Calls to nodes of the cache that were refused because the node was silent or had too many.",
 		}),
 	}
-	if reg != nil {
-		reg.MustRegister(n.refused, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_stores_silent_cache_nodes", Help: "Nodes of the cache that do not answer while others do.",
-		}, n.silentNodes))
-	}
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_stores_silent_cache_nodes", Help: "Nodes of the cache that do not answer while others do.",
+	}, n.silentNodes)
 	return n
 }
 

@@ -9,6 +9,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -26,6 +27,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/internal/run"
 	"github.com/playhead/playhead/internal/trust"
@@ -127,9 +129,7 @@ func New(cfg Config) (*Sender, error) {
 	if cfg.Max == 0 {
 		cfg.Max = 1 << 16
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	s := &Sender{cfg: cfg, metrics: newMetrics(cfg.Registry), wake: make(chan struct{}, 1)}
 	s.client = http.Client{Transport: cfg.Transport, Timeout: cfg.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // whoever moves it says so in the configuration
@@ -148,10 +148,7 @@ func (s *Sender) Tell(events ...Event) {
 	s.metrics.waiting.Set(float64(len(s.waiting)))
 	s.mu.Unlock()
 	s.metrics.dropped.Add(float64(len(events) - room))
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	run.Wake(s.wake)
 }
 
 // Run posts events until ctx is done, and then tries once what still waits.
@@ -276,16 +273,13 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	events := prometheus.NewCounterVec(prometheus.CounterOpts{
+	auto := promauto.With(reg)
+	events := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "playhead_webhook_events_total", Help: "Events for the webhook: delivered, dead because it did not take them, or dropped because too many waited.",
 	}, []string{"outcome"})
-	m := &metrics{
+	return &metrics{
 		delivered: events.WithLabelValues("delivered"), dead: events.WithLabelValues("dead"), dropped: events.WithLabelValues("dropped"),
-		failed:  prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_webhook_failed_requests_total", Help: "Requests that the webhook did not take, and that were made again."}),
-		waiting: prometheus.NewGauge(prometheus.GaugeOpts{Name: "playhead_webhook_waiting_events", Help: "Events that wait for a request."}),
+		failed:  auto.NewCounter(prometheus.CounterOpts{Name: "playhead_webhook_failed_requests_total", Help: "Requests that the webhook did not take, and that were made again."}),
+		waiting: auto.NewGauge(prometheus.GaugeOpts{Name: "playhead_webhook_waiting_events", Help: "Events that wait for a request."}),
 	}
-	if reg != nil {
-		reg.MustRegister(events, m.failed, m.waiting)
-	}
-	return m
 }

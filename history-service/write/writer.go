@@ -1,6 +1,7 @@
 package write
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/aggregate"
@@ -75,9 +77,7 @@ func New(cfg Config) *Writer {
 	if cfg.ClockErr == nil {
 		cfg.ClockErr = func() error { return nil }
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	return &Writer{cfg: cfg, metrics: newMetrics(cfg.Registry)}
 }
 
@@ -153,11 +153,12 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
-	reports := prometheus.NewCounterVec(prometheus.CounterOpts{
+	auto := promauto.With(reg)
+	reports := auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "playhead_write_heartbeats_total", Help: "Heartbeats answered, by what became of them.",
 	}, []string{"status"})
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_write_" + name + "_total", Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_write_" + name + "_total", Help: help})
 	}
 	m := &metrics{
 		conflicts: counter("conflicts", "Writes tried again because another writer was first."),
@@ -167,9 +168,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.byStatus = make([]prometheus.Counter, len(historyv1.Status_name))
 	for n, name := range historyv1.Status_name {
 		m.byStatus[n] = reports.WithLabelValues(strings.ToLower(strings.TrimPrefix(name, "STATUS_")))
-	}
-	if reg != nil {
-		reg.MustRegister(reports, m.conflicts, m.notQueued, m.bases)
 	}
 	return m
 }

@@ -143,14 +143,6 @@ func everyBucket(round int) []history.Announcement {
 	return keys
 }
 
-func allBuckets() []history.Bucket {
-	b := make([]history.Bucket, history.Buckets)
-	for i := range b {
-		b[i] = history.Bucket(i)
-	}
-	return b
-}
-
 func (q queueCase) publish(keys []history.Announcement) {
 	q.Helper()
 	ctx, cancel := context.WithTimeout(q.Context(), patience)

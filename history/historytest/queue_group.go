@@ -198,7 +198,7 @@ func (g *queueGroup) whole() bool {
 		all = append(all, b...)
 	}
 	slices.Sort(all)
-	return slices.Equal(all, allBuckets())
+	return slices.Equal(all, history.AllBuckets())
 }
 
 func (g *queueGroup) has(keys []history.Announcement) bool {

@@ -73,7 +73,7 @@ func (q queueCase) large() {
 
 func (q queueCase) buckets() {
 	q.generation(func(_ context.Context, claim history.Claim) error {
-		if got := slices.Sorted(slices.Values(claim.Buckets())); !slices.Equal(got, allBuckets()) {
+		if got := slices.Sorted(slices.Values(claim.Buckets())); !slices.Equal(got, history.AllBuckets()) {
 			q.Errorf("got %d buckets, want each of %d once", len(got), history.Buckets)
 		}
 		return nil
@@ -219,7 +219,7 @@ func (q queueCase) rereadCommitted() {
 	q.publish(more)
 	all := append(append([]history.Announcement(nil), keys...), more...)
 	for range 2 {
-		q.same(q.reread(allBuckets(), start.Add(-time.Second)), all)
+		q.same(q.reread(history.AllBuckets(), start.Add(-time.Second)), all)
 	}
 	q.same(q.receive(len(more), true), more)
 	q.nothingElse()
@@ -247,8 +247,8 @@ func (q queueCase) rereadSince() {
 	since := time.Now().Truncate(time.Millisecond).Add(2 * time.Millisecond)
 	time.Sleep(time.Until(since))
 	q.publish(more)
-	q.same(q.reread(allBuckets(), since), more)
-	if got := q.reread(allBuckets(), time.Now().Add(time.Hour)); len(got) != 0 {
+	q.same(q.reread(history.AllBuckets(), since), more)
+	if got := q.reread(history.AllBuckets(), time.Now().Add(time.Hour)); len(got) != 0 {
 		q.Errorf("got %d keys from the time to come", len(got))
 	}
 }
@@ -273,7 +273,7 @@ func (q queueCase) rereadBesideAJob() {
 }
 
 func (q queueCase) rereadNothing() {
-	if got := q.reread(allBuckets(), time.Unix(0, 0)); len(got) != 0 {
+	if got := q.reread(history.AllBuckets(), time.Unix(0, 0)); len(got) != 0 {
 		q.Errorf("got %d keys of an empty queue", len(got))
 	}
 }
@@ -281,7 +281,7 @@ func (q queueCase) rereadNothing() {
 func (q queueCase) rereadError() {
 	q.publish(everyBucket(1))
 	broken, calls := errors.New("broken"), 0
-	err := q.Consumer.(history.Rereader).Reread(q.Context(), allBuckets(), time.Now().Add(-time.Hour), func(context.Context, []history.Announcement) error {
+	err := q.Consumer.(history.Rereader).Reread(q.Context(), history.AllBuckets(), time.Now().Add(-time.Hour), func(context.Context, []history.Announcement) error {
 		calls++
 		return broken
 	})

@@ -18,12 +18,8 @@ import (
 
 // reread returns what comes again of all buckets, by key.
 func reread(ctx context.Context, q *kafka.Queue) (got map[history.Key]int, err error) {
-	buckets := make([]history.Bucket, history.Buckets)
-	for i := range buckets {
-		buckets[i] = history.Bucket(i)
-	}
 	got = map[history.Key]int{}
-	err = q.Reread(ctx, buckets, time.Now().Add(-time.Hour), func(_ context.Context, keys []history.Announcement) error {
+	err = q.Reread(ctx, history.AllBuckets(), time.Now().Add(-time.Hour), func(_ context.Context, keys []history.Announcement) error {
 		for _, k := range keys {
 			got[k.Key]++
 		}

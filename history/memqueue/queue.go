@@ -103,10 +103,7 @@ func (q *Queue) add(m wire.Message) bool {
 }
 
 func (q *Queue) wake() {
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
+	run.Wake(q.ready)
 }
 
 // drop removes committed messages from the front: all that lie before the offsets.
@@ -190,13 +187,7 @@ func (c *claim) err() error {
 }
 
 // Buckets returns all buckets.
-func (c *claim) Buckets() []history.Bucket {
-	buckets := make([]history.Bucket, history.Buckets)
-	for i := range buckets {
-		buckets[i] = history.Bucket(i)
-	}
-	return buckets
-}
+func (c *claim) Buckets() []history.Bucket { return history.AllBuckets() }
 
 // Fetch implements [history.Claim].
 func (c *claim) Fetch(ctx context.Context) (history.Delivery, error) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/internal/recent"
 )
@@ -98,31 +99,25 @@ type Metrics struct {
 
 // NewMetrics returns metrics, registered unless the registry is nil.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
+	auto := promauto.With(reg)
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "playhead_parts_" + name, Help: help})
+		return auto.NewCounter(prometheus.CounterOpts{Name: "playhead_" + name, Help: help})
 	}
-	m := &Metrics{
-		Hits:    counter("cache_hits_total", "Chunks and lists of parts that were in memory."),
-		Misses:  counter("cache_misses_total", "Chunks and lists of parts that were read."),
-		Damaged: counter("damaged_total", "Reads of chunks and lists of parts that are missing or damaged."),
-		Rolled:  counter("rolled_records_total", "Records that have left the live form for parts."),
-		Written: counter("written_bytes_total", "Bytes of chunks and lists that were written."),
-		Read:    counter("read_bytes_total", "Bytes of chunks and lists that were read, as they are in memory."),
-		Summarized: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "playhead_summaries_counted_records_total", Help: "Records that were counted in summaries, for the first time or after a change.",
-		}),
-		SummaryBytes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "playhead_summaries_written_bytes_total", Help: "Bytes of chunks and lists of summaries that were written.",
-		}),
-		Live: prometheus.NewHistogram(prometheus.HistogramOpts{
+	return &Metrics{
+		Hits:    counter("parts_cache_hits_total", "Chunks and lists of parts that were in memory."),
+		Misses:  counter("parts_cache_misses_total", "Chunks and lists of parts that were read."),
+		Damaged: counter("parts_damaged_total", "Reads of chunks and lists of parts that are missing or damaged."),
+		Rolled:  counter("parts_rolled_records_total", "Records that have left the live form for parts."),
+		Written: counter("parts_written_bytes_total", "Bytes of chunks and lists that were written."),
+		Read:    counter("parts_read_bytes_total", "Bytes of chunks and lists that were read, as they are in memory."),
+
+		Summarized:   counter("summaries_counted_records_total", "Records that were counted in summaries, for the first time or after a change."),
+		SummaryBytes: counter("summaries_written_bytes_total", "Bytes of chunks and lists of summaries that were written."),
+		Live: auto.NewHistogram(prometheus.HistogramOpts{
 			Name: "playhead_parts_live_records", Help: "Live records of a user whose row was gone through.",
 			Buckets: prometheus.ExponentialBuckets(16, 4, 8),
 		}),
 	}
-	if reg != nil {
-		reg.MustRegister(m.Hits, m.Misses, m.Damaged, m.Rolled, m.Written, m.Read, m.Live, m.Summarized, m.SummaryBytes)
-	}
-	return m
 }
 
 // Notes are users whose parts are to be looked after, and from when on, in Unix milliseconds. They may
@@ -148,30 +143,29 @@ func (n *Notes) Add(uid string, due int64) {
 	}
 }
 
-// RegisterNotes registers gauges of the users in notes, by a clock in Unix milliseconds.
+// RegisterNotes registers gauges of the users in notes, by a clock in Unix milliseconds, unless the registry is nil.
 func RegisterNotes(reg prometheus.Registerer, now func() int64, all ...*Notes) {
-	reg.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be rolled."}, func() float64 {
-			waiting := 0
-			for _, n := range all {
-				users, _ := n.waiting()
-				waiting += users
+	auto := promauto.With(reg)
+	auto.NewGaugeFunc(prometheus.GaugeOpts{Name: "playhead_parts_waiting_users", Help: "Users who wait to be rolled."}, func() float64 {
+		waiting := 0
+		for _, n := range all {
+			users, _ := n.waiting()
+			waiting += users
+		}
+		return float64(waiting)
+	})
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "playhead_parts_oldest_note_age_seconds", Help: "For how long the user who has waited longest could have been rolled.",
+	}, func() float64 {
+		at := now()
+		oldest := at
+		for _, n := range all {
+			if users, due := n.waiting(); users > 0 {
+				oldest = min(oldest, due)
 			}
-			return float64(waiting)
-		}),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_parts_oldest_note_age_seconds", Help: "For how long the user who has waited longest could have been rolled.",
-		}, func() float64 {
-			at := now()
-			oldest := at
-			for _, n := range all {
-				if users, due := n.waiting(); users > 0 {
-					oldest = min(oldest, due)
-				}
-			}
-			return float64(at-oldest) / 1000
-		}),
-	)
+		}
+		return float64(at-oldest) / 1000
+	})
 }
 
 // waiting returns how many users there are, and when the first of them is due.

@@ -186,7 +186,7 @@ func (k *killed) silent(t *rapid.T, path string, data []byte) (silent []string) 
 // read returns what is not as it was acknowledged, with the error that says so.
 func (k *killed) read(t fataler, db *pebble.DB) map[string]error {
 	wrong := map[string]error{}
-	dirty, err := db.Cache().Overdue(t.Context(), everyBucket(), 0, 1<<30)
+	dirty, err := db.Cache().Overdue(t.Context(), history.AllBuckets(), 0, 1<<30)
 	if err != nil {
 		wrong["overdue"] = err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/wal"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 )
@@ -159,14 +160,10 @@ type damage struct {
 const maxReported = 10_000
 
 func newDamage(log *slog.Logger, reg prometheus.Registerer) *damage {
-	d := &damage{log: log, reported: map[string]bool{}, cells: prometheus.NewCounter(prometheus.CounterOpts{
+	return &damage{log: log, reported: map[string]bool{}, cells: promauto.With(reg).NewCounter(prometheus.CounterOpts{
 		Name: "playhead_pebble_damaged_cells_total",
 		Help: "Cells of the embedded store that cannot be read and were left out, each counted once.",
 	})}
-	if reg != nil {
-		reg.MustRegister(d.cells)
-	}
-	return d
 }
 
 // cell counts and logs a cell by its row and column.

@@ -62,11 +62,11 @@ func TestMarkIsGoneBeforeItMoves(t *testing.T) {
 // wantOverdue checks the dirty marks of a store in their order, and how many the backlog counts.
 func wantOverdue(t *testing.T, db *pebble.DB, want ...history.Key) {
 	t.Helper()
-	got, err := db.Cache().Overdue(t.Context(), everyBucket(), 0, math.MaxInt)
+	got, err := db.Cache().Overdue(t.Context(), history.AllBuckets(), 0, math.MaxInt)
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("overdue: got %v, %v; want %v", got, err, want)
 	}
-	backlog, err := db.Cache().Backlog(t.Context(), everyBucket())
+	backlog, err := db.Cache().Backlog(t.Context(), history.AllBuckets())
 	must(t, err)
 	n := 0
 	for _, b := range backlog {

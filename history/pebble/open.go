@@ -36,9 +36,7 @@ func Open(dir string, config Config) (*DB, error) {
 		learned: make(chan struct{}), uncounted: make(map[string]bool),
 	}
 	d.partMetrics = part.NewMetrics(config.Registry)
-	if config.Registry != nil {
-		part.RegisterNotes(config.Registry, d.now, &d.notes)
-	}
+	part.RegisterNotes(config.Registry, d.now, &d.notes)
 	d.parts = part.NewCache(d.partMetrics)
 	if err := d.openOrFail(dir); err != nil {
 		return nil, openError{err}

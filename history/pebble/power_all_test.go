@@ -132,20 +132,12 @@ func (m *observed) read(t *rapid.T, note bool) string {
 		}
 	}
 	fmt.Fprintln(&b, slices.SortedFunc(maps.Keys(allDirty(t, m.db)), func(x, y history.Key) int { return strings.Compare(x.String(), y.String()) }))
-	firsts, err := m.db.Days().PendingFirsts(t.Context(), everyBucketOf(), -time.Hour, 1000)
+	firsts, err := m.db.Days().PendingFirsts(t.Context(), history.AllBuckets(), -time.Hour, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintln(&b, firsts)
 	return b.String()
-}
-
-func everyBucketOf() []history.Bucket {
-	all := make([]history.Bucket, history.Buckets)
-	for i := range all {
-		all[i] = history.Bucket(i)
-	}
-	return all
 }
 
 func (m *observed) at(t *rapid.T) int64 {
@@ -292,7 +284,7 @@ func (m *observed) see(t *rapid.T) {
 }
 
 func (m *observed) announced(t *rapid.T) {
-	firsts, err := m.db.Days().PendingFirsts(t.Context(), everyBucketOf(), -time.Hour, 1)
+	firsts, err := m.db.Days().PendingFirsts(t.Context(), history.AllBuckets(), -time.Hour, 1)
 	if err == nil {
 		err = m.db.Days().Announced(t.Context(), firsts)
 	}

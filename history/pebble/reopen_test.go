@@ -68,7 +68,7 @@ type fataler interface {
 
 func allDirty(t fataler, db *pebble.DB) map[history.Key]bool {
 	t.Helper()
-	keys, err := db.Cache().Overdue(t.Context(), everyBucket(), 0, math.MaxInt)
+	keys, err := db.Cache().Overdue(t.Context(), history.AllBuckets(), 0, math.MaxInt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,14 +97,6 @@ func settle(tb testing.TB, cache history.Cache, k history.Key, r *history.Record
 	if err := cache.Settle(tb.Context(), []history.Content{{Key: k, Revision: r.Revision}}); err != nil {
 		tb.Fatal(err)
 	}
-}
-
-func everyBucket() []history.Bucket {
-	buckets := make([]history.Bucket, history.Buckets)
-	for i := range buckets {
-		buckets[i] = history.Bucket(i)
-	}
-	return buckets
 }
 
 // TestMarksNeverRepeat takes the clock back at every start.

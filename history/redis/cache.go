@@ -35,6 +35,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"crypto/tls"
@@ -148,9 +149,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Timeout == 0 {
 		c.Timeout = 2 * time.Second
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	switch {
 	case !c.Cluster && len(c.Addrs) > 1:
 		return c, fmt.Errorf("redis: %d addresses, want one or a cluster", len(c.Addrs))

@@ -272,10 +272,7 @@ func TestBacklogBesideASilentServer(t *testing.T) {
 	config, nodes := fakeNodes(t, 4)
 	config.Timeout = patience
 	c, silent := open(t, config), make(chan struct{})
-	buckets := make([]history.Bucket, history.Buckets)
-	for i := range buckets {
-		buckets[i] = history.Bucket(i) //nolint:gosec // below 1,024
-	}
+	buckets := history.AllBuckets()
 	const users = 40
 	for n := range users {
 		put(t, c, history.Write{Key: key(fmt.Sprint("viewer", n), "1"), Record: record(hourAgo(), 1)})
@@ -301,10 +298,7 @@ func TestBacklogBesideASilentServer(t *testing.T) {
 func TestFirstsBesideASilentServer(t *testing.T) {
 	config, nodes := fakeNodes(t, 4)
 	c, silent := open(t, config), make(chan struct{})
-	buckets := make([]history.Bucket, history.Buckets)
-	for i := range buckets {
-		buckets[i] = history.Bucket(i) //nolint:gosec // below 1,024
-	}
+	buckets := history.AllBuckets()
 	const users = 40
 	for n := range users {
 		if s := c.See(t.Context(), []history.Sighting{{UID: fmt.Sprint("viewer", n), Day: 20_778}})[0]; s.Err != nil {

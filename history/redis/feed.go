@@ -148,14 +148,7 @@ func (s *subscription) setWanted(b history.Bucket, on bool) {
 // schedule has a bucket reconciled soon. The caller holds s.mu.
 func (s *subscription) schedule(b history.Bucket) {
 	s.pending[b] = struct{}{}
-	signal(s.wake)
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	run.Wake(s.wake)
 }
 
 // Close implements [history.Subscription]. It never fails.
@@ -196,7 +189,7 @@ func (s *subscription) takePending() (pending map[history.Bucket]struct{}, moved
 	defer s.mu.Unlock()
 	if s.moved {
 		s.moved = false
-		signal(s.wake)
+		run.Wake(s.wake)
 		return nil, true
 	}
 	pending = s.pending

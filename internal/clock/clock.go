@@ -8,6 +8,7 @@
 package clock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/internal/run"
@@ -58,32 +60,27 @@ func New(cfg Config) *Clock {
 	if cfg.Wall == nil {
 		cfg.Wall = func() time.Time { return time.Now().Round(0) }
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	c := &Clock{cfg: cfg, err: errNotAsked}
 	c.register(cfg.Registry)
 	return c
 }
 
 func (c *Clock) register(reg prometheus.Registerer) {
-	c.jumps = prometheus.NewCounterVec(prometheus.CounterOpts{
+	auto := promauto.With(reg)
+	c.jumps = auto.NewCounterVec(prometheus.CounterOpts{
 		Name: "playhead_clock_jumps_total", Help: "Jumps of a clock that were noticed, by whose it was.",
 	}, []string{"clock"})
 	for _, whose := range []string{"cache", "machine"} {
 		c.jumps.WithLabelValues(whose)
 	}
-	if reg == nil {
-		return
-	}
-	ahead := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	auto.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "playhead_clock_ahead_seconds", Help: "How far the machine's clock is ahead of the cache's.",
 	}, func() float64 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.wall.Seconds()
 	})
-	reg.MustRegister(c.jumps, ahead)
 }
 
 // Now returns the time, by the machine's clock as long as no other is known.

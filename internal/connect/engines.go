@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/playhead/playhead/history"
@@ -243,18 +244,20 @@ func (e *Engines) Judge(ctx context.Context) error {
 // settings are watched.
 func (e *Engines) Register(reg prometheus.Registerer) {
 	for _, one := range e.all {
-		if one.fit != nil {
-			one.registerFit(reg)
+		gauge := func(name, help string, state func() error) {
+			promauto.With(reg).NewGaugeFunc(prometheus.GaugeOpts{
+				Name: name, Help: help, ConstLabels: prometheus.Labels{"engine": one.name},
+			}, func() float64 {
+				if state() != nil {
+					return 1
+				}
+				return 0
+			})
 		}
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "playhead_engine_degraded", Help: "1 while an engine does not answer, or has not answered yet.",
-			ConstLabels: prometheus.Labels{"engine": one.name},
-		}, func() float64 {
-			if one.state() != nil {
-				return 1
-			}
-			return 0
-		}))
+		gauge("playhead_engine_degraded", "1 while an engine does not answer, or has not answered yet.", one.state)
+		if one.fit != nil {
+			gauge("playhead_engine_unfit", "1 while an engine's settings let it lose what it has acknowledged.", one.settings)
+		}
 	}
 }
 
@@ -429,17 +432,4 @@ func (e *engine) settings() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.unfit
-}
-
-// registerFit adds the gauge of one engine's settings.
-func (e *engine) registerFit(reg prometheus.Registerer) {
-	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "playhead_engine_unfit", Help: "1 while an engine's settings let it lose what it has acknowledged.",
-		ConstLabels: prometheus.Labels{"engine": e.name},
-	}, func() float64 {
-		if e.settings() != nil {
-			return 1
-		}
-		return 0
-	}))
 }

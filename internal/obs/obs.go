@@ -100,9 +100,7 @@ func NewAdmin(cfg AdminConfig) *Admin {
 	if cfg.Metrics == nil {
 		cfg.Metrics = prometheus.NewRegistry()
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Admin{cfg: cfg, mux: routes(cfg)}
 }
 

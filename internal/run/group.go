@@ -264,6 +264,14 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// Wake signals on a channel of capacity 1, unless a signal waits there already.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // Default returns v, or def where v is not positive: a setting that was not given.
 func Default[T cmp.Ordered](v, def T) T {
 	var zero T
