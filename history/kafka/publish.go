@@ -66,7 +66,9 @@ func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) err
 		return ctx.Err()
 	}
 	start := time.Now()
-	err := q.retryWithTopic(ctx, func() error { return q.request(ctx, m) })
+	err := q.retryWithTopic(ctx, func() error {
+		return q.request(ctx, m.Partition, kafka.Record{Key: kafka.NewBytes(key(m)), Value: kafka.NewBytes(m.Payload)})
+	})
 	broker.gate.Leave(start, err == nil || errors.As(err, new(kafka.Error)))
 	if err != nil {
 		return err
@@ -76,10 +78,10 @@ func (q *Queue) produce(ctx context.Context, broker *broker, m wire.Message) err
 	return nil
 }
 
-func (q *Queue) request(ctx context.Context, m wire.Message) error {
+func (q *Queue) request(ctx context.Context, partition int, records ...kafka.Record) error {
 	res, err := q.client.Produce(ctx, &kafka.ProduceRequest{
-		Topic: q.cfg.Topic, Partition: m.Partition, RequiredAcks: kafka.RequireAll, Compression: kafka.Zstd,
-		Records: kafka.NewRecordReader(kafka.Record{Key: kafka.NewBytes(key(m)), Value: kafka.NewBytes(m.Payload)}),
+		Topic: q.cfg.Topic, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: kafka.Zstd,
+		Records: kafka.NewRecordReader(records...),
 	})
 	if err != nil {
 		return err
@@ -171,14 +173,7 @@ func (f *FirstOfDay) send(ctx context.Context, partition int, firsts []history.F
 	for i, one := range firsts {
 		records[i] = kafka.Record{Key: kafka.NewBytes([]byte(one.UID)), Value: kafka.NewBytes(wire.AppendFirst(nil, one))}
 	}
-	res, err := f.q.client.Produce(ctx, &kafka.ProduceRequest{
-		Topic: f.q.cfg.Topic, Partition: partition, RequiredAcks: kafka.RequireAll, Compression: kafka.Zstd,
-		Records: kafka.NewRecordReader(records...),
-	})
-	if err != nil {
-		return err
-	}
-	return res.Error
+	return f.q.request(ctx, partition, records...)
 }
 
 // Close gives the connections back. No other method may be running or called.
