@@ -55,8 +55,8 @@ func startAlone(ctx context.Context, t *trial, dir string) (*alone, error) {
 		book: t.book, rpcs: []rpcClient{{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)}}, name: "c" + t.res.Case, seed: t.Seed, res: t.res,
 		edge: edgeClient{addr: addrs[0], secret: []byte(secret)},
 	}
-	watch, end := context.WithCancel(ctx)
-	a.end = end
+	var watch context.Context
+	watch, a.end = context.WithCancel(ctx)
 	a.wg.Go(func() { a.unit.watch(watch) })
 	if err := a.unit.awaitReady(ctx, 30*time.Second); err != nil {
 		return nil, errors.Join(err, a.close())
@@ -140,7 +140,7 @@ func twoProcesses(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	err = t.underLoad(ctx, func(ctx context.Context) error {
+	return a.run(ctx, func(ctx context.Context) error {
 		p, err := process.Start(filepath.Join(t.Bin, "all-in-one"), "--data", a.dir,
 			"--listen", "127.0.0.1:0", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 		if err != nil {
@@ -158,7 +158,11 @@ func twoProcesses(ctx context.Context, t *trial) error {
 		}
 		return pause(ctx, time.Second)
 	})
-	return errors.Join(err, a.settle(ctx), a.close())
+}
+
+// run takes steps under load, compares, and ends the process.
+func (a *alone) run(ctx context.Context, steps ...step) error {
+	return errors.Join(a.underLoad(steps...)(ctx), a.settle(ctx), a.close())
 }
 
 // diskFull fills the file system under the store: what cannot be written is not
@@ -177,16 +181,12 @@ func diskFull(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	err = t.underLoad(ctx, func(ctx context.Context) error { return a.fill(ctx, filepath.Join(dir, "ballast")) })
-	return errors.Join(err, a.settle(ctx), a.close())
+	return a.run(ctx, wait(2*time.Second), func(ctx context.Context) error { return a.fill(ctx, filepath.Join(dir, "ballast")) })
 }
 
 // fill takes all room, waits until nothing is acknowledged any more, and gives it
 // back.
 func (a *alone) fill(ctx context.Context, ballast string) error {
-	if err := pause(ctx, 2*time.Second); err != nil {
-		return err
-	}
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(filepath.Dir(ballast), &st); err != nil {
 		return err
@@ -234,7 +234,7 @@ func killedAlone(torn bool) func(context.Context, *trial) error {
 		if err != nil {
 			return err
 		}
-		err = t.underLoad(ctx, func(ctx context.Context) error {
+		return a.run(ctx, func(ctx context.Context) error {
 			for range 12 {
 				if err := pause(ctx, time.Duration(200+t.rand.IntN(1000))*time.Millisecond); err != nil {
 					return err
@@ -253,7 +253,6 @@ func killedAlone(torn bool) func(context.Context, *trial) error {
 			}
 			return nil
 		})
-		return errors.Join(err, a.settle(ctx), a.close())
 	}
 }
 

@@ -75,9 +75,9 @@ type socket struct {
 	err      error         // then, why
 }
 
-// gather connects players who watch, has each report once, and waits until all are told that
+// newAudience connects players who watch, has each report once, and waits until all are told that
 // nothing is missed any more.
-func (t *trial) gather(ctx context.Context, n int) (*audience, error) {
+func newAudience(ctx context.Context, t *trial, n int) (*audience, error) {
 	c, began := &audience{trial: t, every: viewerPeriod}, time.Now()
 	g, dial := errgroup.WithContext(ctx)
 	g.SetLimit(32)
@@ -293,7 +293,23 @@ func (c *audience) untilStored(ctx context.Context) (last time.Time, err error) 
 	return time.Now(), err
 }
 
-// fault runs a fault between two calms: SIGSTOP begins it and SIGCONT ends it.
+// touchAll says that all players are touched by what comes.
+func (c *audience) touchAll() {
+	for _, p := range c.players {
+		p.touched = true
+	}
+}
+
+// through has a fault while all players report. SIGSTOP begins it and SIGCONT ends it.
+func (c *audience) through(ctx context.Context, lasts time.Duration, signal func(syscall.Signal) error) (row SlowRow, err error) {
+	err = c.during(ctx, func(ctx context.Context) (err error) {
+		row, err = c.fault(ctx, lasts, signal)
+		return err
+	})
+	return row, err
+}
+
+// fault runs a fault between two calms.
 func (c *audience) fault(ctx context.Context, lasts time.Duration, signal func(syscall.Signal) error) (SlowRow, error) {
 	if err := pause(ctx, calm); err != nil {
 		return SlowRow{}, err
@@ -316,7 +332,7 @@ func (c *audience) fault(ctx context.Context, lasts time.Duration, signal func(s
 
 // row sums up what was sent from the beginning of a fault to its end, and what failed since.
 func (c *audience) row(began, ended time.Time) SlowRow {
-	row := SlowRow{Players: len(c.players), began: began, ended: ended}
+	row := SlowRow{Services: len(c.trial.stack.services), Players: len(c.players), began: began, ended: ended}
 	by := make(seconds)
 	for _, p := range c.players {
 		p.mu.Lock()

@@ -26,20 +26,17 @@ func storm(ctx context.Context, t *trial) error {
 	}
 	c := t.stack.redisClient()
 	defer c.Close()
-	do := func(ctx context.Context, args ...any) error { return c.Do(ctx, args...).Err() }
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		return errors.Join(
-			pause(ctx, 2*time.Second),
-			do(ctx, "CONFIG", "SET", "maxmemory", "1"), pause(ctx, 2*time.Second), do(ctx, "CONFIG", "SET", "maxmemory", "0"),
-			do(ctx, "SCRIPT", "FLUSH"), pause(ctx, time.Second), do(ctx, "SCRIPT", "FLUSH"),
-			do(ctx, "ACL", "SETUSER", "default", "-eval", "-evalsha"), pause(ctx, 4*time.Second), do(ctx, "ACL", "SETUSER", "default", "+@all"),
-			pause(ctx, 2*time.Second),
-		)
-	})
+	do := func(args ...any) step { return func(ctx context.Context) error { return c.Do(ctx, args...).Err() } }
+	allow := do("ACL", "SETUSER", "default", "+@all")
+	err := t.underLoad(
+		wait(2*time.Second), do("CONFIG", "SET", "maxmemory", "1"), wait(2*time.Second), do("CONFIG", "SET", "maxmemory", "0"),
+		do("SCRIPT", "FLUSH"), wait(time.Second), do("SCRIPT", "FLUSH"),
+		do("ACL", "SETUSER", "default", "-eval", "-evalsha"), wait(4*time.Second), allow, wait(2*time.Second),
+	)(ctx)
 	if err != nil {
-		return errors.Join(err, do(context.WithoutCancel(ctx), "ACL", "SETUSER", "default", "+@all"))
+		return errors.Join(err, allow(context.WithoutCancel(ctx)))
 	}
-	if err := errors.Join(t.panics(ctx), t.settle(ctx)); err != nil {
+	if err := inTurn(ctx, t.panics, t.settle); err != nil {
 		return err
 	}
 	retries, err := total(ctx, t.stack.jobs, "playhead_job_retries_total")
@@ -70,18 +67,19 @@ func (t *trial) panics(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, 6*time.Second) })
+	err = t.underLoad(wait(6 * time.Second))(ctx)
 	calm.Store(true)
 	before, err2 := job.counter("playhead_job_messages_total")
-	if err := errors.Join(err, err2, t.underLoad(ctx, func(ctx context.Context) error {
-		return process.Await(ctx, 40*time.Second, "the spoiled job to work again", func(context.Context) error {
-			now, err := job.counter("playhead_job_messages_total")
-			if err == nil && now == before {
-				err = fmt.Errorf("%.0f messages, as before", now)
-			}
-			return err
-		})
-	})); err != nil {
+	works := func(context.Context) error {
+		now, err := job.counter("playhead_job_messages_total")
+		if err == nil && now == before {
+			err = fmt.Errorf("%.0f messages, as before", now)
+		}
+		return err
+	}
+	if err := errors.Join(err, err2, t.underLoad(func(ctx context.Context) error {
+		return process.Await(ctx, 40*time.Second, "the spoiled job to work again", works)
+	})(ctx)); err != nil {
 		return errors.Join(err, job.stop())
 	}
 	failures, err := job.counter("playhead_job_failures_total")
@@ -98,8 +96,7 @@ func stampede(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
 	}
-	err := t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, 3*time.Second) })
-	if err := errors.Join(err, t.stack.quiet(ctx, t.Limit), t.stack.flush(ctx)); err != nil {
+	if err := inTurn(ctx, t.underLoad(wait(3*time.Second)), t.quiet, t.stack.flush); err != nil {
 		return err
 	}
 	users := make(map[string][]*historyv1.Object)
@@ -149,27 +146,22 @@ func (t *trial) poll(ctx context.Context, users map[string][]*historyv1.Object) 
 // eviction drops contents from Redis before a job reads them: counted, and the
 // archive keeps what it has.
 func eviction(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
+	if err := t.start(ctx, spec{gentle: true, blind: true, direct: true}); err != nil {
 		return err
 	}
-	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
-	watch := func(ctx context.Context) error { return pause(ctx, 2*time.Second) }
-	if err := errors.Join(t.underLoad(ctx, watch), t.stack.quiet(ctx, t.Limit)); err != nil {
+	load := t.underLoad(wait(2 * time.Second))
+	if err := inTurn(ctx, load, t.quiet); err != nil {
 		return err
 	}
-	for _, j := range t.stack.jobs {
-		j.crash()
-	}
-	if err := t.underLoad(ctx, watch); err != nil {
+	crash(t.stack.jobs)
+	if err := load(ctx); err != nil {
 		return err
 	}
 	evicted, err := t.evict(ctx)
 	if err != nil {
 		return err
 	}
-	for _, j := range t.stack.jobs {
-		j.up()
-	}
+	up(t.stack.jobs)
 	if err := t.settle(ctx); err != nil {
 		return err
 	}
@@ -192,10 +184,9 @@ func (t *trial) evict(ctx context.Context) (map[history.Key]*history.Record, err
 	defer c.Close()
 	evicted := make(map[history.Key]*history.Record)
 	for _, k := range dirty[:len(dirty)/3] {
-		content := fmt.Sprintf("{b%04d}:c:%s:%s", history.BucketOf(k.UID), k.UID, k.Object)
-		n, err := c.Del(ctx, content).Result()
+		n, err := c.Del(ctx, contentKey(k)).Result()
 		if err != nil || n != 1 {
-			return nil, fmt.Errorf("evict %s: %d deleted: %w", content, n, err)
+			return nil, fmt.Errorf("evict %s: %d deleted: %w", k, n, err)
 		}
 		old, err := t.stack.archive.Get(ctx, []history.Key{k})
 		if err != nil {
@@ -205,6 +196,11 @@ func (t *trial) evict(ctx context.Context) (map[history.Key]*history.Record, err
 		delete(t.book.stories, k)
 	}
 	return evicted, nil
+}
+
+// contentKey is where Redis has the record of a key.
+func contentKey(k history.Key) string {
+	return fmt.Sprintf("{b%04d}:c:%s:%s", history.BucketOf(k.UID), k.UID, k.Object)
 }
 
 // kept checks that the archive holds what it held.
@@ -233,25 +229,14 @@ func expiry(ctx context.Context, t *trial) error { return t.forget(ctx, spec{ttl
 // dropping has a cache that keeps few records of each user besides. Points of the others are
 // not looked for in the archive, pages are.
 func dropping(ctx context.Context, t *trial) error {
-	return t.forget(ctx, spec{ttl: shortLife, keep: perUser / 2})
+	return t.forget(ctx, spec{ttl: shortLife, keep: perUser / 2, pages: true})
 }
 
 func (t *trial) forget(ctx context.Context, sp spec) error {
-	if err := t.start(ctx, sp); err != nil {
+	if err := t.run(ctx, sp, wait(shortLife+10*time.Second)); err != nil {
 		return err
 	}
-	t.load.pages = sp.keep > 0
-	err := t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, shortLife+10*time.Second) })
-	if err != nil {
-		return err
-	}
-	if err := t.settle(ctx); err != nil {
-		return err
-	}
-	if err := t.expired(ctx); err != nil {
-		return err
-	}
-	return t.settle(ctx) // everybody is cold now
+	return inTurn(ctx, t.expired, t.settle) // everybody is cold now
 }
 
 // expired waits until the cache has no record any more.
@@ -278,45 +263,43 @@ func volatile(ctx context.Context, t *trial) error {
 	}
 	c := t.stack.redisClient()
 	defer c.Close()
-	set := func(ctx context.Context, name, value string) error { return c.ConfigSet(ctx, name, value).Err() }
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		for _, s := range []struct{ name, bad, good string }{{"maxmemory-policy", "allkeys-lru", "noeviction"}, {"appendonly", "no", "yes"}} {
-			began := time.Now()
-			if err := errors.Join(set(ctx, s.name, s.bad), t.fit(ctx, false)); err != nil {
-				return fmt.Errorf("%s %s: %w", s.name, s.bad, err)
+	set := func(name, value string, more ...step) step {
+		return func(ctx context.Context) error {
+			if err := errors.Join(c.ConfigSet(ctx, name, value).Err(), inTurn(ctx, more...)); err != nil {
+				return fmt.Errorf("%s %s: %w", name, value, err)
 			}
-			t.res.note("%s %s: all processes say so after %v", s.name, s.bad, time.Since(began).Round(100*time.Millisecond))
-			if s.name == "maxmemory-policy" {
-				if err := t.startsOn(ctx); err != nil {
-					return err
-				}
-			}
-			if err := errors.Join(set(ctx, s.name, s.good), t.fit(ctx, true)); err != nil {
-				return fmt.Errorf("%s %s: %w", s.name, s.good, err)
-			}
+			return nil
 		}
-		return nil
-	})
+	}
+	err := t.underLoad(
+		set("maxmemory-policy", "allkeys-lru", t.fit(false), t.startsOn), set("maxmemory-policy", "noeviction", t.fit(true)),
+		set("appendonly", "no", t.fit(false)), set("appendonly", "yes", t.fit(true)),
+	)(ctx)
 	if err != nil {
-		return errors.Join(err, set(context.WithoutCancel(ctx), "maxmemory-policy", "noeviction"), set(context.WithoutCancel(ctx), "appendonly", "yes"))
+		return errors.Join(err, inTurn(context.WithoutCancel(ctx), set("maxmemory-policy", "noeviction"), set("appendonly", "yes")))
 	}
 	return t.settle(ctx)
 }
 
 // fit waits until every service and job says that Redis is fit, or is not.
-func (t *trial) fit(ctx context.Context, want bool) error {
-	return process.Await(ctx, 30*time.Second, "the settings to be noticed", func(ctx context.Context) error {
-		for _, u := range t.stack.units()[:len(t.stack.services)+len(t.stack.jobs)] {
-			gauge, err := u.metric(ctx, "playhead_engine_unfit")
-			if err != nil {
-				return err
+func (t *trial) fit(want bool) step {
+	return func(ctx context.Context) error {
+		began := time.Now()
+		err := process.Await(ctx, 30*time.Second, "the settings to be noticed", func(ctx context.Context) error {
+			for _, u := range t.stack.backends() {
+				gauge, err := u.metric(ctx, "playhead_engine_unfit")
+				if err != nil {
+					return err
+				}
+				if ready := u.readyNow(ctx); (ready == nil) != want || (gauge == 0) != want {
+					return fmt.Errorf("%s: readiness %w, gauge %v", u.name, ready, gauge)
+				}
 			}
-			if ready := u.readyNow(ctx); (ready == nil) != want || (gauge == 0) != want {
-				return fmt.Errorf("%s: readiness %w, gauge %v", u.name, ready, gauge)
-			}
-		}
-		return nil
-	})
+			return nil
+		})
+		t.res.note("all processes say after %v whether Redis is fit: %v", time.Since(began).Round(100*time.Millisecond), want)
+		return err
+	}
 }
 
 // startsOn starts a service on a Redis that is not fit, which it refuses, and with the flag

@@ -57,7 +57,7 @@ const clockStep = 10 * time.Minute
 // services die soon afterwards, and the jobs alone must archive what is marked: they wait for
 // no clock. A service that starts while the clocks differ stores nothing.
 func clockSteps(ctx context.Context, t *trial) error {
-	s, err := t.startSkewed(ctx)
+	s, err := t.startSkewed(ctx, spec{})
 	if err != nil {
 		return err
 	}
@@ -70,18 +70,17 @@ func clockSteps(ctx context.Context, t *trial) error {
 }
 
 // startSkewed starts the stack beside a Redis whose clock can be set.
-func (t *trial) startSkewed(ctx context.Context) (*skew, error) {
+func (t *trial) startSkewed(ctx context.Context, sp spec) (*skew, error) {
 	s, err := t.newSkew(ctx)
 	if err != nil {
 		return nil, err
 	}
-	usual := t.es["redis"]
 	skewed, err := t.engineWith(engineConfig{name: "redis", env: []string{"LD_PRELOAD=" + s.library, "SKEWFILE=" + s.file}})
 	if err != nil {
 		return nil, err
 	}
 	t.after = func() error { return skewed.Kill() }
-	return s, errors.Join(usual.Kill(), skewed.Start(ctx), t.start(ctx, spec{}))
+	return s, inTurn(ctx, kill(t.es["redis"]), skewed.Start, func(ctx context.Context) error { return t.start(ctx, sp) })
 }
 
 // far is how far ahead a clock must be for records to expire.
@@ -89,25 +88,19 @@ const far = 100 * 24 * time.Hour
 
 // farAhead has the clock of Redis be so far ahead for a moment that everything expires.
 func farAhead(ctx context.Context, t *trial) error {
-	s, err := t.startSkewed(ctx)
+	s, err := t.startSkewed(ctx, spec{blind: true})
 	if err != nil {
 		return err
 	}
-	t.load.blind = true
-	err = t.underLoad(ctx, func(ctx context.Context) error {
-		err := errors.Join(pause(ctx, 3*time.Second), s.set(far))
-		t.load.epoch.Add(1) // of the users so far nobody hears again
-		return errors.Join(err, pause(ctx, 3*time.Second), s.set(0), pause(ctx, 4*time.Second))
-	})
-	return errors.Join(err, t.settle(ctx))
+	set := func(off time.Duration) step { return func(context.Context) error { return s.set(off) } }
+	return inTurn(ctx, t.underLoad(wait(3*time.Second), set(far), t.anew, wait(3*time.Second), set(0), wait(4*time.Second)), t.settle)
 }
 
 // jump begins with clocks that agree and services that are ready, and ends so.
 func (t *trial) jump(ctx context.Context, s *skew, before, to time.Duration) error {
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		err := pause(ctx, time.Second)
+	err := t.underLoad(wait(time.Second), func(ctx context.Context) (err error) {
 		if before != 0 {
-			err = errors.Join(err, s.set(before), pause(ctx, 2*time.Second))
+			err = errors.Join(s.set(before), pause(ctx, 2*time.Second))
 		}
 		acked := t.book.count()
 		err = errors.Join(err, s.set(to), pause(ctx, 2*time.Second))
@@ -115,19 +108,15 @@ func (t *trial) jump(ctx context.Context, s *skew, before, to time.Duration) err
 			err = errors.New("nothing is acknowledged once the clock has jumped")
 		}
 		return err
-	})
-	for _, u := range t.stack.services {
-		u.crash()
-	}
+	})(ctx)
+	crash(t.stack.services)
 	t.load.epoch.Add(1)
 	began := time.Now()
 	if err := errors.Join(err, t.stack.quiet(ctx, 40*time.Second)); err != nil {
 		return err
 	}
 	t.res.note("from %v to %v: all archived %v after the services' death", before, to, time.Since(began).Round(100*time.Millisecond))
-	for _, u := range t.stack.services {
-		u.up()
-	}
+	up(t.stack.services)
 	if to != 0 {
 		err = errors.Join(t.storesNothing(ctx, t.stack.services[0], t.stack.rpcs[0]), s.set(0))
 	}
@@ -172,27 +161,24 @@ func apart(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{redis: []string{t.es["redis"].Addr(), p.addr()}}); err != nil {
 		return err
 	}
-	off := t.stack.services[1]
-	for _, by := range []time.Duration{300 * time.Millisecond, -300 * time.Millisecond} {
-		p.clock(by)
-		off.kill()
-		if err := t.stack.awaitReady(ctx); err != nil {
-			return err
+	for _, by := range []time.Duration{300 * time.Millisecond, -300 * time.Millisecond, 2 * time.Minute, -2 * time.Minute} {
+		apart := t.littleApart
+		if max(by, -by) > time.Minute {
+			apart = t.farApart
 		}
-		err := t.underLoad(ctx, func(ctx context.Context) error {
-			return errors.Join(pause(ctx, 3*time.Second), t.coverEachOther(ctx, by))
-		})
-		if err != nil {
+		if err := apart(ctx, p, by); err != nil {
 			return fmt.Errorf("%v apart: %w", by, err)
 		}
 		t.load.epoch.Add(1)
 	}
-	for _, by := range []time.Duration{2 * time.Minute, -2 * time.Minute} {
-		if err := t.farApart(ctx, p, by); err != nil {
-			return fmt.Errorf("%v apart: %w", by, err)
-		}
-	}
 	return t.settle(ctx)
+}
+
+// littleApart has a service start whose clock is off by what can be borne.
+func (t *trial) littleApart(ctx context.Context, p *proxy, by time.Duration) error {
+	p.clock(by)
+	t.stack.services[1].kill()
+	return inTurn(ctx, t.stack.awaitReady, t.underLoad(wait(3*time.Second), func(ctx context.Context) error { return t.coverEachOther(ctx, by) }))
 }
 
 // coverEachOther reports at one service and deletes at the other, without a time: what the
@@ -236,10 +222,9 @@ func (t *trial) coverEachOther(ctx context.Context, by time.Duration) error {
 // so, when it must store nothing, while the other one goes on.
 func (t *trial) farApart(ctx context.Context, p *proxy, by time.Duration) error {
 	off := t.stack.services[1]
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		err := pause(ctx, time.Second)
+	return t.underLoad(wait(time.Second), func(ctx context.Context) error {
 		p.clock(by)
-		if err := errors.Join(err, pause(ctx, 3*time.Second)); err != nil {
+		if err := pause(ctx, 3*time.Second); err != nil {
 			return err
 		}
 		if err := off.readyNow(ctx); err == nil {
@@ -247,10 +232,7 @@ func (t *trial) farApart(ctx context.Context, p *proxy, by time.Duration) error 
 		}
 		off.kill()
 		before := t.book.count()
-		if err := t.storesNothing(ctx, off, t.stack.rpcs[1]); err != nil {
-			return err
-		}
-		if err := pause(ctx, 2*time.Second); err != nil {
+		if err := errors.Join(t.storesNothing(ctx, off, t.stack.rpcs[1]), pause(ctx, 2*time.Second)); err != nil {
 			return err
 		}
 		if t.book.count() == before {
@@ -258,7 +240,5 @@ func (t *trial) farApart(ctx context.Context, p *proxy, by time.Duration) error 
 		}
 		p.clock(0)
 		return t.stack.awaitReady(ctx)
-	})
-	t.load.epoch.Add(1)
-	return err
+	})(ctx)
 }

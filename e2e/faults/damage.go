@@ -25,18 +25,8 @@ func damage(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
 	}
-	watch := func(ctx context.Context) error { return pause(ctx, 2*time.Second) }
-	if err := errors.Join(t.underLoad(ctx, watch), t.stack.quiet(ctx, t.Limit)); err != nil {
-		return err
-	}
-	if err := t.spoilRecords(ctx); err != nil {
-		return err
-	}
-	t.load.epoch.Add(1)
-	if err := errors.Join(t.underLoad(ctx, watch), t.settle(ctx)); err != nil {
-		return err
-	}
-	return t.spoilCell(ctx)
+	load := t.underLoad(wait(2 * time.Second))
+	return inTurn(ctx, load, t.quiet, t.spoilRecords, t.anew, load, t.settle, t.spoilCell)
 }
 
 // spoilRecords writes garbage over records of the cache that are archived, and over one that
@@ -74,8 +64,7 @@ func (t *trial) spoilRecords(ctx context.Context) error {
 
 // overwrite writes garbage in the place of a record, whose life stays.
 func overwrite(ctx context.Context, c *goredis.Client, k history.Key) error {
-	content := fmt.Sprintf("{b%04d}:c:%s:%s", history.BucketOf(k.UID), k.UID, k.Object)
-	return c.SetXX(ctx, content, garbage, goredis.KeepTTL).Err()
+	return c.SetXX(ctx, contentKey(k), garbage, goredis.KeepTTL).Err()
 }
 
 // spoilCell writes garbage over one cell of a row, and has the user read from the archive

@@ -25,11 +25,11 @@ func randomKills(rounds int, cluster bool) func(context.Context, *trial) error {
 			return err
 		}
 		k := newKiller(t)
-		run := t.underLoad
+		load := t.underLoad
 		if cluster {
-			run = t.moving
+			load = t.moving
 		}
-		err := run(ctx, func(ctx context.Context) error { return k.rounds(ctx, rounds) })
+		err := load(k.rounds(rounds))(ctx)
 		k.wg.Wait()
 		for _, v := range k.victims {
 			t.res.note("killed %s %d times", v.name, v.killed)
@@ -88,23 +88,25 @@ func newKiller(t *trial) *killer {
 
 // rounds kills at random moments. Every other round has users of its own, so that the
 // last events of many are those around a kill.
-func (k *killer) rounds(ctx context.Context, n int) error {
-	var deck []*victim
-	for i := range n {
-		if len(deck) == 0 {
-			deck = slices.Clone(k.victims)
-			k.rand.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+func (k *killer) rounds(n int) step {
+	return func(ctx context.Context) error {
+		var deck []*victim
+		for i := range n {
+			if len(deck) == 0 {
+				deck = slices.Clone(k.victims)
+				k.rand.Shuffle(len(deck), func(i, j int) { deck[i], deck[j] = deck[j], deck[i] })
+			}
+			v := deck[0]
+			deck = deck[1:]
+			if err := k.one(ctx, v); err != nil {
+				return fmt.Errorf("round %d: %w", i+1, err)
+			}
+			if i%2 == 0 {
+				k.load.epoch.Add(1)
+			}
 		}
-		v := deck[0]
-		deck = deck[1:]
-		if err := k.one(ctx, v); err != nil {
-			return fmt.Errorf("round %d: %w", i+1, err)
-		}
-		if i%2 == 0 {
-			k.load.epoch.Add(1)
-		}
+		return nil
 	}
-	return nil
 }
 
 // one waits until a victim is up, and a random moment more.
@@ -159,20 +161,16 @@ func (k *killer) engine(ctx context.Context, e *engine.Engine, node int) error {
 // rolling restarts every process under load, one after the other, as an upgrade does.
 // Players come through the edge, and trying once more must be enough for each.
 func rolling(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
+	if err := t.start(ctx, spec{gentle: true}); err != nil {
 		return err
 	}
 	p := &retrier{target: t.stack.edge}
-	t.load.edge, t.load.everyone, t.load.gentle = p, true, true
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		for _, u := range t.stack.units() {
-			if err := errors.Join(pause(ctx, time.Second), u.restart(ctx, t.stack.drain)); err != nil {
-				return err
-			}
-		}
-		return pause(ctx, time.Second)
-	})
-	if err != nil {
+	t.load.edge, t.load.everyone = p, true
+	var steps []step
+	for _, u := range t.stack.units() {
+		steps = append(steps, wait(time.Second), func(ctx context.Context) error { return u.restart(ctx, t.stack.drain) })
+	}
+	if err := t.underLoad(append(steps, wait(time.Second))...)(ctx); err != nil {
 		return err
 	}
 	t.res.note("of %d uploads %d needed a second try", p.all.Load(), p.second.Load())
@@ -233,14 +231,7 @@ func (p *retrier) try(ctx context.Context, events []*event) ([]bool, error) {
 }
 
 // complete reports whether everything was acknowledged.
-func complete(acked []bool, err error) bool {
-	for _, a := range acked {
-		if !a {
-			return false
-		}
-	}
-	return err == nil
-}
+func complete(acked []bool, err error) bool { return err == nil && !slices.Contains(acked, false) }
 
 // Rolls of jobs that move nearly all of everybody into parts, soon.
 const (
@@ -258,7 +249,7 @@ func rollFlags() []string {
 // archive.
 func killedRolls(rounds int) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
-		if err := t.start(ctx, spec{keep: perUser / 2, jobFlags: rollFlags()}); err != nil {
+		if err := t.start(ctx, spec{keep: perUser / 2, pages: true, jobFlags: rollFlags()}); err != nil {
 			return err
 		}
 		for _, u := range t.stack.services { // they have started before the first job, and know of no rolling yet
@@ -266,19 +257,13 @@ func killedRolls(rounds int) func(context.Context, *trial) error {
 				return err
 			}
 		}
-		t.load.pages = true
 		k := newKiller(t)
-		err := t.underLoad(ctx, func(ctx context.Context) error {
-			return errors.Join(pause(ctx, 3*rollMargin), k.rounds(ctx, rounds))
-		})
+		err := t.underLoad(wait(3*rollMargin), k.rounds(rounds))(ctx)
 		k.wg.Wait()
-		if err := errors.Join(err, k.err, t.settle(ctx)); err != nil {
+		if err := errors.Join(err, k.err); err != nil {
 			return err
 		}
-		if err := t.rollEverybody(ctx); err != nil {
-			return err
-		}
-		return errors.Join(t.stack.compact(ctx), t.settle(ctx))
+		return inTurn(ctx, t.settle, t.rollEverybody, t.stack.compact, t.settle)
 	}
 }
 

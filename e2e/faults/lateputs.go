@@ -53,31 +53,26 @@ func latePuts(ctx context.Context, t *trial) error {
 }
 
 func (t *trial) landLate(ctx context.Context, late *lateArchive) error {
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		err := pause(ctx, time.Second)
-		late.hold(true)
-		return errors.Join(err, pause(ctx, 2*time.Second))
-	})
-	if err := errors.Join(err, t.removeAll(ctx)); err != nil {
-		return err
+	hold := func(held bool) step {
+		return func(context.Context) error {
+			late.hold(held)
+			return nil
+		}
 	}
-	err = process.Await(ctx, t.Limit, "the tombstones to be archived by the other job", t.stack.settled)
-	if err := errors.Join(err, t.land(ctx, late, "on tombstones")); err != nil {
-		return err
+	archived := func(ctx context.Context) error {
+		return process.Await(ctx, t.Limit, "the tombstones to be archived by the other job", t.stack.settled)
 	}
-	late.hold(false)
-	if err := errors.Join(t.settle(ctx), t.stack.compact(ctx), t.land(ctx, late, "after a major compaction")); err != nil {
-		return err
+	land := func(when string) step {
+		return func(ctx context.Context) error {
+			n, err := late.land(ctx)
+			if t.res.note("%d late puts landed %s", n, when); err == nil && n == 0 {
+				err = errors.New("no put was held back")
+			}
+			return err
+		}
 	}
-	return errors.Join(t.settle(ctx), t.redeliver(ctx), t.settle(ctx))
-}
-
-func (t *trial) land(ctx context.Context, late *lateArchive, when string) error {
-	n, err := late.land(ctx)
-	if t.res.note("%d late puts landed %s", n, when); err == nil && n == 0 {
-		err = errors.New("no put was held back")
-	}
-	return err
+	return inTurn(ctx, t.underLoad(wait(time.Second), hold(true), wait(2*time.Second)), t.removeAll, archived, land("on tombstones"),
+		hold(false), t.settle, t.stack.compact, land("after a major compaction"), t.settle, t.redeliver, t.settle)
 }
 
 // removeAll deletes every key of the book.
@@ -115,13 +110,7 @@ func (t *trial) redeliver(ctx context.Context) error {
 	for _, at := range ends {
 		all += at
 	}
-	return process.Await(ctx, 30*time.Second, "the second delivery", func(ctx context.Context) error {
-		got, err := again.metric(ctx, "playhead_job_messages_total")
-		if err == nil && got < float64(all) {
-			err = fmt.Errorf("%.0f of %d messages", got, all)
-		}
-		return err
-	})
+	return process.Await(ctx, 30*time.Second, "the second delivery", atLeast(float64(all), []*unit{again}, "playhead_job_messages_total"))
 }
 
 // lateArchive is an archive whose puts get no answer while they are held; they can

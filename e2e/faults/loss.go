@@ -25,23 +25,8 @@ import (
 
 // emptied empties Redis under load: the server lives on, under the same run id.
 func emptied(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
-		return err
-	}
-	t.load.blind = true
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		for range 3 {
-			if err := errors.Join(pause(ctx, 3*time.Second), t.stack.flush(ctx)); err != nil {
-				return err
-			}
-			t.load.epoch.Add(1)
-		}
-		return pause(ctx, 3*time.Second)
-	})
-	if err != nil {
-		return err
-	}
-	return t.settle(ctx)
+	again := func(ctx context.Context) error { return inTurn(ctx, wait(3*time.Second), t.stack.flush, t.anew) }
+	return t.run(ctx, spec{blind: true}, again, again, again, wait(3*time.Second))
 }
 
 // replicaLag is by how much a replica, or a file, is behind the server that dies.
@@ -56,33 +41,13 @@ func failover(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.after = p.close
-	if err := t.start(ctx, spec{front: p.addr()}); err != nil {
-		return err
-	}
-	t.load.blind = true
 	r, err := t.startReplica(ctx, redis.Addr())
 	if err != nil {
 		return err
 	}
-	t.after = func() error {
-		err := errors.Join(p.close(), r.client.Close())
-		r.process.Kill()
-		return err
-	}
-	err = t.underLoad(ctx, func(ctx context.Context) error {
-		if err := t.lag(ctx, r, func() error { return redis.Kill() }); err != nil {
-			return err
-		}
-		if err := errors.Join(pause(ctx, time.Second), r.follow(ctx, "no", "one")); err != nil {
-			return err
-		}
-		p.redirect(r.addr)
-		return pause(ctx, 4*time.Second)
-	})
-	if err != nil {
-		return err
-	}
-	return t.settle(ctx)
+	t.after = func() error { return errors.Join(p.close(), r.close()) }
+	return t.run(ctx, spec{front: p.addr(), blind: true}, t.lag(r), kill(redis), t.anew, wait(time.Second), r.follow("no", "one"),
+		func(context.Context) error { p.redirect(r.addr); return nil }, wait(4*time.Second))
 }
 
 // replica is a second server that follows the first.
@@ -110,6 +75,11 @@ func (t *trial) startReplica(ctx context.Context, of string) (*replica, error) {
 	return r, r.following(ctx)
 }
 
+func (r *replica) close() error {
+	r.process.Kill()
+	return r.client.Close()
+}
+
 // following waits until it has the contents of the server that it follows.
 func (r *replica) following(ctx context.Context) error {
 	return process.Await(ctx, 20*time.Second, "the replica to follow", func(ctx context.Context) error {
@@ -122,55 +92,35 @@ func (r *replica) following(ctx context.Context) error {
 }
 
 // follow makes it follow a server, or no one.
-func (r *replica) follow(ctx context.Context, host, port string) error {
-	return r.client.ReplicaOf(ctx, host, port).Err()
+func (r *replica) follow(host, port string) step {
+	return func(ctx context.Context) error { return r.client.ReplicaOf(ctx, host, port).Err() }
 }
 
-// lag has a replica miss the last moments of its master, which end with the given step.
-func (t *trial) lag(ctx context.Context, r *replica, end func() error) error {
-	if err := errors.Join(pause(ctx, 3*time.Second), r.follow(ctx, "127.0.0.1", "1")); err != nil {
-		return err
+// lag has a replica miss the last moments of its master, which end with the next step.
+func (t *trial) lag(r *replica) step {
+	return func(ctx context.Context) error {
+		err := inTurn(ctx, wait(3*time.Second), r.follow("127.0.0.1", "1"))
+		before := t.book.count()
+		if err := errors.Join(err, pause(ctx, replicaLag)); err != nil {
+			return err
+		}
+		t.res.note("the replica lacks the last %v, in which %d were acknowledged", replicaLag, t.book.count()-before)
+		return nil
 	}
-	before := t.book.count()
-	if err := errors.Join(pause(ctx, replicaLag), end()); err != nil {
-		return err
-	}
-	t.res.note("the replica lacks the last %v, in which %d were acknowledged", replicaLag, t.book.count()-before)
-	t.load.epoch.Add(1) // of the users so far nobody hears again
-	return nil
 }
 
 // failback has Redis follow a replica that has missed the last moments, and makes it the master
 // again: the same process, with older contents.
 func failback(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
-		return err
-	}
-	t.load.blind = true
 	addr := t.es["redis"].Addr()
 	r, err := t.startReplica(ctx, addr)
 	if err != nil {
 		return err
 	}
 	master := &replica{client: goredis.NewClient(&goredis.Options{Addr: addr, DisableIdentity: true})}
-	t.after = func() error {
-		err := errors.Join(r.client.Close(), master.client.Close())
-		r.process.Kill()
-		return err
-	}
-	err = t.underLoad(ctx, func(ctx context.Context) error {
-		if err := t.lag(ctx, r, func() error { return r.follow(ctx, "no", "one") }); err != nil {
-			return err
-		}
-		if err := errors.Join(master.follow(ctx, "127.0.0.1", port(r.addr)), master.following(ctx), master.follow(ctx, "no", "one")); err != nil {
-			return err
-		}
-		return pause(ctx, 4*time.Second)
-	})
-	if err != nil {
-		return err
-	}
-	return t.settle(ctx)
+	t.after = func() error { return errors.Join(r.close(), master.client.Close()) }
+	return t.run(ctx, spec{blind: true}, t.lag(r), r.follow("no", "one"), t.anew,
+		master.follow("127.0.0.1", port(r.addr)), master.following, master.follow("no", "one"), wait(4*time.Second))
 }
 
 func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
@@ -178,38 +128,25 @@ func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:]
 // tornFile kills Redis and cuts its append-only file in the middle of a record, where it was
 // some moments ago.
 func tornFile(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
-		return err
-	}
-	t.load.blind = true
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		if err := pause(ctx, 3*time.Second); err != nil {
-			return err
-		}
-		file, size, err := t.appendOnly()
-		if err != nil {
-			return err
-		}
-		redis := t.es["redis"]
-		before := t.book.count()
-		if err := errors.Join(pause(ctx, replicaLag), redis.Kill()); err != nil {
-			return err
-		}
-		_, end, err := t.appendOnly()
-		if err != nil {
-			return err
-		}
-		t.load.epoch.Add(1)
-		t.res.note("%d of %d bytes cut off, in which %d were acknowledged", end-size-7, end, t.book.count()-before)
-		if err := errors.Join(os.Truncate(file, size+7), pause(ctx, time.Second), redis.Start(ctx)); err != nil {
-			return err
-		}
-		return pause(ctx, 4*time.Second)
-	})
+	return t.run(ctx, spec{blind: true}, wait(3*time.Second), t.cutFile, wait(4*time.Second))
+}
+
+func (t *trial) cutFile(ctx context.Context) error {
+	file, size, err := t.appendOnly()
 	if err != nil {
 		return err
 	}
-	return t.settle(ctx)
+	redis := t.es["redis"]
+	before := t.book.count()
+	if err := inTurn(ctx, wait(replicaLag), kill(redis), t.anew); err != nil {
+		return err
+	}
+	_, end, err := t.appendOnly()
+	t.res.note("%d of %d bytes cut off, in which %d were acknowledged", end-size-7, end, t.book.count()-before)
+	if err := errors.Join(err, os.Truncate(file, size+7)); err != nil {
+		return err
+	}
+	return inTurn(ctx, wait(time.Second), redis.Start)
 }
 
 // appendOnly returns the file that Redis writes to now, and its size in bytes.
@@ -236,76 +173,54 @@ func number(file string) int {
 
 // queuedLive loses all of Redis and all services while the jobs live and archive quickly.
 func queuedLive(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
+	lose := func(ctx context.Context) error {
+		crash(t.stack.services)
+		return inTurn(ctx, t.anew, t.loseRedis)
+	}
+	again := func(ctx context.Context) error {
+		err := inTurn(ctx, wait(3*time.Second), lose)
+		up(t.stack.services)
+		return errors.Join(err, t.stack.awaitReady(ctx))
+	}
+	if err := t.run(ctx, spec{gentle: true, blind: true, direct: true, ack: historyv1.Ack_ACK_QUEUED}, again, again, again, wait(time.Second)); err != nil {
 		return err
 	}
-	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
-	for i := range t.load.rpcs {
-		t.load.rpcs[i].ack = historyv1.Ack_ACK_QUEUED
-	}
-	redis, aof, _ := t.redisFiles()
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		for range 3 {
-			if err := pause(ctx, 3*time.Second); err != nil {
-				return err
-			}
-			for _, u := range t.stack.services {
-				u.crash()
-			}
-			t.load.epoch.Add(1)
-			if err := errors.Join(redis.Kill(), os.RemoveAll(aof), redis.Start(ctx)); err != nil {
-				return fmt.Errorf("lose all of redis: %w", err)
-			}
-			for _, u := range t.stack.services {
-				u.up()
-			}
-			if err := t.stack.awaitReady(ctx); err != nil {
-				return err
-			}
-		}
-		return pause(ctx, time.Second)
-	})
-	if err != nil {
-		return err
-	}
-	if err := t.settle(ctx); err != nil {
-		return err
-	}
-	restored, err := total(ctx, t.stack.jobs, "playhead_job_restored_records_total")
+	restored, err := total(ctx, t.stack.jobs, restoredRecords)
 	t.res.note("%.0f records given back by the jobs", restored)
 	return err
+}
+
+const restoredRecords = "playhead_job_restored_records_total"
+
+// loseRedis empties Redis, its file included.
+func (t *trial) loseRedis(ctx context.Context) error {
+	redis, aof, _ := t.redisFiles()
+	if err := errors.Join(redis.Kill(), os.RemoveAll(aof), redis.Start(ctx)); err != nil {
+		return fmt.Errorf("lose all of redis: %w", err)
+	}
+	return nil
 }
 
 // queued loses all of Redis, its file included, and all services, while none of what
 // was acknowledged as queued has been announced. The queue alone has it.
 func queued(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{hold: 20 * time.Second, sweep: 42 * time.Second}); err != nil {
+	sp := spec{hold: 20 * time.Second, sweep: 42 * time.Second, gentle: true, blind: true, direct: true, ack: historyv1.Ack_ACK_QUEUED}
+	if err := t.start(ctx, sp); err != nil {
 		return err
 	}
-	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
-	for i := range t.load.rpcs {
-		t.load.rpcs[i].ack = historyv1.Ack_ACK_QUEUED
-	}
-	for _, j := range t.stack.jobs { // nor has it been archived
-		j.crash()
-	}
-	if err := t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, 3*time.Second) }); err != nil {
+	crash(t.stack.jobs) // nor has it been archived
+	if err := t.underLoad(wait(3 * time.Second))(ctx); err != nil {
 		return err
 	}
-	for _, u := range t.stack.services {
-		u.crash()
+	crash(t.stack.services)
+	if err := t.loseRedis(ctx); err != nil {
+		return err
 	}
-	redis, aof, _ := t.redisFiles()
-	if err := errors.Join(redis.Kill(), os.RemoveAll(aof), redis.Start(ctx)); err != nil {
-		return fmt.Errorf("lose all of redis: %w", err)
-	}
-	for _, u := range t.stack.units() {
-		u.up()
-	}
+	up(t.stack.units())
 	if err := t.settle(ctx); err != nil {
 		return err
 	}
-	restored, err := total(ctx, t.stack.jobs, "playhead_job_restored_records_total")
+	restored, err := total(ctx, t.stack.jobs, restoredRecords)
 	t.res.note("%.0f records restored from the queue", restored)
 	if err == nil && restored == 0 {
 		err = errors.New("the queue has restored nothing")
@@ -316,19 +231,15 @@ func queued(ctx context.Context, t *trial) error {
 // rollback brings Redis back with its file of a while ago, dirty marks included. All that
 // the archive has of the time since must stay, and readers must see it.
 func rollback(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
+	if err := t.start(ctx, spec{blind: true, direct: true}); err != nil {
 		return err
 	}
-	t.load.blind, t.load.edge = true, nil
-	watch := func(ctx context.Context) error { return pause(ctx, 2*time.Second) }
-	if err := errors.Join(t.underLoad(ctx, watch), t.keepFile(ctx), t.underLoad(ctx, watch), t.stack.quiet(ctx, t.Limit)); err != nil {
+	load := t.underLoad(wait(2 * time.Second))
+	if err := inTurn(ctx, load, t.keepFile, load, t.quiet); err != nil {
 		return err
 	}
 	repairs, err := total(ctx, t.stack.jobs, cacheRepairs)
-	if err != nil {
-		return err
-	}
-	if err := t.backToFile(ctx); err != nil {
+	if err := errors.Join(err, t.backToFile(ctx)); err != nil {
 		return err
 	}
 	older, err := t.older(ctx)
@@ -337,17 +248,11 @@ func rollback(ctx context.Context, t *trial) error {
 	}
 	t.res.note("%d of %d records are older in the cache than in the archive", older, len(t.book.stories))
 	began := time.Now()
-	err = process.Await(ctx, 30*time.Second, "a repair by each job", func(ctx context.Context) error {
-		now, err := total(ctx, t.stack.jobs, cacheRepairs)
-		if err == nil && now < repairs+float64(len(t.stack.jobs)) {
-			err = fmt.Errorf("%.0f repairs, of %.0f before", now, repairs)
-		}
-		return err
-	})
+	err = process.Await(ctx, 30*time.Second, "a repair by each job", atLeast(repairs+float64(len(t.stack.jobs)), t.stack.jobs, cacheRepairs))
 	if err != nil {
 		return err
 	}
-	restored, err := total(ctx, t.stack.jobs, "playhead_job_restored_records_total")
+	restored, err := total(ctx, t.stack.jobs, restoredRecords)
 	t.res.note("%.0f given back to it, %v later", restored, time.Since(began).Round(100*time.Millisecond))
 	return errors.Join(err, t.settle(ctx))
 }
@@ -355,16 +260,11 @@ func rollback(ctx context.Context, t *trial) error {
 // rollbackHeld brings Redis back with its file of a while ago while nothing that was
 // written since has been archived: the services still hold all of it.
 func rollbackHeld(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{hold: 10 * time.Second, sweep: 22 * time.Second}); err != nil {
+	if err := t.start(ctx, spec{hold: 10 * time.Second, sweep: 22 * time.Second, gentle: true, blind: true, direct: true}); err != nil {
 		return err
 	}
-	t.load.gentle, t.load.blind, t.load.edge = true, true, nil
-	watch := func(ctx context.Context) error { return pause(ctx, time.Second) }
-	if err := errors.Join(t.underLoad(ctx, watch), t.keepFile(ctx)); err != nil {
-		return err
-	}
-	t.load.epoch.Add(1)
-	if err := errors.Join(t.underLoad(ctx, watch), t.backToFile(ctx)); err != nil {
+	load := t.underLoad(wait(time.Second))
+	if err := inTurn(ctx, load, t.keepFile, t.anew, load, t.backToFile); err != nil {
 		return err
 	}
 	const reclaimed = "compared with what is held"

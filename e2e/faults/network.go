@@ -21,11 +21,7 @@ func network(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.after = p.close
-	if err := t.start(ctx, spec{redis: []string{p.addr(), p.addr()}}); err != nil {
-		return err
-	}
-	err = t.underLoad(ctx, func(ctx context.Context) error { return t.disturb(ctx, p) })
-	return errors.Join(err, t.settle(ctx))
+	return t.run(ctx, spec{redis: []string{p.addr(), p.addr()}}, func(ctx context.Context) error { return t.disturb(ctx, p) })
 }
 
 func (t *trial) disturb(ctx context.Context, p *proxy) error {

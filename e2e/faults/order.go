@@ -37,10 +37,7 @@ func oneMoment(ctx context.Context, t *trial) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if err := t.allAcked(); err != nil {
-		return err
-	}
-	return t.settle(ctx)
+	return inTurn(ctx, t.allAcked, t.settle)
 }
 
 // moment does the three writes in an order; for every other user at once. The last
@@ -64,12 +61,7 @@ func (t *trial) moment(ctx context.Context, k history.Key, at int64, order [3]in
 		}
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // put sends one event.
@@ -99,10 +91,7 @@ func latePhone(ctx context.Context, t *trial) error {
 	if err := t.week(ctx, users, now-week, now); err != nil {
 		return err
 	}
-	if err := t.allAcked(); err != nil {
-		return err
-	}
-	return t.settle(ctx)
+	return inTurn(ctx, t.allAcked, t.settle)
 }
 
 // week reports events of all users at random moments of a time.
@@ -147,10 +136,7 @@ func hundred(ctx context.Context, t *trial) error {
 	if err == nil {
 		_, err = t.book.send(ctx, t.stack.rpcs[0], again)
 	}
-	if err != nil {
-		return err
-	}
-	if err := t.settle(ctx); err != nil {
+	if err := errors.Join(err, t.settle(ctx)); err != nil {
 		return err
 	}
 	return t.columns(ctx, "c6", 100)
@@ -184,7 +170,7 @@ func devices(ctx context.Context, t *trial) error {
 			return err
 		}
 	}
-	return errors.Join(t.allAcked(), t.settle(ctx), t.wrongClocks(ctx))
+	return inTurn(ctx, t.allAcked, t.settle, t.wrongClocks)
 }
 
 // watch is one user: a phone plays, a paused television beats on, the phone rewinds.

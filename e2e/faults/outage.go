@@ -30,16 +30,12 @@ func outage(ctx context.Context, t *trial) error {
 	hbase := t.es["hbase"]
 	var acked int
 	var resident int64
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		if err := errors.Join(pause(ctx, 2*time.Second), hbase.Kill()); err != nil {
-			return err
-		}
+	err := t.underLoad(wait(2*time.Second), kill(hbase), func(ctx context.Context) error {
 		before := t.book.count()
 		for range int(outageFor.Seconds()) {
-			if err := pause(ctx, time.Second); err != nil {
+			if err := inTurn(ctx, wait(time.Second), t.anew); err != nil {
 				return err
 			}
-			t.load.epoch.Add(1)
 			m, err := t.memory()
 			if err != nil {
 				return err
@@ -48,7 +44,7 @@ func outage(ctx context.Context, t *trial) error {
 		}
 		acked = t.book.count() - before
 		return nil
-	})
+	})(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,18 +76,11 @@ func (t *trial) catchUp(ctx context.Context, hbase *engine.Engine) (noticed, too
 		return 0, 0, err
 	}
 	began := time.Now()
-	err = process.Await(ctx, t.Limit, "something to be archived", func(ctx context.Context) error {
-		now, err := total(ctx, t.stack.jobs, puts)
-		if err == nil && now == before {
-			err = fmt.Errorf("%.0f puts, as before", now)
-		}
-		return err
-	})
-	if err != nil {
+	if err := process.Await(ctx, t.Limit, "something to be archived", atLeast(before+1, t.stack.jobs, puts)); err != nil {
 		return 0, 0, err
 	}
 	noticed = time.Since(began)
-	err = t.stack.quiet(ctx, t.Limit)
+	err = t.quiet(ctx)
 	return noticed, time.Since(began) - noticed, err
 }
 
@@ -115,25 +104,12 @@ func refusals(ctx context.Context, t *trial) error {
 	}
 	admin := gohbase.NewAdminClient(t.es["hbase"].Addr()) // its Close panics
 	table := []byte(t.stack.name)
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		for _, closed := range []time.Duration{2 * time.Second, 12 * time.Second} { // less and more than the deadline of a put
-			err := errors.Join(
-				pause(ctx, 2*time.Second),
-				admin.DisableTable(hrpc.NewDisableTable(ctx, table)),
-				pause(ctx, closed),
-				admin.EnableTable(hrpc.NewEnableTable(ctx, table)),
-			)
-			if err != nil {
-				return err
-			}
-			t.load.epoch.Add(1)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := t.settle(ctx); err != nil {
+	disable := func(ctx context.Context) error { return admin.DisableTable(hrpc.NewDisableTable(ctx, table)) }
+	enable := func(ctx context.Context) error { return admin.EnableTable(hrpc.NewEnableTable(ctx, table)) }
+	if err := inTurn(ctx, t.underLoad( // less and more than the deadline of a put
+		wait(2*time.Second), disable, wait(2*time.Second), enable, t.anew,
+		wait(2*time.Second), disable, wait(12*time.Second), enable, t.anew,
+	), t.settle); err != nil {
 		return err
 	}
 	refused, err := total(ctx, t.stack.jobs, "playhead_job_refused_records_total")
@@ -161,11 +137,8 @@ func hour(ctx context.Context, t *trial) error {
 		return err
 	}
 	plans := hourPlans()
-	if err := t.introduce(ctx, plans); err != nil {
-		return err
-	}
 	hbase := t.es["hbase"]
-	if err := hbase.Kill(); err != nil {
+	if err := errors.Join(t.introduce(ctx, plans), hbase.Kill()); err != nil {
 		return err
 	}
 	resident, err := t.sent(ctx, plans)
@@ -263,52 +236,39 @@ func (t *trial) compare(ctx context.Context, plans []*replay.Plan) error {
 // they must come back without it and acknowledge heartbeats. Reads that need the
 // archive are answered with unavailable.
 func away(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
-		return err
-	}
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		for _, name := range []string{"hbase", "kafka"} {
-			if err := errors.Join(pause(ctx, time.Second), t.without(ctx, name)); err != nil {
-				return fmt.Errorf("without %s: %w", name, err)
-			}
-			t.load.epoch.Add(1)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return t.settle(ctx)
+	return t.run(ctx, spec{}, wait(time.Second), t.without("hbase"), t.anew, wait(time.Second), t.without("kafka"), t.anew)
 }
 
-func (t *trial) without(ctx context.Context, engine string) error {
-	e := t.es[engine]
-	if err := e.Kill(); err != nil {
-		return err
-	}
-	began := time.Now()
-	for _, u := range t.stack.units()[:len(t.stack.services)+len(t.stack.jobs)] {
-		u.kill()
-	}
-	for _, u := range t.stack.services {
-		if err := u.awaitReady(ctx, 20*time.Second); err != nil {
+func (t *trial) without(name string) step {
+	return func(ctx context.Context) error {
+		e := t.es[name]
+		began := time.Now()
+		if err := e.Kill(); err != nil {
 			return err
 		}
-	}
-	took, before := time.Since(began), t.book.count()
-	if err := pause(ctx, 3*time.Second); err != nil {
-		return err
-	}
-	acked := t.book.count() - before
-	t.res.note("without %s the killed services are back after %v and acknowledge %d in 3 s", engine, took.Round(100*time.Millisecond), acked)
-	if acked == 0 {
-		return errors.New("nothing is acknowledged")
-	}
-	if engine == "hbase" {
-		_, err := t.stack.rpcs[0].List(ctx, &historyv1.ListRequest{Uid: "stranger"})
-		if status.Code(err) != codes.Unavailable {
-			return fmt.Errorf("a page of the archive is answered with %v, want it unavailable", status.Code(err))
+		for _, u := range t.stack.backends() {
+			u.kill()
 		}
+		for _, u := range t.stack.services {
+			if err := u.awaitReady(ctx, 20*time.Second); err != nil {
+				return fmt.Errorf("without %s: %w", name, err)
+			}
+		}
+		took, before := time.Since(began), t.book.count()
+		if err := pause(ctx, 3*time.Second); err != nil {
+			return err
+		}
+		acked := t.book.count() - before
+		t.res.note("without %s the killed services are back after %v and acknowledge %d in 3 s", name, took.Round(100*time.Millisecond), acked)
+		if acked == 0 {
+			return fmt.Errorf("without %s nothing is acknowledged", name)
+		}
+		if name == "hbase" {
+			_, err := t.stack.rpcs[0].List(ctx, &historyv1.ListRequest{Uid: "stranger"})
+			if status.Code(err) != codes.Unavailable {
+				return fmt.Errorf("a page of the archive is answered with %v, want it unavailable", status.Code(err))
+			}
+		}
+		return e.Start(ctx)
 	}
-	return e.Start(ctx)
 }

@@ -24,31 +24,24 @@ import (
 // topic does to the queue what its owners may: deletes the topic and makes it again, drops
 // messages before a job has read them, and moves the jobs' offsets by hand. The marks stand.
 func topic(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
-		return err
-	}
-	acts := []struct {
+	var steps []step
+	for _, act := range []struct {
 		name string
-		do   func(context.Context) error
+		do   step
 	}{
 		{"messages gone by retention", t.retention},
 		{"offsets at the end", func(ctx context.Context) error { return t.moveOffsets(ctx, kafka.LastOffset) }},
 		{"offsets at the beginning", func(ctx context.Context) error { return t.moveOffsets(ctx, kafka.FirstOffset) }},
 		{"topic deleted", t.deleteTopic},
-	}
-	err := t.underLoad(ctx, func(ctx context.Context) error {
-		for _, a := range acts {
-			if err := errors.Join(pause(ctx, 2*time.Second), a.do(ctx)); err != nil {
-				return fmt.Errorf("%s: %w", a.name, err)
+	} {
+		steps = append(steps, wait(2*time.Second), func(ctx context.Context) error {
+			if err := act.do(ctx); err != nil {
+				return fmt.Errorf("%s: %w", act.name, err)
 			}
-			t.load.epoch.Add(1)
-		}
-		return pause(ctx, 2*time.Second)
-	})
-	if err != nil {
-		return err
+			return t.anew(ctx)
+		})
 	}
-	if err := t.settle(ctx); err != nil {
+	if err := t.run(ctx, spec{}, append(steps, wait(2*time.Second))...); err != nil {
 		return err
 	}
 	swept, err := total(ctx, t.stack.jobs, "playhead_job_swept_keys_total")
@@ -63,7 +56,7 @@ func (s *stack) kafka() *kafka.Client {
 // retention drops all messages of the topic again and again, for a while.
 func (t *trial) retention(ctx context.Context) error {
 	for range 15 {
-		if err := errors.Join(t.stack.dropMessages(ctx), pause(ctx, 200*time.Millisecond)); err != nil {
+		if err := inTurn(ctx, t.stack.dropMessages, wait(200*time.Millisecond)); err != nil {
 			return err
 		}
 	}
@@ -115,14 +108,11 @@ func (t *trial) moveOffsets(ctx context.Context, to int64) error {
 	err := process.Await(ctx, 30*time.Second, "the offsets to be moved", func(ctx context.Context) error {
 		return t.stack.commitOffsets(ctx, to)
 	})
-	for _, j := range t.stack.jobs {
-		j.up()
-	}
+	up(t.stack.jobs)
 	return err
 }
 
 func (s *stack) commitOffsets(ctx context.Context, to int64) error {
-	c := s.kafka()
 	_, ends, err := s.offsets(ctx)
 	if err != nil {
 		return err
@@ -134,7 +124,7 @@ func (s *stack) commitOffsets(ctx context.Context, to int64) error {
 		}
 		req.Topics[s.name] = append(req.Topics[s.name], kafka.OffsetCommit{Partition: p, Offset: end})
 	}
-	resp, err := c.OffsetCommit(ctx, req)
+	resp, err := s.kafka().OffsetCommit(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -185,35 +175,24 @@ func poison(ctx context.Context, t *trial) error {
 	}
 	usual := t.es["hbase"]
 	t.after = func() error { return strict.Kill() } // a failure must not leave it to the next case
-	if err := errors.Join(usual.Kill(), strict.Start(ctx)); err != nil {
+	if err := inTurn(ctx, kill(usual), strict.Start); err != nil {
 		return err
 	}
 	if err := t.start(ctx, spec{}); err != nil {
 		return err
 	}
-	if err := t.underLoad(ctx, t.spoil); err != nil {
-		return err
-	}
-	if err := t.stack.quiet(ctx, t.Limit); err != nil { // nobody waits for what is refused
-		return err
-	}
-	if err := t.letters(ctx); err != nil {
-		return err
-	}
-	if err := errors.Join(strict.Kill(), usual.Start(ctx)); err != nil {
+	// Nobody waits for what is refused: it is quiet all the same.
+	if err := inTurn(ctx, t.underLoad(t.spoil), t.quiet, t.letters, kill(strict), usual.Start); err != nil {
 		return err
 	}
 	t.after = nil
-	if err := t.redrive(ctx); err != nil {
-		return err
-	}
-	return t.settle(ctx)
+	return inTurn(ctx, t.redrive, t.settle)
 }
 
 // spoil sends both kinds of what cannot be archived.
 func (t *trial) spoil(ctx context.Context) error {
 	for range poisonRounds {
-		if err := errors.Join(t.stack.publishPoison(ctx, t), pause(ctx, time.Second)); err != nil {
+		if err := inTurn(ctx, t.publishPoison, wait(time.Second)); err != nil {
 			return err
 		}
 	}
@@ -233,14 +212,14 @@ func (t *trial) spoil(ctx context.Context) error {
 }
 
 // publishPoison writes one undecodable message to every partition, of any size.
-func (s *stack) publishPoison(ctx context.Context, t *trial) error {
-	c := &kafka.Client{Addr: kafka.TCP(s.es["kafka"].Addr()), Timeout: 5 * time.Second}
-	for p := range 8 {
+func (t *trial) publishPoison(ctx context.Context) error {
+	c := t.stack.kafka()
+	for p := range process.Partitions {
 		payload := make([]byte, 1+t.rand.IntN(900_000))
 		_, _ = rand.Read(payload) // never fails
 		payload[0] = 0xff         // no field begins like this
 		resp, err := c.Produce(ctx, &kafka.ProduceRequest{
-			Topic: s.name, Partition: p, RequiredAcks: kafka.RequireAll,
+			Topic: t.stack.name, Partition: p, RequiredAcks: kafka.RequireAll,
 			Records: kafka.NewRecordReader(kafka.Record{Time: time.Now(), Value: kafka.NewBytes(payload)}),
 		})
 		if err == nil {
@@ -320,8 +299,7 @@ func (s *stack) deadLetters(ctx context.Context) (letters []history.Dead, err er
 }
 
 func (s *stack) lastLetter(ctx context.Context) (int64, error) {
-	c := &kafka.Client{Addr: kafka.TCP(s.es["kafka"].Addr()), Timeout: 5 * time.Second}
-	res, err := c.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{s.dead(): {kafka.LastOffsetOf(0)}}})
+	res, err := s.kafka().ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{s.dead(): {kafka.LastOffsetOf(0)}}})
 	if err != nil {
 		return 0, err
 	}

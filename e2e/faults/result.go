@@ -175,6 +175,16 @@ func (r *SlowRow) want(held bool, format string, args ...any) {
 	}
 }
 
+// wantOthers notes when those who are not touched wait, too.
+func (r *SlowRow) wantOthers() {
+	r.want(r.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*r.Others.share())
+}
+
+// wantBack notes when it lasts for longer than the fault.
+func (r *SlowRow) wantBack() {
+	r.want(r.BackMS <= backWithin.Milliseconds(), "the last failure is %d ms after the return", r.BackMS)
+}
+
 // printSlow writes the rows of all results as a table that a document can take over.
 func printSlow(out io.Writer, results []Result) error {
 	var rows []SlowRow

@@ -161,23 +161,25 @@ func (m *mover) carry(ctx context.Context, slot int64, from, to int) error {
 	}
 }
 
-// moving runs f while the load does and slots move.
-func (t *trial) moving(ctx context.Context, f func(context.Context) error) error {
-	m, err := t.stack.newMover(ctx, rand.New(rand.NewPCG(t.Seed, 1))) //nolint:gosec // repeatable
-	if err != nil {
+// moving takes steps while the load runs and slots move.
+func (t *trial) moving(steps ...step) step {
+	return func(ctx context.Context) error {
+		m, err := t.stack.newMover(ctx, rand.New(rand.NewPCG(t.Seed, 1))) //nolint:gosec // repeatable
+		if err != nil {
+			return err
+		}
+		t.load.buckets = movedBuckets
+		stopped, done := make(chan struct{}), make(chan error, 1)
+		go func() { done <- m.run(ctx, stopped) }()
+		err = t.underLoad(steps...)(ctx)
+		close(stopped)
+		err = errors.Join(err, <-done, m.close())
+		t.res.note("%d slots moved, with %d keys", m.moves.Load(), m.keys.Load())
+		if err == nil && m.keys.Load() == 0 {
+			err = errors.New("no key moved")
+		}
 		return err
 	}
-	t.load.buckets = movedBuckets
-	stopped, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- m.run(ctx, stopped) }()
-	err = t.underLoad(ctx, f)
-	close(stopped)
-	err = errors.Join(err, <-done, m.close())
-	t.res.note("%d slots moved, with %d keys", m.moves.Load(), m.keys.Load())
-	if err == nil && m.keys.Load() == 0 {
-		err = errors.New("no key moved")
-	}
-	return err
 }
 
 // slots moves slots under load for a while.
@@ -185,17 +187,6 @@ func slots(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{cluster: true}); err != nil {
 		return err
 	}
-	err := t.moving(ctx, func(ctx context.Context) error {
-		for range 4 {
-			if err := pause(ctx, 3*time.Second); err != nil {
-				return err
-			}
-			t.load.epoch.Add(1)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return t.settle(ctx)
+	again := func(ctx context.Context) error { return inTurn(ctx, wait(3*time.Second), t.anew) }
+	return inTurn(ctx, t.moving(again, again, again, again), t.settle)
 }

@@ -22,15 +22,13 @@ import (
 // soon, and nobody else notices.
 func silentMaster(services, rounds int, silent time.Duration) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
-		masters, cache, err := t.fourMasters(ctx)
+		masters := t.es["redis_cluster"]
+		cache, err := redis.Open(ctx, redis.Config{Addrs: strings.Split(masters.Addr(), ","), Cluster: true}) // knows whose master is which
 		if err != nil {
 			return err
 		}
 		defer cache.Close()
-		if err := t.startSlow(ctx, services, "--redis", masters.Addr(), "--redis-cluster"); err != nil {
-			return err
-		}
-		c, err := t.gather(ctx, slowPlayers)
+		c, err := t.gather(ctx, services, slowPlayers, "--redis", masters.Addr(), "--redis-cluster")
 		if err != nil {
 			return err
 		}
@@ -49,18 +47,11 @@ func silentMaster(services, rounds int, silent time.Duration) func(context.Conte
 			}
 			return nil
 		})
-		row.want(row.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*row.Others.share())
+		row.wantOthers()
 		row.want(row.RefusedMS <= refusedIn.Milliseconds(), "a refusal takes %d ms", row.RefusedMS)
-		row.want(row.BackMS <= backWithin.Milliseconds(), "the last failure is %d ms after the return", row.BackMS)
+		row.wantBack()
 		return errors.Join(err, t.judgeSlow(ctx, c, row))
 	}
-}
-
-// fourMasters returns the run's cluster, and a cache that knows whose master is which.
-func (t *trial) fourMasters(ctx context.Context) (*engine.Engine, *redis.Cache, error) {
-	e := t.es["redis_cluster"]
-	cache, err := redis.Open(ctx, redis.Config{Addrs: strings.Split(e.Addr(), ","), Cluster: true})
-	return e, cache, err
 }
 
 // behindAll has Redis take 1.2 s for everybody: waiting is better than refusing, and
@@ -90,31 +81,18 @@ func (t *trial) behind(ctx context.Context, services int) (row SlowRow, err erro
 		return row, err
 	}
 	t.after = line.close
-	if err := t.startSlow(ctx, services, "--redis", line.addr()); err != nil {
-		return row, err
-	}
-	c, err := t.gather(ctx, slowPlayers)
+	c, err := t.gather(ctx, services, slowPlayers, "--redis", line.addr())
 	if err != nil {
 		return row, err
 	}
 	c.every = every
-	for _, p := range c.players {
-		p.touched = true
-	}
-	err = c.during(ctx, func(ctx context.Context) error {
-		row, err = c.fault(ctx, slow, func(sig syscall.Signal) error {
-			line.set(0)
-			if sig == syscall.SIGSTOP {
-				line.set(1200 * time.Millisecond)
-			}
-			return nil
-		})
-		return err
+	c.touchAll()
+	row, err = c.through(ctx, slow, func(sig syscall.Signal) error {
+		line.set(map[syscall.Signal]time.Duration{syscall.SIGSTOP: 1200 * time.Millisecond}[sig])
+		return nil
 	})
-	row.What, row.Services = "Redis takes 1.2 s", services
-	err = errors.Join(err, c.verify(ctx), t.endSlow(), line.close())
-	t.after = nil
-	return row, err
+	row.What = "Redis takes 1.2 s"
+	return row, errors.Join(err, c.verify(ctx), t.endSlow(), line.close())
 }
 
 // stalledBroker stops Kafka: whoever wants an acknowledgement of the queue is touched, and
@@ -137,7 +115,7 @@ func stalledRegions(ctx context.Context, t *trial) error {
 		return err
 	}
 	t.after = func() error { return patient.Kill() }
-	if err := errors.Join(t.es["hbase"].Kill(), patient.Start(ctx)); err != nil {
+	if err := inTurn(ctx, kill(t.es["hbase"]), patient.Start); err != nil {
 		return err
 	}
 	return t.stalled(ctx, "HBase's region server", patient, 10*time.Second, func(c *audience) {
@@ -148,22 +126,15 @@ func stalledRegions(ctx context.Context, t *trial) error {
 }
 
 func (t *trial) stalled(ctx context.Context, what string, e *engine.Engine, still time.Duration, touch func(*audience)) error { //nolint:revive // what stands still, and for whom
-	if err := t.startSlow(ctx, 2, "--redis", t.es["redis"].Addr()); err != nil {
-		return err
-	}
-	c, err := t.gather(ctx, slowPlayers)
+	c, err := t.gather(ctx, 2, slowPlayers, "--redis", t.es["redis"].Addr())
 	if err != nil {
 		return err
 	}
 	touch(c)
-	var row SlowRow
-	err = c.during(ctx, func(ctx context.Context) error {
-		row, err = c.fault(ctx, still, func(sig syscall.Signal) error { return e.Signal(sig) })
-		return err
-	})
-	row.What, row.Services = fmt.Sprintf("%s stands still for %v", what, still), 2
-	row.want(row.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*row.Others.share())
-	row.want(row.BackMS <= backWithin.Milliseconds(), "the last failure is %d ms after the return", row.BackMS)
+	row, err := c.through(ctx, still, func(sig syscall.Signal) error { return e.Signal(sig) })
+	row.What = fmt.Sprintf("%s stands still for %v", what, still)
+	row.wantOthers()
+	row.wantBack()
 	return errors.Join(err, t.judgeSlow(ctx, c, row))
 }
 
@@ -171,21 +142,14 @@ func (t *trial) stalled(ctx context.Context, what string, e *engine.Engine, stil
 // move to the other one.
 func standstill(ctx context.Context, t *trial) error {
 	const still = time.Minute
-	if err := t.startSlow(ctx, 2, "--redis", t.es["redis"].Addr()); err != nil {
-		return err
-	}
-	c, err := t.gather(ctx, slowPlayers)
+	c, err := t.gather(ctx, 2, slowPlayers, "--redis", t.es["redis"].Addr())
 	if err != nil {
 		return err
 	}
 	c.late = 500 * time.Millisecond
-	var row SlowRow
-	err = c.during(ctx, func(ctx context.Context) error {
-		row, err = c.fault(ctx, still, func(sig syscall.Signal) error { t.stack.services[0].signal(sig); return nil })
-		return err
-	})
-	row.What, row.Services = fmt.Sprintf("one of two services stands still for %v", still), 2
-	row.want(row.Others.share() >= mostInTime, "of the others' reports %.1f %% are answered in time", 100*row.Others.share())
+	row, err := c.through(ctx, still, func(sig syscall.Signal) error { t.stack.services[0].signal(sig); return nil })
+	row.What = fmt.Sprintf("one of two services stands still for %v", still)
+	row.wantOthers()
 	row.want(row.Touched.Players <= slowPlayers*7/10, "%d of %d players notice", row.Touched.Players, slowPlayers)
 	row.want(row.LastedMS <= backWithin.Milliseconds(), "it is noticed for %d ms", row.LastedMS)
 	row.want(row.Resyncs <= 2, "a watcher is told %d times to read again, want once there and once back", row.Resyncs)
@@ -197,16 +161,11 @@ func standstill(ctx context.Context, t *trial) error {
 func waiting(ctx context.Context, t *trial) error {
 	const still = 5 * time.Second
 	const most = 200 // MiB
-	if err := t.startSlow(ctx, 1, "--redis", t.es["redis"].Addr()); err != nil {
-		return err
-	}
-	c, err := t.gather(ctx, t.crowdSize())
+	c, err := t.gather(ctx, 1, t.crowdSize(), "--redis", t.es["redis"].Addr())
 	if err != nil {
 		return err
 	}
-	for _, p := range c.players {
-		p.touched = true
-	}
+	c.touchAll()
 	began := time.Now()
 	w := c.weigh()
 	t.stack.services[0].signal(syscall.SIGSTOP)
@@ -216,7 +175,7 @@ func waiting(ctx context.Context, t *trial) error {
 	row := c.row(began, back)
 	again, err2 := c.untilStored(ctx)
 	row.Edge, row.BackMS = w.stop(), again.Sub(back).Milliseconds()
-	row.What, row.Services = fmt.Sprintf("%d messages at once while the service stands still for %v", len(c.players), still), 1
+	row.What = fmt.Sprintf("%d messages at once while the service stands still for %v", len(c.players), still)
 	row.want(row.RefusedMS <= 2500, "a refusal takes %d ms", row.RefusedMS)
 	row.want(row.Edge.Most-row.Edge.Before <= most, "the edge grows by %d MiB", row.Edge.Most-row.Edge.Before)
 	return errors.Join(err, err2, t.judgeSlow(ctx, c, row))
@@ -243,10 +202,7 @@ func (t *trial) overload(ctx context.Context, services int) (row SlowRow, err er
 		return row, err
 	}
 	t.after = line.close
-	if err := t.startSlow(ctx, services, "--redis", line.addr()); err != nil {
-		return row, err
-	}
-	c, err := t.gather(ctx, players)
+	c, err := t.gather(ctx, services, players, "--redis", line.addr())
 	if err != nil {
 		return row, err
 	}
@@ -256,17 +212,12 @@ func (t *trial) overload(ctx context.Context, services int) (row SlowRow, err er
 		return row, err
 	}
 	c.every = time.Duration(float64(players) / (3 * capacity) * float64(time.Second))
-	for _, p := range c.players {
-		p.touched = true
-	}
-	err = c.during(ctx, func(ctx context.Context) error {
-		row, err = c.fault(ctx, lasts, func(sig syscall.Signal) error {
-			line.narrow(map[syscall.Signal]int64{syscall.SIGSTOP: bytes}[sig])
-			return nil
-		})
-		return err
+	c.touchAll()
+	row, err = c.through(ctx, lasts, func(sig syscall.Signal) error {
+		line.narrow(map[syscall.Signal]int64{syscall.SIGSTOP: bytes}[sig])
+		return nil
 	})
-	row.What, row.Services = fmt.Sprintf("three times as many reports as Redis takes, which are %.0f a second", capacity), services
+	row.What = fmt.Sprintf("three times as many reports as Redis takes, which are %.0f a second", capacity)
 	done, vain, least := float64(row.Touched.InTime)/lasts.Seconds(), 0, math.MaxInt
 	for _, p := range c.players {
 		in, late := p.answered(row.began, row.ended)
@@ -282,9 +233,7 @@ func (t *trial) overload(ctx context.Context, services int) (row SlowRow, err er
 	// Nothing can know in the first two seconds how slow Redis has become. Two thirds of the calls
 	// of that time are too many, which is 4.4 % of those of thirty seconds.
 	row.want(vain*50 <= most*row.Touched.Sent, "%d of %d waited in vain", vain, row.Touched.Sent)
-	err = errors.Join(err, c.verify(ctx), t.endSlow(), line.close())
-	t.after = nil
-	return row, err
+	return row, errors.Join(err, c.verify(ctx), t.endSlow(), line.close())
 }
 
 // answered counts the reports of a time that were stored, and those that had no answer.

@@ -42,6 +42,9 @@ type spec struct {
 	keep    int           // how many of a user, 0 for the usual
 	// jobFlags are more of the jobs' flags.
 	jobFlags []string
+	// How the load is, see [load]. With direct nobody comes through the edge; ack is what the services are asked for.
+	gentle, blind, pages, direct bool
+	ack                          historyv1.Ack
 }
 
 // noJobs leaves the jobs out.
@@ -168,8 +171,11 @@ func (s *stack) openStores(ctx context.Context) (err error) {
 	return err
 }
 
+// backends are the services and the jobs.
+func (s *stack) backends() []*unit { return slices.Concat(s.services, s.jobs) }
+
 func (s *stack) units() []*unit {
-	all := slices.Concat(s.services, s.jobs)
+	all := s.backends()
 	if s.bff != nil {
 		all = append(all, s.bff)
 	}
@@ -224,7 +230,7 @@ func (s *stack) startService(ctx, watch context.Context, i int, flags []string) 
 		return err
 	}
 	s.services, s.conns = append(s.services, u), append(s.conns, conn)
-	s.rpcs = append(s.rpcs, rpcClient{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn)})
+	s.rpcs = append(s.rpcs, rpcClient{HistoryServiceClient: historyv1.NewHistoryServiceClient(conn), ack: s.ack})
 	s.wg.Go(func() { u.watch(watch) })
 	return nil
 }
@@ -317,7 +323,7 @@ func (s *stack) drained(ctx context.Context) error {
 // offsets returns by partition what the group has committed, below zero for nothing,
 // and where the log ends.
 func (s *stack) offsets(ctx context.Context) (committed, ends map[int]int64, err error) {
-	c := &kafka.Client{Addr: kafka.TCP(s.es["kafka"].Addr()), Timeout: 5 * time.Second}
+	c := s.kafka()
 	var ask []kafka.OffsetRequest
 	var partitions []int
 	for p := range process.Partitions {
@@ -404,19 +410,19 @@ func (o Options) engineWith(c engineConfig) (*engine.Engine, error) {
 
 // start starts those that do not run and lets those that hang go on.
 func (es engines) start(ctx context.Context) error {
-	var wg sync.WaitGroup
 	errs := make(chan error, len(es))
 	for _, e := range es {
-		wg.Go(func() { errs <- errors.Join(e.Signal(syscall.SIGCONT), e.Start(ctx)) })
+		go func() { errs <- errors.Join(e.Signal(syscall.SIGCONT), e.Start(ctx)) }()
 	}
-	wg.Wait()
-	close(errs)
 	var all error
-	for err := range errs {
-		all = errors.Join(all, err)
+	for range es {
+		all = errors.Join(all, <-errs)
 	}
 	return all
 }
+
+// kill ends an engine.
+func kill(e *engine.Engine) step { return func(context.Context) error { return e.Kill() } }
 
 // kill ends all of them; their data is the run's own.
 func (es engines) kill() error {

@@ -15,41 +15,33 @@ import (
 
 // forgetful kills every service while it holds keys whose users never report again.
 func forgetful(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{hold: 5 * time.Second, sweep: 12 * time.Second}); err != nil {
+	if err := t.start(ctx, spec{hold: 5 * time.Second, sweep: 12 * time.Second, gentle: true}); err != nil {
 		return err
 	}
-	t.load.gentle = true
-	if err := t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, 3*time.Second) }); err != nil {
+	if err := t.underLoad(wait(3 * time.Second))(ctx); err != nil {
 		return err
 	}
 	held, err := total(ctx, t.stack.services, "playhead_aggregate_held_keys")
+	if err == nil && held == 0 {
+		err = errors.New("no service holds a key")
+	}
 	if err != nil {
 		return err
 	}
-	if held == 0 {
-		return errors.New("no service holds a key")
-	}
-	for _, u := range t.stack.services {
-		u.crash()
-	}
+	crash(t.stack.services)
 	t.res.note("%.0f keys were held", held)
-	if err := t.stack.quiet(ctx, t.Limit); err != nil {
+	if err := t.quiet(ctx); err != nil {
 		return err
 	}
-	for _, u := range t.stack.services {
-		u.up()
-	}
+	up(t.stack.services)
 	return t.settle(ctx)
 }
 
 // terminated stops services by SIGTERM under load while no broker answers: one may
 // drain, the other hears the signal twice.
 func terminated(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
-		return err
-	}
 	kafka := t.es["kafka"]
-	err := t.underLoad(ctx, func(ctx context.Context) error {
+	return t.run(ctx, spec{}, func(ctx context.Context) error {
 		if err := errors.Join(pause(ctx, time.Second), kafka.Signal(syscall.SIGSTOP), pause(ctx, time.Second)); err != nil {
 			return err
 		}
@@ -59,12 +51,8 @@ func terminated(ctx context.Context, t *trial) error {
 		}
 		two, err := measureEnd(ctx, t.stack.services[1], 3*time.Second, syscall.SIGTERM, syscall.SIGTERM)
 		t.res.note("without brokers a service ends %v after SIGTERM, %v after a second one", one, two)
-		return err
+		return errors.Join(err, kafka.Signal(syscall.SIGCONT))
 	})
-	if err := errors.Join(err, kafka.Signal(syscall.SIGCONT)); err != nil {
-		return err
-	}
-	return t.settle(ctx)
 }
 
 // measureEnd sends signals, the second once the first has had an effect, and says how long
@@ -98,14 +86,10 @@ func measureEnd(ctx context.Context, u *unit, limit time.Duration, signals ...sy
 
 // alternating lets two services take the events of each user in turns.
 func alternating(ctx context.Context, t *trial) error {
-	if err := t.start(ctx, spec{}); err != nil {
+	if err := t.start(ctx, spec{gentle: true, direct: true}); err != nil {
 		return err
 	}
-	t.load.gentle, t.load.edge = true, nil
-	if err := t.underLoad(ctx, func(ctx context.Context) error { return pause(ctx, 8*time.Second) }); err != nil {
-		return err
-	}
-	if err := t.allAcked(); err != nil {
+	if err := inTurn(ctx, t.underLoad(wait(8*time.Second)), t.allAcked); err != nil {
 		return err
 	}
 	conflicts, err := total(ctx, t.stack.services, "playhead_write_conflicts_total")
@@ -118,7 +102,7 @@ func alternating(ctx context.Context, t *trial) error {
 
 // allAcked fails when an event was not acknowledged: without a fault every one is,
 // and then the oracle allows one outcome only.
-func (t *trial) allAcked() error {
+func (t *trial) allAcked(context.Context) error {
 	t.book.mu.Lock()
 	defer t.book.mu.Unlock()
 	for k, s := range t.book.stories {
@@ -137,11 +121,10 @@ func rebalance(ctx context.Context, t *trial) error {
 	if err := t.start(ctx, spec{jobs: 3}); err != nil {
 		return err
 	}
-	ctx2, end := context.WithCancel(ctx)
+	watching, end := context.WithCancel(ctx)
 	var g errgroup.Group
-	g.Go(func() error { return t.watchOffsets(ctx2) })
-	err := t.underLoad(ctx, t.shuffleJobs)
-	err = errors.Join(err, t.settle(ctx))
+	g.Go(func() error { return t.watchOffsets(watching) })
+	err := inTurn(ctx, t.underLoad(t.shuffleJobs), t.settle)
 	end()
 	return errors.Join(err, g.Wait())
 }
@@ -150,20 +133,17 @@ func rebalance(ctx context.Context, t *trial) error {
 func (t *trial) shuffleJobs(ctx context.Context) error {
 	for n := range 12 {
 		u := t.stack.jobs[t.rand.IntN(len(t.stack.jobs))]
-		switch sig := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP}[n%3]; sig {
-		case syscall.SIGSTOP: // for longer than its session lasts, once
-			u.signal(sig)
+		sig := []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSTOP}[n%3]
+		u.signal(sig)
+		if sig == syscall.SIGSTOP { // for longer than its session lasts, once
 			if err := pause(ctx, time.Duration(n/11*11)*time.Second); err != nil {
 				return err
 			}
 			u.signal(syscall.SIGCONT)
-		default:
-			u.signal(sig)
 		}
-		if err := pause(ctx, time.Duration(500+t.rand.IntN(2000))*time.Millisecond); err != nil {
+		if err := inTurn(ctx, wait(time.Duration(500+t.rand.IntN(2000))*time.Millisecond), t.anew); err != nil {
 			return err
 		}
-		t.load.epoch.Add(1)
 	}
 	return nil
 }

@@ -21,23 +21,54 @@ type trial struct {
 	after func() error // once the processes have ended; may be nil
 }
 
-// start starts the processes of a case and makes its load, which does not run yet.
-func (t *trial) start(ctx context.Context, sp spec) error {
-	s := &stack{spec: sp, name: fmt.Sprintf("faults_%s_%d", t.res.Case, time.Now().UnixMilli()), opts: t.Options, es: t.es}
-	t.stack = s // closed with the trial
-	if err := s.open(ctx); err != nil {
+// step is a part of what a case does.
+type step = func(context.Context) error
+
+// inTurn takes steps one after the other, until one fails.
+func inTurn(ctx context.Context, steps ...step) error {
+	for _, s := range steps {
+		if err := s(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait lets a while pass.
+func wait(d time.Duration) step { return func(ctx context.Context) error { return pause(ctx, d) } }
+
+// run is what most cases do: it starts the processes, takes steps under load, and compares.
+func (t *trial) run(ctx context.Context, sp spec, steps ...step) error {
+	if err := t.start(ctx, sp); err != nil {
 		return err
 	}
-	t.load = &load{book: t.book, rpcs: t.stack.rpcs, edge: t.stack.edge, name: "c" + t.res.Case, seed: t.Seed, res: t.res}
+	return inTurn(ctx, t.underLoad(steps...), t.settle)
+}
+
+// start starts the processes of a case and makes its load, which does not run yet.
+func (t *trial) start(ctx context.Context, sp spec) error {
+	t.newStack(sp)
+	if err := t.stack.open(ctx); err != nil {
+		return err
+	}
+	t.load = &load{
+		book: t.book, rpcs: t.stack.rpcs, name: "c" + t.res.Case, seed: t.Seed, res: t.res,
+		gentle: sp.gentle, blind: sp.blind, pages: sp.pages,
+	}
+	if !sp.direct {
+		t.load.edge = t.stack.edge
+	}
 	return nil
+}
+
+// newStack makes the processes of a case, which are closed with the trial.
+func (t *trial) newStack(sp spec) {
+	t.stack = &stack{spec: sp, name: fmt.Sprintf("faults_%s_%d", t.res.Case, time.Now().UnixMilli()), opts: t.Options, es: t.es}
 }
 
 // settle waits until things are quiet and compares.
 func (t *trial) settle(ctx context.Context) error {
-	if err := t.stack.awaitReady(ctx); err != nil {
-		return err
-	}
-	if err := t.stack.quiet(ctx, t.Limit); err != nil {
+	if err := inTurn(ctx, t.stack.awaitReady, t.quiet); err != nil {
 		return err
 	}
 	t.res.QuietMS = time.Since(t.book.last).Milliseconds()
@@ -45,32 +76,46 @@ func (t *trial) settle(ctx context.Context) error {
 	return c.check(ctx)
 }
 
-// underLoad runs f while the load does.
-func (t *trial) underLoad(ctx context.Context, f func(context.Context) error) error {
-	t.load.begin(ctx)
-	err := f(ctx)
-	return errors.Join(err, t.load.end())
+// quiet waits until nothing is left to do.
+func (t *trial) quiet(ctx context.Context) error { return t.stack.quiet(ctx, t.Limit) }
+
+// underLoad takes steps while the load runs.
+func (t *trial) underLoad(steps ...step) step {
+	return func(ctx context.Context) error {
+		t.load.begin(ctx)
+		err := inTurn(ctx, steps...)
+		return errors.Join(err, t.load.end())
+	}
 }
 
-// startSlow starts services, a job and an edge with the deadlines that they have by
-// default: how long somebody waits is what is measured. The flags say where Redis is.
-func (t *trial) startSlow(ctx context.Context, services int, flags ...string) error {
-	s := &stack{spec: spec{drain: 8 * time.Second}, name: fmt.Sprintf("faults_%s_%d", t.res.Case, time.Now().UnixMilli()), opts: t.Options, es: t.es}
-	t.stack = s // closed with the trial
+// anew has the load go on with new users: of those so far nobody hears again.
+func (t *trial) anew(context.Context) error {
+	t.load.epoch.Add(1)
+	return nil
+}
+
+// gather starts services, a job and an edge with the deadlines that they have by default, since how long somebody waits
+// is what is measured, and players at the edge. The flags say where Redis is.
+func (t *trial) gather(ctx context.Context, services, players int, flags ...string) (*audience, error) {
+	t.newStack(spec{drain: 8 * time.Second})
+	s := t.stack
 	var watch context.Context
 	watch, s.end = context.WithCancel(ctx)
 	for i := range services {
 		if err := s.startService(ctx, watch, i, flags); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := s.startJob(ctx, watch, 0, flags); err != nil {
-		return err
+		return nil, err
 	}
-	return errors.Join(s.addEdge(ctx, watch), s.awaitReady(ctx))
+	if err := errors.Join(s.addEdge(ctx, watch), s.awaitReady(ctx)); err != nil {
+		return nil, err
+	}
+	return newAudience(ctx, t, players)
 }
 
-// endSlow ends what startSlow started, for a case that starts more than once.
+// endSlow ends what gather started, for a case that starts more than once.
 func (t *trial) endSlow() (err error) {
 	for _, end := range t.stack.surprises() {
 		err = errors.Join(err, errors.New(end))

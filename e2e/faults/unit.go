@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/playhead/playhead/e2e/process"
+	"github.com/playhead/playhead/internal/run"
 )
 
 // restartPause is what a supervisor waits before it starts a process again.
@@ -155,9 +156,20 @@ func (u *unit) setDown(down bool) {
 // up takes a crash back.
 func (u *unit) up() {
 	u.setDown(false)
-	select {
-	case u.wake <- struct{}{}:
-	default:
+	run.Wake(u.wake)
+}
+
+// crash ends processes for good, until up.
+func crash(units []*unit) {
+	for _, u := range units {
+		u.crash()
+	}
+}
+
+// up takes a crash back.
+func up(units []*unit) {
+	for _, u := range units {
+		u.up()
 	}
 }
 
@@ -248,6 +260,17 @@ func total(ctx context.Context, units []*unit, name string) (sum float64, err er
 		sum += v
 	}
 	return sum, nil
+}
+
+// atLeast fails while a metric of processes, summed, is less.
+func atLeast(least float64, units []*unit, name string) step {
+	return func(ctx context.Context) error {
+		got, err := total(ctx, units, name)
+		if err == nil && got < least {
+			err = fmt.Errorf("%s is %.0f, want %.0f", name, got, least)
+		}
+		return err
+	}
 }
 
 // resident returns the memory that the process holds, in bytes.
