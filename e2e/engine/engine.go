@@ -7,6 +7,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,9 +97,7 @@ func (c Config) complete() (Config, error) {
 	if c.PortBase < 0 || c.PortBase > 60000 {
 		return c, fmt.Errorf("port base %d is not between 0 and 60000", c.PortBase)
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	if c.Lib == "" {
 		c.Lib = filepath.Join(c.Dir, "lib")
 	}
