@@ -39,7 +39,13 @@ func bubbles(t *testing.T, n int, cfg uplink.Config, fn func(t *testing.T, all [
 			doors[i.addr] = l
 			all = append(all, i)
 		}
-		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) { return doors[addr].dial(ctx) }
+		cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+			if door := doors[addr]; door != nil {
+				return door.dial(ctx)
+			}
+			<-ctx.Done() // nobody is there, not even to refuse
+			return nil, ctx.Err()
+		}
 		var served []*instance
 		if len(cfg.Services) == 0 {
 			served = all

@@ -31,7 +31,7 @@ import (
 // take the defaults; Services has none.
 type Config struct {
 	// Services are the instances: host:port each, or dns:///name:port for all the
-	// addresses that the name has at the time.
+	// addresses that the name has at the time, and those that it had and that are still up, for a minute.
 	Services []string
 	// Batch is how many waiting heartbeats make a batch leave at once (default 100),
 	// Linger how long one waits for others at most (default 2 ms).
@@ -284,8 +284,9 @@ type peer struct {
 	trial   time.Duration            // for how long it has to answer then before it is used again
 
 	// Guarded by the client's mutex.
-	link  *link // nil unless the instance is up
-	state state
+	link    *link // nil unless the instance is up
+	state   state
+	unnamed time.Time // since when no source names it, zero for one that is named
 }
 
 // learnTime notes what time it is for the instance.

@@ -215,7 +215,7 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 	bubbles(t, 3, cfg, func(t *testing.T, all []*instance, c *uplink.Client) {
 		awaitUp(t, c, all[:2]...)
 		r.set(nil, "10.0.0.2", "10.0.0.1")
-		time.Sleep(5 * time.Second) // of the bubble
+		time.Sleep(70 * time.Second) // of the bubble: one that is up stays for a minute
 		awaitUp(t, c, all[1:]...)
 		before := all[0].lists.Load()
 		r.set(errors.New("resolver down"))
@@ -225,6 +225,56 @@ func TestNamesAreLookedUpAgain(t *testing.T) {
 		awaitUp(t, c, all[1:]...)
 		if all[0].lists.Load() != before {
 			t.Error("one that is gone was asked")
+		}
+	})
+}
+
+// TestANameOfManyInstances is told two of three at a time, as by resolvers that never name all: nobody moves.
+func TestANameOfManyInstances(t *testing.T) {
+	var asked atomic.Int64
+	lookup := func(context.Context, string) ([]string, error) {
+		n := asked.Add(1)
+		return []string{fmt.Sprintf("10.0.0.%d", n%3), fmt.Sprintf("10.0.0.%d", (n+1)%3)}, nil
+	}
+	cfg := uplink.Config{Services: []string{"dns:///history:1"}, Lookup: lookup}
+	bubbles(t, 3, cfg, func(t *testing.T, all []*instance, c *uplink.Client) {
+		time.Sleep(30 * time.Second) // of the bubble: each was named by then
+		owner := make(map[string]string)
+		for range 30 {
+			for _, uid := range users(20) {
+				who, err := list(t.Context(), c, uid)
+				if err != nil || owner[uid] != "" && who != owner[uid] {
+					t.Fatalf("%s is served by %q, and was by %q: %v", uid, who, owner[uid], err)
+				}
+				owner[uid] = who
+			}
+			time.Sleep(9 * time.Second) // of the bubble
+		}
+	})
+}
+
+// TestANameOfNobody has a resolver name an address that nobody listens at, for however long: those who are there
+// are kept, until one that is named is there as well.
+func TestANameOfNobody(t *testing.T) {
+	r := &resolver{hosts: []string{"10.0.0.0", "10.0.0.1"}}
+	cfg := uplink.Config{Services: []string{"dns:///history:1"}, Lookup: r.lookup}
+	bubbles(t, 3, cfg, func(t *testing.T, all []*instance, c *uplink.Client) {
+		awaitUp(t, c, all[:2]...)
+		r.set(nil, "10.0.0.9")
+		for range 30 {
+			for _, uid := range users(20) {
+				if _, err := list(t.Context(), c, uid); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(9 * time.Second) // of the bubble
+		}
+		r.set(nil, "10.0.0.2")
+		time.Sleep(70 * time.Second) // of the bubble
+		for _, uid := range users(50) {
+			if who, err := list(t.Context(), c, uid); err != nil || who != all[2].addr {
+				t.Fatalf("%s is served by %q, want the one that is named: %v", uid, who, err)
+			}
 		}
 	})
 }
@@ -241,7 +291,7 @@ func TestAReadOutlivesTheName(t *testing.T) {
 		go func() { _, err := c.Points(t.Context(), &historyv1.PointsRequest{}); done <- err }() // ends with hang
 		<-all[0].asked
 		r.set(nil, "10.0.0.1")
-		time.Sleep(6 * time.Second) // of the bubble
+		time.Sleep(70 * time.Second) // of the bubble, until the first one is let go
 		awaitUp(t, c, all[1])
 		close(all[0].hang)
 		if err := <-done; err != nil {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/playhead/playhead/bff/uplink"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
@@ -76,7 +77,8 @@ const writeBuffer = 1 << 10
 
 func serveOn(tb testing.TB, l net.Listener) *instance {
 	i := &instance{health: health.NewServer(), addr: l.Addr().String(), asked: make(chan struct{}, 1000), sending: make(chan struct{}, 1)}
-	i.server = grpc.NewServer(grpc.WriteBufferSize(writeBuffer), grpc.UnaryInterceptor(i.unary), grpc.StreamInterceptor(i.stream))
+	i.server = grpc.NewServer(grpc.WriteBufferSize(writeBuffer), grpc.UnaryInterceptor(i.unary), grpc.StreamInterceptor(i.stream),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
 	historyv1.RegisterHistoryServiceServer(i.server, i)
 	healthv1.RegisterHealthServer(i.server, i.health)
 	go func() { _ = i.server.Serve(l) }() // ends with Stop

@@ -44,6 +44,7 @@ func (c *Client) discover(name string) {
 		if failed = err != nil; failed {
 			c.known(name)
 		}
+		c.letGo()
 		select {
 		case <-t.C:
 		case <-c.ctx.Done():
@@ -85,8 +86,7 @@ func (c *Client) known(name string) {
 	}
 }
 
-// assign makes addrs the instances of a source, and lets go of those that no source
-// names any more.
+// assign makes addrs the instances of a source.
 func (c *Client) assign(source string, addrs []string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,13 +102,44 @@ func (c *Client) assign(source string, addrs []string) error {
 		}
 	}
 	for addr, p := range c.peers {
-		if !named[addr] {
-			p.leave()
-			delete(c.peers, addr)
+		switch {
+		case named[addr]:
+			p.unnamed = time.Time{}
+		case p.unnamed.IsZero():
+			p.unnamed = time.Now()
 		}
 	}
 	c.rebuild()
 	return nil
+}
+
+// stays is for how long an instance that no source names any more is used while it is up. Some resolvers name only a
+// part of many each time.
+const stays = time.Minute
+
+// letGo lets go of instances that no source names any more: of one that is not up at once, of another one after a
+// while. As long as none that is named is up, it is rather the resolver that is wrong.
+func (c *Client) letGo() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	gone := make(map[string]*peer)
+	named := false
+	for addr, p := range c.peers {
+		switch {
+		case p.unnamed.IsZero():
+			named = named || p.link != nil
+		case p.link == nil, time.Since(p.unnamed) >= stays:
+			gone[addr] = p
+		}
+	}
+	if !named || len(gone) == 0 {
+		return
+	}
+	for addr, p := range gone {
+		p.leave()
+		delete(c.peers, addr)
+	}
+	c.rebuild()
 }
 
 // maxMessage bounds what one call sends and receives, in bytes. A page of 100
