@@ -357,6 +357,10 @@ func (l *link) heard(now time.Time, took time.Duration) {
 // alive notes an answer to a call that travelled alone.
 func (l *link) alive() { l.last.Store(int64(time.Since(l.peer.client.born))) }
 
+// share is how many heartbeats of a batcher are on their way to the instance as long as nothing says that there may be
+// more: all instances that are up have five batches together, because they share a store.
+func (l *link) share() int { return max(5*l.cfg.Batch/max(len(l.peer.client.table.Load().up), 1), 1) }
+
 // quiet is how long the instance has answered nothing.
 func (l *link) quiet(now time.Time) time.Duration {
 	return now.Sub(l.peer.client.born) - time.Duration(l.last.Load())

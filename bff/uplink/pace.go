@@ -1,6 +1,7 @@
 package uplink
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,8 +36,7 @@ type pace struct {
 	patience           time.Duration
 }
 
-func newPace(batch, queue int, patience time.Duration) pace {
-	first := 5 * batch
+func newPace(first, batch, queue int, patience time.Duration) pace {
 	return pace{quota: first, least: max(batch/20, 1), first: first, most: max(queue, 2*maxBatch), patience: patience}
 }
 
@@ -49,6 +49,10 @@ func (p *pace) room() int {
 	}
 	return min(left, max(p.quota/window, p.least))
 }
+
+// next is how long the next answer is likely to take: under overload longer than the last ones. Beyond 0.85 of a caller's
+// time that guess would refuse all of those whose answers take as long anyway.
+func (p *pace) next() time.Duration { return max(p.took, min(p.took*5/4, p.patience*17/10)) }
 
 // answered takes the first answer to a batch. Where one takes more than 0.7 of the time of its oldest call,
 // there were too many: half is what the next ones shall take. The time that the call has waited at
@@ -72,6 +76,7 @@ func (p *pace) answered(b *batch, now time.Time) {
 		p.quota = min(p.quota+b.events, p.most)
 	case p.limited && took < all*9/20: // as after a cut that was too deep
 		p.quota = min(p.quota+max(1, b.events/4), p.most)
+	case p.limited && took > all*5/8 && rand.IntN(8) > 0: // it would soon be late, and all who share the store would be so at once
 	case p.limited:
 		p.quota = min(p.quota+max(1, b.events*p.least/p.quota), p.most)
 	case p.quota > p.first && p.flying < p.quota/4 && now.Sub(p.pressed) > p.patience:

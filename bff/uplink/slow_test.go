@@ -579,6 +579,37 @@ func TestOverloadBehindSeveral(t *testing.T) {
 	}
 }
 
+// What several instances share becomes slow of a sudden. Before the edge can know that, it has no more on its way
+// to all of them than it would have to one. What comes afterwards is not late behind what nobody waits for.
+func TestOverloadOfASudden(t *testing.T) {
+	const capacity, seconds = 330, 30
+	for _, n := range append(some(6, 1, 2), 12) {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			bubbles(t, n, uplink.Config{}, func(t *testing.T, all []*instance, c *uplink.Client) {
+				for _, i := range all {
+					i.serving(slowly(5 * time.Millisecond))
+				}
+				byUser := make([]int, 6*capacity)
+				playersEvery(t, c, 2*time.Second, byUser, 1, 4*time.Second)
+				serve := remembering(capacity)
+				for _, i := range all {
+					i.serving(serve)
+				}
+				calls := playersEvery(t, c, 2*time.Second, byUser, 1, seconds*time.Second)
+				answered, gaveUp := calls.answered.Load(), calls.gaveUp.Load()
+				t.Logf("%d answered, %d refused, %d gave up", answered, calls.refused.Load(), gaveUp)
+				if answered < capacity*seconds*9/10 {
+					t.Errorf("%d were answered in time, want %d", answered, capacity*seconds*9/10)
+				}
+				if gaveUp > calls.all()/30 {
+					t.Errorf("%d of %d waited in vain", gaveUp, calls.all())
+				}
+				time.Sleep(5 * time.Second) // of the bubble, for what is under way
+			})
+		})
+	}
+}
+
 // remembering is a store that takes so many heartbeats a second, one after the other, also those
 // that nobody waits for any more.
 func remembering(capacity int) func(*historyv1.ApplyStreamRequest, func(*historyv1.ApplyStreamResponse)) {
@@ -606,17 +637,22 @@ func remembering(capacity int) func(*historyv1.ApplyStreamRequest, func(*history
 // players send a message of so many heartbeats each second, each of another user, and count
 // what is answered.
 func players(t *testing.T, c *uplink.Client, byUser []int, size int, lasts time.Duration) *tally { //nolint:revive // who they are and what they send
+	return playersEvery(t, c, time.Second, byUser, size, lasts)
+}
+
+// playersEvery is players who send their messages in another time than a second.
+func playersEvery(t *testing.T, c *uplink.Client, every time.Duration, byUser []int, size int, lasts time.Duration) *tally { //nolint:revive // as players
 	var calls tally
 	var wg sync.WaitGroup
 	end := time.Now().Add(lasts)
 	for k := range byUser {
 		wg.Go(func() {
-			for time.Sleep(rand.N(time.Second)); time.Now().Before(end); { // of the bubble
+			for time.Sleep(rand.N(every)); time.Now().Before(end); { // of the bubble
 				began := time.Now()
 				if calls.reports(t.Context(), c, fmt.Sprint("user", k), size) == nil {
 					byUser[k]++
 				}
-				time.Sleep(time.Second/2 + rand.N(time.Second) - time.Since(began)) // of the bubble
+				time.Sleep(every/2 + rand.N(every) - time.Since(began)) // of the bubble
 			}
 		})
 	}

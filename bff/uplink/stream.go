@@ -42,7 +42,7 @@ func newStream(b *batcher) *stream {
 	cfg := b.link.cfg
 	s := &stream{
 		batcher: b, link: b.link, freed: make(chan struct{}, 1), flying: make(map[uint64]*batch),
-		pace: newPace(cfg.Batch, cfg.Queue, cfg.Patience),
+		pace: newPace(b.link.share(), cfg.Batch, cfg.Queue, cfg.Patience),
 	}
 	s.ctx, s.cancel = context.WithCancel(b.link.peer.client.ctx)
 	s.lateTimer = time.AfterFunc(time.Hour, s.late)
@@ -74,7 +74,7 @@ func (s *stream) room() (heartbeats int, takes time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.flying) > 0 {
-		takes = s.pace.took
+		takes = s.pace.next()
 	}
 	return min(max(s.pace.room(), 1), maxBatch), takes
 }
@@ -171,6 +171,7 @@ func (s *stream) arrive(resp *historyv1.ApplyStreamResponse) error {
 	s.answered = now
 	s.link.peer.learnTime(resp.GetResult(), b.sent, now)
 	if b.left == len(b.calls) {
+		s.pace.first = s.link.share()
 		s.pace.answered(b, now)
 	}
 	calls, starts := b.answered(resp)
