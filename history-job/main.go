@@ -56,6 +56,9 @@ func archive(ctx context.Context, args []string, getenv func(string) string, out
 	if err != nil {
 		return fmt.Errorf("--rules: %w", err)
 	}
+	if err := history.ValidateSummaryLife(f.Summary); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
 	g, err := f.wire(ctx, rules)
 	if err != nil {
 		return err

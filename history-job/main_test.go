@@ -47,6 +47,14 @@ func TestStartsWithoutEngines(t *testing.T) {
 	}
 }
 
+// TestShortSummary: a life of summaries that is refused is told by the name of its flag, before an engine is asked.
+func TestShortSummary(t *testing.T) {
+	err := archive(t.Context(), []string{"--summary", "5h"}, func(string) string { return "" }, io.Discard)
+	if err == nil || err.Error() != "--summary: want at least 2160h, for as long as there are records" {
+		t.Errorf("got %v, want a line that names the flag", err)
+	}
+}
+
 // TestTakenPort: a job that cannot have its port says so before it asks an engine, which would say that it is away.
 func TestTakenPort(t *testing.T) {
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"strings"
+	"time"
 )
 
 // Summary is kept of an object after its record has expired. It sums up the object's latest record, and in Before those
@@ -32,6 +33,14 @@ type Ended struct {
 // SummaryAge is the age from which on records are summarized, in milliseconds: a week before they expire. A record that changes
 // in that week is summarized again.
 const SummaryAge = ArchiveLife - 7*24*3600*1000
+
+// ValidateSummaryLife fails unless summaries may be kept for so long: 0 is for as long as the store says.
+func ValidateSummaryLife(d time.Duration) error {
+	if d != 0 && d < ArchiveLife*time.Millisecond {
+		return Invalid("summary", "want at least 2160h, for as long as there are records")
+	}
+	return nil
+}
 
 // Summarizer is an archive that keeps summaries.
 type Summarizer interface {

@@ -140,12 +140,10 @@ func (c *Config) normalize() error {
 		return history.Invalid("roll-above", "want 0 or more")
 	case c.RollAfter < 0 || c.RollMargin < 0:
 		return history.Invalid("roll-after", "want more than 0")
-	case c.Summary != 0 && c.Summary < history.ArchiveLife*time.Millisecond:
-		return history.Invalid("summary", "want at least 2160h, for as long as there are records")
 	case c.Deadline < 0:
 		return history.Invalid("deadline", "want more than 0")
 	}
-	return nil
+	return history.ValidateSummaryLife(c.Summary)
 }
 
 func newArchive(c Config, d *dialer, client gohbase.Client) *Archive {

@@ -26,6 +26,9 @@ import (
 // DB.
 func Open(dir string, config Config) (*DB, error) {
 	config = config.withDefaults()
+	if err := history.ValidateSummaryLife(config.Summary); err != nil {
+		return nil, openError{err}
+	}
 	broken := newFault(config.Logger)
 	d := &DB{
 		config: config, fs: tableFS{config.fs, broken}, fault: broken,

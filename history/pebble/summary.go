@@ -34,9 +34,6 @@ func (d *DB) beginSummaries() error {
 	if err != nil || life == 0 || life == d.summaryLife {
 		return err
 	}
-	if life < history.ArchiveLife {
-		return fmt.Errorf("summaries for %v: want at least %v, for as long as there are records", d.config.Summary, archiveLife)
-	}
 	if d.summaryLife == 0 { // records that have expired by now are in no summary
 		d.counted.Store(d.now() - history.ArchiveLife)
 	}

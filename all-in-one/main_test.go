@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRefusedFlags: a flag that is refused is named, and nothing is created.
+func TestRefusedFlags(t *testing.T) {
+	short := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(short, []byte("short"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // for what is not refused
+	defer cancel()
+	for flag, value := range map[string]string{
+		"--summary": "5h", "--rules": "a: types=7 keep=91d", "--keep": "-1", "--user": "a/b", "--token-secret-file": short, "--origin": "x",
+		"--image-origin": "x", "--host": "a b", "--webhook-url": "http://127.0.0.1/", "--listen": "127.0.0.1:none", "--admin": "127.0.0.1:none",
+		"--rpc": "127.0.0.1:none", "--nope": "1",
+	} {
+		dir := filepath.Join(t.TempDir(), "data")
+		args := []string{"--data", dir, "--listen", "127.0.0.1:0", "--rpc", "127.0.0.1:0", "--admin", "127.0.0.1:0", flag + "=" + value}
+		err := serve(ctx, args, func(string) string { return "" }, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), flag) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s=%s: got %v, want one line that names the flag", flag, value, err)
+		}
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s=%s: the data directory: %v, want none", flag, value, err)
+		}
+	}
+}
