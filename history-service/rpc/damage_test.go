@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
@@ -173,6 +174,33 @@ func TestReportOnADamagedRecord(t *testing.T) {
 		if e := h.db.Cache().Load(t.Context(), []history.Key{bad})[0]; !e.Record.Partial || !e.User.Complete() {
 			t.Errorf("cleared up to %d: the cache has %+v, want it partial", cleared, e.Record)
 		}
+	}
+}
+
+// TestDeleteOfADamagedRecord has a service whose clock is behind delete what nobody can read in the cache: only the archive knows
+// what time it is to cover.
+func TestDeleteOfADamagedRecord(t *testing.T) {
+	h := smallHouse(t, 100)
+	ids := put(t, h, 3, 10_000)
+	warmUp(t, h, 100)
+	a := &gone{Archive: h.db.Archive()}
+	bad := history.Object{ID: ids[0], Type: 1}
+	s := h.idle(t, func(c *rpc.Config) { c.Cache, c.Archive, c.Keep = smudged{c.Cache, bad}, a, 100 })
+	h.clock.Store(start - 1_000_000)
+	a.down.Store(true)
+	req := &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: bad.ID, Type: bad.Type}}}
+	_, err := s.Delete(t.Context(), req)
+	wantCode(t, "without the archive", err, codes.Unavailable)
+	a.down.Store(false)
+	if _, err := s.Delete(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	archived, err := h.db.Archive().Get(t.Context(), []history.Key{{UID: "ann", Object: bad}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := h.db.Cache().Load(t.Context(), []history.Key{{UID: "ann", Object: bad}})[0]; e.Record.Version < archived[0].Record.Version {
+		t.Errorf("it covers %v, want %v", e.Record.Version, archived[0].Record.Version)
 	}
 }
 

@@ -204,7 +204,8 @@ func (g *group) foldLoaded(e history.Entry) {
 // not answer, those groups fail, and no others.
 //
 // The whole batch waits, so the time is short. A delete without a time of its own asks too, for a
-// record of a clock that is ahead. It does not depend on the answer, and waits less.
+// record of a clock that is ahead. It waits less, and does not depend on the answer unless nobody can read what the cache has: else it
+// would not know what to cover.
 func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
 	old := needArchive(groups)
 	if len(old) == 0 {
@@ -221,7 +222,7 @@ func (w *Writer) loadDropped(ctx context.Context, groups []*group) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for _, g := range w.foldArchived(ctx, old) {
-		if depends {
+		if depends || view.Damaged(g.base) {
 			g.fail()
 		}
 	}
