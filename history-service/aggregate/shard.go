@@ -17,6 +17,8 @@ type Held struct {
 	Cleared map[uint32]int64
 	// Cold means that nobody had asked the archive for its clear marks by then.
 	Cold bool
+	// Moved means that the archive may have more of the record, from before its type was moved between classes.
+	Moved bool
 	// From is the record that was held when this one was made, which contains it. Only
 	// [Aggregator.Put] reads it.
 	From *history.Record

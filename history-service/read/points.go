@@ -28,6 +28,7 @@ func (r *Reader) Points(ctx context.Context, req *historyv1.PointsRequest) (*his
 	if err != nil {
 		return nil, fmt.Errorf("points: %w", err)
 	}
+	r.foldMoved(ctx, keys, entries)
 	resp := &historyv1.PointsResponse{Items: make([]*historyv1.Item, len(keys))}
 	for i, e := range entries {
 		resp.Items[i] = &historyv1.Item{}
@@ -45,6 +46,36 @@ func (r *Reader) point(ctx context.Context, keys []history.Key) ([]history.Entry
 		err = r.complete(ctx, keys, entries, false)
 	}
 	return entries, err
+}
+
+// foldMoved adds to records what sections have of them that the cache does not keep, while types are being moved. Where the archive
+// does not answer soon, they are served incomplete.
+func (r *Reader) foldMoved(ctx context.Context, keys []history.Key, entries []history.Entry) {
+	if !r.cfg.Rules.Moving(r.nowMS()) {
+		return
+	}
+	var asked []history.Key
+	var into []*history.Entry
+	for i := range entries {
+		if entries[i].Record != nil {
+			asked, into = append(asked, keys[i]), append(into, &entries[i])
+		}
+	}
+	if len(asked) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, ArchivePatience)
+	defer cancel()
+	all, err := r.bySection(ctx, asked, r.whole)
+	for n, e := range into {
+		if err == nil {
+			*e = all[n]
+			continue
+		}
+		partial := *e.Record
+		partial.Partial = true
+		e.Record = &partial
+	}
 }
 
 func points(req *historyv1.PointsRequest) ([]history.Key, error) {

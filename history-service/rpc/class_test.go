@@ -463,6 +463,48 @@ func TestClassMoved(t *testing.T) {
 	}
 }
 
+// TestClassMovedAndTrimmed has an object be played after its type was moved, while only the archive has it in the section of before.
+// A point shows all of it, and an answer, or a point without the archive, says that there is more.
+func TestClassMovedAndTrimmed(t *testing.T) {
+	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
+	h := houseOf(t, pebble.Config{Keep: 1, Alone: true})
+	apply(t, h.service(t), typed("ann/1_7", finish, 60_000, 100), typed("ann/2_7", stop, 50_000, 20), typed("ann/3_7", stop, 40_000, 20))
+	archives(t, h)
+	a := &gone{Archive: h.db.Archive()}
+	s := h.service(t, func(c *rpc.Config) { c.Archive, c.Rules, c.Keep = a, rulesOf(t, "a: types=7", moved), 1 })
+	all(t, s, "ann/0", 9) // all sections are warm
+	again := typed("ann/1_7", stop, 10_000, 10)
+	again.Session = "s2"
+	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{again}, ReturnRecords: true})
+	if err != nil || !resp.GetRecords()[0].GetIncomplete() {
+		t.Errorf("got %v, %v; want an incomplete record", resp, err)
+	}
+	if p := pointOf(t, s, "ann/1_7"); p.GetPlays() != 1 || p.GetPositionMs() != 10_000 || p.GetIncomplete() {
+		t.Errorf("got %v, want what both sections have", p)
+	}
+	a.down.Store(true)
+	if p := pointOf(t, s, "ann/1_7"); !p.GetIncomplete() || p.GetPositionMs() != 10_000 {
+		t.Errorf("without the archive: got %v, want it incomplete", p)
+	}
+}
+
+// TestClassMovedAfterADelete has a report of before a delete come in after the type was moved to a class that there was not when
+// the object was deleted.
+func TestClassMovedAfterADelete(t *testing.T) {
+	moved := "moved=" + time.UnixMilli(start).UTC().Format(time.DateOnly)
+	h := houseOf(t, pebble.Config{Alone: true})
+	plain := h.service(t)
+	apply(t, plain, typed("ann/1_7", stop, 60_000, 100))
+	if _, err := plain.Delete(t.Context(), &historyv1.DeleteRequest{Uid: "ann", Objects: []*historyv1.Object{{Id: "1", Type: 7}}}); err != nil {
+		t.Fatal(err)
+	}
+	s := h.service(t, func(c *rpc.Config) { c.Rules = rulesOf(t, "a: types=7", moved) })
+	resp, err := s.Apply(t.Context(), &historyv1.ApplyRequest{Heartbeats: []*historyv1.Heartbeat{typed("ann/1_7", stop, 50_000, 20)}, ReturnRecords: true})
+	if err != nil || resp.GetRecords()[0].GetObject() != nil {
+		t.Errorf("got %v, %v; want no record", resp, err)
+	}
+}
+
 // pointOf reads "user/id_type".
 func pointOf(t testing.TB, s *rpc.Server, key string) *historyv1.Item {
 	t.Helper()

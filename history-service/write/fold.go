@@ -42,6 +42,7 @@ type group struct {
 	older    *history.Record // what was held when another writer was first
 	user     history.User
 	cold     bool            // the archive may have clear marks that the user has not
+	moved    bool            // the archive may have more of the record in other sections
 	next     *history.Record // base and events, nil when there is nothing
 	mark     bool            // the next write begins a hold: history.Write.Mark
 	done     bool            // stored, failed, or nothing to store

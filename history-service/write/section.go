@@ -116,8 +116,8 @@ func (w *Writer) follow(ctx context.Context, uid string) error {
 	return fmt.Errorf("others are always first: %w", history.ErrUnavailable)
 }
 
-// otherSections returns for each group the record that sections other than its own have of its object, nil for none. It looks only
-// while types are being moved. Each section's clears are applied. Where a store does not answer, the group fails.
+// otherSections returns for each group the record that sections other than its own have of its object, nil for none. A tombstone
+// counts, too: a delete may have been made when the group's section was not there yet. It looks only while types are being moved. Each section's clears are applied. Where a store does not answer, the group fails.
 func (w *Writer) otherSections(ctx context.Context, groups []*group) []*history.Record {
 	if len(groups) == 0 || groups[0].batch.section != "" || !w.cfg.Rules.Moving(w.nowMS()) {
 		return nil
@@ -141,7 +141,7 @@ func (w *Writer) otherSections(ctx context.Context, groups []*group) []*history.
 			g.fail()
 			continue
 		}
-		if r := e.Record.Visible(keys[n].Object, &e.User); r != nil && !view.Damaged(r) {
+		if r := e.Record.After(e.User.ClearedAt(keys[n].Object.Type)); r != nil && !view.Damaged(r) {
 			other := *r
 			other.Partial, other.Revision = true, 0
 			all[of[n]] = history.Merge(all[of[n]], &other)
@@ -150,16 +150,19 @@ func (w *Writer) otherSections(ctx context.Context, groups []*group) []*history.
 	return all
 }
 
-// fromArchive folds the archive's records into entries that may lack them, for groups that cannot be decided without.
-// The entry of keys[n] is for groups[of[n]].
+// fromArchive folds the archive's records into entries that may lack them, for groups that cannot be decided without. Answers
+// of the others say that they are incomplete. The entry of keys[n] is for groups[of[n]].
 func (w *Writer) fromArchive(ctx context.Context, groups []*group, keys []history.Key, of []int, entries []history.Entry) { //nolint:revive // parallel slices
 	var asked []history.Key
 	var into []*history.Entry
 	for n := range entries {
 		e, g := &entries[n], groups[of[n]]
-		lacks := e.Err == nil && (view.Incomplete(e.Record) || e.Record == nil && !e.User.Complete())
-		if lacks && (g.batch.whole || g.matched() || g.needsRecord()) {
+		switch lacks := e.Err == nil && (view.Incomplete(e.Record) || e.Record == nil && !e.User.Complete()); {
+		case !lacks:
+		case g.batch.whole || g.matched() || g.needsRecord():
 			asked, into = append(asked, keys[n]), append(into, e)
+		default:
+			g.moved = true
 		}
 	}
 	if len(asked) == 0 {

@@ -142,6 +142,7 @@ func (g *group) sort() {
 func (g *group) foldHeld() {
 	g.base, g.next = g.held.Record, g.held.Record
 	g.user.Pause, g.user.Cleared, g.cold = g.held.Pause, g.held.Cleared, g.held.Cold
+	g.moved = g.held.Moved
 	g.fold()
 	if g.done {
 		g.base, g.done = nil, false
@@ -447,7 +448,9 @@ func (b *batch) release(a *aggregate.Aggregator) {
 			g.fail()
 		}
 		if g.written != nil {
-			a.Put(g.key, g.held.Next(g.written, &g.user, g.cold), g.ended)
+			held := g.held.Next(g.written, &g.user, g.cold)
+			held.Moved = g.moved
+			a.Put(g.key, held, g.ended)
 		}
 	}
 }
@@ -524,7 +527,7 @@ func (r Result) Items(all bool) []*historyv1.Item {
 			}
 			if r := g.current().Visible(g.key.Object, &g.user); r != nil {
 				items[i] = view.Item(g.key.Object, r, b.rules)
-				items[i].Incomplete = items[i].Incomplete || g.cold
+				items[i].Incomplete = items[i].Incomplete || g.cold || g.moved
 			}
 		}
 	}
