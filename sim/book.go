@@ -186,6 +186,9 @@ type pauseBook struct {
 	isOff     bool
 	since     int64 // when it was switched off, as far as that is known
 	until     int64 // and on again
+	divided   bool  // there are sections, to which a switch comes one after the other
+	halfway   bool  // it may have come to some of them only: those may go on until it is switched once more
+	beside    bool  // switches are under way side by side, whose answers come in any order
 	witnesses       // of the last switch
 }
 
@@ -213,6 +216,7 @@ func (u *userBook) switching(now int64) {
 	p := &u.pause
 	p.changes++
 	p.open++
+	p.beside = p.divided && (p.beside || p.open > 1)
 	p.witnesses = witnesses{}
 	p.latest = max(p.latest, now)
 	if p.first == 0 || now < p.first {
@@ -231,26 +235,29 @@ func (p *pauseBook) answered(s *historyv1.Settings, service int, now int64) {
 	p.open--
 	p.latest = max(p.latest, now)
 	if s == nil {
-		p.unknown++
+		p.unknown, p.halfway = p.unknown+1, p.divided
 	} else {
 		p.said(service)
 	}
 	switch {
-	case p.unknown > 0 || p.open > 0:
-		p.sure, p.until = false, 0
+	case p.unknown > 0 || p.open > 0 || p.beside:
+		p.sure, p.until, p.beside = false, 0, p.beside && p.open > 0
 	case s.GetRecording():
+		p.halfway = false
 		if p.until = 0; p.sure && p.isOff {
 			p.until = max(now, p.since+1)
 		}
 		p.sure, p.isOff = true, false
 	default:
-		p.sure, p.isOff, p.since, p.until = true, true, s.GetPausedMs(), 0
+		p.sure, p.halfway, p.isOff, p.since, p.until = true, false, true, s.GetPausedMs(), 0
 	}
 }
 
 // read takes what somebody was shown once nothing is under way any more.
 func (p *pauseBook) read(s *historyv1.Settings) {
-	p.unknown, p.cold = 0, false
+	if p.unknown, p.cold = 0, false; p.halfway {
+		return
+	}
 	if recording := s.GetRecording(); !p.sure || p.isOff == recording {
 		p.sure, p.isOff, p.since, p.until = true, !recording, s.GetPausedMs(), 0
 	}

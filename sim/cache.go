@@ -16,6 +16,8 @@ type Cache struct {
 	mu sync.Mutex // for who calls it from many goroutines; the simulator does not
 	// Keep is how many records of a user a trim leaves.
 	Keep int
+	// Rules say how many that is of a section; nil for no classes.
+	Rules *history.Rulebook
 	// Now is the clock of the marks.
 	Now func() time.Time
 
@@ -417,12 +419,13 @@ func (c *Cache) trim(uid string, tombstones bool) {
 			items = append(items, history.Item{Object: o, Record: r})
 		}
 	}
-	if len(items) <= c.Keep {
+	keep := c.Rules.SectionList(uid, c.Keep)
+	if len(items) <= keep {
 		return
 	}
 	slices.SortFunc(items, history.NewestFirst)
-	bound := items[c.Keep-1].Record.Version // records of one version stay together
-	for _, it := range items[c.Keep:] {
+	bound := items[keep-1].Record.Version // records of one version stay together
+	for _, it := range items[keep:] {
 		if it.Record.Version < bound && it.Record.Settled() {
 			c.drop(history.Key{UID: uid, Object: it.Object})
 			a.user.Floor = max(a.user.Floor, it.Record.Version+1)
@@ -434,7 +437,7 @@ func (c *Cache) trim(uid string, tombstones bool) {
 func (c *Cache) trimLog(uid string) {
 	a := c.users[uid]
 	entries := a.log.after(0)
-	for _, e := range entries[:max(0, len(entries)-c.Keep)] {
+	for _, e := range entries[:max(0, len(entries)-c.Rules.SectionList(uid, c.Keep))] {
 		if r := a.records[e.Object]; r != nil && !r.Settled() {
 			return
 		}
@@ -462,7 +465,7 @@ func (c *Cache) Expire(uid string) bool {
 
 // Clone returns the cache as it is now, for a life of its own.
 func (c *Cache) Clone() *Cache {
-	m := &Cache{Keep: c.Keep, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last, made: make(map[uint64]bool), had: maps.Clone(c.made)}
+	m := &Cache{Keep: c.Keep, Rules: c.Rules, Now: c.Now, users: make(map[string]*account, len(c.users)), marks: maps.Clone(c.marks), last: c.last, made: make(map[uint64]bool), had: maps.Clone(c.made)}
 	maps.Copy(m.had, c.had)
 	for uid, a := range c.users {
 		m.users[uid] = &account{user: a.user, records: maps.Clone(a.records), damaged: maps.Clone(a.damaged), asked: a.asked, log: a.log}

@@ -9,6 +9,10 @@ import (
 
 // event is something that happens to a process, a store or a clock.
 func (w *World) event(d *dice) {
+	if w.traits.moves && d.one(20) {
+		w.moveTypes(d)
+		return
+	}
 	kind := d.n(17)
 	if w.shaky && d.one(3) {
 		kind = 12 + d.n(2)
@@ -71,19 +75,25 @@ func (w *World) event(d *dice) {
 // forget has the cache forget a user whose time is up, if it may. A warm-up that somebody has given
 // up does not land after that: it would be months old.
 func (w *World) forget(uid string) {
-	if !w.cache.Expire(uid) {
-		return
+	for _, section := range w.sectionsOf(uid) {
+		if !w.cache.Expire(section) {
+			continue
+		}
+		w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.what == "warm" && g.x.keys[0].UID == section })
+		w.cold[uid] = true
+		w.tracef("cache   forgets %s", section)
 	}
-	w.ghosts = slices.DeleteFunc(w.ghosts, func(g *ghost) bool { return g.x.what == "warm" && g.x.keys[0].UID == uid })
-	w.cold[uid] = true
-	w.tracef("cache   forgets %s", uid)
 }
 
 // damage makes a record of the cache unreadable.
 func (w *World) damage(d *dice) {
 	objects := w.objects()
-	if k := (history.Key{UID: w.uids[d.n(len(w.uids))], Object: objects[d.n(len(objects))]}); w.cache.Damage(k) {
-		w.tracef("cache   nobody can read what it has of %s", k)
+	k := history.Key{UID: w.uids[d.n(len(w.uids))], Object: objects[d.n(len(objects))]}
+	for _, section := range w.sectionsOf(k.UID) {
+		if k.UID = section; w.cache.Damage(k) {
+			w.tracef("cache   nobody can read what it has of %s", k)
+			return
+		}
 	}
 }
 
@@ -112,12 +122,13 @@ func (w *World) loseCache(d *dice) {
 	if w.traits.older && w.snapshot != nil && !d.one(4) {
 		w.tracef("cache   comes back older")
 		w.cache = w.snapshot.Clone()
+		w.cache.Rules = w.rules
 		for _, j := range w.jobs { // it starts in the midst of it
 			j.absent = false
 		}
 	} else {
 		w.tracef("cache   is lost with all it has")
-		w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
+		w.cache = w.newCache()
 	}
 	w.begin()
 	w.allCold()
@@ -158,7 +169,10 @@ func (w *World) remembers(number int, k history.Key, at time.Time) bool {
 		if k.IsUser() {
 			return time.Since(at) < 9*time.Minute
 		}
-		_, _, held := s.held.Get(k)
+		held := slices.ContainsFunc(w.sectionsOf(k.UID), func(section string) bool {
+			_, _, held := s.held.Get(history.Key{UID: section, Object: k.Object})
+			return held
+		})
 		return held || time.Since(at) < w.traits.retain-requestLimit
 	}
 	return false

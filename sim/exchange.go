@@ -201,7 +201,7 @@ func (w *World) leaveOut(x *exchange) {
 	if !time.Now().Before(p.until) {
 		return
 	}
-	away := func(i int) bool { return x.keys[i].UID == p.uid }
+	away := func(i int) bool { return userOf(x.keys[i].UID) == p.uid }
 	if !slices.ContainsFunc(x.left, away) {
 		return
 	}

@@ -115,9 +115,7 @@ func (w *World) judge() {
 		w.embedded.judge()
 	}
 	for _, uid := range w.uids {
-		if w.judgeUser(uid); w.rolling != nil {
-			w.rolling.judge(uid)
-		}
+		w.judgeUser(uid)
 		for _, obj := range w.objects() {
 			w.judgeKey(history.Key{UID: uid, Object: obj}, begun)
 		}
@@ -194,7 +192,7 @@ func (w *World) answerReads() {
 // empty loses the whole cache at a time when everything is archived.
 func (w *World) empty() {
 	w.tracef("cache   is lost with all it has")
-	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
+	w.cache = w.newCache()
 	w.begin()
 	w.allCold()
 	for _, u := range w.oracle.users {
@@ -204,15 +202,20 @@ func (w *World) empty() {
 
 // judgeUser compares what both stores have of what a user has decided.
 func (w *World) judgeUser(uid string) {
-	k := history.UserKey(uid)
-	if c, a := w.cache.load(k).User, w.inArchive(k).User; c.Warm && (c.Pause != a.Pause || !maps.Equal(c.Cleared, a.Cleared)) {
-		w.fail("at rest, cache and archive differ of what was decided by %s:\n  cache:   %s\n  archive: %s", uid, userText(&c), userText(&a))
+	for _, section := range w.sectionsOf(uid) {
+		k := history.UserKey(section)
+		if c, a := w.cache.load(k).User, w.archivedAt(k).User; c.Warm && (c.Pause != a.Pause || !maps.Equal(c.Cleared, a.Cleared)) {
+			w.fail("at rest, cache and archive differ of what was decided by %s:\n  cache:   %s\n  archive: %s", section, userText(&c), userText(&a))
+		}
+		if w.rolling != nil {
+			w.rolling.judge(section)
+		}
 	}
 }
 
 // judgeKey compares both stores of a key.
 func (w *World) judgeKey(k history.Key, begun int64) {
-	inCache, inArchive := w.cache.load(k), w.inArchive(k)
+	inCache, inArchive := w.inCache(k), w.inArchive(k)
 	kept := inArchive.Record.Visible(k.Object, &inArchive.User)
 	seen := recordView(kept)
 	if wrong := cmp.Or(w.oracle.check(k, seen, begun), w.oracle.checkDismissed(k, seen, begun)); wrong != "" {

@@ -11,10 +11,10 @@ import (
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
-func newOracle(uids []string) *oracle {
+func newOracle(uids []string, divided bool) *oracle {
 	o := &oracle{users: make(map[string]*userBook)}
 	for _, uid := range uids {
-		o.users[uid] = &userBook{keys: make(map[history.Object]*book)}
+		o.users[uid] = &userBook{keys: make(map[history.Object]*book), pause: pauseBook{divided: divided}}
 	}
 	return o
 }
@@ -137,7 +137,7 @@ func (o *oracle) lose(archived func(history.Key) history.Entry, remembers func(s
 		if p := &u.pause; p.sure && p.open == 0 || p.promised {
 			p.lost(history.UserKey(uid), false, remembers)
 		}
-		u.pause.sure = false
+		u.pause.sure, u.pause.halfway = false, u.pause.divided
 		u.pause.unknown++
 	}
 	o.lost = begun

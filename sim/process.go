@@ -74,7 +74,7 @@ func (w *World) startService(i int) {
 	s.held = agg
 	s.rpc, err = rpc.New(rpc.Config{
 		Cache: serviceDoor{cacheDoor{s.process}}, Archive: w.archiveOf(s.process), Aggregate: agg, Queue: publisher{s.process},
-		Life: s.life, Deadline: requestLimit, Keep: w.cfg.Keep, Warmers: 2, Now: s.clock.now,
+		Life: s.life, Deadline: requestLimit, Keep: w.cfg.Keep, Warmers: 2, Now: s.clock.now, Rules: w.rules,
 	})
 	if err != nil {
 		panic(err)

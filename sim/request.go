@@ -29,6 +29,9 @@ func (w *World) ask(s *service, what string, request func(context.Context) (any,
 	}
 	go func() {
 		defer func() {
+			if v := recover(); v != nil && !s.dead.Load() { // where one of its goroutines has ended with its process
+				panic(v)
+			}
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.completed = append(w.completed, c)
@@ -179,7 +182,7 @@ func (w *World) remove(c *client, obj history.Object, req *historyv1.DeleteReque
 	if s == nil {
 		return
 	}
-	sure := w.cfg.Keep >= w.cfg.Objects && !w.cold[c.uid]
+	sure := w.keepsAll() && !w.cold[c.uid]
 	cut := w.oracle.remove(history.Key{UID: c.uid, Object: obj}, req.AtMs, s.clock.nowMS(), sure)
 	c.busy++
 	w.ask(s, fmt.Sprintf("delete %s/%s at %d if %x", c.uid, obj, req.AtMs, req.IfMatch), func(ctx context.Context) (any, error) { return s.rpc.Delete(ctx, req) }, func(_ any, err error) {
@@ -199,7 +202,7 @@ func (w *World) clear(c *client, req *historyv1.ClearRequest) {
 	if s == nil {
 		return
 	}
-	sure := w.cfg.Keep >= w.cfg.Objects && !w.cold[c.uid]
+	sure := w.keepsAll() && !w.cold[c.uid]
 	cut := w.oracle.clear(req, s.clock.nowMS())
 	c.busy++
 	w.ask(s, fmt.Sprintf("clear %s type %d until %d", c.uid, req.Type, req.UntilMs), func(ctx context.Context) (any, error) { return s.rpc.Clear(ctx, req) }, func(answer any, err error) {

@@ -79,7 +79,7 @@ func (r *rolling) begin(since time.Time) {
 }
 
 func (r *rolling) config(now func() time.Time) hbase.Config {
-	return hbase.Config{RollAbove: rollAbove, RollAfter: r.after, RollMargin: rollMargin, Deadline: 2 * time.Second, Now: now}
+	return hbase.Config{RollAbove: rollAbove, RollAfter: r.after, RollMargin: rollMargin, Deadline: 2 * time.Second, Now: now, Rules: r.w.rules}
 }
 
 // look makes a reader for the judge, which knows nothing yet and has its answers at once.
@@ -266,8 +266,8 @@ func (w *World) archiveOf(p *process) history.Archive {
 	return archiveDoor{p}
 }
 
-// inArchive is what the archive has of a key.
-func (w *World) inArchive(k history.Key) history.Entry {
+// archivedAt is what the archive has under a key.
+func (w *World) archivedAt(k history.Key) history.Entry {
 	if w.rolling == nil {
 		return w.archive.get(k)
 	}
@@ -291,7 +291,7 @@ func (w *World) inArchive(k history.Key) history.Entry {
 
 // event is something that happens to parts.
 func (r *rolling) event(d *dice) {
-	w, uid := r.w, r.w.uids[d.n(len(r.w.uids))]
+	w, uid := r.w, r.w.anySection(d)
 	switch d.n(12) {
 	case 0:
 		w.tracef("archive is compacted")
@@ -321,7 +321,7 @@ func (r *rolling) roll(n int, uid string) {
 
 // erase removes of a user all that was cleared and is known to be so by the archive.
 func (r *rolling) erase(n int, uid string) {
-	j, until := r.w.jobs[n], r.w.inArchive(history.UserKey(uid)).User.Cleared[0]
+	j, until := r.w.jobs[n], r.w.archivedAt(history.UserKey(uid)).User.Cleared[0]
 	if j.dead.Load() || until == 0 {
 		return
 	}
@@ -409,7 +409,7 @@ func (s *sequence) rollUp(d *dice) {
 // rollSome has a job begin to roll the user, and make so many exchanges of that.
 func (s *sequence) rollSome(d *dice, exchanges int) {
 	w, slow := s.w, d.one(4)
-	w.rolling.roll(d.n(len(w.jobs)), s.uid)
+	w.rolling.roll(d.n(len(w.jobs)), w.sectionOf(s.uid, d))
 	for range exchanges {
 		n := slices.IndexFunc(w.pending, func(x *exchange) bool { return x.what == "roll" && !x.idle.After(time.Now()) })
 		if n < 0 || w.failure != "" {
@@ -438,7 +438,7 @@ func (s *sequence) besideRoll(d *dice) {
 		w.rolling.store.Compact()
 		w.tracef("archive is compacted")
 	case 1:
-		w.rolling.erase(d.n(len(w.jobs)), s.uid)
+		w.rolling.erase(d.n(len(w.jobs)), w.sectionOf(s.uid, d))
 		w.delayed["erase"] = d.one(2)
 	case 2:
 		if !w.traits.older {
@@ -456,7 +456,7 @@ func (s *sequence) besideRoll(d *dice) {
 	case 6:
 		s.maybe(clearLast)
 		s.goOnUntil(40, 2, func() bool { return false })
-		w.rolling.erase(d.n(len(w.jobs)), s.uid)
+		w.rolling.erase(d.n(len(w.jobs)), w.sectionOf(s.uid, d))
 		s.goOnUntil(40, 2, func() bool { return false })
 	default:
 		s.maybe([...]action{

@@ -42,7 +42,8 @@ func newWorld(cfg Config) *World {
 	}
 	w.cfg.Users, w.cfg.Keep = cmp.Or(cfg.Users, w.traits.users), cmp.Or(cfg.Keep, w.traits.keep)
 	w.cacheClock.origin = w.began
-	w.cache = NewCache(w.cfg.Keep, w.cacheClock.now)
+	w.rules = w.rulebook()
+	w.cache = w.newCache()
 	if w.archive = NewArchive(func() int64 { return time.Now().UnixMilli() }); cfg.Embed != nil {
 		w.embedded = &embedded{Embedded: cfg.Embed(), w: w}
 		w.archive = w.embedded
@@ -55,7 +56,7 @@ func newWorld(cfg Config) *World {
 		w.cold[w.uids[i]] = true
 		w.followers[w.uids[i]] = &follower{}
 	}
-	w.oracle = newOracle(w.uids)
+	w.oracle = newOracle(w.uids, w.traits.classes)
 	w.services, w.jobs = make([]*service, cfg.Services), make([]*jobProcess, cfg.Jobs)
 	for i := range w.services {
 		w.startService(i)

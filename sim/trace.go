@@ -13,7 +13,7 @@ func (w *World) traced() bool { return w.cfg.Trace != nil }
 
 func (w *World) tracef(format string, args ...any) {
 	if w.cfg.Trace != nil {
-		fmt.Fprintf(w.cfg.Trace, "%6d %9.3f  %s\n", w.steps, time.Since(w.began).Seconds(), fmt.Sprintf(format, args...))
+		fmt.Fprintf(w.cfg.Trace, "%6d %9.3f  %s\n", w.steps, time.Since(w.began).Seconds(), strings.ReplaceAll(fmt.Sprintf(format, args...), "\x01", "."))
 	}
 }
 

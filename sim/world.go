@@ -71,6 +71,8 @@ type traits struct {
 	sequences                 bool    // it has sequences in the place of storms
 	between                   int     // and so many of them between two rests
 	rolls                     bool    // the archive is that of HBase, with parts
+	classes                   bool    // there are classes of types
+	moves                     bool    // and types move between them
 }
 
 func (s *source) traits() traits {
@@ -110,6 +112,9 @@ func (s *source) traits() traits {
 		t.hold = [...]time.Duration{600 * time.Millisecond, 20 * time.Second}[d.n(2)]
 	}
 	t.rolls = d.one(4)
+	if t.classes = d.one(3); t.classes {
+		t.moves = d.one(2)
+	}
 	return t
 }
 
@@ -134,6 +139,10 @@ type World struct {
 	born     int
 
 	followers map[string]*follower
+
+	rules   *history.Rulebook // of processes that start
+	classes int               // which of the sets of classes there are
+	moved   bool              // types have been in other classes before
 
 	cacheClock clock
 	lives      atomic.Int64 // of the cache

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/playhead/playhead/history"
@@ -76,7 +77,8 @@ func (w *Writer) copyDecisions(ctx context.Context, section string, owner, own *
 		}
 		w.decided.note(decision{uid: section, pause: p})
 	}
-	for typ, until := range owner.Cleared {
+	for _, typ := range slices.Sorted(maps.Keys(owner.Cleared)) {
+		until := owner.Cleared[typ]
 		if until <= own.ClearedAt(typ) {
 			continue
 		}

@@ -1,0 +1,131 @@
+package sim
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/playhead/playhead/history"
+)
+
+// Some seeds have classes of types: see [history.Class]. To the stores a section is a user of its own, so that the cache may forget one
+// and know the other. The judge knows nothing of sections, but how what the stores have of them is read as one history.
+
+// classSets are the classes that there may be. Types are moved from one set to another. A class stays, though nothing comes into it.
+var classSets = [...][]string{
+	{"b: types=2", "c: types=none"},
+	{"b: types=none", "c: types=none"},
+	{"b: types=1", "c: types=none"},
+	{"b: types=1,2", "c: types=none"},
+	{"b: types=1", "c: types=2 list=1"},
+	{"b: types=2", "c: types=1"},
+}
+
+// rulebook returns the rules of processes that start from now on.
+func (w *World) rulebook() *history.Rulebook {
+	if !w.traits.classes {
+		return nil
+	}
+	texts := classSets[w.classes]
+	if w.moved {
+		texts = append(slices.Clone(texts), "moved="+w.began.UTC().Format(time.DateOnly))
+	}
+	b, err := history.ParseRules(texts)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// moveTypes has types be in other classes from now on. All services start anew with that.
+func (w *World) moveTypes(d *dice) {
+	w.classes, w.moved = d.n(len(classSets)), true
+	w.rules = w.rulebook()
+	w.cache.Rules = w.rules
+	w.tracef("classes are %q", classSets[w.classes])
+	for _, s := range w.services {
+		w.kill(s.process, "is stopped, to start with other classes")
+	}
+	w.gather()
+}
+
+// sectionsOf returns the uids of all sections that a user may ever have had.
+func (w *World) sectionsOf(uid string) []string {
+	if !w.traits.classes {
+		return []string{uid}
+	}
+	return []string{uid, history.SectionUID(uid, "b"), history.SectionUID(uid, "c")}
+}
+
+// userOf is the user whose section it is.
+func userOf(section string) string {
+	uid, _ := history.UserOf(section)
+	return uid
+}
+
+// keysOf returns under which keys the stores may have what readers see under one. The first is that of the user's own state.
+func (w *World) keysOf(k history.Key) (keys []history.Key) {
+	keys = []history.Key{history.UserKey(k.UID)}
+	switch {
+	case k.IsUser():
+		return keys
+	case w.moved:
+		for _, section := range w.rules.Sections(k.UID) {
+			keys = append(keys, history.Key{UID: section, Object: k.Object})
+		}
+	default:
+		keys = append(keys, history.Key{UID: w.rules.SectionOf(k.UID, k.Object.Type), Object: k.Object})
+	}
+	return keys
+}
+
+// together is what a store has under all these keys, as one entry.
+func (w *World) together(k history.Key, load func(history.Key) history.Entry) history.Entry {
+	if !w.traits.classes {
+		return load(k)
+	}
+	keys := w.keysOf(k)
+	all := load(keys[0])
+	for _, k := range keys[1:] {
+		e := load(k)
+		if e.Record != nil && e.Record.Version == 0 { // damaged
+			return e
+		}
+		all.Record = history.Merge(all.Record, e.Record.After(e.User.ClearedAt(k.Object.Type)))
+		all.User.Warm = all.User.Warm && e.User.Warm && (e.Record != nil || e.User.Complete()) // else nobody knows from the cache alone
+		all.Err = cmp.Or(all.Err, e.Err)
+	}
+	all.Record = all.Record.After(all.User.ClearedAt(k.Object.Type))
+	return all
+}
+
+// inCache is what the cache has of a key.
+func (w *World) inCache(k history.Key) history.Entry { return w.together(k, w.cache.load) }
+
+// inArchive is what the archive has of a key.
+func (w *World) inArchive(k history.Key) history.Entry { return w.together(k, w.archivedAt) }
+
+// anySection is a section of any user.
+func (w *World) anySection(d *dice) string { return w.sectionOf(w.uids[d.n(len(w.uids))], d) }
+
+// sectionOf is any section of a user.
+func (w *World) sectionOf(uid string, d *dice) string {
+	if !w.traits.classes {
+		return uid
+	}
+	all := w.sectionsOf(uid)
+	return all[d.n(len(all))]
+}
+
+// newCache is an empty one.
+func (w *World) newCache() *Cache {
+	c := NewCache(w.cfg.Keep, w.cacheClock.now)
+	c.Rules = w.rules
+	return c
+}
+
+// keepsAll reports whether the cache has room for all that there is.
+func (w *World) keepsAll() bool {
+	list := func(c history.Class) bool { return c.List > 0 }
+	return w.cfg.Keep >= w.cfg.Objects && !slices.ContainsFunc(w.rules.Classes(), list)
+}
