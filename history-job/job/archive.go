@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -197,9 +198,10 @@ func (j *Job) cells(keys []history.Key, entries []history.Entry) []history.Cell 
 			continue
 		}
 		cells = append(cells, history.Cell{Key: k, Record: r})
-		if r.Deleted() {
+		if r.Deleted() || r.Reset > time.Now().Add(-deletedLately).UnixMilli() {
 			j.noteRemoval(k.UID)
-		} else {
+		}
+		if !r.Deleted() {
 			j.noteOld(k.UID, r)
 		}
 	}
@@ -285,6 +287,7 @@ func (j *Job) trim(ctx context.Context, keys []history.Key) {
 	if len(uids) == 0 {
 		return
 	}
+	j.noteLong(uids)
 	slices.Sort(uids)
 	uids = slices.Compact(uids)
 	err := j.try(ctx, func(ctx context.Context) error { return j.cfg.Cache.Trim(ctx, uids) })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history/part"
+	lately "github.com/playhead/playhead/internal/recent"
 	"github.com/playhead/playhead/internal/run"
 )
 
@@ -106,6 +107,7 @@ type Job struct {
 	owned     atomic.Bool // a generation lasts
 	untidy    part.Notes  // users of whom something was deleted or cleared
 	noted     part.Notes  // users to be rolled
+	puts      puts        // of users who may come to be rolled
 	removals  part.Notes  // users with deletes or clears, to be removed from their summaries
 	old       part.Notes  // users for whom an old record was put
 	waiting   waiting
@@ -144,6 +146,7 @@ func New(cfg Config) (*Job, error) {
 	cfg.Pause = run.Default(cfg.Pause, 200*time.Millisecond)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
 	j := &Job{cfg: cfg, metrics: newMetrics(cfg.Registry), archiving: make(chan struct{}, 1), begun: make(chan struct{})}
+	j.puts.of = lately.New[string, int](mostPutsOf, nil)
 	if cfg.Roller != nil {
 		part.RegisterNotes(cfg.Registry, func() int64 { return time.Now().UnixMilli() }, &j.noted, &j.untidy)
 	}

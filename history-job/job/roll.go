@@ -3,16 +3,19 @@ package job
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/playhead/playhead/history"
+	lately "github.com/playhead/playhead/internal/recent"
 )
 
 const (
-	tidyAfter    = time.Minute      // more is often removed then
-	notesEvery   = 10 * time.Second // that those of others are taken
-	notesAtOnce  = 100
-	conflictWait = time.Minute
+	tidyAfter     = time.Minute      // more is often removed then
+	deletedLately = time.Hour        // of what was played again, and may have been archived with that
+	notesEvery    = 10 * time.Second // that those of others are taken
+	notesAtOnce   = 100
+	conflictWait  = time.Minute
 )
 
 // noteRemoval notes a user with a delete or clear, whose parts and summaries are to be written again soon.
@@ -22,6 +25,35 @@ func (j *Job) noteRemoval(uid string) {
 	}
 	if j.cfg.Roller != nil {
 		j.untidy.Add(uid, time.Now().Add(tidyAfter).UnixMilli())
+	}
+}
+
+const (
+	putsOfLong = 1000   // after about so many for a user the live part may be long; to look costs one read of it
+	mostPutsOf = 10_000 // users
+)
+
+// puts counts, about, those for users who were written to lately.
+type puts struct {
+	mu sync.Mutex
+	of *lately.Map[string, int]
+}
+
+// noteLong notes users for whom the job has put much: of one who only writes no reader tells. Each of them stands for
+// [Config.TrimOneIn] puts.
+func (j *Job) noteLong(uids []string) {
+	if j.cfg.Roller == nil {
+		return
+	}
+	j.puts.mu.Lock()
+	defer j.puts.mu.Unlock()
+	for _, uid := range uids {
+		n, _ := j.puts.of.Get(uid)
+		if n += j.cfg.TrimOneIn; n >= putsOfLong {
+			n = 0
+			j.noted.Add(uid, time.Now().UnixMilli())
+		}
+		j.puts.of.Put(uid, n)
 	}
 }
 
@@ -42,9 +74,9 @@ func (j *Job) roll(ctx context.Context, buckets []history.Bucket) error {
 		}
 		now := time.Now()
 		if uid, ok := j.noted.Take(now.UnixMilli()); ok {
-			j.rollUser(ctx, uid, j.cfg.Roller.Roll)
+			_ = j.rollUser(ctx, uid, j.cfg.Roller.Roll) // the next note tells again
 		} else if uid, ok := j.untidy.Take(now.UnixMilli()); ok {
-			j.rollUser(ctx, uid, j.cfg.Roller.Tidy)
+			j.tidyUser(ctx, uid)
 		} else if now.Sub(taken) >= notesEvery {
 			taken = now
 			j.takeNotes(ctx, buckets)
@@ -66,9 +98,16 @@ func (j *Job) takeNotes(ctx context.Context, buckets []history.Bucket) {
 	}
 }
 
+// tidyUser has what was deleted or cleared removed from a user's parts, again later where that fails: no reader tells of it.
+func (j *Job) tidyUser(ctx context.Context, uid string) {
+	if j.rollUser(ctx, uid, j.cfg.Roller.Tidy) != nil {
+		j.untidy.Add(uid, time.Now().Add(conflictWait).UnixMilli())
+	}
+}
+
 // rollUser rolls a user. The exchanges of a roll have their own deadlines, and what is wrong with it ends nothing
 // else.
-func (j *Job) rollUser(ctx context.Context, uid string, roll func(context.Context, string) (time.Duration, error)) {
+func (j *Job) rollUser(ctx context.Context, uid string, roll func(context.Context, string) (time.Duration, error)) error {
 	var again time.Duration
 	err := guard(func() (err error) {
 		again, err = roll(ctx, uid)
@@ -76,7 +115,7 @@ func (j *Job) rollUser(ctx context.Context, uid string, roll func(context.Contex
 	})
 	switch {
 	case ctx.Err() != nil:
-		return
+		return ctx.Err()
 	case errors.Is(err, history.ErrConflict):
 		again = conflictWait
 	case err != nil:
@@ -86,4 +125,5 @@ func (j *Job) rollUser(ctx context.Context, uid string, roll func(context.Contex
 	if again > 0 {
 		j.noted.Add(uid, time.Now().Add(again).UnixMilli())
 	}
+	return err
 }

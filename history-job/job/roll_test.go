@@ -130,5 +130,56 @@ func TestTidyAfterRemovals(t *testing.T) {
 		}
 		w.wait(5 * time.Minute)
 		r.want(t, "tidy "+k.UID)
+
+		// The delete may be archived together with what came after it.
+		e := history.Event{Key: object(3), Kind: history.KindDelete, At: time.Now().UnixMilli()}
+		again := progress(3, 0)
+		again.At = e.At + 1
+		r.set(func() { r.err = errDown }) // no reader tells of it
+		w.write(e)
+		w.write(again)
+		w.wait(150 * time.Second)
+		r.set(func() { r.err = nil })
+		w.wait(5 * time.Minute)
+		r.want(t, "tidy "+k.UID, "tidy "+k.UID, "tidy "+k.UID)
+	})
+}
+
+// TestRollAfterManyPuts looks at who only writes after about a thousand puts, and at nobody else.
+func TestRollAfterManyPuts(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		r := new(roller)
+		cfg := w.config()
+		cfg.Roller, cfg.Notes, cfg.TrimOneIn = r, r, 1
+		w.runs(cfg)
+		put := func(from, to int) {
+			var keys []history.Key
+			for n := from; n < to; n++ {
+				keys = append(keys, w.store(progress(n, int64(n)), true, true))
+				if len(keys) == 100 || n == to-1 {
+					w.announce(keys...)
+					w.wait(time.Second)
+					keys = nil
+				}
+			}
+		}
+		put(0, 999)
+		w.wait(time.Minute)
+		r.want(t)
+		put(999, 1000)
+		r.want(t, "roll "+uid)
+	})
+}
+
+// TestTidyOnceADay tidies users with parts whom a job has forgotten that was killed.
+func TestTidyOnceADay(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		r := new(roller)
+		cfg := w.config()
+		cfg.Roller, cfg.Notes, cfg.Summarizer = r, r, new(summarizer)
+		w.runs(cfg)
+		w.wait(24 * time.Hour)
+		r.set(func() { slices.Sort(r.did); r.did = slices.Compact(r.did) }) // the turns of two days
+		r.want(t, "tidy other 0", "tidy other 128", "tidy user 0", "tidy user 128")
 	})
 }

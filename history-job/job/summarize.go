@@ -15,7 +15,7 @@ import (
 type Summarizer interface {
 	// Summarize is that of [history.Summarizer].
 	Summarize(ctx context.Context, uid string, all bool) error
-	// Aging returns the users of a share, 0 to 255, who may have something to be summarized.
+	// Aging returns the users of a share, 0 to 255, who may have something to be summarized, or to be removed from parts.
 	Aging(ctx context.Context, share int) ([]string, error)
 }
 
@@ -24,6 +24,7 @@ const shares = 256
 
 // summarize goes through one share of the archive in each 256th of a day. The share depends on the time of day alone, so that
 // each user is summarized once a day, however often jobs start and end. A record is counted seven times before it expires.
+// What deletes and clears have left in parts is removed then, too.
 func (j *Job) summarize(ctx context.Context, buckets []history.Bucket) error {
 	if j.cfg.Summarizer == nil {
 		return nil
@@ -62,6 +63,9 @@ func (j *Job) summarizeShare(ctx context.Context, share int) error {
 			break
 		}
 		j.summarizeUser(ctx, uid, false)
+		if j.cfg.Roller != nil { // a job that was killed has forgotten what was to be removed
+			j.tidyUser(ctx, uid)
+		}
 	}
 	return ctx.Err()
 }

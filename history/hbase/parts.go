@@ -177,8 +177,8 @@ func (a *Archive) noteLong(ctx context.Context, uid string, records int) {
 // errReplaced means that a chunk is not there: another one may have taken its place.
 var errReplaced = errors.New("chunk is replaced")
 
-// reading calls read with the user's parts of the version in a live part or of a later one, nil for none, and once more
-// with those that there are now if a chunk was replaced meanwhile. Both have what the live part lacks. The chunks that a page
+// reading calls read with the user's parts of the version in a live part or of a later one, nil for none, and again
+// with those that there are now if a chunk was replaced meanwhile. All of them have what the live part lacks. The chunks that a page
 // most likely needs are read beside the metadata.
 func (a *Archive) reading(ctx context.Context, c *contents, q history.Query, read func(*part.Reader) error) error {
 	if int64(c.rolled) < a.oldest() { //nolint:gosec // a time
@@ -187,16 +187,16 @@ func (a *Archive) reading(ctx context.Context, c *contents, q history.Query, rea
 	if err := a.readMetadataAndChunks(ctx, c, q); err != nil {
 		return unavailable(err)
 	}
-	for _, again := range []bool{false, true} {
-		parts, err := a.partsOf(ctx, c.uid, c.rolled, again)
+	for before := uint64(0); ; {
+		parts, err := a.partsOf(ctx, c.uid, c.rolled, before)
 		if err == nil {
 			err = read(parts)
 		}
-		if again || !errors.Is(err, errReplaced) {
+		if !errors.Is(err, errReplaced) {
 			return unavailable(err)
 		}
+		before = parts.Version
 	}
-	return nil
 }
 
 // readMetadataAndChunks reads, in one exchange, the metadata and those chunks that the index of a live part names for a
@@ -270,11 +270,11 @@ func (a *Archive) oldest() int64 { return a.now() - history.ArchiveLife }
 // oldestOf returns the time before which records of a user, or of a user's section, have expired.
 func (a *Archive) oldestOf(uid string) int64 { return a.now() - a.config.Rules.SectionLife(uid) }
 
-// partsOf returns a reader of a user's parts. With fresh the metadata is what there is now, and a chunk
-// that it lists is there or damaged.
-func (a *Archive) partsOf(ctx context.Context, uid string, version uint64, fresh bool) (*part.Reader, error) {
+// partsOf returns a reader of a user's parts of a version or a later one. Where a chunk of a version before is gone, the metadata is what
+// there is now; if that is the same version, the chunk is damaged.
+func (a *Archive) partsOf(ctx context.Context, uid string, version, before uint64) (*part.Reader, error) {
 	look := part.Cached[*part.Metadata]
-	if fresh {
+	if before > 0 {
 		look = part.Fresh[*part.Metadata]
 	}
 	m, err := look(a.parts.cache, metadataName(uid, version), func() (*part.Metadata, int, error) {
@@ -287,7 +287,7 @@ func (a *Archive) partsOf(ctx context.Context, uid string, version uint64, fresh
 	if err != nil {
 		return nil, err
 	}
-	return a.reader(ctx, uid, a.living(m), fresh), nil
+	return a.reader(ctx, uid, a.living(m), m.Version == before), nil
 }
 
 func parseMetadata(b []byte, version uint64) (*part.Metadata, int, error) {

@@ -70,17 +70,18 @@ type roll struct {
 	bytes []byte // 2, nil for none
 	parts *part.Reader
 
-	items, tombstones []history.Item
-	leaving           []content // the columns that the items are of
+	items, staying []history.Item // these of objects that were deleted
+	leaving        []content      // the columns that the items are of
 
-	plan part.Plan
+	plan   part.Plan
+	chunks map[string]uint64 // that are there and not listed by the plan, where it removes something, with their cell times
 }
 
 func (r *roll) run(ctx context.Context) (again time.Duration, err error) {
 	if err := r.read(ctx); err != nil || r.bytes == nil && len(r.items) == 0 {
 		return 0, err
 	}
-	for _, steps := range []func(context.Context) error{r.clean, r.write, r.drop} {
+	for _, steps := range []func(context.Context) error{r.clean, r.write, r.drop, r.remove} {
 		if err := steps(ctx); err != nil {
 			return 0, err
 		}
@@ -88,7 +89,7 @@ func (r *roll) run(ctx context.Context) (again time.Duration, err error) {
 	switch {
 	case r.more:
 		return time.Millisecond, nil
-	case r.plan.Changed: // to clean
+	case r.plan.Changed && !r.plan.Removed: // to clean
 		return r.horizon() + r.horizon()/12, nil
 	}
 	return 0, nil
@@ -133,9 +134,9 @@ func (r *roll) choose() {
 	for i, o := range live {
 		if long && i >= keep && r.settled(o) {
 			old = append(old, o)
-		} else if r.bytes != nil && o.damage == nil && wire.Peek(o.value).State == history.StateDeleted {
+		} else if r.bytes != nil && o.damage == nil && wire.Reset(o.value) > 0 {
 			if o = r.live.decoded(o); o.damage == nil {
-				r.tombstones = append(r.tombstones, history.Item{Object: o.object, Record: o.record})
+				r.staying = append(r.staying, history.Item{Object: o.object, Record: o.record})
 			}
 		}
 	}
@@ -221,6 +222,9 @@ func (r *roll) write(ctx context.Context) (err error) {
 	if errors.Is(err, errReplaced) {
 		return fmt.Errorf("%w: %w", history.ErrConflict, err)
 	}
+	if err == nil && r.plan.Removed {
+		r.chunks, err = r.unlisted(ctx, r.uid, r.plan.Metadata)
+	}
 	if err != nil {
 		return err
 	}
@@ -238,7 +242,7 @@ func (r *roll) write(ctx context.Context) (err error) {
 func (r *roll) planned() part.Roll {
 	run := strconv.FormatInt(r.began, 10) + "." + rand.Text()[:13]
 	return part.Roll{
-		Items: r.items, Tombstones: r.tombstones, Cleared: maps.Clone(r.live.cleared), Oldest: r.oldestOf(r.uid),
+		Items: r.items, Staying: r.staying, Cleared: maps.Clone(r.live.cleared), Oldest: r.oldestOf(r.uid),
 		Version: uint64(max(r.began, int64(r.parts.Version)+1)), //nolint:gosec // times
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	}
@@ -358,6 +362,10 @@ func (r *roll) rememberCut(ctx context.Context) error {
 func (r *roll) drop(ctx context.Context) error {
 	return r.deleteLive(ctx, r.settledBefore()-1, func(n int) { r.Archive.parts.metrics.Rolled.Add(float64(n)) })
 }
+
+// remove does step 8 at once where something was deleted or cleared. A process that has written one of the chunks has read the
+// metadata before the switch, and cannot list it any more. Readers find the chunk gone, and read the metadata again.
+func (r *roll) remove(ctx context.Context) error { return r.deleteChunks(ctx, r.chunks) }
 
 // deleteLive deletes the columns that leave the live part, each up to what it had. Those that had nothing after a time go up to
 // that, in one call for them all: it takes HBase a tenth.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/playhead/playhead/history/hbase"
 	"github.com/playhead/playhead/history/hbase/hbasefake"
 	"github.com/playhead/playhead/history/historytest"
+	"github.com/playhead/playhead/history/part"
 )
 
 // testClock is a clock that tests set.
@@ -411,9 +413,11 @@ func TestOldChunksStayForReaders(t *testing.T) {
 	r := newRollTest(t)
 	cells := r.plays(10)
 	r.roll()
-	r.clock.pass(2 * rollMargin)
-	gone := history.Event{Kind: history.KindDelete, At: r.clock.now().UnixMilli()}
-	r.store(history.Cell{Key: cells[4].Key, Record: history.Merge(cells[4].Record, gone.Record()).Successor(nil)})
+	for i := 3; i < 9; i++ {
+		cells[i] = r.play(cells[i].Key, cells[i].Record, 0, 99)
+	}
+	r.store(cells[3:9]...)
+	r.clock.pass(2 * time.Hour)
 	r.roll()
 	replaced := r.unlisted()
 	r.roll()
@@ -425,6 +429,51 @@ func TestOldChunksStayForReaders(t *testing.T) {
 	if got := r.unlisted(); len(got) > 0 {
 		t.Errorf("chunks %q stay", got)
 	}
+}
+
+// TestDeletedChunksGoAtOnce deletes what chunks have, also one that was replaced just before and has waited for its readers.
+func TestDeletedChunksGoAtOnce(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.plays(10)
+	r.roll()
+	for i := 3; i < 9; i++ {
+		cells[i] = r.play(cells[i].Key, cells[i].Record, 0, 99)
+	}
+	r.store(cells[3:9]...)
+	r.clock.pass(2 * time.Hour)
+	r.roll()
+	if names := r.unlisted(); len(names) != 1 {
+		t.Fatalf("chunks %q were replaced, want one", names)
+	}
+	gone := history.Event{Kind: history.KindDelete, At: r.clock.now().UnixMilli()}
+	r.store(history.Cell{Key: cells[4].Key, Record: history.Merge(cells[4].Record, gone.Record()).Successor(nil)})
+	again, err := r.Tidy(t.Context(), r.uid)
+	r.must(err)
+	if names := r.unlisted(); len(names) > 0 || again > 0 {
+		t.Errorf("chunks %q stay, again after %v", names, again)
+	}
+	r.compact()
+	for row := range r.client.(*store).Tables["history_parts"] {
+		if n := strings.Count(row, "\x00"); n > 0 && r.has(row, cells[4].Key.Object) {
+			t.Errorf("row %q has what was deleted", row)
+		}
+	}
+}
+
+// has reports whether a chunk that the store has in a row has a record of an object.
+func (t *rollTest) has(row string, o history.Object) (found bool) {
+	t.Helper()
+	for _, versions := range t.client.(*store).Tables["history_parts"][row].Cells {
+		for _, b := range versions {
+			c, err := part.Open(b)
+			t.must(err)
+			for it, err := range c.Items(nil) {
+				t.must(err)
+				found = found || it.Object == o
+			}
+		}
+	}
+	return found
 }
 
 // TestClearOfParts clears contents in all forms, whose cells are later than their events: what comes next must
@@ -525,6 +574,40 @@ func readerBetweenVersions(t *rollTest) {
 			r.wantPage(page, cells...)
 			if names := r.unlisted(); len(names) > 0 {
 				t.Errorf("stopped after %d calls: chunks %q stay", stop, names)
+			}
+		}
+	}
+}
+
+// TestReaderBesideRemovals has a reader stand before each of its calls, from one on, while ever more is deleted and its chunks go at once.
+func TestReaderBesideRemovals(t *testing.T) {
+	for stop, ended := 0, false; !ended; stop++ {
+		r := newRollTest(t)
+		cells := r.plays(10)
+		r.roll()
+		var page history.Page
+		reader := r.process(func(a *hbase.Archive) (err error) {
+			page, err = a.Page(t.Context(), r.uid, history.Query{Limit: 10_000})
+			return err
+		})
+		for range stop {
+			reader.next(made)
+		}
+		ended = reader.ended
+		for i := range 4 {
+			gone := history.Event{Kind: history.KindDelete, At: r.clock.now().UnixMilli()}
+			r.store(history.Cell{Key: cells[i].Key, Record: history.Merge(cells[i].Record, gone.Record()).Successor(nil)})
+			r.clock.pass(time.Second)
+			_, err := r.Tidy(t.Context(), r.uid)
+			r.must(err)
+			reader.next(made)
+		}
+		if err := reader.finish(); err != nil {
+			t.Errorf("stopped after %d calls: %v", stop, err)
+		}
+		for _, c := range cells[4:] {
+			if !slices.ContainsFunc(page.Items, func(it history.Item) bool { return it.Object == c.Key.Object && history.Same(it.Record, c.Record) }) {
+				t.Errorf("stopped after %d calls: %s is not in its page", stop, c.Key)
 			}
 		}
 	}

@@ -223,7 +223,7 @@ func (a *Archive) summarize(ctx context.Context, uid string, l look) error {
 	if !kept {
 		l.life = 0
 	}
-	s := part.Summing{Oldest: now - l.life, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
+	s := part.Summing{Before: now - history.SummaryAge, Oldest: now - l.life, Rules: a.config.Rules, Version: max(p.Version+1, uint64(now))} //nolint:gosec // never before 1970
 	if s.Items, s.Cleared, err = a.aging(ctx, uid, now-history.SummaryAge, l.all); err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (a *Archive) replacedOrLost(ctx context.Context, uid string, stored []byte,
 	return fmt.Errorf("%w: %w", history.ErrUnavailable, missing)
 }
 
-// aging returns a user's records from before a time, the tombstones from before it, or all tombstones, and the clear marks.
+// aging returns a user's records and tombstones from before a time, or all those of objects that were deleted, too, and the clear marks.
 func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool) (items []history.Item, cleared map[uint32]int64, err error) {
 	q := history.Query{Limit: summaryStep}
 	if !all {
@@ -264,7 +264,7 @@ func (a *Archive) aging(ctx context.Context, uid string, before int64, all bool)
 			return nil, nil, err
 		}
 		for _, it := range page.Items {
-			if it.Record.Version.Time() < before || it.Record.Deleted() {
+			if it.Record.Version.Time() < before || it.Record.Reset > 0 {
 				items = append(items, it)
 			}
 		}
@@ -386,31 +386,34 @@ const Shares = maxRegions
 // shareWithin bounds the search for the users of a share, which goes through 1/256 of each table.
 const shareWithin = 10 * time.Minute
 
-// Aging returns the users of a share who may have something to be summarized or removed: users with cells in the last week of their
-// life, with parts, or with summaries. It reads row keys only.
+// Aging returns the users of a share who may have something to be summarized or removed: users with parts, and, where summaries are
+// kept, those with summaries or with cells in the last week of their life. It reads row keys only.
 func (a *Archive) Aging(ctx context.Context, share int) (uids []string, err error) {
 	life, err := a.SummaryLife(ctx)
-	if err != nil || life == 0 {
+	if err == nil {
+		err = a.follow(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if err := a.follow(ctx); err != nil {
-		return nil, err
-	}
-	now := a.now()
-	old := hrpc.TimeRangeUint64(uint64(now-history.ArchiveLife), uint64(now-history.SummaryAge)) //nolint:gosec // times
-	columns := make(map[string][]string)
-	for _, f := range a.families() {
-		columns[f] = nil
-	}
-	uids, err = a.rowsOf(ctx, a.table, share, hrpc.Families(columns), old)
-	lists := hrpc.Families(map[string][]string{partFamily: {partColumn}})
-	for _, table := range [][]byte{a.parts.table, a.summaries.table} {
-		if err != nil || &table[0] == &a.parts.table[0] && !a.parts.known() {
-			continue
+	search := func(table []byte, options ...func(hrpc.Call) error) {
+		if err == nil {
+			var some []string
+			some, err = a.rowsOf(ctx, table, share, options...)
+			uids = append(uids, some...)
 		}
-		var more []string
-		more, err = a.rowsOf(ctx, table, share, lists)
-		uids = append(uids, more...)
+	}
+	lists := hrpc.Families(map[string][]string{partFamily: {partColumn}})
+	if a.parts.known() {
+		search(a.parts.table, lists)
+	}
+	if life > 0 {
+		now, columns := a.now(), make(map[string][]string)
+		for _, f := range a.families() {
+			columns[f] = nil
+		}
+		search(a.table, hrpc.Families(columns), hrpc.TimeRangeUint64(uint64(now-history.ArchiveLife), uint64(now-history.SummaryAge))) //nolint:gosec // times
+		search(a.summaries.table, lists)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for what grows old: %w", unavailable(err))

@@ -192,6 +192,52 @@ func TestRollRewritesHalves(t *testing.T) {
 	}
 }
 
+// TestRollRemoves deletes objects of which parts have several records: the delete stays live, is rolled, or was followed by a viewing.
+// Nothing from before it is left in any chunk.
+func TestRollRemoves(t *testing.T) {
+	gone := func(it history.Item, after bool) history.Item {
+		e := history.Event{Kind: history.KindDelete, At: epoch + 10_000_000}
+		r := history.Merge(it.Record, e.Record()).Successor(nil)
+		if after {
+			play := history.Event{Kind: history.KindStop, At: e.At + 1000, Position: 7}
+			r = history.Merge(r, play.Record()).Successor(nil)
+		}
+		return history.Item{Object: it.Object, Record: r}
+	}
+	for _, after := range []bool{false, true} {
+		for _, stays := range []bool{false, true} {
+			s, items := newStored(), viewings(5000)
+			s.roll(t, part.Roll{Items: append([]history.Item(nil), items...)})
+			again := viewed(-10_000)
+			again.Object = items[7].Object
+			s.roll(t, part.Roll{Items: []history.Item{again}}) // the first chunk has a superseded record of it now
+			deleted := []history.Item{gone(again, after), gone(items[9], after)}
+			slices.SortFunc(deleted, history.NewestFirst)
+			r := part.Roll{Items: deleted}
+			if stays {
+				r = part.Roll{Staying: deleted}
+			}
+			if plan := s.roll(t, r); !plan.Removed {
+				t.Errorf("played after: %v, stays: %v: nothing is removed", after, stays)
+			}
+			for _, c := range s.Chunks {
+				opened, err := c.Open(s.chunks[c.Name])
+				if err != nil {
+					t.Fatal(err)
+				}
+				for it, err := range opened.Items(nil) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if (it.Object == items[7].Object || it.Object == items[9].Object) && it.Record.Reset == 0 {
+						t.Errorf("played after: %v, stays: %v: a record of %s from before is in a chunk", after, stays, it.Object)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestRollOfOneMillisecond rolls 17,000 records of one millisecond in any order.
 func TestRollOfOneMillisecond(t *testing.T) {
 	s, items := newStored(), viewings(17_000)

@@ -14,8 +14,9 @@ import (
 type Roll struct {
 	// Items are the records to be rolled, newest first, each object once.
 	Items []history.Item
-	// Tombstones are those that stay live. Records of their objects in parts are removed.
-	Tombstones []history.Item
+	// Staying are live records that stay, of objects that were deleted: tombstones, and records from after that. What
+	// parts have of these objects from before is removed.
+	Staying []history.Item
 	// Cleared are the user's clear marks. Records that they cover are removed.
 	Cleared map[uint32]int64
 	// Oldest is the time before which records have expired, in Unix milliseconds.
@@ -32,6 +33,7 @@ type Plan struct {
 	New      []Encoded // of its chunks, those that are to be written
 	Gone     []string  // the names of those that are no longer listed
 	Changed  bool      // or all is as it was
+	Removed  bool      // something of what is gone was deleted or cleared
 	Counted  int       // summaries that are new, or others
 }
 
@@ -44,7 +46,7 @@ const fewChunks = 4
 
 // Roll plans the parts with what is to be rolled. Of two records of an object [Resolve] says which
 // one stays. Chunks of which nothing changes are listed again; a superseded record is only marked
-// as such until half of its chunk is. Each new chunk was read back and compared.
+// as such until half of its chunk is, unless the user has deleted it. Each new chunk was read back and compared.
 func (p *Reader) Roll(r Roll) (Plan, error) {
 	w := roller{old: p, Roll: r, chunks: make([]rolling, len(p.Chunks))}
 	for i := range p.Chunks {
@@ -52,7 +54,9 @@ func (p *Reader) Roll(r Roll) (Plan, error) {
 		c.info = p.Chunks[i]
 		c.superseded = slices.Clone(c.info.Superseded)
 		newest := c.info.Newest.Time()
-		c.gone = c.info.Kind == Records && (newest < r.Oldest || newest <= r.Cleared[0])
+		cleared := newest <= r.Cleared[0]
+		c.gone = c.info.Kind == Records && (newest < r.Oldest || cleared)
+		w.removed = w.removed || c.gone && cleared
 	}
 	for _, step := range []func() error{w.supersede, w.clear, w.makeRoom, w.write} {
 		if err := step(); err != nil {
@@ -64,10 +68,11 @@ func (p *Reader) Roll(r Roll) (Plan, error) {
 
 type roller struct {
 	Roll
-	old    *Reader
-	chunks []rolling
-	listed []Info
-	new    []Encoded
+	old     *Reader
+	chunks  []rolling
+	removed bool
+	listed  []Info
+	new     []Encoded
 }
 
 // rolling is a chunk and what is to become of it.
@@ -84,16 +89,16 @@ func (c *rolling) remove(place int) {
 	}
 }
 
-// supersede finds what parts have of the objects at hand.
+// supersede finds what parts have of the objects at hand. A chunk with something that was deleted since is written again.
 func (w *roller) supersede() error {
-	items, tombstones := byText(w.Items), byText(w.Tombstones)
+	items, staying, resets := byText(w.Items), byText(w.Staying), w.resets()
 	for i := range w.chunks {
 		c := &w.chunks[i]
 		if c.gone || c.info.Kind != Records {
 			continue
 		}
 		objects := func(yield func(history.Object) bool) {
-			for _, it := range slices.Concat(w.Items, w.Tombstones) {
+			for _, it := range slices.Concat(w.Items, w.Staying) {
 				if c.info.MayHave(it.Object) && !yield(it.Object) {
 					return
 				}
@@ -101,9 +106,9 @@ func (w *roller) supersede() error {
 		}
 		err := w.old.at(&c.info, objects, func(place int, it history.Item) {
 			text := it.Object.String()
-			if t := tombstones[text]; t != nil && t.Record.CellTime > it.Record.CellTime {
+			if s := staying[text]; s != nil && s.Record.CellTime > it.Record.CellTime && s.Record.Reset > it.Record.Reset {
 				c.remove(place)
-				c.rewrite = true
+				w.rewrite(c)
 			}
 			if n := items[text]; n != nil {
 				left := Resolve(n.Record, it.Record)
@@ -111,9 +116,15 @@ func (w *roller) supersede() error {
 					n.Record = nil // it is in the part
 				} else {
 					c.remove(place)
+					if left.Reset > it.Record.Reset {
+						w.rewrite(c)
+					}
 				}
 			}
 		})
+		if err == nil {
+			err = w.copies(c, resets)
+		}
 		if err != nil {
 			return err
 		}
@@ -122,6 +133,47 @@ func (w *roller) supersede() error {
 	slices.SortFunc(w.Items, history.NewestFirst)
 	return nil
 }
+
+// resets returns when those of the objects at hand that were deleted last were.
+func (w *roller) resets() map[history.Object]int64 {
+	resets := make(map[history.Object]int64)
+	for _, it := range slices.Concat(w.Items, w.Staying) {
+		if at := it.Record.Reset; at > resets[it.Object] {
+			resets[it.Object] = at
+		}
+	}
+	return resets
+}
+
+// copies finds whether a chunk has a superseded record of an object from before it was deleted.
+func (w *roller) copies(c *rolling, resets map[history.Object]int64) error {
+	if c.rewrite || len(c.info.Superseded) == 0 || len(resets) == 0 {
+		return nil
+	}
+	chunk, err := w.old.Chunk(&c.info)
+	if err != nil {
+		return err
+	}
+	places, err := chunk.Places(func(yield func(history.Object) bool) {
+		for o := range resets {
+			if c.info.MayHave(o) && !yield(o) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	places = slices.DeleteFunc(places, func(place int) bool { return !c.info.superseded(place) })
+	return chunk.At(places, func(_ int, it history.Item) {
+		if it.Record.Reset < resets[it.Object] {
+			w.rewrite(c)
+		}
+	})
+}
+
+// rewrite has a chunk written again without what was deleted or cleared.
+func (w *roller) rewrite(c *rolling) { c.rewrite, w.removed = true, true }
 
 // byText returns the items by the text of their object. They refer to the given ones.
 func byText(items []history.Item) map[string]*history.Item {
@@ -132,22 +184,19 @@ func byText(items []history.Item) map[string]*history.Item {
 	return all
 }
 
-// each goes through the records of a chunk that are not superseded.
+// each goes through the records of a chunk.
 func (w *roller) each(c *rolling, use func(place int, it history.Item)) error {
 	chunk, err := w.old.Chunk(&c.info)
 	if err != nil {
 		return err
 	}
 	place := 0
-	wanted := func(i int, _ history.Version, _ uint32) bool {
-		place = i
-		return !c.info.superseded(i)
-	}
-	for it, err := range chunk.Items(wanted) {
+	for it, err := range chunk.Items(nil) {
 		if err != nil {
 			return err
 		}
 		use(place, it)
+		place++
 	}
 	return nil
 }
@@ -164,7 +213,9 @@ func (w *roller) clear() error {
 			continue
 		}
 		err := w.each(c, func(_ int, it history.Item) {
-			c.rewrite = c.rewrite || cuts(u, it)
+			if !c.rewrite && cuts(u, it) {
+				w.rewrite(c)
+			}
 		})
 		if err != nil {
 			return err
@@ -349,7 +400,9 @@ func (e *Encoded) compare(items []history.Item) error {
 var errDiffers = errors.New("a record does not come back from a chunk as it was")
 
 func (w *roller) plan() Plan {
-	return planOf(w.old, w.chunks, &Metadata{Version: w.Version, Cleared: w.Cleared, Chunks: w.listed}, w.new)
+	p := planOf(w.old, w.chunks, &Metadata{Version: w.Version, Cleared: w.Cleared, Chunks: w.listed}, w.new)
+	p.Removed = w.removed
+	return p
 }
 
 // planOf returns what has changed.

@@ -10,8 +10,11 @@ import (
 
 // Summing is the input of [Reader.Summarize].
 type Summing struct {
-	// Items are the records that are old enough to be summarized, and tombstones, each object once, in any order.
+	// Items are the records that are old enough to be summarized, tombstones, and records of deleted objects, each object once, in any order.
 	Items []history.Item
+	// Before is the time from which on records are too young to be counted, in Unix milliseconds: of them it matters only that their object was
+	// deleted. 0 is for none.
+	Before int64
 	// Cleared are the user's clear marks. Summaries under them are removed.
 	Cleared map[uint32]int64
 	// Oldest is the time before which summaries have expired, in Unix milliseconds.
@@ -28,9 +31,16 @@ type Summing struct {
 // summaries get a chunk of their own, which is later written again together with others about as large. So a summary is written
 // as often as the number of its user's summaries doubles. Each new chunk is read back and compared.
 func (p *Reader) Summarize(s Summing) (Plan, error) {
-	w := summer{Summing: s, old: p, user: history.User{Cleared: s.Cleared}, items: byText(s.Items), chunks: make([]rolling, len(p.Chunks))}
-	for _, it := range s.Items {
+	w := summer{Summing: s, old: p, user: history.User{Cleared: s.Cleared}, items: byText(s.Items), resets: make(map[history.Object]int64), chunks: make([]rolling, len(p.Chunks))}
+	for _, it := range w.items {
 		w.hashes = append(w.hashes, hashOf(it.Object))
+		r := it.Record
+		if r.Reset > 0 {
+			w.resets[it.Object] = r.Reset
+		}
+		if s.Before > 0 && r.Version.Time() >= s.Before && !r.Deleted() {
+			it.Record = &history.Record{State: history.StateDeleted, Version: history.VersionOf(r.Reset, history.RankDelete), Reset: r.Reset}
+		}
 	}
 	for i := range p.Chunks {
 		c := &w.chunks[i]
@@ -63,6 +73,7 @@ type summer struct {
 	user   history.User
 	items  map[string]*history.Item // not counted yet, by object
 	hashes []uint64                 // of the objects of all items
+	resets map[history.Object]int64 // when these were deleted, of those that were
 	chunks []rolling                // the old ones
 	fresh  []history.Summary        // in no chunk yet
 	listed []Info                   // the new list
@@ -85,6 +96,11 @@ func (w *summer) count(c *rolling) error {
 		return nil
 	}
 	return w.old.summaries(&c.info, func(place int, had history.Summary) bool {
+		if c.info.superseded(place) { // its bytes must go, too
+			s, left := had.After(max(w.user.ClearedAt(had.Object.Type), w.resets[had.Object]))
+			c.rewrite = c.rewrite || !left || s != had
+			return true
+		}
 		text := had.Object.String()
 		s, left := had.After(w.user.ClearedAt(had.Object.Type))
 		it := w.items[text]
@@ -109,7 +125,7 @@ func (w *summer) count(c *rolling) error {
 	})
 }
 
-// summaries calls use with the summaries of a chunk that are not superseded, and their places.
+// summaries calls use with the summaries of a chunk, and their places.
 func (p *Reader) summaries(info *Info, use func(place int, s history.Summary) bool) error {
 	c, err := p.Chunk(info)
 	if err != nil {
@@ -120,7 +136,7 @@ func (p *Reader) summaries(info *Info, use func(place int, s history.Summary) bo
 		if err != nil {
 			return err
 		}
-		if !info.superseded(place) && !use(place, s) {
+		if !use(place, s) {
 			return nil
 		}
 		place++
@@ -239,9 +255,12 @@ func (p *Reader) Summaries(u history.User, oldest int64, q history.Query) (page 
 		if info.Newest.Time() < since || page.More {
 			break
 		}
-		err := p.summaries(info, func(_ int, s history.Summary) bool {
+		err := p.summaries(info, func(place int, s history.Summary) bool {
 			if s.Version.Time() < since {
 				return false
+			}
+			if info.superseded(place) {
+				return true
 			}
 			s, left := s.After(u.ClearedAt(s.Object.Type))
 			if !left || s.Version > top || q.Type != 0 && s.Object.Type != q.Type ||

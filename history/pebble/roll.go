@@ -61,9 +61,9 @@ type roll struct {
 	oldest   int64
 	more     bool // is left for the next run
 
-	items      []history.Item
-	tombstones []history.Item // that stay
-	leaving    []string       // texts of the objects whose records leave the live part
+	items   []history.Item
+	staying []history.Item // of objects that were deleted
+	leaving []string       // texts of the objects whose records leave the live part
 }
 
 // beginRoll has changes of the user noted from the moment of the snapshot on.
@@ -94,8 +94,8 @@ func (r *roll) read() error {
 	for i, c := range live {
 		if long := len(live) > r.db.config.RollAbove; long && i >= keep && c.version.Time() < before && c.cellTime < before {
 			old = append(old, c)
-		} else if c.state == history.StateDeleted && r.user.Parts > 0 {
-			if err := r.decode(c.text, &r.tombstones); err != nil {
+		} else if c.reset > 0 && r.user.Parts > 0 {
+			if err := r.decode(c.text, &r.staying); err != nil {
 				return err
 			}
 		}
@@ -123,7 +123,8 @@ func (r *roll) take(old []liveCell) error {
 // liveCell is a record of the live part.
 type liveCell struct {
 	summary
-	text string
+	text  string
+	reset int64
 }
 
 // live returns the records of the live part that can be read, and reads the user's state.
@@ -141,7 +142,7 @@ func (r *roll) live() (cells []liveCell, err error) {
 			}
 			r.cutTime = r.user.CutTime
 		} else if head := peek(v); head.version != 0 && head.version.Time() >= r.oldest {
-			cells = append(cells, liveCell{head, text})
+			cells = append(cells, liveCell{head, text, wire.Reset(v)})
 		}
 	}
 	return cells, err
@@ -175,7 +176,7 @@ func (r *roll) write() error {
 	}
 	run := rand.Text()[:13]
 	plan, err := parts.Roll(part.Roll{
-		Items: r.items, Tombstones: r.tombstones, Cleared: maps.Clone(r.user.Cleared), Oldest: r.oldest,
+		Items: r.items, Staying: r.staying, Cleared: maps.Clone(r.user.Cleared), Oldest: r.oldest,
 		Version: r.version(),
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	})

@@ -27,6 +27,7 @@ func TestRollsInAnyOrder(t *testing.T) {
 			"put":     m.put,
 			"put old": m.putOld,
 			"clear":   m.clear,
+			"pause":   m.pause,
 			"roll":    m.roll,
 			"stop":    m.stop,
 			"beside":  m.beside,
@@ -140,6 +141,15 @@ func (m *rollModel) clear(t *rapid.T) {
 	})
 }
 
+// pause switches recording off, or on again.
+func (m *rollModel) pause(t *rapid.T) {
+	p := history.Pause{Since: m.now.UnixMilli()}
+	if rapid.Bool().Draw(t, "over") {
+		p = history.Pause{Since: p.Since - 1000, Until: p.Since}
+	}
+	m.both(func(a *pebble.Archive) error { return a.PutUser(t.Context(), modelUser, history.User{Pause: p}) })
+}
+
 func (m *rollModel) roll(t *rapid.T) {
 	_, err := m.rolled.Archive().Roll(t.Context(), modelUser)
 	m.must(err)
@@ -154,7 +164,7 @@ func (m *rollModel) stop(*rapid.T) {
 func (m *rollModel) beside(t *rapid.T) {
 	some := func() {
 		for range rapid.IntRange(0, 3).Draw(t, "writes") {
-			rapid.SampledFrom([]func(*rapid.T){m.put, m.put, m.putOld, m.clear}).Draw(t, "write")(t)
+			rapid.SampledFrom([]func(*rapid.T){m.put, m.put, m.putOld, m.clear, m.pause}).Draw(t, "write")(t)
 		}
 	}
 	err := m.rolled.Archive().RollWhile(modelUser, some, some, false)

@@ -176,6 +176,46 @@ func TestDeletedBytesAreGone(t *testing.T) {
 	}
 }
 
+// TestDeletedCopiesAreGone deletes what was watched again, and rolled each time: no chunk has any of it, also where the delete itself was rolled, or
+// a viewing came after it.
+func TestDeletedCopiesAreGone(t *testing.T) {
+	for name, after := range map[string]bool{"deleted": false, "watched after it": true} {
+		t.Run(name, func(t *testing.T) {
+			db := open(t, t.TempDir(), pebble.Config{}.Rolling(1000))
+			a, at, uid := rolled{db.Archive(), t}, now()-100_000, viewing(1, 0).UID
+			put := func(i int, later int64, device string) *history.Record {
+				r := beat(at + later)
+				r.Device = device
+				a.Archive.Put(t.Context(), []history.Cell{{Key: viewing(1, i), Record: r}})
+				return r
+			}
+			for i := range 20 {
+				put(i, int64(i), fmt.Sprintf("device-%02d", i))
+			}
+			a.roll(t.Context(), uid)
+			last := put(7, 1000, "device-again")
+			for i := range 4 {
+				put(50+i, 2000+int64(i), "other")
+			}
+			a.roll(t.Context(), uid)
+			e := history.Event{Kind: history.KindDelete, At: at + 3000}
+			gone := history.Merge(last, e.Record()).Successor(nil)
+			if after {
+				gone = history.Merge(gone, beat(at+3001)).Successor(nil)
+			}
+			a.Put(t.Context(), []history.Cell{{Key: viewing(1, 7), Record: gone}})
+			for _, text := range []string{"device-07", "device-again"} {
+				if bytes.Contains(db.PartBytes(uid), []byte(text)) {
+					t.Errorf("%s is in the parts", text)
+				}
+			}
+			if !bytes.Contains(db.PartBytes(uid), []byte("device-08")) {
+				t.Error("what was not deleted is not in the parts")
+			}
+		})
+	}
+}
+
 // TestClearedBeforeTheRoll puts what is cleared already: when it leaves the live part its cell time
 // is remembered.
 func TestClearedBeforeTheRoll(t *testing.T) {
@@ -281,6 +321,48 @@ func TestRun(t *testing.T) {
 				must(t, <-ended)
 				closed(t, db)
 			})
+		})
+	}
+}
+
+// TestRollOnAFullDisk rolls where there is no room for the journal, which ends the store, or little: all records are read after a start with room.
+func TestRollOnAFullDisk(t *testing.T) {
+	for name, fill := range map[string]func(d *disk){
+		"no room": func(d *disk) { d.fill(".log") }, "little room": func(d *disk) { d.free.Store(20 << 20) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDisk()
+			db, err := pebble.Open("store", pebble.Config{}.Rolling(1000).On(d))
+			must(t, err)
+			at, uid := now()-100_000, viewing(1, 0).UID
+			var cells []history.Cell
+			for i := range 100 {
+				cells = append(cells, history.Cell{Key: viewing(1, i), Record: beat(at + int64(i))})
+			}
+			if errs := db.Archive().Put(t.Context(), cells); errs != nil {
+				t.Fatal(errs)
+			}
+			fill(d)
+			_, err = db.Archive().Roll(t.Context(), uid)
+			if name == "no room" { // a roll is not synced: who writes next learns of it
+				err = errors.Join(db.Archive().Put(t.Context(), cells[:1])...)
+			}
+			if !errors.Is(err, history.ErrUnavailable) {
+				t.Errorf("got %v, want ErrUnavailable for want of room", err)
+			}
+			all := func(db *pebble.DB) {
+				t.Helper()
+				page, err := db.Archive().Page(t.Context(), uid, history.Query{Limit: 1000})
+				if err != nil || len(page.Items) != len(cells) {
+					t.Errorf("%d records, %v; want %d", len(page.Items), err, len(cells))
+				}
+			}
+			if name == "little room" {
+				all(db)
+			}
+			_ = db.Close()
+			d.clean()
+			all(open(t, "store", pebble.Config{}.Rolling(1000).On(d.mem.CrashClone(vfs.CrashCloneCfg{}))))
 		})
 	}
 }

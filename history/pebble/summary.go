@@ -142,7 +142,7 @@ func (a *Archive) summarize(uid string, all bool) error {
 	}
 	run := rand.Text()[:13]
 	plan, err := p.Summarize(part.Summing{
-		Items: page.Items, Cleared: page.User.Cleared, Oldest: now - life, Rules: a.db.config.Rules,
+		Items: page.Items, Before: now - history.SummaryAge, Cleared: page.User.Cleared, Oldest: now - life, Rules: a.db.config.Rules,
 		Version: max(p.Version+1, uint64(now)), //nolint:gosec // never before 1970
 		Name:    func(n int) string { return fmt.Sprintf("%s.%d", run, n) },
 	})
@@ -152,7 +152,7 @@ func (a *Archive) summarize(uid string, all bool) error {
 	return a.replaceSummaries(uid, plan)
 }
 
-// aging returns a user's records from before a time, and the tombstones from before it, or all tombstones. Expired records are among
+// aging returns a user's records and tombstones from before a time, or all those of objects that were deleted, too. Expired records are among
 // them. Those that the sweep has counted are not: some of them may be gone, and a part may still have an earlier copy of others.
 func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all bool) (history.Page, error) {
 	longer := *a
@@ -164,7 +164,7 @@ func (a *Archive) aging(uid string, snapshot *pebble.Snapshot, before int64, all
 	}
 	page, err := longer.pageOf(uid, m, q)
 	page.Items = slices.DeleteFunc(page.Items, func(it history.Item) bool {
-		return it.Record.Version.Time() >= before && !it.Record.Deleted()
+		return it.Record.Version.Time() >= before && it.Record.Reset == 0
 	})
 	return page, err
 }

@@ -282,6 +282,16 @@ func Whole(record []byte) bool {
 	return s.err == nil && version != 0
 }
 
+// Reset returns the reset of an encoded record, 0 where it has none. It costs a tenth of decoding.
+func Reset(record []byte) int64 {
+	for s := (scanner{rest: record}); s.next(); {
+		if s.tag == tagReset {
+			return int64(s.num) //nolint:gosec // as it was encoded
+		}
+	}
+	return 0
+}
+
 // intField returns the number that b begins with under a tag, and how long it is: 0 where it
 // does not.
 func intField(b []byte, tag byte) (v uint64, n int) {
