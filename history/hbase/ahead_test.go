@@ -119,6 +119,31 @@ func TestWholeHistoryInParallel(t *testing.T) {
 	}
 }
 
+// TestExport walks through all pages of a long history: eight chunks at once are read beside the live part of a page.
+func TestExport(t *testing.T) {
+	r := newRollTest(t)
+	cells := r.long()
+	i, err := r.Inspect(t.Context(), r.uid, false)
+	r.must(err)
+	pages := 0
+	s := r.client.(*store)
+	count := func() int {
+		s.Lock()
+		defer s.Unlock()
+		return s.Calls["batch history_parts"]
+	}
+	before, a := count(), hbase.NewRolling(r.client, r.config)
+	for q, more := (history.Query{Limit: 100}), true; more; pages++ {
+		page, err := a.Page(t.Context(), r.uid, q)
+		r.must(err)
+		r.wantPage(page, cells[100*pages:min(100*pages+100, len(cells))]...)
+		more, q.After = page.More, page.End()
+	}
+	if chunks := len(i.Parts.Chunks); count()-before > 3+chunks/8 {
+		t.Errorf("%d exchanges for %d chunks in %d pages", count()-before, chunks, pages)
+	}
+}
+
 // TestPageBesideADamagedChunk reads a page whose chunk is whole, beside one that is not and was read ahead.
 func TestPageBesideADamagedChunk(t *testing.T) {
 	r := newRollTest(t)

@@ -321,6 +321,7 @@ func (a *Archive) reader(ctx context.Context, uid string, m *part.Metadata, fres
 		})
 	}
 	r.Ahead = func(infos []*part.Info) error { return a.readAhead(ctx, uid, infos) }
+	r.Has = func(i *part.Info) bool { return a.kept(uid, i.Name) }
 	return r
 }
 

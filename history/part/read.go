@@ -15,8 +15,10 @@ type Reader struct {
 	Oldest int64
 	// Chunk reads a chunk that the metadata lists, as [Info.Open] does.
 	Chunk func(i *Info) (*Chunk, error)
-	// Ahead, if set, reads chunks that Chunk will be asked for, a bounded number, at once. Some may be there already.
+	// Ahead, if set, reads chunks that Chunk will be asked for, a bounded number, at once. Some may be there already,
+	// of which Has tells.
 	Ahead func(infos []*Info) error
+	Has   func(i *Info) bool
 }
 
 // Resolve returns what an archive has of an object whose live record and whose record in a part are
@@ -133,14 +135,21 @@ func (p *Reader) Items(q history.Query) iter.Seq2[history.Item, error] {
 	top := topOf(q)
 	return func(yield func(history.Item, error) bool) {
 		from, ahead := Ahead(p.Chunks, q)
+		// A query that begins in a chunk that is there most likely walks through the whole history, as an export does.
+		walks := p.Ahead != nil && q.After != (history.Cursor{}) && from < ahead && p.Has(&p.Chunks[from])
+		if walks {
+			ahead = from + 1
+		}
 		err := p.readAhead(from, ahead)
 		for i, more := from, max(1, ahead-from); i < len(p.Chunks); i++ {
 			info := &p.Chunks[i]
 			if info.Kind != Records || info.Newest.Time() < q.Since {
 				return
 			}
-			if i >= ahead && err == nil { // ever more, since much seems to be wanted
-				more = min(2*more, maxAhead)
+			if i >= ahead && err == nil && (!walks || !p.Has(info)) { // ever more, since much seems to be wanted
+				if more = min(2*more, maxAhead); walks {
+					more = maxAhead
+				}
 				ahead = min(i+more, len(p.Chunks))
 				err = p.readAhead(i, ahead)
 			}
