@@ -24,6 +24,10 @@ const (
 // part, without what the user has dismissed. When a store does not answer, neither does Continue: nothing to go on with is an
 // answer of its own.
 func (r *Reader) Continue(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
+	return r.continues.do(ctx, requestName(req), func(ctx context.Context) (*historyv1.ContinueResponse, error) { return r.unfinished(ctx, req) })
+}
+
+func (r *Reader) unfinished(ctx context.Context, req *historyv1.ContinueRequest) (*historyv1.ContinueResponse, error) {
 	if err := history.ValidateUID(req.GetUid()); err != nil {
 		return nil, err
 	}

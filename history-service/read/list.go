@@ -34,6 +34,10 @@ const maxTime = int64(1) << 50
 // it from the archive. When that does not answer, neither does List: a short page
 // would say that there is no more.
 func (r *Reader) List(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
+	return r.lists.do(ctx, requestName(req), func(ctx context.Context) (*historyv1.ListResponse, error) { return r.list(ctx, req) })
+}
+
+func (r *Reader) list(ctx context.Context, req *historyv1.ListRequest) (*historyv1.ListResponse, error) {
 	q, err := queryOf(req)
 	if err != nil {
 		return nil, err
@@ -148,12 +152,12 @@ func queryOf(req *historyv1.ListRequest) (history.Query, error) {
 var cursors = base64.RawURLEncoding
 
 func encodeCursor(req *historyv1.ListRequest, c history.Cursor) string {
-	return cursors.EncodeToString([]byte(strconv.FormatInt(int64(c.Version), 36) + "/" + list(req) + "/" + c.Object.String()))
+	return cursors.EncodeToString([]byte(strconv.FormatInt(int64(c.Version), 36) + "/" + listName(req) + "/" + c.Object.String()))
 }
 
-// list names what a request lists: with a cursor of another user, type or time it would go
+// listName names what a request lists: with a cursor of another user, type or time it would go
 // on in the middle of nowhere.
-func list(req *historyv1.ListRequest) string {
+func listName(req *historyv1.ListRequest) string {
 	name := fmt.Sprint(req.GetUid(), "/", req.GetType(), "/", req.GetSinceMs(), "/", req.GetUntilMs())
 	if req.GetSummaries() {
 		name += "/summaries"
@@ -179,7 +183,7 @@ func decodeCursor(req *historyv1.ListRequest) (history.Cursor, error) {
 	if err != nil || v <= 0 {
 		return history.Cursor{}, bad
 	}
-	if name != list(req) {
+	if name != listName(req) {
 		return history.Cursor{}, history.Invalid("cursor", "it is of another list: user, q, type, since and until stay the same from page to page")
 	}
 	o, err := history.ParseObject(object)
@@ -203,6 +207,10 @@ const (
 // and the archive. It may find fewer than there are, and none, and say that there is more: it looks at
 // about [MaxSearched] records. When a store does not answer, neither does Search: nothing found is an answer of its own.
 func (r *Reader) Search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
+	return r.searches.do(ctx, requestName(req), func(ctx context.Context) (*historyv1.SearchResponse, error) { return r.search(ctx, req) })
+}
+
+func (r *Reader) search(ctx context.Context, req *historyv1.SearchRequest) (*historyv1.SearchResponse, error) {
 	words := strings.Fields(folded(req.GetText()))
 	if len(words) == 0 || utf8.RuneCountInString(req.GetText()) > MaxSearch {
 		return nil, history.Invalid("q", fmt.Sprintf("want 1 to %d characters with a word", MaxSearch))

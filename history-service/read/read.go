@@ -17,6 +17,7 @@ import (
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/stores"
 	"github.com/playhead/playhead/internal/run"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
 
 // Reader answers readers. Its methods may be called from many goroutines.
@@ -25,6 +26,10 @@ type Reader struct {
 	metrics *metrics
 	warm    *warmer
 	life    life
+
+	lists     shared[*historyv1.ListResponse]
+	searches  shared[*historyv1.SearchResponse]
+	continues shared[*historyv1.ContinueResponse]
 }
 
 // life is the name of the cache's life as it was last known.

@@ -1,0 +1,97 @@
+package rpc_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/playhead/playhead/all-in-one/servicetest"
+	"github.com/playhead/playhead/history"
+	"github.com/playhead/playhead/history-service/rpc"
+	historyv1 "github.com/playhead/playhead/proto/history/v1"
+)
+
+// slowList is a cache of one record, whose page takes a second, and is as it was when it began.
+type slowList struct {
+	quick
+	mu     sync.Mutex
+	item   history.Item
+	reads  int
+	panics bool
+}
+
+func (c *slowList) List(ctx context.Context, _ string, _ history.Query) (history.Page, error) {
+	c.mu.Lock()
+	c.reads++
+	page, panics := history.Page{Items: []history.Item{c.item}, User: history.User{Warm: true}}, c.panics
+	c.mu.Unlock()
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+		return page, ctx.Err()
+	}
+	if panics {
+		panic("a page")
+	}
+	return page, nil
+}
+
+func (c *slowList) play(position int64) {
+	e := history.Event{At: start, Kind: history.KindStop, Position: position}
+	r := e.Record()
+	r.Partial = false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.item = history.Item{Object: history.Object{ID: "film", Type: 1}, Record: r}
+}
+
+// TestEqualReads: equal reads that are asked for while one is under way are one more, which sees what was written before they were asked for.
+// Each may be given up by itself, and a panic ends none but their own.
+func TestEqualReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cache := &slowList{}
+		cache.play(100_000)
+		s := servicetest.New(t, rpc.Config{Cache: cache, Archive: void{}, Now: func() time.Time { return time.UnixMilli(start) }})
+		var all sync.WaitGroup
+		list := func(ctx context.Context, limit uint32, want int64) {
+			all.Go(func() {
+				resp, err := s.List(ctx, &historyv1.ListRequest{Uid: "ann", Limit: limit})
+				switch {
+				case want == 0 && err == nil:
+					t.Errorf("got %v, want an error", resp)
+				case want > 0 && (err != nil || len(resp.GetItems()) != 1 || resp.GetItems()[0].GetPositionMs() != want):
+					t.Errorf("got %v, %v, want the position %d", resp, err, want)
+				}
+			})
+		}
+		list(t.Context(), 1, 100_000)
+		time.Sleep(time.Millisecond)
+		cache.play(200_000)
+		impatient, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		list(impatient, 1, 0) // the first one that waits
+		for range 9 {
+			list(t.Context(), 1, 200_000)
+		}
+		list(t.Context(), 2, 200_000) // another one
+		all.Wait()
+		if cache.reads != 3 {
+			t.Errorf("%d reads of the cache, want 3", cache.reads)
+		}
+		list(t.Context(), 1, 200_000)
+		time.Sleep(time.Millisecond)
+		cache.mu.Lock()
+		cache.panics = true
+		cache.mu.Unlock()
+		list(t.Context(), 1, 0)
+		list(t.Context(), 1, 0)
+		all.Wait()
+		cache.mu.Lock()
+		cache.panics = false
+		cache.mu.Unlock()
+		list(t.Context(), 1, 200_000)
+		all.Wait()
+	})
+}
