@@ -34,7 +34,7 @@ type flags struct {
 	User            string        `help:"User to print a token for." default:"demo"`
 	Hold            time.Duration `help:"Longest time a key waits for its viewing to end." default:"120s"`
 	Keep            int           `help:"Records of a user that the cache keeps." default:"1000"`
-	RollAbove       int           `help:"Records of a user from which on the archive moves what is older than a day into parts, such as 2000; 0 is never. See docs/long-histories.md."`
+	RollAbove       int           `help:"Records of a user from which on the archive moves what is older than a day into parts; 0 is never. See docs/long-histories.md." default:"2000"`
 	Summary         time.Duration `help:"For how long a summary of each object is kept after its record has expired, such as 43800h; 0 keeps to the time that was set before, and keeps none if there was none. See docs/long-histories.md."`
 	Drain           time.Duration `help:"Longest time the stop may take." default:"20s"`
 	Rules           []string      `sep:";" placeholder:"RULES" help:"Rules of types: begun=5,done=90 (percent), short=300s, grace=10s for all types, or 3:done=95,grace=5s for one. Classes of types: previews: types=7,8 keep=14d list=200 least=2s. See docs/classes.md."`

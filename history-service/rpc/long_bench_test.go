@@ -7,6 +7,7 @@ import (
 
 	"github.com/playhead/playhead/history"
 	"github.com/playhead/playhead/history-service/rpc"
+	"github.com/playhead/playhead/history/historytest"
 	"github.com/playhead/playhead/history/pebble"
 	historyv1 "github.com/playhead/playhead/proto/history/v1"
 )
@@ -71,6 +72,51 @@ func longHistory(b *testing.B, size int, rolled bool) {
 			}
 		}
 	})
+}
+
+// BenchmarkLongHistoryRatios compares, in turns, pages of 20 of a user of 100,000 records, all but the newest in parts, with the page below the floor
+// of one of 2,000, an export of 100,000 with one of 10,000, and what a warm-up reads of the two. Its rounds are -benchtime 7x.
+func BenchmarkLongHistoryRatios(b *testing.B) {
+	var variants []historytest.Variant
+	add := func(name, of string, times int, do func()) {
+		variants = append(variants, historytest.Variant{Name: name, Of: of, Times: times, Do: do})
+	}
+	for _, size := range []int{2000, 10_000, 100_000} {
+		h := houseOf(b, pebble.Config{Keep: 1000, RollAbove: 1999})
+		put(b, h, size, 1000)
+		h.clock.Add(25*time.Hour.Milliseconds() + int64(size)*1000)
+		roll(b, h)
+		warmUp(b, h, 1000)
+		s := h.idle(b)
+		page := func(place int) func() {
+			req := &historyv1.ListRequest{Uid: "ann", Limit: 20, UntilMs: start - 1000 - int64(place)*1000}
+			return func() { pageOf(b, s, req, 20) }
+		}
+		export := func() {
+			req := &historyv1.ListRequest{Uid: "ann", Limit: 100, Records: true}
+			for n := 0; n < size; n += 100 {
+				req.Cursor = pageOf(b, s, req, 100)
+			}
+		}
+		warm := func() {
+			if p, err := h.db.Archive().Page(b.Context(), "ann", history.Query{Limit: 1000}); err != nil || len(p.Items) != 1000 {
+				b.Fatal(len(p.Items), err)
+			}
+		}
+		switch size {
+		case 2000:
+			add("floor", "", 500, page(1000))
+			add("warm-2000", "", 100, warm)
+		case 10_000:
+			add("export-10000", "", 1, export)
+		default:
+			add("middle", "floor", 500, page(size/2))
+			add("end", "floor", 500, page(size-20))
+			add("warm-100000", "warm-2000", 100, warm)
+			add("export-100000", "export-10000", 1, export)
+		}
+	}
+	historytest.Turns(b, variants)
 }
 
 // roll rolls all that is to be rolled.
