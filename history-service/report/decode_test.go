@@ -47,11 +47,12 @@ type tb interface {
 	Fatalf(text string, args ...any)
 }
 
-// same decodes a request both ways.
+// same decodes a request both ways, in the room of what was decoded before.
 func same(t tb, data []byte) {
 	var req historyv1.ApplyStreamRequest
 	wantErr := proto.Unmarshal(data, &req)
-	var got report.Batch
+	got := report.NewBatch()
+	defer got.Free()
 	switch err := got.Unmarshal(data); {
 	case (err == nil) != (wantErr == nil):
 		t.Fatalf("%x: %v, the generated code says %v", data, err, wantErr)
@@ -68,8 +69,8 @@ func same(t tb, data []byte) {
 			got.Reports[i].Day = w
 		}
 	}
-	if !reflect.DeepEqual(&got, want) {
-		t.Fatalf("%x:\ngot  %+v\nwant %+v", data, got, *want)
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%x:\ngot  %+v\nwant %+v", data, *got, *want)
 	}
 }
 

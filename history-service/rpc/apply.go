@@ -34,6 +34,7 @@ func (s *Server) apply(ctx context.Context, b *report.Batch) (*historyv1.ApplyRe
 	if err != nil {
 		return nil, err
 	}
+	defer s.write.Free(result)
 	resp := &historyv1.ApplyResponse{
 		Statuses: make([]historyv1.Status, len(reports)), Refusals: refusals, Days: result.Days, Records: result.Items(b.ReturnRecords),
 		NowMs: s.cfg.Now().UnixMilli(),

@@ -57,7 +57,7 @@ func (s *Server) decoded(srv any, rpc grpc.ServerStream, info *grpc.StreamServer
 	}
 	send := func(resp *historyv1.ApplyStreamResponse) error { return rpc.SendMsg(resp) }
 	return s.applyStream(rpc.Context(), send, func() (*report.Batch, error) {
-		b := new(report.Batch)
+		b := report.NewBatch()
 		return b, rpc.RecvMsg(b)
 	})
 }
@@ -127,12 +127,14 @@ func (b *batches) receive() {
 		if !b.begin() {
 			return
 		}
-		if req.Concurrent {
+		concurrent := req.Concurrent
+		if concurrent {
 			takeOver.Reset(headStart)
 		}
 		b.guard(func() error { return b.store(req) })
+		req.Free()
 		b.running.Done()
-		if req.Concurrent && !takeOver.Stop() {
+		if concurrent && !takeOver.Stop() {
 			return
 		}
 	}

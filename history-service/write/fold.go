@@ -25,9 +25,14 @@ type batch struct {
 	// section is the uid of the section that is written to, empty for the sections of the reports' types.
 	section string
 
+	// What groups are made of. It is used again for another batch.
+	room    []group
+	indexes []int
+	byKey   map[history.Key]*group
+
 	// Records that the fold of a group at hand needs, see [group.add].
 	delta history.Record
-	room  [2]history.Record
+	folds [2]history.Record
 }
 
 // group is the events of one key on their way into one record.
@@ -132,9 +137,9 @@ func (g *group) lacks() bool { return !g.user.Complete() || g.base != nil && g.b
 // merged returns the fold of the record and an event in the room of the batch: most are on their
 // way to another one.
 func (g *group) merged(delta *history.Record) *history.Record {
-	m := &g.batch.room[0]
+	m := &g.batch.folds[0]
 	if g.next == m {
-		m = &g.batch.room[1]
+		m = &g.batch.folds[1]
 	}
 	if g.next == nil {
 		*m = *delta
@@ -147,7 +152,7 @@ func (g *group) merged(delta *history.Record) *history.Record {
 // keep copies a record that is still in the room of the batch, and its texts out of the batch's text, so that the
 // group owns it.
 func (g *group) keep() {
-	if g.next != &g.batch.room[0] && g.next != &g.batch.room[1] {
+	if g.next != &g.batch.folds[0] && g.next != &g.batch.folds[1] {
 		return
 	}
 	was := g.before()

@@ -33,7 +33,8 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 	}
 	ctx, cancel := w.bounded(ctx)
 	defer cancel()
-	b := &batch{reports: reports}
+	b := w.batches.Get().(*batch)
+	b.reports = reports
 	w.prepare(b)
 	w.load(ctx, b)
 	days := w.cfg.Days.Begin(ctx, reports)
@@ -45,6 +46,12 @@ func (w *Writer) Apply(ctx context.Context, reports []report.Report, queued bool
 	}
 	w.metrics.count(reports)
 	return Result{days.Answers(), b}, nil
+}
+
+// Free gives the room of a batch back, once its items were taken.
+func (w *Writer) Free(r Result) {
+	r.batch.reset()
+	w.batches.Put(r.batch)
 }
 
 // Import folds whole records into a user's history and decides the status of each, which
@@ -98,33 +105,39 @@ func (w *Writer) prepare(b *batch) {
 	}
 }
 
-// groupsAtOnce is how many groups are allocated together, which is cheaper than one by one, and than all at once.
-const groupsAtOnce = 32
-
 // group divides the reports that are not yet decided by key.
 func (b *batch) group() {
-	b.groups = make([]*group, 0, len(b.reports))
-	indexes := make([]int, len(b.reports)) // each group begins with one of them
-	byKey := make(map[history.Key]*group, len(b.reports))
-	var free []group
+	n := len(b.reports)
+	b.groups, b.room = slices.Grow(b.groups, n), slices.Grow(b.room, n)
+	b.indexes = slices.Grow(b.indexes, n)[:n] // each group begins with one of them
+	if n > 1 && b.byKey == nil {
+		b.byKey = make(map[history.Key]*group, n)
+	}
 	for i := range b.reports {
 		r := &b.reports[i]
 		if r.Status != historyv1.Status_STATUS_UNSPECIFIED {
 			continue
 		}
 		k := b.inSection(r.Key)
-		g := byKey[k]
+		g := b.byKey[k]
 		if g == nil {
-			if len(free) == 0 {
-				free = make([]group, min(groupsAtOnce, len(b.reports)-i))
-			}
-			g, free = &free[0], free[1:]
-			g.batch, g.key, g.reports = b, k, indexes[i:i:i+1]
-			byKey[g.key] = g
+			b.room = append(b.room, group{batch: b, key: k, reports: b.indexes[i : i : i+1]})
+			g = &b.room[len(b.room)-1]
 			b.groups = append(b.groups, g)
+			if n > 1 {
+				b.byKey[k] = g
+			}
 		}
 		g.reports = append(g.reports, i)
 	}
+}
+
+// reset empties a batch but for its room.
+func (b *batch) reset() {
+	clear(b.groups)
+	clear(b.room)
+	clear(b.byKey)
+	*b = batch{groups: b.groups[:0], room: b.room[:0], indexes: b.indexes[:0], byKey: b.byKey}
 }
 
 // sort orders the events by time. A record remembers a bounded number of completed
@@ -358,7 +371,13 @@ func (w *Writer) store(ctx context.Context, b *batch) {
 
 // writes returns what is still to be written, and the groups it belongs to.
 func (b *batch) writes() (writes []history.Write, groups []*group) {
-	writes, groups = make([]history.Write, 0, len(b.groups)), make([]*group, 0, len(b.groups))
+	left := 0
+	for _, g := range b.groups {
+		if !g.done {
+			left++
+		}
+	}
+	writes, groups = make([]history.Write, 0, left), make([]*group, 0, left)
 	for _, g := range b.groups {
 		if g.done {
 			continue

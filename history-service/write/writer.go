@@ -66,6 +66,7 @@ type Writer struct {
 	metrics *metrics
 	life    string // of the cache, as it was last confirmed
 	decided decided
+	batches sync.Pool // of *batch
 }
 
 // New returns a writer.
@@ -78,7 +79,7 @@ func New(cfg Config) *Writer {
 		cfg.ClockErr = func() error { return nil }
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
-	return &Writer{cfg: cfg, metrics: newMetrics(cfg.Registry)}
+	return &Writer{cfg: cfg, metrics: newMetrics(cfg.Registry), batches: sync.Pool{New: func() any { return new(batch) }}}
 }
 
 // bounded gives a request its deadline.
