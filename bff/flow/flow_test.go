@@ -256,3 +256,13 @@ func TestAwait(t *testing.T) {
 		<-done
 	})
 }
+
+// BenchmarkStopped is what a call to a part that may be stopped pays for that.
+func BenchmarkStopped(b *testing.B) {
+	var f flow.Fault
+	for b.Loop() {
+		if f.Stopped() {
+			b.Fatal("it is stopped")
+		}
+	}
+}

@@ -1,0 +1,21 @@
+package allinone
+
+import (
+	"testing"
+
+	"github.com/playhead/playhead/history/memqueue"
+	"github.com/playhead/playhead/history/pebble"
+)
+
+// TestFlowIsNotOnTheWay: unless parts may be stopped, a heartbeat meets nothing of "/flow" on its way.
+func TestFlowIsNotOnTheWay(t *testing.T) {
+	db, err := pebble.Open(t.TempDir(), pebble.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	p := &Process{db: db, queue: memqueue.New(memqueue.Config{})}
+	if _, between := p.archive().(archive); between || p.publisher() != p.queue || p.carrier() != p.db {
+		t.Error("there is something before the queue, the archive or the job")
+	}
+}
