@@ -45,7 +45,8 @@ func (r *Reader) Changes(ctx context.Context, req *historyv1.ChangesRequest) (*h
 	return resp, nil
 }
 
-func (r *Reader) changes(ctx context.Context, uid string, since token, limit int) (*historyv1.ChangesResponse, error) {
+// changes reads what has changed in one section, under the clear marks that hold in all of them.
+func (r *Reader) changes(ctx context.Context, uid string, since token, limit int, cleared map[uint32]int64) (*historyv1.ChangesResponse, error) { //nolint:revive // what is the same for all sections is read once
 	life, err := r.lifeOfCache(ctx) // before the log: a token must not name a later life than the one that it was read in
 	if err != nil {
 		return nil, err
@@ -75,6 +76,7 @@ func (r *Reader) changes(ctx context.Context, uid string, since token, limit int
 			since.changesOn(log.Entries[i].Place)
 		}
 		e := shown[i+1]
+		e.User.MergeCleared(cleared)
 		if slices.ContainsFunc(log.Entries[i+1:], func(e history.LogEntry) bool { return e.Object == k.Object }) {
 			continue // it comes again
 		}
@@ -158,7 +160,7 @@ func (r *Reader) allChanges(ctx context.Context, uid string, since tokens, limit
 		if !since.known {
 			since.each[0] = token{}
 		}
-		return r.changes(ctx, uid, since.each[0], limit)
+		return r.changes(ctx, uid, since.each[0], limit, nil)
 	}
 	owner, err := r.Section(ctx, uid)
 	if err != nil {
@@ -170,7 +172,7 @@ func (r *Reader) allChanges(ctx context.Context, uid string, since tokens, limit
 			since.next, all.HasMore = n, true
 			break
 		}
-		one, err := r.changes(ctx, since.sections[n], since.each[n], limit)
+		one, err := r.changes(ctx, since.sections[n], since.each[n], limit, owner.Cleared)
 		if err != nil {
 			return nil, err
 		}

@@ -358,6 +358,38 @@ func TestClassClear(t *testing.T) {
 	wantNames(t, "at last", all(t, s, "ann/0", 1), "5_7")
 }
 
+// TestClassClearAndChanges has a clear that was broken off, and a viewing that goes on in a section that was not cleared. What
+// is told as changed shows what pages show: nothing from before the clear.
+func TestClassClearAndChanges(t *testing.T) {
+	h, rules := classHouse(t, 0, previews)
+	cache := &sectionCache{Cache: h.db.Cache()}
+	s := h.service(t, rules, func(c *rpc.Config) { c.Cache = cache })
+	apply(t, s, typed("ann/1_7", finish, 4000, 9))
+	section := history.SectionUID("ann", "previews")
+	cache.down.Store(&section)
+	_, err := s.Clear(t.Context(), &historyv1.ClearRequest{Uid: "ann", UntilMs: start - 3000})
+	wantCode(t, "a clear that one section does not answer", err, codes.Unavailable)
+	cache.down.Store(nil)
+	resync, err := s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := typed("ann/1_7", stop, 2000, 5)
+	again.Session = "s2"
+	apply(t, s, again)
+	told, err := s.Changes(t.Context(), &historyv1.ChangesRequest{Uid: "ann", Since: resync.GetToken()})
+	if err != nil || len(told.GetItems()) != 1 {
+		t.Fatalf("got %v, %v; want one item", told, err)
+	}
+	page, err := s.List(t.Context(), &historyv1.ListRequest{Uid: "ann"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := told.GetItems()[0], page.GetItems()[0]; got.GetPlays() != 0 || got.GetEtag() != want.GetEtag() {
+		t.Errorf("got %v, want it as the page has it, %v", got, want)
+	}
+}
+
 // TestClassPause switches recording off and on over sections, with a section that does not answer.
 func TestClassPause(t *testing.T) {
 	h, rules := classHouse(t, 0, previews)
