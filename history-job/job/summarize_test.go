@@ -69,19 +69,20 @@ func (s *summarizer) want(t *testing.T, want ...string) {
 
 // TestSummarizeOnceADay looks at each share once in a day, whenever the job begins, and goes on behind errors and panics.
 func TestSummarizeOnceADay(t *testing.T) {
+	const day = 2 * time.Hour // for this job: the stores look around themselves many times a second
 	bubble(t, func(t *testing.T, w *world) {
 		s := new(summarizer)
 		start := func() (stop func() error) {
 			cfg := w.config()
-			cfg.Summarizer, cfg.RollEvery = s, time.Minute
+			cfg.Summarizer, cfg.RollEvery, cfg.SummarizeEvery = s, time.Minute, day
 			return w.start(cfg)
 		}
-		time.Sleep(5 * time.Hour)
+		time.Sleep(day / 5)
 		var did []string
 		var shares []int
 		for range 4 { // a job begins four times a day
 			stop := start()
-			w.wait(6*time.Hour - time.Second)
+			w.wait(day/4 - time.Second)
 			some, looked := s.take()
 			did, shares = append(did, some...), append(shares, looked...)
 			if err := stop(); err != nil {
@@ -100,7 +101,7 @@ func TestSummarizeOnceADay(t *testing.T) {
 		for _, change := range []func(){func() { s.err = errDown }, func() { s.err, s.panics = nil, true }, func() { s.panics = false }} {
 			s.set(change)
 			stop := start()
-			time.Sleep(24 * time.Hour)
+			time.Sleep(day)
 			if _, shares := s.take(); len(shares) < 256 {
 				t.Errorf("%d shares in a day", len(shares))
 			}
