@@ -16,16 +16,6 @@ import (
 // the whole history. They are stored in the section of no class first, and then copied to the other sections by the same call. If that
 // call ends half way, or the class is newer than the clear, they are copied when the section's state is loaded for its next report.
 
-// inSection returns the key under which the stores have k: with the uid of the section of its type, or of the batch's section.
-func (b *batch) inSection(k history.Key) history.Key {
-	if b.section != "" {
-		k.UID = b.section
-	} else {
-		k.UID = b.rules.SectionOf(k.UID, k.Object.Type)
-	}
-	return k
-}
-
 // entries loads keys, and copies clears and pauses that their sections lack to them. Copied says that there were some.
 func (w *Writer) entries(ctx context.Context, keys []history.Key) (entries []history.Entry, copied bool) {
 	all, owners := slices.Clip(keys), map[string]int{}

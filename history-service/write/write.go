@@ -132,6 +132,16 @@ func (b *batch) group() {
 	}
 }
 
+// inSection returns the key under which the stores have k: with the uid of the section of its type, or of the batch's section.
+func (b *batch) inSection(k history.Key) history.Key {
+	if b.section != "" {
+		k.UID = b.section
+	} else {
+		k.UID = b.rules.SectionOf(k.UID, k.Object.Type)
+	}
+	return k
+}
+
 // reset empties a batch but for its room.
 func (b *batch) reset() {
 	clear(b.groups)
@@ -168,8 +178,14 @@ func (w *Writer) load(ctx context.Context, b *batch) {
 	if len(keys) == 0 {
 		return
 	}
-	others := w.otherSections(ctx, groups)
-	entries, _ := w.entries(ctx, keys)
+	var entries []history.Entry
+	var others []*history.Record
+	if len(w.cfg.Rules.Classes()) == 0 && b.section == "" {
+		entries = w.cfg.Cache.Load(ctx, keys)
+	} else { // as section.go says
+		others = w.otherSections(ctx, groups)
+		entries, _ = w.entries(ctx, keys)
+	}
 	for i, e := range entries {
 		if e.Err != nil || groups[i].failed {
 			groups[i].fail()
