@@ -13,7 +13,8 @@ import (
 )
 
 // shared makes one read of equal ones that are asked for at once. A read that is asked for while an equal one is under way waits for
-// the next one, which begins when that ends and is for all who wait. So each sees what was acknowledged before it was asked for.
+// the next one, which begins when that ends and is for all who wait. So each sees what was acknowledged before it was asked for. A read
+// that nobody waits for any more ends, so that one that hangs keeps nobody who comes later.
 type shared[T any] struct {
 	mu       sync.Mutex
 	underWay map[string]*sharedRead[T] // and the one after it, nil for none
@@ -21,30 +22,34 @@ type shared[T any] struct {
 
 // sharedRead is a read that waits.
 type sharedRead[T any] struct {
-	read  func(context.Context) (T, error)
-	done  chan struct{}
-	value T
-	err   error // both are set before done is closed
+	read    func(context.Context) (T, error)
+	ctx     context.Context // done when nobody waits any more
+	cancel  context.CancelFunc
+	waiting int // guarded by shared.mu
+	done    chan struct{}
+	value   T
+	err     error // both are set before done is closed
 }
 
 // do returns what the read of a name returns, or an equal one. What is returned is shared.
 func (s *shared[T]) do(ctx context.Context, name string, read func(context.Context) (T, error)) (T, error) {
-	next := s.begin(name, read)
+	next := s.begin(ctx, name, read)
 	if next == nil {
-		defer s.end(ctx, name)
+		defer s.end(name)
 		return read(ctx)
 	}
 	select {
 	case <-next.done:
 		return next.value, next.err
 	case <-ctx.Done():
+		s.leave(name, next)
 		var none T
 		return none, fmt.Errorf("%w: an equal read before this one takes too long", history.ErrUnavailable)
 	}
 }
 
 // begin returns the read to be waited for, nil where none is under way.
-func (s *shared[T]) begin(name string, read func(context.Context) (T, error)) *sharedRead[T] {
+func (s *shared[T]) begin(ctx context.Context, name string, read func(context.Context) (T, error)) *sharedRead[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, busy := s.underWay[name]
@@ -55,13 +60,30 @@ func (s *shared[T]) begin(name string, read func(context.Context) (T, error)) *s
 		s.underWay[name] = nil
 	case next == nil:
 		next = &sharedRead[T]{read: read, done: make(chan struct{})}
+		next.ctx, next.cancel = context.WithCancel(context.WithoutCancel(ctx)) // whoever asked first may leave first
 		s.underWay[name] = next
+	}
+	if next != nil {
+		next.waiting++
 	}
 	return next
 }
 
-// end begins the next one, whose callers may end before it.
-func (s *shared[T]) end(ctx context.Context, name string) {
+// leave takes one off those who wait for a read. After the last one it ends, or does not begin.
+func (s *shared[T]) leave(name string, r *sharedRead[T]) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.waiting--; r.waiting > 0 {
+		return
+	}
+	r.cancel()
+	if s.underWay[name] == r {
+		s.underWay[name] = nil
+	}
+}
+
+// end begins the next one.
+func (s *shared[T]) end(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.underWay[name]
@@ -71,21 +93,21 @@ func (s *shared[T]) end(ctx context.Context, name string) {
 	}
 	s.underWay[name] = nil
 	go func() {
-		ctx := context.WithoutCancel(ctx)
-		defer s.end(ctx, name)
-		next.make(ctx)
+		defer s.end(name)
+		next.make()
 	}()
 }
 
 // make makes the read. A panic fails it, for all who wait.
-func (r *sharedRead[T]) make(ctx context.Context) {
+func (r *sharedRead[T]) make() {
+	defer r.cancel()
 	defer close(r.done)
 	defer func() {
 		if p := recover(); p != nil {
 			r.err = &run.PanicError{Value: p, Stack: debug.Stack()}
 		}
 	}()
-	r.value, r.err = r.read(ctx)
+	r.value, r.err = r.read(r.ctx)
 }
 
 // requestName names a request by all that it asks for.

@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -93,5 +94,55 @@ func TestEqualReads(t *testing.T) {
 		cache.mu.Unlock()
 		list(t.Context(), 1, 200_000)
 		all.Wait()
+	})
+}
+
+// hanging is a cache that answers no page until it is well again. Who asked before that hears nothing.
+type hanging struct {
+	quick
+	well chan struct{}
+}
+
+func (c *hanging) List(ctx context.Context, _ string, _ history.Query) (history.Page, error) {
+	select {
+	case <-c.well:
+		return history.Page{User: history.User{Warm: true}}, nil
+	default:
+		<-ctx.Done()
+		return history.Page{}, fmt.Errorf("%w: %w", history.ErrUnavailable, ctx.Err())
+	}
+}
+
+// TestEqualReadsAfterAHang has readers leave a cache that hangs: whoever asks when it is well again does not wait for a read that
+// nobody waits for.
+func TestEqualReadsAfterAHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cache := &hanging{well: make(chan struct{})}
+		s := servicetest.New(t, rpc.Config{Cache: cache, Archive: void{}, Now: func() time.Time { return time.UnixMilli(start) }})
+		list := func(patience time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			_, err := s.List(ctx, &historyv1.ListRequest{Uid: "ann"})
+			return err
+		}
+		var all sync.WaitGroup
+		for range 2 { // the second one waits for the first
+			all.Go(func() {
+				if err := list(time.Second); err == nil {
+					t.Error("an answer from a cache that hangs")
+				}
+			})
+			time.Sleep(500 * time.Millisecond)
+		}
+		all.Go(func() { // and this one, which gives up before its read begins
+			if err := list(time.Millisecond); err == nil {
+				t.Error("an answer from a cache that hangs")
+			}
+		})
+		all.Wait()
+		close(cache.well)
+		if err := list(time.Second); err != nil {
+			t.Errorf("the cache is well again: %v", err)
+		}
 	})
 }
