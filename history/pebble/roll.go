@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -317,21 +318,29 @@ func (a *Archive) noteRemoval(uid string) {
 	}
 }
 
-// notePut notes a user when a tombstone is put: what parts and summaries have of the object is to
-// be removed; and when something old is, which is to be counted before it ends. The lock is held.
+// deletedLately is how long ago an object was deleted, at most, that was played again and may have been archived with that.
+const deletedLately = time.Hour
+
+// notePut notes a user when a tombstone is put, or a record of an object that was deleted lately: what parts and summaries
+// have of the object is to be removed; and when something old is, which is to be counted before it ends. The lock is held.
 func (a *Archive) notePut(uid string, value []byte) {
-	if a.db.config.RollAbove == 0 && a.db.summaryLife == 0 {
+	summaries, parts := a.db.summaryLife > 0, a.db.anyParts && a.db.config.RollAbove > 0
+	if parts {
+		u, ok := a.userInMemory(uid)
+		parts = !ok || u.Parts > 0
+	}
+	if !summaries && !parts {
 		return
 	}
 	head := peek(value)
-	if a.db.summaryLife > 0 && head.version.Time() < a.db.now()-history.SummaryAge {
+	if summaries && head.version.Time() < a.db.now()-history.SummaryAge {
 		a.db.old.Add(uid, a.db.now()+removeAfter.Milliseconds())
 	}
-	if head.state != history.StateDeleted {
+	if head.state != history.StateDeleted && wire.Reset(value) < a.db.now()-deletedLately.Milliseconds() {
 		return
 	}
 	a.noteSummaries(uid)
-	if u, ok := a.userInMemory(uid); !ok || u.Parts > 0 {
+	if parts {
 		a.noteRemoval(uid)
 	}
 }

@@ -222,6 +222,19 @@ func TestSummariesInRun(t *testing.T) {
 		}
 		time.Sleep(time.Minute + time.Second)
 		wantSummaries(t, a, "ann", 1)
+		page, err = a.Summaries(t.Context(), "bob", history.Query{Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e = history.Event{Key: history.Key{UID: "bob", Object: page.Items[0].Object}, Kind: history.KindDelete, At: time.Now().UnixMilli()}
+		again := history.Event{Key: e.Key, Kind: history.KindStop, At: e.At + 1, Position: 1000}
+		r = history.Merge(e.Record(), again.Record()).Successor(nil) // both are archived together
+		r.Partial = false
+		if errs := a.Put(t.Context(), []history.Cell{{Key: e.Key, Record: r}}); errs != nil {
+			t.Fatal(errs)
+		}
+		time.Sleep(time.Minute + time.Second)
+		wantSummaries(t, a, "bob", 0)
 		if err := a.PutUser(t.Context(), "ann", history.User{Cleared: map[uint32]int64{0: time.Now().UnixMilli()}}); err != nil {
 			t.Fatal(err)
 		}
