@@ -270,7 +270,7 @@ var mutants = []mutant{
 	{name: "roll-late", rule: "what is old is put where rolls delete", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
 	{name: "roll-margin", rule: "a roll takes what may still be put", edits: []edit{{rollGo, "return r.began - r.Archive.parts.mark.Load().after - r.margin()", "return r.began"}}},
 	{name: "roll-period", rule: "columns of what is late are rolled while they are put", edits: []edit{{rollGo, "(period+2)*r.margin() <= r.began", "period*r.margin() <= r.began"}}},
-	{name: "roll-order", rule: "live cells are deleted before the parts are written", edits: []edit{{rollGo, "{r.clean, r.write, r.drop}", "{r.clean, r.drop, r.write}"}}},
+	{name: "roll-order", rule: "live cells are deleted before the parts are written", edits: []edit{{rollGo, "{r.clean, r.write, r.drop, r.remove}", "{r.clean, r.drop, r.write, r.remove}"}}},
 	{name: "roll-silent", rule: "readers are not told that there are parts", edits: []edit{{rollGo, "\treturn r.announce(ctx, m)\n", "\t_ = m\n\treturn nil\n"}}},
 	{name: "roll-compare", rule: "a list of chunks takes the place of whatever stands", edits: []edit{{rollGo, "won, err = r.client.CheckAndPut(put, partFamily, partColumn, r.bytes)", "_, err = r.client.Put(put)\n\t\twon = err == nil"}}},
 	{name: "roll-lost", rule: "a roll that has lost deletes what it rolled", edits: []edit{{rollGo, "\tif err == nil && !won {", "\tif err == nil && !won && r.bytes == nil && r.items == nil {"}}},
@@ -295,7 +295,7 @@ var mutants = []mutant{
 	{name: "stitch-live", rule: "a page has what a part has beside a live record of it", edits: []edit{{partRead, " || r != nil && left.Version == r.Version {", " {"}}},
 	{name: "stitch-part", rule: "a page has a live record beside what a part has of it", equivalent: "of what is put within 2 s nothing is in parts yet, and what is made of an older cache is folded with the archive's first: a content of the same cell time, or of an earlier one, does not come behind.", edits: []edit{{partRead, "\tif left.Version != it.Record.Version {\n\t\treturn nil", "\tif left.Version != it.Record.Version && left == nil {\n\t\treturn nil"}}},
 	{name: "superseded", rule: "what is rolled again stays in its old chunk", edits: []edit{{partRoll, "\t\t\t\t} else {\n\t\t\t\t\tc.remove(place)\n", "\t\t\t\t} else if n.Record == nil {\n\t\t\t\t\tc.remove(place)\n"}}},
-	{name: "part-tombstone", rule: "what a tombstone covers stays in parts", equivalent: "the live tombstone hides it, and takes its place in the part when it is rolled.", edits: []edit{{partRoll, "t != nil && t.Record.CellTime > it.Record.CellTime", "t != nil && t.Record == nil"}}},
+	{name: "part-tombstone", rule: "what a tombstone covers stays in parts", equivalent: "the live tombstone hides it, and takes its place in the part when it is rolled.", edits: []edit{{partRoll, "s != nil && s.Record.CellTime > it.Record.CellTime &&", "s != nil && s.Record == nil &&"}}},
 	{name: "part-clear", rule: "what clear marks cover stays in parts", edits: []edit{{partRoll, "if maps.Equal(w.Cleared, w.old.Cleared) {\n\t\treturn nil", "if w.old != nil {\n\t\treturn nil"}}},
 	{name: "erase-switch", rule: "an erasure deletes chunks that are listed", edits: []edit{{hbErase, "\tif err := r.store(ctx); err != nil { // also", "\tif err := ctx.Err(); err != nil { // also"}}},
 
