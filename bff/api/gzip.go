@@ -2,6 +2,7 @@ package api
 
 import (
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -133,7 +134,7 @@ type unpackedBody struct {
 	read   int64
 }
 
-// counter counts the bytes that it reads.
+// counter counts the bytes that it reads from a connection.
 type counter struct {
 	io.Reader
 	n int64
@@ -142,6 +143,9 @@ type counter struct {
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.Reader.Read(p)
 	c.n += int64(n)
+	if errors.Is(err, io.ErrUnexpectedEOF) { // the connection ended before its time
+		err = fmt.Errorf("%w: %w", errCut, err)
+	}
 	return n, err
 }
 

@@ -119,7 +119,7 @@ func TestImportFails(t *testing.T) {
 		"away for one":   {some, strings.NewReader(itemJSON), 503},
 		"too few":        {answering(&historyv1.ApplyResponse{}, nil), strings.NewReader(itemJSON), 500},
 		"more than ever": {storing(), io.LimitReader(endless{}, 65<<20), 413},
-		"cut off":        {storing(), io.MultiReader(strings.NewReader(itemJSON), failing{}), 400},
+		"cut off":        {storing(), io.MultiReader(strings.NewReader(itemJSON), failing{}), 408},
 	} {
 		w := importing(t, newEdge(t, tt.service), tt.body)
 		if p := wantProblem(t, w, tt.status); tt.status == 503 && w.Header().Get("Retry-After") == "" {

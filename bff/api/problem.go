@@ -31,6 +31,7 @@ var (
 	errMethod    = errors.New("method not allowed")
 	errMediaType = errors.New("want")
 	errBody      = errors.New("body cut off or damaged")
+	errCut       = errors.New("not all of it arrived")
 )
 
 // statusOf is the one table from errors to statuses of HTTP. An error without a row is
@@ -47,6 +48,7 @@ func statusOf(err error) int {
 		{errNoRoute, http.StatusNotFound},
 		{errMethod, http.StatusMethodNotAllowed},
 		{os.ErrDeadlineExceeded, http.StatusRequestTimeout}, // of the connection: the body came too slowly
+		{errCut, http.StatusRequestTimeout},                 // which says nothing of what is in it
 		{errBody, http.StatusBadRequest},
 		{codec.ErrTooLarge, http.StatusRequestEntityTooLarge},
 		{errMediaType, http.StatusUnsupportedMediaType},

@@ -302,7 +302,7 @@ func TestHeartbeatsBodyThatDoesNotArrive(t *testing.T) {
 		err    error
 		status int
 	}{
-		{io.ErrUnexpectedEOF, 400},
+		{io.ErrUnexpectedEOF, 408}, // a client must not think that the reports are to blame
 		{fmt.Errorf("read: %w", os.ErrDeadlineExceeded), 408},
 	} {
 		wantProblem(t, newEdge(t, storing()).send(request(t, "u1", "POST /v1/heartbeats", brokenBody{tt.err})), tt.status)
