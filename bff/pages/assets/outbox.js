@@ -6,7 +6,7 @@
  *   event_time: string, session?: string, if_match?: string, [more: string]: any}} Heartbeat
  * @typedef {{status: string, record?: any, error?: any}} Result
  * @typedef {{heartbeat: Heartbeat, result: Result}} Told what became of a report
- * @typedef {{beat: Heartbeat, id: string, text: string, object: string, viewing: string, bytes: number, tries: number, sent: boolean, zero: number | null}} Item
+ * @typedef {{beat: Heartbeat, id: string, text: string, object: string, viewing: string, bytes: number, tries: number, sent: boolean, adopted?: boolean, zero: number | null}} Item
  *   `id` names it in all pages that share a storage; `zero` is what the device's clock, which gave its times, showed when nothing had elapsed; null for times of the history
  */
 
@@ -48,6 +48,8 @@ export class Outbox {
   #doubts = 0; // counts when doubt began
   /** Viewings of reports that were sent and told of without an answer, the last ones, and their devices. @type {Map<string, string | undefined>} */
   #unanswered = new Map();
+  /** The same of those that were answered. @type {Map<string, string | undefined>} */
+  #answered = new Map();
 
   /** @param {{queue: number, patience: number, minWait: number, maxWait: number, random: () => number,
    *   device: () => string, name?: string}} config `device` names this one, for reports that do not, and `name` the page */
@@ -91,7 +93,7 @@ export class Outbox {
     const parsed = beats.map((beat) => this.#parse(beat, zero));
     const refused = parsed.flatMap(({ wrong }, i) => (wrong ? [refusal(beats[i], wrong)] : []));
     const items = parsed.flatMap(({ item }) => (item && !here.has(item.id) && !here.has(item.text) && here.add(item.id).add(item.text) ? [item] : []));
-    for (const item of items) item.sent = true; // as far as is known
+    for (const item of items) item.adopted = item.sent = true; // as far as is known
     for (const { object, beat } of [...items].reverse()) if (beat.if_match) this.#unknown(object, beat.if_match);
     for (const { object } of items) this.#unknown(object);
     return [...refused, ...this.#add([...items, ...this.#items])];
@@ -365,17 +367,23 @@ export class Outbox {
     const first = this.#known.get(item.object) === noRecord && record && notLater(record, item.beat);
     if (own || (record && status === 'stored' && (item.beat.if_match || first))) this.#goesOn(item, record, sent);
     else if (record && !this.#doubted.has(item.object) && notLater(record, item.beat) && !this.#overtaken(item.object, record)) this.#know(item.object, record.etag);
+    this.#remember(this.#answered, item);
     const told = this.#tell(item, result);
     if (!['stored', 'stale'].includes(status)) this.#passOn(item);
     return told;
   }
 
-  /** Whether this device made a record: with this viewing, or with one that was not answered. @param {Item} item @param {any} record */
+  /**
+   * Whether this device made a record: with this viewing, or with one that was not answered. What another page has left
+   * knows nothing of what was played here before this page took it over.
+   * @param {Item} item @param {any} record
+   */
   #makes(item, record) {
     const last = viewing(record);
     const { device } = item.beat;
     const waits = this.#items.some((other) => other.viewing === last && other.beat.device === device);
-    return record.device === device && (waits || this.#unanswered.get(last) === device);
+    const here = this.#unanswered.get(last) === device || (item.adopted && this.#answered.get(last) === device);
+    return record.device === device && (waits || here);
   }
 
   /** Those of a viewing go on from what it has left, and so do those who went on from the record before. @param {Item} item @param {any} record */
@@ -434,15 +442,18 @@ export class Outbox {
 
   /** Tells of a report that was not answered. If it was sent it may be stored. @param {Item} item @param {Result} result @returns {Told[]} */
   #giveUp(item, result) {
-    if (item.sent) {
-      this.#unanswered.delete(item.viewing); // so that it is the last one
-      this.#unanswered.set(item.viewing, item.beat.device);
-    }
-    const [oldest] = this.#unanswered.keys();
-    if (this.#unanswered.size > this.#config.queue) this.#unanswered.delete(oldest);
+    if (item.sent) this.#remember(this.#unanswered, item);
     const told = this.#tell(item, result);
     if (!item.sent) this.#passOn(item);
     return told;
+  }
+
+  /** Remembers a viewing among the last ones. @param {Map<string, string | undefined>} viewings @param {Item} item */
+  #remember(viewings, item) {
+    viewings.delete(item.viewing); // so that it is the last one
+    viewings.set(item.viewing, item.beat.device);
+    const [oldest] = viewings.keys();
+    if (viewings.size > this.#config.queue) viewings.delete(oldest);
   }
 
   /** Where the first report of an object of which no record was known has left none, the next one is the first. @param {Item} item */

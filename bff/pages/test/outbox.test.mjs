@@ -463,6 +463,18 @@ test('what a page has sent on its way out, or before, counts as sent', () => {
   }
 });
 
+test('what was left by a page that died is in no conflict with what was played since', () => {
+  for (const [device, want] of [['tv', []], ['phone', ['conflict']]]) {
+    const box = outbox();
+    box.report(beat(5, { session: 's2' }));
+    answer(box, (one) => stored(one, 'b'));
+    box.adopt([beat(1, { kind: 'finish', if_match: 'a' }), beat(2, { kind: 'finish', session: 's0', if_match: 'a' })]);
+    const record = left(beat(5, { session: 's2', device }), 'b');
+    assert.deepEqual(answer(box, () => ({ status: 'conflict', record })).map(({ result }) => result.status), want);
+    if (device === 'tv') assert.deepEqual(guards(waiting(box)), ['b', 'b']);
+  }
+});
+
 test('as many viewings that were told without an answer are remembered as the queue is long', () => {
   const box = outbox({ open: false, queue: 3 });
   const viewing = (n) => beat(n, { session: `s${n}` });
