@@ -29,6 +29,8 @@ const (
 	write     = "history-service/write/write.go"
 	decide    = "history-service/write/decide.go"
 	reclaim   = "history-service/write/reclaim.go"
+	section   = "history-service/write/section.go"
+	sections  = "history-service/read/section.go"
 	reports   = "history-service/report/decode.go"
 	decode    = "history-service/rpc/apply.go"
 	page      = "history-service/read/page.go"
@@ -265,6 +267,20 @@ var mutants = []mutant{
 	{name: "plays-at", rule: "a delete leaves plays of its own millisecond", edits: []edit{{merge, "rs[i].watch().At <= at", "rs[i].watch().At < at"}}},
 	{name: "deleted-duration", rule: "a delete leaves the duration", edits: []edit{{merge, "if r.DurationVersion.Time() <= r.Reset {", "if false {"}}},
 	{name: "deleted-meta", rule: "a delete leaves metadata", edits: []edit{{merge, "if r.MetaVersion.Time() <= r.Reset {", "if false {"}}},
+
+	// Classes of types.
+	{name: "class-pause", rule: "a switch of recording does not reach classes", edits: []edit{{section, "p != own.Pause {", "p != own.Pause && section == \"\" {"}}},
+	{name: "class-clear", rule: "a clear is answered before it reaches classes", edits: []edit{{decide, "\tif err := w.follow(ctx, req.GetUid()); err != nil {\n\t\treturn nil, fmt.Errorf(\"clear", "\tif err := ctx.Err(); err != nil {\n\t\treturn nil, fmt.Errorf(\"clear"}}},
+	{name: "class-owner", rule: "readers apply the clears of a class alone to what it has", edits: []edit{{sections, "\t\te.User.MergeCleared(cleared)\n", "\t\t_ = cleared\n"}}},
+	{name: "class-delete", rule: "a delete leaves what is in other classes", equivalent: "while types are being moved, readers and writers fold what all classes have, tombstones too; it takes a type that is moved back without the rules saying so.", edits: []edit{{decide, "if len(sections) == 1 {", "if len(sections) > 0 {"}}},
+	{name: "class-report", rule: "a report does not go on from what other classes have", edits: []edit{{section, "if len(groups) == 0 || groups[0].batch.section", "if len(groups) >= 0 || groups[0].batch.section"}}},
+	{name: "class-tombstone", rule: "a report does not know what was deleted in other classes", edits: []edit{{section, "e.Record.After(e.User.ClearedAt(keys[n].Object.Type))", "e.Record.Visible(keys[n].Object, &e.User)"}}},
+	{name: "class-point", rule: "a point shows what the class of the type has", edits: []edit{{sections, "if home || moving && !k.IsUser() {", "if home || moving && k.IsUser() {"}}},
+	{name: "class-trimmed", rule: "a point does not show what has left the cache of another class", edits: []edit{{points, "\tr.foldMoved(ctx, keys, entries)\n", ""}}},
+	{name: "class-list", rule: "a page shows what each class has of an object", edits: []edit{{sections, "if r.cfg.Rules.Moving(r.nowMS()) && len(keys) > 0 {", "if r.cfg.Rules.Moving(r.nowMS()) && len(keys) < 0 {"}}},
+	{name: "class-twice", rule: "a page shows an object once for each class that has it", edits: []edit{{sections, " && !known[it.Object]", ""}}},
+	{name: "class-newest", rule: "a clear by a clock that is behind leaves what is in classes", edits: []edit{{points, "range r.sections(uid, typ) {", "range r.sections(uid, typ)[:1] {"}}},
+	{name: "class-changes", rule: "an app is not told what has changed in classes", edits: []edit{{changes, "n < len(since.sections) && since.known; n++ {", "n < 1 && since.known; n++ {"}}},
 
 	// Parts, and the archive that has them.
 	{name: "roll-late", rule: "what is old is put where rolls delete", edits: []edit{{hbPut, "if c.Record.Version.Time() < late.before {", "if false {"}}},
